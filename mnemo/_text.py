@@ -1,0 +1,153 @@
+"""
+The only door to words: cleaning, token counts, folding, stop words, stems.
+
+Everything that compares texts (keyword recall, the guard of a commit, the
+embedded extractors) uses these, so that they agree on what a word is.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import unicodedata
+from collections.abc import Iterator
+from functools import lru_cache
+from typing import Any
+
+__all__ = [
+    "STOP_WORDS",
+    "clean",
+    "content_words",
+    "count_tokens",
+    "fold",
+    "is_blank",
+    "one_line",
+    "stem",
+    "terms",
+    "words",
+]
+
+# Articles, auxiliaries, pronouns, prepositions, conjunctions and question words of English.
+STOP_WORDS = frozenset(
+    """
+    a about above after again against all also am an and any are aren't as at be because been
+    before being below between both but by can can't cannot could couldn't did didn't do does
+    doesn't doing don't down during each few for from further had hadn't has hasn't have haven't
+    having he he'd he'll he's her here hers herself him himself his how i i'd i'll i'm i've if in
+    into is isn't it it's its itself just let's me more most my myself no nor not of off on once
+    only or other our ours ourselves out over own same shall she she'd she'll she's should
+    shouldn't so some such than that that's the their theirs them themselves then there there's
+    these they they'd they'll they're they've this those through to too under until up us very was
+    wasn't we we'd we'll we're we've were weren't what what's when where which while who whom whose
+    why will with won't would wouldn't you you'd you'll you're you've your yours yourself
+    yourselves
+    """.split()
+)
+
+_WORD = re.compile(r"[^\W_]+(?:['’.][^\W_]+)*")
+# Han, kana, Hangul, Thai, Lao, Khmer, Myanmar: no blanks between words, or particles attached.
+_UNSPACED = re.compile(
+    "[\u0e00-\u0eff\u1000-\u109f\u1100-\u11ff\u1780-\u17ff\u3040-\u30ff\u3130-\u318f"
+    "\u3400-\u4dbf\u4e00-\u9fff\ua960-\ua97f\uac00-\ud7ff\uf900-\ufaff\uff66-\uff9f"
+    "\U00020000-\U0003ffff]+"
+)
+_SURROGATES = re.compile("[\ud800-\udfff]")
+_BLANKS = re.compile(r"\s+")
+
+
+def clean(text: str) -> str:
+    """
+    Make *text* storable: U+0000 and lone surrogates become U+FFFD, all else stays.
+
+    No store can be trusted with these two, and losing the rest of the text to
+    them would be worse than losing them.
+    """
+    if text.isascii():
+        return text.replace("\0", "\ufffd") if "\0" in text else text
+    return _SURROGATES.sub("\ufffd", text.replace("\0", "\ufffd"))
+
+
+def is_blank(text: str | None) -> bool:
+    """Whether there is nothing in *text* but white space of any script, or it is ``None``."""
+    return text is None or not text or text.isspace()
+
+
+def one_line(text: str) -> str:
+    """*text* with every run of white space, line breaks included, made one blank."""
+    return _BLANKS.sub(" ", text).strip()
+
+
+def count_tokens(text: str | None) -> int:
+    """
+    The service's token count: ``ceil(utf8_bytes / 4)``; ``None`` and ``""`` count 0.
+
+    An estimate on purpose (no model's tokenizer is the right one); bytes, not
+    characters, so that 4,000 CJK characters count 3,000.
+    """
+    if not text:
+        return 0
+    return math.ceil(len(text.encode("utf-8", "replace")) / 4)
+
+
+def fold(text: str) -> str:
+    """Case and accents folded: what makes ``Café`` and ``CAFE`` the same word."""
+    if text.isascii():
+        return text.lower()
+    decomposed = unicodedata.normalize("NFKD", text.casefold())
+    folded = "".join(c for c in decomposed if not unicodedata.combining(c))
+    return unicodedata.normalize("NFC", folded).replace("’", "'")
+
+
+def words(text: str) -> list[str]:
+    """The words of *text*, folded, in order; an apostrophe or point inside a word is part of it."""
+    return _WORD.findall(fold(text))
+
+
+def content_words(text: str) -> list[str]:
+    """The words of *text* without stop words, folded, in order, repeats kept."""
+    return [w for w in words(text) if w not in STOP_WORDS]
+
+
+@lru_cache(maxsize=1)
+def _stemmer() -> Any:
+    import snowballstemmer
+
+    return snowballstemmer.stemmer("english")
+
+
+@lru_cache(maxsize=100_000)
+def stem(word: str) -> str:
+    """The English stem of a folded word (Snowball); words with digits or marks are kept."""
+    if not word.isascii() or not word.isalpha():
+        return word.removesuffix("'s")
+    return str(_stemmer().stemWord(word))
+
+
+def terms(text: str) -> Iterator[str]:
+    """
+    The index terms of *text*: folded, stop words dropped, stemmed, repeats kept.
+
+    A run in a script written without blanks gives its character pairs (a run of
+    one gives itself), so that a query from the middle of a text can meet it.
+    """
+    for word in words(text):
+        if word.isascii():
+            if word not in STOP_WORDS:
+                yield stem(word)
+            continue
+        yield from _mixed_terms(word)
+
+
+def _mixed_terms(word: str) -> Iterator[str]:
+    at = 0
+    for run in _UNSPACED.finditer(word):
+        if run.start() > at:
+            yield word[at : run.start()]
+        characters = run.group()
+        if len(characters) == 1:
+            yield characters
+        for i in range(len(characters) - 1):
+            yield characters[i : i + 2]
+        at = run.end()
+    if at < len(word):
+        yield word[at:]

@@ -1,0 +1,1 @@
+"""A thin shell over the public API."""

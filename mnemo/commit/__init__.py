@@ -1,0 +1,1 @@
+"""From a changeset to the store."""

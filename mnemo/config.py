@@ -1,0 +1,232 @@
+"""
+Settings: a tree of frozen models, each number with its unit, range, default and source.
+
+Precedence: argument of the call > session > repository > service > default. Only
+fields that were set on purpose override; see ``Config.overlaid``.
+
+Sources: (P) PlugMem, arXiv 2603.03296; (M) Mnemosyne; (S) chosen for mnemo, measured
+where ``scripts/bench_recall`` can see it.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from mnemo.errors import ConfigError
+
+__all__ = [
+    "AnnotationConfig",
+    "CommitConfig",
+    "Config",
+    "ExtractionConfig",
+    "RecallConfig",
+    "ScoringConfig",
+    "SessionConfig",
+    "StoreConfig",
+    "TypeScoring",
+]
+
+Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+Share = Annotated[float, Field(ge=0, le=1)]
+Cosine = Annotated[float, Field(ge=-1, le=1)]
+
+
+class Settings(BaseModel):
+    """A frozen section of the configuration; unknown keys are refused with ``ConfigError``."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", arbitrary_types_allowed=True)
+
+    def __init__(self, **values: Any) -> None:
+        try:
+            super().__init__(**values)
+        except ValidationError as error:
+            raise ConfigError(_readable(error)) from error
+
+    def overlaid(self, over: Self | None) -> Self:
+        """This section with every field that was set on purpose in *over*, at any depth."""
+        if over is None:
+            return self
+        update: dict[str, Any] = {}
+        for name in over.model_fields_set:
+            mine, theirs = getattr(self, name), getattr(over, name)
+            both = isinstance(mine, Settings) and isinstance(theirs, Settings)
+            update[name] = mine.overlaid(theirs) if both else theirs
+        return self.model_copy(update=update)
+
+
+def _readable(error: ValidationError) -> str:
+    lines = (f"{'.'.join(map(str, e['loc'])) or 'config'}: {e['msg']}" for e in error.errors())
+    return "; ".join(lines)
+
+
+class SessionConfig(Settings):
+    """The write side (``config.session``)."""
+
+    auto_commit: bool = False
+    """Extract and commit finished trajectories while collecting goes on."""
+    flush_timeout_s: Seconds | None = 120.0
+    """Seconds without an append until the open trajectory is committed; ``None`` is never (M)."""
+    session_timeout_s: Seconds | None = 600.0
+    """Seconds without an append until the session ends; ``None`` is never (M)."""
+    max_pending: Annotated[int, Field(ge=1, le=10_000)] = 5
+    """Queued operations waiting at once, per session (M)."""
+    max_append_backlog: Annotated[int, Field(ge=1)] = 10_000
+    """Durable steps waiting for annotation, per session (S)."""
+    lease_s: Seconds = 30.0
+    """Seconds until the ownership of an unreachable process may be taken over (S)."""
+
+
+class AnnotationConfig(Settings):
+    """Subgoal, state and reward of each step (``config.annotation``)."""
+
+    batch_size: Annotated[int, Field(ge=1, le=256)] = 8
+    """Steps per model call, at most (S)."""
+    boundary_threshold: Cosine = 0.75
+    """Cosine of consecutive subgoals below which a trajectory begins (P)."""
+    on_failure: Literal["retry", "embedded"] = "retry"
+    """Ask again at extraction, or let the embedded annotator step in."""
+
+
+class ExtractionConfig(Settings):
+    """From trajectory to changeset (``config.extraction``)."""
+
+    profile: Any = None
+    """An extraction profile, the name of a shipped one, or ``None``."""
+    max_parallel: Annotated[int, Field(ge=1, le=64)] = 4
+    """Trajectories extracted at once, per session (S)."""
+    max_facts: Annotated[int, Field(ge=0, le=1_000)] = 24
+    """Facts per trajectory, those of highest confidence (S)."""
+    max_instructions: Annotated[int, Field(ge=0, le=1_000)] = 8
+    """Instructions per trajectory (S)."""
+    sibling_window: Annotated[int, Field(ge=0, le=100)] = 2
+    """Following facts each fact is linked to (S)."""
+    timeout_s: Seconds = 60.0
+    """Seconds per model call, then ``ModelTimeout`` (M)."""
+    default_actor: Annotated[str, Field(min_length=1)] = "User"
+    """Whose words an observation is when the step does not say."""
+    agent_name: Annotated[str, Field(min_length=1)] = "Agent"
+    """The one who acts."""
+
+
+class CommitConfig(Settings):
+    """Reconciling with the stored graph (``config.commit``)."""
+
+    duplicate_threshold: Cosine = 0.92
+    """Cosine from which two facts are the same, if the guard holds (S)."""
+    intent_identity_threshold: Cosine = 0.95
+    """Cosine from which two intents are one (M)."""
+    intent_merge_threshold: Cosine = 0.8
+    """Cosine from which two intents get a common description (M)."""
+    supersede: bool = True
+    """Whether a later contradicting fact closes the older one."""
+
+
+class RecallConfig(Settings):
+    """From a question to evidence (``config.recall``)."""
+
+    use_model: bool = True
+    """Ask the chat model, if there is one, for mode and plan."""
+    record_access: bool = True
+    """Count the access of every returned candidate."""
+    max_candidates: Annotated[int, Field(ge=1)] = 100
+    """Candidates kept through expansion (S)."""
+    refinement_threshold: Share = 0.6
+    """Best relevance that the first hop is compared with (M)."""
+    refinement_budget: Annotated[int, Field(ge=0, le=10)] = 1
+    """Refinements per recall, at most (M)."""
+    plateau_delta: Share = 0.05
+    """Gain in relevance below which a hop counts as a plateau (M)."""
+    provenance_decay: Share = 0.5
+    """Share of a candidate's value that the steps behind it get (S)."""
+    short_document_words: Annotated[int, Field(ge=1)] = 60
+    """Median words of a step document below which a repository is short-documented (S)."""
+    dense_weight: Annotated[float, Field(ge=0, le=10)] | None = None
+    """Weight of the cosine; ``None``: by the embedding space (S)."""
+    observation_prior: Annotated[float, Field(ge=0, le=10)] = 1.0
+    """Added, in long-documented repositories, for those who are not the agent (S)."""
+    agent_actors: frozenset[str] = frozenset(
+        ("agent", "assistant", "ai", "bot", "model", "system", "tool")
+    )
+    """Actors that are the agent's side, case aside."""
+    group_min_hits: Annotated[int, Field(ge=2)] = 3
+    """Candidates of one session that are printed together (P)."""
+
+
+class TypeScoring(Settings):
+    """One row of the value function's table."""
+
+    threshold: Cosine = 0.0
+    """Plain cosine below which a candidate must share a word with the query."""
+    top_k: Annotated[int, Field(ge=1)] = 20
+    """Candidates of this type that go on."""
+    lambda_per_hour: Annotated[float, Field(ge=0)] = 0.001
+    """Decay of recency per hour (P)."""
+    k: Annotated[float, Field(gt=0)] = 5.0
+    """Accesses at which frequency is half way to its ceiling (P)."""
+    base_floor: Share = 0.3
+    """Frequency of a node that was never accessed (P)."""
+    beta: Annotated[float, Field(ge=0)] = 1.0
+    """Steepness of the reward factor (P)."""
+
+
+class ScoringConfig(Settings):
+    """The value function (``config.scoring``)."""
+
+    semantic: TypeScoring = TypeScoring(threshold=0.0, top_k=20)
+    procedural: TypeScoring = TypeScoring(threshold=0.25, top_k=10)
+    episodic: TypeScoring = TypeScoring(threshold=0.0, top_k=30)
+    subgoal: TypeScoring = TypeScoring(threshold=0.3, top_k=10)
+    tag: TypeScoring = TypeScoring(threshold=0.5, top_k=10)
+    intent: TypeScoring = TypeScoring(threshold=0.5, top_k=10)
+    source: TypeScoring = TypeScoring(threshold=0.0, top_k=50)
+    recency_weight: Share = 0.1
+    """Exponent of recency; 0 switches it off (S)."""
+    frequency_weight: Share = 0.1
+    """Exponent of frequency; 0 switches it off (S)."""
+    reward_weight: Share = 0.2
+    """Exponent of reward; 0 switches it off (S)."""
+    recency_floor: Share = 0.05
+    """Least recency, however old (S)."""
+    value_function: Any = None
+    """Another ``ValueFunction``, or ``None`` for the shipped one."""
+
+
+class StoreConfig(Settings):
+    """The embedded store (``config.store``)."""
+
+    synchronous: Literal["normal", "full"] = "normal"
+    """``normal`` survives a killed process; ``full`` survives a power cut as well."""
+    busy_timeout_s: Seconds = 10.0
+    """Seconds to wait for another process's write lock, then ``StoreLocked`` (S)."""
+    max_queued_writes: Annotated[int, Field(ge=1)] = 4_096
+    """Units of work waiting for the writer; beyond it callers are held back (S)."""
+    backup_on_migrate: bool = True
+    """Copy the file beside itself before its schema is migrated."""
+
+
+class Config(Settings):
+    """All settings; every section has defaults, so ``Config()`` is complete."""
+
+    session: SessionConfig = SessionConfig()
+    annotation: AnnotationConfig = AnnotationConfig()
+    extraction: ExtractionConfig = ExtractionConfig()
+    commit: CommitConfig = CommitConfig()
+    recall: RecallConfig = RecallConfig()
+    scoring: ScoringConfig = ScoringConfig()
+    store: StoreConfig = StoreConfig()
+    shutdown_grace_s: Annotated[float, Field(ge=0)] = 10.0
+    """Seconds that ``aclose`` lets extraction and background commits go on (S)."""
+
+    @classmethod
+    def from_env(cls) -> Config:
+        """
+        Read ``MNEMO_*``, e.g. ``MNEMO_SESSION__AUTO_COMMIT=true``; two underscores go one level in.
+
+        Raises:
+            ConfigError: If a variable names no setting, or its value is out of range.
+        """
+        from mnemo._environment import read_environment
+
+        return cls(**read_environment())

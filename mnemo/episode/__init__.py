@@ -1,0 +1,1 @@
+"""What happened: steps, trajectories, and the acts a session's journal keeps. Pure values."""

@@ -1,0 +1,237 @@
+"""
+What a session's journal holds: the record, the acts that change it, and its replay.
+
+Each act is one transaction. What a session resumes as is decided by these alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+from types import MappingProxyType
+from typing import TypeAlias
+
+from mnemo.episode.step import Annotation, Step
+from mnemo.graph.changeset import Changeset
+
+__all__ = [
+    "Act",
+    "ChangesetStaged",
+    "EpisodeClosed",
+    "EpisodeDiscarded",
+    "EpisodeStarted",
+    "ExtractionAbandoned",
+    "ExtractionRetried",
+    "Journal",
+    "Owner",
+    "SessionRecord",
+    "SessionState",
+    "Settlement",
+    "StagedTrajectory",
+    "StepsAnnotated",
+    "TrajectoryStaged",
+]
+
+
+class SessionState(StrEnum):
+    """The five states of a session, and no other."""
+
+    IDLE = "idle"
+    COLLECTING = "collecting"
+    EXTRACTING = "extracting"
+    READY = "ready"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionRecord:
+    """
+    One line about a session.
+
+    Attributes:
+        goal: That of its present or last episode.
+        steps: Steps of its present or last episode.
+        updated_at: Its last durable act, aware.
+    """
+
+    id: str
+    repo_id: str
+    goal: str
+    state: SessionState
+    steps: int
+    updated_at: datetime
+    episode_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Owner:
+    """
+    Which running service may write a session.
+
+    Attributes:
+        token: Unique per opened service.
+        host: Identifies the machine and its boot.
+        pid: The process on that host.
+        started: When that process started, in the host's own ticks; tells a reused pid.
+    """
+
+    token: str
+    host: str
+    pid: int
+    started: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EpisodeStarted:
+    """An idle session collects for a new goal; state ``collecting``."""
+
+    session_id: str
+    episode_id: str
+    goal: str
+    at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepsAnnotated:
+    """Annotations became known, or known better (a deferred reward); the state stays."""
+
+    session_id: str
+    episode_id: str
+    annotations: tuple[Annotation, ...]
+    at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EpisodeClosed:
+    """No step is added any more; state ``extracting``."""
+
+    session_id: str
+    episode_id: str
+    at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StagedTrajectory:
+    """
+    The result of extracting some steps, waiting to be committed.
+
+    Attributes:
+        key: Unique per episode: the trajectory's id and its first step's index.
+        steps: Indexes of the steps that it covers.
+    """
+
+    key: str
+    trajectory_id: str
+    steps: tuple[int, ...]
+    changeset: Changeset
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrajectoryStaged:
+    """One trajectory's result is kept, so that it is never extracted again; the state stays."""
+
+    session_id: str
+    episode_id: str
+    staged: StagedTrajectory
+    at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExtractionAbandoned:
+    """Extraction gave up; state ``failed``, everything is kept."""
+
+    session_id: str
+    episode_id: str
+    error: str
+    trajectory_id: str | None
+    at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExtractionRetried:
+    """A failed extraction is tried again; state ``extracting``."""
+
+    session_id: str
+    episode_id: str
+    at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChangesetStaged:
+    """The whole changeset (with its id) is kept; state ``ready``, staged trajectories go."""
+
+    session_id: str
+    episode_id: str
+    changeset: Changeset
+    steps: tuple[int, ...]
+    at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EpisodeDiscarded:
+    """The episode ends uncommitted; state ``idle``, staged results go, its steps leave recall."""
+
+    session_id: str
+    episode_id: str
+    at: datetime
+
+
+Act: TypeAlias = (
+    EpisodeStarted
+    | StepsAnnotated
+    | EpisodeClosed
+    | TrajectoryStaged
+    | ExtractionAbandoned
+    | ExtractionRetried
+    | ChangesetStaged
+    | EpisodeDiscarded
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settlement:
+    """
+    What a commit does to its session, in the same transaction as the graph.
+
+    Attributes:
+        steps: Indexes of the steps that are committed by it.
+        staged: Keys of the staged trajectories that are consumed by it.
+        ends: Whether the episode ends with it: the state becomes ``idle`` and the
+            staged whole changeset goes; else the state stays.
+    """
+
+    session_id: str
+    episode_id: str
+    steps: tuple[int, ...]
+    staged: tuple[str, ...]
+    ends: bool
+    at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Journal:
+    """
+    A session as its last durable act left it.
+
+    Attributes:
+        steps: Those of the present episode, ascending; empty when idle.
+        committed: Indexes of the steps that are committed already.
+        staged: Key → result, of trajectories that wait to be merged or committed.
+        changeset: The whole staged changeset, in ``ready``.
+        error: Why extraction gave up, in ``failed``; *error_trajectory* says where.
+        keys: Idempotency key → step, of all episodes of the session.
+        receipt_nodes: Node ids that this episode's earlier commits left.
+    """
+
+    record: SessionRecord
+    steps: tuple[Step, ...]
+    committed: frozenset[int] = frozenset()
+    staged: Mapping[str, StagedTrajectory] = field(default_factory=lambda: MappingProxyType({}))
+    changeset: Changeset | None = None
+    changeset_steps: tuple[int, ...] = ()
+    error: str | None = None
+    error_trajectory: str | None = None
+    keys: Mapping[str, Step] = field(default_factory=lambda: MappingProxyType({}))
+    receipt_nodes: tuple[str, ...] = ()

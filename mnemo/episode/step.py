@@ -1,0 +1,141 @@
+"""Steps, what annotation adds to them, and the evidence text they are found by."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import Any, Literal
+
+from mnemo._text import one_line
+from mnemo.graph.nodes import Vector
+
+__all__ = ["Annotation", "Part", "Step", "StepDraft", "evidence_text", "when_and_who"]
+
+Part = Literal["observation", "action"]
+
+_WEEKDAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
+_MONTHS = (
+    "January February March April May June July August September October November December"
+).split()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepDraft:
+    """A step before the store gave it its index."""
+
+    observation: str
+    action: str
+    at: datetime
+    actor: str
+    node_id: str
+    key: str | None = None
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Annotation:
+    """
+    What annotation found out about one step.
+
+    Attributes:
+        index: The step's index in its episode.
+        state: What was the case; at most 600 characters.
+        subgoal: Why the action was taken; at most 200 characters.
+        reward: In [0, 1], or ``None``: unknown, never replaced by a number.
+        trajectory_id: The trajectory the step belongs to.
+        boundary: Whether a trajectory begins with this step (never for the first).
+        vector: The subgoal's embedding, unit norm.
+        embedded: Whether the embedded annotator stood in for a failing model.
+    """
+
+    index: int
+    state: str | None
+    subgoal: str
+    reward: float | None
+    trajectory_id: str
+    boundary: bool = False
+    vector: Vector | None = field(default=None, compare=False, repr=False)
+    embedded: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """
+    One observation and the action taken on it, as the journal holds it.
+
+    Attributes:
+        index: 0-based within its episode; the order of arrival.
+        at: When it happened, aware; may go backwards.
+        actor: Whose words or signals the observation is.
+        key: The caller's idempotency key.
+        node_id: Id of the episodic node it is or will be.
+        ordinal: The store's own running number, ascending over all episodes.
+        annotation: ``None`` until the annotator is through.
+    """
+
+    session_id: str
+    episode_id: str
+    index: int
+    observation: str
+    action: str
+    at: datetime
+    actor: str
+    node_id: str
+    key: str | None = None
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+    ordinal: int = 0
+    annotation: Annotation | None = None
+
+    @property
+    def subgoal(self) -> str | None:
+        """Why the action was taken; ``None`` until annotated."""
+        return self.annotation.subgoal if self.annotation else None
+
+    @property
+    def state(self) -> str | None:
+        """What was the case; ``None`` until annotated."""
+        return self.annotation.state if self.annotation else None
+
+    @property
+    def reward(self) -> float | None:
+        """How well the action served its subgoal, in [0, 1]; ``None`` is unknown."""
+        return self.annotation.reward if self.annotation else None
+
+    @property
+    def trajectory_id(self) -> str | None:
+        """The trajectory it belongs to; ``None`` until annotated."""
+        return self.annotation.trajectory_id if self.annotation else None
+
+    @property
+    def text(self) -> str:
+        """What was said: the observation, and the action if there is one."""
+        return "\n".join(part for part in (self.observation, self.action) if part)
+
+    def annotated(self, annotation: Annotation) -> Step:
+        """This step with *annotation*."""
+        return replace(self, annotation=annotation)
+
+
+def when_and_who(at: datetime, actor: str) -> str:
+    """
+    The head of an evidence text, e.g. ``[Friday 1 March 2024 14:30] Ana:``.
+
+    Weekday and month in words, in the step's own zone: they beat an ISO date in
+    recall, and do not depend on the machine's locale.
+    """
+    day = f"{_WEEKDAYS[at.weekday()]} {at.day} {_MONTHS[at.month - 1]} {at.year}"
+    return f"[{day} {at:%H:%M}] {one_line(actor)}:"
+
+
+def evidence_text(step: Step, part: Part, *, agent_name: str) -> str | None:
+    """
+    The text that *part* of *step* is found by; ``None`` if that side is empty.
+
+    Args:
+        agent_name: Who acts; stands where the actor stands for an observation.
+    """
+    said = step.observation if part == "observation" else step.action
+    if not said or said.isspace():
+        return None
+    return f"{when_and_who(step.at, step.actor if part == 'observation' else agent_name)} {said}"

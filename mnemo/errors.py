@@ -1,0 +1,289 @@
+"""
+Every error mnemo raises, by who must act: the caller, the model's operator, or the store's.
+
+Facts are attributes, not words to be parsed. A foreign exception (SQLite's, a
+model client's) is translated once, at the edge, and kept as ``__cause__``.
+"""
+
+from __future__ import annotations
+
+__all__ = [
+    "CommitFailed",
+    "ConfigError",
+    "Conflict",
+    "EmbeddingSpaceMismatch",
+    "ExtractionFailed",
+    "InvalidOperation",
+    "InvalidReply",
+    "MnemoError",
+    "ModelError",
+    "ModelTimeout",
+    "ModelUnavailable",
+    "NotFound",
+    "PendingQueueFull",
+    "PrecedingOperationFailed",
+    "RateLimited",
+    "RecallFailed",
+    "RepositoryAlreadyOpen",
+    "SchemaTooNew",
+    "SessionBusy",
+    "SessionClosed",
+    "SessionError",
+    "StaleRevision",
+    "StoreCorrupt",
+    "StoreError",
+    "StoreLocked",
+    "UsageError",
+]
+
+
+class MnemoError(Exception):
+    """The base of every error that mnemo raises on purpose, but for plain ``ValueError``."""
+
+
+class ConfigError(MnemoError, ValueError):
+    """A setting is unknown, out of range or contradicts another; the message names it."""
+
+
+class UsageError(MnemoError):
+    """The call was not legal here; nothing was changed by it."""
+
+
+class SessionError(UsageError):
+    """
+    A session refused a call, or ended an operation it had accepted.
+
+    Attributes:
+        reason: One of the reasons of the session table, e.g. ``"not_collecting"``.
+        state: The session's state at that moment.
+        operation: The operation's name, e.g. ``"append"``.
+    """
+
+    def __init__(
+        self,
+        reason: str,
+        *,
+        state: str | None = None,
+        operation: str | None = None,
+        message: str | None = None,
+    ) -> None:
+        self.reason = reason
+        self.state = state
+        self.operation = operation
+        super().__init__(message or _refusal(reason, state, operation))
+
+
+def _refusal(reason: str, state: str | None, operation: str | None) -> str:
+    what = f"{operation} was refused" if operation else "the operation was refused"
+    where = f" while the session is {state}" if state else ""
+    return f"{what}{where}: {reason}"
+
+
+class InvalidOperation(SessionError):
+    """The operation is not legal in the session's (projected) state."""
+
+
+class SessionBusy(SessionError):
+    """Work in flight, here or in another process, forbids the operation; try again later."""
+
+
+class PendingQueueFull(SessionError):
+    """A bound was reached; nothing was accepted. Await some of the pending operations first."""
+
+
+class PrecedingOperationFailed(SessionError):
+    """An operation that this one was accepted on has failed; ``__cause__`` says how."""
+
+
+class SessionClosed(SessionError):
+    """The session has ended; ``repo.resume_session(id)`` opens its durable work again."""
+
+    def __init__(
+        self,
+        reason: str = "session_closed",
+        *,
+        state: str | None = None,
+        operation: str | None = None,
+        message: str | None = None,
+    ) -> None:
+        super().__init__(reason, state=state, operation=operation, message=message)
+
+
+class NotFound(UsageError, LookupError):
+    """
+    There is no such thing in this repository or service.
+
+    Attributes:
+        resource: What was looked for, e.g. ``"session"``.
+        id: The id that is not known.
+    """
+
+    def __init__(self, resource: str, id: str) -> None:
+        self.resource = resource
+        self.id = id
+        super().__init__(f"{resource} {id!r} not found")
+
+
+class RepositoryAlreadyOpen(UsageError):
+    """The repository is open in this service; use ``memory.repo(repo_id)``."""
+
+
+class Conflict(UsageError):
+    """Somebody else was first: an id in use, a changed revision, a lost ownership."""
+
+
+class StaleRevision(Conflict):
+    """The graph moved on since it was read; whoever reconciles does it again. Never leaves mnemo."""
+
+
+class ModelError(MnemoError):
+    """
+    A model or embedder did not give a usable reply.
+
+    Attributes:
+        purpose: The pipeline step that asked, e.g. ``"semantic"``.
+        retryable: Whether the same request may succeed later.
+    """
+
+    retryable_by_default = False
+
+    def __init__(
+        self, message: str, *, purpose: str | None = None, retryable: bool | None = None
+    ) -> None:
+        self.purpose = purpose
+        self.retryable = self.retryable_by_default if retryable is None else retryable
+        super().__init__(message)
+
+
+class ModelTimeout(ModelError):
+    """The model did not answer in time."""
+
+    retryable_by_default = True
+
+
+class ModelUnavailable(ModelError):
+    """The model could not be reached, or refused to serve."""
+
+    retryable_by_default = True
+
+
+class RateLimited(ModelError):
+    """
+    The model's server asks for patience.
+
+    Attributes:
+        retry_after_s: Seconds that the server asked for, or ``None``.
+    """
+
+    retryable_by_default = True
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        purpose: str | None = None,
+        retryable: bool | None = None,
+        retry_after_s: float | None = None,
+    ) -> None:
+        self.retry_after_s = retry_after_s
+        super().__init__(message, purpose=purpose, retryable=retryable)
+
+
+class InvalidReply(ModelError):
+    """
+    The reply does not fit what was asked, also after the one corrective retry.
+
+    Attributes:
+        raw: The reply, cut to 2,000 characters.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        purpose: str | None = None,
+        retryable: bool | None = None,
+        raw: str = "",
+    ) -> None:
+        self.raw = raw[:2000]
+        super().__init__(message, purpose=purpose, retryable=retryable)
+
+
+class ExtractionFailed(SessionError):
+    """
+    Extraction of an episode or trajectory gave up; the episode is kept.
+
+    Attributes:
+        episode_id: The episode.
+        trajectory_id: The first trajectory, in order, that failed, if one did.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        episode_id: str | None = None,
+        trajectory_id: str | None = None,
+        state: str | None = None,
+        operation: str | None = None,
+    ) -> None:
+        self.episode_id = episode_id
+        self.trajectory_id = trajectory_id
+        super().__init__("extraction_failed", state=state, operation=operation, message=message)
+
+
+class RecallFailed(MnemoError):
+    """Recall could not answer; ``__cause__`` says why. The memory is unchanged."""
+
+
+class StoreError(MnemoError):
+    """The store could not do it; nothing is half-written. The message says what to do."""
+
+
+class CommitFailed(StoreError):
+    """The commit's transaction was rolled back: nothing was written, the changeset is kept."""
+
+
+class SchemaTooNew(StoreError):
+    """
+    The file was written by a newer mnemo; it was not touched.
+
+    Attributes:
+        found: The file's schema version.
+        supported: The newest version that this mnemo reads.
+    """
+
+    def __init__(self, found: int, supported: int) -> None:
+        self.found = found
+        self.supported = supported
+        super().__init__(
+            f"the store has schema version {found}, this mnemo reads up to {supported}: "
+            "upgrade mnemo, or open another file"
+        )
+
+
+class EmbeddingSpaceMismatch(StoreError):
+    """
+    The repository's vectors were made by another embedder; nothing was written.
+
+    Attributes:
+        stored: The name and dimensions that the repository is stamped with.
+        offered: Those of the embedder at hand.
+    """
+
+    def __init__(self, repo_id: str, stored: str, offered: str) -> None:
+        self.repo_id = repo_id
+        self.stored = stored
+        self.offered = offered
+        super().__init__(
+            f"repository {repo_id!r} holds vectors of {stored}, the embedder at hand makes "
+            f"{offered}: open it with the embedder it was made with, or use another repository"
+        )
+
+
+class StoreLocked(StoreError):
+    """Another process held the write lock beyond the busy timeout; try again."""
+
+
+class StoreCorrupt(StoreError):
+    """The file is not a mnemo store, or damaged; nothing was written to it."""

@@ -1,0 +1,169 @@
+"""
+What happened, in the past tense: frozen, sent after the fact is durable.
+
+Events carry ids and numbers, and of texts only a query; never what was stored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+__all__ = [
+    "AnnotationFailed",
+    "ChangesetApplied",
+    "Event",
+    "EventsDropped",
+    "NodesDeleted",
+    "RecallExecuted",
+    "RecallFailed",
+    "SessionExpired",
+    "SessionTransitioned",
+    "StepAnnotated",
+    "StepAppended",
+    "TrajectoryCommitted",
+    "TrajectoryExtractionFailed",
+    "TrajectoryFlushed",
+    "WriteFailed",
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Event:
+    """
+    The base of every event.
+
+    Attributes:
+        repo_id: The repository it happened in.
+        at: When, aware, by the service's clock.
+        trace: What was measured on the way, where there is something.
+    """
+
+    repo_id: str
+    at: datetime
+    trace: Mapping[str, Any] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionTransitioned(Event):
+    """The session's state changed; *node_ids* are set where a commit ended in ``idle``."""
+
+    session_id: str
+    from_state: str
+    to_state: str
+    node_ids: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepAppended(Event):
+    """A step became durable."""
+
+    session_id: str
+    step_index: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepAnnotated(Event):
+    """A step's subgoal, state and reward became durable."""
+
+    session_id: str
+    step_index: int
+    trajectory_id: str
+    boundary_detected: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AnnotationFailed(Event):
+    """A batch of steps could not be annotated; extraction will ask again."""
+
+    session_id: str
+    step_indexes: tuple[int, ...]
+    error: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrajectoryCommitted(Event):
+    """Auto-commit wrote a trajectory in the background."""
+
+    session_id: str
+    trajectory_id: str
+    node_ids: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrajectoryFlushed(Event):
+    """Auto-commit wrote the unfinished trajectory because no step had come for a while."""
+
+    session_id: str
+    trajectory_id: str
+    node_ids: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrajectoryExtractionFailed(Event):
+    """A trajectory could not be extracted; its steps stay uncommitted and durable."""
+
+    session_id: str
+    trajectory_id: str
+    error: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionExpired(Event):
+    """Auto-commit ended a session that had received no step for a long time."""
+
+    session_id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChangesetApplied(Event):
+    """A changeset was written; not sent for one that was met again."""
+
+    changeset_id: str
+    revision: int
+    node_ids: tuple[str, ...]
+    edge_count: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodesDeleted(Event):
+    """Nodes and their edges were deleted."""
+
+    node_ids: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WriteFailed(Event):
+    """A commit, apply or deletion was rolled back; nothing was written."""
+
+    operation: str
+    error: str
+    session_id: str | None = None
+    changeset_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecallExecuted(Event):
+    """A recall was answered; *query* is the query as given."""
+
+    query: str
+    mode: str
+    result_count: int
+    duration_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecallFailed(Event):
+    """A recall could not be answered."""
+
+    query: str
+    error: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EventsDropped(Event):
+    """The reader lagged; *count* of its oldest events were lost to it (never to the store)."""
+
+    count: int

@@ -1,0 +1,1 @@
+"""What is remembered: nodes, edges, metadata and changesets. Pure values, no await."""

@@ -1,0 +1,204 @@
+"""
+The seven kinds of node.
+
+Nodes are frozen and dumb: they do not save themselves and know no store. An id
+left out is given, prefixed by type; a vector left out is made at commit.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import ClassVar, Literal, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mnemo._ids import new_id
+
+__all__ = [
+    "NODE_TYPES",
+    "Episodic",
+    "Intent",
+    "Node",
+    "NodeType",
+    "Procedural",
+    "Semantic",
+    "Source",
+    "Subgoal",
+    "Tag",
+    "Vector",
+    "node_id",
+]
+
+Vector: TypeAlias = NDArray[np.float32]
+NodeType: TypeAlias = Literal[
+    "episodic", "semantic", "procedural", "subgoal", "intent", "tag", "source"
+]
+
+
+def node_id(type: NodeType) -> str:
+    """A fresh id for a node of *type*, e.g. ``semantic-0192…``."""
+    return new_id(type)
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """
+    What all nodes have.
+
+    Attributes:
+        id: Given if left out.
+        created_at: Aware; the clock's at commit if left out.
+        vector: Unit-norm float32 of shape ``(d,)``; ``None`` until it is made.
+    """
+
+    type: ClassVar[NodeType]
+
+    id: str = field(default="", kw_only=True)
+    created_at: datetime | None = field(default=None, kw_only=True)
+    vector: Vector | None = field(default=None, kw_only=True, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        if not self.id:
+            object.__setattr__(self, "id", node_id(self.type))
+
+    @property
+    def text(self) -> str:
+        """What the node says, in its own words; what is embedded unless a page says otherwise."""
+        raise TypeError("a bare Node has no text; use one of its kinds")
+
+
+@dataclass(frozen=True, slots=True)
+class Episodic(Node):
+    """A raw step as the graph holds it; its id is fixed when the step is appended."""
+
+    type: ClassVar[NodeType] = "episodic"
+
+    observation: str
+    action: str = ""
+    state: str | None = None
+    subgoal: str | None = None
+    reward: float | None = None
+    trajectory_id: str | None = None
+    session_id: str | None = None
+    episode_id: str | None = None
+    step_index: int | None = None
+    at: datetime | None = None
+    actor: str | None = None
+    key: str | None = None
+
+    @property
+    def text(self) -> str:
+        return "\n".join(part for part in (self.observation, self.action) if part)
+
+
+@dataclass(frozen=True, slots=True)
+class Semantic(Node):
+    """
+    A fact: self-contained and atomic.
+
+    Attributes:
+        confidence: In [0, 1].
+        valid_from: Time of the earliest supporting step.
+        valid_to: When it ceased to hold; ``None`` while it does.
+        superseded_by: Id of the fact that replaced it.
+    """
+
+    type: ClassVar[NodeType] = "semantic"
+
+    proposition: str
+    confidence: float = 0.8
+    valid_from: datetime | None = None
+    valid_to: datetime | None = None
+    superseded_by: str | None = None
+
+    @property
+    def text(self) -> str:
+        return self.proposition
+
+
+@dataclass(frozen=True, slots=True)
+class Procedural(Node):
+    """
+    An instruction: when *condition*, do *instruction*, expect *expected_outcome*.
+
+    Attributes:
+        return_score: How far its intent was reached, in [0, 1]; ``None`` is unknown.
+    """
+
+    type: ClassVar[NodeType] = "procedural"
+
+    instruction: str
+    condition: str = ""
+    expected_outcome: str = ""
+    return_score: float | None = None
+
+    @property
+    def text(self) -> str:
+        return "\n".join(part for part in (self.condition, self.instruction) if part)
+
+
+@dataclass(frozen=True, slots=True)
+class Subgoal(Node):
+    """Why a trajectory's actions were taken."""
+
+    type: ClassVar[NodeType] = "subgoal"
+
+    description: str
+    parent_goal: str | None = None
+    trajectory_id: str | None = None
+
+    @property
+    def text(self) -> str:
+        return self.description
+
+
+@dataclass(frozen=True, slots=True)
+class Intent(Node):
+    """The goal that instructions serve, free of names and numbers."""
+
+    type: ClassVar[NodeType] = "intent"
+
+    description: str
+
+    @property
+    def text(self) -> str:
+        return self.description
+
+
+@dataclass(frozen=True, slots=True)
+class Tag(Node):
+    """A concept that facts share."""
+
+    type: ClassVar[NodeType] = "tag"
+
+    label: str
+
+    @property
+    def text(self) -> str:
+        return self.label
+
+
+@dataclass(frozen=True, slots=True)
+class Source(Node):
+    """The words of a raw step, as they were said."""
+
+    type: ClassVar[NodeType] = "source"
+
+    plain_text: str
+    session_id: str | None = None
+    episode_id: str | None = None
+    step_index: int | None = None
+    at: datetime | None = None
+    actor: str | None = None
+    key: str | None = None
+
+    @property
+    def text(self) -> str:
+        return self.plain_text
+
+
+NODE_TYPES: dict[NodeType, type[Node]] = {
+    kind.type: kind for kind in (Episodic, Semantic, Procedural, Subgoal, Intent, Tag, Source)
+}

@@ -1,0 +1,1 @@
+"""How it is found: in memory, revisioned, rebuildable from the store."""

@@ -1,0 +1,1 @@
+"""Who answers: embedders and chat models."""

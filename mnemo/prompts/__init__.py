@@ -1,0 +1,1 @@
+"""What we ask models: one file per question."""

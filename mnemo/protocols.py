@@ -1,0 +1,604 @@
+"""
+Every replaceable part, on one page.
+
+What the parts hand to each other is here or one line below (``graph``, ``episode``).
+Fakes of all of them are in ``mnemo.testing``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Literal, Protocol, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mnemo.config import TypeScoring
+from mnemo.episode.journal import Act, Journal, Owner, SessionRecord, Settlement
+from mnemo.episode.step import Annotation, Step, StepDraft
+from mnemo.episode.trajectory import Fact, Instruction, Trajectory
+from mnemo.events import Event
+from mnemo.graph.changeset import NodeChange, Revision
+from mnemo.graph.edges import Edge, EdgeKind
+from mnemo.graph.metadata import MetadataDelta, NodeMetadata
+from mnemo.graph.nodes import Node, NodeType, Vector
+
+__all__ = [
+    "Annotated",
+    "AnnotationRequest",
+    "Annotator",
+    "Applied",
+    "ChatMessage",
+    "ChatModel",
+    "ChatReply",
+    "ChatRequest",
+    "Clock",
+    "DocumentFeed",
+    "Embedder",
+    "EmbeddingSpace",
+    "FeedChanges",
+    "FeedCursor",
+    "GraphStore",
+    "GraphWrite",
+    "KeywordHit",
+    "Observer",
+    "ProceduralExtractor",
+    "Purpose",
+    "SemanticExtractor",
+    "SessionStore",
+    "Store",
+    "StoreReport",
+    "Usage",
+    "ValueFunction",
+    "VectorIndex",
+]
+
+# ── Models ───────────────────────────────────────────────────────────────────────────
+
+Purpose: TypeAlias = Literal[
+    "annotate",
+    "semantic",
+    "procedural",
+    "returns",
+    "mode",
+    "plan",
+    "refine",
+    "reason_semantic",
+    "reason_procedural",
+    "reason_episodic",
+    "merge_intent",
+    "summarize",
+    "update_notes",
+]
+"""The name of the pipeline step that asks a model."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChatMessage:
+    """One message of a request; *role* is ``system``, ``user`` or ``assistant``."""
+
+    role: str
+    content: str
+
+
+@dataclass(frozen=True, slots=True)
+class ChatRequest:
+    """
+    One question to a chat model.
+
+    Attributes:
+        purpose: Selects per-step overrides and names the call in traces and test doubles.
+        response_schema: JSON schema that the reply must satisfy, or ``None`` for free text.
+        max_output_tokens: Upper bound of the reply, in the model's tokens.
+    """
+
+    messages: Sequence[ChatMessage]
+    purpose: Purpose
+    response_schema: Mapping[str, Any] | None = None
+    tools: Sequence[Mapping[str, Any]] = ()
+    max_output_tokens: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """What a call cost; ``cost_usd`` is ``None`` where no price is known."""
+
+    model: str = ""
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cached_tokens: int = 0
+    cost_usd: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ChatReply:
+    """
+    A model's reply.
+
+    Attributes:
+        parsed: The reply as JSON, if the adapter has parsed it already.
+    """
+
+    text: str = ""
+    parsed: Any = None
+    tool_calls: Sequence[Mapping[str, Any]] = ()
+    usage: Usage = field(default_factory=Usage)
+
+
+class ChatModel(Protocol):
+    """Answers requests; retries of the network are its own affair."""
+
+    async def complete(self, request: ChatRequest) -> ChatReply:
+        """
+        Answer *request*.
+
+        Raises:
+            ModelError: One of its kinds. *Cancellation*: safe; the request is dropped.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class EmbeddingSpace:
+    """
+    Which vectors are comparable; stamped in the store by the first vector.
+
+    Attributes:
+        name: Model and version, e.g. ``"wordllama-l2-supercat"``.
+        dimensions: Length of every vector.
+        dense_weight: How much its cosine is worth beside BM25 in recall: 1.0 for
+            contextual embedders, 0.6 for static ones, 0.2 for hashing. Not stamped.
+    """
+
+    name: str
+    dimensions: int
+    dense_weight: float = 1.0
+
+    def __str__(self) -> str:
+        return f"{self.name} ({self.dimensions} dimensions)"
+
+
+class Embedder(Protocol):
+    """Turns texts into unit vectors of one space."""
+
+    @property
+    def space(self) -> EmbeddingSpace:
+        """The space of its vectors; known without loading the model."""
+        ...
+
+    async def embed(
+        self, texts: Sequence[str], *, kind: Literal["document", "query"] = "document"
+    ) -> NDArray[np.float32]:
+        """
+        Embed *texts*; shape ``(len(texts), d)``, unit rows.
+
+        Raises:
+            ModelError: One of its kinds. *Cancellation*: safe.
+        """
+        ...
+
+
+# ── Extraction ───────────────────────────────────────────────────────────────────────
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AnnotationRequest:
+    """
+    Steps to annotate.
+
+    Attributes:
+        goal: The episode's goal.
+        before: Steps just before *fresh*, annotated as far as known, ascending.
+        fresh: Steps to annotate, ascending, at most the annotator's batch size. May be
+            empty when *closing*: then only the last reward is asked for.
+        closing: Whether the episode ends after *fresh* (or *before*, if that is empty):
+            then the last step's reward is asked for too.
+    """
+
+    goal: str
+    before: tuple[Step, ...]
+    fresh: tuple[Step, ...]
+    closing: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Annotated:
+    """
+    What an annotator found for one step; rewards come a step late.
+
+    Attributes:
+        previous_reward: How well the step *before* this one did, judged by what this
+            one observes; ``None`` is unknown.
+        breaks: Whether something besides the subgoal (a pause, "next task") says that
+            a new trajectory begins here.
+    """
+
+    index: int
+    state: str
+    subgoal: str
+    previous_reward: float | None = None
+    breaks: bool = False
+
+
+class Annotator(Protocol):
+    """Gives steps their state and subgoal, and the steps before them their reward."""
+
+    @property
+    def batch_size(self) -> int | None:
+        """Most steps per call; ``None``: ``config.annotation.batch_size``."""
+        ...
+
+    async def annotate(
+        self, request: AnnotationRequest
+    ) -> tuple[Sequence[Annotated], float | None]:
+        """
+        Annotate every step of ``request.fresh``, in order, and give the last reward if closing.
+
+        Raises:
+            ModelError: One of its kinds; the whole batch stays unannotated.
+        """
+        ...
+
+
+class SemanticExtractor(Protocol):
+    """Distils facts from a trajectory."""
+
+    async def extract_facts(self, trajectory: Trajectory) -> Sequence[Fact]:
+        """Give the facts, in the order in which they were said. *Raises* ``ModelError``."""
+        ...
+
+
+class ProceduralExtractor(Protocol):
+    """Distils instructions from a trajectory and says how well each did."""
+
+    async def extract_instructions(self, trajectory: Trajectory) -> Sequence[Instruction]:
+        """Give the instructions with their returns. *Raises* ``ModelError``."""
+        ...
+
+
+# ── Stores ───────────────────────────────────────────────────────────────────────────
+
+
+class SessionStore(Protocol):
+    """The journal of all sessions of a store. Every method is one transaction."""
+
+    async def create(self, record: SessionRecord, *, goal_at: datetime, owner: Owner) -> None:
+        """
+        Record a new session with its open episode (``record.episode_id``), owned by *owner*.
+
+        Raises:
+            Conflict: The id was ever used in this store.
+        """
+        ...
+
+    def append(
+        self,
+        session_id: str,
+        episode_id: str,
+        draft: StepDraft,
+        owner: Owner,
+        done: Callable[[Step | BaseException], None],
+    ) -> None:
+        """
+        Hand a step to the writer, in this turn of the loop; a plain call.
+
+        *done* is called once, on the event loop, after the step is durable (with the
+        ``Step``, its index given in the order of these calls, without gaps) or was
+        refused alone (with a ``StoreError``, or ``Conflict`` if *owner* is not the
+        owner any more). Nothing can take back a step that was handed over.
+        """
+        ...
+
+    async def record(self, act: Act, owner: Owner) -> None:
+        """
+        Write one act.
+
+        Raises:
+            Conflict: *owner* does not own the session any more.
+        """
+        ...
+
+    async def load(self, session_id: str) -> Journal | None:
+        """The session as its last durable act left it; ``None`` if unknown."""
+        ...
+
+    async def records(self, repo_id: str, *, unfinished: bool) -> list[SessionRecord]:
+        """Its sessions, or only those that are not idle, newest act first."""
+        ...
+
+    async def claim(self, session_id: str, owner: Owner) -> None:
+        """
+        Become the owner, if there is none, or it is dead, or out of reach for its lease.
+
+        Raises:
+            SessionBusy: ``owned_elsewhere``.
+            NotFound: There is no such session.
+        """
+        ...
+
+    async def release(self, owner: Owner, session_id: str | None = None) -> None:
+        """Give up one session, or all and the ownership itself. Never fails for a session."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GraphWrite:
+    """
+    A reconciled changeset: exactly what one transaction writes.
+
+    Attributes:
+        changeset_id: Met again, nothing is written and the first answer is given.
+        expected_revision: The revision that it was reconciled against.
+        nodes: To insert, complete with ``created_at``. ``source`` and ``episodic`` nodes
+            carry no vector (those of their step serve); another node without one is
+            found by keyword until the index has caught up with it.
+        edges: To insert; one that exists already is skipped.
+        metadata: Node id → difference; every new node gets an entry in any case.
+        changes: New field values (``vector`` included) of stored nodes.
+        node_ids: What the receipt names: ids that exist afterwards, created or changed.
+        settlement: What it does to its session; ``None`` for ``repo.apply``.
+    """
+
+    changeset_id: str
+    expected_revision: Revision
+    nodes: tuple[Node, ...] = ()
+    edges: tuple[Edge, ...] = ()
+    metadata: Mapping[str, MetadataDelta] = field(default_factory=dict)
+    changes: tuple[NodeChange, ...] = ()
+    node_ids: tuple[str, ...] = ()
+    settlement: Settlement | None = None
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether the graph stays as it is; then the revision stays too."""
+        return not (self.nodes or self.edges or self.metadata or self.changes)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Applied:
+    """What a graph write left; *again* if its changeset had been applied before."""
+
+    revision: Revision
+    node_ids: tuple[str, ...]
+    edge_count: int
+    again: bool = False
+
+
+class GraphStore(Protocol):
+    """The graph of one repository. Reads are of one revision and never wait for the writer."""
+
+    async def revision(self) -> Revision:
+        """The present revision, of whatever process wrote it."""
+        ...
+
+    async def apply(self, write: GraphWrite, owner: Owner) -> Applied:
+        """
+        Write everything of *write* in one transaction, or nothing.
+
+        Raises:
+            StaleRevision: Another write came between; reconcile again.
+            Conflict: *owner* does not own the settled session any more.
+            CommitFailed: The transaction was rolled back. *Cancellation*: completes.
+        """
+        ...
+
+    async def delete(self, ids: Sequence[str]) -> tuple[str, ...]:
+        """Delete nodes with their edges, metadata and vectors; give the ids that existed."""
+        ...
+
+    async def nodes(
+        self, ids: Sequence[str] | None = None, *, types: Sequence[NodeType] | None = None
+    ) -> list[Node]:
+        """Nodes by id (in the order of *ids*, unknown ones absent) or by type, oldest first."""
+        ...
+
+    async def metadata(self, ids: Sequence[str]) -> dict[str, NodeMetadata]:
+        """Entries of the ids that exist."""
+        ...
+
+    async def edges(self, ids: Sequence[str], *, kind: EdgeKind | None = None) -> list[Edge]:
+        """Edges with an end among *ids*."""
+        ...
+
+    async def touch(self, counts: Mapping[str, int], at: datetime) -> None:
+        """Add to access counts of nodes that exist; no new revision."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class FeedCursor:
+    """How far a reader of the feed has come, in the store's own counters; all 0 is nothing."""
+
+    step: int = 0
+    revision: int = 0
+    removal: int = 0
+    vector: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FeedChanges:
+    """
+    What came after a cursor, of one read transaction.
+
+    Attributes:
+        cursor: Where the next read goes on.
+        steps: New steps of episodes that are not discarded, ascending by ordinal.
+        nodes: New and changed nodes but ``episodic`` and ``source``, which are found as steps.
+        details: Node id → what its document needs beyond the node: for a fact
+            ``{"tags": (label, …), "latest_at": datetime | None}``, for an instruction
+            ``{"intents": (description, …)}``.
+        removed: Ids of nodes (episodic ones: of steps) that are gone from recall.
+        vectors: Key → vector, newly stored. The key of a node's vector is its id; of a
+            step's ``"<node id>/observation"`` and ``"<node id>/action"``.
+        more: Whether the limit cut it; read on from *cursor*.
+    """
+
+    cursor: FeedCursor
+    revision: Revision
+    steps: tuple[Step, ...] = ()
+    nodes: tuple[Node, ...] = ()
+    details: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    removed: tuple[str, ...] = ()
+    vectors: Mapping[str, Vector] = field(default_factory=dict)
+    more: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeywordHit:
+    """A step's half found by the store's full text; *relevance* is BM25 turned positive."""
+
+    step: Step
+    part: Literal["observation", "action"]
+    relevance: float
+
+
+class DocumentFeed(Protocol):
+    """What one repository's indexes follow: every searchable text, in order of change."""
+
+    async def changes(self, after: FeedCursor, *, limit: int = 5_000) -> FeedChanges:
+        """What came after *after*, at most *limit* steps, nodes and vectors each."""
+        ...
+
+    async def save_vectors(self, space: EmbeddingSpace, vectors: Mapping[str, Vector]) -> None:
+        """
+        Keep vectors (keys as in ``FeedChanges.vectors``; keys whose owner is gone are skipped).
+
+        Raises:
+            EmbeddingSpaceMismatch: The repository is stamped with another space.
+        """
+        ...
+
+    async def space(self) -> EmbeddingSpace | None:
+        """What the repository is stamped with; ``None`` before the first vector."""
+        ...
+
+    async def steps(self, node_ids: Sequence[str]) -> dict[str, Step]:
+        """The steps behind episodic node ids, committed or not, with their annotations."""
+        ...
+
+    async def goals(self, episode_ids: Sequence[str]) -> dict[str, str]:
+        """The goals of episodes."""
+        ...
+
+    async def search(self, match: str, *, session_id: str | None, limit: int) -> list[KeywordHit]:
+        """
+        Find step halves by the full text, best first.
+
+        Args:
+            match: An expression of quoted words with ``AND``, ``OR``, ``NOT``.
+        """
+        ...
+
+    async def counts(self) -> dict[str, int]:
+        """``steps``, ``vectors``, ``edges:<kind>``, ``nodes:<type>``: how many are stored."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoreReport:
+    """What a check of the whole store found; no *problems* is healthy."""
+
+    problems: tuple[str, ...]
+    counts: Mapping[str, int]
+    schema_version: int
+    synchronous: str
+
+
+class Store(Protocol):
+    """One place where everything is kept, shared by all repositories of a service."""
+
+    @property
+    def sessions(self) -> SessionStore: ...
+
+    async def open(self) -> Owner:
+        """
+        Open (creating or migrating) the store and register a new owner.
+
+        Raises:
+            StoreError: One of its kinds; the file was not touched.
+        """
+        ...
+
+    async def aclose(self) -> None:
+        """Let running transactions end, then close. Idempotent."""
+        ...
+
+    def graph(self, repo_id: str) -> GraphStore: ...
+
+    def feed(self, repo_id: str) -> DocumentFeed: ...
+
+    async def renew(self, owner: Owner, lease_s: float) -> None:
+        """Prolong the lease of *owner* on all its sessions."""
+        ...
+
+    async def check(self) -> StoreReport:
+        """Check the file, full text against steps, vectors against their owners, edges' ends."""
+        ...
+
+
+# ── Recall ───────────────────────────────────────────────────────────────────────────
+
+
+class VectorIndex(Protocol):
+    """
+    The vectors of one repository, in memory; follows the store, is never the truth.
+
+    It carries the cursor it reflects, catches up before every read, and can be thrown
+    away at any time.
+    """
+
+    async def catch_up(self) -> Revision:
+        """Read what is new in the store, also from other processes; give its revision."""
+        ...
+
+    async def nearest(
+        self,
+        vectors: NDArray[np.float32],
+        *,
+        type: NodeType,
+        threshold: float,
+        limit: int = 12,
+    ) -> list[list[tuple[str, float]]]:
+        """
+        For each row of *vectors* the ids and cosines ≥ *threshold* of one type, best first.
+
+        Reads what ``catch_up`` reached last. Off the event loop. *Cancellation*: safe.
+        """
+        ...
+
+
+class ValueFunction(Protocol):
+    """What a candidate is worth, before its mode's weight."""
+
+    def __call__(
+        self,
+        relevance: float,
+        node: Node,
+        metadata: NodeMetadata | None,
+        parameters: TypeScoring,
+        now: datetime,
+    ) -> float: ...
+
+
+# ── Around it ────────────────────────────────────────────────────────────────────────
+
+Observer: TypeAlias = Callable[[Event], Any]
+"""``observer(event)``, a function or a coroutine function."""
+
+
+class Clock(Protocol):
+    """Time, as the service sees it."""
+
+    def now(self) -> datetime:
+        """Aware, UTC."""
+        ...
+
+    def monotonic(self) -> float:
+        """Seconds from an arbitrary origin."""
+        ...
+
+    async def sleep(self, seconds: float) -> None:
+        """Wait. *Cancellation*: safe."""
+        ...

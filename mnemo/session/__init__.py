@@ -1,0 +1,1 @@
+"""When: the write side of a repository, a state machine."""

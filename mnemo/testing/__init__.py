@@ -1,0 +1,1 @@
+"""Fakes of every seam and the contracts of the stores; part of the product."""
