@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from mnemo.config import TypeScoring
 from mnemo.episode.journal import Act, Journal, Owner, SessionRecord, Settlement
-from mnemo.episode.step import Annotation, Step, StepDraft
+from mnemo.episode.step import Step, StepDraft
 from mnemo.episode.trajectory import Fact, Instruction, Trajectory
 from mnemo.events import Event
 from mnemo.graph.changeset import NodeChange, Revision
