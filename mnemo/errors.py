@@ -133,7 +133,7 @@ class Conflict(UsageError):
 
 
 class StaleRevision(Conflict):
-    """The graph moved on since it was read; whoever reconciles does it again. Never leaves mnemo."""
+    """The graph moved on since it was read; reconcile again. It never leaves mnemo."""
 
 
 class ModelError(MnemoError):
