@@ -389,9 +389,19 @@ class GraphStore(Protocol):
         ...
 
     async def nodes(
-        self, ids: Sequence[str] | None = None, *, types: Sequence[NodeType] | None = None
+        self,
+        ids: Sequence[str] | None = None,
+        *,
+        types: Sequence[NodeType] | None = None,
+        keys: Sequence[str] | None = None,
     ) -> list[Node]:
-        """Nodes by id (in the order of *ids*, unknown ones absent) or by type, oldest first."""
+        """
+        Nodes by id (in the order of *ids*, unknown ones absent) or by type, oldest first.
+
+        With *keys*, those of *types* that have one of them among their ``lookup_keys``
+        (``graph.lookup``), each once; answered from an index, at a cost that does not grow
+        with the graph.
+        """
         ...
 
     async def metadata(self, ids: Sequence[str]) -> dict[str, NodeMetadata]:
