@@ -1,1 +1,1 @@
-"""Who answers: embedders and chat models."""
+"""Who answers: embedders that need no network. Import each from its own module."""
