@@ -1,0 +1,269 @@
+"""
+From facts and instructions to a changeset: nodes, edges and first rewards. Pure.
+
+Ids of episodic, source and subgoal nodes follow from the steps, so that what is
+extracted in parts, or twice, meets itself at commit. All other ids are fresh.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from statistics import fmean
+
+from mnemo._clock import Breather
+from mnemo._text import clean, is_blank, one_line, terms
+from mnemo.episode.step import Step
+from mnemo.episode.trajectory import Instruction, Trajectory
+from mnemo.extraction.facts import KnownFact
+from mnemo.graph.changeset import Changeset, NodeChange
+from mnemo.graph.edges import Edge, EdgeKind
+from mnemo.graph.lookup import label_key
+from mnemo.graph.metadata import MetadataDelta
+from mnemo.graph.nodes import Episodic, Intent, Node, Procedural, Semantic, Source, Subgoal, Tag
+from mnemo.graph.similarity import plain
+
+__all__ = ["assemble", "clean_instructions", "late_rewards", "source_id", "subgoal_id"]
+
+LAST_STEPS = 3
+"""Steps that an instruction rests on if it names none and repeats no action."""
+
+
+def source_id(step: Step) -> str:
+    """The id of the source node of *step*."""
+    return "source" + step.node_id.removeprefix("episodic")
+
+
+def subgoal_id(trajectory_id: str) -> str:
+    """The id that all parts of a trajectory give their subgoal node."""
+    return f"subgoal-{trajectory_id}"
+
+
+def clean_instructions(given: Iterable[Instruction], *, limit: int) -> list[Instruction]:
+    """The first *limit* instructions that lack neither intent, condition, text nor outcome."""
+    whole = [i for i in map(_cleaned, given) if not any(map(is_blank, _texts(i)))]
+    return whole[:limit]
+
+
+def late_rewards(steps: Iterable[Step]) -> Changeset:
+    """
+    The changes for committed steps whose reward became known after their commit.
+
+    What rests on those steps is found, and gets the reward too, at commit.
+    """
+    changes = (NodeChange(s.node_id, {"reward": s.reward}) for s in steps if s.reward is not None)
+    return Changeset(changes=tuple(changes))
+
+
+def assemble(
+    trajectory: Trajectory,
+    facts: Sequence[KnownFact],
+    instructions: Sequence[Instruction],
+    *,
+    sibling_window: int,
+) -> Changeset:
+    """
+    Build the changeset of one trajectory.
+
+    Args:
+        facts: Clean and distinct, in the order in which they were said.
+        instructions: Clean.
+        sibling_window: Following facts that each fact is linked to.
+    """
+    draft = _Draft(trajectory)
+    draft.add_steps()
+    for known in facts:
+        draft.add_fact(known)
+    for instruction in instructions:
+        draft.add_instruction(instruction)
+    draft.add_siblings(sibling_window)
+    return draft.changeset()
+
+
+@dataclass(slots=True)
+class _Group:
+    """A tag or intent with the first rewards of its new members."""
+
+    node: Node
+    rewards: list[float | None] = field(default_factory=list)
+
+
+class _Draft:
+    """A changeset in the making."""
+
+    def __init__(self, trajectory: Trajectory) -> None:
+        self._trajectory = trajectory
+        self._steps = {step.index: step for step in trajectory.steps}
+        self._breather = Breather()
+        self._nodes: list[Node] = []
+        self._edges: list[Edge] = []
+        self._metadata: dict[str, MetadataDelta] = {}
+        self._replaces: dict[str, tuple[str, ...]] = {}
+        self._facts: list[str] = []
+        self._tags: dict[str, _Group] = {}
+        self._intents: dict[str, _Group] = {}
+
+    def add_steps(self) -> None:
+        subgoal = _subgoal(self._trajectory)
+        self._nodes.append(subgoal)
+        for step in self._trajectory.steps:
+            self._breather.breathe()
+            source = _source(step)
+            self._nodes += (_episodic(step), source)
+            self._link(subgoal.id, step.node_id, EdgeKind.HIERARCHICAL)
+            self._link(step.node_id, source.id, EdgeKind.PROVENANCE)
+
+    def add_fact(self, known: KnownFact) -> None:
+        self._breather.breathe()
+        fact = known.fact
+        support = [self._steps[i] for i in fact.steps]
+        node = _semantic(known, valid_from=min(step.at for step in support))
+        reward = _mean(step.reward for step in support)
+        self._add_supported(node, support, reward)
+        self._facts.append(node.id)
+        if fact.replaces:
+            self._replaces[node.id] = fact.replaces
+        for label in fact.concepts:
+            tag = self._tags.setdefault(label_key(label), _Group(Tag(label=label)))
+            tag.rewards.append(reward)
+            self._link(tag.node.id, node.id, EdgeKind.MEMBERSHIP)
+
+    def add_instruction(self, given: Instruction) -> None:
+        self._breather.breathe()
+        node = _procedural(given)
+        self._add_supported(node, self._steps_of(given), given.return_score)
+        fresh = _Group(Intent(description=given.intent))
+        intent = self._intents.setdefault(plain(given.intent), fresh)
+        intent.rewards.append(given.return_score)
+        self._link(intent.node.id, node.id, EdgeKind.HIERARCHICAL)
+
+    def add_siblings(self, window: int) -> None:
+        for i, fact in enumerate(self._facts):
+            for later in self._facts[i + 1 : i + 1 + window]:
+                self._link(fact, later, EdgeKind.SIBLING)
+
+    def changeset(self) -> Changeset:
+        groups = [*self._tags.values(), *self._intents.values()]
+        means = {group.node.id: _delta(_mean(group.rewards)) for group in groups}
+        return Changeset(
+            nodes=(*self._nodes, *(group.node for group in groups)),
+            edges=tuple(dict.fromkeys(self._edges)),
+            metadata={**self._metadata, **means},
+            replaces=self._replaces,
+        )
+
+    def _add_supported(self, node: Node, support: Iterable[Step], reward: float | None) -> None:
+        self._nodes.append(node)
+        self._metadata[node.id] = _delta(reward, support=1)
+        for step in support:
+            self._link(node.id, step.node_id, EdgeKind.PROVENANCE)
+
+    def _steps_of(self, instruction: Instruction) -> list[Step]:
+        named = [self._steps[i] for i in sorted(set(instruction.steps)) if i in self._steps]
+        steps = self._trajectory.steps
+        return named or _repeated(instruction, steps) or list(steps[-LAST_STEPS:])
+
+    def _link(self, source: str, target: str, kind: EdgeKind) -> None:
+        self._edges.append(Edge(source, target, kind))
+
+
+def _mean(rewards: Iterable[float | None]) -> float | None:
+    known = [reward for reward in rewards if reward is not None]
+    return fmean(known) if known else None
+
+
+def _delta(reward: float | None, *, support: int = 0) -> MetadataDelta:
+    if reward is None:
+        return MetadataDelta(support_count=support)
+    return MetadataDelta(cumulative_reward=reward, reward_count=1, support_count=support)
+
+
+def _texts(given: Instruction) -> tuple[str, str, str, str]:
+    return given.intent, given.condition, given.instruction, given.expected_outcome
+
+
+def _cleaned(given: Instruction) -> Instruction:
+    intent, condition, text, outcome = (clean(part).strip() for part in _texts(given))
+    score = given.return_score
+    return Instruction(
+        intent=one_line(intent),
+        condition=condition,
+        instruction=text,
+        expected_outcome=outcome,
+        return_score=None if score is None else min(1.0, max(0.0, score)),
+        steps=given.steps,
+    )
+
+
+def _repeated(instruction: Instruction, steps: Iterable[Step]) -> list[Step]:
+    """The steps whose every content word of the action is in the instruction."""
+    said = frozenset(terms(instruction.instruction))
+    return [step for step in steps if step.action and _is_said(step.action, said)]
+
+
+def _is_said(action: str, said: frozenset[str]) -> bool:
+    empty = True
+    for term in terms(action):
+        if term not in said:
+            return False
+        empty = False
+    return not empty
+
+
+def _subgoal(trajectory: Trajectory) -> Subgoal:
+    return Subgoal(
+        id=subgoal_id(trajectory.id),
+        description=trajectory.subgoal,
+        parent_goal=trajectory.goal,
+        trajectory_id=trajectory.id,
+    )
+
+
+def _episodic(step: Step) -> Episodic:
+    return Episodic(
+        id=step.node_id,
+        observation=step.observation,
+        action=step.action,
+        state=step.state,
+        subgoal=step.subgoal,
+        reward=step.reward,
+        trajectory_id=step.trajectory_id,
+        session_id=step.session_id,
+        episode_id=step.episode_id,
+        step_index=step.index,
+        at=step.at,
+        actor=step.actor,
+        key=step.key,
+    )
+
+
+def _source(step: Step) -> Source:
+    return Source(
+        id=source_id(step),
+        plain_text=step.text,
+        session_id=step.session_id,
+        episode_id=step.episode_id,
+        step_index=step.index,
+        at=step.at,
+        actor=step.actor,
+        key=step.key,
+    )
+
+
+def _semantic(known: KnownFact, *, valid_from: datetime) -> Semantic:
+    return Semantic(
+        proposition=known.fact.proposition,
+        confidence=known.fact.confidence,
+        valid_from=valid_from,
+        vector=known.vector,
+    )
+
+
+def _procedural(given: Instruction) -> Procedural:
+    return Procedural(
+        instruction=given.instruction,
+        condition=given.condition,
+        expected_outcome=given.expected_outcome,
+        return_score=given.return_score,
+    )

@@ -1,0 +1,227 @@
+"""What is kept of the facts an extractor gives: clean, supported, distinct, not too many."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mnemo._clock import Breather
+from mnemo._text import STOP_WORDS, clean, content_words, fold, is_blank, one_line, terms
+from mnemo.episode.step import Step
+from mnemo.episode.trajectory import Fact
+from mnemo.graph.lookup import label_key
+from mnemo.graph.nodes import Vector
+from mnemo.graph.similarity import plain
+
+__all__ = ["CleanFacts", "KnownFact", "clean_facts", "distinct_facts"]
+
+SAME_FACT = 0.95
+"""Cosine from which two facts of one trajectory are one, if the guard holds (S)."""
+MAX_SUPPORT = 3
+"""Steps that a fact without named steps rests on, at most (S)."""
+MAX_CONCEPTS = 6
+"""Concepts that are taken from a reply, at most (S)."""
+OWN_CONCEPTS = 4
+"""Concepts that are taken from the proposition if none are given, at most (S)."""
+COMPARED_CHARACTERS = 20_000
+"""Head of a step's text that is searched for a fact's words; the rest is rarely speech (S)."""
+
+_UNRESOLVED = frozenset(
+    """he she it they him her them his hers its their theirs this that these those
+    i me my mine we us our ours you your yours here there""".split()  # noqa: SIM905
+)
+_TYPE_LABELS = frozenset(
+    """concept date entity event fact location name number object organisation organization
+    other people person place thing time type""".split()  # noqa: SIM905
+)
+_FIRST_WORD = re.compile(r"[\W_]*([^\W_]+)")
+_NAME = re.compile(r"\b[^\W\d_a-z][\w.+#-]*(?:\s+[^\W\d_a-z][\w.+#-]*)*|\b\w*\d[\w.:/%+-]*")
+
+
+@dataclass(frozen=True, slots=True)
+class CleanFacts:
+    """Facts that may be kept, and how many were *dropped* alone."""
+
+    facts: tuple[Fact, ...]
+    dropped: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class KnownFact:
+    """A fact with the vector of its proposition, unit norm."""
+
+    fact: Fact
+    vector: Vector
+
+
+def clean_facts(facts: Iterable[Fact], steps: Sequence[Step]) -> CleanFacts:
+    """
+    Drop what cannot stand alone, complete the rest, and join equal wordings.
+
+    Every fact that is left rests on steps of *steps*, has concepts (unless it has
+    no word at all), and a confidence in [0, 1].
+    """
+    given = list(facts)
+    kept: dict[str, Fact] = {}
+    dropped = 0
+    support = _Support(steps)
+    for fact in given:
+        if not _stands_alone(fact.proposition):
+            dropped += 1
+            continue
+        whole = _completed(fact, support)
+        key = plain(whole.proposition)
+        kept[key] = _united(kept[key], whole) if key in kept else whole
+    return CleanFacts(tuple(kept.values()), dropped)
+
+
+def distinct_facts(
+    facts: Sequence[Fact],
+    vectors: NDArray[np.float32],
+    *,
+    same_claim: Callable[[str, str], bool],
+    limit: int,
+) -> list[KnownFact]:
+    """
+    Unite facts that say the same, and keep the *limit* most confident, in their order.
+
+    Args:
+        vectors: One unit row per fact.
+        same_claim: Whether two near wordings may be one claim: the guard of a commit.
+    """
+    kept: list[KnownFact] = []
+    breather = Breather()
+    for fact, vector in zip(facts, vectors, strict=True):
+        breather.breathe()
+        known = KnownFact(fact, vector)
+        at = _same(kept, known, same_claim)
+        if at is None:
+            kept.append(known)
+        else:
+            kept[at] = _united_known(kept[at], known)
+    return _most_confident(kept, limit)
+
+
+def _stands_alone(proposition: str) -> bool:
+    first = _FIRST_WORD.match(proposition)
+    if first is None:
+        return False
+    word = first.group(1)
+    # "IT" and "US" are names; a lone "I" is not.
+    is_acronym = len(word) > 1 and word.isupper() and not proposition.isupper()
+    return is_acronym or word.lower() not in _UNRESOLVED
+
+
+def _completed(fact: Fact, support: _Support) -> Fact:
+    proposition = one_line(clean(fact.proposition))
+    return replace(
+        fact,
+        proposition=proposition,
+        concepts=_concepts(fact.concepts) or _concepts(_own_concepts(proposition)),
+        confidence=min(1.0, max(0.0, fact.confidence)),
+        steps=support.of(proposition, fact.steps),
+    )
+
+
+def _concepts(labels: Iterable[str]) -> tuple[str, ...]:
+    found: dict[str, str] = {}
+    for label in labels:
+        text = one_line(clean(label))
+        key = label_key(text)
+        if not is_blank(text) and key not in _TYPE_LABELS:
+            found.setdefault(key, text)
+    return tuple(found.values())[:MAX_CONCEPTS]
+
+
+def _own_concepts(proposition: str) -> list[str]:
+    """Names and numbers of *proposition*, then its other content words, as they are written."""
+    names = [name for name in map(_bare_name, _NAME.findall(proposition)) if name]
+    covered = {word for name in names for word in content_words(name)}
+    others = [word for word in content_words(proposition) if word not in covered]
+    return [*names, *others][:OWN_CONCEPTS]
+
+
+def _bare_name(name: str) -> str:
+    """*name* without the article or preposition that a capital letter made part of it."""
+    parts = name.rstrip(".:/-").split()
+    while parts and fold(parts[0]) in STOP_WORDS:
+        parts.pop(0)
+    return " ".join(parts)
+
+
+class _Support:
+    """Which steps a fact rests on; the words of the steps are looked at once, if at all."""
+
+    def __init__(self, steps: Sequence[Step]) -> None:
+        self._steps = steps
+        self._indexes = {step.index for step in steps}
+        self._words: list[frozenset[str]] | None = None
+
+    def of(self, proposition: str, named: Iterable[int]) -> tuple[int, ...]:
+        own = tuple(sorted(self._indexes.intersection(named)))
+        return own or self._nearest(proposition)
+
+    def _nearest(self, proposition: str) -> tuple[int, ...]:
+        wanted = frozenset(terms(proposition))
+        shared = [(len(wanted & words), -i) for i, words in enumerate(self._step_words())]
+        best = max(shared)[0]
+        # A step that shares a stray word with the fact beside one that shares five is no source.
+        near = sorted((pair for pair in shared if 2 * pair[0] >= best), reverse=True)
+        return tuple(sorted(self._steps[-i].index for _, i in near[:MAX_SUPPORT]))
+
+    def _step_words(self) -> list[frozenset[str]]:
+        if self._words is None:
+            self._words = [_words_of(step) for step in self._steps]
+        return self._words
+
+
+def _words_of(step: Step) -> frozenset[str]:
+    breather = Breather()
+    found = set()
+    for term in terms(step.text[:COMPARED_CHARACTERS]):
+        breather.breathe()
+        found.add(term)
+    return frozenset(found)
+
+
+def _same(
+    kept: Sequence[KnownFact], known: KnownFact, same_claim: Callable[[str, str], bool]
+) -> int | None:
+    if not kept:
+        return None
+    cosines = np.stack([other.vector for other in kept]) @ known.vector
+    for at in np.flatnonzero(cosines >= SAME_FACT):
+        if same_claim(kept[at].fact.proposition, known.fact.proposition):
+            return int(at)
+    return None
+
+
+def _united_known(a: KnownFact, b: KnownFact) -> KnownFact:
+    fact = _united(a.fact, b.fact)
+    return KnownFact(fact, a.vector if fact.proposition == a.fact.proposition else b.vector)
+
+
+def _united(a: Fact, b: Fact) -> Fact:
+    """One fact for two: longer wording, all steps and concepts, higher confidence."""
+    longer = b if len(b.proposition) > len(a.proposition) else a
+    concepts: dict[str, str] = {}
+    for label in (*a.concepts, *b.concepts):
+        concepts.setdefault(label_key(label), label)
+    return replace(
+        longer,
+        concepts=tuple(concepts.values()),
+        confidence=max(a.confidence, b.confidence),
+        steps=tuple(sorted({*a.steps, *b.steps})),
+        replaces=tuple(dict.fromkeys((*a.replaces, *b.replaces))),
+    )
+
+
+def _most_confident(known: list[KnownFact], limit: int) -> list[KnownFact]:
+    if len(known) <= limit:
+        return known
+    ranked = sorted(range(len(known)), key=lambda i: -known[i].fact.confidence)
+    return [known[i] for i in sorted(ranked[:limit])]

@@ -1,0 +1,247 @@
+"""
+The extraction of one session: steps to annotations, trajectories to changesets.
+
+Durability, retries and the state of the session are the session's affair; here a
+call gives its whole result or raises.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, TypeVar
+
+import anyio
+import anyio.to_thread
+import numpy as np
+from numpy.typing import NDArray
+
+from mnemo.config import Config
+from mnemo.episode.step import Annotation, Step
+from mnemo.episode.trajectory import Fact, Instruction, Trajectory
+from mnemo.errors import ModelError
+from mnemo.extraction.annotate import ModelAnnotator
+from mnemo.extraction.assemble import assemble, clean_instructions
+from mnemo.extraction.embedding import TextEmbedder
+from mnemo.extraction.facts import CleanFacts, clean_facts, distinct_facts
+from mnemo.extraction.procedural import ModelProceduralExtractor
+from mnemo.extraction.semantic import ModelSemanticExtractor, NearbyFacts
+from mnemo.extraction.trajectories import Findings, subgoals_compared, to_annotations
+from mnemo.graph.changeset import Changeset
+from mnemo.graph.similarity import same_claim_guard
+from mnemo.prompts.ask import Asker
+from mnemo.prompts.profiles import resolve_profile
+from mnemo.prompts.usage import UsageMeter
+from mnemo.protocols import (
+    AnnotationRequest,
+    Annotator,
+    ChatModel,
+    Embedder,
+    ProceduralExtractor,
+    SemanticExtractor,
+)
+
+__all__ = ["Extraction", "UsageMeter", "build_extraction"]
+
+CONTEXT_STEPS = 8
+"""Known steps that an annotator is shown before the fresh ones (S)."""
+
+_log = logging.getLogger(__name__)
+_A = TypeVar("_A")
+_B = TypeVar("_B")
+
+
+class Extraction:
+    """
+    Annotates steps and extracts trajectories, with whatever stages it was given.
+
+    Args:
+        fallback_annotator: Steps in where *annotator* fails; ``None``: the failure stands.
+    """
+
+    def __init__(
+        self,
+        *,
+        annotator: Annotator,
+        semantic: SemanticExtractor,
+        procedural: ProceduralExtractor,
+        embedder: Embedder,
+        config: Config,
+        fallback_annotator: Annotator | None = None,
+    ) -> None:
+        self.batch_size = annotator.batch_size or config.annotation.batch_size
+        self._annotator = annotator
+        self._semantic = semantic
+        self._procedural = procedural
+        self._embedder = TextEmbedder(embedder)
+        self._config = config
+        self._fallback = fallback_annotator
+        self._threads = anyio.CapacityLimiter(1)
+
+    async def annotate(
+        self, *, goal: str, known: Sequence[Step], fresh: Sequence[Step], closing: bool
+    ) -> list[Annotation]:
+        """
+        Annotate *fresh*, and give the step before it the reward that has become known.
+
+        That step's annotation comes first, if it is there at all; then one per fresh
+        step. A reward that is known stays and is not asked for again: where nothing
+        is to be asked, no model is called.
+
+        Args:
+            known: All earlier steps of the episode, ascending, annotated as far as known.
+            fresh: The steps that follow, ascending, at most ``batch_size``.
+            closing: Whether nothing follows; then the last step's reward is found too.
+
+        Raises:
+            ModelError: The model or embedder gave no usable reply; nothing is annotated.
+                *Cancellation*: safe.
+        """
+        if not fresh and not (closing and _lacks_reward(known)):
+            return []
+        request = AnnotationRequest(
+            goal=goal, before=tuple(known[-CONTEXT_STEPS:]), fresh=tuple(fresh), closing=closing
+        )
+        findings = await self._find(request)
+        vectors = await self._embedder.remembered(subgoals_compared(known, findings))
+        threshold = self._config.annotation.boundary_threshold
+        return to_annotations(known, fresh, findings, vectors, threshold=threshold)
+
+    async def extract(self, trajectory: Trajectory) -> Changeset:
+        """
+        Distil facts and instructions side by side and build the changeset.
+
+        Raises:
+            ModelError: Of the first stage that failed; the other one is cancelled.
+                *Cancellation*: safe.
+        """
+        facts, instructions = await _side_by_side(
+            lambda: self._semantic.extract_facts(trajectory),
+            lambda: self._procedural.extract_instructions(trajectory),
+        )
+        clean = await self._off_loop(clean_facts, facts, trajectory.steps)
+        _report_dropped(clean, trajectory)
+        vectors = await self._embedder.embed([fact.proposition for fact in clean.facts])
+        return await self._off_loop(self._assembled, trajectory, clean, vectors, instructions)
+
+    async def _find(self, request: AnnotationRequest) -> Findings:
+        try:
+            annotated, last_reward = await self._annotator.annotate(request)
+        except ModelError as error:
+            if self._fallback is None:
+                raise
+            _log.warning("the embedded annotator steps in: %s", error)
+            annotated, last_reward = await self._fallback.annotate(request)
+            return Findings(annotated=tuple(annotated), last_reward=last_reward, embedded=True)
+        return Findings(annotated=tuple(annotated), last_reward=last_reward)
+
+    def _assembled(
+        self,
+        trajectory: Trajectory,
+        clean: CleanFacts,
+        vectors: NDArray[np.float32],
+        instructions: Sequence[Instruction],
+    ) -> Changeset:
+        config = self._config.extraction
+        facts = distinct_facts(
+            clean.facts, vectors, same_claim=same_claim_guard, limit=config.max_facts
+        )
+        whole = clean_instructions(instructions, limit=config.max_instructions)
+        return assemble(trajectory, facts, whole, sibling_window=config.sibling_window)
+
+    async def _off_loop(self, work: Callable[..., _A], *args: Any) -> _A:
+        return await anyio.to_thread.run_sync(work, *args, limiter=self._threads)
+
+
+def build_extraction(
+    *,
+    chat_model: ChatModel | None,
+    embedder: Embedder,
+    config: Config,
+    meter: UsageMeter | None = None,
+    nearby: NearbyFacts | None = None,
+) -> Extraction:
+    """
+    Put an extraction together: with *chat_model*, or embedded without one.
+
+    Args:
+        meter: Counts the model's calls.
+        nearby: Gives the stored facts nearest to a text, for the model to say which of
+            them a new one replaces; ``None``: it is shown none.
+
+    Raises:
+        ConfigError: ``config.extraction.profile`` is no profile.
+    """
+    profile = resolve_profile(config.extraction.profile)
+    if chat_model is None:
+        return _embedded_extraction(embedder, config)
+    asker = Asker(chat_model, meter=meter or UsageMeter(), timeout_s=config.extraction.timeout_s)
+    fallback = _embedded_annotator(embedder, config) if _falls_back(config) else None
+    return Extraction(
+        annotator=ModelAnnotator(asker, profile),
+        semantic=ModelSemanticExtractor(asker, config, profile, nearby=nearby),
+        procedural=ModelProceduralExtractor(asker, config, profile),
+        embedder=embedder,
+        config=config,
+        fallback_annotator=fallback,
+    )
+
+
+def _falls_back(config: Config) -> bool:
+    return config.annotation.on_failure == "embedded"
+
+
+def _embedded_annotator(embedder: Embedder, config: Config) -> Annotator:
+    from mnemo.extraction.embedded import EmbeddedAnnotator
+
+    return EmbeddedAnnotator(config, embedder=embedder)
+
+
+def _embedded_extraction(embedder: Embedder, config: Config) -> Extraction:
+    from mnemo.extraction.embedded import EmbeddedProceduralExtractor, EmbeddedSemanticExtractor
+
+    return Extraction(
+        annotator=_embedded_annotator(embedder, config),
+        semantic=EmbeddedSemanticExtractor(config),
+        procedural=EmbeddedProceduralExtractor(config),
+        embedder=embedder,
+        config=config,
+    )
+
+
+async def _side_by_side(
+    first: Callable[[], Awaitable[Sequence[Fact]]],
+    second: Callable[[], Awaitable[Sequence[Instruction]]],
+) -> tuple[Sequence[Fact], Sequence[Instruction]]:
+    """Run both; the error of the one that fails first is raised bare, and the other cancelled."""
+    facts: list[Fact] = []
+    instructions: list[Instruction] = []
+
+    async def run_first() -> None:
+        facts.extend(await first())
+
+    async def run_second() -> None:
+        instructions.extend(await second())
+
+    try:
+        async with anyio.create_task_group() as group:
+            group.start_soon(run_first)
+            group.start_soon(run_second)
+    except BaseExceptionGroup as errors:
+        error = _first(errors)
+        raise error from error.__cause__
+    return facts, instructions
+
+
+def _first(errors: BaseExceptionGroup[Any]) -> BaseException:
+    error = errors.exceptions[0]
+    return _first(error) if isinstance(error, BaseExceptionGroup) else error
+
+
+def _lacks_reward(known: Sequence[Step]) -> bool:
+    return bool(known) and known[-1].annotation is not None and known[-1].reward is None
+
+
+def _report_dropped(clean: CleanFacts, trajectory: Trajectory) -> None:
+    if clean.dropped:
+        _log.info("%s: %d facts could not stand alone", trajectory.id, clean.dropped)

@@ -1,0 +1,147 @@
+"""From what an annotator found to the annotations of steps: rewards, boundaries, trajectories."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from mnemo.episode.boundary import is_boundary
+from mnemo.episode.step import Annotation, Step
+from mnemo.graph.nodes import Vector
+from mnemo.protocols import Annotated
+
+__all__ = ["Findings", "subgoals_compared", "to_annotations"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Findings:
+    """
+    What one call of an annotator found.
+
+    Attributes:
+        annotated: One entry per fresh step, in order.
+        last_reward: Of the episode's last step, if it was asked for and is known.
+        embedded: Whether the embedded annotator stood in for a failing model.
+    """
+
+    annotated: tuple[Annotated, ...] = ()
+    last_reward: float | None = None
+    embedded: bool = False
+
+
+def subgoals_compared(known: Sequence[Step], findings: Findings) -> list[str]:
+    """The subgoals whose vectors ``to_annotations`` needs; blank ones are not compared."""
+    before = _last_annotated(known)
+    fresh = [entry.subgoal for entry in findings.annotated if entry.subgoal]
+    if before and before.subgoal and before.vector is None and fresh:
+        return [before.subgoal, *fresh]
+    return fresh
+
+
+def to_annotations(
+    known: Sequence[Step],
+    fresh: Sequence[Step],
+    findings: Findings,
+    vectors: Mapping[str, Vector],
+    *,
+    threshold: float,
+) -> list[Annotation]:
+    """
+    Give each fresh step its annotation, and the step before them its reward.
+
+    A reward that is known already stays. The step before *fresh* comes first, and
+    only if its reward became known.
+
+    Args:
+        known: All earlier steps of the episode, ascending, annotated as far as known.
+        vectors: Of every text of ``subgoals_compared``, unit norm.
+        threshold: Cosine in ``[-1, 1]`` below which a trajectory begins.
+    """
+    cut = _Cut(known, vectors, threshold, embedded=findings.embedded)
+    found = zip(fresh, findings.annotated, _rewards_of_fresh(findings), strict=True)
+    annotations = [cut.next(step, entry, reward) for step, entry, reward in found]
+    late = _late_reward(known, findings)
+    return [late, *annotations] if late else annotations
+
+
+def _rewards_of_fresh(findings: Findings) -> list[float | None]:
+    later = [entry.previous_reward for entry in findings.annotated[1:]]
+    return [*later, findings.last_reward]
+
+
+def _late_reward(known: Sequence[Step], findings: Findings) -> Annotation | None:
+    annotation = known[-1].annotation if known else None
+    entries = findings.annotated
+    reward = entries[0].previous_reward if entries else findings.last_reward
+    if annotation is None or annotation.reward is not None or reward is None:
+        return None
+    return replace(annotation, reward=reward)
+
+
+def _last_annotated(known: Sequence[Step]) -> Annotation | None:
+    """The nearest annotation with a subgoal: steps without one are skipped in the comparison."""
+    nearest = None
+    for step in reversed(known):
+        if step.annotation and step.annotation.subgoal:
+            return step.annotation
+        nearest = nearest or step.annotation
+    return nearest
+
+
+class _Cut:
+    """Walks over fresh steps and tells which trajectory each belongs to."""
+
+    def __init__(
+        self,
+        known: Sequence[Step],
+        vectors: Mapping[str, Vector],
+        threshold: float,
+        *,
+        embedded: bool,
+    ) -> None:
+        self._known = known
+        self._vectors = vectors
+        self._threshold = threshold
+        self._embedded = embedded
+        self._before = _last_annotated(known)
+        self._number: int | None = None
+
+    def next(self, step: Step, entry: Annotated, reward: float | None) -> Annotation:
+        boundary = self._before is not None and self._begins(self._before, entry)
+        if boundary or self._before is None:
+            trajectory_id = f"{step.episode_id}/{self._next_number()}"
+        else:
+            trajectory_id = self._before.trajectory_id
+        annotation = Annotation(
+            index=step.index,
+            state=entry.state or None,
+            subgoal=entry.subgoal,
+            reward=reward,
+            trajectory_id=trajectory_id,
+            boundary=boundary,
+            vector=self._vectors.get(entry.subgoal),
+            embedded=self._embedded,
+        )
+        if entry.subgoal or boundary or self._before is None:
+            self._before = annotation
+        return annotation
+
+    def _begins(self, before: Annotation, entry: Annotated) -> bool:
+        if entry.breaks:
+            return True
+        if not before.subgoal or not entry.subgoal or before.subgoal == entry.subgoal:
+            return False
+        previous = before.vector if before.vector is not None else self._vectors[before.subgoal]
+        return is_boundary(previous, self._vectors[entry.subgoal], self._threshold)
+
+    def _next_number(self) -> int:
+        """One more than any number given so far; the steps are looked through once, if at all."""
+        if self._number is None:
+            self._number = _highest_number(self._known)
+        self._number += 1
+        return self._number
+
+
+def _highest_number(known: Iterable[Step]) -> int:
+    ids = {step.trajectory_id for step in known if step.trajectory_id}
+    return max((int(id.rpartition("/")[2]) for id in ids), default=-1)

@@ -1,0 +1,149 @@
+"""A question to a model, and the reading of what it replied."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from mnemo._text import clean
+from mnemo.protocols import ChatMessage, ChatReply, Purpose
+
+__all__ = ["Question", "Reply", "json_of", "raw_text", "schema_of", "what_is_wrong"]
+
+MAX_REPLY_CHARACTERS = 200_000
+"""Longest reply that is searched for JSON; a real one has a twentieth of it (S)."""
+MAX_ATTEMPTS = 500
+"""Opening braces that are tried in a reply that is more than bare JSON (S)."""
+SHOWN_ERRORS = 5
+"""Errors of a reply that its model is told (S)."""
+
+_THINKING = re.compile(r"<(think|thinking|reasoning)>.*?(?:</\1>|\Z)", re.DOTALL | re.IGNORECASE)
+_THOUGHT_END = re.compile(r"\A.*</(?:think|thinking|reasoning)>", re.DOTALL | re.IGNORECASE)
+
+R = TypeVar("R", bound="Reply")
+T = TypeVar("T")
+
+
+class Reply(BaseModel):
+    """The base of every reply's shape: unknown fields are ignored, NaN and infinity refused."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore", allow_inf_nan=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Question(Generic[T]):
+    """
+    One question, whoever answers it.
+
+    Attributes:
+        schema: JSON schema of the reply.
+        read: Makes the answer of a reply's JSON value; ``ValueError`` says what is wrong.
+    """
+
+    purpose: Purpose
+    system: str
+    user: str
+    schema: Mapping[str, Any]
+    read: Callable[[Any], T]
+
+    @property
+    def messages(self) -> tuple[ChatMessage, ...]:
+        """The standing instructions, then the data."""
+        return ChatMessage("system", self.system), ChatMessage("user", self.user)
+
+
+def schema_of(shape: type[Reply]) -> dict[str, Any]:
+    """The JSON schema of *shape*."""
+    return shape.model_json_schema()
+
+
+def json_of(reply: ChatReply) -> Any:
+    """
+    The JSON value of *reply*: ``parsed`` if there is one, else the last object of its text.
+
+    Thinking blocks, code fences and prose around the object are passed over.
+
+    Raises:
+        ValueError: There is no complete JSON object, or it is a JSON schema.
+    """
+    value = reply.parsed if reply.parsed is not None else _last_object(reply.text)
+    if isinstance(value, Mapping) and "properties" in value and "type" in value:
+        raise ValueError("this is the schema itself, not a reply that follows it")
+    return _cleaned(value)
+
+
+def raw_text(reply: ChatReply) -> str:
+    """*reply* as it can be shown: its text, else what was parsed."""
+    if reply.text or reply.parsed is None:
+        return reply.text
+    return json.dumps(reply.parsed, ensure_ascii=False, default=str)
+
+
+def what_is_wrong(error: ValueError) -> str:
+    """*error* in words for a model, without repeating its own values."""
+    if not isinstance(error, ValidationError):
+        return str(error)
+    lines = (f"{'.'.join(map(str, e['loc'])) or 'reply'}: {e['msg']}" for e in error.errors())
+    return "; ".join(list(lines)[:SHOWN_ERRORS])
+
+
+def _last_object(text: str) -> Any:
+    text = text.strip()
+    if not text:
+        raise ValueError("the reply is blank")
+    if len(text) > MAX_REPLY_CHARACTERS:
+        raise ValueError(f"the reply is longer than {MAX_REPLY_CHARACTERS:,} characters")
+    whole = _decoded(text, 0)
+    if whole and whole[1] == len(text):
+        return whole[0]
+    bare = _THOUGHT_END.sub("", _THINKING.sub("", text))
+    last = deque(_objects(bare), maxlen=1)
+    if not last:
+        raise ValueError("there is no complete JSON object in the reply")
+    return last[0]
+
+
+def _objects(text: str) -> Iterator[Any]:
+    """The outermost complete objects of *text*, in order."""
+    at = text.find("{")
+    for _ in range(MAX_ATTEMPTS):
+        if at < 0:
+            return
+        found = _decoded(text, at)
+        if found:
+            yield found[0]
+        at = text.find("{", found[1] if found else at + 1)
+
+
+def _decoded(text: str, at: int) -> tuple[dict[str, Any], int] | None:
+    if not text.startswith("{", at):
+        return None
+    try:
+        value, end = _DECODER.raw_decode(text, at)
+    except (ValueError, RecursionError):
+        return None
+    return value, end
+
+
+def _refuse_constant(name: str) -> Any:
+    raise ValueError(f"{name} is not JSON")
+
+
+_DECODER = json.JSONDecoder(parse_constant=_refuse_constant)
+
+
+def _cleaned(value: Any) -> Any:
+    """*value* with every text storable: a reply may hold lone surrogates and U+0000."""
+    if isinstance(value, str):
+        return clean(value)
+    if isinstance(value, Mapping):
+        return {key: _cleaned(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_cleaned(item) for item in value]
+    return value

@@ -1,0 +1,113 @@
+"""``semantic``: the facts of a trajectory."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from mnemo.episode.trajectory import Fact, Trajectory
+from mnemo.prompts.data import DATA_RULE, block, step_row
+from mnemo.prompts.profiles import Profile, instructed
+from mnemo.prompts.question import Question, Reply, schema_of
+
+__all__ = ["SemanticReply", "StoredFact", "semantic_question"]
+
+DEFAULT_CONFIDENCE = 0.8
+
+STANDING = f"""\
+You distil lasting knowledge from one stretch of an agent's work: the facts somebody will want \
+to look up weeks later, without the steps at hand.
+
+A fact
+- can be understood alone: people and things by name instead of he, it or this; days and times \
+as dates, worked out from the time of the step; no "above" or "as mentioned";
+- makes one claim, in one sentence; a second sentence only to qualify the first;
+- rests on steps, and you list the index of each step that states it;
+- is said once, in its most specific wording, with names, numbers and units as they stand;
+- is worth keeping: no greetings, no questions, nothing about the course of the conversation.
+
+Add nothing that the steps do not say. What somebody only considers, hopes or reports from \
+hearsay is worded as such and gets a lower confidence.
+
+For each fact give
+- proposition: the fact;
+- concepts: one to six short terms to find it by, if possible words of the fact itself; never \
+mere types such as "person" or "date";
+- confidence: 0 to 1, how certain it is that the fact holds;
+- steps: the indexes of the steps that support it;
+- replaces: ids of known facts that no longer hold because of this one; usually none.
+
+Answer with one JSON object: {{"facts": [{{"proposition", "concepts", "confidence", "steps", \
+"replaces"}}]}}. An empty list is a good answer where there is nothing to learn.
+
+{DATA_RULE}"""
+
+
+@dataclass(frozen=True, slots=True)
+class StoredFact:
+    """A fact of the repository that the model is shown and may say to be replaced."""
+
+    id: str
+    proposition: str
+
+
+class FactEntry(Reply):
+    """One fact as the model words it."""
+
+    proposition: str
+    concepts: tuple[str, ...] | None = None
+    confidence: float | None = None
+    steps: tuple[int, ...] | None = None
+    replaces: tuple[str, ...] | None = None
+
+
+class SemanticReply(Reply):
+    """The shape of the reply."""
+
+    facts: tuple[FactEntry, ...]
+
+
+def semantic_question(
+    trajectory: Trajectory,
+    stored: Sequence[StoredFact],
+    profile: Profile | None,
+    *,
+    max_facts: int,
+) -> Question[list[Fact]]:
+    """
+    Ask for the facts of *trajectory*.
+
+    Args:
+        stored: Known facts that new ones may replace; ids that are not among them are ignored.
+    """
+    known = ({"id": fact.id, "proposition": fact.proposition} for fact in stored)
+    return Question(
+        purpose="semantic",
+        system=instructed(STANDING, "semantic", profile),
+        user="\n\n".join(
+            (
+                block("GOAL", [{"goal": trajectory.goal, "subgoal": trajectory.subgoal}]),
+                block("STEPS BEFORE, FOR UNDERSTANDING ONLY", map(step_row, trajectory.context)),
+                block("KNOWN FACTS", known),
+                block("STEPS", map(step_row, trajectory.steps)),
+                f"Give the facts of STEPS, at most {max_facts}, in the order they came up.",
+            )
+        ),
+        schema=schema_of(SemanticReply),
+        read=lambda value: _read(value, {fact.id for fact in stored}),
+    )
+
+
+def _read(value: Any, shown: set[str]) -> list[Fact]:
+    return [_fact(entry, shown) for entry in SemanticReply.model_validate(value).facts]
+
+
+def _fact(entry: FactEntry, shown: set[str]) -> Fact:
+    return Fact(
+        proposition=entry.proposition,
+        concepts=entry.concepts or (),
+        confidence=DEFAULT_CONFIDENCE if entry.confidence is None else entry.confidence,
+        steps=entry.steps or (),
+        replaces=tuple(id for id in entry.replaces or () if id in shown),
+    )
