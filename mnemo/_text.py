@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import re
 import unicodedata
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from typing import Any
 
@@ -24,6 +24,7 @@ __all__ = [
     "one_line",
     "stem",
     "terms",
+    "terms_of",
     "words",
 ]
 
@@ -130,7 +131,12 @@ def terms(text: str) -> Iterator[str]:
     A run in a script written without blanks gives its character pairs (a run of
     one gives itself), so that a query from the middle of a text can meet it.
     """
-    for word in words(text):
+    return terms_of(words(text))
+
+
+def terms_of(folded: Iterable[str]) -> Iterator[str]:
+    """The index terms of words that ``words`` gave; see ``terms``."""
+    for word in folded:
         if word.isascii():
             if word not in STOP_WORDS:
                 yield stem(word)

@@ -10,7 +10,15 @@ from typing import Any, Literal
 from mnemo._text import one_line
 from mnemo.graph.nodes import Vector
 
-__all__ = ["Annotation", "Part", "Step", "StepDraft", "evidence_text", "when_and_who"]
+__all__ = [
+    "Annotation",
+    "Part",
+    "Step",
+    "StepDraft",
+    "date_in_words",
+    "evidence_text",
+    "when_and_who",
+]
 
 Part = Literal["observation", "action"]
 
@@ -135,8 +143,12 @@ def when_and_who(at: datetime, actor: str) -> str:
     Weekday and month in words, in the step's own zone: they beat an ISO date in
     recall, and do not depend on the machine's locale.
     """
-    day = f"{_WEEKDAYS[at.weekday()]} {at.day} {_MONTHS[at.month - 1]} {at.year}"
-    return f"[{day} {at:%H:%M}] {one_line(actor)}:"
+    return f"[{date_in_words(at)} {at:%H:%M}] {one_line(actor)}:"
+
+
+def date_in_words(at: datetime) -> str:
+    """The day of *at* in its own zone, e.g. ``Friday 1 March 2024``."""
+    return f"{_WEEKDAYS[at.weekday()]} {at.day} {_MONTHS[at.month - 1]} {at.year}"
 
 
 def evidence_text(step: Step, part: Part, *, agent_name: str) -> str | None:
