@@ -1,0 +1,151 @@
+"""
+The only place where a task without a parent begins.
+
+A service may be opened by one task and closed by another (a pytest fixture, a web
+framework's lifespan hooks), which an anyio task group does not allow: it belongs to
+the task that entered it. So one root task enters the group and hosts every other
+task of the service. Nothing else in mnemo creates a task outside a task group.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
+
+import anyio
+import anyio.lowlevel
+from anyio.abc import TaskGroup
+
+__all__ = ["TaskRoot", "completed", "on_clock"]
+
+log = logging.getLogger("mnemo")
+T = TypeVar("T")
+
+
+class TaskRoot:
+    """Hosts the tasks of one service; a task that fails is logged and stops nobody else."""
+
+    def __init__(self) -> None:
+        self._group: TaskGroup | None = None
+        self._host: asyncio.Task[None] | None = None
+
+    async def open(self) -> None:
+        """Start the root task on the running event loop."""
+        started = anyio.Event()
+        self._host = asyncio.get_running_loop().create_task(self._run(started), name="mnemo")
+        await started.wait()
+
+    async def _run(self, started: anyio.Event) -> None:
+        async with anyio.create_task_group() as self._group:
+            started.set()
+            await anyio.sleep_forever()
+
+    def spawn(self, work: Callable[..., Awaitable[Any]], *args: Any) -> None:
+        """Start *work* in the root's task group; a plain call."""
+        if self._group is None:
+            raise RuntimeError("the task root is not open")
+        self._group.start_soon(_guarded, work, args)
+
+    def own(self, work: Callable[[], Awaitable[T]]) -> asyncio.Future[T]:
+        """
+        Run *work* in a task of the root's, so that it outlives its caller.
+
+        Awaiting the future may be cancelled: only the wait ends.
+        """
+        future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        self.spawn(_settle, work, future)
+        return future
+
+    async def aclose(self) -> None:
+        """Cancel every task and wait until all have ended. Idempotent."""
+        host, self._host = self._host, None
+        if host is None:
+            return
+        host.cancel()
+        with anyio.CancelScope(shield=True):
+            await asyncio.wait([host])
+        self._group = None
+
+
+async def _guarded(work: Callable[..., Awaitable[Any]], args: tuple[Any, ...]) -> None:
+    try:
+        await work(*args)
+    except Exception:
+        log.exception("a background task failed: %s", getattr(work, "__qualname__", work))
+
+
+async def _settle(work: Callable[[], Awaitable[T]], future: asyncio.Future[T]) -> None:
+    try:
+        result = await work()
+    except Exception as error:
+        if future.done():
+            log.warning("an act failed after its caller had gone: %s", error)
+        else:
+            future.set_exception(error)
+    else:
+        if not future.done():
+            future.set_result(result)
+    finally:
+        if not future.done():
+            future.cancel()
+
+
+async def completed(future: asyncio.Future[T]) -> T:
+    """
+    Wait for *future* to its end whatever happens to the caller.
+
+    *Cancellation*: completes; a cancellation that arrived meanwhile is raised after
+    the end, in place of the result.
+    """
+    interrupted: asyncio.CancelledError | None = None
+    with anyio.CancelScope(shield=True):
+        while not future.done():
+            try:
+                await asyncio.wait([future])
+            except asyncio.CancelledError as cancelled:
+                interrupted = cancelled
+    if interrupted is not None:
+        future.exception()
+        raise interrupted
+    await anyio.lowlevel.checkpoint_if_cancelled()
+    return future.result()
+
+
+async def on_clock(
+    sleep: Callable[[float], Awaitable[None]],
+    timeout_s: float | None,
+    work: Callable[[], Awaitable[T]],
+) -> T:
+    """
+    Run *work* for at most *timeout_s* seconds of a clock.
+
+    Args:
+        sleep: The clock's ``sleep``.
+        timeout_s: ``None`` is without limit.
+
+    Raises:
+        TimeoutError: The time is over; *work* was cancelled.
+    """
+    if timeout_s is None:
+        return await work()
+    results: list[T] = []
+    errors: list[BaseException] = []
+
+    async def alarm() -> None:
+        await sleep(timeout_s)
+        group.cancel_scope.cancel()
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(alarm)
+        try:
+            results.append(await work())
+        except Exception as error:
+            errors.append(error)
+        group.cancel_scope.cancel()
+    if errors:
+        raise errors[0]
+    if not results:
+        raise TimeoutError(f"not finished within {timeout_s} s")
+    return results[0]

@@ -1,0 +1,203 @@
+"""
+The annotation lane: behind the appends, in index order, one call in flight.
+
+Whatever has piled up goes into the next call. A batch that fails leaves the backlog,
+so that a dead model cannot close the append lane for ever; ``finish`` asks again.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+
+import anyio
+
+from mnemo._clock import elapsed
+from mnemo.episode.journal import StepsAnnotated
+from mnemo.episode.step import Annotation, Step
+from mnemo.errors import MnemoError
+from mnemo.events import AnnotationFailed, StepAnnotated
+from mnemo.extraction.pipeline import Extraction
+from mnemo.session.book import EpisodeBook
+from mnemo.session.parts import SessionParts
+
+__all__ = ["AnnotationLane"]
+
+log = logging.getLogger("mnemo")
+
+KNOWN_STEPS = 64
+"""Earlier steps that an annotator is shown at most: bounds the cost of a long episode (S)."""
+
+LINGER_S, LINGER_MOST_S = 0.02, 2.0
+"""
+Seconds that a large-batched (model-free) annotator waits for a pause in the appends,
+and for how long at most: it computes in this process, so appends go first (S).
+"""
+
+
+class AnnotationLane:
+    """
+    Annotates the steps of one episode.
+
+    Args:
+        extraction: Gives the stages, built at first use.
+        annotated: Called with annotations that became durable.
+        room: Called after the backlog shrank.
+    """
+
+    def __init__(
+        self,
+        parts: SessionParts,
+        session_id: str,
+        book: EpisodeBook,
+        *,
+        extraction: Callable[[], Extraction],
+        annotated: Callable[[Sequence[Annotation]], None],
+        room: Callable[[], None],
+    ) -> None:
+        self._parts = parts
+        self._session_id = session_id
+        self._book = book
+        self._extraction = extraction
+        self._annotated = annotated
+        self._room = room
+        self._next = self._resume_at()
+        self._running: anyio.Event | None = None
+        self._scope = anyio.CancelScope()
+        self._hurry = False
+        self._closing = False
+
+    def _resume_at(self) -> int:
+        missing = self._book.unannotated()
+        return missing[0].index if missing else len(self._book.steps)
+
+    @property
+    def backlog(self) -> int:
+        """Durable steps that wait for annotation, those in the call in flight included."""
+        return len(self._book.steps) - self._next
+
+    def wake(self) -> None:
+        """Annotate what is there; a plain call."""
+        if self._running is None and self.backlog:
+            self._running = anyio.Event()
+            self._parts.spawn(self._run, self._running)
+
+    def stop(self) -> None:
+        """Start no further call and cancel the one in flight; unannotated steps stay durable."""
+        self._scope.cancel()
+
+    async def _run(self, ended: anyio.Event) -> None:
+        try:
+            with self._scope:
+                while self.backlog:
+                    await self._annotate_next()
+        finally:
+            self._running = None
+            ended.set()
+
+    async def _annotate_next(self) -> None:
+        await self._linger()
+        batch = self._book.steps[self._next : self._next + self._extraction().batch_size]
+        last = batch[-1].index + 1 == len(self._book.steps)
+        try:
+            await self._annotate(batch, closing=self._closing and last)
+        except Exception as error:
+            if not isinstance(error, MnemoError):
+                log.exception("the annotator failed on session %s", self._session_id)
+            self._failed(batch, error)
+        self._next = batch[-1].index + 1
+        self._room()
+
+    async def _linger(self) -> None:
+        batch_size = self._extraction().batch_size
+        if batch_size <= self._parts.config.annotation.batch_size:
+            return
+        enough = self._parts.config.session.max_append_backlog // 2
+        began, seen = elapsed(), -1
+        while not self._hurry and seen != self.backlog < enough:
+            seen = self.backlog
+            await anyio.sleep(LINGER_S)
+            if elapsed() - began > LINGER_MOST_S:
+                return
+
+    async def _annotate(self, batch: Sequence[Step], *, closing: bool) -> None:
+        first = batch[0].index if batch else len(self._book.steps)
+        annotations = await self._extraction().annotate(
+            goal=self._book.goal,
+            known=self._book.steps[max(0, first - KNOWN_STEPS) : first],
+            fresh=batch,
+            closing=closing,
+        )
+        if annotations:
+            await self._parts.store.record(
+                StepsAnnotated(
+                    session_id=self._session_id,
+                    episode_id=self._book.id,
+                    annotations=tuple(annotations),
+                    at=self._parts.clock.now(),
+                ),
+                self._parts.owner,
+            )
+            self._book.annotate(annotations)
+        self._book.closing_reward_asked |= closing
+        fresh = {step.index for step in batch}
+        self._tell([annotation for annotation in annotations if annotation.index in fresh])
+
+    def _tell(self, annotations: Sequence[Annotation]) -> None:
+        for annotation in annotations:
+            self._parts.publish(
+                StepAnnotated(
+                    repo_id=self._parts.repo_id,
+                    at=self._parts.clock.now(),
+                    session_id=self._session_id,
+                    step_index=annotation.index,
+                    trajectory_id=annotation.trajectory_id,
+                    boundary_detected=annotation.boundary,
+                )
+            )
+        self._annotated(annotations)
+
+    def _failed(self, batch: Sequence[Step], error: Exception) -> None:
+        self._parts.publish(
+            AnnotationFailed(
+                repo_id=self._parts.repo_id,
+                at=self._parts.clock.now(),
+                session_id=self._session_id,
+                step_indexes=tuple(step.index for step in batch),
+                error=str(error),
+            )
+        )
+
+    async def finish(self, *, closing: bool) -> None:
+        """
+        Annotate every step, those whose batch had failed included.
+
+        Args:
+            closing: Score the last step too, if that was not asked already.
+
+        Raises:
+            MnemoError: A step could not be annotated now either.
+        """
+        self._hurry, self._closing = True, closing
+        try:
+            self.wake()
+            if self._running is not None:
+                await self._running.wait()
+            size = self._extraction().batch_size
+            for batch in _runs(self._book.unannotated(), size):
+                await self._annotate(batch, closing=False)
+            if closing and self._book.steps and not self._book.closing_reward_asked:
+                await self._annotate((), closing=True)
+        finally:
+            self._hurry = self._closing = False
+
+
+def _runs(steps: Sequence[Step], size: int) -> list[list[Step]]:
+    """Cut *steps* into runs of consecutive indexes, each at most *size* long."""
+    runs: list[list[Step]] = []
+    for step in steps:
+        if runs and len(runs[-1]) < size and runs[-1][-1].index + 1 == step.index:
+            runs[-1].append(step)
+        else:
+            runs.append([step])
+    return runs

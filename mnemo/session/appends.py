@@ -1,0 +1,187 @@
+"""
+The append lane: from a caller's words to a durable step.
+
+A step that was handed to the store is not taken back: its caller may be cancelled,
+the step becomes durable all the same, and everything that follows from it (events,
+timers, annotation) follows.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from typing import Any
+
+from mnemo._clock import as_utc
+from mnemo._ids import new_id
+from mnemo._text import clean, is_blank
+from mnemo.episode.step import Step, StepDraft
+from mnemo.session.parts import SessionParts
+
+__all__ = ["AppendLane", "make_draft"]
+
+
+def make_draft(
+    observation: str,
+    action: str,
+    *,
+    at: datetime | None,
+    actor: str | None,
+    key: str | None,
+    metadata: Mapping[str, Any] | None,
+    now: datetime,
+    default_actor: str,
+) -> StepDraft:
+    """
+    Check a step's arguments and make it storable.
+
+    Raises:
+        ValueError: Both texts blank, a text that is no ``str``, a blank actor or key,
+            or metadata that is no JSON object.
+    """
+    for name, text in (("observation", observation), ("action", action)):
+        if not isinstance(text, str):
+            raise ValueError(f"{name} must be text, not {type(text).__name__}")
+    if is_blank(observation) and is_blank(action):
+        raise ValueError("observation and action cannot both be blank")
+    for name, word in (("actor", actor), ("key", key)):
+        if word is not None and (not isinstance(word, str) or is_blank(word)):
+            raise ValueError(f"{name} must be text that is not blank, or None")
+    if at is not None and not isinstance(at, datetime):
+        raise ValueError(f"at must be a datetime, not {type(at).__name__}")
+    return StepDraft(
+        observation=clean(observation),
+        action=clean(action),
+        at=as_utc(at) if at is not None else now,
+        actor=clean(actor) if actor is not None else default_actor,
+        node_id=new_id("episodic"),
+        key=clean(key) if key is not None else None,
+        metadata=_storable(metadata),
+    )
+
+
+def _storable(metadata: Mapping[str, Any] | None) -> dict[str, Any]:
+    if metadata is None:
+        return {}
+    try:
+        copy = json.loads(clean(json.dumps(dict(metadata), allow_nan=False, ensure_ascii=False)))
+    except (TypeError, ValueError, RecursionError) as error:
+        raise ValueError(f"metadata must be a JSON object: {error}") from error
+    assert isinstance(copy, dict)
+    return copy
+
+
+class Appending:
+    """One step on its way to the store."""
+
+    __slots__ = ("draft", "lane", "listeners", "waiters")
+
+    def __init__(
+        self,
+        lane: AppendLane,
+        draft: StepDraft,
+        on_done: Callable[[Step | BaseException], None] | None = None,
+    ) -> None:
+        self.lane = lane
+        self.draft = draft
+        self.listeners = [on_done] if on_done is not None else []
+        self.waiters: list[asyncio.Future[Step]] = []
+
+    def done(self, result: Step | BaseException) -> None:
+        """The store's answer, on the event loop."""
+        self.lane.finished(self, result)
+        for waiter in self.waiters:
+            if waiter.done():
+                continue
+            if isinstance(result, Step):
+                waiter.set_result(result)
+            else:
+                waiter.set_exception(result)
+        for listener in self.listeners:
+            listener(result)
+
+    def tell(self, listener: Callable[[Step | BaseException], None]) -> None:
+        """Call *listener* with the answer too."""
+        self.listeners.append(listener)
+
+    async def wait(self) -> Step:
+        """Wait for the answer. *Cancellation*: only the wait ends."""
+        waiter: asyncio.Future[Step] = asyncio.get_running_loop().create_future()
+        self.waiters.append(waiter)
+        return await waiter
+
+
+class AppendLane:
+    """
+    Hands steps to the store in order of arrival and knows every key.
+
+    Args:
+        durable: Called on the event loop with each step that became durable.
+        refused: Called when one could not be written.
+    """
+
+    __slots__ = ("_durable", "_idle", "_keys", "_parts", "_refused", "_session_id", "in_flight")
+
+    def __init__(
+        self,
+        parts: SessionParts,
+        session_id: str,
+        *,
+        durable: Callable[[Step], None],
+        refused: Callable[[], None],
+        keys: Mapping[str, Step] | None = None,
+    ) -> None:
+        self._parts = parts
+        self._session_id = session_id
+        self._durable = durable
+        self._refused = refused
+        self._keys: dict[str, Step | Appending] = dict(keys or {})
+        self._idle: list[asyncio.Future[None]] = []
+        self.in_flight = 0
+
+    def known(self, key: str | None) -> Step | Appending | None:
+        """What *key* was given to before, durable or on its way."""
+        return self._keys.get(key) if key is not None else None
+
+    def submit(
+        self,
+        episode_id: str,
+        draft: StepDraft,
+        on_done: Callable[[Step | BaseException], None] | None = None,
+    ) -> Appending:
+        """Hand *draft* to the store in this turn of the loop."""
+        appending = Appending(self, draft, on_done)
+        if draft.key is not None:
+            self._keys[draft.key] = appending
+        self.in_flight += 1
+        self._parts.store.append(
+            self._session_id, episode_id, draft, self._parts.owner, appending.done
+        )
+        return appending
+
+    def finished(self, appending: Appending, result: Step | BaseException) -> None:
+        """Note the store's answer before anybody else hears of it."""
+        self.in_flight -= 1
+        key = appending.draft.key
+        if isinstance(result, Step):
+            if key is not None:
+                self._keys[key] = result
+            self._durable(result)
+        else:
+            if key is not None:
+                del self._keys[key]
+            self._refused()
+        if not self.in_flight:
+            for waiter in self._idle:
+                if not waiter.done():
+                    waiter.set_result(None)
+            self._idle.clear()
+
+    async def drained(self) -> None:
+        """Wait until no step is on its way."""
+        if self.in_flight:
+            waiter = asyncio.get_running_loop().create_future()
+            self._idle.append(waiter)
+            await waiter

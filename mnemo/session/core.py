@@ -1,0 +1,585 @@
+"""
+The acts of a session: made durable, then shown.
+
+Every act follows one pattern: it was decided synchronously from the table, the store
+writes it in one transaction, and only then does the state move and the event go out.
+A write that fails leaves the state as it was.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import anyio
+
+from mnemo.episode.journal import (
+    Act,
+    ChangesetStaged,
+    EpisodeClosed,
+    EpisodeDiscarded,
+    EpisodeStarted,
+    ExtractionAbandoned,
+    ExtractionRetried,
+    Journal,
+    SessionState,
+    Settlement,
+    StagedTrajectory,
+)
+from mnemo.episode.step import Annotation, Step
+from mnemo.errors import ExtractionFailed, MnemoError, SessionBusy, SessionClosed
+from mnemo.events import (
+    Event,
+    SessionTransitioned,
+    StepAppended,
+    TrajectoryCommitted,
+    TrajectoryExtractionFailed,
+    TrajectoryFlushed,
+)
+from mnemo.extraction.pipeline import Extraction, UsageMeter
+from mnemo.graph.changeset import Changeset
+from mnemo.session.annotating import AnnotationLane
+from mnemo.session.appends import AppendLane
+from mnemo.session.book import EpisodeBook
+from mnemo.session.extracting import TrajectoryWorker, failure
+from mnemo.session.machine import Lifecycle, destination, refusal, settled
+from mnemo.session.parts import SessionParts
+from mnemo.session.pending import CallbackRunner, PendingQueue, preceding_failed
+from mnemo.session.timers import Timer
+from mnemo.session.views import CommitReceipt
+from mnemo.session.waiting import StateWaiters
+
+__all__ = ["SessionCore"]
+
+log = logging.getLogger("mnemo")
+
+
+class SessionCore:
+    """
+    State, episode and work in flight of one session.
+
+    Args:
+        journal: What the session resumes from; its record alone for a fresh one.
+        expired: Called when auto-commit's session timer is due.
+    """
+
+    def __init__(
+        self, parts: SessionParts, journal: Journal, *, expired: Callable[[], Awaitable[None]]
+    ) -> None:
+        record = journal.record
+        self.parts = parts
+        self.id = record.id
+        self.goal = record.goal
+        self.auto = parts.config.session.auto_commit
+        self.life = Lifecycle(record.state)
+        self.error: Exception | None = None
+        self.aimed: SessionState | None = None
+        self.committing = False
+        self.extracting = False
+        self.background = 0
+        self.closing = False
+        self.ended = False
+        self.receipt: CommitReceipt | None = None
+        self.meter = UsageMeter()
+        self.waiters = StateWaiters()
+        self.callbacks = CallbackRunner(parts.spawn)
+        self.queue = PendingQueue(
+            max_pending=parts.config.session.max_pending,
+            callbacks=self.callbacks,
+            changed=self.pulse,
+        )
+        self.appends = AppendLane(
+            parts, self.id, durable=self._durable, refused=self.pulse, keys=journal.keys
+        )
+        self._pulsed: anyio.Event | None = None
+        self._scopes: set[anyio.CancelScope] = set()
+        self._extraction: Extraction | None = None
+        self._worker: TrajectoryWorker | None = None
+        self._flush_timer = self._timer(parts.config.session.flush_timeout_s, self._flush)
+        self._expiry_timer = self._timer(parts.config.session.session_timeout_s, expired)
+        self.book: EpisodeBook | None = None
+        self.lane: AnnotationLane | None = None
+        self._open_book(EpisodeBook.replayed(journal))
+
+    def _timer(self, period_s: float | None, fire: Callable[[], Awaitable[None]]) -> Timer | None:
+        if not self.auto or period_s is None:
+            return None
+        return Timer(period_s, fire, clock=self.parts.clock, spawn=self.parts.spawn)
+
+    # ── Looking ──────────────────────────────────────────────────────────────────────
+
+    @property
+    def state(self) -> SessionState:
+        """The state that the last durable act led to."""
+        return self.life.now
+
+    @property
+    def busy(self) -> bool:
+        """Whether an extraction, background trajectory work or a commit is in flight."""
+        return self.extracting or self.committing or self.background > 0
+
+    @property
+    def projected(self) -> SessionState:
+        """Where the work in flight leads, if all of it succeeds."""
+        if self.committing:
+            return SessionState.IDLE
+        return settled(self.aimed or self.state, auto=self.auto)
+
+    @property
+    def backlog(self) -> int:
+        """Steps, durable or on their way, that wait for annotation."""
+        return self.appends.in_flight + (self.lane.backlog if self.lane else 0)
+
+    @property
+    def accepts_appends(self) -> bool:
+        """Whether an append is legal now, and no act in flight will change that."""
+        allowed = destination(self.state, "append") is not None
+        return allowed and self.aimed is None and not self.closing
+
+    @property
+    def running_workers(self) -> int:
+        """Trajectories being extracted."""
+        return self._worker.running if self._worker else 0
+
+    @property
+    def expiry_armed(self) -> bool:
+        """Whether the session timer runs (again)."""
+        return self._expiry_timer is not None and self._expiry_timer.armed
+
+    def extraction(self) -> Extraction:
+        """The session's stages, built at first use."""
+        if self._extraction is None:
+            self._extraction = self.parts.make_extraction(self.meter)
+        return self._extraction
+
+    def require(self, operation: str) -> None:
+        """
+        Let *operation* pass, or raise as the table says.
+
+        An act in flight counts with the state it leads to as well as the one it left.
+        """
+        if self.closing:
+            raise SessionClosed(state=self.state, operation=operation)
+        for state in (self.aimed, self.state):
+            if state is not None and destination(state, operation) is None:
+                raise refusal(state, operation)
+        if operation == "close" and self.background:
+            raise SessionBusy("extraction_in_progress", state=self.state, operation=operation)
+        if self.committing:
+            raise self._commit_in_the_way(operation)
+
+    def _commit_in_the_way(self, operation: str) -> MnemoError:
+        if operation == "commit":
+            return SessionBusy("commit_in_progress", state=self.state, operation=operation)
+        return refusal(SessionState.IDLE, operation)
+
+    # ── Pulse: whoever waits for a condition looks again ─────────────────────────────
+
+    def pulse(self) -> None:
+        """Something changed that somebody may wait for."""
+        if self._pulsed is not None:
+            self._pulsed.set()
+            self._pulsed = None
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        """Wait for *condition*, looked at after every pulse. *Cancellation*: safe."""
+        while not condition():
+            if self._pulsed is None:
+                self._pulsed = anyio.Event()
+            await self._pulsed.wait()
+
+    # ── Transitions ──────────────────────────────────────────────────────────────────
+
+    def publish(self, kind: Callable[..., Event], **facts: Any) -> None:
+        """Send an event of this session."""
+        if self.parts.listening():
+            now = self.parts.clock.now()
+            self.parts.publish(
+                kind(repo_id=self.parts.repo_id, at=now, session_id=self.id, **facts)
+            )
+
+    def transition(self, trigger: str, node_ids: tuple[str, ...] = ()) -> None:
+        """Fire *trigger*, whose act is durable, and show what it led to."""
+        before, after = self.life.fire(trigger)
+        if after is not before:
+            self.publish(SessionTransitioned, from_state=before, to_state=after, node_ids=node_ids)
+            self.set_timers()
+            self.waiters.entered(after)
+        self.pulse()
+
+    def set_timers(self) -> None:
+        """Run the timers in ``collecting``, afresh, and stop them elsewhere."""
+        for timer in (self._flush_timer, self._expiry_timer):
+            if timer is None:
+                continue
+            if self.state is SessionState.COLLECTING and not self.closing:
+                timer.restart()
+            else:
+                timer.stop()
+
+    async def _record(self, act: Act) -> None:
+        await self.parts.store.record(act, self.parts.owner)
+
+    async def perform(self, trigger: str, act: Act) -> None:
+        """Write the act that ``aim`` announced, then make its transition."""
+        try:
+            await self._record(act)
+        finally:
+            self.aimed = None
+            self.pulse()
+        self.transition(trigger)
+
+    def aim(self, trigger: str) -> None:
+        """Announce an act, in the turn in which it was decided; nothing contrary passes now."""
+        self.aimed = destination(self.state, trigger)
+
+    # ── Episodes ─────────────────────────────────────────────────────────────────────
+
+    def _open_book(self, book: EpisodeBook | None) -> None:
+        if self.lane is not None:
+            self.lane.stop()
+        self.book, self.lane = book, None
+        if book is not None:
+            self.goal = book.goal
+            self.lane = AnnotationLane(
+                self.parts,
+                self.id,
+                book,
+                extraction=self.extraction,
+                annotated=self._annotated,
+                room=self.pulse,
+            )
+
+    def the_book(self) -> EpisodeBook:
+        """The present episode; only called where the state says that there is one."""
+        assert self.book is not None
+        return self.book
+
+    async def start_episode(self, goal: str) -> None:
+        """Write a new episode and collect for it."""
+        book = EpisodeBook.new(goal)
+        act = EpisodeStarted(
+            session_id=self.id, episode_id=book.id, goal=goal, at=self.parts.clock.now()
+        )
+        try:
+            await self._record(act)
+        finally:
+            self.aimed = None
+            self.pulse()
+        self.error, self.receipt = None, None
+        self._open_book(book)
+        self.transition("start_episode")
+
+    async def discard(self) -> None:
+        """End the episode without committing."""
+        now = self.parts.clock.now()
+        act = EpisodeDiscarded(session_id=self.id, episode_id=self.the_book().id, at=now)
+        await self.perform("discard", act)
+        self.error = None
+        self._open_book(None)
+        self.parts.written()
+
+    def _durable(self, step: Step) -> None:
+        self.the_book().steps.append(step)
+        if self.parts.listening():
+            self.publish(StepAppended, step_index=step.index)
+        for timer in (self._flush_timer, self._expiry_timer):
+            if timer is not None and self.state is SessionState.COLLECTING:
+                timer.restart()
+        if self.lane is not None and not self.closing:
+            self.lane.wake()
+        self.parts.written()
+
+    # ── Extraction of the closed episode ─────────────────────────────────────────────
+
+    async def close(self) -> None:
+        """Write the close and hand the episode to a worker."""
+        now = self.parts.clock.now()
+        act = EpisodeClosed(session_id=self.id, episode_id=self.the_book().id, at=now)
+        await self.perform("close", act)
+        self.begin_extraction()
+
+    async def retry(self) -> None:
+        """Write that a failed extraction is tried again and hand it to a worker."""
+        now = self.parts.clock.now()
+        act = ExtractionRetried(session_id=self.id, episode_id=self.the_book().id, at=now)
+        await self.perform("commit", act)
+        self.begin_extraction()
+
+    def begin_extraction(self) -> None:
+        """Start the worker of the closed episode."""
+        self.extracting = True
+        self.launch(self._extract_episode)
+
+    def launch(self, work: Callable[..., Awaitable[None]], *args: Any) -> None:
+        """Start work that the end of the session cancels."""
+        scope = anyio.CancelScope()
+        self._scopes.add(scope)
+        self.parts.spawn(self._in_scope, scope, work, args)
+
+    async def _in_scope(
+        self, scope: anyio.CancelScope, work: Callable[..., Awaitable[None]], args: tuple[Any, ...]
+    ) -> None:
+        try:
+            with scope:
+                await work(*args)
+        finally:
+            self._scopes.discard(scope)
+
+    async def _extract_episode(self) -> None:
+        book = self.the_book()
+        try:
+            await self._extract_rest(book)
+            with anyio.CancelScope(shield=True):
+                await self._conclude(book)
+        except Exception as error:
+            with anyio.CancelScope(shield=True):
+                await self._abandon(book, error)
+        finally:
+            self.extracting = False
+            self.pulse()
+
+    async def _extract_rest(self, book: EpisodeBook) -> None:
+        assert self.lane is not None
+        await self.lane.finish(closing=True)
+        failures = await self._work().extract(book, book.due(book.uncommitted()))
+        if failures:
+            raise failures[0]
+
+    def _work(self) -> TrajectoryWorker:
+        if self._worker is None:
+            self._worker = TrajectoryWorker(self.parts, self.id, extraction=self.extraction)
+        return self._worker
+
+    async def _conclude(self, book: EpisodeBook) -> None:
+        changeset, _ = book.merged()
+        book.changeset = changeset
+        book.changeset_steps = tuple(step.index for step in book.uncommitted())
+        if not self.auto:
+            await self._stage(book)
+            self.error = None
+            self.transition("extracted")
+            return
+        try:
+            await self._write_episode(book, "auto_committed")
+        except Exception as error:
+            await self._keep_uncommitted(book, error)
+
+    async def _stage(self, book: EpisodeBook) -> None:
+        assert book.changeset is not None
+        await self._record(
+            ChangesetStaged(
+                session_id=self.id,
+                episode_id=book.id,
+                changeset=book.changeset,
+                steps=book.changeset_steps,
+                at=self.parts.clock.now(),
+            )
+        )
+
+    async def _keep_uncommitted(self, book: EpisodeBook, error: Exception) -> None:
+        try:
+            await self._stage(book)
+        except MnemoError:
+            # Not lost: the staged trajectories are durable, and resuming merges them again.
+            log.exception("the changeset of session %s could not be staged", self.id)
+        self.error = error
+        self.transition("auto_commit_failed")
+        self.queue.fail_waiting(preceding_failed(error))
+
+    async def _abandon(self, book: EpisodeBook, error: Exception) -> None:
+        failed = self._as_failure(book, error)
+        try:
+            await self._record(
+                ExtractionAbandoned(
+                    session_id=self.id,
+                    episode_id=book.id,
+                    error=str(failed),
+                    trajectory_id=failed.trajectory_id,
+                    at=self.parts.clock.now(),
+                )
+            )
+        except MnemoError:
+            # Not lost: the journal still says "extracting", and resuming extracts again.
+            log.exception("the failure of session %s could not be recorded", self.id)
+        self.error = failed
+        self.transition("extraction_failed")
+        self._fail_queue(failed)
+
+    def _as_failure(self, book: EpisodeBook, error: Exception) -> ExtractionFailed:
+        if isinstance(error, ExtractionFailed):
+            return error
+        if not isinstance(error, MnemoError):
+            log.error("extraction of session %s failed", self.id, exc_info=error)
+        return failure(episode_id=book.id, trajectory_id=None, cause=error)
+
+    def _fail_queue(self, failed: ExtractionFailed) -> None:
+        self.queue.fail_running_commit(failed)
+        self.queue.fail_waiting(
+            lambda operation: failure(
+                episode_id=str(failed.episode_id),
+                trajectory_id=failed.trajectory_id,
+                cause=failed.__cause__ or failed,
+            )
+        )
+
+    # ── Commit ───────────────────────────────────────────────────────────────────────
+
+    async def commit_ready(self) -> CommitReceipt:
+        """Apply the staged changeset; ``committing`` was set in the turn that decided it."""
+        book = self.the_book()
+        try:
+            return await self._write_episode(book, "commit")
+        except Exception as error:
+            self.error = error
+            self.transition("commit_failed")
+            raise
+        finally:
+            self.committing = False
+            self.pulse()
+
+    async def _write_episode(self, book: EpisodeBook, trigger: str) -> CommitReceipt:
+        assert book.changeset is not None
+        applied = await self._commit(book, book.changeset, book.changeset_steps, ends=True)
+        self.receipt = CommitReceipt(
+            status="committed",
+            node_ids=tuple(book.node_ids),
+            revision=applied,
+            changeset_id=book.changeset.id,
+        )
+        self.error = None
+        self._open_book(None)
+        self.committing = False
+        self.transition(trigger, self.receipt.node_ids)
+        return self.receipt
+
+    async def _commit(
+        self, book: EpisodeBook, changeset: Changeset, steps: Sequence[int], *, ends: bool
+    ) -> int:
+        covered = set(steps)
+        keys = [key for key, staged in book.staged.items() if ends or covered & set(staged.steps)]
+        settlement = Settlement(
+            session_id=self.id,
+            episode_id=book.id,
+            steps=tuple(steps),
+            staged=tuple(keys),
+            ends=ends,
+            at=self.parts.clock.now(),
+        )
+        applied = await self.parts.commit(changeset, settlement)
+        book.settle(changeset, steps, keys, applied.node_ids)
+        self.parts.written()
+        return applied.revision
+
+    # ── Background work of auto-commit ───────────────────────────────────────────────
+
+    def _annotated(self, annotations: Sequence[Annotation]) -> None:
+        collecting = self.state is SessionState.COLLECTING and self.aimed is None
+        if not (self.auto and collecting and any(a.boundary for a in annotations)):
+            return
+        book = self.the_book()
+        current = annotations[-1].trajectory_id
+        finished = [s for s in book.uncommitted() if s.trajectory_id not in (None, current)]
+        if finished and not self.closing:
+            self._begin_background(finished, flush=False)
+
+    def _begin_background(self, steps: Sequence[Step], *, flush: bool) -> None:
+        self.background += 1
+        self.the_book().in_flight.update(step.index for step in steps)
+        self.launch(self._background, steps, flush)
+
+    async def _flush(self) -> None:
+        """The flush timer is due: commit what is there, or look again later."""
+        if self.state is not SessionState.COLLECTING or self.closing or self.aimed is not None:
+            return
+        if self.background:
+            self._restart_flush()
+        elif self.the_book().uncommitted():
+            self._begin_background((), flush=True)
+
+    def _restart_flush(self) -> None:
+        if self._flush_timer is not None and self.state is SessionState.COLLECTING:
+            self._flush_timer.restart()
+
+    async def _background(self, steps: Sequence[Step], flush: bool) -> None:
+        book = self.the_book()
+        taken = {step.index for step in steps}
+        try:
+            if flush:
+                assert self.lane is not None
+                await self.lane.finish(closing=False)
+                taken = {step.index for step in book.uncommitted()}
+                book.in_flight |= taken
+            await self._commit_in_background(book, taken, flush=flush)
+        except Exception as error:
+            self._background_failed(self._as_failure(book, error))
+        finally:
+            book.in_flight -= taken
+            self.background -= 1
+            self.pulse()
+
+    async def _commit_in_background(
+        self, book: EpisodeBook, taken: set[int], *, flush: bool
+    ) -> None:
+        due = book.due([book.steps[index] for index in sorted(taken)])
+        failures = await self._work().extract(book, due)
+        ready = [s for s in book.staged.values() if taken & set(s.steps)]
+        for staged in sorted(ready, key=lambda s: s.steps[0]):
+            with anyio.CancelScope(shield=True):
+                await self._commit_trajectory(book, staged, flush=flush)
+        for failed in failures:
+            self._background_failed(failed)
+
+    async def _commit_trajectory(
+        self, book: EpisodeBook, staged: StagedTrajectory, *, flush: bool
+    ) -> None:
+        changeset = replace(staged.changeset, id=f"changeset-{book.id}-{staged.key}")
+        late = Changeset(changes=book.late_rewards())
+        whole = replace(late.merge(changeset), id=changeset.id)
+        known = set(book.node_ids)
+        try:
+            await self._commit(book, whole, staged.steps, ends=False)
+        except Exception as error:
+            self.error = error
+            self.queue.fail_waiting(preceding_failed(error))
+            self._restart_flush()
+            return
+        node_ids = tuple(id for id in book.node_ids if id not in known)
+        last = staged.trajectory_id == book.steps[-1].trajectory_id
+        kind = TrajectoryFlushed if flush and last else TrajectoryCommitted
+        self.publish(kind, trajectory_id=staged.trajectory_id, node_ids=node_ids)
+
+    def _background_failed(self, failed: ExtractionFailed) -> None:
+        self.error = failed
+        self.publish(
+            TrajectoryExtractionFailed,
+            trajectory_id=failed.trajectory_id or "",
+            error=str(failed),
+        )
+        self._fail_queue(failed)
+        self._restart_flush()
+
+    # ── The end ──────────────────────────────────────────────────────────────────────
+
+    def stop_starting(self) -> None:
+        """Refuse new operations, stop the timers, start no further annotation. Idempotent."""
+        if self.closing:
+            return
+        self.closing = True
+        for timer in (self._flush_timer, self._expiry_timer):
+            if timer is not None:
+                timer.stop()
+        if self.lane is not None and not self.busy:
+            self.lane.stop()
+        self.pulse()
+
+    async def stop_working(self) -> None:
+        """Cancel extraction and annotation, but let every running transaction end."""
+        if self.lane is not None:
+            self.lane.stop()
+        for scope in list(self._scopes):
+            scope.cancel()
+        await self.appends.drained()
+        await self.until(lambda: not self.busy and self.aimed is None)

@@ -1,0 +1,183 @@
+"""
+The one table: which trigger leads from which state to which.
+
+Legality of awaited calls, acceptance of queued ones, their projection and the
+diagram in the README are all derived from it. Nothing else decides what is legal.
+
+An operation's trigger is fired after its effect is durable; the other triggers are
+what extraction and commit report.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, Literal, TypeAlias
+
+from mnemo.episode.journal import SessionState
+from mnemo.errors import InvalidOperation, SessionBusy, SessionError
+
+__all__ = [
+    "TABLE",
+    "Lifecycle",
+    "Operation",
+    "Row",
+    "destination",
+    "diagram",
+    "project",
+    "refusal",
+    "settled",
+]
+
+Operation: TypeAlias = Literal["start_episode", "append", "close", "commit", "discard"]
+
+IDLE, COLLECTING, EXTRACTING, READY, FAILED = SessionState
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """
+    One transition.
+
+    Attributes:
+        auto: Whether it needs auto-commit on (True) or off (False); ``None`` is either.
+        hoped: Whether it is how work in flight ends when all goes well.
+    """
+
+    source: SessionState
+    trigger: str
+    dest: SessionState
+    auto: bool | None = None
+    hoped: bool = False
+
+
+TABLE = (
+    Row(IDLE, "start_episode", COLLECTING),
+    Row(COLLECTING, "append", COLLECTING),
+    Row(COLLECTING, "close", EXTRACTING),
+    Row(EXTRACTING, "extracted", READY, auto=False, hoped=True),
+    Row(EXTRACTING, "auto_committed", IDLE, auto=True, hoped=True),
+    Row(EXTRACTING, "auto_commit_failed", READY, auto=True),
+    Row(EXTRACTING, "extraction_failed", FAILED),
+    Row(READY, "commit", IDLE),
+    Row(READY, "commit_failed", READY),
+    Row(READY, "discard", IDLE),
+    Row(FAILED, "discard", IDLE),
+    Row(FAILED, "commit", EXTRACTING),
+)
+
+_NEXT = {(row.source, row.trigger): row.dest for row in TABLE}
+_HOPED = {(row.source, row.auto): row.dest for row in TABLE if row.hoped}
+
+# What an operation is told where the table has no row for it.
+_REFUSALS: dict[str, str] = {
+    "start_episode": "not_idle",
+    "append": "not_collecting",
+    "close": "not_collecting",
+    "commit": "not_ready",
+    "discard": "not_discardable",
+}
+
+
+def destination(state: SessionState, trigger: str) -> SessionState | None:
+    """Where *trigger* leads from *state*; ``None`` if it is illegal there."""
+    return _NEXT.get((state, trigger))
+
+
+def settled(state: SessionState, *, auto: bool) -> SessionState:
+    """Where *state* ends up when the work in flight in it succeeds."""
+    return _HOPED.get((state, auto), state)
+
+
+def project(state: SessionState, operation: str, *, auto: bool) -> SessionState | None:
+    """
+    Where *operation* and the work that it starts lead from *state*, if all goes well.
+
+    A queued commit in ``failed`` is one operation: it retries and then commits.
+
+    Returns:
+        The settled state, or ``None`` if the operation is illegal in *state*.
+    """
+    after = destination(state, operation)
+    if after is None:
+        return None
+    after = settled(after, auto=auto)
+    if operation == "commit" and after is READY:
+        return destination(READY, "commit")
+    return after
+
+
+def refusal(state: SessionState, operation: str) -> SessionError:
+    """The error that an awaited *operation* gets in a *state* without a row for it."""
+    if state is EXTRACTING:
+        return SessionBusy("extraction_in_progress", state=state, operation=operation)
+    reason = _REFUSALS[operation]
+    if state is FAILED and operation == "start_episode":
+        reason = "session_failed"
+    return InvalidOperation(reason, state=state, operation=operation)
+
+
+@cache
+def _machine() -> Any:
+    from transitions import Machine
+
+    return Machine(
+        model=None,
+        states=[str(state) for state in SessionState],
+        initial=str(IDLE),
+        auto_transitions=False,
+        transitions=[
+            {"trigger": row.trigger, "source": str(row.source), "dest": str(row.dest)}
+            for row in TABLE
+        ],
+    )
+
+
+class Lifecycle:
+    """
+    One session as a model of the shared machine.
+
+    The machine is asked through its events instead of ``add_model``, which would bind
+    some thirty callables to every session and search a list of all sessions each time.
+    """
+
+    __slots__ = ("_state",)
+
+    def __init__(self, state: SessionState) -> None:
+        self._state = str(state)
+
+    @property
+    def state(self) -> str:
+        """The state's name; the attribute that the machine reads and writes."""
+        return self._state
+
+    @state.setter
+    def state(self, name: str) -> None:
+        self._state = name
+
+    @property
+    def now(self) -> SessionState:
+        """The present state."""
+        return SessionState(self._state)
+
+    def fire(self, trigger: str) -> tuple[SessionState, SessionState]:
+        """
+        Make the transition; a programming error (``MachineError``) where there is none.
+
+        Returns:
+            The states before and after.
+        """
+        before = self.now
+        _machine().events[trigger].trigger(self)
+        return before, self.now
+
+
+def diagram(rows: Iterable[Row] = TABLE) -> str:
+    """The table as a Mermaid state diagram, as the README shows it."""
+    lines = ["stateDiagram-v2", "    [*] --> idle"]
+    for row in rows:
+        note = {True: " (auto-commit)", False: " (manual)", None: ""}[row.auto]
+        label = row.trigger.replace("_", " ") if row.trigger not in _REFUSALS else row.trigger
+        lines.append(f"    {row.source} --> {row.dest}: {label}{note}")
+    return "\n".join(lines)

@@ -1,0 +1,65 @@
+"""What a session is given to work with; everything it does not own."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Protocol, TypeVar
+
+from mnemo.config import Config
+from mnemo.episode.journal import Owner, Settlement
+from mnemo.events import Event
+from mnemo.extraction.pipeline import Extraction, UsageMeter
+from mnemo.graph.changeset import Changeset
+from mnemo.protocols import Applied, Clock, SessionStore
+
+__all__ = ["CommitCall", "SessionParts"]
+
+
+T = TypeVar("T")
+
+
+class CommitCall(Protocol):
+    """Reconciles a changeset and writes it in one transaction, with what it does to a session."""
+
+    async def __call__(self, changeset: Changeset, settlement: Settlement) -> Applied: ...
+
+
+class Own(Protocol):
+    """Runs work in a task of the service's, so that it outlives its caller."""
+
+    def __call__(self, work: Callable[[], Awaitable[T]]) -> asyncio.Future[T]: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionParts:
+    """
+    The seams of one session.
+
+    Attributes:
+        commit: Raises ``CommitFailed`` with nothing written, or ``Conflict`` for a lost owner.
+        make_extraction: Builds the stages, at first use.
+        publish: Hands an event to whoever listens.
+        listening: Whether anybody does.
+        spawn: Starts a task that the service owns.
+        own: Runs work that outlives its caller and gives a future of its result.
+        written: Called after steps became durable, so that indexes can follow.
+        ended: Called once, with the id, when the session has ended.
+        release: Gives up the ownership of a session.
+    """
+
+    repo_id: str
+    store: SessionStore
+    owner: Owner
+    clock: Clock
+    config: Config
+    commit: CommitCall
+    make_extraction: Callable[[UsageMeter], Extraction]
+    publish: Callable[[Event], None]
+    listening: Callable[[], bool]
+    spawn: Callable[..., None]
+    own: Own
+    written: Callable[[], None]
+    ended: Callable[[str], None]
+    release: Callable[[str], Awaitable[None]]

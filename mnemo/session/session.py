@@ -1,0 +1,563 @@
+"""
+A session: the write side of a repository.
+
+Awaited calls act now or raise; queued calls are accepted or raise, and are run by the
+session's own task, one at a time. What they do is in ``core``; what is legal, in
+``machine``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from datetime import datetime
+from functools import partial
+from typing import Any
+
+import anyio
+
+from mnemo._tasks import completed, on_clock
+from mnemo._text import clean, is_blank
+from mnemo.episode.journal import Journal, SessionState
+from mnemo.episode.step import Step, StepDraft
+from mnemo.errors import (
+    ExtractionFailed,
+    PendingQueueFull,
+    RateLimited,
+    SessionClosed,
+    UsageError,
+)
+from mnemo.events import SessionExpired
+from mnemo.session.appends import Appending, make_draft
+from mnemo.session.core import SessionCore
+from mnemo.session.machine import Operation
+from mnemo.session.parts import SessionParts
+from mnemo.session.pending import Callback, PendingOperation
+from mnemo.session.views import CommitReceipt, SessionContext, SessionStatistics
+
+__all__ = ["Session", "checked_goal"]
+
+CONTEXT_LINES = 5
+"""Steps that ``context()`` shows."""
+
+MAX_RATE_LIMIT_PAUSE_S = 30.0
+"""Longest pause between two tries of ``close_and_commit``, in seconds of the clock."""
+
+
+def checked_goal(goal: str) -> str:
+    """*goal*, storable. *Raises* ``ValueError`` if it is blank or no text."""
+    if not isinstance(goal, str) or is_blank(goal):
+        raise ValueError("goal cannot be blank")
+    return clean(goal)
+
+
+class Session:
+    """
+    Collects one episode at a time and turns it into memory; made by ``Repository``.
+
+    Awaited calls raise ``SessionError`` (with ``reason``, ``state``, ``operation``) where
+    they are not legal, and change nothing then.
+    """
+
+    def __init__(self, parts: SessionParts, journal: Journal) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._parts = parts
+        self._core = SessionCore(parts, journal, expired=self._expire)
+        self._shut: anyio.Event | None = None
+        if journal.error is not None:
+            self._core.error = ExtractionFailed(
+                journal.error,
+                episode_id=journal.record.episode_id,
+                trajectory_id=journal.error_trajectory,
+            )
+
+    def begin(self) -> None:
+        """Start the session's task and take up what the journal left unfinished."""
+        self._parts.spawn(self._drive)
+        core = self._core
+        core.set_timers()
+        if core.state is SessionState.EXTRACTING:
+            core.begin_extraction()
+        elif core.lane is not None and core.state is SessionState.COLLECTING:
+            core.lane.wake()
+
+    # ── What it is ───────────────────────────────────────────────────────────────────
+
+    @property
+    def id(self) -> str:
+        """Unique in the service."""
+        return self._core.id
+
+    @property
+    def repo_id(self) -> str:
+        """The repository it writes."""
+        return self._parts.repo_id
+
+    @property
+    def goal(self) -> str:
+        """The goal of the present, or else the last, episode."""
+        return self._core.goal
+
+    @property
+    def state(self) -> SessionState:
+        """What the last durable act led to; keeps its last value when the session has ended."""
+        return self._core.state
+
+    @property
+    def busy(self) -> bool:
+        """Whether an extraction, background trajectory work or a commit is in flight."""
+        return self._core.busy
+
+    @property
+    def episode_id(self) -> str | None:
+        """The open episode's; ``None`` when idle."""
+        return self._core.book.id if self._core.book else None
+
+    @property
+    def error(self) -> Exception | None:
+        """The last failure; cleared by the next success, discard or new episode."""
+        return self._core.error
+
+    def context(self) -> SessionContext | None:
+        """The goal and the last five durable steps; ``None`` when idle."""
+        book = self._core.book
+        if book is None:
+            return None
+        lines = (f"{step.observation} -> {step.action}" for step in book.steps[-CONTEXT_LINES:])
+        return SessionContext(goal=book.goal, steps=tuple(lines))
+
+    def recent_steps(self, count: int) -> tuple[Step, ...]:
+        """The last *count* durable steps of the present episode, ascending."""
+        book = self._core.book
+        return tuple(book.steps[-count:]) if book else ()
+
+    def statistics(self) -> SessionStatistics:
+        """Levels of every bounded thing, and what models have cost."""
+        core = self._core
+        return SessionStatistics(
+            state=core.state,
+            steps=len(core.book.steps) if core.book else 0,
+            pending_operations=len(core.queue),
+            append_backlog=core.lane.backlog if core.lane else 0,
+            running_workers=core.running_workers,
+            model_calls=core.meter.calls,
+            input_tokens=core.meter.input_tokens,
+            output_tokens=core.meter.output_tokens,
+            cost_usd=core.meter.cost_usd,
+        )
+
+    # ── Awaited calls ────────────────────────────────────────────────────────────────
+
+    async def start_episode(self, goal: str) -> None:
+        """
+        Collect for a new goal; legal in ``idle``.
+
+        Raises:
+            ValueError: Blank goal.
+            SessionError: ``not_idle``, ``extraction_in_progress``, ``session_failed``.
+                *Cancellation*: safe; started or not, never half.
+        """
+        goal = checked_goal(goal)
+        self._require("start_episode")
+        self._core.aim("start_episode")
+        await self._parts.own(partial(self._core.start_episode, goal))
+
+    async def append(
+        self,
+        observation: str,
+        action: str,
+        *,
+        at: datetime | None = None,
+        actor: str | None = None,
+        key: str | None = None,
+        metadata: Mapping[str, Any] | None = None,
+    ) -> Step:
+        """
+        Add a step; returns once it is durable. No model stands in between.
+
+        Waits only for the disk and, when ``config.session.max_append_backlog`` steps
+        wait for annotation, for room.
+
+        Args:
+            observation: What was said or seen; may be empty if *action* is not.
+            action: What the agent did about it.
+            at: When; without a zone UTC; default: now.
+            actor: Whose words the observation is; default ``config.extraction.default_actor``.
+            key: Makes it idempotent: the same key again gives the first step, in any state.
+            metadata: A JSON object, kept and given back.
+
+        Raises:
+            ValueError: Both texts blank, or an argument that cannot be stored.
+            SessionError: ``not_collecting``, ``extraction_in_progress``.
+            StoreError: The step could not be written; the session can go on.
+                *Cancellation*: safe; the step is durable with its index, or left no
+                trace. Ask again with the same *key* to know.
+        """
+        self._check_usable("append")
+        draft = self._draft(observation, action, at, actor, key, metadata)
+        while True:
+            known = self._core.appends.known(draft.key)
+            if known is not None:
+                return known if isinstance(known, Step) else await known.wait()
+            self._core.require("append")
+            if not self._backlog_full():
+                return await self._submit(draft).wait()
+            await self._core.until(lambda: self._core.closing or not self._backlog_full())
+
+    async def close(self) -> None:
+        """
+        End the episode; returns once that is durable and extraction has been started.
+
+        Raises:
+            SessionError: ``not_collecting``; ``extraction_in_progress``, also while
+                auto-commit works in the background. *Cancellation*: safe; a close that
+                is durable is extracted.
+        """
+        self._require("close")
+        self._core.aim("close")
+        await self._parts.own(self._core.close)
+
+    async def commit(self) -> CommitReceipt:
+        """
+        Write the staged changeset in one transaction; in ``failed``, start the retry.
+
+        Returns:
+            ``status == "committed"`` after the transaction, ``"retrying"`` in ``failed``.
+
+        Raises:
+            SessionError: ``not_ready``, ``extraction_in_progress``, ``commit_in_progress``.
+            CommitFailed: Nothing was written; state, changeset and its id are unchanged.
+                *Cancellation*: completes; ``CancelledError`` is raised after the end.
+        """
+        self._require("commit")
+        return await completed(self._own_commit())
+
+    async def discard(self) -> None:
+        """
+        End the episode without committing; its steps leave recall, not the record.
+
+        Raises:
+            SessionError: ``not_discardable``, ``extraction_in_progress``.
+                *Cancellation*: safe; discarded or not, never half.
+        """
+        self._require("discard")
+        self._core.aim("discard")
+        await self._parts.own(self._core.discard)
+
+    async def close_and_commit(
+        self, *, max_retries: int = 2, timeout_s: float | None = None
+    ) -> CommitReceipt:
+        """
+        Close, wait for extraction (retrying it if it fails) and commit.
+
+        Under auto-commit the receipt covers the whole episode.
+
+        Args:
+            max_retries: Extractions after the first, at most; ≥ 0.
+            timeout_s: Seconds of the clock to wait; it bounds the waiting, not the work.
+
+        Raises:
+            ExtractionFailed: The last one; the state is ``failed``.
+            TimeoutError: Extraction goes on; the session is as it would have been.
+                *Cancellation*: only the wait ends.
+        """
+        if max_retries < 0:
+            raise ValueError("max_retries must not be negative")
+        self._check_usable("close")
+        whole = partial(self._close_and_commit, max_retries)
+        return await on_clock(self._parts.clock.sleep, timeout_s, whole)
+
+    async def _close_and_commit(self, max_retries: int) -> CommitReceipt:
+        core = self._core
+        await core.until(lambda: core.closing or not core.background)
+        await self.close()
+        for tries in range(max_retries + 1):
+            state = await self.wait_for(SessionState.READY, SessionState.FAILED, SessionState.IDLE)
+            if state is SessionState.READY:
+                return await self.commit()
+            if state is SessionState.IDLE:
+                assert core.receipt is not None
+                return core.receipt
+            if tries < max_retries:
+                await self._pause_before_retry()
+                await self.commit()
+        assert core.error is not None
+        raise core.error
+
+    async def _pause_before_retry(self) -> None:
+        cause = self._core.error.__cause__ if self._core.error else None
+        if isinstance(cause, RateLimited) and cause.retry_after_s:
+            await self._parts.clock.sleep(min(cause.retry_after_s, MAX_RATE_LIMIT_PAUSE_S))
+
+    async def wait_for(
+        self, *states: SessionState | str, timeout_s: float | None = None
+    ) -> SessionState:
+        """
+        Wait until the session is in one of *states*, without polling.
+
+        A state that is held for an instant only is not missed.
+
+        Raises:
+            ValueError: No state, or none of the five.
+            SessionClosed: The session ended first.
+            TimeoutError: *timeout_s* seconds of the clock are over.
+                *Cancellation*: safe.
+        """
+        wanted = frozenset(SessionState(state) for state in states)
+        if not wanted:
+            raise ValueError("wait_for needs at least one state")
+        self._check_usable("wait_for")
+        if self.state in wanted:
+            return self.state
+        return await on_clock(
+            self._parts.clock.sleep, timeout_s, partial(self._core.waiters.wait, wanted)
+        )
+
+    # ── Queued calls ─────────────────────────────────────────────────────────────────
+
+    def append_async(
+        self,
+        observation: str,
+        action: str,
+        callback: Callback | None = None,
+        *,
+        at: datetime | None = None,
+        actor: str | None = None,
+        key: str | None = None,
+        metadata: Mapping[str, Any] | None = None,
+    ) -> PendingOperation:
+        """
+        Queue an ``append``; ends with ``"appended"``.
+
+        With nothing ahead of it in ``collecting`` it goes straight to the store, in one
+        order with awaited appends, also while background trajectories run.
+
+        Raises:
+            ValueError: As ``append``.
+            SessionError: ``invalid_operation``, ``invalid_queued_operation``,
+                ``pending_queue_full``, ``append_backlog_full``; nothing was accepted.
+        """
+        self._check_usable("append")
+        draft = self._draft(observation, action, at, actor, key, metadata)
+        operation = PendingOperation("append", (draft,), callback)
+        known = self._core.appends.known(draft.key)
+        if known is None and not self._goes_straight():
+            return self._accept(operation)
+        operation.begun = True
+        ended = partial(self._append_ended, operation)
+        if isinstance(known, Step):
+            ended(known)
+        elif known is not None:
+            known.tell(ended)
+        else:
+            self._refuse_full_backlog()
+            self._submit(draft, ended)
+        return operation
+
+    def close_async(self, callback: Callback | None = None) -> PendingOperation:
+        """Queue a ``close``; ends with ``"closed"`` once it is durable. *Raises* as the others."""
+        return self._accept(PendingOperation("close", (), callback))
+
+    def commit_async(self, callback: Callback | None = None) -> PendingOperation:
+        """
+        Queue a ``commit``; ends with ``"committed"`` once everything is written.
+
+        In ``failed`` it retries the extraction and commits the result, as one operation.
+        *Raises* as the others.
+        """
+        return self._accept(PendingOperation("commit", (), callback))
+
+    def discard_async(self, callback: Callback | None = None) -> PendingOperation:
+        """Queue a ``discard``; ends with ``"discarded"``. *Raises* as the others."""
+        return self._accept(PendingOperation("discard", (), callback))
+
+    def start_episode_async(self, goal: str, callback: Callback | None = None) -> PendingOperation:
+        """Queue a ``start_episode``; ends with ``"started"``. *Raises* as the others."""
+        return self._accept(PendingOperation("start_episode", (checked_goal(goal),), callback))
+
+    def _accept(self, operation: PendingOperation) -> PendingOperation:
+        self._check_usable(operation.name)
+        core = self._core
+        return core.queue.accept(operation, core.projected, auto=core.auto, busy=core.busy)
+
+    def _goes_straight(self) -> bool:
+        core = self._core
+        return core.queue.nothing_ahead and core.accepts_appends
+
+    def _append_ended(self, operation: PendingOperation, result: Step | BaseException) -> None:
+        error = None if isinstance(result, Step) else result
+        self._core.queue.end_directly(operation, error)
+
+    # ── The session's task ───────────────────────────────────────────────────────────
+
+    async def _drive(self) -> None:
+        core = self._core
+        while True:
+            await core.until(lambda: core.closing or self._due())
+            if core.closing:
+                return
+            operation = core.queue.next()
+            assert operation is not None
+            await self._run(operation)
+
+    def _due(self) -> bool:
+        return not self._core.busy and self._core.queue.next() is not None
+
+    async def _run(self, operation: PendingOperation) -> None:
+        operation.begun = True
+        try:
+            await self._execute(operation)
+        except Exception as error:
+            self._core.queue.fail(operation, error)
+        else:
+            self._core.queue.succeed(operation)
+
+    async def _execute(self, operation: PendingOperation) -> None:
+        core = self._core
+        if operation.name == "append":
+            (draft,) = operation.arguments
+            await self._append_queued(draft)
+            return
+        core.require(operation.name)
+        if operation.name == "commit":
+            await self._commit_queued()
+            return
+        core.aim(operation.name)
+        act: Callable[..., Awaitable[None]] = getattr(core, operation.name)
+        await self._parts.own(partial(act, *operation.arguments))
+
+    async def _append_queued(self, draft: StepDraft) -> None:
+        known = self._core.appends.known(draft.key)
+        if isinstance(known, Step):
+            return
+        if known is None:
+            self._core.require("append")
+            self._refuse_full_backlog()
+            known = self._submit(draft)
+        await known.wait()
+
+    async def _commit_queued(self) -> None:
+        receipt = await self._own_commit()
+        if receipt.status == "committed":
+            return
+        state = await self._core.waiters.wait(
+            {SessionState.READY, SessionState.FAILED, SessionState.IDLE}
+        )
+        if state is SessionState.READY and not self._core.auto:
+            await self._core.until(lambda: not self._core.extracting)
+            await self._own_commit()
+        elif state is not SessionState.IDLE:
+            assert self._core.error is not None
+            raise self._core.error
+
+    # ── Carrying out ─────────────────────────────────────────────────────────────────
+
+    def _check_usable(self, operation: str) -> None:
+        if self._core.closing:
+            raise SessionClosed(state=self.state, operation=operation)
+        if asyncio.get_running_loop() is not self._loop:
+            raise UsageError(
+                f"session {self.id!r} belongs to another event loop; use it on the loop "
+                "that opened it"
+            )
+
+    def _require(self, operation: Operation) -> None:
+        self._check_usable(operation)
+        self._core.require(operation)
+
+    def _draft(
+        self,
+        observation: str,
+        action: str,
+        at: datetime | None,
+        actor: str | None,
+        key: str | None,
+        metadata: Mapping[str, Any] | None,
+    ) -> StepDraft:
+        return make_draft(
+            observation,
+            action,
+            at=at,
+            actor=actor,
+            key=key,
+            metadata=metadata,
+            now=self._parts.clock.now(),
+            default_actor=self._parts.config.extraction.default_actor,
+        )
+
+    def _backlog_full(self) -> bool:
+        return self._core.backlog >= self._parts.config.session.max_append_backlog
+
+    def _refuse_full_backlog(self) -> None:
+        if self._backlog_full():
+            raise PendingQueueFull("append_backlog_full", state=self.state, operation="append")
+
+    def _submit(
+        self, draft: StepDraft, on_done: Callable[[Step | BaseException], None] | None = None
+    ) -> Appending:
+        return self._core.appends.submit(self._core.the_book().id, draft, on_done)
+
+    def _own_commit(self) -> asyncio.Future[CommitReceipt]:
+        """Start the commit, or the retry, that the table has allowed."""
+        core = self._core
+        if core.state is SessionState.READY:
+            core.committing = True
+            return self._parts.own(core.commit_ready)
+        core.aim("commit")
+        return self._parts.own(self._retry)
+
+    async def _retry(self) -> CommitReceipt:
+        await self._core.retry()
+        return CommitReceipt(status="retrying")
+
+    # ── The end ──────────────────────────────────────────────────────────────────────
+
+    async def _expire(self) -> None:
+        """The session timer is due: commit the rest and end, unless a step arrives meanwhile."""
+        core = self._core
+        await core.until(lambda: core.closing or (not core.busy and core.queue.nothing_ahead))
+        if core.closing or core.expiry_armed or not core.accepts_appends:
+            return
+        await self.close()
+        await self.wait_for(SessionState.IDLE, SessionState.READY, SessionState.FAILED)
+        core.publish(SessionExpired)
+        await self.aclose()
+
+    def stop_starting(self) -> None:
+        """Refuse new operations and stop the timers; what runs goes on. For shutting down."""
+        self._core.stop_starting()
+
+    async def settle_down(self) -> None:
+        """Wait until nothing is in flight. *Cancellation*: safe."""
+        await self._core.until(lambda: not self._core.busy and self._core.aimed is None)
+
+    async def aclose(self) -> None:
+        """
+        End the session; its durable work stays resumable. Idempotent, never raises for a state.
+
+        Running transactions end, extraction is stopped, waiting operations end with
+        ``session_closed``, their callbacks run. *Cancellation*: completes; only the
+        wait ends.
+        """
+        self._core.stop_starting()
+        if self._shut is None:
+            self._shut = anyio.Event()
+            self._parts.spawn(self._shut_down, self._shut)
+        if anyio.get_current_task().id != self._core.callbacks.task_id:
+            await self._shut.wait()
+
+    async def _shut_down(self, shut: anyio.Event) -> None:
+        core = self._core
+        try:
+            with anyio.CancelScope(shield=True):
+                await core.stop_working()
+                core.waiters.close(core.state)
+                core.queue.close(core.state)
+                with anyio.move_on_after(self._parts.config.shutdown_grace_s):
+                    await core.callbacks.drained()
+                core.callbacks.stop()
+                await self._parts.release(self.id)
+        finally:
+            core.ended = True
+            self._parts.ended(self.id)
+            shut.set()

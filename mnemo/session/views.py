@@ -1,0 +1,66 @@
+"""What a session shows of itself: frozen values."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from mnemo.episode.journal import SessionState
+
+__all__ = ["CommitReceipt", "SessionContext", "SessionStatistics"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommitReceipt:
+    """
+    What a commit did.
+
+    Attributes:
+        status: ``committed``, or ``retrying`` where a failed extraction was started again.
+        node_ids: Ids that exist afterwards, created or changed; never replaced ones.
+        revision: The repository's revision that shows them.
+        changeset_id: The changeset that was applied; ``None`` while retrying.
+    """
+
+    status: Literal["committed", "retrying"]
+    node_ids: tuple[str, ...] = ()
+    revision: int = 0
+    changeset_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionContext:
+    """
+    What an agent should have before its eyes.
+
+    Attributes:
+        steps: The last five durable steps as ``"observation -> action"``, in order.
+    """
+
+    goal: str
+    steps: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionStatistics:
+    """
+    Levels and costs of one session.
+
+    Attributes:
+        steps: Durable steps of the present episode.
+        pending_operations: Operations that wait in the queue.
+        append_backlog: Durable steps that wait for annotation.
+        running_workers: Trajectories being extracted.
+        model_calls: Of the whole session, failed and corrective ones included; so the tokens.
+        cost_usd: ``None`` where no price is known.
+    """
+
+    state: SessionState
+    steps: int
+    pending_operations: int
+    append_backlog: int
+    running_workers: int
+    model_calls: int
+    input_tokens: int
+    output_tokens: int
+    cost_usd: float | None
