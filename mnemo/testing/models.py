@@ -1,0 +1,193 @@
+"""A chat model that says what a test wrote for it."""
+
+from __future__ import annotations
+
+import inspect
+import json
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, TypeAlias
+
+import anyio
+import anyio.lowlevel
+
+from mnemo._text import content_words, count_tokens, is_blank, one_line
+from mnemo.errors import ModelUnavailable
+from mnemo.prompts.annotate import NEW_STEPS
+from mnemo.prompts.data import read_block
+from mnemo.prompts.merge_intent import INTENTS
+from mnemo.prompts.returns import INSTRUCTIONS
+from mnemo.protocols import ChatReply, ChatRequest, Purpose, Usage
+
+__all__ = ["Answer", "Script", "ScriptedChatModel"]
+
+Answer: TypeAlias = Mapping[str, Any] | str | ChatReply | Exception
+"""A JSON object, a text, a whole reply, or an exception that is raised."""
+Script: TypeAlias = Answer | Sequence[Answer] | Callable[[ChatRequest], Answer | Awaitable[Answer]]
+"""One answer for every call; answers in order, of which the last repeats; or a function."""
+
+
+class ScriptedChatModel:
+    """
+    A ``ChatModel`` that answers by purpose, records what it was asked, and can be blocked.
+
+    Args:
+        replies: Purpose → script. A purpose without one is ``ModelUnavailable``.
+
+    Attributes:
+        requests: Every request, in the order in which they came, blocked ones included.
+        waiting: Requests that are held back by ``block`` at this moment.
+    """
+
+    def __init__(self, replies: Mapping[Purpose, Script] | None = None) -> None:
+        self.requests: list[ChatRequest] = []
+        self.waiting = 0
+        self._scripts: dict[Purpose, Script] = {}
+        self._blocks: dict[Purpose | None, anyio.Event] = {}
+        for purpose, script in (replies or {}).items():
+            self.script(purpose, script)
+
+    @classmethod
+    def answering(cls, replies: Mapping[Purpose, Script] | None = None) -> ScriptedChatModel:
+        """
+        Make a model with a sensible answer to every question of annotation and extraction.
+
+        One trajectory per episode, every reward 0.5, a fact per step, an instruction of
+        the actions if there are any, every score 8.
+
+        Args:
+            replies: Scripts that take the place of these answers.
+        """
+        return cls({**_ANSWERS, **(replies or {})})
+
+    def script(self, purpose: Purpose, script: Script) -> None:
+        """
+        Answer *purpose* by *script* from now on.
+
+        Raises:
+            ValueError: It is an empty list.
+        """
+        if isinstance(script, Sequence) and not isinstance(script, str) and not script:
+            raise ValueError(f"the script of {purpose} has no answer")
+        self._scripts[purpose] = script
+
+    def calls(self, purpose: Purpose) -> list[ChatRequest]:
+        """The requests of *purpose* so far."""
+        return [request for request in self.requests if request.purpose == purpose]
+
+    def block(self, purpose: Purpose | None = None) -> None:
+        """Hold back every answer to *purpose* (``None``: to any) until ``unblock``."""
+        self._blocks.setdefault(purpose, anyio.Event())
+
+    def unblock(self, purpose: Purpose | None = None) -> None:
+        """Let go what ``block`` with the same argument holds back."""
+        held = self._blocks.pop(purpose, None)
+        if held:
+            held.set()
+
+    async def complete(self, request: ChatRequest) -> ChatReply:
+        """
+        Answer *request* by its script.
+
+        Raises:
+            Exception: The one that the script says. *Cancellation*: safe.
+        """
+        turn = len(self.calls(request.purpose))
+        self.requests.append(request)
+        await self._released(request.purpose)
+        answer = await self._answer(request, turn)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer if isinstance(answer, ChatReply) else _reply(request, answer)
+
+    async def _released(self, purpose: Purpose) -> None:
+        await anyio.lowlevel.checkpoint()
+        self.waiting += 1
+        try:
+            while held := self._blocks.get(purpose) or self._blocks.get(None):
+                await held.wait()
+        finally:
+            self.waiting -= 1
+
+    async def _answer(self, request: ChatRequest, turn: int) -> Answer:
+        script = self._scripts.get(request.purpose)
+        if script is None:
+            what = f"nothing is scripted for {request.purpose}"
+            return ModelUnavailable(what, purpose=request.purpose, retryable=False)
+        if callable(script):
+            answer = script(request)
+            return await answer if inspect.isawaitable(answer) else answer
+        if isinstance(script, Sequence) and not isinstance(script, str):
+            return script[min(turn, len(script) - 1)]
+        return script
+
+
+def _reply(request: ChatRequest, answer: Mapping[str, Any] | str) -> ChatReply:
+    text = answer if isinstance(answer, str) else json.dumps(answer, ensure_ascii=False)
+    asked = sum(count_tokens(message.content) for message in request.messages)
+    usage = Usage(model="scripted", input_tokens=asked, output_tokens=count_tokens(text))
+    return ChatReply(text=text, usage=usage)
+
+
+def _rows(request: ChatRequest, title: str) -> list[dict[str, Any]]:
+    return read_block(request.messages[1].content, title)
+
+
+def _annotate(request: ChatRequest) -> Answer:
+    goal = one_line(_rows(request, "GOAL")[0]["goal"])
+    entries = [
+        {
+            "index": row["index"],
+            "state": f"{row['actor']}: {one_line(row['observation'])}"[:600],
+            "subgoal": goal[:200],
+            "previous_reward": 0.5,
+        }
+        for row in _rows(request, NEW_STEPS)
+    ]
+    return {"steps": entries, "last_reward": 0.5}
+
+
+def _semantic(request: ChatRequest) -> Answer:
+    return {"facts": [_fact(row) for row in _rows(request, "STEPS")]}
+
+
+def _fact(row: Mapping[str, Any]) -> dict[str, Any]:
+    said = one_line(row["observation"] or row["action"])[:500]
+    return {
+        "proposition": f"In step {row['index']}, {row['actor']} said: {said}",
+        "concepts": content_words(said)[:2],
+        "confidence": 0.8,
+        "steps": [row["index"]],
+    }
+
+
+def _procedural(request: ChatRequest) -> Answer:
+    acted = [row for row in _rows(request, "STEPS") if not is_blank(row["action"])]
+    if not acted:
+        return {"instructions": []}
+    goal = one_line(_rows(request, "GOAL")[0]["goal"])
+    instruction = {
+        "intent": goal,
+        "condition": f"when the goal is: {goal}",
+        "instruction": "; ".join(one_line(row["action"])[:500] for row in acted),
+        "expected_outcome": "the goal is reached",
+        "steps": [row["index"] for row in acted],
+    }
+    return {"instructions": [instruction]}
+
+
+def _returns(request: ChatRequest) -> Answer:
+    rows = _rows(request, INSTRUCTIONS)
+    return {"scores": [{"index": row["index"], "score": 8} for row in rows]}
+
+
+def _merge_intent(request: ChatRequest) -> Answer:
+    return {"intent": _rows(request, INTENTS)[0]["intent"]}
+
+
+_ANSWERS: dict[Purpose, Script] = {
+    "annotate": _annotate,
+    "semantic": _semantic,
+    "procedural": _procedural,
+    "returns": _returns,
+    "merge_intent": _merge_intent,
+}
