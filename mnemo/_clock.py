@@ -12,7 +12,23 @@ from datetime import UTC, datetime
 
 import anyio
 
-__all__ = ["Breather", "SystemClock", "as_utc", "elapsed"]
+__all__ = ["Breather", "SystemClock", "as_utc", "date_in_words", "elapsed"]
+
+_WEEKDAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
+_MONTHS = [
+    "January",
+    "February",
+    "March",
+    "April",
+    "May",
+    "June",
+    "July",
+    "August",
+    "September",
+    "October",
+    "November",
+    "December",
+]
 
 
 class SystemClock:
@@ -34,6 +50,11 @@ class SystemClock:
 def as_utc(at: datetime) -> datetime:
     """Give a time without a zone the zone UTC; one with a zone is kept as it is."""
     return at if at.tzinfo is not None else at.replace(tzinfo=UTC)
+
+
+def date_in_words(at: datetime) -> str:
+    """The day of *at* in its own zone, e.g. ``Friday 1 March 2024``, whatever the locale."""
+    return f"{_WEEKDAYS[at.weekday()]} {at.day} {_MONTHS[at.month - 1]} {at.year}"
 
 
 def elapsed() -> float:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, Literal
 
+from mnemo._clock import date_in_words
 from mnemo._text import one_line
 from mnemo.graph.nodes import Vector
 
@@ -15,28 +16,11 @@ __all__ = [
     "Part",
     "Step",
     "StepDraft",
-    "date_in_words",
     "evidence_text",
     "when_and_who",
 ]
 
 Part = Literal["observation", "action"]
-
-_WEEKDAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
-_MONTHS = [
-    "January",
-    "February",
-    "March",
-    "April",
-    "May",
-    "June",
-    "July",
-    "August",
-    "September",
-    "October",
-    "November",
-    "December",
-]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,11 +128,6 @@ def when_and_who(at: datetime, actor: str) -> str:
     recall, and do not depend on the machine's locale.
     """
     return f"[{date_in_words(at)} {at:%H:%M}] {one_line(actor)}:"
-
-
-def date_in_words(at: datetime) -> str:
-    """The day of *at* in its own zone, e.g. ``Friday 1 March 2024``."""
-    return f"{_WEEKDAYS[at.weekday()]} {at.day} {_MONTHS[at.month - 1]} {at.year}"
 
 
 def evidence_text(step: Step, part: Part, *, agent_name: str) -> str | None:
