@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mnemo._clock import Breather
-from mnemo._text import STOP_WORDS, clean, content_words, fold, is_blank, one_line, terms
+from mnemo._text import STOP_WORDS, clean, content_words, fold, one_line, terms
 from mnemo.episode.step import Step
 from mnemo.episode.trajectory import Fact
 from mnemo.graph.lookup import label_key
@@ -25,6 +25,8 @@ MAX_SUPPORT = 3
 """Steps that a fact without named steps rests on, at most (S)."""
 MAX_CONCEPTS = 6
 """Concepts that are taken from a reply, at most (S)."""
+MAX_CONCEPT_CHARACTERS = 80
+"""Longest concept; beyond it is a sentence, not a term (S)."""
 OWN_CONCEPTS = 4
 """Concepts that are taken from the proposition if none are given, at most (S)."""
 COMPARED_CHARACTERS = 20_000
@@ -32,12 +34,14 @@ COMPARED_CHARACTERS = 20_000
 
 _UNRESOLVED = frozenset(
     """he she it they him her them his hers its their theirs this that these those
-    i me my mine we us our ours you your yours here there""".split()  # noqa: SIM905
+    i me my mine we us our ours you your yours""".split()  # noqa: SIM905
 )
 _TYPE_LABELS = frozenset(
     """concept date entity event fact location name number object organisation organization
     other people person place thing time type""".split()  # noqa: SIM905
 )
+_COMPOUNDING = frozenset("/&+-")
+"""What makes a first word part of a name: I/O, IT-department."""
 _FIRST_WORD = re.compile(r"[\W_]*([^\W_]+)")
 _NAME = re.compile(r"\b[^\W\d_a-z][\w.+#-]*(?:\s+[^\W\d_a-z][\w.+#-]*)*|\b\w*\d[\w.:/%+-]*")
 
@@ -65,11 +69,12 @@ def clean_facts(facts: Iterable[Fact], steps: Sequence[Step]) -> CleanFacts:
     Every fact that is left rests on steps of *steps*, has concepts (unless it has
     no word at all), and a confidence in [0, 1].
     """
-    given = list(facts)
     kept: dict[str, Fact] = {}
     dropped = 0
     support = _Support(steps)
-    for fact in given:
+    breather = Breather()
+    for fact in facts:
+        breather.breathe()
         if not _stands_alone(fact.proposition):
             dropped += 1
             continue
@@ -111,9 +116,10 @@ def _stands_alone(proposition: str) -> bool:
     if first is None:
         return False
     word = first.group(1)
+    if word.lower() not in _UNRESOLVED or proposition[first.end() :][:1] in _COMPOUNDING:
+        return True
     # "IT" and "US" are names; a lone "I" is not.
-    is_acronym = len(word) > 1 and word.isupper() and not proposition.isupper()
-    return is_acronym or word.lower() not in _UNRESOLVED
+    return len(word) > 1 and word.isupper() and not proposition.isupper()
 
 
 def _completed(fact: Fact, support: _Support) -> Fact:
@@ -132,7 +138,7 @@ def _concepts(labels: Iterable[str]) -> tuple[str, ...]:
     for label in labels:
         text = one_line(clean(label))
         key = label_key(text)
-        if not is_blank(text) and key not in _TYPE_LABELS:
+        if 0 < len(text) <= MAX_CONCEPT_CHARACTERS and key not in _TYPE_LABELS:
             found.setdefault(key, text)
     return tuple(found.values())[:MAX_CONCEPTS]
 

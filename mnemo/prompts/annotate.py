@@ -9,7 +9,7 @@ from pydantic import ConfigDict
 
 from mnemo._text import is_blank, one_line
 from mnemo.episode.step import Step
-from mnemo.prompts.data import DATA_RULE, block, step_row
+from mnemo.prompts.data import DATA_RULE, block, step_rows
 from mnemo.prompts.profiles import Profile, instructed
 from mnemo.prompts.question import Question, Reply, schema_of
 from mnemo.protocols import Annotated, AnnotationRequest
@@ -77,8 +77,8 @@ def annotate_question(
         user="\n\n".join(
             (
                 block("GOAL", [{"goal": request.goal}]),
-                block("EARLIER STEPS", map(step_row, request.before)),
-                block(NEW_STEPS, (step_row(step, annotated=False) for step in request.fresh)),
+                block("EARLIER STEPS", step_rows(request.before)),
+                block(NEW_STEPS, step_rows(request.fresh)),
                 _task(request),
             )
         ),

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 from pydantic import StringConstraints
 
 from mnemo.episode.trajectory import Instruction, Trajectory
-from mnemo.prompts.data import DATA_RULE, block, step_row
+from mnemo.prompts.data import DATA_RULE, block, step_rows
 from mnemo.prompts.profiles import Profile, instructed
 from mnemo.prompts.question import Question, Reply, schema_of
 
@@ -62,8 +62,8 @@ def procedural_question(
         user="\n\n".join(
             (
                 block("GOAL", [{"goal": trajectory.goal, "subgoal": trajectory.subgoal}]),
-                block("STEPS BEFORE, FOR UNDERSTANDING ONLY", map(step_row, trajectory.context)),
-                block("STEPS", map(step_row, trajectory.steps)),
+                block("STEPS BEFORE, FOR UNDERSTANDING ONLY", step_rows(trajectory.context)),
+                block("STEPS", step_rows(trajectory.steps)),
                 f"Give the instructions that STEPS teach, at most {max_instructions}, "
                 "the most useful first.",
             )

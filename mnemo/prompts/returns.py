@@ -7,7 +7,7 @@ from dataclasses import asdict
 from typing import Any
 
 from mnemo.episode.trajectory import Instruction, Trajectory
-from mnemo.prompts.data import DATA_RULE, block, step_row
+from mnemo.prompts.data import DATA_RULE, block, step_rows
 from mnemo.prompts.profiles import Profile, instructed
 from mnemo.prompts.question import Question, Reply, schema_of
 
@@ -52,7 +52,7 @@ def returns_question(
         user="\n\n".join(
             (
                 block("GOAL", [{"goal": trajectory.goal, "subgoal": trajectory.subgoal}]),
-                block("STEPS", map(step_row, trajectory.steps)),
+                block("STEPS", step_rows(trajectory.steps)),
                 block(INSTRUCTIONS, map(_row, range(len(instructions)), instructions)),
                 "Score every one of INSTRUCTIONS.",
             )

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from mnemo.episode.trajectory import Fact, Trajectory
-from mnemo.prompts.data import DATA_RULE, block, step_row
+from mnemo.prompts.data import DATA_RULE, block, step_rows
 from mnemo.prompts.profiles import Profile, instructed
 from mnemo.prompts.question import Question, Reply, schema_of
 
@@ -88,9 +88,9 @@ def semantic_question(
         user="\n\n".join(
             (
                 block("GOAL", [{"goal": trajectory.goal, "subgoal": trajectory.subgoal}]),
-                block("STEPS BEFORE, FOR UNDERSTANDING ONLY", map(step_row, trajectory.context)),
+                block("STEPS BEFORE, FOR UNDERSTANDING ONLY", step_rows(trajectory.context)),
                 block("KNOWN FACTS", known),
-                block("STEPS", map(step_row, trajectory.steps)),
+                block("STEPS", step_rows(trajectory.steps)),
                 f"Give the facts of STEPS, at most {max_facts}, in the order they came up.",
             )
         ),
