@@ -21,6 +21,7 @@ from mnemo.episode.step import Step, StepDraft
 from mnemo.episode.trajectory import Fact, Instruction, Trajectory
 from mnemo.events import Event
 from mnemo.graph.changeset import NodeChange, Revision
+from mnemo.graph.corpus import CorpusView
 from mnemo.graph.edges import Edge, EdgeKind
 from mnemo.graph.metadata import MetadataDelta, NodeMetadata
 from mnemo.graph.nodes import Node, NodeType, Vector
@@ -394,13 +395,14 @@ class GraphStore(Protocol):
         *,
         types: Sequence[NodeType] | None = None,
         keys: Sequence[str] | None = None,
+        newest: int | None = None,
     ) -> list[Node]:
         """
         Nodes by id (in the order of *ids*, unknown ones absent) or by type, oldest first.
 
         With *keys*, those of *types* that have one of them among their ``lookup_keys``
         (``graph.lookup``), each once; answered from an index, at a cost that does not grow
-        with the graph.
+        with the graph. With *newest*, only so many of *types*, newest first, ties by id.
         """
         ...
 
@@ -559,8 +561,24 @@ class VectorIndex(Protocol):
     away at any time.
     """
 
+    async def run(self) -> None:
+        """Embed what lacks a vector, whenever poked, until cancelled; never dies of a model."""
+        ...
+
+    def poke(self) -> None:
+        """Something was written: follow soon. A plain call, cheap enough for every append."""
+        ...
+
+    def statistics(self) -> Mapping[str, Any]:
+        """Revision reflected, documents, and how many wait for a vector."""
+        ...
+
     async def catch_up(self) -> Revision:
         """Read what is new in the store, also from other processes; give its revision."""
+        ...
+
+    async def corpus(self) -> CorpusView:
+        """Catch up, and give every document as it is then; it does not change afterwards."""
         ...
 
     async def nearest(

@@ -1,0 +1,428 @@
+"""
+The searchable documents of one repository, in memory.
+
+One writer adds and removes; readers take a ``CorpusView``, which does not change:
+arrays only grow at their end, masks are copied before they are written. So one recall
+sees one state, and never waits for the writer.
+
+A *document* is one searchable text: a fact, an instruction, a subgoal, a tag, an
+intent, or one side of a raw step. *Document numbers* count up within a type.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mnemo._clock import Breather
+from mnemo._text import fold, terms_of, words
+from mnemo.graph.changeset import Revision
+from mnemo.graph.columns import Column
+from mnemo.graph.nodes import Node, NodeType, Vector
+from mnemo.graph.postings import Postings
+
+__all__ = ["Corpus", "CorpusView", "Document", "DocumentsView", "Side", "StepsView"]
+
+MAX_INDEXED_CHARACTERS = 1_000_000
+"""Characters of one document that are indexed; the store keeps, and its search finds, the rest."""
+_PIECE = 4_096
+
+Floats = NDArray[np.float32]
+Mask = NDArray[np.bool_]
+Ints = NDArray[np.int32]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Document:
+    """
+    A text to be found.
+
+    Attributes:
+        key: Under which the store keeps its vector.
+        id: The node that it speaks for.
+        text: What it is found by with keywords.
+        meaning: What its vector is made of.
+        first, last: Unix seconds of its evidence; infinite where unknown.
+        valid_to: Unix seconds at which it ceased to hold; infinite while it does.
+        node: The node without its vector; ``None`` for the side of a step.
+        vector: Its vector, if it comes along.
+    """
+
+    key: str
+    id: str
+    text: str
+    meaning: str
+    first: float = -math.inf
+    last: float = math.inf
+    valid_to: float = math.inf
+    node: Node | None = None
+    vector: Vector | None = field(default=None, compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Side(Document):
+    """
+    One side of a raw step: what was observed, or what the agent did.
+
+    Attributes:
+        actor: Who speaks or acts.
+        acted: Whether it is the agent's action.
+        asks: Whether it ends as a question.
+    """
+
+    session_id: str
+    actor: str
+    acted: bool
+    asks: bool
+
+
+# ── Views ────────────────────────────────────────────────────────────────────────────
+
+
+@dataclass(frozen=True)
+class DocumentsView:
+    """
+    The documents of one type as they were at one moment.
+
+    Attributes:
+        ids: Document number → node id; may be longer than ``count``.
+        nodes: Document number → node; ``None`` for steps, which the store gives.
+        lengths: In index terms.
+        log_words: Natural logarithm of the length in words.
+        first, last: Unix seconds of the evidence; infinite where unknown.
+        valid_to: Unix seconds at which a fact ceased to hold; infinite while it does.
+        alive: False for what was removed or replaced.
+        vectors: Unit rows of the documents named by ``vector_documents``.
+        documents: Node id → document numbers, of the writer: look up, then check
+            against ``count`` and ``alive``.
+    """
+
+    count: int
+    ids: Sequence[str]
+    nodes: Sequence[Node | None]
+    lengths: Floats
+    log_words: Floats
+    first: NDArray[np.float64]
+    last: NDArray[np.float64]
+    valid_to: NDArray[np.float64]
+    alive: Mask
+    vectors: Floats
+    vector_documents: Ints
+    postings: Postings
+    documents: Mapping[str, tuple[int, ...]]
+
+    def of(self, id: str) -> tuple[int, ...]:
+        """The living documents of node *id*."""
+        found = self.documents.get(id, ())
+        return tuple(d for d in found if d < self.count and self.alive[d])
+
+    def cosines(self, questions: Floats) -> tuple[Floats, Mask]:
+        """
+        Cosine of every document with each row of *questions*, shape ``(rows, count)``.
+
+        The mask says which documents have a vector; the others have cosine 0.
+        """
+        known = np.zeros(self.count, np.bool_)
+        cosines = np.zeros((len(questions), self.count), np.float32)
+        if len(self.vectors):
+            known[self.vector_documents] = True
+            cosines[:, self.vector_documents] = questions @ self.vectors.T
+        return cosines, known
+
+
+@dataclass(frozen=True)
+class StepsView(DocumentsView):
+    """
+    The two sides of raw steps, in order of arrival.
+
+    Attributes:
+        session: Number of the session.
+        previous, next: The neighbouring document of the same session, -1 if none;
+            ``next`` may name one beyond ``count``.
+        actor: Number of who spoke, into ``actors``.
+        acted: True for the agent's own actions.
+        asks: True if what was said ends as a question.
+        actors: Folded names.
+    """
+
+    session: Ints
+    previous: Ints
+    next: Ints
+    actor: Ints
+    acted: Mask
+    asks: Mask
+    actors: Sequence[str]
+    sessions: int
+
+    @cached_property
+    def median_words(self) -> float:
+        """The median length of the living documents, in words; 0 if there is none."""
+        alive = self.log_words[self.alive]
+        return math.exp(float(np.median(alive))) if len(alive) else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class CorpusView:
+    """Everything searchable of one repository at one revision."""
+
+    revision: Revision
+    steps: StepsView
+    nodes: Mapping[NodeType, DocumentsView]
+
+    def of_type(self, kind: NodeType) -> DocumentsView | None:
+        """The documents of one type; ``source`` nodes are found as the steps they repeat."""
+        return self.steps if kind in ("episodic", "source") else self.nodes.get(kind)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is nothing to find."""
+        return not self.steps.count and not any(view.count for view in self.nodes.values())
+
+
+# ── The writer's side ────────────────────────────────────────────────────────────────
+
+
+class _Documents:
+    """The growing documents of one type."""
+
+    def __init__(self, dimensions: int) -> None:
+        self.ids: list[str] = []
+        self.nodes: list[Node | None] = []
+        self.documents: dict[str, tuple[int, ...]] = {}
+        self.postings = Postings()
+        self.columns = {
+            "lengths": Column(np.float32),
+            "log_words": Column(np.float32),
+            "first": Column(np.float64),
+            "last": Column(np.float64),
+            "valid_to": Column(np.float64),
+            "alive": Column(np.bool_),
+        }
+        self.vectors = Column(np.float32, dimensions)
+        self.vector_documents = Column(np.int32)
+        self.living = 0
+        self._codes: dict[str, list[int]] = {}
+
+    def add(self, document: Document, breather: Breather) -> int:
+        """Append *document*; its postings are seen after ``publish``."""
+        number = len(self.ids)
+        counts, spoken = _count_terms(document.text, breather)
+        for term, count in counts.items():
+            self._codes.setdefault(term, []).append(Postings.code(number, count))
+        self.columns["lengths"].append(counts.total())
+        self.columns["log_words"].append(math.log(max(spoken, 1)))
+        self.columns["alive"].append(True)
+        for name in ("first", "last", "valid_to"):
+            self.columns[name].append(getattr(document, name))
+        self.ids.append(document.id)
+        self.nodes.append(document.node)
+        self.living += 1
+        self.documents[document.id] = (*self.documents.get(document.id, ()), number)
+        return number
+
+    def publish(self, breather: Breather) -> None:
+        for term, codes in self._codes.items():
+            self.postings.add(term, codes)
+            breather.breathe()
+        self._codes = {}
+
+    def remove(self, ids: Iterable[str]) -> None:
+        gone = [number for id in ids for number in self.documents.pop(id, ())]
+        if gone:
+            self.living -= len(gone)
+            self.columns["alive"].replace(gone, False)
+
+    def vector_of(self, number: int) -> Vector | None:
+        rows = np.flatnonzero(self.vector_documents.view() == number)
+        return self.vectors.view()[rows[0]] if len(rows) else None
+
+    def add_vectors(self, numbers: Sequence[int], vectors: Sequence[Vector]) -> None:
+        self.vectors.extend(vectors)
+        self.vector_documents.extend(numbers)
+
+    def fields(self) -> dict[str, Any]:
+        return {
+            "count": len(self.ids),
+            "ids": self.ids,
+            "nodes": self.nodes,
+            "vectors": self.vectors.view(),
+            "vector_documents": self.vector_documents.view(),
+            "postings": self.postings,
+            "documents": self.documents,
+            **{name: column.view() for name, column in self.columns.items()},
+        }
+
+
+class _Steps(_Documents):
+    """The growing sides of raw steps, chained within their sessions."""
+
+    def __init__(self, dimensions: int) -> None:
+        super().__init__(dimensions)
+        self.columns |= {
+            "session": Column(np.int32),
+            "previous": Column(np.int32),
+            "next": Column(np.int32),
+            "actor": Column(np.int32),
+            "acted": Column(np.bool_),
+            "asks": Column(np.bool_),
+        }
+        self._sessions = _Numbering()
+        self._actors = _Numbering()
+        self._last: dict[int, int] = {}
+
+    def add_side(self, side: Side, breather: Breather) -> int:
+        number = self.add(side, breather)
+        session = self._sessions.number(side.session_id)
+        previous = self._last.get(session, -1)
+        values = {
+            "session": session,
+            "previous": previous,
+            "next": -1,
+            "actor": self._actors.number(fold(side.actor)),
+            "acted": side.acted,
+            "asks": side.asks,
+        }
+        for name, value in values.items():
+            self.columns[name].append(value)
+        if previous >= 0:
+            self.columns["next"].link(previous, number)
+        self._last[session] = number
+        return number
+
+    def view(self) -> StepsView:
+        return StepsView(
+            **self.fields(), actors=self._actors.names, sessions=len(self._sessions.names)
+        )
+
+
+class _Numbering:
+    """Gives names numbers from 0 in order of first sight."""
+
+    def __init__(self) -> None:
+        self.names: list[str] = []
+        self._numbers: dict[str, int] = {}
+
+    def number(self, name: str) -> int:
+        number = self._numbers.setdefault(name, len(self.names))
+        if number == len(self.names):
+            self.names.append(name)
+        return number
+
+
+class Corpus:
+    """
+    The writer's side of a repository's documents. Not for two writers at once.
+
+    Args:
+        dimensions: Width of the vectors.
+    """
+
+    def __init__(self, *, dimensions: int) -> None:
+        self.dimensions = dimensions
+        self._steps = _Steps(dimensions)
+        kinds: list[NodeType] = ["semantic", "procedural", "subgoal", "tag", "intent"]
+        self._nodes: dict[NodeType, _Documents] = {kind: _Documents(dimensions) for kind in kinds}
+        self._waiting: dict[str, tuple[_Documents, int]] = {}
+
+    @property
+    def documents(self) -> int:
+        """How many can be found."""
+        return sum(group.living for group in (self._steps, *self._nodes.values()))
+
+    def knows_step(self, id: str) -> bool:
+        """Whether sides of the step with episodic node *id* are here."""
+        return id in self._steps.documents
+
+    def add_side(self, side: Side, breather: Breather) -> None:
+        """Append the side of a step; in order of arrival, it waits for its vector."""
+        self._waiting[side.key] = (self._steps, self._steps.add_side(side, breather))
+
+    def put(self, document: Document, breather: Breather) -> bool:
+        """
+        Add a node's document in the place of what stood under its id.
+
+        Returns:
+            Whether it waits for a vector: neither does the node bring one, nor had
+            what it replaces the same meaning and one.
+        """
+        node = document.node
+        if node is None or node.type not in self._nodes:
+            raise ValueError(f"{document.id!r} is not the document of a searchable node")
+        group = self._nodes[node.type]
+        vector = document.vector if document.vector is not None else _inherited(group, document)
+        group.remove([document.id])
+        self._waiting[document.key] = (group, group.add(document, breather))
+        if vector is not None:
+            self.add_vectors({document.key: vector})
+        return vector is None
+
+    def add_vectors(self, vectors: Mapping[str, Vector]) -> set[str]:
+        """Give documents their vectors; the keys that none waited for are given back."""
+        found: dict[int, tuple[_Documents, list[int], list[Vector]]] = {}
+        unknown = set()
+        for key, vector in vectors.items():
+            if key not in self._waiting:
+                unknown.add(key)
+                continue
+            group, number = self._waiting.pop(key)
+            _, numbers, rows = found.setdefault(id(group), (group, [], []))
+            numbers.append(number)
+            rows.append(vector)
+        for group, numbers, rows in found.values():
+            group.add_vectors(numbers, rows)
+        return unknown
+
+    def remove(self, ids: Sequence[str]) -> list[str]:
+        """Remove nodes and steps by node id; give the keys that wait no more."""
+        gone = set(ids)
+        if not gone:
+            return []
+        for group in (self._steps, *self._nodes.values()):
+            group.remove(gone)
+        keys = [k for k, (group, at) in self._waiting.items() if group.ids[at] in gone]
+        for key in keys:
+            del self._waiting[key]
+        return keys
+
+    def view(self, revision: Revision, breather: Breather) -> CorpusView:
+        """Everything as it is now; call it while nobody writes."""
+        for group in (self._steps, *self._nodes.values()):
+            group.publish(breather)
+        nodes = {kind: DocumentsView(**group.fields()) for kind, group in self._nodes.items()}
+        return CorpusView(revision, self._steps.view(), nodes)
+
+
+def _inherited(group: _Documents, document: Document) -> Vector | None:
+    before = group.documents.get(document.id)
+    if not before or (old := group.nodes[before[0]]) is None:
+        return None
+    return group.vector_of(before[0]) if old.text == document.meaning else None
+
+
+def _count_terms(text: str, breather: Breather) -> tuple[Counter[str], int]:
+    counts: Counter[str] = Counter()
+    spoken = 0
+    for piece in _pieces(text[:MAX_INDEXED_CHARACTERS]):
+        folded = words(piece)
+        spoken += len(folded)
+        counts.update(terms_of(folded))
+        breather.breathe()
+    return counts, spoken
+
+
+def _pieces(text: str) -> Iterator[str]:
+    """*text* in parts of about 4,096 characters, cut at a blank if there is one."""
+    start = 0
+    while len(text) - start > _PIECE:
+        cut = text.rfind(" ", start, start + _PIECE)
+        end = cut if cut > start else start + _PIECE
+        yield text[start:end]
+        start = end
+    yield text[start:]

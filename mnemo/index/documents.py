@@ -1,0 +1,92 @@
+"""What steps and nodes are found by: their texts, times and keys."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from datetime import datetime
+from typing import Any, get_args
+
+from mnemo._clock import as_utc, date_in_words
+from mnemo.episode.step import Part, Step, evidence_text
+from mnemo.graph.corpus import Document, Side
+from mnemo.graph.nodes import Node, Procedural, Semantic, Subgoal
+
+__all__ = ["keyword_text", "node_document", "step_sides"]
+
+_QUESTION_MARKS = ("?", "？", "؟")
+
+
+def step_sides(step: Step, *, agent_name: str) -> Iterator[Side]:
+    """The sides of *step* that say something, the observation first."""
+    at = as_utc(step.at).timestamp()
+    for part in get_args(Part):
+        text = evidence_text(step, part, agent_name=agent_name)
+        if text is None:
+            continue
+        acted = part == "action"
+        said = step.action if acted else step.observation
+        yield Side(
+            key=f"{step.node_id}/{part}",
+            id=step.node_id,
+            text=text,
+            meaning=text,
+            first=at,
+            last=at,
+            session_id=step.session_id,
+            actor=agent_name if acted else step.actor,
+            acted=acted,
+            asks=said.rstrip().endswith(_QUESTION_MARKS),
+        )
+
+
+def node_document(node: Node, details: Mapping[str, Any]) -> Document:
+    """
+    The document of *node*.
+
+    Args:
+        details: As in ``FeedChanges.details``.
+    """
+    first, last, valid_to = _times(node, details)
+    return Document(
+        key=node.id,
+        id=node.id,
+        text=keyword_text(node, details),
+        meaning=node.text,
+        first=first,
+        last=last,
+        valid_to=valid_to,
+        node=replace(node, vector=None),
+        vector=node.vector,
+    )
+
+
+def keyword_text(node: Node, details: Mapping[str, Any]) -> str:
+    """The text that *node* is found by with keywords; *details* as in ``FeedChanges.details``."""
+    match node:
+        case Semantic():
+            at = details.get("latest_at") or node.valid_from
+            head = f"[{date_in_words(at)}] " if at else ""
+            return "\n".join((head + node.proposition, *details.get("tags", ())))
+        case Procedural():
+            parts = (node.condition, node.instruction, node.expected_outcome)
+            return "\n".join((*details.get("intents", ()), *parts))
+        case Subgoal():
+            return "\n".join((node.description, node.parent_goal or ""))
+        case _:
+            return node.text
+
+
+def _times(node: Node, details: Mapping[str, Any]) -> tuple[float, float, float]:
+    if not isinstance(node, Semantic):
+        return -math.inf, math.inf, math.inf
+    return (
+        _seconds(node.valid_from, -math.inf),
+        _seconds(details.get("latest_at"), math.inf),
+        _seconds(node.valid_to, math.inf),
+    )
+
+
+def _seconds(at: datetime | None, unknown: float) -> float:
+    return as_utc(at).timestamp() if at is not None else unknown

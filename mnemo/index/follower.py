@@ -1,0 +1,309 @@
+"""
+The index of one repository: what its store holds, searchable in memory.
+
+The store is the truth. The index carries the cursor it has reached in the store's
+feed, reads on from there before every answer (so it sees what other processes
+wrote), and starts again from nothing when in doubt. Documents without a vector are
+embedded in the background; their vectors go to the store first and come back with
+the feed, the only way into the index.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from dataclasses import dataclass
+from itertools import islice
+
+import anyio
+import anyio.to_thread
+import numpy as np
+from anyio import CapacityLimiter
+from numpy.typing import NDArray
+
+from mnemo._clock import Breather, elapsed
+from mnemo.graph.changeset import Revision
+from mnemo.graph.corpus import Corpus, CorpusView, Document, DocumentsView
+from mnemo.graph.nodes import NodeType, Vector
+from mnemo.graph.vectors import unit_rows
+from mnemo.index.documents import node_document, step_sides
+from mnemo.protocols import DocumentFeed, Embedder, FeedChanges, FeedCursor
+
+__all__ = ["IndexStatistics", "RepositoryIndex"]
+
+log = logging.getLogger("mnemo")
+
+BATCH = 256
+"""Texts per call of the embedder, at most."""
+MAX_EMBEDDED_CHARACTERS = 32_768
+"""Characters of a document that are handed to the embedder, which may read fewer."""
+QUIET_S = 0.02
+"""Seconds without many writes after which background work begins."""
+CALM_WRITES = 10
+"""Writes within ``QUIET_S`` that still count as quiet (500 a second)."""
+PATIENCE_S = 5.0
+"""Seconds after which it begins although writes go on."""
+RETRY_S = 5.0
+"""Seconds until a failed embedder is asked again, if nothing is written before."""
+FOREGROUND_SHARE = 4.0
+"""Pause after a batch while writes go on, in times of the batch's own duration."""
+
+
+@dataclass(frozen=True, slots=True)
+class IndexStatistics:
+    """
+    Where an index stands.
+
+    Attributes:
+        cursor: How far it has read the feed.
+        revision: Of the graph, as far as it has read.
+        documents: Texts that can be found.
+        waiting: Of these, how many have no vector yet and are found by keyword only.
+        failing: Why the embedder failed last; ``None`` if it did not.
+    """
+
+    cursor: FeedCursor
+    revision: Revision
+    documents: int
+    waiting: int
+    failing: str | None
+
+
+class RepositoryIndex:
+    """
+    Follows one repository's feed.
+
+    Args:
+        feed: Every searchable text of the repository, in order of change.
+        embedder: Makes the vectors; its space is the index's.
+        agent_name: Who acts, in the text of an action.
+    """
+
+    def __init__(self, *, feed: DocumentFeed, embedder: Embedder, agent_name: str) -> None:
+        self._feed = feed
+        self._embedder = embedder
+        self._agent_name = agent_name
+        self._lock = anyio.Lock()
+        self._limiter = CapacityLimiter(2)
+        self._asked = 0
+        self._served = 0
+        self._activity = 0
+        self._poked = anyio.Event()
+        self._failing: str | None = None
+        self._start_again()
+
+    def _start_again(self) -> None:
+        self._corpus = Corpus(dimensions=self._embedder.space.dimensions)
+        self._view = self._corpus.view(0, Breather())
+        self._cursor = FeedCursor()
+        self._waiting: dict[str, str] = {}
+        self._early: dict[str, Vector] = {}
+
+    def statistics(self) -> IndexStatistics:
+        """Where it stands, as of the last catching up."""
+        return IndexStatistics(
+            self._cursor,
+            self._view.revision,
+            self._corpus.documents,
+            len(self._waiting),
+            self._failing,
+        )
+
+    # ── Reading ──────────────────────────────────────────────────────────────────────
+
+    async def catch_up(self) -> Revision:
+        """
+        Read what is new in the store, also from other processes; give its revision.
+
+        Callers that wait for the same moment share one read.
+
+        Raises:
+            StoreError: The feed could not be read. *Cancellation*: safe.
+        """
+        self._asked = ticket = self._asked + 1
+        async with self._lock:
+            if self._served < ticket:
+                reading = self._asked
+                await self._read_on()
+                self._served = reading
+        return self._view.revision
+
+    async def corpus(self) -> CorpusView:
+        """
+        Catch up, and give everything as it is then; it does not change afterwards.
+
+        Raises:
+            StoreError: The feed could not be read. *Cancellation*: safe.
+        """
+        await self.catch_up()
+        return self._view
+
+    async def _read_on(self) -> None:
+        more = True
+        while more:
+            changes = await self._feed.changes(self._cursor)
+            if changes.revision < self._view.revision:
+                # The store is behind its index: another file, or an older copy, took its place.
+                self._start_again()
+                changes = await self._feed.changes(self._cursor)
+            if changes.cursor != self._cursor or changes.more:
+                await anyio.to_thread.run_sync(self._absorb, changes, limiter=self._limiter)
+            more = changes.more
+
+    def _absorb(self, changes: FeedChanges) -> None:
+        breather = Breather()
+        try:
+            self._add(changes, breather)
+            self._view = self._corpus.view(changes.revision, breather)
+            self._cursor = changes.cursor
+        except BaseException:
+            self._start_again()
+            raise
+
+    def _add(self, changes: FeedChanges, breather: Breather) -> None:
+        for step in changes.steps:
+            if not self._corpus.knows_step(step.node_id):
+                for side in step_sides(step, agent_name=self._agent_name):
+                    self._corpus.add_side(side, breather)
+                    self._wait(side)
+            breather.breathe()
+        for node in changes.nodes:
+            document = node_document(node, changes.details.get(node.id, {}))
+            self._waiting.pop(document.key, None)
+            if self._corpus.put(document, breather):
+                self._wait(document)
+            breather.breathe()
+        self._give_vectors(changes)
+        self._remove(changes.removed)
+
+    def _wait(self, document: Document) -> None:
+        self._waiting[document.key] = document.meaning[:MAX_EMBEDDED_CHARACTERS]
+
+    def _give_vectors(self, changes: FeedChanges) -> None:
+        # With pages cut by a limit, a vector may come before what it belongs to.
+        offered = {**self._early, **changes.vectors}
+        fitting = {k: v for k, v in offered.items() if len(v) == self._corpus.dimensions}
+        unknown = self._corpus.add_vectors(fitting)
+        self._early = {key: fitting[key] for key in unknown} if changes.more else {}
+        for key in fitting.keys() - unknown:
+            self._waiting.pop(key, None)
+
+    def _remove(self, ids: Iterable[str]) -> None:
+        for key in self._corpus.remove(tuple(ids)):
+            self._waiting.pop(key, None)
+
+    async def nearest(
+        self,
+        vectors: NDArray[np.float32],
+        *,
+        type: NodeType,
+        threshold: float,
+        limit: int = 12,
+    ) -> list[list[tuple[str, float]]]:
+        """
+        For each row of *vectors* the ids and cosines ≥ *threshold* of one type, best first.
+
+        Reads what ``catch_up`` reached last. Off the event loop. *Cancellation*: safe.
+        """
+        view = self._view.of_type(type)
+        if view is None or not view.count or not len(vectors):
+            return [[] for _ in vectors]
+        return await anyio.to_thread.run_sync(
+            _nearest, view, vectors, threshold, limit, limiter=self._limiter
+        )
+
+    # ── Embedding in the background ──────────────────────────────────────────────────
+
+    def poke(self) -> None:
+        """Say that something was written; cheap enough for every append."""
+        self._activity += 1
+        self._poked.set()
+
+    async def run(self) -> None:
+        """
+        Embed what has no vector, whenever poked, until cancelled; failures are waited out.
+
+        *Cancellation*: safe; what was not saved is embedded after the next start.
+        """
+        while True:
+            self._poked = anyio.Event()
+            succeeded = await self._attempt()
+            if succeeded:
+                await self._poked.wait()
+            else:
+                with anyio.move_on_after(RETRY_S):
+                    await self._poked.wait()
+            await self._let_writers_go_first()
+
+    async def _let_writers_go_first(self) -> None:
+        with anyio.move_on_after(PATIENCE_S):
+            busy = True
+            while busy:
+                seen = self._activity
+                await anyio.sleep(QUIET_S)
+                busy = self._activity - seen > CALM_WRITES
+
+    async def _attempt(self) -> bool:
+        try:
+            await self.embed_waiting()
+        except Exception as error:
+            # Whatever an embedder or the store may raise: recall goes on by keywords.
+            if self._failing is None:
+                log.warning("documents wait for their vectors: %s", error, exc_info=error)
+            self._failing = f"{error.__class__.__name__}: {error}"
+            return False
+        self._failing = None
+        return True
+
+    async def embed_waiting(self) -> None:
+        """
+        Catch up, and embed every document that has no vector.
+
+        Raises:
+            ModelError: The embedder failed; what was saved before stays.
+            StoreError: The store could not be read or written. *Cancellation*: safe.
+        """
+        await self.catch_up()
+        while self._waiting:
+            began, activity = elapsed(), self._activity
+            await self._embed_batch()
+            await self.catch_up()
+            if self._activity - activity > CALM_WRITES:
+                await anyio.sleep(FOREGROUND_SHARE * (elapsed() - began))
+
+    async def _embed_batch(self) -> None:
+        async with self._lock:
+            batch = dict(islice(self._waiting.items(), BATCH))
+        space = self._embedder.space
+        reply = await self._embedder.embed(list(batch.values()))
+        rows = unit_rows(reply, rows=len(batch), dimensions=space.dimensions)
+        await self._feed.save_vectors(space, dict(zip(batch, rows, strict=True)))
+        # What is gone from the store never comes back with the feed.
+        async with self._lock:
+            for key, text in batch.items():
+                if self._waiting.get(key) == text:
+                    del self._waiting[key]
+
+
+def _nearest(
+    view: DocumentsView, vectors: NDArray[np.float32], threshold: float, limit: int
+) -> list[list[tuple[str, float]]]:
+    breather = Breather()
+    found = []
+    for row in vectors:
+        cosines, known = view.cosines(row[np.newaxis])
+        eligible = np.flatnonzero(known & view.alive & (cosines[0] >= threshold))
+        found.append(_best(view, cosines[0], eligible, limit))
+        breather.breathe()
+    return found
+
+
+def _best(
+    view: DocumentsView, cosines: NDArray[np.float32], eligible: NDArray[np.intp], limit: int
+) -> list[tuple[str, float]]:
+    # Two documents may speak for one step: the better one counts.
+    ranked = eligible[np.argsort(-cosines[eligible], kind="stable")[: 2 * limit]]
+    best: dict[str, float] = {}
+    for document in ranked:
+        best.setdefault(view.ids[document], float(cosines[document]))
+    return list(best.items())[:limit]
