@@ -569,8 +569,8 @@ class VectorIndex(Protocol):
         """Something was written: follow soon. A plain call, cheap enough for every append."""
         ...
 
-    def statistics(self) -> Mapping[str, Any]:
-        """Revision reflected, documents, and how many wait for a vector."""
+    def statistics(self) -> Any:
+        """A frozen value: ``revision`` reflected, ``documents``, ``waiting`` for a vector."""
         ...
 
     async def catch_up(self) -> Revision:
