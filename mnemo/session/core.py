@@ -38,7 +38,7 @@ from mnemo.events import (
     TrajectoryExtractionFailed,
     TrajectoryFlushed,
 )
-from mnemo.extraction.pipeline import Extraction, UsageMeter
+from mnemo.extraction.pipeline import Extraction
 from mnemo.graph.changeset import Changeset
 from mnemo.session.annotating import AnnotationLane
 from mnemo.session.appends import AppendLane
@@ -82,7 +82,6 @@ class SessionCore:
         self.closing = False
         self.ended = False
         self.receipt: CommitReceipt | None = None
-        self.meter = UsageMeter()
         self.waiters = StateWaiters()
         self.callbacks = CallbackRunner(parts.spawn)
         self.queue = PendingQueue(
@@ -151,7 +150,7 @@ class SessionCore:
     def extraction(self) -> Extraction:
         """The session's stages, built at first use."""
         if self._extraction is None:
-            self._extraction = self.parts.make_extraction(self.meter)
+            self._extraction = self.parts.make_extraction()
         return self._extraction
 
     def require(self, operation: str) -> None:

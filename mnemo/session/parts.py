@@ -39,7 +39,7 @@ class SessionParts:
 
     Attributes:
         commit: Raises ``CommitFailed`` with nothing written, or ``Conflict`` for a lost owner.
-        make_extraction: Builds the stages, at first use.
+        make_extraction: Builds the stages, at first use; *meter* counts what they ask.
         publish: Hands an event to whoever listens.
         listening: Whether anybody does.
         spawn: Starts a task that the service owns.
@@ -55,7 +55,8 @@ class SessionParts:
     clock: Clock
     config: Config
     commit: CommitCall
-    make_extraction: Callable[[UsageMeter], Extraction]
+    make_extraction: Callable[[], Extraction]
+    meter: UsageMeter
     publish: Callable[[Event], None]
     listening: Callable[[], bool]
     spawn: Callable[..., None]

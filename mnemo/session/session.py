@@ -133,17 +133,17 @@ class Session:
 
     def statistics(self) -> SessionStatistics:
         """Levels of every bounded thing, and what models have cost."""
-        core = self._core
+        core, meter = self._core, self._parts.meter
         return SessionStatistics(
             state=core.state,
             steps=len(core.book.steps) if core.book else 0,
             pending_operations=len(core.queue),
             append_backlog=core.lane.backlog if core.lane else 0,
             running_workers=core.running_workers,
-            model_calls=core.meter.calls,
-            input_tokens=core.meter.input_tokens,
-            output_tokens=core.meter.output_tokens,
-            cost_usd=core.meter.cost_usd,
+            model_calls=meter.calls,
+            input_tokens=meter.input_tokens,
+            output_tokens=meter.output_tokens,
+            cost_usd=meter.cost_usd,
         )
 
     # ── Awaited calls ────────────────────────────────────────────────────────────────

@@ -1,0 +1,601 @@
+"""
+A repository: one isolated memory. Sessions go in, recall comes out.
+
+It owns what its sessions share: the graph, the index that follows it, and the lane in
+which commits are reconciled one after the other.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from functools import partial
+from typing import Any
+
+import anyio
+
+from mnemo._ids import new_id
+from mnemo._tasks import TaskRoot, completed
+from mnemo._text import is_blank
+from mnemo.commit.lane import CommitLane
+from mnemo.config import Config
+from mnemo.episode.journal import Journal, Owner, SessionRecord, SessionState, Settlement
+from mnemo.errors import (
+    EmbeddingSpaceMismatch,
+    MnemoError,
+    NotFound,
+    StoreError,
+    UsageError,
+)
+from mnemo.events import ChangesetApplied, Event, NodesDeleted, WriteFailed
+from mnemo.extraction.intents import build_intent_merger
+from mnemo.extraction.pipeline import Extraction, UsageMeter, build_extraction
+from mnemo.graph.changeset import Changeset, Revision
+from mnemo.graph.edges import EdgeKind
+from mnemo.graph.metadata import NodeMetadata
+from mnemo.graph.nodes import NODE_TYPES, Node, NodeType
+from mnemo.protocols import (
+    Applied,
+    ChatModel,
+    Clock,
+    DocumentFeed,
+    Embedder,
+    GraphStore,
+    SessionStore,
+    VectorIndex,
+)
+from mnemo.recall.access import AccessLog
+from mnemo.recall.keyword import SearchHit, search
+from mnemo.recall.pipeline import Recall, RecallContext
+from mnemo.recall.result import RecallResult
+from mnemo.session.parts import SessionParts
+from mnemo.session.session import Session, checked_goal
+
+__all__ = ["Repository", "RepositoryParts", "RepositoryStatistics"]
+
+CONTEXT_STEPS = 3
+"""Last steps of a session that augment the query of ``recall_in_context``."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RepositoryStatistics:
+    """
+    What a repository holds, and how full its bounded parts are.
+
+    Attributes:
+        nodes: Node type → how many are stored; *edges* likewise by kind.
+        steps: Raw steps, committed or not.
+        pending_operations: Queued in all open sessions.
+        append_backlog: Steps of open sessions that wait for annotation.
+        index: With ``revision`` (reflected), ``documents`` and ``waiting`` (for vectors).
+        embedding_space: What the vectors were made by; ``None`` before the first.
+    """
+
+    revision: Revision
+    nodes: Mapping[str, int]
+    edges: Mapping[str, int]
+    steps: int
+    vectors: int
+    open_sessions: int
+    pending_operations: int
+    append_backlog: int
+    index: Any
+    embedding_space: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RepositoryParts:
+    """The seams of one repository, given by the service."""
+
+    repo_id: str
+    sessions: SessionStore
+    graph: GraphStore
+    feed: DocumentFeed
+    index: VectorIndex
+    embedder: Embedder
+    chat_model: ChatModel | None
+    owner: Owner
+    clock: Clock
+    config: Config
+    root: TaskRoot
+    publish: Callable[[Event], None]
+    listening: Callable[[], bool]
+    open_sessions: dict[str, Session]
+
+
+class Repository:
+    """One isolated memory; made by ``Mnemo.open_repo``."""
+
+    def __init__(self, parts: RepositoryParts) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._parts = parts
+        self._closed = False
+        self._opening = anyio.Lock()
+        self._following = anyio.CancelScope()
+        self._access = AccessLog(parts.graph, parts.clock)
+        self._lane = CommitLane(
+            graph=parts.graph,
+            index=parts.index,
+            embedder=parts.embedder,
+            owner=parts.owner,
+            clock=parts.clock,
+            config=parts.config.commit,
+        )
+        self._recall = Recall(
+            repo_id=parts.repo_id,
+            graph=parts.graph,
+            feed=parts.feed,
+            index=parts.index,
+            embedder=parts.embedder,
+            clock=parts.clock,
+            config=parts.config,
+            notify=parts.publish,
+        )
+
+    async def open(self) -> None:
+        """
+        Check the embedding space and start what follows the store.
+
+        Raises:
+            EmbeddingSpaceMismatch: The repository's vectors are of another space.
+        """
+        await self._check_space(self._parts.embedder)
+        self._parts.root.spawn(self._follow)
+        self._parts.index.poke()
+
+    async def _follow(self) -> None:
+        with self._following:
+            async with anyio.create_task_group() as group:
+                group.start_soon(self._parts.index.run)
+                group.start_soon(self._access.run)
+
+    async def _check_space(self, embedder: Embedder) -> None:
+        stored, offered = await self._parts.feed.space(), embedder.space
+        if stored is None:
+            return
+        if (stored.name, stored.dimensions) != (offered.name, offered.dimensions):
+            raise EmbeddingSpaceMismatch(self.id, str(stored), str(offered))
+
+    @property
+    def id(self) -> str:
+        """Its id in the service."""
+        return self._parts.repo_id
+
+    def _check_usable(self) -> None:
+        if self._closed:
+            raise UsageError(f"repository {self.id!r} is closed; open it again with open_repo")
+        if asyncio.get_running_loop() is not self._loop:
+            raise UsageError(f"repository {self.id!r} belongs to another event loop")
+
+    # ── Sessions ─────────────────────────────────────────────────────────────────────
+
+    async def start_session(
+        self,
+        goal: str,
+        *,
+        session_id: str | None = None,
+        config: Config | None = None,
+        chat_model: ChatModel | None = None,
+        embedder: Embedder | None = None,
+    ) -> Session:
+        """
+        Start a session that collects for *goal*; durable when it returns.
+
+        Args:
+            session_id: Unique in the store for ever; given if left out.
+            config: Overrides the repository's, field by field.
+            embedder: Must be of the repository's space.
+
+        Raises:
+            ValueError: Blank goal or id.
+            Conflict: The id was used before.
+                *Cancellation*: safe; at worst it is listed by ``unfinished_sessions``.
+        """
+        self._check_usable()
+        goal = checked_goal(goal)
+        if session_id is not None and (not isinstance(session_id, str) or is_blank(session_id)):
+            raise ValueError("session_id must be text that is not blank, or None")
+        if embedder is not None:
+            await self._check_space(embedder)
+        now = self._parts.clock.now()
+        record = SessionRecord(
+            id=session_id or new_id("session"),
+            repo_id=self.id,
+            goal=goal,
+            state=SessionState.COLLECTING,
+            steps=0,
+            updated_at=now,
+            episode_id=new_id("episode"),
+        )
+        await self._parts.sessions.create(record, goal_at=now, owner=self._parts.owner)
+        return self._opened(Journal(record=record, steps=()), config, chat_model, embedder)
+
+    async def resume_session(
+        self,
+        session_id: str,
+        *,
+        config: Config | None = None,
+        chat_model: ChatModel | None = None,
+        embedder: Embedder | None = None,
+    ) -> Session:
+        """
+        Open a session as its last durable act left it; if it is open here, that same one.
+
+        Raises:
+            NotFound: There is no such session in this repository.
+            SessionBusy: ``owned_elsewhere``: another live process has it open.
+                *Cancellation*: safe.
+        """
+        self._check_usable()
+        async with self._opening:
+            open_here = self._parts.open_sessions.get(session_id)
+            if open_here is not None and open_here.repo_id == self.id:
+                return open_here
+            await self._check_known(session_id)
+            await self._parts.sessions.claim(session_id, self._parts.owner)
+            journal = await self._parts.sessions.load(session_id)
+            if journal is None:
+                raise NotFound("session", session_id)
+            return self._opened(journal, config, chat_model, embedder)
+
+    async def _check_known(self, session_id: str) -> None:
+        journal = await self._parts.sessions.load(session_id)
+        if journal is None or journal.record.repo_id != self.id:
+            raise NotFound("session", session_id)
+
+    async def unfinished_sessions(self) -> list[SessionRecord]:
+        """Its sessions that are not idle, newest act first. *Cancellation*: safe."""
+        self._check_usable()
+        return await self._parts.sessions.records(self.id, unfinished=True)
+
+    async def sessions(self) -> list[SessionRecord]:
+        """All its sessions, newest act first. *Cancellation*: safe."""
+        self._check_usable()
+        return await self._parts.sessions.records(self.id, unfinished=False)
+
+    def _opened(
+        self,
+        journal: Journal,
+        config: Config | None,
+        chat_model: ChatModel | None,
+        embedder: Embedder | None,
+    ) -> Session:
+        effective = self._parts.config.overlaid(config)
+        model = chat_model or self._parts.chat_model
+        parts = self._session_parts(effective, model, embedder or self._parts.embedder)
+        session = Session(parts, journal)
+        self._parts.open_sessions[session.id] = session
+        session.begin()
+        return session
+
+    def _session_parts(
+        self, config: Config, chat_model: ChatModel | None, embedder: Embedder
+    ) -> SessionParts:
+        meter = UsageMeter()
+
+        def make_extraction() -> Extraction:
+            return build_extraction(
+                chat_model=chat_model, embedder=embedder, config=config, meter=meter
+            )
+
+        merge_intent = build_intent_merger(chat_model, config, meter)
+
+        async def commit(changeset: Changeset, settlement: Settlement) -> Applied:
+            return await self._commit(
+                changeset, settlement=settlement, config=config.commit, merge_intent=merge_intent
+            )
+
+        return SessionParts(
+            repo_id=self.id,
+            store=self._parts.sessions,
+            owner=self._parts.owner,
+            clock=self._parts.clock,
+            config=config,
+            commit=commit,
+            make_extraction=make_extraction,
+            meter=meter,
+            publish=self._parts.publish,
+            listening=self._parts.listening,
+            spawn=self._parts.root.spawn,
+            own=self._parts.root.own,
+            written=self._parts.index.poke,
+            ended=self._forget_session,
+            release=partial(self._parts.sessions.release, self._parts.owner),
+        )
+
+    def _forget_session(self, session_id: str) -> None:
+        self._parts.open_sessions.pop(session_id, None)
+
+    def _own_sessions(self) -> list[Session]:
+        return [s for s in self._parts.open_sessions.values() if s.repo_id == self.id]
+
+    # ── Recall ───────────────────────────────────────────────────────────────────────
+
+    async def recall(
+        self,
+        query: str,
+        *,
+        k: int = 10,
+        mode: str | None = None,
+        max_hops: int = 2,
+        reason: bool | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        types: Sequence[str] | None = None,
+    ) -> RecallResult:
+        """
+        Find what the memory knows about *query*, always with its sources.
+
+        Args:
+            query: Words, never syntax.
+            k: Candidates, at most; ≥ 1.
+            mode: ``semantic``, ``procedural``, ``episodic`` or ``mixed``; ``None`` decides.
+            max_hops: Expansions over the graph; 0 is none.
+            reason: Put the result into words too; ``None``: when a chat model is configured.
+            since: Inclusive, looks at the evidence; *until* likewise. No zone means UTC.
+            types: Exactly these node types.
+
+        Raises:
+            ValueError: Blank query or an argument out of range.
+            RecallFailed: The store failed. *Cancellation*: safe.
+        """
+        return await self._recalled(
+            query, None, k=k, mode=mode, max_hops=max_hops, reason=reason,
+            since=since, until=until, types=types,
+        )  # fmt: skip
+
+    async def recall_in_context(
+        self,
+        session: Session | str,
+        query: str,
+        *,
+        k: int = 10,
+        mode: str | None = None,
+        max_hops: int = 2,
+        reason: bool | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        types: Sequence[str] | None = None,
+    ) -> RecallResult:
+        """
+        ``recall`` for whoever works in *session*: its goal and last 3 steps weigh in.
+
+        Those steps themselves are not returned. An unknown or idle session is plain
+        ``recall``. Arguments and errors are those of ``recall``.
+        """
+        return await self._recalled(
+            query, self._context(session), k=k, mode=mode, max_hops=max_hops, reason=reason,
+            since=since, until=until, types=types,
+        )  # fmt: skip
+
+    async def _recalled(
+        self, query: str, context: RecallContext | None, **arguments: Any
+    ) -> RecallResult:
+        self._check_usable()
+        result = await self._recall.recall(query, context=context, **arguments)
+        if self._parts.config.recall.record_access:
+            self._access.note([candidate.node.id for candidate in result.candidates])
+        return result
+
+    def _context(self, session: Session | str) -> RecallContext | None:
+        id = session if isinstance(session, str) else session.id
+        known = self._parts.open_sessions.get(id)
+        if known is None or known.repo_id != self.id or known.context() is None:
+            return None
+        return RecallContext(goal=known.goal, steps=known.recent_steps(CONTEXT_STEPS))
+
+    async def search(
+        self, query: str, *, session_id: str | None = None, limit: int = 5
+    ) -> list[SearchHit]:
+        """
+        Find words in everything ever said or observed; all of them must occur.
+
+        Args:
+            query: Words, ``"quoted phrases"``, ``OR`` and ``NOT`` in upper case.
+            session_id: Only this session's steps.
+            limit: 1 to 100.
+
+        Raises:
+            ValueError: Blank query, or a limit out of range. *Cancellation*: safe.
+        """
+        self._check_usable()
+        return await search(
+            self._parts.feed, query, clock=self._parts.clock, session_id=session_id, limit=limit
+        )
+
+    # ── The graph ────────────────────────────────────────────────────────────────────
+
+    async def apply(self, changeset: Changeset) -> Revision:
+        """
+        Reconcile *changeset* with the graph and write it in one transaction.
+
+        The same changeset (by id) again writes nothing and gives the first revision.
+
+        Raises:
+            ValueError: It does not validate; nothing was written.
+            CommitFailed: Nothing was written. *Cancellation*: completes.
+        """
+        self._check_usable()
+        applied = await completed(self._parts.root.own(partial(self._commit, changeset)))
+        return applied.revision
+
+    async def _commit(
+        self,
+        changeset: Changeset,
+        *,
+        settlement: Settlement | None = None,
+        **overrides: Any,
+    ) -> Applied:
+        if changeset.id is None:
+            changeset = replace(changeset, id=new_id("changeset"))
+        try:
+            applied = await self._lane.commit(changeset, settlement=settlement, **overrides)
+        except MnemoError as error:
+            self._tell_failure("commit" if settlement else "apply", error, changeset, settlement)
+            raise
+        self._tell_applied(changeset, applied)
+        self._parts.index.poke()
+        return applied
+
+    def _tell_applied(self, changeset: Changeset, applied: Applied) -> None:
+        if applied.again or changeset.is_empty:
+            return
+        self._parts.publish(
+            ChangesetApplied(
+                repo_id=self.id,
+                at=self._parts.clock.now(),
+                changeset_id=str(changeset.id),
+                revision=applied.revision,
+                node_ids=applied.node_ids,
+                edge_count=applied.edge_count,
+            )
+        )
+
+    def _tell_failure(
+        self,
+        operation: str,
+        error: Exception,
+        changeset: Changeset | None = None,
+        settlement: Settlement | None = None,
+    ) -> None:
+        self._parts.publish(
+            WriteFailed(
+                repo_id=self.id,
+                at=self._parts.clock.now(),
+                operation=operation,
+                error=str(error),
+                session_id=settlement.session_id if settlement else None,
+                changeset_id=changeset.id if changeset else None,
+            )
+        )
+
+    async def delete_nodes(self, ids: Sequence[str]) -> int:
+        """
+        Delete exactly these nodes and their edges; unknown ids are skipped.
+
+        Returns:
+            How many existed. *Cancellation*: completes.
+        """
+        self._check_usable()
+        return await completed(self._parts.root.own(partial(self._delete, tuple(ids))))
+
+    async def _delete(self, ids: tuple[str, ...]) -> int:
+        try:
+            deleted = await self._parts.graph.delete(ids)
+        except StoreError as error:
+            self._tell_failure("delete_nodes", error)
+            raise
+        if deleted:
+            now = self._parts.clock.now()
+            self._parts.publish(NodesDeleted(repo_id=self.id, at=now, node_ids=deleted))
+            self._parts.index.poke()
+        return len(deleted)
+
+    async def get_node(self, id: str) -> Node | None:
+        """The node, superseded or not; ``None`` if there is none. *Cancellation*: safe."""
+        self._check_usable()
+        nodes = await self._parts.graph.nodes([id])
+        return nodes[0] if nodes else None
+
+    async def get_nodes(self, types: Sequence[str]) -> list[Node]:
+        """All nodes of *types*, oldest first. *Raises* ``ValueError`` for an unknown type."""
+        self._check_usable()
+        return await self._parts.graph.nodes(types=checked_types(types))
+
+    async def get_metadata(self, ids: Sequence[str]) -> dict[str, NodeMetadata]:
+        """Entries of the ids that exist; unknown ids are absent. *Cancellation*: safe."""
+        self._check_usable()
+        return await self._parts.graph.metadata(list(ids))
+
+    async def get_linked_nodes(
+        self, ids: Sequence[str], *, edge_type: EdgeKind | str | None = None
+    ) -> list[Node]:
+        """
+        The neighbours of *ids* over edges of *edge_type* (``None``: all), each once.
+
+        Both directions; a node of *ids* appears only if it neighbours another of them.
+
+        Raises:
+            ValueError: Unknown edge type. *Cancellation*: safe.
+        """
+        self._check_usable()
+        kind = EdgeKind(edge_type) if edge_type is not None else None
+        wanted = set(ids)
+        found: dict[str, None] = {}
+        for edge in await self._parts.graph.edges(list(wanted), kind=kind):
+            if edge.source in wanted:
+                found[edge.target] = None
+            if edge.target in wanted:
+                found[edge.source] = None
+        return await self._parts.graph.nodes(list(found))
+
+    async def latest(
+        self, top_k: int = 10, *, types: Sequence[str] = ("semantic", "procedural")
+    ) -> list[tuple[Node, NodeMetadata]]:
+        """
+        The newest nodes of *types* with their metadata, newest first, ties by id.
+
+        Raises:
+            ValueError: *top_k* < 1 or an unknown type. *Cancellation*: safe.
+        """
+        self._check_usable()
+        if top_k < 1:
+            raise ValueError("top_k must be at least 1")
+        nodes = await self._parts.graph.nodes(types=checked_types(types), newest=top_k)
+        metadata = await self._parts.graph.metadata([node.id for node in nodes])
+        return [(node, metadata[node.id]) for node in nodes if node.id in metadata]
+
+    async def statistics(self) -> RepositoryStatistics:
+        """Nodes and edges by type, revision, queue depths, index state. *Cancellation*: safe."""
+        self._check_usable()
+        counts = await self._parts.feed.counts()
+        revision = await self._parts.graph.revision()
+        space = await self._parts.feed.space()
+        open_here = [session.statistics() for session in self._own_sessions()]
+        return RepositoryStatistics(
+            revision=revision,
+            nodes=_below(counts, "nodes:"),
+            edges=_below(counts, "edges:"),
+            steps=counts.get("steps", 0),
+            vectors=counts.get("vectors", 0),
+            open_sessions=len(open_here),
+            pending_operations=sum(s.pending_operations for s in open_here),
+            append_backlog=sum(s.append_backlog for s in open_here),
+            index=self._parts.index.statistics(),
+            embedding_space=str(space) if space else None,
+        )
+
+    # ── The end ──────────────────────────────────────────────────────────────────────
+
+    async def aclose(self, grace_s: float) -> None:
+        """
+        End its sessions (resumable) and what follows the store. Idempotent.
+
+        Args:
+            grace_s: Seconds that extraction and background commits may still take.
+        """
+        self._closed = True
+        sessions = self._own_sessions()
+        for session in sessions:
+            session.stop_starting()
+        with anyio.move_on_after(grace_s):
+            for session in sessions:
+                await session.settle_down()
+        for session in sessions:
+            await session.aclose()
+        self._following.cancel()
+        await self._access.flush()
+
+
+def checked_types(types: Sequence[str]) -> list[NodeType]:
+    """*types* as node types. *Raises* ``ValueError`` for an unknown one."""
+    unknown = [name for name in types if name not in NODE_TYPES]
+    if unknown or isinstance(types, str):
+        raise ValueError(f"unknown node types {unknown or types!r}; known: {sorted(NODE_TYPES)}")
+    return [name for name in NODE_TYPES if name in types]
+
+
+def _below(counts: Mapping[str, int], prefix: str) -> dict[str, int]:
+    return {k.removeprefix(prefix): n for k, n in counts.items() if k.startswith(prefix)}

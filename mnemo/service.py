@@ -1,0 +1,337 @@
+"""
+The service: opens repositories in one store, and closes everything in order.
+
+The composition root: the only place that knows which store, index and models there are.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import anyio
+
+from mnemo._bus import EventBus, Subscription
+from mnemo._clock import SystemClock
+from mnemo._tasks import TaskRoot
+from mnemo._text import is_blank
+from mnemo.config import Config, StoreConfig
+from mnemo.episode.journal import Owner
+from mnemo.errors import ConfigError, NotFound, RepositoryAlreadyOpen, UsageError
+from mnemo.events import Event
+from mnemo.protocols import ChatModel, Clock, Embedder, Store, StoreReport
+from mnemo.repository import Repository, RepositoryParts
+from mnemo.session.session import Session
+
+__all__ = ["Mnemo"]
+
+MAX_REPO_ID = 200
+"""Characters of a repository's id, at most."""
+
+
+class Mnemo:
+    """
+    A memory service over one store.
+
+    Nothing touches disk or network here; ``async with`` (or ``open``) does.
+
+    Args:
+        store: A path, ``"memory:"`` (nothing is kept), ``"sqlite:///path"``, or a ``Store``.
+        config: Overrides the defaults, field by field.
+        chat_model: Asked by every stage that can; ``None``: the embedded stages.
+        embedder: Default: the embedded one (WordLlama, no download).
+        clock: Default: the machine's.
+
+    Raises:
+        ConfigError: *store* is no place that this version can keep things in.
+    """
+
+    def __init__(
+        self,
+        store: str | Path | Store = "mnemo.db",
+        *,
+        config: Config | None = None,
+        chat_model: ChatModel | None = None,
+        embedder: Embedder | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        self._config = Config().overlaid(config)
+        self._clock: Clock = clock or SystemClock()
+        self._make_store = _store_maker(store, self._config, self._clock)
+        self._chat_model = chat_model
+        self._embedder = embedder
+        self._store: Store | None = None
+        self._owner: Owner | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._root = TaskRoot()
+        self._bus = EventBus(self._root.spawn)
+        self._repos: dict[str, Repository] = {}
+        self._sessions: dict[str, Session] = {}
+        self._opening: set[str] = set()
+        self._closed: anyio.Event | None = None
+
+    # ── In and out ───────────────────────────────────────────────────────────────────
+
+    async def open(self) -> None:
+        """
+        Open the store and start the service's tasks.
+
+        Raises:
+            StoreError: One of its kinds; the file was not touched.
+            UsageError: It was opened before. *Cancellation*: safe.
+        """
+        if self._loop is not None:
+            raise UsageError("this service was opened before; make a new Mnemo")
+        self._loop = asyncio.get_running_loop()
+        store = self._make_store()
+        try:
+            self._owner = await store.open()
+        except BaseException:
+            self._loop = None
+            with anyio.CancelScope(shield=True):
+                await store.aclose()
+            raise
+        self._store = store
+        await self._root.open()
+        self._root.spawn(self._renew_lease)
+
+    async def aclose(self) -> None:
+        """
+        Close everything in order; idempotent, may be called concurrently.
+
+        New work is refused at once; running extraction and commits get
+        ``config.shutdown_grace_s`` seconds, then they are stopped with nothing lost:
+        what was unfinished is found again at the next start. *Cancellation*: completes;
+        only the wait ends.
+        """
+        if self._closed is not None:
+            await self._closed.wait()
+            return
+        self._closed = anyio.Event()
+        if self._store is None:
+            self._closed.set()
+            return
+        with anyio.CancelScope(shield=True):
+            await self._shut_down(self._store, self._closed)
+
+    async def _shut_down(self, store: Store, closed: anyio.Event) -> None:
+        try:
+            grace_s = self._config.shutdown_grace_s
+            async with anyio.create_task_group() as group:
+                for repo in self._repos.values():
+                    group.start_soon(repo.aclose, grace_s)
+            await self._bus.aclose(grace_s)
+            if self._owner is not None:
+                await store.sessions.release(self._owner)
+        finally:
+            self._repos.clear()
+            await self._root.aclose()
+            await store.aclose()
+            closed.set()
+
+    async def __aenter__(self) -> Self:
+        await self.open()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.aclose()
+
+    async def _renew_lease(self) -> None:
+        lease_s = self._config.session.lease_s
+        while True:
+            await self._clock.sleep(lease_s / 3)
+            assert self._store is not None
+            assert self._owner is not None
+            await self._store.renew(self._owner, lease_s)
+
+    def _usable(self) -> tuple[Store, Owner]:
+        if self._closed is not None:
+            raise UsageError("the service is closed; make a new Mnemo")
+        if self._store is None or self._owner is None:
+            raise UsageError("the service is not open; use `async with Mnemo(…) as memory:`")
+        if asyncio.get_running_loop() is not self._loop:
+            raise UsageError("the service belongs to another event loop; open one per loop")
+        return self._store, self._owner
+
+    # ── Repositories ─────────────────────────────────────────────────────────────────
+
+    async def open_repo(
+        self,
+        repo_id: str = "default",
+        *,
+        config: Config | None = None,
+        chat_model: ChatModel | None = None,
+        embedder: Embedder | None = None,
+    ) -> Repository:
+        """
+        Open one isolated memory, making it if it is new.
+
+        Args:
+            repo_id: Any text of 1 to 200 characters that is not blank, taken literally.
+            config: Overrides the service's, field by field.
+
+        Raises:
+            ValueError: *repo_id* is blank or too long.
+            RepositoryAlreadyOpen: Use ``repo(repo_id)``.
+            EmbeddingSpaceMismatch: It was made with another embedder; nothing was written.
+                *Cancellation*: safe.
+        """
+        store, owner = self._usable()
+        if not isinstance(repo_id, str) or is_blank(repo_id) or len(repo_id) > MAX_REPO_ID:
+            raise ValueError(f"repo_id must be text of 1 to {MAX_REPO_ID} characters, not blank")
+        if repo_id in self._repos or repo_id in self._opening:
+            raise RepositoryAlreadyOpen(f"repository {repo_id!r} is open; use repo({repo_id!r})")
+        self._opening.add(repo_id)
+        try:
+            repo = Repository(
+                self._parts(
+                    repo_id,
+                    store,
+                    owner,
+                    self._config.overlaid(config),
+                    chat_model or self._chat_model,
+                    embedder or self._default_embedder(),
+                )
+            )
+            await repo.open()
+        finally:
+            self._opening.discard(repo_id)
+        self._repos[repo_id] = repo
+        return repo
+
+    def _parts(
+        self,
+        repo_id: str,
+        store: Store,
+        owner: Owner,
+        config: Config,
+        chat_model: ChatModel | None,
+        embedder: Embedder,
+    ) -> RepositoryParts:
+        from mnemo.index.follower import RepositoryIndex
+
+        feed = store.feed(repo_id)
+        return RepositoryParts(
+            repo_id=repo_id,
+            sessions=store.sessions,
+            graph=store.graph(repo_id),
+            feed=feed,
+            index=RepositoryIndex(
+                feed=feed, embedder=embedder, agent_name=config.extraction.agent_name
+            ),
+            embedder=embedder,
+            chat_model=chat_model,
+            owner=owner,
+            clock=self._clock,
+            config=config,
+            root=self._root,
+            publish=self._bus.publish,
+            listening=lambda: self._bus.active,
+            open_sessions=self._sessions,
+        )
+
+    def _default_embedder(self) -> Embedder:
+        if self._embedder is None:
+            from mnemo.models.wordllama import WordLlamaEmbedder
+
+            self._embedder = WordLlamaEmbedder()
+        return self._embedder
+
+    def repo(self, repo_id: str) -> Repository:
+        """The open repository. *Raises* ``NotFound`` if it is not open."""
+        self._usable()
+        if repo_id not in self._repos:
+            raise NotFound("repository", repo_id)
+        return self._repos[repo_id]
+
+    def session(self, session_id: str) -> Session:
+        """The open session, of whatever repository. *Raises* ``NotFound`` if it is not open."""
+        self._usable()
+        if session_id not in self._sessions:
+            raise NotFound("session", session_id)
+        return self._sessions[session_id]
+
+    def list_repos(self) -> list[str]:
+        """Ids of the open repositories, sorted."""
+        self._usable()
+        return sorted(self._repos)
+
+    async def close_repo(self, repo_id: str) -> None:
+        """
+        Close a repository; its sessions stay resumable, other repositories do not notice.
+
+        Raises:
+            NotFound: It is not open. *Cancellation*: completes.
+        """
+        repo = self.repo(repo_id)
+        del self._repos[repo_id]
+        with anyio.CancelScope(shield=True):
+            await repo.aclose(self._config.shutdown_grace_s)
+
+    async def check(self) -> StoreReport:
+        """
+        Check the whole store: file, full text, vectors, edges; changes nothing.
+
+        *Cancellation*: safe.
+        """
+        store, _ = self._usable()
+        return await store.check()
+
+    # ── Events ───────────────────────────────────────────────────────────────────────
+
+    def subscribe(self, observer: Callable[[Event], Any]) -> Subscription:
+        """
+        Call *observer* with every event from now on, in order.
+
+        A function is called at once and must not block; a coroutine function gets a
+        queue of its own (1,024 events; on overflow it loses the oldest and is told how
+        many by an ``EventsDropped``). What an observer raises is logged.
+        """
+        self._usable()
+        return self._bus.subscribe(observer)
+
+    def events(self, *, buffer: int = 1_024) -> AbstractAsyncContextManager[AsyncIterator[Event]]:
+        """
+        A stream of events: ``async with memory.events() as events: async for event in events``.
+
+        Args:
+            buffer: Events that the reader may lag behind; beyond it the oldest are lost to
+                it and an ``EventsDropped`` stands in their place.
+        """
+        self._usable()
+        return self._bus.stream(buffer)
+
+
+def _store_maker(store: str | Path | Store, config: Config, clock: Clock) -> Callable[[], Store]:
+    if not isinstance(store, str | Path):
+        return lambda: store
+    name = str(store)
+    if is_blank(name):
+        raise ConfigError("store cannot be blank: give a path, or 'memory:'")
+    if name == "memory:":
+        return lambda: _memory_store(config, clock)
+    if name.startswith(("postgres://", "postgresql://")):
+        raise ConfigError("this version keeps things in SQLite or in memory, not in PostgreSQL")
+    path = Path(name.removeprefix("sqlite:///"))
+    return lambda: _sqlite_store(path, config.store, config.session.lease_s, clock)
+
+
+def _memory_store(config: Config, clock: Clock) -> Store:
+    from mnemo.store.memory import MemoryStore
+
+    return MemoryStore(clock=clock, lease_s=config.session.lease_s)
+
+
+def _sqlite_store(path: Path, config: StoreConfig, lease_s: float, clock: Clock) -> Store:
+    from mnemo.store.sqlite import SqliteStore
+
+    return SqliteStore(path, config=config, clock=clock, lease_s=lease_s)
