@@ -1,0 +1,267 @@
+"""State, subgoal and reward of each step, without a model."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from functools import partial
+
+import anyio
+import anyio.to_thread
+import numpy as np
+from numpy.typing import NDArray
+
+from mnemo._clock import Breather
+from mnemo._text import is_blank, one_line
+from mnemo.config import Config
+from mnemo.episode.step import Step
+from mnemo.extraction.embedded.cues import error_line, success_line, verdict
+from mnemo.extraction.embedded.kinds import Kind, call_name, excerpt, kind_of
+from mnemo.extraction.embedded.subgoals import new_subgoal, shortened
+from mnemo.extraction.embedded.topics import content_count, topics
+from mnemo.extraction.embedded.workers import workers
+from mnemo.protocols import Annotated, AnnotationRequest, Embedder
+
+__all__ = ["EmbeddedAnnotator"]
+
+WINDOW = 3
+"""Steps before a step that it may continue; the specification's."""
+PAUSE = timedelta(minutes=30)
+"""A silence of this length begins a new subgoal."""
+FEW_WORDS = 4
+"""A reply of fewer content words continues whatever was going on."""
+CLOSE = 0.40
+"""Cosine to the mean of the window from which a step without shared words continues it (S)."""
+SHARED = 0.08
+"""Share of the shorter side's topical stems that must be shared: long texts share by chance."""
+_COMPARED = 1_500  # characters of each side that topics are taken from
+_STATE, _SUBGOAL = 600, 200  # characters, at most
+
+_SWITCH = re.compile(
+    r"^\W{0,3}(?:(?:ok|okay|well|oh|so|and|now|alright|anyway|great|thanks|right)[,.!]?\s+){0,2}"
+    r"(?:by the way|btw|next task|next (?:up|topic|question|item)|new (?:task|topic|question)"
+    r"|on (?:another|a different) (?:note|topic)|changing (?:the )?(?:subject|topic)"
+    r"|different (?:topic|question|subject)|moving on|let['’]s (?:move on|switch))\b",
+    re.IGNORECASE,
+)
+_QUESTION = re.compile(r"[^.!?\n]{2,300}\?+(?=[\s\"'”’)*\]]|$)")
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """What is looked at of one step."""
+
+    step: Step
+    observation: str
+    action: str
+    topics: frozenset[str]
+    words: int
+    question: str | None
+    tool: bool
+
+    @property
+    def text(self) -> str:
+        return f"{self.observation[:_COMPARED]}\n{self.action[:_COMPARED]}".strip()
+
+
+class EmbeddedAnnotator:
+    """
+    Annotates with word lists and, where those are silent, an embedder.
+
+    What it says of a step depends on that step, the three before it and the last
+    subgoal, never on how steps were batched: give at least three in ``before``.
+
+    Args:
+        config: ``config.extraction.agent_name`` is read.
+        embedder: Decides where no word is shared; without one such a step is a new subgoal.
+    """
+
+    def __init__(self, config: Config, *, embedder: Embedder | None = None) -> None:
+        self._config = config
+        self._embedder = embedder
+
+    @property
+    def batch_size(self) -> int:
+        """No model is asked, so a batch is only bounded to keep the worker thread's turns short."""
+        return 256
+
+    async def annotate(
+        self, request: AnnotationRequest
+    ) -> tuple[Sequence[Annotated], float | None]:
+        """
+        Annotate ``request.fresh``.
+
+        The last reward is always ``None``: the last step's own observation is no
+        evidence for its action. *Cancellation*: safe; nothing is kept between calls.
+
+        Raises:
+            ModelError: The embedder failed.
+        """
+        if not request.fresh:
+            return (), None
+        run = partial(anyio.to_thread.run_sync, limiter=workers())
+        window = await run(_see_all, request)
+        continues = await self._continuations(window, len(request.fresh))
+        return await run(_annotate_all, request, window, continues), None
+
+    async def _continuations(self, window: list[_Seen], fresh: int) -> list[bool]:
+        """Whether each fresh step continues what the steps before it were about."""
+        first = len(window) - fresh
+        lexical = [_continues(window, at) for at in range(first, len(window))]
+        open_at = [first + i for i, answer in enumerate(lexical) if answer is None]
+        if self._embedder is None or not open_at:
+            return [bool(answer) for answer in lexical]
+        near = await _near_window(self._embedder, window, open_at)
+        return [bool(a) if a is not None else near[first + i] for i, a in enumerate(lexical)]
+
+
+def _see_all(request: AnnotationRequest) -> list[_Seen]:
+    breather = Breather()
+    seen = []
+    for step in (*request.before[-WINDOW:], *request.fresh):
+        seen.append(_see(step))
+        breather.breathe()
+    return seen
+
+
+def _see(step: Step) -> _Seen:
+    observation, action = excerpt(step.observation), excerpt(step.action)
+    compared = f"{observation[:_COMPARED]}\n{action[:_COMPARED]}"
+    return _Seen(
+        step=step,
+        observation=observation,
+        action=action,
+        topics=topics(compared),
+        words=content_count(compared),
+        question=_last_question(action) or _last_question(observation),
+        tool=kind_of(observation) is Kind.TOOL,
+    )
+
+
+def _last_question(text: str) -> str | None:
+    if "?" not in text:
+        return None
+    questions = _QUESTION.findall(text[-_COMPARED:])
+    return one_line(questions[-1]) if questions else None
+
+
+def _breaks(window: list[_Seen], at: int) -> bool:
+    if at == 0:
+        return False
+    now, before = window[at], window[at - 1]
+    if abs(now.step.at - before.step.at) >= PAUSE:
+        return True
+    return bool(_SWITCH.match(now.observation) or _SWITCH.match(now.action))
+
+
+def _continues(window: list[_Seen], at: int) -> bool | None:
+    """What words say; ``None`` where they are silent."""
+    if at == 0 or _breaks(window, at):
+        return False
+    now, recent = window[at], _recent(window, at)
+    if now.words < FEW_WORDS or not now.topics:
+        return True
+    if recent[-1].question is not None and _answers(recent[-1], now):
+        return True
+    known = frozenset().union(*(seen.topics for seen in recent))
+    if not known:
+        return True
+    shared = len(now.topics & known)
+    return True if shared > SHARED * min(len(now.topics), len(known)) else None
+
+
+def _recent(window: list[_Seen], at: int) -> list[_Seen]:
+    """The steps before, back to the last break: what came before that is another matter."""
+    recent: list[_Seen] = []
+    for back in range(at - 1, max(-1, at - 1 - WINDOW), -1):
+        recent.insert(0, window[back])
+        if _breaks(window, back):
+            break
+    return recent
+
+
+def _answers(before: _Seen, now: _Seen) -> bool:
+    asked_by_agent = _last_question(before.action) is not None
+    return (
+        asked_by_agent
+        or before.step.actor != now.step.actor
+        or is_blank(before.action) != is_blank(now.action)
+    )
+
+
+async def _near_window(
+    embedder: Embedder, window: list[_Seen], open_at: list[int]
+) -> dict[int, bool]:
+    needed = sorted({back for at in open_at for back in range(max(0, at - WINDOW), at + 1)})
+    vectors = await embedder.embed([window[i].text or "-" for i in needed])
+    row = {i: vectors[n] for n, i in enumerate(needed)}
+    return {at: _is_near(row, window, at) for at in open_at}
+
+
+def _is_near(row: dict[int, NDArray[np.float32]], window: list[_Seen], at: int) -> bool:
+    recent = len(_recent(window, at))
+    mean = np.mean([row[i] for i in range(at - recent, at)], axis=0)
+    norm = float(np.linalg.norm(mean))
+    return norm > 0 and float(row[at] @ mean) / norm >= CLOSE
+
+
+def _annotate_all(
+    request: AnnotationRequest, window: list[_Seen], continues: list[bool]
+) -> list[Annotated]:
+    breather = Breather()
+    goal = shortened(one_line(excerpt(request.goal)), _SUBGOAL)
+    subgoal = next((s.subgoal for s in reversed(request.before) if s.subgoal), None)
+    found = []
+    first = len(window) - len(request.fresh)
+    for at in range(first, len(window)):
+        now = window[at]
+        if subgoal is None or not continues[at - first]:
+            subgoal = new_subgoal(now.observation, now.action, now.step.actor, goal)
+        found.append(
+            Annotated(
+                index=now.step.index,
+                state=_state(goal, window, at),
+                subgoal=subgoal,
+                previous_reward=_reward(window, at),
+                breaks=_breaks(window, at),
+            )
+        )
+        breather.breathe()
+    return found
+
+
+def _reward(window: list[_Seen], at: int) -> float | None:
+    """What this observation says of the action before it; chat without actions says nothing."""
+    if at == 0:
+        return None
+    now, before = window[at], window[at - 1]
+    if is_blank(now.observation) or (is_blank(before.action) and not now.tool):
+        return None
+    return verdict(now.observation).reward
+
+
+def _state(goal: str, window: list[_Seen], at: int) -> str:
+    now = window[at]
+    parts = [f"Goal: {goal}"]
+    if at and window[at - 1].action:
+        parts.append(f"Last action: {shortened(_named(window[at - 1].action), 120)}")
+    if now.observation:
+        parts.append(f"Observed: {shortened(_key_line(now), 160)}")
+    question = next((s.question for s in reversed(_recent(window, at)) if s.question), None)
+    if question:
+        parts.append(f"Open question: {shortened(question, 100)}")
+    return shortened("; ".join(parts), _STATE)
+
+
+def _named(action: str) -> str:
+    return call_name(action) or one_line(action[:400])
+
+
+def _key_line(seen: _Seen) -> str:
+    if seen.tool:
+        line = error_line(seen.observation) or success_line(seen.observation)
+        if line:
+            return one_line(line)
+    return one_line(seen.observation[:400])

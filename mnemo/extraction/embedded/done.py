@@ -1,0 +1,49 @@
+"""What the agent's side of a dialogue states as done, decided or found; nothing else of it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from mnemo.extraction.embedded.clauses import bare
+from mnemo.extraction.embedded.dates import with_dates
+from mnemo.extraction.embedded.elided import with_subject
+from mnemo.extraction.embedded.lexicon import word_set
+from mnemo.extraction.embedded.persons import is_past, third_person
+from mnemo.extraction.embedded.sentences import sentences
+from mnemo.extraction.embedded.speech import PLAIN, Said, Turn, finished
+from mnemo.extraction.embedded.topics import content_count
+
+__all__ = ["facts_of_agent"]
+
+_SHORT = 3  # sentences; only a short action may leave out its "I"
+_MOST_SENTENCES = 200
+_OWN_ACT = re.compile(
+    r"^(?:I|We)(?:['’]ve| have)?(?: just| now| also| already| successfully| then"
+    r"| finally)*\s+(?P<verb>[a-z]+)\b"
+)
+# Acts of talking, and states of mind: about the conversation, not about the world.
+_TALK = word_set(
+    """
+    asked replied said told answered greeted thanked offered acknowledged responded explained
+    mentioned had was were understood thought felt heard saw knew meant hoped wanted tried
+    needed appreciated noticed provided shared outlined listed included described been assumed
+    apologized confirmed read
+    """
+)
+
+
+def facts_of_agent(turn: Turn) -> Iterator[Said]:
+    """The acts that *turn*, the agent's words, states as done."""
+    said = [s for s in sentences(turn.text)[:_MOST_SENTENCES] if not s.endswith("?")]
+    for sentence in said:
+        clause = bare(sentence)
+        if len(said) <= _SHORT:
+            clause = with_subject(clause)
+        act = _OWN_ACT.match(clause)
+        if act is None or act["verb"] in _TALK or not is_past(act["verb"]):
+            continue
+        if len(clause) > 300 or content_count(clause) < 2:
+            continue
+        text = finished(with_dates(third_person(clause, turn.voice), turn.at))
+        yield Said(text, PLAIN, (turn.step,), turn.speaker)

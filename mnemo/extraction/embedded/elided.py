@@ -1,0 +1,74 @@
+"""Sentences that left out their "I": "Started a new job" is "I started a new job"."""
+
+from __future__ import annotations
+
+import re
+
+from mnemo.extraction.embedded.lexicon import ADVERBS, PARTICIPLES, word_set
+from mnemo.extraction.embedded.persons import is_past
+
+__all__ = ["with_subject"]
+
+_WORD = re.compile(r"[A-Za-z]+(?:['’][a-z]+)?")
+_PREFIXES = {
+    "been": "I've ",
+    "gonna": "I'm ",
+    "gotta": "I ",
+    "wanna": "I ",
+    "can't": "I ",
+    "couldn't": "I ",
+    "didn't": "I ",
+    "haven't": "I ",
+    "need": "I ",
+    "feel": "I ",
+}
+_DOING = word_set(
+    """
+    hoping looking planning thinking working trying heading getting taking feeling going
+    considering saving training learning moving researching
+    """
+)
+# Participles and adjectives in "ed" that describe, and fixed phrases: no act of the speaker.
+_NOT_ACTS = word_set(
+    """
+    based given compared combined supposed excited tired thrilled stoked pleased delighted
+    relaxed inspired blessed needed left set put cut hit let read cost hurt shut upset used said
+    speaking regarding related limited unlimited recommended required updated added said thought
+    detailed advanced unsolved mixed red
+    """
+)
+_FINITE_LATER = re.compile(
+    r"\b(?:is|are|was|were|can|will|would|makes?|has|helps?|brings?|gives?|takes?|keeps?)\b"
+    r"|['’]s\b",
+    re.I,
+)
+
+
+def with_subject(clause: str) -> str:
+    """*clause*, with "I" (and its auxiliary) in front if it begins with the speaker's own act."""
+    words = _WORD.finditer(clause)
+    first = next(words, None)
+    if first is None or first.start() != 0:
+        return clause
+    leading = first.group().lower().replace("’", "'")
+    verb, at = leading, 0
+    if leading in ADVERBS or (leading.endswith("ly") and len(leading) > 4):
+        second = next(words, None)
+        if second is None or clause[first.end() : second.start()] != " ":
+            return clause
+        verb, at = second.group().lower(), second.start()
+    prefix = _prefix(verb, clause[at + len(verb) :])
+    if not prefix:
+        return clause
+    adverb = clause[0].lower() + clause[1:at] if at else ""
+    return f"{prefix}{adverb}{verb}{clause[at + len(verb) :]}"
+
+
+def _prefix(verb: str, rest: str) -> str:
+    if verb in _PREFIXES:
+        return _PREFIXES[verb]
+    if verb in _DOING:
+        return "" if _FINITE_LATER.search(rest[:80]) else "I'm "
+    if verb in _NOT_ACTS or verb in PARTICIPLES or not is_past(verb) or not rest.startswith(" "):
+        return ""
+    return "" if verb in ("were", "had", "did", "was") and not rest[1:2].islower() else "I "

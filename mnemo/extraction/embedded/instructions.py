@@ -1,0 +1,249 @@
+"""Instructions of a trajectory, without a model: what was fixed, done, wished, or failed twice."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import pairwise
+
+import anyio.to_thread
+
+from mnemo._clock import Breather
+from mnemo._text import fold, is_blank, one_line
+from mnemo.config import Config
+from mnemo.episode.step import Step
+from mnemo.episode.trajectory import Instruction, Trajectory
+from mnemo.extraction.embedded.cues import Verdict, error_line, masked, success_line, verdict
+from mnemo.extraction.embedded.kinds import Kind, call_name, excerpt, kind_of
+from mnemo.extraction.embedded.persons import Voice, third_person
+from mnemo.extraction.embedded.scene import Scene, scene_of
+from mnemo.extraction.embedded.sentences import sentences
+from mnemo.extraction.embedded.speech import finished
+from mnemo.extraction.embedded.subgoals import shortened
+from mnemo.extraction.embedded.topics import content_count, generalised
+from mnemo.extraction.embedded.workers import workers
+
+__all__ = ["EmbeddedProceduralExtractor"]
+
+_MOST_ACTIONS = 6  # of one instruction, the last ones
+_LONGEST_ACTION = 240  # characters
+_WISH = re.compile(
+    r"^(?:(?:please|also|and|but|oh|ok|okay|so|hey|one more thing|remember)[,:]?\s+){0,2}"
+    r"(?:(?P<never>never|please (?:don['’]t|do not|never|always)|don['’]t ever|do not ever"
+    r"|(?:don['’]t|do not))"
+    r"|always|from now on|going forward|in (?:the )?future|henceforth|make sure (?:to|you) always"
+    r"|i(?: would|['’]d)? (?:want|like|need) you to (?:always|never)|you (?:should"
+    r"|must) (?:always|never))"
+    r"\b[,:]?\s+(?P<rest>\S.*)",
+    re.IGNORECASE,
+)
+_NO_WISH = re.compile(
+    r"^(?:i |my |we |thought |wanted |know |liked |loved |been |had |was |were |really |worry"
+    r"|give up|forget|say never"
+    r"|mind|hesitate|be |get me wrong|tell me|ask|know)",
+    re.IGNORECASE,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Act:
+    """A step as instructions see it: what was observed, and what was done about it."""
+
+    step: Step
+    observation: str
+    action: str
+    seen: Verdict
+
+    @property
+    def failed(self) -> bool:
+        return self.seen.bad
+
+    @property
+    def succeeded(self) -> bool:
+        return self.seen.good and not self.seen.bad
+
+
+class EmbeddedProceduralExtractor:
+    """
+    Finds instructions by cues; no cue, no instruction.
+
+    Args:
+        config: ``config.extraction.max_instructions`` and ``agent_name`` are read.
+    """
+
+    def __init__(self, config: Config) -> None:
+        self._config = config.extraction
+
+    async def extract_instructions(self, trajectory: Trajectory) -> list[Instruction]:
+        """
+        Give the instructions with their returns.
+
+        *Cancellation*: safe; the thread at work ends by itself.
+        """
+        work = partial(_extract, trajectory, self._config.agent_name)
+        found = await anyio.to_thread.run_sync(work, limiter=workers(), abandon_on_cancel=True)
+        return found[: self._config.max_instructions]
+
+
+def _extract(trajectory: Trajectory, agent: str) -> list[Instruction]:
+    breather = Breather()
+    acts = []
+    for step in trajectory.steps:
+        acts.append(_act(step))
+        breather.breathe()
+    scene = scene_of((*trajectory.context, *trajectory.steps), agent)
+    intent = generalised(excerpt(trajectory.subgoal))
+    found = [
+        *_fixed(acts, intent),
+        *_avoided(acts, intent),
+        *_wishes(acts, scene, intent, breather),
+    ]
+    if not any(act.failed for act in acts):
+        found.extend(_done(acts, intent, one_line(excerpt(trajectory.subgoal))))
+    return _distinct(found)
+
+
+def _act(step: Step) -> _Act:
+    observation = excerpt(step.observation)
+    return _Act(step, observation, one_line(excerpt(step.action)), verdict(observation))
+
+
+def _fixed(acts: Sequence[_Act], intent: str) -> Iterator[Instruction]:
+    """An error, then success: the actions since the last failure are what helped."""
+    first: int | None = None
+    last = 0
+    for at, act in enumerate(acts):
+        if act.failed:
+            first = at if first is None else first
+            last = at
+        elif act.succeeded and first is not None:
+            fix = [a for a in acts[last:at] if not is_blank(a.action)]
+            if fix:
+                yield _instruction(
+                    intent=intent,
+                    condition=f"When {_errors(acts[first : last + 1])}",
+                    acts=fix,
+                    outcome=_success(act),
+                )
+            first = None
+
+
+def _errors(failures: Sequence[_Act]) -> str:
+    named: dict[str, None] = {}
+    for act in failures:
+        line = error_line(act.observation) if act.failed else None
+        if line:
+            named.setdefault(masked(one_line(line)).rstrip("."), None)
+    lines = list(named)
+    return lines[0] if len(lines) < 2 else f"{lines[0]}, then {lines[-1]}"
+
+
+def _done(acts: Sequence[_Act], intent: str, subgoal: str) -> Iterator[Instruction]:
+    """A run of actions that ended in success, with nothing failing on the way."""
+    run: list[_Act] = []
+    for at, act in enumerate(acts):
+        tangible = act.succeeded and not (act.seen.polite and not _is_call(acts, at - 1))
+        if tangible and run:
+            yield _instruction(
+                intent=intent, condition=f"When {subgoal}", acts=run, outcome=_success(act)
+            )
+            run = []
+        if _is_deed(act.action):
+            run.append(act)
+
+
+def _is_call(acts: Sequence[_Act], at: int) -> bool:
+    return at >= 0 and call_name(acts[at].action) is not None
+
+
+def _is_deed(action: str) -> bool:
+    """Whether *action* can be repeated: a call, or a short statement; no question or essay."""
+    if is_blank(action) or action.endswith("?"):
+        return False
+    return call_name(action) is not None or (
+        len(action) <= _LONGEST_ACTION and content_count(action) > 1
+    )
+
+
+def _avoided(acts: Sequence[_Act], intent: str) -> Iterator[Instruction]:
+    """An action that failed twice and never succeeded."""
+    tries: dict[str, list[tuple[_Act, _Act]]] = {}
+    for act, following in pairwise(acts):
+        if not is_blank(act.action) and (following.seen.good or following.seen.bad):
+            tries.setdefault(masked(fold(act.action)), []).append((act, following))
+    for outcomes in tries.values():
+        if len(outcomes) < 2 or not all(after.failed for _, after in outcomes):
+            continue
+        act, after = outcomes[-1]
+        error = masked(one_line(error_line(after.observation) or "")).rstrip(".")
+        yield Instruction(
+            intent=intent,
+            condition=f"When {error}",
+            instruction=f"Do not repeat: {_told(act.action)}",
+            expected_outcome=finished(f"It fails again with {error}"),
+            return_score=0.0,
+            steps=tuple(a.step.index for a, _ in outcomes),
+        )
+
+
+def _wishes(
+    acts: Sequence[_Act], scene: Scene, intent: str, breather: Breather
+) -> Iterator[Instruction]:
+    """What the one who is assisted wants always or never; two people talking assist nobody."""
+    if scene.is_talk_of_two:
+        return
+    for act in acts:
+        actor = act.step.actor
+        if scene.is_agent(actor) or kind_of(act.observation) is Kind.TOOL:
+            continue
+        for sentence in sentences(act.observation):
+            breather.breathe()
+            match = _WISH.match(sentence)
+            if match is None or _NO_WISH.match(match["rest"]) or sentence.endswith("?"):
+                continue
+            voice = Voice(actor, f"{actor} and others", None)
+            yield Instruction(
+                intent=intent,
+                condition=f"When assisting {actor}",
+                instruction=finished(third_person(one_line(sentence), voice)),
+                expected_outcome=f"{actor}'s standing wish is kept.",
+                return_score=act.step.reward,
+                steps=(act.step.index,),
+            )
+
+
+def _instruction(*, intent: str, condition: str, acts: Sequence[_Act], outcome: str) -> Instruction:
+    last = acts[-_MOST_ACTIONS:]
+    return Instruction(
+        intent=intent,
+        condition=condition,
+        instruction="; then ".join(dict.fromkeys(_told(act.action) for act in last)),
+        expected_outcome=finished(outcome),
+        return_score=_mean([act.step.reward for act in last]),
+        steps=tuple(act.step.index for act in last),
+    )
+
+
+def _told(action: str) -> str:
+    """*action* as something to do: a call is run, a statement stands for itself."""
+    if call_name(action) is None:
+        return shortened(action, _LONGEST_ACTION).rstrip(".")
+    return f"run `{shortened(action, _LONGEST_ACTION)}`"
+
+
+def _success(act: _Act) -> str:
+    return one_line(success_line(act.observation) or shortened(one_line(act.observation), 200))
+
+
+def _mean(rewards: Sequence[float | None]) -> float | None:
+    known = [reward for reward in rewards if reward is not None]
+    return sum(known) / len(known) if known else None
+
+
+def _distinct(found: Sequence[Instruction]) -> list[Instruction]:
+    kept: dict[tuple[str, str], Instruction] = {}
+    for one in found:
+        kept.setdefault((fold(one.condition), fold(one.instruction)), one)
+    return list(kept.values())

@@ -1,0 +1,134 @@
+"""
+What kind of text a side of a step is: speech, tool output, or a call.
+
+Only an excerpt is ever analysed: the first ``HEAD`` and the last ``TAIL`` characters,
+so that a huge observation costs no more than a long one.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from enum import StrEnum
+from typing import Any
+
+from mnemo.extraction.embedded.secrets import redact
+
+__all__ = ["HEAD", "TAIL", "Kind", "call_name", "excerpt", "is_call", "kind_of", "parsed_json"]
+
+HEAD = 12_000
+"""Characters analysed from the start of a text."""
+TAIL = 4_000
+"""Characters analysed from the end of a longer text; results stand last."""
+
+
+class Kind(StrEnum):
+    """How a text is to be read."""
+
+    SPEECH = "speech"
+    TOOL = "tool"
+    CALL = "call"
+
+
+_LOG_LINE = re.compile(
+    r"^\s*(?:"
+    r"\[?\d{4}-\d\d-\d\d[T ]\d\d:\d\d"  # time stamps
+    r"|\d\d:\d\d:\d\d\b"
+    r"|\[?(?:DEBUG|INFO|WARN|WARNING|ERROR|FATAL|CRITICAL|TRACE)\b\]?[: ]"
+    r"|(?:PASSED|FAILED|PASS|FAIL|OK|ERROR|SKIPPED)\b"
+    r"|Traceback \(|File \"|at [\w$.<>]+\(|\^+\s*$|E\s{2,}|>\s{2,}"
+    r"|(?:[\w.]{0,60})?(?:Error|Exception|Warning)\b(?::|$)"
+    r"|(?:error|fatal|warning|panic|npm ERR!|bash|sh|zsh)(?:\[\w+\])?: "
+    r"|[=\-_*#~]{3,}.*[=\-_*#~]{3,}\s*$|[=\-_*#~+|]{3,}\s*$"
+    r"|[$#>]\s\S|\+\+\+|---\s\S|@@|diff --git"
+    r"|[\w./~-]*/[\w./-]+(?::\d+)?(?::|\s*$)"  # paths
+    r"|[A-Za-z_][\w.-]{0,40}\s?[:=]\s?[^\s].{0,200}$"  # key-value pairs
+    r"|[-dlrwx]{10}\s|total \d+$"
+    r"|(?:Successfully |Collecting |Downloading |Installing |Compiling |Building |Running )"
+    r"|(?:collected |Ran |exit code|Exit code|HTTP/\d|\d+ (?:passed|failed|errors?|warnings?)\b)"
+    r"|[}{\])(;,]+\s*$|(?:import|from|def|class|return|const|let|var|function|#include|public"
+    r"|if)\b.*[:;{(=]\s*$"
+    r"|\s{4,}\S.*[;{}()=:]\s*$"
+    r")"
+)
+_SPOKEN_PAIR = re.compile(r"^\s*[A-Z][a-z]+(?: [a-z]+){0,3}:\s+\S+(?:\s+\S+){3,}")
+_CALL = re.compile(
+    r"^\s*([A-Za-z_][\w.]{0,80})\((?:[^()]|\([^()]*\)){0,4000}\)\s*;?\s*$", re.DOTALL
+)
+_SHELL = re.compile(
+    r"^\s*(?:\$\s+)?(?:sudo\s+|time\s+|cd\s+\S+\s*(?:&&|;)\s*|[A-Z_][A-Z0-9_]*=\S+\s+)*"
+    r"(?P<command>(?:git|pip3?|python3?|pytest|npm|npx|yarn|pnpm|node|cargo|go|make|docker|kubectl"
+    r"|ls|cd|cat|grep|rg|sed|awk|find|curl|wget|ssh|scp|mkdir|rm|cp|mv|touch|echo|chmod|chown|tar"
+    r"|apt|apt-get|brew|uv|poetry|ruff|mypy|tox|terraform|helm|psql|sqlite3|mysql|redis-cli|java"
+    r"|javac|mvn|gradle|gcc|clang|cmake|bash|sh|zsh|systemctl|journalctl|ps|kill|head|tail|wc|sort"
+    r"|diff|patch|rsync|ping|dig|openssl|export|source|which|env|aws|gcloud|az|gh)"
+    r"(?=\s|$)(?:\s+[^\n]*)?)\s*$"
+)
+_PROSE_SHELL = re.compile(
+    r"^\s*(?:make|go|find|sort|which|head|touch|kill|patch|source|diff|time|cat)\s+(?:a|an|the"
+    r"|my|your|me|it|to|sure|is|of|for|and|with|home|back)\b",
+    re.I,
+)
+
+
+def excerpt(text: str) -> str:
+    """The part of *text* that is analysed, with secrets hidden."""
+    if len(text) > HEAD + TAIL:
+        text = f"{text[:HEAD]}\n{text[-TAIL:]}"
+    return redact(text)
+
+
+def parsed_json(text: str) -> Any:
+    """The object or array that *text* is, or ``None``."""
+    bare = text.strip()
+    if not bare or bare[0] not in "{[" or bare[-1] not in "}]":
+        return None
+    try:
+        return json.loads(bare)
+    except (ValueError, RecursionError):
+        return None
+
+
+def kind_of(text: str) -> Kind:
+    """Whether *text*, an observation or an action's words, is tool output or speech."""
+    if parsed_json(text) is not None:
+        return Kind.TOOL
+    lines = [line for line in text.split("\n", 400)[:400] if line and not line.isspace()]
+    if not lines:
+        return Kind.SPEECH
+    logs = sum(_is_log_line(line[:400]) for line in lines)
+    return Kind.TOOL if logs * 2 > len(lines) else Kind.SPEECH
+
+
+def _is_log_line(line: str) -> bool:
+    return _LOG_LINE.match(line) is not None and not _SPOKEN_PAIR.match(line)
+
+
+def is_call(action: str) -> bool:
+    """Whether *action* is ``name(args)``, a shell line, or JSON with a tool name."""
+    return call_name(action) is not None
+
+
+def call_name(action: str) -> str | None:
+    """How the call *action* is named in a fact: the tool, or the command line; else ``None``."""
+    if not action or len(action) > HEAD:
+        return None
+    if match := _CALL.match(action):
+        return match.group(1)
+    first = action.strip().split("\n", 1)[0]
+    shell = _SHELL.match(first)
+    if shell and not _PROSE_SHELL.match(first):
+        return shell["command"].strip()[:80]
+    return _json_tool(parsed_json(action))
+
+
+def _json_tool(value: Any) -> str | None:
+    if not isinstance(value, dict):
+        return None
+    for key in ("tool", "name", "tool_name", "function"):
+        named = value.get(key)
+        if isinstance(named, dict):
+            named = named.get("name")
+        if isinstance(named, str) and named:
+            return named[:80]
+    return None

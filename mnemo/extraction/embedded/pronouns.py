@@ -1,0 +1,98 @@
+"""Sentences that begin with a pronoun: replaced, joined to what explains it, or dropped."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from mnemo.extraction.embedded.lexicon import word_set
+
+__all__ = ["begins_with_pronoun", "resolved"]
+
+_PRONOUN = re.compile(
+    r"^(?P<word>he|she|it|they|this|that|these|those|his|her|hers|him|their|theirs|them|its)"
+    r"(?P<tail>['’](?:s|re|ve|ll|d|m))?(?=$|[\s,.!])",
+    re.IGNORECASE,
+)
+# "It is important to Ana that …": the pronoun stands for what follows, not for what came before.
+_EXPLETIVE = re.compile(
+    r"^(?:it|that|this)(?:['’]s| is| was| will be|['’]ll be| has been|['’]d be| would be| feels"
+    r"| felt| took| takes)"
+    r" (?:[\w'’]+ ){1,5}?(?:to|that|when|how|for|if|seeing|being|having|knowing|since)\b",
+    re.IGNORECASE,
+)
+_DETERMINED = re.compile(
+    r"^(?:this|that|these|those) (?!(?:is|was|were|are|has|had|will|would|can|could|made|makes"
+    r"|really|one)\b)[a-z]+",
+    re.I,
+)
+_NAME = re.compile(
+    r"(?<![.!?] )(?<!^)\b[A-Z][a-z]+(?: [A-Z][a-z]+)?\b|^[A-Z][a-z]+(?= (?:is|was|has|said|told"
+    r"|and|will|can|works|lives|loves|likes|went|came|got|had)\b)"
+)
+_PERSON_NOUN = re.compile(
+    r"\b(?P<np>(?:my|[A-Z]\w+['’]s) (?:[a-z]+ ){0,2}?(?P<head>mom|mum|mother|dad|father|sister"
+    r"|brother|son|daughter"
+    r"|wife|husband|friend|boss|doctor|teacher|partner|boyfriend|girlfriend|cousin|uncle|aunt"
+    r"|grandma"
+    r"|grandmother|grandpa|grandfather|neighbor|neighbour|colleague|coworker|coach|therapist"
+    r"|roommate|niece"
+    r"|nephew|mentor))(?:\s(?P<name>[A-Z][a-z]+))?\b"
+)
+_MONTHS_DAYS = word_set(
+    """
+    january february march april may june july august september october november december monday
+    tuesday wednesday thursday friday saturday sunday i
+    """
+)
+_LONGEST_PAIR = 60  # words of two joined sentences
+_POSSESSIVE = {"his", "her", "its", "their"}
+
+
+def begins_with_pronoun(text: str) -> bool:
+    """Whether *text* begins with a pronoun that only an earlier sentence explains."""
+    match = _PRONOUN.match(text)
+    return match is not None and not _EXPLETIVE.match(text)
+
+
+def resolved(text: str, before: Sequence[str], previous: str | None) -> str | None:
+    """
+    *text* with its leading pronoun replaced by the only person who can be meant.
+
+    Where there is not exactly one, the fact is the previous sentence and this one.
+
+    Args:
+        text: Begins with a pronoun.
+        before: What was said before, the last sentence last; two are looked at.
+        previous: The fact that the last sentence gave, if it gave one.
+    """
+    match = _PRONOUN.match(text)
+    assert match is not None
+    word = match["word"].lower()
+    if word in ("he", "she", "his") and (person := _only_person(before[-2:])):
+        return _replaced(text, match, person)
+    if previous is None or begins_with_pronoun(previous):
+        return None
+    # Two sentences at most: a fact that is a pair already takes no third one.
+    if ". " in previous.rstrip(".") or len(previous.split()) + len(text.split()) > _LONGEST_PAIR:
+        return None
+    return f"{previous.rstrip()} {text[0].upper()}{text[1:]}"
+
+
+def _replaced(text: str, match: re.Match[str], person: str) -> str:
+    word, tail = match["word"].lower(), match["tail"]
+    if word in _POSSESSIVE:
+        return f"{person}'s{text[match.end() :]}"
+    return f"{person}{tail or ''}{text[match.end() :]}"
+
+
+def _only_person(texts: Sequence[str]) -> str | None:
+    people: dict[str, str] = {}
+    for text in texts:
+        for match in _PERSON_NOUN.finditer(text):
+            people.setdefault(match["name"] or match["head"], match.group())
+        bare = _PERSON_NOUN.sub(" ", text)
+        for name in _NAME.findall(bare):
+            if name.lower() not in _MONTHS_DAYS:
+                people.setdefault(name, name)
+    return next(iter(people.values())) if len(people) == 1 else None

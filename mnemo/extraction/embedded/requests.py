@@ -1,0 +1,51 @@
+"""Wishes and requests: "Can you find me a vegan place?" says what its speaker asked for."""
+
+from __future__ import annotations
+
+import re
+
+from mnemo.extraction.embedded.lexicon import LIGHT
+from mnemo.extraction.embedded.persons import Voice, third_person
+from mnemo.extraction.embedded.topics import content_count
+
+__all__ = ["request_of"]
+
+_REQUEST = re.compile(
+    r"^(?:(?:so|and|but|also|hey|hi|ok|okay|now|then|hmm)[,\s]+)?(?:please\s+)?"
+    r"(?:(?:can|could|would|will) (?:you|u|ya)(?: guys)?(?: please| kindly| also| maybe"
+    r"| possibly| just)*"
+    r"|(?:i (?:need|want|would like)|i['’]d like|i would love|i['’]d love) (?:you|u) to(?: please)?"
+    r"|would you mind|please(?: also| just)?"
+    r"|(?:is it possible|would it be possible) (?:for you )?to)\s+"
+    r"(?P<what>[a-z][^?]{2,}?)(?:,?\s+(?:please|for me|thanks|thank you))*\s*[?!.]*$",
+    re.IGNORECASE,
+)
+_ME = re.compile(
+    r"^(?P<verb>[a-z]+)\s+(?:me|us)\s+(?!(?:to|with|about|for|how|when|if|what|where)\b)", re.I
+)
+_TALK = re.compile(
+    r"^(?:tell|share|show|explain|elaborate|believe|imagine|see|say|remind|send me|describe"
+    r"|clarify|talk"
+    r"|give me (?:more|some|an? (?:example|idea))|let me know|be |feel free|keep|don['’]t worry"
+    r"|do (?:it|that)\b)",
+    re.IGNORECASE,
+)
+_IMPERATIVE = re.compile(r"^[a-z]+(?:n['’]t)?\b", re.IGNORECASE)
+
+
+def request_of(sentence: str, voice: Voice, *, to_agent: bool) -> str | None:
+    """
+    What *sentence* asks for, as a fact about who asked; ``None`` if it asks for nothing.
+
+    Between two people, asking to be told something is talk, not a wish.
+    """
+    asked = _REQUEST.match(sentence)
+    if asked is None:
+        return None
+    what = asked["what"].strip()
+    if not to_agent and _TALK.match(what):
+        return None
+    what = _ME.sub(lambda match: f"{match['verb']} ", what)
+    if content_count(what) < 2 or all(word.lower() in LIGHT for word in what.split()):
+        return None
+    return f"{voice.me} asked to {third_person(what[0].lower() + what[1:], voice)}"

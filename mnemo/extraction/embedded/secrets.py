@@ -1,0 +1,98 @@
+"""
+Values that must never be learnt: keys, tokens, passwords.
+
+They are replaced before any text is looked at, so that no fact, instruction, tag,
+subgoal or state can hold one. The raw step keeps its words; it is the user's own.
+"""
+
+from __future__ import annotations
+
+import re
+
+from mnemo.extraction.embedded.lexicon import word_set
+
+__all__ = ["HIDDEN", "redact"]
+
+HIDDEN = "[hidden]"
+"""What stands in the place of a secret."""
+
+_NAMES = (
+    r"(?:api|access|auth|secret|private|encryption|signing|session|client|refresh|bearer|aws|ssh)?"
+    r"[ _-]{0,1}(?:access|secret)?[ _-]{0,1}"
+    r"(?:passw(?:or)?d|passwd|pwd|passphrase|passcode|secret|token|api[ _-]?key|apikey"
+    r"|access[ _-]?key|private[ _-]?key|secret[ _-]?key|credentials?|pin[ _-]?code)"
+)
+# A value must look like one where the name alone is an everyday word: "token limit is 5".
+_ASSIGNED = re.compile(
+    r"(?P<name>[\w.-]{0,40}?" + _NAMES + r"[\w-]{0,20})"
+    r"(?P<link>[\"'`]{0,2}[ \t]{0,3}(?::=|=>|[:=])[ \t]{0,3}[\"'`]{0,2}(?:Bearer[ ]|Basic[ ])?)"
+    r"(?P<value>[^\s\"'`,;{}\[\]()<>]{3,512})",
+    re.IGNORECASE,
+)
+_SPOKEN = re.compile(
+    r"(?P<name>\b(?:password|passphrase|passcode|pwd|api[ _-]?key|secret[ _-]?key|access[ _-]?key"
+    r"|(?:access |auth |api |bearer )?token|pin(?: code| number)?|secret)\b"
+    r"(?: (?:for|of|to|on) [\w'’.-]{1,40}(?: [\w'’.-]{1,40}){0,3}?)?"
+    r" (?:is now|is|was|are|will be|changed to|set to)(?: still| now)?"
+    r" (?:[\"'“`]{0,1}))(?P<value>[^\s\"'”`,]{2,512})",
+    re.IGNORECASE,
+)
+_KNOWN = re.compile(
+    r"(?<![A-Za-z0-9])(?:"
+    r"sk-[A-Za-z0-9_…*.-]{3,}|(?:sk|pk|rk)_(?:live|test)_[A-Za-z0-9]{8,}"
+    r"|gh[pousr]_[A-Za-z0-9]{16,}|github_pat_[A-Za-z0-9_]{20,}|glpat-[A-Za-z0-9_-]{12,}"
+    r"|xox[abeoprs]-[A-Za-z0-9-]{8,}|A[KS]IA[0-9A-Z]{12,}|AIza[0-9A-Za-z_-]{20,}"
+    r"|hf_[A-Za-z0-9]{16,}|npm_[A-Za-z0-9]{20,}|pypi-[A-Za-z0-9_-]{16,}|ya29\.[A-Za-z0-9_-]{10,}"
+    r"|eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{4,}(?:\.[A-Za-z0-9_-]*)?"
+    r")"
+)
+_BEARER = re.compile(r"\b(?P<name>(?:Bearer|Basic)[ ])(?P<value>[A-Za-z0-9._~+/=-]{8,})")
+_IN_URL = re.compile(r"(?P<name>://[^\s:/@]{1,100}:)(?P<value>[^\s/@]{1,200})(?=@)")
+_PRIVATE = re.compile(
+    r"-----BEGIN [A-Z ]{0,40}PRIVATE KEY-----[^-]{0,20000}(?:-----END[^-]*-----)?"
+)
+# 28 or more characters of mixed case with digits, no word structure: a key of an unknown kind.
+_RANDOM = re.compile(
+    r"(?<![\w/.+-])(?=[A-Za-z+/_-]*\d)(?=[^A-Z\s]*[A-Z])[A-Za-z0-9+/_-]{28,}={0,2}"
+)
+_HINTS = (
+    "pass", "pwd", "secret", "token", "key", "credential", "bearer", "basic ", "sk-", "_live_",
+    "_test_", "gh", "glpat", "xox", "akia", "asia", "aiza", "hf_", "npm_", "pypi-", "ya29", "eyj",
+    "://", "pin ",
+)  # fmt: skip
+_LONG = re.compile(r"[A-Za-z0-9+/_-]{28}")
+_EVERYDAY = word_set(
+    """
+    a an the my your our his her its their not no in on at by for of to from being too very
+    required missing invalid expired wrong correct incorrect needed set empty unset none null true
+    false str string int bool bytes optional used stored saved safe secret hidden secure weak
+    strong long short too unknown valid
+    """
+)
+
+
+def redact(text: str) -> str:
+    """*text* with every value that looks like a secret replaced by ``HIDDEN``."""
+    folded = text.lower()
+    if any(hint in folded for hint in _HINTS):
+        text = _redact_known(text)
+    if _LONG.search(text):
+        text = _RANDOM.sub(HIDDEN, text)
+    return text
+
+
+def _redact_known(text: str) -> str:
+    text = _PRIVATE.sub(HIDDEN, text)
+    text = _IN_URL.sub(_hide, text)
+    text = _ASSIGNED.sub(_hide, text)
+    text = _KNOWN.sub(HIDDEN, text)
+    text = _BEARER.sub(_hide, text)
+    return _SPOKEN.sub(_hide, text)
+
+
+def _hide(match: re.Match[str]) -> str:
+    value = match["value"]
+    if value.lower().rstrip(".!?") in _EVERYDAY:
+        return match.group()
+    link = match.groupdict().get("link") or ""
+    return f"{match['name']}{link}{HIDDEN}"

@@ -1,0 +1,172 @@
+"""Facts of a trajectory, without a model."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from functools import partial
+
+import anyio.to_thread
+
+from mnemo._clock import Breather
+from mnemo._text import is_blank, one_line
+from mnemo.config import Config
+from mnemo.episode.step import Step
+from mnemo.episode.trajectory import Fact, Trajectory
+from mnemo.extraction.embedded.concepts import Frequencies, concepts_of
+from mnemo.extraction.embedded.corrections import corrected
+from mnemo.extraction.embedded.done import facts_of_agent
+from mnemo.extraction.embedded.kinds import Kind, call_name, excerpt, kind_of
+from mnemo.extraction.embedded.scene import Scene, scene_of
+from mnemo.extraction.embedded.speech import Said, Turn, facts_of_turn, folded_key
+from mnemo.extraction.embedded.tools import CONFIDENCE, facts_of_output
+from mnemo.extraction.embedded.workers import workers
+
+__all__ = ["EmbeddedSemanticExtractor"]
+
+_QUESTION = re.compile(r"(?:^|(?<=[.!?…])\s+|(?<=\n))([^.!?\n]{2,240}\?)")
+_ASKED = re.compile(
+    r"^\W*(asked (?:for|about|whether|if|when|where|what|how|who|which)\b[^.!?\n]{2,160})", re.I
+)
+_LATELY = 2  # own turns before this one that say who "we" are
+
+
+class EmbeddedSemanticExtractor:
+    """
+    Distils facts by rules; every word of a fact is the steps', a name, a date or a template's.
+
+    Args:
+        config: ``config.extraction.max_facts`` and ``agent_name`` are read.
+    """
+
+    def __init__(self, config: Config) -> None:
+        self._config = config.extraction
+
+    async def extract_facts(self, trajectory: Trajectory) -> list[Fact]:
+        """
+        Give the facts, in the order in which they were said.
+
+        *Cancellation*: safe; the thread at work ends by itself.
+        """
+        work = partial(_extract, trajectory, self._config.agent_name, self._config.max_facts)
+        return await anyio.to_thread.run_sync(work, limiter=workers(), abandon_on_cancel=True)
+
+
+def _extract(trajectory: Trajectory, agent: str, limit: int) -> list[Fact]:
+    history = (*trajectory.context, *trajectory.steps)
+    scene = scene_of(history, agent)
+    breather = Breather()
+    said: list[Said] = []
+    for at in range(len(trajectory.context), len(history)):
+        for fact in _of_step(history, at, scene):
+            said.append(fact)
+            breather.breathe()
+        breather.breathe()
+    kept = _best(_distinct(corrected(said)), limit)
+    return _with_concepts(kept, {step.index for step in trajectory.steps}, breather)
+
+
+def _of_step(history: Sequence[Step], at: int, scene: Scene) -> Iterator[Said]:
+    step = history[at]
+    if not is_blank(step.observation):
+        yield from _of_observation(history, at, scene)
+    if not is_blank(step.action) and call_name(step.action) is None:
+        action = excerpt(step.action)
+        if kind_of(action) is Kind.SPEECH:
+            yield from facts_of_agent(_turn(action, scene.agent, history, at, scene))
+
+
+def _of_observation(history: Sequence[Step], at: int, scene: Scene) -> Iterator[Said]:
+    step = history[at]
+    text = excerpt(step.observation)
+    if kind_of(text) is Kind.TOOL:
+        for fact in facts_of_output(text, _call_before(history, at)):
+            yield Said(fact, CONFIDENCE, (step.index,), "")
+        return
+    turn = _turn(text, step.actor, history, at, scene)
+    yield from facts_of_agent(turn) if scene.is_agent(step.actor) else facts_of_turn(turn)
+
+
+def _call_before(history: Sequence[Step], at: int) -> str | None:
+    """How the call is named whose output is observed: the action before, which a step lags."""
+    if at == 0 or is_blank(history[at - 1].action):
+        return None
+    action = excerpt(history[at - 1].action)
+    return call_name(action)
+
+
+def _turn(text: str, speaker: str, history: Sequence[Step], at: int, scene: Scene) -> Turn:
+    step = history[at]
+    asked, asker = _asked_before(history, at) if speaker == step.actor else (None, None)
+    lately = [text, *_own_turns(history, at, speaker)]
+    return Turn(
+        text=text,
+        speaker=speaker,
+        voice=scene.voice(speaker, lately),
+        at=step.at,
+        step=step.index,
+        scene=scene,
+        asked=asked,
+        asker_step=asker,
+    )
+
+
+def _own_turns(history: Sequence[Step], at: int, speaker: str) -> list[str]:
+    own = [s.observation[:2_000] for s in history[max(0, at - 6) : at] if s.actor == speaker]
+    return own[: -_LATELY - 1 : -1]
+
+
+def _asked_before(history: Sequence[Step], at: int) -> tuple[str | None, int | None]:
+    """The question that step *at* may answer, and the step that asked it."""
+    if at == 0:
+        return None, None
+    before = history[at - 1]
+    if not is_blank(before.action):
+        action = excerpt(before.action[-2_000:])
+        told = _ASKED.match(action)
+        return (one_line(told.group(1)) if told else _question(action)), before.index
+    if before.actor == history[at].actor:
+        return None, None
+    return _question(excerpt(before.observation[-2_000:])), before.index
+
+
+def _question(text: str) -> str | None:
+    found = _QUESTION.findall(text) if "?" in text else []
+    return one_line(found[-1]) if found and '"' not in found[-1] else None
+
+
+def _distinct(said: Sequence[Said]) -> list[Said]:
+    """Each text once, with the steps of all who said it."""
+    kept: dict[str, Said] = {}
+    for fact in said:
+        key = folded_key(fact.text)
+        old = kept.get(key)
+        if old is None:
+            kept[key] = fact
+            continue
+        steps = tuple(sorted({*old.steps, *fact.steps}))
+        kept[key] = Said(old.text, max(old.confidence, fact.confidence), steps, old.speaker)
+    return list(kept.values())
+
+
+def _best(said: list[Said], limit: int) -> list[Said]:
+    if len(said) <= limit:
+        return said
+    ranked = sorted(range(len(said)), key=lambda i: (-said[i].confidence, i))
+    return [said[i] for i in sorted(ranked[:limit])]
+
+
+def _with_concepts(said: Sequence[Said], indexes: set[int], breather: Breather) -> list[Fact]:
+    frequencies = Frequencies(fact.text for fact in said)
+    facts = []
+    for fact in said:
+        facts.append(
+            Fact(
+                proposition=fact.text,
+                concepts=concepts_of(fact.text, fact.speaker, frequencies),
+                confidence=fact.confidence,
+                steps=tuple(i for i in fact.steps if i in indexes),
+            )
+        )
+        breather.breathe()
+    return facts

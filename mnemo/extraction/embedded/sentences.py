@@ -1,0 +1,123 @@
+"""Prose into sentences: what ends one, and what only looks as if it did."""
+
+from __future__ import annotations
+
+import re
+
+from mnemo.extraction.embedded.lexicon import word_set
+
+__all__ = ["sentences"]
+
+_ABBREVIATIONS = word_set(
+    """
+    dr mr mrs ms mx prof st sr jr vs etc e.g i.e eg ie cf approx dept est fig inc ltd co corp gen
+    gov hon rev sgt capt lt col no nos vol pp ed al ave blvd rd mt ft jan feb mar apr jun jul aug
+    sep sept oct nov dec mon tue tues wed thu thur thurs fri sat sun a.m p.m u.s u.k ph.d b.a m.a
+    """
+)
+# Abbreviations that may well stand at the end of a sentence: they end it before a capital.
+_MAY_END = frozenset(("etc", "inc", "ltd", "co", "corp", "a.m", "p.m", "u.s", "u.k", "no", "sun"))
+
+_FENCE = re.compile(r"```.*?(?:```|\Z)|~~~.*?(?:~~~|\Z)", re.DOTALL)
+_LIST_MARK = re.compile(r"^[ \t]*(?:[-*+•–]|\d{1,3}[.)]|\[[ xX]\]|#{1,6}|>)[ \t]+")
+_MARKUP = re.compile(r"\*\*|__(?=\w)|(?<=\w)__")
+# A mark that may end a sentence, its closing quotes and brackets, then a blank or the end.
+_END = re.compile(
+    r"(?:[.!?…]+|[。！？]+)[\"'”’)\]»]*(?=\s|$)|[。！？]+[”’」』)]*|(?<=\S)\s(?=\[[a-z])"
+)
+_LAST_WORD = re.compile(r"[\w.]+$")
+_EMOJI_END = re.compile(r"[\U0001F300-\U0001FAFF\u2600-\u27BF\uFE0F\u200D]+\s*")
+_QUOTES = {"“": "”", "«": "»", "「": "」"}
+
+
+def sentences(text: str) -> list[str]:
+    """
+    Split *text* into sentences, in order, trimmed, none blank.
+
+    Abbreviations, decimals, versions, URLs, file names and ellipses do not end one;
+    quoted speech stays whole; each list item is a sentence; fenced code is left out.
+    A stage direction in square brackets is a sentence of its own.
+    """
+    if "```" in text or "~~~" in text:
+        text = _FENCE.sub("\n\n", text)
+    found: list[str] = []
+    for block in _blocks(text):
+        found.extend(_split_block(block))
+    return found
+
+
+def _blocks(text: str) -> list[str]:
+    if "\n" not in text:
+        return [_unmarked(text)]
+    blocks: list[str] = []
+    open_block = False
+    for line in text.split("\n"):
+        item = _LIST_MARK.match(line)
+        bare = _unmarked(line[item.end() :] if item else line)
+        if not bare:
+            open_block = False
+        elif open_block and not item and not blocks[-1].endswith((":", ".", "!", "?")):
+            blocks[-1] += " " + bare
+        else:
+            blocks.append(bare)
+            open_block = True
+    return blocks
+
+
+def _unmarked(line: str) -> str:
+    return _MARKUP.sub("", line).strip()
+
+
+def _split_block(block: str) -> list[str]:
+    found: list[str] = []
+    start = 0
+    for end in _END.finditer(block):
+        if _ends_here(block, start, end):
+            _keep(found, block[start : end.end()])
+            start = end.end()
+    _keep(found, block[start:])
+    return found
+
+
+def _keep(found: list[str], piece: str) -> None:
+    piece = _EMOJI_END.sub(" ", piece).strip()
+    if piece and any(c.isalnum() for c in piece):
+        found.append(piece)
+
+
+def _ends_here(block: str, start: int, end: re.Match[str]) -> bool:
+    mark = end.group()
+    following = block[end.end() :].lstrip()
+    if _inside_quotes(block, start, end.end()):
+        return False
+    if mark.startswith(("…", "..")):
+        return not following or following[0].isupper()
+    if mark[0] != ".":
+        # '"Really?" she asked' goes on in lower case behind a closing quote.
+        return not (len(mark) > 1 and mark[-1] in "\"”’'" and following[:1].islower())
+    return not _is_abbreviation(block, start, end.start(), following)
+
+
+def _is_abbreviation(block: str, start: int, point: int, following: str) -> bool:
+    last = _LAST_WORD.search(block[max(start, point - 24) : point])
+    if last is None or not following:
+        return False
+    word = last.group().lower()
+    if word in _ABBREVIATIONS:
+        return not (word in _MAY_END and following[0].isupper())
+    if len(word) == 1 and word.isalpha() and word != "i":
+        return True
+    return following[0].islower() and not following.startswith(("i ", "i'"))
+
+
+def _inside_quotes(block: str, start: int, end: int) -> bool:
+    piece = block[start:end]
+    # A quotation may span sentences, but an unclosed mark must not swallow the rest.
+    if piece.count('"') % 2 and '"' in block[end : end + 600]:
+        return True
+    return any(
+        opening in piece
+        and piece.count(opening) > piece.count(closing)
+        and closing in block[end : end + 600]
+        for opening, closing in _QUOTES.items()
+    )

@@ -1,0 +1,76 @@
+"""Words for a new subgoal: what the action does, or what the talk is about."""
+
+from __future__ import annotations
+
+import re
+
+from mnemo._text import fold, is_blank, one_line
+from mnemo.extraction.embedded.kinds import Kind, call_name, kind_of
+from mnemo.extraction.embedded.topics import content_count, key_phrases
+
+__all__ = ["new_subgoal", "shortened"]
+
+_LONGEST = 200
+_SHORT_ACTION = 24  # words; a longer one is an answer, not the name of what is done
+_CLAUSE_END = re.compile(r"[.!?;\n]|,\s(?:and|but|so|which|because)\b|\s[-–—]\s")
+_ARGUMENTS = re.compile(r"\(\s*(.*?)\s*\)\s*;?\s*$", re.DOTALL)
+_QUOTED = re.compile(r"[\"']([^\"'\n]{1,60})[\"']")
+_SMALL_TALK = re.compile(
+    r"^\W*(?:(?:thanks|thank you|sure|ok|okay|certainly|of course|great|hi|hello|hey|absolutely|yes"
+    r"|no problem|you['’]re welcome)\b[^.!?]{0,30}[.!?,]\s*)+",
+    re.IGNORECASE,
+)
+
+
+def shortened(text: str, limit: int) -> str:
+    """*text*, cut at a word to at most *limit* characters, with a mark where it was cut."""
+    if len(text) <= limit:
+        return text
+    cut = text[: limit - 1]
+    head, blank, _ = cut.rpartition(" ")
+    return (head if blank and len(head) > limit // 2 else cut).rstrip(" ,;:") + "…"
+
+
+def new_subgoal(observation: str, action: str, actor: str, goal: str) -> str:
+    """
+    Why the action was taken, in its own words.
+
+    The call's name and first argument, else the action's first clause if it is short,
+    else the key phrases of what was said, else the goal. At most 200 characters.
+
+    Args:
+        observation: Excerpt, secrets hidden; so is *action*.
+        actor: Whose name is no topic.
+    """
+    subgoal = _of_call(action) or _of_clause(action) or _of_phrases(observation, action, actor)
+    return shortened(subgoal or goal or "go on", _LONGEST)
+
+
+def _of_call(action: str) -> str:
+    name = call_name(action)
+    if name is None:
+        return ""
+    if " " in name or "(" not in action:
+        return name
+    arguments = _ARGUMENTS.search(action[:2_000])
+    quoted = _QUOTED.search(arguments.group(1)) if arguments else None
+    words = name.replace("_", " ").replace(".", " ")
+    return f"{words} {quoted.group(1)}" if quoted else words
+
+
+def _of_clause(action: str) -> str:
+    if is_blank(action) or kind_of(action) is Kind.TOOL:
+        return ""
+    bare = _SMALL_TALK.sub("", action)
+    clause = one_line(_CLAUSE_END.split(bare, maxsplit=1)[0])
+    if len(action.split(None, _SHORT_ACTION + 1)) > _SHORT_ACTION or content_count(clause) < 2:
+        return ""
+    return clause.rstrip(" ,:")
+
+
+def _of_phrases(observation: str, action: str, actor: str) -> str:
+    mine = fold(actor)
+    found = [p for p in key_phrases([observation[:2_000]], 6) if fold(p) != mine]
+    if len(found) < 2:
+        found += [p for p in key_phrases([action[:2_000]], 4) if fold(p) != mine]
+    return ", ".join(dict.fromkeys(found[:4]))

@@ -1,0 +1,97 @@
+"""What a text is about: its topical stems, its key phrases, and intents made of them."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable
+
+from mnemo._text import STOP_WORDS, fold, stem, terms
+from mnemo.extraction.embedded.lexicon import (
+    ADVERBS,
+    BASE_VERBS,
+    LIGHT,
+    NUMBER_WORDS,
+    PREPOSITIONS,
+)
+from mnemo.extraction.embedded.persons import is_past
+
+__all__ = ["content_count", "generalised", "key_phrases", "phrases", "topics"]
+
+_TOKEN = re.compile(r"[^\W_](?:[\w'’./@-]*[^\W_])?|[^\w\s]")
+_LIGHT_STEMS = frozenset(stem(word) for word in LIGHT)
+
+
+def topics(text: str) -> frozenset[str]:
+    """The stems of *text* that carry a topic: no stop words, no praise, no fillers."""
+    return frozenset(t for t in terms(text) if t not in _LIGHT_STEMS and len(t) > 1)
+
+
+def content_count(text: str) -> int:
+    """How many words of *text* are no stop words."""
+    return sum(1 for _ in terms(text))
+
+
+def phrases(text: str) -> list[str]:
+    """
+    The noun-like phrases of *text*, in order: runs of at most three words.
+
+    A run ends at a stop word, verb, adverb, filler or mark. Found by word lists
+    alone, so a verb that no list knows may slip in.
+    """
+    found: list[str] = []
+    run: list[str] = []
+    for token in _TOKEN.findall(text):
+        if _is_nounish(token):
+            run.append(token.removesuffix("'s").removesuffix("’s"))
+            if not token.endswith(("'s", "’s")) and len(run) < 3:
+                continue
+        _close(run, found)
+    _close(run, found)
+    return found
+
+
+def _close(run: list[str], found: list[str]) -> None:
+    if run:
+        found.append(" ".join(run))
+        run.clear()
+
+
+def _is_nounish(token: str) -> bool:
+    folded = fold(token)
+    if not folded[0].isalnum() or folded in STOP_WORDS or folded in LIGHT:
+        return False
+    if len(folded) < 3 and not token.isupper():
+        return False
+    if folded in BASE_VERBS or folded in ADVERBS or folded in PREPOSITIONS:
+        return False
+    if folded.isdigit() or folded in NUMBER_WORDS or "'" in folded[:-2]:
+        return False
+    return not (is_past(folded) or (folded.endswith("ly") and len(folded) > 4))
+
+
+def key_phrases(texts: Iterable[str], limit: int) -> list[str]:
+    """The *limit* most frequent noun-like phrases of *texts*, the earlier first among equals."""
+    counts: Counter[str] = Counter()
+    spelling: dict[str, str] = {}
+    for text in texts:
+        for phrase in phrases(text):
+            key = " ".join(stem(word) for word in fold(phrase).split())
+            counts[key] += 1
+            spelling.setdefault(key, phrase)
+    order = {key: at for at, key in enumerate(counts)}
+    # A phrase of several words says more than one word that is as frequent.
+    best = sorted(counts, key=lambda k: (-counts[k], -min(2, len(k.split())), order[k]))
+    return [spelling[key] for key in best[:limit]]
+
+
+_NAMED_OR_NUMBERED = re.compile(
+    r"`[^`]*`|\"[^\"]*\"|\S*\d\S*|(?<=\S )(?:[A-Z][\w'’]*)|\S*[/\\]\S+|\b\w+\.\w{1,4}\b"
+)
+_BLANKS = re.compile(r"\s+")
+
+
+def generalised(text: str) -> str:
+    """*text* without names and numbers, or a general goal if nothing else is left."""
+    bare = _BLANKS.sub(" ", _NAMED_OR_NUMBERED.sub(" ", text)).strip(" ,;:.-")
+    return bare if content_count(bare) else "get the work done"
