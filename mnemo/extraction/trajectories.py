@@ -66,7 +66,7 @@ def to_annotations(
 
 def _rewards_of_fresh(findings: Findings) -> list[float | None]:
     later = [entry.previous_reward for entry in findings.annotated[1:]]
-    return [*later, findings.last_reward]
+    return [*later, findings.last_reward][: len(findings.annotated)]
 
 
 def _late_reward(known: Sequence[Step], findings: Findings) -> Annotation | None:

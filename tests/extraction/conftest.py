@@ -1,0 +1,129 @@
+"""Steps, trajectories and an embedder whose cosines are written down."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from mnemo.config import Config
+from mnemo.episode.step import Annotation, Step
+from mnemo.episode.trajectory import Trajectory
+from mnemo.extraction.pipeline import Extraction, UsageMeter, build_extraction
+from mnemo.protocols import ChatModel, EmbeddingSpace
+
+START = datetime(2024, 3, 1, 9, tzinfo=UTC)
+
+
+class PlaneEmbedder:
+    """Texts with a written angle lie in one plane; every other text is orthogonal to all."""
+
+    space = EmbeddingSpace("plane", 64)
+
+    def __init__(self, degrees: Mapping[str, float] | None = None) -> None:
+        self.degrees = dict(degrees or {})
+        self.embedded: list[str] = []
+        self._axes: dict[str, int] = {}
+
+    async def embed(self, texts: Sequence[str], *, kind: str = "document") -> NDArray[np.float32]:
+        self.embedded += texts
+        return np.stack([self._vector(text) for text in texts]).astype(np.float32)
+
+    def _vector(self, text: str) -> NDArray[np.float64]:
+        vector = np.zeros(64)
+        if text in self.degrees:
+            angle = np.deg2rad(self.degrees[text])
+            vector[:2] = np.cos(angle), np.sin(angle)
+        else:
+            vector[2 + self._axes.setdefault(text, len(self._axes))] = 1.0
+        return vector
+
+
+@pytest.fixture
+def embedder() -> PlaneEmbedder:
+    """An embedder for which different texts have cosine 0 until angles are written."""
+    return PlaneEmbedder()
+
+
+@pytest.fixture
+def make_step() -> Callable[..., Step]:
+    """Makes step *index* of one episode, an hour after the one before it."""
+
+    def make(index: int, observation: str = "", action: str = "", **values: Any) -> Step:
+        return Step(
+            session_id="session-1",
+            episode_id="episode-1",
+            index=index,
+            observation=observation or f"observation {index}",
+            action=action,
+            at=values.pop("at", START + timedelta(hours=index)),
+            actor=values.pop("actor", "Ana"),
+            node_id=f"episodic-{index}",
+            **values,
+        )
+
+    return make
+
+
+@pytest.fixture
+def make_annotated(make_step: Callable[..., Step]) -> Callable[..., Step]:
+    """Makes a step that is annotated already."""
+
+    def make(
+        index: int,
+        observation: str = "",
+        action: str = "",
+        *,
+        subgoal: str = "find out",
+        reward: float | None = None,
+        trajectory: int = 0,
+    ) -> Step:
+        annotation = Annotation(
+            index=index,
+            state=f"state {index}",
+            subgoal=subgoal,
+            reward=reward,
+            trajectory_id=f"episode-1/{trajectory}",
+        )
+        return make_step(index, observation, action, annotation=annotation)
+
+    return make
+
+
+@pytest.fixture
+def make_trajectory(make_annotated: Callable[..., Step]) -> Callable[..., Trajectory]:
+    """Makes a trajectory of given steps, or of so many plain ones."""
+
+    def make(steps: Sequence[Step] | int) -> Trajectory:
+        whole = [make_annotated(i) for i in range(steps)] if isinstance(steps, int) else steps
+        return Trajectory(
+            id="episode-1/0",
+            session_id="session-1",
+            episode_id="episode-1",
+            goal="plan the trip",
+            steps=tuple(whole),
+        )
+
+    return make
+
+
+@pytest.fixture
+def make_extraction(embedder: PlaneEmbedder) -> Callable[..., Extraction]:
+    """Makes an extraction that asks a given model."""
+
+    def make(
+        model: ChatModel,
+        config: Config | None = None,
+        *,
+        meter: UsageMeter | None = None,
+        **more: Any,
+    ) -> Extraction:
+        return build_extraction(
+            chat_model=model, embedder=embedder, config=config or Config(), meter=meter, **more
+        )
+
+    return make
