@@ -340,6 +340,8 @@ class GraphWrite:
         changes: New field values (``vector`` included) of stored nodes.
         node_ids: What the receipt names: ids that exist afterwards, created or changed.
         settlement: What it does to its session; ``None`` for ``repo.apply``.
+        space: Of the vectors in it; stamps the repository if it has none. ``None``: the
+            vectors must have the stamped length.
     """
 
     changeset_id: str
@@ -350,6 +352,7 @@ class GraphWrite:
     changes: tuple[NodeChange, ...] = ()
     node_ids: tuple[str, ...] = ()
     settlement: Settlement | None = None
+    space: EmbeddingSpace | None = None
 
     @property
     def is_empty(self) -> bool:
