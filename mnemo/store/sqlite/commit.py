@@ -1,0 +1,281 @@
+"""
+The graph's one transaction: nodes, edges, metadata, vectors, session, changeset id.
+
+``prepare`` makes rows in a worker thread; ``apply_write`` only hands them to SQLite,
+in the writer, so that nothing there waits for anything but the store.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+from mnemo._clock import Breather
+from mnemo.errors import CommitFailed, StaleRevision
+from mnemo.graph.changeset import NodeChange, Revision
+from mnemo.graph.edges import Edge, EdgeKind
+from mnemo.graph.lookup import lookup_keys
+from mnemo.graph.nodes import Node
+from mnemo.protocols import Applied, GraphWrite
+from mnemo.store.sqlite.acts import repo_number, settle
+from mnemo.store.sqlite.codec import decode_node, encode_node, encode_vector, utc_text
+from mnemo.store.sqlite.rows import chunks, holes
+from mnemo.store.sqlite.spaces import check_space
+
+__all__ = ["Prepared", "apply_write", "delete_nodes", "prepare"]
+
+_APPLIED = "SELECT revision, node_ids, edge_count FROM changesets WHERE repo = ? AND id = ?"
+_REMEMBER = """
+INSERT INTO changesets (repo, id, revision, node_ids, edge_count) VALUES (?, ?, ?, ?, ?)
+"""
+_REVISION = "SELECT revision FROM repos WHERE no = ?"
+_SET_REVISION = "UPDATE repos SET revision = ? WHERE no = ?"
+_ADD_NODE = """
+INSERT INTO nodes (repo, id, type, created_at, at, body, revision) VALUES (?, ?, ?, ?, ?, ?, ?)
+"""
+_CHANGE_NODE = "UPDATE nodes SET body = ?, at = ?, revision = ? WHERE no = ?"
+_FIND_NODE = "SELECT no, type, body FROM nodes WHERE repo = ? AND id = ?"
+_NUMBERS = "SELECT id, no FROM nodes WHERE repo = ? AND id IN ({})"
+_ADD_KEY = "INSERT OR IGNORE INTO node_keys (repo, key, node) VALUES (?, ?, ?)"
+_DROP_KEYS = "DELETE FROM node_keys WHERE node = ?"
+_ADD_EDGE = "INSERT OR IGNORE INTO edges (source, target, kind) VALUES (?, ?, ?)"
+_CHANGED = "UPDATE nodes SET revision = ? WHERE no = ?"
+_ADD_METADATA = """
+UPDATE nodes SET cumulative_reward = cumulative_reward + ?, reward_count = reward_count + ?,
+                 support_count = support_count + ?
+WHERE no = ?
+"""
+# A new row, not an update: the feed follows the numbers of vectors.
+_PUT_VECTOR = "INSERT OR REPLACE INTO vectors (repo, key, vector) VALUES (?, ?, ?)"
+_NEIGHBOURS = """
+UPDATE nodes SET revision = ? WHERE no IN (
+    SELECT target FROM edges WHERE source = ? UNION SELECT source FROM edges WHERE target = ?
+)
+"""
+_DROP_EDGES = "DELETE FROM edges WHERE source = ? OR target = ?"
+_DROP_NODE = "DELETE FROM nodes WHERE no = ?"
+_DROP_VECTORS = "DELETE FROM vectors WHERE repo = ? AND key IN (?, ?, ?)"
+_HIDE_STEP = "UPDATE steps SET gone = 1 WHERE repo = ? AND node_id = ?"
+_ADD_REMOVAL = "INSERT INTO removals (repo, node_id) VALUES (?, ?)"
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """
+    A write with its rows made.
+
+    Attributes:
+        nodes: Per node (id, type, created_at, at, body).
+        keys: Lookup key and node id.
+        vectors: Key → bytes.
+    """
+
+    write: GraphWrite
+    nodes: list[tuple[str, str, str, str | None, str]]
+    keys: list[tuple[str, str]]
+    vectors: dict[str, bytes]
+
+
+def prepare(write: GraphWrite, now: datetime) -> Prepared:
+    """
+    Make the rows of *write*; *now* is the creation time of nodes that have none.
+
+    Raises:
+        ValueError: A node holds what JSON cannot.
+    """
+    breather = Breather()
+    prepared = Prepared(write, [], [], {})
+    for given in write.nodes:
+        node = given if given.created_at else replace(given, created_at=now)
+        prepared.nodes.append(_node_row(node, node.created_at or now))
+        prepared.keys.extend((key, node.id) for key in lookup_keys(node))
+        if node.vector is not None:
+            prepared.vectors[node.id] = encode_vector(node.vector)
+        breather.breathe()
+    return prepared
+
+
+def _node_row(node: Node, created_at: datetime) -> tuple[str, str, str, str | None, str]:
+    return (node.id, node.type, utc_text(created_at), _moment(node), encode_node(node))
+
+
+def _moment(node: Node) -> str | None:
+    at = getattr(node, "at", None)
+    return utc_text(at) if at is not None else None
+
+
+def apply_write(
+    connection: sqlite3.Connection, repo_id: str, prepared: Prepared, token: str
+) -> Applied:
+    """
+    Write everything, or raise and leave it to the savepoint that nothing stays.
+
+    Raises:
+        StaleRevision: The repository moved on since ``expected_revision``.
+        Conflict: Another owner has the settled session, or its episode was discarded.
+        EmbeddingSpaceMismatch: A vector is of another space than the stamped one.
+        CommitFailed: The write contradicts the graph: an id in use, an unknown end.
+    """
+    write = prepared.write
+    repo = repo_number(connection, repo_id)
+    earlier = connection.execute(_APPLIED, (repo, write.changeset_id)).fetchone()
+    if earlier is not None:
+        return _apply_again(connection, write, token, earlier)
+    if write.settlement is not None:
+        settle(connection, write.settlement, token, write.node_ids, again=False)
+    (revision,) = connection.execute(_REVISION, (repo,)).fetchone()
+    if revision != write.expected_revision:
+        raise StaleRevision(f"revision {write.expected_revision} was replaced by {revision}")
+    edge_count = 0
+    if not write.is_empty:
+        revision += 1
+        edge_count = _write_graph(connection, repo_id, repo, prepared, revision)
+    receipt = (revision, json.dumps(write.node_ids), edge_count)
+    connection.execute(_REMEMBER, (repo, write.changeset_id, *receipt))
+    return Applied(revision=revision, node_ids=write.node_ids, edge_count=edge_count)
+
+
+def _apply_again(
+    connection: sqlite3.Connection, write: GraphWrite, token: str, earlier: tuple[int, str, int]
+) -> Applied:
+    revision, node_ids, edge_count = earlier[0], tuple(json.loads(earlier[1])), earlier[2]
+    if write.settlement is not None:
+        settle(connection, write.settlement, token, node_ids, again=True)
+    return Applied(revision=revision, node_ids=node_ids, edge_count=edge_count, again=True)
+
+
+def _write_graph(
+    connection: sqlite3.Connection,
+    repo_id: str,
+    repo: int,
+    prepared: Prepared,
+    revision: Revision,
+) -> int:
+    write = prepared.write
+    vectors = prepared.vectors | _changed_vectors(write.changes)
+    check_space(connection, repo_id, write.space, vectors.values())
+    _add_nodes(connection, repo, prepared, revision)
+    numbers = _numbers(connection, repo, write)
+    _add_keys(connection, repo, prepared.keys, numbers)
+    edge_count = _add_edges(connection, write.edges, numbers, revision)
+    for change in write.changes:
+        _change_node(connection, repo, change, revision)
+    connection.executemany(
+        _ADD_METADATA,
+        [
+            (delta.cumulative_reward, delta.reward_count, delta.support_count, numbers[id])
+            for id, delta in write.metadata.items()
+        ],
+    )
+    rows = [(repo, key, vector) for key, vector in vectors.items()]
+    connection.executemany(_PUT_VECTOR, rows)
+    connection.execute(_SET_REVISION, (revision, repo))
+    return edge_count
+
+
+def _changed_vectors(changes: Iterable[NodeChange]) -> dict[str, bytes]:
+    return {
+        change.id: encode_vector(change.fields["vector"])
+        for change in changes
+        if change.fields.get("vector") is not None
+    }
+
+
+def _add_nodes(
+    connection: sqlite3.Connection, repo: int, prepared: Prepared, revision: Revision
+) -> None:
+    rows = [(repo, *row, revision) for row in prepared.nodes]
+    try:
+        connection.executemany(_ADD_NODE, rows)
+    except sqlite3.IntegrityError as error:
+        raise CommitFailed("nothing was written: a node id is in use already") from error
+
+
+def _numbers(connection: sqlite3.Connection, repo: int, write: GraphWrite) -> dict[str, int]:
+    """Row numbers of all nodes that the write names. *Raises* ``CommitFailed`` for unknown ones."""
+    ends = {end for edge in write.edges for end in (edge.source, edge.target)}
+    ids = list({*ends, *write.metadata, *(n.id for n in write.nodes)})
+    numbers: dict[str, int] = {}
+    for chunk in chunks(ids):
+        numbers.update(connection.execute(_NUMBERS.format(holes(chunk)), (repo, *chunk)))
+    if unknown := next((id for id in ids if id not in numbers), None):
+        raise CommitFailed(f"nothing was written: the node {unknown!r} does not exist")
+    return numbers
+
+
+def _add_keys(
+    connection: sqlite3.Connection,
+    repo: int,
+    keys: Iterable[tuple[str, str]],
+    numbers: dict[str, int],
+) -> None:
+    connection.executemany(_ADD_KEY, [(repo, key, numbers[id]) for key, id in keys])
+
+
+def _add_edges(
+    connection: sqlite3.Connection,
+    edges: Sequence[Edge],
+    numbers: dict[str, int],
+    revision: Revision,
+) -> int:
+    rows = [(numbers[e.source], numbers[e.target], str(e.kind)) for e in edges]
+    added = connection.executemany(_ADD_EDGE, rows).rowcount if rows else 0
+    # An edge changes the document of the fact or instruction it says something of.
+    touched = {numbers[owner] for edge in edges if (owner := _described(edge)) is not None}
+    connection.executemany(_CHANGED, [(revision, number) for number in touched])
+    return max(added, 0)
+
+
+def _described(edge: Edge) -> str | None:
+    if edge.kind is EdgeKind.SIBLING:
+        return None
+    return edge.source if edge.kind is EdgeKind.PROVENANCE else edge.target
+
+
+def _change_node(
+    connection: sqlite3.Connection, repo: int, change: NodeChange, revision: Revision
+) -> None:
+    row = connection.execute(_FIND_NODE, (repo, change.id)).fetchone()
+    if row is None:
+        raise CommitFailed(f"nothing was written: the node {change.id!r} does not exist")
+    number, type, body = row
+    node = replace(decode_node(change.id, type, body), **change.fields)
+    connection.execute(_CHANGE_NODE, (encode_node(node), _moment(node), revision, number))
+    connection.execute(_DROP_KEYS, (number,))
+    connection.executemany(_ADD_KEY, [(repo, key, number) for key in lookup_keys(node)])
+    # What a routing node says is part of its members' documents.
+    if type in ("intent", "tag"):
+        connection.execute(_NEIGHBOURS, (revision, number, number))
+
+
+def delete_nodes(
+    connection: sqlite3.Connection, repo_id: str, ids: Sequence[str]
+) -> tuple[str, ...]:
+    """Delete nodes with all that hangs on them; give the ids that existed."""
+    repo = repo_number(connection, repo_id)
+    numbers: dict[str, int] = {}
+    for chunk in chunks(list(dict.fromkeys(ids))):
+        numbers.update(connection.execute(_NUMBERS.format(holes(chunk)), (repo, *chunk)))
+    if not numbers:
+        return ()
+    (revision,) = connection.execute(_REVISION, (repo,)).fetchone()
+    connection.execute(_SET_REVISION, (revision + 1, repo))
+    known = tuple(id for id in dict.fromkeys(ids) if id in numbers)
+    for id in known:
+        _delete_node(connection, repo, id, numbers[id], revision + 1)
+    return known
+
+
+def _delete_node(
+    connection: sqlite3.Connection, repo: int, id: str, number: int, revision: Revision
+) -> None:
+    connection.execute(_NEIGHBOURS, (revision, number, number))
+    connection.execute(_DROP_EDGES, (number, number))
+    connection.execute(_DROP_KEYS, (number,))
+    connection.execute(_DROP_NODE, (number,))
+    connection.execute(_DROP_VECTORS, (repo, id, f"{id}/observation", f"{id}/action"))
+    connection.execute(_HIDE_STEP, (repo, id))
+    connection.execute(_ADD_REMOVAL, (repo, id))

@@ -1,0 +1,154 @@
+"""
+Connections: how they are opened, and the one edge where SQLite's errors become ours.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Literal
+from urllib.parse import quote
+
+from mnemo.config import StoreConfig
+from mnemo.errors import CommitFailed, EmbeddingSpaceMismatch, StoreCorrupt, StoreError, StoreLocked
+
+__all__ = ["CommitLocked", "Location", "commit_failure", "connect", "locate", "translated"]
+
+_LOCKED = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED})
+_DAMAGED = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
+# A page cache of 16 MiB: the hot index pages of some 100,000 steps.
+_CACHE_KIB = 16_384
+# Pages between checkpoints. SQLite's 1,000 make the writer stop for the disk four times as often.
+_CHECKPOINT_PAGES = 4_000
+_LOG_LIMIT_BYTES = 64 * 1024 * 1024
+
+
+class CommitLocked(CommitFailed, StoreLocked):
+    """A commit that failed because another process held the write lock; try again."""
+
+
+class Location:
+    """
+    Where the store's file is, and what may be done with it.
+
+    Attributes:
+        path: The file.
+        exists: Whether there is a file with something in it.
+        writable: Whether file and folder may be written.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.exists = path.exists() and path.stat().st_size > 0
+        self.writable = _writable(path)
+
+    def uri(self, mode: Literal["ro", "rw", "rwc"]) -> str:
+        """The file's URI; ``immutable`` where SQLite could not make its side files."""
+        frozen = mode == "ro" and not _writable(self.path.parent) and not self._has_log()
+        tail = "&immutable=1" if frozen else ""
+        return f"file:{quote(str(self.path.absolute()))}?mode={mode}{tail}"
+
+    def _has_log(self) -> bool:
+        log = self.path.with_name(self.path.name + "-wal")
+        return log.exists() and log.stat().st_size > 0
+
+
+def _writable(path: Path) -> bool:
+    if not path.exists():
+        return os.access(path.parent, os.W_OK | os.X_OK)
+    if path.is_dir():
+        return os.access(path, os.W_OK | os.X_OK)
+    return os.access(path, os.W_OK) and os.access(path.parent, os.W_OK | os.X_OK)
+
+
+def locate(path: Path) -> Location:
+    """
+    Look at *path* before SQLite does, for errors that say what is wrong.
+
+    Raises:
+        StoreError: A directory, a missing folder, or a place that cannot be written to.
+    """
+    try:
+        return _located(path)
+    except OSError as error:
+        raise StoreError(f"cannot open the store {str(path)!r}: {error.strerror}") from error
+
+
+def _located(path: Path) -> Location:
+    if path.is_dir():
+        raise StoreError(
+            f"{str(path)!r} is a directory: name a file, e.g. {str(path / 'mnemo.db')!r}"
+        )
+    if not path.parent.is_dir():
+        raise StoreError(f"the folder {str(path.parent)!r} does not exist: create it first")
+    location = Location(path)
+    if not location.exists and not location.writable:
+        raise StoreError(f"cannot create {str(path)!r}: the folder is not writable")
+    return location
+
+
+def connect(
+    location: Location, mode: Literal["ro", "rw", "rwc"], config: StoreConfig
+) -> sqlite3.Connection:
+    """
+    A connection in explicit transaction mode, usable from any one thread at a time.
+
+    It changes nothing in the file.
+    """
+    connection = sqlite3.connect(
+        location.uri(mode),
+        uri=True,
+        timeout=config.busy_timeout_s,
+        isolation_level=None,
+        check_same_thread=False,
+        cached_statements=256,
+    )
+    connection.execute(f"PRAGMA cache_size = -{_CACHE_KIB}")
+    connection.execute(f"PRAGMA synchronous = {config.synchronous.upper()}")
+    connection.execute(f"PRAGMA wal_autocheckpoint = {_CHECKPOINT_PAGES}")
+    connection.execute(f"PRAGMA journal_size_limit = {_LOG_LIMIT_BYTES}")
+    return connection
+
+
+@contextmanager
+def translated(what: str) -> Iterator[None]:
+    """
+    Turn SQLite's errors within the block into ours; *what* was being done.
+
+    Raises:
+        StoreLocked: Another process held the lock beyond the busy timeout.
+        StoreCorrupt: The file is damaged, or no database.
+        StoreError: Anything else, with what to do about it.
+    """
+    try:
+        yield
+    except sqlite3.Error as error:
+        raise _ours(error, what) from error
+
+
+def _ours(error: sqlite3.Error, what: str) -> StoreError:
+    code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+    if code in _LOCKED:
+        return StoreLocked(f"{what}: another process held the write lock too long; try again")
+    if code in _DAMAGED:
+        return StoreCorrupt(f"{what}: the file is damaged or no mnemo store; restore a backup")
+    if code == sqlite3.SQLITE_FULL:
+        return StoreError(f"{what}: the disk is full; free some space, nothing was half-written")
+    if code in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM):
+        return StoreError(
+            f"{what}: the file cannot be written; check the rights of it and its folder"
+        )
+    if code == sqlite3.SQLITE_IOERR:
+        return StoreError(f"{what}: the disk reported an error ({error}); nothing was half-written")
+    return StoreError(f"{what}: {error}")
+
+
+def commit_failure(error: StoreError) -> StoreError:
+    """What a failed commit raises: ``CommitFailed``, or *error* if it says more than that."""
+    if isinstance(error, CommitFailed | EmbeddingSpaceMismatch):
+        return error
+    kind = CommitLocked if isinstance(error, StoreLocked) else CommitFailed
+    return kind(f"nothing was written: {error}")

@@ -1,0 +1,317 @@
+"""What one repository's indexes follow, on the embedded store."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+from functools import partial
+from typing import Any
+
+import anyio.to_thread
+
+from mnemo._clock import Breather
+from mnemo.episode.step import Step
+from mnemo.graph.nodes import Node, Vector
+from mnemo.protocols import EmbeddingSpace, FeedChanges, FeedCursor, KeywordHit
+from mnemo.store.sqlite.acts import repo_number
+from mnemo.store.sqlite.codec import decode_vector, encode_vector
+from mnemo.store.sqlite.readers import Readers
+from mnemo.store.sqlite.rows import chunks, holes, read_nodes, repo_row
+from mnemo.store.sqlite.spaces import check_space
+from mnemo.store.sqlite.steps import COLUMNS, read_steps
+from mnemo.store.sqlite.writer import Writer
+
+__all__ = ["SqliteFeed"]
+
+_FROM_STEPS = f"""
+SELECT {COLUMNS} FROM steps t
+JOIN episodes e ON e.no = t.episode JOIN sessions s ON s.no = t.session
+"""
+_NEW_STEPS = (
+    _FROM_STEPS
+    + """
+WHERE t.ordinal > ? AND t.repo = ? AND t.gone = 0 ORDER BY t.ordinal LIMIT ?
+"""
+)
+_STEPS_BY_NODE = _FROM_STEPS + "WHERE t.repo = ? AND t.node_id IN ({})"
+_CHANGED_NODES = """
+SELECT id, type, body, NULL, revision FROM nodes
+WHERE repo = ? AND revision > ? AND revision <= ? AND type NOT IN ('episodic', 'source')
+ORDER BY revision, no
+"""
+# The last revision of which everything fits into the limit; at least the first one.
+_LAST_WHOLE_REVISION = """
+SELECT revision, count(*) FROM nodes
+WHERE repo = ? AND revision > ? AND type NOT IN ('episodic', 'source')
+GROUP BY revision ORDER BY revision
+"""
+_NEW_REMOVALS = "SELECT seq, node_id FROM removals WHERE repo = ? AND seq > ? ORDER BY seq"
+_LAST_REMOVAL = "SELECT coalesce(max(seq), 0) FROM removals WHERE repo = ?"
+_NEW_VECTORS = """
+SELECT seq, key, vector FROM vectors WHERE repo = ? AND seq > ? ORDER BY seq LIMIT ?
+"""
+_TAGS = """
+SELECT f.id, t.body ->> '$.label' FROM nodes f
+JOIN edges e ON e.target = f.no AND e.kind = 'membership' JOIN nodes t ON t.no = e.source
+WHERE f.repo = ? AND f.id IN ({}) ORDER BY t.no
+"""
+_LATEST = """
+SELECT f.id, max(s.at) FROM nodes f
+JOIN edges e ON e.source = f.no AND e.kind = 'provenance' JOIN nodes s ON s.no = e.target
+WHERE f.repo = ? AND f.id IN ({}) GROUP BY f.no
+"""
+_INTENTS = """
+SELECT p.id, i.body ->> '$.description' FROM nodes p
+JOIN edges e ON e.target = p.no AND e.kind = 'hierarchical' JOIN nodes i ON i.no = e.source
+WHERE p.repo = ? AND p.id IN ({}) ORDER BY i.no
+"""
+_PUT_VECTOR = "INSERT OR REPLACE INTO vectors (repo, key, vector) VALUES (?, ?, ?)"
+_OWNERS_OF_VECTORS = """
+SELECT id FROM nodes WHERE repo = ? AND id IN ({0})
+UNION SELECT node_id FROM steps WHERE repo = ? AND gone = 0 AND node_id IN ({0})
+"""
+_SEARCH = f"""
+SELECT {COLUMNS}, f.rowid, -f.rank FROM records_fts f
+JOIN steps t ON t.ordinal = f.rowid / 2
+JOIN episodes e ON e.no = t.episode JOIN sessions s ON s.no = t.session
+WHERE records_fts MATCH ? AND t.repo = ? AND (? IS NULL OR s.id = ?)
+ORDER BY f.rank, f.rowid DESC LIMIT ?
+"""
+_GOALS = """
+SELECT e.id, e.goal FROM episodes e JOIN sessions s ON s.no = e.session
+WHERE s.repo = ? AND e.id IN ({})
+"""
+_COUNTS = """
+SELECT 'steps', count(*) FROM steps WHERE repo = :repo
+UNION ALL SELECT 'vectors', count(*) FROM vectors WHERE repo = :repo
+UNION ALL SELECT 'nodes:' || type, count(*) FROM nodes WHERE repo = :repo GROUP BY type
+UNION ALL SELECT 'edges:' || e.kind, count(*) FROM edges e JOIN nodes n ON n.no = e.source
+          WHERE n.repo = :repo GROUP BY e.kind
+"""
+
+
+class SqliteFeed:
+    """``DocumentFeed`` over one file; made by ``SqliteStore``."""
+
+    def __init__(self, repo_id: str, writer: Callable[[], Writer], readers: Callable[[], Readers]):
+        self._repo_id = repo_id
+        self._writer = writer
+        self._readers = readers
+
+    async def changes(self, after: FeedCursor, *, limit: int = 5_000) -> FeedChanges:
+        """What came after *after*, of one read transaction; *removed* goes before the rest."""
+        return await self._readers().read(
+            partial(_changes, repo_id=self._repo_id, after=after, limit=limit)
+        )
+
+    async def save_vectors(self, space: EmbeddingSpace, vectors: Mapping[str, Vector]) -> None:
+        """
+        Keep vectors; keys whose owner is gone are skipped. *Cancellation*: completes.
+
+        Raises:
+            EmbeddingSpaceMismatch: The repository is stamped with another space.
+        """
+        rows = await anyio.to_thread.run_sync(_encoded, vectors)
+        await self._writer().run(
+            partial(_save_vectors, repo_id=self._repo_id, space=space, vectors=rows)
+        )
+
+    async def space(self) -> EmbeddingSpace | None:
+        """What the repository is stamped with; ``None`` before the first vector."""
+        row = await self._readers().read(lambda c: repo_row(c, self._repo_id))
+        name, dimensions = row[2], row[3]
+        if name is None or dimensions is None:
+            return None
+        return EmbeddingSpace(name, dimensions)
+
+    async def steps(self, node_ids: Sequence[str]) -> dict[str, Step]:
+        """The steps behind episodic node ids, committed or not, with their annotations."""
+        return await self._readers().read(partial(_steps, repo_id=self._repo_id, ids=node_ids))
+
+    async def goals(self, episode_ids: Sequence[str]) -> dict[str, str]:
+        """The goals of episodes; unknown ones are absent."""
+        return await self._readers().read(partial(_goals, repo_id=self._repo_id, ids=episode_ids))
+
+    async def search(self, match: str, *, session_id: str | None, limit: int) -> list[KeywordHit]:
+        """
+        Find step halves by the full text, best first.
+
+        Raises:
+            ValueError: *match* is no expression of quoted words with ``AND``, ``OR``, ``NOT``.
+        """
+        return await self._readers().read(
+            partial(_search, repo_id=self._repo_id, match=match, session_id=session_id, limit=limit)
+        )
+
+    async def counts(self) -> dict[str, int]:
+        """``steps``, ``vectors``, ``edges:<kind>``, ``nodes:<type>``: how many are stored."""
+
+        def count(connection: sqlite3.Connection) -> dict[str, int]:
+            repo = repo_row(connection, self._repo_id)[0]
+            return dict(connection.execute(_COUNTS, {"repo": repo}).fetchall())
+
+        return await self._readers().read(count)
+
+
+# ── Following ────────────────────────────────────────────────────────────────────────
+
+
+def _changes(
+    connection: sqlite3.Connection, repo_id: str, after: FeedCursor, limit: int
+) -> FeedChanges:
+    repo, revision, _, _ = repo_row(connection, repo_id)
+    steps = read_steps(connection.execute(_NEW_STEPS, (after.step, repo, limit)).fetchall())
+    until = _whole_revisions(connection, repo, after.revision, revision, limit)
+    rows = connection.execute(_CHANGED_NODES, (repo, after.revision, until)).fetchall()
+    nodes = read_nodes(row[:4] for row in rows)
+    removals = _removals(connection, repo, after)
+    stored = connection.execute(_NEW_VECTORS, (repo, after.vector, limit)).fetchall()
+    cursor = FeedCursor(
+        step=steps[-1].ordinal if steps else after.step,
+        revision=until,
+        removal=removals[-1][0] if removals else after.removal,
+        vector=stored[-1][0] if stored else after.vector,
+    )
+    return FeedChanges(
+        cursor=cursor,
+        revision=revision,
+        steps=tuple(steps),
+        nodes=tuple(nodes),
+        details=_details(connection, repo, nodes),
+        removed=tuple(id for _, id in removals if id is not None),
+        vectors={key: decode_vector(vector) for _, key, vector in stored},
+        more=len(steps) == limit or until < revision or len(stored) == limit,
+    )
+
+
+def _whole_revisions(
+    connection: sqlite3.Connection, repo: int, after: int, present: int, limit: int
+) -> int:
+    """How far one read goes: a revision is read whole or not at all, but at least one."""
+    count = 0
+    last = after
+    for revision, number in connection.execute(_LAST_WHOLE_REVISION, (repo, after)):
+        count += number
+        if count > limit and last > after:
+            return int(last)
+        last = revision
+    return present
+
+
+def _removals(
+    connection: sqlite3.Connection, repo: int, after: FeedCursor
+) -> list[tuple[int, str | None]]:
+    """What is gone since *after*; a reader that starts anew has nothing to remove."""
+    if after == FeedCursor():
+        (last,) = connection.execute(_LAST_REMOVAL, (repo,)).fetchone()
+        return [(last, None)]
+    return connection.execute(_NEW_REMOVALS, (repo, after.removal)).fetchall()
+
+
+def _details(
+    connection: sqlite3.Connection, repo: int, nodes: Sequence[Node]
+) -> dict[str, dict[str, Any]]:
+    facts = [node.id for node in nodes if node.type == "semantic"]
+    instructions = [node.id for node in nodes if node.type == "procedural"]
+    tags = _grouped(connection, _TAGS, repo, facts)
+    intents = _grouped(connection, _INTENTS, repo, instructions)
+    latest = {id: ats[0] for id, ats in _grouped(connection, _LATEST, repo, facts).items()}
+    details: dict[str, dict[str, Any]] = {}
+    for id in facts:
+        at = latest.get(id)
+        latest_at = datetime.fromisoformat(at) if at else None
+        details[id] = {"tags": tuple(tags.get(id, ())), "latest_at": latest_at}
+    for id in instructions:
+        details[id] = {"intents": tuple(intents.get(id, ()))}
+    return details
+
+
+def _grouped(
+    connection: sqlite3.Connection, query: str, repo: int, ids: Sequence[str]
+) -> dict[str, list[str]]:
+    groups: dict[str, list[str]] = {}
+    breather = Breather()
+    for chunk in chunks(ids):
+        for id, value in connection.execute(query.format(holes(chunk)), (repo, *chunk)):
+            groups.setdefault(id, []).append(value)
+            breather.breathe()
+    return groups
+
+
+# ── Vectors ──────────────────────────────────────────────────────────────────────────
+
+
+def _encoded(vectors: Mapping[str, Vector]) -> dict[str, bytes]:
+    breather = Breather()
+    rows = {}
+    for key, vector in vectors.items():
+        rows[key] = encode_vector(vector)
+        breather.breathe()
+    return rows
+
+
+def _save_vectors(
+    connection: sqlite3.Connection, repo_id: str, space: EmbeddingSpace, vectors: dict[str, bytes]
+) -> None:
+    repo = repo_number(connection, repo_id)
+    owned = _owned(connection, repo, list(vectors))
+    kept = [(repo, key, vectors[key]) for key in vectors if key in owned]
+    check_space(connection, repo_id, space, [vector for _, _, vector in kept])
+    connection.executemany(_PUT_VECTOR, kept)
+
+
+def _owned(connection: sqlite3.Connection, repo: int, keys: Sequence[str]) -> set[str]:
+    """Those of *keys* whose node or step is there."""
+    owned: set[str] = set()
+    for chunk in chunks(keys):
+        owners = {key: _owner(key) for key in chunk}
+        ids = list(set(owners.values()))
+        query = _OWNERS_OF_VECTORS.format(holes(ids))
+        known = {id for (id,) in connection.execute(query, (repo, *ids, repo, *ids))}
+        owned.update(key for key, id in owners.items() if id in known)
+    return owned
+
+
+def _owner(key: str) -> str:
+    for part in ("/observation", "/action"):
+        if key.endswith(part):
+            return key.removesuffix(part)
+    return key
+
+
+# ── Looking up ───────────────────────────────────────────────────────────────────────
+
+
+def _steps(connection: sqlite3.Connection, repo_id: str, ids: Sequence[str]) -> dict[str, Step]:
+    repo = repo_row(connection, repo_id)[0]
+    found: dict[str, Step] = {}
+    for chunk in chunks(list(dict.fromkeys(ids))):
+        rows = connection.execute(_STEPS_BY_NODE.format(holes(chunk)), (repo, *chunk)).fetchall()
+        found.update((step.node_id, step) for step in read_steps(rows))
+    return found
+
+
+def _goals(connection: sqlite3.Connection, repo_id: str, ids: Sequence[str]) -> dict[str, str]:
+    repo = repo_row(connection, repo_id)[0]
+    goals: dict[str, str] = {}
+    for chunk in chunks(list(dict.fromkeys(ids))):
+        goals.update(connection.execute(_GOALS.format(holes(chunk)), (repo, *chunk)))
+    return goals
+
+
+def _search(
+    connection: sqlite3.Connection, repo_id: str, match: str, session_id: str | None, limit: int
+) -> list[KeywordHit]:
+    repo = repo_row(connection, repo_id)[0]
+    values = (match, repo, session_id, session_id, limit)
+    try:
+        rows = connection.execute(_SEARCH, values).fetchall()
+    except sqlite3.OperationalError as error:
+        if error.sqlite_errorcode != sqlite3.SQLITE_ERROR:
+            raise
+        raise ValueError(f"not a search expression: {match!r}: {error}") from error
+    return [
+        KeywordHit(step=step, part="action" if row[-2] % 2 else "observation", relevance=row[-1])
+        for step, row in zip(read_steps(rows), rows, strict=True)
+    ]

@@ -1,0 +1,74 @@
+"""Readers: a few read-only connections in worker threads; they never wait for the writer."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable
+from typing import TypeVar
+
+import anyio
+import anyio.to_thread
+
+from mnemo.errors import StoreError
+from mnemo.store.sqlite.connection import translated
+
+__all__ = ["Readers"]
+
+T = TypeVar("T")
+
+# Reads are short; more threads than this only wait for the interpreter.
+_CONNECTIONS = 4
+
+
+class Readers:
+    """
+    A pool of connections for reading.
+
+    Args:
+        connect: Opens one more connection.
+    """
+
+    def __init__(self, connect: Callable[[], sqlite3.Connection]) -> None:
+        self._connect = connect
+        self._idle: list[sqlite3.Connection] = []
+        self._limiter = anyio.CapacityLimiter(_CONNECTIONS)
+        self._closed = False
+
+    async def read(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        """
+        Run *work* in a worker thread, on one revision of the store.
+
+        Raises:
+            StoreError: One of its kinds. *Cancellation*: safe; met after the read.
+        """
+        if self._closed:
+            raise StoreError("the store is closed: open the service again")
+        return await anyio.to_thread.run_sync(self._run, work, limiter=self._limiter)
+
+    def _run(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        with translated("reading the store"):
+            connection = self._idle.pop() if self._idle else self._open()
+            try:
+                connection.execute("BEGIN")
+                return work(connection)
+            finally:
+                if connection.in_transaction:
+                    connection.execute("ROLLBACK")
+                self._give_back(connection)
+
+    def _open(self) -> sqlite3.Connection:
+        connection = self._connect()
+        connection.execute("PRAGMA query_only = ON")
+        return connection
+
+    def _give_back(self, connection: sqlite3.Connection) -> None:
+        if self._closed:
+            connection.close()
+        else:
+            self._idle.append(connection)
+
+    def close(self) -> None:
+        """Close what is idle; a read that runs closes its own. Idempotent."""
+        self._closed = True
+        while self._idle:
+            self._idle.pop().close()

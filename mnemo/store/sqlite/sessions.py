@@ -1,0 +1,214 @@
+"""The journal of all sessions, on the embedded store."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Callable
+from datetime import datetime
+from functools import partial
+from typing import Any
+
+import anyio.to_thread
+
+from mnemo.episode.journal import (
+    Act,
+    ChangesetStaged,
+    Journal,
+    Owner,
+    SessionRecord,
+    SessionState,
+    StagedTrajectory,
+    TrajectoryStaged,
+)
+from mnemo.episode.step import Step, StepDraft
+from mnemo.errors import NotFound, SessionBusy
+from mnemo.protocols import Clock
+from mnemo.store.sqlite.acts import create_session, write_act
+from mnemo.store.sqlite.codec import decode_changeset, encode_changeset, utc_text
+from mnemo.store.sqlite.owners import still_owns, unregister
+from mnemo.store.sqlite.readers import Readers
+from mnemo.store.sqlite.steps import COLUMNS, Handed, append_steps, read_steps
+from mnemo.store.sqlite.writer import Writer
+
+__all__ = ["SqliteSessions"]
+
+_RECORDS = """
+SELECT s.id, r.id, e.goal, s.state, e.id, s.no, e.no,
+       (SELECT count(*) FROM steps WHERE episode = e.no),
+       max(s.updated_at, coalesce((SELECT recorded_at FROM steps WHERE episode = e.no
+                                   ORDER BY idx DESC LIMIT 1), ''))
+FROM sessions s JOIN repos r ON r.no = s.repo JOIN episodes e ON e.no = s.episode
+"""
+_ONE_RECORD = _RECORDS + "WHERE s.id = ?"
+_REPO_RECORDS = _RECORDS + "WHERE r.id = ? ORDER BY 9 DESC, s.no DESC"
+_UNFINISHED_RECORDS = _RECORDS + "WHERE r.id = ? AND s.state <> 'idle' ORDER BY 9 DESC, s.no DESC"
+_REST = """
+SELECT s.error, s.error_trajectory, e.changeset, e.changeset_steps, e.receipt_nodes
+FROM sessions s JOIN episodes e ON e.no = s.episode WHERE s.no = ?
+"""
+_STEPS = f"""
+SELECT {COLUMNS}, t.committed FROM steps t
+JOIN episodes e ON e.no = t.episode JOIN sessions s ON s.no = t.session
+WHERE t.episode = ? ORDER BY t.idx
+"""
+_KEYED = f"""
+SELECT {COLUMNS} FROM steps t
+JOIN episodes e ON e.no = t.episode JOIN sessions s ON s.no = t.session
+WHERE t.session = ? AND t.key IS NOT NULL ORDER BY t.ordinal
+"""
+_STAGED = """
+SELECT key, trajectory_id, steps, changeset FROM staged WHERE episode = ? ORDER BY rowid
+"""
+_HOLDER = "SELECT no, owner FROM sessions WHERE id = ?"
+_CLAIM = "UPDATE sessions SET owner = ? WHERE no = ?"
+_RELEASE = "UPDATE sessions SET owner = NULL WHERE id = ? AND owner = ?"
+
+
+class SqliteSessions:
+    """``SessionStore`` over one file; made by ``SqliteStore``."""
+
+    def __init__(self, writer: Callable[[], Writer], readers: Callable[[], Readers], clock: Clock):
+        self._writer = writer
+        self._readers = readers
+        self._clock = clock
+
+    async def create(self, record: SessionRecord, *, goal_at: datetime, owner: Owner) -> None:
+        """
+        Record a new session with its open episode. *Raises* ``Conflict`` if the id was ever used.
+
+        *Cancellation*: completes.
+        """
+        if record.episode_id is None:
+            raise ValueError("a new session needs the id of its episode")
+        await self._writer().run(
+            lambda connection: create_session(connection, record, goal_at, owner.token)
+        )
+
+    def append(
+        self,
+        session_id: str,
+        episode_id: str,
+        draft: StepDraft,
+        owner: Owner,
+        done: Callable[[Step | BaseException], None],
+    ) -> None:
+        """
+        Hand a step to the writer; *done* is called on the loop once it is durable or refused.
+
+        Always enters, also beyond ``max_queued_writes``: the session's own backlog is
+        what bounds it.
+        """
+        at = utc_text(self._clock.now())
+        handed = Handed(session_id, episode_id, draft, owner.token, at)
+        self._writer().post(append_steps, handed, done)
+
+    async def record(self, act: Act, owner: Owner) -> None:
+        """Write one act. *Raises* ``Conflict`` for a lost owner. *Cancellation*: completes."""
+        blob = None
+        if isinstance(act, TrajectoryStaged):
+            blob = await anyio.to_thread.run_sync(encode_changeset, act.staged.changeset)
+        elif isinstance(act, ChangesetStaged):
+            blob = await anyio.to_thread.run_sync(encode_changeset, act.changeset)
+        await self._writer().run(lambda connection: write_act(connection, act, owner.token, blob))
+
+    async def load(self, session_id: str) -> Journal | None:
+        """The session as its last durable act left it; ``None`` if unknown."""
+        return await self._readers().read(partial(_load, session_id=session_id))
+
+    async def records(self, repo_id: str, *, unfinished: bool) -> list[SessionRecord]:
+        """Its sessions, or only those that are not idle, newest act first."""
+        query = _UNFINISHED_RECORDS if unfinished else _REPO_RECORDS
+
+        def read(connection: sqlite3.Connection) -> list[SessionRecord]:
+            return [_record(row) for row in connection.execute(query, (repo_id,))]
+
+        return await self._readers().read(read)
+
+    async def claim(self, session_id: str, owner: Owner) -> None:
+        """
+        Become the owner of a session that nobody alive has.
+
+        Raises:
+            SessionBusy: ``owned_elsewhere``. *Cancellation*: completes.
+            NotFound: There is no such session.
+        """
+        now = self._clock.now()
+        await self._writer().run(lambda connection: _claim(connection, session_id, owner, now))
+
+    async def release(self, owner: Owner, session_id: str | None = None) -> None:
+        """Give up one session, or all and the ownership itself. *Cancellation*: completes."""
+
+        def give_up(connection: sqlite3.Connection) -> None:
+            if session_id is None:
+                unregister(connection, owner.token)
+            else:
+                connection.execute(_RELEASE, (session_id, owner.token))
+
+        await self._writer().run(give_up)
+
+
+def _claim(connection: sqlite3.Connection, session_id: str, me: Owner, now: datetime) -> None:
+    row = connection.execute(_HOLDER, (session_id,)).fetchone()
+    if row is None:
+        raise NotFound("session", session_id)
+    number, holder = row
+    if holder is not None and holder != me.token and still_owns(connection, holder, me=me, now=now):
+        raise SessionBusy(
+            "owned_elsewhere",
+            operation="resume",
+            message=f"session {session_id!r} is owned by another live process (owned_elsewhere)",
+        )
+    connection.execute(_CLAIM, (me.token, number))
+
+
+def _record(row: tuple[Any, ...]) -> SessionRecord:
+    id, repo_id, goal, state, episode_id, _, _, steps, updated_at = row
+    return SessionRecord(
+        id=id,
+        repo_id=repo_id,
+        goal=goal,
+        state=SessionState(state),
+        steps=steps,
+        updated_at=datetime.fromisoformat(updated_at),
+        episode_id=None if state == SessionState.IDLE else episode_id,
+    )
+
+
+def _load(connection: sqlite3.Connection, session_id: str) -> Journal | None:
+    row = connection.execute(_ONE_RECORD, (session_id,)).fetchone()
+    if row is None:
+        return None
+    record, session, episode = _record(row), row[5], row[6]
+    keyed = read_steps(connection.execute(_KEYED, (session,)))
+    keys = {step.key: step for step in keyed if step.key is not None}
+    if record.state is SessionState.IDLE:
+        return Journal(record=record, steps=(), keys=keys)
+    error, trajectory, changeset, changeset_steps, receipt = connection.execute(
+        _REST, (session,)
+    ).fetchone()
+    rows = connection.execute(_STEPS, (episode,)).fetchall()
+    return Journal(
+        record=record,
+        steps=tuple(read_steps(rows)),
+        committed=frozenset(row[2] for row in rows if row[-1]),
+        staged=_staged(connection, episode),
+        changeset=decode_changeset(changeset) if changeset else None,
+        changeset_steps=tuple(json.loads(changeset_steps)) if changeset else (),
+        error=error,
+        error_trajectory=trajectory,
+        keys=keys,
+        receipt_nodes=tuple(json.loads(receipt)),
+    )
+
+
+def _staged(connection: sqlite3.Connection, episode: int) -> dict[str, StagedTrajectory]:
+    return {
+        key: StagedTrajectory(
+            key=key,
+            trajectory_id=trajectory_id,
+            steps=tuple(json.loads(steps)),
+            changeset=decode_changeset(blob),
+        )
+        for key, trajectory_id, steps, blob in connection.execute(_STAGED, (episode,))
+    }

@@ -1,0 +1,237 @@
+"""Steps as rows: the append lane, and reading them back."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from mnemo._clock import Breather
+from mnemo.episode.step import Annotation, Step, StepDraft
+from mnemo.errors import Conflict, NotFound, UsageError
+from mnemo.store.sqlite.codec import (
+    decode_json,
+    decode_vector,
+    encode_json,
+    encode_time,
+    encode_vector,
+)
+
+__all__ = ["COLUMNS", "Handed", "annotate", "append_steps", "read_steps"]
+
+COLUMNS = """
+    s.id, e.id, t.idx, t.observation, t.action, t.at, t.actor, t.node_id, t.key, t.metadata,
+    t.ordinal, t.state, t.subgoal, t.reward, t.trajectory_id, t.boundary, t.embedded,
+    t.subgoal_vector
+"""
+"""What ``read_steps`` expects, of ``steps t``, ``episodes e``, ``sessions s``."""
+
+_LANE = """
+SELECT s.owner, s.no, s.repo, e.no, e.status,
+       (SELECT max(idx) + 1 FROM steps WHERE episode = e.no)
+FROM sessions s LEFT JOIN episodes e ON e.session = s.no AND e.id = ?
+WHERE s.id = ?
+"""
+_LAST_ORDINAL = "SELECT seq FROM sqlite_sequence WHERE name = 'steps'"
+_INSERT_STEP = """
+INSERT INTO steps (ordinal, repo, session, episode, idx, node_id, observation, action, at,
+                   actor, key, metadata, recorded_at) VALUES
+"""
+_INSERT_TEXT = "INSERT INTO records_fts (rowid, text) VALUES "
+_ANNOTATE = """
+UPDATE steps SET state = ?, subgoal = ?, reward = ?, trajectory_id = ?, boundary = ?,
+                 embedded = ?, subgoal_vector = ?
+WHERE episode = ? AND idx = ?
+"""
+
+# Rows per statement. SQLite lets go of the interpreter lock once per statement run: in
+# big bites the event loop and the writer get in each other's way 64 times less often.
+_BITES = (64, 16, 4, 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Handed:
+    """A step on its way to the writer; *recorded_at* is the store's own time, as UTC text."""
+
+    session_id: str
+    episode_id: str
+    draft: StepDraft
+    token: str
+    recorded_at: str
+
+
+@dataclass(slots=True)
+class _Lane:
+    """Where the next step of an open episode goes."""
+
+    session: int
+    repo: int
+    episode: int
+    next_index: int
+
+
+def append_steps(
+    connection: sqlite3.Connection, handed: Sequence[Handed]
+) -> list[Step | UsageError]:
+    """
+    Write steps with their full text, in order; a refused one leaves no gap.
+
+    Raises:
+        Conflict: A key or node id is in use (only then nothing at all is written).
+    """
+    lanes: dict[tuple[str, str, str], _Lane | UsageError] = {}
+    (ordinal,) = connection.execute(_LAST_ORDINAL).fetchone() or (0,)
+    results: list[Step | UsageError] = []
+    rows: list[tuple[Any, ...]] = []
+    for one in handed:
+        place = (one.session_id, one.episode_id, one.token)
+        lane = lanes.get(place) or lanes.setdefault(place, _lane(connection, one))
+        if isinstance(lane, UsageError):
+            results.append(lane)
+            continue
+        ordinal += 1
+        rows.append(_row(ordinal, lane, one))
+        results.append(_step(ordinal, lane.next_index, one))
+        lane.next_index += 1
+    _insert(connection, rows)
+    return results
+
+
+def _lane(connection: sqlite3.Connection, one: Handed) -> _Lane | UsageError:
+    row = connection.execute(_LANE, (one.episode_id, one.session_id)).fetchone()
+    if row is None:
+        return NotFound("session", one.session_id)
+    owner, session, repo, episode, status, next_index = row
+    if owner != one.token:
+        return Conflict(f"session {one.session_id!r} belongs to another process by now")
+    if status != "open":
+        return Conflict(f"episode {one.episode_id!r} takes no more steps")
+    return _Lane(session, repo, episode, next_index or 0)
+
+
+def _row(ordinal: int, lane: _Lane, one: Handed) -> tuple[Any, ...]:
+    draft = one.draft
+    return (
+        ordinal,
+        lane.repo,
+        lane.session,
+        lane.episode,
+        lane.next_index,
+        draft.node_id,
+        draft.observation,
+        draft.action,
+        encode_time(draft.at),
+        draft.actor,
+        draft.key,
+        encode_json(dict(draft.metadata)) if draft.metadata else "{}",
+        one.recorded_at,
+    )
+
+
+def _step(ordinal: int, index: int, one: Handed) -> Step:
+    draft = one.draft
+    return Step(
+        session_id=one.session_id,
+        episode_id=one.episode_id,
+        index=index,
+        observation=draft.observation,
+        action=draft.action,
+        at=draft.at,
+        actor=draft.actor,
+        node_id=draft.node_id,
+        key=draft.key,
+        metadata=draft.metadata,
+        ordinal=ordinal,
+    )
+
+
+def _insert(connection: sqlite3.Connection, rows: list[tuple[Any, ...]]) -> None:
+    try:
+        _insert_many(connection, _INSERT_STEP, rows)
+    except sqlite3.IntegrityError as error:
+        raise Conflict(f"the step's key or node id is in use: {error}") from error
+    halves = [
+        (2 * row[0] + side, text)
+        for row in rows
+        for side, text in ((0, row[6]), (1, row[7]))
+        if text and not text.isspace()
+    ]
+    _insert_many(connection, _INSERT_TEXT, halves)
+
+
+def _insert_many(connection: sqlite3.Connection, head: str, rows: list[tuple[Any, ...]]) -> None:
+    for bite in _bites(rows):
+        places = "(" + ",".join("?" * len(bite[0])) + ")"
+        statement = head + ",".join([places] * len(bite))
+        connection.execute(statement, [value for row in bite for value in row])
+
+
+def _bites(rows: list[tuple[Any, ...]]) -> Iterator[list[tuple[Any, ...]]]:
+    start = 0
+    for size in _BITES:
+        while len(rows) - start >= size:
+            yield rows[start : start + size]
+            start += size
+
+
+def annotate(
+    connection: sqlite3.Connection, episode: int, annotations: Iterable[Annotation]
+) -> None:
+    """
+    Write what annotation found; an earlier annotation of a step is replaced whole.
+
+    Raises:
+        NotFound: A step of that index was never appended.
+    """
+    for found in annotations:
+        values = (found.state, found.subgoal, found.reward, found.trajectory_id, found.boundary)
+        vector = None if found.vector is None else encode_vector(found.vector)
+        place = (found.embedded, vector, episode, found.index)
+        if connection.execute(_ANNOTATE, values + place).rowcount == 0:
+            raise NotFound("step", str(found.index))
+
+
+def read_steps(rows: Iterable[tuple[Any, ...]]) -> list[Step]:
+    """Steps of rows with ``COLUMNS``; further columns are ignored."""
+    breather = Breather()
+    steps = []
+    for row in rows:
+        steps.append(_read(row))
+        breather.breathe()
+    return steps
+
+
+def _read(row: tuple[Any, ...]) -> Step:
+    session_id, episode_id, index, observation, action, at, actor, node_id, key = row[:9]
+    return Step(
+        session_id=session_id,
+        episode_id=episode_id,
+        index=index,
+        observation=observation,
+        action=action,
+        at=datetime.fromisoformat(at),
+        actor=actor,
+        node_id=node_id,
+        key=key,
+        metadata=decode_json(row[9]),
+        ordinal=row[10],
+        annotation=_annotation(index, row[11:18]),
+    )
+
+
+def _annotation(index: int, columns: tuple[Any, ...]) -> Annotation | None:
+    state, subgoal, reward, trajectory_id, boundary, embedded, vector = columns
+    if subgoal is None:
+        return None
+    return Annotation(
+        index=index,
+        state=state,
+        subgoal=subgoal,
+        reward=reward,
+        trajectory_id=trajectory_id,
+        boundary=bool(boundary),
+        vector=None if vector is None else decode_vector(vector),
+        embedded=bool(embedded),
+    )

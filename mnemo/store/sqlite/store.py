@@ -1,0 +1,194 @@
+"""The embedded store: opening, closing, and what it hands out."""
+
+from __future__ import annotations
+
+import logging
+import sqlite3
+from pathlib import Path
+
+import anyio.to_thread
+
+from mnemo.config import StoreConfig
+from mnemo.episode.journal import Owner
+from mnemo.errors import StoreCorrupt, StoreError
+from mnemo.protocols import Clock, StoreReport
+from mnemo.store.sqlite.check import check_store
+from mnemo.store.sqlite.connection import Location, connect, locate, translated
+from mnemo.store.sqlite.feed import SqliteFeed
+from mnemo.store.sqlite.graph import SqliteGraph
+from mnemo.store.sqlite.owners import forget_the_dead, new_owner, register
+from mnemo.store.sqlite.readers import Readers
+from mnemo.store.sqlite.schema import VERSION, migrate, stored_version
+from mnemo.store.sqlite.sessions import SqliteSessions
+from mnemo.store.sqlite.writer import Writer
+
+__all__ = ["SqliteStore"]
+
+logger = logging.getLogger(__name__)
+
+# Files up to this size are read whole at open (some 100 ms); ``check`` does it for any size.
+_CHECKED_AT_OPEN_BYTES = 64 * 1024 * 1024
+
+
+class SqliteStore:
+    """
+    One SQLite file, one writer thread, group commit; readers never wait for it.
+
+    Nothing touches the disk before ``open``.
+
+    Args:
+        path: The file; made if it is not there, its folder is not.
+        lease_s: Seconds that this service's ownership of sessions outlives its last
+            ``renew``, as seen by other machines.
+    """
+
+    def __init__(
+        self, path: str | Path, *, config: StoreConfig, clock: Clock, lease_s: float
+    ) -> None:
+        self._path = Path(path)
+        self._config = config
+        self._clock = clock
+        self._lease_s = lease_s
+        self._writing: Writer | None = None
+        self._reading: Readers | None = None
+        self._sessions = SqliteSessions(self._writer, self._readers, clock)
+
+    @property
+    def sessions(self) -> SqliteSessions:
+        """The journal of all sessions."""
+        return self._sessions
+
+    def graph(self, repo_id: str) -> SqliteGraph:
+        """The graph of one repository."""
+        return SqliteGraph(repo_id, self._writer, self._readers, self._clock)
+
+    def feed(self, repo_id: str) -> SqliteFeed:
+        """What one repository's indexes follow."""
+        return SqliteFeed(repo_id, self._writer, self._readers)
+
+    @property
+    def queued_writes(self) -> int:
+        """Units of work that wait for the writer or for its commit."""
+        return self._writing.waiting if self._writing is not None else 0
+
+    async def open(self) -> Owner:
+        """
+        Open (creating or migrating) the file and register a new owner.
+
+        A file that may not be written is opened for reading: nobody is registered, and
+        writing calls raise ``StoreError``.
+
+        Raises:
+            StoreError: One of its kinds; the file was not touched. *Cancellation*: safe.
+        """
+        if self._reading is not None:
+            raise StoreError("the store is open already")
+        location, connection = await anyio.to_thread.run_sync(self._prepare)
+        self._reading = Readers(lambda: connect(location, "ro", self._config))
+        owner = new_owner()
+        if connection is None:
+            return owner
+        self._writing = Writer(connection, limit=self._config.max_queued_writes)
+        self._writing.start()
+        try:
+            await self._register(owner)
+        except BaseException:
+            await self.aclose()
+            raise
+        return owner
+
+    async def _register(self, owner: Owner) -> None:
+        now = self._clock.now()
+
+        def enter(connection: sqlite3.Connection) -> None:
+            register(connection, owner, now=now, lease_s=self._lease_s)
+            forget_the_dead(connection, owner)
+
+        await self._writer().run(enter)
+
+    async def aclose(self) -> None:
+        """Let queued units finish, checkpoint, close. Idempotent. *Cancellation*: completes."""
+        writing, reading = self._writing, self._reading
+        if reading is not None:
+            # First: the last connection to close is the one that may remove the log.
+            reading.close()
+        if writing is not None:
+            await writing.aclose()
+
+    async def renew(self, owner: Owner, lease_s: float) -> None:
+        """Prolong the lease of *owner* on all its sessions. *Cancellation*: completes."""
+        now = self._clock.now()
+        await self._writer().run(
+            lambda connection: register(connection, owner, now=now, lease_s=lease_s)
+        )
+
+    async def check(self) -> StoreReport:
+        """Check the file, full text against steps, vectors against their owners, edges' ends."""
+        problems, counts = await self._readers().read(check_store)
+        return StoreReport(
+            problems=tuple(problems),
+            counts=counts,
+            schema_version=VERSION,
+            synchronous=self._config.synchronous,
+        )
+
+    def _writer(self) -> Writer:
+        if self._writing is None:
+            reason = "cannot be written to" if self._reading else "is not open"
+            raise StoreError(f"the store {str(self._path)!r} {reason}")
+        return self._writing
+
+    def _readers(self) -> Readers:
+        if self._reading is None:
+            raise StoreError(f"the store {str(self._path)!r} is not open")
+        return self._reading
+
+    # ── Opening, in a worker thread ──────────────────────────────────────────────────
+
+    def _prepare(self) -> tuple[Location, sqlite3.Connection | None]:
+        location = locate(self._path)
+        with translated(f"opening {str(self._path)!r}"):
+            if location.exists and not location.writable:
+                self._inspect(location)
+                return location, None
+            return location, self._open_for_writing(location)
+
+    def _inspect(self, location: Location) -> None:
+        connection = connect(location, "ro", self._config)
+        try:
+            found = stored_version(connection)
+            if found != VERSION:
+                raise StoreError(
+                    f"the store has schema version {found}, this mnemo needs {VERSION}: "
+                    "open it once where it can be written"
+                )
+        finally:
+            connection.close()
+
+    def _open_for_writing(self, location: Location) -> sqlite3.Connection:
+        connection = connect(location, "rwc", self._config)
+        try:
+            stored_version(connection)
+            _refuse_damage(connection, location)
+            _use_write_ahead_log(connection)
+            migrate(connection, location, backup=self._config.backup_on_migrate)
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+
+def _refuse_damage(connection: sqlite3.Connection, location: Location) -> None:
+    if location.path.stat().st_size > _CHECKED_AT_OPEN_BYTES:
+        return
+    (found,) = connection.execute("PRAGMA quick_check(1)").fetchone()
+    if found != "ok":
+        raise StoreCorrupt(f"{str(location.path)!r} is damaged ({found}); restore a backup")
+
+
+def _use_write_ahead_log(connection: sqlite3.Connection) -> None:
+    (mode,) = connection.execute("PRAGMA journal_mode").fetchone()
+    if mode != "wal":
+        (mode,) = connection.execute("PRAGMA journal_mode = WAL").fetchone()
+    if mode != "wal":
+        raise StoreError("the file system cannot hold a write-ahead log; use a local disk")

@@ -1,0 +1,256 @@
+"""
+The writer: one thread, one writing connection, one commit for all that wait.
+
+Units of work enter from the event loop and wait in a queue. The thread takes all
+that wait, runs each in a savepoint of one transaction, commits once, and only then
+wakes every caller, with one call into the loop. A unit that fails is rolled back
+alone; if the commit fails, every unit of the batch has failed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sqlite3
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from queue import Empty, SimpleQueue
+from typing import Any, TypeAlias, TypeVar
+
+import anyio
+import anyio.lowlevel
+import anyio.to_thread
+
+from mnemo.errors import StoreError
+from mnemo.store.sqlite.connection import translated
+
+__all__ = ["Bulk", "Writer"]
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+Bulk: TypeAlias = Callable[[sqlite3.Connection, Sequence[Any]], Sequence[Any]]
+"""Runs payloads in order; gives a result or an exception for each, or raises for all."""
+
+# Bounds how long the first caller of a batch waits for the last one's work.
+_MOST_PER_BATCH = 512
+
+
+@dataclass(slots=True, eq=False)
+class _Unit:
+    """*run* is shared by units that may run as one; consecutive ones with the same do."""
+
+    run: Bulk
+    payload: Any
+    done: Callable[[Any], None]
+    result: Any = None
+
+
+class _TransactionLost(Exception):
+    """SQLite rolled the whole transaction back by itself, as it does on a full disk."""
+
+
+class Writer:
+    """
+    Owns the writing connection from ``start`` to ``aclose``.
+
+    Args:
+        connection: Opened for writing; used by the writer's thread alone.
+        limit: Units that may wait before awaited callers are held back. Plain
+            ``post`` always enters: whoever uses it bounds itself.
+    """
+
+    def __init__(self, connection: sqlite3.Connection, *, limit: int) -> None:
+        self._connection = connection
+        self._limit = limit
+        self._queue: SimpleQueue[_Unit | None] = SimpleQueue()
+        self._thread = threading.Thread(target=self._serve, name="mnemo-writer", daemon=True)
+        self._waiting = 0
+        self._room: list[anyio.Event] = []
+        self._closing = False
+
+    def start(self) -> None:
+        """Begin to serve the running event loop."""
+        self._loop = asyncio.get_running_loop()
+        self._thread.start()
+
+    @property
+    def waiting(self) -> int:
+        """Units that were handed over and whose callers are not told yet."""
+        return self._waiting
+
+    # ── On the event loop ────────────────────────────────────────────────────────────
+
+    def post(self, run: Bulk, payload: Any, done: Callable[[Any], None]) -> None:
+        """
+        Hand over a unit, in this turn of the loop; *done* gets its result or exception.
+
+        Raises:
+            StoreError: The writer is closed.
+        """
+        if self._closing:
+            raise StoreError("the store is closed: open the service again")
+        self._waiting += 1
+        self._queue.put(_Unit(run, payload, done))
+
+    async def run(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        """
+        Run *work* in the writer, in a savepoint of its own, and give its result once durable.
+
+        *Cancellation*: completes; the result comes back even so, the cancellation is
+        met at the caller's next await.
+        """
+        await self._until_there_is_room()
+        outcome = _Outcome()
+        self.post(_run_alone, work, outcome.set)
+        with anyio.CancelScope(shield=True):
+            await outcome.there.wait()
+        if isinstance(outcome.value, BaseException):
+            raise outcome.value
+        result: T = outcome.value
+        return result
+
+    async def _until_there_is_room(self) -> None:
+        while self._waiting >= self._limit and not self._closing:
+            event = anyio.Event()
+            self._room.append(event)
+            await event.wait()
+
+    async def aclose(self) -> None:
+        """Run what waits, checkpoint, close the connection, end the thread. Idempotent."""
+        if not self._closing:
+            self._closing = True
+            self._queue.put(None)
+        with anyio.CancelScope(shield=True):
+            await anyio.to_thread.run_sync(self._thread.join)
+            while self._waiting:
+                await anyio.lowlevel.checkpoint()
+
+    def _deliver(self, units: Sequence[_Unit]) -> None:
+        self._waiting -= len(units)
+        for unit in units:
+            try:
+                unit.done(unit.result)
+            except Exception:
+                logger.exception("a caller of the writer failed on its own result")
+        room, self._room = self._room, []
+        for event in room:
+            event.set()
+
+    # ── In the writer's thread ───────────────────────────────────────────────────────
+
+    def _serve(self) -> None:
+        open = True
+        while open:
+            batch, open = self._take()
+            if batch:
+                self._write(batch)
+                self._wake(batch)
+        self._close()
+
+    def _take(self) -> tuple[list[_Unit], bool]:
+        unit = self._queue.get()
+        batch: list[_Unit] = []
+        while unit is not None:
+            batch.append(unit)
+            if len(batch) == _MOST_PER_BATCH:
+                return batch, True
+            try:
+                unit = self._queue.get_nowait()
+            except Empty:
+                return batch, True
+        return batch, False
+
+    def _write(self, batch: list[_Unit]) -> None:
+        try:
+            with translated("writing to the store"):
+                self._connection.execute("BEGIN IMMEDIATE")
+                self._run_batch(batch)
+                self._connection.execute("COMMIT")
+        except Exception as error:
+            self._abandon()
+            lost = error.__cause__ if isinstance(error, _TransactionLost) else error
+            for unit in batch:
+                unit.result = lost
+
+    def _run_batch(self, batch: list[_Unit]) -> None:
+        start = 0
+        while start < len(batch):
+            stop = start + 1
+            run = batch[start].run
+            while stop < len(batch) and run is not _run_alone and batch[stop].run is run:
+                stop += 1
+            self._run_units(batch[start:stop])
+            start = stop
+
+    def _run_units(self, units: list[_Unit]) -> None:
+        """Run units of one kind together; if that fails, each alone."""
+        error = self._attempt(units)
+        if error is None:
+            return
+        if len(units) == 1:
+            units[0].result = error
+            return
+        for unit in units:
+            self._run_units([unit])
+
+    def _attempt(self, units: list[_Unit]) -> Exception | None:
+        self._connection.execute("SAVEPOINT unit")
+        try:
+            with translated("writing to the store"):
+                results = units[0].run(self._connection, [unit.payload for unit in units])
+        except Exception as error:
+            self._undo(error)
+            return error
+        self._connection.execute("RELEASE unit")
+        for unit, result in zip(units, results, strict=True):
+            unit.result = result
+        return None
+
+    def _undo(self, error: Exception) -> None:
+        if not self._connection.in_transaction:
+            raise _TransactionLost from error
+        self._connection.execute("ROLLBACK TO unit")
+        self._connection.execute("RELEASE unit")
+
+    def _abandon(self) -> None:
+        if self._connection.in_transaction:
+            try:
+                self._connection.execute("ROLLBACK")
+            except sqlite3.Error:
+                logger.exception("rolling back failed; the next open recovers the file")
+
+    def _wake(self, batch: list[_Unit]) -> None:
+        try:
+            self._loop.call_soon_threadsafe(self._deliver, batch)
+        except RuntimeError:
+            logger.warning("the event loop ended before %d durable results", len(batch))
+
+    def _close(self) -> None:
+        try:
+            # Best effort: another process that reads keeps the log, which is no harm.
+            self._connection.execute("PRAGMA busy_timeout = 0")
+            self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+        except sqlite3.Error as error:
+            logger.info("the write-ahead log was left for the next open: %s", error)
+        finally:
+            self._connection.close()
+
+
+class _Outcome:
+    """Where one awaited unit's result arrives."""
+
+    __slots__ = ("there", "value")
+
+    def __init__(self) -> None:
+        self.there = anyio.Event()
+        self.value: Any = None
+
+    def set(self, value: Any) -> None:
+        self.value = value
+        self.there.set()
+
+
+def _run_alone(connection: sqlite3.Connection, works: Sequence[Any]) -> Sequence[Any]:
+    return [work(connection) for work in works]
