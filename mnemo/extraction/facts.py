@@ -200,9 +200,9 @@ def _same(
     if not kept:
         return None
     cosines = np.stack([other.vector for other in kept]) @ known.vector
-    for at in np.flatnonzero(cosines >= SAME_FACT):
+    for at in map(int, np.flatnonzero(cosines >= SAME_FACT)):
         if same_claim(kept[at].fact.proposition, known.fact.proposition):
-            return int(at)
+            return at
     return None
 
 

@@ -101,12 +101,12 @@ class ScriptedChatModel:
 
     async def _released(self, purpose: Purpose) -> None:
         await anyio.lowlevel.checkpoint()
-        self.waiting += 1
-        try:
-            while held := self._blocks.get(purpose) or self._blocks.get(None):
+        while held := self._blocks.get(purpose) or self._blocks.get(None):
+            self.waiting += 1
+            try:
                 await held.wait()
-        finally:
-            self.waiting -= 1
+            finally:
+                self.waiting -= 1
 
     async def _answer(self, request: ChatRequest, turn: int) -> Answer:
         script = self._scripts.get(request.purpose)

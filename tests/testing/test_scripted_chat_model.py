@@ -1,0 +1,103 @@
+"""The chat model that says what a test wrote for it."""
+
+from __future__ import annotations
+
+import json
+
+import anyio
+import pytest
+
+from mnemo.errors import ModelUnavailable
+from mnemo.protocols import ChatMessage, ChatReply, ChatRequest, Purpose
+from mnemo.testing import ScriptedChatModel
+
+
+def request(purpose: Purpose = "semantic", text: str = "?") -> ChatRequest:
+    return ChatRequest(messages=(ChatMessage("user", text),), purpose=purpose)
+
+
+async def test_an_answer_repeats() -> None:
+    """One answer serves every call of its purpose."""
+    model = ScriptedChatModel({"semantic": {"facts": []}})
+    replies = [await model.complete(request()) for _ in range(2)]
+    assert [json.loads(reply.text) for reply in replies] == [{"facts": []}] * 2
+
+
+async def test_answers_come_in_order_and_the_last_repeats() -> None:
+    """Each purpose has a turn of its own."""
+    model = ScriptedChatModel({"semantic": ["a", "b"], "plan": ["c", "d"]})
+    purposes: list[Purpose] = ["semantic", "plan", "semantic", "semantic"]
+    replies = [await model.complete(request(purpose)) for purpose in purposes]
+    assert [reply.text for reply in replies] == ["a", "c", "b", "b"]
+
+
+async def test_a_function_answers_by_the_request() -> None:
+    """It may be a coroutine function, and may give a whole reply."""
+
+    async def later(asked: ChatRequest) -> ChatReply:
+        return ChatReply(text=asked.messages[0].content.upper())
+
+    model = ScriptedChatModel({"semantic": lambda asked: asked.purpose, "plan": later})
+    assert (await model.complete(request())).text == "semantic"
+    assert (await model.complete(request("plan", "go"))).text == "GO"
+
+
+async def test_an_exception_is_raised() -> None:
+    """Wherever it stands in a script."""
+    model = ScriptedChatModel({"semantic": ["fine", OSError("gone"), "fine again"]})
+    await model.complete(request())
+    with pytest.raises(OSError, match="gone"):
+        await model.complete(request())
+    assert (await model.complete(request())).text == "fine again"
+
+
+async def test_requests_are_recorded_by_purpose() -> None:
+    """Also those that fail."""
+    model = ScriptedChatModel({"semantic": "a"})
+    await model.complete(request())
+    with pytest.raises(ModelUnavailable, match="plan"):
+        await model.complete(request("plan"))
+    assert [asked.purpose for asked in model.requests] == ["semantic", "plan"]
+    assert len(model.calls("plan")) == 1
+
+
+def test_a_script_without_answer_is_refused() -> None:
+    """An empty list would be a surprise at the first call."""
+    with pytest.raises(ValueError, match="semantic"):
+        ScriptedChatModel({"semantic": []})
+
+
+async def test_a_blocked_purpose_waits_until_it_is_unblocked() -> None:
+    """Other purposes go on; a block of all holds them too."""
+    model = ScriptedChatModel({"semantic": "a", "plan": "b"})
+    model.block("semantic")
+    done: list[str] = []
+
+    async def ask(purpose: Purpose) -> None:
+        done.append((await model.complete(request(purpose))).text)
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(ask, "semantic")
+        await ask("plan")
+        await anyio.wait_all_tasks_blocked()
+        assert (done, model.waiting) == (["b"], 1)
+        model.block()
+        model.unblock("semantic")
+        group.start_soon(ask, "plan")
+        await anyio.wait_all_tasks_blocked()
+        assert (done, model.waiting) == (["b"], 2)
+        model.unblock()
+    assert sorted(done) == ["a", "b", "b"]
+
+
+async def test_a_scripted_answer_replaces_the_sensible_one() -> None:
+    """``answering`` fills in only what is not scripted."""
+    model = ScriptedChatModel.answering({"semantic": "mine"})
+    assert (await model.complete(request())).text == "mine"
+
+
+async def test_usage_counts_tokens() -> None:
+    """So that statistics have something to show."""
+    model = ScriptedChatModel({"semantic": "12345678"})
+    usage = (await model.complete(request(text="1234"))).usage
+    assert (usage.input_tokens, usage.output_tokens, usage.cost_usd) == (1, 2, None)
