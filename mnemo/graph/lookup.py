@@ -12,10 +12,11 @@ import unicodedata
 from hashlib import blake2b
 
 from mnemo._text import one_line
+from mnemo.graph import slots
 from mnemo.graph.nodes import Intent, Node, Procedural, Semantic, Tag
 from mnemo.graph.similarity import plain
 
-__all__ = ["label_key", "lookup_keys", "text_key"]
+__all__ = ["label_key", "lookup_keys", "rival_keys", "text_key"]
 
 _LONGEST = 200
 
@@ -26,13 +27,18 @@ def lookup_keys(node: Node) -> tuple[str, ...]:
         case Tag():
             return (label_key(node.label),)
         case Semantic():
-            return (text_key(node.proposition),)
+            return (text_key(node.proposition), *map(_bounded, slots.claim_keys(node.proposition)))
         case Procedural():
             return (text_key(node.condition, node.instruction),)
         case Intent():
             return (text_key(node.description),)
         case _:
             return ()
+
+
+def rival_keys(text: str) -> tuple[str, ...]:
+    """The lookup keys of facts that may contradict the fact *text*."""
+    return tuple(map(_bounded, slots.rival_keys(text)))
 
 
 def label_key(label: str) -> str:

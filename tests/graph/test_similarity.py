@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from mnemo.graph.similarity import equal_text, same_claim_guard, subject
+from mnemo.graph.similarity import equal_text, same_claim_guard
+from mnemo.graph.wording import subject
 
 SAME = [
     ("Ana has moved to Porto.", "Ana moved to Porto"),

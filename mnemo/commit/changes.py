@@ -1,0 +1,194 @@
+"""What a changeset says before it meets the store: tidied, checked, questioned. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, fields, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mnemo._clock import Breather
+from mnemo.graph.changeset import Changeset
+from mnemo.graph.changeset import NodeChange as Change
+from mnemo.graph.lookup import lookup_keys, rival_keys
+from mnemo.graph.nodes import Node, NodeType, Semantic, Vector
+
+__all__ = ["Questions", "check", "named_ids", "questions", "tidied", "unembedded", "with_vectors"]
+
+_EMBEDDED: frozenset[NodeType] = frozenset(("semantic", "procedural", "subgoal", "intent", "tag"))
+_DERIVED: frozenset[NodeType] = frozenset(("episodic", "source", "subgoal"))
+_FOUND_BY_KEY: frozenset[NodeType] = frozenset(("tag", "intent", "semantic", "procedural"))
+_FOUND_BY_VECTOR: tuple[NodeType, ...] = ("semantic", "intent")
+
+
+def named_ids(changeset: Changeset) -> tuple[str, ...]:
+    """The ids of all nodes that *changeset* brings or refers to, each once."""
+    ids = [node.id for node in changeset.nodes]
+    ids += [end for edge in changeset.edges for end in (edge.source, edge.target)]
+    ids += [change.id for change in changeset.changes]
+    ids += changeset.metadata
+    ids += [id for replaced in changeset.replaces.values() for id in replaced]
+    return tuple(dict.fromkeys(ids))
+
+
+# ── Steps and subgoals that are there already ────────────────────────────────────────
+
+
+def tidied(changeset: Changeset, stored: Mapping[str, Node]) -> Changeset:
+    """
+    Give *changeset* without the steps and subgoals that are stored, or said twice in it.
+
+    Their ids follow from what they stand for, so one met again is the same node: a
+    step stays as it is, and its differences, added with it, are dropped; a subgoal
+    gets its latest description.
+
+    Raises:
+        ValueError: The id of any other node is taken.
+    """
+    new: dict[str, Node] = {}
+    again: dict[str, Node] = {}
+    for node in changeset.nodes:
+        there = stored.get(node.id) or new.get(node.id)
+        if there and (there.type != node.type or node.type not in _DERIVED):
+            raise ValueError(f"node id {node.id!r} is already taken")
+        (again if node.id in stored else new)[node.id] = node
+    steps = {id for id, node in again.items() if node.type != "subgoal"}
+    return replace(
+        changeset,
+        nodes=tuple(new.values()),
+        metadata={id: d for id, d in changeset.metadata.items() if id not in steps},
+        changes=(*changeset.changes, *_redescriptions(again, stored)),
+    )
+
+
+def _redescriptions(again: Mapping[str, Node], stored: Mapping[str, Node]) -> Iterable[Change]:
+    for id, node in again.items():
+        if node.type == "subgoal" and node.text != stored[id].text:
+            vector = {} if node.vector is None else {"vector": node.vector}
+            yield Change(id, {"description": node.text, **vector})
+
+
+# ── What cannot be stored ────────────────────────────────────────────────────────────
+
+
+def check(changeset: Changeset, stored: Mapping[str, Node], *, dimensions: int) -> None:
+    """
+    Refuse what could not be stored.
+
+    Raises:
+        ValueError: As ``Changeset.validate``; or a change names a field that its node
+            does not have.
+    """
+    changeset.validate(stored={id: node.type for id, node in stored.items()}, dimensions=dimensions)
+    known = {**stored, **{node.id: node for node in changeset.nodes}}
+    for change in changeset.changes:
+        _check_fields(change, known[change.id])
+
+
+def _check_fields(change: Change, node: Node) -> None:
+    allowed = {field.name for field in fields(node)} - {"id", "created_at"}
+    if unknown := set(change.fields) - allowed:
+        raise ValueError(f"a {node.type} node has no field {min(unknown)!r} to change")
+
+
+# ── Vectors ──────────────────────────────────────────────────────────────────────────
+
+
+def unembedded(changeset: Changeset, stored: Mapping[str, Node]) -> list[str]:
+    """The distinct texts that need a vector, of new nodes and of changed ones."""
+    texts = [n.text for n in changeset.nodes if n.vector is None and n.type in _EMBEDDED]
+    texts += [node.text for node in _reworded(changeset, stored).values()]
+    return list(dict.fromkeys(texts))
+
+
+def with_vectors(
+    changeset: Changeset, stored: Mapping[str, Node], vectors: Mapping[str, Vector]
+) -> Changeset:
+    """
+    *changeset* with the vectors of its texts, as far as *vectors* has them.
+
+    A node that is reworded without a new vector loses the old one: it would say
+    something else than its text. Steps never carry one.
+    """
+    reworded = _reworded(changeset, stored)
+    changes = (
+        Change(c.id, {**c.fields, "vector": vectors.get(reworded[c.id].text)})
+        if c.id in reworded and "vector" not in c.fields
+        else c
+        for c in changeset.changes
+    )
+    return replace(
+        changeset,
+        nodes=tuple(_with_vector(node, vectors) for node in changeset.nodes),
+        changes=tuple(changes),
+    )
+
+
+def _with_vector(node: Node, vectors: Mapping[str, Vector]) -> Node:
+    if node.type not in _EMBEDDED:
+        return node if node.vector is None else replace(node, vector=None)
+    if node.vector is not None or node.text not in vectors:
+        return node
+    return replace(node, vector=vectors[node.text])
+
+
+def _reworded(changeset: Changeset, stored: Mapping[str, Node]) -> dict[str, Node]:
+    """Nodes whose text is changed without a new vector, as they will be."""
+    found: dict[str, Node] = {}
+    known = {**stored, **{node.id: node for node in changeset.nodes}}
+    for change in changeset.changes:
+        before = known[change.id]
+        after = replace(before, **change.fields)
+        if after.type in _EMBEDDED and after.text != before.text:
+            found[change.id] = after
+    given = {c.id for c in changeset.changes if c.fields.get("vector") is not None}
+    return {id: node for id, node in found.items() if id not in given}
+
+
+# ── What to ask the store ────────────────────────────────────────────────────────────
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Questions:
+    """
+    What reconciling must know of the store.
+
+    Attributes:
+        keys: Type → lookup keys of what may be the same, or contradict.
+        vectors: Type → ids and unit rows whose neighbours matter.
+        rewarded: Steps whose reward became known.
+    """
+
+    keys: Mapping[NodeType, tuple[str, ...]]
+    vectors: Mapping[NodeType, tuple[tuple[str, ...], NDArray[np.float32]]]
+    rewarded: tuple[str, ...]
+
+
+def questions(changeset: Changeset) -> Questions:
+    """What *changeset* must know; for a worker thread, since keys cost time."""
+    keys: dict[NodeType, dict[str, None]] = {}
+    breather = Breather()
+    for node in changeset.nodes:
+        breather.breathe()
+        if node.type in _FOUND_BY_KEY:
+            asked = (*lookup_keys(node), *_rival_keys(node))
+            keys.setdefault(node.type, {}).update(dict.fromkeys(asked))
+    return Questions(
+        keys={type: tuple(asked) for type, asked in keys.items()},
+        vectors=_rows(changeset),
+        rewarded=tuple(c.id for c in changeset.changes if c.fields.get("reward") is not None),
+    )
+
+
+def _rival_keys(node: Node) -> tuple[str, ...]:
+    return rival_keys(node.proposition) if isinstance(node, Semantic) else ()
+
+
+def _rows(changeset: Changeset) -> dict[NodeType, tuple[tuple[str, ...], NDArray[np.float32]]]:
+    rows: dict[NodeType, tuple[tuple[str, ...], NDArray[np.float32]]] = {}
+    for type in _FOUND_BY_VECTOR:
+        own = [(n.id, n.vector) for n in changeset.nodes if n.type == type and n.vector is not None]
+        if own:
+            rows[type] = tuple(id for id, _ in own), np.stack([vector for _, vector in own])
+    return rows

@@ -1,0 +1,146 @@
+"""A graph write in the making: what a changeset becomes as it meets the stored graph."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from datetime import datetime
+from typing import Any, TypeVar
+
+import numpy as np
+
+from mnemo.commit.known import Known
+from mnemo.graph.changeset import Changeset, NodeChange
+from mnemo.graph.edges import Edge
+from mnemo.graph.metadata import MetadataDelta
+from mnemo.graph.nodes import Node
+from mnemo.protocols import GraphWrite
+
+__all__ = ["Draft"]
+
+_Kind = TypeVar("_Kind", bound=Node)
+_NOTHING = MetadataDelta()
+
+
+class Draft:
+    """
+    Collects what is decided about a changeset; touched by one thread only.
+
+    Args:
+        now: ``created_at`` of nodes that have none.
+    """
+
+    def __init__(self, changeset: Changeset, known: Known, *, now: datetime) -> None:
+        self._changeset = changeset
+        self._known = known
+        self._new: dict[str, Node] = {
+            node.id: node if node.created_at else replace(node, created_at=now)
+            for node in changeset.nodes
+        }
+        self._replaced: dict[str, str] = {}
+        self._fields: dict[str, dict[str, Any]] = {}
+        self._deltas: dict[str, MetadataDelta] = dict(changeset.metadata)
+        for change in changeset.changes:
+            self.set(change.id, **change.fields)
+
+    def new(self, kind: type[_Kind]) -> list[_Kind]:
+        """The changeset's nodes of one kind that are kept so far, in its order."""
+        return [node for node in self._new.values() if isinstance(node, kind)]
+
+    def is_new(self, id: str) -> bool:
+        """Whether the node comes with this changeset and is kept."""
+        return id in self._new
+
+    def node(self, id: str) -> Node:
+        """
+        A node as it will be.
+
+        Raises:
+            KeyError: It is neither new nor known.
+        """
+        if id in self._new:
+            return self._new[id]
+        stored = self._known.nodes[id]
+        return replace(stored, **self._fields[id]) if id in self._fields else stored
+
+    def survivor(self, id: str, kind: type[_Kind]) -> _Kind | None:
+        """What stands for *id*; ``None`` if nobody knows it, or it is of another kind."""
+        end = self.end(id)
+        if end not in self._new and end not in self._known.nodes:
+            return None
+        node = self.node(end)
+        return node if isinstance(node, kind) else None
+
+    def end(self, id: str) -> str:
+        """The node that stands for *id*; survivors are never replaced themselves."""
+        return self._replaced.get(id, id)
+
+    def set(self, id: str, **values: Any) -> None:
+        """Give a node new field values; those it has already change nothing."""
+        node = self.node(id)
+        values = {name: v for name, v in values.items() if not _equal(getattr(node, name), v)}
+        if not values:
+            return
+        if id in self._new:
+            self._new[id] = replace(node, **values)
+        else:
+            self._fields.setdefault(id, {}).update(values)
+
+    def add(self, id: str, delta: MetadataDelta) -> None:
+        """Add to the difference of a node's counts."""
+        self._deltas[id] = self._deltas.get(id, _NOTHING) + delta
+
+    def supported(self, id: str) -> None:
+        """Count the statement that a new fact or instruction comes with, if nobody has."""
+        if not self._deltas.get(id, _NOTHING).support_count:
+            self.add(id, MetadataDelta(support_count=1))
+
+    def replace(
+        self,
+        id: str,
+        survivor: str,
+        *,
+        adjust: Callable[[MetadataDelta], MetadataDelta] = lambda delta: delta,
+    ) -> None:
+        """Let *survivor*, stored or new, stand for the new node *id*, and get its difference."""
+        del self._new[id]
+        self._replaced[id] = survivor
+        self.add(survivor, adjust(self._deltas.pop(id, _NOTHING)))
+
+    def edges(self) -> tuple[Edge, ...]:
+        """The changeset's edges between survivors, without doubles and self-links."""
+        ends = (
+            Edge(self.end(edge.source), self.end(edge.target), edge.kind)
+            for edge in self._changeset.edges
+        )
+        return tuple(dict.fromkeys(edge for edge in ends if edge.source != edge.target))
+
+    def write(self, *, before: Iterable[str] = ()) -> GraphWrite:
+        """
+        The finished write.
+
+        Args:
+            before: Ids that the receipt names besides, ahead of its own.
+        """
+        deltas = {
+            id: delta for id, delta in self._deltas.items() if id in self._new or delta != _NOTHING
+        }
+        named = (self.end(node.id) for node in self._changeset.nodes)
+        touched = {*self._new, *self._fields, *deltas}
+        ids = (*before, *(id for id in named if id in touched), *self._fields, *deltas)
+        assert self._changeset.id is not None
+        return GraphWrite(
+            changeset_id=self._changeset.id,
+            expected_revision=self._known.revision,
+            nodes=tuple(self._new.values()),
+            edges=self.edges(),
+            metadata=deltas,
+            changes=tuple(NodeChange(id, values) for id, values in self._fields.items()),
+            node_ids=tuple(dict.fromkeys(ids)),
+        )
+
+
+def _equal(before: Any, after: Any) -> bool:
+    if isinstance(before, np.ndarray) or isinstance(after, np.ndarray):
+        return before is not None and after is not None and np.array_equal(before, after)
+    return bool(before == after)

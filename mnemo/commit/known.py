@@ -1,0 +1,106 @@
+"""What a changeset has to know of the stored graph, and how it is asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from mnemo.commit.changes import Questions
+from mnemo.graph.changeset import Revision
+from mnemo.graph.edges import Edge, EdgeKind
+from mnemo.graph.lookup import lookup_keys
+from mnemo.graph.nodes import Node, NodeType
+from mnemo.protocols import GraphStore, VectorIndex
+
+__all__ = ["Known", "look_up"]
+
+NEIGHBOURS = 12
+"""Stored nodes that each new one is compared with, by vector; the nearest."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Known:
+    """
+    The part of a graph that a changeset meets, of one revision.
+
+    Attributes:
+        nodes: Stored nodes by id.
+        keys: Type and lookup key → stored nodes, oldest first.
+        near: New node's id → stored neighbours of its type with cosines, best first.
+        edges: What the looked-up facts and instructions rest on, and their intents.
+    """
+
+    revision: Revision = 0
+    nodes: Mapping[str, Node] = field(default_factory=dict)
+    keys: Mapping[tuple[NodeType, str], tuple[Node, ...]] = field(default_factory=dict)
+    near: Mapping[str, tuple[tuple[str, float], ...]] = field(default_factory=dict)
+    edges: tuple[Edge, ...] = ()
+
+
+async def look_up(
+    asked: Questions,
+    stored: Mapping[str, Node],
+    graph: GraphStore,
+    index: VectorIndex,
+    *,
+    revision: Revision,
+    thresholds: Mapping[NodeType, float],
+) -> Known:
+    """
+    Ask the store and the index for what *asked* wants to know.
+
+    Reads may straddle another write: *revision* must be taken before, and whoever
+    writes must expect it.
+
+    Args:
+        stored: The nodes that the changeset names, as far as they exist.
+        thresholds: Least cosine that counts as near, per type.
+    """
+    nodes = dict(stored)
+    found: dict[tuple[NodeType, str], dict[str, Node]] = {}
+    for type, keys in asked.keys.items():
+        for node in await graph.nodes(types=(type,), keys=keys):
+            nodes[node.id] = node
+            for key in lookup_keys(node):
+                found.setdefault((type, key), {})[node.id] = node
+    near = await _neighbours(asked, index, thresholds)
+    await _add(nodes, graph, (id for pairs in near.values() for id, _ in pairs))
+    edges = await _surroundings(asked, graph, nodes)
+    await _add(nodes, graph, (edge.target for edge in edges))
+    return Known(
+        revision=revision,
+        nodes=nodes,
+        keys={key: tuple(by_id.values()) for key, by_id in found.items()},
+        near=near,
+        edges=edges,
+    )
+
+
+async def _neighbours(
+    asked: Questions, index: VectorIndex, thresholds: Mapping[NodeType, float]
+) -> dict[str, tuple[tuple[str, float], ...]]:
+    near: dict[str, tuple[tuple[str, float], ...]] = {}
+    for type, (ids, rows) in asked.vectors.items():
+        found = await index.nearest(rows, type=type, threshold=thresholds[type], limit=NEIGHBOURS)
+        near.update({id: tuple(pairs) for id, pairs in zip(ids, found, strict=True)})
+    return near
+
+
+async def _surroundings(
+    asked: Questions, graph: GraphStore, nodes: Mapping[str, Node]
+) -> tuple[Edge, ...]:
+    """Provenance of facts, instructions and rewarded steps, and intents of instructions."""
+    supported = [id for id, n in nodes.items() if n.type in ("semantic", "procedural")]
+    edges: list[Edge] = []
+    if supported or asked.rewarded:
+        ids = tuple(dict.fromkeys((*supported, *asked.rewarded)))
+        edges += await graph.edges(ids, kind=EdgeKind.PROVENANCE)
+    if instructions := [id for id, n in nodes.items() if n.type == "procedural"]:
+        edges += await graph.edges(instructions, kind=EdgeKind.HIERARCHICAL)
+    return tuple(edges)
+
+
+async def _add(nodes: dict[str, Node], graph: GraphStore, ids: Iterable[str]) -> None:
+    missing = tuple(dict.fromkeys(id for id in ids if id not in nodes))
+    if missing:
+        nodes.update({node.id: node for node in await graph.nodes(missing)})

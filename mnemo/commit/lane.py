@@ -1,0 +1,252 @@
+"""
+The commit lane: one repository's commits, one after another.
+
+Everything that can wait (models, embeddings, look-ups, reconciling) happens before
+the transaction, against a revision. If somebody else wrote meanwhile, another lane
+in another process for example, it is looked up and reconciled again; what models
+answered is kept.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, TypeVar
+
+import anyio.to_thread
+from anyio import CapacityLimiter, Lock
+
+from mnemo._ids import new_id
+from mnemo.commit.changes import (
+    Questions,
+    check,
+    named_ids,
+    questions,
+    tidied,
+    unembedded,
+    with_vectors,
+)
+from mnemo.commit.intents import MergeIntent, plan_intents
+from mnemo.commit.known import look_up
+from mnemo.commit.reconcile import reconcile
+from mnemo.config import CommitConfig
+from mnemo.episode.journal import Owner, Settlement
+from mnemo.errors import CommitFailed, ModelError, StaleRevision, StoreError
+from mnemo.graph.changeset import Changeset, Revision
+from mnemo.graph.nodes import Intent, Node, NodeType, Vector
+from mnemo.graph.vectors import unit_rows
+from mnemo.protocols import (
+    Applied,
+    Clock,
+    Embedder,
+    GraphStore,
+    GraphWrite,
+    VectorIndex,
+)
+
+__all__ = ["CommitLane"]
+
+_Result = TypeVar("_Result")
+
+logger = logging.getLogger(__name__)
+
+TRIES = 32
+"""Times that a commit is reconciled anew because others wrote first, then it fails."""
+
+_NO_REVISION = -1
+
+
+class CommitLane:
+    """
+    Reconciles changesets with one repository's graph and writes them, one at a time.
+
+    Args:
+        owner: Who writes; must own the sessions whose commits it settles.
+        config: Used where a commit brings none.
+        merge_intent: Words common descriptions, where a commit brings nobody who does.
+    """
+
+    def __init__(
+        self,
+        *,
+        graph: GraphStore,
+        index: VectorIndex,
+        embedder: Embedder,
+        owner: Owner,
+        clock: Clock,
+        config: CommitConfig,
+        merge_intent: MergeIntent | None = None,
+    ) -> None:
+        self._seams = _Seams(
+            graph=graph,
+            index=index,
+            embedder=embedder,
+            owner=owner,
+            clock=clock,
+            worker=CapacityLimiter(1),
+        )
+        self._config = config
+        self._merge_intent = merge_intent
+        self._turn = Lock()
+
+    async def commit(
+        self,
+        changeset: Changeset,
+        *,
+        settlement: Settlement | None = None,
+        config: CommitConfig | None = None,
+        merge_intent: MergeIntent | None = None,
+        nodes_before: tuple[str, ...] = (),
+    ) -> Applied:
+        """
+        Write *changeset* as what it adds to the stored graph, in one transaction.
+
+        A changeset whose id was applied before is not applied again: the answer is the
+        first one. Without vectors, if the embedder fails, it is committed all the same.
+
+        Args:
+            settlement: What the commit does to its session.
+            nodes_before: Ids that the receipt names ahead of this changeset's own.
+
+        Raises:
+            ValueError: The changeset cannot be stored as it stands.
+            Conflict: The owner does not own the settled session any more.
+            CommitFailed: The store could not do it. In all cases nothing was written.
+            *Cancellation*: safe while waiting and reconciling; the transaction completes.
+        """
+        given = changeset.id is not None
+        if not given:
+            changeset = replace(changeset, id=new_id("changeset"))
+        work = _Commit(self._seams, config or self._config, merge_intent or self._merge_intent)
+        async with self._turn:
+            try:
+                return await work.run(changeset, settlement, nodes_before)
+            except ValueError:
+                # Ids that are taken may be this changeset's own, of the first time.
+                if given and (first := await work.first_answer(changeset)):
+                    return first
+                raise
+            except CommitFailed:
+                raise
+            except StoreError as error:
+                raise CommitFailed(f"nothing was written: {error}") from error
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Seams:
+    graph: GraphStore
+    index: VectorIndex
+    embedder: Embedder
+    owner: Owner
+    clock: Clock
+    worker: CapacityLimiter
+
+
+class _Commit:
+    """One commit, with what models answered to it, over all its tries."""
+
+    def __init__(self, seams: _Seams, config: CommitConfig, merge: MergeIntent | None) -> None:
+        self._seams = seams
+        self._config = config
+        self._merge = merge
+        self._vectors: dict[str, Vector] = {}
+        self._merged: dict[tuple[str, str], str] = {}
+
+    async def run(
+        self, changeset: Changeset, settlement: Settlement | None, before: tuple[str, ...]
+    ) -> Applied:
+        """Try until nobody writes in between; ``ValueError`` and store errors pass through."""
+        for _ in range(TRIES):
+            write = await self._reconciled(changeset, before)
+            try:
+                return await self._seams.graph.apply(
+                    replace(write, settlement=settlement), self._seams.owner
+                )
+            except StaleRevision:
+                logger.debug("changeset %s met another write", changeset.id)
+        raise CommitFailed(f"nothing was written: others wrote first, {TRIES} times in a row")
+
+    async def first_answer(self, changeset: Changeset) -> Applied | None:
+        """The answer that *changeset* got when it was applied; ``None`` if it never was."""
+        assert changeset.id is not None
+        probe = GraphWrite(changeset_id=changeset.id, expected_revision=_NO_REVISION)
+        try:
+            return await self._seams.graph.apply(probe, self._seams.owner)
+        except StaleRevision:
+            return None
+
+    async def _reconciled(self, changeset: Changeset, before: tuple[str, ...]) -> GraphWrite:
+        """One try: look up what *changeset* meets now, and decide what it writes."""
+        graph, index = self._seams.graph, self._seams.index
+        revision = await self._catch_up()
+        stored = {node.id: node for node in await graph.nodes(named_ids(changeset))}
+        changeset, texts = await self._in_thread(self._checked, changeset, stored)
+        vectors = await self._vectors_of(texts)
+        changeset, asked = await self._in_thread(_questioned, changeset, stored, vectors)
+        known = await look_up(
+            asked, stored, graph, index, revision=revision, thresholds=self._thresholds
+        )
+        intents = await plan_intents(
+            [node for node in changeset.nodes if isinstance(node, Intent)],
+            known,
+            config=self._config,
+            merge=self._common_intent if self._merge else None,
+            vectors_of=self._vectors_of,
+        )
+        decide = partial(reconcile, config=self._config, now=self._seams.clock.now(), before=before)
+        return await self._in_thread(decide, changeset, known, intents)
+
+    async def _catch_up(self) -> Revision:
+        try:
+            return await self._seams.index.catch_up()
+        except ModelError as error:
+            # What the index lacks is only similarity: equal texts and slots are still found.
+            logger.warning("the index could not embed what is new: %s", error)
+            return await self._seams.graph.revision()
+
+    def _checked(
+        self, changeset: Changeset, stored: Mapping[str, Node]
+    ) -> tuple[Changeset, list[str]]:
+        changeset = tidied(changeset, stored)
+        check(changeset, stored, dimensions=self._seams.embedder.space.dimensions)
+        return changeset, unembedded(changeset, stored)
+
+    @property
+    def _thresholds(self) -> dict[NodeType, float]:
+        return {
+            "semantic": self._config.duplicate_threshold,
+            "intent": self._config.intent_merge_threshold,
+        }
+
+    async def _vectors_of(self, texts: Sequence[str]) -> Mapping[str, Vector]:
+        """Vectors of *texts*, as far as the embedder gives them; each is asked for once."""
+        missing = [text for text in texts if text not in self._vectors]
+        if missing:
+            try:
+                reply = await self._seams.embedder.embed(missing, kind="document")
+                rows = unit_rows(
+                    reply, rows=len(missing), dimensions=self._seams.embedder.space.dimensions
+                )
+                self._vectors.update(zip(missing, rows, strict=True))
+            except ModelError as error:
+                logger.warning("committed without vectors, they will follow: %s", error)
+        return self._vectors
+
+    async def _common_intent(self, stored: str, new: str) -> str:
+        """Ask for the common description, once per pair."""
+        assert self._merge is not None
+        if (stored, new) not in self._merged:
+            self._merged[stored, new] = await self._merge(stored, new)
+        return self._merged[stored, new]
+
+    async def _in_thread(self, work: Callable[..., _Result], *args: Any) -> _Result:
+        return await anyio.to_thread.run_sync(work, *args, limiter=self._seams.worker)
+
+
+def _questioned(
+    changeset: Changeset, stored: Mapping[str, Node], vectors: Mapping[str, Vector]
+) -> tuple[Changeset, Questions]:
+    changeset = with_vectors(changeset, stored, vectors)
+    return changeset, questions(changeset)

@@ -1,0 +1,193 @@
+"""
+A changeset meets the stored graph: what is the same becomes one, the rest is added.
+
+Pure: all that is asked of models and the store has been answered before. In order:
+tags, intents, facts said again, contradictions, instructions; against the store and
+within the changeset. What is replaced disappears with its id; its edges and
+differences go to the survivor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import datetime
+
+from mnemo._clock import Breather, as_utc
+from mnemo.commit.draft import Draft
+from mnemo.commit.intents import IntentPlan
+from mnemo.commit.known import Known
+from mnemo.commit.neighbours import Neighbours
+from mnemo.commit.supersede import supersede
+from mnemo.commit.support import Support
+from mnemo.config import CommitConfig
+from mnemo.graph.changeset import Changeset
+from mnemo.graph.edges import EdgeKind
+from mnemo.graph.lookup import label_key, text_key
+from mnemo.graph.metadata import MetadataDelta
+from mnemo.graph.nodes import Procedural, Semantic, Tag
+from mnemo.graph.similarity import equal_text, same_claim_guard
+from mnemo.protocols import GraphWrite
+
+__all__ = ["reconcile"]
+
+MOST_CONFIDENT = 0.99
+"""Confidence that repeated statements approach; nothing said is certain."""
+
+
+def reconcile(
+    changeset: Changeset,
+    known: Known,
+    intents: IntentPlan,
+    *,
+    config: CommitConfig,
+    now: datetime,
+    before: tuple[str, ...] = (),
+) -> GraphWrite:
+    """
+    Decide what *changeset* writes into the graph that *known* shows.
+
+    For a worker thread; it pauses often enough not to be felt on the event loop.
+
+    Args:
+        changeset: Tidied and checked, with an id and with all vectors that there are.
+        now: Creation time of nodes that have none.
+        before: Ids that the receipt names ahead of its own.
+    """
+    draft = Draft(changeset, known, now=now)
+    support = Support(changeset, known)
+    near = Neighbours(changeset, known, threshold=config.duplicate_threshold)
+    _pay_late_rewards(draft, changeset, known)
+    _unite_tags(draft, known)
+    _unite_intents(draft, intents)
+    _unite_facts(draft, known, near, support)
+    if config.supersede:
+        supersede(draft, changeset, known, near, support)
+    _unite_instructions(draft, changeset, known, support)
+    return draft.write(before=before)
+
+
+def _pay_late_rewards(draft: Draft, changeset: Changeset, known: Known) -> None:
+    """Give the reward of a stored step, known only now, to what was stored on it."""
+    late = {
+        change.id: float(change.fields["reward"])
+        for change in changeset.changes
+        if change.fields.get("reward") is not None
+        and getattr(known.nodes.get(change.id), "reward", 0.0) is None
+    }
+    for edge in known.edges:
+        if edge.kind is EdgeKind.PROVENANCE and edge.target in late:
+            draft.add(
+                edge.source, MetadataDelta(cumulative_reward=late[edge.target], reward_count=1)
+            )
+
+
+def _unite_tags(draft: Draft, known: Known) -> None:
+    breather = Breather()
+    seen: dict[str, str] = {}
+    for tag in draft.new(Tag):
+        breather.breathe()
+        key = label_key(tag.label)
+        stored = known.keys.get(("tag", key), ())
+        survivor = stored[0].id if stored else seen.setdefault(key, tag.id)
+        if survivor != tag.id:
+            draft.replace(tag.id, survivor)
+
+
+def _unite_intents(draft: Draft, plan: IntentPlan) -> None:
+    for id, survivor in plan.same.items():
+        draft.replace(id, survivor)
+    for id, (description, vector) in plan.reworded.items():
+        draft.set(id, description=description, vector=vector)
+
+
+# ── Facts ────────────────────────────────────────────────────────────────────────────
+
+
+def _unite_facts(draft: Draft, known: Known, near: Neighbours, support: Support) -> None:
+    breather = Breather()
+    kept: dict[str, list[str]] = {}
+    for fact in draft.new(Semantic):
+        breather.breathe()
+        key = text_key(fact.proposition)
+        equal = [node.id for node in known.keys.get(("semantic", key), ())] + kept.get(key, [])
+        same = next(_same_facts(fact, equal, draft, near, support), None)
+        if same is None:
+            kept.setdefault(key, []).append(fact.id)
+            draft.supported(fact.id)
+        else:
+            _reinforce_fact(fact, same, draft, support)
+
+
+def _same_facts(
+    fact: Semantic, equal: list[str], draft: Draft, near: Neighbours, support: Support
+) -> Iterator[Semantic]:
+    """The facts that *fact* says again: of equal text first, then the nearest."""
+    for agree, ids in ((equal_text, equal), (same_claim_guard, near.of(fact.id))):
+        for id in ids:
+            other = draft.survivor(id, Semantic)
+            same = other is not None and agree(other.proposition, fact.proposition)
+            if other and same and not _is_over(other, fact, support):
+                yield other
+
+
+def _is_over(other: Semantic, fact: Semantic, support: Support) -> bool:
+    """Whether *other* had ceased to hold as *fact* was said, which then begins anew."""
+    return other.valid_to is not None and support.latest(fact) >= as_utc(other.valid_to)
+
+
+def _reinforce_fact(fact: Semantic, same: Semantic, draft: Draft, support: Support) -> None:
+    starts = [as_utc(at) for at in (same.valid_from, fact.valid_from) if at is not None]
+    joint = 1 - (1 - same.confidence) * (1 - fact.confidence)
+    draft.set(
+        same.id,
+        confidence=max(same.confidence, fact.confidence, min(MOST_CONFIDENT, joint)),
+        valid_from=min(starts, default=None),
+    )
+    _reinforce(fact.id, same.id, draft, support)
+
+
+def _reinforce(id: str, survivor: str, draft: Draft, support: Support) -> None:
+    """Let *survivor* stand for *id*; an episode that states it again does not count twice."""
+    count = 0 if support.is_restated(id, by=survivor) else 1
+    support.unite(id, survivor)
+    draft.replace(id, survivor, adjust=lambda delta: replace(delta, support_count=count))
+
+
+# ── Instructions ─────────────────────────────────────────────────────────────────────
+
+
+def _unite_instructions(draft: Draft, changeset: Changeset, known: Known, support: Support) -> None:
+    intents = _intents_of(draft, changeset, known)
+    breather = Breather()
+    kept: dict[str, list[str]] = {}
+    for new in draft.new(Procedural):
+        breather.breathe()
+        key = text_key(new.condition, new.instruction)
+        equal = [node.id for node in known.keys.get(("procedural", key), ())] + kept.get(key, [])
+        same = (id for id in equal if _is_same(new, draft.survivor(id, Procedural), intents))
+        survivor = next(same, None)
+        if survivor is None:
+            kept.setdefault(key, []).append(new.id)
+            draft.supported(new.id)
+        else:
+            _reinforce(new.id, survivor, draft, support)
+
+
+def _intents_of(draft: Draft, changeset: Changeset, known: Known) -> dict[str, set[str]]:
+    """Instruction → the surviving intents that it serves."""
+    found: dict[str, set[str]] = {}
+    for edge in (*known.edges, *changeset.edges):
+        if edge.kind is EdgeKind.HIERARCHICAL:
+            found.setdefault(edge.target, set()).add(draft.end(edge.source))
+    return found
+
+
+def _is_same(new: Procedural, other: Procedural | None, intents: dict[str, set[str]]) -> bool:
+    if other is None or not (
+        equal_text(other.condition, new.condition)
+        and equal_text(other.instruction, new.instruction)
+    ):
+        return False
+    mine, theirs = intents.get(new.id, set()), intents.get(other.id, set())
+    return bool(mine & theirs) or not (mine or theirs)

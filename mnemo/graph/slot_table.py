@@ -1,0 +1,146 @@
+"""
+The rows of what can be said about a slot; read by ``slots``.
+
+One row per way of saying it, as a pattern of what follows the subject, its value
+named ``v``. English; another language needs rows of its own.
+"""
+
+from __future__ import annotations
+
+__all__ = ["ATTRIBUTES", "CHANGED", "COPULA", "ENDED", "HEDGES", "HOLDS", "SPELLINGS", "WHOSE"]
+
+ADVERBS = r"(?:(?:now|currently|recently|just|still|already|actually|finally|officially|also) )*"
+_HAS = r"(?:(?:has|have|had|'s|’s) )?" + ADVERBS
+_IS = r"(?:is|are) " + ADVERBS
+_NOT = r"(?:does not|doesn['’]t|do not|don['’]t)"
+_UPPER = r"[^\W\d_a-z][\w&'’.-]*"
+_PLACE = rf"(?P<v>(?:the )?{_UPPER}(?:,? (?:(?:de|da|do|of|the|la|le|and) )?{_UPPER})*)"
+_ORGANISATION = (
+    rf"(?P<v>{_UPPER}(?:,? (?:(?:de|of|the|and) )?{_UPPER})*"
+    r"|(?:the|a|an) (?!weekends?\b|night|moment|time\b|same|best|long|new\b)[\w-]+)"
+)
+_ROLE = r"(?P<v>[^,;.]+?)(?= (?:at|for|in|with|of|on|since|and|but|who)\b|[,;.]|$)"
+WHOSE = r"(?:(?:his|her|their|its|the|a|[\w-]+['’]s) )"
+
+_OCCUPATION = (
+    r"(?:accountant|actor|actress|analyst|architect|artist|baker|barista|bartender|biologist"
+    r"|builder|butcher|carpenter|chef|chemist|cleaner|coach|consultant|cook|dentist|designer"
+    r"|developer|director|doctor|driver|economist|editor|electrician|engineer|farmer|firefighter"
+    r"|gardener|hairdresser|journalist|judge|lawyer|lecturer|librarian|manager|mechanic|midwife"
+    r"|musician|nurse|officer|painter|paramedic|pharmacist|photographer|physicist|pilot|plumber"
+    r"|police officer|postdoc|professor|programmer|psychologist|receptionist|researcher"
+    r"|salesperson|scientist|secretary|soldier|surgeon|teacher|therapist|translator|vet"
+    r"|veterinarian|waiter|waitress|writer)"
+)
+
+HOLDS: tuple[tuple[str, str], ...] = (
+    ("residence", rf"{_HAS}(?:moved|relocated)(?: back)?(?: from [^,]+?)? to {_PLACE}"),
+    ("residence", rf"{ADVERBS}(?:lives?|resides?) {ADVERBS}(?:in|at) {_PLACE}"),
+    ("residence", rf"{_IS}(?:living|residing|based|settled) (?:in|at) {_PLACE}"),
+    ("residence", rf"(?:has|have) {ADVERBS}(?:been living|settled) in {_PLACE}"),
+    ("employer", rf"{ADVERBS}works? {ADVERBS}(?:at|for) {_ORGANISATION}"),
+    ("employer", rf"{_IS}(?:working|employed) (?:at|for|by|with) {_ORGANISATION}"),
+    ("employer", rf"{_HAS}(?:started|begun|began) working (?:at|for) {_ORGANISATION}"),
+    (
+        "employer",
+        rf"{_HAS}(?:has|have|started|got|gotten|taken|took|accepted|found) an? (?:new )?"
+        rf"(?:job|position) (?:at|with) {_ORGANISATION}",
+    ),
+    ("employer", rf"{_HAS}(?:was |been )?hired by {_ORGANISATION}"),
+    ("job", rf"{ADVERBS}works? {ADVERBS}as an? {_ROLE}"),
+    ("job", rf"{_IS}(?:working|employed) as an? {_ROLE}"),
+    (
+        "job",
+        rf"{_HAS}(?:been promoted|been made|become|became) (?:to )?(?:an? )?"
+        rf"(?P<v>[^,;.]*?{_OCCUPATION})",
+    ),
+    ("job", rf"{_IS}an? (?P<v>[^,;.]*?{_OCCUPATION})(?= (?:at|for|in|with|and)\b|[,;.]|$)"),
+    ("age", rf"{_IS}(?P<v>\d{{1,3}})(?: years? old)?$"),
+    ("age", rf"{_HAS}turned (?P<v>\d{{1,3}})\b"),
+    ("relationship", rf"{_IS}(?P<v>(?:married|engaged)(?: to {_UPPER})?|dating {_UPPER})"),
+    ("relationship", rf"{_IS}(?P<v>single|divorced|widowed|separated)\b"),
+    ("relationship", rf"{_HAS}(?:got|gotten) (?P<v>(?:married|engaged)(?: to {_UPPER})?|divorced)"),
+    ("relationship", rf"{_HAS}(?P<v>married {_UPPER})"),
+    ("version", rf"{_HAS}(?:is |was |been )?(?:up|down)graded to (?:version )?(?P<v>v?\d[\w.]*)"),
+)
+"""Attribute, and how a value for it is said after the subject."""
+
+ENDED: tuple[tuple[str, str], ...] = (
+    ("residence", rf"(?:no longer|{_NOT}|used to) (?:lives?|resides?) (?:in|at) {_PLACE}"),
+    ("residence", rf"{_HAS}moved (?:out of|away from) {_PLACE}"),
+    ("employer", rf"(?:no longer|{_NOT}|used to) works? (?:at|for) {_ORGANISATION}"),
+    ("employer", rf"{_HAS}stopped working (?:at|for) {_ORGANISATION}"),
+    ("employer", rf"{_HAS}(?:left|quit|resigned from|retired from) (?P<v>{_UPPER}(?: {_UPPER})*)"),
+    (
+        "employer",
+        rf"{_HAS}(?:left|quit|lost|resigned from) {WHOSE}(?:old )?(?:job|position)"
+        rf"(?: (?:at|with) {_ORGANISATION})?",
+    ),
+    ("employer", rf"{_HAS}(?:was |got |been )?(?:fired|laid off)(?: (?:from|by) {_ORGANISATION})?"),
+    ("employer", rf"{_IS}(?:unemployed|out of work)(?P<v>)"),
+    ("job", rf"(?:no longer|{_NOT}|used to) works? as an? {_ROLE}"),
+    ("relationship", rf"{_HAS}(?:broken|broke|split) up with (?P<v>{_UPPER})"),
+    (
+        "relationship",
+        rf"{_IS}no longer (?P<v>(?:married|engaged)(?: to {_UPPER})?|dating {_UPPER})",
+    ),
+)
+"""Attribute, and how it is said that a value (none: any) has ceased to hold."""
+
+ATTRIBUTES: tuple[tuple[str, str], ...] = (
+    (
+        r"\d",
+        r"budget|price|cost|fee|salary|income|rent|weight|height|size|limit|port|timeout"
+        r"|threshold|rate|version|age|capacity|quota|(?:phone |mobile )?number|score",
+    ),
+    (
+        r"\d|day\b|January|February|March|April|May|June|July|August|September|October"
+        r"|November|December|tomorrow|today",
+        r"deadline|due date|start date|end date|release date|launch date|birthday|appointment",
+    ),
+    (
+        rf"^(?:the )?{_UPPER}",
+        r"owner|manager|boss|supervisor|wife|husband|partner|spouse|girlfriend|boyfriend"
+        r"|fianc[ée]e?|employer|landlord|capital|nickname|name|doctor|dentist|therapist",
+    ),
+    (
+        r"\S",
+        r"status|address|e-?mail(?: address)?|location|priority|title|time ?zone|job|occupation"
+        r"|profession|favou?rite [\w-]+(?: [\w-]+)?|theme|branch|region|default [\w-]+|password"
+        r"|destination|hometown|relationship status|marital status",
+    ),
+)
+"""What the value must look like, and the attributes said as in "Bo's budget is 2000"."""
+
+CHANGED = (
+    r"(?:set|changed|raised|lowered|increased|decreased|reduced|cut|moved|extended|updated"
+    r"|upgraded|downgraded|postponed|renamed|pushed(?: back)?|brought forward|dropped|risen|rose"
+    r"|fallen|fell|grown|grew|shifted|switched)"
+)
+COPULA = (
+    rf"(?:is|are|equals|=|:|(?:(?:has|have|had) )?(?:been |was |were |is )?{CHANGED}"
+    rf"(?: up| down)?(?: from .+?)? to) {ADVERBS}"
+)
+
+HEDGES = frozenset(
+    """
+    might may maybe perhaps probably possibly would could unless if wants want hopes hope plans
+    plan planning considering thinks thought believes wonders wondering guess supposedly
+    """.split()  # noqa: SIM905
+)
+"""Words by which a text claims nothing for certain."""
+
+SPELLINGS = {
+    "favorite": "favourite",
+    "e-mail": "email",
+    "e-mail address": "email",
+    "email address": "email",
+    "timezone": "time zone",
+    "profession": "job",
+    "occupation": "job",
+    "mobile number": "phone number",
+    "relationship status": "relationship",
+    "marital status": "relationship",
+    "fiance": "fiancee",
+}
+"""Attribute → the name that it is kept under."""
