@@ -3,102 +3,147 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 
-from mnemo.extraction.embedded.lexicon import AUXILIARIES, BASE_VERBS, MODALS
+from mnemo.extraction.embedded.lexicon import (
+    AUXILIARIES,
+    BASE_VERBS,
+    DESCRIPTIONS,
+    MODALS,
+    word_set,
+)
 from mnemo.extraction.embedded.persons import is_past, with_s
 
-__all__ = ["bare", "has_verb", "split_clauses", "without_vocatives"]
+__all__ = ["bare", "has_verb", "is_imperative", "split_clauses", "without_vocatives"]
 
+_LEADS = word_set(
+    """
+    wow oh ah aw aww awww ooh oof ugh hey hi hello yeah yea yep yup yes yay nah well so and but or
+    also plus anyway anyways honestly btw by ok okay alright right sure absolutely definitely
+    totally exactly of thanks thank congrats congratulations cool nice great awesome lol haha hmm
+    um uh man dude omg whoa woah you i to tbh in as no good then fyi that now look listen first
+    sorry please
+    """
+)
 _LEAD = re.compile(
-    r"^(?:(?:wow|oh|ah|aw+|ooh|oof|ugh|hey|hi|hello|yeah|yep|yup|yes|yay|nah|well|so|and|but|or"
-    r"|also"
-    r"|plus|anyway|anyways|honestly|btw|by the way|ok|okay|alright|right|sure|absolutely|definitely"
-    r"|totally|exactly|of course|thanks|thank you|congrats|congratulations|cool|nice|great|awesome"
-    r"|lol|haha+|hmm+|um+|uh+|man|dude|omg|whoa|woah|you know|i mean|to be honest|tbh|in fact"
-    r"|as you know|no worries|no problem|good news|then|fyi)"
+    r"^(?:(?:(?:and|but|so|oh),?\s+)?(?:wow|oh|ah|aw+|ooh|oof|ugh|hey|hi|hello|yea|yeah|yep|yup"
+    r"|yes|yay|nah|well|so|and|but|or|also|plus|anyways?|honestly|btw|by the way|ok|okay|alright"
+    r"|right|sure|absolutely|definitely|totally|exactly|of course|thanks|thank you|congrats"
+    r"|congratulations|cool|nice|great|awesome|lol|haha+|hmm+|um+|uh+|man|dude|omg|whoa|woah"
+    r"|you know|i mean|to be honest|tbh|in fact|as you know|no worries|no problem|no|good news|then"
+    r"|fyi|that being said|that said|now|look|listen|sorry|please|nice one|good one)"
     r"(?:\s+(?:so much|a lot|again|everyone|guys|there))?"
     r"(?:\s*[,!:;…—–-]+\s*|\s*\.{2,}\s*|\s*$))+",
     re.IGNORECASE,
 )
 # The same words without a comma behind them: only those that can never begin a clause.
 _LEAD_BARE = re.compile(
-    r"^(?:so|and|but|well|oh|plus|also|yeah|yep|anyway|wow|hey|btw)\s+"
-    r"(?=(?:i|i['’]\w+|we|we['’]\w+|my|our|the|it|it['’]s|they|he|she|that|this|there)\b)",
+    r"^(?:(?:and|but|or|plus|also|oh|yeah|yep|anyway|wow|hey|hi|btw)\s+"
+    r"|(?:so|well|then|now)\s+(?=(?:i|we|my|our|the|it|they|he|she|there)(?:['’]\w+)?\s))+",
     re.IGNORECASE,
 )
-_LEAD_NAME = re.compile(r"^([A-Z][\w'’]*)\s*[,!]\s+")
-_TAIL_NAME = re.compile(r",\s+([A-Z][\w'’]*)\s*([.!…]*)$")
+_LEAD_NAME = re.compile(
+    r"^(?:(?:hey|hi|hello|wow|thanks|yeah|yep|yes|ok|okay|oh|nice one|totally|no)[,!]?\s+)?"
+    r"([A-Z][\w]*)\s*[,!.:–-]+\s+",
+    re.IGNORECASE,
+)
+_INNER_NAME = re.compile(r",\s+([A-Z]\w*)(?=,\s)")
+_TAIL_NAME = re.compile(r",?\s+([A-Z]\w*)\s*([.!…]*)$")
 _TAIL_FILLER = re.compile(
-    r",?\s+(?:lol|haha+|right|you know|though|tho|too|as well|xd|btw|by the way|thanks|thank you"
-    r"|please|man"
-    r"|dude|guys)(?=[.!…]*$)",
+    r"(?:,\s*(?:too|as well|though|tho|right|man|dude|guys|buddy|pal|girl|bro|please|thanks)"
+    r"|,?\s+(?:lol|haha+|xd|btw|by the way|thank you|you know)"
+    r"|,?\s+(?:and|so|but)?,?\s*(?:please )?let me know\b.*)(?=[\s.!…]*$)",
     re.IGNORECASE,
 )
-_DROPPED_TAIL = frozenset(("too", "as well", "though"))
 
 
 def bare(sentence: str) -> str:
-    """*sentence* without leading interjections and connectives."""
-    return _LEAD_BARE.sub("", _LEAD.sub("", sentence, count=1), count=1).strip()
+    """*sentence* without leading interjections and connectives, and trailing fillers."""
+    first = sentence[:20].split(None, 1)
+    if first and first[0].rstrip(",.!:;…-—–").lower() in _LEADS:
+        sentence = _LEAD_BARE.sub("", _LEAD.sub("", sentence, count=1), count=1)
+    return _TAIL_FILLER.sub("", sentence).strip()
 
 
-def without_vocatives(sentence: str, is_name: object) -> str:
-    """*sentence* without a party's name at its start or end ("Wow, Mel!")."""
-    assert callable(is_name)
+def without_vocatives(sentence: str, is_name: Callable[[str], bool]) -> str:
+    """*sentence* without a party's name that only addresses it ("Wow, Mel!")."""
     lead = _LEAD_NAME.match(sentence)
     if lead and is_name(lead.group(1).lower()):
         sentence = sentence[lead.end() :]
+    inner = _INNER_NAME.search(sentence)
+    if inner and is_name(inner.group(1).lower()):
+        sentence = sentence[: inner.start()] + sentence[inner.end() :]
     tail = _TAIL_NAME.search(sentence)
-    if tail and is_name(tail.group(1).lower()):
+    if tail and is_name(tail.group(1).lower()) and (tail.group()[0] == "," or tail.start() == 0):
         sentence = sentence[: tail.start()] + tail.group(2)
     return sentence
 
 
 _JOINT = re.compile(
     r"\s*;\s+"
-    r"|(?:,\s*|\s+)(?P<and>and|but|so|plus)\s+(?=(?P<head>(?:I|i|I['’]\w+|i['’]\w+|we|we['’]\w+"
-    r"|my|our|the|there['’]?s?|[A-Z][\w'’]+)\s))"
-    r"|\s+[-–—]+\s+(?=(?:I|we|my|our|I['’]\w+|we['’]\w+|can|could|would|will)\s)"
-    r"|,\s*(?:and|so|but)?\s*(?=(?:can|could|would|will) (?:you|u)\b)"
-    r"|,\s*(?=(?:what|how|where|when|why|which|who)\b[^,]{3,}\?$)"
-    r"|(?<=[a-z0-9]),\s+(?=(?:I|I['’](?:m|ve|ll|d))\s)"
+    r"|(?:,\s*|\s+)(?P<and>and|but)\s+(?=(?:I|i|I['’]\w+|i['’]\w+|we|we['’]\w+|my|our|the"
+    r"|there['’]s|there)\s|(?P<name>[A-Z][\w'’]+)\s)"
+    r"|\s+(?P<dash>[-–—]+)\s+(?=(?:I|we|my|our|I['’]\w+|we['’]\w+|can|could|would|will|here['’]?s)\s)"
+    r"|[,\s]\s*(?:and |so |but )?(?P<ask>)(?=(?:can|could|would|will) you\b)"
+    r"|,\s*(?:and |so |but )?(?P<which>)(?=(?:what|how|where|when|why|which|who|is|are|do|does|can"
+    r"|should)\b[^,]{3,200}\?$)"
+    r"|,\s+(?P<comma>)(?=(?:also\s+|and\s+)?(?:I|I['’](?:m|ve|ll|d)|here['’]s|here is)\s)"
 )
 _SUBORDINATE = re.compile(
     r"^(?:if|when|whenever|because|although|though|since|while|as|after|before|until|unless|once"
-    r"|whether|even|either|both|not only|by|given)\b",
+    r"|whether|even|either|both|not only|by|given|every time|the (?:more|moment|day|time))\b",
     re.IGNORECASE,
+)
+_HANGING = re.compile(
+    r"\b(?:if|when|whenever|because|although|though|while|unless|once|whether|as|where|that)\b",
+    re.I,
 )
 _UNSURE = re.compile(
     r"\b(?:it|its|they|them|their|he|she|him|her|his|this|that|these|those)\b", re.I
 )
+_ASKS = re.compile(r"^(?:can|could|would|will|please|here)\b", re.IGNORECASE)
 _WORD = re.compile(r"[A-Za-z]+(?:['’][a-z]+)?")
-_FINITE = AUXILIARIES | {
-    "i'm",
-    "i've",
-    "it's",
-    "we're",
-    "we've",
-    "i'll",
-    "i'd",
-    "there's",
-    "that's",
-}
-_THIRD_FORMS = frozenset(with_s(verb) for verb in BASE_VERBS)
+_FINITE = AUXILIARIES - word_set("been be")
+_THIRD_FORMS = frozenset(with_s(verb) for verb in BASE_VERBS) | {"has", "is", "does"}
+_TAILS = ("'m", "'re", "'ve", "'ll", "n't", "'d")
+_IS = word_set("it's that's there's he's she's what's who's here's everything's one's")
+_SUBJECTS = word_set("i we they you who that people folks kids friends and or to which")
 
 
 def has_verb(clause: str) -> bool:
     """Whether *clause* has a word that can be its finite verb."""
-    return any(_is_verb(word.lower().replace("’", "'")) for word in _WORD.findall(clause))
+    previous = ""
+    for word in _WORD.findall(clause):
+        word = word.lower().replace("’", "'")
+        if _is_verb(word, previous):
+            return True
+        previous = word
+    return False
 
 
-def _is_verb(word: str) -> bool:
+def _is_verb(word: str, previous: str) -> bool:
+    if word in _FINITE or word in MODALS or word in _IS or word.endswith(_TAILS):
+        return True
+    if not previous:
+        return False
+    if word in _THIRD_FORMS or (is_past(word) and word not in DESCRIPTIONS):
+        return previous not in ("the", "a", "an", "my", "our", "your", "his", "her", "their", "to")
+    if word.endswith("'s"):
+        return False
+    # A base form is as likely a noun: only behind what can be its subject.
+    subject = previous in _SUBJECTS and previous not in ("to", "and", "or")
+    return word in BASE_VERBS and (subject or (previous.endswith("s") and len(previous) > 3))
+
+
+def is_imperative(clause: str) -> bool:
+    """Whether *clause* begins with a base verb that nothing later makes a noun."""
+    words = [w.lower().replace("’", "'") for w in _WORD.findall(clause[:80])][:4]
+    if words and words[0] in ("don't", "never", "always", "just", "please") and len(words) > 1:
+        words = words[1:]
+    if len(words) < 2 or words[0] not in BASE_VERBS or not clause[0].isalpha():
+        return False
     return (
-        word in _FINITE
-        or word in MODALS
-        or word in BASE_VERBS
-        or word in _THIRD_FORMS
-        or is_past(word)
-        or word.endswith(("'m", "'re", "'ve", "'ll", "n't", "'d", "'s"))
+        words[1] not in _FINITE and words[1] not in _THIRD_FORMS and words[1] not in ("and", "or")
     )
 
 
@@ -112,9 +157,11 @@ def split_clauses(sentence: str) -> list[str]:
     clauses = [""]
     at = 0
     for joint in _JOINT.finditer(sentence):
+        if joint.start() < at:
+            continue
         left, right = clauses[-1] + sentence[at : joint.start()], sentence[joint.end() :]
-        if _stands(left) and _stands_after(right, joint):
-            clauses[-1] = left.strip()
+        if _stands(left, joint) and _stands_after(right, joint):
+            clauses[-1] = left.strip(" ,-–—")
             clauses.append("")
         else:
             clauses[-1] += sentence[at : joint.end()]
@@ -123,20 +170,24 @@ def split_clauses(sentence: str) -> list[str]:
     return [clause for clause in clauses if clause]
 
 
-def _stands(left: str) -> bool:
-    return (
-        left.count('"') % 2 == 0
-        and left.count("(") == left.count(")")
-        and len(left.split()) >= 3
-        and has_verb(left)
-        and not _SUBORDINATE.match(left)
-    )
+def _stands(left: str, joint: re.Match[str]) -> bool:
+    if left.count('"') % 2 or left.count("(") != left.count(")") or len(left.split()) < 3:
+        return False
+    if _ASKS.match(left):
+        return True
+    if joint["comma"] is not None and _HANGING.search(left[-60:]):
+        return False
+    return has_verb(left) and not _SUBORDINATE.match(left)
 
 
 def _stands_after(right: str, joint: re.Match[str]) -> bool:
-    if ";" in joint.group() or right.lower().startswith(("can ", "could ", "would ", "will ")):
+    if ";" in joint.group() or joint["ask"] is not None or joint["which"] is not None:
         return True
     words = right.split(None, 12)
-    if right.endswith("?"):
-        return len(words) >= 3
-    return len(words) >= 3 and has_verb(" ".join(words[1:])) and not _UNSURE.search(right)
+    if len(words) < 3 or not has_verb(right):
+        return False
+    if joint["name"]:
+        return _is_verb(words[1].lower(), words[0].lower())
+    if joint["comma"] is not None or joint["dash"]:
+        return not _UNSURE.search(" ".join(words[:3]))
+    return not _UNSURE.search(right)

@@ -28,7 +28,9 @@ _TITLE = re.compile(r"\"([^\"\n]{2,48})\"|“([^”\n]{2,48})”")
 _DATED = re.compile(r"\[[^\]]*\]")
 _NO_NAMES = word_set(
     """
-    i asked output a the she he they it
+    i asked output a the she he they it monday tuesday wednesday thursday friday saturday sunday
+    mon tue tues wed thu thur thurs fri sat sun january february march april may june july august
+    september october november december the tool
     """
 )
 
@@ -47,10 +49,14 @@ class Frequencies:
 
 def concepts_of(text: str, speaker: str | None, frequencies: Frequencies) -> tuple[str, ...]:
     """At most six short terms of *text*, the *speaker* first, no two of them alike."""
-    bare = _DATED.sub(" ", text)
+    bare = _DATED.sub(" | ", text)
     found: dict[str, str] = {}
     if speaker and fold(speaker) in fold(bare):
         found[fold(speaker)] = speaker
+    if text.startswith("Asked "):
+        bare = bare.replace('"', " | ")
+    if speaker:
+        bare = re.sub(rf"\b{re.escape(speaker)}(?:['’]s)?(?!\w)", "|", bare)
     for term in (*_exact(bare), *_by_frequency(bare, frequencies)):
         _add(found, term)
     return tuple(list(found.values())[:MOST])
@@ -59,7 +65,13 @@ def concepts_of(text: str, speaker: str | None, frequencies: Frequencies) -> tup
 def _exact(text: str) -> Iterable[str]:
     for pattern in (_TITLE, _IDENTIFIER, _NAME, _NUMBER):
         for match in pattern.finditer(text):
-            yield next((group for group in match.groups() if group), match.group())
+            yield _without_stop_word(next((g for g in match.groups() if g), match.group()))
+
+
+def _without_stop_word(term: str) -> str:
+    """*term* without a stop word that the pattern of a unit took along ("12 of")."""
+    head, blank, last = term.rpartition(" ")
+    return head if blank and fold(last) in STOP_WORDS else term
 
 
 def _by_frequency(text: str, frequencies: Frequencies) -> Iterable[str]:
@@ -67,6 +79,16 @@ def _by_frequency(text: str, frequencies: Frequencies) -> Iterable[str]:
     return sorted(
         found, key=lambda p: (-frequencies.of(p), -min(2, len(p.split())), found.index(p))
     )
+
+
+def _core(phrase: str) -> str:
+    """*phrase* without gerunds at its ends: what is done about a thing is not the thing."""
+    parts = phrase.split()
+    while len(parts) > 1 and parts[-1].endswith("ing"):
+        parts.pop()
+    while len(parts) > 1 and parts[0].endswith("ing"):
+        parts.pop(0)
+    return " ".join(parts)
 
 
 def _add(found: dict[str, str], term: str) -> None:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import re
 
-from mnemo.extraction.embedded.lexicon import ADVERBS, PARTICIPLES, word_set
+from mnemo.extraction.embedded.lexicon import ADVERBS, NOT_ACTS, PARTICIPLES, word_set
 from mnemo.extraction.embedded.persons import is_past
 
 __all__ = ["with_subject"]
 
 _WORD = re.compile(r"[A-Za-z]+(?:['’][a-z]+)?")
 _PREFIXES = {
-    "been": "I've ",
     "gonna": "I'm ",
     "gotta": "I ",
     "wanna": "I ",
@@ -28,15 +27,8 @@ _DOING = word_set(
     considering saving training learning moving researching
     """
 )
-# Participles and adjectives in "ed" that describe, and fixed phrases: no act of the speaker.
-_NOT_ACTS = word_set(
-    """
-    based given compared combined supposed excited tired thrilled stoked pleased delighted
-    relaxed inspired blessed needed left set put cut hit let read cost hurt shut upset used said
-    speaking regarding related limited unlimited recommended required updated added said thought
-    detailed advanced unsolved mixed red
-    """
-)
+# "Been busy" may be said of oneself or of the week; "been running" only of oneself.
+_BEEN = re.compile(r"\s+(?:(?:\w+ly|really|super|just|so)\s+)?(?:\w{2,}ing\b|to\b)", re.I)
 _FINITE_LATER = re.compile(
     r"\b(?:is|are|was|were|can|will|would|makes?|has|helps?|brings?|gives?|takes?|keeps?)\b"
     r"|['’]s\b",
@@ -65,10 +57,12 @@ def with_subject(clause: str) -> str:
 
 
 def _prefix(verb: str, rest: str) -> str:
+    if verb == "been":
+        return "I've " if _BEEN.match(rest) else ""
     if verb in _PREFIXES:
         return _PREFIXES[verb]
     if verb in _DOING:
         return "" if _FINITE_LATER.search(rest[:80]) else "I'm "
-    if verb in _NOT_ACTS or verb in PARTICIPLES or not is_past(verb) or not rest.startswith(" "):
+    if verb in NOT_ACTS or verb in PARTICIPLES or not is_past(verb) or not rest.startswith(" "):
         return ""
     return "" if verb in ("were", "had", "did", "was") and not rest[1:2].islower() else "I "

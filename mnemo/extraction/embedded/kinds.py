@@ -14,7 +14,17 @@ from typing import Any
 
 from mnemo.extraction.embedded.secrets import redact
 
-__all__ = ["HEAD", "TAIL", "Kind", "call_name", "excerpt", "is_call", "kind_of", "parsed_json"]
+__all__ = [
+    "HEAD",
+    "TAIL",
+    "Kind",
+    "call_name",
+    "excerpt",
+    "is_call",
+    "kind_of",
+    "parsed_json",
+    "without_code",
+]
 
 HEAD = 12_000
 """Characters analysed from the start of a text."""
@@ -52,6 +62,7 @@ _LOG_LINE = re.compile(
     r")"
 )
 _SPOKEN_PAIR = re.compile(r"^\s*[A-Z][a-z]+(?: [a-z]+){0,3}:\s+\S+(?:\s+\S+){3,}")
+_FENCE = re.compile(r"```.*?(?:```|\Z)|~~~.*?(?:~~~|\Z)", re.DOTALL)
 _CALL = re.compile(
     r"^\s*([A-Za-z_][\w.]{0,80})\((?:[^()]|\([^()]*\)){0,4000}\)\s*;?\s*$", re.DOTALL
 )
@@ -76,6 +87,14 @@ def excerpt(text: str) -> str:
     if len(text) > HEAD + TAIL:
         text = f"{text[:HEAD]}\n{text[-TAIL:]}"
     return redact(text)
+
+
+def without_code(text: str) -> str:
+    """*text* without its fenced code, unless code is all there is."""
+    if "```" not in text and "~~~" not in text:
+        return text
+    prose = _FENCE.sub("\n\n", text)
+    return prose if not prose.isspace() and prose else text
 
 
 def parsed_json(text: str) -> Any:

@@ -11,11 +11,13 @@ __all__ = [
     "ADVERBS",
     "AUXILIARIES",
     "BASE_VERBS",
+    "DESCRIPTIONS",
     "EVALUATIVE",
     "FILLERS",
     "GROUP_NOUNS",
     "LIGHT",
     "MODALS",
+    "NOT_ACTS",
     "NUMBER_WORDS",
     "OPINION",
     "PARTICIPLES",
@@ -151,6 +153,25 @@ FILLERS = word_set(
 )
 
 LIGHT = EVALUATIVE | FILLERS
+
+# Participles that describe how somebody feels: no act, and alone no verb.
+DESCRIPTIONS = word_set(
+    """
+    excited tired thrilled stoked pleased delighted relaxed inspired blessed interested bored
+    scared worried amazed shocked surprised impressed overwhelmed stressed exhausted confused
+    frustrated determined motivated dedicated devoted talented pumped psyched concerned convinced
+    committed experienced beloved red mixed unsolved limited unlimited detailed advanced
+    """
+)
+
+# Forms that open a sentence more often as a participle or noun than as an act of the speaker.
+NOT_ACTS = DESCRIPTIONS | word_set(
+    """
+    based given compared combined supposed needed set put cut hit let cost hurt shut upset speaking
+    regarding related recommended required updated added supported accepted loved left read said
+    thought used
+    """
+)
 
 # Feelings that follow "I am" or stand alone, addressed to the other's news.
 OPINION = word_set("glad happy proud sorry excited thrilled stoked pleased delighted grateful")

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from mnemo.extraction.embedded.lexicon import word_set
 
-__all__ = ["begins_with_pronoun", "resolved"]
+__all__ = ["begins_with_pronoun", "joined_to", "with_person"]
 
 _PRONOUN = re.compile(
     r"^(?P<word>he|she|it|they|this|that|these|those|his|her|hers|him|their|theirs|them|its)"
@@ -16,15 +16,12 @@ _PRONOUN = re.compile(
 )
 # "It is important to Ana that …": the pronoun stands for what follows, not for what came before.
 _EXPLETIVE = re.compile(
-    r"^(?:it|that|this)(?:['’]s| is| was| will be|['’]ll be| has been|['’]d be| would be| feels"
-    r"| felt| took| takes)"
-    r" (?:[\w'’]+ ){1,5}?(?:to|that|when|how|for|if|seeing|being|having|knowing|since)\b",
+    r"^it(?:['’]s| is| was| will be|['’]ll be| has been|['’]d be| would be| feels| felt| took"
+    r"| takes)"
+    r"(?: (?!(?:a|an|the|my|our|one)\b)[\w'’]+){1,3}? (?:to|that|when|how|for|if|seeing|being"
+    r"|having"
+    r"|knowing|since)\b",
     re.IGNORECASE,
-)
-_DETERMINED = re.compile(
-    r"^(?:this|that|these|those) (?!(?:is|was|were|are|has|had|will|would|can|could|made|makes"
-    r"|really|one)\b)[a-z]+",
-    re.I,
 )
 _NAME = re.compile(
     r"(?<![.!?] )(?<!^)\b[A-Z][a-z]+(?: [A-Z][a-z]+)?\b|^[A-Z][a-z]+(?= (?:is|was|has|said|told"
@@ -55,26 +52,30 @@ def begins_with_pronoun(text: str) -> bool:
     return match is not None and not _EXPLETIVE.match(text)
 
 
-def resolved(text: str, before: Sequence[str], previous: str | None) -> str | None:
+def with_person(text: str, before: Sequence[str]) -> str | None:
     """
-    *text* with its leading pronoun replaced by the only person who can be meant.
-
-    Where there is not exactly one, the fact is the previous sentence and this one.
+    *text* with its leading "he" or "she" replaced by the only person who can be meant.
 
     Args:
         text: Begins with a pronoun.
         before: What was said before, the last sentence last; two are looked at.
-        previous: The fact that the last sentence gave, if it gave one.
     """
     match = _PRONOUN.match(text)
-    assert match is not None
-    word = match["word"].lower()
-    if word in ("he", "she", "his") and (person := _only_person(before[-2:])):
-        return _replaced(text, match, person)
-    if previous is None or begins_with_pronoun(previous):
+    if match is None or match["word"].lower() not in ("he", "she", "his", "her"):
         return None
-    # Two sentences at most: a fact that is a pair already takes no third one.
-    if ". " in previous.rstrip(".") or len(previous.split()) + len(text.split()) > _LONGEST_PAIR:
+    person = _only_person(before[-2:])
+    return _replaced(text, match, person) if person else None
+
+
+def joined_to(previous: str, text: str) -> str | None:
+    """
+    Two sentences as one fact: the first says whom the second's pronoun means.
+
+    ``None`` if the first is two sentences already, or both are too long to be read as one.
+    """
+    if begins_with_pronoun(previous) or ". " in previous.rstrip("."):
+        return None
+    if len(previous.split()) + len(text.split()) > _LONGEST_PAIR:
         return None
     return f"{previous.rstrip()} {text[0].upper()}{text[1:]}"
 

@@ -8,7 +8,7 @@ from mnemo.extraction.embedded.lexicon import LIGHT
 from mnemo.extraction.embedded.persons import Voice, third_person
 from mnemo.extraction.embedded.topics import content_count
 
-__all__ = ["request_of"]
+__all__ = ["asked_to", "request_of"]
 
 _REQUEST = re.compile(
     r"^(?:(?:so|and|but|also|hey|hi|ok|okay|now|then|hmm)[,\s]+)?(?:please\s+)?"
@@ -30,7 +30,7 @@ _TALK = re.compile(
     r"|do (?:it|that)\b)",
     re.IGNORECASE,
 )
-_IMPERATIVE = re.compile(r"^[a-z]+(?:n['’]t)?\b", re.IGNORECASE)
+_PLEASE = re.compile(r"^(?:please|just)\s+", re.IGNORECASE)
 
 
 def request_of(sentence: str, voice: Voice, *, to_agent: bool) -> str | None:
@@ -45,7 +45,12 @@ def request_of(sentence: str, voice: Voice, *, to_agent: bool) -> str | None:
     what = asked["what"].strip()
     if not to_agent and _TALK.match(what):
         return None
-    what = _ME.sub(lambda match: f"{match['verb']} ", what)
+    return asked_to(what, voice)
+
+
+def asked_to(what: str, voice: Voice) -> str | None:
+    """*what*, an imperative, as a fact about who said it; ``None`` if it says too little."""
+    what = _ME.sub(lambda match: f"{match['verb']} ", _PLEASE.sub("", what))
     if content_count(what) < 2 or all(word.lower() in LIGHT for word in what.split()):
         return None
     return f"{voice.me} asked to {third_person(what[0].lower() + what[1:], voice)}"

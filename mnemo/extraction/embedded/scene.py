@@ -16,7 +16,7 @@ __all__ = ["Scene", "scene_of"]
 _AGENTS = frozenset(("assistant", "agent", "ai", "bot", "model", "system", "tool"))
 _WORD = re.compile(r"[a-z]+")
 _BOTH = re.compile(
-    r"\b(?:we|us|our)\b.{0,40}\b(?:both|chat|chatted|talk|talked|spoke|meet|met)\b|\bwe both\b"
+    r"\b(?:we|us|our)\b.{0,40}\b(?:chat|chatted|talk|talked|spoke|meet|met|catch up)\b"
 )
 
 

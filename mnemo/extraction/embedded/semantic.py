@@ -16,7 +16,7 @@ from mnemo.episode.trajectory import Fact, Trajectory
 from mnemo.extraction.embedded.concepts import Frequencies, concepts_of
 from mnemo.extraction.embedded.corrections import corrected
 from mnemo.extraction.embedded.done import facts_of_agent
-from mnemo.extraction.embedded.kinds import Kind, call_name, excerpt, kind_of
+from mnemo.extraction.embedded.kinds import Kind, call_name, excerpt, kind_of, without_code
 from mnemo.extraction.embedded.scene import Scene, scene_of
 from mnemo.extraction.embedded.speech import Said, Turn, facts_of_turn, folded_key
 from mnemo.extraction.embedded.tools import CONFIDENCE, facts_of_output
@@ -71,14 +71,14 @@ def _of_step(history: Sequence[Step], at: int, scene: Scene) -> Iterator[Said]:
     if not is_blank(step.observation):
         yield from _of_observation(history, at, scene)
     if not is_blank(step.action) and call_name(step.action) is None:
-        action = excerpt(step.action)
+        action = without_code(excerpt(step.action))
         if kind_of(action) is Kind.SPEECH:
             yield from facts_of_agent(_turn(action, scene.agent, history, at, scene))
 
 
 def _of_observation(history: Sequence[Step], at: int, scene: Scene) -> Iterator[Said]:
     step = history[at]
-    text = excerpt(step.observation)
+    text = without_code(excerpt(step.observation))
     if kind_of(text) is Kind.TOOL:
         for fact in facts_of_output(text, _call_before(history, at)):
             yield Said(fact, CONFIDENCE, (step.index,), "")

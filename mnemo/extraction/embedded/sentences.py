@@ -18,7 +18,6 @@ _ABBREVIATIONS = word_set(
 # Abbreviations that may well stand at the end of a sentence: they end it before a capital.
 _MAY_END = frozenset(("etc", "inc", "ltd", "co", "corp", "a.m", "p.m", "u.s", "u.k", "no", "sun"))
 
-_FENCE = re.compile(r"```.*?(?:```|\Z)|~~~.*?(?:~~~|\Z)", re.DOTALL)
 _LIST_MARK = re.compile(r"^[ \t]*(?:[-*+•–]|\d{1,3}[.)]|\[[ xX]\]|#{1,6}|>)[ \t]+")
 _MARKUP = re.compile(r"\*\*|__(?=\w)|(?<=\w)__")
 # A mark that may end a sentence, its closing quotes and brackets, then a blank or the end.
@@ -35,11 +34,9 @@ def sentences(text: str) -> list[str]:
     Split *text* into sentences, in order, trimmed, none blank.
 
     Abbreviations, decimals, versions, URLs, file names and ellipses do not end one;
-    quoted speech stays whole; each list item is a sentence; fenced code is left out.
+    quoted speech stays whole; each list item is a sentence.
     A stage direction in square brackets is a sentence of its own.
     """
-    if "```" in text or "~~~" in text:
-        text = _FENCE.sub("\n\n", text)
     found: list[str] = []
     for block in _blocks(text):
         found.extend(_split_block(block))

@@ -3,20 +3,27 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from mnemo._text import STOP_WORDS, fold, one_line, words
-from mnemo.extraction.embedded.clauses import bare, has_verb, split_clauses, without_vocatives
+from mnemo.extraction.embedded.clauses import (
+    bare,
+    has_verb,
+    is_imperative,
+    split_clauses,
+    without_vocatives,
+)
 from mnemo.extraction.embedded.dates import with_dates
 from mnemo.extraction.embedded.elided import with_subject
 from mnemo.extraction.embedded.lexicon import ADVERBS, LIGHT
 from mnemo.extraction.embedded.persons import Voice, speaks_of_other, speaks_of_self, third_person
-from mnemo.extraction.embedded.pronouns import begins_with_pronoun, resolved
-from mnemo.extraction.embedded.requests import request_of
+from mnemo.extraction.embedded.pronouns import begins_with_pronoun, joined_to, with_person
+from mnemo.extraction.embedded.requests import asked_to, request_of
 from mnemo.extraction.embedded.scene import Scene
 from mnemo.extraction.embedded.sentences import sentences
+from mnemo.extraction.embedded.smalltalk import is_small_talk
 
 __all__ = ["Said", "Turn", "facts_of_turn"]
 
@@ -82,48 +89,6 @@ _CORRECTION = re.compile(
     r"(?:actually|correction|scratch that|i meant|i mean(?:t)?|make that|rather)\b[,:]?\s*",
     re.IGNORECASE,
 )
-_NO_SENTENCE = re.compile(r"^(?:let['’]?s|let us|let me|here(?:['’]s| is| are)|see you|talk to you"
-    r"|take care|good (?:luck|morning|night|evening|afternoon|bye)|have (?:a|fun)|keep (?:it|up"
-    r"|me|going|on)"
-    r"|can['’]t wait|cannot wait|sounds? |looks? |nice |great |good |love |loving |glad |happy to"
-    r"|so (?:glad|happy|proud|cool|sorry|excited|great|nice|sweet|inspiring)|wishing |sending "
-    r"|hope "
-    r"|hoping (?:you|it|that you)|enjoy |don['’]t (?:worry|give up|forget)|way to go|best of luck"
-    r"|thank|thanks|thx|congrat|welcome|no (?:worries|problem|doubt|doubts)|you['’]re welcome"
-    r"|my pleasure"
-    r"|sorry (?:to|for|about)|how (?:\w+ )|what (?:a|an) |i (?:totally |completely |fully "
-    r"|couldn['’]t |"
-    r"100% |so )?agree|agreed|totally agree|such a |believe me|trust me|long time no|guess what"
-    r"|never give up"
-    r"|check (?:it|this|them) out|look at|take a look|feel free|remember,? |imagine |same here"
-    r"|me too"
-    r"|glad|go for it|you got this|you can do|you['’]ve got this|note that |please note)",
-    re.IGNORECASE,
-)  # fmt: skip
-_KIND_WORDS = re.compile(
-    r"\b(?:i['’]?m|i am|we['’]?re|i was|i feel)\s+(?:\w+\s+){0,2}(?:glad|happy|proud|sorry"
-    r"|excited|thrilled"
-    r"|stoked|pleased|here)\s+(?:for|that|of|to hear|to see|to help|you|your|about your)\b"
-    r"|\bi(?:['’]m| am)? (?:really |so |truly |totally |also |just |definitely )?"
-    r"(?:appreciate|hope you|hope your|wish you|hear you|bet|know what you|see what you"
-    r"|love (?:that|your|how"
-    r" you|the way you)|admire|can imagine|understand|get it|know you|know how|can['’]t (?:agree"
-    r"|wait to (?:hear"
-    r"|see (?:you|what|how|it|them|that)))|look forward to hear|looking forward to (?:hear|it"
-    r"|see(?:ing)? you)"
-    r"|would love to (?:hear|see|know)|['’]d love to (?:hear|see|know)|wanted to (?:tell|share"
-    r"|let|ask|say|check)"
-    r"|want to (?:tell|hear|ask|let you)|(?:got|have|had)(?: \w+){0,2} (?:news|question"
-    r"|something to (?:tell|share))"
-    r"|have to (?:say|admit|go|run)|gotta (?:go|run)|will let you know|let you know"
-    r"|keep you (?:posted|updated)"
-    r"|don['’]t know what to say|thank you|agree)\b"
-    r"|\bi['’]ll (?:let you know|keep you|be there for|talk|check it out|keep that|try that"
-    r"|give it|do my best)\b"
-    r"|\bmeans? (?:a lot|so much|the world)\b|\bgood (?:for|to see|to hear|to know)\b"
-    r"|\bgreat (?:to see|to hear)\b",
-    re.IGNORECASE,
-)
 _STAGE = re.compile(r"^[\[(*]\s*(?P<verb>[a-z]+s)\s+(?P<rest>[^\]]{3,300}?)\s*[\])*]+[.!]?$")
 _YOU_FIRST = re.compile(r"^(?:you|you['’]\w+|your|ya|y['’]all)\b", re.IGNORECASE)
 _YOU_DID = re.compile(
@@ -135,33 +100,63 @@ _YOU_DID = re.compile(
 _NAME_OR_NUMBER = re.compile(
     r"\d|(?<=[a-z,'’] )[A-Z][a-z]+|\b[A-Z]{2,}\b|^[A-Z][a-z]+ [A-Z][a-z]+|[a-z]\.[a-z]|`|\""
 )
+_ASKING = re.compile(
+    r"^(?:and |so |but )?(?:what(?! (?:i|we|my)\b)|how|why|where|who|which|is|are|do|does|did"
+    r"|was|were|can|could|should"
+    r"|would|will|have|has|am|any)\b",
+    re.IGNORECASE,
+)
+_REQUEST = re.compile(
+    r"^(?:and |so |but )?(?:can|could|would|will|is it possible)\b", re.IGNORECASE
+)
 _QUESTION_END = re.compile(r"\?[\"'”’)\]!?]*$")
+_GOING = re.compile(r"\bgonna\b")
 _FINAL = re.compile(r"[\s.!…,;:]+$")
 _ASKED = re.compile(
     r"^asked (?:\w+ )?(?:for|about|whether|if|when|where|what|how|who|which)\b", re.I
 )
 
 
-def facts_of_turn(turn: Turn) -> Iterator[Said]:
+def facts_of_turn(turn: Turn) -> list[Said]:
     """
     Give the facts of *turn*, in the order in which they were said.
 
     Greetings, thanks, praise and plain questions give none. Each fact is made of the
     turn's words, the parties' names, resolved dates and fixed templates.
     """
+    found: list[Said] = []
     before: list[str] = []
-    previous: Said | None = None
-    for at, sentence in enumerate(_sentences(turn.text)):
-        if at == 0 and (answer := _answer(turn, sentence)):
-            yield answer
-            before.append(answer.text)
-            continue
-        for clause in split_clauses(sentence):
-            said = _fact(turn, clause, before, previous)
-            if said is not None:
-                yield said
-            previous = said
-            before.append(said.text if said else clause)
+    anchored = False  # whether the last clause gave the last fact, so that a pronoun may mean it
+    may_answer = turn.asked is not None
+    for sentence in _sentences(turn.text):
+        if may_answer and not _is_greeting(turn, sentence):
+            may_answer = False
+            if answer := _answer(turn, sentence):
+                found.append(answer)
+                before.append(answer.text)
+                continue
+        for clause in _clauses(sentence):
+            said = _fact(turn, clause, before, found[-1] if anchored else None)
+            if isinstance(said, _Joined):
+                found[-1] = said.said
+            elif said is not None:
+                found.append(said)
+            anchored = isinstance(said, Said)
+            before.append(found[-1].text if said else third_person(clause, turn.voice))
+    return found
+
+
+def _clauses(sentence: str) -> list[str]:
+    clauses = split_clauses(sentence)
+    if not sentence.endswith("?"):
+        return clauses
+    return [clause for clause in clauses if not _ASKING.match(clause) or _REQUEST.match(clause)]
+
+
+def _is_greeting(turn: Turn, sentence: str) -> bool:
+    clause = bare(without_vocatives(bare(sentence), turn.scene.is_name))
+    content = [w for w in words(clause) if w not in STOP_WORDS and not turn.scene.is_name(w)]
+    return not content or (is_small_talk(clause) and len(content) < 2 * _FEW)
 
 
 def _sentences(text: str) -> Sequence[str]:
@@ -172,7 +167,16 @@ def _sentences(text: str) -> Sequence[str]:
     return [s for s in found if len(s) <= _LONGEST]
 
 
-def _fact(turn: Turn, clause: str, before: Sequence[str], previous: Said | None) -> Said | None:
+@dataclass(frozen=True, slots=True)
+class _Joined:
+    """A fact that takes the place of the one before, which it contains."""
+
+    said: Said
+
+
+def _fact(
+    turn: Turn, clause: str, before: Sequence[str], previous: Said | None
+) -> Said | _Joined | None:
     stage = _STAGE.match(clause)
     if stage:
         return _said(turn, f"{turn.speaker} {stage['verb']} {stage['rest']}", clause)
@@ -181,30 +185,38 @@ def _fact(turn: Turn, clause: str, before: Sequence[str], previous: Said | None)
     statement = _statement(turn, clause)
     if statement is None:
         return None
-    if begins_with_pronoun(statement):
-        statement = resolved(statement, before, previous.text if previous else None)
-        if statement is None:
-            return None
-    return _said(turn, statement, clause, corrects=correction is not None)
+    if not begins_with_pronoun(statement):
+        return _said(turn, statement, clause, corrects=correction is not None)
+    person = with_person(statement, before)
+    if person is not None:
+        return _said(turn, person, clause)
+    joined = previous and joined_to(previous.text, statement)
+    if not joined or previous is None:
+        return None
+    said = _said(turn, joined, clause)
+    return _Joined(replace(said, confidence=min(said.confidence, previous.confidence)))
 
 
 def _statement(turn: Turn, clause: str) -> str | None:
     """*clause* as a sentence about its speaker or subject; ``None`` if it is not worth keeping."""
     clause = bare(without_vocatives(bare(clause), turn.scene.is_name))
-    clause = one_line(clause)
-    wish = request_of(clause, turn.voice, to_agent=not turn.scene.is_talk_of_two)
+    to_agent = not turn.scene.is_talk_of_two
+    wish = request_of(clause, turn.voice, to_agent=to_agent)
     if wish is not None:
         return wish
-    if _QUESTION_END.search(clause) or _NO_SENTENCE.match(clause) or _KIND_WORDS.search(clause):
+    if not clause or _QUESTION_END.search(clause) or is_small_talk(clause):
         return None
+    if is_imperative(clause):
+        return asked_to(clause, turn.voice) if to_agent else None
     clause = with_subject(clause)
     own = speaks_of_self(clause)
-    if _about_other(clause, own) or not _says_enough(clause, turn.scene):
+    if _about_other(clause, own) or (turn.voice.you is None and speaks_of_other(clause)):
         return None
-    if turn.voice.you is None and speaks_of_other(clause):
+    attributed = not own and _needs_attribution(turn, clause)
+    if not _says_enough(clause, turn.scene, 3 if attributed else 2):
         return None
     named = third_person(clause, turn.voice)
-    return named if own or not _needs_attribution(turn, clause) else _attributed(turn, named)
+    return _attributed(turn, named) if attributed else named
 
 
 def _about_other(clause: str, own: bool) -> bool:
@@ -216,13 +228,15 @@ def _about_other(clause: str, own: bool) -> bool:
     return not own
 
 
-def _says_enough(clause: str, scene: Scene) -> bool:
+def _says_enough(clause: str, scene: Scene, least: int) -> bool:
+    """Whether it has a verb, and a name, a number or *least* words that carry a topic."""
     folded = words(clause)
     content = [w for w in folded if w not in STOP_WORDS and w not in ADVERBS]
     telling = [w for w in content if w not in LIGHT and not scene.is_name(w)]
-    if len(content) < 2 and not _NAME_OR_NUMBER.search(clause):
+    if not telling or not has_verb(clause):
         return False
-    return has_verb(clause) and (len(telling) >= 2 or (bool(telling) and len(content) >= 2))
+    named = _NAME_OR_NUMBER.search(clause) is not None
+    return len(telling) >= least or (len(content) >= 2 and (named or len(telling) >= least - 1))
 
 
 def _needs_attribution(turn: Turn, clause: str) -> bool:
@@ -251,7 +265,7 @@ def _said(turn: Turn, text: str, clause: str, *, corrects: bool = False) -> Said
 
 def finished(text: str) -> str:
     """*text* as a sentence: a capital in front, a point behind."""
-    text = _FINAL.sub("", one_line(text))
+    text = _GOING.sub("going to", _FINAL.sub("", one_line(text)))
     if text[:1].islower() and not re.match(r"\S*[A-Z0-9._/]", text):
         text = text[0].upper() + text[1:]
     return text + "."
@@ -265,20 +279,27 @@ def _confidence(clause: str) -> float:
 
 def _answer(turn: Turn, sentence: str) -> Said | None:
     """The fact that a short answer makes together with its question."""
-    if turn.asked is None or _QUESTION_END.search(sentence):
+    if turn.asked is None or _QUESTION_END.search(sentence) or '"' in sentence:
         return None
     answer = _FINAL.sub("", without_vocatives(sentence, turn.scene.is_name))
     content = [w for w in words(answer) if w not in STOP_WORDS]
-    asked = [w for w in words(turn.asked) if w not in STOP_WORDS and w not in LIGHT]
-    telling = [w for w in content if w not in LIGHT]
-    if not answer or '"' in answer or (len(content) >= _FEW and has_verb(answer)):
+    if len(content) > 3 * _FEW or (len(content) >= _FEW and has_verb(answer)):
         return None
-    if len(content) > 3 * _FEW or not (telling or (asked and _YES_NO.match(answer))):
+    if speaks_of_other(answer) or not _tells(turn, answer, content):
         return None
     question = turn.asked if _ASKED.match(turn.asked) else f'Asked "{turn.asked}"'
     text = f'{_capital(question)}, {turn.speaker} answered "{with_dates(answer, turn.at)}".'
     steps = (turn.step,) if turn.asker_step is None else (turn.asker_step, turn.step)
     return Said(text, _confidence(sentence), steps, turn.speaker)
+
+
+def _tells(turn: Turn, answer: str, content: Sequence[str]) -> bool:
+    """Whether question and answer together say something."""
+    telling = [w for w in content if w not in LIGHT and not turn.scene.is_name(w)]
+    asked = [w for w in words(turn.asked or "") if w not in STOP_WORDS and w not in LIGHT]
+    if _YES_NO.match(answer):
+        return len(asked) >= 2
+    return bool(telling) and (bool(asked) or len(telling) >= 2 or len(content) < _FEW)
 
 
 _YES_NO = re.compile(

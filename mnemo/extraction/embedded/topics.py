@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable
+from functools import lru_cache
 
 from mnemo._text import STOP_WORDS, fold, stem, terms
 from mnemo.extraction.embedded.lexicon import (
@@ -57,6 +58,7 @@ def _close(run: list[str], found: list[str]) -> None:
         run.clear()
 
 
+@lru_cache(maxsize=50_000)
 def _is_nounish(token: str) -> bool:
     folded = fold(token)
     if not folded[0].isalnum() or folded in STOP_WORDS or folded in LIGHT:
@@ -65,7 +67,7 @@ def _is_nounish(token: str) -> bool:
         return False
     if folded in BASE_VERBS or folded in ADVERBS or folded in PREPOSITIONS:
         return False
-    if folded.isdigit() or folded in NUMBER_WORDS or "'" in folded[:-2]:
+    if folded.isdigit() or folded in NUMBER_WORDS or "'" in folded.removesuffix("'s"):
         return False
     return not (is_past(folded) or (folded.endswith("ly") and len(folded) > 4))
 

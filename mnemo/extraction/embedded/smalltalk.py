@@ -1,0 +1,81 @@
+"""Talk that says nothing worth keeping: greetings, thanks, praise, cheering on, advice."""
+
+from __future__ import annotations
+
+import re
+
+__all__ = ["is_small_talk"]
+
+
+def _any_of(phrases: str) -> str:
+    """One pattern of *phrases*, which a semicolon parts; a tilde joins a line to the next."""
+    joined = re.sub(r"~\s*", "", phrases.replace("'", "['’]"))
+    return "|".join(p for phrase in re.split(r" ;|\n", joined) if (p := phrase.strip(" ")))
+
+
+_OPENINGS = re.compile(
+    "^(?:"
+    + _any_of(
+        r"""
+            let'?s\b ; let us\b ; let me\b ; here(?:'s| is| are| it| you| we) ; see you ; see ya
+            talk to you ; talk soon ; take care ; good (?:luck|morning|night|evening|afternoon|bye|to)
+            have (?:a|fun) ; keep (?:it|up|me|going|on|in|us|doing|pushing) ; can't wait ; cannot wait
+            sounds?\b ; looks?\b ; nice\b ; great\b ; good\b ; lov(?:e|ing)\b ; glad\b
+            happy (?:to|that|for) ; wishing\b ; sending\b ; hope\b ; hang in
+            so (?:glad|happy|proud|cool|sorry|excited|great|nice|sweet|inspiring|true|much|many~
+                |good)
+            hoping (?:you|it|that you) ; enjoy\b ; don't (?:worry|give up|forget|stop) ; way to go
+            best of luck ; thank ; thx ; congrat ; welcome ; no (?:worries|problem|doubts?)
+            my pleasure ; sorry\b ; how \w+\b ; what (?:a|an)\b ; agreed ; such a\b ; believe me
+            trust me ; long time no ; guess what ; never give up ; check (?:it|this|them|that|out|your)\b ; look at ; take a look
+            feel free ; remember\b ; imagine\b ; same here ; me too ; go for it ; note that
+            please note ; totally agree ; can't agree ; couldn't agree ; highly recommend ; super\b
+            really (?:glad|happy|proud|excited|appreciate) ; understand\b ; appreciate\b ; good news
+            there you go ; that (?:being )?said$ ; i (?:totally|completely|fully|100%|so)? ?agree
+            i couldn't agree ; this is great ; for sure ; any(?:thing| advice| tips| suggestions)
+            cheers\b ; hear you ; you know what ; speaking of which ; my bad ; no way
+        """
+    )
+    + ")",
+    re.IGNORECASE,
+)
+
+_INSIDE = re.compile(
+    r"\b(?:"
+    + _any_of(
+        r"""
+            (?:i'?m|i am|we'?re|i was|i feel|i'm feeling) (?:\w+ ){0,2}(?:glad|happy|proud|sorry~
+                |excited|thrilled|stoked|pleased|here|impressed|sure) (?:for (?:you|it|that|this)~
+                |that you|of you|of your|to hear|to see (?:you|what|how|it|that)|to help|you|your~
+                |about your|it|it'll|they'll|by your|with your|by you|he'll|she'll)
+            i(?:'m| am)? (?:really |so |truly |totally |also |just |definitely )?(?:appreciate~
+                |hope you|hope your|wish you|hear you|bet|know what you|see what you~
+                |love (?:that you|your|how you)|love the way you|admire|can imagine|understand~
+                |get it|know you|know how you|get what you)
+            can't (?:agree|wait to (?:hear|see (?:you|what|how|it|them|that|your)))
+            (?:looking|look) forward to (?:hear|it\b|see(?:ing)? you|catch)
+            (?:'d|would) love to (?:hear|see (?:you|it|that|your|some)|know|check)
+            i (?:wanted|want|'d like|just wanted) to (?:tell|share|let you|ask|say|hear)
+            i(?:'ve)? (?:got|have|had)(?: \w+){0,2} (?:news|questions?|something to (?:tell|share))
+            i (?:have to|gotta|must|should) (?:say|admit|go|run|get going) ; let you know
+            keep you (?:posted|updated) ; don't know what to say ; thank you ; thanks for
+            i'll (?:be there for|talk|check it|keep that|try that|give it|do my best|be sure~
+                |definitely (?:check|try|keep|do|let))
+            means? (?:a lot|so much|the world|everything) ; meant (?:a lot|so much|the world)
+            good (?:to see|to hear|to know) ; great (?:to see|to hear)
+            your (?:\w+ )?(?:support|success|help|words?|encouragement|determination|advice~
+                |kindness|passion|energy|positivity|drive|dedication|enthusiasm|attitude|friendship~
+                |offer|concern)
+            have(?:'ve)? (?:got )?your back ; got your back ; root(?:ing)? for you ; wish me luck
+            i (?:really )?(?:don't|do not) know(?: (?:yet|much|why))?$ ; having you ; have you as
+            if you (?:need|want|ever|have)
+        """
+    )
+    + ")",
+    re.IGNORECASE,
+)
+
+
+def is_small_talk(clause: str) -> bool:
+    """Whether *clause*, without its leading interjections, is about the talk and not the world."""
+    return _OPENINGS.match(clause) is not None or _INSIDE.search(clause) is not None
