@@ -1,0 +1,113 @@
+"""The same pipeline with the embedded stages: no key, no network, no chance."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from mnemo.config import AnnotationConfig, Config
+from mnemo.episode.step import Step
+from mnemo.episode.trajectory import Trajectory, split_trajectories
+from mnemo.errors import ModelUnavailable
+from mnemo.extraction.pipeline import build_extraction
+from mnemo.graph.changeset import Changeset
+from mnemo.graph.edges import EdgeKind
+from mnemo.graph.nodes import Semantic
+from mnemo.testing import HashingEmbedder, ScriptedChatModel
+
+MakeStep = Callable[..., Step]
+
+TALK = [
+    ("I adopted a cat yesterday.", "Congratulations!"),
+    ("The cat is called Miso.", "Noted the name."),
+    ("Hi! How are you? Thanks, that's great!", ""),
+]
+
+
+async def extracted(
+    steps: list[Step], model: Any = None, config: Config | None = None
+) -> Changeset:
+    """Annotate *steps* in one batch, close, and extract all trajectories."""
+    extraction = build_extraction(
+        chat_model=model, embedder=HashingEmbedder(), config=config or Config()
+    )
+    found = await extraction.annotate(goal="talk", known=(), fresh=steps, closing=True)
+    known = [step.annotated(annotation) for step, annotation in zip(steps, found, strict=True)]
+    whole = Changeset()
+    for trajectory in split_trajectories(known, goal="talk"):
+        whole = whole.merge(await extraction.extract(trajectory))
+    return whole
+
+
+def shape(changeset: Changeset) -> tuple[list[tuple[str, str]], list[tuple[str, str, str]]]:
+    """Nodes and edges by their texts, ids aside."""
+    texts = {node.id: f"{node.type}: {node.text}" for node in changeset.nodes}
+    nodes = [(str(node.type), node.text) for node in changeset.nodes]
+    edges = [(texts[e.source], e.kind.value, texts[e.target]) for e in changeset.edges]
+    return nodes, edges
+
+
+async def test_a_dialogue_becomes_facts_with_their_sources(make_step: MakeStep) -> None:
+    """X26: Ana's cat is a fact that names her, the cat and the day, from that step alone."""
+    steps = [make_step(i, said, done) for i, (said, done) in enumerate(TALK)]
+    changeset = await extracted(steps)
+    changeset.validate()
+    adopted = [
+        node
+        for node in changeset.nodes
+        if isinstance(node, Semantic) and "adopted" in node.proposition
+    ]
+    assert len(adopted) == 1
+    assert "Ana" in adopted[0].proposition
+    assert "cat" in adopted[0].proposition
+    assert "2024-02-29" in adopted[0].proposition
+    sources = [
+        edge.target
+        for edge in changeset.edges
+        if edge.kind is EdgeKind.PROVENANCE and edge.source == adopted[0].id
+    ]
+    assert sources == ["episodic-0"]
+
+
+async def test_equal_input_gives_equal_nodes(make_step: MakeStep) -> None:
+    """X33: nodes, edges and texts are the same the second time, ids aside."""
+    steps = [make_step(i, said, done) for i, (said, done) in enumerate(TALK)]
+    assert shape(await extracted(steps)) == shape(await extracted(steps))
+
+
+async def test_the_embedded_annotator_steps_in_for_a_failing_model(make_step: MakeStep) -> None:
+    """With ``on_failure="embedded"`` annotation goes on, and says who did it."""
+    config = Config(annotation=AnnotationConfig(on_failure="embedded"))
+    model = ScriptedChatModel.answering({"annotate": ModelUnavailable("gone")})
+    extraction = build_extraction(chat_model=model, embedder=HashingEmbedder(), config=config)
+    found = await extraction.annotate(
+        goal="talk", known=(), fresh=[make_step(0, "I adopted a cat.")], closing=True
+    )
+    assert [annotation.embedded for annotation in found] == [True]
+    assert found[0].subgoal
+
+
+async def test_without_it_the_failure_stands(make_step: MakeStep) -> None:
+    """By default nobody steps in."""
+    model = ScriptedChatModel.answering({"annotate": ModelUnavailable("gone")})
+    extraction = build_extraction(chat_model=model, embedder=HashingEmbedder(), config=Config())
+    with pytest.raises(ModelUnavailable):
+        await extraction.annotate(goal="talk", known=(), fresh=[make_step(0)], closing=True)
+
+
+async def test_a_long_trajectory_becomes_one_changeset(
+    make_annotated: MakeStep, make_trajectory: Callable[..., Trajectory]
+) -> None:
+    """Each of 500 steps is in it once, and the facts are not more than the limit."""
+    words = ["harbour", "garden", "violin", "budget", "engine", "recipe", "lantern"]
+    steps = [
+        make_annotated(i, f"My {words[i % 7]} number {i} cost {i} euros in {1900 + i % 120}.")
+        for i in range(500)
+    ]
+    extraction = build_extraction(chat_model=None, embedder=HashingEmbedder(), config=Config())
+    changeset = await extraction.extract(make_trajectory(steps))
+    changeset.validate()
+    assert sum(node.type == "episodic" for node in changeset.nodes) == 500
+    assert sum(node.type == "semantic" for node in changeset.nodes) == 24
