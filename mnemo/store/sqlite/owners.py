@@ -1,18 +1,14 @@
-"""Who runs this service, and whether somebody else who owned a session still does."""
+"""The register of running services, and whether one of them still holds a session."""
 
 from __future__ import annotations
 
-import os
-import platform
 import sqlite3
-import sys
 from datetime import datetime
-from pathlib import Path
 
-from mnemo._ids import new_id
 from mnemo.episode.journal import Owner
+from mnemo.store.processes import is_alive
 
-__all__ = ["forget_the_dead", "new_owner", "register", "renew", "still_owns", "unregister"]
+__all__ = ["forget_the_dead", "register", "still_owns", "unregister"]
 
 _INSERT = """
 INSERT INTO owners (token, host, pid, started, lease_until) VALUES (?, ?, ?, ?, ?)
@@ -23,61 +19,6 @@ _OTHERS = "SELECT token, host, pid, started FROM owners WHERE host = ?"
 _RELEASE = "UPDATE sessions SET owner = NULL WHERE owner = ?"
 _DELETE = "DELETE FROM owners WHERE token = ?"
 
-_ENDED = frozenset("ZXx")
-
-
-def new_owner() -> Owner:
-    """An owner for a service that this process opens; unique even within it."""
-    pid = os.getpid()
-    return Owner(token=new_id("owner"), host=_host(), pid=pid, started=_started(pid) or 0)
-
-
-def _host() -> str:
-    """The machine, its boot and the process space: where a process id means something."""
-    return "/".join((platform.node(), _boot(), _process_space()))
-
-
-def _boot() -> str:
-    try:
-        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    except OSError:
-        return ""
-
-
-def _process_space() -> str:
-    try:
-        return os.readlink("/proc/self/ns/pid")
-    except OSError:
-        return ""
-
-
-def _started(pid: int) -> int | None:
-    """When process *pid* started, in the system's ticks; ``None`` if there is none alive."""
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_text()
-    except OSError:
-        return None
-    # The name before the last bracket may hold anything, blanks and brackets included.
-    fields = stat.rpartition(")")[2].split()
-    return None if fields[0] in _ENDED else int(fields[19])
-
-
-def is_alive(pid: int, started: int) -> bool | None:
-    """
-    Whether the process of this host is the one that was recorded; ``None`` if unknowable.
-    """
-    if sys.platform == "linux" and started:
-        return _started(pid) == started
-    if sys.platform == "win32":
-        return None
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return True
-
 
 def register(
     connection: sqlite3.Connection, owner: Owner, *, now: datetime, lease_s: float
@@ -85,9 +26,6 @@ def register(
     """Enter *owner*, or prolong its lease, until *lease_s* seconds from *now*."""
     until = now.timestamp() + lease_s
     connection.execute(_INSERT, (owner.token, owner.host, owner.pid, owner.started, until))
-
-
-renew = register
 
 
 def unregister(connection: sqlite3.Connection, token: str) -> None:

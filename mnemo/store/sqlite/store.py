@@ -12,11 +12,12 @@ from mnemo.config import StoreConfig
 from mnemo.episode.journal import Owner
 from mnemo.errors import StoreCorrupt, StoreError
 from mnemo.protocols import Clock, StoreReport
+from mnemo.store.processes import new_owner
 from mnemo.store.sqlite.check import check_store
 from mnemo.store.sqlite.connection import Location, connect, locate, translated
 from mnemo.store.sqlite.feed import SqliteFeed
 from mnemo.store.sqlite.graph import SqliteGraph
-from mnemo.store.sqlite.owners import forget_the_dead, new_owner, register
+from mnemo.store.sqlite.owners import forget_the_dead, register
 from mnemo.store.sqlite.readers import Readers
 from mnemo.store.sqlite.schema import VERSION, migrate, stored_version
 from mnemo.store.sqlite.sessions import SqliteSessions

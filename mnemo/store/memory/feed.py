@@ -1,0 +1,185 @@
+"""What one repository's indexes follow, in memory."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any, Literal
+
+from anyio.lowlevel import cancel_shielded_checkpoint
+
+from mnemo.episode.step import Step
+from mnemo.graph.edges import EdgeKind
+from mnemo.graph.nodes import Episodic, Intent, Node, Tag, Vector
+from mnemo.protocols import EmbeddingSpace, FeedChanges, FeedCursor, KeywordHit
+from mnemo.store.memory.state import Kept, RepoState
+from mnemo.store.memory.words import parse, relevances, stems
+
+__all__ = ["MemoryFeed"]
+
+
+class MemoryFeed:
+    """``DocumentFeed`` in memory; made by ``MemoryStore``."""
+
+    def __init__(self, repo_id: str, kept: Callable[[], Kept]) -> None:
+        self._repo_id = repo_id
+        self._kept = kept
+
+    @property
+    def _repo(self) -> RepoState:
+        return self._kept().repo(self._repo_id)
+
+    async def changes(self, after: FeedCursor, *, limit: int = 5_000) -> FeedChanges:
+        """What came after *after*; *removed* goes before the rest."""
+        await cancel_shielded_checkpoint()
+        repo = self._repo
+        steps = _new_steps(repo, after.step, limit)
+        nodes, until = _changed_nodes(repo, after.revision, limit)
+        vectors, seq = _new_vectors(repo, after.vector, limit)
+        cursor = FeedCursor(
+            step=steps[-1].ordinal if steps else after.step,
+            revision=until,
+            removal=len(repo.removals),
+            vector=seq,
+        )
+        return FeedChanges(
+            cursor=cursor,
+            revision=repo.revision,
+            steps=tuple(steps),
+            nodes=tuple(nodes),
+            details={node.id: found for node in nodes if (found := _details(repo, node))},
+            removed=() if after == FeedCursor() else tuple(repo.removals[after.removal :]),
+            vectors=vectors,
+            more=len(steps) == limit or until < repo.revision or len(vectors) == limit,
+        )
+
+    async def save_vectors(self, space: EmbeddingSpace, vectors: Mapping[str, Vector]) -> None:
+        """Keep vectors; keys whose owner is gone are skipped."""
+        repo = self._repo
+        kept = {key: vector for key, vector in vectors.items() if _is_owned(repo, key)}
+        repo.check_space(space, kept.values())
+        if kept:
+            repo.stamp(space)
+        for key, vector in kept.items():
+            repo.put_vector(key, vector)
+        await cancel_shielded_checkpoint()
+
+    async def space(self) -> EmbeddingSpace | None:
+        """What the repository is stamped with; ``None`` before the first vector."""
+        await cancel_shielded_checkpoint()
+        return self._repo.space
+
+    async def steps(self, node_ids: Sequence[str]) -> dict[str, Step]:
+        """The steps behind episodic node ids, committed or not, with their annotations."""
+        await cancel_shielded_checkpoint()
+        known = self._repo.step_of
+        return {id: known[id].step for id in node_ids if id in known}
+
+    async def goals(self, episode_ids: Sequence[str]) -> dict[str, str]:
+        """The goals of episodes; unknown ones are absent."""
+        await cancel_shielded_checkpoint()
+        wanted = set(episode_ids)
+        sessions = self._kept().sessions.values()
+        episodes = [e for s in sessions if s.repo_id == self._repo_id for e in s.episodes]
+        return {episode.id: episode.goal for episode in episodes if episode.id in wanted}
+
+    async def search(self, match: str, *, session_id: str | None, limit: int) -> list[KeywordHit]:
+        """Find step halves by their words, best first. *Raises* ``ValueError`` for *match*."""
+        await cancel_shielded_checkpoint()
+        expression = parse(match)
+        halves = [half for state in self._repo.steps for half in _halves(state.step)]
+        scores = relevances(expression, [stems(text) for _, _, text in halves])
+        hits = [
+            KeywordHit(step=step, part=part, relevance=score)
+            for (step, part, _), score in zip(halves, scores, strict=True)
+            if score > 0 and session_id in (None, step.session_id)
+        ]
+        hits.sort(key=lambda hit: (-hit.relevance, -hit.step.ordinal))
+        return hits[:limit]
+
+    async def counts(self) -> dict[str, int]:
+        """``steps``, ``vectors``, ``edges:<kind>``, ``nodes:<type>``: how many are stored."""
+        await cancel_shielded_checkpoint()
+        repo = self._repo
+        counts = {"steps": len(repo.steps), "vectors": len(repo.vectors)}
+        names = [f"nodes:{state.node.type}" for state in repo.nodes.values()]
+        names += [f"edges:{edge.kind}" for edge in repo.edges]
+        for name in names:
+            counts[name] = counts.get(name, 0) + 1
+        return counts
+
+
+def _new_steps(repo: RepoState, after: int, limit: int) -> list[Step]:
+    start = bisect_right(repo.steps, after, key=lambda state: state.step.ordinal)
+    steps: list[Step] = []
+    for state in repo.steps[start:]:
+        if not state.gone:
+            steps.append(state.step)
+        if len(steps) == limit:
+            break
+    return steps
+
+
+def _changed_nodes(repo: RepoState, after: int, limit: int) -> tuple[list[Node], int]:
+    """Nodes of whole revisions, of at least one; and the last revision that was read."""
+    start = bisect_right(repo.changed, after, key=lambda entry: entry[0])
+    found: dict[str, int] = {}
+    for revision, id in repo.changed[start:]:
+        state = repo.nodes.get(id)
+        if state is None or state.revision != revision:
+            continue
+        if state.node.type not in ("episodic", "source"):
+            found[id] = revision
+    if len(found) <= limit:
+        return [repo.nodes[id].node for id in found], repo.revision
+    revisions = list(found.values())
+    until = revisions[limit] - 1 if revisions[limit] > revisions[0] else revisions[0]
+    return [repo.nodes[id].node for id in found if found[id] <= until], until
+
+
+def _new_vectors(repo: RepoState, after: int, limit: int) -> tuple[dict[str, Vector], int]:
+    vectors: dict[str, Vector] = {}
+    for seq in range(after + 1, len(repo.vector_log) + 1):
+        key = repo.vector_log[seq - 1]
+        if key in repo.vectors and repo.vectors[key][0] == seq:
+            vectors[key] = repo.vectors[key][1]
+        if len(vectors) == limit:
+            return vectors, seq
+    return vectors, len(repo.vector_log)
+
+
+def _details(repo: RepoState, node: Node) -> dict[str, Any]:
+    if node.type == "semantic":
+        tags = [n.label for n in _linked(repo, node, EdgeKind.MEMBERSHIP) if isinstance(n, Tag)]
+        return {"tags": tuple(tags), "latest_at": _latest(repo, node)}
+    if node.type == "procedural":
+        linked = _linked(repo, node, EdgeKind.HIERARCHICAL)
+        return {"intents": tuple(n.description for n in linked if isinstance(n, Intent))}
+    return {}
+
+
+def _latest(repo: RepoState, node: Node) -> datetime | None:
+    steps = _linked(repo, node, EdgeKind.PROVENANCE)
+    times = [n.at.astimezone(UTC) for n in steps if isinstance(n, Episodic) and n.at is not None]
+    return max(times, default=None)
+
+
+def _linked(repo: RepoState, node: Node, kind: EdgeKind) -> list[Node]:
+    edges = [edge for edge in repo.edges_of.get(node.id, ()) if edge.kind is kind]
+    others = [e.target if e.source == node.id else e.source for e in edges]
+    return [repo.nodes[id].node for id in others]
+
+
+def _is_owned(repo: RepoState, key: str) -> bool:
+    id = key.removesuffix("/observation").removesuffix("/action")
+    step = repo.step_of.get(id)
+    return id in repo.nodes or (step is not None and not step.gone)
+
+
+def _halves(step: Step) -> list[tuple[Step, Literal["observation", "action"], str]]:
+    halves: list[tuple[Step, Literal["observation", "action"], str]] = [
+        (step, "observation", step.observation),
+        (step, "action", step.action),
+    ]
+    return [half for half in halves if half[2] and not half[2].isspace()]
