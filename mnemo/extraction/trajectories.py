@@ -31,9 +31,9 @@ class Findings:
 
 def subgoals_compared(known: Sequence[Step], findings: Findings) -> list[str]:
     """The subgoals whose vectors ``to_annotations`` needs; blank ones are not compared."""
-    before = _last_annotated(known)
+    before = _last_with_subgoal(known)
     fresh = [entry.subgoal for entry in findings.annotated if entry.subgoal]
-    if before and before.subgoal and before.vector is None and fresh:
+    if before and before.vector is None and fresh:
         return [before.subgoal, *fresh]
     return fresh
 
@@ -78,14 +78,10 @@ def _late_reward(known: Sequence[Step], findings: Findings) -> Annotation | None
     return replace(annotation, reward=reward)
 
 
-def _last_annotated(known: Sequence[Step]) -> Annotation | None:
-    """The nearest annotation with a subgoal: steps without one are skipped in the comparison."""
-    nearest = None
-    for step in reversed(known):
-        if step.annotation and step.annotation.subgoal:
-            return step.annotation
-        nearest = nearest or step.annotation
-    return nearest
+def _last_with_subgoal(known: Sequence[Step]) -> Annotation | None:
+    """What the next subgoal is compared with: steps without one are skipped."""
+    annotations = (step.annotation for step in reversed(known))
+    return next((a for a in annotations if a and a.subgoal), None)
 
 
 class _Cut:
@@ -103,33 +99,33 @@ class _Cut:
         self._vectors = vectors
         self._threshold = threshold
         self._embedded = embedded
-        self._before = _last_annotated(known)
+        self._compared = _last_with_subgoal(known)
+        ids = (step.trajectory_id for step in reversed(known))
+        self._trajectory_id = next((id for id in ids if id), None)
         self._number: int | None = None
 
     def next(self, step: Step, entry: Annotated, reward: float | None) -> Annotation:
-        boundary = self._before is not None and self._begins(self._before, entry)
-        if boundary or self._before is None:
-            trajectory_id = f"{step.episode_id}/{self._next_number()}"
-        else:
-            trajectory_id = self._before.trajectory_id
+        boundary = self._trajectory_id is not None and self._begins(entry)
+        if boundary or self._trajectory_id is None:
+            self._trajectory_id = f"{step.episode_id}/{self._next_number()}"
         annotation = Annotation(
             index=step.index,
             state=entry.state or None,
             subgoal=entry.subgoal,
             reward=reward,
-            trajectory_id=trajectory_id,
+            trajectory_id=self._trajectory_id,
             boundary=boundary,
             vector=self._vectors.get(entry.subgoal),
             embedded=self._embedded,
         )
-        if entry.subgoal or boundary or self._before is None:
-            self._before = annotation
+        self._compared = annotation if entry.subgoal else self._compared
         return annotation
 
-    def _begins(self, before: Annotation, entry: Annotated) -> bool:
+    def _begins(self, entry: Annotated) -> bool:
+        before = self._compared
         if entry.breaks:
             return True
-        if not before.subgoal or not entry.subgoal or before.subgoal == entry.subgoal:
+        if before is None or not entry.subgoal or before.subgoal == entry.subgoal:
             return False
         previous = before.vector if before.vector is not None else self._vectors[before.subgoal]
         return is_boundary(previous, self._vectors[entry.subgoal], self._threshold)

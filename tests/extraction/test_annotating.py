@@ -260,6 +260,17 @@ async def test_a_step_without_subgoal_is_skipped_in_the_comparison(
     assert [s.annotation.boundary for s in steps if s.annotation] == [False] * 4 + [True]
 
 
+@pytest.mark.parametrize("batch", [1, 4])
+async def test_a_break_without_subgoal_begins_a_trajectory_all_the_same(
+    make_step: MakeStep, written: Callable[..., Extraction], batch: int
+) -> None:
+    """What follows such a step belongs to its trajectory, however the steps are batched."""
+    extraction = written(WrittenAnnotator(["a", "a", "", "a"], breaks=(2,)))
+    steps = await annotate_all(extraction, [make_step(i) for i in range(4)], batch=batch)
+    numbers = [str(step.trajectory_id).rpartition("/")[2] for step in steps]
+    assert numbers == ["0", "0", "1", "1"]
+
+
 async def test_a_boundary_is_found_behind_steps_that_have_lost_their_vectors(
     make_step: MakeStep, make_annotated: MakeStep, written: Callable[..., Extraction]
 ) -> None:
