@@ -82,8 +82,9 @@ def without_vocatives(sentence: str, is_name: Callable[[str], bool]) -> str:
 _JOINT = re.compile(
     r"\s*;\s+"
     r"|(?:,\s*|\s+)(?P<and>and|but)\s+(?=(?:I|i|I['’]\w+|i['’]\w+|we|we['’]\w+|my|our|the"
-    r"|there['’]s|there)\s|(?P<name>[A-Z][\w'’]+)\s)"
-    r"|\s+(?P<dash>[-–—]+)\s+(?=(?:I|we|my|our|I['’]\w+|we['’]\w+|can|could|would|will|here['’]?s)\s)"
+    r")\s|(?P<name>[A-Z][\w'’]+)\s)"
+    r"|\s+(?P<dash>[-–—]+)\s+(?=(?:I|we|my|our|I['’]\w+|we['’]\w+|can|could|would|will"
+    r"|here['’]?s)\s)"
     r"|[,\s]\s*(?:and |so |but )?(?P<ask>)(?=(?:can|could|would|will) you\b)"
     r"|,\s*(?:and |so |but )?(?P<which>)(?=(?:what|how|where|when|why|which|who|is|are|do|does|can"
     r"|should)\b[^,]{3,200}\?$)"

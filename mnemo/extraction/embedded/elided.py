@@ -29,6 +29,7 @@ _DOING = word_set(
 )
 # "Been busy" may be said of oneself or of the week; "been running" only of oneself.
 _BEEN = re.compile(r"\s+(?:(?:\w+ly|really|super|just|so)\s+)?(?:\w{2,}ing\b|to\b)", re.I)
+_CLAUSE = re.compile(r",|;|\s(?:and|but|so|because|[-–—])\s")
 _FINITE_LATER = re.compile(
     r"\b(?:is|are|was|were|can|will|would|makes?|has|helps?|brings?|gives?|takes?|keeps?)\b"
     r"|['’]s\b",
@@ -62,7 +63,7 @@ def _prefix(verb: str, rest: str) -> str:
     if verb in _PREFIXES:
         return _PREFIXES[verb]
     if verb in _DOING:
-        return "" if _FINITE_LATER.search(rest[:80]) else "I'm "
+        return "" if _FINITE_LATER.search(_CLAUSE.split(rest, maxsplit=1)[0]) else "I'm "
     if verb in NOT_ACTS or verb in PARTICIPLES or not is_past(verb) or not rest.startswith(" "):
         return ""
     return "" if verb in ("were", "had", "did", "was") and not rest[1:2].islower() else "I "

@@ -94,7 +94,7 @@ def _extract(trajectory: Trajectory, agent: str) -> list[Instruction]:
         acts.append(_act(step))
         breather.breathe()
     scene = scene_of((*trajectory.context, *trajectory.steps), agent)
-    intent = generalised(excerpt(trajectory.subgoal))
+    intent = _intent(excerpt(trajectory.subgoal), excerpt(trajectory.goal))
     found = [
         *_fixed(acts, intent),
         *_avoided(acts, intent),
@@ -103,6 +103,14 @@ def _extract(trajectory: Trajectory, agent: str) -> list[Instruction]:
     if not any(act.failed for act in acts):
         found.extend(_done(acts, intent, one_line(excerpt(trajectory.subgoal))))
     return _distinct(found)
+
+
+def _intent(subgoal: str, goal: str) -> str:
+    """The subgoal without names and numbers; the goal's, where the subgoal is a bare command."""
+    for text in (subgoal, goal):
+        if call_name(text) is None and content_count(bare := generalised(text)) > 1:
+            return bare
+    return generalised(goal)
 
 
 def _act(step: Step) -> _Act:

@@ -53,6 +53,7 @@ _LOG_LINE = re.compile(
     r"|[$#>]\s\S|\+\+\+|---\s\S|@@|diff --git"
     r"|[\w./~-]*/[\w./-]+(?::\d+)?(?::|\s*$)"  # paths
     r"|[A-Za-z_][\w.-]{0,40}\s?[:=]\s?[^\s].{0,200}$"  # key-value pairs
+    r"|\[\S+ [0-9a-f]{7,40}\]|\d+ files? changed"  # git
     r"|[-dlrwx]{10}\s|total \d+$"
     r"|(?:Successfully |Collecting |Downloading |Installing |Compiling |Building |Running )"
     r"|(?:collected |Ran |exit code|Exit code|HTTP/\d|\d+ (?:passed|failed|errors?|warnings?)\b)"
@@ -62,6 +63,11 @@ _LOG_LINE = re.compile(
     r")"
 )
 _SPOKEN_PAIR = re.compile(r"^\s*[A-Z][a-z]+(?: [a-z]+){0,3}:\s+\S+(?:\s+\S+){3,}")
+_ADDRESSES = re.compile(
+    r"\b(?:i|i['’]\w+|my|me|we|our|you|your|please|thanks|thank|yes|no|ok|okay|sorry|actually)\b"
+    r"|\?",
+    re.IGNORECASE,
+)
 _FENCE = re.compile(r"```.*?(?:```|\Z)|~~~.*?(?:~~~|\Z)", re.DOTALL)
 _CALL = re.compile(
     r"^\s*([A-Za-z_][\w.]{0,80})\((?:[^()]|\([^()]*\)){0,4000}\)\s*;?\s*$", re.DOTALL
@@ -108,9 +114,17 @@ def parsed_json(text: str) -> Any:
         return None
 
 
-def kind_of(text: str) -> Kind:
-    """Whether *text*, an observation or an action's words, is tool output or speech."""
+def kind_of(text: str, *, after_call: bool = False) -> Kind:
+    """
+    Whether *text*, an observation or an action's words, is tool output or speech.
+
+    Args:
+        after_call: Whether the action before was a call: then a line that addresses
+            nobody is its output.
+    """
     if parsed_json(text) is not None:
+        return Kind.TOOL
+    if after_call and not _ADDRESSES.search(text[:2_000]):
         return Kind.TOOL
     lines = [line for line in text.split("\n", 400)[:400] if line and not line.isspace()]
     if not lines:

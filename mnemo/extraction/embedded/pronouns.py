@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from mnemo.extraction.embedded.lexicon import word_set
 
-__all__ = ["begins_with_pronoun", "joined_to", "with_person"]
+__all__ = ["begins_with_pronoun", "is_expletive", "joined_to", "with_person"]
 
 _PRONOUN = re.compile(
     r"^(?P<word>he|she|it|they|this|that|these|those|his|her|hers|him|their|theirs|them|its)"
@@ -50,6 +50,11 @@ def begins_with_pronoun(text: str) -> bool:
     """Whether *text* begins with a pronoun that only an earlier sentence explains."""
     match = _PRONOUN.match(text)
     return match is not None and not _EXPLETIVE.match(text)
+
+
+def is_expletive(text: str) -> bool:
+    """Whether *text* begins with an "it" that stands for what follows: "it's good to …"."""
+    return _EXPLETIVE.match(text) is not None
 
 
 def with_person(text: str, before: Sequence[str]) -> str | None:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 
+from mnemo.extraction.embedded.clauses import is_imperative
 from mnemo.extraction.embedded.lexicon import LIGHT
 from mnemo.extraction.embedded.persons import Voice, third_person
 from mnemo.extraction.embedded.topics import content_count
 
-__all__ = ["asked_to", "request_of"]
+__all__ = ["asked_to", "request_of", "wanted_in"]
 
 _REQUEST = re.compile(
     r"^(?:(?:so|and|but|also|hey|hi|ok|okay|now|then|hmm)[,\s]+)?(?:please\s+)?"
@@ -46,6 +47,17 @@ def request_of(sentence: str, voice: Voice, *, to_agent: bool) -> str | None:
     if not to_agent and _TALK.match(what):
         return None
     return asked_to(what, voice)
+
+
+def wanted_in(sentence: str) -> str | None:
+    """What *sentence* asks an agent to do, in its own words; ``None`` if it asks for nothing."""
+    if asked := _REQUEST.match(sentence):
+        what = asked["what"].strip()
+    elif is_imperative(sentence):
+        what = _PLEASE.sub("", sentence)
+    else:
+        return None
+    return _ME.sub(lambda match: f"{match['verb']} ", what)
 
 
 def asked_to(what: str, voice: Voice) -> str | None:

@@ -14,6 +14,7 @@ from mnemo.extraction.embedded.persons import Voice
 __all__ = ["Scene", "scene_of"]
 
 _AGENTS = frozenset(("assistant", "agent", "ai", "bot", "model", "system", "tool"))
+_YOU = re.compile(r"\b(?:you|your|y['’]all)\b", re.IGNORECASE)
 _WORD = re.compile(r"[a-z]+")
 _BOTH = re.compile(
     r"\b(?:we|us|our)\b.{0,40}\b(?:chat|chatted|talk|talked|spoke|meet|met|catch up)\b"
@@ -50,16 +51,22 @@ class Scene:
             return others[0]
         return self.agent if not others and speaker != self.agent else None
 
-    def voice(self, speaker: str, said_lately: Iterable[str]) -> Voice:
+    def voice(self, speaker: str, said_lately: Iterable[str], asked: str | None) -> Voice:
         """
         Whom *speaker*'s pronouns mean.
 
         "We" is both parties, but not where the speaker has just talked of people of
-        its own ("my kids"), and not with an agent, which goes nowhere.
+        its own ("my kids"), nor in answer to a question about "you", which leaves out
+        who asked, and not with an agent, which goes nowhere.
         """
         other = self.other(speaker)
         together = other is not None and (
-            self.is_agent(speaker) or (not self.is_agent(other) and not _own_people(said_lately))
+            self.is_agent(speaker)
+            or not (
+                self.is_agent(other)
+                or (asked is not None and _YOU.search(asked))
+                or _own_people(said_lately)
+            )
         )
         return Voice(speaker, f"{speaker} and {other if together else 'others'}", other)
 

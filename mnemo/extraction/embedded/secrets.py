@@ -30,7 +30,10 @@ _SPOKEN = re.compile(
     r"|(?:access |auth |api |bearer )?token|pin(?: code| number)?|secret)\b"
     r"(?: (?:for|of|to|on) [\w'’.-]{1,40}(?: [\w'’.-]{1,40}){0,3}?)?"
     r" (?:is now|is|was|are|will be|changed to|set to)(?: still| now)?"
-    r" (?:[\"'“`]{0,1}))(?P<value>[^\s\"'”`,]{2,512})",
+    r" (?:[\"'“`]{0,1}))(?P<value>[^\s\"'”`,]{2,512})"
+    # Any other key: only a value with a digit, so that "the key is patience" stays.
+    r"|(?P<key>\bkey (?:is now|is"
+    r"|was) [\"'“`]{0,1})(?P<digits>(?=[^\s,]{0,60}\d)[^\s\"'”`,]{6,512})",
     re.IGNORECASE,
 )
 _KNOWN = re.compile(
@@ -87,8 +90,16 @@ def _redact_known(text: str) -> str:
 
 
 def _hide(match: re.Match[str]) -> str:
+    groups = match.groupdict()
+    if groups.get("digits"):
+        return f"{match['key']}{HIDDEN}{_closing(groups['digits'])}"
     value = match["value"]
     if value.lower().rstrip(".!?") in _EVERYDAY:
         return match.group()
-    link = match.groupdict().get("link") or ""
-    return f"{match['name']}{link}{HIDDEN}"
+    link = groups.get("link") or ""
+    return f"{match['name']}{link}{HIDDEN}{_closing(value)}"
+
+
+def _closing(value: str) -> str:
+    """The marks that end the sentence, not the value."""
+    return value[len(value.rstrip(".!?;:")) :]

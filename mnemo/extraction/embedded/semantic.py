@@ -28,7 +28,7 @@ _QUESTION = re.compile(r"(?:^|(?<=[.!?…])\s+|(?<=\n))([^.!?\n]{2,240}\?)")
 _ASKED = re.compile(
     r"^\W*(asked (?:for|about|whether|if|when|where|what|how|who|which)\b[^.!?\n]{2,160})", re.I
 )
-_LATELY = 2  # own turns before this one that say who "we" are
+_LATELY = 4  # own turns before this one that say who "we" are
 
 
 class EmbeddedSemanticExtractor:
@@ -79,8 +79,9 @@ def _of_step(history: Sequence[Step], at: int, scene: Scene) -> Iterator[Said]:
 def _of_observation(history: Sequence[Step], at: int, scene: Scene) -> Iterator[Said]:
     step = history[at]
     text = without_code(excerpt(step.observation))
-    if kind_of(text) is Kind.TOOL:
-        for fact in facts_of_output(text, _call_before(history, at)):
+    call = _call_before(history, at)
+    if kind_of(text, after_call=call is not None) is Kind.TOOL:
+        for fact in facts_of_output(text, call):
             yield Said(fact, CONFIDENCE, (step.index,), "")
         return
     turn = _turn(text, step.actor, history, at, scene)
@@ -102,7 +103,7 @@ def _turn(text: str, speaker: str, history: Sequence[Step], at: int, scene: Scen
     return Turn(
         text=text,
         speaker=speaker,
-        voice=scene.voice(speaker, lately),
+        voice=scene.voice(speaker, lately, asked),
         at=step.at,
         step=step.index,
         scene=scene,
@@ -112,7 +113,9 @@ def _turn(text: str, speaker: str, history: Sequence[Step], at: int, scene: Scen
 
 
 def _own_turns(history: Sequence[Step], at: int, speaker: str) -> list[str]:
-    own = [s.observation[:2_000] for s in history[max(0, at - 6) : at] if s.actor == speaker]
+    own = [
+        s.observation[:2_000] for s in history[max(0, at - 2 * _LATELY) : at] if s.actor == speaker
+    ]
     return own[: -_LATELY - 1 : -1]
 
 

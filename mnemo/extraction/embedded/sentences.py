@@ -22,7 +22,7 @@ _LIST_MARK = re.compile(r"^[ \t]*(?:[-*+•–]|\d{1,3}[.)]|\[[ xX]\]|#{1,6}|>)[
 _MARKUP = re.compile(r"\*\*|__(?=\w)|(?<=\w)__")
 # A mark that may end a sentence, its closing quotes and brackets, then a blank or the end.
 _END = re.compile(
-    r"(?:[.!?…]+|[。！？]+)[\"'”’)\]»]*(?=\s|$)|[。！？]+[”’」』)]*|(?<=\S)\s(?=\[[a-z])"
+    r"(?:[.!?…]+|[。！？]+)[\"'”’)\]»]*(?=\s|$)|[。！？]+[”’」』)]*|(?<=\S)\s(?=\[[a-z]+s\s)"
 )
 _LAST_WORD = re.compile(r"[\w.]+$")
 _EMOJI_END = re.compile(r"[\U0001F300-\U0001FAFF\u2600-\u27BF\uFE0F\u200D]+\s*")

@@ -18,8 +18,8 @@ _OPENINGS = re.compile(
     + _any_of(
         r"""
             let'?s\b ; let us\b ; let me\b ; here(?:'s| is| are| it| you| we) ; see you ; see ya
-            talk to you ; talk soon ; take care ; good (?:luck|morning|night|evening|afternoon|bye|to)
-            have (?:a|fun) ; keep (?:it|up|me|going|on|in|us|doing|pushing) ; can't wait ; cannot wait
+            talk to you ; talk soon ; take care ; have (?:a|fun) ; can't wait ; cannot wait
+            keep (?:it|up|me|going|on|in|us|doing|pushing)
             sounds?\b ; looks?\b ; nice\b ; great\b ; good\b ; lov(?:e|ing)\b ; glad\b
             happy (?:to|that|for) ; wishing\b ; sending\b ; hope\b ; hang in
             so (?:glad|happy|proud|cool|sorry|excited|great|nice|sweet|inspiring|true|much|many~
@@ -27,7 +27,8 @@ _OPENINGS = re.compile(
             hoping (?:you|it|that you) ; enjoy\b ; don't (?:worry|give up|forget|stop) ; way to go
             best of luck ; thank ; thx ; congrat ; welcome ; no (?:worries|problem|doubts?)
             my pleasure ; sorry\b ; how \w+\b ; what (?:a|an)\b ; agreed ; such a\b ; believe me
-            trust me ; long time no ; guess what ; never give up ; check (?:it|this|them|that|out|your)\b ; look at ; take a look
+            trust me ; long time no ; guess what ; never give up ; look at ; take a look
+            check (?:it|this|them|that|out|your)\b
             feel free ; remember\b ; imagine\b ; same here ; me too ; go for it ; note that
             please note ; totally agree ; can't agree ; couldn't agree ; highly recommend ; super\b
             really (?:glad|happy|proud|excited|appreciate) ; understand\b ; appreciate\b ; good news

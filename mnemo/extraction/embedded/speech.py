@@ -19,7 +19,12 @@ from mnemo.extraction.embedded.dates import with_dates
 from mnemo.extraction.embedded.elided import with_subject
 from mnemo.extraction.embedded.lexicon import ADVERBS, LIGHT
 from mnemo.extraction.embedded.persons import Voice, speaks_of_other, speaks_of_self, third_person
-from mnemo.extraction.embedded.pronouns import begins_with_pronoun, joined_to, with_person
+from mnemo.extraction.embedded.pronouns import (
+    begins_with_pronoun,
+    is_expletive,
+    joined_to,
+    with_person,
+)
 from mnemo.extraction.embedded.requests import asked_to, request_of
 from mnemo.extraction.embedded.scene import Scene
 from mnemo.extraction.embedded.sentences import sentences
@@ -112,6 +117,7 @@ _REQUEST = re.compile(
 _QUESTION_END = re.compile(r"\?[\"'”’)\]!?]*$")
 _GOING = re.compile(r"\bgonna\b")
 _FINAL = re.compile(r"[\s.!…,;:]+$")
+_PART_END = re.compile(r";\s+|\s+[-–—]+\s+")
 _ASKED = re.compile(
     r"^asked (?:\w+ )?(?:for|about|whether|if|when|where|what|how|who|which)\b", re.I
 )
@@ -131,10 +137,11 @@ def facts_of_turn(turn: Turn) -> list[Said]:
     for sentence in _sentences(turn.text):
         if may_answer and not _is_greeting(turn, sentence):
             may_answer = False
-            if answer := _answer(turn, sentence):
+            first, rest = _first_part(sentence)
+            if answer := _answer(turn, first):
                 found.append(answer)
                 before.append(answer.text)
-                continue
+                sentence = rest
         for clause in _clauses(sentence):
             said = _fact(turn, clause, before, found[-1] if anchored else None)
             if isinstance(said, _Joined):
@@ -144,6 +151,12 @@ def facts_of_turn(turn: Turn) -> list[Said]:
             anchored = isinstance(said, Said)
             before.append(found[-1].text if said else third_person(clause, turn.voice))
     return found
+
+
+def _first_part(sentence: str) -> tuple[str, str]:
+    """*sentence* up to its first semicolon or dash, and what follows."""
+    parts = _PART_END.split(sentence, maxsplit=1)
+    return parts[0], parts[1] if len(parts) > 1 else ""
 
 
 def _clauses(sentence: str) -> list[str]:
@@ -214,6 +227,8 @@ def _statement(turn: Turn, clause: str) -> str | None:
         return None
     attributed = not own and _needs_attribution(turn, clause)
     if not _says_enough(clause, turn.scene, 3 if attributed else 2):
+        return None
+    if attributed and is_expletive(clause):
         return None
     named = third_person(clause, turn.voice)
     return _attributed(turn, named) if attributed else named

@@ -5,14 +5,20 @@ from __future__ import annotations
 import re
 
 from mnemo._text import fold, is_blank, one_line
+from mnemo.extraction.embedded.clauses import bare
 from mnemo.extraction.embedded.kinds import Kind, call_name, kind_of
+from mnemo.extraction.embedded.requests import wanted_in
+from mnemo.extraction.embedded.sentences import sentences
 from mnemo.extraction.embedded.topics import content_count, key_phrases
 
 __all__ = ["new_subgoal", "shortened"]
 
 _LONGEST = 200
+_COMPARED, _FIRST = 2_000, 4  # characters and sentences in which a request is looked for
 _SHORT_ACTION = 24  # words; a longer one is an answer, not the name of what is done
 _CLAUSE_END = re.compile(r"[.!?;\n]|,\s(?:and|but|so|which|because)\b|\s[-–—]\s")
+# A wish for all time is not what is wanted now.
+_STANDING = re.compile(r"\W*(?:and |but |please )?(?:always|never|from now on|don['’]t)\b", re.I)
 _ARGUMENTS = re.compile(r"\(\s*(.*?)\s*\)\s*;?\s*$", re.DOTALL)
 _QUOTED = re.compile(r"[\"']([^\"'\n]{1,60})[\"']")
 _SMALL_TALK = re.compile(
@@ -35,15 +41,31 @@ def new_subgoal(observation: str, action: str, actor: str, goal: str) -> str:
     """
     Why the action was taken, in its own words.
 
-    The call's name and first argument, else the action's first clause if it is short,
-    else the key phrases of what was said, else the goal. At most 200 characters.
+    What was asked for, else the call's name and first argument, else the action's first
+    clause if it is short, else the key phrases of what was said, else the goal. At most
+    200 characters.
 
     Args:
         observation: Excerpt, secrets hidden; so is *action*.
         actor: Whose name is no topic.
     """
-    subgoal = _of_call(action) or _of_clause(action) or _of_phrases(observation, action, actor)
+    subgoal = (
+        _of_request(observation)
+        or _of_call(action)
+        or _of_clause(action)
+        or _of_phrases(observation, action, actor)
+    )
     return shortened(subgoal or goal or "go on", _LONGEST)
+
+
+def _of_request(observation: str) -> str:
+    if kind_of(observation) is Kind.TOOL:
+        return ""
+    for sentence in sentences(observation[:_COMPARED])[:_FIRST]:
+        wanted = None if _STANDING.match(sentence) else wanted_in(bare(sentence))
+        if wanted and 1 < content_count(wanted) <= _SHORT_ACTION:
+            return one_line(wanted).rstrip(".!? ")
+    return ""
 
 
 def _of_call(action: str) -> str:

@@ -28,7 +28,7 @@ _RESULT = re.compile(
     r"|successful|completed|passed)\b"
     r"|^(?:success|ok|done|all (?:tests|checks) passed)\b|^Found \d+ (?:errors?|warnings?"
     r"|issues?|problems?)\b"
-    r"|\bexit(?:ed)?(?: with)? (?:code|status)\s?[:=]?\s?\d+",
+    r"|^FAILED \S+|\bexit(?:ed)?(?: with)? (?:code|status)\s?[:=]?\s?\d+",
     re.IGNORECASE,
 )
 _CHANGED = re.compile(
@@ -65,8 +65,9 @@ _TIMESTAMP = re.compile(
     r"^\[?\d{4}-\d\d-\d\d[T ]\d\d:\d\d(?::\d\d(?:[.,]\d+)?)?(?:Z|[+-]\d\d:?\d\d)?\]?\s*"
 )
 _LEVEL = re.compile(r"^\[?(?:DEBUG|INFO|NOTICE|TRACE)\]?\b:?\s*", re.IGNORECASE)
+_HEADING = re.compile(r"^(?:Traceback\b|[A-Z ]+$)")
 _CODE = re.compile(
-    r"[(){};=]\s*$|^(?:import|from|def|class|return|const|let|var|if|for|while)\b|^(?:@|//|#)"
+    r"[({;=]\s*$|^(?:import|from|def|class|return|const|let|var|if|for|while)\b|^(?:@|//|#)"
 )
 
 
@@ -87,6 +88,9 @@ def facts_of_output(text: str, call: str | None) -> list[str]:
 
 def _of_lines(text: str, source: str) -> Iterator[str]:
     lines = [line for raw in text.split("\n") if (line := _trimmed(raw))]
+    if len(lines) == 1 and not verdict(lines[0]).bad and len(lines[0]) <= _LONGEST_VALUE:
+        yield _of_line(lines[0], source) or f"{source} returned {lines[0].rstrip('.')}."
+        return
     yield from _errors(lines, source)
     pairs = 0
     for line in dict.fromkeys(lines):
@@ -109,7 +113,7 @@ def _errors(lines: list[str], source: str) -> Iterator[str]:
         if _RESULT.search(line) or not verdict(line).bad:
             continue
         named = error_line(line)
-        if named is None or _CODE.search(named) or named.startswith("Traceback"):
+        if named is None or _HEADING.match(named) or _CODE.search(named):
             continue
         counts[masked(named)] += 1
         spelling.setdefault(masked(named), named)

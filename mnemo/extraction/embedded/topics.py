@@ -20,6 +20,7 @@ from mnemo.extraction.embedded.persons import is_past
 __all__ = ["content_count", "generalised", "key_phrases", "phrases", "topics"]
 
 _TOKEN = re.compile(r"[^\W_](?:[\w'’./@-]*[^\W_])?|[^\w\s]")
+_DETERMINERS = frozenset(("the", "a", "an", "my", "our", "your", "his", "her", "their", "its"))
 _LIGHT_STEMS = frozenset(stem(word) for word in LIGHT)
 
 
@@ -42,8 +43,14 @@ def phrases(text: str) -> list[str]:
     """
     found: list[str] = []
     run: list[str] = []
+    previous = ""
     for token in _TOKEN.findall(text):
-        if _is_nounish(token):
+        # Behind "the" even a word that is mostly a verb is a noun: "the launch".
+        named = (
+            previous in _DETERMINERS and token.lower() in BASE_VERBS and token.lower() not in LIGHT
+        )
+        previous = token.lower()
+        if named or _is_nounish(token):
             run.append(token.removesuffix("'s").removesuffix("’s"))
             if not token.endswith(("'s", "’s")) and len(run) < 3:
                 continue
