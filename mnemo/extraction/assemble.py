@@ -17,14 +17,14 @@ from mnemo._text import clean, is_blank, one_line, terms
 from mnemo.episode.step import Step
 from mnemo.episode.trajectory import Instruction, Trajectory
 from mnemo.extraction.facts import KnownFact
-from mnemo.graph.changeset import Changeset, NodeChange
+from mnemo.graph.changeset import Changeset
 from mnemo.graph.edges import Edge, EdgeKind
 from mnemo.graph.lookup import label_key
 from mnemo.graph.metadata import MetadataDelta
 from mnemo.graph.nodes import Episodic, Intent, Node, Procedural, Semantic, Source, Subgoal, Tag
 from mnemo.graph.similarity import plain
 
-__all__ = ["assemble", "clean_instructions", "late_rewards", "source_id", "subgoal_id"]
+__all__ = ["assemble", "clean_instructions", "source_id", "subgoal_id"]
 
 LAST_STEPS = 3
 """Steps that an instruction rests on if it names none and repeats no action."""
@@ -44,16 +44,6 @@ def clean_instructions(given: Iterable[Instruction], *, limit: int) -> list[Inst
     """The first *limit* instructions that lack neither intent, condition, text nor outcome."""
     whole = [i for i in map(_cleaned, given) if not any(map(is_blank, _texts(i)))]
     return whole[:limit]
-
-
-def late_rewards(steps: Iterable[Step]) -> Changeset:
-    """
-    The changes for committed steps whose reward became known after their commit.
-
-    What rests on those steps is found, and gets the reward too, at commit.
-    """
-    changes = (NodeChange(s.node_id, {"reward": s.reward}) for s in steps if s.reward is not None)
-    return Changeset(changes=tuple(changes))
 
 
 def assemble(

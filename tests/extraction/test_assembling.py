@@ -12,7 +12,7 @@ import pytest
 
 from mnemo.episode.step import Step
 from mnemo.episode.trajectory import Fact, Instruction, Trajectory
-from mnemo.extraction.assemble import assemble, clean_instructions, late_rewards
+from mnemo.extraction.assemble import assemble, clean_instructions
 from mnemo.extraction.facts import KnownFact
 from mnemo.graph.changeset import Changeset
 from mnemo.graph.edges import EdgeKind
@@ -246,10 +246,3 @@ def test_an_instruction_with_a_blank_part_is_left_out() -> None:
     kept = clean_instructions(given, limit=2)
     assert [i.instruction for i in kept] == ["pack\ufffd", "go"]
     assert [i.return_score for i in kept] == [1.0, None]
-
-
-def test_a_late_reward_changes_the_stored_step(make_annotated: MakeStep) -> None:
-    """A step that was committed before its reward was known gets it as a change."""
-    changeset = late_rewards([make_annotated(0, reward=0.9), make_annotated(1)])
-    changeset.validate(stored={"episodic-0": "episodic"})
-    assert [(c.id, dict(c.fields)) for c in changeset.changes] == [("episodic-0", {"reward": 0.9})]
