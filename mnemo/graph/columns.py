@@ -49,9 +49,9 @@ class Column:
         self._data = self._data.copy()
         self._data[rows] = value
 
-    def link(self, row: int, value: int) -> None:
-        """Set one row where it is: for numbers that readers check against their own length."""
-        self._data[row] = value
+    def link(self, rows: Any, values: Any) -> None:
+        """Set *rows* where they are: for what no reader looks at before it is set."""
+        self._data[rows] = values
 
     def view(self, count: int | None = None) -> NDArray[Any]:
         """The first *count* rows, or all, without a copy."""

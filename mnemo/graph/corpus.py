@@ -149,7 +149,10 @@ class StepsView(DocumentsView):
         actor: Number of who spoke, into ``actors``.
         acted: True for the agent's own actions.
         asks: True if what was said ends as a question.
+        rows: Row of a document's vector; meaningless unless it has one.
+        kinship: Cosine with the previous document; meaningless unless both have vectors.
         actors: Folded names.
+        sessions: How many there are.
     """
 
     session: Ints
@@ -158,6 +161,8 @@ class StepsView(DocumentsView):
     actor: Ints
     acted: Mask
     asks: Mask
+    rows: Ints
+    kinship: Floats
     actors: Sequence[str]
     sessions: int
 
@@ -272,6 +277,8 @@ class _Steps(_Documents):
             "actor": Column(np.int32),
             "acted": Column(np.bool_),
             "asks": Column(np.bool_),
+            "rows": Column(np.int32),
+            "kinship": Column(np.float32),
         }
         self._sessions = _Numbering()
         self._actors = _Numbering()
@@ -288,6 +295,8 @@ class _Steps(_Documents):
             "actor": self._actors.number(fold(side.actor)),
             "acted": side.acted,
             "asks": side.asks,
+            "rows": -1,
+            "kinship": 0.0,
         }
         for name, value in values.items():
             self.columns[name].append(value)
@@ -295,6 +304,23 @@ class _Steps(_Documents):
             self.columns["next"].link(previous, number)
         self._last[session] = number
         return number
+
+    def add_vectors(self, numbers: Sequence[int], vectors: Sequence[Vector]) -> None:
+        first = self.vectors.count
+        super().add_vectors(numbers, vectors)
+        added = np.asarray(numbers, np.intp)
+        self.columns["rows"].link(added, np.arange(first, first + len(added)))
+        following = self.columns["next"].view()[added]
+        self._link_kin(np.concatenate((added, following[following >= 0])))
+
+    def _link_kin(self, numbers: NDArray[np.intp]) -> None:
+        """Note how near each of *numbers* is to the document before it, where both are known."""
+        rows, previous = self.columns["rows"].view(), self.columns["previous"].view()[numbers]
+        both = (previous >= 0) & (rows[numbers] >= 0) & (rows[previous] >= 0)
+        numbers, previous = numbers[both], previous[both]
+        vectors = self.vectors.view()
+        near = np.einsum("ij,ij->i", vectors[rows[numbers]], vectors[rows[previous]])
+        self.columns["kinship"].link(numbers, near)
 
     def view(self) -> StepsView:
         return StepsView(

@@ -1,0 +1,65 @@
+"""A memory that may answer, and the raw steps it comes from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Literal, TypeAlias
+
+from mnemo.graph.metadata import NodeMetadata
+from mnemo.graph.nodes import Node
+
+__all__ = ["Candidate", "Phase", "SourceRef"]
+
+Phase: TypeAlias = Literal["initial", "multi_hop", "refinement", "provenance"]
+
+
+@dataclass(frozen=True, slots=True)
+class SourceRef:
+    """
+    The raw step a memory comes from.
+
+    Attributes:
+        session_id: ``None`` for a node that was stored without a step behind it.
+        step_index: 0-based within the episode.
+        at: When it happened, aware.
+        key: The caller's idempotency key.
+        text: What was said: the observation, and the action if there is one.
+    """
+
+    session_id: str | None
+    episode_id: str | None
+    step_index: int | None
+    at: datetime | None
+    actor: str | None
+    key: str | None
+    text: str
+
+    @property
+    def identity(self) -> tuple[Any, ...]:
+        """Equal for two references to one step."""
+        if self.session_id is None:
+            return (None, self.key, self.text)
+        return (self.session_id, self.episode_id, self.step_index)
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """
+    A memory that may answer the question.
+
+    Attributes:
+        score: Its value; candidates are ordered by it.
+        relevance: How well it answers, in [0, 1], before metadata and mode.
+        hop: How far it is from what the question itself finds; ``None`` for provenance.
+        sources: The steps it comes from, at least one, best first.
+        metadata: Its stored counts; ``None`` for a step that is not committed yet.
+    """
+
+    node: Node
+    score: float
+    relevance: float
+    phase: Phase
+    hop: int | None
+    sources: tuple[SourceRef, ...]
+    metadata: NodeMetadata | None = field(default=None, compare=False)

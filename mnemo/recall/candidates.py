@@ -1,0 +1,230 @@
+"""Hop 0: who is eligible, how each type is scored, and the best of each that go on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mnemo._clock import as_utc
+from mnemo._text import fold
+from mnemo.config import Config, TypeScoring
+from mnemo.graph.corpus import CorpusView, DocumentsView, StepsView
+from mnemo.graph.nodes import NodeType
+from mnemo.recall.candidate import Phase
+from mnemo.recall.question import Question
+from mnemo.recall.score import parameters_of
+from mnemo.recall.signals import Hits, StepWeights, node_hits, step_hits
+
+__all__ = ["Found", "HopZero", "Window", "hop_zero", "step_weights"]
+
+FAR_OUT = 3.0
+"""Deviations from which the best document of a query is as relevant as can be."""
+
+Mask = NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """The time that evidence must be of, inclusive; without a bound, any."""
+
+    since: datetime | None = None
+    until: datetime | None = None
+
+    @classmethod
+    def checked(cls, since: datetime | None, until: datetime | None) -> Window:
+        """
+        Both bounds, aware (no zone means UTC).
+
+        Raises:
+            ValueError: *since* lies after *until*.
+        """
+        window = cls(as_utc(since) if since else None, as_utc(until) if until else None)
+        if window.since and window.until and window.since > window.until:
+            raise ValueError(f"since ({since}) lies after until ({until})")
+        return window
+
+    @property
+    def is_open(self) -> bool:
+        """Whether every time lies inside."""
+        return self.since is None and self.until is None
+
+    def holds(self, at: datetime | None) -> bool:
+        """Whether *at* lies inside; an unknown time only does where all do."""
+        if at is None:
+            return self.is_open
+        early = self.since is not None and as_utc(at) < self.since
+        late = self.until is not None and as_utc(at) > self.until
+        return not (early or late)
+
+    def eligible(self, view: DocumentsView) -> Mask:
+        """Documents that are alive, may have evidence inside, and held at its end."""
+        ok = view.alive
+        if self.since is not None:
+            ok = ok & (view.last >= self.since.timestamp())
+        if self.until is None:
+            return ok & np.isinf(view.valid_to)
+        end = self.until.timestamp()
+        return ok & (view.first <= end) & (view.valid_to > end)
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """
+    A candidate before its node is read.
+
+    Attributes:
+        id: Of the node; for a ``source`` node that of its step's episodic node.
+        floor: Value that it gets in any case.
+    """
+
+    id: str
+    type: NodeType
+    relevance: float
+    phase: Phase = "initial"
+    hop: int | None = 0
+    floor: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class HopZero:
+    """
+    What the question itself finds.
+
+    Attributes:
+        hits: Type → its scored documents; types with nothing eligible are absent.
+        eligible: Type → which of its documents pass the filters.
+        scale: Deviations that count as relevance 1.
+        found: The best of each searched type, best first.
+        rejected: How many a threshold turned away.
+        weights: Of the steps' signals, for the trace.
+    """
+
+    hits: Mapping[NodeType, Hits]
+    eligible: Mapping[NodeType, Mask]
+    scale: float
+    found: tuple[Found, ...] = ()
+    rejected: int = 0
+    weights: Mapping[str, float] = field(default_factory=dict)
+
+    def relevance(self, type: NodeType, id: str) -> float:
+        """The own relevance of node *id*, in [0, 1]."""
+        hits = self.hits.get(type)
+        return hits.relevance(hits.view.of(id), self.scale) if hits else 0.0
+
+    def cosine(self, type: NodeType, id: str) -> float:
+        """The best cosine of node *id* with the query or a tag."""
+        hits = self.hits.get(type)
+        return max((float(hits.cosines[d]) for d in hits.view.of(id)), default=0.0) if hits else 0.0
+
+    def is_eligible(self, type: NodeType, id: str) -> bool:
+        """Whether *id* is a node of *type* that passes the filters."""
+        hits = self.hits.get(type)
+        return hits is not None and any(self.eligible[type][d] for d in hits.view.of(id))
+
+    def passes(self, type: NodeType, id: str, threshold: float) -> bool:
+        """Whether *id* reaches *threshold* by cosine, or shares a word with the question."""
+        hits = self.hits.get(type)
+        if hits is None:
+            return False
+        documents = hits.view.of(id)
+        return any(hits.shares[d] or hits.cosines[d] >= threshold for d in documents)
+
+
+def hop_zero(
+    corpus: CorpusView,
+    question: Question,
+    *,
+    searched: Iterable[NodeType],
+    routes: Iterable[NodeType],
+    window: Window,
+    unwanted: frozenset[str],
+    config: Config,
+    dense_weight: float,
+) -> HopZero:
+    """
+    Score every document of the *searched* types and of the *routes*.
+
+    Args:
+        routes: Types that hops go over; scored, but never found.
+        unwanted: Node ids that are not to be found.
+    """
+    hits: dict[NodeType, Hits] = {}
+    eligible: dict[NodeType, Mask] = {}
+    weights = step_weights(corpus.steps, config, dense_weight)
+    for kind in dict.fromkeys((*searched, *routes, "episodic")):
+        view = corpus.of_type(kind)
+        if view is None or not view.count:
+            continue
+        eligible[kind] = window.eligible(view)
+        if isinstance(view, StepsView):
+            agents = _agents(config)
+            hits[kind] = step_hits(view, question, eligible[kind], weights, agents, dense_weight)
+        else:
+            hits[kind] = node_hits(view, question, eligible[kind], dense_weight)
+    scale = max(FAR_OUT, *(h.best for h in hits.values()), FAR_OUT)
+    base = HopZero(hits, eligible, scale)
+    return _with_best(base, searched, unwanted, config, weights)
+
+
+def step_weights(steps: StepsView, config: Config, dense_weight: float) -> StepWeights:
+    """By the median length of the repository's step documents, once for all of them."""
+    if steps.median_words < config.recall.short_document_words:
+        return StepWeights.for_short(dense_weight)
+    return StepWeights.for_long(dense_weight, config.recall.observation_prior)
+
+
+def _agents(config: Config) -> frozenset[str]:
+    return frozenset(map(fold, (*config.recall.agent_actors, config.extraction.agent_name)))
+
+
+def _with_best(
+    base: HopZero,
+    searched: Iterable[NodeType],
+    unwanted: frozenset[str],
+    config: Config,
+    weights: StepWeights,
+) -> HopZero:
+    found: list[Found] = []
+    rejected = 0
+    for kind in searched:
+        if kind in base.hits:
+            best, below = _best(base, kind, parameters_of(config.scoring, kind), unwanted)
+            found += best
+            rejected += below
+    found.sort(key=lambda f: (-f.relevance, f.id))
+    steps = base.hits.get("episodic")
+    shown = {} if steps is None or steps.absolute else weights.shown()
+    return HopZero(base.hits, base.eligible, base.scale, tuple(found), rejected, shown)
+
+
+def _best(
+    base: HopZero, kind: NodeType, parameters: TypeScoring, unwanted: frozenset[str]
+) -> tuple[list[Found], int]:
+    hits = base.hits[kind]
+    positive = hits.reachable & (hits.scores > 0)
+    above = positive & (hits.shares | (hits.cosines >= parameters.threshold))
+    rejected = int(np.count_nonzero(positive)) - int(np.count_nonzero(above))
+    chosen: dict[str, Found] = {}
+    for document in _descending(hits.scores, np.flatnonzero(above)):
+        id = hits.view.ids[document]
+        if id not in chosen and id not in unwanted:
+            chosen[id] = Found(id, kind, hits.relevance((document,), base.scale))
+        if len(chosen) == parameters.top_k:
+            break
+    return list(chosen.values()), rejected
+
+
+def _descending(scores: NDArray[np.float32], documents: NDArray[np.intp]) -> Iterable[int]:
+    """*documents* by falling score; the first thousand are sorted apart, for they mostly do."""
+    first = 1_000
+    if len(documents) > first:
+        cut = np.argpartition(-scores[documents], first)
+        heads, tails = documents[cut[:first]], documents[cut[first:]]
+    else:
+        heads, tails = documents, documents[:0]
+    for part in (heads, tails):
+        yield from part[np.argsort(-scores[part], kind="stable")].tolist()

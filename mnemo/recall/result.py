@@ -1,0 +1,105 @@
+"""What a recall gives back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from mnemo.graph.changeset import Revision
+from mnemo.recall.candidate import Candidate, SourceRef
+from mnemo.recall.plan import Mode
+from mnemo.recall.text import print_candidates
+
+__all__ = ["ReasonedMemory", "RecallResult", "RecallTrace"]
+
+
+@dataclass(frozen=True, slots=True)
+class ReasonedMemory:
+    """
+    What the candidates say, in words; ``None`` for a type that is not among them.
+
+    Attributes:
+        sources: The steps that the words come from, in the order of the lines.
+    """
+
+    semantic: str | None = None
+    procedural: str | None = None
+    episodic: str | None = None
+    sources: tuple[SourceRef, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class RecallTrace:
+    """
+    How an answer came about.
+
+    Attributes:
+        mode_chosen_by: ``"caller"``, ``"embedded"`` or ``"model"``.
+        weights: Signal → weight for steps, with ``"observation"`` the role prior; empty
+            where steps were too few for deviations, or not searched.
+        revision: Of the graph, that all candidates belong to.
+        found: Phase, and for hops their number (``"multi_hop 1"``) → candidates found.
+        rejected: Candidates that a threshold turned away.
+        refinements: One entry per refinement.
+        seconds: Phase → seconds.
+        degraded: What failed and was done without, e.g. ``"embedder: ModelTimeout"``.
+    """
+
+    mode: Mode
+    mode_chosen_by: str
+    tags: tuple[str, ...]
+    revision: Revision
+    weights: Mapping[str, float] = field(default_factory=dict)
+    found: Mapping[str, int] = field(default_factory=dict)
+    rejected: int = 0
+    refinements: tuple[Mapping[str, Any], ...] = ()
+    seconds: Mapping[str, float] = field(default_factory=dict)
+    degraded: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class RecallResult:
+    """
+    The answer to one recall; *candidates* are best first.
+
+    Attributes:
+        answer: The candidates in words, if reasoning was asked for and there are any.
+        goals: Session id → its goal, for sessions whose candidates are printed together.
+        group_min_hits: Candidates of one session from which they are.
+    """
+
+    mode: Mode
+    tags: tuple[str, ...]
+    candidates: list[Candidate]
+    answer: ReasonedMemory | None
+    trace: RecallTrace
+    goals: Mapping[str, str] = field(default_factory=dict, repr=False)
+    group_min_hits: int = 3
+
+    @property
+    def sources(self) -> list[SourceRef]:
+        """The steps behind the candidates, best first, each once."""
+        found: dict[tuple[Any, ...], SourceRef] = {}
+        for candidate in self.candidates:
+            for source in candidate.sources:
+                found.setdefault(source.identity, source)
+        return list(found.values())
+
+    def as_text(self, budget_tokens: int | None = None) -> str:
+        """
+        Print the candidates for a prompt: facts, then instructions, then episodes.
+
+        Whole lines, each memory once; when they do not all fit, the best stay. Only the
+        first line may be cut.
+
+        Args:
+            budget_tokens: Never more than this, by the service's count; ``None`` prints
+                all, 0 gives ``""``.
+        """
+        return print_candidates(
+            self.candidates,
+            goals=self.goals,
+            group_min_hits=self.group_min_hits,
+            budget_tokens=budget_tokens,
+        )

@@ -1,0 +1,294 @@
+"""One recall from its question to scored candidates with their steps."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from mnemo.config import Config
+from mnemo.episode.step import Step
+from mnemo.graph.corpus import CorpusView
+from mnemo.graph.metadata import NodeMetadata
+from mnemo.graph.nodes import Episodic, Node, NodeType
+from mnemo.protocols import DocumentFeed, GraphStore
+from mnemo.recall.candidate import Candidate, SourceRef
+from mnemo.recall.candidates import Found, HopZero, Window
+from mnemo.recall.expand import SEEDS, routes_from, targets_of
+from mnemo.recall.neighbours import Neighbours
+from mnemo.recall.plan import MODE_WEIGHTS, ROUTES, Mode
+from mnemo.recall.score import parameters_of, value_function
+
+__all__ = ["Scored", "Search", "Terms"]
+
+MAX_SOURCES = 50
+"""Steps named behind one candidate, those that match the query best."""
+_LONG_AGO = datetime.min.replace(tzinfo=UTC)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Terms:
+    """
+    What a recall may return.
+
+    Attributes:
+        types: Exactly these, each with weight 1; ``None``: those of the mode.
+        unwanted: Steps, by node id, that are not returned.
+        now: The present time, for recency.
+    """
+
+    mode: Mode
+    types: tuple[NodeType, ...] | None
+    window: Window
+    unwanted: frozenset[str]
+    now: datetime
+
+    @property
+    def weights(self) -> dict[NodeType, float]:
+        """Type → weight of its candidates."""
+        return MODE_WEIGHTS[self.mode] if self.types is None else dict.fromkeys(self.types, 1.0)
+
+    @property
+    def routes(self) -> tuple[NodeType, ...]:
+        """The types that hops go over."""
+        return ROUTES[self.mode]
+
+    @property
+    def traces_back(self) -> bool:
+        """Whether the steps behind candidates are candidates too."""
+        return self.mode in ("episodic", "mixed") and "episodic" in self.weights
+
+
+@dataclass(frozen=True, slots=True)
+class Scored:
+    """
+    A candidate with its value.
+
+    Attributes:
+        support: Node ids of the steps behind it that lie inside the window.
+        latest: Time of its latest evidence.
+    """
+
+    found: Found
+    node: Node
+    metadata: NodeMetadata | None
+    value: float
+    support: tuple[str, ...]
+    latest: datetime
+
+    @property
+    def order(self) -> tuple[float, float, str]:
+        """Best value first, then later evidence, then id."""
+        return (-self.value, -(self.latest - _LONG_AGO).total_seconds(), self.found.id)
+
+
+class Search:
+    """
+    The candidates of one recall, growing hop by hop; reads the store in few large reads.
+
+    Args:
+        zero: What the question itself found.
+    """
+
+    def __init__(
+        self,
+        *,
+        corpus: CorpusView,
+        zero: HopZero,
+        terms: Terms,
+        graph: GraphStore,
+        feed: DocumentFeed,
+        config: Config,
+    ) -> None:
+        self._corpus = corpus
+        self._zero = zero
+        self._terms = terms
+        self._graph = graph
+        self._feed = feed
+        self._config = config
+        self._value_of = value_function(config.scoring)
+        self._neighbours = Neighbours(graph, corpus)
+        self._steps: dict[str, Step] = {}
+        self._scored: dict[tuple[NodeType, str], Scored] = {}
+        self.found_by: Counter[str] = Counter()
+
+    @property
+    def ranked(self) -> list[Scored]:
+        """All candidates, best first."""
+        return sorted(self._scored.values(), key=lambda scored: scored.order)
+
+    # ── Stages ───────────────────────────────────────────────────────────────────────
+
+    async def begin(self) -> None:
+        """Score what hop 0 found."""
+        await self._take(self._zero.found, "initial")
+
+    async def expand(self, max_hops: int) -> None:
+        """Go over tags and intents, *max_hops* times or until nothing is new."""
+        for hop in range(1, max_hops + 1):
+            seeds = [scored.found for scored in self.ranked[:SEEDS]]
+            routes = routes_from(
+                seeds,
+                self._neighbours,
+                self._zero,
+                over=self._terms.routes,
+                scoring=self._config.scoring,
+            )
+            await self._neighbours.load(route.id for route in routes)
+            targets = targets_of(
+                routes,
+                self._neighbours,
+                self._zero,
+                hop=hop,
+                known=[found.id for found in seeds] + [id for _, id in self._scored],
+                searched=self._terms.weights,
+            )
+            if not targets:
+                return
+            await self._take(targets, f"multi_hop {hop}")
+
+    async def trace_back(self) -> None:
+        """Let the steps behind candidates in, at a share of what they support is worth."""
+        if not self._terms.traces_back:
+            return
+        floors: dict[str, float] = {}
+        for scored in self.ranked:
+            for step in scored.support if scored.found.type != "episodic" else ():
+                if ("episodic", step) not in self._scored and step not in self._terms.unwanted:
+                    floors.setdefault(step, self._config.recall.provenance_decay * scored.value)
+        found = [
+            Found(id, "episodic", self._zero.relevance("episodic", id), "provenance", None, floor)
+            for id, floor in floors.items()
+        ]
+        await self._take(found[: self._config.recall.max_candidates], "provenance")
+
+    async def finish(self, k: int) -> list[Candidate]:
+        """The best *k* with their sources."""
+        best = self.ranked[:k]
+        await self._read_steps(id for scored in best for id in self._named(scored))
+        return [self._candidate(scored) for scored in best]
+
+    # ── Reading and scoring ──────────────────────────────────────────────────────────
+
+    async def _take(self, found: Sequence[Found], phase: str) -> None:
+        await self._neighbours.load(f.id for f in found if f.type not in ("episodic", "source"))
+        await self._read_steps(f.id for f in found if f.type in ("episodic", "source"))
+        nodes = await self._nodes(found)
+        metadata = await self._graph.metadata([node.id for node in nodes.values()])
+        for f in found:
+            node = nodes.get((f.type, f.id))
+            scored = self._score(f, node, metadata.get(node.id)) if node else None
+            if scored is not None:
+                self._scored[f.type, f.id] = scored
+                self.found_by[phase] += 1
+        kept = self.ranked[: self._config.recall.max_candidates]
+        self._scored = {(s.found.type, s.found.id): s for s in kept}
+
+    async def _read_steps(self, ids: Iterable[str]) -> None:
+        missing = [id for id in dict.fromkeys(ids) if id not in self._steps]
+        if missing:
+            self._steps |= await self._feed.steps(missing)
+
+    async def _nodes(self, found: Sequence[Found]) -> dict[tuple[NodeType, str], Node]:
+        nodes: dict[tuple[NodeType, str], Node] = {}
+        for f in found:
+            if f.type == "episodic" and f.id in self._steps:
+                nodes[f.type, f.id] = _episodic(self._steps[f.id])
+            elif (view := self._corpus.nodes.get(f.type)) and (documents := view.of(f.id)):
+                node = view.nodes[documents[-1]]
+                if node is not None:
+                    nodes[f.type, f.id] = node
+        sought = [f.id for f in found if f.type == "source"]
+        return nodes | (await self._source_nodes(sought) if sought else {})
+
+    async def _source_nodes(self, steps: Sequence[str]) -> dict[tuple[NodeType, str], Node]:
+        edges = [e for e in await self._graph.edges(steps) if e.source in set(steps)]
+        targets = await self._graph.nodes([e.target for e in edges], types=("source",))
+        nodes = {node.id: node for node in targets}
+        return {("source", e.source): nodes[e.target] for e in edges if e.target in nodes}
+
+    def _score(self, found: Found, node: Node, metadata: NodeMetadata | None) -> Scored | None:
+        support = self._support(found)
+        if not self._is_inside(found, node, support):
+            return None
+        parameters = parameters_of(self._config.scoring, found.type)
+        value = self._value_of(found.relevance, node, metadata, parameters, self._terms.now)
+        weighted = max(value * self._terms.weights[found.type], found.floor)
+        if weighted <= 0:
+            return None
+        return Scored(found, node, metadata, weighted, support, self._latest(node, support))
+
+    def _support(self, found: Found) -> tuple[str, ...]:
+        if found.type in ("episodic", "source"):
+            return (found.id,)
+        steps = self._neighbours.support(found.id)
+        return tuple(id for id in steps if self._zero.is_eligible("episodic", id))
+
+    def _is_inside(self, found: Found, node: Node, support: tuple[str, ...]) -> bool:
+        if support:
+            return True
+        if self._neighbours.support(found.id):
+            return False
+        return self._terms.window.holds(node.created_at)
+
+    def _latest(self, node: Node, support: tuple[str, ...]) -> datetime:
+        steps = self._corpus.steps
+        seconds = [float(steps.last[d]) for id in support for d in steps.of(id)]
+        if seconds:
+            return datetime.fromtimestamp(max(seconds), UTC)
+        return node.created_at or _LONG_AGO
+
+    # ── Sources ──────────────────────────────────────────────────────────────────────
+
+    def _named(self, scored: Scored) -> list[str]:
+        """The steps behind a candidate, best match first, then the later."""
+        relevance = self._zero.relevance
+        steps = self._corpus.steps
+
+        def order(id: str) -> tuple[float, float, str]:
+            latest = max((float(steps.last[d]) for d in steps.of(id)), default=0.0)
+            return (-relevance("episodic", id), -latest, id)
+
+        return sorted(scored.support, key=order)[:MAX_SOURCES]
+
+    def _candidate(self, scored: Scored) -> Candidate:
+        steps = (self._steps.get(id) for id in self._named(scored))
+        sources = tuple(_reference(step) for step in steps if step is not None)
+        return Candidate(
+            node=scored.node,
+            score=scored.value,
+            relevance=scored.found.relevance,
+            phase=scored.found.phase,
+            hop=scored.found.hop,
+            sources=sources or (_own_words(scored.node),),
+            metadata=scored.metadata,
+        )
+
+
+def _episodic(step: Step) -> Episodic:
+    return Episodic(
+        step.observation,
+        step.action,
+        id=step.node_id,
+        state=step.state,
+        subgoal=step.subgoal,
+        reward=step.reward,
+        trajectory_id=step.trajectory_id,
+        session_id=step.session_id,
+        episode_id=step.episode_id,
+        step_index=step.index,
+        at=step.at,
+        actor=step.actor,
+        key=step.key,
+    )
+
+
+def _reference(step: Step) -> SourceRef:
+    return SourceRef(
+        step.session_id, step.episode_id, step.index, step.at, step.actor, step.key, step.text
+    )
+
+
+def _own_words(node: Node) -> SourceRef:
+    return SourceRef(None, None, None, node.created_at, None, None, node.text)

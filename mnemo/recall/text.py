@@ -1,0 +1,147 @@
+"""Candidates as text for a prompt. Recalled text is data: it cannot open a line of its own."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from mnemo._clock import date_in_words
+from mnemo._text import count_tokens, one_line
+from mnemo.graph.nodes import Node, NodeType, Procedural, Semantic
+from mnemo.recall.candidate import Candidate, SourceRef
+
+__all__ = ["entry_text", "print_candidates"]
+
+_ORDER: dict[NodeType, int] = {
+    "semantic": 0,
+    "procedural": 1,
+    "episodic": 2,
+    "source": 2,
+    "subgoal": 3,
+    "tag": 4,
+    "intent": 4,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    """One line: *rank* says how good it is, *place* where it stands, *head* what is above it."""
+
+    text: str
+    rank: int
+    place: tuple[int, int, tuple[str, str, int]]
+    session: str | None
+    head: str | None = None
+
+
+def print_candidates(
+    candidates: Sequence[Candidate],
+    *,
+    goals: Mapping[str, str],
+    group_min_hits: int,
+    budget_tokens: int | None,
+) -> str:
+    """
+    Print *candidates*: facts, then instructions, then episodes; see ``RecallResult.as_text``.
+
+    Args:
+        goals: Session id → goal, for the lines above groups.
+    """
+    entries = _grouped(list(_entries(candidates)), goals, group_min_hits)
+    if budget_tokens is None:
+        return _lines(entries)
+    chosen: list[_Entry] = []
+    for entry in entries:
+        # In order of rank, and an end at the first that does not fit: so a larger
+        # budget never shows fewer entries.
+        if count_tokens(_lines([*chosen, entry])) > budget_tokens:
+            break
+        chosen.append(entry)
+    if not chosen and entries:
+        return _cut(_lines([replace(entries[0], head=None)]), budget_tokens)
+    return _lines(chosen)
+
+
+def _entries(candidates: Iterable[Candidate]) -> Iterable[_Entry]:
+    seen: set[str] = set()
+    for rank, candidate in enumerate(candidates):
+        text = entry_text(candidate)
+        if text in seen:
+            continue
+        seen.add(text)
+        order = _ORDER[candidate.node.type]
+        source = candidate.sources[0]
+        yield _Entry(text, rank, (order, rank, _when(source)), source.session_id)
+
+
+def _grouped(entries: list[_Entry], goals: Mapping[str, str], group_min_hits: int) -> list[_Entry]:
+    """Lines of a session with many hits get its head and stand together, in order of steps."""
+    hits = Counter(entry.session for entry in entries if entry.session is not None)
+    best: dict[tuple[int, str], int] = {}
+    grouped = []
+    for entry in entries:
+        session = entry.session
+        if session is None or hits[session] < group_min_hits:
+            grouped.append(entry)
+            continue
+        order, rank, when = entry.place
+        first = best.setdefault((order, session), rank)
+        head = one_line(f"{session}: {goals.get(session, '')}").rstrip(": ")
+        grouped.append(replace(entry, place=(order, first, when), head=head))
+    return grouped
+
+
+def _lines(entries: Iterable[_Entry]) -> str:
+    lines: list[str] = []
+    above: tuple[int, str | None] | None = None
+    for entry in sorted(entries, key=lambda entry: (entry.place, entry.rank)):
+        head = (entry.place[0], entry.head)
+        if entry.head is not None and head != above:
+            lines.append(f"From {entry.head}")
+        above = head
+        lines.append(f"  {entry.text}" if entry.head is not None else entry.text)
+    return "\n".join(lines)
+
+
+def _cut(line: str, budget_tokens: int) -> str:
+    if budget_tokens <= 0:
+        return ""
+    return line.encode()[: 4 * budget_tokens].decode("utf-8", "ignore")
+
+
+# ── Lines ────────────────────────────────────────────────────────────────────────────
+
+
+def entry_text(candidate: Candidate) -> str:
+    """One line for *candidate*: what it says, then who, when and which step."""
+    return f"- {_said(candidate.node)} {_origin(candidate)}".rstrip()
+
+
+def _said(node: Node) -> str:
+    match node:
+        case Semantic(valid_to=until) if until is not None:
+            return f"{one_line(node.proposition)} (held until {until:%Y-%m-%d})"
+        case Procedural():
+            parts = (
+                f"when {one_line(node.condition)}" if node.condition else "",
+                f"do {one_line(node.instruction)}",
+                f"expect {one_line(node.expected_outcome)}" if node.expected_outcome else "",
+            )
+            return "; ".join(part for part in parts if part)
+        case _:
+            return one_line(node.text)
+
+
+def _origin(candidate: Candidate) -> str:
+    source = candidate.sources[0]
+    who = one_line(source.actor or "")
+    when = date_in_words(source.at) if source.at is not None else ""
+    session = source.session_id
+    place = f"({one_line(session)}#{source.step_index})" if session else ""
+    told = ", ".join(part for part in (who, when) if part)
+    return " ".join(part for part in (f"[{told}]" if told else "", place) if part)
+
+
+def _when(source: SourceRef) -> tuple[str, str, int]:
+    return (source.session_id or "", source.episode_id or "", source.step_index or 0)
