@@ -89,7 +89,8 @@ class Extraction:
         is to be asked, no model is called.
 
         Args:
-            known: All earlier steps of the episode, ascending, annotated as far as known.
+            known: The earlier steps of the episode, or the nearest of them, ascending,
+                annotated as far as known.
             fresh: The steps that follow, ascending, at most ``batch_size``.
             closing: Whether nothing follows; then the last step's reward is found too.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from mnemo.episode.boundary import is_boundary
@@ -50,10 +50,10 @@ def to_annotations(
     Give each fresh step its annotation, and the step before them its reward.
 
     A reward that is known already stays. The step before *fresh* comes first, and
-    only if its reward became known.
+    only if its reward became known. A trajectory's id ends in its first step's index.
 
     Args:
-        known: All earlier steps of the episode, ascending, annotated as far as known.
+        known: Earlier steps of the episode, ascending, annotated as far as known.
         vectors: Of every text of ``subgoals_compared``, unit norm.
         threshold: Cosine in ``[-1, 1]`` below which a trajectory begins.
     """
@@ -95,19 +95,18 @@ class _Cut:
         *,
         embedded: bool,
     ) -> None:
-        self._known = known
         self._vectors = vectors
         self._threshold = threshold
         self._embedded = embedded
         self._compared = _last_with_subgoal(known)
         ids = (step.trajectory_id for step in reversed(known))
         self._trajectory_id = next((id for id in ids if id), None)
-        self._number: int | None = None
 
     def next(self, step: Step, entry: Annotated, reward: float | None) -> Annotation:
         boundary = self._trajectory_id is not None and self._begins(entry)
         if boundary or self._trajectory_id is None:
-            self._trajectory_id = f"{step.episode_id}/{self._next_number()}"
+            # By its first step, not counted: unique whatever gaps failed batches left.
+            self._trajectory_id = f"{step.episode_id}/{step.index}"
         annotation = Annotation(
             index=step.index,
             state=entry.state or None,
@@ -129,15 +128,3 @@ class _Cut:
             return False
         previous = before.vector if before.vector is not None else self._vectors[before.subgoal]
         return is_boundary(previous, self._vectors[entry.subgoal], self._threshold)
-
-    def _next_number(self) -> int:
-        """One more than any number given so far; the steps are looked through once, if at all."""
-        if self._number is None:
-            self._number = _highest_number(self._known)
-        self._number += 1
-        return self._number
-
-
-def _highest_number(known: Iterable[Step]) -> int:
-    ids = {step.trajectory_id for step in known if step.trajectory_id}
-    return max((int(id.rpartition("/")[2]) for id in ids), default=-1)

@@ -218,18 +218,18 @@ async def test_a_boundary_lies_below_the_threshold_only(
     embedder.degrees = dict(zip(names, angles, strict=True))
     steps = await annotate_all(written(WrittenAnnotator(names)), [make_step(i) for i in range(4)])
     assert [s.annotation.boundary for s in steps if s.annotation] == [False, False, False, True]
-    assert [s.trajectory_id for s in steps] == ["episode-1/0"] * 3 + ["episode-1/1"]
+    assert [s.trajectory_id for s in steps] == ["episode-1/0"] * 3 + ["episode-1/3"]
 
 
 @pytest.mark.parametrize("batch", [1, 2, 6])
 async def test_batches_do_not_change_the_cuts(
     make_step: MakeStep, written: Callable[..., Extraction], batch: int
 ) -> None:
-    """Trajectories are numbered through the episode, however the steps are batched."""
+    """A trajectory is named by its first step, however the steps are batched."""
     extraction = written(WrittenAnnotator(["a", "a", "b", "b", "a", "c"]))
     steps = await annotate_all(extraction, [make_step(i) for i in range(6)], batch=batch)
     numbers = [str(step.trajectory_id).rpartition("/")[2] for step in steps]
-    assert numbers == ["0", "0", "1", "1", "2", "3"]
+    assert numbers == ["0", "0", "2", "2", "4", "5"]
     assert [step.reward for step in steps] == [0.5] * 5 + [1.0]
 
 
@@ -268,7 +268,7 @@ async def test_a_break_without_subgoal_begins_a_trajectory_all_the_same(
     extraction = written(WrittenAnnotator(["a", "a", "", "a"], breaks=(2,)))
     steps = await annotate_all(extraction, [make_step(i) for i in range(4)], batch=batch)
     numbers = [str(step.trajectory_id).rpartition("/")[2] for step in steps]
-    assert numbers == ["0", "0", "1", "1"]
+    assert numbers == ["0", "0", "2", "2"]
 
 
 async def test_a_boundary_is_found_behind_steps_that_have_lost_their_vectors(
@@ -276,10 +276,24 @@ async def test_a_boundary_is_found_behind_steps_that_have_lost_their_vectors(
 ) -> None:
     """A resumed session compares with the text where the vector is not at hand."""
     extraction = written(WrittenAnnotator(["", "", "cook"]))
-    known = [make_annotated(0), make_annotated(1, trajectory=3)]
+    known = [make_annotated(0), make_annotated(1, trajectory=1)]
     found = await extraction.annotate(goal="g", known=known, fresh=[make_step(2)], closing=False)
     assert found[-1].boundary
-    assert found[-1].trajectory_id == "episode-1/4"
+    assert found[-1].trajectory_id == "episode-1/2"
+
+
+async def test_a_gap_that_is_filled_later_takes_no_other_trajectorys_name(
+    make_step: MakeStep, make_annotated: MakeStep, written: Callable[..., Extraction]
+) -> None:
+    """A batch had failed before a boundary; asked again, its steps do not join what came after."""
+    extraction = written(WrittenAnnotator(["a", "b", "c"]))
+    known = [make_annotated(0, subgoal="a"), make_step(1)]
+    after = await extraction.annotate(goal="g", known=known, fresh=[make_step(2)], closing=False)
+    filled = await extraction.annotate(
+        goal="g", known=known[:1], fresh=[make_step(1)], closing=False
+    )
+    assert after[-1].trajectory_id == "episode-1/2"
+    assert filled[-1].trajectory_id == "episode-1/1"
 
 
 async def test_entries_are_matched_by_index_and_surplus_ones_ignored(
