@@ -79,10 +79,11 @@ class ScriptedChatModel:
         self._blocks.setdefault(purpose, anyio.Event())
 
     def unblock(self, purpose: Purpose | None = None) -> None:
-        """Let go what ``block`` with the same argument holds back."""
-        held = self._blocks.pop(purpose, None)
-        if held:
-            held.set()
+        """Let go what a block of *purpose* holds back; ``None`` ends every block."""
+        for blocked in [purpose] if purpose else list(self._blocks):
+            held = self._blocks.pop(blocked, None)
+            if held:
+                held.set()
 
     async def complete(self, request: ChatRequest) -> ChatReply:
         """

@@ -68,7 +68,7 @@ def test_a_script_without_answer_is_refused() -> None:
 
 
 async def test_a_blocked_purpose_waits_until_it_is_unblocked() -> None:
-    """Other purposes go on; a block of all holds them too."""
+    """Other purposes go on; a block of all holds them too, and ``unblock()`` ends every block."""
     model = ScriptedChatModel({"semantic": "a", "plan": "b"})
     model.block("semantic")
     done: list[str] = []
@@ -83,6 +83,7 @@ async def test_a_blocked_purpose_waits_until_it_is_unblocked() -> None:
         assert (done, model.waiting) == (["b"], 1)
         model.block()
         model.unblock("semantic")
+        model.block("plan")
         group.start_soon(ask, "plan")
         await anyio.wait_all_tasks_blocked()
         assert (done, model.waiting) == (["b"], 2)
