@@ -34,7 +34,7 @@ from mnemo.commit.reconcile import reconcile
 from mnemo.config import CommitConfig
 from mnemo.episode.journal import Owner, Settlement
 from mnemo.errors import CommitFailed, ModelError, StaleRevision, StoreError
-from mnemo.graph.changeset import Changeset, Revision
+from mnemo.graph.changeset import Changeset
 from mnemo.graph.nodes import Intent, Node, NodeType, Vector
 from mnemo.graph.vectors import unit_rows
 from mnemo.protocols import (
@@ -162,7 +162,8 @@ class _Commit:
             write = await self._reconciled(changeset, before)
             try:
                 return await self._seams.graph.apply(
-                    replace(write, settlement=settlement), self._seams.owner
+                    replace(write, settlement=settlement, space=self._seams.embedder.space),
+                    self._seams.owner,
                 )
             except StaleRevision:
                 logger.debug("changeset %s met another write", changeset.id)
@@ -180,7 +181,7 @@ class _Commit:
     async def _reconciled(self, changeset: Changeset, before: tuple[str, ...]) -> GraphWrite:
         """One try: look up what *changeset* meets now, and decide what it writes."""
         graph, index = self._seams.graph, self._seams.index
-        revision = await self._catch_up()
+        revision = await index.catch_up()
         stored = {node.id: node for node in await graph.nodes(named_ids(changeset))}
         changeset, texts = await self._in_thread(self._checked, changeset, stored)
         vectors = await self._vectors_of(texts)
@@ -197,14 +198,6 @@ class _Commit:
         )
         decide = partial(reconcile, config=self._config, now=self._seams.clock.now(), before=before)
         return await self._in_thread(decide, changeset, known, intents)
-
-    async def _catch_up(self) -> Revision:
-        try:
-            return await self._seams.index.catch_up()
-        except ModelError as error:
-            # What the index lacks is only similarity: equal texts and slots are still found.
-            logger.warning("the index could not embed what is new: %s", error)
-            return await self._seams.graph.revision()
 
     def _checked(
         self, changeset: Changeset, stored: Mapping[str, Node]

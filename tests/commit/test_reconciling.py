@@ -1,0 +1,447 @@
+"""What a changeset becomes as it meets the stored graph, over every store."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import numpy as np
+import pytest
+
+from mnemo.errors import ModelUnavailable
+from mnemo.graph.changeset import Changeset, NodeChange
+from mnemo.graph.edges import Edge, EdgeKind
+from mnemo.graph.metadata import MetadataDelta
+from mnemo.graph.nodes import Episodic, Intent, Procedural, Semantic, Source, Subgoal, Tag
+
+DAY_1, DAY_2, DAY_3, DAY_4 = (datetime(2024, 3, day, tzinfo=UTC) for day in (1, 2, 3, 4))
+
+
+async def merged(stored: str, new: str) -> str:
+    return "deploy a service"
+
+
+# ── Tags ─────────────────────────────────────────────────────────────────────────────
+
+
+async def test_spellings_of_a_label_are_one_tag(world: Any, draft: Any) -> None:
+    """X11: two spellings in one batch and a third one later leave one tag with three facts."""
+    first = draft()
+    first.fact("Ana uses Postgres", tags=["Database"])
+    first.fact("Bo uses SQLite", tags=[" database "])
+    await world.commit(first.build())
+    second = draft("e2")
+    second.fact("Craig uses Redis", tags=["DATABASE"])
+    await world.commit(second.build())
+    (tag,) = await world.of(Tag)
+    assert tag.label == "Database"
+    linked = await world.edges(tag.id, kind=EdgeKind.MEMBERSHIP)
+    assert {edge.target for edge in linked} == {fact.id for fact in await world.of(Semantic)}
+    assert len(linked) == 3
+
+
+async def test_near_labels_stay_apart(world: Any, draft: Any) -> None:
+    """Tags are compared by their letters, never by similarity."""
+    world.embedder.place("database", 0.0)
+    world.embedder.place("databases", 0.01)
+    given = draft()
+    given.fact("Ana uses Postgres", tags=["database", "databases"])
+    await world.commit(given.build())
+    assert len(await world.of(Tag)) == 2
+
+
+# ── Intents ──────────────────────────────────────────────────────────────────────────
+
+
+async def two_intents(world: Any, draft: Any, cosine: float, **options: Any) -> list[Any]:
+    world.embedder.place("deploy the service", 0.0)
+    world.embedder.place("release a service", float(np.arccos(cosine)))
+    for episode, intent, text in (
+        ("e1", "deploy the service", "run make deploy"),
+        ("e2", "release a service", "press the green button"),
+    ):
+        given = draft(episode)
+        given.instruction(intent, "tests passed", text)
+        await world.commit(given.build(), **options)
+    return await world.of(Intent)
+
+
+async def test_intents_that_are_nearly_equal_are_one(world: Any, draft: Any) -> None:
+    """X12: a cosine of 0.97 leaves one intent with both instructions, and asks nobody."""
+
+    async def refuse(stored: str, new: str) -> str:
+        raise AssertionError("nobody may be asked")
+
+    (intent,) = await two_intents(world, draft, 0.97, merge_intent=refuse)
+    assert intent.description == "deploy the service"
+    assert len(await world.edges(intent.id, kind=EdgeKind.HIERARCHICAL)) == 2
+
+
+async def test_similar_intents_get_a_common_description(world: Any, draft: Any) -> None:
+    """X13: a cosine of 0.88 asks once; the old id says the new text, with its embedding."""
+    world.embedder.place("deploy a service", 1.5)
+    (intent,) = await two_intents(world, draft, 0.88, merge_intent=merged)
+    assert intent.description == "deploy a service"
+    assert len(await world.edges(intent.id, kind=EdgeKind.HIERARCHICAL)) == 2
+    await world.index.catch_up()
+    asked = world.embedder.placed["deploy a service"][None, :]
+    ((found,),) = await world.index.nearest(asked, type="intent", threshold=0.99)
+    assert found[0] == intent.id
+
+
+async def test_a_failing_merge_uses_the_stored_intent(world: Any, draft: Any) -> None:
+    """X14: the commit succeeds, the stored intent is as it was, with both instructions."""
+
+    async def fail(stored: str, new: str) -> str:
+        raise ModelUnavailable("no model today")
+
+    (intent,) = await two_intents(world, draft, 0.88, merge_intent=fail)
+    assert intent.description == "deploy the service"
+    assert len(await world.edges(intent.id, kind=EdgeKind.HIERARCHICAL)) == 2
+
+
+async def test_without_a_model_the_stored_intent_is_used(world: Any, draft: Any) -> None:
+    """X14: no model is like a model that fails."""
+    (intent,) = await two_intents(world, draft, 0.88)
+    assert intent.description == "deploy the service"
+
+
+async def test_unlike_intents_stay_apart(world: Any, draft: Any) -> None:
+    """Below the merge threshold an intent is new."""
+    assert len(await two_intents(world, draft, 0.79, merge_intent=merged)) == 2
+
+
+async def test_intents_of_one_changeset_meet_each_other(world: Any, draft: Any) -> None:
+    """What holds against the store holds within a changeset, also for three in a row."""
+    for text, angle in (("ship it", 0.0), ("release it", 0.05), ("launch it", 0.1)):
+        world.embedder.place(text, angle)
+    given = draft()
+    for text in ("ship it", "release it", "launch it"):
+        given.instruction(text, "tests passed", f"do {text}")
+    await world.commit(given.build())
+    (intent,) = await world.of(Intent)
+    assert intent.description == "ship it"
+    assert len(await world.edges(intent.id, kind=EdgeKind.HIERARCHICAL)) == 3
+
+
+# ── Facts said again ─────────────────────────────────────────────────────────────────
+
+
+async def test_a_fact_of_two_episodes_is_stored_once(world: Any, draft: Any) -> None:
+    """X15: support 2, provenance to steps of both, more confidence than either, all tags."""
+    for episode, step, at, tag in (("e1", "a", DAY_1, "tea"), ("e2", "b", DAY_2, "drinks")):
+        given = draft(episode)
+        fact = given.fact("Ana likes tea.", given.step(step, at), tags=[tag], confidence=0.8)
+        delta = MetadataDelta(support_count=1, cumulative_reward=0.5, reward_count=1)
+        await world.commit(given.build(metadata={fact.id: delta}))
+    (fact,) = await world.of(Semantic)
+    counts = (await world.graph.metadata([fact.id]))[fact.id]
+    assert (counts.support_count, counts.reward_count) == (2, 2)
+    assert counts.cumulative_reward == 1.0
+    assert fact.confidence == pytest.approx(0.96)
+    assert fact.valid_from == DAY_1
+    rests_on = await world.edges(fact.id, kind=EdgeKind.PROVENANCE)
+    assert {edge.target for edge in rests_on} == {"a", "b"}
+    assert len(await world.edges(fact.id, kind=EdgeKind.MEMBERSHIP)) == 2
+
+
+async def test_confidence_never_reaches_certainty(world: Any, draft: Any) -> None:
+    """Repetition makes confident, up to 0.99."""
+    for episode in ("e1", "e2", "e3", "e4"):
+        given = draft(episode)
+        given.fact("Ana likes tea", confidence=0.9)
+        await world.commit(given.build())
+    (fact,) = await world.of(Semantic)
+    assert fact.confidence == pytest.approx(0.99)
+
+
+async def test_the_same_episode_does_not_support_twice(world: Any, draft: Any) -> None:
+    """``support_count`` counts episodes; a later part of one restates for nothing."""
+    for step, at in (("a", DAY_1), ("b", DAY_2)):
+        given = draft("e1")
+        given.fact("Ana likes tea", given.step(step, at))
+        await world.commit(given.build())
+    (fact,) = await world.of(Semantic)
+    assert (await world.graph.metadata([fact.id]))[fact.id].support_count == 1
+    assert len(await world.edges(fact.id, kind=EdgeKind.PROVENANCE)) == 2
+
+
+async def test_another_wording_near_enough_is_the_same_fact(world: Any, draft: Any) -> None:
+    """Above the duplicate threshold the wording does not matter, if the guard holds."""
+    world.embedder.place("Ana enjoys tea", 0.0)
+    world.embedder.place("Ana likes tea", 0.2)
+    for episode, text in (("e1", "Ana enjoys tea"), ("e2", "Ana likes tea")):
+        given = draft(episode)
+        given.fact(text)
+        await world.commit(given.build())
+    (fact,) = await world.of(Semantic)
+    assert fact.proposition == "Ana enjoys tea"
+
+
+async def test_the_guard_keeps_near_facts_apart(world: Any, draft: Any) -> None:
+    """Nearest vectors are not the same fact if their numbers differ."""
+    world.embedder.place("Ana has 2 cats", 0.0)
+    world.embedder.place("Ana has 3 cats", 0.01)
+    for episode, text in (("e1", "Ana has 2 cats"), ("e2", "Ana has 3 cats")):
+        given = draft(episode)
+        given.fact(text)
+        await world.commit(given.build())
+    assert len(await world.of(Semantic)) == 2
+
+
+async def test_repetition_within_a_changeset_is_united(world: Any, draft: Any) -> None:
+    """Two trajectories that state a fact leave one, their edges without doubles or self-links."""
+    given = draft("e1")
+    one = given.fact("Ana likes tea", given.step("a", DAY_1), tags=["tea"])
+    other = given.fact("Ana likes tea.", given.step("b", DAY_2), tags=["Tea"])
+    given.edges.append(Edge(one.id, other.id, EdgeKind.SIBLING))
+    applied = await world.commit(given.build())
+    (fact,) = await world.of(Semantic)
+    assert fact.id == one.id
+    assert other.id not in applied.node_ids
+    assert {e.kind for e in await world.edges(fact.id)} == {
+        EdgeKind.MEMBERSHIP,
+        EdgeKind.PROVENANCE,
+    }
+    assert (await world.graph.metadata([fact.id]))[fact.id].support_count == 1
+
+
+# ── Contradiction ────────────────────────────────────────────────────────────────────
+
+
+async def say(world: Any, draft: Any, text: str, at: datetime, **settings: Any) -> Semantic:
+    episode = f"e-{text}-{at:%d}"
+    given = draft(episode)
+    fact = given.fact(text, given.step(f"step-{episode}", at))
+    await world.lane(**settings).commit(given.build())
+    return fact
+
+
+async def timeline(world: Any) -> dict[str, tuple[Any, Any]]:
+    """Proposition → end and the proposition that closed it."""
+    facts = {fact.id: fact for fact in await world.of(Semantic)}
+    return {
+        fact.proposition: (
+            fact.valid_to,
+            facts[fact.superseded_by].proposition if fact.superseded_by else None,
+        )
+        for fact in facts.values()
+    }
+
+
+BUDGETS = ["Bo's budget is 2000 euros", "Bo's budget is 3000 euros", "Bo's budget is 4000 euros"]
+OPEN = (None, None)
+
+
+async def test_a_later_value_closes_the_earlier_one(world: Any, draft: Any) -> None:
+    """X16: two nodes; the first has its end and its successor, the second holds."""
+    await say(world, draft, BUDGETS[0], DAY_1)
+    await say(world, draft, BUDGETS[1], DAY_2)
+    assert await timeline(world) == {BUDGETS[0]: (DAY_2, BUDGETS[1]), BUDGETS[1]: OPEN}
+
+
+@pytest.mark.parametrize(
+    "order", [(0, 1, 2), (0, 2, 1), (1, 0, 2), (1, 2, 0), (2, 0, 1), (2, 1, 0)]
+)
+async def test_the_order_of_commits_does_not_matter(
+    world: Any, draft: Any, order: tuple[int, ...]
+) -> None:
+    """X16: whatever arrives first, every value is closed by the one said next."""
+    days = (DAY_1, DAY_2, DAY_3)
+    for i in order:
+        await say(world, draft, BUDGETS[i], days[i])
+    assert await timeline(world) == {
+        BUDGETS[0]: (DAY_2, BUDGETS[1]),
+        BUDGETS[1]: (DAY_3, BUDGETS[2]),
+        BUDGETS[2]: OPEN,
+    }
+
+
+async def test_on_equal_times_the_one_committed_later_holds(world: Any, draft: Any) -> None:
+    """X16: the clock cannot decide, so the order of commits does."""
+    await say(world, draft, BUDGETS[0], DAY_1)
+    await say(world, draft, BUDGETS[1], DAY_1)
+    assert await timeline(world) == {BUDGETS[0]: (DAY_1, BUDGETS[1]), BUDGETS[1]: OPEN}
+
+
+async def test_within_one_changeset_the_later_step_holds(world: Any, draft: Any) -> None:
+    """X16: a changed mind within one episode is a contradiction like any other."""
+    given = draft("e1")
+    later = given.step("b", DAY_2)
+    given.fact(BUDGETS[1], later)
+    given.fact(BUDGETS[0], given.step("a", DAY_1))
+    await world.commit(given.build())
+    assert await timeline(world) == {BUDGETS[0]: (DAY_2, BUDGETS[1]), BUDGETS[1]: OPEN}
+
+
+async def test_without_supersession_both_hold(world: Any, draft: Any) -> None:
+    """X17: ``supersede=False`` closes nothing."""
+    await say(world, draft, BUDGETS[0], DAY_1, supersede=False)
+    await say(world, draft, BUDGETS[1], DAY_2, supersede=False)
+    assert await timeline(world) == {BUDGETS[0]: OPEN, BUDGETS[1]: OPEN}
+
+
+async def test_a_value_that_comes_back_is_stored_anew(world: Any, draft: Any) -> None:
+    """A closed fact is not reinforced by what is said after its end."""
+    await say(world, draft, BUDGETS[0], DAY_1)
+    await say(world, draft, BUDGETS[1], DAY_2)
+    again = await say(world, draft, BUDGETS[0], DAY_3)
+    holding = [fact for fact in await world.of(Semantic) if fact.valid_to is None]
+    assert [fact.id for fact in holding] == [again.id]
+    assert len(await world.of(Semantic)) == 3
+
+
+async def test_a_late_statement_of_a_closed_fact_reinforces_it(world: Any, draft: Any) -> None:
+    """What was said while it held supports it, whenever it is committed."""
+    await say(world, draft, BUDGETS[0], DAY_1)
+    await say(world, draft, BUDGETS[1], DAY_3)
+    await say(world, draft, BUDGETS[0], DAY_2)
+    assert await timeline(world) == {BUDGETS[0]: (DAY_3, BUDGETS[1]), BUDGETS[1]: OPEN}
+
+
+async def test_an_end_closes_what_it_ends_and_nothing_else(world: Any, draft: Any) -> None:
+    """ "No longer" closes the fact it denies; another person's stays."""
+    await say(world, draft, "Ana works at Acme", DAY_1)
+    await say(world, draft, "Bo works at Acme", DAY_1)
+    await say(world, draft, "Ana no longer works at Acme", DAY_2)
+    assert await timeline(world) == {
+        "Ana works at Acme": (DAY_2, "Ana no longer works at Acme"),
+        "Bo works at Acme": OPEN,
+        "Ana no longer works at Acme": OPEN,
+    }
+
+
+async def test_what_a_model_says_is_replaced_is_closed(world: Any, draft: Any) -> None:
+    """``replaces`` counts as a contradiction; ids that nobody knows are ignored."""
+    old = await say(world, draft, "The team meets in the kitchen", DAY_1)
+    given = draft("e2")
+    new = given.fact("The team gathers on the roof", given.step("n", DAY_2))
+    given.replaces[new.id] = (old.id, "semantic-unknown", new.id)
+    await world.commit(given.build())
+    stored = {fact.id: fact for fact in await world.of(Semantic)}
+    assert (stored[old.id].valid_to, stored[old.id].superseded_by) == (DAY_2, new.id)
+    assert stored[new.id].valid_to is None
+
+
+async def test_a_closed_fact_keeps_its_text_and_edges(world: Any, draft: Any) -> None:
+    """Nothing is ever deleted by a contradiction."""
+    old = await say(world, draft, BUDGETS[0], DAY_1)
+    before = await world.edges(old.id)
+    await say(world, draft, BUDGETS[1], DAY_2)
+    (stored,) = await world.graph.nodes([old.id])
+    assert stored.proposition == BUDGETS[0]
+    assert await world.edges(old.id) == before
+
+
+# ── Instructions ─────────────────────────────────────────────────────────────────────
+
+
+async def instruct(world: Any, draft: Any, episode: str, intent: str, score: float) -> None:
+    given = draft(episode)
+    step = given.step(f"step-{episode}", DAY_1)
+    node = given.instruction(intent, "If the build fails.", "clean the cache", step)
+    delta = MetadataDelta(support_count=1, cumulative_reward=score, reward_count=1)
+    await world.commit(given.build(metadata={node.id: delta}))
+
+
+async def test_an_instruction_given_again_is_reinforced(world: Any, draft: Any) -> None:
+    """Equal condition and text under one intent: one node, both returns, both steps."""
+    await instruct(world, draft, "e1", "repair the build", 1.0)
+    await instruct(world, draft, "e2", "repair the build", 0.5)
+    (node,) = await world.of(Procedural)
+    counts = (await world.graph.metadata([node.id]))[node.id]
+    assert (counts.support_count, counts.reward_count, counts.mean_reward) == (2, 2, 0.75)
+    assert len(await world.edges(node.id, kind=EdgeKind.PROVENANCE)) == 2
+
+
+async def test_the_same_instruction_for_another_intent_is_another(world: Any, draft: Any) -> None:
+    """An instruction belongs to what it serves."""
+    world.embedder.place("repair the build", 0.0)
+    world.embedder.place("save disk space", 1.5)
+    await instruct(world, draft, "e1", "repair the build", 1.0)
+    await instruct(world, draft, "e2", "save disk space", 1.0)
+    assert len(await world.of(Procedural)) == 2
+
+
+# ── Steps and subgoals ───────────────────────────────────────────────────────────────
+
+
+def steps_of(subgoal: str) -> Changeset:
+    nodes = (
+        Subgoal(subgoal, id="subgoal-t", trajectory_id="t"),
+        Episodic("seen", id="episodic-1", reward=0.5),
+        Source("seen", id="source-1"),
+    )
+    edges = (
+        Edge("subgoal-t", "episodic-1", EdgeKind.HIERARCHICAL),
+        Edge("episodic-1", "source-1", EdgeKind.PROVENANCE),
+    )
+    delta = MetadataDelta(cumulative_reward=0.5, reward_count=1)
+    return Changeset(nodes=nodes, edges=edges, metadata={"episodic-1": delta})
+
+
+async def test_a_step_committed_twice_is_stored_once(world: Any) -> None:
+    """X10: ids of steps follow from the steps, so a second time adds nothing, not even counts."""
+    await world.commit(steps_of("find a hotel"))
+    before = (await world.graph.metadata(["episodic-1"]))["episodic-1"]
+    await world.commit(steps_of("find a hotel"))
+    assert len(await world.of(Episodic)) == len(await world.of(Source)) == 1
+    assert (await world.graph.metadata(["episodic-1"]))["episodic-1"] == before
+    assert len(await world.edges("episodic-1")) == 2
+
+
+async def test_a_subgoal_met_again_says_its_latest_description(world: Any) -> None:
+    """A trajectory that goes on keeps its node, with new text and its embedding."""
+    await world.commit(steps_of("find a hotel"))
+    applied = await world.commit(steps_of("find a train"))
+    (subgoal,) = await world.of(Subgoal)
+    assert subgoal.description == "find a train"
+    assert applied.node_ids == ("subgoal-t",)
+    await world.index.catch_up()
+    rows = await world.embedder.embed(["find a train"])
+    ((found,),) = await world.index.nearest(rows, type="subgoal", threshold=0.99)
+    assert found[0] == "subgoal-t"
+
+
+async def test_parts_of_a_trajectory_in_one_changeset_share_their_subgoal(world: Any) -> None:
+    """Merged changesets may bring a subgoal twice; the later description stays."""
+    await world.commit(steps_of("find a hotel").merge(steps_of("find a train")))
+    (subgoal,) = await world.of(Subgoal)
+    assert subgoal.description == "find a train"
+    assert len(await world.of(Episodic)) == 1
+
+
+async def test_a_late_reward_reaches_what_rests_on_the_step(world: Any, draft: Any) -> None:
+    """A step scored after its commit pays its reward to its facts and instructions, once."""
+    given = draft("e1")
+    step = given.step("a", DAY_1)
+    fact = given.fact("Ana likes tea", step)
+    instruction = given.instruction("make tea", "if cold", "heat it", step)
+    other = given.fact("Bo likes milk", given.step("b", DAY_1))
+    await world.commit(given.build())
+    late = Changeset(changes=(NodeChange("a", {"reward": 0.8}),))
+    applied = await world.commit(late)
+    await world.commit(late)
+    counts = await world.graph.metadata([fact.id, instruction.id, other.id])
+    assert {id: c.cumulative_reward for id, c in counts.items()} == {
+        fact.id: 0.8,
+        instruction.id: 0.8,
+        other.id: 0.0,
+    }
+    assert counts[fact.id].reward_count == 1
+    (node,) = await world.graph.nodes(["a"])
+    assert node.reward == 0.8
+    assert set(applied.node_ids) == {"a", fact.id, instruction.id}
+
+
+async def test_creation_time_is_the_clocks_unless_given(world: Any) -> None:
+    """A node's entry is made at its own time, else at the commit's."""
+    own = datetime(2020, 1, 1, tzinfo=UTC)
+    world.clock.advance(60)
+    await world.commit(
+        Changeset(nodes=(Semantic("a b", id="own", created_at=own), Semantic("c d", id="clock")))
+    )
+    counts = await world.graph.metadata(["own", "clock"])
+    assert counts["own"].created_at == own
+    assert counts["clock"].created_at == world.clock.now()
+    assert world.clock.now() - own > timedelta(days=1)
