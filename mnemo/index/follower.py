@@ -161,6 +161,8 @@ class RepositoryIndex:
             raise
 
     def _add(self, changes: FeedChanges, breather: Breather) -> None:
+        # First what is gone: an id may have been removed and then stored anew.
+        self._remove(changes.removed)
         for step in changes.steps:
             if not self._corpus.knows_step(step.node_id):
                 for side in step_sides(step, agent_name=self._agent_name):
@@ -174,7 +176,6 @@ class RepositoryIndex:
                 self._wait(document)
             breather.breathe()
         self._give_vectors(changes)
-        self._remove(changes.removed)
 
     def _wait(self, document: Document) -> None:
         self._waiting[document.key] = document.meaning[:MAX_EMBEDDED_CHARACTERS]

@@ -1,0 +1,170 @@
+"""What a recall finds."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from mnemo.graph.edges import Edge, EdgeKind
+from mnemo.graph.nodes import Intent, Procedural, Semantic, Tag
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"query": "  "},
+        {"k": 0},
+        {"max_hops": -1},
+        {"mode": "x"},
+        {"types": ("x",)},
+        {"types": ()},
+        {"types": "semantic"},
+        {"since": datetime(2024, 2, 1), "until": datetime(2024, 1, 1)},
+    ],
+)
+async def test_arguments_out_of_range_are_refused(world: Any, wrong: dict[str, Any]) -> None:
+    """R01: a blank query and every impossible argument is a ``ValueError``."""
+    with pytest.raises(ValueError, match=r"Query|must be|lies after"):
+        await world.recall.recall(**{"query": "boats", **wrong})
+
+
+async def test_an_empty_repository_answers_with_nothing(world: Any) -> None:
+    """R02: no candidates, no answer in words, and an event all the same."""
+    result = await world.recall.recall("When does the user travel?", reason=True)
+    assert result.candidates == []
+    assert result.answer is None
+    assert world.events[-1].result_count == 0
+
+
+@pytest.mark.parametrize("with_vectors", [True, False])
+async def test_the_step_that_answers_is_first(world: Any, with_vectors: bool) -> None:
+    """R03: the trip's month is found without any model, with and without vectors."""
+    await world.begin("s1", goal="Help plan a trip to Japan")
+    await world.say("User wants to visit Tokyo", "Asked for the dates")
+    await world.say("March, two weeks of travel", "Suggested an itinerary")
+    if with_vectors:
+        await world.embedded()
+    result = await world.recall.recall("When does the user travel?")
+    assert "March" in result.candidates[0].sources[0].text
+    assert "March" in result.as_text()
+
+
+async def test_one_stored_fact_is_found_by_two_of_its_words(world: Any) -> None:
+    """R04: even alone in its repository, a fact answers a question that shares its words."""
+    await world.commit(Semantic("Ana keeps bees behind the old mill."))
+    result = await world.recall.recall("Who keeps bees?")
+    assert [c.node.text for c in result.candidates] == ["Ana keeps bees behind the old mill."]
+    assert 0 < result.candidates[0].relevance <= 1
+
+
+async def test_a_step_is_found_as_soon_as_it_is_durable(world: Any) -> None:
+    """R05: by keyword, before any commit, with everything that was said about it."""
+    at = datetime(2024, 5, 3, 9, 30, tzinfo=UTC)
+    await world.say("hello there")
+    step = await world.say("The heron nests in June", actor="Ana", at=at, key="k7")
+    result = await world.recall.recall("heron")
+    source = result.candidates[0].sources[0]
+    assert (source.session_id, source.step_index, source.actor) == ("s1", 1, "Ana")
+    assert (source.at, source.key, source.text) == (at, "k7", "The heron nests in June")
+    assert result.candidates[0].node.id == step.node_id
+    assert result.trace.revision == 0
+
+
+async def test_who_and_when_belong_to_the_text(world: Any) -> None:
+    """R06: of the same words, those of the named actor and month come first."""
+    said = "The budget is two thousand euros."
+    await world.say(said, actor="Ana", at=datetime(2024, 5, 6, tzinfo=UTC))
+    await world.say(said, actor="Bo", at=datetime(2024, 6, 3, tzinfo=UTC))
+    await world.embedded()
+    result = await world.recall.recall("What did Bo say in June?")
+    assert result.sources[0].actor == "Bo"
+
+
+async def test_words_are_stemmed_when_the_embedder_fails(deaf: Any) -> None:
+    """R07, R33: keywords alone find another form of a word, and the trace says so."""
+    await deaf.say("she was running along the river")
+    await deaf.say("the kettle is on")
+    result = await deaf.recall.recall("runs")
+    assert [s.text for s in result.sources] == ["she was running along the river"]
+    assert result.trace.degraded == ("embedder: ModelTimeout",)
+
+
+@pytest.mark.parametrize("query", ['"NOT (', "a AND", "C++ 20.04", "*", "'; DROP", "?!", "\ud800"])
+async def test_a_query_is_words_never_syntax(world: Any, query: str) -> None:
+    """R08: operators, quotes and brackets are text and cannot cause an error."""
+    await world.say("We moved to C++ on Ubuntu 20.04")
+    result = await world.recall.recall(query)
+    assert (query == "C++ 20.04") <= bool(result.candidates)
+
+
+async def test_a_script_without_blanks_is_found_from_its_middle(deaf: Any) -> None:
+    """R09: two characters from the middle of a Japanese sentence find it."""
+    await deaf.say("来週は京都の旅館に泊まります")
+    await deaf.say("昨日は雨でした")
+    result = await deaf.recall.recall("旅館")
+    assert [s.text for s in result.sources] == ["来週は京都の旅館に泊まります"]
+
+
+@pytest.mark.parametrize("mode", ["semantic", "procedural", "episodic", "mixed"])
+async def test_raw_steps_are_found_in_every_mode(world: Any, mode: str) -> None:
+    """R10: what no fact says is found in the step that said it."""
+    await world.say("My passport number ends with 88", actor="Ana")
+    await world.commit(Semantic("Ana likes tea."), Procedural("brew tea", condition="guests come"))
+    result = await world.recall.recall("passport number", mode=mode)
+    assert "passport" in result.sources[0].text
+    assert result.mode == mode
+    assert result.trace.mode_chosen_by == "caller"
+
+
+async def test_types_are_a_wall(world: Any) -> None:
+    """R11: only procedural candidates where only those were asked for."""
+    await world.say("How do I brew tea? Please brew tea.")
+    brew = Procedural("brew the tea for four minutes", condition="guests ask for tea")
+    await world.commit(brew, Semantic("Ana likes tea."))
+    result = await world.recall.recall("brew tea", types=("procedural",))
+    assert [c.node.id for c in result.candidates] == [brew.id]
+
+
+async def test_an_instruction_never_accessed_is_found_at_once(world: Any) -> None:
+    """R17: nothing must have been used before it can be found."""
+    fixed = Procedural(
+        "restart the payment worker after clearing its lock file",
+        condition="the payment worker hangs",
+        expected_outcome="payments flow again",
+    )
+    await world.commit(fixed)
+    await world.embedded()
+    result = await world.recall.recall("What to do when the payment worker hangs?")
+    assert [(c.node.id, c.phase, c.hop) for c in result.candidates] == [(fixed.id, "initial", 0)]
+
+
+async def test_tags_and_intents_are_never_candidates_unasked(world: Any) -> None:
+    """R20: routing nodes are returned only for ``types`` that name them."""
+    tag, intent = Tag("bees"), Intent("keep bees healthy")
+    fact, how = Semantic("Ana keeps bees."), Procedural("feed the bees", condition="winter")
+    edges = [
+        Edge(tag.id, fact.id, EdgeKind.MEMBERSHIP),
+        Edge(intent.id, how.id, EdgeKind.HIERARCHICAL),
+    ]
+    await world.commit(tag, intent, fact, how, edges=edges)
+    plain = await world.recall.recall("bees")
+    assert {c.node.id for c in plain.candidates} == {fact.id, how.id}
+    asked = await world.recall.recall("bees", types=("tag", "intent"))
+    assert {c.node.id for c in asked.candidates} == {tag.id, intent.id}
+
+
+async def test_a_removed_node_is_found_no_more(world: Any) -> None:
+    """What is deleted from the store disappears with the next recall."""
+    fact = Semantic("Ana keeps bees.")
+    await world.commit(fact)
+    assert (await world.recall.recall("bees")).candidates
+    await world.graph.delete([fact.id])
+    assert (await world.recall.recall("bees")).candidates == []
+
+
+async def test_nothing_that_matches_is_no_candidate(deaf: Any) -> None:
+    """An empty list means that nothing matched."""
+    await deaf.say("the kettle is on")
+    assert (await deaf.recall.recall("submarine")).candidates == []
