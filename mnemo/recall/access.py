@@ -27,7 +27,7 @@ class AccessLog:
     of the repository's nodes.
     """
 
-    def __init__(self, *, graph: GraphStore, clock: Clock) -> None:
+    def __init__(self, graph: GraphStore, clock: Clock) -> None:
         self._graph = graph
         self._clock = clock
         self._counts: Counter[str] = Counter()

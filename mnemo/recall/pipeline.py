@@ -28,7 +28,6 @@ from mnemo.graph.corpus import CorpusView
 from mnemo.graph.nodes import NodeType
 from mnemo.graph.vectors import unit_rows
 from mnemo.protocols import Clock, DocumentFeed, Embedder, GraphStore, VectorIndex
-from mnemo.recall.access import AccessLog
 from mnemo.recall.candidate import Candidate
 from mnemo.recall.candidates import HopZero, Window, hop_zero
 from mnemo.recall.plan import MODES, Mode, Plan, choose_mode, find_tags
@@ -103,7 +102,6 @@ class Recall:
         self._config = config
         self._notify = notify
         self._limiter = CapacityLimiter(2)
-        self.access = AccessLog(graph=graph, clock=clock)
 
     async def recall(
         self,
@@ -153,8 +151,6 @@ class Recall:
         except Exception as error:
             self._tell_failure(query, error)
             raise RecallFailed(f"recall could not answer: {error}") from error
-        if self._config.recall.record_access:
-            self.access.note(candidate.node.id for candidate in result.candidates)
         self._tell_success(query, result, elapsed() - began)
         return result
 
