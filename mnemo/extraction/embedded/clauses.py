@@ -21,7 +21,7 @@ _LEADS = word_set(
     wow oh ah aw aww awww ooh oof ugh hey hi hello yeah yea yep yup yes yay nah well so and but or
     also plus anyway anyways honestly btw by ok okay alright right sure absolutely definitely
     totally exactly of thanks thank congrats congratulations cool nice great awesome lol haha hmm
-    um uh man dude omg whoa woah you i to tbh in as no good then fyi that now look listen first
+    um uh man dude omg whoa woah you i to tbh in as no good then fyi that now look listen mmm first
     sorry please
     """
 )
@@ -29,7 +29,7 @@ _LEAD = re.compile(
     r"^(?:(?:(?:and|but|so|oh),?\s+)?(?:wow|oh|ah|aw+|ooh|oof|ugh|hey|hi|hello|yea|yeah|yep|yup"
     r"|yes|yay|nah|well|so|and|but|or|also|plus|anyways?|honestly|btw|by the way|ok|okay|alright"
     r"|right|sure|absolutely|definitely|totally|exactly|of course|thanks|thank you|congrats"
-    r"|congratulations|cool|nice|great|awesome|lol|haha+|hmm+|um+|uh+|man|dude|omg|whoa|woah"
+    r"|congratulations|cool|nice|great|awesome|lol|haha+|hmm+|mm+|um+|uh+|man|dude|omg|whoa|woah"
     r"|you know|i mean|to be honest|tbh|in fact|as you know|no worries|no problem|no|good news|then"
     r"|fyi|that being said|that said|now|look|listen|sorry|please|nice one|good one)"
     r"(?:\s+(?:so much|a lot|again|everyone|guys|there))?"
@@ -52,7 +52,9 @@ _TAIL_NAME = re.compile(r",?\s+([A-Z]\w*)\s*([.!…]*)$")
 _TAIL_FILLER = re.compile(
     r"(?:,\s*(?:too|as well|though|tho|right|man|dude|guys|buddy|pal|girl|bro|please|thanks)"
     r"|,?\s+(?:lol|haha+|xd|btw|by the way|thank you|you know)"
-    r"|,?\s+(?:and|so|but)?,?\s*(?:please )?let me know\b.*)(?=[\s.!…]*$)",
+    r"|,?\s+[a-z]+n['’]t (?:I|it|he|she|they|we|you)"
+    r"|,?\s+(?:and|so|but)?,?\s*(?:please )?let me know\b.*|,?\s+(?:and |so |but )?here(?:['’]s"
+    r"| is| are)\b.*)(?=[\s.!…]*$)",
     re.IGNORECASE,
 )
 
@@ -103,7 +105,7 @@ _UNSURE = re.compile(
     r"\b(?:it|its|they|them|their|he|she|him|her|his|this|that|these|those)\b", re.I
 )
 _ASKS = re.compile(r"^(?:can|could|would|will|please|here)\b", re.IGNORECASE)
-_WORD = re.compile(r"[A-Za-z]+(?:['’][a-z]+)?")
+_WORD = re.compile(r"[A-Za-z]+(?:[-'’][A-Za-z]+)*")
 _FINITE = AUXILIARIES - word_set("been be")
 _THIRD_FORMS = frozenset(with_s(verb) for verb in BASE_VERBS) | {"has", "is", "does"}
 _TAILS = ("'m", "'re", "'ve", "'ll", "n't", "'d")

@@ -152,8 +152,6 @@ FILLERS = word_set(
     """
 )
 
-LIGHT = EVALUATIVE | FILLERS
-
 # Participles that describe how somebody feels: no act, and alone no verb.
 DESCRIPTIONS = word_set(
     """
@@ -163,6 +161,9 @@ DESCRIPTIONS = word_set(
     committed experienced beloved red mixed unsolved limited unlimited detailed advanced
     """
 )
+
+# What is left of a text without these is what it is about.
+LIGHT = EVALUATIVE | FILLERS | DESCRIPTIONS
 
 # Forms that open a sentence more often as a participle or noun than as an act of the speaker.
 NOT_ACTS = DESCRIPTIONS | word_set(
@@ -181,6 +182,7 @@ GROUP_NOUNS = word_set(
     family fam families kid kids children son sons daughter daughters husband wife partner spouse
     boyfriend girlfriend friend friends team crew company colleagues coworkers class band mom mum
     dad mother father parents sister sisters brother brothers cousin cousins grandma grandpa group
-    club roommate roommates neighbors neighbours staff office department church puppy pup dog dogs
+    gang folks buddies pals squad students residents volunteers bunch club roommate roommates
+    neighbors neighbours staff office department church puppy pup dog dogs teammates
     """
 )

@@ -6,8 +6,9 @@ import re
 from collections.abc import Sequence
 
 from mnemo.extraction.embedded.lexicon import word_set
+from mnemo.extraction.embedded.topics import phrases
 
-__all__ = ["begins_with_pronoun", "is_expletive", "joined_to", "with_person"]
+__all__ = ["begins_with_pronoun", "hangs", "is_expletive", "joined_to", "with_person"]
 
 _PRONOUN = re.compile(
     r"^(?P<word>he|she|it|they|this|that|these|those|his|her|hers|him|their|theirs|them|its)"
@@ -42,6 +43,17 @@ _MONTHS_DAYS = word_set(
     tuesday wednesday thursday friday saturday sunday i
     """
 )
+_INNER = re.compile(
+    r"(?<=\s)(?:it|them|they|(?:this|these|those)(?=\s(?:for|to|in|on|at|and|but|is|was|so|now"
+    r"|as|by|with)\b))\b"
+    r"|(?<=\s)(?:this|these|those|that)(?=[.!,]|$)",
+    re.IGNORECASE,
+)
+_EXPLETIVE_INSIDE = re.compile(
+    r"it(?:['’]s| is| was| takes| took| feels| rains?)\b|it (?:comes"
+    r"|turns) ",
+    re.I,
+)
 _LONGEST_PAIR = 60  # words of two joined sentences
 _POSSESSIVE = {"his", "her", "its", "their"}
 
@@ -50,6 +62,14 @@ def begins_with_pronoun(text: str) -> bool:
     """Whether *text* begins with a pronoun that only an earlier sentence explains."""
     match = _PRONOUN.match(text)
     return match is not None and not _EXPLETIVE.match(text)
+
+
+def hangs(clause: str) -> bool:
+    """Whether *clause* has an "it" or "them" inside that nothing before it in *clause* names."""
+    inner = _INNER.search(clause)
+    if inner is None or _EXPLETIVE_INSIDE.match(clause, inner.start()):
+        return False
+    return all(phrase.endswith("ing") for phrase in phrases(clause[: inner.start()]))
 
 
 def is_expletive(text: str) -> bool:
@@ -76,9 +96,9 @@ def joined_to(previous: str, text: str) -> str | None:
     """
     Two sentences as one fact: the first says whom the second's pronoun means.
 
-    ``None`` if the first is two sentences already, or both are too long to be read as one.
+    ``None`` if the first needs explaining itself, or both are too long to be read as one.
     """
-    if begins_with_pronoun(previous) or ". " in previous.rstrip("."):
+    if begins_with_pronoun(previous):
         return None
     if len(previous.split()) + len(text.split()) > _LONGEST_PAIR:
         return None

@@ -31,6 +31,8 @@ _TALK = re.compile(
     r"|do (?:it|that)\b)",
     re.IGNORECASE,
 )
+# "Review this code": without the text that "this" points at, only a long wish says enough.
+_VAGUE = re.compile(r"\b(?:this|that|these|those|it|them)\b", re.IGNORECASE)
 _PLEASE = re.compile(r"^(?:please|just)\s+", re.IGNORECASE)
 
 
@@ -63,6 +65,7 @@ def wanted_in(sentence: str) -> str | None:
 def asked_to(what: str, voice: Voice) -> str | None:
     """*what*, an imperative, as a fact about who said it; ``None`` if it says too little."""
     what = _ME.sub(lambda match: f"{match['verb']} ", _PLEASE.sub("", what))
-    if content_count(what) < 2 or all(word.lower() in LIGHT for word in what.split()):
+    least = 4 if _VAGUE.search(what) else 2
+    if content_count(what) < least or all(word.lower() in LIGHT for word in what.split()):
         return None
     return f"{voice.me} asked to {third_person(what[0].lower() + what[1:], voice)}"

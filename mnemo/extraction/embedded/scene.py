@@ -29,10 +29,12 @@ class Scene:
     Attributes:
         people: Distinct actors whose words are observations, in order of appearance.
         agent: Who acts.
+        names: The folded words of all parties' names.
     """
 
     people: tuple[str, ...]
     agent: str
+    names: frozenset[str]
 
     @property
     def is_talk_of_two(self) -> bool:
@@ -62,24 +64,16 @@ class Scene:
         other = self.other(speaker)
         together = other is not None and (
             self.is_agent(speaker)
-            or not (
-                self.is_agent(other)
-                or (asked is not None and _YOU.search(asked))
-                or _own_people(said_lately)
-            )
+            or not (self.is_agent(other) or _without_other(said_lately, asked))
         )
         return Voice(speaker, f"{speaker} and {other if together else 'others'}", other)
-
-    def names(self) -> frozenset[str]:
-        """The folded words of all parties' names."""
-        return frozenset(word for name in (*self.people, self.agent) for word in fold(name).split())
 
     def is_name(self, word: str) -> bool:
         """Whether *word* (folded) is a party's name, or short for one ("Mel" for "Melanie")."""
         return any(
             word == name
             or (len(word) >= 3 and name.startswith(word[:3]) and len(word) <= len(name))
-            for name in self.names()
+            for name in self.names
         )
 
 
@@ -87,14 +81,18 @@ def scene_of(steps: Iterable[Step], agent: str) -> Scene:
     """Who takes part in *steps*."""
     steps = tuple(steps)
     people = dict.fromkeys(s.actor for s in steps if not is_blank(s.observation))
-    return Scene(tuple(people), agent)
+    names = frozenset(word for name in (*people, agent) for word in fold(name).split())
+    return Scene(tuple(people), agent, names)
 
 
-def _own_people(texts: Iterable[str]) -> bool:
-    for text in texts:
+def _without_other(texts: Iterable[str], asked: str | None) -> bool:
+    """Whether "we" leaves out the other party, by what was said, the latest first."""
+    for at, text in enumerate(texts):
         folded = text.lower()
         if _BOTH.search(folded):
             return False
+        if at == 0 and asked is not None and _YOU.search(asked):
+            return True
         words = _WORD.findall(folded)
         if any(word in GROUP_NOUNS for word in words):
             return True

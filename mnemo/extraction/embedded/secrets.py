@@ -54,43 +54,50 @@ _PRIVATE = re.compile(
 _RANDOM = re.compile(
     r"(?<![\w/.+-])(?=[A-Za-z+/_-]*\d)(?=[^A-Z\s]*[A-Z])[A-Za-z0-9+/_-]{28,}={0,2}"
 )
-_HINTS = (
-    "pass", "pwd", "secret", "token", "key", "credential", "bearer", "basic ", "sk-", "_live_",
-    "_test_", "gh", "glpat", "xox", "akia", "asia", "aiza", "hf_", "npm_", "pypi-", "ya29", "eyj",
-    "://", "pin ",
-)  # fmt: skip
 _LONG = re.compile(r"[A-Za-z0-9+/_-]{28}")
 _EVERYDAY = word_set(
     """
     a an the my your our his her its their not no in on at by for of to from being too very
     required missing invalid expired wrong correct incorrect needed set empty unset none null true
     false str string int bool bytes optional used stored saved safe secret hidden secure weak
-    strong long short too unknown valid
+    strong long short too unknown valid that out changed reset leaked lost forgotten updated shared
     """
 )
+
+
+_NAMES = ("pass", "pwd", "secret", "token", "key", "credential", "pin")
+_PREFIXES = (
+    "sk-", "_live_", "_test_", "ghp_", "gho_", "ghu_", "ghs_", "ghr_", "github_pat", "glpat", "xox",
+    "akia", "asia", "aiza", "hf_", "npm_", "pypi-", "ya29", "eyj",
+)  # fmt: skip
 
 
 def redact(text: str) -> str:
     """*text* with every value that looks like a secret replaced by ``HIDDEN``."""
     folded = text.lower()
-    if any(hint in folded for hint in _HINTS):
-        text = _redact_known(text)
+    for hints, pattern in _RULES:
+        # A look for plain words is far cheaper than the pattern that needs one of them.
+        if any(hint in folded for hint in hints):
+            text = pattern.sub(_hide, text)
     if _LONG.search(text):
         text = _RANDOM.sub(HIDDEN, text)
     return text
 
 
-def _redact_known(text: str) -> str:
-    text = _PRIVATE.sub(HIDDEN, text)
-    text = _IN_URL.sub(_hide, text)
-    text = _ASSIGNED.sub(_hide, text)
-    text = _KNOWN.sub(HIDDEN, text)
-    text = _BEARER.sub(_hide, text)
-    return _SPOKEN.sub(_hide, text)
+_RULES: tuple[tuple[tuple[str, ...], re.Pattern[str]], ...] = (
+    (("private key-",), _PRIVATE),
+    (("://",), _IN_URL),
+    (_NAMES, _ASSIGNED),
+    (_PREFIXES, _KNOWN),
+    (("bearer ", "basic "), _BEARER),
+    (_NAMES, _SPOKEN),
+)
 
 
 def _hide(match: re.Match[str]) -> str:
     groups = match.groupdict()
+    if not groups:
+        return HIDDEN
     if groups.get("digits"):
         return f"{match['key']}{HIDDEN}{_closing(groups['digits'])}"
     value = match["value"]

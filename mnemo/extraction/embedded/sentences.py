@@ -24,6 +24,7 @@ _MARKUP = re.compile(r"\*\*|__(?=\w)|(?<=\w)__")
 _END = re.compile(
     r"(?:[.!?…]+|[。！？]+)[\"'”’)\]»]*(?=\s|$)|[。！？]+[”’」』)]*|(?<=\S)\s(?=\[[a-z]+s\s)"
 )
+_INITIALS = re.compile(r"(?:[a-z]\.)+[a-z]")
 _LAST_WORD = re.compile(r"[\w.]+$")
 _EMOJI_END = re.compile(r"[\U0001F300-\U0001FAFF\u2600-\u27BF\uFE0F\u200D]+\s*")
 _QUOTES = {"“": "”", "«": "»", "「": "」"}
@@ -102,7 +103,7 @@ def _is_abbreviation(block: str, start: int, point: int, following: str) -> bool
     word = last.group().lower()
     if word in _ABBREVIATIONS:
         return not (word in _MAY_END and following[0].isupper())
-    if len(word) == 1 and word.isalpha() and word != "i":
+    if (len(word.replace(".", "")) == 1 and word != "i") or _INITIALS.fullmatch(word):
         return True
     return following[0].islower() and not following.startswith(("i ", "i'"))
 

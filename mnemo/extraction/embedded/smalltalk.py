@@ -34,6 +34,7 @@ _OPENINGS = re.compile(
             really (?:glad|happy|proud|excited|appreciate) ; understand\b ; appreciate\b ; good news
             there you go ; that (?:being )?said$ ; i (?:totally|completely|fully|100%|so)? ?agree
             i couldn't agree ; this is great ; for sure ; any(?:thing| advice| tips| suggestions)
+            (?:that|it|this) (?:looks|sounds|seems|must be|must have|must've) ; especially\b
             cheers\b ; hear you ; you know what ; speaking of which ; my bad ; no way
         """
     )
@@ -69,7 +70,8 @@ _INSIDE = re.compile(
                 |offer|concern)
             have(?:'ve)? (?:got )?your back ; got your back ; root(?:ing)? for you ; wish me luck
             i (?:really )?(?:don't|do not) know(?: (?:yet|much|why))?$ ; having you ; have you as
-            if you (?:need|want|ever|have)
+            if you (?:need|want|ever|have) ; i can picture ; been a (?:while|long time|minute)
+            (?:a lot|so much)(?:'s| has) (?:changed|happened) ; you(?:'ve)? got this
         """
     )
     + ")",

@@ -21,6 +21,7 @@ from mnemo.extraction.embedded.lexicon import ADVERBS, LIGHT
 from mnemo.extraction.embedded.persons import Voice, speaks_of_other, speaks_of_self, third_person
 from mnemo.extraction.embedded.pronouns import (
     begins_with_pronoun,
+    hangs,
     is_expletive,
     joined_to,
     with_person,
@@ -117,6 +118,13 @@ _REQUEST = re.compile(
 _QUESTION_END = re.compile(r"\?[\"'”’)\]!?]*$")
 _GOING = re.compile(r"\bgonna\b")
 _FINAL = re.compile(r"[\s.!…,;:]+$")
+# "I'm so excited to tell you that …": what is told is the fact.
+_PREAMBLE = re.compile(
+    r"^I(?:['’]m| am)? (?:\w+ )?(?:excited|happy|glad|thrilled|pleased|proud|wanted"
+    r"|want) to (?:tell|share|say"
+    r"|let|announce)(?: with)?(?: you)?(?: know)?(?: that)?\s+(?=(?:I|we|my)\b)",
+    re.IGNORECASE,
+)
 _PART_END = re.compile(r";\s+|\s+[-–—]+\s+")
 _ASKED = re.compile(
     r"^asked (?:\w+ )?(?:for|about|whether|if|when|where|what|how|who|which)\b", re.I
@@ -130,27 +138,48 @@ def facts_of_turn(turn: Turn) -> list[Said]:
     Greetings, thanks, praise and plain questions give none. Each fact is made of the
     turn's words, the parties' names, resolved dates and fixed templates.
     """
-    found: list[Said] = []
-    before: list[str] = []
-    anchored = False  # whether the last clause gave the last fact, so that a pronoun may mean it
+    heard = _Heard([], [], None)
     may_answer = turn.asked is not None
     for sentence in _sentences(turn.text):
         if may_answer and not _is_greeting(turn, sentence):
             may_answer = False
             first, rest = _first_part(sentence)
             if answer := _answer(turn, first):
-                found.append(answer)
-                before.append(answer.text)
+                heard.found.append(answer)
+                heard.before.append(answer.text)
                 sentence = rest
         for clause in _clauses(sentence):
-            said = _fact(turn, clause, before, found[-1] if anchored else None)
-            if isinstance(said, _Joined):
-                found[-1] = said.said
-            elif said is not None:
-                found.append(said)
-            anchored = isinstance(said, Said)
-            before.append(found[-1].text if said else third_person(clause, turn.voice))
-    return found
+            _hear(turn, clause, heard)
+    return heard.found
+
+
+@dataclass(slots=True)
+class _Heard:
+    """
+    What a turn has said so far.
+
+    Attributes:
+        anchor: The fact that a pronoun of the next clause may mean; ``None`` if the
+            last clause gave none.
+    """
+
+    found: list[Said]
+    before: list[str]
+    anchor: Said | None
+
+
+def _hear(turn: Turn, clause: str, heard: _Heard) -> None:
+    said = _fact(turn, clause, heard.before, heard.anchor)
+    if isinstance(said, _Joined):
+        if heard.found[-1] is heard.anchor:
+            heard.found.pop()
+        heard.found.append(said.said)
+    elif said is not None:
+        heard.found.append(said)
+        heard.anchor = said
+    else:
+        heard.anchor = None
+    heard.before.append(heard.found[-1].text if said else third_person(clause, turn.voice))
 
 
 def _first_part(sentence: str) -> tuple[str, str]:
@@ -182,7 +211,7 @@ def _sentences(text: str) -> Sequence[str]:
 
 @dataclass(frozen=True, slots=True)
 class _Joined:
-    """A fact that takes the place of the one before, which it contains."""
+    """The fact before and this one, which needs it; the first alone is not said again."""
 
     said: Said
 
@@ -199,10 +228,16 @@ def _fact(
     if statement is None:
         return None
     if not begins_with_pronoun(statement):
-        return _said(turn, statement, clause, corrects=correction is not None)
+        if not hangs(clause):
+            return _said(turn, statement, clause, corrects=correction is not None)
+        return _hanging(turn, statement, clause, before, previous)
     person = with_person(statement, before)
     if person is not None:
         return _said(turn, person, clause)
+    return _join(turn, statement, clause, previous)
+
+
+def _join(turn: Turn, statement: str, clause: str, previous: Said | None) -> _Joined | None:
     joined = previous and joined_to(previous.text, statement)
     if not joined or previous is None:
         return None
@@ -210,9 +245,22 @@ def _fact(
     return _Joined(replace(said, confidence=min(said.confidence, previous.confidence)))
 
 
+def _hanging(
+    turn: Turn, statement: str, clause: str, before: Sequence[str], previous: Said | None
+) -> Said | _Joined | None:
+    """A statement with an "it" inside that only what came before explains."""
+    if turn.asked is not None and not before:
+        return _quoted(turn, clause)
+    if joined := _join(turn, statement, clause, previous):
+        return joined
+    enough = _says_enough(clause, turn.scene, 4, named_enough=False)
+    return _said(turn, statement, clause) if enough else None
+
+
 def _statement(turn: Turn, clause: str) -> str | None:
     """*clause* as a sentence about its speaker or subject; ``None`` if it is not worth keeping."""
     clause = bare(without_vocatives(bare(clause), turn.scene.is_name))
+    clause = _PREAMBLE.sub("", clause)
     to_agent = not turn.scene.is_talk_of_two
     wish = request_of(clause, turn.voice, to_agent=to_agent)
     if wish is not None:
@@ -243,15 +291,15 @@ def _about_other(clause: str, own: bool) -> bool:
     return not own
 
 
-def _says_enough(clause: str, scene: Scene, least: int) -> bool:
+def _says_enough(clause: str, scene: Scene, least: int, *, named_enough: bool = True) -> bool:
     """Whether it has a verb, and a name, a number or *least* words that carry a topic."""
     folded = words(clause)
     content = [w for w in folded if w not in STOP_WORDS and w not in ADVERBS]
     telling = [w for w in content if w not in LIGHT and not scene.is_name(w)]
     if not telling or not has_verb(clause):
         return False
-    named = _NAME_OR_NUMBER.search(clause) is not None
-    return len(telling) >= least or (len(content) >= 2 and (named or len(telling) >= least - 1))
+    named = named_enough and _NAME_OR_NUMBER.search(clause) is not None
+    return len(telling) >= least or (named and len(content) >= 2)
 
 
 def _needs_attribution(turn: Turn, clause: str) -> bool:
@@ -264,7 +312,9 @@ def _needs_attribution(turn: Turn, clause: str) -> bool:
 
 def _attributed(turn: Turn, statement: str) -> str:
     first, _, rest = statement.partition(" ")
-    lowered = first if first[1:] != first[1:].lower() else first[0].lower() + first[1:]
+    # Only a word that is surely no name loses its capital.
+    common = first.lower() in STOP_WORDS or first.lower() in ADVERBS or first.endswith("ing")
+    lowered = first[0].lower() + first[1:] if common else first
     return f"{turn.speaker} said that {lowered} {rest}".rstrip()
 
 
@@ -302,21 +352,39 @@ def _answer(turn: Turn, sentence: str) -> Said | None:
         return None
     if speaks_of_other(answer) or not _tells(turn, answer, content):
         return None
-    question = turn.asked if _ASKED.match(turn.asked) else f'Asked "{turn.asked}"'
-    text = f'{_capital(question)}, {turn.speaker} answered "{with_dates(answer, turn.at)}".'
+    return _quoted(turn, answer)
+
+
+def _quoted(turn: Turn, answer: str) -> Said:
+    asked = turn.asked or ""
+    question = asked if _ASKED.match(asked) else f'Asked "{asked}"'
+    answer = with_dates(_FINAL.sub("", one_line(answer)), turn.at)
+    text = f'{_capital(question)}, {turn.speaker} answered "{answer}".'
     steps = (turn.step,) if turn.asker_step is None else (turn.asker_step, turn.step)
-    return Said(text, _confidence(sentence), steps, turn.speaker)
+    return Said(text, _confidence(answer), steps, turn.speaker)
 
 
 def _tells(turn: Turn, answer: str, content: Sequence[str]) -> bool:
     """Whether question and answer together say something."""
     telling = [w for w in content if w not in LIGHT and not turn.scene.is_name(w)]
     asked = [w for w in words(turn.asked or "") if w not in STOP_WORDS and w not in LIGHT]
+    if len(turn.asked or "") > _LONGEST_QUESTION:
+        return False
     if _YES_NO.match(answer):
-        return len(asked) >= 2
+        return len(asked) >= 2 and not _REQUEST.match(turn.asked or "")
+    if _YES_NO_QUESTION.match(turn.asked or "") or begins_with_pronoun(answer):
+        return False
     return bool(telling) and (bool(asked) or len(telling) >= 2 or len(content) < _FEW)
 
 
+# A question that "yes" answers; one that offers a choice is answered by what is chosen.
+_YES_NO_QUESTION = re.compile(
+    r"^(?:so |and |but )?(?:is|are|was|were|do|does|did|have|has|had|can|could|will|would|should"
+    r"|may)"
+    r"\b(?!.* or )",
+    re.IGNORECASE,
+)
+_LONGEST_QUESTION = 160
 _YES_NO = re.compile(
     r"^(?:yes|yeah|yep|no|nope|not (?:yet|really)|sure|never|of course|absolutely)\b", re.I
 )
