@@ -105,10 +105,10 @@ def _operand(tokens: list[str]) -> Expression:
     if token == "(":
         expression = _either(tokens)
         if not tokens or tokens.pop() != ")":
-            raise ValueError("a bracket is not closed")
+            raise ValueError("not a search expression: a bracket is not closed")
         return expression
     if not token.startswith('"'):
-        raise ValueError(f"an operand is missing before {token!r}")
+        raise ValueError(f"not a search expression: no operand before {token!r}")
     phrase = stems(token[1:])
     return Expression(lambda text: count(phrase, text) > 0, (phrase,))
 

@@ -1,0 +1,366 @@
+"""The contract of the feed that the indexes follow, and of the keyword search."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+
+import numpy as np
+import pytest
+
+from mnemo.episode.journal import StepsAnnotated
+from mnemo.episode.step import Annotation, Step
+from mnemo.errors import EmbeddingSpaceMismatch
+from mnemo.graph.changeset import NodeChange
+from mnemo.graph.edges import Edge, EdgeKind
+from mnemo.graph.nodes import Episodic, Intent, Node, Procedural, Semantic, Source, Tag
+from mnemo.protocols import EmbeddingSpace, FeedCursor
+from mnemo.testing.contracts.kit import NOON, SPACE, Kit, StoreContract, unit_vector
+
+__all__ = ["DocumentFeedContract"]
+
+FACT = Semantic("Ana lives in Porto", id="fact", created_at=NOON)
+TAG = Tag("Porto", id="tag", created_at=NOON)
+MEMBERSHIP = Edge("tag", "fact", EdgeKind.MEMBERSHIP)
+V = unit_vector(1, 2, 3, 4)
+
+
+class DocumentFeedContract(StoreContract):
+    """A reader that follows the cursor sees every change, and none twice without need."""
+
+    # ── Following ────────────────────────────────────────────────────────────────────
+
+    async def test_an_empty_repository_has_nothing_to_say(self, kit: Kit) -> None:
+        """The first read of an empty repository is empty and final."""
+        changes = await kit.changes()
+        assert (changes.steps, changes.nodes, changes.removed) == ((), (), ())
+        assert (changes.revision, changes.more, dict(changes.vectors)) == (0, False, {})
+
+    async def test_a_step_is_in_the_feed_once_it_is_durable(self, kit: Kit) -> None:
+        """R05: steps come before any extraction, ascending, and not again."""
+        await kit.start()
+        first = await kit.append("one")
+        before = await kit.changes()
+        second = await kit.append("two")
+        after = await kit.changes(before.cursor)
+        assert (before.steps, after.steps) == ((first,), (second,))
+        assert (await kit.changes(after.cursor)).steps == ()
+
+    async def test_nodes_come_without_raw_steps(self, kit: Kit) -> None:
+        """Episodic and source nodes are found as steps; all others are in the feed."""
+        await kit.apply(FACT, TAG, Episodic("o", created_at=NOON), Source("o", created_at=NOON))
+        changes = await kit.changes()
+        assert changes.nodes == (FACT, TAG)
+        assert (changes.revision, changes.cursor.revision) == (1, 1)
+        assert (await kit.changes(changes.cursor)).nodes == ()
+
+    async def test_a_fact_comes_with_tags_and_latest_time(self, kit: Kit) -> None:
+        """Details are the labels of its tags and the time of its latest supporting step."""
+        late = NOON.astimezone().replace(microsecond=5) + timedelta(days=1)
+        steps = [
+            Episodic("o", id=f"e{i}", at=at, created_at=NOON) for i, at in ((0, NOON), (1, late))
+        ]
+        support = [Edge("fact", step.id, EdgeKind.PROVENANCE) for step in steps]
+        bare = Semantic("no evidence", id="bare", created_at=NOON)
+        await kit.apply(FACT, TAG, bare, *steps, edges=[MEMBERSHIP, *support])
+        details = (await kit.changes()).details
+        assert details["fact"] == {"tags": ("Porto",), "latest_at": late}
+        assert details["bare"] == {"tags": (), "latest_at": None}
+
+    async def test_an_instruction_comes_with_its_intents(self, kit: Kit) -> None:
+        """Details are the descriptions, also after the intent was worded anew."""
+        do = Procedural("book it", id="do", created_at=NOON)
+        intent = Intent("travel", id="i", created_at=NOON)
+        await kit.apply(do, intent, edges=[Edge("i", "do", EdgeKind.HIERARCHICAL)])
+        before = await kit.changes()
+        await kit.apply(id="d", changes=[NodeChange("i", {"description": "travel by train"})])
+        after = await kit.changes(before.cursor)
+        assert before.details["do"] == {"intents": ("travel",)}
+        assert {node.id for node in after.nodes} == {"do", "i"}
+        assert after.details["do"] == {"intents": ("travel by train",)}
+
+    async def test_a_new_edge_shows_its_fact_again(self, kit: Kit) -> None:
+        """A fact whose tags or evidence grew has changed, though its own fields have not."""
+        step = Episodic("o", id="e", at=NOON, created_at=NOON)
+        await kit.apply(FACT, TAG, step)
+        before = await kit.changes()
+        await kit.apply(id="d", edges=[MEMBERSHIP])
+        tagged = await kit.changes(before.cursor)
+        await kit.apply(id="e", edges=[Edge("fact", "e", EdgeKind.PROVENANCE)])
+        supported = await kit.changes(tagged.cursor)
+        assert (tagged.nodes, tagged.details["fact"]["tags"]) == ((FACT,), ("Porto",))
+        assert supported.details["fact"]["latest_at"] == NOON
+
+    async def test_a_changed_node_comes_again(self, kit: Kit) -> None:
+        """A fact that ceased to hold is in the feed as it is now."""
+        await kit.apply(FACT, TAG)
+        before = await kit.changes()
+        await kit.apply(id="d", changes=[NodeChange("fact", {"valid_to": NOON})])
+        after = await kit.changes(before.cursor)
+        assert after.nodes == (replace(FACT, valid_to=NOON),)
+
+    async def test_deleted_nodes_are_removed(self, kit: Kit) -> None:
+        """A reader that had the node is told; facts that lost a tag come again."""
+        await kit.apply(FACT, TAG, edges=[MEMBERSHIP])
+        before = await kit.changes()
+        await kit.store.graph("r").delete(["tag"])
+        after = await kit.changes(before.cursor)
+        assert (after.removed, after.nodes) == (("tag",), (FACT,))
+        assert after.details["fact"]["tags"] == ()
+        assert (await kit.changes(after.cursor)).removed == ()
+
+    async def test_a_discard_takes_its_steps_from_recall(self, kit: Kit) -> None:
+        """S38: uncommitted steps leave the feed, for old readers and for new ones."""
+        await kit.start()
+        step = await kit.append("secret")
+        before = await kit.changes()
+        await kit.close()
+        await kit.discard()
+        assert (await kit.changes(before.cursor)).removed == (step.node_id,)
+        anew = await kit.changes()
+        assert (anew.steps, anew.removed) == ((), ())
+
+    async def test_what_was_committed_before_a_discard_stays(self, kit: Kit) -> None:
+        """Auto-commit's steps are in the graph, so they are not taken back."""
+        await kit.start()
+        kept = await kit.append("kept")
+        gone = await kit.append("gone")
+        await kit.apply(
+            Episodic("kept", id=kept.node_id, created_at=NOON), settlement=kit.settlement(0)
+        )
+        before = await kit.changes()
+        await kit.close()
+        await kit.discard()
+        assert (await kit.changes(before.cursor)).removed == (gone.node_id,)
+        assert [step.node_id for step in (await kit.changes()).steps] == [kept.node_id]
+
+    async def test_a_deleted_raw_step_leaves_recall(self, kit: Kit) -> None:
+        """Deleting an episodic node takes its step from the feed as well."""
+        await kit.start()
+        step = await kit.append("o")
+        await kit.apply(
+            Episodic("o", id=step.node_id, created_at=NOON), settlement=kit.settlement(0)
+        )
+        before = await kit.changes()
+        await kit.store.graph("r").delete([step.node_id])
+        assert (await kit.changes(before.cursor)).removed == (step.node_id,)
+        assert (await kit.changes()).steps == ()
+
+    async def test_reading_in_pieces_loses_nothing(self, kit: Kit) -> None:
+        """Whatever the limit, following the cursor gives every step, node and vector once."""
+        await kit.start()
+        await kit.append_all([(f"step {i}", "") for i in range(7)])
+        for n in range(4):
+            nodes = [Tag(f"{n}.{i}", created_at=NOON, vector=V) for i in range(3)]
+            await kit.apply(*nodes, id=f"c{n}", space=SPACE)
+        whole = await kit.changes()
+        cursor, more = FeedCursor(), True
+        steps: list[Step] = []
+        nodes_seen: list[Node] = []
+        vectors: list[str] = []
+        while more:
+            part = await kit.changes(cursor, limit=2)
+            steps += part.steps
+            nodes_seen += part.nodes
+            vectors += part.vectors
+            cursor, more = part.cursor, part.more
+        assert tuple(steps) == whole.steps
+        assert tuple(nodes_seen) == whole.nodes
+        assert (sorted(vectors), len(vectors)) == (sorted(whole.vectors), 12)
+        assert cursor == whole.cursor
+
+    # ── Vectors ──────────────────────────────────────────────────────────────────────
+
+    async def test_vectors_of_steps_and_nodes_are_kept(self, kit: Kit) -> None:
+        """Saved under their keys they come with the feed, and again when saved again."""
+        await kit.start()
+        step = await kit.append("o", "a")
+        await kit.apply(FACT)
+        before = await kit.changes()
+        keys = [f"{step.node_id}/observation", f"{step.node_id}/action", "fact"]
+        feed = kit.store.feed("r")
+        await feed.save_vectors(SPACE, dict.fromkeys(keys, V))
+        saved = await kit.changes(before.cursor)
+        other = unit_vector(4, 3, 2, 1)
+        await feed.save_vectors(SPACE, {"fact": other})
+        again = await kit.changes(saved.cursor)
+        assert sorted(saved.vectors) == sorted(keys)
+        assert all(np.array_equal(vector, V) for vector in saved.vectors.values())
+        assert list(again.vectors) == ["fact"]
+        assert np.array_equal(again.vectors["fact"], other)
+        assert (await feed.counts())["vectors"] == 3
+
+    async def test_vectors_of_what_is_gone_are_skipped(self, kit: Kit) -> None:
+        """A vector that comes too late for its step or node is not kept, nor an error."""
+        await kit.start()
+        step = await kit.append("o")
+        await kit.close()
+        await kit.discard()
+        feed = kit.store.feed("r")
+        await feed.save_vectors(SPACE, {f"{step.node_id}/observation": V, "nobody": V})
+        assert (await kit.changes()).vectors == {}
+        assert await feed.space() is None
+
+    async def test_a_discard_drops_its_vectors(self, kit: Kit) -> None:
+        """Nothing stays that a scan could still find."""
+        await kit.start()
+        step = await kit.append("o")
+        feed = kit.store.feed("r")
+        await feed.save_vectors(SPACE, {f"{step.node_id}/observation": V})
+        await kit.close()
+        await kit.discard()
+        assert (await feed.counts())["vectors"] == 0
+
+    async def test_the_first_vector_stamps_the_space(self, kit: Kit) -> None:
+        """Another space is refused from then on, also of equal dimensions."""
+        await kit.apply(FACT)
+        feed = kit.store.feed("r")
+        assert await feed.space() is None
+        await feed.save_vectors(SPACE, {"fact": V})
+        assert await feed.space() == SPACE
+        for other in (EmbeddingSpace("other", 4), EmbeddingSpace(SPACE.name, 3)):
+            with pytest.raises(EmbeddingSpaceMismatch) as refused:
+                await feed.save_vectors(
+                    other, {"fact": unit_vector(*range(1, other.dimensions + 1))}
+                )
+            assert SPACE.name in str(refused.value)
+        assert np.array_equal((await kit.changes()).vectors["fact"], V)
+
+    # ── Looking up ───────────────────────────────────────────────────────────────────
+
+    async def test_steps_are_found_by_their_node(self, kit: Kit) -> None:
+        """Annotated or not, committed or not; unknown ids are absent."""
+        await kit.start()
+        step = await kit.append("o", "a")
+        found = Annotation(index=0, state=None, subgoal="why", reward=None, trajectory_id="t")
+        await kit.record(StepsAnnotated(annotations=(found,), **kit.place()))
+        steps = await kit.store.feed("r").steps([step.node_id, "nobody"])
+        assert steps == {step.node_id: step.annotated(found)}
+        assert await kit.store.feed("other").steps([step.node_id]) == {}
+
+    async def test_goals_are_found_by_their_episode(self, kit: Kit) -> None:
+        """Those of ended episodes too; unknown ids are absent."""
+        await kit.start(goal="first")
+        await kit.close()
+        await kit.discard()
+        await kit.begin("s-2", goal="second")
+        goals = await kit.store.feed("r").goals(["s-1", "s-2", "nobody"])
+        assert goals == {"s-1": "first", "s-2": "second"}
+        assert await kit.store.feed("other").goals(["s-1"]) == {}
+
+    async def test_everything_is_counted(self, kit: Kit) -> None:
+        """Steps, vectors, nodes by type and edges by kind, of this repository only."""
+        await kit.start()
+        await kit.append("o")
+        await kit.apply(FACT, TAG, edges=[MEMBERSHIP])
+        await kit.apply(Tag("x", created_at=NOON), repo="other")
+        assert await kit.store.feed("r").counts() == {
+            "steps": 1,
+            "vectors": 0,
+            "nodes:semantic": 1,
+            "nodes:tag": 1,
+            "edges:membership": 1,
+        }
+
+    async def test_a_healthy_store_has_no_problems(self, kit: Kit) -> None:
+        """The check of a store that did a bit of everything finds nothing."""
+        await kit.start()
+        step = await kit.append("o", "a")
+        await kit.apply(
+            Episodic("o", id=step.node_id, created_at=NOON),
+            FACT,
+            edges=[Edge("fact", step.node_id, EdgeKind.PROVENANCE)],
+            settlement=kit.settlement(0),
+        )
+        keys = [f"{step.node_id}/observation", "fact"]
+        await kit.store.feed("r").save_vectors(SPACE, dict.fromkeys(keys, V))
+        await kit.append("more")
+        await kit.close()
+        await kit.discard()
+        report = await kit.store.check()
+        assert report.problems == ()
+        assert report.counts["steps"] == 2
+
+    # ── Keyword search ───────────────────────────────────────────────────────────────
+
+    @pytest.mark.parametrize(
+        ("match", "found"),
+        [
+            ('"kyoto"', {0, 2}),
+            ('"KYOTO"', {0, 2}),
+            ('"kyoto" AND "temples"', {0}),
+            ('"kyoto" "temple"', {0}),
+            ('"temples" OR "tokyo"', {0, 1}),
+            ('"kyoto" NOT "temples"', {2}),
+            ('"visit kyoto"', {0}),
+            ('"kyoto visit"', set()),
+            ('"tests"', {3}),
+            ('"cafe"', {3}),
+            ('"привет"', {4}),
+            ('"sub-agents"', {4}),
+            ('"nowhere"', set()),
+            ('("temples" OR "may") AND "kyoto"', {0, 2}),
+        ],
+    )
+    async def test_words_find_steps(self, kit: Kit, match: str, found: set[int]) -> None:
+        """Words are folded and stemmed, phrases keep their order, NOT and OR do as they say."""
+        await kit.start()
+        texts = [
+            "We will visit Kyoto and its temples",
+            "Tokyo is next",
+            "Kyoto again in May",
+            "Testing went well in the Café",
+            "ПРИВЕТ, said the sub-agents",
+        ]
+        await kit.append_all([(text, "") for text in texts])
+        hits = await kit.store.feed("r").search(match, session_id=None, limit=10)
+        assert {hit.step.index for hit in hits} == found
+
+    async def test_each_half_is_a_record(self, kit: Kit) -> None:
+        """A word on both sides is found twice; words of different sides are not together."""
+        await kit.start()
+        await kit.append("train to Kyoto", "booked the train")
+        feed = kit.store.feed("r")
+        hits = await feed.search('"train"', session_id=None, limit=10)
+        assert {hit.part for hit in hits} == {"observation", "action"}
+        assert all(hit.relevance > 0 for hit in hits)
+        assert await feed.search('"kyoto" AND "booked"', session_id=None, limit=10) == []
+
+    async def test_the_best_come_first_and_the_limit_last(self, kit: Kit) -> None:
+        """Filters apply before the limit; more matches score higher."""
+        await kit.start("s")
+        await kit.start("t")
+        await kit.append("kyoto kyoto kyoto", session="s")
+        await kit.append("kyoto and a long list of other words that dilute it", session="s")
+        await kit.append("kyoto", session="t")
+        await kit.append_all([(f"filler number {i}", "") for i in range(10)])
+        feed = kit.store.feed("r")
+        best = await feed.search('"kyoto"', session_id="s", limit=1)
+        assert [hit.step.observation for hit in best] == ["kyoto kyoto kyoto"]
+        only = await feed.search('"kyoto"', session_id="t", limit=10)
+        assert [hit.step.session_id for hit in only] == ["t"]
+        assert await feed.search('"kyoto"', session_id="nobody", limit=10) == []
+
+    async def test_search_keeps_to_its_repository(self, kit: Kit) -> None:
+        """The same word in another repository of the store is not found."""
+        await kit.start("s", repo="r")
+        await kit.start("t", repo="other")
+        await kit.append("kyoto", session="t")
+        assert await kit.store.feed("r").search('"kyoto"', session_id=None, limit=5) == []
+
+    async def test_discarded_text_is_still_searched(self, kit: Kit) -> None:
+        """S38: a discard takes steps from recall, not from what was said."""
+        await kit.start()
+        await kit.append("kyoto")
+        await kit.close()
+        await kit.discard()
+        hits = await kit.store.feed("r").search('"kyoto"', session_id=None, limit=5)
+        assert [hit.step.observation for hit in hits] == ["kyoto"]
+
+    @pytest.mark.parametrize("match", ['"a" AND', "AND", "", '("a"', 'NOT "a"', '"a" OR OR "b"'])
+    async def test_a_broken_expression_is_a_value_error(self, kit: Kit, match: str) -> None:
+        """The caller made the expression, so the caller is told."""
+        await kit.start()
+        await kit.append("a b")
+        with pytest.raises(ValueError, match="search expression"):
+            await kit.store.feed("r").search(match, session_id=None, limit=5)

@@ -1,0 +1,223 @@
+"""What the contracts are told with: an opened store, and short words for its calls."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import anyio
+import numpy as np
+import pytest
+import pytest_asyncio
+
+from mnemo.episode.journal import (
+    Act,
+    EpisodeClosed,
+    EpisodeDiscarded,
+    EpisodeStarted,
+    Journal,
+    Owner,
+    SessionRecord,
+    SessionState,
+    Settlement,
+)
+from mnemo.episode.step import Step, StepDraft
+from mnemo.graph.changeset import NodeChange
+from mnemo.graph.edges import Edge
+from mnemo.graph.metadata import MetadataDelta
+from mnemo.graph.nodes import Episodic, Node, Vector
+from mnemo.protocols import (
+    Applied,
+    Clock,
+    EmbeddingSpace,
+    FeedChanges,
+    FeedCursor,
+    GraphWrite,
+    Store,
+)
+from mnemo.testing.clock import ManualClock
+
+__all__ = ["NOON", "SPACE", "Kit", "MakeStore", "StoreContract", "draft", "unit_vector"]
+
+MakeStore = Callable[[Clock], Store]
+
+NOON = datetime(2024, 3, 1, 12, tzinfo=UTC)
+SPACE = EmbeddingSpace("contract-space", 4)
+
+
+def unit_vector(*values: float) -> Vector:
+    """The direction of *values* as a float32 vector of length 1."""
+    vector = np.array(values, dtype=np.float32)
+    return vector / np.float32(np.linalg.norm(vector))
+
+
+@dataclass(slots=True)
+class Kit:
+    """An opened store, its owner, and the repository and session that tests talk about."""
+
+    make_store: MakeStore
+    clock: ManualClock
+    store: Store
+    owner: Owner
+    others: list[Store] = field(default_factory=list)
+    revision: int = 0
+
+    async def another(self) -> tuple[Store, Owner]:
+        """A second service on the same data, open at the same time."""
+        store = self.make_store(self.clock)
+        self.others.append(store)
+        return store, await store.open()
+
+    async def reopen(self) -> None:
+        """Close, and open the same data anew; ownership is kept by nobody."""
+        await self.store.sessions.release(self.owner)
+        await self.store.aclose()
+        self.store = self.make_store(self.clock)
+        self.owner = await self.store.open()
+
+    # ── Sessions ─────────────────────────────────────────────────────────────────────
+
+    async def start(self, session: str = "s", *, repo: str = "r", goal: str = "plan") -> None:
+        """A new session with the open episode ``"<session>-1"``."""
+        record = SessionRecord(
+            id=session,
+            repo_id=repo,
+            goal=goal,
+            state=SessionState.COLLECTING,
+            steps=0,
+            updated_at=self.clock.now(),
+            episode_id=f"{session}-1",
+        )
+        await self.store.sessions.create(record, goal_at=self.clock.now(), owner=self.owner)
+
+    async def append(
+        self, observation: str, action: str = "", *, session: str = "s", **values: Any
+    ) -> Step:
+        """Append one step and wait for it. *Raises* what it was refused with."""
+        (result,) = await self.append_all([(observation, action)], session=session, **values)
+        if isinstance(result, BaseException):
+            raise result
+        return result
+
+    async def append_all(
+        self,
+        texts: Sequence[tuple[str, str]],
+        *,
+        session: str = "s",
+        episode: str | None = None,
+        owner: Owner | None = None,
+        **values: Any,
+    ) -> list[Step | BaseException]:
+        """Append steps in one turn of the loop; give their results in order of arrival."""
+        results: list[Step | BaseException] = []
+        arrived = anyio.Event()
+
+        def done(result: Step | BaseException) -> None:
+            results.append(result)
+            if len(results) == len(texts):
+                arrived.set()
+
+        for observation, action in texts:
+            self.store.sessions.append(
+                session,
+                episode or f"{session}-1",
+                draft(observation, action, **values),
+                owner or self.owner,
+                done,
+            )
+        await arrived.wait()
+        return results
+
+    async def record(self, act: Act, *, owner: Owner | None = None) -> None:
+        """Write one act."""
+        await self.store.sessions.record(act, owner or self.owner)
+
+    async def close(self, session: str = "s", *, episode: str | None = None) -> None:
+        """Close the episode."""
+        await self.record(EpisodeClosed(**self.place(session, episode)))
+
+    async def discard(self, session: str = "s", *, episode: str | None = None) -> None:
+        """Discard the episode."""
+        await self.record(EpisodeDiscarded(**self.place(session, episode)))
+
+    async def begin(self, episode: str, *, session: str = "s", goal: str = "more") -> None:
+        """Start another episode."""
+        await self.record(EpisodeStarted(goal=goal, **self.place(session, episode)))
+
+    async def load(self, session: str = "s") -> Journal:
+        """The session's journal, which must exist."""
+        journal = await self.store.sessions.load(session)
+        assert journal is not None
+        return journal
+
+    def place(self, session: str = "s", episode: str | None = None) -> dict[str, Any]:
+        """The fields that every act has, at the clock's time."""
+        return {
+            "session_id": session,
+            "episode_id": episode or f"{session}-1",
+            "at": self.clock.now(),
+        }
+
+    def settlement(self, *steps: int, ends: bool = False, staged: Sequence[str] = ()) -> Settlement:
+        """What a commit of *steps* does to session ``"s"``."""
+        return Settlement(steps=steps, staged=tuple(staged), ends=ends, **self.place())
+
+    # ── Graph and feed ───────────────────────────────────────────────────────────────
+
+    async def apply(
+        self,
+        *nodes: Node,
+        id: str = "c",
+        edges: Sequence[Edge] = (),
+        metadata: dict[str, MetadataDelta] | None = None,
+        changes: Sequence[NodeChange] = (),
+        repo: str = "r",
+        owner: Owner | None = None,
+        **rest: Any,
+    ) -> Applied:
+        """Apply a write against the present revision unless told otherwise."""
+        graph = self.store.graph(repo)
+        rest.setdefault("expected_revision", await graph.revision())
+        write = GraphWrite(
+            changeset_id=id,
+            nodes=nodes,
+            edges=tuple(edges),
+            metadata=metadata or {},
+            changes=tuple(changes),
+            node_ids=tuple(node.id for node in nodes),
+            **rest,
+        )
+        return await graph.apply(write, owner or self.owner)
+
+    async def changes(
+        self, after: FeedCursor | None = None, *, repo: str = "r", limit: int = 5_000
+    ) -> FeedChanges:
+        """What the feed says after a cursor, from the beginning if there is none."""
+        return await self.store.feed(repo).changes(after or FeedCursor(), limit=limit)
+
+
+def draft(observation: str, action: str = "", **rest: Any) -> StepDraft:
+    """A step of the user at noon, unless told otherwise."""
+    values: dict[str, Any] = {"at": NOON, "actor": "user", "node_id": Episodic("").id} | rest
+    return StepDraft(observation=observation, action=action, **values)
+
+
+class StoreContract:
+    """The fixtures that all contracts share."""
+
+    @pytest.fixture
+    def make_store(self) -> MakeStore:
+        """Override it: gives unopened stores, all over the same, at first empty, data."""
+        raise NotImplementedError
+
+    @pytest_asyncio.fixture
+    async def kit(self, make_store: MakeStore) -> AsyncIterator[Kit]:
+        """An opened, empty store."""
+        clock = ManualClock(NOON + timedelta(days=1))
+        store = make_store(clock)
+        kit = Kit(make_store, clock, store, await store.open())
+        yield kit
+        for other in (*kit.others, kit.store):
+            await other.aclose()

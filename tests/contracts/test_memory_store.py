@@ -1,0 +1,40 @@
+"""The memory store keeps the contracts."""
+
+import pytest
+
+from mnemo.store.memory import MemoryStore
+from mnemo.testing.contracts import (
+    DocumentFeedContract,
+    GraphStoreContract,
+    SessionStoreContract,
+)
+from mnemo.testing.contracts.kit import MakeStore
+
+
+@pytest.fixture
+def only_store() -> list[MemoryStore]:
+    """The one store of a test: its data lives and dies with the object."""
+    return []
+
+
+class OverMemory:
+    @pytest.fixture
+    def make_store(self, only_store: list[MemoryStore]) -> MakeStore:
+        def make(clock: object) -> MemoryStore:
+            if not only_store:
+                only_store.append(MemoryStore(clock=clock, lease_s=30))
+            return only_store[0]
+
+        return make
+
+
+class TestMemorySessions(OverMemory, SessionStoreContract):
+    """``SessionStore``."""
+
+
+class TestMemoryGraph(OverMemory, GraphStoreContract):
+    """``GraphStore``."""
+
+
+class TestMemoryFeed(OverMemory, DocumentFeedContract):
+    """``DocumentFeed``."""

@@ -1,0 +1,34 @@
+"""The embedded store keeps the contracts."""
+
+from pathlib import Path
+
+import pytest
+
+from mnemo.config import StoreConfig
+from mnemo.store.sqlite import SqliteStore
+from mnemo.testing.contracts import (
+    DocumentFeedContract,
+    GraphStoreContract,
+    SessionStoreContract,
+)
+from mnemo.testing.contracts.kit import MakeStore
+
+
+class OverSqlite:
+    @pytest.fixture
+    def make_store(self, tmp_path: Path) -> MakeStore:
+        return lambda clock: SqliteStore(
+            tmp_path / "mnemo.db", config=StoreConfig(), clock=clock, lease_s=30
+        )
+
+
+class TestSqliteSessions(OverSqlite, SessionStoreContract):
+    """``SessionStore``."""
+
+
+class TestSqliteGraph(OverSqlite, GraphStoreContract):
+    """``GraphStore``."""
+
+
+class TestSqliteFeed(OverSqlite, DocumentFeedContract):
+    """``DocumentFeed``."""
