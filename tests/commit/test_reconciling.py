@@ -53,7 +53,7 @@ async def test_near_labels_stay_apart(world: Any, draft: Any) -> None:
 # ── Intents ──────────────────────────────────────────────────────────────────────────
 
 
-async def two_intents(world: Any, draft: Any, cosine: float, **options: Any) -> list[Any]:
+async def two_intents(world: Any, draft: Any, cosine: float, **options: Any) -> Any:
     world.embedder.place("deploy the service", 0.0)
     world.embedder.place("release a service", float(np.arccos(cosine)))
     for episode, intent, text in (
@@ -209,7 +209,7 @@ async def test_repetition_within_a_changeset_is_united(world: Any, draft: Any) -
 # ── Contradiction ────────────────────────────────────────────────────────────────────
 
 
-async def say(world: Any, draft: Any, text: str, at: datetime, **settings: Any) -> Semantic:
+async def say(world: Any, draft: Any, text: str, at: datetime, **settings: Any) -> Any:
     episode = f"e-{text}-{at:%d}"
     given = draft(episode)
     fact = given.fact(text, given.step(f"step-{episode}", at))

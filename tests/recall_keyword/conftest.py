@@ -1,0 +1,103 @@
+"""Sessions of each store, with steps said at chosen times."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+
+from mnemo.config import StoreConfig
+from mnemo.episode.journal import Owner, SessionRecord, SessionState
+from mnemo.episode.step import Step, StepDraft
+from mnemo.protocols import DocumentFeed
+from mnemo.recall.keyword import SearchHit, search
+from mnemo.store.memory.store import MemoryStore
+from mnemo.store.sqlite.store import SqliteStore
+from mnemo.testing.clock import ManualClock
+
+
+@dataclass
+class Talk:
+    """Steps of one store's sessions, and searching them."""
+
+    store: MemoryStore | SqliteStore
+    owner: Owner
+    clock: ManualClock
+    sessions: set[str] = field(default_factory=set)
+    steps: int = 0
+
+    def feed(self, repo: str = "r") -> DocumentFeed:
+        return self.store.feed(repo)
+
+    async def say(
+        self,
+        observation: str,
+        action: str = "",
+        *,
+        session: str = "s",
+        repo: str = "r",
+        days_ago: float = 0.0,
+    ) -> str:
+        """Append a step; gives its node's id once it is durable."""
+        at = self.clock.now() - timedelta(days=days_ago)
+        await self._start(session, repo, at)
+        self.steps += 1
+        draft = StepDraft(
+            observation=observation,
+            action=action,
+            at=at,
+            actor="User",
+            node_id=f"episodic-{self.steps}",
+        )
+        durable = anyio.Event()
+        results: list[Step | BaseException] = []
+
+        def done(result: Step | BaseException) -> None:
+            results.append(result)
+            durable.set()
+
+        self.store.sessions.append(session, f"{session}-episode", draft, self.owner, done)
+        await durable.wait()
+        assert isinstance(results[0], Step), results[0]
+        return draft.node_id
+
+    async def _start(self, session: str, repo: str, at: datetime) -> None:
+        if session in self.sessions:
+            return
+        self.sessions.add(session)
+        record = SessionRecord(
+            id=session,
+            repo_id=repo,
+            goal="talk",
+            state=SessionState.COLLECTING,
+            steps=0,
+            updated_at=at,
+            episode_id=f"{session}-episode",
+        )
+        await self.store.sessions.create(record, goal_at=at, owner=self.owner)
+
+    async def search(
+        self, query: str | None, *, repo: str = "r", **options: Any
+    ) -> list[SearchHit]:
+        return await search(self.feed(repo), query, clock=self.clock, **options)
+
+    async def found(self, query: str, **options: Any) -> list[str]:
+        """The message ids that *query* finds, best first."""
+        return [hit.message_id for hit in await self.search(query, limit=100, **options)]
+
+
+@pytest.fixture(params=["memory", "sqlite"])
+async def talk(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Talk]:
+    clock = ManualClock()
+    store: MemoryStore | SqliteStore = (
+        MemoryStore(clock=clock, lease_s=30.0)
+        if request.param == "memory"
+        else SqliteStore(tmp_path / "m.db", config=StoreConfig(), clock=clock, lease_s=30.0)
+    )
+    yield Talk(store, await store.open(), clock)
+    await store.aclose()

@@ -1,0 +1,162 @@
+"""Keyword search over the steps of every store: who is found, in which order, as what."""
+
+from __future__ import annotations
+
+import logging
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from mnemo.recall.keyword import search
+
+FINDS = [
+    ("signal and noise", "The signal and the noise"),
+    ("sub-agents", "Two sub-agents were started"),
+    ("user:42", "seen user:42 again"),
+    ("test*", "a literal test* here"),
+    ("don't", "I don't know"),
+    ("{x}", "the set {x} is small"),
+    ("When did the user visit Kyoto", "The user will visit Kyoto in May"),
+    ("the who", "The Who played"),
+    ("tests", "testing went well"),
+    ("cafe", "we met at the café"),
+    ("привет", "ПРИВЕТ, мир"),
+    ("kyoto @@@", "Kyoto in spring"),
+    ("foo OR OR bar", "only bar here"),
+    ('"green tea"', "a pot of green tea"),
+]
+
+MISSES = [
+    ('"green tea"', "tea that is green"),
+    ("kyoto osaka", "Kyoto in spring"),
+    ("cats NOT dogs birds", "cats, dogs and birds"),
+    ("@@@", "something @@@ else"),
+    ("AND OR NOT", "and or not"),
+]
+
+
+@pytest.mark.parametrize("query", [None, "", "  ", "\u00a0", "\u3000\n"])
+async def test_a_blank_query_is_refused(talk: Any, query: str | None) -> None:
+    """Acceptance 1: nothing to look for is an error, not an empty answer."""
+    with pytest.raises(ValueError, match=r"^Query cannot be blank$"):
+        await talk.search(query)
+
+
+@pytest.mark.parametrize("limit", [0, -1, 101])
+async def test_a_limit_out_of_range_is_refused(talk: Any, limit: int) -> None:
+    """Acceptance 20: one to a hundred hits."""
+    with pytest.raises(ValueError, match="limit"):
+        await talk.search("tea", limit=limit)
+
+
+@pytest.mark.parametrize(("query", "text"), FINDS)
+async def test_a_query_finds_its_text(talk: Any, query: str, text: str) -> None:
+    """Acceptance 5, 6, 7, 8, 10, 11, 12, 13: as soon as the step is durable."""
+    step = await talk.say(text)
+    assert await talk.found(query) == [f"{step}/observation"]
+
+
+@pytest.mark.parametrize(("query", "text"), MISSES)
+async def test_a_query_does_not_find_other_texts(talk: Any, query: str, text: str) -> None:
+    """Acceptance 7, 9, 10: all words, none of the excluded, phrases in order."""
+    await talk.say(text)
+    assert await talk.found(query) == []
+
+
+async def test_both_halves_of_a_step_are_found_as_what_they_are(talk: Any) -> None:
+    """Acceptance 2: an observation and an action are hits of their own kind and id."""
+    step = await talk.say("the lighthouse is dark", "lit the lighthouse")
+    hits = await talk.search("lighthouse")
+    assert {(hit.message_id, hit.kind, hit.snippet) for hit in hits} == {
+        (f"{step}/observation", "observation", "the lighthouse is dark"),
+        (f"{step}/action", "action", "lit the lighthouse"),
+    }
+    assert {hit.session_id for hit in hits} == {"s"}
+    assert {hit.at for hit in hits} == {talk.clock.now()}
+
+
+async def test_a_session_is_a_filter(talk: Any) -> None:
+    """Acceptance 18: hits of that session only; of an unknown one none."""
+    await talk.say("tea", session="s1")
+    other = await talk.say("tea", session="s2")
+    assert await talk.found("tea", session_id="s2") == [f"{other}/observation"]
+    assert await talk.found("tea", session_id="nobody") == []
+
+
+async def test_another_repository_is_not_searched(talk: Any) -> None:
+    """Acceptance 19: the repository is the isolation boundary."""
+    await talk.say("tea", repo="other", session="s1")
+    assert await talk.found("tea") == []
+    assert len(await talk.found("tea", repo="other")) == 1
+
+
+async def test_the_limit_keeps_the_best(talk: Any) -> None:
+    """Acceptance 20: seven matches and a limit of two give the two best, in order."""
+    for days in (6, 0, 5, 1, 4, 2, 3):
+        await talk.say("tea", days_ago=100 * days)
+    hits = await talk.search("tea", limit=2)
+    assert [(talk.clock.now() - hit.at).days for hit in hits] == [0, 100]
+    assert hits[0].score > hits[1].score
+
+
+async def test_a_year_lowers_a_score_by_the_decay(talk: Any) -> None:
+    """Acceptance 15: equal texts a year apart differ by 1.3, without decay by nothing."""
+    await talk.say("tea", days_ago=365)
+    await talk.say("tea", days_ago=0)
+    newer, older = await talk.search("tea")
+    assert newer.at > older.at
+    assert newer.score / older.score == pytest.approx(1.3)
+    flat = await talk.search("tea", recency_decay=0.0)
+    assert flat[0].score == flat[1].score
+    assert flat[0].at > flat[1].at
+
+
+async def test_a_time_in_the_future_is_no_bonus(talk: Any) -> None:
+    """Age is never below zero."""
+    await talk.say("tea", days_ago=-400)
+    await talk.say("tea", days_ago=0)
+    first, second = await talk.search("tea")
+    assert first.score == second.score
+    assert first.at - second.at == timedelta(days=400)
+
+
+async def test_ties_are_broken_by_session_then_the_later_said(talk: Any) -> None:
+    """The same store, clock and query always give the same list."""
+    b = [await talk.say("tea", session="b") for _ in range(2)]
+    a = [await talk.say("tea", session="a") for _ in range(2)]
+    expected = [f"{step}/observation" for step in (*reversed(a), *reversed(b))]
+    assert await talk.found("tea") == expected
+    assert await talk.found("tea") == expected
+
+
+async def test_a_new_hit_is_not_lost_behind_many_old_ones(talk: Any) -> None:
+    """Ranking by age reaches beyond the first page of hits by relevance."""
+    for _ in range(210):
+        await talk.say("tea", days_ago=3650)
+    new = await talk.say("tea and a few more words that make it less relevant", days_ago=0)
+    (best,) = await talk.search("tea", limit=1, recency_decay=1.0)
+    assert best.message_id == f"{new}/observation"
+
+
+async def test_a_refused_expression_falls_back_to_its_words(
+    talk: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Should an index refuse an expression, its words are looked for, and it is logged."""
+    step = await talk.say("tea or milk")
+
+    class Picky:
+        def __init__(self, accepts: str | None) -> None:
+            self.accepts = accepts
+
+        async def search(self, match: str, **options: Any) -> Any:
+            if match != self.accepts:
+                raise ValueError("not understood")
+            return await talk.feed().search(match, **options)
+
+    with caplog.at_level(logging.WARNING):
+        hits = await search(Picky('"tea" AND "milk"'), "tea OR milk", clock=talk.clock)  # type: ignore[arg-type]
+        none = await search(Picky(None), "tea OR milk", clock=talk.clock)  # type: ignore[arg-type]
+    assert [hit.message_id for hit in hits] == [f"{step}/observation"]
+    assert none == []
+    assert "not understood" in caplog.text
