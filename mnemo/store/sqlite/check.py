@@ -1,11 +1,11 @@
-"""Whether everything in the file agrees with everything else; reads only."""
+"""Whether everything in the file agrees with everything else; nothing is changed."""
 
 from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterator
 
-__all__ = ["check_store"]
+__all__ = ["check_full_text", "check_store"]
 
 # Each finds what must not be there; a row is (what, how many, an example).
 _CHECKS = (
@@ -13,9 +13,9 @@ _CHECKS = (
         "steps without their full-text row",
         """
         SELECT count(*), min(t.node_id) FROM steps t WHERE
-        (trim(t.observation, char(9, 10, 11, 12, 13, 32)) <> '' AND NOT EXISTS
+        (t.observation <> '' AND NOT EXISTS
             (SELECT 1 FROM records_fts f WHERE f.rowid = 2 * t.ordinal AND f.text = t.observation))
-        OR (trim(t.action, char(9, 10, 11, 12, 13, 32)) <> '' AND NOT EXISTS
+        OR (t.action <> '' AND NOT EXISTS
             (SELECT 1 FROM records_fts f WHERE f.rowid = 2 * t.ordinal + 1 AND f.text = t.action))
         """,
     ),
@@ -116,3 +116,12 @@ def _disagreements(connection: sqlite3.Connection) -> Iterator[str]:
         count, example = connection.execute(query.replace("{owner}", _OWNER)).fetchone()
         if count:
             yield f"{count} {what}, e.g. {example}"
+
+
+def check_full_text(connection: sqlite3.Connection) -> list[str]:
+    """What FTS5 says of its own structure; for the writer, since it is asked by an ``INSERT``."""
+    try:
+        connection.execute("INSERT INTO records_fts (records_fts) VALUES ('integrity-check')")
+    except sqlite3.DatabaseError as error:
+        return [f"damaged full text: {error}"]
+    return []

@@ -106,10 +106,14 @@ def connect(
         check_same_thread=False,
         cached_statements=256,
     )
-    connection.execute(f"PRAGMA cache_size = -{_CACHE_KIB}")
-    connection.execute(f"PRAGMA synchronous = {config.synchronous.upper()}")
-    connection.execute(f"PRAGMA wal_autocheckpoint = {_CHECKPOINT_PAGES}")
-    connection.execute(f"PRAGMA journal_size_limit = {_LOG_LIMIT_BYTES}")
+    try:
+        connection.execute(f"PRAGMA cache_size = -{_CACHE_KIB}")
+        connection.execute(f"PRAGMA synchronous = {config.synchronous.upper()}")
+        connection.execute(f"PRAGMA wal_autocheckpoint = {_CHECKPOINT_PAGES}")
+        connection.execute(f"PRAGMA journal_size_limit = {_LOG_LIMIT_BYTES}")
+    except BaseException:
+        connection.close()
+        raise
     return connection
 
 

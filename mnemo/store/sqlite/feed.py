@@ -8,8 +8,6 @@ from datetime import datetime
 from functools import partial
 from typing import Any
 
-import anyio.to_thread
-
 from mnemo._clock import Breather
 from mnemo.episode.step import Step
 from mnemo.graph.nodes import Node, Vector
@@ -112,7 +110,7 @@ class SqliteFeed:
         Raises:
             EmbeddingSpaceMismatch: The repository is stamped with another space.
         """
-        rows = await anyio.to_thread.run_sync(_encoded, vectors)
+        rows = await self._readers().compute(partial(_encoded, vectors))
         await self._writer().run(
             partial(_save_vectors, repo_id=self._repo_id, space=space, vectors=rows)
         )

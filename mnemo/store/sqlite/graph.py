@@ -7,8 +7,6 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from functools import partial
 
-import anyio.to_thread
-
 from mnemo.episode.journal import Owner
 from mnemo.errors import StoreError
 from mnemo.graph.changeset import Revision
@@ -78,7 +76,7 @@ class SqliteGraph:
             CommitFailed: The transaction was rolled back. *Cancellation*: completes.
         """
         now = self._clock.now()
-        prepared = await anyio.to_thread.run_sync(prepare, write, now)
+        prepared = await self._readers().compute(partial(prepare, write, now))
         try:
             return await self._writer().run(
                 lambda connection: apply_write(connection, self._repo_id, prepared, owner.token)

@@ -45,6 +45,10 @@ class Readers:
             raise StoreError("the store is closed: open the service again")
         return await anyio.to_thread.run_sync(self._run, work, limiter=self._limiter)
 
+    async def compute(self, work: Callable[[], T]) -> T:
+        """Run *work*, which needs no connection, in a worker thread. *Cancellation*: safe."""
+        return await anyio.to_thread.run_sync(work, limiter=self._limiter)
+
     def _run(self, work: Callable[[sqlite3.Connection], T]) -> T:
         with translated("reading the store"):
             connection = self._idle.pop() if self._idle else self._open()

@@ -9,8 +9,6 @@ from datetime import datetime
 from functools import partial
 from typing import Any
 
-import anyio.to_thread
-
 from mnemo.episode.journal import (
     Act,
     ChangesetStaged,
@@ -23,6 +21,7 @@ from mnemo.episode.journal import (
 )
 from mnemo.episode.step import Step, StepDraft
 from mnemo.errors import NotFound, SessionBusy
+from mnemo.graph.changeset import Changeset
 from mnemo.protocols import Clock
 from mnemo.store.sqlite.acts import create_session, write_act
 from mnemo.store.sqlite.codec import decode_changeset, encode_changeset, utc_text
@@ -107,10 +106,13 @@ class SqliteSessions:
         """Write one act. *Raises* ``Conflict`` for a lost owner. *Cancellation*: completes."""
         blob = None
         if isinstance(act, TrajectoryStaged):
-            blob = await anyio.to_thread.run_sync(encode_changeset, act.staged.changeset)
+            blob = await self._encoded(act.staged.changeset)
         elif isinstance(act, ChangesetStaged):
-            blob = await anyio.to_thread.run_sync(encode_changeset, act.changeset)
+            blob = await self._encoded(act.changeset)
         await self._writer().run(lambda connection: write_act(connection, act, owner.token, blob))
+
+    async def _encoded(self, changeset: Changeset) -> bytes:
+        return await self._readers().compute(partial(encode_changeset, changeset))
 
     async def load(self, session_id: str) -> Journal | None:
         """The session as its last durable act left it; ``None`` if unknown."""

@@ -156,7 +156,7 @@ def _insert(connection: sqlite3.Connection, rows: list[tuple[Any, ...]]) -> None
         (2 * row[0] + side, text)
         for row in rows
         for side, text in ((0, row[6]), (1, row[7]))
-        if text and not text.isspace()
+        if text
     ]
     _insert_many(connection, _INSERT_TEXT, halves)
 

@@ -13,7 +13,7 @@ from mnemo.episode.journal import Owner
 from mnemo.errors import StoreCorrupt, StoreError
 from mnemo.protocols import Clock, StoreReport
 from mnemo.store.processes import new_owner
-from mnemo.store.sqlite.check import check_store
+from mnemo.store.sqlite.check import check_full_text, check_store
 from mnemo.store.sqlite.connection import Location, connect, locate, translated
 from mnemo.store.sqlite.feed import SqliteFeed
 from mnemo.store.sqlite.graph import SqliteGraph
@@ -126,6 +126,8 @@ class SqliteStore:
     async def check(self) -> StoreReport:
         """Check the file, full text against steps, vectors against their owners, edges' ends."""
         problems, counts = await self._readers().read(check_store)
+        if self._writing is not None:
+            problems += await self._writing.run(check_full_text)
         return StoreReport(
             problems=tuple(problems),
             counts=counts,

@@ -11,8 +11,17 @@ Subclass the three in a test module and give them a ``make_store`` fixture::
 Every call of it gives an unopened store over the same data.
 """
 
-from mnemo.testing.contracts.feed import DocumentFeedContract
-from mnemo.testing.contracts.graph import GraphStoreContract
-from mnemo.testing.contracts.sessions import SessionStoreContract
+import pytest
+
+# Before they are imported: a failing contract should show its values as any test does.
+pytest.register_assert_rewrite(
+    "mnemo.testing.contracts.feed",
+    "mnemo.testing.contracts.graph",
+    "mnemo.testing.contracts.sessions",
+)
+
+from mnemo.testing.contracts.feed import DocumentFeedContract  # noqa: E402
+from mnemo.testing.contracts.graph import GraphStoreContract  # noqa: E402
+from mnemo.testing.contracts.sessions import SessionStoreContract  # noqa: E402
 
 __all__ = ["DocumentFeedContract", "GraphStoreContract", "SessionStoreContract"]

@@ -1,0 +1,48 @@
+"""An embedded store in a file of its own."""
+
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+
+from mnemo._clock import SystemClock
+from mnemo.config import StoreConfig
+from mnemo.store.sqlite import SqliteStore
+from mnemo.testing.clock import ManualClock
+from mnemo.testing.contracts.kit import Kit
+
+MakeSqlite = Callable[..., SqliteStore]
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """Where the store of the test is."""
+    return tmp_path / "mnemo.db"
+
+
+@pytest.fixture
+def make(path: Path) -> MakeSqlite:
+    """Stores over one file; keywords are those of ``StoreConfig``."""
+
+    def make_store(clock: object = None, **config: object) -> SqliteStore:
+        return SqliteStore(
+            path, config=StoreConfig(**config), clock=clock or SystemClock(), lease_s=30
+        )
+
+    return make_store
+
+
+@pytest_asyncio.fixture
+async def kit(make: MakeSqlite) -> AsyncIterator[Kit]:
+    """An opened store that does not wait long for locks."""
+    clock = ManualClock()
+
+    def impatient(clock: object) -> SqliteStore:
+        return make(clock, busy_timeout_s=0.05)
+
+    store = impatient(clock)
+    kit = Kit(impatient, clock, store, await store.open())
+    yield kit
+    for other in (*kit.others, kit.store):
+        await other.aclose()
