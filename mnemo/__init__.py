@@ -1,1 +1,115 @@
-"""Durable memory for agents."""
+"""Durable memory for agents: sessions in, recall out, nothing lost."""
+
+from mnemo.config import Config
+from mnemo.episode.journal import SessionRecord, SessionState
+from mnemo.episode.step import Step
+from mnemo.errors import (
+    CommitFailed,
+    ConfigError,
+    Conflict,
+    EmbeddingSpaceMismatch,
+    ExtractionFailed,
+    InvalidOperation,
+    InvalidReply,
+    MnemoError,
+    ModelError,
+    ModelTimeout,
+    ModelUnavailable,
+    NotFound,
+    PendingQueueFull,
+    PrecedingOperationFailed,
+    RateLimited,
+    RecallFailed,
+    RepositoryAlreadyOpen,
+    SchemaTooNew,
+    SessionBusy,
+    SessionClosed,
+    SessionError,
+    StoreCorrupt,
+    StoreError,
+    StoreLocked,
+    UsageError,
+)
+from mnemo.graph.changeset import Changeset, NodeChange, Revision
+from mnemo.graph.edges import Edge, EdgeKind
+from mnemo.graph.metadata import MetadataDelta, NodeMetadata
+from mnemo.graph.nodes import (
+    Episodic,
+    Intent,
+    Node,
+    Procedural,
+    Semantic,
+    Source,
+    Subgoal,
+    Tag,
+)
+from mnemo.prompts.profiles import Profile
+from mnemo.recall.keyword import SearchHit
+from mnemo.recall.result import Candidate, ReasonedMemory, RecallResult, SourceRef
+from mnemo.repository import Repository, RepositoryStatistics
+from mnemo.service import Mnemo
+from mnemo.session.pending import Outcome, PendingOperation
+from mnemo.session.session import Session
+from mnemo.session.views import CommitReceipt, SessionContext, SessionStatistics
+
+__all__ = [
+    "Candidate",
+    "Changeset",
+    "CommitFailed",
+    "CommitReceipt",
+    "Config",
+    "ConfigError",
+    "Conflict",
+    "Edge",
+    "EdgeKind",
+    "EmbeddingSpaceMismatch",
+    "Episodic",
+    "ExtractionFailed",
+    "Intent",
+    "InvalidOperation",
+    "InvalidReply",
+    "MetadataDelta",
+    "Mnemo",
+    "MnemoError",
+    "ModelError",
+    "ModelTimeout",
+    "ModelUnavailable",
+    "Node",
+    "NodeChange",
+    "NodeMetadata",
+    "NotFound",
+    "Outcome",
+    "PendingOperation",
+    "PendingQueueFull",
+    "PrecedingOperationFailed",
+    "Procedural",
+    "Profile",
+    "RateLimited",
+    "ReasonedMemory",
+    "RecallFailed",
+    "RecallResult",
+    "Repository",
+    "RepositoryAlreadyOpen",
+    "RepositoryStatistics",
+    "Revision",
+    "SchemaTooNew",
+    "SearchHit",
+    "Semantic",
+    "Session",
+    "SessionBusy",
+    "SessionClosed",
+    "SessionContext",
+    "SessionError",
+    "SessionRecord",
+    "SessionState",
+    "SessionStatistics",
+    "Source",
+    "SourceRef",
+    "Step",
+    "StoreCorrupt",
+    "StoreError",
+    "StoreLocked",
+    "Subgoal",
+    "Tag",
+    "UsageError",
+]

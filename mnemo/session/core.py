@@ -545,6 +545,7 @@ class SessionCore:
             self.queue.fail_waiting(preceding_failed(error))
             self._restart_flush()
             return
+        self.error = None
         node_ids = tuple(id for id in book.node_ids if id not in known)
         last = staged.trajectory_id == book.steps[-1].trajectory_id
         kind = TrajectoryFlushed if flush and last else TrajectoryCommitted

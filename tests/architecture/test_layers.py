@@ -1,0 +1,140 @@
+"""Who may import whom: the lines of the house, enforced on the source."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import mnemo
+
+ROOT = Path(mnemo.__file__).parent
+
+LINES: list[set[str]] = [
+    {"errors", "_clock", "_ids", "_text"},
+    {"graph", "config", "events", "messages"},
+    {"episode"},
+    {"protocols"},
+    {"prompts"},
+    {"extraction", "commit", "recall", "conversation"},
+    {"session", "maintenance", "notes", "context"},
+    {"repository"},
+    {"service"},
+    {"cli", "integrations"},
+]
+"""From the lowest line to the highest; rooms of one line never import each other."""
+
+SIBLINGS_MAY = {"errors", "_clock", "_ids", "_text", "graph", "config", "events", "episode"}
+"""Rooms whose line-mates may use them: the pure ones at the bottom."""
+
+IMPLEMENT_PROTOCOLS = {"store", "index", "models"}
+"""Rooms that import protocols and below, and that only the service imports."""
+
+EVERYWHERE = {"_tasks": "config", "_bus": "config", "_environment": "config"}
+"""Low doors: importable from the line of the named room upwards."""
+
+
+def line_of(room: str) -> int:
+    room = EVERYWHERE.get(room, room)
+    if room in IMPLEMENT_PROTOCOLS:
+        return line_of("protocols")
+    return next(i for i, rooms in enumerate(LINES) if room in rooms)
+
+
+def allowed(importer: str, imported: str) -> bool:
+    """Whether the house lets *importer* import *imported* (both names of rooms)."""
+    if importer == imported or importer in ("testing", "__init__", "__main__"):
+        return True
+    if imported in ("testing", "__init__"):
+        return False
+    if imported in IMPLEMENT_PROTOCOLS:
+        return importer == "service"
+    if importer in IMPLEMENT_PROTOCOLS:
+        return line_of(imported) <= line_of("protocols")
+    if line_of(imported) == line_of(importer):
+        return imported in SIBLINGS_MAY | set(EVERYWHERE)
+    return line_of(imported) < line_of(importer)
+
+
+def imports(source: str) -> Iterator[str]:
+    """The rooms of mnemo that *source* imports, at whatever depth of nesting."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.ImportFrom) and node.module and node.level == 0:
+            if node.module == "mnemo":
+                yield from (alias.name for alias in node.names)
+            elif node.module.startswith("mnemo."):
+                yield node.module.split(".")[1]
+        elif isinstance(node, ast.Import):
+            yield from (a.name.split(".")[1] for a in node.names if a.name.startswith("mnemo."))
+
+
+def room_of(path: Path) -> str:
+    return path.relative_to(ROOT).parts[0].removesuffix(".py")
+
+
+def offences() -> list[str]:
+    return [
+        f"{path.relative_to(ROOT)} imports {room}"
+        for path in sorted(ROOT.rglob("*.py"))
+        for room in imports(path.read_text(encoding="utf-8"))
+        if not allowed(room_of(path), room)
+    ]
+
+
+def test_every_import_keeps_to_the_house():
+    """No module imports a room above its own line or beside it."""
+    assert offences() == []
+
+
+@pytest.mark.parametrize(
+    ("importer", "source"),
+    [
+        ("graph", "from mnemo.protocols import Clock"),
+        ("commit", "from mnemo.extraction.pipeline import Extraction"),
+        ("recall", "import mnemo.store.sqlite"),
+        ("store", "def f():\n    from mnemo.recall.pipeline import Recall"),
+        ("session", "from mnemo.repository import Repository"),
+        ("repository", "from mnemo.index.follower import RepositoryIndex"),
+        ("session", "from mnemo.testing import ManualClock"),
+    ],
+)
+def test_a_forbidden_import_is_found(importer, source):
+    """The check itself can fail: each of these would be reported."""
+    assert not all(allowed(importer, room) for room in imports(source))
+
+
+def test_no_import_hides_behind_type_checking():
+    """A cycle hidden by TYPE_CHECKING is still a cycle."""
+    hidden = [p for p in ROOT.rglob("*.py") if "TYPE_CHECKING" in p.read_text(encoding="utf-8")]
+    assert hidden == []
+
+
+def test_tasks_begin_in_one_place_only():
+    """Nothing but the task root makes a task outside an anyio task group."""
+    banned = ("create_task(", "ensure_future(", "gather(")
+    found = {
+        str(path.relative_to(ROOT))
+        for path in ROOT.rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Call)
+        and ast.unparse(node.func).endswith(tuple(name[:-1] for name in banned))
+    }
+    assert found <= {"_tasks.py"}
+
+
+def test_functions_stay_small():
+    """Nine in ten function bodies are under 30 lines and none is over 60; files under 600."""
+    sizes = []
+    for path in ROOT.rglob("*.py"):
+        text = path.read_text(encoding="utf-8")
+        assert text.count("\n") <= 600, path
+        for node in ast.walk(ast.parse(text)):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                body = node.body[1:] if ast.get_docstring(node) else node.body
+                size = (node.end_lineno or 0) - body[0].lineno + 1 if body else 0
+                assert size <= 60, f"{path}:{node.lineno} {node.name} has {size} lines"
+                sizes.append(size)
+    small = sum(size < 30 for size in sizes)
+    assert small / len(sizes) >= 0.9

@@ -1,0 +1,40 @@
+"""The public surface: what is importable, and what importing costs."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+import mnemo
+import mnemo.errors
+import mnemo.events
+
+HEAVY = ("httpx", "sqlite_utils", "wordllama", "transitions", "rich", "typer", "snowballstemmer")
+
+
+def test_all_is_sorted_and_whole():
+    """__all__ is sorted, and everything in it exists."""
+    assert mnemo.__all__ == sorted(mnemo.__all__)
+    assert all(hasattr(mnemo, name) for name in mnemo.__all__)
+
+
+def test_every_error_is_importable_from_mnemo():
+    """The errors of the surface are importable from the package itself, but for internal ones."""
+    internal = {"StaleRevision"}
+    assert set(mnemo.errors.__all__) - internal <= set(mnemo.__all__)
+
+
+@pytest.mark.slow
+def test_importing_mnemo_brings_nothing_heavy():
+    """Heavy packages are imported where they are used."""
+    probe = f"import sys, mnemo; print([m for m in {HEAVY!r} if m in sys.modules])"
+    out = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, check=True)
+    assert out.stdout.strip() == "[]"
+
+
+def test_every_event_is_frozen():
+    """An event cannot be changed by who observes it."""
+    for name in mnemo.events.__all__:
+        assert getattr(mnemo.events, name).__dataclass_params__.frozen

@@ -1,0 +1,60 @@
+"""Fixtures of the whole suite."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+from helpers import Kit, OpenKit
+
+from mnemo.config import Config
+from mnemo.service import Mnemo
+from mnemo.store.memory import MemoryStore
+from mnemo.testing import HashingEmbedder, ManualClock, RecordingObserver, ScriptedChatModel
+from mnemo.testing.faults import FailingStore
+
+
+@pytest.fixture
+async def open_kit() -> AsyncIterator[OpenKit]:
+    """Opens services that are closed when the test ends."""
+    async with AsyncExitStack() as stack:
+
+        async def make(
+            *,
+            model: ScriptedChatModel | None = None,
+            config: Config | None = None,
+            store: Any = "memory:",
+            clock: ManualClock | None = None,
+            embedded: bool = False,
+        ) -> Kit:
+            model = model or ScriptedChatModel.answering()
+            clock = clock or ManualClock()
+            memory = Mnemo(
+                store,
+                config=Config(annotation={"batch_size": 1}, shutdown_grace_s=0.05).overlaid(config),
+                chat_model=None if embedded else model,
+                embedder=HashingEmbedder(),
+                clock=clock,
+            )
+            await memory.open()
+            stack.push_async_callback(memory.aclose)
+            seen = RecordingObserver()
+            memory.subscribe(seen)
+            return Kit(memory, await memory.open_repo("r"), clock, model, seen)
+
+        yield make
+
+
+@pytest.fixture
+def failing_store() -> Callable[[], FailingStore]:
+    """Makes stores in memory whose calls can be made to fail."""
+    return lambda: FailingStore(MemoryStore(clock=ManualClock(), lease_s=30))
+
+
+@pytest.fixture
+def db(tmp_path: Path) -> Path:
+    """Where a store may be made."""
+    return tmp_path / "memory.db"

@@ -1,0 +1,87 @@
+"""What many tests share: three unlike subgoals, a script for them, and a service under test."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import anyio
+
+from mnemo.prompts.annotate import NEW_STEPS
+from mnemo.prompts.data import read_block
+from mnemo.protocols import ChatRequest
+from mnemo.repository import Repository
+from mnemo.service import Mnemo
+from mnemo.session.session import Session
+from mnemo.testing import ManualClock, RecordingObserver, ScriptedChatModel
+
+TRIP, BUILD, BREAD = "plan the journey to Japan", "repair failing compiler", "bake sourdough bread"
+"""Three subgoals that share no word, so that their cosine is far below the threshold."""
+
+
+def annotating(subgoals: Sequence[str]) -> Callable[[ChatRequest], Any]:
+    """A script for ``annotate``: step i serves ``subgoals[i]``, the last one from there on."""
+
+    def answer(request: ChatRequest) -> dict[str, Any]:
+        rows = read_block(request.messages[1].content, NEW_STEPS)
+        return {
+            "steps": [
+                {
+                    "index": row["index"],
+                    "state": f"state {row['index']}",
+                    "subgoal": subgoals[min(row["index"], len(subgoals) - 1)],
+                    "previous_reward": 0.5,
+                }
+                for row in rows
+            ],
+            "last_reward": 0.5,
+        }
+
+    return answer
+
+
+def steps_of(request: ChatRequest) -> str:
+    """The observations that an extraction request is about, without their context."""
+    rows = read_block(request.messages[1].content, "STEPS")
+    return "\n".join(row["observation"] for row in rows)
+
+
+@dataclass
+class Kit:
+    """A service with one open repository, and what drives and watches it."""
+
+    memory: Mnemo
+    repo: Repository
+    clock: ManualClock
+    model: ScriptedChatModel
+    seen: RecordingObserver
+
+    async def started(self, goal: str = "g", **arguments: Any) -> Session:
+        """A session that collects."""
+        return await self.repo.start_session(goal, **arguments)
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        """Let other tasks run until *condition* holds; fails the test after five seconds."""
+        with anyio.fail_after(5):
+            while not condition():  # noqa: ASYNC110 - any state of the service, not one event
+                await anyio.sleep(0.001)
+
+    async def pass_time(self, seconds: float) -> None:
+        """Move the clock and let everything that is due come to rest."""
+        await self.clock.advance(seconds)
+        await self.at_rest()
+
+    async def at_rest(self) -> None:
+        """Wait until no open session has work in flight or waiting for annotation."""
+        await self.until(self._nothing_in_flight)
+        for _ in range(5):
+            await anyio.sleep(0.001)
+        await self.until(self._nothing_in_flight)
+
+    def _nothing_in_flight(self) -> bool:
+        sessions = list(self.memory._sessions.values())
+        return not any(s.busy or s.statistics().append_backlog for s in sessions)
+
+
+OpenKit = Callable[..., Awaitable[Kit]]
