@@ -23,6 +23,7 @@ from mnemo.episode.journal import (
 )
 from mnemo.errors import Conflict, NotFound
 from mnemo.store.sqlite.codec import encode_time, utc_text
+from mnemo.store.sqlite.connection import refusing
 from mnemo.store.sqlite.steps import annotate
 
 __all__ = ["create_session", "repo_number", "settle", "write_act"]
@@ -98,10 +99,8 @@ def create_session(
     """Enter a session with its open episode. *Raises* ``Conflict`` if an id was ever used."""
     repo = repo_number(connection, record.repo_id)
     values = (record.id, repo, record.state, token, utc_text(record.updated_at))
-    try:
+    with refusing(Conflict(f"session id {record.id!r} was used before")):
         session = connection.execute(_ADD_SESSION, values).lastrowid
-    except sqlite3.IntegrityError as error:
-        raise Conflict(f"session id {record.id!r} was used before") from error
     assert session is not None
     assert record.episode_id is not None
     _open_episode(connection, session, record.episode_id, record.goal, goal_at)
@@ -110,10 +109,8 @@ def create_session(
 def _open_episode(
     connection: sqlite3.Connection, session: int, id: str, goal: str, at: datetime
 ) -> None:
-    try:
+    with refusing(Conflict(f"episode id {id!r} was used before")):
         episode = connection.execute(_ADD_EPISODE, (id, session, goal, encode_time(at))).lastrowid
-    except sqlite3.IntegrityError as error:
-        raise Conflict(f"episode id {id!r} was used before") from error
     connection.execute(_SET_EPISODE, (episode, session))
 
 

@@ -22,6 +22,7 @@ from mnemo.graph.nodes import Node
 from mnemo.protocols import Applied, GraphWrite
 from mnemo.store.sqlite.acts import repo_number, settle
 from mnemo.store.sqlite.codec import decode_node, encode_node, encode_vector, utc_text
+from mnemo.store.sqlite.connection import refusing
 from mnemo.store.sqlite.rows import chunks, holes
 from mnemo.store.sqlite.spaces import check_space
 
@@ -188,10 +189,8 @@ def _add_nodes(
     connection: sqlite3.Connection, repo: int, prepared: Prepared, revision: Revision
 ) -> None:
     rows = [(repo, *row, revision) for row in prepared.nodes]
-    try:
+    with refusing(CommitFailed("nothing was written: a node id is in use already")):
         connection.executemany(_ADD_NODE, rows)
-    except sqlite3.IntegrityError as error:
-        raise CommitFailed("nothing was written: a node id is in use already") from error
 
 
 def _numbers(connection: sqlite3.Connection, repo: int, write: GraphWrite) -> dict[str, int]:

@@ -13,9 +13,24 @@ from typing import Literal
 from urllib.parse import quote
 
 from mnemo.config import StoreConfig
-from mnemo.errors import CommitFailed, EmbeddingSpaceMismatch, StoreCorrupt, StoreError, StoreLocked
+from mnemo.errors import (
+    CommitFailed,
+    EmbeddingSpaceMismatch,
+    MnemoError,
+    StoreCorrupt,
+    StoreError,
+    StoreLocked,
+)
 
-__all__ = ["CommitLocked", "Location", "commit_failure", "connect", "locate", "translated"]
+__all__ = [
+    "CommitLocked",
+    "Location",
+    "commit_failure",
+    "connect",
+    "locate",
+    "refusing",
+    "translated",
+]
 
 _LOCKED = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED})
 _DAMAGED = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
@@ -131,6 +146,17 @@ def translated(what: str) -> Iterator[None]:
         yield
     except sqlite3.Error as error:
         raise _ours(error, what) from error
+
+
+@contextmanager
+def refusing(refusal: MnemoError) -> Iterator[None]:
+    """Raise *refusal* where the block meets a unique value that is in use already."""
+    try:
+        yield
+    except sqlite3.IntegrityError as error:
+        if error.sqlite_errorcode != sqlite3.SQLITE_CONSTRAINT_UNIQUE:
+            raise
+        raise refusal from error
 
 
 def _ours(error: sqlite3.Error, what: str) -> StoreError:

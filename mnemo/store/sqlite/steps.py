@@ -18,6 +18,7 @@ from mnemo.store.sqlite.codec import (
     encode_time,
     encode_vector,
 )
+from mnemo.store.sqlite.connection import refusing
 
 __all__ = ["COLUMNS", "Handed", "annotate", "append_steps", "read_steps"]
 
@@ -148,10 +149,8 @@ def _step(ordinal: int, index: int, one: Handed) -> Step:
 
 
 def _insert(connection: sqlite3.Connection, rows: list[tuple[Any, ...]]) -> None:
-    try:
+    with refusing(Conflict("the step's key or node id is in use already")):
         _insert_many(connection, _INSERT_STEP, rows)
-    except sqlite3.IntegrityError as error:
-        raise Conflict(f"the step's key or node id is in use: {error}") from error
     halves = [
         (2 * row[0] + side, text)
         for row in rows

@@ -1,0 +1,248 @@
+"""Opening a file: what it may be, what it may not be, and that a refused one stays as it was."""
+
+import os
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import anyio
+import pytest
+
+from mnemo.errors import SchemaTooNew, StoreCorrupt, StoreError
+from mnemo.store.sqlite import SqliteStore, schema
+from mnemo.testing.contracts.kit import Kit
+
+MakeSqlite = Callable[..., SqliteStore]
+
+NOBODY = 65534
+
+
+async def made(make: MakeSqlite) -> None:
+    """A valid, closed store at the path."""
+    store = make()
+    owner = await store.open()
+    await store.sessions.release(owner)
+    await store.aclose()
+
+
+async def refused(make: MakeSqlite, kind: type[StoreError], words: str) -> None:
+    store = make()
+    with pytest.raises(kind, match=words) as caught:
+        await store.open()
+    assert type(caught.value) is kind
+    await store.aclose()
+
+
+async def test_a_constructor_touches_nothing(make: MakeSqlite, path: Path) -> None:
+    """The file is made by ``open``, not before."""
+    make()
+    assert not path.exists()
+
+
+async def test_an_unopened_store_says_so(make: MakeSqlite) -> None:
+    """Use before ``open`` is a typed error, and closing is harmless."""
+    store = make()
+    with pytest.raises(StoreError, match="not open"):
+        await store.graph("r").revision()
+    await store.aclose()
+
+
+async def test_a_closed_store_says_so(make: MakeSqlite) -> None:
+    """Use after ``aclose`` is a typed error, for reading and for writing."""
+    store = make()
+    owner = await store.open()
+    await store.aclose()
+    await store.aclose()
+    with pytest.raises(StoreError, match="closed"):
+        await store.graph("r").revision()
+    with pytest.raises(StoreError, match="closed"):
+        await store.sessions.release(owner)
+
+
+async def test_a_closed_store_leaves_one_file(make: MakeSqlite, path: Path) -> None:
+    """After the last close everything is in the file itself, readable by a copy."""
+    store = make()
+    await store.open()
+    await store.graph("r").revision()
+    await store.aclose()
+    assert [p.name for p in path.parent.iterdir()] == [path.name]
+
+
+async def test_a_directory_is_refused(make: MakeSqlite, path: Path) -> None:
+    """The error names the directory and what to name instead."""
+    path.mkdir()
+    await refused(make, StoreError, "is a directory")
+
+
+async def test_a_missing_folder_is_refused(make: MakeSqlite, path: Path) -> None:
+    """No folder is made behind the user's back."""
+    path.parent.joinpath("x").mkdir()
+    store = make()
+    store._path = path.parent / "nowhere" / "mnemo.db"
+    with pytest.raises(StoreError, match="does not exist"):
+        await store.open()
+    assert not store._path.parent.exists()
+
+
+async def test_what_is_no_database_is_refused(make: MakeSqlite, path: Path) -> None:
+    """A text file stays byte for byte what it was."""
+    content = b"Dear diary, " * 1000
+    path.write_bytes(content)
+    await refused(make, StoreCorrupt, "no mnemo store")
+    assert path.read_bytes() == content
+
+
+async def test_a_foreign_database_is_refused(make: MakeSqlite, path: Path) -> None:
+    """Somebody else's tables are not moved in with."""
+    foreign = sqlite3.connect(path)
+    foreign.execute("CREATE TABLE theirs (x)")
+    foreign.commit()
+    foreign.close()
+    before = path.read_bytes()
+    await refused(make, StoreCorrupt, "no mnemo store")
+    assert path.read_bytes() == before
+
+
+async def test_an_empty_file_becomes_a_store(make: MakeSqlite, path: Path) -> None:
+    """A file of no bytes, as a temporary-file call makes it, is as good as none."""
+    path.touch()
+    await made(make)
+    assert path.stat().st_size > 0
+
+
+async def test_a_truncated_file_is_refused(make: MakeSqlite, path: Path) -> None:
+    """A file that lost its tail is found at open, before anything is written to it."""
+    await made(make)
+    content = path.read_bytes()
+    path.write_bytes(content[: len(content) // 2])
+    await refused(make, StoreCorrupt, "damaged")
+    assert path.read_bytes() == content[: len(content) // 2]
+
+
+async def test_a_newer_schema_is_refused(make: MakeSqlite, path: Path) -> None:
+    """M35: both versions are named, and no byte is changed."""
+    await made(make)
+    newer = sqlite3.connect(path)
+    newer.execute(f"PRAGMA user_version = {schema.VERSION + 5}")
+    newer.close()
+    before = path.read_bytes()
+    with pytest.raises(SchemaTooNew) as caught:
+        await make().open()
+    assert (caught.value.found, caught.value.supported) == (schema.VERSION + 5, schema.VERSION)
+    assert path.read_bytes() == before
+
+
+async def test_the_present_version_is_not_migrated(make: MakeSqlite, path: Path) -> None:
+    """Opening again makes no copy and changes no table."""
+    await made(make)
+    await made(make)
+    assert [p.name for p in path.parent.iterdir()] == [path.name]
+
+
+async def test_a_failing_migration_leaves_the_version_before_it(
+    make: MakeSqlite, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """M36: the step that failed is named, a copy exists, and opening again resumes."""
+    await made(make)
+    steps: list[Callable[[object], None]] = [*schema._MIGRATIONS]
+
+    def second(db: object) -> None:
+        db.execute("CREATE TABLE second (x)")
+
+    def third(db: object) -> None:
+        db.execute("CREATE TABLE third (x)")
+        db.execute("CREATE TABLE third (x)")
+
+    monkeypatch.setattr(schema, "_MIGRATIONS", (*steps, second, third))
+    monkeypatch.setattr(schema, "VERSION", 3)
+    with pytest.raises(StoreError, match="to schema 3 failed"):
+        await make().open()
+    assert _tables(path) == (2, {"second"})
+    assert path.with_name("mnemo.db.v1.bak").exists()
+
+    monkeypatch.setattr(
+        schema, "_MIGRATIONS", (*steps, second, lambda db: db.execute("CREATE TABLE third (x)"))
+    )
+    await made(make)
+    assert _tables(path) == (3, {"second", "third"})
+
+
+def _tables(path: Path) -> tuple[int, set[str]]:
+    connection = sqlite3.connect(path)
+    try:
+        (version,) = connection.execute("PRAGMA user_version").fetchone()
+        names = {name for (name,) in connection.execute("SELECT name FROM sqlite_master")}
+        return version, names & {"second", "third"}
+    finally:
+        connection.close()
+
+
+async def test_many_may_create_the_file_at_once(make: MakeSqlite) -> None:
+    """Several services that open one new path all get the same store."""
+    stores = [make() for _ in range(6)]
+    async with anyio.create_task_group() as tasks:
+        for store in stores:
+            tasks.start_soon(store.open)
+    assert [await store.graph("r").revision() for store in stores] == [0] * 6
+    for store in stores:
+        await store.aclose()
+
+
+async def test_full_durability_waits_for_the_disk(make: MakeSqlite) -> None:
+    """``synchronous="full"`` is what the writing connection uses, ``normal`` the default."""
+    for mode, number in (("normal", 1), ("full", 2)):
+        store = make(synchronous=mode)
+        await store.open()
+        (found,) = await store._writer().run(lambda c: c.execute("PRAGMA synchronous").fetchone())
+        assert found == number
+        assert (await store.check()).synchronous == mode
+        await store.aclose()
+
+
+READ_ONLY = """
+import anyio, os, sys
+from mnemo._clock import SystemClock
+from mnemo.config import StoreConfig
+from mnemo.errors import StoreError
+from mnemo.store.sqlite import SqliteStore
+
+async def main():
+    store = SqliteStore(sys.argv[1], config=StoreConfig(), clock=SystemClock(), lease_s=30)
+    if os.getuid() == 0:
+        os.setgid(int(sys.argv[2])); os.setuid(int(sys.argv[2]))
+    owner = await store.open()
+    journal = await store.sessions.load("s")
+    hits = await store.feed("r").search('"kyoto"', session_id=None, limit=5)
+    try:
+        await store.sessions.claim("s", owner)
+    except StoreError as error:
+        print(len(journal.steps), len(hits), "cannot be written" in str(error))
+    await store.aclose()
+
+anyio.run(main)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("folder_mode", [0o555, 0o777])
+async def test_a_read_only_file_is_read(kit: Kit, path: Path, folder_mode: int) -> None:
+    """A file one may not write serves recall and search; writing calls say why they fail."""
+    await kit.start()
+    await kit.append("to kyoto")
+    await kit.store.aclose()
+    path.chmod(0o444)
+    path.parent.chmod(folder_mode)
+    for parent in path.parent.parents:
+        if parent.stat().st_uid == os.getuid() and parent != Path(parent.anchor):
+            parent.chmod(parent.stat().st_mode | 0o055)
+    try:
+        result = await anyio.run_process(
+            [sys.executable, "-c", READ_ONLY, str(path), str(NOBODY)],
+            stderr=subprocess.STDOUT,
+            check=False,
+        )
+    finally:
+        path.parent.chmod(0o755)
+    assert result.stdout.decode().split() == ["1", "1", "True"]

@@ -1,0 +1,226 @@
+"""Trouble while the store is open: locks, a full disk, bad text, broken rows."""
+
+import sqlite3
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from mnemo.episode.step import Step
+from mnemo.errors import CommitFailed, StoreError, StoreLocked
+from mnemo.graph.edges import Edge, EdgeKind
+from mnemo.graph.nodes import Episodic, Semantic
+from mnemo.testing.contracts.kit import NOON, SPACE, Kit, draft, unit_vector
+
+FACT = Semantic("Ana lives in Porto", id="fact", created_at=NOON)
+
+
+async def test_a_foreign_lock_is_waited_for_then_said(kit: Kit, path: Path) -> None:
+    """M34: past the busy timeout nothing is written, and later writes succeed."""
+    await kit.start()
+    foreign = sqlite3.connect(path, isolation_level=None)
+    foreign.execute("BEGIN IMMEDIATE")
+    with pytest.raises(StoreLocked, match="try again"):
+        await kit.append("while locked")
+    with pytest.raises(StoreLocked):
+        await kit.close()
+    with pytest.raises(CommitFailed) as failed:
+        await kit.apply(FACT)
+    foreign.execute("ROLLBACK")
+    foreign.close()
+    assert isinstance(failed.value, StoreLocked)
+    assert (await kit.load()).steps == ()
+    assert (await kit.append("afterwards")).index == 0
+    assert (await kit.apply(FACT)).revision == 1
+
+
+async def test_readers_do_not_wait_for_a_foreign_writer(kit: Kit, path: Path) -> None:
+    """A lock on writing leaves reading alone."""
+    await kit.apply(FACT)
+    foreign = sqlite3.connect(path, isolation_level=None)
+    foreign.execute("BEGIN IMMEDIATE")
+    assert await kit.store.graph("r").nodes(["fact"]) == [FACT]
+    foreign.execute("ROLLBACK")
+    foreign.close()
+
+
+async def _let_the_file_grow(kit: Kit, pages: int) -> None:
+    """Leave room for so many pages more than the file has; a huge number is no bound."""
+
+    def bound(connection: sqlite3.Connection) -> None:
+        (count,) = connection.execute("PRAGMA page_count").fetchone()
+        connection.execute(f"PRAGMA max_page_count = {count + pages}")
+
+    await kit.store._writer().run(bound)  # type: ignore[attr-defined]
+
+
+async def test_a_full_disk_leaves_everything_as_it_was(kit: Kit) -> None:
+    """A step and a commit that find no room write nothing; with room again they go through."""
+    await kit.start()
+    await kit.append("before")
+    await _let_the_file_grow(kit, 1)
+    with pytest.raises(StoreError, match="disk is full"):
+        await kit.append("x" * 200_000)
+    facts = [Semantic("y" * 50_000, created_at=NOON) for _ in range(4)]
+    with pytest.raises(CommitFailed, match="disk is full"):
+        await kit.apply(*facts)
+    assert [step.observation for step in (await kit.load()).steps] == ["before"]
+    assert await kit.store.graph("r").revision() == 0
+    await _let_the_file_grow(kit, 10_000)
+    assert (await kit.append("x" * 200_000)).index == 1
+    assert (await kit.apply(*facts)).revision == 1
+    assert (await kit.store.check()).problems == ()
+
+
+async def test_a_failing_row_rolls_the_whole_commit_back(kit: Kit, path: Path) -> None:
+    """S14: where one row of many is refused, no node, edge, vector or state is left."""
+    await kit.start()
+    await kit.append("o")
+    await kit.close()
+    breaker = sqlite3.connect(path)
+    breaker.execute(
+        "CREATE TRIGGER broken BEFORE UPDATE ON repos WHEN new.revision > 0 "
+        "BEGIN SELECT raise(ABORT, 'broken on purpose'); END"
+    )
+    breaker.commit()
+    write = {"settlement": kit.settlement(0, ends=True), "space": SPACE}
+    fact = Semantic("f", id="f", created_at=NOON, vector=unit_vector(1, 2, 3, 4))
+    with pytest.raises(CommitFailed) as failed:
+        await kit.apply(fact, **write)
+    assert isinstance(failed.value.__cause__, StoreError)
+    counts = await kit.store.feed("r").counts()
+    assert counts == {"steps": 1, "vectors": 0}
+    assert (await kit.load()).committed == frozenset()
+    breaker.execute("DROP TRIGGER broken")
+    breaker.commit()
+    breaker.close()
+    assert (await kit.apply(fact, **write)).revision == 1
+
+
+async def test_a_full_text_that_fails_takes_its_step_along(kit: Kit, path: Path) -> None:
+    """A step is never there without the rows that it is found by."""
+    await kit.start()
+    breaker = sqlite3.connect(path)
+    breaker.execute(
+        "CREATE TRIGGER broken AFTER INSERT ON steps WHEN new.observation = 'bad' "
+        "BEGIN SELECT raise(ABORT, 'broken on purpose'); END"
+    )
+    breaker.commit()
+    breaker.close()
+    results = await kit.append_all([("good", ""), ("bad", ""), ("fine", "")])
+    indexes = [result.index for result in results if isinstance(result, Step)]
+    assert (indexes, isinstance(results[1], StoreError)) == ([0, 1], True)
+    assert (await kit.store.check()).problems == ()
+
+
+@pytest.mark.parametrize("text", ["lone \ud800 surrogate", "\udfff"])
+async def test_text_that_cannot_be_stored_is_refused_alone(kit: Kit, text: str) -> None:
+    """A lone surrogate that nobody cleaned fails its own step and leaves no part of it."""
+    await kit.start()
+    results = await kit.append_all([("before", ""), (text, "acted"), ("after", text)])
+    (after,) = await kit.append_all([("last", "")])
+    assert isinstance(results[0], Step)
+    assert all(isinstance(result, ValueError) for result in results[1:])
+    assert isinstance(after, Step)
+    assert after.index == 1
+    assert (await kit.store.check()).problems == ()
+
+
+async def test_u0000_is_kept_whole(kit: Kit) -> None:
+    """A NUL that nobody cleaned cuts nothing off."""
+    await kit.start()
+    step = await kit.append("a\0b", "c\0")
+    assert (await kit.load()).steps == (step,)
+
+
+@pytest.mark.slow
+async def test_ten_megabytes_are_one_step(kit: Kit) -> None:
+    """A huge observation is stored and found like any other."""
+    await kit.start()
+    step = await kit.append("word " * 2_000_000 + "kyoto")
+    (hit,) = await kit.store.feed("r").search('"kyoto"', session_id=None, limit=5)
+    assert hit.step == step
+
+
+async def test_metadata_that_is_no_json_is_refused_alone(kit: Kit) -> None:
+    """What JSON has no word for fails its step, and leaves no gap."""
+    await kit.start()
+    for value in (object(), float("nan"), {1, 2}):
+        (result,) = await kit.append_all([("x", "")], metadata={"v": value})
+        assert isinstance(result, ValueError)
+    assert (await kit.append("next")).index == 0
+
+
+async def test_appends_beyond_the_bound_of_the_queue_enter(
+    make: Callable[..., object],
+) -> None:
+    """A plain append is never held back by the writer; only the session's backlog bounds it."""
+    store = make(max_queued_writes=1)
+    kit = Kit(make, None, store, await store.open())  # type: ignore[arg-type]
+    kit.clock = store._clock
+    await kit.start()
+    results = await kit.append_all([(f"{n}", "") for n in range(100)])
+    await store.aclose()
+    assert [step.index for step in results] == list(range(100))
+
+
+# ── The check ────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    ("damage", "problem"),
+    [
+        ("DELETE FROM records_fts", "steps without their full-text row"),
+        ("INSERT INTO records_fts (rowid, text) VALUES (99, 'x')", "full-text rows without a step"),
+        ("UPDATE records_fts SET text = 'other'", "steps without their full-text row"),
+        ("DELETE FROM nodes WHERE id = 'fact'", "vectors whose node or step is gone"),
+        ("UPDATE vectors SET vector = x'00'", "vectors of a wrong length"),
+        ("DELETE FROM nodes WHERE type = 'episodic'", "edges whose end is gone"),
+        ("DELETE FROM nodes WHERE type = 'episodic'", "committed steps without their node"),
+        ("UPDATE sessions SET state = 'ready'", "ready without a staged changeset"),
+        ("UPDATE sessions SET state = 'idle'", "episode does not fit their state"),
+        ("UPDATE steps SET idx = 5 WHERE idx = 1", "gap in their steps"),
+        ("INSERT INTO staged (episode, key) VALUES (77, 'k')", "episodes that are over"),
+    ],
+)
+async def test_the_check_finds(kit: Kit, path: Path, damage: str, problem: str) -> None:
+    """Whatever disagrees with what it hangs on is named."""
+    await kit.start()
+    step = await kit.append("o", "a")
+    await kit.append("second")
+    await kit.apply(
+        Episodic("o", id=step.node_id, created_at=NOON),
+        FACT,
+        edges=[Edge("fact", step.node_id, EdgeKind.PROVENANCE)],
+        settlement=kit.settlement(0),
+    )
+    await kit.store.feed("r").save_vectors(SPACE, {"fact": unit_vector(1, 2, 3, 4)})
+    assert (await kit.store.check()).problems == ()
+    breaker = sqlite3.connect(path)
+    breaker.execute(damage)
+    breaker.commit()
+    breaker.close()
+    report = await kit.store.check()
+    assert any(problem in found for found in report.problems)
+
+
+async def test_the_check_finds_broken_full_text(kit: Kit, path: Path) -> None:
+    """An index that does not fit its own content is damage too."""
+    await kit.start()
+    await kit.append("o", "a")
+    breaker = sqlite3.connect(path)
+    breaker.execute("UPDATE records_fts_content SET c0 = 'other' WHERE id % 2 = 0")
+    breaker.commit()
+    breaker.close()
+    assert any("damaged full text" in found for found in (await kit.store.check()).problems)
+
+
+async def test_the_queue_can_be_looked_at(kit: Kit) -> None:
+    """``queued_writes`` counts what the writer has not answered yet."""
+    await kit.start()
+    results: list[object] = []
+    for n in range(3):
+        kit.store.sessions.append("s", "s-1", draft(str(n)), kit.owner, results.append)
+    queued = kit.store.queued_writes  # type: ignore[attr-defined]
+    await kit.append("last")
+    assert (queued, kit.store.queued_writes, len(results)) == (3, 0, 3)  # type: ignore[attr-defined]
