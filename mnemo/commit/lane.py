@@ -116,18 +116,10 @@ class CommitLane:
             CommitFailed: The store could not do it. In all cases nothing was written.
             *Cancellation*: safe while waiting and reconciling; the transaction completes.
         """
-        given = changeset.id is not None
-        if not given:
-            changeset = replace(changeset, id=new_id("changeset"))
         work = _Commit(self._seams, config or self._config, merge_intent or self._merge_intent)
         async with self._turn:
             try:
                 return await work.run(changeset, settlement, nodes_before)
-            except ValueError:
-                # Ids that are taken may be this changeset's own, of the first time.
-                if given and (first := await work.first_answer(changeset)):
-                    return first
-                raise
             except CommitFailed:
                 raise
             except StoreError as error:
@@ -157,7 +149,21 @@ class _Commit:
     async def run(
         self, changeset: Changeset, settlement: Settlement | None, before: tuple[str, ...]
     ) -> Applied:
-        """Try until nobody writes in between; ``ValueError`` and store errors pass through."""
+        """Write it, or give the answer of the first time; errors of the store pass through."""
+        if changeset.id is None:
+            return await self._write(replace(changeset, id=new_id("changeset")), settlement, before)
+        try:
+            return await self._write(changeset, settlement, before)
+        except ValueError:
+            # Ids that are taken may be this changeset's own, of the first time.
+            if first := await self._first_answer(changeset.id, settlement):
+                return first
+            raise
+
+    async def _write(
+        self, changeset: Changeset, settlement: Settlement | None, before: tuple[str, ...]
+    ) -> Applied:
+        """Try until nobody writes in between."""
         for _ in range(TRIES):
             write = await self._reconciled(changeset, before)
             try:
@@ -169,10 +175,9 @@ class _Commit:
                 logger.debug("changeset %s met another write", changeset.id)
         raise CommitFailed(f"nothing was written: others wrote first, {TRIES} times in a row")
 
-    async def first_answer(self, changeset: Changeset) -> Applied | None:
-        """The answer that *changeset* got when it was applied; ``None`` if it never was."""
-        assert changeset.id is not None
-        probe = GraphWrite(changeset_id=changeset.id, expected_revision=_NO_REVISION)
+    async def _first_answer(self, id: str, settlement: Settlement | None) -> Applied | None:
+        """The answer to the changeset *id* when it was applied; ``None`` if it never was."""
+        probe = GraphWrite(changeset_id=id, expected_revision=_NO_REVISION, settlement=settlement)
         try:
             return await self._seams.graph.apply(probe, self._seams.owner)
         except StaleRevision:

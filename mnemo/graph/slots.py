@@ -62,6 +62,8 @@ _TIMED = re.compile(r"(?:deadline|date|birthday|appointment)$")
 _NEGATED = re.compile(r"^(?:no longer|not) ")
 _CUT = re.compile(r" (?:since|because|after|when|while|as of|instead|rather than|but|which|so)\b.*")
 _LONGEST_VALUE = 10
+_LONGEST_TEXT = 600
+_ASKS_OR_QUOTES = frozenset('?"“”？')
 
 
 def _row(attribute: str, pattern: str) -> tuple[str, re.Pattern[str]]:
@@ -121,8 +123,10 @@ _ACTIVITIES: tuple[tuple[re.Pattern[str], bool], ...] = (
 
 @lru_cache(maxsize=2_048)
 def claims(text: str) -> tuple[Claim, ...]:
-    """What *text* claims, each once; nothing if it hedges, asks, or quotes somebody."""
-    if "?" in text or '"' in text or "“" in text or not HEDGES.isdisjoint(_lower_words(text)):
+    """What *text* claims, each once; nothing if it hedges, asks, quotes, or tells a story."""
+    if len(text) > _LONGEST_TEXT or not _ASKS_OR_QUOTES.isdisjoint(text):
+        return ()
+    if not HEDGES.isdisjoint(_lower_words(text)):
         return ()
     bracketed = " ".join(BRACKETS.findall(text))
     bare = re.sub(r"\s+", " ", BRACKETS.sub(" ", text)).replace(" ,", ",")

@@ -222,3 +222,27 @@ async def test_an_empty_changeset_leaves_the_revision(world: Any) -> None:
     applied = await world.commit(Changeset())
     assert (applied.revision, applied.node_ids) == (0, ())
     assert await world.graph.revision() == 0
+
+
+async def test_a_cancelled_commit_leaves_nothing_and_the_lane_free(world: Any) -> None:
+    """Cancelled while a model thinks, nothing was written and the next commit goes on."""
+    world.embedder.place("ship it", 0.0)
+    world.embedder.place("release it", 0.5)
+    lane = world.lane()
+    await lane.commit(Changeset(nodes=(Intent("ship it"),)))
+    thinking = anyio.Event()
+
+    async def hang(stored: str, new: str) -> str:
+        thinking.set()
+        await anyio.sleep_forever()
+        return new
+
+    changeset = Changeset(nodes=(Intent("release it"), Semantic("Ana likes tea")))
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(lambda: lane.commit(changeset, merge_intent=hang))
+        await thinking.wait()
+        tasks.cancel_scope.cancel()
+    assert await world.graph.revision() == 1
+    assert await world.of(Semantic) == []
+    await lane.commit(changeset)
+    assert len(await world.of(Semantic)) == 1

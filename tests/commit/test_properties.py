@@ -1,0 +1,119 @@
+"""What holds of a graph whatever was committed, in whatever order."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import anyio
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mnemo.commit.lane import CommitLane
+from mnemo.config import CommitConfig
+from mnemo.graph.changeset import Changeset
+from mnemo.graph.edges import Edge, EdgeKind
+from mnemo.graph.lookup import label_key
+from mnemo.graph.nodes import NODE_TYPES, Episodic, Semantic, Tag
+from mnemo.index.follower import RepositoryIndex
+from mnemo.models.hashing import HashingEmbedder
+from mnemo.protocols import GraphStore
+from mnemo.store.memory.store import MemoryStore
+from mnemo.testing.clock import ManualClock
+
+START = datetime(2024, 1, 1, tzinfo=UTC)
+
+
+async def graph_after(changesets: list[Changeset]) -> tuple[GraphStore, list[tuple[str, ...]]]:
+    """The graph that *changesets* leave, one after another, and their receipts."""
+    clock = ManualClock()
+    store = MemoryStore(clock=clock, lease_s=30.0)
+    owner = await store.open()
+    graph: Any = store.graph("r")
+    embedder = HashingEmbedder(64)
+    lane = CommitLane(
+        graph=graph,
+        index=RepositoryIndex(feed=store.feed("r"), embedder=embedder, agent_name="Agent"),
+        embedder=embedder,
+        owner=owner,
+        clock=clock,
+        config=CommitConfig(),
+    )
+    receipts = [(await lane.commit(changeset)).node_ids for changeset in changesets]
+    return graph, receipts
+
+
+def said(text: str, day: int, *labels: str) -> Changeset:
+    at = START + timedelta(days=day)
+    step = Episodic("seen", at=at, session_id="s", episode_id=f"e{day}")
+    fact = Semantic(text, valid_from=at)
+    tags = tuple(Tag(label) for label in labels)
+    edges = [Edge(fact.id, step.id, EdgeKind.PROVENANCE)]
+    edges += [Edge(tag.id, fact.id, EdgeKind.MEMBERSHIP) for tag in tags]
+    return Changeset(nodes=(step, fact, *tags), edges=tuple(edges))
+
+
+VALUES = st.lists(st.sampled_from(["2000", "3000", "4000"]), min_size=1, max_size=6)
+
+
+@pytest.mark.slow
+@settings(deadline=None, max_examples=60)
+@given(values=VALUES, order=st.randoms(use_true_random=False))
+def test_what_was_said_last_holds_whatever_is_committed_last(values: list[str], order: Any) -> None:
+    """X16: of one slot exactly one value is open, that of the latest statement."""
+    changesets = [said(f"Bo's budget is {value} euros", day) for day, value in enumerate(values)]
+    order.shuffle(changesets)
+
+    async def check() -> None:
+        graph, _ = await graph_after(changesets)
+        facts = [
+            node for node in await graph.nodes(types=("semantic",)) if isinstance(node, Semantic)
+        ]
+        holding = [fact.proposition for fact in facts if fact.valid_to is None]
+        assert holding == [f"Bo's budget is {values[-1]} euros"]
+        ids = {fact.id for fact in facts}
+        for fact in facts:
+            assert (fact.valid_to is None) == (fact.superseded_by is None)
+            assert fact.superseded_by is None or fact.superseded_by in ids - {fact.id}
+            assert fact.valid_from is not None
+            assert fact.valid_to is None or fact.valid_to >= fact.valid_from
+
+    anyio.run(check)
+
+
+WORDS = st.sampled_from(["Ana likes tea", "Ana likes tea.", "Bo has 2 cats", "Bo has 3 cats"])
+LABELS = st.lists(st.sampled_from(["Tea", " tea", "TEA", "cats", "Cats "]), max_size=3)
+STATEMENTS = st.lists(st.tuples(WORDS, st.integers(0, 3), LABELS), min_size=1, max_size=6)
+
+
+@pytest.mark.slow
+@settings(deadline=None, max_examples=60)
+@given(batches=st.lists(STATEMENTS, min_size=1, max_size=3))
+def test_a_graph_has_no_loose_ends_and_nothing_twice(
+    batches: list[list[tuple[str, int, list[str]]]],
+) -> None:
+    """Edges join what exists, labels and facts are there once, receipts name what is stored."""
+    changesets = [_merged([said(text, day, *labels) for text, day, labels in b]) for b in batches]
+
+    async def check() -> None:
+        graph, receipts = await graph_after(changesets)
+        nodes = {node.id: node for node in await graph.nodes(types=tuple(NODE_TYPES))}
+        edges = await graph.edges(list(nodes))
+        assert all(e.source in nodes and e.target in nodes and e.source != e.target for e in edges)
+        assert len(edges) == len(set(edges))
+        keys = [label_key(node.label) for node in nodes.values() if isinstance(node, Tag)]
+        facts = [n.proposition.rstrip(".") for n in nodes.values() if isinstance(n, Semantic)]
+        assert len(keys) == len(set(keys))
+        assert len(facts) == len(set(facts))
+        assert {id for receipt in receipts for id in receipt} == set(nodes)
+        assert set(await graph.metadata(list(nodes))) == set(nodes)
+
+    anyio.run(check)
+
+
+def _merged(changesets: list[Changeset]) -> Changeset:
+    merged = Changeset()
+    for changeset in changesets:
+        merged = merged.merge(changeset)
+    return merged
