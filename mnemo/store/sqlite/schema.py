@@ -92,6 +92,14 @@ CREATE TABLE node_keys (
 """
 
 
+# One statement, so one moment: another process may be creating the tables just now.
+_IDENTITY = """
+SELECT (SELECT application_id FROM pragma_application_id),
+       (SELECT user_version FROM pragma_user_version),
+       (SELECT count(*) FROM sqlite_master)
+"""
+
+
 def _first(db: Any) -> None:
     _create_registers(db)
     _create_journal(db)
@@ -166,9 +174,7 @@ def stored_version(connection: sqlite3.Connection) -> int:
         StoreCorrupt: It is somebody else's database.
         SchemaTooNew: It was written by a newer mnemo.
     """
-    (application,) = connection.execute("PRAGMA application_id").fetchone()
-    (version,) = connection.execute("PRAGMA user_version").fetchone()
-    (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+    application, version, tables = connection.execute(_IDENTITY).fetchone()
     if application != APPLICATION_ID and (tables or version or application):
         raise StoreCorrupt("the file is a SQLite database, but no mnemo store: name another file")
     if version > VERSION:
