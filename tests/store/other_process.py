@@ -1,0 +1,61 @@
+"""
+A second service for tests of processes: opens the file and does what its lines ask for.
+
+Answers each line of its input with one line, so that a test knows what is durable.
+"""
+
+import json
+import sys
+
+import anyio
+import anyio.to_thread
+
+from mnemo._clock import SystemClock
+from mnemo.config import StoreConfig
+from mnemo.errors import MnemoError
+from mnemo.graph.nodes import Tag
+from mnemo.store.sqlite import SqliteStore
+from mnemo.testing.contracts.kit import NOON, Kit
+
+
+async def answer(kit: Kit, words: list[str]) -> object:
+    """Do one thing and give what is to be told."""
+    match words:
+        case ["start", session]:
+            await kit.start(session)
+        case ["append", session, number]:
+            texts = [(f"{session} {n}", "") for n in range(int(number))]
+            results = await kit.append_all(texts, session=session)
+            return [getattr(result, "index", repr(result)) for result in results]
+        case ["claim", session]:
+            await kit.store.sessions.claim(session, kit.owner)
+        case ["apply", label]:
+            return (await kit.apply(Tag(label, created_at=NOON), id=label)).revision
+        case ["labels"]:
+            return sorted(node.text for node in await kit.store.graph("r").nodes())
+    return "done"
+
+
+def tell(told: object) -> None:
+    """One line, at once."""
+    sys.stdout.write(json.dumps(told) + "\n")
+    sys.stdout.flush()
+
+
+async def main(path: str) -> None:
+    """Serve until the input ends."""
+    clock = SystemClock()
+    store = SqliteStore(path, config=StoreConfig(), clock=clock, lease_s=30)
+    kit = Kit(lambda _: store, clock, store, await store.open())  # type: ignore[arg-type]
+    tell("open")
+    while line := await anyio.to_thread.run_sync(sys.stdin.readline):
+        try:
+            told = await answer(kit, line.split())
+        except MnemoError as error:
+            told = type(error).__name__
+        tell(told)
+    await store.aclose()
+
+
+if __name__ == "__main__":
+    anyio.run(main, sys.argv[1])

@@ -1,0 +1,88 @@
+"""``FailingStore``: fails when told to, and only then."""
+
+import pytest
+
+from mnemo.errors import Conflict, StoreError
+from mnemo.graph.nodes import Tag
+from mnemo.store.memory import MemoryStore
+from mnemo.testing.clock import ManualClock
+from mnemo.testing.contracts.kit import NOON, Kit
+from mnemo.testing.faults import FailingStore
+
+TAG = Tag("Porto", id="tag", created_at=NOON)
+
+
+@pytest.fixture
+async def failing() -> Kit:
+    clock = ManualClock()
+    store = FailingStore(MemoryStore(clock=clock, lease_s=30))
+    return Kit(lambda _: store, clock, store, await store.open())
+
+
+def faults(kit: Kit) -> FailingStore:
+    assert isinstance(kit.store, FailingStore)
+    return kit.store
+
+
+async def test_an_untold_store_does_what_it_should(failing: Kit) -> None:
+    """Without faults it is the store that it wraps."""
+    await failing.start()
+    await failing.append("o")
+    await failing.close()
+    assert (await failing.apply(TAG)).revision == 1
+    assert faults(failing).calls == {"create": 1, "append": 1, "record": 1, "apply": 1}
+
+
+async def test_a_fault_before_the_effect_writes_nothing(failing: Kit) -> None:
+    """S14: the call fails as often as it was told to, then goes through."""
+    faults(failing).fail("apply", times=2)
+    for _ in range(2):
+        with pytest.raises(StoreError, match="made to fail"):
+            await failing.apply(TAG)
+    assert await failing.store.graph("r").revision() == 0
+    assert (await failing.apply(TAG)).revision == 1
+
+
+async def test_a_fault_after_the_effect_loses_the_answer(failing: Kit) -> None:
+    """What was asked for is done, and the caller is told it failed."""
+    await failing.start()
+    faults(failing).fail("append", before=False)
+    faults(failing).fail("apply", before=False, error=Conflict("lost"))
+    with pytest.raises(StoreError):
+        await failing.append("o")
+    with pytest.raises(Conflict, match="lost"):
+        await failing.apply(TAG)
+    assert len((await failing.load()).steps) == 1
+    assert (await failing.apply(TAG)).again
+
+
+async def test_a_failing_append_tells_its_caller_later(failing: Kit) -> None:
+    """The error arrives through the loop, as the writer's would, and leaves no gap."""
+    await failing.start()
+    faults(failing).fail("append")
+    with pytest.raises(StoreError):
+        await failing.append("lost")
+    assert (await failing.append("kept")).index == 0
+
+
+async def test_a_fault_may_be_meant_for_one_call_only(failing: Kit) -> None:
+    """Calls that it is not meant for pass by and do not use it up."""
+    faults(failing).fail("apply", only=lambda write: write.changeset_id == "second")
+    await failing.apply(TAG, id="first")
+    with pytest.raises(StoreError):
+        await failing.apply(id="second")
+
+
+async def test_acts_creations_and_deletions_fail_too(failing: Kit) -> None:
+    """Every writing call has its fault."""
+    for call in ("create", "record", "delete"):
+        faults(failing).fail(call)
+    with pytest.raises(StoreError):
+        await failing.start()
+    await failing.start()
+    with pytest.raises(StoreError):
+        await failing.close()
+    await failing.apply(TAG)
+    with pytest.raises(StoreError):
+        await failing.store.graph("r").delete(["tag"])
+    assert await failing.store.graph("r").nodes(["tag"]) == [TAG]

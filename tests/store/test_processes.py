@@ -1,0 +1,187 @@
+"""Two processes on one file: nothing is lost, nothing doubled, and the dead own nothing."""
+
+import json
+import sys
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import anyio
+import anyio.abc
+import anyio.lowlevel
+import pytest
+
+from mnemo.errors import SessionBusy
+from mnemo.graph.nodes import Tag
+from mnemo.store import processes
+from mnemo.store.processes import is_alive, new_owner
+from mnemo.store.sqlite import SqliteStore
+from mnemo.testing.clock import ManualClock
+from mnemo.testing.contracts.kit import NOON, Kit
+
+PROGRAM = Path(__file__).with_name("other_process.py")
+
+
+class Other:
+    """The other process, spoken to line by line."""
+
+    def __init__(self, process: anyio.abc.Process) -> None:
+        self._process = process
+        self._rest = b""
+
+    async def heard(self) -> object:
+        assert self._process.stdout is not None
+        while b"\n" not in self._rest:
+            self._rest += await self._process.stdout.receive()
+        line, self._rest = self._rest.split(b"\n", 1)
+        return json.loads(line)
+
+    async def ask(self, *words: object) -> object:
+        await self.tell(*words)
+        return await self.heard()
+
+    async def tell(self, *words: object) -> None:
+        assert self._process.stdin is not None
+        await self._process.stdin.send((" ".join(map(str, words)) + "\n").encode())
+
+    async def kill(self) -> None:
+        self._process.kill()
+        await self._process.wait()
+
+
+@asynccontextmanager
+async def another_process(path: Path) -> AsyncIterator[Other]:
+    async with await anyio.open_process([sys.executable, str(PROGRAM), str(path)]) as process:
+        other = Other(process)
+        try:
+            assert await other.heard() == "open"
+            yield other
+        finally:
+            if process.returncode is None:
+                await other.kill()
+
+
+@pytest.mark.slow
+async def test_a_killed_process_owns_nothing(kit: Kit, path: Path) -> None:
+    """A live process keeps its session beyond its lease; dead, it loses it at once."""
+    async with another_process(path) as other:
+        assert await other.ask("start", "s") == "done"
+        assert await other.ask("append", "s", 3) == [0, 1, 2]
+        kit.clock.advance(10**9)
+        with pytest.raises(SessionBusy):
+            await kit.store.sessions.claim("s", kit.owner)
+        await other.kill()
+        await kit.store.sessions.claim("s", kit.owner)
+    assert [step.index for step in (await kit.load()).steps] == [0, 1, 2]
+    assert (await kit.append("next")).index == 3
+
+
+@pytest.mark.slow
+async def test_opening_releases_what_the_dead_owned(
+    make: Callable[..., SqliteStore], path: Path
+) -> None:
+    """A process that died is struck off the register by the next one that opens."""
+    async with another_process(path) as other:
+        assert await other.ask("start", "s") == "done"
+        await other.kill()
+    store = make()
+    owner = await store.open()
+    held = await store._writer().run(
+        lambda c: (
+            c.execute("SELECT owner FROM sessions").fetchall(),
+            [token for (token,) in c.execute("SELECT token FROM owners")],
+        )
+    )
+    await store.aclose()
+    assert held == ([(None,)], [owner.token])
+
+
+@pytest.mark.slow
+async def test_two_processes_write_one_file(kit: Kit, path: Path) -> None:
+    """M32, M33: both append and commit at once; each sees the other's at its next call."""
+    await kit.start("mine")
+    async with another_process(path) as other:
+        assert await other.ask("start", "theirs") == "done"
+        await other.tell("append", "theirs", 300)
+        for _ in range(30):
+            await kit.append_all([("mine", "")] * 10, session="mine")
+        assert await other.heard() == list(range(300))
+        assert await other.ask("apply", "theirs") == 1
+        assert (await kit.apply(Tag("mine", created_at=NOON), id="m")).revision == 2
+        assert await other.ask("labels") == ["mine", "theirs"]
+        assert await other.ask("claim", "mine") == "SessionBusy"
+    mine, theirs = await kit.load("mine"), await kit.load("theirs")
+    assert [step.index for step in mine.steps] == list(range(300))
+    assert [step.observation for step in theirs.steps] == [f"theirs {n}" for n in range(300)]
+    assert len((await kit.changes()).steps) == 600
+    assert (await kit.store.check()).problems == ()
+
+
+@pytest.mark.slow
+async def test_what_was_acknowledged_survives_a_kill(kit: Kit, path: Path) -> None:
+    """S09: killed between commits, a process leaves whole steps without a gap."""
+    for round in range(4):
+        async with another_process(path) as other:
+            assert await other.ask("start", f"s{round}") == "done"
+            told = await other.ask("append", f"s{round}", 50)
+            await other.tell("append", f"s{round}", 5_000)
+            while len((await kit.load(f"s{round}")).steps) == 50:
+                await anyio.lowlevel.checkpoint()
+            await other.kill()
+        steps = (await kit.load(f"s{round}")).steps
+        assert told == list(range(50))
+        assert [step.index for step in steps] == list(range(len(steps)))
+        assert len(steps) > 50
+    assert (await kit.store.check()).problems == ()
+
+
+# ── Names of processes ───────────────────────────────────────────────────────────────
+
+
+def test_owners_are_unique_within_a_process() -> None:
+    """Two services of one process are two owners on one host."""
+    one, two = new_owner(), new_owner()
+    assert one.token != two.token
+    assert (one.host, one.pid, one.started) == (two.host, two.pid, two.started)
+
+
+def test_this_process_is_alive() -> None:
+    """The process that asks is alive, by its start and without one."""
+    me = new_owner()
+    assert is_alive(me.pid, me.started) is True
+    assert is_alive(me.pid, 0) is True
+
+
+def test_a_reused_process_id_is_another_process() -> None:
+    """The same id with another start is dead; an id that nobody has is dead."""
+    me = new_owner()
+    if me.started:
+        assert is_alive(me.pid, me.started + 1) is False
+    assert is_alive(2**22 + 1, 0) is False
+
+
+def test_where_nothing_can_be_asked_nothing_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a system where asking would harm the process, only its lease tells."""
+    monkeypatch.setattr(processes.sys, "platform", "win32")
+    assert is_alive(1, 0) is None
+
+
+async def test_an_owner_of_another_host_has_its_lease(
+    make: Callable[..., SqliteStore], path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An unreachable owner is left alone until its lease is over."""
+    clock = ManualClock()
+    with monkeypatch.context() as elsewhere:
+        elsewhere.setattr(processes.platform, "node", lambda: "elsewhere")
+        theirs = Kit(make, clock, make(clock), None)  # type: ignore[arg-type]
+        theirs.owner = await theirs.store.open()
+    await theirs.start()
+    await theirs.store.aclose()
+    store = make(clock)
+    mine = await store.open()
+    clock.advance(29)
+    with pytest.raises(SessionBusy):
+        await store.sessions.claim("s", mine)
+    clock.advance(1)
+    await store.sessions.claim("s", mine)
+    await store.aclose()
