@@ -155,11 +155,12 @@ def masked(text: str) -> str:
 
 
 def _lines(text: str) -> list[str]:
-    return [stripped for line in text.split("\n") if (stripped := line.strip())]
+    # Cut, because some patterns take the square of a line's length.
+    return [bare for line in text.split("\n") if (bare := line[: 2 * _LONGEST_LINE].strip())]
 
 
 def _really_bad(line: str) -> bool:
-    return verdict(line[: 2 * _LONGEST_LINE]).bad
+    return verdict(line).bad
 
 
 def _cut(line: str) -> str:

@@ -112,7 +112,9 @@ def _named(today: date, which: str, name: str) -> str | None:
     step = {"last": -1, "this past": -1, "past": -1, "next": 1}.get(which, 0)
     if name in _WEEKDAY:
         return _weekday(today, _WEEKDAY[name], which)
-    if which == "past":  # "the past week" is a span that ends today, not the week before
+    if (
+        "past" in which and name != "weekend"
+    ):  # "the past week" is a span that ends today, not the week before
         return None
     if name == "weekend":
         return _weekend(today, which)

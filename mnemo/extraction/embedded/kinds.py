@@ -55,6 +55,8 @@ _LOG_LINE = re.compile(
     r"|[A-Za-z_][\w.-]{0,40}\s?[:=]\s?[^\s].{0,200}$"  # key-value pairs
     r"|\[\S+ [0-9a-f]{7,40}\]|\d+ files? changed"  # git
     r"|[-dlrwx]{10}\s|total \d+$"
+    r"|(?:creat|writ|wrote|updat|modif|delet|remov|sav|generat|add|us|install"
+    r"|fetch)\w{0,4}\s(?:[\w-]+\s)?\S*[/.\d]\S*\s*$"
     r"|(?:Successfully |Collecting |Downloading |Installing |Compiling |Building |Running )"
     r"|(?:collected |Ran |exit code|Exit code|HTTP/\d|\d+ (?:passed|failed|errors?|warnings?)\b)"
     r"|[}{\])(;,]+\s*$|(?:import|from|def|class|return|const|let|var|function|#include|public"

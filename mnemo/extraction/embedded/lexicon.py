@@ -158,7 +158,7 @@ DESCRIPTIONS = word_set(
     excited tired thrilled stoked pleased delighted relaxed inspired blessed interested bored
     scared worried amazed shocked surprised impressed overwhelmed stressed exhausted confused
     frustrated determined motivated dedicated devoted talented pumped psyched concerned convinced
-    committed experienced beloved red mixed unsolved limited unlimited detailed advanced
+    committed experienced beloved mixed unsolved limited unlimited detailed advanced
     """
 )
 

@@ -59,7 +59,8 @@ _WORD = re.compile(r"\s+([A-Za-z]+(?:['’][a-z]+)?)")
 _PREVIOUS = re.compile(r"([A-Za-z'’]+)(\s+)$")
 _COMPOUND = re.compile(
     r"(?:^|[,;:]\s|\b(?:when|because|that|where|while|since|after|before|so|if)\s)"
-    r"(?:(?:my|the|our|his|her|their|both)\s)?(?:[\w'’]+\s){1,2}and\s$",
+    r"(?!(?:I|you|we|he|she|it|they)\b)(?:(?:my|the|our|his|her|their"
+    r"|both)\s)?(?:[\w'’]+\s){1,2}and\s$",
     re.IGNORECASE,
 )
 _NOT_ED = word_set(

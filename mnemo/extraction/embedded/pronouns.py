@@ -25,7 +25,8 @@ _EXPLETIVE = re.compile(
     re.IGNORECASE,
 )
 _NAME = re.compile(
-    r"(?<![.!?] )(?<!^)\b[A-Z][a-z]+(?: [A-Z][a-z]+)?\b|^[A-Z][a-z]+(?= (?:is|was|has|said|told"
+    r"(?<![.!?] )(?<!^)(?<!\bin )(?<!\bat )(?<!from )(?<!near )\b[A-Z][a-z]+(?: [A-Z][a-z]+)?\b"
+    r"|^[A-Z][a-z]+(?= (?:is|was|has|said|told"
     r"|and|will|can|works|lives|loves|likes|went|came|got|had)\b)"
 )
 _PERSON_NOUN = re.compile(

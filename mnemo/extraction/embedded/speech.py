@@ -30,6 +30,7 @@ from mnemo.extraction.embedded.requests import asked_to, request_of
 from mnemo.extraction.embedded.scene import Scene
 from mnemo.extraction.embedded.sentences import sentences
 from mnemo.extraction.embedded.smalltalk import is_small_talk
+from mnemo.extraction.embedded.topics import phrases
 
 __all__ = ["Said", "Turn", "facts_of_turn"]
 
@@ -87,6 +88,7 @@ _HEARSAY = re.compile(
     r"\b(?:(?:he|she|they|someone|somebody|people|everyone|mom|dad|doctor|boss) (?:\w+ )?"
     r"(?:said|says|say|told|tells|claims?|claimed|mentioned|thinks?)|i(?:['’]ve| have)? heard"
     r"|apparently"
+    r"|(?<!\bI )(?<!\bwe )(?:said|says|claimed|claims|mentioned)"
     r"|allegedly|supposedly|rumou?r|told me|i(?:['’]ve| have) been told|i was told)\b",
     re.IGNORECASE,
 )
@@ -115,6 +117,8 @@ _ASKING = re.compile(
 _REQUEST = re.compile(
     r"^(?:and |so |but )?(?:can|could|would|will|is it possible)\b", re.IGNORECASE
 )
+# "I have a dog" has one content word and still says something.
+_OWNS = re.compile(r"^(?:I|we)(?:['’]ve| have| own)\b|^I(?:['’]m| am) an?\b", re.IGNORECASE)
 _QUESTION_END = re.compile(r"\?[\"'”’)\]!?]*$")
 _GOING = re.compile(r"\bgonna\b")
 _FINAL = re.compile(r"[\s.!…,;:]+$")
@@ -298,8 +302,10 @@ def _says_enough(clause: str, scene: Scene, least: int, *, named_enough: bool = 
     telling = [w for w in content if w not in LIGHT and not scene.is_name(w)]
     if not telling or not has_verb(clause):
         return False
-    named = named_enough and _NAME_OR_NUMBER.search(clause) is not None
-    return len(telling) >= least or (named and len(content) >= 2)
+    named = named_enough and (_NAME_OR_NUMBER.search(clause) or _OWNS.match(clause))
+    if least == 2 and len(content) >= 2 and phrases(clause):
+        return True
+    return len(telling) >= least or (bool(named) and bool(content))
 
 
 def _needs_attribution(turn: Turn, clause: str) -> bool:

@@ -97,10 +97,11 @@ def key_phrases(texts: Iterable[str], limit: int) -> list[str]:
 _NAMED_OR_NUMBERED = re.compile(
     r"`[^`]*`|\"[^\"]*\"|\S*\d\S*|(?<=\S )(?:[A-Z][\w'’]*)|\S*[/\\]\S+|\b\w+\.\w{1,4}\b"
 )
+_LONGEST_GOAL = 300  # characters; the pattern takes the square of a word's length
 _BLANKS = re.compile(r"\s+")
 
 
 def generalised(text: str) -> str:
     """*text* without names and numbers, or a general goal if nothing else is left."""
-    bare = _BLANKS.sub(" ", _NAMED_OR_NUMBERED.sub(" ", text)).strip(" ,;:.-")
+    bare = _BLANKS.sub(" ", _NAMED_OR_NUMBERED.sub(" ", text[:_LONGEST_GOAL])).strip(" ,;:.-")
     return bare if content_count(bare) else "get the work done"

@@ -1,0 +1,62 @@
+"""Where a sentence ends."""
+
+from __future__ import annotations
+
+import pytest
+
+from mnemo.extraction.embedded.sentences import sentences
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Dr. Lee uses v2.1.3 at example.org.",
+        "It weighs 3.5 kg, e.g. with a box.",
+        "J.K. Rowling lives in the U.K. now.",
+        "See main.py and https://example.org/a.b?c=d for it.",
+        "Well... that took long.",
+        'He said "Go. Now." and left.',
+        "She asked “Why? Who?” twice.",
+        "No. 7 is Mr. Brown's house.",
+    ],
+)
+def test_what_only_looks_like_an_end_does_not_split(text):
+    """Abbreviations, decimals, versions, URLs, file names, ellipses, quotations."""
+    assert sentences(text) == [text]
+
+
+def test_marks_before_a_capital_split():
+    """Points, question marks and exclamation marks end a sentence."""
+    assert sentences("I moved. Did you? Yes! At 5 p.m. we left.") == [
+        "I moved.",
+        "Did you?",
+        "Yes!",
+        "At 5 p.m. we left.",
+    ]
+
+
+def test_list_items_are_sentences():
+    """Each item of a list is one, without its mark."""
+    assert sentences("To buy:\n- bread\n2. two eggs\n* salt") == [
+        "To buy:",
+        "bread",
+        "two eggs",
+        "salt",
+    ]
+
+
+def test_wrapped_lines_are_one_sentence():
+    """A line break inside a paragraph ends nothing."""
+    assert sentences("The flight\nleaves at nine.\n\nBring shoes") == [
+        "The flight leaves at nine.",
+        "Bring shoes",
+    ]
+
+
+def test_stage_directions_and_wide_marks_split():
+    """A bracketed act and full-width marks stand for sentences of their own."""
+    assert sentences("Look! [shares a photo of a lake] 你好。再见！") == [
+        "Look!",
+        "[shares a photo of a lake] 你好。",
+        "再见！",
+    ]
