@@ -11,11 +11,14 @@ import re
 from collections.abc import Callable
 from functools import lru_cache
 
-from mnemo._text import stem
+from mnemo._text import stem, terms
 from mnemo.graph.slots import claims, clash
-from mnemo.graph.wording import dates, names, numbers, plain, subject, tokens, units
+from mnemo.graph.wording import dates, is_measure, names, numbers, plain, subject, tokens, units
 
 __all__ = ["contradicts", "equal_text", "plain", "same_claim_guard"]
+
+SHARED_WORDS = 0.5
+"""Share of the longer text's content words that two wordings of one fact have in common (S)."""
 
 _CONTRACTED_NOT = re.compile(r"\b(\w+)n['’]t\b")
 _NEGATIONS = frozenset(
@@ -65,8 +68,9 @@ def same_claim_guard(a: str, b: str) -> bool:
     """
     Decide whether *a* and *b* may be the same fact, however near their vectors are.
 
-    ``False`` as soon as numbers, dates, negation or the named subject differ, or if
-    each names somebody or something that the other does not. ``True`` is no proof.
+    ``False`` as soon as numbers, dates, negation or the named subject differ, if each
+    names somebody or something that the other does not, or if they have few words in
+    common. ``True`` is no proof.
     """
     if equal_text(a, b):
         return True
@@ -101,6 +105,25 @@ def _names_agree(a: str, b: str) -> bool:
     return _share_a_side(names(a), names(b))
 
 
+def _words_agree(a: str, b: str) -> bool:
+    """
+    Whether the texts share enough words besides their subject's and what is compared above.
+
+    Averaged word vectors of texts that repeat a name are all near each other.
+    """
+    about = {stem(word) for word in (*subject(a), *subject(b))}
+    mine, theirs = _content(a) - about, _content(b) - about
+    if not mine or not theirs:
+        return True
+    return len(mine & theirs) >= SHARED_WORDS * max(len(mine), len(theirs))
+
+
+@lru_cache(maxsize=4_096)
+def _content(text: str) -> frozenset[str]:
+    said = (term.removesuffix("'s") for term in terms(text))
+    return frozenset(term for term in said if not is_measure(term))
+
+
 def _share_a_side(a: frozenset[str], b: frozenset[str]) -> bool:
     """Whether one of two sets holds nothing but what is in the other."""
     return a <= b or b <= a
@@ -112,6 +135,7 @@ _GUARDS: tuple[Callable[[str, str], bool], ...] = (
     _polarity_agrees,
     _subjects_agree,
     _names_agree,
+    _words_agree,
 )
 
 

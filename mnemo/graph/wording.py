@@ -20,6 +20,7 @@ __all__ = [
     "UNITS",
     "VERBS",
     "dates",
+    "is_measure",
     "names",
     "numbers",
     "plain",
@@ -181,6 +182,16 @@ def _without_article(words: list[str]) -> tuple[str, ...]:
     if words[:1] == ["the"]:
         return ("the", *map(stem, words[1:]))
     return tuple(words[1:] if words[:1] in (["a"], ["an"]) else words)
+
+
+def is_measure(term: str) -> bool:
+    """Whether a stemmed word is a number, a unit or a date, which have their own comparisons."""
+    return not term.isalpha() or term in _measures()
+
+
+@lru_cache(maxsize=1)
+def _measures() -> frozenset[str]:
+    return frozenset(map(stem, (*UNITS, *_NUMBER_WORDS, *_CALENDAR, *_RELATIVE)))
 
 
 def units(text: str) -> frozenset[str]:

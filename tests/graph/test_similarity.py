@@ -22,6 +22,7 @@ SAME = [
     ("Ana is left with one choice", "Ana is left with a choice"),
     ("Dana no longer smokes", "Dana stopped smoking"),
     ("Élodie aime le thé", "Elodie aime le thé"),
+    ("Ana relocated to Porto", "Ana moved to Porto"),
     ("User prefers dark mode", "User likes dark mode"),
 ]
 
@@ -49,6 +50,10 @@ DIFFERENT = [
     ("The limit is 20 minutes", "The limit is 20 hours"),
     ("Ana can't swim", "Ana can swim"),
     ("Ana never eats fish", "Ana eats fish"),
+    (
+        "Dana shared Dana's own journey and the struggles Dana had since coming out",
+        "Whenever Dana hears this song, Dana thinks about the paths Dana has taken",
+    ),
     ("アナは3匹の猫を飼っている", "アナは4匹の猫を飼っている"),
 ]
 
