@@ -1,11 +1,12 @@
 """Opening a file: what it may be, what it may not be, and that a refused one stays as it was."""
 
-import os
+import shutil
 import sqlite3
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import anyio
 import pytest
@@ -225,24 +226,27 @@ anyio.run(main)
 """
 
 
+@pytest.fixture
+def shared(path: Path) -> Iterator[Path]:
+    """A place for the file that another user can reach, as a test's own folder is not."""
+    with TemporaryDirectory() as folder:
+        yield Path(folder) / path.name
+        Path(folder).chmod(0o700)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("folder_mode", [0o555, 0o777])
-async def test_a_read_only_file_is_read(kit: Kit, path: Path, folder_mode: int) -> None:
+async def test_a_read_only_file_is_read(
+    kit: Kit, path: Path, shared: Path, folder_mode: int
+) -> None:
     """A file one may not write serves recall and search; writing calls say why they fail."""
     await kit.start()
     await kit.append("to kyoto")
     await kit.store.aclose()
-    path.chmod(0o444)
-    path.parent.chmod(folder_mode)
-    for parent in path.parent.parents:
-        if parent.stat().st_uid == os.getuid() and parent != Path(parent.anchor):
-            parent.chmod(parent.stat().st_mode | 0o055)
-    try:
-        result = await anyio.run_process(
-            [sys.executable, "-c", READ_ONLY, str(path), str(NOBODY)],
-            stderr=subprocess.STDOUT,
-            check=False,
-        )
-    finally:
-        path.parent.chmod(0o755)
+    shutil.copyfile(path, shared)
+    shared.chmod(0o444)
+    shared.parent.chmod(folder_mode)
+    result = await anyio.run_process(
+        [sys.executable, "-c", READ_ONLY, str(shared), str(NOBODY)], stderr=subprocess.STDOUT
+    )
     assert result.stdout.decode().split() == ["1", "1", "True"]
