@@ -60,7 +60,10 @@ _FILLERS = frozenset(
 )
 _TIMED = re.compile(r"(?:deadline|date|birthday|appointment)$")
 _NEGATED = re.compile(r"^(?:no longer|not) ")
-_CUT = re.compile(r" (?:since|because|after|when|while|as of|instead|rather than|but|which|so)\b.*")
+_CUT = re.compile(
+    r"(?: (?:since|because|after|when|while|as of|instead|rather than|but|which|so)"
+    r"|, (?:he|she|it|they|and|so|who|which|where|that))\b.*"
+)
 _LONGEST_VALUE = 10
 _LONGEST_TEXT = 600
 _ASKS_OR_QUOTES = frozenset('?"“”？')
