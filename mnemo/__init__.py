@@ -44,8 +44,9 @@ from mnemo.graph.nodes import (
     Tag,
 )
 from mnemo.prompts.profiles import Profile
+from mnemo.recall.candidate import Candidate, SourceRef
 from mnemo.recall.keyword import SearchHit
-from mnemo.recall.result import Candidate, ReasonedMemory, RecallResult, SourceRef
+from mnemo.recall.result import ReasonedMemory, RecallResult
 from mnemo.repository import Repository, RepositoryStatistics
 from mnemo.service import Mnemo
 from mnemo.session.pending import Outcome, PendingOperation

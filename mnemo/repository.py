@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 from typing import Any
@@ -19,23 +19,24 @@ import anyio
 from mnemo._ids import new_id
 from mnemo._tasks import TaskRoot, completed
 from mnemo._text import is_blank
+from mnemo.commit.announced import AnnouncedWrites
 from mnemo.commit.lane import CommitLane
 from mnemo.config import Config
 from mnemo.episode.journal import Journal, Owner, SessionRecord, SessionState, Settlement
 from mnemo.errors import (
     EmbeddingSpaceMismatch,
-    MnemoError,
     NotFound,
-    StoreError,
     UsageError,
 )
-from mnemo.events import ChangesetApplied, Event, NodesDeleted, WriteFailed
+from mnemo.events import Event
 from mnemo.extraction.intents import build_intent_merger
+from mnemo.extraction.nearby import StoredFacts
 from mnemo.extraction.pipeline import Extraction, UsageMeter, build_extraction
 from mnemo.graph.changeset import Changeset, Revision
 from mnemo.graph.edges import EdgeKind
 from mnemo.graph.metadata import NodeMetadata
 from mnemo.graph.nodes import NODE_TYPES, Node, NodeType
+from mnemo.prompts.profiles import resolve_profile
 from mnemo.protocols import (
     Applied,
     ChatModel,
@@ -115,13 +116,13 @@ class Repository:
         self._opening = anyio.Lock()
         self._following = anyio.CancelScope()
         self._access = AccessLog(parts.graph, parts.clock)
-        self._lane = CommitLane(
+        self._writes = AnnouncedWrites(
+            repo_id=parts.repo_id,
+            lane=_lane(parts),
             graph=parts.graph,
-            index=parts.index,
-            embedder=parts.embedder,
-            owner=parts.owner,
             clock=parts.clock,
-            config=parts.config.commit,
+            publish=parts.publish,
+            written=parts.index.poke,
         )
         self._recall = Recall(
             repo_id=parts.repo_id,
@@ -130,7 +131,7 @@ class Repository:
             index=parts.index,
             embedder=parts.embedder,
             clock=parts.clock,
-            config=parts.config,
+            config=_profiled(parts.config),
             notify=parts.publish,
         )
 
@@ -197,6 +198,7 @@ class Repository:
         goal = checked_goal(goal)
         if session_id is not None and (not isinstance(session_id, str) or is_blank(session_id)):
             raise ValueError("session_id must be text that is not blank, or None")
+        effective = self._effective(config)
         if embedder is not None:
             await self._check_space(embedder)
         now = self._parts.clock.now()
@@ -210,7 +212,7 @@ class Repository:
             episode_id=new_id("episode"),
         )
         await self._parts.sessions.create(record, goal_at=now, owner=self._parts.owner)
-        return self._opened(Journal(record=record, steps=()), config, chat_model, embedder)
+        return self._opened(Journal(record=record, steps=()), effective, chat_model, embedder)
 
     async def resume_session(
         self,
@@ -229,6 +231,7 @@ class Repository:
                 *Cancellation*: safe.
         """
         self._check_usable()
+        effective = self._effective(config)
         async with self._opening:
             open_here = self._parts.open_sessions.get(session_id)
             if open_here is not None and open_here.repo_id == self.id:
@@ -238,7 +241,13 @@ class Repository:
             journal = await self._parts.sessions.load(session_id)
             if journal is None:
                 raise NotFound("session", session_id)
-            return self._opened(journal, config, chat_model, embedder)
+            return self._opened(journal, effective, chat_model, embedder)
+
+    def _effective(self, config: Config | None) -> Config:
+        """The repository's config under the session's, refused before anything is written."""
+        effective = self._parts.config.overlaid(config)
+        resolve_profile(effective.extraction.profile)
+        return effective
 
     async def _check_known(self, session_id: str) -> None:
         journal = await self._parts.sessions.load(session_id)
@@ -258,13 +267,12 @@ class Repository:
     def _opened(
         self,
         journal: Journal,
-        config: Config | None,
+        config: Config,
         chat_model: ChatModel | None,
         embedder: Embedder | None,
     ) -> Session:
-        effective = self._parts.config.overlaid(config)
         model = chat_model or self._parts.chat_model
-        parts = self._session_parts(effective, model, embedder or self._parts.embedder)
+        parts = self._session_parts(config, model, embedder or self._parts.embedder)
         session = Session(parts, journal)
         self._parts.open_sessions[session.id] = session
         session.begin()
@@ -276,14 +284,21 @@ class Repository:
         meter = UsageMeter()
 
         def make_extraction() -> Extraction:
+            nearby = StoredFacts(
+                graph=self._parts.graph, index=self._parts.index, embedder=embedder
+            )
             return build_extraction(
-                chat_model=chat_model, embedder=embedder, config=config, meter=meter
+                chat_model=chat_model,
+                embedder=embedder,
+                config=config,
+                meter=meter,
+                nearby=nearby,
             )
 
         merge_intent = build_intent_merger(chat_model, config, meter)
 
         async def commit(changeset: Changeset, settlement: Settlement) -> Applied:
-            return await self._commit(
+            return await self._writes.commit(
                 changeset, settlement=settlement, config=config.commit, merge_intent=merge_intent
             )
 
@@ -418,58 +433,8 @@ class Repository:
             CommitFailed: Nothing was written. *Cancellation*: completes.
         """
         self._check_usable()
-        applied = await completed(self._parts.root.own(partial(self._commit, changeset)))
+        applied = await completed(self._parts.root.own(partial(self._writes.commit, changeset)))
         return applied.revision
-
-    async def _commit(
-        self,
-        changeset: Changeset,
-        *,
-        settlement: Settlement | None = None,
-        **overrides: Any,
-    ) -> Applied:
-        if changeset.id is None:
-            changeset = replace(changeset, id=new_id("changeset"))
-        try:
-            applied = await self._lane.commit(changeset, settlement=settlement, **overrides)
-        except MnemoError as error:
-            self._tell_failure("commit" if settlement else "apply", error, changeset, settlement)
-            raise
-        self._tell_applied(changeset, applied)
-        self._parts.index.poke()
-        return applied
-
-    def _tell_applied(self, changeset: Changeset, applied: Applied) -> None:
-        if applied.again or changeset.is_empty:
-            return
-        self._parts.publish(
-            ChangesetApplied(
-                repo_id=self.id,
-                at=self._parts.clock.now(),
-                changeset_id=str(changeset.id),
-                revision=applied.revision,
-                node_ids=applied.node_ids,
-                edge_count=applied.edge_count,
-            )
-        )
-
-    def _tell_failure(
-        self,
-        operation: str,
-        error: Exception,
-        changeset: Changeset | None = None,
-        settlement: Settlement | None = None,
-    ) -> None:
-        self._parts.publish(
-            WriteFailed(
-                repo_id=self.id,
-                at=self._parts.clock.now(),
-                operation=operation,
-                error=str(error),
-                session_id=settlement.session_id if settlement else None,
-                changeset_id=changeset.id if changeset else None,
-            )
-        )
 
     async def delete_nodes(self, ids: Sequence[str]) -> int:
         """
@@ -479,19 +444,7 @@ class Repository:
             How many existed. *Cancellation*: completes.
         """
         self._check_usable()
-        return await completed(self._parts.root.own(partial(self._delete, tuple(ids))))
-
-    async def _delete(self, ids: tuple[str, ...]) -> int:
-        try:
-            deleted = await self._parts.graph.delete(ids)
-        except StoreError as error:
-            self._tell_failure("delete_nodes", error)
-            raise
-        if deleted:
-            now = self._parts.clock.now()
-            self._parts.publish(NodesDeleted(repo_id=self.id, at=now, node_ids=deleted))
-            self._parts.index.poke()
-        return len(deleted)
+        return await completed(self._parts.root.own(partial(self._writes.delete, tuple(ids))))
 
     async def get_node(self, id: str) -> Node | None:
         """The node, superseded or not; ``None`` if there is none. *Cancellation*: safe."""
@@ -587,6 +540,25 @@ class Repository:
             await session.aclose()
         self._following.cancel()
         await self._access.flush()
+
+
+def _lane(parts: RepositoryParts) -> CommitLane:
+    return CommitLane(
+        graph=parts.graph,
+        index=parts.index,
+        embedder=parts.embedder,
+        owner=parts.owner,
+        clock=parts.clock,
+        config=parts.config.commit,
+    )
+
+
+def _profiled(config: Config) -> Config:
+    """*config* with its profile's scoring in force: a profile beats ``config.scoring``."""
+    profile = resolve_profile(config.extraction.profile)
+    if profile is None:
+        return config
+    return config.model_copy(update={"scoring": profile.scoring(config.scoring)})
 
 
 def checked_types(types: Sequence[str]) -> list[NodeType]:

@@ -204,6 +204,7 @@ async def test_a_rate_limit_is_waited_for_on_the_clock(open_kit):
     async with anyio.create_task_group() as group:
         group.start_soon(session.close_and_commit)
         await session.wait_for("failed")
+        await kit.at_rest()
         await kit.pass_time(29)
         assert session.state is SessionState.FAILED
         await kit.pass_time(1)

@@ -73,6 +73,7 @@ class MemoryGraph:
         *,
         types: Sequence[NodeType] | None = None,
         keys: Sequence[str] | None = None,
+        newest: int | None = None,
     ) -> list[Node]:
         """Nodes by id (in the order of *ids*) or by type, oldest first; see ``GraphStore``."""
         repo = self._repo
@@ -83,8 +84,11 @@ class MemoryGraph:
         if keys is not None:
             among = dict.fromkeys(id for key in keys for id in repo.keyed.get(key, ()))
         found = [id for id in among if types is None or repo.nodes[id].node.type in types]
-        found.sort(key=lambda id: repo.nodes[id].metadata.created_at)
-        return [_whole(repo, id) for id in found]
+        newest_first = newest is not None
+        if newest_first:
+            found.sort()
+        found.sort(key=lambda id: repo.nodes[id].metadata.created_at, reverse=newest_first)
+        return [_whole(repo, id) for id in found[:newest]]
 
     async def metadata(self, ids: Sequence[str]) -> dict[str, NodeMetadata]:
         """Entries of the ids that exist."""

@@ -29,6 +29,7 @@ LEFT JOIN vectors v ON v.repo = n.repo AND v.key = n.id
 WHERE n.repo = ?
 """
 _OLDEST_FIRST = " ORDER BY n.created_at, n.no"
+_NEWEST_FIRST = " ORDER BY n.created_at DESC, n.id LIMIT ?"
 _HAS_KEY = " AND n.no IN (SELECT node FROM node_keys WHERE repo = ? AND key IN ({}))"
 _METADATA = """
 SELECT id, created_at, last_accessed_at, access_count, cumulative_reward, reward_count,
@@ -101,12 +102,13 @@ class SqliteGraph:
         *,
         types: Sequence[NodeType] | None = None,
         keys: Sequence[str] | None = None,
+        newest: int | None = None,
     ) -> list[Node]:
         """Nodes by id (in the order of *ids*) or by type, oldest first; see ``GraphStore``."""
         if ids is not None:
             return await self._readers().read(partial(_by_id, repo_id=self._repo_id, ids=ids))
         return await self._readers().read(
-            partial(_by_type, repo_id=self._repo_id, types=types, keys=keys)
+            partial(_by_type, repo_id=self._repo_id, types=types, keys=keys, newest=newest)
         )
 
     async def metadata(self, ids: Sequence[str]) -> dict[str, NodeMetadata]:
@@ -148,6 +150,7 @@ def _by_type(
     repo_id: str,
     types: Sequence[NodeType] | None,
     keys: Sequence[str] | None,
+    newest: int | None,
 ) -> list[Node]:
     repo = repo_row(connection, repo_id)[0]
     query, values = _NODES, [repo]
@@ -156,6 +159,10 @@ def _by_type(
     if types is not None:
         query += f" AND n.type IN ({holes(types)})"
         parameters += types
+    if newest is not None:
+        return read_nodes(
+            connection.execute(query + _NEWEST_FIRST, (*parameters, newest)).fetchall()
+        )
     if keys is None:
         return read_nodes(connection.execute(query + _OLDEST_FIRST, parameters).fetchall())
     for chunk in chunks(list(dict.fromkeys(keys))):

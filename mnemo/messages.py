@@ -1,0 +1,98 @@
+"""What is said to models and what they say back; frozen values."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeAlias
+
+__all__ = ["ChatMessage", "ChatReply", "ChatRequest", "EmbeddingSpace", "Purpose", "Usage"]
+
+Purpose: TypeAlias = Literal[
+    "annotate",
+    "semantic",
+    "procedural",
+    "returns",
+    "mode",
+    "plan",
+    "refine",
+    "reason_semantic",
+    "reason_procedural",
+    "reason_episodic",
+    "merge_intent",
+    "summarize",
+    "update_notes",
+]
+"""The name of the pipeline step that asks a model."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChatMessage:
+    """One message of a request; *role* is ``system``, ``user`` or ``assistant``."""
+
+    role: str
+    content: str
+
+
+@dataclass(frozen=True, slots=True)
+class ChatRequest:
+    """
+    One question to a chat model.
+
+    Attributes:
+        purpose: Selects per-step overrides and names the call in traces and test doubles.
+        response_schema: JSON schema that the reply must satisfy, or ``None`` for free text.
+        max_output_tokens: Upper bound of the reply, in the model's tokens.
+    """
+
+    messages: Sequence[ChatMessage]
+    purpose: Purpose
+    response_schema: Mapping[str, Any] | None = None
+    tools: Sequence[Mapping[str, Any]] = ()
+    max_output_tokens: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """What a call cost; ``cost_usd`` is ``None`` where no price is known."""
+
+    model: str = ""
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cached_tokens: int = 0
+    cost_usd: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ChatReply:
+    """
+    A model's reply.
+
+    Attributes:
+        parsed: The reply as JSON, if the adapter has parsed it already.
+    """
+
+    text: str = ""
+    parsed: Any = None
+    tool_calls: Sequence[Mapping[str, Any]] = ()
+    usage: Usage = field(default_factory=Usage)
+
+
+@dataclass(frozen=True, slots=True)
+class EmbeddingSpace:
+    """
+    Which vectors are comparable; stamped in the store by the first vector.
+
+    Attributes:
+        name: Model and version, e.g. ``"wordllama-l2-supercat"``.
+        dimensions: Length of every vector.
+        dense_weight: How much its cosine is worth beside BM25 in recall: 1.0 for
+            contextual embedders, 0.6 for static ones, 0.2 for hashing. Not stamped.
+    """
+
+    name: str
+    dimensions: int
+    dense_weight: float = 1.0
+
+    def __str__(self) -> str:
+        return f"{self.name} ({self.dimensions} dimensions)"
