@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from mnemo._clock import Breather
 from mnemo.commit.known import Known
 from mnemo.graph.changeset import Changeset, NodeChange
 from mnemo.graph.edges import Edge
@@ -109,11 +110,14 @@ class Draft:
 
     def edges(self) -> tuple[Edge, ...]:
         """The changeset's edges between survivors, without doubles and self-links."""
-        ends = (
-            Edge(self.end(edge.source), self.end(edge.target), edge.kind)
-            for edge in self._changeset.edges
-        )
-        return tuple(dict.fromkeys(edge for edge in ends if edge.source != edge.target))
+        breather = Breather()
+        kept: dict[Edge, None] = {}
+        for given in self._changeset.edges:
+            breather.breathe()
+            edge = Edge(self.end(given.source), self.end(given.target), given.kind)
+            if edge.source != edge.target:
+                kept[edge] = None
+        return tuple(kept)
 
     def write(self, *, before: Iterable[str] = ()) -> GraphWrite:
         """

@@ -187,7 +187,8 @@ class _Commit:
         """One try: look up what *changeset* meets now, and decide what it writes."""
         graph, index = self._seams.graph, self._seams.index
         revision = await index.catch_up()
-        stored = {node.id: node for node in await graph.nodes(named_ids(changeset))}
+        ids = await self._in_thread(named_ids, changeset)
+        stored = {node.id: node for node in await graph.nodes(ids)}
         changeset, texts = await self._in_thread(self._checked, changeset, stored)
         vectors = await self._vectors_of(texts)
         changeset, asked = await self._in_thread(_questioned, changeset, stored, vectors)

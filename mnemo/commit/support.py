@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from mnemo._clock import as_utc
+from mnemo._clock import Breather, as_utc
 from mnemo.commit.known import Known
 from mnemo.graph.changeset import Changeset
 from mnemo.graph.edges import EdgeKind
@@ -25,7 +25,9 @@ class Support:
             if isinstance(node, Episodic)
         }
         self._steps: dict[str, list[Episodic]] = {}
+        breather = Breather()
         for edge in (*known.edges, *changeset.edges):
+            breather.breathe()
             if edge.kind is EdgeKind.PROVENANCE and edge.target in steps:
                 self._steps.setdefault(edge.source, []).append(steps[edge.target])
 
