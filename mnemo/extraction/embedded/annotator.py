@@ -18,7 +18,7 @@ from mnemo._text import is_blank, one_line
 from mnemo.config import Config
 from mnemo.episode.step import Step
 from mnemo.extraction.embedded.cues import error_line, success_line, verdict
-from mnemo.extraction.embedded.kinds import Kind, call_name, excerpt, kind_of
+from mnemo.extraction.embedded.kinds import Kind, call_name, excerpt, is_call, kind_of
 from mnemo.extraction.embedded.subgoals import new_subgoal, shortened
 from mnemo.extraction.embedded.topics import content_count, topics
 from mnemo.extraction.embedded.workers import workers
@@ -34,9 +34,13 @@ FEW_WORDS = 4
 """A reply of fewer content words continues whatever was going on."""
 CLOSE = 0.40
 """Cosine to the mean of the window from which a step without shared words continues it (S)."""
-SHARED = 0.08
-"""Share of the shorter side's topical stems that must be shared: long texts share by chance."""
-_COMPARED = 1_500  # characters of each side that topics are taken from
+SHARED, FREE = 0.25, 6
+"""Of the topical stems beyond the first six, a quarter must be shared: long texts share
+by chance, while a short turn continues with a single one (S)."""
+ANSWER_WORDS = 16
+"""A turn of at most so many content words after an agent's question is its answer (S)."""
+_COMPARED, _COMPARED_ACTION = 600, 200  # characters that topics are taken from: an answer follows
+_ASKED = 1_500  # characters, from the end, in which the last question is looked for
 _STATE, _SUBGOAL = 600, 200  # characters, at most
 
 _SWITCH = re.compile(
@@ -60,10 +64,11 @@ class _Seen:
     words: int
     question: str | None
     tool: bool
+    called: bool
 
     @property
     def text(self) -> str:
-        return f"{self.observation[:_COMPARED]}\n{self.action[:_COMPARED]}".strip()
+        return f"{self.observation[:_COMPARED]}\n{self.action[:_COMPARED_ACTION]}".strip()
 
 
 class EmbeddedAnnotator:
@@ -128,7 +133,7 @@ def _see_all(request: AnnotationRequest) -> list[_Seen]:
 
 def _see(step: Step) -> _Seen:
     observation, action = excerpt(step.observation), excerpt(step.action)
-    compared = f"{observation[:_COMPARED]}\n{action[:_COMPARED]}"
+    compared = f"{observation[:_COMPARED]}\n{action[:_COMPARED_ACTION]}"
     return _Seen(
         step=step,
         observation=observation,
@@ -137,13 +142,14 @@ def _see(step: Step) -> _Seen:
         words=content_count(compared),
         question=_last_question(action) or _last_question(observation),
         tool=kind_of(observation) is Kind.TOOL,
+        called=is_call(action),
     )
 
 
 def _last_question(text: str) -> str | None:
     if "?" not in text:
         return None
-    questions = _QUESTION.findall(text[-_COMPARED:])
+    questions = _QUESTION.findall(text[-_ASKED:])
     return one_line(questions[-1]) if questions else None
 
 
@@ -163,13 +169,14 @@ def _continues(window: list[_Seen], at: int) -> bool | None:
     now, recent = window[at], _recent(window, at)
     if now.words < FEW_WORDS or not now.topics:
         return True
-    if recent[-1].question is not None and _answers(recent[-1], now):
+    if _answers(recent[-1], now) or (recent[-1].called and now.tool):
         return True
     known = frozenset().union(*(seen.topics for seen in recent))
     if not known:
         return True
     shared = len(now.topics & known)
-    return True if shared > SHARED * min(len(now.topics), len(known)) else None
+    least = SHARED * max(0, min(len(now.topics), len(known)) - FREE)
+    return True if shared > least else None
 
 
 def _recent(window: list[_Seen], at: int) -> list[_Seen]:
@@ -183,12 +190,12 @@ def _recent(window: list[_Seen], at: int) -> list[_Seen]:
 
 
 def _answers(before: _Seen, now: _Seen) -> bool:
-    asked_by_agent = _last_question(before.action) is not None
-    return (
-        asked_by_agent
-        or before.step.actor != now.step.actor
-        or is_blank(before.action) != is_blank(now.action)
-    )
+    """Whether *now* is a reply to a question; agents end long turns with one by habit."""
+    if before.question is None:
+        return False
+    if not is_blank(before.action):
+        return now.words <= ANSWER_WORDS
+    return before.step.actor != now.step.actor or is_blank(now.observation)
 
 
 async def _near_window(

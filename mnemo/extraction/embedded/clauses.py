@@ -107,7 +107,11 @@ _UNSURE = re.compile(
 _ASKS = re.compile(r"^(?:can|could|would|will|please|here)\b", re.IGNORECASE)
 _WORD = re.compile(r"[A-Za-z]+(?:[-'’][A-Za-z]+)*")
 _FINITE = AUXILIARIES - word_set("been be")
-_THIRD_FORMS = frozenset(with_s(verb) for verb in BASE_VERBS) | {"has", "is", "does"}
+# Plurals far more often than verbs.
+_PLURALS = word_set(
+    "books plants tests plans visits dreams drinks changes answers reports records studies hikes"
+)
+_THIRD_FORMS = (frozenset(map(with_s, BASE_VERBS)) - _PLURALS) | {"has", "is", "does"}
 _TAILS = ("'m", "'re", "'ve", "'ll", "n't", "'d")
 _IS = word_set("it's that's there's he's she's what's who's here's everything's one's")
 _SUBJECTS = word_set("i we they you who that people folks kids friends and or to which")

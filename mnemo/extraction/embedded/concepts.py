@@ -81,16 +81,6 @@ def _by_frequency(text: str, frequencies: Frequencies) -> Iterable[str]:
     )
 
 
-def _core(phrase: str) -> str:
-    """*phrase* without gerunds at its ends: what is done about a thing is not the thing."""
-    parts = phrase.split()
-    while len(parts) > 1 and parts[-1].endswith("ing"):
-        parts.pop()
-    while len(parts) > 1 and parts[0].endswith("ing"):
-        parts.pop(0)
-    return " ".join(parts)
-
-
 def _add(found: dict[str, str], term: str) -> None:
     term = term.strip(" .,;:!?'’\"").removesuffix("'s").removesuffix("’s")
     key = fold(term)

@@ -28,7 +28,7 @@ _DOING = word_set(
     """
 )
 # "Been busy" may be said of oneself or of the week; "been running" only of oneself.
-_BEEN = re.compile(r"\s+(?:(?:\w+ly|really|super|just|so)\s+)?(?:\w{2,}ing\b|to\b)", re.I)
+_BEEN = re.compile(r"\s+(?:(?:\w+ly|really|super|just|so)\s+)?(?:\w{2,}(?:ing|ed)\b|to\b)", re.I)
 _CLAUSE = re.compile(r",|;|\s(?:but|so|because|[-–—])\s")
 _FINITE_LATER = re.compile(
     r"\b[a-z]{3,}s (?:me|us|my)\b|\b(?:is|are|was|were|can|will|would|makes?|has|helps?|brings?"

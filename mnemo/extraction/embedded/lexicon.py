@@ -170,7 +170,7 @@ NOT_ACTS = DESCRIPTIONS | word_set(
     """
     based given compared combined supposed needed set put cut hit let cost hurt shut upset speaking
     regarding related recommended required updated added supported accepted loved left read said
-    thought used
+    thought used bet
     """
 )
 

@@ -77,7 +77,7 @@ _TAILS_ONE = {"m": "is", "ve": "has", "ll": "will"}
 _TAILS_MANY = {"re": "are", "ve": "have", "ll": "will"}
 _SINGULAR = {
     "am": "is", "are": "is", "were": "was", "have": "has", "haven't": "hasn't", "do": "does",
-    "don't": "doesn't", "wanna": "wants to", "gotta": "has to", "ain't": "is not",
+    "don't": "doesn't", "wanna": "wants to", "gotta": "has to", "ain't": "is not", "like": "likes",
     "haven’t": "hasn't", "don’t": "doesn't", "aren't": "isn't", "weren't": "wasn't",
 }  # fmt: skip
 _PLURAL = {"wanna": "want to", "gotta": "have to", "ain't": "are not"}

@@ -35,6 +35,8 @@ _OPENINGS = re.compile(
             there you go ; that (?:being )?said$ ; i (?:totally|completely|fully|100%|so)? ?agree
             i couldn't agree ; this is great ; for sure ; any(?:thing| advice| tips| suggestions)
             (?:that|it|this) (?:looks|sounds|seems|must be|must have|must've) ; especially\b
+            which\b ; bet\b
+            must (?:be|have)
             cheers\b ; hear you ; you know what ; speaking of which ; my bad ; no way
         """
     )

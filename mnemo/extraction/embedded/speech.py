@@ -121,6 +121,7 @@ _REQUEST = re.compile(
 _OWNS = re.compile(r"^(?:I|we)(?:['’]ve| have| own)\b|^I(?:['’]m| am) an?\b", re.IGNORECASE)
 _QUESTION_END = re.compile(r"\?[\"'”’)\]!?]*$")
 _GOING = re.compile(r"\bgonna\b")
+_POINTED = re.compile(r"[.!?][\"”]$")
 _FINAL = re.compile(r"[\s.!…,;:]+$")
 # "I'm so excited to tell you that …": what is told is the fact.
 _PREAMBLE = re.compile(
@@ -278,6 +279,8 @@ def _statement(turn: Turn, clause: str) -> str | None:
     if _about_other(clause, own) or (turn.voice.you is None and speaks_of_other(clause)):
         return None
     attributed = not own and _needs_attribution(turn, clause)
+    if attributed and not has_verb(clause.split(", ", 1)[0]):
+        return None
     if not _says_enough(clause, turn.scene, 3 if attributed else 2):
         return None
     if attributed and is_expletive(clause):
@@ -339,7 +342,7 @@ def finished(text: str) -> str:
     text = _GOING.sub("going to", _FINAL.sub("", one_line(text)))
     if text[:1].islower() and not re.match(r"\S*[A-Z0-9._/]", text):
         text = text[0].upper() + text[1:]
-    return text + "."
+    return text if _POINTED.search(text) else text + "."
 
 
 def _confidence(clause: str) -> float:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 
 from mnemo._text import fold, is_blank, one_line
-from mnemo.extraction.embedded.clauses import bare
-from mnemo.extraction.embedded.kinds import Kind, call_name, kind_of
+from mnemo.extraction.embedded.clauses import bare, split_clauses
+from mnemo.extraction.embedded.kinds import Kind, call_name, kind_of, without_code
 from mnemo.extraction.embedded.requests import wanted_in
 from mnemo.extraction.embedded.sentences import sentences
 from mnemo.extraction.embedded.topics import content_count, key_phrases
@@ -49,6 +49,7 @@ def new_subgoal(observation: str, action: str, actor: str, goal: str) -> str:
         observation: Excerpt, secrets hidden; so is *action*.
         actor: Whose name is no topic.
     """
+    observation, action = without_code(observation), without_code(action)
     subgoal = (
         _of_request(observation)
         or _of_call(action)
@@ -62,9 +63,10 @@ def _of_request(observation: str) -> str:
     if kind_of(observation) is Kind.TOOL:
         return ""
     for sentence in sentences(observation[:_COMPARED])[:_FIRST]:
-        wanted = None if _STANDING.match(sentence) else wanted_in(bare(sentence))
-        if wanted and 1 < content_count(wanted) <= _SHORT_ACTION:
-            return one_line(wanted).rstrip(".!? ")
+        for clause in split_clauses(sentence):
+            wanted = None if _STANDING.match(clause) else wanted_in(bare(clause))
+            if wanted and 1 < content_count(wanted) <= _SHORT_ACTION:
+                return one_line(wanted).rstrip(".!? ")
     return ""
 
 
@@ -92,7 +94,7 @@ def _of_clause(action: str) -> str:
 
 def _of_phrases(observation: str, action: str, actor: str) -> str:
     mine = fold(actor)
-    found = [p for p in key_phrases([observation[:2_000]], 6) if fold(p) != mine]
+    found = [p for p in key_phrases([observation[:_COMPARED]], 6) if fold(p) != mine]
     if len(found) < 2:
-        found += [p for p in key_phrases([action[:2_000]], 4) if fold(p) != mine]
+        found += [p for p in key_phrases([action[:_COMPARED]], 4) if fold(p) != mine]
     return ", ".join(dict.fromkeys(found[:4]))

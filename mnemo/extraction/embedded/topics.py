@@ -17,7 +17,7 @@ from mnemo.extraction.embedded.lexicon import (
 )
 from mnemo.extraction.embedded.persons import is_past
 
-__all__ = ["content_count", "generalised", "key_phrases", "phrases", "topics"]
+__all__ = ["content_count", "core", "generalised", "key_phrases", "phrases", "topics"]
 
 _TOKEN = re.compile(r"[^\W_](?:[\w'’./@-]*[^\W_])?|[^\w\s]")
 _DETERMINERS = frozenset(("the", "a", "an", "my", "our", "your", "his", "her", "their", "its"))
@@ -79,12 +79,22 @@ def _is_nounish(token: str) -> bool:
     return not (is_past(folded) or (folded.endswith("ly") and len(folded) > 4))
 
 
+def core(phrase: str) -> str:
+    """*phrase* without gerunds at its ends: what is done about a thing is not the thing."""
+    parts = phrase.split()
+    while len(parts) > 1 and parts[-1].endswith("ing"):
+        parts.pop()
+    while len(parts) > 1 and parts[0].endswith("ing"):
+        parts.pop(0)
+    return " ".join(parts)
+
+
 def key_phrases(texts: Iterable[str], limit: int) -> list[str]:
     """The *limit* most frequent noun-like phrases of *texts*, the earlier first among equals."""
     counts: Counter[str] = Counter()
     spelling: dict[str, str] = {}
     for text in texts:
-        for phrase in phrases(text):
+        for phrase in map(core, phrases(text)):
             key = " ".join(stem(word) for word in fold(phrase).split())
             counts[key] += 1
             spelling.setdefault(key, phrase)
