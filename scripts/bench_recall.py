@@ -227,6 +227,8 @@ async def ingest(memory: Mnemo, dialogue: Dialogue, *, commit: bool) -> None:
         if commit:
             await session.close_and_commit()
         await session.aclose()
+    # A recall makes the index read everything, so that it counts what has no vector yet.
+    await repo.recall("warm up")
     while (await repo.statistics()).index.waiting:  # noqa: ASYNC110 - it is only counted
         await anyio.sleep(0.02)
     await memory.close_repo(dialogue.id)

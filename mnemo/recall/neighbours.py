@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
 from mnemo.graph.corpus import CorpusView
 from mnemo.graph.edges import Edge, EdgeKind
@@ -28,7 +28,7 @@ class Neighbours:
         self._corpus = corpus
         self._read: set[str] = set()
         self._support: defaultdict[str, dict[str, None]] = defaultdict(dict)
-        self._above: defaultdict[str, dict[str, NodeType]] = defaultdict(dict)
+        self._above: defaultdict[tuple[str, NodeType], dict[str, None]] = defaultdict(dict)
         self._below: defaultdict[str, dict[str, None]] = defaultdict(dict)
 
     async def load(self, ids: Iterable[str]) -> None:
@@ -43,7 +43,7 @@ class Neighbours:
     def _note(self, edge: Edge) -> None:
         route = self._route(edge)
         if route is not None:
-            self._above[edge.target][edge.source] = route
+            self._above[edge.target, route][edge.source] = None
             self._below[edge.source][edge.target] = None
         elif self._corpus.steps.of(edge.target):
             self._support[edge.source][edge.target] = None
@@ -56,9 +56,9 @@ class Neighbours:
         """The steps behind node *id*, by the id of their episodic node."""
         return tuple(self._support.get(id, ()))
 
-    def above(self, id: str) -> Mapping[str, NodeType]:
-        """The tags and intents of node *id*, with their types."""
-        return self._above.get(id, {})
+    def above(self, id: str, type: NodeType) -> tuple[str, ...]:
+        """The tags or the intents of node *id*."""
+        return tuple(self._above.get((id, type), ()))
 
     def below(self, id: str) -> tuple[str, ...]:
         """The facts of a tag, the instructions of an intent."""

@@ -192,6 +192,7 @@ class Recall:
     def _terms(self, request: _Request, plan: Plan) -> Terms:
         return Terms(
             mode=plan.mode,
+            k=request.k,
             types=request.types,
             window=request.window,
             unwanted=request.context.node_ids if request.context else frozenset(),
@@ -237,7 +238,7 @@ class Recall:
         with progress.phase("provenance"):
             await search.trace_back()
         with progress.phase("sources"):
-            return await search.finish(request.k)
+            return await search.finish()
 
     async def _goals(self, candidates: Sequence[Candidate]) -> dict[str, str]:
         """The goals of sessions that are printed together."""

@@ -15,7 +15,7 @@ from mnemo.graph.nodes import Episodic, Node, NodeType
 from mnemo.protocols import DocumentFeed, GraphStore
 from mnemo.recall.candidate import Candidate, SourceRef
 from mnemo.recall.candidates import Found, HopZero, Window
-from mnemo.recall.expand import SEEDS, routes_from, targets_of
+from mnemo.recall.expand import BEHIND, HOP_DECAY, SEEDS, Route, routes_from, targets_of
 from mnemo.recall.neighbours import Neighbours
 from mnemo.recall.plan import MODE_WEIGHTS, ROUTES, Mode
 from mnemo.recall.score import parameters_of, value_function
@@ -33,12 +33,14 @@ class Terms:
     What a recall may return.
 
     Attributes:
+        k: Candidates that are returned.
         types: Exactly these, each with weight 1; ``None``: those of the mode.
         unwanted: Steps, by node id, that are not returned.
         now: The present time, for recency.
     """
 
     mode: Mode
+    k: int
     types: tuple[NodeType, ...] | None
     window: Window
     unwanted: frozenset[str]
@@ -122,31 +124,47 @@ class Search:
 
     async def begin(self) -> None:
         """Score what hop 0 found."""
-        await self._take(self._zero.found, "initial")
+        self.found_by["initial"] += len(self._zero.found)
+        await self._take(self._zero.found)
 
     async def expand(self, max_hops: int) -> None:
         """Go over tags and intents, *max_hops* times or until nothing is new."""
         for hop in range(1, max_hops + 1):
             seeds = [scored.found for scored in self.ranked[:SEEDS]]
-            routes = routes_from(
-                seeds,
-                self._neighbours,
-                self._zero,
-                over=self._terms.routes,
-                scoring=self._config.scoring,
-            )
+            routes = self._hopeful_routes(seeds, hop)
+            if not routes:
+                return
             await self._neighbours.load(route.id for route in routes)
             targets = targets_of(
                 routes,
                 self._neighbours,
                 self._zero,
                 hop=hop,
-                known=[found.id for found in seeds] + [id for _, id in self._scored],
+                known=[id for _, id in self._scored],
                 searched=self._terms.weights,
             )
-            if not targets:
-                return
-            await self._take(targets, f"multi_hop {hop}")
+            self.found_by[f"multi_hop {hop}"] += len(targets)
+            least = self._least(SEEDS)
+            hopeful = [f for f in targets if self._may_reach(f, least)]
+            await self._take(hopeful[: self._config.recall.max_candidates])
+
+    def _hopeful_routes(self, seeds: Sequence[Found], hop: int) -> list[Route]:
+        """Routes behind which something may stand that is good enough to be seen."""
+        routes = routes_from(
+            seeds,
+            self._neighbours,
+            self._zero,
+            over=self._terms.routes,
+            scoring=self._config.scoring,
+        )
+        least = self._least(SEEDS)
+        return [
+            route
+            for route in routes
+            if self._may_reach(
+                Found(route.id, BEHIND[route.type], HOP_DECAY**hop * route.relevance), least
+            )
+        ]
 
     async def trace_back(self) -> None:
         """Let the steps behind candidates in, at a share of what they support is worth."""
@@ -161,17 +179,38 @@ class Search:
             Found(id, "episodic", self._zero.relevance("episodic", id), "provenance", None, floor)
             for id, floor in floors.items()
         ]
-        await self._take(found[: self._config.recall.max_candidates], "provenance")
+        self.found_by["provenance"] += len(found)
+        least = self._least(0)
+        hopeful = [f for f in found if self._may_reach(f, least)]
+        await self._take(hopeful[: self._config.recall.max_candidates])
 
-    async def finish(self, k: int) -> list[Candidate]:
-        """The best *k* with their sources."""
-        best = self.ranked[:k]
+    def _least(self, rank: int) -> float:
+        """
+        The value below which a new candidate is neither returned nor among the best *rank*.
+
+        0 with another value function than the shipped one, of which nothing is known.
+        """
+        rank = max(rank, self._terms.k)
+        if self._config.scoring.value_function is not None or len(self._scored) < rank:
+            return 0.0
+        return self.ranked[rank - 1].value
+
+    def _may_reach(self, found: Found, least: float) -> bool:
+        # Recency and frequency are at most 1, the reward's factor is below 2.
+        bound = found.relevance * 2**self._config.scoring.reward_weight
+        return max(bound * self._terms.weights.get(found.type, 0.0), found.floor) >= least
+
+    async def finish(self) -> list[Candidate]:
+        """The best with their sources."""
+        best = self.ranked[: self._terms.k]
         await self._read_steps(id for scored in best for id in self._named(scored))
         return [self._candidate(scored) for scored in best]
 
     # ── Reading and scoring ──────────────────────────────────────────────────────────
 
-    async def _take(self, found: Sequence[Found], phase: str) -> None:
+    async def _take(self, found: Sequence[Found]) -> None:
+        if not found:
+            return
         await self._neighbours.load(f.id for f in found if f.type not in ("episodic", "source"))
         await self._read_steps(f.id for f in found if f.type in ("episodic", "source"))
         nodes = await self._nodes(found)
@@ -181,7 +220,6 @@ class Search:
             scored = self._score(f, node, metadata.get(node.id)) if node else None
             if scored is not None:
                 self._scored[f.type, f.id] = scored
-                self.found_by[phase] += 1
         kept = self.ranked[: self._config.recall.max_candidates]
         self._scored = {(s.found.type, s.found.id): s for s in kept}
 
