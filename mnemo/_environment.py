@@ -5,6 +5,9 @@ from __future__ import annotations
 import os
 from typing import Any
 
+from pydantic import create_model
+from pydantic_settings import BaseSettings, EnvSettingsSource
+
 from mnemo.config import Config
 from mnemo.errors import ConfigError
 
@@ -12,25 +15,36 @@ __all__ = ["read_environment"]
 
 PREFIX = "MNEMO_"
 
+NOT_SETTINGS = frozenset({"mnemo_store", "mnemo_venv"})
+"""Variables of the command line and the scripts that share the prefix."""
+
 
 def read_environment() -> dict[str, Any]:
     """
     Give the settings of the environment as nested keyword arguments of ``Config``.
 
     Raises:
-        ConfigError: If a variable with the prefix names no section or setting.
+        ConfigError: If a variable with the prefix names no section or setting, or its
+            value is no JSON where JSON is needed.
     """
-    from pydantic_settings import BaseSettings, EnvSettingsSource, SettingsConfigDict
+    _refuse_unknown()
+    sections: dict[str, Any] = {
+        name: (field.annotation, field.default) for name, field in Config.model_fields.items()
+    }
+    shape = create_model("Environment", __base__=BaseSettings, **sections)
+    source = EnvSettingsSource(shape, env_prefix=PREFIX, env_nested_delimiter="__")
+    source.env_vars = {k: v for k, v in source.env_vars.items() if k not in NOT_SETTINGS}
+    try:
+        return source()
+    except ValueError as error:
+        raise ConfigError(f"the environment cannot be read: {error}") from error
 
-    class Shape(BaseSettings):
-        model_config = SettingsConfigDict(extra="ignore")
 
-    for name in os.environ:
-        section = name.upper().removeprefix(PREFIX).split("__")[0].lower()
-        if name.upper().startswith(PREFIX) and section not in Config.model_fields:
-            raise ConfigError(f"{name}: there is no setting {section!r}")
-    Shape.model_fields.update(Config.model_fields)
-    source = EnvSettingsSource(
-        Shape, env_prefix=PREFIX, env_nested_delimiter="__", case_sensitive=False
-    )
-    return source()
+def _refuse_unknown() -> None:
+    for variable in os.environ:
+        name = variable.lower()
+        if not name.startswith(PREFIX.lower()) or name in NOT_SETTINGS:
+            continue
+        section = name.removeprefix(PREFIX.lower()).partition("__")[0]
+        if section not in Config.model_fields:
+            raise ConfigError(f"{variable}: there is no setting {section!r}")

@@ -1,0 +1,71 @@
+"""Configuration: refused when wrong, layered by precedence, read from the environment."""
+
+from __future__ import annotations
+
+import pytest
+
+from mnemo import Config, ConfigError
+from mnemo.config import SessionConfig
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: Config(nonsense=1),
+        lambda: Config(session={"nonsense": 1}),
+        lambda: SessionConfig(max_pending=0),
+        lambda: Config(recall={"plateau_delta": 2}),
+        lambda: Config(session={"flush_timeout_s": float("nan")}),
+        lambda: Config(store={"synchronous": "sometimes"}),
+    ],
+)
+def test_a_wrong_setting_is_refused_by_name(make):
+    """Unknown keys and values out of range are ConfigError, which is a ValueError too."""
+    with pytest.raises(ConfigError):
+        make()
+    assert issubclass(ConfigError, ValueError)
+
+
+def test_only_what_was_set_overrides():
+    """An override changes the fields that were set on purpose, at any depth, and no other."""
+    base = Config(session={"max_pending": 7}, scoring={"procedural": {"top_k": 3}})
+    whole = Config().overlaid(base).overlaid(Config(session={"auto_commit": True}))
+    assert whole.session.max_pending == 7
+    assert whole.session.auto_commit is True
+    assert whole.scoring.procedural.top_k == 3
+    assert whole.scoring.procedural.threshold == 0.25
+
+
+def test_settings_are_frozen():
+    """A setting cannot be changed behind the back of who uses it."""
+    with pytest.raises(ValueError, match="frozen"):
+        Config().shutdown_grace_s = 1
+
+
+def test_the_environment_gives_settings(monkeypatch):
+    """MNEMO_* with two underscores per level; JSON for what is not a plain value."""
+    monkeypatch.setenv("MNEMO_SESSION__AUTO_COMMIT", "true")
+    monkeypatch.setenv("MNEMO_SHUTDOWN_GRACE_S", "3")
+    monkeypatch.setenv("MNEMO_RECALL__AGENT_ACTORS", '["robot"]')
+    monkeypatch.setenv("MNEMO_STORE", "somewhere.db")
+    config = Config.from_env()
+    assert config.session.auto_commit is True
+    assert config.shutdown_grace_s == 3
+    assert config.recall.agent_actors == frozenset({"robot"})
+    assert config.store == Config().store
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("MNEMO_SESION__AUTO_COMMIT", "true"),
+        ("MNEMO_SESSION__AUTO_COMIT", "true"),
+        ("MNEMO_SESSION__MAX_PENDING", "zero"),
+        ("MNEMO_RECALL__AGENT_ACTORS", "[not json"),
+    ],
+)
+def test_a_wrong_variable_is_refused(monkeypatch, name, value):
+    """A misspelt variable is an error, not silence."""
+    monkeypatch.setenv(name, value)
+    with pytest.raises(ConfigError):
+        Config.from_env()

@@ -1,0 +1,268 @@
+"""The service: in and out, repositories, isolation, the graph's queries."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import anyio
+import pytest
+
+from mnemo import (
+    Changeset,
+    Config,
+    ConfigError,
+    Conflict,
+    Edge,
+    EdgeKind,
+    EmbeddingSpaceMismatch,
+    Mnemo,
+    NotFound,
+    RepositoryAlreadyOpen,
+    Semantic,
+    Tag,
+    UsageError,
+)
+from mnemo.events import ChangesetApplied, NodesDeleted
+from mnemo.testing import HashingEmbedder, ManualClock
+
+
+def fact(text: str, label: str, **fields) -> Changeset:
+    tag, node = Tag(label), Semantic(text, **fields)
+    return Changeset(nodes=(tag, node), edges=(Edge(tag.id, node.id, EdgeKind.MEMBERSHIP),))
+
+
+async def test_a_constructor_touches_nothing(db):
+    """Making a service makes no file; opening it does."""
+    memory = Mnemo(db, embedder=HashingEmbedder())
+    assert not db.exists()
+    async with memory:
+        assert db.exists()
+
+
+@pytest.mark.parametrize("store", ["", "  ", "postgresql://localhost/x"])
+def test_a_store_that_cannot_be_is_refused(store):
+    """Blank, or a kind that this version does not keep things in, is ConfigError."""
+    with pytest.raises(ConfigError):
+        Mnemo(store)
+
+
+async def test_a_service_works_only_while_it_is_open(db):
+    """Before open and after aclose every call is UsageError; opening twice too."""
+    memory = Mnemo(db, embedder=HashingEmbedder())
+    with pytest.raises(UsageError, match="async with"):
+        await memory.open_repo("r")
+    await memory.aclose()
+    memory = Mnemo(f"sqlite:///{db}", embedder=HashingEmbedder())
+    async with memory:
+        with pytest.raises(UsageError):
+            await memory.open()
+    with pytest.raises(UsageError):
+        memory.list_repos()
+
+
+async def test_a_service_may_be_closed_by_another_task(db):
+    """open and aclose in different tasks, as test fixtures and web frameworks do."""
+    memory = Mnemo(db, embedder=HashingEmbedder())
+    async with anyio.create_task_group() as group:
+        group.start_soon(memory.open)
+    repo = await memory.open_repo("r")
+    session = await repo.start_session("g")
+    await session.append("seen", "")
+    async with anyio.create_task_group() as group:
+        group.start_soon(memory.aclose)
+
+
+async def test_repositories_are_opened_once_and_found_by_id(open_kit):
+    """RepositoryAlreadyOpen, NotFound, sorted ids, and reopening after close_repo."""
+    kit = await open_kit()
+    await kit.memory.open_repo("a%' --/")
+    assert kit.memory.list_repos() == ["a%' --/", "r"]
+    with pytest.raises(RepositoryAlreadyOpen):
+        await kit.memory.open_repo("r")
+    await kit.memory.close_repo("r")
+    with pytest.raises(NotFound):
+        kit.memory.repo("r")
+    with pytest.raises(NotFound):
+        await kit.memory.close_repo("r")
+    assert (await kit.memory.open_repo("r")).id == "r"
+
+
+@pytest.mark.parametrize("repo_id", ["", " ", "x" * 201])
+async def test_a_bad_repository_id_is_refused(open_kit, repo_id):
+    """An id is any text of 1 to 200 characters that is not blank."""
+    kit = await open_kit()
+    with pytest.raises(ValueError, match="repo_id"):
+        await kit.memory.open_repo(repo_id)
+
+
+async def test_closing_a_repository_leaves_its_sessions_resumable(open_kit):
+    """close_repo ends the sessions; reopened, they go on."""
+    kit = await open_kit()
+    session = await kit.started(session_id="s")
+    await session.append("seen", "")
+    await kit.memory.close_repo("r")
+    with pytest.raises(NotFound):
+        kit.memory.session("s")
+    repo = await kit.memory.open_repo("r")
+    assert (await repo.resume_session("s")).context().steps == ("seen -> ",)
+
+
+async def test_a_session_id_is_unique_for_ever(open_kit):
+    """start_session with an id that was ever used, in whatever repository, is Conflict."""
+    kit = await open_kit()
+    await kit.started(session_id="s")
+    other = await kit.memory.open_repo("other")
+    with pytest.raises(Conflict):
+        await other.start_session("g", session_id="s")
+    with pytest.raises(NotFound):
+        await other.resume_session("s")
+
+
+async def test_another_embedding_space_is_refused(db):
+    """M26: equal dimensions do not make two spaces equal; the error names both."""
+    async with Mnemo(db, embedder=HashingEmbedder()) as memory:
+        repo = await memory.open_repo("r")
+        await repo.apply(fact("Ana lives in Porto", "Ana"))
+    other = HashingEmbedder()
+    other_space = type(other.space)("another", other.space.dimensions)
+
+    class Other:
+        space = other_space
+        embed = staticmethod(other.embed)
+
+    async with Mnemo(db, embedder=Other()) as memory:
+        with pytest.raises(EmbeddingSpaceMismatch, match=r"hashing.*another"):
+            await memory.open_repo("r")
+        assert memory.list_repos() == []
+
+
+async def test_a_bad_profile_is_refused_before_anything_is_recorded(open_kit):
+    """A profile that does not exist is ConfigError, and no session is left behind."""
+    kit = await open_kit()
+    with pytest.raises(ConfigError, match="profile"):
+        await kit.started(config=Config(extraction={"profile": "poetry"}))
+    assert await kit.repo.unfinished_sessions() == []
+
+
+async def test_linked_nodes_are_the_neighbours(open_kit):
+    """M17, M18: get_linked_nodes gives the other ends, by kind; unknown ids give []."""
+    kit = await open_kit()
+    changeset = fact("Ana lives in Porto", "Ana")
+    await kit.repo.apply(changeset)
+    tag, node = changeset.nodes
+    (linked,) = await kit.repo.get_linked_nodes([node.id], edge_type="membership")
+    assert linked.id == tag.id
+    assert await kit.repo.get_linked_nodes([node.id], edge_type="sibling") == []
+    assert await kit.repo.get_linked_nodes(["nobody"]) == []
+    with pytest.raises(ValueError, match="friendship"):
+        await kit.repo.get_linked_nodes([node.id], edge_type="friendship")
+
+
+async def test_the_latest_come_first(open_kit):
+    """M19: latest(2) gives the last two, newest first, with their metadata."""
+    kit = await open_kit()
+    places = ["Porto", "Lagos", "Faro", "Braga", "Tavira"]
+    for place in places:
+        await kit.repo.apply(fact(f"The office in {place} has opened", place))
+        await kit.clock.advance(1)
+    found = await kit.repo.latest(2)
+    assert [node.proposition.split()[3] for node, _ in found] == ["Tavira", "Braga"]
+    assert found[0][1].created_at > found[1][1].created_at
+    with pytest.raises(ValueError, match="top_k"):
+        await kit.repo.latest(0)
+    with pytest.raises(ValueError, match="unknown"):
+        await kit.repo.get_nodes(["opinion"])
+
+
+async def test_deleted_nodes_are_gone_with_their_edges(open_kit, db):
+    """M20: the number that existed; edges gone from the neighbours, also after reopening."""
+    kit = await open_kit(store=db)
+    changeset = fact("Ana lives in Porto", "Ana")
+    await kit.repo.apply(changeset)
+    tag, node = changeset.nodes
+    assert await kit.repo.delete_nodes([node.id, "unknown"]) == 1
+    assert await kit.repo.delete_nodes([node.id]) == 0
+    assert [e.node_ids for e in kit.seen.of(NodesDeleted)] == [(node.id,)]
+    await kit.memory.aclose()
+    kit = await open_kit(store=db)
+    assert await kit.repo.get_linked_nodes([tag.id]) == []
+    assert await kit.repo.get_node(node.id) is None
+    assert (await kit.memory.check()).problems == ()
+
+
+async def test_one_changeset_is_applied_once(open_kit):
+    """M21: applied twice it gives equal revisions and one event."""
+    kit = await open_kit()
+    changeset = Changeset(nodes=fact("Ana lives in Porto", "Ana").nodes, id="changeset-1")
+    first = await kit.repo.apply(changeset)
+    assert await kit.repo.apply(changeset) == first
+    assert len(kit.seen.of(ChangesetApplied)) == 1
+
+
+async def test_a_changeset_that_does_not_validate_stores_nothing(open_kit):
+    """X25: an edge to an unknown node is refused; the revision is unchanged."""
+    kit = await open_kit()
+    node = Semantic("Ana lives in Porto")
+    bad = Changeset(nodes=(node,), edges=(Edge("nowhere", node.id, EdgeKind.MEMBERSHIP),))
+    with pytest.raises(ValueError, match="nowhere"):
+        await kit.repo.apply(bad)
+    assert (await kit.repo.statistics()).revision == 0
+    assert await kit.repo.get_nodes(["semantic"]) == []
+
+
+async def test_repositories_do_not_leak(open_kit):
+    """M24: what one repository holds is unknown to another of the same store."""
+    kit = await open_kit()
+    other = await kit.memory.open_repo("other")
+    changeset = fact("Ana lives in Porto", "Ana")
+    await kit.repo.apply(changeset)
+    session = await kit.started()
+    await session.append("a secret word: xylophone", "")
+    assert await other.get_node(changeset.nodes[0].id) is None
+    assert await other.search("xylophone") == []
+    assert (await other.recall("Ana Porto xylophone")).candidates == []
+    assert (await other.statistics()).nodes == {}
+
+
+async def test_statistics_show_the_levels(open_kit):
+    """Counts, revision, queue depths, index state and space are all there."""
+    kit = await open_kit()
+    kit.model.block()
+    session = await kit.started()
+    await session.append("seen", "done")
+    await kit.repo.apply(fact("Ana lives in Porto", "Ana"))
+    statistics = await kit.repo.statistics()
+    assert statistics.revision == 1
+    assert statistics.nodes == {"semantic": 1, "tag": 1}
+    assert statistics.edges == {"membership": 1}
+    assert statistics.steps == 1
+    assert statistics.append_backlog == 1
+    assert statistics.open_sessions == 1
+    assert "hashing" in statistics.embedding_space
+    kit.model.unblock()
+
+
+async def test_a_settings_override_reaches_its_session_only(open_kit):
+    """Session beats repository beats service, field by field."""
+    kit = await open_kit(config=Config(session={"max_pending": 2}))
+    kit.model.block("semantic")
+    session = await kit.started(config=Config(session={"auto_commit": True}))
+    await session.append("seen", "")
+    await session.close()
+    session.start_episode_async("next")
+    session.close_async()
+    with pytest.raises(UsageError):
+        session.start_episode_async("third")
+    kit.model.unblock("semantic")
+
+
+async def test_the_lease_is_renewed_while_the_service_lives(db):
+    """An owner on another host is out of reach only after its lease; renewing prolongs it."""
+    clock = ManualClock(datetime(2024, 1, 1, tzinfo=UTC))
+    async with Mnemo(db, embedder=HashingEmbedder(), clock=clock) as memory:
+        await memory.open_repo("r")
+        for _ in range(6):
+            await clock.advance(10)
+            await anyio.lowlevel.checkpoint()
+        assert clock.now() - datetime(2024, 1, 1, tzinfo=UTC) == timedelta(seconds=60)
+        assert (await memory.check()).problems == ()
