@@ -11,14 +11,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, TypeVar
 
 import anyio
 import anyio.lowlevel
 from anyio.abc import TaskGroup
 
-__all__ = ["TaskRoot", "completed", "on_clock"]
+__all__ = ["TaskRoot", "completed", "detached", "on_clock"]
 
 log = logging.getLogger("mnemo")
 T = TypeVar("T")
@@ -34,7 +34,7 @@ class TaskRoot:
     async def open(self) -> None:
         """Start the root task on the running event loop."""
         started = anyio.Event()
-        self._host = asyncio.get_running_loop().create_task(self._run(started), name="mnemo")
+        self._host = detached(lambda: self._run(started))
         await started.wait()
 
     async def _run(self, started: anyio.Event) -> None:
@@ -67,6 +67,15 @@ class TaskRoot:
         with anyio.CancelScope(shield=True):
             await asyncio.wait([host])
         self._group = None
+
+
+def detached(work: Callable[[], Coroutine[Any, Any, T]]) -> asyncio.Task[T]:
+    """
+    Start *work* as a task without a parent; whoever holds the result owns it.
+
+    For the root itself, and for closing it: that cannot run inside what it closes.
+    """
+    return asyncio.get_running_loop().create_task(work(), name="mnemo")
 
 
 async def _guarded(work: Callable[..., Awaitable[Any]], args: tuple[Any, ...]) -> None:

@@ -7,8 +7,10 @@ The composition root: the only place that knows which store, index and models th
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -17,17 +19,19 @@ import anyio
 
 from mnemo._bus import EventBus, Subscription
 from mnemo._clock import SystemClock
-from mnemo._tasks import TaskRoot
+from mnemo._tasks import TaskRoot, completed, detached
 from mnemo._text import is_blank
 from mnemo.config import Config, StoreConfig
 from mnemo.episode.journal import Owner
-from mnemo.errors import ConfigError, NotFound, RepositoryAlreadyOpen, UsageError
+from mnemo.errors import ConfigError, NotFound, RepositoryAlreadyOpen, StoreError, UsageError
 from mnemo.events import Event
 from mnemo.protocols import ChatModel, Clock, Embedder, Store, StoreReport
 from mnemo.repository import Repository, RepositoryParts
 from mnemo.session.session import Session
 
 __all__ = ["Mnemo"]
+
+log = logging.getLogger("mnemo")
 
 MAX_REPO_ID = 200
 """Characters of a repository's id, at most."""
@@ -72,7 +76,8 @@ class Mnemo:
         self._repos: dict[str, Repository] = {}
         self._sessions: dict[str, Session] = {}
         self._opening: set[str] = set()
-        self._closed: anyio.Event | None = None
+        self._closed = False
+        self._shutting_down: asyncio.Task[None] | None = None
 
     # ── In and out ───────────────────────────────────────────────────────────────────
 
@@ -97,7 +102,7 @@ class Mnemo:
             raise
         self._store = store
         await self._root.open()
-        self._root.spawn(self._renew_lease)
+        self._root.spawn(self._renew_lease, store, self._owner)
 
     async def aclose(self) -> None:
         """
@@ -108,17 +113,14 @@ class Mnemo:
         what was unfinished is found again at the next start. *Cancellation*: completes;
         only the wait ends.
         """
-        if self._closed is not None:
-            await self._closed.wait()
-            return
-        self._closed = anyio.Event()
+        self._closed = True
         if self._store is None:
-            self._closed.set()
             return
-        with anyio.CancelScope(shield=True):
-            await self._shut_down(self._store, self._closed)
+        if self._shutting_down is None:
+            self._shutting_down = detached(partial(self._shut_down, self._store))
+        await completed(self._shutting_down)
 
-    async def _shut_down(self, store: Store, closed: anyio.Event) -> None:
+    async def _shut_down(self, store: Store) -> None:
         try:
             grace_s = self._config.shutdown_grace_s
             async with anyio.create_task_group() as group:
@@ -131,7 +133,6 @@ class Mnemo:
             self._repos.clear()
             await self._root.aclose()
             await store.aclose()
-            closed.set()
 
     async def __aenter__(self) -> Self:
         await self.open()
@@ -145,16 +146,17 @@ class Mnemo:
     ) -> None:
         await self.aclose()
 
-    async def _renew_lease(self) -> None:
+    async def _renew_lease(self, store: Store, owner: Owner) -> None:
         lease_s = self._config.session.lease_s
         while True:
             await self._clock.sleep(lease_s / 3)
-            assert self._store is not None
-            assert self._owner is not None
-            await self._store.renew(self._owner, lease_s)
+            try:
+                await store.renew(owner, lease_s)
+            except StoreError:
+                log.exception("the lease could not be renewed; trying again")
 
     def _usable(self) -> tuple[Store, Owner]:
-        if self._closed is not None:
+        if self._closed:
             raise UsageError("the service is closed; make a new Mnemo")
         if self._store is None or self._owner is None:
             raise UsageError("the service is not open; use `async with Mnemo(…) as memory:`")
@@ -274,8 +276,7 @@ class Mnemo:
         """
         repo = self.repo(repo_id)
         del self._repos[repo_id]
-        with anyio.CancelScope(shield=True):
-            await repo.aclose(self._config.shutdown_grace_s)
+        await completed(self._root.own(partial(repo.aclose, self._config.shutdown_grace_s)))
 
     async def check(self) -> StoreReport:
         """

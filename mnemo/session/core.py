@@ -120,6 +120,11 @@ class SessionCore:
         return self.extracting or self.committing or self.background > 0
 
     @property
+    def occupied(self) -> bool:
+        """Whether a queued operation has to wait: the session is busy, or an act is in flight."""
+        return self.busy or self.aimed is not None
+
+    @property
     def projected(self) -> SessionState:
         """Where the work in flight leads, if all of it succeeds."""
         if self.committing:
@@ -582,4 +587,4 @@ class SessionCore:
         for scope in list(self._scopes):
             scope.cancel()
         await self.appends.drained()
-        await self.until(lambda: not self.busy and self.aimed is None)
+        await self.until(lambda: not self.occupied)

@@ -378,7 +378,7 @@ class Session:
     def _accept(self, operation: PendingOperation) -> PendingOperation:
         self._check_usable(operation.name)
         core = self._core
-        return core.queue.accept(operation, core.projected, auto=core.auto, busy=core.busy)
+        return core.queue.accept(operation, core.projected, auto=core.auto, busy=core.occupied)
 
     def _goes_straight(self) -> bool:
         core = self._core
@@ -401,7 +401,7 @@ class Session:
             await self._run(operation)
 
     def _due(self) -> bool:
-        return not self._core.busy and self._core.queue.next() is not None
+        return not self._core.occupied and self._core.queue.next() is not None
 
     async def _run(self, operation: PendingOperation) -> None:
         operation.begun = True
@@ -529,7 +529,7 @@ class Session:
 
     async def settle_down(self) -> None:
         """Wait until nothing is in flight. *Cancellation*: safe."""
-        await self._core.until(lambda: not self._core.busy and self._core.aimed is None)
+        await self._core.until(lambda: not self._core.occupied)
 
     async def aclose(self) -> None:
         """
