@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mnemo._clock import Breather
-from mnemo._text import is_blank, one_line
+from mnemo._text import is_blank, one_line, terms
 from mnemo.config import Config
 from mnemo.episode.step import Step
 from mnemo.extraction.embedded.cues import error_line, success_line, verdict
@@ -114,7 +114,8 @@ class EmbeddedAnnotator:
     async def _continuations(self, window: list[_Seen], fresh: int) -> list[bool]:
         """Whether each fresh step continues what the steps before it were about."""
         first = len(window) - fresh
-        lexical = [_continues(window, at) for at in range(first, len(window))]
+        agent = self._config.extraction.agent_name
+        lexical = [_continues(window, at, agent) for at in range(first, len(window))]
         open_at = [first + i for i, answer in enumerate(lexical) if answer is None]
         if self._embedder is None or not open_at:
             return [bool(answer) for answer in lexical]
@@ -162,20 +163,27 @@ def _breaks(window: list[_Seen], at: int) -> bool:
     return bool(_SWITCH.match(now.observation) or _SWITCH.match(now.action))
 
 
-def _continues(window: list[_Seen], at: int) -> bool | None:
+def _names(seen: Iterable[_Seen], agent: str) -> frozenset[str]:
+    """The stems of the parties' names: they only address, so sharing one says nothing."""
+    return frozenset().union(terms(agent), *(terms(one.step.actor) for one in seen))
+
+
+def _continues(window: list[_Seen], at: int, agent: str) -> bool | None:
     """What words say; ``None`` where they are silent."""
     if at == 0 or _breaks(window, at):
         return False
     now, recent = window[at], _recent(window, at)
-    if now.words < FEW_WORDS or not now.topics:
+    if now.words < FEW_WORDS:
         return True
     if _answers(recent[-1], now) or (recent[-1].called and now.tool):
         return True
-    known = frozenset().union(*(seen.topics for seen in recent))
-    if not known:
+    names = _names((*recent, now), agent)
+    known = frozenset().union(*(seen.topics for seen in recent)) - names
+    mine = now.topics - names
+    if not known or len(mine) < 2:
         return True
-    shared = len(now.topics & known)
-    least = SHARED * max(0, min(len(now.topics), len(known)) - FREE)
+    shared = len(mine & known)
+    least = SHARED * max(0, min(len(mine), len(known)) - FREE)
     return True if shared > least else None
 
 

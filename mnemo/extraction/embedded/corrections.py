@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import replace
 
-from mnemo.extraction.embedded.speech import Said
+from mnemo.extraction.embedded.said import Said
 from mnemo.extraction.embedded.topics import topics
 
 __all__ = ["corrected"]

@@ -10,8 +10,8 @@ from mnemo.extraction.embedded.dates import with_dates
 from mnemo.extraction.embedded.elided import with_subject
 from mnemo.extraction.embedded.lexicon import word_set
 from mnemo.extraction.embedded.persons import is_past, third_person
+from mnemo.extraction.embedded.said import PLAIN, Said, Turn, finished
 from mnemo.extraction.embedded.sentences import sentences
-from mnemo.extraction.embedded.speech import PLAIN, Said, Turn, finished
 from mnemo.extraction.embedded.topics import content_count
 
 __all__ = ["facts_of_agent"]

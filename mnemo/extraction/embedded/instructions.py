@@ -18,9 +18,9 @@ from mnemo.episode.trajectory import Instruction, Trajectory
 from mnemo.extraction.embedded.cues import Verdict, error_line, masked, success_line, verdict
 from mnemo.extraction.embedded.kinds import Kind, call_name, excerpt, kind_of
 from mnemo.extraction.embedded.persons import Voice, third_person
+from mnemo.extraction.embedded.said import finished
 from mnemo.extraction.embedded.scene import Scene, scene_of
 from mnemo.extraction.embedded.sentences import sentences
-from mnemo.extraction.embedded.speech import finished
 from mnemo.extraction.embedded.subgoals import shortened
 from mnemo.extraction.embedded.topics import content_count, generalised
 from mnemo.extraction.embedded.workers import workers

@@ -19,8 +19,8 @@ _PRONOUN = re.compile(
 _EXPLETIVE = re.compile(
     r"^it(?:['’]s| is| was| will be|['’]ll be| has been|['’]d be| would be| feels| felt| took"
     r"| takes)"
-    r"(?: (?!(?:a|an|the|my|our|one)\b)[\w'’]+){1,3}? (?:to|that|when|how|for|if|seeing|being"
-    r"|having"
+    r"(?: (?!(?:a|an|the|my|our|one)\b)[\w'’]+){1,3}? (?:to|that|when|how|for (?:\w+ ){1,4}to|if"
+    r"|seeing|being|having"
     r"|knowing|since)\b",
     re.IGNORECASE,
 )
@@ -50,6 +50,9 @@ _INNER = re.compile(
     r"|(?<=\s)(?:this|these|those|that)(?=[.!,]|$)",
     re.IGNORECASE,
 )
+_POINTS_ON = re.compile(
+    r"\b(?:for|like|with|about|of|to|on|do|in) (?:this|these|those|that)[.!:]?$", re.I
+)
 _EXPLETIVE_INSIDE = re.compile(
     r"it(?:['’]s| is| was| takes| took| feels| rains?)\b|it (?:comes"
     r"|turns) ",
@@ -67,6 +70,8 @@ def begins_with_pronoun(text: str) -> bool:
 
 def hangs(clause: str) -> bool:
     """Whether *clause* has an "it" or "them" inside that nothing before it in *clause* names."""
+    if _POINTS_ON.search(clause):
+        return True
     inner = _INNER.search(clause)
     if inner is None or _EXPLETIVE_INSIDE.match(clause, inner.start()):
         return False

@@ -5,9 +5,8 @@ from __future__ import annotations
 import re
 
 from mnemo.extraction.embedded.clauses import is_imperative
-from mnemo.extraction.embedded.lexicon import LIGHT
 from mnemo.extraction.embedded.persons import Voice, third_person
-from mnemo.extraction.embedded.topics import content_count
+from mnemo.extraction.embedded.topics import content_count, topics
 
 __all__ = ["asked_to", "request_of", "wanted_in"]
 
@@ -33,6 +32,8 @@ _TALK = re.compile(
 )
 # "Review this code": without the text that "this" points at, only a long wish says enough.
 _VAGUE = re.compile(r"\b(?:this|that|these|those|it|them)\b", re.IGNORECASE)
+# Stems that say how to help, not with what.
+_HELPING = frozenset(("figur", "review", "check", "fix", "understand", "improv", "code", "explain"))
 _PLEASE = re.compile(r"^(?:please|just)\s+", re.IGNORECASE)
 
 
@@ -66,6 +67,6 @@ def asked_to(what: str, voice: Voice) -> str | None:
     """*what*, an imperative, as a fact about who said it; ``None`` if it says too little."""
     what = _ME.sub(lambda match: f"{match['verb']} ", _PLEASE.sub("", what))
     least = 4 if _VAGUE.search(what) else 2
-    if content_count(what) < least or all(word.lower() in LIGHT for word in what.split()):
+    if content_count(what) < least or not topics(what) - _HELPING:
         return None
     return f"{voice.me} asked to {third_person(what[0].lower() + what[1:], voice)}"

@@ -17,8 +17,9 @@ from mnemo.extraction.embedded.concepts import Frequencies, concepts_of
 from mnemo.extraction.embedded.corrections import corrected
 from mnemo.extraction.embedded.done import facts_of_agent
 from mnemo.extraction.embedded.kinds import Kind, call_name, excerpt, kind_of, without_code
+from mnemo.extraction.embedded.said import Said, Turn, folded_key
 from mnemo.extraction.embedded.scene import Scene, scene_of
-from mnemo.extraction.embedded.speech import Said, Turn, facts_of_turn, folded_key
+from mnemo.extraction.embedded.speech import facts_of_turn
 from mnemo.extraction.embedded.tools import CONFIDENCE, facts_of_output
 from mnemo.extraction.embedded.workers import workers
 

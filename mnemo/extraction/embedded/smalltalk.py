@@ -72,6 +72,7 @@ _INSIDE = re.compile(
                 |offer|concern)
             have(?:'ve)? (?:got )?your back ; got your back ; root(?:ing)? for you ; wish me luck
             i (?:really )?(?:don't|do not) know(?: (?:yet|much|why))?$ ; having you ; have you as
+            looks? like this[.:]?$ ; the following [^:]*:?$ ; so far:?$
             if you (?:need|want|ever|have) ; i can picture ; been a (?:while|long time|minute)
             (?:a lot|so much)(?:'s| has) (?:changed|happened) ; you(?:'ve)? got this
         """

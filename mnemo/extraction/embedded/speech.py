@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
 
-from mnemo._text import STOP_WORDS, fold, one_line, words
+from mnemo._text import STOP_WORDS, words
+from mnemo.extraction.embedded.answers import answer_in, is_greeting, quoted
 from mnemo.extraction.embedded.clauses import (
     bare,
     has_verb,
@@ -18,7 +18,7 @@ from mnemo.extraction.embedded.clauses import (
 from mnemo.extraction.embedded.dates import with_dates
 from mnemo.extraction.embedded.elided import with_subject
 from mnemo.extraction.embedded.lexicon import ADVERBS, LIGHT
-from mnemo.extraction.embedded.persons import Voice, speaks_of_other, speaks_of_self, third_person
+from mnemo.extraction.embedded.persons import speaks_of_other, speaks_of_self, third_person
 from mnemo.extraction.embedded.pronouns import (
     begins_with_pronoun,
     hangs,
@@ -27,71 +27,17 @@ from mnemo.extraction.embedded.pronouns import (
     with_person,
 )
 from mnemo.extraction.embedded.requests import asked_to, request_of
+from mnemo.extraction.embedded.said import Said, Turn, confidence_of, finished
 from mnemo.extraction.embedded.scene import Scene
 from mnemo.extraction.embedded.sentences import sentences
 from mnemo.extraction.embedded.smalltalk import is_small_talk
 from mnemo.extraction.embedded.topics import phrases
 
-__all__ = ["Said", "Turn", "facts_of_turn"]
+__all__ = ["facts_of_turn"]
 
-PLAIN, HEARSAY, HEDGED = 0.8, 0.6, 0.5
-"""Confidence of a plain statement, of hearsay, of a guess; the specification's numbers."""
 _MOST_SENTENCES = 120  # of one text; facts per trajectory are far fewer
 _LONGEST = 400  # characters; a longer "sentence" is no prose
-_FEW = 4  # content words below which a reply is an answer, not a statement
 
-
-@dataclass(frozen=True, slots=True)
-class Turn:
-    """
-    What one party said at once.
-
-    Attributes:
-        text: Excerpt, secrets hidden.
-        asked: The question that this may answer, as a quotation or ``Asked …``'s object.
-        asker_step: Index of the step of the question.
-        talk: Whether two people talk: then plain statements are attributed.
-    """
-
-    text: str
-    speaker: str
-    voice: Voice
-    at: datetime
-    step: int
-    scene: Scene
-    asked: str | None = None
-    asker_step: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Said:
-    """
-    A fact before its concepts are known.
-
-    Attributes:
-        corrects: Whether it takes back what was said of the same slot before.
-    """
-
-    text: str
-    confidence: float
-    steps: tuple[int, ...]
-    speaker: str
-    corrects: bool = False
-
-
-_HEDGE = re.compile(
-    r"\b(?:maybe|might|perhaps|probably|possibly|i think|i guess|i believe|i suppose|not sure"
-    r"|i assume|i feel like|kind of want|sounds like|seems like|i doubt|presumably)\b",
-    re.IGNORECASE,
-)
-_HEARSAY = re.compile(
-    r"\b(?:(?:he|she|they|someone|somebody|people|everyone|mom|dad|doctor|boss) (?:\w+ )?"
-    r"(?:said|says|say|told|tells|claims?|claimed|mentioned|thinks?)|i(?:['’]ve| have)? heard"
-    r"|apparently"
-    r"|(?<!\bI )(?<!\bwe )(?:said|says|claimed|claims|mentioned)"
-    r"|allegedly|supposedly|rumou?r|told me|i(?:['’]ve| have) been told|i was told)\b",
-    re.IGNORECASE,
-)
 _CORRECTION = re.compile(
     r"^(?:(?:oh|sorry|wait|oops|no|nope|hmm|well|my bad)[,.!]?\s+){0,3}"
     r"(?:actually|correction|scratch that|i meant|i mean(?:t)?|make that|rather)\b[,:]?\s*",
@@ -120,9 +66,6 @@ _REQUEST = re.compile(
 # "I have a dog" has one content word and still says something.
 _OWNS = re.compile(r"^(?:I|we)(?:['’]ve| have| own)\b|^I(?:['’]m| am) an?\b", re.IGNORECASE)
 _QUESTION_END = re.compile(r"\?[\"'”’)\]!?]*$")
-_GOING = re.compile(r"\bgonna\b")
-_POINTED = re.compile(r"[.!?][\"”]$")
-_FINAL = re.compile(r"[\s.!…,;:]+$")
 # "I'm so excited to tell you that …": what is told is the fact.
 _PREAMBLE = re.compile(
     r"^I(?:['’]m| am)? (?:\w+ )?(?:excited|happy|glad|thrilled|pleased|proud|wanted"
@@ -131,9 +74,6 @@ _PREAMBLE = re.compile(
     re.IGNORECASE,
 )
 _PART_END = re.compile(r";\s+|\s+[-–—]+\s+")
-_ASKED = re.compile(
-    r"^asked (?:\w+ )?(?:for|about|whether|if|when|where|what|how|who|which)\b", re.I
-)
 
 
 def facts_of_turn(turn: Turn) -> list[Said]:
@@ -146,10 +86,10 @@ def facts_of_turn(turn: Turn) -> list[Said]:
     heard = _Heard([], [], None)
     may_answer = turn.asked is not None
     for sentence in _sentences(turn.text):
-        if may_answer and not _is_greeting(turn, sentence):
+        if may_answer and not is_greeting(turn, sentence):
             may_answer = False
             first, rest = _first_part(sentence)
-            if answer := _answer(turn, first):
+            if answer := answer_in(turn, first):
                 heard.found.append(answer)
                 heard.before.append(answer.text)
                 sentence = rest
@@ -200,12 +140,6 @@ def _clauses(sentence: str) -> list[str]:
     return [clause for clause in clauses if not _ASKING.match(clause) or _REQUEST.match(clause)]
 
 
-def _is_greeting(turn: Turn, sentence: str) -> bool:
-    clause = bare(without_vocatives(bare(sentence), turn.scene.is_name))
-    content = [w for w in words(clause) if w not in STOP_WORDS and not turn.scene.is_name(w)]
-    return not content or (is_small_talk(clause) and len(content) < 2 * _FEW)
-
-
 def _sentences(text: str) -> Sequence[str]:
     found = sentences(text)
     if len(found) > _MOST_SENTENCES:
@@ -254,8 +188,8 @@ def _hanging(
     turn: Turn, statement: str, clause: str, before: Sequence[str], previous: Said | None
 ) -> Said | _Joined | None:
     """A statement with an "it" inside that only what came before explains."""
-    if turn.asked is not None and not before:
-        return _quoted(turn, clause)
+    if turn.asked is not None and not before and '"' not in clause:
+        return quoted(turn, clause)
     if joined := _join(turn, statement, clause, previous):
         return joined
     enough = _says_enough(clause, turn.scene, 4, named_enough=False)
@@ -330,79 +264,8 @@ def _attributed(turn: Turn, statement: str) -> str:
 def _said(turn: Turn, text: str, clause: str, *, corrects: bool = False) -> Said:
     return Said(
         text=finished(with_dates(text, turn.at)),
-        confidence=_confidence(clause),
+        confidence=confidence_of(clause),
         steps=(turn.step,),
         speaker=turn.speaker,
         corrects=corrects,
     )
-
-
-def finished(text: str) -> str:
-    """*text* as a sentence: a capital in front, a point behind."""
-    text = _GOING.sub("going to", _FINAL.sub("", one_line(text)))
-    if text[:1].islower() and not re.match(r"\S*[A-Z0-9._/]", text):
-        text = text[0].upper() + text[1:]
-    return text if _POINTED.search(text) else text + "."
-
-
-def _confidence(clause: str) -> float:
-    if _HEDGE.search(clause):
-        return HEDGED
-    return HEARSAY if _HEARSAY.search(clause) else PLAIN
-
-
-def _answer(turn: Turn, sentence: str) -> Said | None:
-    """The fact that a short answer makes together with its question."""
-    if turn.asked is None or _QUESTION_END.search(sentence) or '"' in sentence:
-        return None
-    answer = _FINAL.sub("", without_vocatives(sentence, turn.scene.is_name))
-    content = [w for w in words(answer) if w not in STOP_WORDS]
-    if len(content) > 3 * _FEW or (len(content) >= _FEW and has_verb(answer)):
-        return None
-    if speaks_of_other(answer) or not _tells(turn, answer, content):
-        return None
-    return _quoted(turn, answer)
-
-
-def _quoted(turn: Turn, answer: str) -> Said:
-    asked = turn.asked or ""
-    question = asked if _ASKED.match(asked) else f'Asked "{asked}"'
-    answer = with_dates(_FINAL.sub("", one_line(answer)), turn.at)
-    text = f'{_capital(question)}, {turn.speaker} answered "{answer}".'
-    steps = (turn.step,) if turn.asker_step is None else (turn.asker_step, turn.step)
-    return Said(text, _confidence(answer), steps, turn.speaker)
-
-
-def _tells(turn: Turn, answer: str, content: Sequence[str]) -> bool:
-    """Whether question and answer together say something."""
-    telling = [w for w in content if w not in LIGHT and not turn.scene.is_name(w)]
-    asked = [w for w in words(turn.asked or "") if w not in STOP_WORDS and w not in LIGHT]
-    if len(turn.asked or "") > _LONGEST_QUESTION:
-        return False
-    if _YES_NO.match(answer):
-        return len(asked) >= 2 and not _REQUEST.match(turn.asked or "")
-    if _YES_NO_QUESTION.match(turn.asked or "") or begins_with_pronoun(answer):
-        return False
-    return bool(telling) and (bool(asked) or len(telling) >= 2 or len(content) < _FEW)
-
-
-# A question that "yes" answers; one that offers a choice is answered by what is chosen.
-_YES_NO_QUESTION = re.compile(
-    r"^(?:so |and |but )?(?:is|are|was|were|do|does|did|have|has|had|can|could|will|would|should"
-    r"|may)"
-    r"\b(?!.* or )",
-    re.IGNORECASE,
-)
-_LONGEST_QUESTION = 160
-_YES_NO = re.compile(
-    r"^(?:yes|yeah|yep|no|nope|not (?:yet|really)|sure|never|of course|absolutely)\b", re.I
-)
-
-
-def _capital(text: str) -> str:
-    return text[:1].upper() + text[1:]
-
-
-def folded_key(text: str) -> str:
-    """What two facts share that say the same: case, blanks and the final point aside."""
-    return fold(_FINAL.sub("", one_line(text)))

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 
-async def test_a_first_person_event_names_actor_and_date(step, facts_of):
+async def test_a_first_person_event_names_actor_and_date(step: Any, facts_of: Any) -> None:
     """X26: "yesterday" of Ana on 2024-03-01 gives a fact with her name and 2024-02-29."""
     (fact,) = await facts_of(step(0, "I adopted a cat yesterday.", actor="Ana"))
 
@@ -14,12 +16,12 @@ async def test_a_first_person_event_names_actor_and_date(step, facts_of):
     assert fact.concepts[0] == "Ana"
 
 
-async def test_small_talk_gives_no_fact(step, facts_of):
+async def test_small_talk_gives_no_fact(step: Any, facts_of: Any) -> None:
     """X27: greetings, questions and thanks are not worth keeping."""
     assert await facts_of(step(0, "Hi! How are you? Thanks, that's great!")) == []
 
 
-async def test_points_inside_names_and_versions_do_not_split(step, facts_of):
+async def test_points_inside_names_and_versions_do_not_split(step: Any, facts_of: Any) -> None:
     """X28: an abbreviation, a version and a host name make one sentence and one fact."""
     (fact,) = await facts_of(step(0, "Dr. Lee uses v2.1.3 at example.org."))
 
@@ -35,7 +37,7 @@ async def test_points_inside_names_and_versions_do_not_split(step, facts_of):
         "My password is hunter22 and my dentist is in Bremen.",
     ],
 )
-async def test_a_secret_enters_no_fact(step, facts_of, text):
+async def test_a_secret_enters_no_fact(step: Any, facts_of: Any, text: Any) -> None:
     """X32: what looks like a key or password is in no proposition and no concept."""
     facts = await facts_of(step(0, text))
 
@@ -43,7 +45,7 @@ async def test_a_secret_enters_no_fact(step, facts_of, text):
     assert not any(s in told for s in ("sk-", "hunter22", "4f9a8b"))
 
 
-async def test_equal_input_gives_equal_facts(step, facts_of):
+async def test_equal_input_gives_equal_facts(step: Any, facts_of: Any) -> None:
     """X33: the same steps give the same facts, in the same order."""
     steps = [step(0, "I moved to Porto last week. My sister Eva lives in Braga.", actor="Ana")]
 
@@ -53,7 +55,7 @@ async def test_equal_input_gives_equal_facts(step, facts_of):
 # ── Speech ───────────────────────────────────────────────────────────────────────────
 
 
-async def propositions(facts_of, *steps, **settings) -> list[str]:
+async def propositions(facts_of: Any, *steps: Any, **settings: Any) -> list[str]:
     return [fact.proposition for fact in await facts_of(*steps, **settings)]
 
 
@@ -89,12 +91,14 @@ async def propositions(facts_of, *steps, **settings) -> list[str]:
          ["Api runs in Frankfurt.", "Web runs in Dublin."]),
     ],
 )  # fmt: skip
-async def test_speech_becomes_self_contained_facts(step, facts_of, said, facts):
+async def test_speech_becomes_self_contained_facts(
+    step: Any, facts_of: Any, said: Any, facts: Any
+) -> None:
     """Said by Ana to an agent on Friday 2024-03-01: names, dates, one claim each."""
     assert await propositions(facts_of, step(0, said, actor="Ana")) == facts
 
 
-async def test_we_and_you_are_the_two_who_talk(step, facts_of):
+async def test_we_and_you_are_the_two_who_talk(step: Any, facts_of: Any) -> None:
     """In a talk of two, "we" is both and "you" the other."""
     steps = [
         step(0, "Good to see you!", actor="Bo"),
@@ -107,7 +111,7 @@ async def test_we_and_you_are_the_two_who_talk(step, facts_of):
     ]
 
 
-async def test_we_leaves_out_who_asks(step, facts_of):
+async def test_we_leaves_out_who_asks(step: Any, facts_of: Any) -> None:
     """Whoever asks what "you" did was not there, and own people were meant."""
     steps = [
         step(0, "How did you spend the weekend?", actor="Bo"),
@@ -119,7 +123,7 @@ async def test_we_leaves_out_who_asks(step, facts_of):
     ]
 
 
-async def test_a_short_answer_joins_its_question(step, facts_of):
+async def test_a_short_answer_joins_its_question(step: Any, facts_of: Any) -> None:
     """The question gives the answer its meaning; both steps are its sources."""
     steps = [
         step(0, "where do you work?", actor="Ana"),
@@ -132,7 +136,9 @@ async def test_a_short_answer_joins_its_question(step, facts_of):
     assert fact.steps == (0, 1)
 
 
-async def test_an_answer_to_a_question_in_the_context_names_its_own_step(step, facts_of):
+async def test_an_answer_to_a_question_in_the_context_names_its_own_step(
+    step: Any, facts_of: Any
+) -> None:
     """A question before the trajectory explains, but is no source in it."""
     steps = [step(0, "Hi", "Where do you work?"), step(1, "At the harbour.", "Noted")]
 
@@ -142,7 +148,7 @@ async def test_an_answer_to_a_question_in_the_context_names_its_own_step(step, f
     assert fact.steps == (1,)
 
 
-async def test_an_answer_to_a_told_question_joins_it(step, facts_of):
+async def test_an_answer_to_a_told_question_joins_it(step: Any, facts_of: Any) -> None:
     """An action that says what it asked explains the reply."""
     steps = [
         step(0, "User wants to visit Tokyo", "Asked for the dates"),
@@ -156,7 +162,7 @@ async def test_an_answer_to_a_told_question_joins_it(step, facts_of):
     ]
 
 
-async def test_two_people_are_quoted_as_saying(step, facts_of):
+async def test_two_people_are_quoted_as_saying(step: Any, facts_of: Any) -> None:
     """What one of two says about the world is attributed."""
     steps = [
         step(0, "Nice weather!", actor="Bo"),
@@ -178,7 +184,9 @@ async def test_two_people_are_quoted_as_saying(step, facts_of):
         ("I heard the boat needs a new engine.", 0.6),
     ],
 )
-async def test_confidence_follows_the_words(step, facts_of, said, confidence):
+async def test_confidence_follows_the_words(
+    step: Any, facts_of: Any, said: Any, confidence: Any
+) -> None:
     """Plain 0.8, hearsay 0.6, hedged 0.5."""
     if "neighbour" in said:
         said = "She said the boat needs a new engine and a mast. " + said
@@ -187,7 +195,7 @@ async def test_confidence_follows_the_words(step, facts_of, said, confidence):
     assert facts[-1].confidence == confidence
 
 
-async def test_a_correction_replaces_what_it_corrects(step, facts_of):
+async def test_a_correction_replaces_what_it_corrects(step: Any, facts_of: Any) -> None:
     """ "Actually" gives the slot its later value; the earlier one is no fact."""
     steps = [
         step(0, "My budget is 2000 euros.", actor="Bo"),
@@ -197,7 +205,7 @@ async def test_a_correction_replaces_what_it_corrects(step, facts_of):
     assert await propositions(facts_of, *steps) == ["Bo's budget is 3000 euros."]
 
 
-async def test_the_agent_tells_only_what_is_done(step, facts_of):
+async def test_the_agent_tells_only_what_is_done(step: Any, facts_of: Any) -> None:
     """Advice and pleasantries of the acting side are no facts; deeds are."""
     action = (
         "Happy to help! I booked the table at Lido for eight. You should bring cash. "
@@ -209,14 +217,14 @@ async def test_the_agent_tells_only_what_is_done(step, facts_of):
     ]
 
 
-async def test_the_configured_agent_is_named(step, facts_of):
+async def test_the_configured_agent_is_named(step: Any, facts_of: Any) -> None:
     """``config.extraction.agent_name`` is who acts."""
     assert await propositions(
         facts_of, step(0, "ok", "I booked the table at Lido."), agent_name="Robin"
     ) == ["Robin booked the table at Lido."]
 
 
-async def test_the_same_fact_twice_is_one_with_both_steps(step, facts_of):
+async def test_the_same_fact_twice_is_one_with_both_steps(step: Any, facts_of: Any) -> None:
     """Equal texts are united with their steps."""
     steps = [step(0, "My dog is called Rex."), step(1, "My dog is called Rex!")]
 
@@ -225,7 +233,9 @@ async def test_the_same_fact_twice_is_one_with_both_steps(step, facts_of):
     assert fact.steps == (0, 1)
 
 
-async def test_at_most_max_facts_remain_those_of_highest_confidence(step, facts_of):
+async def test_at_most_max_facts_remain_those_of_highest_confidence(
+    step: Any, facts_of: Any
+) -> None:
     """The limit keeps the surest, in the order in which they were said."""
     said = ["Maybe I will sell the canoe.", "I own a red kayak.", "I own a blue raft."]
 
@@ -234,7 +244,7 @@ async def test_at_most_max_facts_remain_those_of_highest_confidence(step, facts_
     assert kept == ["User owns a red kayak.", "User owns a blue raft."]
 
 
-async def test_concepts_are_words_of_the_fact(step, facts_of):
+async def test_concepts_are_words_of_the_fact(step: Any, facts_of: Any) -> None:
     """Names, numbers with units and identifiers first, the speaker before all."""
     (fact,) = await facts_of(
         step(0, "I paid 250 euros to Hofmann GmbH for `billing.py`.", actor="Ana")
@@ -244,7 +254,7 @@ async def test_concepts_are_words_of_the_fact(step, facts_of):
     assert {"Hofmann GmbH", "250 euros", "billing.py"} <= set(fact.concepts)
 
 
-async def test_code_in_fences_is_not_prose(step, facts_of):
+async def test_code_in_fences_is_not_prose(step: Any, facts_of: Any) -> None:
     """Only the words around a code block are read."""
     text = "I use Flask for the shop.\n```python\nshop = 'I am code'\nimport flask\n```\n"
 
@@ -267,7 +277,7 @@ FAILED test_cart.py::test_total - AssertionError: assert 10 == 12
 1 failed, 41 passed in 3.21s"""
 
 
-async def test_a_test_run_gives_its_error_and_result(step, facts_of):
+async def test_a_test_run_gives_its_error_and_result(step: Any, facts_of: Any) -> None:
     """Error type and message, the failing test, the result; each names the call."""
     facts = await facts_of(step(0, "go", "pytest -q"), step(1, PYTEST, ""))
 
@@ -279,7 +289,7 @@ async def test_a_test_run_gives_its_error_and_result(step, facts_of):
     assert {f.confidence for f in facts} == {0.9}
 
 
-async def test_a_repeated_error_is_said_once_with_its_count(step, facts_of):
+async def test_a_repeated_error_is_said_once_with_its_count(step: Any, facts_of: Any) -> None:
     """Numbers aside, equal lines are one error."""
     log = "\n".join(f"2024-03-01 10:00:0{i} ERROR: timeout after {i} s" for i in range(1, 4))
 
@@ -288,7 +298,7 @@ async def test_a_repeated_error_is_said_once_with_its_count(step, facts_of):
     assert said == "The tool gave ERROR: timeout after 1 s (3 times)."
 
 
-async def test_small_json_gives_its_leaves(step, facts_of):
+async def test_small_json_gives_its_leaves(step: Any, facts_of: Any) -> None:
     """Leaves of depth two as key and value, never a secret one."""
     value = '{"status": "ok", "replicas": {"ready": 3, "deep": {"x": 1}}, "token": "abcd1234"}'
 
@@ -300,7 +310,7 @@ async def test_small_json_gives_its_leaves(step, facts_of):
     ]
 
 
-async def test_changed_paths_and_versions_are_facts(step, facts_of):
+async def test_changed_paths_and_versions_are_facts(step: Any, facts_of: Any) -> None:
     """What was created, and which version is there."""
     log = "INFO: starting\ncreated src/app.py\nUsing ruff 0.6.9\n"
 
@@ -310,7 +320,7 @@ async def test_changed_paths_and_versions_are_facts(step, facts_of):
     ]
 
 
-async def test_a_line_after_a_call_is_its_output(step, facts_of):
+async def test_a_line_after_a_call_is_its_output(step: Any, facts_of: Any) -> None:
     """What addresses nobody and follows a call was returned by it."""
     steps = [step(0, "Do it", "edit_file(path='a.py')"), step(1, "Updated a.py", "")]
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
-from mnemo.episode.step import Annotation
+from mnemo.episode.step import Annotation, Step
 
 
-async def test_a_fix_is_kept_and_the_failed_try_left_out(step, instructions_of):
+async def test_a_fix_is_kept_and_the_failed_try_left_out(step: Any, instructions_of: Any) -> None:
     """X30: an error, a failing try, a fix and success make one instruction of the fix."""
     (found,) = await instructions_of(
         step(0, "ImportError: no module named yaml", "pip install yml"),
@@ -21,7 +23,7 @@ async def test_a_fix_is_kept_and_the_failed_try_left_out(step, instructions_of):
     assert found.steps == (1,)
 
 
-async def test_nothing_is_learnt_without_a_cue(step, instructions_of):
+async def test_nothing_is_learnt_without_a_cue(step: Any, instructions_of: Any) -> None:
     """No success, no failure, no standing wish: no instruction."""
     assert (
         await instructions_of(
@@ -31,7 +33,7 @@ async def test_nothing_is_learnt_without_a_cue(step, instructions_of):
     )
 
 
-async def test_a_run_that_succeeds_is_kept_in_order(step, instructions_of):
+async def test_a_run_that_succeeds_is_kept_in_order(step: Any, instructions_of: Any) -> None:
     """Done: the actions under the subgoal, then what tells of success."""
     (found,) = await instructions_of(
         step(0, "Ship it", "npm run build"),
@@ -55,7 +57,9 @@ async def test_a_run_that_succeeds_is_kept_in_order(step, instructions_of):
         "Please don't call me before nine.",
     ],
 )
-async def test_a_standing_wish_holds_when_assisting_its_speaker(step, instructions_of, wish):
+async def test_a_standing_wish_holds_when_assisting_its_speaker(
+    step: Any, instructions_of: Any, wish: Any
+) -> None:
     """Standing wish: always, never, from now on, please don't."""
     (found,) = await instructions_of(step(0, wish, "Noted", actor="Ana"))
 
@@ -66,12 +70,14 @@ async def test_a_standing_wish_holds_when_assisting_its_speaker(step, instructio
 @pytest.mark.parametrize(
     "said", ["Never mind.", "I always wanted a boat.", "Never give up!", "Always been a fan."]
 )
-async def test_talk_of_always_and_never_is_no_wish(step, instructions_of, said):
+async def test_talk_of_always_and_never_is_no_wish(
+    step: Any, instructions_of: Any, said: Any
+) -> None:
     """What is told or cheered asks nothing of the agent."""
     assert await instructions_of(step(0, said, "ok", actor="Ana")) == []
 
 
-async def test_two_people_talking_give_no_wishes(step, instructions_of):
+async def test_two_people_talking_give_no_wishes(step: Any, instructions_of: Any) -> None:
     """Nobody is assisted in a talk of two."""
     steps = [
         step(0, "Always lock the shed.", actor="Ana"),
@@ -81,7 +87,7 @@ async def test_two_people_talking_give_no_wishes(step, instructions_of):
     assert await instructions_of(*steps) == []
 
 
-async def test_what_failed_twice_is_to_be_avoided(step, instructions_of):
+async def test_what_failed_twice_is_to_be_avoided(step: Any, instructions_of: Any) -> None:
     """Avoid: the action and its error, with the lowest return."""
     (found,) = await instructions_of(
         step(0, "Scale it", "kubectl scale deploy/api --replicas=5"),
@@ -95,10 +101,10 @@ async def test_what_failed_twice_is_to_be_avoided(step, instructions_of):
     assert found.steps == (0, 1)
 
 
-async def test_the_return_is_the_mean_of_the_known_rewards(step, instructions_of):
+async def test_the_return_is_the_mean_of_the_known_rewards(step: Any, instructions_of: Any) -> None:
     """Unknown rewards are left out of the mean, not counted as a number."""
 
-    def rewarded(made, reward):
+    def rewarded(made: Step, reward: float | None) -> Step:
         return made.annotated(
             Annotation(
                 index=made.index, state="s", subgoal="fix it", reward=reward, trajectory_id="t"
@@ -115,7 +121,7 @@ async def test_the_return_is_the_mean_of_the_known_rewards(step, instructions_of
     assert found.return_score == pytest.approx(0.7)
 
 
-async def test_numbers_in_errors_are_masked(step, instructions_of):
+async def test_numbers_in_errors_are_masked(step: Any, instructions_of: Any) -> None:
     """Two runs of one error share their condition."""
     (found,) = await instructions_of(
         step(0, "TimeoutError: gave up after 30 s on port 8080", "Raised the limit to 60"),
@@ -126,7 +132,7 @@ async def test_numbers_in_errors_are_masked(step, instructions_of):
     assert found.instruction == "Raised the limit to 60"
 
 
-async def test_an_instruction_holds_no_secret(step, instructions_of):
+async def test_an_instruction_holds_no_secret(step: Any, instructions_of: Any) -> None:
     """X32: a key used on the way to success is hidden."""
     found = await instructions_of(
         step(0, "Error: denied", "login --token=abcd1234efgh"), step(1, "all tests passed")
@@ -136,7 +142,7 @@ async def test_an_instruction_holds_no_secret(step, instructions_of):
     assert "abcd1234efgh" not in repr(found)
 
 
-async def test_the_intent_is_free_of_names_and_numbers(step, instructions_of):
+async def test_the_intent_is_free_of_names_and_numbers(step: Any, instructions_of: Any) -> None:
     """The intent generalises the subgoal."""
     (found,) = await instructions_of(
         step(0, "Error: red", "Fixed the linker flags"),

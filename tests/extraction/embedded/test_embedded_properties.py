@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import time
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -61,7 +62,9 @@ def allowed(texts: list[str]) -> set[str]:
 @pytest.mark.slow
 @given(DIALOGUE, st.booleans())
 @ANY_TEXT
-async def test_no_word_of_a_fact_is_invented(step, facts_of, dialogue, two_people):
+async def test_no_word_of_a_fact_is_invented(
+    step: Any, facts_of: Any, dialogue: Any, two_people: Any
+) -> None:
     """Each word is the steps', an actor's name, a date's or a fixed template's."""
     steps = [
         step(i, said, done, actor="Bo" if two_people and i % 2 else "Ana")
@@ -79,7 +82,9 @@ async def test_no_word_of_a_fact_is_invented(step, facts_of, dialogue, two_peopl
 @pytest.mark.slow
 @given(st.lists(st.text(max_size=200), min_size=2, max_size=6))
 @ANY_TEXT
-async def test_any_text_is_taken(step, facts_of, instructions_of, texts):
+async def test_any_text_is_taken(
+    step: Any, facts_of: Any, instructions_of: Any, texts: Any
+) -> None:
     """Whatever characters a step has, extraction ends, twice with the same result."""
     steps = [step(i, text, text[::-1]) for i, text in enumerate(texts)]
 
@@ -102,7 +107,7 @@ async def test_any_text_is_taken(step, facts_of, instructions_of, texts):
         "\ud800 lone surrogate",
     ],
 )
-async def test_scripts_and_marks_of_any_kind_are_taken(step, facts_of, text):
+async def test_scripts_and_marks_of_any_kind_are_taken(step: Any, facts_of: Any, text: Any) -> None:
     """Emoji, replacement characters, and scripts without blanks crash nothing."""
     await facts_of(step(0, text, text, actor="Ana"), step(1, text, actor="Bo"))
 
@@ -126,7 +131,9 @@ async def test_scripts_and_marks_of_any_kind_are_taken(step, facts_of, text):
         "你好",
     ],
 )
-async def test_a_huge_observation_takes_bounded_time(step, facts_of, instructions_of, unit):
+async def test_a_huge_observation_takes_bounded_time(
+    step: Any, facts_of: Any, instructions_of: Any, unit: Any
+) -> None:
     """Of ten megabytes only head and tail are analysed, whatever they repeat."""
     text = unit * (10_000_000 // len(unit))
     steps = [step(0, text, text[:50_000]), step(1, text)]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from mnemo.extraction.embedded.persons import Voice, third_person
@@ -34,11 +36,11 @@ ANA = Voice("Ana", "Ana and Bo", "Bo")
         ("The US office of ours", "The US office of Ana and Bo's"),
     ],
 )
-def test_the_speaker_is_named_and_verbs_agree(said, told):
+def test_the_speaker_is_named_and_verbs_agree(said: Any, told: Any) -> None:
     """Pronouns become names, verbs agree, quotations stay."""
     assert third_person(said, ANA) == told
 
 
-def test_without_one_other_party_you_stays():
+def test_without_one_other_party_you_stays() -> None:
     """Among several, nobody knows who "you" is."""
     assert third_person("I told you", Voice("Ana", "Ana and others", None)) == "Ana told you"

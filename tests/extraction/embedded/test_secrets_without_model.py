@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from mnemo.extraction.embedded import redact
@@ -25,7 +27,7 @@ from mnemo.extraction.embedded import redact
         ("-----BEGIN RSA PRIVATE KEY-----\nMIIabc\n-----END RSA PRIVATE KEY-----", "MIIabc"),
     ],
 )
-def test_secrets_are_hidden(text, secret):
+def test_secrets_are_hidden(text: Any, secret: Any) -> None:
     """Keys, tokens and passwords of known and unknown kinds leave the text."""
     assert secret not in redact(text)
 
@@ -42,6 +44,6 @@ def test_secrets_are_hidden(text, secret):
         "I lost my keys yesterday",
     ],
 )
-def test_everyday_words_stay(text):
+def test_everyday_words_stay(text: Any) -> None:
     """A text without a secret is left as it is."""
     assert redact(text) == text

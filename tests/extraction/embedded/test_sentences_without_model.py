@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from mnemo.extraction.embedded.sentences import sentences
@@ -20,12 +22,12 @@ from mnemo.extraction.embedded.sentences import sentences
         "No. 7 is Mr. Brown's house.",
     ],
 )
-def test_what_only_looks_like_an_end_does_not_split(text):
+def test_what_only_looks_like_an_end_does_not_split(text: Any) -> None:
     """Abbreviations, decimals, versions, URLs, file names, ellipses, quotations."""
     assert sentences(text) == [text]
 
 
-def test_marks_before_a_capital_split():
+def test_marks_before_a_capital_split() -> None:
     """Points, question marks and exclamation marks end a sentence."""
     assert sentences("I moved. Did you? Yes! At 5 p.m. we left.") == [
         "I moved.",
@@ -35,7 +37,7 @@ def test_marks_before_a_capital_split():
     ]
 
 
-def test_list_items_are_sentences():
+def test_list_items_are_sentences() -> None:
     """Each item of a list is one, without its mark."""
     assert sentences("To buy:\n- bread\n2. two eggs\n* salt") == [
         "To buy:",
@@ -45,7 +47,7 @@ def test_list_items_are_sentences():
     ]
 
 
-def test_wrapped_lines_are_one_sentence():
+def test_wrapped_lines_are_one_sentence() -> None:
     """A line break inside a paragraph ends nothing."""
     assert sentences("The flight\nleaves at nine.\n\nBring shoes") == [
         "The flight leaves at nine.",
@@ -53,7 +55,7 @@ def test_wrapped_lines_are_one_sentence():
     ]
 
 
-def test_stage_directions_and_wide_marks_split():
+def test_stage_directions_and_wide_marks_split() -> None:
     """A bracketed act and full-width marks stand for sentences of their own."""
     assert sentences("Look! [shares a photo of a lake] 你好。再见！") == [
         "Look!",

@@ -1,0 +1,92 @@
+"""What a turn of speech is, and a fact said in it before its concepts are known."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from datetime import datetime
+
+from mnemo._text import fold, one_line
+from mnemo.extraction.embedded.persons import Voice
+from mnemo.extraction.embedded.scene import Scene
+
+__all__ = ["FINAL", "PLAIN", "Said", "Turn", "confidence_of", "finished", "folded_key"]
+
+PLAIN, HEARSAY, HEDGED = 0.8, 0.6, 0.5
+"""Confidence of a plain statement, of hearsay, of a guess; the specification's numbers."""
+
+_GOING = re.compile(r"\bgonna\b")
+_POINTED = re.compile(r"[.!?][\"”]$")
+FINAL = re.compile(r"[\s.!…,;:]+$")
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """
+    What one party said at once.
+
+    Attributes:
+        text: Excerpt, secrets hidden.
+        asked: The question that this may answer, as a quotation or ``Asked …``'s object.
+        asker_step: Index of the step of the question.
+    """
+
+    text: str
+    speaker: str
+    voice: Voice
+    at: datetime
+    step: int
+    scene: Scene
+    asked: str | None = None
+    asker_step: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """
+    A fact before its concepts are known.
+
+    Attributes:
+        corrects: Whether it takes back what was said of the same slot before.
+    """
+
+    text: str
+    confidence: float
+    steps: tuple[int, ...]
+    speaker: str
+    corrects: bool = False
+
+
+_HEDGE = re.compile(
+    r"\b(?:maybe|might|perhaps|probably|possibly|i think|i guess|i believe|i suppose|not sure"
+    r"|i assume|i feel like|kind of want|sounds like|seems like|i doubt|presumably)\b",
+    re.IGNORECASE,
+)
+_HEARSAY = re.compile(
+    r"\b(?:(?:he|she|they|someone|somebody|people|everyone|mom|dad|doctor|boss) (?:\w+ )?"
+    r"(?:said|says|say|told|tells|claims?|claimed|mentioned|thinks?)|i(?:['’]ve| have)? heard"
+    r"|apparently"
+    r"|(?<!\bI )(?<!\bwe )(?:said|says|claimed|claims|mentioned)"
+    r"|allegedly|supposedly|rumou?r|told me|i(?:['’]ve| have) been told|i was told)\b",
+    re.IGNORECASE,
+)
+
+
+def confidence_of(clause: str) -> float:
+    """How sure *clause* sounds: a guess, hearsay, or a plain statement."""
+    if _HEDGE.search(clause):
+        return HEDGED
+    return HEARSAY if _HEARSAY.search(clause) else PLAIN
+
+
+def finished(text: str) -> str:
+    """*text* as a sentence: a capital in front, a point behind."""
+    text = _GOING.sub("going to", FINAL.sub("", one_line(text)))
+    if text[:1].islower() and not re.match(r"\S*[A-Z0-9._/]", text):
+        text = text[0].upper() + text[1:]
+    return text if _POINTED.search(text) else text + "."
+
+
+def folded_key(text: str) -> str:
+    """What two facts share that say the same: case, blanks and the final point aside."""
+    return fold(FINAL.sub("", one_line(text)))
