@@ -122,10 +122,10 @@ def _write(repo: RepoState, write: GraphWrite, now: datetime) -> Applied:
     edge_count = 0
     if not write.is_empty:
         added = [n if n.created_at else replace(n, created_at=now) for n in write.nodes]
+        vectors = _vectors(write)
+        repo.check_space(write.space, vectors.values())
         _refuse_contradictions(repo, write)
         changed = _changed(repo, write)
-        vectors = {n.id: n.vector for n in (*added, *changed) if n.vector is not None}
-        repo.check_space(write.space, vectors.values())
         edge_count = _write_graph(repo, write, added, changed, vectors)
     applied = Applied(revision=repo.revision, node_ids=write.node_ids, edge_count=edge_count)
     repo.changesets[write.changeset_id] = applied
@@ -140,6 +140,12 @@ def _refuse_contradictions(repo: RepoState, write: GraphWrite) -> None:
     named += [*write.metadata, *(change.id for change in write.changes)]
     if unknown := next((id for id in named if id not in new and id not in repo.nodes), None):
         raise CommitFailed(f"nothing was written: the node {unknown!r} does not exist")
+
+
+def _vectors(write: GraphWrite) -> dict[str, Vector]:
+    vectors = {node.id: node.vector for node in write.nodes}
+    vectors |= {c.id: c.fields["vector"] for c in write.changes if "vector" in c.fields}
+    return {id: vector for id, vector in vectors.items() if vector is not None}
 
 
 def _changed(repo: RepoState, write: GraphWrite) -> list[Node]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from functools import partial
 from typing import Any
@@ -178,7 +178,7 @@ def _changes(
         nodes=tuple(nodes),
         details=_details(connection, repo, nodes),
         removed=tuple(id for _, id in removals if id is not None),
-        vectors={key: decode_vector(vector) for _, key, vector in stored},
+        vectors=_decoded(stored),
         more=len(steps) == limit or until < revision or len(stored) == limit,
     )
 
@@ -238,6 +238,15 @@ def _grouped(
 
 
 # ── Vectors ──────────────────────────────────────────────────────────────────────────
+
+
+def _decoded(rows: Iterable[tuple[int, str, bytes]]) -> dict[str, Vector]:
+    breather = Breather()
+    vectors = {}
+    for _, key, blob in rows:
+        vectors[key] = decode_vector(blob)
+        breather.breathe()
+    return vectors
 
 
 def _encoded(vectors: Mapping[str, Vector]) -> dict[str, bytes]:

@@ -107,6 +107,8 @@ def _lane(connection: sqlite3.Connection, one: Handed) -> _Lane | UsageError:
     owner, session, repo, episode, status, next_index = row
     if owner != one.token:
         return Conflict(f"session {one.session_id!r} belongs to another process by now")
+    if episode is None:
+        return NotFound("episode", one.episode_id)
     if status != "open":
         return Conflict(f"episode {one.episode_id!r} takes no more steps")
     return _Lane(session, repo, episode, next_index or 0)
