@@ -62,7 +62,6 @@ class Kit:
     store: Store
     owner: Owner
     others: list[Store] = field(default_factory=list)
-    revision: int = 0
 
     async def another(self) -> tuple[Store, Owner]:
         """A second service on the same data, open at the same time."""
