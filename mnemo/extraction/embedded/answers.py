@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 
 from mnemo._text import STOP_WORDS, one_line, words
-from mnemo.extraction.embedded.clauses import bare, has_verb, without_vocatives
+from mnemo.extraction.embedded.clauses import bare, has_verb, without_lead, without_vocatives
 from mnemo.extraction.embedded.dates import with_dates
 from mnemo.extraction.embedded.lexicon import LIGHT
 from mnemo.extraction.embedded.persons import speaks_of_other
@@ -36,7 +36,7 @@ _YES_NO = re.compile(
 
 def is_greeting(turn: Turn, sentence: str) -> bool:
     """Whether *sentence*, before an answer, says nothing itself."""
-    clause = bare(without_vocatives(bare(sentence), turn.scene.is_name))
+    clause = bare(without_vocatives(without_lead(sentence), turn.scene.is_name))
     content = [w for w in words(clause) if w not in STOP_WORDS and not turn.scene.is_name(w)]
     return not content or (is_small_talk(clause) and len(content) < 2 * _FEW)
 

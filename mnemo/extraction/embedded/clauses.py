@@ -14,14 +14,22 @@ from mnemo.extraction.embedded.lexicon import (
 )
 from mnemo.extraction.embedded.persons import is_past, with_s
 
-__all__ = ["bare", "has_verb", "is_imperative", "split_clauses", "without_vocatives"]
+__all__ = [
+    "bare",
+    "has_verb",
+    "is_imperative",
+    "split_clauses",
+    "without_lead",
+    "without_vocatives",
+]
 
 _LEADS = word_set(
     """
     wow oh ah aw aww awww ooh oof ugh hey hi hello yeah yea yep yup yes yay nah well so and but or
     also plus anyway anyways honestly btw by ok okay alright right sure absolutely definitely
     totally exactly of thanks thank congrats congratulations cool nice great awesome lol haha hmm
-    um uh man dude omg whoa woah you i to tbh in as no good then fyi that now look listen mmm first
+    um uh man dude omg whoa woah you i to tbh in as no good then fyi that now look listen mmm
+    however first
     sorry please
     """
 )
@@ -31,7 +39,7 @@ _LEAD = re.compile(
     r"|right|sure|absolutely|definitely|totally|exactly|of course|thanks|thank you|congrats"
     r"|congratulations|cool|nice|great|awesome|lol|haha+|hmm+|mm+|um+|uh+|man|dude|omg|whoa|woah"
     r"|you know|i mean|to be honest|tbh|in fact|as you know|no worries|no problem|no|good news|then"
-    r"|fyi|that being said|that said|now|look|listen|sorry|please|nice one|good one)"
+    r"|fyi|that being said|that said|now|look|listen|however|sorry|please|nice one|good one)"
     r"(?:\s+(?:so much|a lot|again|everyone|guys|there))?"
     r"(?:\s*[,!:;…—–-]+\s*|\s*\.{2,}\s*|\s*$))+",
     re.IGNORECASE,
@@ -61,10 +69,15 @@ _TAIL_FILLER = re.compile(
 
 def bare(sentence: str) -> str:
     """*sentence* without leading interjections and connectives, and trailing fillers."""
+    return _TAIL_FILLER.sub("", without_lead(sentence)).strip()
+
+
+def without_lead(sentence: str) -> str:
+    """*sentence* without leading interjections and connectives."""
     first = sentence[:20].split(None, 1)
     if first and first[0].rstrip(",.!:;…-—–").lower() in _LEADS:
         sentence = _LEAD_BARE.sub("", _LEAD.sub("", sentence, count=1), count=1)
-    return _TAIL_FILLER.sub("", sentence).strip()
+    return sentence.strip()
 
 
 def without_vocatives(sentence: str, is_name: Callable[[str], bool]) -> str:

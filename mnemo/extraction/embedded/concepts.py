@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
 
 from mnemo._text import STOP_WORDS, fold, stem
 from mnemo.extraction.embedded.lexicon import LIGHT, word_set
-from mnemo.extraction.embedded.topics import phrases
+from mnemo.extraction.embedded.topics import core, phrases
 
-__all__ = ["Frequencies", "concepts_of"]
+__all__ = ["Frequencies", "Matter", "concepts_of", "matter_of"]
 
 MOST = 6
 _LONGEST = 48  # characters of one concept
@@ -35,31 +37,59 @@ _NO_NAMES = word_set(
 )
 
 
-class Frequencies:
-    """How often each stem occurs in a trajectory's facts: the more, the better a concept."""
+@dataclass(frozen=True, slots=True)
+class Matter:
+    """
+    What concepts are taken from.
 
-    def __init__(self, texts: Iterable[str]) -> None:
+    Attributes:
+        speaker: Who said it, if the text names it.
+        text: The fact without its speaker and its added dates.
+        phrases: Its noun-like phrases, in order.
+    """
+
+    speaker: str | None
+    text: str
+    phrases: tuple[str, ...]
+
+
+def matter_of(text: str, speaker: str | None) -> Matter:
+    """Take apart a fact's *text*."""
+    bare = _DATED.sub(" | ", text)
+    named = speaker is not None and speaker != "" and speaker in bare
+    if text.startswith("Asked "):
+        bare = bare.replace('"', " | ")
+    if speaker and named:
+        bare = _without_name(bare, speaker)
+    found = dict.fromkeys(p for phrase in phrases(bare) if (p := core(phrase)))
+    return Matter(speaker if named else None, bare, tuple(found))
+
+
+def _without_name(text: str, name: str) -> str:
+    return text.replace(f"{name}'s ", "| ").replace(f"{name} ", "| ")
+
+
+class Frequencies:
+    """How often each phrase occurs in a trajectory's facts: the more, the better a concept."""
+
+    def __init__(self, matters: Iterable[Matter]) -> None:
         self._counts: Counter[str] = Counter()
-        for text in texts:
-            self._counts.update({_key(phrase) for phrase in phrases(text)})
+        for matter in matters:
+            self._counts.update(map(_key, matter.phrases))
 
     def of(self, phrase: str) -> int:
+        """In how many facts *phrase* occurs."""
         return self._counts[_key(phrase)]
 
 
-def concepts_of(text: str, speaker: str | None, frequencies: Frequencies) -> tuple[str, ...]:
-    """At most six short terms of *text*, the *speaker* first, no two of them alike."""
-    bare = _DATED.sub(" | ", text)
+def concepts_of(matter: Matter, frequencies: Frequencies) -> tuple[str, ...]:
+    """At most six short terms, the speaker first, no two of them alike."""
     found: dict[str, str] = {}
-    if speaker and fold(speaker) in fold(bare):
-        found[fold(speaker)] = speaker
-    if text.startswith("Asked "):
-        bare = bare.replace('"', " | ")
-    if speaker:
-        bare = re.sub(rf"\b{re.escape(speaker)}(?:['’]s)?(?!\w)", "|", bare)
-    for term in (*_exact(bare), *_by_frequency(bare, frequencies)):
+    if matter.speaker:
+        found[fold(matter.speaker)] = matter.speaker
+    for term in (*_exact(matter.text), *_by_frequency(matter.phrases, frequencies)):
         _add(found, term)
-    return tuple(list(found.values())[:MOST])
+    return tuple(found.values())[:MOST]
 
 
 def _exact(text: str) -> Iterable[str]:
@@ -74,11 +104,9 @@ def _without_stop_word(term: str) -> str:
     return head if blank and fold(last) in STOP_WORDS else term
 
 
-def _by_frequency(text: str, frequencies: Frequencies) -> Iterable[str]:
-    found = phrases(text)
-    return sorted(
-        found, key=lambda p: (-frequencies.of(p), -min(2, len(p.split())), found.index(p))
-    )
+def _by_frequency(found: Sequence[str], frequencies: Frequencies) -> list[str]:
+    # Sorting is stable, so among equals the earlier phrase stays the first.
+    return sorted(found, key=lambda p: (-frequencies.of(p), -min(2, p.count(" ") + 1)))
 
 
 def _add(found: dict[str, str], term: str) -> None:
@@ -91,5 +119,6 @@ def _add(found: dict[str, str], term: str) -> None:
     found[key] = term
 
 
+@lru_cache(maxsize=20_000)
 def _key(phrase: str) -> str:
     return " ".join(stem(word) for word in fold(phrase).split())

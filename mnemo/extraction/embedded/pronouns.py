@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from mnemo._text import fold
 from mnemo.extraction.embedded.lexicon import word_set
 from mnemo.extraction.embedded.topics import phrases
 
@@ -83,18 +84,19 @@ def is_expletive(text: str) -> bool:
     return _EXPLETIVE.match(text) is not None
 
 
-def with_person(text: str, before: Sequence[str]) -> str | None:
+def with_person(text: str, before: Sequence[str], parties: frozenset[str]) -> str | None:
     """
     *text* with its leading "he" or "she" replaced by the only person who can be meant.
 
     Args:
         text: Begins with a pronoun.
         before: What was said before, the last sentence last; two are looked at.
+        parties: Folded names of those who talk: they are "I" and "you", never "she".
     """
     match = _PRONOUN.match(text)
     if match is None or match["word"].lower() not in ("he", "she", "his", "her"):
         return None
-    person = _only_person(before[-2:])
+    person = _only_person(before[-2:], parties)
     return _replaced(text, match, person) if person else None
 
 
@@ -118,13 +120,13 @@ def _replaced(text: str, match: re.Match[str], person: str) -> str:
     return f"{person}{tail or ''}{text[match.end() :]}"
 
 
-def _only_person(texts: Sequence[str]) -> str | None:
+def _only_person(texts: Sequence[str], parties: frozenset[str]) -> str | None:
     people: dict[str, str] = {}
     for text in texts:
         for match in _PERSON_NOUN.finditer(text):
             people.setdefault(match["name"] or match["head"], match.group())
         bare = _PERSON_NOUN.sub(" ", text)
         for name in _NAME.findall(bare):
-            if name.lower() not in _MONTHS_DAYS:
+            if not {*fold(name).split()} & (parties | _MONTHS_DAYS):
                 people.setdefault(name, name)
     return next(iter(people.values())) if len(people) == 1 else None

@@ -13,7 +13,7 @@ from mnemo._text import is_blank, one_line
 from mnemo.config import Config
 from mnemo.episode.step import Step
 from mnemo.episode.trajectory import Fact, Trajectory
-from mnemo.extraction.embedded.concepts import Frequencies, concepts_of
+from mnemo.extraction.embedded.concepts import Frequencies, concepts_of, matter_of
 from mnemo.extraction.embedded.corrections import corrected
 from mnemo.extraction.embedded.done import facts_of_agent
 from mnemo.extraction.embedded.kinds import Kind, call_name, excerpt, kind_of, without_code
@@ -161,13 +161,14 @@ def _best(said: list[Said], limit: int) -> list[Said]:
 
 
 def _with_concepts(said: Sequence[Said], indexes: set[int], breather: Breather) -> list[Fact]:
-    frequencies = Frequencies(fact.text for fact in said)
+    matters = [matter_of(fact.text, fact.speaker) for fact in said]
+    frequencies = Frequencies(matters)
     facts = []
-    for fact in said:
+    for fact, matter in zip(said, matters, strict=True):
         facts.append(
             Fact(
                 proposition=fact.text,
-                concepts=concepts_of(fact.text, fact.speaker, frequencies),
+                concepts=concepts_of(matter, frequencies),
                 confidence=fact.confidence,
                 steps=tuple(i for i in fact.steps if i in indexes),
             )

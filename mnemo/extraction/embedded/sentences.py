@@ -78,7 +78,7 @@ def _split_block(block: str) -> list[str]:
 
 
 def _keep(found: list[str], piece: str) -> None:
-    piece = _EMOJI_END.sub(" ", piece).strip()
+    piece = piece.strip() if piece.isascii() else _EMOJI_END.sub(" ", piece).strip()
     if piece and any(c.isalnum() for c in piece):
         found.append(piece)
 

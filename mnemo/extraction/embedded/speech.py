@@ -13,6 +13,7 @@ from mnemo.extraction.embedded.clauses import (
     has_verb,
     is_imperative,
     split_clauses,
+    without_lead,
     without_vocatives,
 )
 from mnemo.extraction.embedded.dates import with_dates
@@ -31,7 +32,7 @@ from mnemo.extraction.embedded.said import Said, Turn, confidence_of, finished
 from mnemo.extraction.embedded.scene import Scene
 from mnemo.extraction.embedded.sentences import sentences
 from mnemo.extraction.embedded.smalltalk import is_small_talk
-from mnemo.extraction.embedded.topics import phrases
+from mnemo.extraction.embedded.topics import has_noun
 
 __all__ = ["facts_of_turn"]
 
@@ -170,7 +171,7 @@ def _fact(
         if not hangs(clause):
             return _said(turn, statement, clause, corrects=correction is not None)
         return _hanging(turn, statement, clause, before, previous)
-    person = with_person(statement, before)
+    person = with_person(statement, before, turn.scene.names)
     if person is not None:
         return _said(turn, person, clause)
     return _join(turn, statement, clause, previous)
@@ -198,7 +199,7 @@ def _hanging(
 
 def _statement(turn: Turn, clause: str) -> str | None:
     """*clause* as a sentence about its speaker or subject; ``None`` if it is not worth keeping."""
-    clause = bare(without_vocatives(bare(clause), turn.scene.is_name))
+    clause = bare(without_vocatives(without_lead(clause), turn.scene.is_name))
     clause = _PREAMBLE.sub("", clause)
     to_agent = not turn.scene.is_talk_of_two
     wish = request_of(clause, turn.voice, to_agent=to_agent)
@@ -240,7 +241,7 @@ def _says_enough(clause: str, scene: Scene, least: int, *, named_enough: bool = 
     if not telling or not has_verb(clause):
         return False
     named = named_enough and (_NAME_OR_NUMBER.search(clause) or _OWNS.match(clause))
-    if least == 2 and len(content) >= 2 and phrases(clause):
+    if least == 2 and len(content) >= 2 and has_noun(clause):
         return True
     return len(telling) >= least or (bool(named) and bool(content))
 

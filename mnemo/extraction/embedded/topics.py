@@ -17,7 +17,7 @@ from mnemo.extraction.embedded.lexicon import (
 )
 from mnemo.extraction.embedded.persons import is_past
 
-__all__ = ["content_count", "core", "generalised", "key_phrases", "phrases", "topics"]
+__all__ = ["content_count", "core", "generalised", "has_noun", "key_phrases", "phrases", "topics"]
 
 _TOKEN = re.compile(r"[^\W_](?:[\w'’./@-]*[^\W_])?|[^\w\s]")
 _DETERMINERS = frozenset(("the", "a", "an", "my", "our", "your", "his", "her", "their", "its"))
@@ -59,6 +59,11 @@ def phrases(text: str) -> list[str]:
     return found
 
 
+def has_noun(text: str) -> bool:
+    """Whether *text* has a noun-like word, by the same lists as ``phrases``."""
+    return any(map(_is_nounish, _TOKEN.findall(text)))
+
+
 def _close(run: list[str], found: list[str]) -> None:
     if run:
         found.append(" ".join(run))
@@ -68,7 +73,7 @@ def _close(run: list[str], found: list[str]) -> None:
 @lru_cache(maxsize=50_000)
 def _is_nounish(token: str) -> bool:
     folded = fold(token)
-    if not folded[0].isalnum() or folded in STOP_WORDS or folded in LIGHT:
+    if not folded or not folded[0].isalnum() or folded in STOP_WORDS or folded in LIGHT:
         return False
     if len(folded) < 3 and not token.isupper():
         return False

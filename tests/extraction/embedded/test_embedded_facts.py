@@ -98,6 +98,16 @@ async def test_speech_becomes_self_contained_facts(
     assert await propositions(facts_of, step(0, said, actor="Ana")) == facts
 
 
+async def test_she_is_never_one_of_those_who_talk(step: Any, facts_of: Any) -> None:
+    """Whoever talks is "I" or "you", so "she" means someone else, or is explained."""
+    steps = [
+        step(0, "Any news?", actor="Bo"),
+        step(1, "The new novel by J.K. Rowling fills 900 pages. She writes slowly.", actor="Ana"),
+    ]
+
+    assert not any("Ana writes" in told for told in await propositions(facts_of, *steps))
+
+
 async def test_we_and_you_are_the_two_who_talk(step: Any, facts_of: Any) -> None:
     """In a talk of two, "we" is both and "you" the other."""
     steps = [

@@ -105,6 +105,7 @@ async def test_any_text_is_taken(
         "東京に引っ越しました！",
         "ฉันย้ายไปกรุงเทพเมื่อวาน",
         "\ud800 lone surrogate",
+        "A=\u0591 a mark without a letter",
     ],
 )
 async def test_scripts_and_marks_of_any_kind_are_taken(step: Any, facts_of: Any, text: Any) -> None:
