@@ -1,0 +1,304 @@
+"""The commands: read arguments, call the public API, print."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import datetime
+from pathlib import Path
+from typing import Annotated, Any, TypeVar
+
+import anyio
+import typer
+
+from mnemo import Config, Mnemo, MnemoError, Repository, StoreCorrupt, UsageError
+from mnemo.cli.demo import demo as run_demo
+from mnemo.cli.formats import Reading, read_talks
+from mnemo.cli.ingest import Tally
+from mnemo.cli.ingest import ingest as run_ingest
+from mnemo.cli.output import (
+    as_data,
+    complain,
+    print_json,
+    print_line,
+    recall_data,
+    report_data,
+    session_data,
+    visible,
+)
+
+__all__ = ["app", "run"]
+
+T = TypeVar("T")
+
+INTERRUPTED = 130
+"""Exit code after Ctrl-C, as shells have it."""
+
+app = typer.Typer(
+    name="mnemo",
+    help="Durable memory for agents: sessions in, recall out.",
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+
+Store = Annotated[
+    str,
+    typer.Option("--store", envvar="MNEMO_STORE", help="The store's file.", show_default=True),
+]
+Repo = Annotated[str, typer.Option("--repo", help="The repository in it.", show_default=True)]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON on stdout, and nothing else.")]
+
+
+def run(arguments: Sequence[str] | None = None) -> int:
+    """
+    Run one command; every error that a user can cause is one line on stderr.
+
+    Args:
+        arguments: Default: the process's.
+
+    Returns:
+        The exit code.
+    """
+    arguments = list(sys.argv[1:] if arguments is None else arguments) or ["--help"]
+    try:
+        return int(app(args=arguments, prog_name="mnemo", standalone_mode=False) or 0)
+    except (KeyboardInterrupt, typer.Abort):
+        complain("interrupted; what was written is kept: run the same command again to go on")
+        return INTERRUPTED
+    except typer.Exit as end:
+        return end.exit_code
+    except _REFUSED as error:
+        complain(f"{error.format_message()} (see mnemo --help)")
+    except BrokenPipeError:
+        # The reader has seen enough; what is still buffered has nowhere to go.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    except (MnemoError, ValueError, OSError) as error:
+        complain(str(error) or type(error).__name__)
+    return 2
+
+
+def _refusals() -> Any:
+    """The base of what the argument parser raises, wherever this typer keeps its parser."""
+    return next(kind for kind in typer.BadParameter.__mro__ if kind.__name__ == "ClickException")
+
+
+_REFUSED = _refusals()
+
+
+# ── The commands ─────────────────────────────────────────────────────────────────────
+
+
+@app.command()
+def demo(
+    store: Annotated[
+        str | None, typer.Option("--store", help="Default: a temporary file, removed at the end.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Two sessions, one killed in the middle and resumed; then recall with its sources."""
+    say = (lambda text: None) if as_json else print_line
+    shown = anyio.run(run_demo, store, say)
+    if as_json:
+        print_json(shown)
+
+
+@app.command()
+def ingest(
+    file: Annotated[Path, typer.Argument(help="Dialogues (JSON), or JSON Lines.")],
+    repo: Repo = "default",
+    store: Store = "mnemo.db",
+    as_json: AsJson = False,
+) -> None:
+    """
+    Put a file of dialogues, messages or steps into a repository.
+
+    Running it again adds nothing that is there, and goes on where it was stopped.
+    """
+    reading = read_talks(file)
+    with _progress(reading.turns) as advance:
+        tally = _in_repo(store, repo, lambda opened: _ingested(opened, reading, advance))
+    problem = reading.problem.having_kept(reading.turns) if reading.problem else None
+    if as_json:
+        where = {"file": str(file), "repo": repo, "store": store}
+        print_json(where | as_data(tally) | {"problem": str(problem) if problem else None})
+    else:
+        print_line(_told(tally, repo))
+    if problem:
+        raise problem
+
+
+@app.command()
+def recall(
+    query: Annotated[str, typer.Argument(help="What to look for, in words.")],
+    repo: Repo = "default",
+    store: Store = "mnemo.db",
+    k: Annotated[int, typer.Option("-k", help="Candidates, at most.")] = 10,
+    mode: Annotated[
+        str | None, typer.Option(help="semantic, procedural, episodic or mixed.")
+    ] = None,
+    since: Annotated[str | None, typer.Option(help="Evidence from this ISO time on.")] = None,
+    until: Annotated[str | None, typer.Option(help="Evidence up to this ISO time.")] = None,
+    budget: Annotated[int | None, typer.Option(help="Tokens of text, at most.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Find what a repository knows, with the steps that it comes from."""
+    first, last = _time(since), _time(until)
+    found = _in_repo(
+        _existing(store),
+        repo,
+        lambda opened: opened.recall(query, k=k, mode=mode, since=first, until=last),
+    )
+    if as_json:
+        print_json(recall_data(query, found) | {"text": found.as_text(budget)})
+    elif found.candidates:
+        print_line(found.as_text(budget))
+    else:
+        complain(f"nothing found in repository {repo!r}")
+
+
+@app.command()
+def sessions(
+    repo: Repo = "default",
+    store: Store = "mnemo.db",
+    unfinished: Annotated[bool, typer.Option("--unfinished", help="Only these.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """List a repository's sessions, newest act first."""
+
+    async def listed(opened: Repository) -> Any:
+        return await (opened.unfinished_sessions() if unfinished else opened.sessions())
+
+    records = _in_repo(_existing(store), repo, listed)
+    if as_json:
+        print_json({"repo": repo, "sessions": [session_data(record) for record in records]})
+        return
+    _print_table(
+        ("session", "state", "steps", "last act", "goal"),
+        [
+            (r.id, str(r.state), str(r.steps), f"{r.updated_at:%Y-%m-%d %H:%M}", r.goal)
+            for r in records
+        ],
+    )
+
+
+@app.command()
+def stats(repo: Repo = "default", store: Store = "mnemo.db", as_json: AsJson = False) -> None:
+    """Count what a repository holds."""
+    found = as_data(_in_repo(_existing(store), repo, lambda opened: opened.statistics()))
+    if as_json:
+        print_json({"repo": repo} | found)
+        return
+    shown = [(name, str(found[name])) for name in ("revision", "steps", "vectors")]
+    for part in ("nodes", "edges"):
+        shown += [(f"{part}: {name}", str(count)) for name, count in found[part].items()]
+    _print_table(("of this repository", "count"), shown)
+
+
+@app.command()
+def doctor(store: Store = "mnemo.db", as_json: AsJson = False) -> None:
+    """Check a store: its file, full text, vectors and edges. Exit code 1: problems found."""
+    try:
+        found = report_data(_in_service(_existing(store), lambda memory: memory.check()))
+    except StoreCorrupt as error:
+        found = {"healthy": False, "problems": [str(error)], "counts": {}}
+    if as_json:
+        print_json(found)
+    else:
+        counted = ", ".join(f"{count} {name}" for name, count in found["counts"].items())
+        print_line("\n".join(found["problems"]) or f"No problems: {counted}.")
+    if not found["healthy"]:
+        raise typer.Exit(1)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import version
+
+        print_line(f"mnemo {version('mnemo-sessions')}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="And end.")
+    ] = False,
+) -> None:
+    pass
+
+
+# ── Around them ──────────────────────────────────────────────────────────────────────
+
+
+def _in_service(store: str, act: Callable[[Mnemo], Awaitable[T]]) -> T:
+    async def opened() -> T:
+        async with Mnemo(store, config=Config.from_env()) as memory:
+            return await act(memory)
+
+    return anyio.run(opened)
+
+
+def _in_repo(store: str, repo: str, act: Callable[[Repository], Awaitable[T]]) -> T:
+    async def opened(memory: Mnemo) -> T:
+        return await act(await memory.open_repo(repo))
+
+    return _in_service(store, opened)
+
+
+def _existing(store: str) -> str:
+    """*store*, which is only read: a mistyped name must not make an empty one."""
+    path = Path(store.removeprefix("sqlite:///"))
+    if "://" not in str(store.removeprefix("sqlite:///")) and not path.exists():
+        raise UsageError(
+            f"there is no store at {path}: `mnemo ingest` makes one, --store names another"
+        )
+    return store
+
+
+def _time(text: str | None) -> datetime | None:
+    if text is None:
+        return None
+    try:
+        return datetime.fromisoformat(text)
+    except ValueError:
+        raise UsageError(f"{text!r} is no ISO 8601 time, such as 2026-03-01") from None
+
+
+async def _ingested(repo: Repository, reading: Reading, advance: Callable[[], None]) -> Tally:
+    return await run_ingest(repo, reading.talks, advance=advance)
+
+
+def _told(tally: Tally, repo: str) -> str:
+    return (
+        f"Repository {repo}: {tally.new_steps} steps added, {tally.known_steps} were there; "
+        f"{tally.new_sessions} new sessions, {tally.resumed_sessions} continued, "
+        f"{tally.complete_sessions} complete already."
+    )
+
+
+@contextmanager
+def _progress(total: int) -> Iterator[Callable[[], None]]:
+    """A bar on stderr, if that is a terminal."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
+
+    console = Console(stderr=True)
+    columns = (BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console, disable=not console.is_terminal) as bar:
+        task = bar.add_task("steps", total=total)
+        yield lambda: bar.advance(task)
+
+
+def _print_table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(*heads, box=None)
+    for row in rows:
+        table.add_row(*(Text(visible(cell)) for cell in row))
+    Console().print(table)

@@ -1,0 +1,230 @@
+"""
+The main job on the embedded default, with a process killed in the middle.
+
+No key, no network, no server. What it says is what it does: every line comes from a
+call of the public API that has returned.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import tempfile
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+import anyio
+from anyio.streams.text import TextReceiveStream
+
+from mnemo import Mnemo, Repository, Session, SourceRef, UsageError
+from mnemo._text import one_line
+from mnemo.cli.output import recall_data
+
+__all__ = ["REPO", "demo"]
+
+REPO = "demo"
+"""The repository that the demo writes to."""
+
+BEGIN = datetime(2026, 3, 2, 9, 0, tzinfo=UTC)
+"""When the demo's sessions take place, so that what is recalled is the same every time."""
+
+Exchange = tuple[str, str]
+
+TRIP: tuple[Exchange, ...] = (
+    (
+        "I want to visit Tokyo and Kyoto in April, for two weeks.",
+        "Asked about budget and food.",
+    ),
+    (
+        "My budget is 3,000 euros, and I am allergic to peanuts.",
+        "Noted the budget and the allergy.",
+    ),
+    (
+        "My sister Mara lives in Osaka. I will stay with her for the last three days.",
+        "Proposed ten days in Tokyo and Kyoto, then Osaka.",
+    ),
+)
+
+BUILD: tuple[Exchange, ...] = (
+    (
+        "The nightly build of the atlas project fails: the linker runs out of memory.",
+        "Looked at the build log.",
+    ),
+    (
+        "When the linker runs out of memory, set LINK_JOBS=2 before building.",
+        "Set LINK_JOBS=2 and started the build again.",
+    ),
+    (
+        "Always clear the build cache after changing compiler flags.",
+        "Cleared the cache.",
+    ),
+)
+
+AFTER: Exchange = (
+    "The build is green again. Leon prefers the release on Thursday.",
+    "Told the team.",
+)
+
+QUESTIONS = (
+    "What is the user allergic to?",
+    "Where does the user's sister live?",
+    "What should be done when the linker runs out of memory?",
+)
+
+
+async def demo(store: str | None, say: Callable[[str], None]) -> dict[str, Any]:
+    """
+    Run it.
+
+    Args:
+        store: A path; ``None``: a temporary file, removed at the end.
+        say: Called with every line that is told.
+
+    Returns:
+        The same as data.
+    """
+    if store == "memory:":
+        raise UsageError("the demo shows two processes on one store: give it a file")
+    began = perf_counter()
+    async with _place(store) as path:
+        say(f"Store: {path}")
+        async with Mnemo(path) as memory:
+            repo = await memory.open_repo(REPO)
+            committed = await _whole_session(repo, say)
+            killed = await _killed_session(path, repo, say)
+            recalls = [await _asked(repo, question, say) for question in QUESTIONS]
+    seconds = round(perf_counter() - began, 2)
+    say(f"\nDone in {seconds} s.")
+    return {
+        "store": path,
+        "repo": REPO,
+        "sessions": [committed, killed],
+        "recalls": recalls,
+        "seconds": seconds,
+    }
+
+
+@asynccontextmanager
+async def _place(store: str | None) -> AsyncIterator[str]:
+    if store is not None:
+        yield store
+        return
+    with tempfile.TemporaryDirectory(prefix="mnemo-demo-") as folder:
+        yield str(Path(folder) / "demo.db")
+
+
+# ── A session from start to commit ───────────────────────────────────────────────────
+
+
+async def _whole_session(repo: Repository, say: Callable[[str], None]) -> dict[str, Any]:
+    say("\n1. A session: start, append, close, commit")
+    session = await repo.start_session("Help plan a trip to Japan")
+    for number, exchange in enumerate(TRIP):
+        await _append(session, number, exchange)
+        say(f"   durable: {exchange[0]}")
+    return await _committed(session, say)
+
+
+async def _append(session: Session, number: int, exchange: Exchange) -> None:
+    at = BEGIN + timedelta(minutes=number)
+    await session.append(*exchange, at=at, actor="User", key=f"step-{number}")
+
+
+async def _committed(session: Session, say: Callable[[str], None]) -> dict[str, Any]:
+    receipt = await session.close_and_commit()
+    await session.aclose()
+    say(f"   committed: {len(receipt.node_ids)} nodes, revision {receipt.revision}")
+    return {
+        "id": session.id,
+        "goal": session.goal,
+        "state": str(session.state),
+        "nodes": len(receipt.node_ids),
+        "revision": receipt.revision,
+    }
+
+
+# ── A session whose process is killed ────────────────────────────────────────────────
+
+
+async def _killed_session(
+    path: str, repo: Repository, say: Callable[[str], None]
+) -> dict[str, Any]:
+    say("\n2. Another process appends, and is killed without a chance to close anything")
+    id = await _kill_after_appends(path, say)
+    (found,) = [record for record in await repo.unfinished_sessions() if record.id == id]
+    say(f"   found: {found.steps} of {len(BUILD)} steps, {found.state}: {found.goal!r}")
+    session = await repo.resume_session(id)
+    await _append(session, len(BUILD), AFTER)
+    say(f"   resumed, durable: {AFTER[0]}")
+    return await _committed(session, say) | {
+        "killed_after_steps": len(BUILD),
+        "found_steps": found.steps,
+    }
+
+
+async def _kill_after_appends(path: str, say: Callable[[str], None]) -> str:
+    """Start the victim, wait until its steps are acknowledged, kill it. Returns the session."""
+    command = [sys.executable, "-m", "mnemo.cli.demo", path]
+    async with await anyio.open_process(command, stderr=None) as victim:
+        try:
+            assert victim.stdout is not None
+            id = await _acknowledged(TextReceiveStream(victim.stdout), say)
+        finally:
+            victim.kill()
+    say(f"   killed: process {victim.pid}")
+    return id
+
+
+async def _acknowledged(output: TextReceiveStream, say: Callable[[str], None]) -> str:
+    said = ""
+    async for part in output:
+        said += part
+        lines = said.split("\n")[:-1]
+        if len(lines) > len(BUILD):
+            for line in lines[1:]:
+                say(f"   durable: {json.loads(line)}")
+            return str(json.loads(lines[0]))
+    raise UsageError("the demo's other process ended before it was killed; see its error above")
+
+
+async def _be_killed(path: str) -> None:
+    """The other process: append, say so, and wait for the end."""
+    async with Mnemo(path) as memory:
+        repo = await memory.open_repo(REPO)
+        session = await repo.start_session("Repair the nightly build")
+        _acknowledge(session.id)
+        for number, exchange in enumerate(BUILD):
+            await _append(session, number, exchange)
+            _acknowledge(exchange[0])
+        await anyio.sleep_forever()
+
+
+def _acknowledge(text: str) -> None:
+    sys.stdout.write(json.dumps(text) + "\n")
+    sys.stdout.flush()
+
+
+# ── Recall ───────────────────────────────────────────────────────────────────────────
+
+
+async def _asked(repo: Repository, question: str, say: Callable[[str], None]) -> dict[str, Any]:
+    found = await repo.recall(question, k=3)
+    say(f"\n3. Recall: {question}")
+    for candidate in found.candidates:
+        source = candidate.sources[0]
+        say(f"   {candidate.score:.2f}  {candidate.node.type}: {one_line(candidate.node.text)}")
+        say(f"         from {source.session_id}#{source.step_index}, {_told(source)}")
+    return recall_data(question, found)
+
+
+def _told(source: SourceRef) -> str:
+    when = f"{source.at:%Y-%m-%d %H:%M}" if source.at else "at an unknown time"
+    return f"told by {source.actor}, {when}, key {source.key}"
+
+
+if __name__ == "__main__":
+    anyio.run(_be_killed, sys.argv[1])

@@ -1,0 +1,161 @@
+"""
+Put talks into a repository: one session per talk, one step per turn.
+
+Safe to stop anywhere and to run again: sessions have derived ids and steps have keys,
+so what is there is found, what is missing is added, and nothing is there twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+
+import anyio
+
+from mnemo import Conflict, Repository, Session, SessionError, SessionState, Step
+from mnemo._text import clean
+from mnemo.cli.formats import Talk, Turn
+
+__all__ = ["AT_ONCE", "Tally", "ingest"]
+
+AT_ONCE = 4
+"""Sessions that are written side by side."""
+
+
+@dataclass(slots=True)
+class Tally:
+    """What an ingest did: sessions begun, taken up again, and left as they were; steps."""
+
+    new_sessions: int = 0
+    resumed_sessions: int = 0
+    complete_sessions: int = 0
+    new_steps: int = 0
+    known_steps: int = 0
+
+
+async def ingest(
+    repo: Repository,
+    talks: Iterable[Talk],
+    *,
+    advance: Callable[[], None] = lambda: None,
+) -> Tally:
+    """
+    Append, close and commit *talks*, ``AT_ONCE`` at a time.
+
+    Args:
+        advance: Called once per turn that is in the memory.
+
+    Raises:
+        Conflict: A known key came with another text; the first stays.
+        SessionBusy: Another process has one of the sessions open.
+        ExtractionFailed: Of one session; its steps are kept.
+            *Cancellation*: safe; the next ingest goes on.
+    """
+    tally = Tally()
+    known = {record.id: record.state for record in await repo.sessions()}
+    waiting = iter(talks)
+    try:
+        async with anyio.create_task_group() as group:
+            for _ in range(AT_ONCE):
+                group.start_soon(_work, repo, waiting, known, tally, advance)
+    except ExceptionGroup as failures:
+        raise _first(failures) from failures
+    return tally
+
+
+def _first(failures: ExceptionGroup[Exception]) -> Exception:
+    error = failures.exceptions[0]
+    return _first(error) if isinstance(error, ExceptionGroup) else error
+
+
+async def _work(
+    repo: Repository,
+    waiting: Iterator[Talk],
+    known: dict[str, SessionState],
+    tally: Tally,
+    advance: Callable[[], None],
+) -> None:
+    for talk in waiting:
+        await _ingest_one(repo, talk, known, tally, advance)
+
+
+async def _ingest_one(
+    repo: Repository,
+    talk: Talk,
+    known: dict[str, SessionState],
+    tally: Tally,
+    advance: Callable[[], None],
+) -> None:
+    id = f"{repo.id}/{talk.name}"
+    if id in known:
+        session = await repo.resume_session(id)
+    else:
+        session = await repo.start_session(talk.goal, session_id=id)
+    try:
+        added = await _complete(session, talk, tally, advance)
+    finally:
+        await session.aclose()
+    if id not in known:
+        tally.new_sessions += 1
+    elif added or known[id] is not SessionState.IDLE:
+        tally.resumed_sessions += 1
+    else:
+        tally.complete_sessions += 1
+
+
+async def _complete(
+    session: Session, talk: Talk, tally: Tally, advance: Callable[[], None]
+) -> bool:
+    """Bring *session* to hold all of *talk*, committed. Returns whether it lacked a step."""
+    if session.state is not SessionState.COLLECTING:
+        await _finish(session)
+    lacked = False
+    for turn in talk.turns:
+        if await _add(session, talk, turn):
+            tally.new_steps += 1
+            lacked = True
+        else:
+            tally.known_steps += 1
+        advance()
+    await _finish(session)
+    return lacked
+
+
+async def _add(session: Session, talk: Talk, turn: Turn) -> bool:
+    """Append *turn* unless its key is known. Returns whether it was new."""
+    before = session.statistics().steps
+    try:
+        step = await _append(session, turn)
+    except SessionError as error:
+        if error.reason != "not_collecting":
+            raise
+        # The talk has grown since its session was committed.
+        await session.start_episode(talk.goal)
+        before = 0
+        step = await _append(session, turn)
+    if (step.observation, step.action) != (clean(turn.observation), clean(turn.action)):
+        raise Conflict(
+            f"session {session.id!r} holds another text under the key {turn.key!r}; "
+            "the first one stays"
+        )
+    return session.statistics().steps > before
+
+
+async def _append(session: Session, turn: Turn) -> Step:
+    return await session.append(
+        turn.observation, turn.action, at=turn.at, actor=turn.actor, key=turn.key
+    )
+
+
+async def _finish(session: Session) -> None:
+    """Commit whatever *session* holds."""
+    if session.state is SessionState.COLLECTING:
+        await session.close_and_commit()
+        return
+    if session.state is SessionState.FAILED:
+        await session.commit()
+    state = await session.wait_for(SessionState.READY, SessionState.FAILED, SessionState.IDLE)
+    if state is SessionState.READY:
+        await session.commit()
+    elif state is SessionState.FAILED and session.error is not None:
+        raise session.error
