@@ -36,7 +36,8 @@ ROUTES: dict[Mode, tuple[NodeType, ...]] = {
 }
 """Mode → the types of node that its hops go over."""
 
-MAX_TAGS = 12
+MAX_TAGS = 6
+"""Each costs a scan of the vectors; those of a model, which know more, may be 12."""
 
 _HOW_TO = re.compile(
     r"\bhow (?:do|can|could|should|would|must) (?:i|we|you|one)\b|\bhow to\b|\bsteps? (?:to|for)\b"
@@ -59,7 +60,7 @@ class Plan:
     How a question is to be answered.
 
     Attributes:
-        tags: Names, numbers, dates and phrases to look for beside the query, at most 12.
+        tags: Names, numbers, dates and phrases to look for beside the query.
         chosen_by: ``"caller"``, ``"embedded"`` or ``"model"``: who chose the mode.
     """
 
@@ -78,7 +79,7 @@ def choose_mode(query: str) -> Mode:
 
 
 def find_tags(query: str) -> tuple[str, ...]:
-    """The names, numbers, dates and phrases of content words in *query*, at most 12."""
+    """The names, numbers, dates and phrases of content words in *query*, at most 6."""
     found: dict[str, str] = {}
     for tag in (*_QUOTED.findall(query), *_names(query), *_phrases(query)):
         found.setdefault(fold(tag), tag)
