@@ -140,7 +140,7 @@ def _see(step: Step) -> _Seen:
         observation=observation,
         action=action,
         topics=topics(compared),
-        words=content_count(compared),
+        words=content_count(observation[:_COMPARED] or action[:_COMPARED]),
         question=_last_question(action) or _last_question(observation),
         tool=kind_of(observation) is Kind.TOOL,
         called=is_call(action),

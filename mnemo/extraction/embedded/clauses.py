@@ -28,7 +28,7 @@ _LEADS = word_set(
     wow oh ah aw aww awww ooh oof ugh hey hi hello yeah yea yep yup yes yay nah well so and but or
     also plus anyway anyways honestly btw by ok okay alright right sure absolutely definitely
     totally exactly of thanks thank congrats congratulations cool nice great awesome lol haha hmm
-    um uh man dude omg whoa woah you i to tbh in as no good then fyi that now look listen mmm
+    um uh man dude omg whoa woah you i to tbh in as no good then fyi that on for now look listen mmm
     however first
     sorry please
     """
@@ -39,7 +39,8 @@ _LEAD = re.compile(
     r"|right|sure|absolutely|definitely|totally|exactly|of course|thanks|thank you|congrats"
     r"|congratulations|cool|nice|great|awesome|lol|haha+|hmm+|mm+|um+|uh+|man|dude|omg|whoa|woah"
     r"|you know|i mean|to be honest|tbh|in fact|as you know|no worries|no problem|no|good news|then"
-    r"|fyi|that being said|that said|now|look|listen|however|sorry|please|nice one|good one)"
+    r"|fyi|that being said|that said|on another note|for example|now|look|listen"
+    r"|however|sorry|please|nice one|good one)"
     r"(?:\s+(?:so much|a lot|again|everyone|guys|there))?"
     r"(?:\s*[,!:;…—–-]+\s*|\s*\.{2,}\s*|\s*$))+",
     re.IGNORECASE,
@@ -125,6 +126,8 @@ _PLURALS = word_set(
     "books plants tests plans visits dreams drinks changes answers reports records studies hikes"
 )
 _THIRD_FORMS = (frozenset(map(with_s, BASE_VERBS)) - _PLURALS) | {"has", "is", "does"}
+# Nobody is asked to want or to feel: at the start these have lost their "I".
+_STATES = word_set("want need like love know think hope wish believe feel guess mean see hear")
 _TAILS = ("'m", "'re", "'ve", "'ll", "n't", "'d")
 _IS = word_set("it's that's there's he's she's what's who's here's everything's one's")
 _SUBJECTS = word_set("i we they you who that people folks kids friends and or to which")
@@ -160,7 +163,7 @@ def is_imperative(clause: str) -> bool:
     words = [w.lower().replace("’", "'") for w in _WORD.findall(clause[:80])][:4]
     if words and words[0] in ("don't", "never", "always", "just", "please") and len(words) > 1:
         words = words[1:]
-    if len(words) < 2 or words[0] not in BASE_VERBS or not clause[0].isalpha():
+    if len(words) < 2 or words[0] not in BASE_VERBS - _STATES or not clause[0].isalpha():
         return False
     return (
         words[1] not in _FINITE and words[1] not in _THIRD_FORMS and words[1] not in ("and", "or")

@@ -20,6 +20,7 @@ _PREFIXES = {
     "haven't": "I ",
     "need": "I ",
     "feel": "I ",
+    "want": "I ",
 }
 _DOING = word_set(
     """

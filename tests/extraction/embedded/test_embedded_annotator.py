@@ -141,8 +141,11 @@ async def test_a_turn_of_phrase_breaks(step: Any, words: Any) -> None:
 
 
 async def test_a_short_reply_continues(step: Any) -> None:
-    """A reply of under four content words continues whatever was going on."""
-    steps = [step(0, "The hotel in Lisbon costs 90 euros"), step(1, "Sounds like Monday")]
+    """A reply of under four content words continues, whatever is done about it."""
+    steps = [
+        step(0, "The hotel in Lisbon costs 90 euros", "Asked for the dates"),
+        step(1, "March, two weeks", "Suggested an itinerary"),
+    ]
 
     first, second = await annotated(steps)
 
