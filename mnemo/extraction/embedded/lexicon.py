@@ -149,6 +149,10 @@ FILLERS = word_set(
     times time today together took totally truly try trying two ugh uh um up use used wait wanna
     want way ways well whoa will wish without wonder work world would wow ya yay yeah year years
     yep yes yet yo yup
+    ago few last later lately month months next week weeks weekend other others someone somebody
+    anyone nothing none whole lol hun buddy pal shares yesterday tomorrow tonight morning evening
+    afternoon working using having doing trying starting wants needs loves likes thinks enjoys hopes
+    prefers asks
     """
 )
 
