@@ -1,0 +1,179 @@
+"""
+The read side under load: recall over stores of several sizes.
+
+Half of a store's nodes are raw steps, half are facts, each drawn from one step and
+carrying one of 500 tags. Texts follow Zipf's law; every vector is the default
+embedder's. The store is filled below the sessions, in bulk.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+import anyio
+from bench_kit import Figure, Sizes, Words, batches, heartbeat, percentile
+
+from mnemo import Edge, EdgeKind, Episodic, Mnemo, Node, Semantic, SessionRecord, SessionState, Tag
+from mnemo._clock import SystemClock
+from mnemo._ids import new_id
+from mnemo.config import StoreConfig
+from mnemo.episode.journal import Owner
+from mnemo.episode.step import Step, StepDraft, evidence_text
+from mnemo.models.wordllama import WordLlamaEmbedder
+from mnemo.protocols import Embedder, GraphWrite
+from mnemo.repository import Repository
+from mnemo.store.sqlite import SqliteStore
+
+RECALL_P95_MS = {10_000: 10.0, 100_000: 30.0}
+REPO = "bench"
+TAGS = 500
+STEPS_PER_SESSION = 200
+AT_ONCE = 5_000
+
+
+async def recall_at(count: int, sizes: Sizes, folder: Path) -> list[Figure]:
+    """Recall over *count* nodes, one question after another, embedding included."""
+    words = Words()
+    texts = [words.sentence() for _ in range(count // 2)]
+    path = folder / f"recall-{count}.db"
+    await _fill(path, texts, words)
+    questions = [words.question(text) for text in texts[:: max(1, len(texts) // sizes.queries)]]
+    async with Mnemo(path) as memory:
+        repo = await memory.open_repo(REPO)
+        async with heartbeat() as reading:
+            began = perf_counter()
+            await repo.recall(questions[0])
+            first_s = perf_counter() - began
+        async with heartbeat() as beats:
+            took = await _ask(repo, questions[: sizes.queries])
+    name = f"recall, {count:,} nodes"
+    return [
+        Figure(f"{name}: p50", percentile(took, 0.5), "ms"),
+        Figure(f"{name}: p95", percentile(took, 0.95), "ms", most=RECALL_P95_MS.get(count)),
+        *beats.figures(name),
+        Figure(f"{name}: the first, reading the index", first_s, "s"),
+        *reading.figures(f"{name}, reading the index"),
+    ]
+
+
+async def _ask(repo: Repository, questions: Sequence[str]) -> list[float]:
+    took = []
+    for question in questions:
+        began = perf_counter()
+        found = await repo.recall(question)
+        took.append(1_000 * (perf_counter() - began))
+        assert found.candidates, question
+    return took
+
+
+# ── Filling ──────────────────────────────────────────────────────────────────────────
+
+
+async def _fill(path: Path, texts: Sequence[str], words: Words) -> None:
+    store = SqliteStore(path, config=StoreConfig(), clock=SystemClock(), lease_s=60)
+    owner = await store.open()
+    try:
+        filler = _Filler(store, owner, WordLlamaEmbedder())
+        for some in batches(texts, AT_ONCE):
+            await filler.add(some, [words.sentence(6, 14) for _ in some])
+        await store.sessions.release(owner)
+    finally:
+        await store.aclose()
+
+
+class _Filler:
+    """Writes steps, their vectors and the facts drawn from them."""
+
+    def __init__(self, store: SqliteStore, owner: Owner, embedder: Embedder) -> None:
+        self._store = store
+        self._owner = owner
+        self._embedder = embedder
+        self._tags = [Tag(f"Topic {number}") for number in range(TAGS)]
+        self._at = datetime(2025, 1, 1, 9, tzinfo=UTC)
+        self._facts = 0
+
+    async def add(self, texts: Sequence[str], facts: Sequence[str]) -> None:
+        """Store one step for each of *texts*, and one fact for each of *facts*."""
+        steps: list[Step] = []
+        for some in batches(texts, STEPS_PER_SESSION):
+            steps += await self._append(some)
+        said = [evidence_text(step, "observation", agent_name="Agent") or "" for step in steps]
+        rows = await self._embedder.embed(said)
+        keys = [f"{step.node_id}/observation" for step in steps]
+        feed = self._store.feed(REPO)
+        await feed.save_vectors(self._embedder.space, dict(zip(keys, rows, strict=True)))
+        await self._apply(steps, facts)
+
+    async def _append(self, texts: Sequence[str]) -> list[Step]:
+        record = SessionRecord(
+            id=new_id("session"),
+            repo_id=REPO,
+            goal="Take everything down",
+            state=SessionState.COLLECTING,
+            steps=0,
+            updated_at=self._at,
+            episode_id=new_id("episode"),
+        )
+        sessions, done = self._store.sessions, anyio.Event()
+        await sessions.create(record, goal_at=self._at, owner=self._owner)
+        results: list[Any] = []
+
+        def arrived(result: Any) -> None:
+            results.append(result)
+            if len(results) == len(texts):
+                done.set()
+
+        for text in texts:
+            sessions.append(
+                record.id, str(record.episode_id), self._draft(text), self._owner, arrived
+            )
+        await done.wait()
+        return results
+
+    def _draft(self, text: str) -> StepDraft:
+        self._at += timedelta(minutes=3)
+        return StepDraft(
+            observation=text, action="", at=self._at, actor="User", node_id=new_id("episodic")
+        )
+
+    async def _apply(self, steps: Sequence[Step], texts: Sequence[str]) -> None:
+        vectors = await self._embedder.embed([*texts, *(tag.label for tag in self._tags)])
+        facts = [
+            Semantic(text, valid_from=step.at, vector=vector)
+            for text, step, vector in zip(texts, steps, vectors, strict=False)
+        ]
+        edges = []
+        for fact, step in zip(facts, steps, strict=True):
+            self._facts += 1
+            tag = self._tags[self._facts % TAGS]
+            edges.append(Edge(fact.id, step.node_id, EdgeKind.PROVENANCE))
+            edges.append(Edge(tag.id, fact.id, EdgeKind.MEMBERSHIP))
+        graph = self._store.graph(REPO)
+        nodes: list[Node] = [*map(_episodic, steps), *facts]
+        revision = await graph.revision()
+        if not revision:
+            nodes += self._tags
+        write = GraphWrite(
+            changeset_id=new_id("changeset"),
+            expected_revision=revision,
+            nodes=tuple(nodes),
+            edges=tuple(edges),
+            space=self._embedder.space,
+        )
+        await graph.apply(write, self._owner)
+
+
+def _episodic(step: Step) -> Episodic:
+    return Episodic(
+        step.observation,
+        id=step.node_id,
+        session_id=step.session_id,
+        episode_id=step.episode_id,
+        step_index=step.index,
+        at=step.at,
+        actor=step.actor,
+    )

@@ -1,0 +1,146 @@
+"""The write side under load: appends, and episodes from close to committed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from statistics import median
+from time import perf_counter
+from typing import Literal
+
+import anyio
+from bench_kit import Figure, Sizes, Words, heartbeat, percentile
+
+from mnemo import Config, Mnemo
+from mnemo.config import StoreConfig
+from mnemo.repository import Repository
+from mnemo.session.session import Session
+
+Durability = Literal["normal", "full"]
+LEAST_PER_S: dict[tuple[str, int], float] = {
+    ("normal", 1): 2_500,
+    ("normal", 64): 8_000,
+    ("full", 64): 6_000,
+}
+EPISODE_STEPS = 50
+WORDS = Words()
+TEXTS = [(WORDS.sentence(8, 16), WORDS.sentence(4, 10)) for _ in range(2_000)]
+Timed = list[float]
+
+
+# ── Appends ──────────────────────────────────────────────────────────────────────────
+
+
+async def appends_normal(sizes: Sizes, folder: Path) -> list[Figure]:
+    """Durable appends with ``synchronous = normal``."""
+    return await _appends("normal", sizes, folder)
+
+
+async def appends_full(sizes: Sizes, folder: Path) -> list[Figure]:
+    """Durable appends with ``synchronous = full``."""
+    return await _appends("full", sizes, folder)
+
+
+async def _appends(mode: Durability, sizes: Sizes, folder: Path) -> list[Figure]:
+    figures: list[Figure] = []
+    for tasks in sizes.in_flight:
+        count = sizes.appends_alone if tasks == 1 else sizes.appends
+        config = Config(store=StoreConfig(synchronous=mode))
+        async with Mnemo(folder / f"{mode}-{tasks}.db", config=config) as memory:
+            repo = await memory.open_repo("bench")
+            sessions = [await repo.start_session("Take everything down") for _ in range(tasks)]
+            await _append_all(sessions, 20)
+            figures += await _timed_appends(mode, sessions, count // tasks)
+    return figures
+
+
+async def _timed_appends(mode: Durability, sessions: Sequence[Session], each: int) -> list[Figure]:
+    async with heartbeat() as beats:
+        began = perf_counter()
+        took = await _append_all(sessions, each)
+        whole_s = perf_counter() - began
+    name = f"append, {mode}, {len(sessions)} in flight"
+    least = LEAST_PER_S.get((mode, len(sessions)))
+    return [
+        Figure(f"{name}: durable", len(took) / whole_s, "/s", least=least),
+        Figure(f"{name}: p50", 1_000 * percentile(took, 0.5), "ms"),
+        Figure(f"{name}: p99", 1_000 * percentile(took, 0.99), "ms"),
+        *beats.figures(name),
+    ]
+
+
+async def _append_all(sessions: Sequence[Session], each: int) -> Timed:
+    took: Timed = []
+
+    async def fill(number: int, session: Session) -> None:
+        for step in range(each):
+            observation, action = TEXTS[(number * each + step) % len(TEXTS)]
+            began = perf_counter()
+            await session.append(observation, action)
+            took.append(perf_counter() - began)
+
+    async with anyio.create_task_group() as group:
+        for number, session in enumerate(sessions):
+            group.start_soon(fill, number, session)
+    return took
+
+
+# ── Episodes ─────────────────────────────────────────────────────────────────────────
+
+
+async def episodes(sizes: Sizes, folder: Path) -> list[Figure]:
+    """From close to committed: one episode alone, then many at once."""
+    async with Mnemo(folder / "episodes.db") as memory:
+        repo = await memory.open_repo("bench")
+        figures = await _one_by_one(repo, sizes.episodes)
+    async with Mnemo(folder / "drain.db") as memory:
+        repo = await memory.open_repo("bench")
+        return figures + await _all_at_once(repo, sizes)
+
+
+async def _one_by_one(repo: Repository, count: int) -> list[Figure]:
+    took: Timed = []
+    async with heartbeat() as beats:
+        for _ in range(count + 1):
+            session = await repo.start_session("Help plan a journey")
+            await _append_all([session], EPISODE_STEPS)
+            began = perf_counter()
+            await session.close_and_commit()
+            took.append(perf_counter() - began)
+            await session.aclose()
+    name = f"episode of {EPISODE_STEPS} steps"
+    return [
+        Figure(f"{name}: close to committed", 1_000 * median(took[1:]), "ms"),
+        *beats.figures(name),
+    ]
+
+
+async def _all_at_once(repo: Repository, sizes: Sizes) -> list[Figure]:
+    sessions = [await repo.start_session("Help plan a journey") for _ in range(sizes.sessions)]
+    name = f"{sizes.sessions} × {sizes.steps_each} steps"
+    figures: list[Figure] = []
+    for what, work in (
+        ("appending", lambda: _append_all(sessions, sizes.steps_each)),
+        ("annotated and embedded", lambda: _drained(repo)),
+        ("extracted and committed", lambda: _commit_all(sessions)),
+    ):
+        async with heartbeat() as beats:
+            began = perf_counter()
+            await work()
+            figures.append(Figure(f"{name}, {what}: all", perf_counter() - began, "s"))
+        figures += beats.figures(f"{name}, {what}")
+    return figures
+
+
+async def _drained(repo: Repository) -> None:
+    while True:
+        levels = await repo.statistics()
+        if not levels.append_backlog and levels.vectors >= 2 * levels.steps:
+            return
+        await anyio.sleep(0.05)
+
+
+async def _commit_all(sessions: Sequence[Session]) -> None:
+    async with anyio.create_task_group() as group:
+        for session in sessions:
+            group.start_soon(session.close_and_commit)

@@ -1,0 +1,52 @@
+"""The bench runs, and its output can be read by a machine."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+BENCH = Path(__file__).parents[2] / "scripts" / "bench.py"
+
+
+def bench(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run the bench with sizes at which its figures say nothing."""
+    command = [sys.executable, str(BENCH), "--size", "tiny", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+@pytest.mark.slow
+def test_every_phase_of_the_bench_gives_its_figures():
+    """The JSON names the machine, and every phase has figures that say whether they are met."""
+    done = bench("--json")
+    assert done.returncode == 0, done.stderr
+    result = json.loads(done.stdout)
+    assert {"cpu", "cores", "python", "sqlite", "packages"} <= result["machine"].keys()
+    assert set(result["phases"]) == {
+        "idle-loop", "import", "sessions", "appends-normal", "appends-full", "episodes",
+        "recall-200",
+    }  # fmt: skip
+    for figures in result["phases"].values():
+        assert all(figure["value"] >= 0 for figure in figures)
+    lags = [f["name"] for f in result["phases"]["appends-full"] if "lag max" in f["name"]]
+    assert lags == [f"append, full, {n} in flight: loop lag max" for n in (1, 64)]
+
+
+@pytest.mark.slow
+def test_one_phase_can_be_chosen():
+    """--only runs the phases that begin so and no other, and prints a table."""
+    done = bench("--only", "idle")
+    assert done.returncode == 0, done.stderr
+    assert "idle loop: loop lag p99" in done.stdout
+    assert "append" not in done.stdout
+
+
+@pytest.mark.slow
+def test_an_unknown_phase_is_refused():
+    """A phase that does not exist is an error with the names of those that do."""
+    done = bench("--only", "nothing")
+    assert done.returncode == 2
+    assert "appends-normal" in done.stderr
