@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from mnemo.extraction.embedded.clauses import bare
 from mnemo.extraction.embedded.dates import with_dates
@@ -33,10 +33,11 @@ _TALK = word_set(
 )
 
 
-def facts_of_agent(turn: Turn) -> Iterator[Said]:
+def facts_of_agent(turn: Turn, breathe: Callable[[], None]) -> Iterator[Said]:
     """The acts that *turn*, the agent's words, states as done."""
     said = [s for s in sentences(turn.text)[:_MOST_SENTENCES] if not s.endswith("?")]
     for sentence in said:
+        breathe()
         clause = bare(sentence)
         if len(said) <= _SHORT:
             clause = with_subject(clause)

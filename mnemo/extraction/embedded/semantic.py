@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
 import anyio.to_thread
@@ -59,34 +59,37 @@ def _extract(trajectory: Trajectory, agent: str, limit: int) -> list[Fact]:
     breather = Breather()
     said: list[Said] = []
     for at in range(len(trajectory.context), len(history)):
-        for fact in _of_step(history, at, scene):
-            said.append(fact)
-            breather.breathe()
+        said.extend(_of_step(history, at, scene, breather.breathe))
         breather.breathe()
     kept = _best(_distinct(corrected(said)), limit)
     return _with_concepts(kept, {step.index for step in trajectory.steps}, breather)
 
 
-def _of_step(history: Sequence[Step], at: int, scene: Scene) -> Iterator[Said]:
+def _of_step(
+    history: Sequence[Step], at: int, scene: Scene, breathe: Callable[[], None]
+) -> Iterator[Said]:
     step = history[at]
     if not is_blank(step.observation):
-        yield from _of_observation(history, at, scene)
+        yield from _of_observation(history, at, scene, breathe)
     if not is_blank(step.action) and call_name(step.action) is None:
         action = without_code(excerpt(step.action))
         if kind_of(action) is Kind.SPEECH:
-            yield from facts_of_agent(_turn(action, scene.agent, history, at, scene))
+            yield from facts_of_agent(_turn(action, scene.agent, history, at, scene), breathe)
 
 
-def _of_observation(history: Sequence[Step], at: int, scene: Scene) -> Iterator[Said]:
+def _of_observation(
+    history: Sequence[Step], at: int, scene: Scene, breathe: Callable[[], None]
+) -> Iterator[Said]:
     step = history[at]
     text = without_code(excerpt(step.observation))
     call = _call_before(history, at)
     if kind_of(text, after_call=call is not None) is Kind.TOOL:
-        for fact in facts_of_output(text, call):
+        for fact in facts_of_output(text, call, breathe):
             yield Said(fact, CONFIDENCE, (step.index,), "")
         return
     turn = _turn(text, step.actor, history, at, scene)
-    yield from facts_of_agent(turn) if scene.is_agent(step.actor) else facts_of_turn(turn)
+    by_agent = scene.is_agent(step.actor)
+    yield from facts_of_agent(turn, breathe) if by_agent else facts_of_turn(turn, breathe)
 
 
 def _call_before(history: Sequence[Step], at: int) -> str | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from mnemo._text import STOP_WORDS, words
@@ -77,16 +77,20 @@ _PREAMBLE = re.compile(
 _PART_END = re.compile(r";\s+|\s+[-–—]+\s+")
 
 
-def facts_of_turn(turn: Turn) -> list[Said]:
+def facts_of_turn(turn: Turn, breathe: Callable[[], None]) -> list[Said]:
     """
     Give the facts of *turn*, in the order in which they were said.
 
     Greetings, thanks, praise and plain questions give none. Each fact is made of the
     turn's words, the parties' names, resolved dates and fixed templates.
+
+    Args:
+        breathe: Called once per sentence, so that a long turn does not hold the thread.
     """
     heard = _Heard([], [], None)
     may_answer = turn.asked is not None
     for sentence in _sentences(turn.text):
+        breathe()
         if may_answer and not is_greeting(turn, sentence):
             may_answer = False
             first, rest = _first_part(sentence)

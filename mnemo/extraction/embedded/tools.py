@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from mnemo._text import one_line
@@ -71,29 +71,31 @@ _CODE = re.compile(
 )
 
 
-def facts_of_output(text: str, call: str | None) -> list[str]:
+def facts_of_output(text: str, call: str | None, breathe: Callable[[], None]) -> list[str]:
     """
     The facts of *text*, each naming the call that produced it, none said twice.
 
     Args:
         text: Excerpt of an observation that is tool output, secrets hidden.
         call: How the call is named; ``None`` if it is not known.
+        breathe: Called once per line, so that a long output does not hold the thread.
     """
     source = f"`{call}`" if call else "The tool"
     value = parsed_json(text)
-    found = _of_json(value, source) if value is not None else _of_lines(text, source)
+    found = _of_json(value, source) if value is not None else _of_lines(text, source, breathe)
     facts = dict.fromkeys(one_line(fact) for fact in found)
     return [fact for fact in facts if HIDDEN not in fact][:_MOST]
 
 
-def _of_lines(text: str, source: str) -> Iterator[str]:
+def _of_lines(text: str, source: str, breathe: Callable[[], None]) -> Iterator[str]:
     lines = [line for raw in text.split("\n") if (line := _trimmed(raw))]
     if len(lines) == 1 and not verdict(lines[0]).bad and len(lines[0]) <= _LONGEST_VALUE:
         yield _of_line(lines[0], source) or f"{source} returned {lines[0].rstrip('.')}."
         return
-    yield from _errors(lines, source)
+    yield from _errors(lines, source, breathe)
     pairs = 0
     for line in dict.fromkeys(lines):
+        breathe()
         fact = _of_line(line, source)
         if fact is None and pairs < _MOST_LEAVES and (pair := _pair(line)):
             pairs += 1
@@ -106,10 +108,11 @@ def _trimmed(line: str) -> str:
     return _LEVEL.sub("", _TIMESTAMP.sub("", _MARK.sub("", line[:400])))
 
 
-def _errors(lines: list[str], source: str) -> Iterator[str]:
+def _errors(lines: list[str], source: str, breathe: Callable[[], None]) -> Iterator[str]:
     counts: Counter[str] = Counter()
     spelling: dict[str, str] = {}
     for line in lines:
+        breathe()
         if _RESULT.search(line) or not verdict(line).bad:
             continue
         named = error_line(line)

@@ -1,4 +1,4 @@
-"""The threads in which texts are taken apart, off the event loop."""
+"""The thread in which texts are taken apart, off the event loop."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ _LIMITER: RunVar[anyio.CapacityLimiter] = RunVar("mnemo.extraction.embedded")
 
 def workers() -> anyio.CapacityLimiter:
     """
-    The limiter of this event loop: two threads at once.
+    The limiter of this event loop: one thread at once.
 
-    The work is pure Python, so more threads would not be faster, only make each
-    other and the loop wait longer.
+    The work is pure Python, so a second thread would not be faster, only make the
+    event loop wait for the interpreter twice as long.
     """
     try:
         return _LIMITER.get()
     except LookupError:
-        _LIMITER.set(limiter := anyio.CapacityLimiter(2))
+        _LIMITER.set(limiter := anyio.CapacityLimiter(1))
         return limiter
