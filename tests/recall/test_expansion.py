@@ -1,0 +1,153 @@
+"""The graph adds candidates and names their sources."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mnemo.config import Config
+from mnemo.graph.edges import Edge, EdgeKind
+from mnemo.graph.nodes import Procedural, Semantic, Subgoal, Tag
+from mnemo.protocols import EmbeddingSpace
+
+
+class ChosenVectors:
+    """An embedder that knows its texts: each word it was given has a direction of its own."""
+
+    space = EmbeddingSpace("chosen", 4, dense_weight=1.0)
+
+    async def embed(
+        self, texts: Sequence[str], *, kind: Literal["document", "query"] = "document"
+    ) -> NDArray[np.float32]:
+        """Bees and the hive's keepers point one way, everything else another."""
+        near = ("bees", "apiary")
+        rows = [[1, 0, 0, 0] if any(w in text for w in near) else [0, 1, 0, 0] for text in texts]
+        return np.asarray(rows, np.float32)
+
+
+async def linked_facts(make_world: Any) -> tuple[Any, Semantic, Semantic]:
+    world = await make_world(embedder=ChosenVectors())
+    tag = Tag("apiary")
+    near, far = Semantic("Ana keeps bees."), Semantic("Ana sells honey on Sundays.")
+    edges = [Edge(tag.id, fact.id, EdgeKind.MEMBERSHIP) for fact in (near, far)]
+    await world.commit(tag, near, far, edges=edges)
+    await world.embedded()
+    return world, near, far
+
+
+async def test_a_hop_finds_what_the_question_does_not(make_world: Any) -> None:
+    """R19: a fact under the same tag, without a common word and of cosine 0, comes by a hop."""
+    world, near, far = await linked_facts(make_world)
+    result = await world.recall.recall("who has bees?")
+    assert [(c.node.id, c.phase, c.hop) for c in result.candidates] == [
+        (near.id, "initial", 0),
+        (far.id, "multi_hop", 1),
+    ]
+    assert result.candidates[1].relevance < result.candidates[0].relevance
+    assert result.trace.found["multi_hop 1"] == 1
+
+
+async def test_without_hops_it_is_absent(make_world: Any) -> None:
+    """R18, R19: ``max_hops=0`` is hop 0 alone, with the same scores and order."""
+    world, near, _ = await linked_facts(make_world)
+    none = await world.recall.recall("who has bees?", max_hops=0)
+    two = await world.recall.recall("who has bees?", max_hops=2)
+    assert [c.node.id for c in none.candidates] == [near.id]
+    first = [(c.node.id, c.score) for c in two.candidates if c.hop == 0]
+    assert first == [(c.node.id, c.score) for c in none.candidates]
+
+
+async def test_the_steps_behind_a_fact_come_with_it(deaf: Any) -> None:
+    """Provenance: a step that shares no word with the question stands below its fact."""
+    step = await deaf.say("She got them from her uncle.", actor="Ana")
+    fact = Semantic("Ana inherited the beehives.")
+    await deaf.commit(fact, steps=[step], edges=[_behind(fact, step)])
+    result = await deaf.recall.recall("beehives", mode="episodic")
+    assert [(c.node.id, c.phase, c.hop) for c in result.candidates] == [
+        (fact.id, "initial", 0),
+        (step.node_id, "provenance", None),
+    ]
+    assert result.candidates[1].score == 0.5 * result.candidates[0].score
+    semantic = await deaf.recall.recall("beehives", mode="semantic")
+    assert [c.node.id for c in semantic.candidates] == [fact.id]
+
+
+async def test_every_candidate_names_its_sources_and_none_twice(world: Any) -> None:
+    """R23: facts, instructions, subgoals, steps and lone nodes all say where they come from."""
+    steps = [
+        await world.say("The bees need sugar in winter", "Wrote it down", actor="Ana"),
+        await world.say("I fed the bees sugar", actor="Ana"),
+    ]
+    fact = Semantic("Ana feeds the bees sugar in winter.")
+    how = Procedural("feed sugar to the bees", condition="winter comes")
+    goal, lone = Subgoal("care for the bees"), Semantic("Bees dislike rain.")
+    edges = [_behind(fact, step) for step in steps] + [_behind(how, steps[1])]
+    edges += [Edge(goal.id, step.node_id, EdgeKind.HIERARCHICAL) for step in steps]
+    await world.commit(fact, how, goal, lone, steps=steps, edges=edges)
+    result = await world.recall.recall("bees sugar winter", mode="mixed")
+    sources = {c.node.id: [s.step_index for s in c.sources] for c in result.candidates}
+    assert sources[fact.id] in ([0, 1], [1, 0])
+    assert sources[how.id] == [1]
+    assert set(sources[goal.id]) == {0, 1}
+    assert sources[steps[0].node_id] == [0]
+    assert sources[lone.id] == [None]
+    assert len({s.identity for s in result.sources}) == len(result.sources) == 3
+
+
+async def test_the_step_that_matches_best_is_named_first(deaf: Any) -> None:
+    """Of the steps behind a fact, the one nearest to the question leads."""
+    weak = await deaf.say("bees, of course")
+    strong = await deaf.say("the bees swarm in the orchard")
+    fact = Semantic("The bees swarm.")
+    await deaf.commit(fact, steps=[weak, strong], edges=[_behind(fact, s) for s in (weak, strong)])
+    result = await deaf.recall.recall("bees swarm orchard", types=("semantic",))
+    assert [s.step_index for s in result.candidates[0].sources] == [1, 0]
+
+
+async def test_only_evidence_inside_the_window_is_shown(deaf: Any) -> None:
+    """R24: a fact with one of its two steps inside is there with that one."""
+    early = await deaf.say("bees arrived", at=datetime(2024, 1, 5, tzinfo=UTC))
+    late = await deaf.say("bees left", at=datetime(2024, 6, 5, tzinfo=UTC))
+    fact = Semantic("There were bees.", valid_from=early.at)
+    await deaf.commit(fact, steps=[early, late], edges=[_behind(fact, s) for s in (early, late)])
+    window = {"since": datetime(2024, 6, 1), "until": datetime(2024, 6, 30)}
+    result = await deaf.recall.recall("bees", **window)
+    assert {c.node.id for c in result.candidates} == {fact.id, late.node_id}
+    assert [s.step_index for s in result.sources] == [1]
+    nothing = await deaf.recall.recall("bees", since=datetime(2025, 1, 1))
+    assert nothing.candidates == []
+
+
+async def test_a_superseded_fact_is_found_only_for_its_time(world: Any) -> None:
+    """R25: absent now, present where ``until`` lies before its end."""
+    end = datetime(2024, 2, 1, tzinfo=UTC)
+    old = Semantic(
+        "Ana's budget is 2000 euros.", valid_from=datetime(2024, 1, 1, tzinfo=UTC), valid_to=end
+    )
+    step = await world.say("my budget is 2000", at=datetime(2024, 1, 1, tzinfo=UTC), actor="Ana")
+    await world.commit(old, steps=[step], edges=[_behind(old, step)])
+    now = await world.recall.recall("budget", types=("semantic",))
+    then = await world.recall.recall("budget", types=("semantic",), until=datetime(2024, 1, 15))
+    assert now.candidates == []
+    assert [c.node.id for c in then.candidates] == [old.id]
+    assert "until 2024-02-01" in then.as_text()
+    assert (await world.recall.recall("budget")).sources[0].step_index == 0
+
+
+async def test_the_best_k_are_returned(make_world: Any) -> None:
+    """``k`` cuts the list, and never changes the order of what stays."""
+    world = await make_world(config=Config(recall={"max_candidates": 4}))
+    for day in range(1, 8):
+        await world.say(f"bees seen on day {day}", at=datetime(2024, 1, day, tzinfo=UTC))
+    four = (await world.recall.recall("bees", k=50)).candidates
+    two = (await world.recall.recall("bees", k=2)).candidates
+    assert len(four) == 4
+    assert [c.node.id for c in two] == [c.node.id for c in four[:2]]
+
+
+def _behind(node: Any, step: Any) -> Edge:
+    return Edge(node.id, step.node_id, EdgeKind.PROVENANCE)

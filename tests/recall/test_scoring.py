@@ -1,0 +1,123 @@
+"""The value function: metadata nudges, it does not decide."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from mnemo.config import Config, ScoringConfig
+from mnemo.graph.metadata import MetadataDelta, NodeMetadata
+from mnemo.graph.nodes import Semantic
+from mnemo.recall.access import AccessLog
+from mnemo.recall.score import NudgedRelevance, frequency, parameters_of, recency, reward
+
+NOON = datetime(2024, 3, 1, 12, 0, tzinfo=UTC)
+
+SCORING = ScoringConfig()
+ROW = SCORING.semantic
+FACT = Semantic("Ana keeps bees.", created_at=NOON)
+
+
+def metadata(**values: Any) -> NodeMetadata:
+    return NodeMetadata(**{"created_at": NOON, **values})
+
+
+def value(relevance: float, known: NodeMetadata | None) -> float:
+    return NudgedRelevance(SCORING)(relevance, FACT, known, ROW, NOON)
+
+
+def test_a_reward_lifts_and_its_lack_is_neutral() -> None:
+    """R15: mean rewards of 0.9, none and 0.1 rank in this order."""
+    good = value(0.5, metadata(cumulative_reward=1.8, reward_count=2))
+    none = value(0.5, metadata())
+    bad = value(0.5, metadata(cumulative_reward=0.1, reward_count=1))
+    assert good > none > bad
+    assert reward(metadata(), ROW) == 1.0
+
+
+def test_nothing_overtakes_twice_the_relevance() -> None:
+    """R16: the worst metadata at twice the relevance beats the best metadata."""
+    worst = metadata(created_at=NOON - timedelta(days=4_000), cumulative_reward=0.0, reward_count=9)
+    best = metadata(
+        last_accessed_at=NOON, access_count=10**9, cumulative_reward=9.0, reward_count=9
+    )
+    assert value(0.8, worst) > value(0.4, best)
+
+
+def test_the_factors_have_their_ranges() -> None:
+    """Recency stays above its floor, frequency between its floor and 1."""
+    old = metadata(created_at=NOON - timedelta(days=4_000))
+    assert recency(FACT, old, ROW, NOON, 0.05) == 0.05
+    assert recency(FACT, metadata(), ROW, NOON, 0.05) == 1.0
+    assert frequency(metadata(), ROW) == 0.3
+    assert frequency(metadata(access_count=1), ROW) > 0.3
+    assert frequency(metadata(access_count=10**6), ROW) < 1
+
+
+def test_a_penalty_takes_its_share() -> None:
+    """A penalty of a quarter leaves three quarters of the value."""
+    assert value(0.5, metadata(penalty=0.25)) == pytest.approx(0.75 * value(0.5, metadata()))
+
+
+def test_single_settings_leave_the_rest_of_their_row() -> None:
+    """Overriding one number of a type keeps the others of that type."""
+    scoring = ScoringConfig(procedural={"top_k": 3}).model_copy()
+    changed = SCORING.overlaid(scoring)
+    assert parameters_of(changed, "procedural").top_k == 3
+    assert parameters_of(changed, "procedural").threshold == SCORING.procedural.threshold
+
+
+async def test_the_more_used_of_equal_facts_comes_first(make_world: Any) -> None:
+    """R14: ten accesses decide between equals, and nothing with the weights at 0."""
+    twins = Semantic("Ana keeps bees."), Semantic("Bo keeps bees.")
+    for weights, differ in ({}, True), (dict.fromkeys(WEIGHTS, 0.0), False):
+        world = await make_world(config=Config(scoring=weights))
+        await world.commit(*twins)
+        await world.graph.touch({twins[1].id: 10}, NOON)
+        found = (await world.recall.recall("who keeps bees?", mode="semantic")).candidates
+        assert found[0].relevance == found[1].relevance
+        assert (found[0].score > found[1].score) == differ
+        assert not differ or found[0].node.id == twins[1].id
+
+
+WEIGHTS = ("recency_weight", "frequency_weight", "reward_weight")
+
+
+async def test_another_value_function_decides_alone(make_world: Any) -> None:
+    """``config.scoring.value_function`` is asked for every candidate."""
+
+    def shortest(relevance: float, node: Any, known: Any, row: Any, now: Any) -> float:
+        return 1 / len(node.text)
+
+    world = await make_world(config=Config(scoring={"value_function": shortest}))
+    await world.commit(Semantic("Ana keeps bees and hens."), Semantic("Bo sold bees."))
+    found = (await world.recall.recall("who keeps bees?")).candidates
+    assert [c.node.text for c in found] == ["Bo sold bees.", "Ana keeps bees and hens."]
+
+
+async def test_accesses_are_counted_behind_the_answer(world: Any) -> None:
+    """R30: what was noted is in the counts after a flush, merged, and nothing else is."""
+    seen, other = Semantic("Ana keeps bees."), Semantic("Bo sells boats.")
+    await world.commit(seen, other)
+    log = AccessLog(world.graph, world.clock)
+    log.note([seen.id])
+    log.note([seen.id, "unknown"])
+    await log.flush()
+    counts = await world.graph.metadata([seen.id, other.id])
+    assert (counts[seen.id].access_count, counts[other.id].access_count) == (2, 0)
+    assert counts[seen.id].last_accessed_at == NOON
+    assert log.waiting == 0
+
+
+async def test_rewards_known_to_the_store_count(world: Any) -> None:
+    """The stored mean reward moves a candidate among equals."""
+    good, bad = Semantic("Ana keeps bees."), Semantic("Bo keeps bees.")
+    deltas = {
+        good.id: MetadataDelta(cumulative_reward=0.9, reward_count=1),
+        bad.id: MetadataDelta(cumulative_reward=0.1, reward_count=1),
+    }
+    await world.commit(bad, good, metadata=deltas)
+    found = (await world.recall.recall("who keeps bees?", mode="semantic")).candidates
+    assert [c.node.id for c in found] == [good.id, bad.id]
