@@ -1,0 +1,310 @@
+"""The index follows its store, and embeds what has no vector behind the writers' backs."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any, Literal
+
+import anyio
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from mnemo.episode.step import Step
+from mnemo.errors import InvalidReply, ModelTimeout, StoreError
+from mnemo.graph.nodes import Node, Semantic, Tag, Vector
+from mnemo.index.follower import BATCH, RepositoryIndex
+from mnemo.protocols import EmbeddingSpace, FeedChanges, FeedCursor
+from mnemo.testing import HashingEmbedder
+
+NOON = datetime(2024, 3, 1, 12, 0, tzinfo=UTC)
+
+
+def step(number: int, text: str = "", *, session: str = "s1") -> Step:
+    return Step(
+        session_id=session,
+        episode_id=f"{session}-e1",
+        index=number,
+        observation=text or f"bees number {number}",
+        action="",
+        at=NOON,
+        actor="Ana",
+        node_id=f"episodic-{number}",
+        ordinal=number + 1,
+    )
+
+
+class Feed:
+    """A feed in memory, cut into pages, that tells when vectors are saved."""
+
+    def __init__(self, *, page: int = 5_000) -> None:
+        self.steps: list[Step] = []
+        self.nodes: list[Node] = []
+        self.removed: list[str] = []
+        self.vectors: list[tuple[str, Vector]] = []
+        self.page = page
+        self.reads = 0
+        self.failing = False
+        self.saved = anyio.Event()
+
+    async def changes(self, after: FeedCursor, *, limit: int = 5_000) -> FeedChanges:
+        """A page of everything after the cursor."""
+        if self.failing:
+            raise StoreError("the store is gone")
+        self.reads += 1
+        await anyio.lowlevel.checkpoint()
+        lists: list[Any] = [self.steps, self.nodes, self.removed, self.vectors]
+        starts = [after.step, after.revision, after.removal, after.vector]
+        parts = [items[at : at + self.page] for items, at in zip(lists, starts, strict=True)]
+        ends = [at + len(part) for at, part in zip(starts, parts, strict=True)]
+        steps, nodes, removed, vectors = parts
+        return FeedChanges(
+            cursor=FeedCursor(*ends),
+            revision=len(self.nodes) + len(self.removed),
+            steps=tuple(steps),
+            nodes=tuple(nodes),
+            removed=tuple(removed),
+            vectors=dict(vectors),
+            more=any(end < len(items) for end, items in zip(ends, lists, strict=True)),
+        )
+
+    async def save_vectors(self, space: EmbeddingSpace, vectors: Mapping[str, Vector]) -> None:
+        """Keep them."""
+        await anyio.lowlevel.checkpoint()
+        self.vectors += vectors.items()
+        self.saved.set()
+
+
+class Flaky:
+    """An embedder that fails, or answers nonsense, until it is mended."""
+
+    def __init__(self, answer: NDArray[np.float32] | None = None) -> None:
+        self.inner = HashingEmbedder(16)
+        self.space = self.inner.space
+        self.answer = answer
+        self.broken = True
+        self.asked = anyio.Event()
+
+    async def embed(
+        self, texts: Sequence[str], *, kind: Literal["document", "query"] = "document"
+    ) -> NDArray[np.float32]:
+        """Fail while broken."""
+        self.asked.set()
+        if not self.broken:
+            return await self.inner.embed(texts, kind=kind)
+        if self.answer is None:
+            raise ModelTimeout("the embedder is down")
+        return self.answer
+
+
+def index_of(feed: Any, embedder: Any = None) -> RepositoryIndex:
+    return RepositoryIndex(feed=feed, embedder=embedder or HashingEmbedder(16), agent_name="Agent")
+
+
+async def test_a_new_step_is_in_the_next_corpus() -> None:
+    """Reading catches up first; an earlier view stays as it was."""
+    feed = Feed()
+    index = index_of(feed)
+    feed.steps.append(step(0))
+    before = await index.corpus()
+    feed.steps.append(step(1, "hens"))
+    after = await index.corpus()
+    assert (before.steps.count, after.steps.count) == (1, 2)
+    assert before.steps.postings.read("hen", before.steps.count) is None
+    assert after.steps.postings.read("hen", after.steps.count) is not None
+    assert after.steps.previous.tolist() == [-1, 0]
+    assert after.steps.of("episodic-1") == (1,)
+    assert before.steps.of("episodic-1") == ()
+
+
+async def test_pages_are_read_to_the_end() -> None:
+    """A feed cut into pages is followed until nothing is left, whatever comes first."""
+    feed = Feed(page=2)
+    embedder = HashingEmbedder(16)
+    feed.steps = [step(n) for n in range(7)]
+    rows = await embedder.embed([f"bees number {n}" for n in range(7)])
+    # The last steps' vectors come with the first page, before their steps.
+    keys = [f"episodic-{n}/observation" for n in (6, 5, 4, 3, 2, 1, 0)]
+    feed.vectors = list(zip(keys, rows, strict=True))
+    index = index_of(feed, embedder)
+    view = await index.corpus()
+    assert view.steps.count == 7
+    assert sorted(view.steps.vector_documents.tolist()) == list(range(7))
+    assert index.statistics().waiting == 0
+
+
+async def test_callers_at_one_moment_share_a_read() -> None:
+    """Twenty concurrent readers need two reads at most: one under way, one for the rest."""
+    feed = Feed()
+    feed.steps = [step(0)]
+    index = index_of(feed)
+    async with anyio.create_task_group() as group:
+        for _ in range(20):
+            group.start_soon(index.corpus)
+    assert feed.reads <= 2
+
+
+async def test_everything_gets_its_vector() -> None:
+    """Documents without vectors are embedded in batches, saved, and come back with the feed."""
+    feed = Feed()
+    feed.steps = [step(n) for n in range(BATCH + 3)]
+    feed.nodes = [Semantic("Ana keeps bees."), Tag("bees")]
+    index = index_of(feed)
+    await index.catch_up()
+    assert index.statistics().waiting == BATCH + 5
+    await index.embed_waiting()
+    found = index.statistics()
+    assert (found.waiting, found.documents) == (0, BATCH + 5)
+    assert len(feed.vectors) == BATCH + 5
+    nearest = await index.nearest(
+        np.stack([feed.vectors[-1][1]]), type="tag", threshold=0.9, limit=3
+    )
+    assert [id for id, _ in nearest[0]] == [feed.nodes[1].id]
+
+
+async def test_a_poke_is_enough() -> None:
+    """The background task embeds a lone step soon after it was told of a write."""
+    feed = Feed()
+    index = index_of(feed)
+    async with anyio.create_task_group() as group:
+        group.start_soon(index.run)
+        feed.steps.append(step(0))
+        index.poke()
+        with anyio.fail_after(5):
+            await feed.saved.wait()
+        group.cancel_scope.cancel()
+    assert [key for key, _ in feed.vectors] == ["episodic-0/observation"]
+
+
+async def test_a_failing_embedder_is_waited_out(caplog: pytest.LogCaptureFixture) -> None:
+    """It is logged once per streak; the next write after it is mended embeds everything."""
+    feed, embedder = Feed(), Flaky()
+    index = index_of(feed, embedder)
+    feed.steps.append(step(0))
+    with caplog.at_level(logging.WARNING, logger="mnemo"):
+        async with anyio.create_task_group() as group:
+            group.start_soon(index.run)
+            for _ in range(2):
+                embedder.asked = anyio.Event()
+                index.poke()
+                with anyio.fail_after(5):
+                    await embedder.asked.wait()
+            assert "ModelTimeout" in str(index.statistics().failing)
+            assert (await index.corpus()).steps.count == 1
+            embedder.broken = False
+            index.poke()
+            with anyio.fail_after(5):
+                await feed.saved.wait()
+            group.cancel_scope.cancel()
+    assert [record.levelname for record in caplog.records] == ["WARNING"]
+    assert len(feed.vectors) == 1
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        np.ones((2, 16)),
+        np.ones((1, 8)),
+        np.zeros((1, 16)),
+        np.full((1, 16), np.nan),
+        np.full((1, 16), np.inf),
+    ],
+)
+async def test_no_wrong_vector_is_ever_saved(answer: NDArray[np.float32]) -> None:
+    """Wrong count, wrong width, zero, NaN and infinity are the embedder's ``InvalidReply``."""
+    feed = Feed()
+    feed.steps.append(step(0))
+    with pytest.raises(InvalidReply):
+        await index_of(feed, Flaky(answer)).embed_waiting()
+    assert feed.vectors == []
+
+
+async def test_vectors_are_of_length_one_when_saved() -> None:
+    """Rows are normalised on the way in."""
+    feed = Feed()
+    feed.steps.append(step(0))
+    await index_of(feed, Flaky(np.full((1, 16), 3, np.float32))).embed_waiting()
+    assert np.isclose(np.linalg.norm(feed.vectors[0][1]), 1)
+
+
+async def test_a_changed_node_stands_once_with_its_vector() -> None:
+    """The same meaning keeps its vector; new words wait for a new one."""
+    feed = Feed()
+    fact = Semantic("Ana keeps bees.", id="semantic-1")
+    feed.nodes = [fact]
+    index = index_of(feed)
+    await index.embed_waiting()
+    feed.nodes.append(Semantic("Ana keeps bees.", id="semantic-1", valid_to=NOON))
+    view = (await index.corpus()).nodes["semantic"]
+    assert (len(view.of("semantic-1")), index.statistics().waiting) == (1, 0)
+    assert view.valid_to[view.of("semantic-1")[0]] == NOON.timestamp()
+    feed.nodes.append(Semantic("Ana sold her bees.", id="semantic-1"))
+    await index.corpus()
+    assert (index.statistics().waiting, index.statistics().documents) == (1, 1)
+
+
+async def test_a_removed_node_disappears() -> None:
+    """Neither keyword nor vector finds it, and it waits for nothing."""
+    feed = Feed()
+    feed.nodes, feed.steps = [Semantic("Ana keeps bees.", id="semantic-1")], [step(0)]
+    index = index_of(feed)
+    before = await index.corpus()
+    feed.removed += ["semantic-1", "episodic-0", "unknown"]
+    after = await index.corpus()
+    assert before.steps.alive.tolist() == [True]
+    assert after.steps.alive.tolist() == [False]
+    assert after.nodes["semantic"].of("semantic-1") == ()
+    assert (index.statistics().waiting, index.statistics().documents) == (0, 0)
+
+
+async def test_an_index_ahead_of_its_store_begins_anew() -> None:
+    """A store that fell back (an older copy of the file) is read from its beginning."""
+    feed = Feed()
+    feed.nodes = [Semantic("Ana keeps bees."), Semantic("Bo sells boats.")]
+    index = index_of(feed)
+    assert await index.catch_up() == 2
+    del feed.nodes[1:]
+    assert await index.catch_up() == 1
+    assert index.statistics().documents == 1
+
+
+async def test_a_failed_read_loses_nothing() -> None:
+    """The error reaches the reader; the next read goes on from where the last one ended."""
+    feed = Feed()
+    feed.steps.append(step(0))
+    index = index_of(feed)
+    await index.catch_up()
+    feed.failing = True
+    with pytest.raises(StoreError):
+        await index.corpus()
+    feed.failing = False
+    feed.steps.append(step(1))
+    assert (await index.corpus()).steps.count == 2
+
+
+async def test_sessions_are_chained_apart() -> None:
+    """Steps of two sessions that arrive in turns have neighbours of their own session only."""
+    feed = Feed()
+    feed.steps = [step(n, session=f"s{n % 2}") for n in range(4)]
+    view = (await index_of(feed).corpus()).steps
+    assert view.previous.tolist() == [-1, -1, 0, 1]
+    assert view.next.tolist() == [2, 3, -1, -1]
+
+
+async def test_nearest_of_nothing_is_nothing() -> None:
+    """An empty index and a type without vectors answer with empty lists, one per row."""
+    index = index_of(Feed())
+    assert await index.nearest(np.ones((2, 16), np.float32), type="tag", threshold=0) == [[], []]
+
+
+async def test_an_enormous_text_is_found_by_its_words() -> None:
+    """Ten megabytes in one step are read in pieces and found by their first million characters."""
+    feed = Feed()
+    feed.steps.append(step(0, "heron " + "reeds and water " * 650_000))
+    index = index_of(feed)
+    view = (await index.corpus()).steps
+    assert view.postings.read("heron", 1) is not None
+    await index.embed_waiting()
+    assert len(feed.vectors) == 1
