@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import sys
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
@@ -12,6 +11,10 @@ from typing import Annotated, Any, TypeVar
 
 import anyio
 import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
+from rich.table import Table
+from rich.text import Text
 
 from mnemo import Config, Mnemo, MnemoError, Repository, StoreCorrupt, UsageError
 from mnemo.cli.demo import demo as run_demo
@@ -32,6 +35,12 @@ from mnemo.cli.output import (
 __all__ = ["app", "run"]
 
 T = TypeVar("T")
+
+_WIDE = 1_000
+"""Columns of a table that no terminal shows."""
+
+WRONG = 2
+"""Exit code for whatever a user can put right."""
 
 INTERRUPTED = 130
 """Exit code after Ctrl-C, as shells have it."""
@@ -64,21 +73,20 @@ def run(arguments: Sequence[str] | None = None) -> int:
     """
     arguments = list(sys.argv[1:] if arguments is None else arguments) or ["--help"]
     try:
-        return int(app(args=arguments, prog_name="mnemo", standalone_mode=False) or 0)
+        code = int(app(args=arguments, prog_name="mnemo", standalone_mode=False) or 0)
     except (KeyboardInterrupt, typer.Abort):
-        complain("interrupted; what was written is kept: run the same command again to go on")
-        return INTERRUPTED
+        code = INTERRUPTED
     except typer.Exit as end:
-        return end.exit_code
+        code = end.exit_code
     except _REFUSED as error:
         complain(f"{error.format_message()} (see mnemo --help)")
-    except BrokenPipeError:
-        # The reader has seen enough; what is still buffered has nowhere to go.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 1
+        code = WRONG
     except (MnemoError, ValueError, OSError) as error:
         complain(str(error) or type(error).__name__)
-    return 2
+        code = WRONG
+    if code == INTERRUPTED:
+        complain("interrupted; what was written is kept: run the same command again to go on")
+    return code
 
 
 def _refusals() -> Any:
@@ -119,6 +127,8 @@ def ingest(
     Running it again adds nothing that is there, and goes on where it was stopped.
     """
     reading = read_talks(file)
+    if reading.problem and not reading.talks:
+        raise reading.problem.having_kept(0)
     with _progress(reading.turns) as advance:
         tally = _in_repo(store, repo, lambda opened: _ingested(opened, reading, advance))
     problem = reading.problem.having_kept(reading.turns) if reading.problem else None
@@ -188,14 +198,17 @@ def sessions(
 @app.command()
 def stats(repo: Repo = "default", store: Store = "mnemo.db", as_json: AsJson = False) -> None:
     """Count what a repository holds."""
-    found = as_data(_in_repo(_existing(store), repo, lambda opened: opened.statistics()))
+    found = _in_repo(_existing(store), repo, _counted)
     if as_json:
         print_json({"repo": repo} | found)
         return
-    shown = [(name, str(found[name])) for name in ("revision", "steps", "vectors")]
-    for part in ("nodes", "edges"):
-        shown += [(f"{part}: {name}", str(count)) for name, count in found[part].items()]
-    _print_table(("of this repository", "count"), shown)
+    shown = []
+    for name, value in found.items():
+        if isinstance(value, Mapping):
+            shown += [(f"{name}: {part}", str(count)) for part, count in value.items()]
+        else:
+            shown.append((name.replace("_", " "), str(value)))
+    _print_table((f"repository {repo}", ""), shown)
 
 
 @app.command()
@@ -268,6 +281,21 @@ def _time(text: str | None) -> datetime | None:
         raise UsageError(f"{text!r} is no ISO 8601 time, such as 2026-03-01") from None
 
 
+async def _counted(repo: Repository) -> dict[str, Any]:
+    """What is stored; levels of this short-lived process would say nothing."""
+    found = await repo.statistics()
+    return {
+        "revision": found.revision,
+        "sessions": len(await repo.sessions()),
+        "unfinished_sessions": len(await repo.unfinished_sessions()),
+        "steps": found.steps,
+        "vectors": found.vectors,
+        "nodes": dict(found.nodes),
+        "edges": dict(found.edges),
+        "embedding_space": found.embedding_space,
+    }
+
+
 async def _ingested(repo: Repository, reading: Reading, advance: Callable[[], None]) -> Tally:
     return await run_ingest(repo, reading.talks, advance=advance)
 
@@ -283,9 +311,6 @@ def _told(tally: Tally, repo: str) -> str:
 @contextmanager
 def _progress(total: int) -> Iterator[Callable[[], None]]:
     """A bar on stderr, if that is a terminal."""
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
-
     console = Console(stderr=True)
     columns = (BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=console, disable=not console.is_terminal) as bar:
@@ -294,11 +319,10 @@ def _progress(total: int) -> Iterator[Callable[[], None]]:
 
 
 def _print_table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(*heads, box=None)
+    table = Table(box=None)
+    for head in heads:
+        table.add_column(head, overflow="fold")
     for row in rows:
         table.add_row(*(Text(visible(cell)) for cell in row))
-    Console().print(table)
+    # What is piped on must not be folded at the width of a terminal that is not there.
+    Console(width=None if sys.stdout.isatty() else _WIDE).print(table)

@@ -234,11 +234,18 @@ def _read_lines(text: str, name: str, talks: _Talks) -> None:
             ) from mistake
 
 
+def _wrong(error: json.JSONDecodeError) -> str:
+    if error.msg.startswith("Unterminated string"):
+        return "the text ends inside the string that begins here"
+    return f"{error.msg[:1].lower()}{error.msg[1:]}"
+
+
 def _value(line: str) -> Any:
     try:
         return json.loads(line)
     except json.JSONDecodeError as error:
-        raise _MistakeError(f"not JSON: {error.msg}", 1, error.colno, syntax=True) from error
+        what = f"not JSON: {_wrong(error)}"
+        raise _MistakeError(what, 1, error.colno, syntax=True) from error
     except (ValueError, RecursionError) as error:
         raise _MistakeError(f"not usable JSON: {error}", 1, 1, syntax=True) from error
 
@@ -308,7 +315,7 @@ def _decode(text: str, at: int) -> tuple[Any, int]:
     try:
         return json.JSONDecoder().raw_decode(text, at)
     except json.JSONDecodeError as error:
-        raise _misplaced(text, error.pos, error.msg) from error
+        raise _misplaced(text, error.pos, _wrong(error)) from error
     except (ValueError, RecursionError) as error:
         raise _misplaced(text, at, str(error)) from error
 
@@ -322,7 +329,7 @@ def _skip(text: str, at: int) -> int:
 def _misplaced(text: str, at: int, what: str) -> _MistakeError:
     line = text.count("\n", 0, at) + 1
     column = at - (text.rfind("\n", 0, at) + 1) + 1
-    ends = " (the file ends here)" if at >= len(text.rstrip(_BLANKS)) else ""
+    ends = " (the file ends there)" if at >= len(text.rstrip(_BLANKS)) else ""
     return _MistakeError(f"not JSON: {what}{ends}", line, column, syntax=True)
 
 

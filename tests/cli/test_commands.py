@@ -1,0 +1,265 @@
+"""Every command in this process: what it prints, its JSON, its exit code."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+
+import pytest
+
+import mnemo.cli.app
+
+LOG = [
+    {"role": "user", "content": "My name is Ada and I live in Bern.", "at": "2026-01-02T10:00:00Z"},
+    {"role": "assistant", "content": "Nice to meet you, Ada.", "at": "2026-01-02T10:01:00Z"},
+    {"role": "user", "content": "I work as a beekeeper.", "at": "2026-01-02T10:02:00Z"},
+]
+
+
+@pytest.fixture
+def filled(cli, write):
+    """The command line in a folder whose mnemo.db holds LOG in repository default."""
+    assert cli("ingest", str(write("log.jsonl", LOG))).code == 0
+    return cli
+
+
+# ── ingest ───────────────────────────────────────────────────────────────────────────
+
+
+def test_ingest_tells_what_it_did_and_the_second_time_adds_nothing(cli, write):
+    """For a person, and as JSON."""
+    file = str(write("log.jsonl", LOG))
+    first, second = cli("ingest", file), cli("ingest", file, "--json")
+    assert first.code == 0
+    assert "3 steps added, 0 were there" in first.out
+    assert first.err == ""
+    assert second.data == {
+        "file": file,
+        "repo": "default",
+        "store": "mnemo.db",
+        "new_sessions": 0,
+        "resumed_sessions": 0,
+        "complete_sessions": 1,
+        "new_steps": 0,
+        "known_steps": 3,
+        "problem": None,
+    }
+
+
+def test_one_file_goes_into_several_repositories(cli, write):
+    """Session ids are unique in the store, so they name the repository."""
+    file = str(write("log.jsonl", LOG))
+    assert cli("ingest", file, "--repo", "a", "--json").data["new_steps"] == 3
+    assert cli("ingest", file, "--repo", "b", "--json").data["new_steps"] == 3
+
+
+def test_a_bad_line_keeps_what_is_before_it_and_says_so(cli, write):
+    """One line on stderr, exit code 2; put right, the rest is added."""
+    whole = "".join(json.dumps(line) + "\n" for line in LOG)
+    file = write("log.jsonl", whole[:-20])
+    failed = cli("ingest", str(file), "--json")
+    assert failed.code == 2
+    assert failed.err.count("\n") == 1
+    assert "log.jsonl: line 3, column" in failed.err
+    assert "the 2 steps before it were kept" in failed.err
+    assert failed.data["new_steps"] == 2
+    assert failed.data["problem"] in failed.err
+    file.write_text(whole)
+    repaired = cli("ingest", str(file), "--json")
+    assert (repaired.code, repaired.data["new_steps"]) == (0, 1)
+
+
+@pytest.mark.parametrize(
+    ("content", "wrong"),
+    [
+        (b"", "the file is empty"),
+        (b"\xff\xfe{\x00", "line 1, column 1: not UTF-8 (byte 0xff); nothing was kept"),
+        (b'{"role": "user"}', 'line 1: has no "text" or "content"; nothing was kept'),
+        (b'[{"id": "d", "turns": [{"id": 1', "not JSON"),
+    ],
+)
+def test_a_file_without_anything_usable_makes_no_store(cli, write, tmp_path, content, wrong):
+    """One line, exit code 2, and nothing is created."""
+    failed = cli("ingest", str(write("x", content)), "--json")
+    assert failed.code == 2
+    assert failed.out == ""
+    assert failed.err.count("\n") == 1
+    assert wrong in failed.err
+    assert not (tmp_path / "mnemo.db").exists()
+
+
+def test_a_missing_file_and_a_directory_are_one_line(cli, tmp_path):
+    """Exit code 2."""
+    assert cli("ingest", "none").err == "mnemo: none: there is no such file\n"
+    assert cli("ingest", str(tmp_path)).code == 2
+
+
+# ── recall, sessions, stats ──────────────────────────────────────────────────────────
+
+
+def test_recall_prints_text_with_its_sources(filled):
+    """What an agent would be given: the memory, who told it, which step."""
+    found = filled("recall", "Where does Ada live?")
+    assert found.code == 0
+    assert "I live in Bern" in found.out
+    assert "[user, Friday 2 January 2026]" in found.out
+
+
+def test_recall_as_json_names_the_steps(filled):
+    """Every candidate with at least one source; the key is the line number."""
+    data = filled("recall", "Where does Ada live?", "-k", "3", "--json").data
+    assert data["query"] == "Where does Ada live?"
+    assert 1 <= len(data["candidates"]) <= 3
+    assert all(candidate["sources"] for candidate in data["candidates"])
+    assert data["candidates"][0]["sources"][0]["key"] == "1"
+    assert data["candidates"][0]["sources"][0]["at"] == "2026-01-02T10:00:00+00:00"
+
+
+def test_recall_keeps_to_the_given_bounds(filled):
+    """--since and --until bound the evidence, --budget the text."""
+    since = filled("recall", "Ada", "--since", "2026-01-02T10:02:00Z", "--json").data
+    keys = {source["key"] for c in since["candidates"] for source in c["sources"]}
+    assert keys <= {"3"}
+    assert filled("recall", "Ada", "--until", "2025-01-01", "--json").data["candidates"] == []
+    assert filled("recall", "Ada", "--budget", "0").out.strip() == ""
+
+
+def test_a_recall_without_a_hit_says_so_on_stderr(filled):
+    """Nothing found is no error."""
+    found = filled("recall", "Ada", "--repo", "other")
+    assert (found.code, found.out) == (0, "")
+    assert "nothing found in repository 'other'" in found.err
+
+
+def test_stored_control_characters_do_not_reach_the_terminal(cli, write):
+    """A stored escape sequence is shown as a mark."""
+    log = [{"role": "user", "content": "The lamp \x1b[2J is green."}]
+    cli("ingest", str(write("log.jsonl", log)))
+    found = cli("recall", "lamp")
+    assert "lamp" in found.out
+    assert "\x1b" not in found.out
+
+
+def test_sessions_are_listed(filled):
+    """Id, goal, state, steps, last act; --unfinished leaves the finished ones out."""
+    (session,) = filled("sessions", "--json").data["sessions"]
+    assert session["id"].startswith("default/log/1-")
+    assert (session["goal"], session["state"], session["steps"]) == ("log, session 1", "idle", 3)
+    assert session["id"] in filled("sessions").out
+    assert filled("sessions", "--unfinished", "--json").data["sessions"] == []
+
+
+def test_stats_count_what_is_stored(filled):
+    """By type, for a person and as JSON."""
+    data = filled("stats", "--json").data
+    assert (data["repo"], data["sessions"], data["steps"]) == ("default", 1, 3)
+    assert data["nodes"]["episodic"] == 3
+    assert data["embedding_space"].startswith("wordllama")
+    assert "nodes: episodic" in filled("stats").out
+
+
+def test_the_store_is_an_option_or_a_variable(filled, monkeypatch, tmp_path):
+    """--store beats MNEMO_STORE beats mnemo.db."""
+    (tmp_path / "mnemo.db").rename(tmp_path / "else.db")
+    assert filled("stats", "--json").code == 2
+    assert filled("stats", "--store", "else.db", "--json").data["steps"] == 3
+    monkeypatch.setenv("MNEMO_STORE", "else.db")
+    assert filled("stats", "--json").data["steps"] == 3
+    assert filled("stats", "--store", "mnemo.db").code == 2
+
+
+@pytest.mark.parametrize("command", [("recall", "x"), ("sessions",), ("stats",), ("doctor",)])
+def test_reading_never_makes_a_store(cli, tmp_path, command):
+    """A mistyped name is an error, not an empty memory."""
+    failed = cli(*command, "--store", "typo.db", "--json")
+    assert (failed.code, failed.out) == (2, "")
+    assert "there is no store at typo.db" in failed.err
+    assert list(tmp_path.iterdir()) == []
+
+
+# ── doctor ───────────────────────────────────────────────────────────────────────────
+
+
+def test_the_doctor_finds_a_sound_store_sound(filled):
+    """Exit code 0, no problem, and what was counted."""
+    assert filled("doctor").out.startswith("No problems: ")
+    data = filled("doctor", "--json").data
+    assert (data["healthy"], data["problems"], data["counts"]["steps"]) == (True, [], 3)
+
+
+def test_the_doctor_finds_what_is_missing(filled, tmp_path):
+    """A step's full text and a vector taken away behind mnemo's back: exit code 1."""
+    connection = sqlite3.connect(tmp_path / "mnemo.db")
+    connection.execute("DELETE FROM vectors WHERE rowid = (SELECT min(rowid) FROM vectors)")
+    connection.execute("DELETE FROM edges")
+    connection.execute("DELETE FROM nodes WHERE rowid = (SELECT min(rowid) FROM nodes)")
+    connection.commit()
+    connection.close()
+    sick = filled("doctor", "--json")
+    assert sick.code == 1
+    assert sick.data["healthy"] is False
+    assert sick.data["problems"]
+    assert filled("doctor").out.splitlines() == sick.data["problems"]
+
+
+def test_the_doctor_calls_a_file_that_is_no_store_sick(cli, write):
+    """Other commands refuse it with exit code 2, the doctor reports it with 1."""
+    write("notes.db", b"no database at all, but long enough to look at" * 50)
+    sick = cli("doctor", "--store", "notes.db", "--json")
+    assert (sick.code, sick.data["healthy"]) == (1, False)
+    refused = cli("stats", "--store", "notes.db")
+    assert (refused.code, refused.err.count("\n")) == (2, 1)
+
+
+# ── What goes wrong ──────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    ("arguments", "wrong"),
+    [
+        (("recall", " "), "Query cannot be blank"),
+        (("recall", "x", "--mode", "odd"), "mode must be one of"),
+        (("recall", "x", "-k", "0"), "k must be"),
+        (("recall", "x", "--since", "May"), "'May' is no ISO 8601 time"),
+        (("recall",), "Missing argument"),
+        (("recall", "x", "-k", "many"), "Invalid value"),
+        (("stats", "--repo", " "), "repo_id must be"),
+        (("stats", "--store", "."), "is a directory"),
+        (("remember",), "No such command 'remember'"),
+        (("stats", "--loud"), "No such option"),
+    ],
+)
+def test_a_wrong_call_is_one_line_and_exit_code_2(filled, arguments, wrong):
+    """On stderr, without a traceback; stdout stays empty."""
+    failed = filled(*arguments)
+    assert (failed.code, failed.out) == (2, "")
+    assert failed.err.startswith("mnemo: ")
+    assert failed.err.count("\n") == 1
+    assert wrong in failed.err
+
+
+def test_a_wrong_variable_is_one_line(filled, monkeypatch):
+    """Settings come from MNEMO_*; a bad one is named."""
+    monkeypatch.setenv("MNEMO_SESSION__MAX_PENDING", "many")
+    failed = filled("stats")
+    assert (failed.code, failed.err.count("\n")) == (2, 1)
+    assert "max_pending" in failed.err
+
+
+def test_an_interrupt_says_how_to_go_on(cli, write, monkeypatch):
+    """Ctrl-C: exit code 130 and one line."""
+
+    def interrupted(*_arguments: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(mnemo.cli.app, "_in_repo", interrupted)
+    stopped = cli("ingest", str(write("log.jsonl", LOG)))
+    assert stopped.code == 130
+    assert "run the same command again to go on" in stopped.err
+
+
+def test_without_a_command_the_help_is_shown(cli):
+    """And --version tells the version."""
+    assert "ingest" in cli().out
+    assert cli("--version").out.startswith("mnemo 0.")
+    assert cli("ingest", "--help").code == 0

@@ -1,0 +1,149 @@
+"""Ingest: nothing twice, nothing lost, whenever it is stopped."""
+
+from __future__ import annotations
+
+import anyio
+import pytest
+
+from mnemo import Conflict, Mnemo, SessionState
+from mnemo.cli.formats import Talk, Turn, read_talks
+from mnemo.cli.ingest import Tally, ingest
+from mnemo.testing import HashingEmbedder
+
+
+def talk(name: str, count: int, first: int = 0) -> Talk:
+    """A talk of *count* turns."""
+    turns = tuple(
+        Turn(key=f"k{n}", observation=f"{name} says {n}", action="", actor="Ada", at=None)
+        for n in range(first, count)
+    )
+    return Talk(name, f"goal of {name}", turns)
+
+
+TALKS = [talk(name, 6) for name in ("a", "b", "c", "d", "e", "f")]
+
+
+def service(db) -> Mnemo:
+    """A service over a file."""
+    return Mnemo(db, embedder=HashingEmbedder())
+
+
+async def test_an_ingest_brings_every_turn_in_once_and_commits(db):
+    """One session per talk, one step per turn, with its key and actor."""
+    async with service(db) as memory:
+        repo = await memory.open_repo("r")
+        tally = await ingest(repo, TALKS)
+        found = await repo.recall("e says 3", k=1)
+        statistics = await repo.statistics()
+        states = {record.state for record in await repo.sessions()}
+    assert tally == Tally(new_sessions=6, new_steps=36)
+    assert states == {SessionState.IDLE}
+    assert (statistics.steps, statistics.nodes["episodic"]) == (36, 36)
+    (source, *_) = found.sources
+    assert (source.session_id, source.key, source.actor) == ("r/e", "k3", "Ada")
+
+
+async def test_a_second_ingest_adds_nothing(db):
+    """Running it twice: same revision, same counts, also in a new service."""
+    async with service(db) as memory:
+        repo = await memory.open_repo("r")
+        await ingest(repo, TALKS)
+        before = await repo.statistics()
+    async with service(db) as memory:
+        repo = await memory.open_repo("r")
+        tally = await ingest(repo, TALKS)
+        after = await repo.statistics()
+    assert tally == Tally(complete_sessions=6, known_steps=36)
+    assert (after.revision, after.steps, after.nodes) == (
+        before.revision,
+        before.steps,
+        before.nodes,
+    )
+
+
+async def test_a_grown_talk_gets_only_what_is_new(db):
+    """A log that is written on: its session goes on in a new episode."""
+    async with service(db) as memory:
+        repo = await memory.open_repo("r")
+        await ingest(repo, [talk("a", 3)])
+        grown = await ingest(repo, [talk("a", 5)])
+        again = await ingest(repo, [talk("a", 5)])
+        steps = (await repo.statistics()).steps
+    assert grown == Tally(resumed_sessions=1, new_steps=2, known_steps=3)
+    assert again == Tally(complete_sessions=1, known_steps=5)
+    assert steps == 5
+
+
+@pytest.mark.parametrize("after", [1, 5, 13, 35])
+async def test_an_ingest_that_is_cancelled_is_completed_by_the_next(db, after):
+    """Stopped after any number of turns, run again: every turn once, all committed."""
+    with anyio.CancelScope() as scope:
+        async with service(db) as memory:
+            repo = await memory.open_repo("r")
+            await ingest(repo, TALKS, advance=_cancelling(scope, after))
+    assert scope.cancelled_caught
+    async with service(db) as memory:
+        repo = await memory.open_repo("r")
+        tally = await ingest(repo, TALKS)
+        statistics = await repo.statistics()
+        unfinished = await repo.unfinished_sessions()
+        problems = (await memory.check()).problems
+    assert tally.new_steps + tally.known_steps == 36
+    assert tally.known_steps >= after
+    assert (statistics.steps, statistics.nodes["episodic"]) == (36, 36)
+    assert unfinished == []
+    assert problems == ()
+
+
+def _cancelling(scope: anyio.CancelScope, after: int):
+    turns = iter(range(1, after))
+
+    def advance() -> None:
+        if next(turns, None) is None:
+            scope.cancel()
+
+    return advance
+
+
+@pytest.mark.parametrize("state", ["collecting", "extracting", "ready"])
+async def test_a_session_is_taken_up_in_whatever_state_it_was_left(db, state):
+    """Begun by hand as ingest would, left in each unfinished state, then completed."""
+    async with service(db) as memory:
+        repo = await memory.open_repo("r")
+        session = await repo.start_session("goal of a", session_id="r/a")
+        await session.append("a says 0", "", key="k0", actor="Ada")
+        if state != "collecting":
+            await session.close()
+        if state == "ready":
+            await session.wait_for("ready")
+    async with service(db) as memory:
+        repo = await memory.open_repo("r")
+        tally = await ingest(repo, [talk("a", 3)])
+        (record,) = await repo.sessions()
+        nodes = (await repo.statistics()).nodes["episodic"]
+    assert tally == Tally(resumed_sessions=1, new_steps=2, known_steps=1)
+    assert record.state is SessionState.IDLE
+    assert nodes == 3
+
+
+async def test_another_text_under_a_known_key_is_refused(db):
+    """The first text stays; the difference is told, not swallowed."""
+    changed = Talk("a", "goal", (Turn(key="k0", observation="x", action="", actor="A", at=None),))
+    async with service(db) as memory:
+        repo = await memory.open_repo("r")
+        await ingest(repo, [talk("a", 2)])
+        with pytest.raises(Conflict, match="'k0'"):
+            await ingest(repo, [changed])
+        hits = await repo.search("says")
+    assert {hit.snippet for hit in hits} == {"a says 0", "a says 1"}
+
+
+async def test_unstorable_characters_do_not_look_like_another_text(db, write):
+    """A lone surrogate is stored as a mark; the second ingest knows it again."""
+    file = write("log.jsonl", '{"role": "user", "content": "odd \\ud800 and \\u0000 text"}')
+    async with service(db) as memory:
+        repo = await memory.open_repo("r")
+        await ingest(repo, read_talks(file).talks)
+        assert await ingest(repo, read_talks(file).talks) == Tally(
+            complete_sessions=1, known_steps=1
+        )

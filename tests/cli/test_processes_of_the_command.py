@@ -1,0 +1,123 @@
+"""The command as a process: the demo, a kill in the middle, a missing extra."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+MNEMO = (sys.executable, "-c", "import sys; from mnemo.cli import main; sys.exit(main())")
+
+
+def mnemo(*arguments: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    """Run the command to its end."""
+    return subprocess.run(
+        [*MNEMO, *arguments], cwd=folder, capture_output=True, text=True, timeout=60, check=False
+    )
+
+
+@pytest.mark.slow
+def test_the_demo_shows_the_main_job_and_a_kill(tmp_path):
+    """Two committed sessions, one of them resumed after its process was killed; recall."""
+    ran = mnemo("demo", "--json", folder=tmp_path)
+    assert (ran.returncode, ran.stderr) == (0, "")
+    shown = json.loads(ran.stdout)
+    whole, killed = shown["sessions"]
+    assert (whole["state"], killed["state"]) == ("idle", "idle")
+    assert killed["killed_after_steps"] == killed["found_steps"] == 3
+    assert [found["candidates"][0]["sources"][0]["key"] for found in shown["recalls"]][:2] == [
+        "step-1",
+        "step-2",
+    ]
+    assert not Path(shown["store"]).exists()
+
+
+@pytest.mark.slow
+def test_the_demo_for_a_person_keeps_a_named_store(tmp_path):
+    """What it tells is there afterwards; run again, it works on the same store."""
+    for _ in range(2):
+        ran = mnemo("demo", "--store", "kept.db", folder=tmp_path)
+        assert (ran.returncode, ran.stderr) == (0, "")
+        assert "Recall: Where does the user's sister live?" in ran.stdout
+        assert "killed: process" in ran.stdout
+    listed = mnemo("sessions", "--repo", "demo", "--store", "kept.db", "--json", folder=tmp_path)
+    assert [s["state"] for s in json.loads(listed.stdout)["sessions"]] == ["idle"] * 4
+
+
+def long_log(path: Path) -> int:
+    """A log of 40 sessions. Returns how many steps it has."""
+    lines = [
+        {"role": "user", "content": f"I put {n} jars on shelf {s}.", "id": n, "session": s}
+        for s in range(40)
+        for n in range(25)
+    ]
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return len(lines)
+
+
+def stopped_midway(folder: Path, stop: signal.Signals) -> tuple[int, str]:
+    """Start an ingest, stop it when its store has begun to grow; its exit code and stderr."""
+    journal = folder / "mnemo.db-wal"
+    command = [*MNEMO, "ingest", "log.jsonl"]
+    with subprocess.Popen(command, cwd=folder, stderr=subprocess.PIPE, text=True) as process:
+        deadline = time.monotonic() + 30
+        while not (journal.exists() and journal.stat().st_size > 400_000):
+            assert process.poll() is None, "it ended before it could be stopped"
+            assert time.monotonic() < deadline
+            os.sched_yield()
+        process.send_signal(stop)
+        _, said = process.communicate(timeout=30)
+    return process.returncode, said
+
+
+def counted(folder: Path) -> dict[str, Any]:
+    """What ``stats`` tells."""
+    found: dict[str, Any] = json.loads(mnemo("stats", "--json", folder=folder).stdout)
+    return found
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("stop", [signal.SIGKILL, signal.SIGINT])
+def test_an_ingest_stopped_midway_is_completed_by_the_next(tmp_path, stop):
+    """Killed or interrupted: run again, every step is there exactly once and committed."""
+    count = long_log(tmp_path / "log.jsonl")
+    code, said = stopped_midway(tmp_path, stop)
+    if stop is signal.SIGINT:
+        assert code == 130
+        assert "run the same command again" in said
+    else:
+        assert code == -stop
+    before = counted(tmp_path)
+    assert 0 < before["steps"] < count
+    again = mnemo("ingest", "log.jsonl", "--json", folder=tmp_path)
+    told = json.loads(again.stdout)
+    assert told["new_steps"] == count - before["steps"]
+    assert told["known_steps"] == before["steps"]
+    after = counted(tmp_path)
+    assert (after["steps"], after["nodes"]["episodic"]) == (count, count)
+    assert after["unfinished_sessions"] == 0
+    assert mnemo("doctor", folder=tmp_path).returncode == 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("missing", ["typer", "rich"])
+def test_a_missing_extra_is_named(tmp_path, missing):
+    """Without typer or rich: one line that names what to install, exit code 2."""
+    script = (
+        f"import sys; sys.modules[{missing!r}] = None\n"
+        "from mnemo.cli import main\n"
+        "sys.argv = ['mnemo', 'demo']\n"
+        "sys.exit(main())"
+    )
+    ran = subprocess.run(
+        [sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert (ran.returncode, ran.stdout) == (2, "")
+    assert ran.stderr == "mnemo: the command line needs pip install 'mnemo-sessions[cli]'\n"
