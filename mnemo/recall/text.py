@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from mnemo._clock import date_in_words
-from mnemo._text import count_tokens, one_line
+from mnemo._text import one_line
 from mnemo.graph.nodes import Node, NodeType, Procedural, Semantic
 from mnemo.recall.candidate import Candidate, SourceRef
 
@@ -51,13 +51,7 @@ def print_candidates(
     entries = _grouped(list(_entries(candidates)), goals, group_min_hits)
     if budget_tokens is None:
         return _lines(entries)
-    chosen: list[_Entry] = []
-    for entry in entries:
-        # In order of rank, and an end at the first that does not fit: so a larger
-        # budget never shows fewer entries.
-        if count_tokens(_lines([*chosen, entry])) > budget_tokens:
-            break
-        chosen.append(entry)
+    chosen = _fitting(entries, budget_tokens)
     if not chosen and entries:
         return _cut(_lines([replace(entries[0], head=None)]), budget_tokens)
     return _lines(chosen)
@@ -98,10 +92,43 @@ def _lines(entries: Iterable[_Entry]) -> str:
     for entry in sorted(entries, key=lambda entry: (entry.place, entry.rank)):
         head = (entry.place[0], entry.head)
         if entry.head is not None and head != above:
-            lines.append(f"From {entry.head}")
+            lines.append(_head(entry))
         above = head
-        lines.append(f"  {entry.text}" if entry.head is not None else entry.text)
+        lines.append(_body(entry))
     return "\n".join(lines)
+
+
+def _fitting(entries: Iterable[_Entry], budget_tokens: int) -> list[_Entry]:
+    """
+    The first of *entries*, by rank, that fit together with the heads they need.
+
+    It ends at the first that does not fit: so a larger budget never shows fewer.
+    """
+    chosen: list[_Entry] = []
+    heads: set[tuple[int, str]] = set()
+    left = 4 * budget_tokens + 1  # bytes; every line but one is preceded by a line break
+    for entry in entries:
+        head = None if entry.head is None else (entry.place[0], entry.head)
+        left -= _bytes(_body(entry)) + 1
+        if head is not None and head not in heads:
+            heads.add(head)
+            left -= _bytes(_head(entry)) + 1
+        if left < 0:
+            break
+        chosen.append(entry)
+    return chosen
+
+
+def _bytes(line: str) -> int:
+    return len(line.encode("utf-8", "replace"))
+
+
+def _head(entry: _Entry) -> str:
+    return f"From {entry.head}"
+
+
+def _body(entry: _Entry) -> str:
+    return entry.text if entry.head is None else f"  {entry.text}"
 
 
 def _cut(line: str, budget_tokens: int) -> str:
