@@ -3,9 +3,16 @@
 from __future__ import annotations
 
 import os
+import random
 import time
 
 __all__ = ["new_id"]
+
+# Seeded from the system once: asking it for every id gives up the interpreter lock every
+# time, and an event loop that does so for each append waits for the writer as often.
+_chance = random.Random(os.urandom(32))
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=lambda: _chance.seed(os.urandom(32)))
 
 
 def new_id(prefix: str) -> str:
@@ -18,4 +25,4 @@ def new_id(prefix: str) -> str:
     Args:
         prefix: The type of thing, lower case.
     """
-    return f"{prefix}-{time.time_ns() // 1_000_000:012x}-{os.urandom(6).hex()}"
+    return f"{prefix}-{time.time_ns() // 1_000_000:012x}-{_chance.getrandbits(48):012x}"
