@@ -363,6 +363,8 @@ class FeedChanges:
         details: Node id → what its document needs beyond the node: for a fact
             ``{"tags": (label, …), "latest_at": datetime | None}``, for an instruction
             ``{"intents": (description, …)}``.
+        origins: Id of each of *nodes* → the changeset that stored or last changed it;
+            absent where that was no changeset.
         removed: Ids of nodes (episodic ones: of steps) that are gone from recall.
         vectors: Key → vector, newly stored. The key of a node's vector is its id; of a
             step's ``"<node id>/observation"`` and ``"<node id>/action"``.
@@ -374,6 +376,7 @@ class FeedChanges:
     steps: tuple[Step, ...] = ()
     nodes: tuple[Node, ...] = ()
     details: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    origins: Mapping[str, str] = field(default_factory=dict)
     removed: tuple[str, ...] = ()
     vectors: Mapping[str, Vector] = field(default_factory=dict)
     more: bool = False

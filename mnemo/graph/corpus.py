@@ -53,6 +53,7 @@ class Document:
         valid_to: Unix seconds at which it ceased to hold; infinite while it does.
         node: The node without its vector; ``None`` for the side of a step.
         vector: Its vector, if it comes along.
+        origin: The changeset that stored or last changed the node, if known.
     """
 
     key: str
@@ -64,6 +65,7 @@ class Document:
     valid_to: float = math.inf
     node: Node | None = None
     vector: Vector | None = field(default=None, compare=False, repr=False)
+    origin: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,6 +96,7 @@ class DocumentsView:
     Attributes:
         ids: Document number → node id; may be longer than ``count``.
         nodes: Document number → node; ``None`` for steps, which the store gives.
+        origins: Document number → changeset, where one is known.
         lengths: In index terms.
         log_words: Natural logarithm of the length in words.
         first, last: Unix seconds of the evidence; infinite where unknown.
@@ -107,6 +110,7 @@ class DocumentsView:
     count: int
     ids: Sequence[str]
     nodes: Sequence[Node | None]
+    origins: Mapping[int, str]
     lengths: Floats
     log_words: Floats
     first: NDArray[np.float64]
@@ -203,6 +207,7 @@ class _Documents:
     def __init__(self, dimensions: int) -> None:
         self.ids: list[str] = []
         self.nodes: list[Node | None] = []
+        self.origins: dict[int, str] = {}
         self.documents: dict[str, tuple[int, ...]] = {}
         self.postings = Postings()
         self.columns = {
@@ -231,6 +236,8 @@ class _Documents:
             self.columns[name].append(getattr(document, name))
         self.ids.append(document.id)
         self.nodes.append(document.node)
+        if document.origin is not None:
+            self.origins[number] = document.origin
         self.living += 1
         self.documents[document.id] = (*self.documents.get(document.id, ()), number)
         return number
@@ -260,6 +267,7 @@ class _Documents:
             "count": len(self.ids),
             "ids": self.ids,
             "nodes": self.nodes,
+            "origins": self.origins,
             "vectors": self.vectors.view(),
             "vector_documents": self.vector_documents.view(),
             "postings": self.postings,

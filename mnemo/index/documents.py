@@ -41,12 +41,13 @@ def step_sides(step: Step, *, agent_name: str) -> Iterator[Side]:
         )
 
 
-def node_document(node: Node, details: Mapping[str, Any]) -> Document:
+def node_document(node: Node, details: Mapping[str, Any], origin: str | None = None) -> Document:
     """
     The document of *node*.
 
     Args:
         details: As in ``FeedChanges.details``.
+        origin: As in ``FeedChanges.origins``.
     """
     first, last, valid_to = _times(node, details)
     return Document(
@@ -59,6 +60,7 @@ def node_document(node: Node, details: Mapping[str, Any]) -> Document:
         valid_to=valid_to,
         node=replace(node, vector=None),
         vector=node.vector,
+        origin=origin,
     )
 
 

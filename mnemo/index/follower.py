@@ -170,7 +170,8 @@ class RepositoryIndex:
                     self._wait(side)
             breather.breathe()
         for node in changes.nodes:
-            document = node_document(node, changes.details.get(node.id, {}))
+            details, origin = changes.details.get(node.id, {}), changes.origins.get(node.id)
+            document = node_document(node, details, origin)
             self._waiting.pop(document.key, None)
             if self._corpus.put(document, breather):
                 self._wait(document)

@@ -299,9 +299,16 @@ class Search:
             relevance=scored.found.relevance,
             phase=scored.found.phase,
             hop=scored.found.hop,
-            sources=sources or (_own_words(scored.node),),
+            sources=sources or (self._own_words(scored),),
             metadata=scored.metadata,
         )
+
+    def _own_words(self, scored: Scored) -> SourceRef:
+        """What stands for a step where none is behind a node: its changeset, its own words."""
+        node, view = scored.node, self._corpus.nodes.get(scored.found.type)
+        origins = [view.origins.get(d) for d in view.of(node.id)] if view else []
+        key = origins[-1] if origins else None
+        return SourceRef(None, None, None, node.created_at, None, key, node.text)
 
 
 def _episodic(step: Step) -> Episodic:
@@ -326,7 +333,3 @@ def _reference(step: Step) -> SourceRef:
     return SourceRef(
         step.session_id, step.episode_id, step.index, step.at, step.actor, step.key, step.text
     )
-
-
-def _own_words(node: Node) -> SourceRef:
-    return SourceRef(None, None, None, node.created_at, None, None, node.text)

@@ -151,3 +151,12 @@ async def test_the_best_k_are_returned(make_world: Any) -> None:
 
 def _behind(node: Any, step: Any) -> Edge:
     return Edge(node.id, step.node_id, EdgeKind.PROVENANCE)
+
+
+async def test_a_node_without_provenance_names_its_changeset(world: Any) -> None:
+    """What ``apply`` stored without a step says which changeset brought it, in its own words."""
+    await world.commit(Semantic("Bo sells boats."))
+    await world.commit(Semantic("Bees dislike rain."))
+    (candidate,) = (await world.recall.recall("rain")).candidates
+    (source,) = candidate.sources
+    assert (source.session_id, source.key, source.text) == (None, "c1", "Bees dislike rain.")

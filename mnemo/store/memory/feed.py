@@ -49,6 +49,7 @@ class MemoryFeed:
             steps=tuple(steps),
             nodes=tuple(nodes),
             details={node.id: found for node in nodes if (found := _details(repo, node))},
+            origins=_origins(repo, nodes),
             removed=() if after == FeedCursor() else tuple(repo.removals[after.removal :]),
             vectors=vectors,
             more=len(steps) == limit or until < repo.revision or len(vectors) == limit,
@@ -157,6 +158,15 @@ def _details(repo: RepoState, node: Node) -> dict[str, Any]:
         linked = _linked(repo, node, EdgeKind.HIERARCHICAL)
         return {"intents": tuple(n.description for n in linked if isinstance(n, Intent))}
     return {}
+
+
+def _origins(repo: RepoState, nodes: list[Node]) -> dict[str, str]:
+    if not nodes:
+        return {}
+    # Of changesets with one revision the first wrote it, the others wrote nothing.
+    by_revision = {done.revision: id for id, done in reversed(repo.changesets.items())}
+    revisions = {node.id: repo.nodes[node.id].revision for node in nodes}
+    return {id: by_revision[no] for id, no in revisions.items() if no in by_revision}
 
 
 def _latest(repo: RepoState, node: Node) -> datetime | None:

@@ -64,6 +64,11 @@ SELECT p.id, i.body ->> '$.description' FROM nodes p
 JOIN edges e ON e.target = p.no AND e.kind = 'hierarchical' JOIN nodes i ON i.no = e.source
 WHERE p.repo = ? AND p.id IN ({}) ORDER BY i.no
 """
+# Of changesets with one revision the first wrote it, the others wrote nothing.
+_CHANGESETS = """
+SELECT revision, id FROM changesets WHERE repo = ? AND revision BETWEEN ? AND ?
+ORDER BY rowid DESC
+"""
 _PUT_VECTOR = "INSERT OR REPLACE INTO vectors (repo, key, vector) VALUES (?, ?, ?)"
 _OWNERS_OF_VECTORS = """
 SELECT id FROM nodes WHERE repo = ? AND id IN ({0})
@@ -177,6 +182,7 @@ def _changes(
         steps=tuple(steps),
         nodes=tuple(nodes),
         details=_details(connection, repo, nodes),
+        origins=_origins(connection, repo, {row[0]: row[4] for row in rows}),
         removed=tuple(id for _, id in removals if id is not None),
         vectors=_decoded(stored),
         more=len(steps) == limit or until < revision or len(stored) == limit,
@@ -223,6 +229,16 @@ def _details(
     for id in instructions:
         details[id] = {"intents": tuple(intents.get(id, ()))}
     return details
+
+
+def _origins(
+    connection: sqlite3.Connection, repo: int, revisions: Mapping[str, int]
+) -> dict[str, str]:
+    if not revisions:
+        return {}
+    between = (repo, min(revisions.values()), max(revisions.values()))
+    changesets = dict(connection.execute(_CHANGESETS, between).fetchall())
+    return {id: changesets[no] for id, no in revisions.items() if no in changesets}
 
 
 def _grouped(

@@ -153,6 +153,7 @@ def _create_graph(db: Any) -> None:
     db["nodes"].create_index(["repo", "revision"])
     changeset = {"repo": int, "id": str, "revision": int, "node_ids": str, "edge_count": int}
     db["changesets"].create(changeset, pk=("repo", "id"))
+    db["changesets"].create_index(["repo", "revision"])
     for statement in (_EDGES, _NODE_KEYS, _VECTORS, _REMOVALS):
         db.execute(statement)
     db["edges"].create_index(["target"])
