@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from mnemo._text import count_tokens, one_line, terms
-from mnemo.graph.nodes import NodeType, Procedural
+from mnemo.graph.nodes import Episodic, NodeType, Procedural
 from mnemo.recall.candidate import Candidate
 from mnemo.recall.result import ReasonedMemory
 
@@ -64,6 +64,10 @@ def _repeats(words: frozenset[str], other: frozenset[str]) -> bool:
 
 def _line(candidate: Candidate) -> str:
     node = candidate.node
+    if isinstance(node, Episodic):
+        # Each side keeps its line: together they would be a sentence that nobody said.
+        sides = (one_line(node.observation), one_line(node.action))
+        return "\n".join(side for side in sides if side)
     if not isinstance(node, Procedural):
         return one_line(node.text)
     parts = (("when", node.condition), ("do", node.instruction), ("expect", node.expected_outcome))

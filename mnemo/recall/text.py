@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from mnemo._clock import date_in_words
 from mnemo._text import one_line
-from mnemo.graph.nodes import Node, NodeType, Procedural, Semantic
+from mnemo.graph.nodes import Episodic, Node, NodeType, Procedural, Semantic
 from mnemo.recall.candidate import Candidate, SourceRef
 
 __all__ = ["entry_text", "print_candidates"]
@@ -156,6 +156,9 @@ def _said(node: Node) -> str:
                 f"expect {one_line(node.expected_outcome)}" if node.expected_outcome else "",
             )
             return "; ".join(part for part in parts if part)
+        case Episodic():
+            sides = (one_line(node.observation), one_line(node.action))
+            return " -> ".join(side for side in sides if side)
         case _:
             return one_line(node.text)
 

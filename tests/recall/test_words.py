@@ -80,6 +80,14 @@ def test_three_of_one_session_stand_together_in_order_of_steps() -> None:
     assert "elsewhere" in lines[4]
 
 
+def test_both_sides_of_a_step_are_told_apart() -> None:
+    """An episode shows what was observed, then what was done."""
+    both = Episodic("Where is the hive?", "Pointed to the orchard")
+    assert "Where is the hive? -> Pointed to the orchard [Ana" in printed([candidate(both, 0)])
+    answer = reason_embedded([candidate(both, 0)])
+    assert answer.episodic == "Where is the hive?\nPointed to the orchard"
+
+
 def test_a_memory_is_printed_once() -> None:
     """The same line of two candidates appears once."""
     twice = [candidate(Semantic("Ana keeps bees."), 0)] * 2
