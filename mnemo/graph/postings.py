@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -36,9 +35,6 @@ class Postings:
 
     def __init__(self) -> None:
         self._terms: dict[str, Column] = {}
-
-    def __len__(self) -> int:
-        return len(self._terms)
 
     @staticmethod
     def code(document: int, count: int) -> int:
@@ -105,7 +101,3 @@ class Bm25:
         """Add one term's part to *scores*; *documents* are distinct."""
         part = weight * idf(self.documents, len(documents))
         scores[documents] += np.float32(part) * saturation(counts, self.norms[documents])
-
-    def ideal(self, weights: Mapping[str, float], holding: Mapping[str, int]) -> float:
-        """The score of a document of mean length that has every term once."""
-        return sum(w * idf(self.documents, holding.get(t, 0)) for t, w in weights.items())
