@@ -225,6 +225,10 @@ class PendingQueue:
         return operation
 
     def _projected(self, state: SessionState, *, auto: bool) -> SessionState:
+        if self.running is not None and self.running.begun and self.running.name == "commit":
+            # One operation, also where it retries an extraction first: the present state
+            # tells how far it has come, not where it leads.
+            state = SessionState.IDLE
         ahead = [op for op in (self.running, *self._waiting) if op is not None and not op.begun]
         for operation in ahead:
             state = project(state, operation.name, auto=auto) or state

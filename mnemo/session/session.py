@@ -9,6 +9,7 @@ session's own task, one at a time. What they do is in ``core``; what is legal, i
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import datetime
 from functools import partial
@@ -25,6 +26,7 @@ from mnemo.errors import (
     PendingQueueFull,
     RateLimited,
     SessionClosed,
+    StoreError,
     UsageError,
 )
 from mnemo.events import SessionExpired
@@ -36,6 +38,8 @@ from mnemo.session.pending import Callback, PendingOperation
 from mnemo.session.views import CommitReceipt, SessionContext, SessionStatistics
 
 __all__ = ["Session", "checked_goal"]
+
+log = logging.getLogger("mnemo")
 
 CONTEXT_LINES = 5
 """Steps that ``context()`` shows."""
@@ -518,7 +522,12 @@ class Session:
         await core.until(lambda: core.closing or (not core.busy and core.queue.nothing_ahead))
         if core.closing or core.expiry_armed or not core.accepts_appends:
             return
-        await self.close()
+        try:
+            await self.close()
+        except StoreError:
+            log.exception("session %s could not be closed at its expiry; later again", self.id)
+            core.set_timers()
+            return
         await self.wait_for(SessionState.IDLE, SessionState.READY, SessionState.FAILED)
         core.publish(SessionExpired)
         await self.aclose()
