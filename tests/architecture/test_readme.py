@@ -12,6 +12,7 @@ from typing import get_args
 
 import pytest
 
+from mnemo.cli.app import app
 from mnemo.episode.journal import SessionState
 from mnemo.session.machine import Operation, destination, diagram, refusal
 
@@ -95,6 +96,16 @@ def test_every_link_to_a_file_leads_somewhere():
     )
     assert named
     assert [path for path in named if not (README.parent / path).exists()] == []
+
+
+def test_every_command_of_the_readme_exists_and_none_is_missing():
+    """The commands that the README names are those of the command line."""
+    blocks = re.findall(
+        r"^```text\n(.*?)^```$", README.read_text("utf-8"), re.DOTALL | re.MULTILINE
+    )
+    shown = set(re.findall(r"^mnemo (\w+) ", "\n".join(blocks), re.MULTILINE))
+    known = {command.callback.__name__ for command in app.registered_commands if command.callback}
+    assert shown == known
 
 
 if __name__ == "__main__":
