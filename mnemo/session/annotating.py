@@ -7,12 +7,12 @@ so that a dead model cannot close the append lane for ever; ``finish`` asks agai
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable, Sequence
 
 import anyio
 
-from mnemo._clock import elapsed
 from mnemo.episode.journal import StepsAnnotated
 from mnemo.episode.step import Annotation, Step
 from mnemo.errors import MnemoError
@@ -20,6 +20,7 @@ from mnemo.events import AnnotationFailed, StepAnnotated
 from mnemo.extraction.pipeline import Extraction
 from mnemo.session.book import EpisodeBook
 from mnemo.session.parts import SessionParts
+from mnemo.session.traffic import traffic
 
 __all__ = ["AnnotationLane"]
 
@@ -27,12 +28,6 @@ log = logging.getLogger("mnemo")
 
 KNOWN_STEPS = 64
 """Earlier steps that an annotator is shown at most: bounds the cost of a long episode (S)."""
-
-LINGER_S, LINGER_MOST_S = 0.02, 2.0
-"""
-Seconds that a large-batched (model-free) annotator waits for a pause in the appends,
-and for how long at most: it computes in this process, so appends go first (S).
-"""
 
 
 class AnnotationLane:
@@ -64,6 +59,7 @@ class AnnotationLane:
         self._next = self._resume_at()
         self._running: anyio.Event | None = None
         self._scope = anyio.CancelScope()
+        self._pause: asyncio.Future[None] | None = None
         self._hurry = False
         self._closing = False
 
@@ -81,6 +77,8 @@ class AnnotationLane:
         if self._running is None and self.backlog:
             self._running = anyio.Event()
             self._parts.spawn(self._run, self._running)
+        elif self._pause is not None and (self._hurry or self._has_enough):
+            self._end_pause(self._pause)
 
     def stop(self) -> None:
         """Start no further call and cancel the one in flight; unannotated steps stay durable."""
@@ -96,7 +94,7 @@ class AnnotationLane:
             ended.set()
 
     async def _annotate_next(self) -> None:
-        await self._linger()
+        await self._let_appends_go_first()
         batch = self._book.steps[self._next : self._next + self._extraction().batch_size]
         last = batch[-1].index + 1 == len(self._book.steps)
         try:
@@ -108,17 +106,24 @@ class AnnotationLane:
         self._next = batch[-1].index + 1
         self._room()
 
-    async def _linger(self) -> None:
-        batch_size = self._extraction().batch_size
-        if batch_size <= self._parts.config.annotation.batch_size:
+    @property
+    def _has_enough(self) -> bool:
+        return self.backlog >= self._parts.config.session.max_append_backlog // 2
+
+    async def _let_appends_go_first(self) -> None:
+        """Wait for a pause in the appends before computing in this process."""
+        asks_model = self._extraction().batch_size <= self._parts.config.annotation.batch_size
+        if asks_model or self._hurry or self._has_enough:
             return
-        enough = self._parts.config.session.max_append_backlog // 2
-        began, seen = elapsed(), -1
-        while not self._hurry and seen != self.backlog < enough:
-            seen = self.backlog
-            await anyio.sleep(LINGER_S)
-            if elapsed() - began > LINGER_MOST_S:
-                return
+        self._pause = traffic().pause()
+        try:
+            await self._pause
+        finally:
+            self._pause = None
+
+    def _end_pause(self, pause: asyncio.Future[None]) -> None:
+        if not pause.done():
+            pause.set_result(None)
 
     async def _annotate(self, batch: Sequence[Step], *, closing: bool) -> None:
         first = batch[0].index if batch else len(self._book.steps)

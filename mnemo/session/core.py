@@ -48,6 +48,7 @@ from mnemo.session.machine import Lifecycle, destination, refusal, settled
 from mnemo.session.parts import SessionParts
 from mnemo.session.pending import CallbackRunner, PendingQueue, preceding_failed
 from mnemo.session.timers import Timer
+from mnemo.session.traffic import traffic
 from mnemo.session.views import CommitReceipt
 from mnemo.session.waiting import StateWaiters
 
@@ -92,6 +93,7 @@ class SessionCore:
         self.appends = AppendLane(
             parts, self.id, durable=self._durable, refused=self.pulse, keys=journal.keys
         )
+        self._traffic = traffic()
         self._pulsed: anyio.Event | None = None
         self._scopes: set[anyio.CancelScope] = set()
         self._extraction: Extraction | None = None
@@ -287,6 +289,7 @@ class SessionCore:
 
     def _durable(self, step: Step) -> None:
         self.the_book().steps.append(step)
+        self._traffic.passed()
         if self.parts.listening():
             self.publish(StepAppended, step_index=step.index)
         for timer in (self._flush_timer, self._expiry_timer):
