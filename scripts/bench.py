@@ -4,6 +4,7 @@ Measure mnemo: appends, episodes, recall, loop lag, idle sessions, import time.
 Every phase runs in a process of its own, so that none inherits another's heap, and
 beats a heartbeat on the event loop. Targets are those of the project; a figure that
 misses its target is marked. A busy machine shows first in the lag of an idle loop.
+Garbage collection is set as a service would set it (``--plain-gc`` leaves it alone).
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import anyio
-from bench_kit import SIZES, Figure, Sizes, heartbeat, machine
+from bench_kit import SIZES, Figure, Sizes, heartbeat, machine, settle_heap
 from bench_process import idle_sessions, import_time
 from bench_reading import recall_at
 from bench_writing import appends_full, appends_normal, episodes
@@ -47,8 +48,10 @@ def phases(sizes: Sizes) -> dict[str, Phase]:
     return known | {f"recall-{count}": partial(recall_at, count) for count in sizes.nodes}
 
 
-def measure(phase: Phase, sizes: Sizes, place: Path | None) -> list[Figure]:
+def measure(phase: Phase, sizes: Sizes, place: Path | None, *, plain_gc: bool) -> list[Figure]:
     """Run *phase* in this process, its files in a fresh folder below *place*."""
+    if not plain_gc:
+        settle_heap()
     with tempfile.TemporaryDirectory(prefix="mnemo-bench-", dir=place) as folder:
         return anyio.run(phase, sizes, Path(folder))
 
@@ -56,6 +59,8 @@ def measure(phase: Phase, sizes: Sizes, place: Path | None) -> list[Figure]:
 def measure_apart(name: str, arguments: argparse.Namespace) -> list[dict[str, Any]]:
     """Run the phase *name* in a process of its own."""
     command = [sys.executable, __file__, "--inside", name, "--size", arguments.size]
+    if arguments.plain_gc:
+        command.append("--plain-gc")
     if arguments.dir is not None:
         command += ["--dir", str(arguments.dir)]
     out = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
@@ -91,7 +96,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     sizes = SIZES[arguments.size]
     known = phases(sizes)
     if arguments.inside:
-        figures = measure(known[arguments.inside], sizes, arguments.dir)
+        phase = known[arguments.inside]
+        figures = measure(phase, sizes, arguments.dir, plain_gc=arguments.plain_gc)
         print(json.dumps([figure.as_json() for figure in figures]))
         return 0
     chosen = [name for name in known if _wanted(name, arguments.only)]
@@ -106,7 +112,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         if not arguments.json:
             print(f"\n{name}", *map(line, measured[name]), sep="\n", flush=True)
     if arguments.json:
-        print(json.dumps({"machine": facts, "size": arguments.size, "phases": measured}, indent=2))
+        settings = {"size": arguments.size, "plain_gc": arguments.plain_gc}
+        print(json.dumps({"machine": facts, **settings, "phases": measured}, indent=2))
     return 0
 
 
@@ -128,6 +135,11 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
         "--quick", dest="size", action="store_const", const="quick", help="smaller sizes"
     )
     parser.add_argument("--json", action="store_true", help="machine, versions and figures")
+    parser.add_argument(
+        "--plain-gc",
+        action="store_true",
+        help="leave Python's garbage collection as it is (else: frozen after import, and rarer)",
+    )
     parser.add_argument("--dir", type=Path, help="where the stores are made (default: temporary)")
     parser.add_argument("--inside", help=argparse.SUPPRESS)
     return parser.parse_args(argv)
