@@ -5,10 +5,10 @@ from __future__ import annotations
 import anyio
 import pytest
 
-from mnemo import Conflict, Mnemo, SessionState
+from mnemo import Config, Conflict, ExtractionFailed, Mnemo, ModelUnavailable, SessionState
 from mnemo.cli.formats import Talk, Turn, read_talks
 from mnemo.cli.ingest import Tally, ingest
-from mnemo.testing import HashingEmbedder
+from mnemo.testing import HashingEmbedder, ScriptedChatModel
 
 
 def talk(name: str, count: int, first: int = 0) -> Talk:
@@ -124,6 +124,37 @@ async def test_a_session_is_taken_up_in_whatever_state_it_was_left(db, state):
     assert tally == Tally(resumed_sessions=1, new_steps=2, known_steps=1)
     assert record.state is SessionState.IDLE
     assert nodes == 3
+
+
+async def test_a_failed_extraction_is_one_error_and_the_next_ingest_retries_it(db):
+    """The failure itself is raised, not a group; its steps are kept and extracted later."""
+    model = ScriptedChatModel.answering({"semantic": ModelUnavailable("down", retryable=False)})
+    async with Mnemo(db, embedder=HashingEmbedder(), chat_model=model) as memory:
+        repo = await memory.open_repo("r")
+        with pytest.raises(ExtractionFailed):
+            await ingest(repo, [talk("a", 3)])
+        (left,) = await repo.unfinished_sessions()
+    assert (left.state, left.steps) == (SessionState.FAILED, 3)
+    async with service(db) as memory:
+        repo = await memory.open_repo("r")
+        tally = await ingest(repo, [talk("a", 3)])
+        nodes = (await repo.statistics()).nodes["episodic"]
+    assert tally == Tally(resumed_sessions=1, known_steps=3)
+    assert nodes == 3
+
+
+async def test_auto_commit_changes_nothing_in_what_is_there(db):
+    """Under auto-commit the same steps, once and committed, also the second time."""
+    auto = Config(session={"auto_commit": True})
+    async with Mnemo(db, embedder=HashingEmbedder(), config=auto) as memory:
+        repo = await memory.open_repo("r")
+        first = await ingest(repo, TALKS)
+        second = await ingest(repo, TALKS)
+        statistics = await repo.statistics()
+        unfinished = await repo.unfinished_sessions()
+    assert first == Tally(new_sessions=6, new_steps=36)
+    assert second == Tally(complete_sessions=6, known_steps=36)
+    assert (statistics.steps, statistics.nodes["episodic"], unfinished) == (36, 36, [])
 
 
 async def test_another_text_under_a_known_key_is_refused(db):
