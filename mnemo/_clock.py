@@ -71,13 +71,14 @@ class Breather:
     in a loop, ``breathe`` sleeps for a moment whenever *slice_s* has passed.
 
     Args:
-        slice_s: Seconds of work between two pauses.
+        slice_s: Seconds of work between two pauses. The loop may have to wait for one
+            slice of every thread that computes, so several threads need short ones.
         pause_s: Seconds of each pause; long enough for a waiting thread to wake.
     """
 
     __slots__ = ("_next", "_pause_s", "_slice_s")
 
-    def __init__(self, *, slice_s: float = 0.001, pause_s: float = 0.000_05) -> None:
+    def __init__(self, *, slice_s: float = 0.000_5, pause_s: float = 0.000_05) -> None:
         self._slice_s = slice_s
         self._pause_s = pause_s
         self._next = time.perf_counter() + slice_s
