@@ -12,6 +12,8 @@ import logging
 from collections.abc import Callable, Sequence
 
 import anyio
+import anyio.to_thread
+from anyio.lowlevel import RunVar
 
 from mnemo.episode.journal import StepsAnnotated
 from mnemo.episode.step import Annotation, Step
@@ -25,6 +27,8 @@ from mnemo.session.traffic import traffic
 __all__ = ["AnnotationLane"]
 
 log = logging.getLogger("mnemo")
+
+_BUILDERS: RunVar[anyio.CapacityLimiter] = RunVar("mnemo.session.annotating")
 
 KNOWN_STEPS = 64
 """Earlier steps that an annotator is shown at most: bounds the cost of a long episode (S)."""
@@ -87,6 +91,7 @@ class AnnotationLane:
     async def _run(self, ended: anyio.Event) -> None:
         try:
             with self._scope:
+                await _built(self._extraction)
                 while self.backlog:
                     await self._annotate_next()
         finally:
@@ -195,6 +200,15 @@ class AnnotationLane:
                 await self._annotate((), closing=True)
         finally:
             self._hurry = self._closing = False
+
+
+async def _built(extraction: Callable[[], Extraction]) -> None:
+    """Build the stages off the event loop: their first use imports a great deal."""
+    try:
+        limiter = _BUILDERS.get()
+    except LookupError:
+        _BUILDERS.set(limiter := anyio.CapacityLimiter(1))
+    await anyio.to_thread.run_sync(extraction, limiter=limiter)
 
 
 def _runs(steps: Sequence[Step], size: int) -> list[list[Step]]:
