@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
+from mnemo._clock import Breather
 from mnemo._ids import new_id
 from mnemo.episode.journal import Journal, StagedTrajectory
 from mnemo.episode.step import Annotation, Step
@@ -100,11 +101,14 @@ class EpisodeBook:
         return replace(trajectory, context=tuple(self.steps[max(0, first - CONTEXT_STEPS) : first]))
 
     def merged(self) -> tuple[Changeset, tuple[StagedTrajectory, ...]]:
-        """All staged results in trajectory order, with the late rewards, under a fresh id."""
+        """
+        All staged results in trajectory order, with the late rewards, under a fresh id.
+
+        For a worker thread: it pauses, and nothing writes the book while it runs.
+        """
         staged = tuple(sorted(self.staged.values(), key=lambda s: s.steps[0]))
-        whole = Changeset(changes=self.late_rewards())
-        for result in staged:
-            whole = whole.merge(result.changeset)
+        late = Changeset(changes=self.late_rewards())
+        whole = _merged([late, *(result.changeset for result in staged)])
         return replace(whole, id=new_id("changeset")), staged
 
     def late_rewards(self) -> tuple[NodeChange, ...]:
@@ -137,3 +141,16 @@ class EpisodeBook:
         for key in staged:
             self.staged.pop(key, None)
         self.node_ids.update(dict.fromkeys(node_ids))
+
+
+def _merged(parts: list[Changeset]) -> Changeset:
+    """One after the other, but in pairs: each node is copied a logarithm of times only."""
+    breather = Breather()
+    while len(parts) > 1:
+        halves = []
+        for at in range(0, len(parts), 2):
+            pair = parts[at : at + 2]
+            halves.append(pair[0].merge(pair[1]) if len(pair) == 2 else pair[0])
+            breather.breathe()
+        parts = halves
+    return parts[0]

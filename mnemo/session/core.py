@@ -14,6 +14,7 @@ from dataclasses import replace
 from typing import Any
 
 import anyio
+import anyio.to_thread
 
 from mnemo.episode.journal import (
     Act,
@@ -361,7 +362,7 @@ class SessionCore:
         return self._worker
 
     async def _conclude(self, book: EpisodeBook) -> None:
-        changeset, _ = book.merged()
+        changeset, _ = await anyio.to_thread.run_sync(book.merged)
         book.changeset = changeset
         book.changeset_steps = tuple(step.index for step in book.uncommitted())
         if not self.auto:
