@@ -1,0 +1,88 @@
+"""
+The other process of the tests with two: a service that does what its input lines ask for.
+
+Every line of input is a JSON list, a command and its arguments; every one is answered by
+a line, after what it asked for is durable.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Any
+
+import anyio
+import anyio.to_thread
+
+from mnemo import Mnemo, MnemoError, Repository, Session
+from mnemo.testing import HashingEmbedder
+
+STEPS = (
+    ("Ana moved to Porto in March and works at the harbour", "Noted the address of Ana"),
+    ("The violin of Omar is in Leeds", "Noted where the violin is"),
+    ("Porto has a harbour and six bridges", ""),
+)
+"""What both processes say, so that their facts and labels meet."""
+
+
+async def work(repo: Repository, name: str, sessions: int) -> list[list[str]]:
+    """Whole sessions one after another; the ids of each receipt."""
+    receipts = []
+    for number in range(sessions):
+        session = await repo.start_session(f"goal of {name}", session_id=f"{name}-{number}")
+        for observation, action in STEPS:
+            await session.append(f"{observation}, says {name}{number}", action)
+        receipts.append(list((await session.close_and_commit()).node_ids))
+        await session.aclose()
+    return receipts
+
+
+class Servant:
+    """Answers the commands."""
+
+    def __init__(self, repo: Repository) -> None:
+        self.repo = repo
+        self.sessions: dict[str, Session] = {}
+
+    async def do(self, command: str, *arguments: Any) -> Any:
+        """One command; what is told."""
+        match command, *arguments:
+            case "work", name, sessions:
+                return await work(self.repo, name, sessions)
+            case "start", id:
+                self.sessions[id] = await self.repo.start_session("hold it", session_id=id)
+            case "append", id, text:
+                return (await self.sessions[id].append(text, "")).index
+            case "commit", id:
+                return list((await self.sessions[id].close_and_commit()).node_ids)
+            case "resume", id:
+                self.sessions[id] = await self.repo.resume_session(id)
+                return str(self.sessions[id].state)
+            case "recall", query:
+                return (await self.repo.recall(query)).as_text()
+            case "search", query:
+                return len(await self.repo.search(query, limit=100))
+        return None
+
+
+def tell(told: object) -> None:
+    """One line, at once."""
+    sys.stdout.write(json.dumps(told) + "\n")
+    sys.stdout.flush()
+
+
+async def main(path: str) -> None:
+    """Serve until the input ends."""
+    async with Mnemo(path, embedder=HashingEmbedder()) as memory:
+        servant = Servant(await memory.open_repo("r"))
+        tell("open")
+        while line := await anyio.to_thread.run_sync(sys.stdin.readline):
+            try:
+                told = await servant.do(*json.loads(line))
+            except MnemoError as error:
+                told = getattr(error, "reason", type(error).__name__)
+            tell(told)
+
+
+if __name__ == "__main__":
+    anyio.run(main, sys.argv[1])
