@@ -19,8 +19,6 @@ import anyio
 from mnemo._ids import new_id
 from mnemo._tasks import TaskRoot, completed
 from mnemo._text import is_blank
-from mnemo.commit.announced import AnnouncedWrites
-from mnemo.commit.lane import CommitLane
 from mnemo.config import Config
 from mnemo.episode.journal import Journal, Owner, SessionRecord, SessionState, Settlement
 from mnemo.errors import (
@@ -29,14 +27,12 @@ from mnemo.errors import (
     UsageError,
 )
 from mnemo.events import Event
-from mnemo.extraction.intents import build_intent_merger
-from mnemo.extraction.nearby import StoredFacts
-from mnemo.extraction.pipeline import Extraction, UsageMeter, build_extraction
 from mnemo.graph.changeset import Changeset, Revision
 from mnemo.graph.edges import EdgeKind
 from mnemo.graph.metadata import NodeMetadata
 from mnemo.graph.nodes import NODE_TYPES, Node, NodeType
 from mnemo.prompts.profiles import resolve_profile
+from mnemo.prompts.usage import UsageMeter
 from mnemo.protocols import (
     Applied,
     ChatModel,
@@ -49,9 +45,9 @@ from mnemo.protocols import (
 )
 from mnemo.recall.access import AccessLog
 from mnemo.recall.keyword import SearchHit, search
-from mnemo.recall.pipeline import Recall, RecallContext
+from mnemo.recall.question import RecallContext
 from mnemo.recall.result import RecallResult
-from mnemo.session.parts import SessionParts
+from mnemo.session.parts import Extraction, SessionParts
 from mnemo.session.session import Session, checked_goal
 
 __all__ = ["Repository", "RepositoryParts", "RepositoryStatistics"]
@@ -110,6 +106,11 @@ class Repository:
     """One isolated memory; made by ``Mnemo.open_repo``."""
 
     def __init__(self, parts: RepositoryParts) -> None:
+        # Here: importing mnemo need not load what only an open repository runs.
+        from mnemo.commit.announced import AnnouncedWrites
+        from mnemo.commit.lane import CommitLane
+        from mnemo.recall.pipeline import Recall
+
         self._loop = asyncio.get_running_loop()
         self._parts = parts
         self._closed = False
@@ -118,7 +119,14 @@ class Repository:
         self._access = AccessLog(parts.graph, parts.clock)
         self._writes = AnnouncedWrites(
             repo_id=parts.repo_id,
-            lane=_lane(parts),
+            lane=CommitLane(
+                graph=parts.graph,
+                index=parts.index,
+                embedder=parts.embedder,
+                owner=parts.owner,
+                clock=parts.clock,
+                config=parts.config.commit,
+            ),
             graph=parts.graph,
             clock=parts.clock,
             publish=parts.publish,
@@ -284,6 +292,9 @@ class Repository:
         meter = UsageMeter()
 
         def make_extraction() -> Extraction:
+            from mnemo.extraction.nearby import StoredFacts
+            from mnemo.extraction.pipeline import build_extraction
+
             nearby = StoredFacts(
                 graph=self._parts.graph, index=self._parts.index, embedder=embedder
             )
@@ -295,7 +306,11 @@ class Repository:
                 nearby=nearby,
             )
 
-        merge_intent = build_intent_merger(chat_model, config, meter)
+        merge_intent = None
+        if chat_model is not None:
+            from mnemo.extraction.intents import build_intent_merger
+
+            merge_intent = build_intent_merger(chat_model, config, meter)
 
         async def commit(changeset: Changeset, settlement: Settlement) -> Applied:
             return await self._writes.commit(
@@ -540,17 +555,6 @@ class Repository:
             await session.aclose()
         self._following.cancel()
         await self._access.flush()
-
-
-def _lane(parts: RepositoryParts) -> CommitLane:
-    return CommitLane(
-        graph=parts.graph,
-        index=parts.index,
-        embedder=parts.embedder,
-        owner=parts.owner,
-        clock=parts.clock,
-        config=parts.config.commit,
-    )
 
 
 def _profiled(config: Config) -> Config:

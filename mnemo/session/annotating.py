@@ -19,9 +19,8 @@ from mnemo.episode.journal import StepsAnnotated
 from mnemo.episode.step import Annotation, Step
 from mnemo.errors import MnemoError
 from mnemo.events import AnnotationFailed, StepAnnotated
-from mnemo.extraction.pipeline import Extraction
 from mnemo.session.book import EpisodeBook
-from mnemo.session.parts import SessionParts
+from mnemo.session.parts import Extraction, SessionParts
 from mnemo.session.traffic import traffic
 
 __all__ = ["AnnotationLane"]

@@ -39,14 +39,13 @@ from mnemo.events import (
     TrajectoryExtractionFailed,
     TrajectoryFlushed,
 )
-from mnemo.extraction.pipeline import Extraction
 from mnemo.graph.changeset import Changeset
 from mnemo.session.annotating import AnnotationLane
 from mnemo.session.appends import AppendLane
 from mnemo.session.book import EpisodeBook
 from mnemo.session.extracting import TrajectoryWorker, failure
 from mnemo.session.machine import Lifecycle, destination, refusal, settled
-from mnemo.session.parts import SessionParts
+from mnemo.session.parts import Extraction, SessionParts
 from mnemo.session.pending import CallbackRunner, PendingQueue, preceding_failed
 from mnemo.session.timers import Timer
 from mnemo.session.traffic import traffic

@@ -14,9 +14,8 @@ import anyio
 from mnemo.episode.journal import StagedTrajectory, TrajectoryStaged
 from mnemo.episode.trajectory import Trajectory
 from mnemo.errors import ExtractionFailed, MnemoError
-from mnemo.extraction.pipeline import Extraction
 from mnemo.session.book import EpisodeBook
-from mnemo.session.parts import SessionParts
+from mnemo.session.parts import Extraction, SessionParts
 
 __all__ = ["TrajectoryWorker"]
 

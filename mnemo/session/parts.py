@@ -3,21 +3,42 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
 from mnemo.config import Config
 from mnemo.episode.journal import Owner, Settlement
+from mnemo.episode.step import Annotation, Step
+from mnemo.episode.trajectory import Trajectory
 from mnemo.events import Event
-from mnemo.extraction.pipeline import Extraction, UsageMeter
 from mnemo.graph.changeset import Changeset
+from mnemo.prompts.usage import UsageMeter
 from mnemo.protocols import Applied, Clock, SessionStore
 
-__all__ = ["CommitCall", "SessionParts"]
+__all__ = ["CommitCall", "Extraction", "SessionParts"]
 
 
 T = TypeVar("T")
+
+
+class Extraction(Protocol):
+    """The stages of one session; ``mnemo.extraction.pipeline`` has them, loaded at first use."""
+
+    @property
+    def batch_size(self) -> int:
+        """Steps per ``annotate``, at most."""
+        ...
+
+    async def annotate(
+        self, *, goal: str, known: Sequence[Step], fresh: Sequence[Step], closing: bool
+    ) -> list[Annotation]:
+        """Annotate *fresh*. *Raises* ``ModelError`` with nothing annotated."""
+        ...
+
+    async def extract(self, trajectory: Trajectory) -> Changeset:
+        """Distil a trajectory. *Raises* ``ModelError``."""
+        ...
 
 
 class CommitCall(Protocol):
