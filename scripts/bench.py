@@ -2,9 +2,10 @@
 Measure mnemo: appends, episodes, recall, loop lag, idle sessions, import time.
 
 Every phase runs in a process of its own, so that none inherits another's heap, and
-beats a heartbeat on the event loop. Targets are those of the project; a figure that
-misses its target is marked. A busy machine shows first in the lag of an idle loop.
-Garbage collection is set as a service would set it (``--plain-gc`` leaves it alone).
+beats a heartbeat on the event loop. What is loaded once is loaded before, and shown by
+``first-use``. Garbage collection is set as a service would set it (``--plain-gc``
+leaves it alone). Targets are those of the project; a figure that misses its target is
+marked. A busy machine shows first in the lag of an idle loop.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ import anyio
 from bench_kit import SIZES, Figure, Sizes, heartbeat, machine, settle_heap
 from bench_process import idle_sessions, import_time
 from bench_reading import recall_at
-from bench_writing import appends_full, appends_normal, episodes
+from bench_writing import appends_full, appends_normal, episodes, first_use
 
 Phase = Callable[[Sizes, Path], Awaitable[list[Figure]]]
 
@@ -40,6 +41,7 @@ def phases(sizes: Sizes) -> dict[str, Phase]:
     known: dict[str, Phase] = {
         "idle-loop": idle_loop,
         "import": import_time,
+        "first-use": first_use,
         "sessions": idle_sessions,
         "appends-normal": appends_normal,
         "appends-full": appends_full,

@@ -16,6 +16,7 @@ from typing import Any
 
 import anyio
 from bench_kit import Figure, Sizes, Words, batches, heartbeat, percentile
+from bench_writing import warm_up
 
 from mnemo import Edge, EdgeKind, Episodic, Mnemo, Node, Semantic, SessionRecord, SessionState, Tag
 from mnemo._clock import SystemClock
@@ -42,6 +43,7 @@ async def recall_at(count: int, sizes: Sizes, folder: Path) -> list[Figure]:
     path = folder / f"recall-{count}.db"
     await _fill(path, texts, words)
     questions = [words.question(text) for text in texts[:: max(1, len(texts) // sizes.queries)]]
+    await warm_up(folder)
     async with Mnemo(path) as memory:
         repo = await memory.open_repo(REPO)
         async with heartbeat() as reading:
