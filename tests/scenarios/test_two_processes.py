@@ -79,7 +79,7 @@ async def repo(memory: Mnemo) -> Repository:
 async def test_both_commit_at_once_and_nothing_is_lost_or_doubled(
     memory: Mnemo, repo: Repository, db: Path
 ) -> None:
-    """M32: every step of both has one node, every label one tag, every receipt holds."""
+    """M33: every step of both has one node, every label one tag, every receipt holds."""
     receipts: list[list[str]] = []
 
     async def ours() -> None:

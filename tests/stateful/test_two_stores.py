@@ -1,0 +1,407 @@
+"""The file and the dictionaries, driven by the same acts, always hold and answer the same."""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+
+from mnemo.config import StoreConfig
+from mnemo.episode.journal import (
+    ChangesetStaged,
+    ExtractionAbandoned,
+    ExtractionRetried,
+    StagedTrajectory,
+    StepsAnnotated,
+    TrajectoryStaged,
+)
+from mnemo.episode.step import Annotation, Step
+from mnemo.errors import MnemoError
+from mnemo.graph.changeset import Changeset
+from mnemo.graph.edges import Edge, EdgeKind
+from mnemo.graph.metadata import MetadataDelta
+from mnemo.graph.nodes import Episodic, Node, Semantic, Tag
+from mnemo.protocols import FeedChanges, FeedCursor
+from mnemo.store.memory import MemoryStore
+from mnemo.store.sqlite import SqliteStore
+from mnemo.testing.clock import ManualClock
+from mnemo.testing.contracts.kit import NOON, SPACE, Kit, unit_vector
+
+SESSIONS = st.sampled_from(["a", "b"])
+WORDS = st.sampled_from(["porto harbour", "bread", "the violin of omar", "compiler"])
+INDEX = st.integers(0, 4)
+
+
+@dataclass
+class Mirror:
+    """What a reader of the feed knows that has only ever read what was new."""
+
+    cursor: FeedCursor = field(default_factory=FeedCursor)
+    steps: dict[str, tuple[Any, ...]] = field(default_factory=dict)
+    nodes: dict[str, Node] = field(default_factory=dict)
+    details: dict[str, Any] = field(default_factory=dict)
+    vectors: dict[str, list[float]] = field(default_factory=dict)
+
+    def follow(self, changes: FeedChanges) -> None:
+        assert not changes.more
+        self.cursor = changes.cursor
+        self.steps |= {s.node_id: (s.index, s.observation, s.action, s.at) for s in changes.steps}
+        self.nodes |= {node.id: node for node in changes.nodes}
+        self.details |= {id: dict(detail) for id, detail in changes.details.items()}
+        self.vectors |= {key: vector.tolist() for key, vector in changes.vectors.items()}
+        for id in changes.removed:
+            for known in (self.steps, self.nodes, self.details):
+                known.pop(id, None)
+            self.vectors = {k: v for k, v in self.vectors.items() if k.split("/")[0] != id}
+
+    def known(self) -> tuple[Any, ...]:
+        return (self.steps, self.nodes, self.details, self.vectors)
+
+
+class TwoStores(RuleBasedStateMachine):
+    """Every act is done to both; what they answer, raise and hold is compared."""
+
+    @initialize()
+    def open(self) -> None:
+        """Two empty stores on one clock."""
+        self.folder = tempfile.TemporaryDirectory()
+        self.runner = asyncio.Runner()
+        self.clock = ManualClock(NOON + timedelta(days=1))
+        self.episodes = {"a": 0, "b": 0}
+        self.number = 0
+        path = Path(self.folder.name) / "m.db"
+        in_memory = MemoryStore(clock=self.clock, lease_s=30)
+
+        def file(clock: Any) -> SqliteStore:
+            return SqliteStore(path, config=StoreConfig(), clock=clock, lease_s=30)
+
+        async def opened(make: Callable[[Any], Any]) -> Kit:
+            store = make(self.clock)
+            return Kit(make, self.clock, store, await store.open())
+
+        self.kits = [
+            self.runner.run(opened(lambda _: in_memory)),
+            self.runner.run(opened(file)),
+        ]
+        self.mirrors = [Mirror(), Mirror()]
+        self.start("a")
+        self.start("b")
+
+    def both(self, act: Callable[[Kit], Awaitable[Any]]) -> Any:
+        """Do it to both; they must answer alike, or refuse with the same kind of error."""
+        memory, file = (self.runner.run(self._answer(act, kit)) for kit in self.kits)
+        assert memory == file
+        return memory
+
+    @staticmethod
+    async def _answer(act: Callable[[Kit], Awaitable[Any]], kit: Kit) -> Any:
+        try:
+            return await act(kit)
+        except (MnemoError, ValueError) as error:
+            return type(error).__name__
+
+    def teardown(self) -> None:
+        """Close both, whatever happened."""
+        if not hasattr(self, "kits"):
+            return
+        for kit in self.kits:
+            self.runner.run(kit.store.aclose())
+        self.runner.close()
+        self.folder.cleanup()
+
+    def _place(self, kit: Kit, session: str) -> dict[str, Any]:
+        return kit.place(session, f"{session}-{self.episodes[session] or 1}")
+
+    def _new(self, what: str) -> str:
+        self.number += 1
+        return f"{what}{self.number}"
+
+    # ── Sessions ─────────────────────────────────────────────────────────────────────
+
+    @rule(session=SESSIONS)
+    def go_on(self, session: str) -> None:
+        """What a session would do next, so that every state is come through often."""
+        match self._state(session):
+            case "collecting":
+                self.append(session, [("porto harbour", "noted"), ("bread", "")], None)
+                self.annotate(session, 0, 0.5)
+                self.stage_a_trajectory(session, 0)
+                self.close(session)
+            case "extracting":
+                self.stage_everything(session)
+            case "ready":
+                self.commit(session, True)
+            case "failed":
+                self.retry(session)
+            case "idle":
+                self.begin_another_episode(session)
+
+    @rule(session=SESSIONS)
+    def start(self, session: str) -> None:
+        """A new session, or a conflict."""
+        self.both(lambda kit: kit.start(session))
+        self.episodes[session] = self.episodes[session] or 1
+
+    @rule(
+        session=SESSIONS,
+        texts=st.lists(st.tuples(WORDS, st.sampled_from(["", "noted"])), min_size=1, max_size=3),
+        key=st.sampled_from([None, None, "k1", "k2"]),
+    )
+    def append(self, session: str, texts: list[tuple[str, str]], key: str | None) -> None:
+        """One or more steps; a used key and a closed episode are refused alike."""
+        ids = [self._new("step") for _ in texts]
+
+        async def append(kit: Kit) -> list[Any]:
+            results: list[Any] = []
+            for text, id in zip(texts, ids, strict=True):
+                (result,) = await kit.append_all(
+                    [text],
+                    session=session,
+                    episode=self._place(kit, session)["episode_id"],
+                    node_id=id,
+                    key=key,
+                )
+                results.append(result if isinstance(result, Step) else type(result).__name__)
+            return results
+
+        self.both(append)
+
+    @rule(session=SESSIONS, index=INDEX, reward=st.sampled_from([None, 0.25, 1.0]))
+    def annotate(self, session: str, index: int, reward: float | None) -> None:
+        """What is known about a step that may not be there."""
+        found = Annotation(
+            index=index, state="s", subgoal="find", reward=reward, trajectory_id=f"t{index // 2}"
+        )
+        self.both(
+            lambda kit: kit.record(
+                StepsAnnotated(annotations=(found,), **self._place(kit, session))
+            )
+        )
+
+    @rule(session=SESSIONS)
+    def close(self, session: str) -> None:
+        """The episode takes no more."""
+        if self._state(session) not in ("collecting",):
+            return
+        self.both(lambda kit: kit.close(session, episode=self._place(kit, session)["episode_id"]))
+
+    @rule(session=SESSIONS, index=INDEX)
+    def stage_a_trajectory(self, session: str, index: int) -> None:
+        """A result is kept under its key."""
+        if self._state(session) not in ("collecting", "extracting"):
+            return
+        fact = Semantic("Ana lives in Porto", id=self._new("staged"), created_at=NOON)
+        staged = StagedTrajectory(
+            key=f"t{index}@{index}",
+            trajectory_id=f"t{index}",
+            steps=(index,),
+            changeset=Changeset(nodes=(fact,), id=fact.id),
+        )
+        self.both(
+            lambda kit: kit.record(TrajectoryStaged(staged=staged, **self._place(kit, session)))
+        )
+
+    @rule(session=SESSIONS)
+    def stage_everything(self, session: str) -> None:
+        """Ready."""
+        if self._state(session) not in ("extracting",):
+            return
+        whole = Changeset(id=self._new("changeset"))
+        self.both(
+            lambda kit: kit.record(
+                ChangesetStaged(changeset=whole, steps=(0,), **self._place(kit, session))
+            )
+        )
+
+    @rule(session=SESSIONS)
+    def give_up(self, session: str) -> None:
+        """Failed."""
+        if self._state(session) not in ("extracting",):
+            return
+        self.both(
+            lambda kit: kit.record(
+                ExtractionAbandoned(error="down", trajectory_id="t0", **self._place(kit, session))
+            )
+        )
+
+    @rule(session=SESSIONS)
+    def retry(self, session: str) -> None:
+        """Extracting again."""
+        if self._state(session) not in ("failed",):
+            return
+        self.both(lambda kit: kit.record(ExtractionRetried(**self._place(kit, session))))
+
+    @rule(session=SESSIONS)
+    def discard(self, session: str) -> None:
+        """Idle, and its raw steps leave the feed."""
+        if self._state(session) not in ("ready", "failed"):
+            return
+        self.both(lambda kit: kit.discard(session, episode=self._place(kit, session)["episode_id"]))
+
+    @rule(session=SESSIONS)
+    def begin_another_episode(self, session: str) -> None:
+        """A second episode, where the first is over."""
+        name = f"{session}-{self.episodes[session] + 1}"
+        if self._state(session) == "idle":
+            self.both(lambda kit: kit.begin(name, session=session))
+            self.episodes[session] += 1
+
+    def _state(self, session: str) -> str | None:
+        """Which acts make sense: a store leaves that to the table of the session."""
+        journal = self.runner.run(self.kits[0].store.sessions.load(session))
+        return str(journal.record.state) if journal else None
+
+    # ── Graph and vectors ────────────────────────────────────────────────────────────
+
+    @rule(words=WORDS, id=st.sampled_from(["", "", "", "again"]))
+    def apply(self, words: str, id: str) -> None:
+        """A fact with its tag; the same changeset again answers as the first time."""
+        changeset, fact, tag = id or self._new("c"), self._new("fact"), self._new("tag")
+        nodes = (
+            Semantic(words, id=fact, created_at=NOON, vector=unit_vector(1, 2, 3, 4)),
+            Tag(words.split()[0], id=tag, created_at=NOON),
+        )
+        self.both(
+            lambda kit: kit.apply(
+                *nodes,
+                id=changeset,
+                edges=[Edge(tag, fact, EdgeKind.MEMBERSHIP)],
+                metadata={fact: MetadataDelta(support_count=1)},
+                space=SPACE,
+            )
+        )
+
+    @rule(session=SESSIONS, ends=st.booleans())
+    def commit(self, session: str, ends: bool) -> None:
+        """The uncommitted steps of an episode as nodes, with what that does to the session."""
+        journal = self.runner.run(self.kits[0].store.sessions.load(session))
+        if journal is None or journal.record.state not in (
+            ("extracting", "ready") if ends else ("collecting", "extracting")
+        ):
+            return
+        steps = [step for step in journal.steps if step.index not in journal.committed]
+        nodes = [
+            Episodic(s.observation, action=s.action, id=s.node_id, created_at=NOON) for s in steps
+        ]
+        changeset = self._new("commit")
+
+        async def commit(kit: Kit) -> Any:
+            settlement = kit.settlement(
+                *(s.index for s in steps), ends=ends, staged=tuple(journal.staged)
+            )
+            place = self._place(kit, session)
+            return await kit.apply(*nodes, id=changeset, settlement=replace(settlement, **place))
+
+        self.both(commit)
+
+    @rule(choice=st.integers(0, 50))
+    def delete(self, choice: int) -> None:
+        """One node, with all that hangs on it."""
+
+        async def ids(kit: Kit) -> list[str]:
+            return sorted(node.id for node in await kit.store.graph("r").nodes())
+
+        there = self.both(ids)
+        if there:
+            gone = [there[choice % len(there)], "unknown"]
+            self.both(lambda kit: kit.store.graph("r").delete(gone))
+
+    @rule(number=st.integers(1, 30))
+    def save_vectors(self, number: int) -> None:
+        """Vectors of nodes and steps that may be gone or never were."""
+        vectors = {
+            f"fact{number}": unit_vector(1, 0, 0, number),
+            f"step{number}/observation": unit_vector(0, 1, 0, number),
+        }
+        self.both(lambda kit: kit.store.feed("r").save_vectors(SPACE, vectors))
+
+    @rule(number=st.integers(1, 30))
+    def touch(self, number: int) -> None:
+        """Accesses of what exists are counted."""
+        self.both(lambda kit: kit.store.graph("r").touch({f"fact{number}": 2, "nobody": 1}, NOON))
+
+    @rule()
+    def pass_time(self) -> None:
+        """Later acts are later."""
+        self.clock.advance(60)
+
+    @rule()
+    def reopen_the_file(self) -> None:
+        """What is in the file is all there is to it."""
+        self.runner.run(self.kits[1].reopen())
+        self.runner.run(self._claim_all())
+
+    async def _claim_all(self) -> None:
+        for session, episodes in self.episodes.items():
+            if episodes:
+                await self.kits[1].store.sessions.claim(session, self.kits[1].owner)
+
+    # ── What always holds ────────────────────────────────────────────────────────────
+
+    @invariant()
+    def both_hold_the_same(self) -> None:
+        """Journals, records, graph, counts and search answers are equal."""
+        for session in self.episodes:
+            self.both(partial(_journal, session=session))
+        self.both(_records)
+        self.both(_graph)
+        self.both(_found)
+
+    @invariant()
+    def the_feed_tells_the_same(self) -> None:
+        """Read piece by piece it leads to the same as read whole, in both."""
+        known = []
+        for kit, mirror in zip(self.kits, self.mirrors, strict=True):
+            mirror.follow(self.runner.run(kit.changes(mirror.cursor)))
+            whole = Mirror()
+            whole.follow(self.runner.run(kit.changes()))
+            assert mirror.known() == whole.known()
+            known.append(mirror.known())
+        assert known[0] == known[1]
+
+    @invariant()
+    def the_file_is_sound(self) -> None:
+        """The check that users run finds nothing."""
+        assert self.runner.run(self.kits[1].store.check()).problems == ()
+
+
+async def _journal(kit: Kit, session: str) -> Any:
+    return await kit.store.sessions.load(session)
+
+
+async def _records(kit: Kit) -> Any:
+    return await kit.store.sessions.records("r", unfinished=False)
+
+
+async def _graph(kit: Kit) -> Any:
+    graph = kit.store.graph("r")
+    nodes = {node.id: node for node in await graph.nodes()}
+    edges = {(e.source, e.target, e.kind) for e in await graph.edges(sorted(nodes))}
+    counts = {k: n for k, n in (await kit.store.feed("r").counts()).items() if n}
+    return nodes, edges, await graph.metadata(sorted(nodes)), await graph.revision(), counts
+
+
+async def _found(kit: Kit) -> Any:
+    hits = await kit.store.feed("r").search('"porto" OR "bread"', session_id=None, limit=100)
+    return sorted((hit.step.node_id, hit.part) for hit in hits)
+
+
+TestTwoStores = pytest.mark.slow(TwoStores.TestCase)
+TestTwoStores.settings = settings(
+    max_examples=40,
+    stateful_step_count=25,
+    deadline=None,
+    derandomize=True,
+    database=None,
+    suppress_health_check=list(HealthCheck),
+)
