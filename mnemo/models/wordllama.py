@@ -11,6 +11,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal
@@ -36,6 +37,7 @@ Tokens of a text that are pooled. The mean of more says ever less: on long assis
 messages recall@10 fell by 1.9 points without a bound (``scripts/bench_recall``).
 """
 _CHUNK = 32
+_LOADING = threading.Lock()
 _WEIGHTS = "weights/l2_supercat_256.safetensors"
 _TOKENIZER = "tokenizers/l2_supercat_tokenizer_config.json"
 
@@ -48,13 +50,12 @@ class WordLlamaEmbedder:
     4,096 characters or 512 tokens only the beginning counts. A text without any token
     gets one fixed vector, so that every row is of unit length.
 
-    The model (16 MB) is loaded by the first ``embed``, once, in a worker thread.
+    The model (16 MB) is loaded by the first ``embed``, in a worker thread, once for all
+    embedders of the process.
     """
 
     def __init__(self) -> None:
         self._space = EmbeddingSpace("wordllama-l2-supercat-256", DIMENSIONS, dense_weight=0.6)
-        self._model: _StaticModel | None = None
-        self._loading = threading.Lock()
         # Two, so that a question never waits for a batch of documents.
         self._limiter = CapacityLimiter(2)
 
@@ -88,10 +89,8 @@ class WordLlamaEmbedder:
         return rows
 
     def _loaded(self) -> _StaticModel:
-        with self._loading:
-            if self._model is None:
-                self._model = _load()
-            return self._model
+        with _LOADING:
+            return _load()
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +127,7 @@ def _unit_or_fixed(rows: NDArray[np.float32]) -> NDArray[np.float32]:
     return unit
 
 
+@cache
 def _load() -> _StaticModel:
     from safetensors.numpy import load_file
     from tokenizers import Tokenizer
