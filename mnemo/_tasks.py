@@ -18,6 +18,8 @@ import anyio
 import anyio.lowlevel
 from anyio.abc import TaskGroup
 
+from mnemo.errors import UsageError
+
 __all__ = ["TaskRoot", "completed", "detached", "on_clock"]
 
 log = logging.getLogger("mnemo")
@@ -30,6 +32,7 @@ class TaskRoot:
     def __init__(self) -> None:
         self._group: TaskGroup | None = None
         self._host: asyncio.Task[None] | None = None
+        self._hosted: set[asyncio.Task[Any] | None] = set()
 
     async def open(self) -> None:
         """Start the root task on the running event loop."""
@@ -46,7 +49,22 @@ class TaskRoot:
         """Start *work* in the root's task group; a plain call."""
         if self._group is None:
             raise RuntimeError("the task root is not open")
-        self._group.start_soon(_guarded, work, args)
+        self._group.start_soon(self._guarded, work, args)
+
+    @property
+    def hosts_caller(self) -> bool:
+        """Whether the running task is one of the root's, which cannot wait for the root's end."""
+        return asyncio.current_task() in self._hosted
+
+    async def _guarded(self, work: Callable[..., Awaitable[Any]], args: tuple[Any, ...]) -> None:
+        task = asyncio.current_task()
+        self._hosted.add(task)
+        try:
+            await work(*args)
+        except Exception:
+            log.exception("a background task failed: %s", getattr(work, "__qualname__", work))
+        finally:
+            self._hosted.discard(task)
 
     def own(self, work: Callable[[], Awaitable[T]]) -> asyncio.Future[T]:
         """
@@ -78,13 +96,6 @@ def detached(work: Callable[[], Coroutine[Any, Any, T]]) -> asyncio.Task[T]:
     return asyncio.get_running_loop().create_task(work(), name="mnemo")
 
 
-async def _guarded(work: Callable[..., Awaitable[Any]], args: tuple[Any, ...]) -> None:
-    try:
-        await work(*args)
-    except Exception:
-        log.exception("a background task failed: %s", getattr(work, "__qualname__", work))
-
-
 async def _settle(work: Callable[[], Awaitable[T]], future: asyncio.Future[T]) -> None:
     try:
         result = await work()
@@ -98,7 +109,7 @@ async def _settle(work: Callable[[], Awaitable[T]], future: asyncio.Future[T]) -
             future.set_result(result)
     finally:
         if not future.done():
-            future.cancel()
+            future.set_exception(UsageError("the service was closed before this was done"))
 
 
 async def completed(future: asyncio.Future[T]) -> T:
@@ -118,7 +129,11 @@ async def completed(future: asyncio.Future[T]) -> T:
     if interrupted is not None:
         future.exception()
         raise interrupted
-    await anyio.lowlevel.checkpoint_if_cancelled()
+    try:
+        await anyio.lowlevel.checkpoint_if_cancelled()
+    except asyncio.CancelledError:
+        future.exception()  # seen by nobody, which is no fault of the future's
+        raise
     return future.result()
 
 

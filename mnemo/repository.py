@@ -243,7 +243,9 @@ class Repository:
         async with self._opening:
             open_here = self._parts.open_sessions.get(session_id)
             if open_here is not None and open_here.repo_id == self.id:
-                return open_here
+                if not open_here.ending:
+                    return open_here
+                await open_here.aclose()
             await self._check_known(session_id)
             await self._parts.sessions.claim(session_id, self._parts.owner)
             journal = await self._parts.sessions.load(session_id)
@@ -279,6 +281,7 @@ class Repository:
         chat_model: ChatModel | None,
         embedder: Embedder | None,
     ) -> Session:
+        self._check_usable()
         model = chat_model or self._parts.chat_model
         parts = self._session_parts(config, model, embedder or self._parts.embedder)
         session = Session(parts, journal)

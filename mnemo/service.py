@@ -76,6 +76,7 @@ class Mnemo:
         self._repos: dict[str, Repository] = {}
         self._sessions: dict[str, Session] = {}
         self._opening: set[str] = set()
+        self._closing: set[Repository] = set()
         self._closed = False
         self._shutting_down: asyncio.Task[None] | None = None
 
@@ -110,21 +111,23 @@ class Mnemo:
 
         New work is refused at once; running extraction and commits get
         ``config.shutdown_grace_s`` seconds, then they are stopped with nothing lost:
-        what was unfinished is found again at the next start. *Cancellation*: completes;
-        only the wait ends.
+        what was unfinished is found again at the next start. Called from inside an
+        observer or a callback it does not wait, for that would be for itself.
+        *Cancellation*: completes; only the wait ends.
         """
         self._closed = True
         if self._store is None:
             return
         if self._shutting_down is None:
             self._shutting_down = detached(partial(self._shut_down, self._store))
-        await completed(self._shutting_down)
+        if not self._root.hosts_caller:
+            await completed(self._shutting_down)
 
     async def _shut_down(self, store: Store) -> None:
         try:
             grace_s = self._config.shutdown_grace_s
             async with anyio.create_task_group() as group:
-                for repo in self._repos.values():
+                for repo in (*self._repos.values(), *self._closing):
                     group.start_soon(repo.aclose, grace_s)
             await self._bus.aclose(grace_s)
             if self._owner is not None:
@@ -207,6 +210,9 @@ class Mnemo:
             await repo.open()
         finally:
             self._opening.discard(repo_id)
+        if self._closed:
+            await repo.aclose(0)
+        self._usable()
         self._repos[repo_id] = repo
         return repo
 
@@ -276,7 +282,11 @@ class Mnemo:
         """
         repo = self.repo(repo_id)
         del self._repos[repo_id]
-        await completed(self._root.own(partial(repo.aclose, self._config.shutdown_grace_s)))
+        self._closing.add(repo)
+        try:
+            await completed(self._root.own(partial(repo.aclose, self._config.shutdown_grace_s)))
+        finally:
+            self._closing.discard(repo)
 
     async def check(self) -> StoreReport:
         """

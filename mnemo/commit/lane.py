@@ -16,7 +16,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 import anyio.to_thread
-from anyio import CapacityLimiter, Lock
+from anyio import CancelScope, CapacityLimiter, Lock
 
 from mnemo._ids import new_id
 from mnemo.commit.changes import (
@@ -166,11 +166,11 @@ class _Commit:
         """Try until nobody writes in between."""
         for _ in range(TRIES):
             write = await self._reconciled(changeset, before)
+            whole = replace(write, settlement=settlement, space=self._seams.embedder.space)
             try:
-                return await self._seams.graph.apply(
-                    replace(write, settlement=settlement, space=self._seams.embedder.space),
-                    self._seams.owner,
-                )
+                # A transaction that has begun is heard to its end by whoever settles it.
+                with CancelScope(shield=True):
+                    return await self._seams.graph.apply(whole, self._seams.owner)
             except StaleRevision:
                 logger.debug("changeset %s met another write", changeset.id)
         raise CommitFailed(f"nothing was written: others wrote first, {TRIES} times in a row")

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
+from itertools import takewhile
 
 import anyio
 import anyio.to_thread
@@ -62,6 +63,7 @@ class AnnotationLane:
         self._next = self._resume_at()
         self._running: anyio.Event | None = None
         self._scope = anyio.CancelScope()
+        self._turn = anyio.Lock()
         self._pause: asyncio.Future[None] | None = None
         self._hurry = False
         self._closing = False
@@ -99,7 +101,10 @@ class AnnotationLane:
 
     async def _annotate_next(self) -> None:
         await self._let_appends_go_first()
-        batch = self._book.steps[self._next : self._next + self._extraction().batch_size]
+        batch = self._next_batch()
+        if not batch:
+            self._room()
+            return
         last = batch[-1].index + 1 == len(self._book.steps)
         try:
             await self._annotate(batch, closing=self._closing and last)
@@ -109,6 +114,14 @@ class AnnotationLane:
             self._failed(batch, error)
         self._next = batch[-1].index + 1
         self._room()
+
+    def _next_batch(self) -> list[Step]:
+        """The next steps that have no annotation; a resumed session may have some between."""
+        steps = self._book.steps
+        while self.backlog and steps[self._next].annotation is not None:
+            self._next += 1
+        batch = steps[self._next : self._next + self._extraction().batch_size]
+        return list(takewhile(lambda step: step.annotation is None, batch))
 
     @property
     def _has_enough(self) -> bool:
@@ -130,6 +143,10 @@ class AnnotationLane:
             pause.set_result(None)
 
     async def _annotate(self, batch: Sequence[Step], *, closing: bool) -> None:
+        async with self._turn:
+            await self._annotate_alone(batch, closing=closing)
+
+    async def _annotate_alone(self, batch: Sequence[Step], *, closing: bool) -> None:
         first = batch[0].index if batch else len(self._book.steps)
         annotations = await self._extraction().annotate(
             goal=self._book.goal,
@@ -193,7 +210,8 @@ class AnnotationLane:
             if self._running is not None:
                 await self._running.wait()
             size = self._extraction().batch_size
-            for batch in _runs(self._book.unannotated(), size):
+            behind = [step for step in self._book.unannotated() if step.index < self._next]
+            for batch in _runs(behind, size):
                 await self._annotate(batch, closing=False)
             if closing and self._book.steps and not self._book.closing_reward_asked:
                 await self._annotate((), closing=True)

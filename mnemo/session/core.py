@@ -170,7 +170,7 @@ class SessionCore:
             raise SessionClosed(state=self.state, operation=operation)
         for state in (self.aimed, self.state):
             if state is not None and destination(state, operation) is None:
-                raise refusal(state, operation)
+                raise refusal(state, operation, now=self.state)
         if operation == "close" and self.background:
             raise SessionBusy("extraction_in_progress", state=self.state, operation=operation)
         if self.committing:
@@ -179,7 +179,7 @@ class SessionCore:
     def _commit_in_the_way(self, operation: str) -> MnemoError:
         if operation == "commit":
             return SessionBusy("commit_in_progress", state=self.state, operation=operation)
-        return refusal(SessionState.IDLE, operation)
+        return refusal(SessionState.IDLE, operation, now=self.state)
 
     # ── Pulse: whoever waits for a condition looks again ─────────────────────────────
 
@@ -228,14 +228,13 @@ class SessionCore:
     async def _record(self, act: Act) -> None:
         await self.parts.store.record(act, self.parts.owner)
 
-    async def perform(self, trigger: str, act: Act) -> None:
-        """Write the act that ``aim`` announced, then make its transition."""
+    async def perform(self, act: Act) -> None:
+        """Write the act that ``aim`` announced."""
         try:
             await self._record(act)
         finally:
             self.aimed = None
             self.pulse()
-        self.transition(trigger)
 
     def aim(self, trigger: str) -> None:
         """Announce an act, in the turn in which it was decided; nothing contrary passes now."""
@@ -269,11 +268,7 @@ class SessionCore:
         act = EpisodeStarted(
             session_id=self.id, episode_id=book.id, goal=goal, at=self.parts.clock.now()
         )
-        try:
-            await self._record(act)
-        finally:
-            self.aimed = None
-            self.pulse()
+        await self.perform(act)
         self.error, self.receipt = None, None
         self._open_book(book)
         self.transition("start_episode")
@@ -282,9 +277,10 @@ class SessionCore:
         """End the episode without committing."""
         now = self.parts.clock.now()
         act = EpisodeDiscarded(session_id=self.id, episode_id=self.the_book().id, at=now)
-        await self.perform("discard", act)
+        await self.perform(act)
         self.error = None
         self._open_book(None)
+        self.transition("discard")
         self.parts.written()
 
     def _durable(self, step: Step) -> None:
@@ -305,15 +301,17 @@ class SessionCore:
         """Write the close and hand the episode to a worker."""
         now = self.parts.clock.now()
         act = EpisodeClosed(session_id=self.id, episode_id=self.the_book().id, at=now)
-        await self.perform("close", act)
+        await self.perform(act)
         self.begin_extraction()
+        self.transition("close")
 
     async def retry(self) -> None:
         """Write that a failed extraction is tried again and hand it to a worker."""
         now = self.parts.clock.now()
         act = ExtractionRetried(session_id=self.id, episode_id=self.the_book().id, at=now)
-        await self.perform("commit", act)
+        await self.perform(act)
         self.begin_extraction()
+        self.transition("commit")
 
     def begin_extraction(self) -> None:
         """Start the worker of the closed episode."""
@@ -339,8 +337,7 @@ class SessionCore:
         book = self.the_book()
         try:
             await self._extract_rest(book)
-            with anyio.CancelScope(shield=True):
-                await self._conclude(book)
+            await self._conclude(book)
         except Exception as error:
             with anyio.CancelScope(shield=True):
                 await self._abandon(book, error)
@@ -365,14 +362,16 @@ class SessionCore:
         book.changeset = changeset
         book.changeset_steps = tuple(step.index for step in book.uncommitted())
         if not self.auto:
-            await self._stage(book)
+            with anyio.CancelScope(shield=True):
+                await self._stage(book)
             self.error = None
             self.transition("extracted")
             return
         try:
             await self._write_episode(book, "auto_committed")
         except Exception as error:
-            await self._keep_uncommitted(book, error)
+            with anyio.CancelScope(shield=True):
+                await self._keep_uncommitted(book, error)
 
     async def _stage(self, book: EpisodeBook) -> None:
         assert book.changeset is not None
@@ -393,8 +392,8 @@ class SessionCore:
             # Not lost: the staged trajectories are durable, and resuming merges them again.
             log.exception("the changeset of session %s could not be staged", self.id)
         self.error = error
-        self.transition("auto_commit_failed")
         self.queue.fail_waiting(preceding_failed(error))
+        self.transition("auto_commit_failed")
 
     async def _abandon(self, book: EpisodeBook, error: Exception) -> None:
         failed = self._as_failure(book, error)
@@ -412,8 +411,9 @@ class SessionCore:
             # Not lost: the journal still says "extracting", and resuming extracts again.
             log.exception("the failure of session %s could not be recorded", self.id)
         self.error = failed
-        self.transition("extraction_failed")
+        # First: what an observer of the failure queues was not accepted on its success.
         self._fail_queue(failed)
+        self.transition("extraction_failed")
 
     def _as_failure(self, book: EpisodeBook, error: Exception) -> ExtractionFailed:
         if isinstance(error, ExtractionFailed):
@@ -437,15 +437,20 @@ class SessionCore:
     async def commit_ready(self) -> CommitReceipt:
         """Apply the staged changeset; ``committing`` was set in the turn that decided it."""
         book = self.the_book()
+        scope = anyio.CancelScope()
+        self._scopes.add(scope)
         try:
-            return await self._write_episode(book, "commit")
+            with scope:
+                return await self._write_episode(book, "commit")
         except Exception as error:
             self.error = error
             self.transition("commit_failed")
             raise
         finally:
+            self._scopes.discard(scope)
             self.committing = False
             self.pulse()
+        raise SessionClosed(state=self.state, operation="commit")
 
     async def _write_episode(self, book: EpisodeBook, trigger: str) -> CommitReceipt:
         assert book.changeset is not None
@@ -499,9 +504,9 @@ class SessionCore:
 
     async def _flush(self) -> None:
         """The flush timer is due: commit what is there, or look again later."""
-        if self.state is not SessionState.COLLECTING or self.closing or self.aimed is not None:
+        if self.state is not SessionState.COLLECTING or self.closing:
             return
-        if self.background:
+        if self.background or self.aimed is not None:
             self._restart_flush()
         elif self.the_book().uncommitted():
             self._begin_background((), flush=True)
@@ -517,7 +522,8 @@ class SessionCore:
             if flush:
                 assert self.lane is not None
                 await self.lane.finish(closing=False)
-                taken = {step.index for step in book.uncommitted()}
+                # A step that arrived meanwhile is annotated later and taken by the next flush.
+                taken = {s.index for s in book.uncommitted() if s.trajectory_id is not None}
                 book.in_flight |= taken
             await self._commit_in_background(book, taken, flush=flush)
         except Exception as error:
@@ -534,8 +540,7 @@ class SessionCore:
         failures = await self._work().extract(book, due)
         ready = [s for s in book.staged.values() if taken & set(s.steps)]
         for staged in sorted(ready, key=lambda s: s.steps[0]):
-            with anyio.CancelScope(shield=True):
-                await self._commit_trajectory(book, staged, flush=flush)
+            await self._commit_trajectory(book, staged, flush=flush)
         for failed in failures:
             self._background_failed(failed)
 
@@ -561,12 +566,12 @@ class SessionCore:
 
     def _background_failed(self, failed: ExtractionFailed) -> None:
         self.error = failed
+        self._fail_queue(failed)
         self.publish(
             TrajectoryExtractionFailed,
             trajectory_id=failed.trajectory_id or "",
             error=str(failed),
         )
-        self._fail_queue(failed)
         self._restart_flush()
 
     # ── The end ──────────────────────────────────────────────────────────────────────

@@ -108,14 +108,22 @@ def project(state: SessionState, operation: str, *, auto: bool) -> SessionState 
     return after
 
 
-def refusal(state: SessionState, operation: str) -> SessionError:
-    """The error that an awaited *operation* gets in a *state* without a row for it."""
+def refusal(
+    state: SessionState, operation: str, *, now: SessionState | None = None
+) -> SessionError:
+    """
+    The error that an awaited *operation* gets in a *state* without a row for it.
+
+    Args:
+        now: The present state, where *state* is the one that an act in flight leads to.
+    """
+    now = now or state
     if state is EXTRACTING:
-        return SessionBusy("extraction_in_progress", state=state, operation=operation)
+        return SessionBusy("extraction_in_progress", state=now, operation=operation)
     reason = _REFUSALS[operation]
     if state is FAILED and operation == "start_episode":
         reason = "session_failed"
-    return InvalidOperation(reason, state=state, operation=operation)
+    return InvalidOperation(reason, state=now, operation=operation)
 
 
 @cache

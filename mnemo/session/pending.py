@@ -117,13 +117,14 @@ class CallbackRunner:
         spawn: Starts a task that outlives the call.
     """
 
-    __slots__ = ("_due", "_idle", "_scope", "_spawn", "task_id")
+    __slots__ = ("_due", "_idle", "_scope", "_spawn", "_stopped", "task_id")
 
     def __init__(self, spawn: Callable[..., None]) -> None:
         self._spawn = spawn
         self._due: deque[tuple[Callback, Outcome]] = deque()
         self._idle: anyio.Event | None = None
-        self._scope: anyio.CancelScope | None = None
+        self._scope = anyio.CancelScope()
+        self._stopped = False
         self.task_id: int | None = None
 
     def add(self, callback: Callback, outcome: Outcome) -> None:
@@ -136,17 +137,19 @@ class CallbackRunner:
     async def _run(self, idle: anyio.Event) -> None:
         self.task_id = anyio.get_current_task().id
         try:
-            with anyio.CancelScope() as self._scope:
-                while self._due:
-                    await _call(*self._due.popleft())
+            while self._due:
+                self._scope = anyio.CancelScope()
+                if self._stopped:
+                    self._scope.cancel()
+                await _call(*self._due.popleft(), self._scope)
         finally:
             self._idle, self.task_id = None, None
             idle.set()
 
     def stop(self) -> None:
-        """Cancel a callback that does not end."""
-        if self._scope is not None:
-            self._scope.cancel()
+        """Cancel the callback that does not end; those after it run, but may not wait."""
+        self._stopped = True
+        self._scope.cancel()
 
     async def drained(self) -> None:
         """Wait until none is due. A callback that calls this itself does not wait for itself."""
@@ -154,11 +157,11 @@ class CallbackRunner:
             await self._idle.wait()
 
 
-async def _call(callback: Callback, outcome: Outcome) -> None:
+async def _call(callback: Callback, outcome: Outcome, scope: anyio.CancelScope) -> None:
     try:
         result = callback(outcome)
         if inspect.isawaitable(result):
-            with anyio.CancelScope() as scope:
+            with scope:
                 await result
             if scope.cancelled_caught:
                 log.warning("a callback was cancelled")
@@ -196,14 +199,35 @@ class PendingQueue:
         """Whether a new operation would be the next and only one."""
         return self.running is None and not self._waiting
 
+    @property
+    def nothing_waits(self) -> bool:
+        """Whether every accepted operation has begun."""
+        return not self._waiting and not self._due_at_once
+
+    @property
+    def nothing_runs(self) -> bool:
+        """Whether no operation has begun without having ended."""
+        return self.running is None or not self.running.begun
+
+    @property
+    def _due_at_once(self) -> bool:
+        return self.running is not None and not self.running.begun
+
     def accept(
-        self, operation: PendingOperation, state: SessionState, *, auto: bool, busy: bool
+        self,
+        operation: PendingOperation,
+        state: SessionState,
+        *,
+        auto: bool,
+        busy: bool,
+        now: SessionState,
     ) -> PendingOperation:
         """
         Take *operation*, to be run at once if nothing is ahead and the session is not busy.
 
         Args:
             state: The projected state without the queue: all work in flight done, well.
+            now: The present state, for the error.
 
         Raises:
             InvalidOperation: ``invalid_operation`` or, behind others, ``invalid_queued_operation``.
@@ -213,9 +237,9 @@ class PendingQueue:
         projected = self._projected(state, auto=auto)
         if project(projected, operation.name, auto=auto) is None:
             reason = "invalid_operation" if at_once else "invalid_queued_operation"
-            raise InvalidOperation(reason, state=state, operation=operation.name)
+            raise InvalidOperation(reason, state=now, operation=operation.name)
         if not at_once and len(self._waiting) >= self._max:
-            raise PendingQueueFull("pending_queue_full", state=state, operation=operation.name)
+            raise PendingQueueFull("pending_queue_full", state=now, operation=operation.name)
         operation._withdraw = self._cancel
         if at_once:
             self.running = operation
@@ -246,11 +270,15 @@ class PendingQueue:
 
     def fail(self, operation: PendingOperation, error: BaseException) -> None:
         """End *operation* badly, and with it all that were accepted on its promise."""
+        if operation.done:
+            return
         self._end(operation, Outcome(error=error))
         self.fail_waiting(preceding_failed(error))
 
     def fail_waiting(self, error_of: Callable[[PendingOperation], MnemoError]) -> None:
-        """End all that wait, each with its own error."""
+        """End all that have not begun, each with its own error."""
+        if self.running is not None and not self.running.begun:
+            self._end(self.running, Outcome(error=error_of(self.running)))
         while self._waiting:
             operation = self._waiting.popleft()
             self._end(operation, Outcome(error=error_of(operation)))

@@ -108,6 +108,11 @@ class Session:
         return self._core.state
 
     @property
+    def ending(self) -> bool:
+        """Whether it refuses every call, because it has ended or is about to."""
+        return self._core.closing
+
+    @property
     def busy(self) -> bool:
         """Whether an extraction, background trajectory work or a commit is in flight."""
         return self._core.busy
@@ -278,7 +283,8 @@ class Session:
         for tries in range(max_retries + 1):
             state = await self.wait_for(SessionState.READY, SessionState.FAILED, SessionState.IDLE)
             if state is SessionState.READY:
-                return await self.commit()
+                self._require("commit")
+                return await self._own_commit()
             if state is SessionState.IDLE:
                 assert core.receipt is not None
                 return core.receipt
@@ -382,11 +388,13 @@ class Session:
     def _accept(self, operation: PendingOperation) -> PendingOperation:
         self._check_usable(operation.name)
         core = self._core
-        return core.queue.accept(operation, core.projected, auto=core.auto, busy=core.occupied)
+        return core.queue.accept(
+            operation, core.projected, auto=core.auto, busy=core.occupied, now=core.state
+        )
 
     def _goes_straight(self) -> bool:
         core = self._core
-        return core.queue.nothing_ahead and core.accepts_appends
+        return core.queue.nothing_waits and core.accepts_appends
 
     def _append_ended(self, operation: PendingOperation, result: Step | BaseException) -> None:
         error = None if isinstance(result, Step) else result
@@ -444,15 +452,16 @@ class Session:
         receipt = await self._own_commit()
         if receipt.status == "committed":
             return
-        state = await self._core.waiters.wait(
-            {SessionState.READY, SessionState.FAILED, SessionState.IDLE}
-        )
-        if state is SessionState.READY and not self._core.auto:
-            await self._core.until(lambda: not self._core.extracting)
+        core = self._core
+        await core.until(lambda: not core.extracting)
+        if core.state is SessionState.READY and not core.auto:
+            core.require("commit")
             await self._own_commit()
-        elif state is not SessionState.IDLE:
-            assert self._core.error is not None
-            raise self._core.error
+        elif core.state is SessionState.EXTRACTING:
+            raise SessionClosed(state=core.state, operation="commit")
+        elif core.state is not SessionState.IDLE:
+            assert core.error is not None
+            raise core.error
 
     # ── Carrying out ─────────────────────────────────────────────────────────────────
 
@@ -519,7 +528,7 @@ class Session:
     async def _expire(self) -> None:
         """The session timer is due: commit the rest and end, unless a step arrives meanwhile."""
         core = self._core
-        await core.until(lambda: core.closing or (not core.busy and core.queue.nothing_ahead))
+        await core.until(lambda: core.closing or (not core.occupied and core.queue.nothing_ahead))
         if core.closing or core.expiry_armed or not core.accepts_appends:
             return
         try:
@@ -561,6 +570,7 @@ class Session:
             with anyio.CancelScope(shield=True):
                 await core.stop_working()
                 core.waiters.close(core.state)
+                await core.until(lambda: core.queue.nothing_runs)
                 core.queue.close(core.state)
                 with anyio.move_on_after(self._parts.config.shutdown_grace_s):
                     await core.callbacks.drained()

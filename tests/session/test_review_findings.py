@@ -1,0 +1,390 @@
+"""Corners of the write side: shutdown, races of callers, observers that call back."""
+
+from __future__ import annotations
+
+import anyio
+import anyio.lowlevel
+import pytest
+from helpers import annotating
+
+from mnemo import Changeset, Config, SessionError, SessionState
+from mnemo.errors import ModelUnavailable
+from mnemo.events import SessionTransitioned, TrajectoryExtractionFailed
+from mnemo.store.memory import MemoryStore
+from mnemo.testing import ManualClock, ScriptedChatModel
+from mnemo.testing.faults import FailingStore
+
+AUTO = Config(session={"auto_commit": True})
+
+
+class PausingStore(FailingStore):
+    """A store whose calls of one kind wait, before they are done, until they are let go."""
+
+    def __init__(self, paused: str) -> None:
+        super().__init__(MemoryStore(clock=ManualClock(), lease_s=30))
+        self.paused = paused
+        self.entered, self.let_go = anyio.Event(), anyio.Event()
+
+    async def run(self, call, subject, work):
+        if call == self.paused:
+            self.entered.set()
+            await self.let_go.wait()
+        return await super().run(call, subject, work)
+
+
+async def ready_to_merge(kit):
+    """A ready session whose commit will ask a model to merge intents, which does not answer."""
+    first = await kit.started()
+    await first.append("the door was shut", "knock at the door")
+    await first.close_and_commit()
+    kit.model.block("merge_intent")
+    second = await kit.started()
+    await second.append("the door was shut again", "knock at the door twice")
+    await second.close()
+    await second.wait_for("ready")
+    return second
+
+
+def instructed(request):
+    """One instruction, whose intent is worded a little differently the second time."""
+    again = "again" in request.messages[1].content
+    return {
+        "instructions": [
+            {
+                "intent": "open a door now" if again else "open a door",
+                "condition": "it is shut",
+                "instruction": "knock",
+                "expected_outcome": "it opens",
+                "steps": [0],
+            }
+        ]
+    }
+
+
+MERGING = Config(commit={"intent_merge_threshold": 0.3})
+
+
+async def test_closing_does_not_wait_for_a_model_that_a_commit_asks(open_kit):
+    """A commit that waits for a model has no transaction yet: aclose ends it, still ready."""
+    kit = await open_kit(
+        model=ScriptedChatModel.answering({"procedural": instructed}),
+        config=MERGING,
+    )
+    session = await ready_to_merge(kit)
+    operation = session.commit_async()
+    await kit.until(lambda: kit.model.waiting == 1)
+    with anyio.fail_after(1):
+        await session.aclose()
+    with pytest.raises(SessionError) as ended:
+        await operation
+    assert ended.value.reason == "session_closed"
+    (record,) = await kit.repo.unfinished_sessions()
+    assert record.state is SessionState.READY
+
+
+async def test_a_timeout_of_close_and_commit_bounds_the_commit_too(open_kit):
+    """timeout_s bounds the waiting: TimeoutError while the commit waits for a model."""
+    kit = await open_kit(
+        model=ScriptedChatModel.answering({"procedural": instructed}),
+        config=MERGING,
+    )
+    first = await kit.started()
+    await first.append("the door was shut", "knock at the door")
+    await first.close_and_commit()
+    kit.model.block("merge_intent")
+    session = await kit.started()
+    await session.append("the door was shut again", "knock at the door twice")
+    ended = []
+
+    async def whole() -> None:
+        with pytest.raises(TimeoutError):
+            await session.close_and_commit(timeout_s=5)
+        ended.append(True)
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(whole)
+        await kit.until(lambda: kit.model.waiting == 1)
+        await kit.clock.advance(5)
+        with anyio.move_on_after(1):
+            await kit.until(lambda: bool(ended))
+        released_late = not ended
+        kit.model.unblock("merge_intent")
+    assert not released_late
+    assert await session.wait_for("idle") is SessionState.IDLE
+
+
+async def test_a_callback_may_close_the_service(open_kit):
+    """aclose of the service from inside a callback does not wait for that callback."""
+    kit = await open_kit()
+    session = await kit.started()
+    closed = anyio.Event()
+
+    async def callback(outcome) -> None:
+        await kit.memory.aclose()
+        closed.set()
+
+    session.append_async("seen", "done", callback)
+    with anyio.fail_after(2):
+        await closed.wait()
+        await kit.memory.aclose()
+
+
+async def test_an_observer_may_close_the_service(open_kit):
+    """aclose of the service from inside an asynchronous observer does not wait for itself."""
+    kit = await open_kit()
+
+    async def observer(event) -> None:
+        await kit.memory.aclose()
+
+    kit.memory.subscribe(observer)
+    session = await kit.started()
+    with anyio.fail_after(2):
+        await session.append("seen", "done")
+        await kit.memory.aclose()
+
+
+async def test_an_operation_that_finished_during_the_end_says_so(open_kit):
+    """A commit whose transaction was running at aclose ends with "committed"."""
+    store = PausingStore("apply")
+    kit = await open_kit(store=store)
+    session = await kit.started()
+    await session.append("seen", "done")
+    await session.close()
+    await session.wait_for("ready")
+    outcomes = []
+    operation = session.commit_async(outcomes.append)
+    await store.entered.wait()
+    async with anyio.create_task_group() as group:
+        group.start_soon(session.aclose)
+        await kit.until(lambda: session._core.closing)
+        store.let_go.set()
+    assert await operation == "committed"
+    assert [outcome.value for outcome in outcomes] == ["committed"]
+
+
+async def test_an_append_during_the_annotation_of_a_flush_does_not_fail_it(open_kit):
+    """A flush takes the steps that are annotated; one that arrives meanwhile waits for the next."""
+    model = ScriptedChatModel.answering()
+    answer = annotating(["g"])
+    asked = []
+
+    async def annotate(request):
+        asked.append(request)
+        return ModelUnavailable("down", retryable=False) if len(asked) == 1 else answer(request)
+
+    model.script("annotate", annotate)
+    kit = await open_kit(model=model, config=AUTO)
+    session = await kit.started()
+    await session.append("one", "")
+    await kit.at_rest()
+    kit.model.block("annotate")
+    await kit.clock.advance(120)
+    await kit.until(lambda: model.waiting == 1)
+    await session.append("two", "")
+    for _ in range(20):
+        await anyio.lowlevel.checkpoint()
+    assert model.waiting == 1
+    kit.model.unblock("annotate")
+    await kit.at_rest()
+    assert kit.seen.of(TrajectoryExtractionFailed) == []
+    assert session.error is None
+    await kit.pass_time(120)
+    assert len(await kit.repo.get_nodes(["episodic"])) == 2
+
+
+async def test_an_awaited_commit_beside_a_retrying_one_commits_once(open_kit):
+    """Of a retrying commit_async and an awaited commit one commits, the other is told."""
+    model = ScriptedChatModel.answering(
+        {"semantic": [ModelUnavailable("down", retryable=False), {"facts": []}]}
+    )
+    kit = await open_kit(model=model)
+    session = await kit.started()
+    await session.append("seen", "done")
+    await session.close()
+    await session.wait_for("failed")
+    receipts = []
+
+    async def eager() -> None:
+        await session.wait_for("ready")
+        receipts.append(await session.commit())
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(eager)
+        await kit.until(lambda: len(session._core.waiters._waiters) == 1)
+        operation = session.commit_async()
+        with pytest.raises(SessionError) as told:
+            await operation
+    assert told.value.reason == "commit_in_progress"
+    assert receipts[0].status == "committed"
+    assert session.state is SessionState.IDLE
+
+
+async def test_a_callback_that_hangs_keeps_no_other_from_running(open_kit):
+    """At the end a callback that does not end is cancelled, and those after it still run."""
+    kit = await open_kit()
+    session = await kit.started()
+    called = []
+
+    async def hanging(outcome) -> None:
+        called.append("hanging")
+        await anyio.sleep_forever()
+
+    session.append_async("one", "", hanging)
+    session.append_async("two", "", lambda outcome: called.append("two"))
+    session.append_async("three", "", lambda outcome: called.append("three"))
+    await kit.until(lambda: called == ["hanging"])
+    with anyio.fail_after(2):
+        await session.aclose()
+    assert called == ["hanging", "two", "three"]
+
+
+async def test_a_commit_queued_by_an_observer_of_extracting_ends_with_its_failure(open_kit):
+    """The session is busy when it tells of extracting; what is queued then fails with it."""
+    model = ScriptedChatModel.answering({"semantic": ModelUnavailable("down", retryable=False)})
+    kit = await open_kit(model=model)
+    session = await kit.started()
+    await session.append("seen", "done")
+    seen = []
+
+    def observer(event) -> None:
+        if isinstance(event, SessionTransitioned) and event.to_state == "extracting" and not seen:
+            seen.append((session.busy, session.commit_async()))
+
+    kit.memory.subscribe(observer)
+    await session.close()
+    ((busy, operation),) = seen
+    with pytest.raises(SessionError) as failed:
+        await operation
+    assert (busy, failed.value.reason) == (True, "extraction_failed")
+    assert len(kit.model.calls("semantic")) == 1
+
+
+async def test_an_observer_may_discard_a_failed_episode(open_kit):
+    """An operation accepted after an extraction failed does not end with that failure."""
+    model = ScriptedChatModel.answering({"semantic": ModelUnavailable("down", retryable=False)})
+    kit = await open_kit(model=model)
+    session = await kit.started()
+    await session.append("seen", "done")
+    operations = []
+
+    def observer(event) -> None:
+        if isinstance(event, SessionTransitioned) and event.to_state == "failed":
+            operations.append(session.discard_async())
+
+    kit.memory.subscribe(observer)
+    await session.close()
+    await session.wait_for("failed")
+    assert await operations[0] == "discarded"
+
+
+async def test_who_hears_of_a_discard_sees_an_empty_session(open_kit):
+    """When the event of a discard arrives, the episode is gone and so is the error."""
+    kit = await open_kit()
+    session = await kit.started()
+    await session.append("seen", "done")
+    await session.close()
+    await session.wait_for("ready")
+    seen = []
+    kit.memory.subscribe(lambda event: seen.append((session.state, session.context())))
+    await session.discard()
+    assert seen == [(SessionState.IDLE, None)]
+
+
+async def test_a_session_that_starts_while_the_repository_closes_is_refused(open_kit):
+    """What became durable meanwhile is listed as unfinished, and no open session is left."""
+    store = PausingStore("create")
+    kit = await open_kit(store=store)
+    refused = []
+
+    async def start() -> None:
+        try:
+            await kit.repo.start_session("g", session_id="s")
+        except Exception as error:
+            refused.append(error)
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(start)
+        await store.entered.wait()
+        await kit.memory.close_repo("r")
+        store.let_go.set()
+    assert len(refused) == 1
+    again = await kit.memory.open_repo("r")
+    assert [record.id for record in await again.unfinished_sessions()] == ["s"]
+    assert (await again.resume_session("s")).state is SessionState.COLLECTING
+
+
+async def test_closing_the_service_waits_for_a_write_of_the_repository(open_kit):
+    """apply() that runs when the service closes returns its revision, it is not cancelled."""
+    store = PausingStore("apply")
+    kit = await open_kit(store=store, config=Config(shutdown_grace_s=1))
+    revisions = []
+
+    async def write() -> None:
+        revisions.append(await kit.repo.apply(Changeset()))
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(write)
+        await store.entered.wait()
+        group.start_soon(kit.memory.aclose)
+        for _ in range(20):
+            await anyio.lowlevel.checkpoint()
+        store.let_go.set()
+    assert len(revisions) == 1
+
+
+async def test_a_refusal_names_the_present_state(open_kit):
+    """A refusal names the state of that moment, not the one that is projected."""
+    kit = await open_kit()
+    kit.model.block("semantic")
+    session = await kit.started()
+    await session.append("seen", "done")
+    await session.close()
+    with pytest.raises(SessionError) as refused:
+        session.close_async()
+    assert refused.value.state is SessionState.EXTRACTING
+    kit.model.unblock("semantic")
+
+
+async def test_a_session_that_is_ending_is_opened_anew(open_kit):
+    """resume_session of a session that is closing waits for its end and opens it again."""
+    kit = await open_kit()
+    session = await kit.started()
+    async with anyio.create_task_group() as group:
+        group.start_soon(session.aclose)
+        await kit.until(lambda: session._core.closing)
+        again = await kit.repo.resume_session(session.id)
+    assert (await again.append("seen", "done")).index == 0
+
+
+async def test_a_queued_and_an_awaited_append_keep_their_order_after_a_start(open_kit):
+    """Appends of one task keep their order right after a queued start, queued or awaited."""
+    kit = await open_kit()
+    session = await kit.started()
+    await session.close_and_commit()
+    session.start_episode_async("g")
+    await session.wait_for("collecting")
+    first = session.append_async("one", "")
+    await session.append("two", "")
+    assert await first == "appended"
+    assert [step.observation for step in session.recent_steps(2)] == ["one", "two"]
+
+
+async def test_a_resumed_session_annotates_only_what_lacks_it(open_kit, db):
+    """Steps behind one whose annotation failed keep theirs when the session is resumed."""
+    answer, asked = annotating(["g"]), []
+
+    def annotate(request):
+        asked.append(request)
+        return ModelUnavailable("down", retryable=False) if len(asked) == 1 else answer(request)
+
+    model = ScriptedChatModel.answering({"annotate": annotate})
+    kit = await open_kit(model=model, store=str(db))
+    session = await kit.started()
+    for text in ("one", "two", "three"):
+        await session.append(text, "")
+        await kit.at_rest()
+    await session.aclose()
+    again = await kit.repo.resume_session(session.id)
+    await kit.at_rest()
+    assert len(asked) == 4
+    assert all(step.annotation for step in again.recent_steps(3))
