@@ -36,7 +36,8 @@ class TrajectoryWorker:
         self._parts = parts
         self._session_id = session_id
         self._extraction = extraction
-        self._limiter = anyio.Semaphore(parts.config.extraction.max_parallel)
+        self._most = parts.config.extraction.max_parallel
+        self._limiter = anyio.Semaphore(self._most)
         self.running = 0
 
     async def extract(
@@ -60,9 +61,16 @@ class TrajectoryWorker:
                 finally:
                     self.running -= 1
 
+        waiting = iter(enumerate(trajectories))
+
+        async def some() -> None:
+            for order, trajectory in waiting:
+                await one(order, trajectory)
+
+        # Not a task for each: a long episode has hundreds, and starting them takes a while.
         async with anyio.create_task_group() as group:
-            for order, trajectory in enumerate(trajectories):
-                group.start_soon(one, order, trajectory)
+            for _ in trajectories[: self._most]:
+                group.start_soon(some)
         return [failures[order] for order in sorted(failures)]
 
     async def _stage(self, book: EpisodeBook, trajectory: Trajectory) -> None:
