@@ -159,6 +159,11 @@ class _Commit:
             if first := await self._first_answer(changeset.id, settlement):
                 return first
             raise
+        except StoreError:
+            # The transaction may have ended well and only its answer been lost.
+            if first := await self._lost_answer(changeset.id, settlement):
+                return replace(first, again=False)
+            raise
 
     async def _write(
         self, changeset: Changeset, settlement: Settlement | None, before: tuple[str, ...]
@@ -181,6 +186,13 @@ class _Commit:
         try:
             return await self._seams.graph.apply(probe, self._seams.owner)
         except StaleRevision:
+            return None
+
+    async def _lost_answer(self, id: str, settlement: Settlement | None) -> Applied | None:
+        try:
+            return await self._first_answer(id, settlement)
+        except StoreError as error:
+            logger.warning("the store does not say whether %s was applied: %s", id, error)
             return None
 
     async def _reconciled(self, changeset: Changeset, before: tuple[str, ...]) -> GraphWrite:

@@ -138,6 +138,20 @@ async def test_a_failing_transaction_keeps_the_changeset(open_kit, failing_store
     assert len(await kit.repo.get_nodes(["episodic"])) == 1
 
 
+async def test_a_commit_whose_answer_was_lost_has_happened(open_kit, failing_store):
+    """The transaction ended well and its answer did not arrive: that is a commit all the same."""
+    store = failing_store()
+    store.fail("apply", before=False)
+    kit = await open_kit(store=store)
+    session = await kit.started()
+    await session.append("seen", "done")
+    receipt = await session.close_and_commit()
+    assert receipt.status == "committed"
+    assert session.state is SessionState.IDLE
+    assert len(kit.seen.of(ChangesetApplied)) == 1
+    assert {n.id for n in await kit.repo.get_nodes(["episodic"])} <= set(receipt.node_ids)
+
+
 class PausingStore(FailingStore):
     """A store whose next commit waits, inside its call, until it is let go."""
 
