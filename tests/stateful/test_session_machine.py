@@ -472,11 +472,22 @@ class SessionMachine(RuleBasedStateMachine):
 
     @rule(
         change=st.sampled_from(
-            ["block", "fail", "answer", "answer", "hold", "release", "release", "apply", "record"]
+            [
+                "block",
+                "fail",
+                "answer",
+                "answer",
+                "hold",
+                "release",
+                "release",
+                "apply",
+                "record",
+                "lost",
+            ]
         )
     )
     def change_the_world(self, change: Any) -> None:
-        """Extractions hang, fail or succeed from now on; commits are held; a write fails once."""
+        """Extractions hang, fail or succeed; commits are held; a write, or its answer, is lost."""
 
         async def apply() -> None:
             if change == "block":
@@ -490,7 +501,7 @@ class SessionMachine(RuleBasedStateMachine):
                 self.store.release()
             else:
                 self.troubled = True
-                self.store.fail(change)
+                self.store.fail("apply" if change == "lost" else change, before=change != "lost")
 
         self.run(apply)
 
