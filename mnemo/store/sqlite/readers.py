@@ -32,6 +32,8 @@ class Readers:
         self._connect = connect
         self._idle: list[sqlite3.Connection] = []
         self._limiter = anyio.CapacityLimiter(_CONNECTIONS)
+        # Pure Python: a second thread would only make the event loop wait twice as long.
+        self._computing = anyio.CapacityLimiter(1)
         self._closed = False
 
     async def read(self, work: Callable[[sqlite3.Connection], T]) -> T:
@@ -47,7 +49,7 @@ class Readers:
 
     async def compute(self, work: Callable[[], T]) -> T:
         """Run *work*, which needs no connection, in a worker thread. *Cancellation*: safe."""
-        return await anyio.to_thread.run_sync(work, limiter=self._limiter)
+        return await anyio.to_thread.run_sync(work, limiter=self._computing)
 
     def _run(self, work: Callable[[sqlite3.Connection], T]) -> T:
         with translated("reading the store"):
