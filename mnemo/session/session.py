@@ -55,6 +55,10 @@ def checked_goal(goal: str) -> str:
     return clean(goal)
 
 
+async def _step(taken: Step | Appending) -> Step:
+    return taken if isinstance(taken, Step) else await taken.wait()
+
+
 class Session:
     """
     Collects one episode at a time and turns it into memory; made by ``Repository``.
@@ -68,6 +72,7 @@ class Session:
         self._parts = parts
         self._core = SessionCore(parts, journal, expired=self._expire)
         self._shut: anyio.Event | None = None
+        self._for_room = anyio.Lock()
         if journal.error is not None:
             self._core.error = ExtractionFailed(
                 journal.error,
@@ -204,14 +209,22 @@ class Session:
         """
         self._check_usable("append")
         draft = self._draft(observation, action, at, actor, key, metadata)
-        while True:
-            known = self._core.appends.known(draft.key)
-            if known is not None:
-                return known if isinstance(known, Step) else await known.wait()
+        if self._core.appends.known(draft.key) is None:
             self._core.require("append")
-            if not self._backlog_full():
-                return await self._submit(draft).wait()
-            await self._core.until(lambda: self._core.closing or not self._backlog_full())
+            if self._backlog_full():
+                async with self._for_room:
+                    await self._core.until(lambda: self._core.closing or not self._no_room())
+                    taken = self._taken(draft)
+                return await _step(taken)
+        return await _step(self._taken(draft))
+
+    def _taken(self, draft: StepDraft) -> Step | Appending:
+        """The step that the draft's key is known for, or else the draft on its way."""
+        known = self._core.appends.known(draft.key)
+        if known is not None:
+            return known
+        self._core.require("append")
+        return self._submit(draft)
 
     async def close(self) -> None:
         """
@@ -498,8 +511,12 @@ class Session:
             default_actor=self._parts.config.extraction.default_actor,
         )
 
-    def _backlog_full(self) -> bool:
+    def _no_room(self) -> bool:
         return self._core.backlog >= self._parts.config.session.max_append_backlog
+
+    def _backlog_full(self) -> bool:
+        """Whether a new append has to wait: there is no room, or others wait for it already."""
+        return self._no_room() or self._for_room.locked()
 
     def _refuse_full_backlog(self) -> None:
         if self._backlog_full():

@@ -388,3 +388,31 @@ async def test_a_resumed_session_annotates_only_what_lacks_it(open_kit, db):
     await kit.at_rest()
     assert len(asked) == 4
     assert all(step.annotation for step in again.recent_steps(3))
+
+
+async def test_appends_that_wait_for_room_are_not_overtaken(open_kit):
+    """Beyond the backlog index order is arrival order too."""
+    kit = await open_kit(config=Config(session={"max_append_backlog": 1}))
+    kit.model.block("annotate")
+    session = await kit.started()
+    await session.append("0", "")
+    steps = []
+
+    async def append(text: str) -> None:
+        steps.append(await session.append(text, ""))
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(append, "1")
+        await kit.until(lambda: session._core._pulsed is not None)
+        original = session._core.lane._room
+
+        def room() -> None:
+            if not steps:
+                group.start_soon(append, "2")
+            original()
+
+        session._core.lane._room = room
+        kit.model.unblock("annotate")
+        await kit.until(lambda: len(steps) >= 2)
+    ordered = [step.observation for step in sorted(steps, key=lambda step: step.index)]
+    assert ordered[:2] == ["1", "2"]
