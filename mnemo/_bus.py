@@ -101,8 +101,9 @@ class EventBus:
 
     def publish(self, event: Event) -> None:
         """Hand *event* to all; never waits, never raises for what an observer does."""
-        for observer in list(self._observers.values()):
-            _call(observer, event)
+        for subscription, observer in list(self._observers.items()):
+            if subscription in self._observers:
+                _call(observer, event)
         for inbox in self._inboxes:
             inbox.put(event)
 

@@ -397,16 +397,15 @@ class SessionCore:
 
     async def _abandon(self, book: EpisodeBook, error: Exception) -> None:
         failed = self._as_failure(book, error)
+        act = ExtractionAbandoned(
+            session_id=self.id,
+            episode_id=book.id,
+            error=str(failed),
+            trajectory_id=failed.trajectory_id,
+            at=self.parts.clock.now(),
+        )
         try:
-            await self._record(
-                ExtractionAbandoned(
-                    session_id=self.id,
-                    episode_id=book.id,
-                    error=str(failed),
-                    trajectory_id=failed.trajectory_id,
-                    at=self.parts.clock.now(),
-                )
-            )
+            await self._record(act)
         except MnemoError:
             # Not lost: the journal still says "extracting", and resuming extracts again.
             log.exception("the failure of session %s could not be recorded", self.id)
@@ -444,6 +443,8 @@ class SessionCore:
                 return await self._write_episode(book, "commit")
         except Exception as error:
             self.error = error
+            if self.queue.nothing_runs:
+                self.queue.fail_waiting(preceding_failed(error))
             self.transition("commit_failed")
             raise
         finally:
@@ -547,9 +548,9 @@ class SessionCore:
     async def _commit_trajectory(
         self, book: EpisodeBook, staged: StagedTrajectory, *, flush: bool
     ) -> None:
-        changeset = replace(staged.changeset, id=f"changeset-{book.id}-{staged.key}")
         late = Changeset(changes=book.late_rewards())
-        whole = replace(late.merge(changeset), id=changeset.id)
+        id = f"changeset-{book.id}-{staged.key}"
+        whole = replace(late.merge(staged.changeset), id=id)
         known = set(book.node_ids)
         try:
             await self._commit(book, whole, staged.steps, ends=False)

@@ -224,8 +224,11 @@ class CloseAndCommit(Case):
         await self.kit.until(lambda: self.session._core.aimed is None)
         if self.session.state == "collecting":
             await self.session.close_and_commit()
-        elif await self.session.wait_for("ready", "idle") == "ready":
-            await self.session.commit()
+        else:
+            await self.session.wait_for("ready", "idle")
+            await self.kit.until(lambda: not self.session._core.committing)
+            if self.session.state == "ready":
+                await self.session.commit()
         assert self.session.state == "idle"
         assert await self.nodes() == ["seen"]
 

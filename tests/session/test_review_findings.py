@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import anyio
 import anyio.lowlevel
 import pytest
 from helpers import annotating
 
 from mnemo import Changeset, Config, SessionError, SessionState
-from mnemo.errors import ModelUnavailable
-from mnemo.events import SessionTransitioned, TrajectoryExtractionFailed
+from mnemo.errors import CommitFailed, ModelUnavailable, StoreError
+from mnemo.events import SessionExpired, SessionTransitioned, TrajectoryExtractionFailed
 from mnemo.store.memory import MemoryStore
 from mnemo.testing import ManualClock, ScriptedChatModel
 from mnemo.testing.faults import FailingStore
@@ -416,3 +418,171 @@ async def test_appends_that_wait_for_room_are_not_overtaken(open_kit):
         await kit.until(lambda: len(steps) >= 2)
     ordered = [step.observation for step in sorted(steps, key=lambda step: step.index)]
     assert ordered[:2] == ["1", "2"]
+
+
+async def test_queued_work_behind_an_awaited_commit_falls_with_it(open_kit):
+    """What was accepted because a commit was in flight ends with that commit's failure."""
+    store = PausingStore("apply")
+    store.fail("apply", error=CommitFailed("the disk is full"))
+    kit = await open_kit(store=store)
+    session = await kit.started()
+    await session.append("seen", "done")
+    await session.close()
+    await session.wait_for("ready")
+
+    async def commit() -> None:
+        with pytest.raises(CommitFailed):
+            await session.commit()
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(commit)
+        await store.entered.wait()
+        start = session.start_episode_async("next")
+        store.let_go.set()
+    with pytest.raises(SessionError) as failed:
+        await start
+    assert failed.value.reason == "preceding_op_failed"
+
+
+async def test_closing_a_repository_and_the_service_at_once_ends_both(open_kit):
+    """close_repo beside aclose: neither caller is cancelled, what waits is ended."""
+    kit = await open_kit()
+    kit.model.block("semantic")
+    session = await kit.started()
+    await session.append("seen", "done")
+    await session.close()
+    operation = session.commit_async()
+    closed = []
+
+    async def close_repo() -> None:
+        await kit.memory.close_repo("r")
+        closed.append("repo")
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(close_repo)
+        await kit.until(lambda: session.ending)
+        await kit.memory.aclose()
+    assert closed == ["repo"]
+    with pytest.raises(SessionError) as ended:
+        await operation
+    assert ended.value.reason == "session_closed"
+
+
+async def test_the_flush_comes_although_a_close_failed_as_it_was_due(open_kit):
+    """A close that could not be written leaves the session collecting, and its timers set."""
+    store = PausingStore("nothing")
+    kit = await open_kit(store=store, config=AUTO)
+    session = await kit.started()
+    await session.append("seen", "done")
+    await kit.at_rest()
+    store.paused = "record"
+    store.fail("record")
+
+    async def close() -> None:
+        with pytest.raises(StoreError):
+            await session.close()
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(close)
+        await store.entered.wait()
+        await kit.clock.advance(120)
+        store.let_go.set()
+    assert session.state is SessionState.COLLECTING
+    await kit.pass_time(120)
+    assert len(await kit.repo.get_nodes(["episodic"])) == 1
+
+
+async def test_an_ended_service_leaves_no_task(open_kit):
+    """After a shutdown over blocked models no task of the service is left."""
+    before = set(asyncio.all_tasks())
+    kit = await open_kit(config=AUTO)
+    kit.model.block()
+    kit.memory.subscribe(lambda event: None)
+    session = await kit.started()
+    operation = session.append_async("seen", "done")
+    await operation
+    await session.close()
+    await kit.memory.aclose()
+    assert set(asyncio.all_tasks()) == before
+
+
+async def test_a_failed_commit_in_the_background_is_settled_by_the_close(open_kit, failing_store):
+    """Close takes what a failed background commit left staged, without another model call."""
+    store = failing_store()
+    store.fail("apply", error=CommitFailed("the disk is full"))
+    kit = await open_kit(store=store, config=AUTO)
+    session = await kit.started()
+    await session.append("seen", "done")
+    await kit.pass_time(120)
+    assert isinstance(session.error, CommitFailed)
+    asked = len(kit.model.calls("semantic"))
+    receipt = await session.close_and_commit()
+    assert len(kit.model.calls("semantic")) == asked
+    assert len(await kit.repo.get_nodes(["episodic"])) == 1
+    assert set(receipt.node_ids) >= {node.id for node in await kit.repo.get_nodes(["episodic"])}
+    assert session.error is None
+
+
+async def test_the_expiry_lets_a_waiting_close_go_first(open_kit):
+    """A session that is due to expire while operations wait ends after them, not before."""
+    kit = await open_kit(config=Config(session={"auto_commit": True, "session_timeout_s": 200}))
+    session = await kit.started()
+    await session.append("seen", "done")
+    await kit.at_rest()
+    kit.model.block("semantic")
+    await kit.clock.advance(120)
+    await kit.until(lambda: kit.model.waiting == 1)
+    close = session.close_async()
+    await kit.clock.advance(80)
+    kit.model.unblock("semantic")
+    assert await close == "closed"
+    assert await session.wait_for("idle") is SessionState.IDLE
+    assert kit.seen.of(SessionExpired) == []
+    await session.start_episode("next")
+
+
+async def test_discard_after_a_partial_commit_keeps_what_was_committed(open_kit):
+    """What auto-commit committed before a discard stays, and the rest leaves recall."""
+    model = ScriptedChatModel.answering()
+    kit = await open_kit(model=model, config=AUTO)
+    session = await kit.started()
+    await session.append("the first fact", "noted")
+    await kit.pass_time(120)
+    model.script("semantic", ModelUnavailable("down", retryable=False))
+    await session.append("the second fact", "noted")
+    await session.close()
+    await session.wait_for("failed")
+    await session.discard()
+    (kept,) = await kit.repo.get_nodes(["episodic"])
+    assert kept.observation == "the first fact"
+    assert session.error is None
+    found = await kit.repo.recall("second fact")
+    assert all("second" not in (source.text or "") for source in found.sources)
+
+
+async def test_an_observer_that_is_unsubscribed_hears_nothing_more(open_kit):
+    """Cancelling a subscription from inside another observer holds for the same event."""
+    kit = await open_kit()
+    heard = []
+    first = kit.memory.subscribe(lambda event: second.cancel())
+    second = kit.memory.subscribe(heard.append)
+    await kit.started()
+    session = await kit.started()
+    await session.append("seen", "done")
+    assert heard == []
+    first.cancel()
+
+
+async def test_callbacks_of_a_failed_queue_run_in_order(open_kit, failing_store):
+    """A commit that fails as it is run ends before those that were accepted on its promise."""
+    store = failing_store()
+    store.fail("apply", error=CommitFailed("the disk is full"))
+    kit = await open_kit(store=store)
+    session = await kit.started()
+    await session.append("seen", "done")
+    ended = []
+    session.close_async()
+    session.commit_async(lambda outcome: ended.append("commit"))
+    session.start_episode_async("next", lambda outcome: ended.append("start"))
+    await kit.until(lambda: len(ended) == 2)
+    assert ended == ["commit", "start"]
