@@ -586,3 +586,31 @@ async def test_callbacks_of_a_failed_queue_run_in_order(open_kit, failing_store)
     session.start_episode_async("next", lambda outcome: ended.append("start"))
     await kit.until(lambda: len(ended) == 2)
     assert ended == ["commit", "start"]
+
+
+@pytest.mark.parametrize("closed", [True, False])
+async def test_an_automatic_commit_that_asks_a_model_keeps_no_end_waiting(open_kit, closed):
+    """aclose gives a model no time under auto-commit either; the steps are committed later."""
+    kit = await open_kit(
+        model=ScriptedChatModel.answering({"procedural": instructed}), config=MERGING.overlaid(AUTO)
+    )
+    first = await kit.started()
+    await first.append("the door was shut", "knock at the door")
+    await first.close_and_commit()
+    kit.model.block("merge_intent")
+    session = await kit.started()
+    await session.append("the door was shut again", "knock at the door twice")
+    await kit.at_rest()
+    if closed:
+        await session.close()
+    else:
+        await kit.clock.advance(120)
+    await kit.until(lambda: kit.model.waiting == 1)
+    with anyio.fail_after(1):
+        await session.aclose()
+    kit.model.unblock("merge_intent")
+    again = await kit.repo.resume_session(session.id)
+    if not closed:
+        await again.close()
+    await again.wait_for("idle")
+    assert len(await kit.repo.get_nodes(["episodic"])) == 2
