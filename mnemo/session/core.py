@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import replace
 from typing import Any
 
 import anyio
@@ -27,21 +26,18 @@ from mnemo.episode.journal import (
     Journal,
     SessionState,
     Settlement,
-    StagedTrajectory,
 )
-from mnemo.episode.step import Annotation, Step
+from mnemo.episode.step import Step
 from mnemo.errors import ExtractionFailed, MnemoError, SessionBusy, SessionClosed
 from mnemo.events import (
     Event,
     SessionTransitioned,
     StepAppended,
-    TrajectoryCommitted,
-    TrajectoryExtractionFailed,
-    TrajectoryFlushed,
 )
 from mnemo.graph.changeset import Changeset
 from mnemo.session.annotating import AnnotationLane
 from mnemo.session.appends import AppendLane
+from mnemo.session.background import BackgroundCommits
 from mnemo.session.book import EpisodeBook
 from mnemo.session.extracting import TrajectoryWorker, failure
 from mnemo.session.machine import Lifecycle, destination, refusal, settled
@@ -98,7 +94,8 @@ class SessionCore:
         self._scopes: set[anyio.CancelScope] = set()
         self._extraction: Extraction | None = None
         self._worker: TrajectoryWorker | None = None
-        self._flush_timer = self._timer(parts.config.session.flush_timeout_s, self._flush)
+        self.behind = BackgroundCommits(self)
+        self.flush_timer = self._timer(parts.config.session.flush_timeout_s, self.behind.flush)
         self._expiry_timer = self._timer(parts.config.session.session_timeout_s, expired)
         self.book: EpisodeBook | None = None
         self.lane: AnnotationLane | None = None
@@ -217,7 +214,7 @@ class SessionCore:
 
     def set_timers(self) -> None:
         """Run the timers in ``collecting``, afresh, and stop them elsewhere."""
-        for timer in (self._flush_timer, self._expiry_timer):
+        for timer in (self.flush_timer, self._expiry_timer):
             if timer is None:
                 continue
             if self.state is SessionState.COLLECTING and not self.closing:
@@ -253,7 +250,7 @@ class SessionCore:
                 self.id,
                 book,
                 extraction=self.extraction,
-                annotated=self._annotated,
+                annotated=self.behind.annotated,
                 room=self.pulse,
             )
 
@@ -288,7 +285,7 @@ class SessionCore:
         self._traffic.passed()
         if self.parts.listening():
             self.publish(StepAppended, step_index=step.index)
-        for timer in (self._flush_timer, self._expiry_timer):
+        for timer in (self.flush_timer, self._expiry_timer):
             if timer is not None and self.state is SessionState.COLLECTING:
                 timer.restart()
         if self.lane is not None and not self.closing:
@@ -348,11 +345,12 @@ class SessionCore:
     async def _extract_rest(self, book: EpisodeBook) -> None:
         assert self.lane is not None
         await self.lane.finish(closing=True)
-        failures = await self._work().extract(book, book.due(book.uncommitted()))
+        failures = await self.worker().extract(book, book.due(book.uncommitted()))
         if failures:
             raise failures[0]
 
-    def _work(self) -> TrajectoryWorker:
+    def worker(self) -> TrajectoryWorker:
+        """What extracts trajectories, made at first use."""
         if self._worker is None:
             self._worker = TrajectoryWorker(self.parts, self.id, extraction=self.extraction)
         return self._worker
@@ -396,7 +394,7 @@ class SessionCore:
         self.transition("auto_commit_failed")
 
     async def _abandon(self, book: EpisodeBook, error: Exception) -> None:
-        failed = self._as_failure(book, error)
+        failed = self.as_failure(book, error)
         act = ExtractionAbandoned(
             session_id=self.id,
             episode_id=book.id,
@@ -411,17 +409,19 @@ class SessionCore:
             log.exception("the failure of session %s could not be recorded", self.id)
         self.error = failed
         # First: what an observer of the failure queues was not accepted on its success.
-        self._fail_queue(failed)
+        self.fail_queue(failed)
         self.transition("extraction_failed")
 
-    def _as_failure(self, book: EpisodeBook, error: Exception) -> ExtractionFailed:
+    def as_failure(self, book: EpisodeBook, error: Exception) -> ExtractionFailed:
+        """*error* as the ``ExtractionFailed`` of *book*, logged if nobody foresaw it."""
         if isinstance(error, ExtractionFailed):
             return error
         if not isinstance(error, MnemoError):
             log.error("extraction of session %s failed", self.id, exc_info=error)
         return failure(episode_id=book.id, trajectory_id=None, cause=error)
 
-    def _fail_queue(self, failed: ExtractionFailed) -> None:
+    def fail_queue(self, failed: ExtractionFailed) -> None:
+        """End every operation that was accepted on the extraction's success."""
         self.queue.fail_running_commit(failed)
         self.queue.fail_waiting(
             lambda operation: failure(
@@ -455,7 +455,7 @@ class SessionCore:
 
     async def _write_episode(self, book: EpisodeBook, trigger: str) -> CommitReceipt:
         assert book.changeset is not None
-        applied = await self._commit(book, book.changeset, book.changeset_steps, ends=True)
+        applied = await self.write(book, book.changeset, book.changeset_steps, ends=True)
         self.receipt = CommitReceipt(
             status="committed",
             node_ids=tuple(book.node_ids),
@@ -468,9 +468,10 @@ class SessionCore:
         self.transition(trigger, self.receipt.node_ids)
         return self.receipt
 
-    async def _commit(
+    async def write(
         self, book: EpisodeBook, changeset: Changeset, steps: Sequence[int], *, ends: bool
     ) -> int:
+        """Commit *changeset*, which covers *steps*; give the revision. *ends*: the episode too."""
         covered = set(steps)
         keys = [key for key, staged in book.staged.items() if ends or covered & set(staged.steps)]
         settlement = Settlement(
@@ -486,95 +487,6 @@ class SessionCore:
         self.parts.written()
         return applied.revision
 
-    # ── Background work of auto-commit ───────────────────────────────────────────────
-
-    def _annotated(self, annotations: Sequence[Annotation]) -> None:
-        collecting = self.state is SessionState.COLLECTING and self.aimed is None
-        if not (self.auto and collecting and any(a.boundary for a in annotations)):
-            return
-        book = self.the_book()
-        current = annotations[-1].trajectory_id
-        finished = [s for s in book.uncommitted() if s.trajectory_id not in (None, current)]
-        if finished and not self.closing:
-            self._begin_background(finished, flush=False)
-
-    def _begin_background(self, steps: Sequence[Step], *, flush: bool) -> None:
-        self.background += 1
-        self.the_book().in_flight.update(step.index for step in steps)
-        self.launch(self._background, steps, flush)
-
-    async def _flush(self) -> None:
-        """The flush timer is due: commit what is there, or look again later."""
-        if self.state is not SessionState.COLLECTING or self.closing:
-            return
-        if self.background or self.aimed is not None:
-            self._restart_flush()
-        elif self.the_book().uncommitted():
-            self._begin_background((), flush=True)
-
-    def _restart_flush(self) -> None:
-        if self._flush_timer is not None and self.state is SessionState.COLLECTING:
-            self._flush_timer.restart()
-
-    async def _background(self, steps: Sequence[Step], flush: bool) -> None:
-        book = self.the_book()
-        taken = {step.index for step in steps}
-        try:
-            if flush:
-                assert self.lane is not None
-                await self.lane.finish(closing=False)
-                # A step that arrived meanwhile is annotated later and taken by the next flush.
-                taken = {s.index for s in book.uncommitted() if s.trajectory_id is not None}
-                book.in_flight |= taken
-            await self._commit_in_background(book, taken, flush=flush)
-        except Exception as error:
-            self._background_failed(self._as_failure(book, error))
-        finally:
-            book.in_flight -= taken
-            self.background -= 1
-            self.pulse()
-
-    async def _commit_in_background(
-        self, book: EpisodeBook, taken: set[int], *, flush: bool
-    ) -> None:
-        due = book.due([book.steps[index] for index in sorted(taken)])
-        failures = await self._work().extract(book, due)
-        ready = [s for s in book.staged.values() if taken & set(s.steps)]
-        for staged in sorted(ready, key=lambda s: s.steps[0]):
-            await self._commit_trajectory(book, staged, flush=flush)
-        for failed in failures:
-            self._background_failed(failed)
-
-    async def _commit_trajectory(
-        self, book: EpisodeBook, staged: StagedTrajectory, *, flush: bool
-    ) -> None:
-        late = Changeset(changes=book.late_rewards())
-        id = f"changeset-{book.id}-{staged.key}"
-        whole = replace(late.merge(staged.changeset), id=id)
-        known = set(book.node_ids)
-        try:
-            await self._commit(book, whole, staged.steps, ends=False)
-        except Exception as error:
-            self.error = error
-            self.queue.fail_waiting(preceding_failed(error))
-            self._restart_flush()
-            return
-        self.error = None
-        node_ids = tuple(id for id in book.node_ids if id not in known)
-        last = staged.trajectory_id == book.steps[-1].trajectory_id
-        kind = TrajectoryFlushed if flush and last else TrajectoryCommitted
-        self.publish(kind, trajectory_id=staged.trajectory_id, node_ids=node_ids)
-
-    def _background_failed(self, failed: ExtractionFailed) -> None:
-        self.error = failed
-        self._fail_queue(failed)
-        self.publish(
-            TrajectoryExtractionFailed,
-            trajectory_id=failed.trajectory_id or "",
-            error=str(failed),
-        )
-        self._restart_flush()
-
     # ── The end ──────────────────────────────────────────────────────────────────────
 
     def stop_starting(self) -> None:
@@ -582,7 +494,7 @@ class SessionCore:
         if self.closing:
             return
         self.closing = True
-        for timer in (self._flush_timer, self._expiry_timer):
+        for timer in (self.flush_timer, self._expiry_timer):
             if timer is not None:
                 timer.stop()
         if self.lane is not None and not self.busy:
