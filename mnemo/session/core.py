@@ -8,6 +8,7 @@ A write that fails leaves the state as it was.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
@@ -27,8 +28,14 @@ from mnemo.episode.journal import (
     SessionState,
     Settlement,
 )
-from mnemo.episode.step import Step
-from mnemo.errors import ExtractionFailed, MnemoError, SessionBusy, SessionClosed
+from mnemo.episode.step import Step, StepDraft
+from mnemo.errors import (
+    ExtractionFailed,
+    MnemoError,
+    PendingQueueFull,
+    SessionBusy,
+    SessionClosed,
+)
 from mnemo.events import (
     Event,
     SessionTransitioned,
@@ -36,7 +43,7 @@ from mnemo.events import (
 )
 from mnemo.graph.changeset import Changeset
 from mnemo.session.annotating import AnnotationLane
-from mnemo.session.appends import AppendLane
+from mnemo.session.appends import Appending, AppendLane
 from mnemo.session.background import BackgroundCommits
 from mnemo.session.book import EpisodeBook
 from mnemo.session.extracting import TrajectoryWorker, failure
@@ -89,6 +96,7 @@ class SessionCore:
         self.appends = AppendLane(
             parts, self.id, durable=self._durable, refused=self.pulse, keys=journal.keys
         )
+        self.for_room = anyio.Lock()
         self._traffic = traffic()
         self._pulsed: anyio.Event | None = None
         self._scopes: set[anyio.CancelScope] = set()
@@ -134,6 +142,27 @@ class SessionCore:
     def backlog(self) -> int:
         """Steps, durable or on their way, that wait for annotation."""
         return self.appends.in_flight + (self.lane.backlog if self.lane else 0)
+
+    @property
+    def no_room(self) -> bool:
+        """Whether as many steps as may wait for annotation do."""
+        return self.backlog >= self.parts.config.session.max_append_backlog
+
+    @property
+    def backlog_full(self) -> bool:
+        """Whether a new append has to wait: there is no room, or others wait for it already."""
+        return self.no_room or self.for_room.locked()
+
+    def refuse_full_backlog(self) -> None:
+        """Let an append that cannot wait pass, or raise ``append_backlog_full``."""
+        if self.backlog_full:
+            raise PendingQueueFull("append_backlog_full", state=self.state, operation="append")
+
+    def submit(
+        self, draft: StepDraft, on_done: Callable[[Step | BaseException], None] | None = None
+    ) -> Appending:
+        """Hand *draft* to the store, for the present episode, in this turn of the loop."""
+        return self.appends.submit(self.the_book().id, draft, on_done)
 
     @property
     def accepts_appends(self) -> bool:
@@ -302,13 +331,14 @@ class SessionCore:
         self.begin_extraction()
         self.transition("close")
 
-    async def retry(self) -> None:
+    async def retry(self) -> CommitReceipt:
         """Write that a failed extraction is tried again and hand it to a worker."""
         now = self.parts.clock.now()
         act = ExtractionRetried(session_id=self.id, episode_id=self.the_book().id, at=now)
         await self.perform(act)
         self.begin_extraction()
         self.transition("commit")
+        return CommitReceipt(status="retrying")
 
     def begin_extraction(self) -> None:
         """Start the worker of the closed episode."""
@@ -432,6 +462,14 @@ class SessionCore:
         )
 
     # ── Commit ───────────────────────────────────────────────────────────────────────
+
+    def begin_commit(self) -> asyncio.Future[CommitReceipt]:
+        """Start the commit, or in ``failed`` the retry, that the table has allowed."""
+        if self.state is SessionState.READY:
+            self.committing = True
+            return self.parts.own(self.commit_ready)
+        self.aim("commit")
+        return self.parts.own(self.retry)
 
     async def commit_ready(self) -> CommitReceipt:
         """Apply the staged changeset; ``committing`` was set in the turn that decided it."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from datetime import datetime
 from functools import partial
 from typing import Any
@@ -23,7 +23,6 @@ from mnemo.episode.journal import Journal, SessionState
 from mnemo.episode.step import Step, StepDraft
 from mnemo.errors import (
     ExtractionFailed,
-    PendingQueueFull,
     RateLimited,
     SessionClosed,
     StoreError,
@@ -32,6 +31,7 @@ from mnemo.errors import (
 from mnemo.events import SessionExpired
 from mnemo.session.appends import Appending, make_draft
 from mnemo.session.core import SessionCore
+from mnemo.session.driver import drive
 from mnemo.session.machine import Operation
 from mnemo.session.parts import SessionParts
 from mnemo.session.pending import Callback, PendingOperation
@@ -72,7 +72,6 @@ class Session:
         self._parts = parts
         self._core = SessionCore(parts, journal, expired=self._expire)
         self._shut: anyio.Event | None = None
-        self._for_room = anyio.Lock()
         if journal.error is not None:
             self._core.error = ExtractionFailed(
                 journal.error,
@@ -82,7 +81,7 @@ class Session:
 
     def begin(self) -> None:
         """Start the session's task and take up what the journal left unfinished."""
-        self._parts.spawn(self._drive)
+        self._parts.spawn(drive, self._core)
         core = self._core
         core.set_timers()
         if core.state is SessionState.EXTRACTING:
@@ -211,9 +210,9 @@ class Session:
         draft = self._draft(observation, action, at, actor, key, metadata)
         if self._core.appends.known(draft.key) is None:
             self._core.require("append")
-            if self._backlog_full():
-                async with self._for_room:
-                    await self._core.until(lambda: self._core.closing or not self._no_room())
+            if self._core.backlog_full:
+                async with self._core.for_room:
+                    await self._core.until(lambda: self._core.closing or not self._core.no_room)
                     taken = self._taken(draft)
                 return await _step(taken)
         return await _step(self._taken(draft))
@@ -224,7 +223,7 @@ class Session:
         if known is not None:
             return known
         self._core.require("append")
-        return self._submit(draft)
+        return self._core.submit(draft)
 
     async def close(self) -> None:
         """
@@ -252,7 +251,7 @@ class Session:
                 *Cancellation*: completes; ``CancelledError`` is raised after the end.
         """
         self._require("commit")
-        return await completed(self._own_commit())
+        return await completed(self._core.begin_commit())
 
     async def discard(self) -> None:
         """
@@ -297,7 +296,7 @@ class Session:
             state = await self.wait_for(SessionState.READY, SessionState.FAILED, SessionState.IDLE)
             if state is SessionState.READY:
                 self._require("commit")
-                return await self._own_commit()
+                return await self._core.begin_commit()
             if state is SessionState.IDLE:
                 assert core.receipt is not None
                 return core.receipt
@@ -373,8 +372,8 @@ class Session:
         elif known is not None:
             known.tell(ended)
         else:
-            self._refuse_full_backlog()
-            self._submit(draft, ended)
+            self._core.refuse_full_backlog()
+            self._core.submit(draft, ended)
         return operation
 
     def close_async(self, callback: Callback | None = None) -> PendingOperation:
@@ -413,69 +412,6 @@ class Session:
         error = None if isinstance(result, Step) else result
         self._core.queue.end_directly(operation, error)
 
-    # ── The session's task ───────────────────────────────────────────────────────────
-
-    async def _drive(self) -> None:
-        core = self._core
-        while True:
-            await core.until(lambda: core.closing or self._due())
-            if core.closing:
-                return
-            operation = core.queue.next()
-            assert operation is not None
-            await self._run(operation)
-
-    def _due(self) -> bool:
-        return not self._core.occupied and self._core.queue.next() is not None
-
-    async def _run(self, operation: PendingOperation) -> None:
-        operation.begun = True
-        try:
-            await self._execute(operation)
-        except Exception as error:
-            self._core.queue.fail(operation, error)
-        else:
-            self._core.queue.succeed(operation)
-
-    async def _execute(self, operation: PendingOperation) -> None:
-        core = self._core
-        if operation.name == "append":
-            (draft,) = operation.arguments
-            await self._append_queued(draft)
-            return
-        core.require(operation.name)
-        if operation.name == "commit":
-            await self._commit_queued()
-            return
-        core.aim(operation.name)
-        act: Callable[..., Awaitable[None]] = getattr(core, operation.name)
-        await self._parts.own(partial(act, *operation.arguments))
-
-    async def _append_queued(self, draft: StepDraft) -> None:
-        known = self._core.appends.known(draft.key)
-        if isinstance(known, Step):
-            return
-        if known is None:
-            self._core.require("append")
-            self._refuse_full_backlog()
-            known = self._submit(draft)
-        await known.wait()
-
-    async def _commit_queued(self) -> None:
-        receipt = await self._own_commit()
-        if receipt.status == "committed":
-            return
-        core = self._core
-        await core.until(lambda: not core.extracting)
-        if core.state is SessionState.READY and not core.auto:
-            core.require("commit")
-            await self._own_commit()
-        elif core.state is SessionState.EXTRACTING:
-            raise SessionClosed(state=core.state, operation="commit")
-        elif core.state is not SessionState.IDLE:
-            assert core.error is not None
-            raise core.error
-
     # ── Carrying out ─────────────────────────────────────────────────────────────────
 
     def _check_usable(self, operation: str) -> None:
@@ -510,35 +446,6 @@ class Session:
             now=self._parts.clock.now(),
             default_actor=self._parts.config.extraction.default_actor,
         )
-
-    def _no_room(self) -> bool:
-        return self._core.backlog >= self._parts.config.session.max_append_backlog
-
-    def _backlog_full(self) -> bool:
-        """Whether a new append has to wait: there is no room, or others wait for it already."""
-        return self._no_room() or self._for_room.locked()
-
-    def _refuse_full_backlog(self) -> None:
-        if self._backlog_full():
-            raise PendingQueueFull("append_backlog_full", state=self.state, operation="append")
-
-    def _submit(
-        self, draft: StepDraft, on_done: Callable[[Step | BaseException], None] | None = None
-    ) -> Appending:
-        return self._core.appends.submit(self._core.the_book().id, draft, on_done)
-
-    def _own_commit(self) -> asyncio.Future[CommitReceipt]:
-        """Start the commit, or the retry, that the table has allowed."""
-        core = self._core
-        if core.state is SessionState.READY:
-            core.committing = True
-            return self._parts.own(core.commit_ready)
-        core.aim("commit")
-        return self._parts.own(self._retry)
-
-    async def _retry(self) -> CommitReceipt:
-        await self._core.retry()
-        return CommitReceipt(status="retrying")
 
     # ── The end ──────────────────────────────────────────────────────────────────────
 
