@@ -201,6 +201,8 @@ def _start(kept: Kept, act: EpisodeStarted, token: str) -> None:
     session = _session(kept, act.session_id)
     if session.owner != token:
         raise Conflict(f"session {act.session_id!r} belongs to another service by now")
+    if any(not episode.is_over for episode in session.episodes):
+        raise Conflict(f"session {act.session_id!r} has an episode that is not over")
     session.episodes.append(_new_episode(kept, act.episode_id, act.goal))
     session.updated_at = act.at
     _enter(session, SessionState.COLLECTING)

@@ -33,6 +33,7 @@ _FIND_REPO = "SELECT no FROM repos WHERE id = ?"
 _ADD_SESSION = """
 INSERT INTO sessions (id, repo, state, owner, updated_at) VALUES (?, ?, ?, ?, ?)
 """
+_UNENDED = "SELECT 1 FROM episodes WHERE session = ? AND status IN ('open', 'closed') LIMIT 1"
 _ADD_EPISODE = """
 INSERT INTO episodes (id, session, goal, goal_at, status, receipt_nodes)
 VALUES (?, ?, ?, ?, 'open', '[]')
@@ -182,6 +183,8 @@ def _start(connection: sqlite3.Connection, act: EpisodeStarted, token: str) -> N
         raise NotFound("session", act.session_id)
     if row[2] != token:
         raise Conflict(f"session {act.session_id!r} belongs to another process by now")
+    if connection.execute(_UNENDED, (row[0],)).fetchone() is not None:
+        raise Conflict(f"session {act.session_id!r} has an episode that is not over")
     _open_episode(connection, row[0], act.episode_id, act.goal, act.at)
     values = (SessionState.COLLECTING, None, None, utc_text(act.at), row[0])
     connection.execute(_SET_STATE, values)

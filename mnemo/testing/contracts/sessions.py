@@ -298,6 +298,16 @@ class SessionStoreContract(StoreContract):
             await kit.close()
         assert (await kit.load()).record.state is SessionState.IDLE
 
+    async def test_an_episode_begins_only_when_the_last_one_is_over(self, kit: Kit) -> None:
+        """A second open episode is Conflict, also while the first one is closed but not over."""
+        await kit.start()
+        with pytest.raises(Conflict):
+            await kit.begin("second")
+        await kit.close()
+        with pytest.raises(Conflict):
+            await kit.begin("second")
+        assert (await kit.load()).record.state is SessionState.EXTRACTING
+
     async def test_only_the_owner_writes_acts(self, kit: Kit) -> None:
         """An act of a service that lost the session changes nothing."""
         await kit.start()
