@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import re
+import threading
 import unicodedata
 from collections.abc import Iterable, Iterator
 from functools import lru_cache
@@ -109,11 +110,18 @@ def content_words(text: str) -> list[str]:
     return [w for w in words(text) if w not in STOP_WORDS]
 
 
-@lru_cache(maxsize=1)
-def _stemmer() -> Any:
-    import snowballstemmer
+class _Stemmers(threading.local):
+    """A stemmer for each thread: it keeps the word it works on in itself."""
 
-    return snowballstemmer.stemmer("english")
+    def __init__(self) -> None:
+        import snowballstemmer
+
+        self.english: Any = snowballstemmer.stemmer("english")
+
+
+@lru_cache(maxsize=1)
+def _stemmers() -> _Stemmers:
+    return _Stemmers()
 
 
 @lru_cache(maxsize=100_000)
@@ -121,7 +129,7 @@ def stem(word: str) -> str:
     """The English stem of a folded word (Snowball); words with digits or marks are kept."""
     if not word.isascii() or not word.isalpha():
         return word.removesuffix("'s")
-    return str(_stemmer().stemWord(word))
+    return str(_stemmers().english.stemWord(word))
 
 
 def terms(text: str) -> Iterator[str]:
