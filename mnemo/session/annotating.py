@@ -210,7 +210,9 @@ class AnnotationLane:
             if self._running is not None:
                 await self._running.wait()
             size = self._extraction().batch_size
-            behind = [step for step in self._book.unannotated() if step.index < self._next]
+            # While collecting goes on, later steps are the lane's; after the close, none comes.
+            missing = self._book.unannotated()
+            behind = [step for step in missing if closing or step.index < self._next]
             for batch in _runs(behind, size):
                 await self._annotate(batch, closing=False)
             if closing and self._book.steps and not self._book.closing_reward_asked:
