@@ -18,9 +18,9 @@ import anyio
 import anyio.lowlevel
 from anyio.abc import TaskGroup
 
-from mnemo.errors import UsageError
+from mnemo.errors import SessionClosed, UsageError
 
-__all__ = ["TaskRoot", "completed", "detached", "on_clock"]
+__all__ = ["TaskRoot", "completed", "detached", "on_clock", "running_loop"]
 
 log = logging.getLogger("mnemo")
 T = TypeVar("T")
@@ -101,7 +101,9 @@ async def _settle(work: Callable[[], Awaitable[T]], future: asyncio.Future[T]) -
         result = await work()
     except Exception as error:
         if future.done():
-            log.warning("an act failed after its caller had gone: %s", error)
+            # A session that ends refuses what its callers no longer wait for: no news.
+            level = logging.INFO if isinstance(error, SessionClosed) else logging.WARNING
+            log.log(level, "an act failed after its caller had gone: %s", error)
         else:
             future.set_exception(error)
     else:
@@ -137,6 +139,14 @@ async def completed(future: asyncio.Future[T]) -> T:
     return future.result()
 
 
+def running_loop() -> asyncio.AbstractEventLoop | None:
+    """The loop that the caller runs in; ``None`` outside of one, such as in a plain thread."""
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        return None
+
+
 async def on_clock(
     sleep: Callable[[float], Awaitable[None]],
     timeout_s: float | None,
@@ -150,10 +160,13 @@ async def on_clock(
         timeout_s: ``None`` is without limit.
 
     Raises:
+        ValueError: *timeout_s* is negative or no number.
         TimeoutError: The time is over; *work* was cancelled.
     """
     if timeout_s is None:
         return await work()
+    if not timeout_s >= 0:
+        raise ValueError(f"timeout_s must not be negative, but is {timeout_s}")
     results: list[T] = []
     errors: list[BaseException] = []
 

@@ -17,7 +17,7 @@ from typing import Any
 import anyio
 
 from mnemo._ids import new_id
-from mnemo._tasks import TaskRoot, completed
+from mnemo._tasks import TaskRoot, completed, running_loop
 from mnemo._text import is_blank
 from mnemo.config import Config
 from mnemo.episode.journal import Journal, Owner, SessionRecord, SessionState, Settlement
@@ -175,7 +175,7 @@ class Repository:
     def _check_usable(self) -> None:
         if self._closed:
             raise UsageError(f"repository {self.id!r} is closed; open it again with open_repo")
-        if asyncio.get_running_loop() is not self._loop:
+        if running_loop() is not self._loop:
             raise UsageError(f"repository {self.id!r} belongs to another event loop")
 
     # ── Sessions ─────────────────────────────────────────────────────────────────────
@@ -544,6 +544,8 @@ class Repository:
         """
         End its sessions (resumable) and what follows the store. Idempotent.
 
+        For the service; to close a repository, call ``memory.close_repo(repo_id)``.
+
         Args:
             grace_s: Seconds that extraction and background commits may still take.
         """
@@ -557,7 +559,7 @@ class Repository:
         for session in sessions:
             await session.aclose()
         self._following.cancel()
-        await self._access.flush()
+        await self._access.try_to_flush()
 
 
 def _profiled(config: Config) -> Config:

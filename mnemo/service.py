@@ -19,7 +19,7 @@ import anyio
 
 from mnemo._bus import EventBus, Subscription
 from mnemo._clock import SystemClock
-from mnemo._tasks import TaskRoot, completed, detached
+from mnemo._tasks import TaskRoot, completed, detached, running_loop
 from mnemo._text import is_blank
 from mnemo.config import Config, StoreConfig
 from mnemo.episode.journal import Owner
@@ -88,10 +88,10 @@ class Mnemo:
 
         Raises:
             StoreError: One of its kinds; the file was not touched.
-            UsageError: It was opened before. *Cancellation*: safe.
+            UsageError: It was opened or closed before. *Cancellation*: safe.
         """
-        if self._loop is not None:
-            raise UsageError("this service was opened before; make a new Mnemo")
+        if self._loop is not None or self._closed:
+            raise UsageError("this service was opened or closed before; make a new Mnemo")
         self._loop = asyncio.get_running_loop()
         store = self._make_store()
         try:
@@ -131,7 +131,7 @@ class Mnemo:
                     group.start_soon(repo.aclose, grace_s)
             await self._bus.aclose(grace_s)
             if self._owner is not None:
-                await store.sessions.release(self._owner)
+                await _let_go(store, self._owner)
         finally:
             self._repos.clear()
             await self._root.aclose()
@@ -163,7 +163,7 @@ class Mnemo:
             raise UsageError("the service is closed; make a new Mnemo")
         if self._store is None or self._owner is None:
             raise UsageError("the service is not open; use `async with Mnemo(…) as memory:`")
-        if asyncio.get_running_loop() is not self._loop:
+        if running_loop() is not self._loop:
             raise UsageError("the service belongs to another event loop; open one per loop")
         return self._store, self._owner
 
@@ -308,6 +308,8 @@ class Mnemo:
         many by an ``EventsDropped``). What an observer raises is logged.
         """
         self._usable()
+        if not callable(observer):
+            raise ValueError(f"observer must be a function, not {type(observer).__name__}")
         return self._bus.subscribe(observer)
 
     def events(self, *, buffer: int = 1_024) -> AbstractAsyncContextManager[AsyncIterator[Event]]:
@@ -316,14 +318,30 @@ class Mnemo:
 
         Args:
             buffer: Events that the reader may lag behind; beyond it the oldest are lost to
-                it and an ``EventsDropped`` stands in their place.
+                it and an ``EventsDropped`` stands in their place; at least 1.
+
+        Raises:
+            ValueError: *buffer* is less than 1.
         """
         self._usable()
+        if buffer < 1:
+            raise ValueError(f"buffer must be at least 1, not {buffer}")
         return self._bus.stream(buffer)
+
+
+async def _let_go(store: Store, owner: Owner) -> None:
+    try:
+        await store.sessions.release(owner)
+    except StoreError as error:
+        # Nothing is lost: an owner that has ended, or whose lease has, gives way.
+        log.info("sessions could not be given free: %s", error)
 
 
 def _store_maker(store: str | Path | Store, config: Config, clock: Clock) -> Callable[[], Store]:
     if not isinstance(store, str | Path):
+        if not hasattr(store, "sessions"):
+            kind = type(store).__name__
+            raise ConfigError(f"store must be a path, 'memory:' or a Store, not {kind}")
         return lambda: store
     name = str(store)
     if is_blank(name):

@@ -52,11 +52,15 @@ class AccessLog:
         while True:
             await self._noted.wait()
             await self._clock.sleep(MERGE_S)
-            try:
-                await self.flush()
-            except MnemoError as error:
-                # Counts nudge, nothing depends on them; they are tried again with the next.
-                log.warning("access counts could not be written: %s", error)
+            await self.try_to_flush()
+
+    async def try_to_flush(self) -> None:
+        """``flush`` where the store lets it; a failure is logged. *Cancellation*: as there."""
+        try:
+            await self.flush()
+        except MnemoError as error:
+            # Counts nudge, nothing depends on them; they are tried again with the next.
+            log.info("access counts could not be written: %s", error)
 
     async def flush(self) -> None:
         """

@@ -17,7 +17,7 @@ from typing import Any
 
 import anyio
 
-from mnemo._tasks import completed, on_clock
+from mnemo._tasks import completed, on_clock, running_loop
 from mnemo._text import clean, is_blank
 from mnemo.episode.journal import Journal, SessionState
 from mnemo.episode.step import Step, StepDraft
@@ -417,7 +417,7 @@ class Session:
     def _check_usable(self, operation: str) -> None:
         if self._core.closing:
             raise SessionClosed(state=self.state, operation=operation)
-        if asyncio.get_running_loop() is not self._loop:
+        if running_loop() is not self._loop:
             raise UsageError(
                 f"session {self.id!r} belongs to another event loop; use it on the loop "
                 "that opened it"

@@ -118,6 +118,8 @@ class SqliteStore:
 
     async def renew(self, owner: Owner, lease_s: float) -> None:
         """Prolong the lease of *owner* on all its sessions. *Cancellation*: completes."""
+        if self._opened_for_reading:
+            return
         now = self._clock.now()
         await self._writer().run(
             lambda connection: register(connection, owner, now=now, lease_s=lease_s)
@@ -134,6 +136,11 @@ class SqliteStore:
             schema_version=VERSION,
             synchronous=self._config.synchronous,
         )
+
+    @property
+    def _opened_for_reading(self) -> bool:
+        """Whether it may not be written, so that nobody is registered in it."""
+        return self._reading is not None and self._writing is None
 
     def _writer(self) -> Writer:
         if self._writing is None:
