@@ -188,11 +188,10 @@ def test_the_doctor_finds_a_sound_store_sound(filled):
 
 
 def test_the_doctor_finds_what_is_missing(filled, tmp_path):
-    """A step's full text and a vector taken away behind mnemo's back: exit code 1."""
+    """Edges and the nodes of steps taken away behind mnemo's back: exit code 1."""
     connection = sqlite3.connect(tmp_path / "mnemo.db")
-    connection.execute("DELETE FROM vectors WHERE rowid = (SELECT min(rowid) FROM vectors)")
     connection.execute("DELETE FROM edges")
-    connection.execute("DELETE FROM nodes WHERE rowid = (SELECT min(rowid) FROM nodes)")
+    connection.execute("DELETE FROM nodes WHERE type = 'episodic'")
     connection.commit()
     connection.close()
     sick = filled("doctor", "--json")
