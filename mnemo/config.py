@@ -13,6 +13,7 @@ from __future__ import annotations
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic_core import ErrorDetails
 
 from mnemo.errors import ConfigError
 
@@ -48,6 +49,9 @@ class Settings(BaseModel):
         """This section with every field that was set on purpose in *over*, at any depth."""
         if over is None:
             return self
+        if not isinstance(over, type(self)):
+            wanted = type(self).__name__
+            raise ConfigError(f"config must be a {wanted}, not {type(over).__name__}")
         update: dict[str, Any] = {}
         for name in over.model_fields_set:
             mine, theirs = getattr(self, name), getattr(over, name)
@@ -57,8 +61,16 @@ class Settings(BaseModel):
 
 
 def _readable(error: ValidationError) -> str:
-    lines = (f"{'.'.join(map(str, e['loc'])) or 'config'}: {e['msg']}" for e in error.errors())
-    return "; ".join(lines)
+    return "; ".join(_line(details) for details in error.errors())
+
+
+def _line(details: ErrorDetails) -> str:
+    place = ".".join(map(str, details["loc"]))
+    inner = details.get("ctx", {}).get("error")
+    if isinstance(inner, ConfigError):
+        # A section has refused its own field, and named it from there on.
+        return f"{place}.{inner}"
+    return f"{place or 'config'}: {details['msg']}"
 
 
 class SessionConfig(Settings):
@@ -218,6 +230,10 @@ class Config(Settings):
     store: StoreConfig = StoreConfig()
     shutdown_grace_s: Annotated[float, Field(ge=0)] = 10.0
     """Seconds that ``aclose`` lets extraction and background commits go on (S)."""
+
+    # Written out for type checkers: a section may be given as a dict of its fields, too.
+    def __init__(self, **values: Any) -> None:
+        super().__init__(**values)
 
     @classmethod
     def from_env(cls) -> Config:
