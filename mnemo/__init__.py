@@ -1,5 +1,6 @@
 """Durable memory for agents: sessions in, recall out, nothing lost."""
 
+from mnemo._bus import Subscription
 from mnemo.config import Config
 from mnemo.episode.journal import SessionRecord, SessionState
 from mnemo.episode.step import Step
@@ -111,6 +112,7 @@ __all__ = [
     "StoreError",
     "StoreLocked",
     "Subgoal",
+    "Subscription",
     "Tag",
     "UsageError",
 ]

@@ -265,11 +265,15 @@ def _in_repo(store: str, repo: str, act: Callable[[Repository], Awaitable[T]]) -
 def _existing(store: str) -> str:
     """*store*, which is only read: a mistyped name must not make an empty one."""
     path = Path(store.removeprefix("sqlite:///"))
-    if "://" not in str(store.removeprefix("sqlite:///")) and not path.exists():
+    if "://" not in str(store.removeprefix("sqlite:///")) and not _holds_something(path):
         raise UsageError(
             f"there is no store at {path}: `mnemo ingest` makes one, --store names another"
         )
     return store
+
+
+def _holds_something(path: Path) -> bool:
+    return path.exists() and (path.is_dir() or path.stat().st_size > 0)
 
 
 def _time(text: str | None) -> datetime | None:

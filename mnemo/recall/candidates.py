@@ -42,8 +42,11 @@ class Window:
         Both bounds, aware (no zone means UTC).
 
         Raises:
-            ValueError: *since* lies after *until*.
+            ValueError: *since* lies after *until*, or one of them is no datetime.
         """
+        for name, bound in (("since", since), ("until", until)):
+            if bound is not None and not isinstance(bound, datetime):
+                raise ValueError(f"{name} must be a datetime, not {type(bound).__name__}")
         window = cls(as_utc(since) if since else None, as_utc(until) if until else None)
         if window.since and window.until and window.since > window.until:
             raise ValueError(f"since ({since}) lies after until ({until})")

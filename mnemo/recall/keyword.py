@@ -80,6 +80,8 @@ async def search(
         ValueError: The query is blank, or *limit* is out of range.
         StoreError: The store could not be read. *Cancellation*: safe.
     """
+    if query is not None and not isinstance(query, str):
+        raise ValueError(f"query must be text, not {type(query).__name__}")
     if query is None or is_blank(query):
         raise ValueError("Query cannot be blank")
     if not 1 <= limit <= 100:

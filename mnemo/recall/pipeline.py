@@ -284,6 +284,8 @@ class Recall:
 
 
 def _checked_query(query: str) -> str:
+    if query is not None and not isinstance(query, str):
+        raise ValueError(f"query must be text, not {type(query).__name__}")
     if is_blank(query):
         raise ValueError("Query cannot be blank")
     return query[:MAX_QUERY_CHARACTERS]

@@ -96,7 +96,12 @@ class RecallResult:
         Args:
             budget_tokens: Never more than this, by the service's count; ``None`` prints
                 all, 0 gives ``""``.
+
+        Raises:
+            ValueError: *budget_tokens* is negative.
         """
+        if budget_tokens is not None and budget_tokens < 0:
+            raise ValueError(f"budget_tokens must not be negative, but is {budget_tokens}")
         return print_candidates(
             self.candidates,
             goals=self.goals,

@@ -70,6 +70,11 @@ class PendingOperation:
     _ended: anyio.Event | None = field(default=None, repr=False)
     _withdraw: Callable[[PendingOperation], bool] | None = field(default=None, repr=False)
 
+    def __post_init__(self) -> None:
+        if self.callback is not None and not callable(self.callback):
+            kind = type(self.callback).__name__
+            raise ValueError(f"callback must be a function or None, not {kind}")
+
     @property
     def done(self) -> bool:
         """Whether it has ended, well or badly."""
