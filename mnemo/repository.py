@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
@@ -219,8 +220,10 @@ class Repository:
             updated_at=now,
             episode_id=new_id("episode"),
         )
-        await self._parts.sessions.create(record, goal_at=now, owner=self._parts.owner)
-        return self._opened(Journal(record=record, steps=()), effective, chat_model, embedder)
+        # Nobody may resume it by its id before it is open here.
+        async with self._opening if session_id else nullcontext():
+            await self._parts.sessions.create(record, goal_at=now, owner=self._parts.owner)
+            return self._opened(Journal(record=record, steps=()), effective, chat_model, embedder)
 
     async def resume_session(
         self,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import warnings
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager
 from functools import partial
@@ -23,7 +24,14 @@ from mnemo._tasks import TaskRoot, completed, detached, running_loop
 from mnemo._text import is_blank
 from mnemo.config import Config, StoreConfig
 from mnemo.episode.journal import Owner
-from mnemo.errors import ConfigError, NotFound, RepositoryAlreadyOpen, StoreError, UsageError
+from mnemo.errors import (
+    ConfigError,
+    MnemoError,
+    NotFound,
+    RepositoryAlreadyOpen,
+    StoreError,
+    UsageError,
+)
 from mnemo.events import Event
 from mnemo.protocols import ChatModel, Clock, Embedder, Store, StoreReport
 from mnemo.repository import Repository, RepositoryParts
@@ -149,13 +157,18 @@ class Mnemo:
     ) -> None:
         await self.aclose()
 
+    def __del__(self) -> None:
+        if getattr(self, "_store", None) is not None and not self._closed:
+            said = "a Mnemo service was never closed: use `async with`, or await its aclose()"
+            warnings.warn(said, ResourceWarning, stacklevel=2, source=self)
+
     async def _renew_lease(self, store: Store, owner: Owner) -> None:
         lease_s = self._config.session.lease_s
         while True:
             await self._clock.sleep(lease_s / 3)
             try:
                 await store.renew(owner, lease_s)
-            except StoreError:
+            except MnemoError:
                 log.exception("the lease could not be renewed; trying again")
 
     def _usable(self) -> tuple[Store, Owner]:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+import gc
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 
 import anyio
@@ -266,3 +269,36 @@ async def test_the_lease_is_renewed_while_the_service_lives(db):
             await anyio.lowlevel.checkpoint()
         assert clock.now() - datetime(2024, 1, 1, tzinfo=UTC) == timedelta(seconds=60)
         assert (await memory.check()).problems == ()
+
+
+def test_a_service_that_was_never_closed_says_so(db):
+    """The loop ended without aclose: a ResourceWarning tells what to write instead."""
+
+    async def forget_to_close() -> None:
+        await Mnemo(db, embedder=HashingEmbedder()).open()
+
+    def run_and_forget() -> None:
+        asyncio.run(forget_to_close())
+        gc.collect()
+
+    with pytest.warns(ResourceWarning, match="async with"):
+        run_and_forget()
+
+
+async def test_an_id_is_resumed_only_once_it_is_open_here(open_kit):
+    """start_session beside resume_session with one id gives one session, not two."""
+    kit = await open_kit()
+    found = []
+
+    async def start() -> None:
+        found.append(await kit.repo.start_session("g", session_id="s"))
+
+    async def resume() -> None:
+        with suppress(NotFound):
+            found.append(await kit.repo.resume_session("s"))
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(start)
+        for _ in range(5):
+            group.start_soon(resume)
+    assert len({id(session) for session in found}) == 1
