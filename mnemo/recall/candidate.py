@@ -61,5 +61,5 @@ class Candidate:
     relevance: float
     phase: Phase
     hop: int | None
-    sources: tuple[SourceRef, ...]
+    sources: list[SourceRef]
     metadata: NodeMetadata | None = field(default=None, compare=False)

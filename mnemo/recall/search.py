@@ -292,14 +292,14 @@ class Search:
 
     def _candidate(self, scored: Scored) -> Candidate:
         steps = (self._steps.get(id) for id in self._named(scored))
-        sources = tuple(_reference(step) for step in steps if step is not None)
+        sources = [_reference(step) for step in steps if step is not None]
         return Candidate(
             node=scored.node,
             score=scored.value,
             relevance=scored.found.relevance,
             phase=scored.found.phase,
             hop=scored.found.hop,
-            sources=sources or (self._own_words(scored),),
+            sources=sources or [self._own_words(scored)],
             metadata=scored.metadata,
         )
 

@@ -28,7 +28,7 @@ NOON = datetime(2024, 3, 1, 12, 0, tzinfo=UTC)
 def candidate(node: Node, place: int, *, session: str = "s1") -> Candidate:
     at = NOON + timedelta(hours=place)
     source = SourceRef(session, f"{session}-e1", place, at, "Ana", None, node.text)
-    return Candidate(node, 1 - place / 100, 0.5, "initial", 0, (source,))
+    return Candidate(node, 1 - place / 100, 0.5, "initial", 0, [source])
 
 
 def printed(candidates: Sequence[Candidate], budget_tokens: int | None = None) -> str:
