@@ -170,7 +170,7 @@ class AnnotationLane:
         self._tell([annotation for annotation in annotations if annotation.index in fresh])
 
     def _tell(self, annotations: Sequence[Annotation]) -> None:
-        for annotation in annotations:
+        for annotation in annotations if self._parts.listening() else ():
             self._parts.publish(
                 StepAnnotated(
                     repo_id=self._parts.repo_id,

@@ -89,8 +89,8 @@ class EmbeddedAnnotator:
 
     @property
     def batch_size(self) -> int:
-        """No model is asked, so a batch is only bounded to keep the worker thread's turns short."""
-        return 256
+        """No model is asked; bounded, because a batch's results are put in place on the loop."""
+        return 64
 
     async def annotate(
         self, request: AnnotationRequest
