@@ -90,7 +90,7 @@ def settle_heap() -> None:
     """
     gc.collect()
     gc.freeze()
-    gc.set_threshold(10_000, 10, 1_000)
+    gc.set_threshold(5_000, 3, 10_000)
 
 
 # ── The loop's lag ───────────────────────────────────────────────────────────────────
