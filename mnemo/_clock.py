@@ -78,7 +78,7 @@ class Breather:
 
     __slots__ = ("_next", "_pause_s", "_slice_s")
 
-    def __init__(self, *, slice_s: float = 0.000_5, pause_s: float = 0.000_05) -> None:
+    def __init__(self, *, slice_s: float = 0.000_5, pause_s: float = 0.000_2) -> None:
         self._slice_s = slice_s
         self._pause_s = pause_s
         self._next = time.perf_counter() + slice_s
