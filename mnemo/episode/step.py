@@ -9,13 +9,14 @@ from typing import Any, Literal
 
 from mnemo._clock import date_in_words
 from mnemo._text import one_line
-from mnemo.graph.nodes import Vector
+from mnemo.graph.nodes import Episodic, Vector
 
 __all__ = [
     "Annotation",
     "Part",
     "Step",
     "StepDraft",
+    "episodic_node",
     "evidence_text",
     "when_and_who",
 ]
@@ -128,6 +129,25 @@ def when_and_who(at: datetime, actor: str) -> str:
     recall, and do not depend on the machine's locale.
     """
     return f"[{date_in_words(at)} {at:%H:%M}] {one_line(actor)}:"
+
+
+def episodic_node(step: Step) -> Episodic:
+    """The node that *step* is in the graph, or will be once it is committed."""
+    return Episodic(
+        id=step.node_id,
+        observation=step.observation,
+        action=step.action,
+        state=step.state,
+        subgoal=step.subgoal,
+        reward=step.reward,
+        trajectory_id=step.trajectory_id,
+        session_id=step.session_id,
+        episode_id=step.episode_id,
+        step_index=step.index,
+        at=step.at,
+        actor=step.actor,
+        key=step.key,
+    )
 
 
 def evidence_text(step: Step, part: Part, *, agent_name: str) -> str | None:

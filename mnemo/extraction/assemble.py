@@ -14,14 +14,14 @@ from statistics import fmean
 
 from mnemo._clock import Breather
 from mnemo._text import clean, is_blank, one_line, terms
-from mnemo.episode.step import Step
+from mnemo.episode.step import Step, episodic_node
 from mnemo.episode.trajectory import Instruction, Trajectory
 from mnemo.extraction.facts import KnownFact
 from mnemo.graph.changeset import Changeset
 from mnemo.graph.edges import Edge, EdgeKind
 from mnemo.graph.lookup import label_key
 from mnemo.graph.metadata import MetadataDelta
-from mnemo.graph.nodes import Episodic, Intent, Node, Procedural, Semantic, Source, Subgoal, Tag
+from mnemo.graph.nodes import Intent, Node, Procedural, Semantic, Source, Subgoal, Tag
 from mnemo.graph.similarity import plain
 
 __all__ = ["assemble", "clean_instructions", "source_id", "subgoal_id"]
@@ -100,7 +100,7 @@ class _Draft:
         for step in self._trajectory.steps:
             self._breather.breathe()
             source = _source(step)
-            self._nodes += (_episodic(step), source)
+            self._nodes += (episodic_node(step), source)
             self._link(subgoal.id, step.node_id, EdgeKind.HIERARCHICAL)
             self._link(step.node_id, source.id, EdgeKind.PROVENANCE)
 
@@ -207,24 +207,6 @@ def _subgoal(trajectory: Trajectory) -> Subgoal:
         description=trajectory.subgoal,
         parent_goal=trajectory.goal,
         trajectory_id=trajectory.id,
-    )
-
-
-def _episodic(step: Step) -> Episodic:
-    return Episodic(
-        id=step.node_id,
-        observation=step.observation,
-        action=step.action,
-        state=step.state,
-        subgoal=step.subgoal,
-        reward=step.reward,
-        trajectory_id=step.trajectory_id,
-        session_id=step.session_id,
-        episode_id=step.episode_id,
-        step_index=step.index,
-        at=step.at,
-        actor=step.actor,
-        key=step.key,
     )
 
 

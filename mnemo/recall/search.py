@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from mnemo.config import Config
-from mnemo.episode.step import Step
+from mnemo.episode.step import Step, episodic_node
 from mnemo.graph.corpus import CorpusView
 from mnemo.graph.metadata import NodeMetadata
-from mnemo.graph.nodes import Episodic, Node, NodeType
+from mnemo.graph.nodes import Node, NodeType
 from mnemo.protocols import DocumentFeed, GraphStore
 from mnemo.recall.candidate import Candidate, SourceRef
 from mnemo.recall.candidates import Found, HopZero, Window
@@ -232,7 +232,7 @@ class Search:
         nodes: dict[tuple[NodeType, str], Node] = {}
         for f in found:
             if f.type == "episodic" and f.id in self._steps:
-                nodes[f.type, f.id] = _episodic(self._steps[f.id])
+                nodes[f.type, f.id] = episodic_node(self._steps[f.id])
             elif (view := self._corpus.nodes.get(f.type)) and (documents := view.of(f.id)):
                 node = view.nodes[documents[-1]]
                 if node is not None:
@@ -309,24 +309,6 @@ class Search:
         origins = [view.origins.get(d) for d in view.of(node.id)] if view else []
         key = origins[-1] if origins else None
         return SourceRef(None, None, None, node.created_at, None, key, node.text)
-
-
-def _episodic(step: Step) -> Episodic:
-    return Episodic(
-        step.observation,
-        step.action,
-        id=step.node_id,
-        state=step.state,
-        subgoal=step.subgoal,
-        reward=step.reward,
-        trajectory_id=step.trajectory_id,
-        session_id=step.session_id,
-        episode_id=step.episode_id,
-        step_index=step.index,
-        at=step.at,
-        actor=step.actor,
-        key=step.key,
-    )
 
 
 def _reference(step: Step) -> SourceRef:
