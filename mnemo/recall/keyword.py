@@ -318,7 +318,7 @@ def excerpt(text: str, operands: Sequence[str], chars: int) -> str:
     region = one_line(region)
     if len(region) <= chars and not (before or after):
         return region
-    first, last = _best(_matches(region, operands), chars - 2) or (0, 0)
+    _, first, last = _best(_matches(region, operands, chars - 2), chars - 2)
     start, end = _stretch(region, first, last, chars - 2)
     left = "…" if before or start > 0 else ""
     right = "…" if after or end < len(region) else ""
@@ -330,22 +330,30 @@ def _region(text: str, operands: Sequence[str], chars: int) -> tuple[bool, str, 
     around = _AROUND + 2 * chars
     if len(text) <= 2 * around:
         return False, text, False
-    first, last = _best(_matches(text, operands), chars) or (0, 0)
+    _, first, last = _best(_matches(text, operands, chars), chars)
     start, end = max(0, first - around), min(len(text), max(last, first) + around)
     return start > 0, text[start:end], end < len(text)
 
 
-def _matches(text: str, operands: Sequence[str]) -> list[_Match]:
-    """Where the operands occur, in order; by windows, so that a huge text blocks nobody."""
+def _matches(text: str, operands: Sequence[str], room: int) -> list[_Match]:
+    """
+    Where the operands occur, in order, up to the first stretch that holds them all.
+
+    By windows, so that a huge text blocks nobody.
+    """
     phrases = [phrase for operand in operands if (phrase := tuple(_stems(operand)))]
     breather = Breather()
     found: dict[tuple[int, int], _Match] = {}
     for start in range(0, max(len(text), 1), _WINDOW):
         breather.breathe()
         window = text[start : start + _WINDOW + _OVERLAP]
-        if _may_hold(window, phrases):
-            for match in _matches_in(window, start, phrases, breather):
-                found.setdefault((match.start, match.operand), match)
+        if not _may_hold(window, phrases):
+            continue
+        here = list(_matches_in(window, start, phrases, breather))
+        for match in here:
+            found.setdefault((match.start, match.operand), match)
+        if _best(here, room)[0] == len(phrases):
+            break
     return sorted(found.values(), key=lambda match: (match.start, match.operand))
 
 
@@ -377,18 +385,23 @@ def _stem(word: str) -> str:
     return stem(fold(word))
 
 
-def _best(matches: Sequence[_Match], room: int) -> tuple[int, int] | None:
-    """Beginning and end of the matches of the stretch that holds the most operands."""
-    best: tuple[int, int] | None = None
-    most = last = 0
+def _best(matches: Sequence[_Match], room: int) -> tuple[int, int, int]:
+    """
+    The stretch that holds the most distinct operands, the first such one.
+
+    Returns:
+        How many it holds, where its matches begin, and where they end.
+    """
+    best = (0, 0, 0)
+    last = 0
     counts: dict[int, int] = {}
     for i, first in enumerate(matches):
         last = max(last, i)
         while last < len(matches) and (matches[last].end - first.start <= room or last == i):
             counts[matches[last].operand] = counts.get(matches[last].operand, 0) + 1
             last += 1
-        if len(counts) > most:
-            most, best = len(counts), (first.start, max(m.end for m in matches[i:last]))
+        if len(counts) > best[0]:
+            best = (len(counts), first.start, max(m.end for m in matches[i:last]))
         counts[first.operand] -= 1
         if not counts[first.operand]:
             del counts[first.operand]
