@@ -51,6 +51,7 @@ class Collecting(Protocol):
     def publish(self, kind: Callable[..., Event], **facts: Any) -> None: ...
     def as_failure(self, book: EpisodeBook, error: Exception) -> ExtractionFailed: ...
     def fail_queue(self, failed: ExtractionFailed) -> None: ...
+    def note_commit_failure(self, error: Exception) -> None: ...
     async def write(
         self, book: EpisodeBook, changeset: Changeset, steps: Sequence[int], *, ends: bool
     ) -> int: ...
@@ -134,7 +135,7 @@ class BackgroundCommits:
         try:
             await session.write(book, whole, staged.steps, ends=False)
         except Exception as error:
-            session.error = error
+            session.note_commit_failure(error)
             session.queue.fail_waiting(preceding_failed(error))
             self._restart_flush()
             return

@@ -419,9 +419,15 @@ class SessionCore:
         except MnemoError:
             # Not lost: the staged trajectories are durable, and resuming merges them again.
             log.exception("the changeset of session %s could not be staged", self.id)
-        self.error = error
+        self.note_commit_failure(error)
         self.queue.fail_waiting(preceding_failed(error))
         self.transition("auto_commit_failed")
+
+    def note_commit_failure(self, error: Exception) -> None:
+        """Keep *error*, of a commit that nobody awaits; logged if nobody foresaw it."""
+        if not isinstance(error, MnemoError):
+            log.error("a commit of session %s failed", self.id, exc_info=error)
+        self.error = error
 
     async def _abandon(self, book: EpisodeBook, error: Exception) -> None:
         failed = self.as_failure(book, error)

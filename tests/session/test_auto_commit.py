@@ -235,3 +235,23 @@ async def test_a_late_reward_reaches_the_stored_step(open_kit):
     await session.append("two", "did that")
     await session.close_and_commit()
     assert (await kit.repo.get_node(early.id)).reward == 0.5
+
+
+@pytest.mark.parametrize("leads_to", ["flush", "close"])
+async def test_an_unforeseen_failure_of_a_commit_is_logged(
+    open_kit, failing_store, caplog, leads_to
+):
+    """Nobody awaits an automatic commit, so an error that is not mnemo's own reaches the log."""
+    store = failing_store()
+    store.fail("apply", error=RuntimeError("a bug"))
+    kit = await open_kit(store=store, config=AUTO)
+    session = await kit.started()
+    await session.append("one", "")
+    if leads_to == "flush":
+        await kit.pass_time(120)
+    else:
+        await session.close()
+        await session.wait_for("ready")
+    assert isinstance(session.error, RuntimeError)
+    assert any("a commit of session" in record.message for record in caplog.records)
+    assert await stored(kit) == 0
