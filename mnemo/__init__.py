@@ -5,6 +5,7 @@ from mnemo.config import Config
 from mnemo.episode.journal import SessionRecord, SessionState
 from mnemo.episode.step import Step
 from mnemo.errors import (
+    BudgetExceeded,
     CommitFailed,
     ConfigError,
     Conflict,
@@ -55,6 +56,7 @@ from mnemo.session.session import Session
 from mnemo.session.views import CommitReceipt, SessionContext, SessionStatistics
 
 __all__ = [
+    "BudgetExceeded",
     "Candidate",
     "Changeset",
     "CommitFailed",

@@ -26,6 +26,7 @@ __all__ = [
     "ScoringConfig",
     "SessionConfig",
     "StoreConfig",
+    "TelemetryConfig",
     "TypeScoring",
 ]
 
@@ -86,6 +87,12 @@ class SessionConfig(Settings):
     """Queued operations waiting at once, per session (M)."""
     max_append_backlog: Annotated[int, Field(ge=1)] = 10_000
     """Durable steps waiting for annotation, per session (S)."""
+    max_model_calls: Annotated[int, Field(ge=0)] | None = None
+    """Chat model calls of one open session, then ``BudgetExceeded``; ``None`` is no bound."""
+    max_model_tokens: Annotated[int, Field(ge=0)] | None = None
+    """Input and output tokens of its answered calls together, likewise."""
+    max_model_cost_usd: Annotated[float, Field(ge=0)] | None = None
+    """US dollars of its answered calls whose price is known, likewise."""
     lease_s: Seconds = 30.0
     """Seconds until the ownership of an unreachable process may be taken over (S)."""
 
@@ -140,6 +147,8 @@ class RecallConfig(Settings):
 
     use_model: bool = True
     """Ask the chat model, if there is one, for mode and plan."""
+    timeout_s: Seconds = 60.0
+    """Seconds per model call, then ``ModelTimeout`` (S)."""
     record_access: bool = True
     """Count the access of every returned candidate."""
     max_candidates: Annotated[int, Field(ge=1)] = 100
@@ -218,6 +227,15 @@ class StoreConfig(Settings):
     """Copy the file beside itself before its schema is migrated."""
 
 
+class TelemetryConfig(Settings):
+    """OpenTelemetry spans (``config.telemetry``), where the extra ``[otel]`` is installed."""
+
+    enabled: bool = True
+    """Whether spans are made at all."""
+    capture_content: bool = False
+    """Whether spans carry texts: queries, messages to models and their replies."""
+
+
 class Config(Settings):
     """All settings; every section has defaults, so ``Config()`` is complete."""
 
@@ -228,6 +246,7 @@ class Config(Settings):
     recall: RecallConfig = RecallConfig()
     scoring: ScoringConfig = ScoringConfig()
     store: StoreConfig = StoreConfig()
+    telemetry: TelemetryConfig = TelemetryConfig()
     shutdown_grace_s: Annotated[float, Field(ge=0)] = 10.0
     """Seconds that ``aclose`` lets extraction and background commits go on (S)."""
 

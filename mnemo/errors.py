@@ -8,6 +8,7 @@ model client's) is translated once, at the edge, and kept as ``__cause__``.
 from __future__ import annotations
 
 __all__ = [
+    "BudgetExceeded",
     "CommitFailed",
     "ConfigError",
     "Conflict",
@@ -207,6 +208,25 @@ class InvalidReply(ModelError):
     ) -> None:
         self.raw = raw[:2000]
         super().__init__(message, purpose=purpose, retryable=retryable)
+
+
+class BudgetExceeded(ModelError):
+    """
+    The session has used up what its config lets it ask of models; no call was made.
+
+    Attributes:
+        limit: The setting that stopped it, e.g. ``"session.max_model_calls"``.
+        used: What was used when it stopped, in the limit's unit.
+    """
+
+    def __init__(self, limit: str, used: float, *, purpose: str | None = None) -> None:
+        self.limit = limit
+        self.used = used
+        super().__init__(
+            f"the session's model budget is used up: config.{limit} is reached at {used:g}; "
+            "resume the session with a larger one to go on",
+            purpose=purpose,
+        )
 
 
 class ExtractionFailed(SessionError):

@@ -43,6 +43,8 @@ class ChatRequest:
         purpose: Selects per-step overrides and names the call in traces and test doubles.
         response_schema: JSON schema that the reply must satisfy, or ``None`` for free text.
         max_output_tokens: Upper bound of the reply, in the model's tokens.
+        timeout_s: Seconds that one try of the network may take; ``None``: the model's own
+            bound. Waiting for a turn, and between tries, does not count.
     """
 
     messages: Sequence[ChatMessage]
@@ -50,6 +52,7 @@ class ChatRequest:
     response_schema: Mapping[str, Any] | None = None
     tools: Sequence[Mapping[str, Any]] = ()
     max_output_tokens: int | None = None
+    timeout_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

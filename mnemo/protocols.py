@@ -68,7 +68,13 @@ __all__ = [
 
 
 class ChatModel(Protocol):
-    """Answers requests; retries of the network are its own affair."""
+    """
+    Answers requests; retries of the network are its own affair.
+
+    A model that bounds every try by ``request.timeout_s`` itself says so by an attribute
+    ``keeps_time = True``; any other is cut off from outside after that time. One with an
+    ``aclose()`` is closed with the service that it was given to.
+    """
 
     async def complete(self, request: ChatRequest) -> ChatReply:
         """
