@@ -8,99 +8,39 @@ which commits are reconciled one after the other.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from functools import partial
 from typing import Any
 
 import anyio
 
-from mnemo._ids import new_id
-from mnemo._tasks import TaskRoot, completed, running_loop
-from mnemo._text import is_blank
+from mnemo._tasks import completed, running_loop
 from mnemo.config import Config
-from mnemo.episode.journal import Journal, Owner, SessionRecord, SessionState, Settlement
+from mnemo.episode.journal import SessionRecord
 from mnemo.errors import (
-    EmbeddingSpaceMismatch,
-    NotFound,
     UsageError,
 )
-from mnemo.events import Event
 from mnemo.graph.changeset import Changeset, Revision
 from mnemo.graph.edges import EdgeKind
 from mnemo.graph.metadata import NodeMetadata
 from mnemo.graph.nodes import NODE_TYPES, Node, NodeType
 from mnemo.prompts.profiles import resolve_profile
-from mnemo.prompts.usage import UsageMeter
 from mnemo.protocols import (
-    Applied,
     ChatModel,
-    Clock,
-    DocumentFeed,
     Embedder,
-    GraphStore,
-    SessionStore,
-    VectorIndex,
 )
 from mnemo.recall.access import AccessLog
 from mnemo.recall.keyword import SearchHit, search
 from mnemo.recall.question import RecallContext
 from mnemo.recall.result import RecallResult
-from mnemo.session.parts import Extraction, SessionParts
-from mnemo.session.session import Session, checked_goal
+from mnemo.repository.parts import RepositoryParts, RepositoryStatistics
+from mnemo.session.session import Session
 
-__all__ = ["Repository", "RepositoryParts", "RepositoryStatistics"]
+__all__ = ["Repository"]
 
 CONTEXT_STEPS = 3
 """Last steps of a session that augment the query of ``recall_in_context``."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RepositoryStatistics:
-    """
-    What a repository holds, and how full its bounded parts are.
-
-    Attributes:
-        nodes: Node type → how many are stored; *edges* likewise by kind.
-        steps: Raw steps, committed or not.
-        pending_operations: Queued in all open sessions.
-        append_backlog: Steps of open sessions that wait for annotation.
-        index: With ``revision`` (reflected), ``documents`` and ``waiting`` (for vectors).
-        embedding_space: What the vectors were made by; ``None`` before the first.
-    """
-
-    revision: Revision
-    nodes: Mapping[str, int]
-    edges: Mapping[str, int]
-    steps: int
-    vectors: int
-    open_sessions: int
-    pending_operations: int
-    append_backlog: int
-    index: Any
-    embedding_space: str | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RepositoryParts:
-    """The seams of one repository, given by the service."""
-
-    repo_id: str
-    sessions: SessionStore
-    graph: GraphStore
-    feed: DocumentFeed
-    index: VectorIndex
-    embedder: Embedder
-    chat_model: ChatModel | None
-    owner: Owner
-    clock: Clock
-    config: Config
-    root: TaskRoot
-    publish: Callable[[Event], None]
-    listening: Callable[[], bool]
-    open_sessions: dict[str, Session]
 
 
 class Repository:
@@ -111,11 +51,11 @@ class Repository:
         from mnemo.commit.announced import AnnouncedWrites
         from mnemo.commit.lane import CommitLane
         from mnemo.recall.pipeline import Recall
+        from mnemo.repository.sessions import RepositorySessions
 
         self._loop = asyncio.get_running_loop()
         self._parts = parts
         self._closed = False
-        self._opening = anyio.Lock()
         self._following = anyio.CancelScope()
         self._access = AccessLog(parts.graph, parts.clock)
         self._writes = AnnouncedWrites(
@@ -133,6 +73,7 @@ class Repository:
             publish=parts.publish,
             written=parts.index.poke,
         )
+        self._sessions = RepositorySessions(parts, self._writes, check_usable=self._check_usable)
         self._recall = Recall(
             repo_id=parts.repo_id,
             graph=parts.graph,
@@ -151,7 +92,7 @@ class Repository:
         Raises:
             EmbeddingSpaceMismatch: The repository's vectors are of another space.
         """
-        await self._check_space(self._parts.embedder)
+        await self._sessions.check_space(self._parts.embedder)
         self._parts.root.spawn(self._follow)
         self._parts.index.poke()
 
@@ -160,13 +101,6 @@ class Repository:
             async with anyio.create_task_group() as group:
                 group.start_soon(self._parts.index.run)
                 group.start_soon(self._access.run)
-
-    async def _check_space(self, embedder: Embedder) -> None:
-        stored, offered = await self._parts.feed.space(), embedder.space
-        if stored is None:
-            return
-        if (stored.name, stored.dimensions) != (offered.name, offered.dimensions):
-            raise EmbeddingSpaceMismatch(self.id, str(stored), str(offered))
 
     @property
     def id(self) -> str:
@@ -204,26 +138,9 @@ class Repository:
                 *Cancellation*: safe; at worst it is listed by ``unfinished_sessions``.
         """
         self._check_usable()
-        goal = checked_goal(goal)
-        if session_id is not None and (not isinstance(session_id, str) or is_blank(session_id)):
-            raise ValueError("session_id must be text that is not blank, or None")
-        effective = self._effective(config)
-        if embedder is not None:
-            await self._check_space(embedder)
-        now = self._parts.clock.now()
-        record = SessionRecord(
-            id=session_id or new_id("session"),
-            repo_id=self.id,
-            goal=goal,
-            state=SessionState.COLLECTING,
-            steps=0,
-            updated_at=now,
-            episode_id=new_id("episode"),
+        return await self._sessions.start(
+            goal, session_id=session_id, config=config, chat_model=chat_model, embedder=embedder
         )
-        # Nobody may resume it by its id before it is open here.
-        async with self._opening if session_id else nullcontext():
-            await self._parts.sessions.create(record, goal_at=now, owner=self._parts.owner)
-            return self._opened(Journal(record=record, steps=()), effective, chat_model, embedder)
 
     async def resume_session(
         self,
@@ -242,30 +159,9 @@ class Repository:
                 *Cancellation*: safe.
         """
         self._check_usable()
-        effective = self._effective(config)
-        async with self._opening:
-            open_here = self._parts.open_sessions.get(session_id)
-            if open_here is not None and open_here.repo_id == self.id:
-                if not open_here.ending:
-                    return open_here
-                await open_here.aclose()
-            await self._check_known(session_id)
-            await self._parts.sessions.claim(session_id, self._parts.owner)
-            journal = await self._parts.sessions.load(session_id)
-            if journal is None:
-                raise NotFound("session", session_id)
-            return self._opened(journal, effective, chat_model, embedder)
-
-    def _effective(self, config: Config | None) -> Config:
-        """The repository's config under the session's, refused before anything is written."""
-        effective = self._parts.config.overlaid(config)
-        resolve_profile(effective.extraction.profile)
-        return effective
-
-    async def _check_known(self, session_id: str) -> None:
-        journal = await self._parts.sessions.load(session_id)
-        if journal is None or journal.record.repo_id != self.id:
-            raise NotFound("session", session_id)
+        return await self._sessions.resume(
+            session_id, config=config, chat_model=chat_model, embedder=embedder
+        )
 
     async def unfinished_sessions(self) -> list[SessionRecord]:
         """Its sessions that are not idle, newest act first. *Cancellation*: safe."""
@@ -276,76 +172,6 @@ class Repository:
         """All its sessions, newest act first. *Cancellation*: safe."""
         self._check_usable()
         return await self._parts.sessions.records(self.id, unfinished=False)
-
-    def _opened(
-        self,
-        journal: Journal,
-        config: Config,
-        chat_model: ChatModel | None,
-        embedder: Embedder | None,
-    ) -> Session:
-        self._check_usable()
-        model = chat_model or self._parts.chat_model
-        parts = self._session_parts(config, model, embedder or self._parts.embedder)
-        session = Session(parts, journal)
-        self._parts.open_sessions[session.id] = session
-        session.begin()
-        return session
-
-    def _session_parts(
-        self, config: Config, chat_model: ChatModel | None, embedder: Embedder
-    ) -> SessionParts:
-        meter = UsageMeter()
-
-        def make_extraction() -> Extraction:
-            from mnemo.extraction.nearby import StoredFacts
-            from mnemo.extraction.pipeline import build_extraction
-
-            nearby = StoredFacts(
-                graph=self._parts.graph, index=self._parts.index, embedder=embedder
-            )
-            return build_extraction(
-                chat_model=chat_model,
-                embedder=embedder,
-                config=config,
-                meter=meter,
-                nearby=nearby,
-            )
-
-        merge_intent = None
-        if chat_model is not None:
-            from mnemo.extraction.intents import build_intent_merger
-
-            merge_intent = build_intent_merger(chat_model, config, meter)
-
-        async def commit(changeset: Changeset, settlement: Settlement) -> Applied:
-            return await self._writes.commit(
-                changeset, settlement=settlement, config=config.commit, merge_intent=merge_intent
-            )
-
-        return SessionParts(
-            repo_id=self.id,
-            store=self._parts.sessions,
-            owner=self._parts.owner,
-            clock=self._parts.clock,
-            config=config,
-            commit=commit,
-            make_extraction=make_extraction,
-            meter=meter,
-            publish=self._parts.publish,
-            listening=self._parts.listening,
-            spawn=self._parts.root.spawn,
-            own=self._parts.root.own,
-            written=self._parts.index.poke,
-            ended=self._forget_session,
-            release=partial(self._parts.sessions.release, self._parts.owner),
-        )
-
-    def _forget_session(self, session_id: str) -> None:
-        self._parts.open_sessions.pop(session_id, None)
-
-    def _own_sessions(self) -> list[Session]:
-        return [s for s in self._parts.open_sessions.values() if s.repo_id == self.id]
 
     # ── Recall ───────────────────────────────────────────────────────────────────────
 
@@ -527,7 +353,7 @@ class Repository:
         counts = await self._parts.feed.counts()
         revision = await self._parts.graph.revision()
         space = await self._parts.feed.space()
-        open_here = [session.statistics() for session in self._own_sessions()]
+        open_here = [session.statistics() for session in self._sessions.open_here]
         return RepositoryStatistics(
             revision=revision,
             nodes=_below(counts, "nodes:"),
@@ -553,14 +379,7 @@ class Repository:
             grace_s: Seconds that extraction and background commits may still take.
         """
         self._closed = True
-        sessions = self._own_sessions()
-        for session in sessions:
-            session.stop_starting()
-        with anyio.move_on_after(grace_s):
-            for session in sessions:
-                await session.settle_down()
-        for session in sessions:
-            await session.aclose()
+        await self._sessions.aclose(grace_s)
         self._following.cancel()
         await self._access.try_to_flush()
 

@@ -1,0 +1,71 @@
+"""What a repository is given by the service, and what it shows of itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from mnemo._tasks import TaskRoot
+from mnemo.config import Config
+from mnemo.episode.journal import Owner
+from mnemo.events import Event
+from mnemo.graph.changeset import Revision
+from mnemo.protocols import (
+    ChatModel,
+    Clock,
+    DocumentFeed,
+    Embedder,
+    GraphStore,
+    SessionStore,
+    VectorIndex,
+)
+from mnemo.session.session import Session
+
+__all__ = ["RepositoryParts", "RepositoryStatistics"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RepositoryStatistics:
+    """
+    What a repository holds, and how full its bounded parts are.
+
+    Attributes:
+        nodes: Node type → how many are stored; *edges* likewise by kind.
+        steps: Raw steps, committed or not.
+        pending_operations: Queued in all open sessions.
+        append_backlog: Steps of open sessions that wait for annotation.
+        index: With ``revision`` (reflected), ``documents`` and ``waiting`` (for vectors).
+        embedding_space: What the vectors were made by; ``None`` before the first.
+    """
+
+    revision: Revision
+    nodes: Mapping[str, int]
+    edges: Mapping[str, int]
+    steps: int
+    vectors: int
+    open_sessions: int
+    pending_operations: int
+    append_backlog: int
+    index: Any
+    embedding_space: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RepositoryParts:
+    """The seams of one repository, given by the service."""
+
+    repo_id: str
+    sessions: SessionStore
+    graph: GraphStore
+    feed: DocumentFeed
+    index: VectorIndex
+    embedder: Embedder
+    chat_model: ChatModel | None
+    owner: Owner
+    clock: Clock
+    config: Config
+    root: TaskRoot
+    publish: Callable[[Event], None]
+    listening: Callable[[], bool]
+    open_sessions: dict[str, Session]

@@ -1,0 +1,210 @@
+"""The sessions of one repository: started, resumed, built from their parts, and ended."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import nullcontext
+from functools import partial
+
+import anyio
+
+from mnemo._ids import new_id
+from mnemo._text import is_blank
+from mnemo.commit.announced import AnnouncedWrites
+from mnemo.config import Config
+from mnemo.episode.journal import Journal, SessionRecord, SessionState, Settlement
+from mnemo.errors import EmbeddingSpaceMismatch, NotFound
+from mnemo.graph.changeset import Changeset
+from mnemo.prompts.profiles import resolve_profile
+from mnemo.prompts.usage import UsageMeter
+from mnemo.protocols import Applied, ChatModel, Embedder
+from mnemo.repository.parts import RepositoryParts
+from mnemo.session.parts import Extraction, SessionParts
+from mnemo.session.session import Session, checked_goal
+
+__all__ = ["RepositorySessions"]
+
+
+class RepositorySessions:
+    """
+    What ``Repository`` says of sessions, done; its docstrings hold the promises.
+
+    Args:
+        writes: Where commits go.
+        check_usable: Raises ``UsageError`` where the repository is closed.
+    """
+
+    def __init__(
+        self,
+        parts: RepositoryParts,
+        writes: AnnouncedWrites,
+        *,
+        check_usable: Callable[[], None],
+    ) -> None:
+        self._parts = parts
+        self._writes = writes
+        self._check_usable = check_usable
+        self._opening = anyio.Lock()
+
+    # ── In ───────────────────────────────────────────────────────────────────────────
+
+    async def start(
+        self,
+        goal: str,
+        *,
+        session_id: str | None,
+        config: Config | None,
+        chat_model: ChatModel | None,
+        embedder: Embedder | None,
+    ) -> Session:
+        """Start a session with an open episode; durable when it returns."""
+        goal = checked_goal(goal)
+        if session_id is not None and (not isinstance(session_id, str) or is_blank(session_id)):
+            raise ValueError("session_id must be text that is not blank, or None")
+        effective = self._effective(config)
+        if embedder is not None:
+            await self.check_space(embedder)
+        now = self._parts.clock.now()
+        record = SessionRecord(
+            id=session_id or new_id("session"),
+            repo_id=self._parts.repo_id,
+            goal=goal,
+            state=SessionState.COLLECTING,
+            steps=0,
+            updated_at=now,
+            episode_id=new_id("episode"),
+        )
+        # Nobody may resume it by its id before it is open here.
+        async with self._opening if session_id else nullcontext():
+            await self._parts.sessions.create(record, goal_at=now, owner=self._parts.owner)
+            return self._opened(Journal(record=record, steps=()), effective, chat_model, embedder)
+
+    async def resume(
+        self,
+        session_id: str,
+        *,
+        config: Config | None,
+        chat_model: ChatModel | None,
+        embedder: Embedder | None,
+    ) -> Session:
+        """Open a session as its last durable act left it, or give the one that is open."""
+        effective = self._effective(config)
+        async with self._opening:
+            open_here = self._parts.open_sessions.get(session_id)
+            if open_here is not None and open_here.repo_id == self._parts.repo_id:
+                if not open_here.ending:
+                    return open_here
+                await open_here.aclose()
+            await self._check_known(session_id)
+            await self._parts.sessions.claim(session_id, self._parts.owner)
+            journal = await self._parts.sessions.load(session_id)
+            if journal is None:
+                raise NotFound("session", session_id)
+            return self._opened(journal, effective, chat_model, embedder)
+
+    def _effective(self, config: Config | None) -> Config:
+        """The repository's config under the session's, refused before anything is written."""
+        effective = self._parts.config.overlaid(config)
+        resolve_profile(effective.extraction.profile)
+        return effective
+
+    async def check_space(self, embedder: Embedder) -> None:
+        """Refuse an embedder of another space than that of the stored vectors."""
+        stored, offered = await self._parts.feed.space(), embedder.space
+        if stored is None:
+            return
+        if (stored.name, stored.dimensions) != (offered.name, offered.dimensions):
+            raise EmbeddingSpaceMismatch(self._parts.repo_id, str(stored), str(offered))
+
+    async def _check_known(self, session_id: str) -> None:
+        journal = await self._parts.sessions.load(session_id)
+        if journal is None or journal.record.repo_id != self._parts.repo_id:
+            raise NotFound("session", session_id)
+
+    # ── Building ─────────────────────────────────────────────────────────────────────
+
+    def _opened(
+        self,
+        journal: Journal,
+        config: Config,
+        chat_model: ChatModel | None,
+        embedder: Embedder | None,
+    ) -> Session:
+        self._check_usable()
+        model = chat_model or self._parts.chat_model
+        parts = self._session_parts(config, model, embedder or self._parts.embedder)
+        session = Session(parts, journal)
+        self._parts.open_sessions[session.id] = session
+        session.begin()
+        return session
+
+    def _session_parts(
+        self, config: Config, chat_model: ChatModel | None, embedder: Embedder
+    ) -> SessionParts:
+        meter = UsageMeter()
+
+        def make_extraction() -> Extraction:
+            from mnemo.extraction.nearby import StoredFacts
+            from mnemo.extraction.pipeline import build_extraction
+
+            nearby = StoredFacts(
+                graph=self._parts.graph, index=self._parts.index, embedder=embedder
+            )
+            return build_extraction(
+                chat_model=chat_model,
+                embedder=embedder,
+                config=config,
+                meter=meter,
+                nearby=nearby,
+            )
+
+        merge_intent = None
+        if chat_model is not None:
+            from mnemo.extraction.intents import build_intent_merger
+
+            merge_intent = build_intent_merger(chat_model, config, meter)
+
+        async def commit(changeset: Changeset, settlement: Settlement) -> Applied:
+            return await self._writes.commit(
+                changeset, settlement=settlement, config=config.commit, merge_intent=merge_intent
+            )
+
+        return SessionParts(
+            repo_id=self._parts.repo_id,
+            store=self._parts.sessions,
+            owner=self._parts.owner,
+            clock=self._parts.clock,
+            config=config,
+            commit=commit,
+            make_extraction=make_extraction,
+            meter=meter,
+            publish=self._parts.publish,
+            listening=self._parts.listening,
+            spawn=self._parts.root.spawn,
+            own=self._parts.root.own,
+            written=self._parts.index.poke,
+            ended=self._forget_session,
+            release=partial(self._parts.sessions.release, self._parts.owner),
+        )
+
+    # ── Out ──────────────────────────────────────────────────────────────────────────
+
+    def _forget_session(self, session_id: str) -> None:
+        self._parts.open_sessions.pop(session_id, None)
+
+    @property
+    def open_here(self) -> list[Session]:
+        """Its open sessions."""
+        sessions = self._parts.open_sessions.values()
+        return [session for session in sessions if session.repo_id == self._parts.repo_id]
+
+    async def aclose(self, grace_s: float) -> None:
+        """End all of them, resumable; their work in flight gets *grace_s* seconds."""
+        sessions = self.open_here
+        for session in sessions:
+            session.stop_starting()
+        with anyio.move_on_after(grace_s):
+            for session in sessions:
+                await session.settle_down()
+        for session in sessions:
+            await session.aclose()
