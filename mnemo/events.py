@@ -48,7 +48,12 @@ class Event:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionTransitioned(Event):
-    """The session's state changed; *node_ids* are set where a commit ended in ``idle``."""
+    """
+    The session's state changed; *node_ids* are set where a commit ended in ``idle``.
+
+    At the end of an extraction, *trace* has ``stages``: stage → ``model``, ``embedded`` or
+    ``failed`` → how often it ran so since the session was opened, and ``model_calls``.
+    """
 
     session_id: str
     from_state: str

@@ -56,6 +56,8 @@ class Extraction:
     Annotates steps and extracts trajectories, with whatever stages it was given.
 
     Args:
+        meter: Told how each embedded stage ran; those that ask a model tell it themselves.
+        embedded: Whether the stages given are the embedded ones.
         fallback_annotator: Steps in where *annotator* fails; ``None``: the failure stands.
     """
 
@@ -67,6 +69,8 @@ class Extraction:
         procedural: ProceduralExtractor,
         embedder: Embedder,
         config: Config,
+        meter: UsageMeter | None = None,
+        embedded: bool = False,
         fallback_annotator: Annotator | None = None,
     ) -> None:
         self.batch_size = annotator.batch_size or config.annotation.batch_size
@@ -75,6 +79,8 @@ class Extraction:
         self._procedural = procedural
         self._embedder = TextEmbedder(embedder)
         self._config = config
+        self._meter = meter or UsageMeter()
+        self._embedded = embedded
         self._fallback = fallback_annotator
         self._threads = anyio.CapacityLimiter(1)
 
@@ -120,6 +126,7 @@ class Extraction:
             lambda: self._semantic.extract_facts(trajectory),
             lambda: self._procedural.extract_instructions(trajectory),
         )
+        self._note_embedded("semantic", "procedural")
         clean = await self._off_loop(clean_facts, facts, trajectory.steps)
         _report_dropped(clean, trajectory)
         vectors = await self._embedder.embed([fact.proposition for fact in clean.facts])
@@ -133,8 +140,14 @@ class Extraction:
                 raise
             _log.warning("the embedded annotator steps in: %s", error)
             annotated, last_reward = await self._fallback.annotate(request)
+            self._meter.ran("annotate", "embedded")
             return Findings(annotated=tuple(annotated), last_reward=last_reward, embedded=True)
+        self._note_embedded("annotate")
         return Findings(annotated=tuple(annotated), last_reward=last_reward)
+
+    def _note_embedded(self, *stages: str) -> None:
+        for stage in stages if self._embedded else ():
+            self._meter.ran(stage, "embedded")
 
     def _assembled(
         self,
@@ -174,9 +187,10 @@ def build_extraction(
         ConfigError: ``config.extraction.profile`` is no profile.
     """
     profile = resolve_profile(config.extraction.profile)
+    meter = meter or UsageMeter()
     if chat_model is None:
-        return _embedded_extraction(embedder, config)
-    asker = Asker(chat_model, meter=meter or UsageMeter(), timeout_s=config.extraction.timeout_s)
+        return _embedded_extraction(embedder, config, meter)
+    asker = Asker(chat_model, meter=meter, timeout_s=config.extraction.timeout_s)
     fallback = _embedded_annotator(embedder, config) if _falls_back(config) else None
     return Extraction(
         annotator=ModelAnnotator(asker, profile),
@@ -184,6 +198,7 @@ def build_extraction(
         procedural=ModelProceduralExtractor(asker, config, profile),
         embedder=embedder,
         config=config,
+        meter=meter,
         fallback_annotator=fallback,
     )
 
@@ -198,7 +213,7 @@ def _embedded_annotator(embedder: Embedder, config: Config) -> Annotator:
     return EmbeddedAnnotator(config, embedder=embedder)
 
 
-def _embedded_extraction(embedder: Embedder, config: Config) -> Extraction:
+def _embedded_extraction(embedder: Embedder, config: Config, meter: UsageMeter) -> Extraction:
     from mnemo.extraction.embedded import EmbeddedProceduralExtractor, EmbeddedSemanticExtractor
 
     return Extraction(
@@ -207,6 +222,8 @@ def _embedded_extraction(embedder: Embedder, config: Config) -> Extraction:
         procedural=EmbeddedProceduralExtractor(config),
         embedder=embedder,
         config=config,
+        meter=meter,
+        embedded=True,
     )
 
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import TypeVar
 
 import anyio
+import anyio.to_thread
 
 from mnemo.errors import InvalidReply, ModelError, ModelTimeout, ModelUnavailable
 from mnemo.prompts.question import Question, json_of, raw_text, what_is_wrong
@@ -16,6 +18,8 @@ __all__ = ["Asker"]
 
 SHOWN_CHARACTERS = 2_000
 """Characters of a bad reply that its model is shown again."""
+READ_AT_ONCE_CHARACTERS = 16_000
+"""Characters of a reply that are read on the event loop: well under a millisecond (S)."""
 
 T = TypeVar("T")
 
@@ -25,13 +29,15 @@ class Asker:
     A chat model together with what it may take and what it has cost.
 
     Args:
-        timeout_s: Seconds per call.
+        meter: Counts every call and how each question ended; may refuse one.
+        timeout_s: Seconds per call. A model that keeps time itself is told, any other cut off.
     """
 
     def __init__(self, model: ChatModel, *, meter: UsageMeter, timeout_s: float) -> None:
         self._model = model
         self._meter = meter
         self._timeout_s = timeout_s
+        self._patience_s = math.inf if getattr(model, "keeps_time", False) else timeout_s
 
     async def ask(self, question: Question[T]) -> T:
         """
@@ -40,17 +46,32 @@ class Asker:
         Raises:
             InvalidReply: The correction did not fit either.
             ModelTimeout: A call took longer than the timeout.
+            BudgetExceeded: The call may not be made.
             ModelError: Of the model; its foreign exceptions as ``ModelUnavailable``.
                 *Cancellation*: safe; the call is dropped.
         """
-        reply = await self._complete(question, question.messages)
         try:
-            return question.read(json_of(reply))
-        except ValueError as error:
-            correction = _correction(reply, what_is_wrong(error))
-        reply = await self._complete(question, (*question.messages, *correction))
+            answer = await self._answer(question)
+        except ModelError:
+            self._meter.ran(question.purpose, "failed")
+            raise
+        self._meter.ran(question.purpose, "model")
+        return answer
+
+    async def _answer(self, question: Question[T]) -> T:
         try:
-            return question.read(json_of(reply))
+            return await self._read(question, question.messages)
+        except InvalidReply as invalid:
+            correction = _correction(invalid)
+        return await self._read(question, (*question.messages, *correction))
+
+    async def _read(self, question: Question[T], messages: Sequence[ChatMessage]) -> T:
+        reply = await self._complete(question, messages)
+        try:
+            if len(reply.text) <= READ_AT_ONCE_CHARACTERS:
+                return question.read(json_of(reply))
+            # A long reply may hold many an opening brace that leads nowhere.
+            return await anyio.to_thread.run_sync(lambda: question.read(json_of(reply)))
         except ValueError as error:
             raise InvalidReply(
                 f"the {question.purpose} reply cannot be used: {what_is_wrong(error)}",
@@ -59,31 +80,36 @@ class Asker:
             ) from error
 
     async def _complete(self, question: Question[T], messages: Sequence[ChatMessage]) -> ChatReply:
+        purpose = question.purpose
         request = ChatRequest(
-            messages=tuple(messages), purpose=question.purpose, response_schema=question.schema
+            messages=tuple(messages),
+            purpose=purpose,
+            response_schema=question.schema,
+            timeout_s=self._timeout_s,
         )
-        self._meter.started()
+        self._meter.started(purpose)
         try:
-            with anyio.fail_after(self._timeout_s):
+            with anyio.fail_after(self._patience_s):
                 reply = await self._model.complete(request)
         except ModelError as error:
-            error.purpose = error.purpose or question.purpose
+            error.purpose = error.purpose or purpose
             raise
         except TimeoutError as error:
-            raise _timed_out(question.purpose, self._timeout_s) from error
+            raise _timed_out(purpose, self._timeout_s) from error
         except Exception as error:
-            raise _foreign(question.purpose, error) from error
+            raise _foreign(purpose, error) from error
         if not isinstance(reply, ChatReply):
-            raise _no_reply(question.purpose, reply)
-        self._meter.answered(reply.usage)
+            raise _no_reply(purpose, reply)
+        self._meter.answered(purpose, reply.usage)
         return reply
 
 
-def _correction(reply: ChatReply, wrong: str) -> tuple[ChatMessage, ChatMessage]:
-    shown = raw_text(reply)[:SHOWN_CHARACTERS].strip() or "(nothing)"
+def _correction(invalid: InvalidReply) -> tuple[ChatMessage, ChatMessage]:
+    shown = invalid.raw[:SHOWN_CHARACTERS].strip() or "(nothing)"
+    wrong = invalid.__cause__ if isinstance(invalid.__cause__, ValueError) else None
     return ChatMessage("assistant", shown), ChatMessage(
         "user",
-        f"That reply cannot be used: {wrong}\n"
+        f"That reply cannot be used: {what_is_wrong(wrong) if wrong else invalid}\n"
         "Answer the same question again with one JSON object that follows the schema, "
         "complete and with nothing around it.",
     )

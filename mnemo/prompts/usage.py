@@ -1,38 +1,155 @@
-"""What a session's model calls cost."""
+"""What asking models has cost, by purpose, how each stage ran, and when it must stop."""
 
 from __future__ import annotations
 
-from mnemo.protocols import Usage
+from collections import Counter, defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
 
-__all__ = ["UsageMeter"]
+from mnemo.config import SessionConfig
+from mnemo.errors import BudgetExceeded
+from mnemo.protocols import Purpose, Usage
+
+__all__ = ["Budget", "How", "ModelUsage", "UsageMeter"]
+
+How: TypeAlias = Literal["model", "embedded", "failed"]
+"""How a stage ran: a model answered, the embedded stage did it, or it failed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelUsage:
+    """
+    What calls cost together, failed and corrective ones included.
+
+    Attributes:
+        calls: Calls that were started.
+        input_tokens: Of the calls that were answered, in the model's tokens; so the others.
+        cached_tokens: Those of *input_tokens* that the server had in its cache.
+        cost_usd: US dollars of the calls whose price is known; ``None`` without one.
+    """
+
+    calls: int = 0
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cached_tokens: int = 0
+    cost_usd: float | None = None
+
+    def __add__(self, other: ModelUsage) -> ModelUsage:
+        return ModelUsage(
+            calls=self.calls + other.calls,
+            input_tokens=self.input_tokens + other.input_tokens,
+            output_tokens=self.output_tokens + other.output_tokens,
+            cached_tokens=self.cached_tokens + other.cached_tokens,
+            cost_usd=_sum(self.cost_usd, other.cost_usd),
+        )
+
+
+_CALL = ModelUsage(calls=1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Budget:
+    """
+    What may be asked of models; ``None`` is no bound.
+
+    Calls already in flight when a bound is reached are let through: so tokens and cost
+    may pass it by theirs.
+    """
+
+    calls: int | None = None
+    tokens: int | None = None
+    cost_usd: float | None = None
+
+    @classmethod
+    def of(cls, config: SessionConfig) -> Budget:
+        """The one that *config* sets."""
+        return cls(
+            calls=config.max_model_calls,
+            tokens=config.max_model_tokens,
+            cost_usd=config.max_model_cost_usd,
+        )
+
+    def check(self, used: ModelUsage, purpose: Purpose) -> None:
+        """
+        Let one more call pass.
+
+        Raises:
+            BudgetExceeded: *used* has reached a bound.
+        """
+        spent = {
+            "session.max_model_calls": (self.calls, used.calls),
+            "session.max_model_tokens": (self.tokens, used.input_tokens + used.output_tokens),
+            "session.max_model_cost_usd": (self.cost_usd, used.cost_usd or 0.0),
+        }
+        for limit, (most, now) in spent.items():
+            if most is not None and now >= most:
+                raise BudgetExceeded(limit, now, purpose=purpose)
 
 
 class UsageMeter:
     """
-    Adds up every call, failed and corrective ones included. For one event loop, not for threads.
+    Adds up every call, and how each stage ran. For one event loop, not for threads.
+
+    Args:
+        budget: Bounds what may be asked; ``None`` does not.
 
     Attributes:
-        calls: Calls that were started.
-        input_tokens: Of the calls that were answered, in the model's tokens.
-        output_tokens: Likewise.
-        cost_usd: Of the calls whose price is known; ``None`` until there is one.
+        total: Of all purposes together.
     """
 
-    __slots__ = ("calls", "cost_usd", "input_tokens", "output_tokens")
+    __slots__ = ("_budget", "_by_purpose", "_ran", "total")
 
-    def __init__(self) -> None:
-        self.calls = 0
-        self.input_tokens = 0
-        self.output_tokens = 0
-        self.cost_usd: float | None = None
+    def __init__(self, budget: Budget | None = None) -> None:
+        self._budget = budget
+        self._by_purpose: dict[Purpose, ModelUsage] = {}
+        self._ran: Counter[tuple[str, How]] = Counter()
+        self.total = ModelUsage()
 
-    def started(self) -> None:
-        """Count a call, whatever becomes of it."""
-        self.calls += 1
+    @property
+    def by_purpose(self) -> Mapping[Purpose, ModelUsage]:
+        """Purpose → what its calls cost; purposes never asked are absent."""
+        return dict(self._by_purpose)
 
-    def answered(self, usage: Usage) -> None:
+    @property
+    def stages(self) -> Mapping[str, Mapping[How, int]]:
+        """Stage → how it ran → how often."""
+        stages: defaultdict[str, dict[How, int]] = defaultdict(dict)
+        for (stage, how), count in self._ran.items():
+            stages[stage][how] = count
+        return dict(stages)
+
+    def started(self, purpose: Purpose) -> None:
+        """
+        Count a call, whatever becomes of it.
+
+        Raises:
+            BudgetExceeded: It may not be made; nothing is counted.
+        """
+        if self._budget is not None:
+            self._budget.check(self.total, purpose)
+        self._add(purpose, _CALL)
+
+    def answered(self, purpose: Purpose, usage: Usage) -> None:
         """Add what an answer reports."""
-        self.input_tokens += usage.input_tokens
-        self.output_tokens += usage.output_tokens
-        if usage.cost_usd is not None:
-            self.cost_usd = (self.cost_usd or 0.0) + usage.cost_usd
+        cost = ModelUsage(
+            input_tokens=usage.input_tokens,
+            output_tokens=usage.output_tokens,
+            cached_tokens=usage.cached_tokens,
+            cost_usd=usage.cost_usd,
+        )
+        self._add(purpose, cost)
+
+    def ran(self, stage: str, how: How) -> None:
+        """Count that *stage* ran, and how."""
+        self._ran[stage, how] += 1
+
+    def _add(self, purpose: Purpose, cost: ModelUsage) -> None:
+        self._by_purpose[purpose] = self._by_purpose.get(purpose, ModelUsage()) + cost
+        self.total += cost
+
+
+def _sum(one: float | None, other: float | None) -> float | None:
+    if one is None or other is None:
+        return one if other is None else other
+    return one + other

@@ -16,7 +16,7 @@ from mnemo.episode.journal import Journal, SessionRecord, SessionState, Settleme
 from mnemo.errors import EmbeddingSpaceMismatch, NotFound
 from mnemo.graph.changeset import Changeset
 from mnemo.prompts.profiles import resolve_profile
-from mnemo.prompts.usage import UsageMeter
+from mnemo.prompts.usage import Budget, UsageMeter
 from mnemo.protocols import Applied, ChatModel, Embedder
 from mnemo.repository.parts import RepositoryParts
 from mnemo.session.parts import Extraction, SessionParts
@@ -141,7 +141,7 @@ class RepositorySessions:
     def _session_parts(
         self, config: Config, chat_model: ChatModel | None, embedder: Embedder
     ) -> SessionParts:
-        meter = UsageMeter()
+        meter = UsageMeter(Budget.of(config.session))
 
         def make_extraction() -> Extraction:
             from mnemo.extraction.nearby import StoredFacts

@@ -236,10 +236,21 @@ class SessionCore:
         """Fire *trigger*, whose act is durable, and show what it led to."""
         before, after = self.life.fire(trigger)
         if after is not before:
-            self.publish(SessionTransitioned, from_state=before, to_state=after, node_ids=node_ids)
+            self.publish(
+                SessionTransitioned,
+                from_state=before,
+                to_state=after,
+                node_ids=node_ids,
+                trace=self._extraction_trace() if before is SessionState.EXTRACTING else None,
+            )
             self.set_timers()
             self.waiters.entered(after)
         self.pulse()
+
+    def _extraction_trace(self) -> dict[str, Any]:
+        """How the stages ran since the session was opened, and what they asked."""
+        meter = self.parts.meter
+        return {"stages": meter.stages, "model_calls": meter.total.calls}
 
     def set_timers(self) -> None:
         """Run the timers in ``collecting``, afresh, and stop them elsewhere."""

@@ -153,10 +153,13 @@ class Session:
             pending_operations=len(core.queue),
             append_backlog=core.lane.backlog if core.lane else 0,
             running_workers=core.running_workers,
-            model_calls=meter.calls,
-            input_tokens=meter.input_tokens,
-            output_tokens=meter.output_tokens,
-            cost_usd=meter.cost_usd,
+            model_calls=meter.total.calls,
+            input_tokens=meter.total.input_tokens,
+            output_tokens=meter.total.output_tokens,
+            cost_usd=meter.total.cost_usd,
+            cached_tokens=meter.total.cached_tokens,
+            usage=meter.by_purpose,
+            stages=meter.stages,
         )
 
     # ── Awaited calls ────────────────────────────────────────────────────────────────

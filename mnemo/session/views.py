@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Literal
 
 from mnemo.episode.journal import SessionState
+from mnemo.prompts.usage import How, ModelUsage
+from mnemo.protocols import Purpose
 
 __all__ = ["CommitReceipt", "SessionContext", "SessionStatistics"]
 
@@ -51,8 +54,11 @@ class SessionStatistics:
         pending_operations: Operations that wait in the queue.
         append_backlog: Durable steps that wait for annotation.
         running_workers: Trajectories being extracted.
-        model_calls: Of the whole session, failed and corrective ones included; so the tokens.
+        model_calls: Since the session was opened, failed and corrective ones included; so
+            the tokens and the cost.
         cost_usd: ``None`` where no price is known.
+        usage: Purpose → what its calls cost.
+        stages: Stage → ``model``, ``embedded`` or ``failed`` → how often it ran so.
     """
 
     state: SessionState
@@ -64,3 +70,6 @@ class SessionStatistics:
     input_tokens: int
     output_tokens: int
     cost_usd: float | None
+    cached_tokens: int = 0
+    usage: Mapping[Purpose, ModelUsage] = field(default_factory=dict)
+    stages: Mapping[str, Mapping[How, int]] = field(default_factory=dict)

@@ -288,7 +288,7 @@ async def test_every_call_is_metered(
     model = ScriptedChatModel({**NOTHING, "semantic": bad})
     with pytest.raises(ModelUnavailable):
         await make_extraction(model, meter=meter).extract(make_trajectory(1))
-    assert meter.calls == len(model.requests) == 3
+    assert meter.total.calls == len(model.requests) == 3
     assert meter.input_tokens > 0
     assert meter.output_tokens > 0
     assert meter.cost_usd is None

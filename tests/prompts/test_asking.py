@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 import anyio
 import pytest
 
-from mnemo.errors import InvalidReply, ModelUnavailable, RateLimited
+from mnemo.errors import (
+    BudgetExceeded,
+    InvalidReply,
+    ModelTimeout,
+    ModelUnavailable,
+    RateLimited,
+)
 from mnemo.prompts.ask import Asker
 from mnemo.prompts.merge_intent import merge_intent_question
-from mnemo.prompts.usage import UsageMeter
+from mnemo.prompts.usage import Budget, UsageMeter
 from mnemo.protocols import ChatModel, ChatReply, ChatRequest, Usage
 from mnemo.testing import ScriptedChatModel
 
@@ -120,12 +127,78 @@ async def test_cancellation_passes() -> None:
     assert model.waiting == 0
 
 
-async def test_costs_add_up_once_a_price_is_known() -> None:
-    """The cost is unknown until one reply has a price."""
+async def test_costs_add_up_by_purpose_once_a_price_is_known() -> None:
+    """The cost is unknown until one reply has a price; every purpose has its own sum."""
     meter = UsageMeter()
-    meter.answered(Usage(input_tokens=5, output_tokens=2))
-    before = meter.cost_usd
-    meter.answered(Usage(input_tokens=1, cost_usd=0.25))
-    meter.answered(Usage(cost_usd=0.5))
-    assert (before, meter.cost_usd) == (None, 0.75)
-    assert (meter.input_tokens, meter.output_tokens) == (6, 2)
+    meter.answered("semantic", Usage(input_tokens=5, output_tokens=2))
+    before = meter.total.cost_usd
+    meter.answered("semantic", Usage(input_tokens=1, cached_tokens=1, cost_usd=0.25))
+    meter.answered("returns", Usage(cost_usd=0.5))
+    assert (before, meter.total.cost_usd) == (None, 0.75)
+    assert (meter.total.input_tokens, meter.total.output_tokens) == (6, 2)
+    assert meter.by_purpose["semantic"].cached_tokens == 1
+    assert meter.by_purpose["returns"].cost_usd == 0.5
+
+
+@pytest.mark.parametrize(
+    ("budget", "limit"),
+    [
+        (Budget(calls=1), "session.max_model_calls"),
+        (Budget(tokens=10), "session.max_model_tokens"),
+        (Budget(cost_usd=0.01), "session.max_model_cost_usd"),
+    ],
+)
+async def test_a_spent_budget_stops_the_next_call(budget: Budget, limit: str) -> None:
+    """Calls, tokens and cost each have a bound; past it nothing is asked and nothing counted."""
+    usage = Usage(input_tokens=8, output_tokens=2, cost_usd=0.02)
+    model = ScriptedChatModel({"merge_intent": ChatReply(text='{"intent": "sail"}', usage=usage)})
+    meter = UsageMeter(budget)
+    assert await asker(model, meter).ask(QUESTION) == "sail"
+    with pytest.raises(BudgetExceeded) as caught:
+        await asker(model, meter).ask(QUESTION)
+    assert (caught.value.limit, caught.value.purpose) == (limit, "merge_intent")
+    assert (len(model.requests), meter.total.calls) == (1, 1)
+    assert not caught.value.retryable
+
+
+async def test_how_a_question_ended_is_counted() -> None:
+    """A corrected reply is the model's; a question without an answer has failed."""
+    model = ScriptedChatModel({"merge_intent": ["no", {"intent": "sail"}, "no", "no"]})
+    meter = UsageMeter()
+    await asker(model, meter).ask(QUESTION)
+    with pytest.raises(InvalidReply):
+        await asker(model, meter).ask(QUESTION)
+    assert meter.stages == {"merge_intent": {"model": 1, "failed": 1}}
+    assert meter.total.calls == 4
+
+
+async def test_a_reply_that_its_model_refuses_is_corrected_once() -> None:
+    """A model's own ``InvalidReply`` is answered by one correction, like any bad reply."""
+    unusable = InvalidReply("the body has 5,000,000 bytes", raw="{{{{")
+    model = ScriptedChatModel({"merge_intent": [unusable, {"intent": "sail"}]})
+    assert await asker(model).ask(QUESTION) == "sail"
+    assert "5,000,000 bytes" in model.requests[1].messages[3].content
+    model = ScriptedChatModel({"merge_intent": unusable})
+    with pytest.raises(InvalidReply) as caught:
+        await asker(model).ask(QUESTION)
+    assert (caught.value.raw, caught.value.purpose) == ("{{{{", "merge_intent")
+    assert len(model.requests) == 2
+
+
+class PunctualModel(ScriptedChatModel):
+    """Keeps time itself, and takes its time."""
+
+    keeps_time = True
+
+
+async def test_a_model_that_keeps_time_is_told_and_not_cut_off() -> None:
+    """Only a model that does not bound its tries itself is cut off from outside."""
+    for kind, ended in ((ScriptedChatModel, True), (PunctualModel, False)):
+        model = kind({"merge_intent": {"intent": "sail"}})
+        model.block()
+        asking = Asker(model, meter=UsageMeter(), timeout_s=0.01)
+        with anyio.move_on_after(0.2) as waiting:
+            with contextlib.suppress(ModelTimeout):
+                await asking.ask(QUESTION)
+        assert waiting.cancelled_caught is not ended
+        assert model.requests[0].timeout_s == 0.01
