@@ -289,9 +289,9 @@ async def test_every_call_is_metered(
     with pytest.raises(ModelUnavailable):
         await make_extraction(model, meter=meter).extract(make_trajectory(1))
     assert meter.total.calls == len(model.requests) == 3
-    assert meter.input_tokens > 0
-    assert meter.output_tokens > 0
-    assert meter.cost_usd is None
+    assert meter.total.input_tokens > 0
+    assert meter.total.output_tokens > 0
+    assert meter.total.cost_usd is None
 
 
 async def test_a_model_may_replace_only_facts_that_it_was_shown(
