@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import warnings
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import AbstractAsyncContextManager
 from functools import partial
 from pathlib import Path
@@ -54,7 +54,9 @@ class Mnemo:
     Args:
         store: A path, ``"memory:"`` (nothing is kept), ``"sqlite:///path"``, or a ``Store``.
         config: Overrides the defaults, field by field.
-        chat_model: Asked by every stage that can; ``None``: the embedded stages.
+        chat_model: Asked by every stage that can; ``None``: the embedded stages. If it has
+            an ``aclose``, it is closed with the service, and so are those given to
+            ``open_repo`` and the embedders; a model given to one session is its caller's.
         embedder: Default: the embedded one (WordLlama, no download).
         clock: Default: the machine's.
 
@@ -76,6 +78,8 @@ class Mnemo:
         self._make_store = _store_maker(store, self._config, self._clock)
         self._chat_model = chat_model
         self._embedder = embedder
+        self._adopted: dict[int, Any] = {}
+        self._adopt(chat_model, embedder)
         self._store: Store | None = None
         self._owner: Owner | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -144,6 +148,7 @@ class Mnemo:
             self._repos.clear()
             await self._root.aclose()
             await store.aclose()
+            await _close_models(self._adopted.values())
 
     async def __aenter__(self) -> Self:
         await self.open()
@@ -161,6 +166,10 @@ class Mnemo:
         if getattr(self, "_store", None) is not None and not self._closed:
             said = "a Mnemo service was never closed: use `async with`, or await its aclose()"
             warnings.warn(said, ResourceWarning, stacklevel=2, source=self)
+
+    def _adopt(self, *models: object) -> None:
+        """Remember *models* that can be closed, to close them with the service."""
+        self._adopted |= {id(model): model for model in models if hasattr(model, "aclose")}
 
     async def _renew_lease(self, store: Store, owner: Owner) -> None:
         lease_s = self._config.session.lease_s
@@ -209,6 +218,7 @@ class Mnemo:
         if repo_id in self._repos or repo_id in self._opening:
             raise RepositoryAlreadyOpen(f"repository {repo_id!r} is open; use repo({repo_id!r})")
         self._opening.add(repo_id)
+        self._adopt(chat_model, embedder)
         try:
             repo = Repository(
                 self._parts(
@@ -340,6 +350,15 @@ class Mnemo:
         if buffer < 1:
             raise ValueError(f"buffer must be at least 1, not {buffer}")
         return self._bus.stream(buffer)
+
+
+async def _close_models(models: Iterable[Any]) -> None:
+    for model in models:
+        try:
+            await model.aclose()
+        except Exception:
+            # Foreign code; everything of ours is closed already, and the others should be.
+            log.exception("the model %s could not be closed", type(model).__name__)
 
 
 async def _let_go(store: Store, owner: Owner) -> None:

@@ -26,7 +26,7 @@ from mnemo import (
     UsageError,
 )
 from mnemo.events import ChangesetApplied, NodesDeleted
-from mnemo.testing import HashingEmbedder, ManualClock
+from mnemo.testing import HashingEmbedder, ManualClock, ScriptedChatModel
 
 
 def fact(text: str, label: str, **fields) -> Changeset:
@@ -302,3 +302,30 @@ async def test_an_id_is_resumed_only_once_it_is_open_here(open_kit):
         for _ in range(5):
             group.start_soon(resume)
     assert len({id(session) for session in found}) == 1
+
+
+class ClosableModel(ScriptedChatModel):
+    """Counts how often it was closed; may refuse."""
+
+    def __init__(self, error: Exception | None = None) -> None:
+        super().__init__()
+        self.closed = 0
+        self._error = error
+
+    async def aclose(self) -> None:
+        self.closed += 1
+        if self._error:
+            raise self._error
+
+
+async def test_models_are_closed_with_the_service(caplog):
+    """Each once, also after another one failed; a session's own model is its caller's."""
+    bad, good, lent = ClosableModel(OSError("stuck")), ClosableModel(), ClosableModel()
+    async with Mnemo("memory:", chat_model=bad) as memory:
+        repo = await memory.open_repo("a", chat_model=good)
+        await memory.open_repo("b", chat_model=good)
+        await repo.start_session("g", chat_model=lent)
+        await memory.close_repo("b")
+        assert good.closed == 0
+    assert (bad.closed, good.closed, lent.closed) == (1, 1, 0)
+    assert "ClosableModel could not be closed" in caplog.text
