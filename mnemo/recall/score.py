@@ -7,10 +7,18 @@ from datetime import datetime
 
 from mnemo.config import ScoringConfig, TypeScoring
 from mnemo.graph.metadata import NodeMetadata
-from mnemo.graph.nodes import Node, NodeType
+from mnemo.graph.nodes import Node
+from mnemo.graph.value import frequency, parameters_of, recency, reward
 from mnemo.protocols import ValueFunction
 
-__all__ = ["NudgedRelevance", "parameters_of", "value_function"]
+__all__ = [
+    "NudgedRelevance",
+    "frequency",
+    "parameters_of",
+    "recency",
+    "reward",
+    "value_function",
+]
 
 
 class NudgedRelevance:
@@ -47,41 +55,3 @@ def value_function(scoring: ScoringConfig) -> ValueFunction:
     """The one that *scoring* names, or the shipped one."""
     chosen: ValueFunction = scoring.value_function or NudgedRelevance(scoring)
     return chosen
-
-
-def parameters_of(scoring: ScoringConfig, type: NodeType) -> TypeScoring:
-    """The row of *type*; a type without one has the row of facts."""
-    row: TypeScoring = getattr(scoring, type, scoring.semantic)
-    return row
-
-
-def recency(
-    node: Node,
-    metadata: NodeMetadata | None,
-    parameters: TypeScoring,
-    now: datetime,
-    floor: float,
-) -> float:
-    """Falls by the hour since the last access, else since creation; 1 if neither is known."""
-    since = node.created_at
-    if metadata is not None:
-        since = metadata.last_accessed_at or metadata.created_at
-    if since is None:
-        return 1.0
-    hours = max((now - since).total_seconds() / 3600, 0.0)
-    return max(floor, math.exp(-parameters.lambda_per_hour * hours))
-
-
-def frequency(metadata: NodeMetadata | None, parameters: TypeScoring) -> float:
-    """Rises from the first access, towards 1."""
-    accesses = metadata.access_count if metadata else 0
-    floor = parameters.base_floor
-    return floor + (1 - floor) * accesses / (accesses + parameters.k)
-
-
-def reward(metadata: NodeMetadata | None, parameters: TypeScoring) -> float:
-    """Above 1 for good mean rewards, below for bad ones, 1 for unknown."""
-    mean = metadata.mean_reward if metadata else None
-    if mean is None:
-        return 1.0
-    return 2 / (1 + math.exp(-parameters.beta * (mean - 0.5)))

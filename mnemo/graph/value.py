@@ -1,0 +1,68 @@
+"""
+What use has made of a node: recency, frequency and reward, each a factor of its value. Pure.
+
+Recall nudges relevance by them; maintenance decides by them alone what decays.
+"""
+
+from __future__ import annotations
+
+import math
+from datetime import datetime
+
+from mnemo.config import ScoringConfig, TypeScoring
+from mnemo.graph.metadata import NodeMetadata
+from mnemo.graph.nodes import Node, NodeType
+
+__all__ = ["decay_score", "frequency", "parameters_of", "recency", "reward"]
+
+
+def parameters_of(scoring: ScoringConfig, type: NodeType) -> TypeScoring:
+    """The row of *type*; a type without one has the row of facts."""
+    row: TypeScoring = getattr(scoring, type, scoring.semantic)
+    return row
+
+
+def recency(
+    node: Node,
+    metadata: NodeMetadata | None,
+    parameters: TypeScoring,
+    now: datetime,
+    floor: float,
+) -> float:
+    """Falls by the hour since the last access, else since creation; 1 if neither is known."""
+    since = node.created_at
+    if metadata is not None:
+        since = metadata.last_accessed_at or metadata.created_at
+    if since is None:
+        return 1.0
+    hours = max((now - since).total_seconds() / 3600, 0.0)
+    return max(floor, math.exp(-parameters.lambda_per_hour * hours))
+
+
+def frequency(metadata: NodeMetadata | None, parameters: TypeScoring) -> float:
+    """Rises from the first access, towards 1."""
+    accesses = metadata.access_count if metadata else 0
+    floor = parameters.base_floor
+    return floor + (1 - floor) * accesses / (accesses + parameters.k)
+
+
+def reward(metadata: NodeMetadata | None, parameters: TypeScoring) -> float:
+    """Above 1 for good mean rewards, below for bad ones, 1 for unknown."""
+    mean = metadata.mean_reward if metadata else None
+    if mean is None:
+        return 1.0
+    return 2 / (1 + math.exp(-parameters.beta * (mean - 0.5)))
+
+
+def decay_score(
+    node: Node, metadata: NodeMetadata | None, parameters: TypeScoring, now: datetime
+) -> float:
+    """
+    What keeps a node: the plain product of its factors, lessened by the penalty.
+
+    Without a floor: what nobody asks for comes to nothing, however slowly. Never
+    accessed and never rewarded, under the defaults: 0.29 after a day, 0.1 after 46.
+    """
+    used = recency(node, metadata, parameters, now, 0.0) * frequency(metadata, parameters)
+    penalty = metadata.penalty if metadata else 0.0
+    return used * reward(metadata, parameters) * (1 - penalty)
