@@ -22,6 +22,7 @@ __all__ = [
     "CommitConfig",
     "Config",
     "ExtractionConfig",
+    "MaintenanceConfig",
     "RecallConfig",
     "ScoringConfig",
     "SessionConfig",
@@ -214,6 +215,19 @@ class ScoringConfig(Settings):
     """Another ``ValueFunction``, or ``None`` for the shipped one."""
 
 
+class MaintenanceConfig(Settings):
+    """Decay and validation (``config.maintenance``)."""
+
+    decay_grace_s: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 86_400.0
+    """Seconds from its creation in which no node decays (S)."""
+    validation_threshold: Cosine = 0.3
+    """Best cosine with its evidence from which a fact or instruction is grounded (M)."""
+    weak_grounding_penalty: Annotated[float, Field(ge=0, lt=1)] = 0.1
+    """Penalty of what its evidence does not say (M)."""
+    orphan_penalty: Annotated[float, Field(ge=0, lt=1)] = 0.3
+    """Penalty of what no provenance leads from to a step (M)."""
+
+
 class StoreConfig(Settings):
     """The embedded store (``config.store``)."""
 
@@ -245,6 +259,7 @@ class Config(Settings):
     commit: CommitConfig = CommitConfig()
     recall: RecallConfig = RecallConfig()
     scoring: ScoringConfig = ScoringConfig()
+    maintenance: MaintenanceConfig = MaintenanceConfig()
     store: StoreConfig = StoreConfig()
     telemetry: TelemetryConfig = TelemetryConfig()
     shutdown_grace_s: Annotated[float, Field(ge=0)] = 10.0

@@ -11,9 +11,13 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from mnemo.graph.upkeep import MaintenanceReport
+
 __all__ = [
     "AnnotationFailed",
     "ChangesetApplied",
+    "ConsolidationCompleted",
+    "DecayCompleted",
     "Event",
     "EventsDropped",
     "NodesDeleted",
@@ -26,6 +30,7 @@ __all__ = [
     "TrajectoryCommitted",
     "TrajectoryExtractionFailed",
     "TrajectoryFlushed",
+    "ValidationCompleted",
     "WriteFailed",
 ]
 
@@ -147,6 +152,27 @@ class WriteFailed(Event):
     error: str
     session_id: str | None = None
     changeset_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsolidationCompleted(Event):
+    """Facts that say the same were merged, if there were any."""
+
+    report: MaintenanceReport
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DecayCompleted(Event):
+    """What is old, unused and unrewarded was deleted, if there was any."""
+
+    report: MaintenanceReport
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ValidationCompleted(Event):
+    """Facts and instructions were held against their evidence."""
+
+    report: MaintenanceReport
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -25,6 +25,7 @@ from mnemo.graph.corpus import CorpusView
 from mnemo.graph.edges import Edge, EdgeKind
 from mnemo.graph.metadata import MetadataDelta, NodeMetadata
 from mnemo.graph.nodes import Node, NodeType, Vector
+from mnemo.graph.upkeep import Upkeep
 from mnemo.messages import (
     ChatMessage,
     ChatReply,
@@ -267,6 +268,8 @@ class GraphWrite:
         settlement: What it does to its session; ``None`` for ``repo.apply``.
         space: Of the vectors in it; stamps the repository if it has none. ``None``: the
             vectors must have the stamped length.
+        upkeep: What maintenance does, after the rest. If that and the rest change
+            nothing, the revision stays and the id is not remembered.
     """
 
     changeset_id: str
@@ -278,21 +281,27 @@ class GraphWrite:
     node_ids: tuple[str, ...] = ()
     settlement: Settlement | None = None
     space: EmbeddingSpace | None = None
+    upkeep: Upkeep | None = None
 
     @property
     def is_empty(self) -> bool:
-        """Whether the graph stays as it is; then the revision stays too."""
+        """Whether, upkeep aside, the graph stays as it is; then the revision stays too."""
         return not (self.nodes or self.edges or self.metadata or self.changes)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Applied:
-    """What a graph write left; *again* if its changeset had been applied before."""
+    """
+    What a graph write left; *again* if its changeset had been applied before.
+
+    *removed* are the ids that its upkeep deleted; told the first time only.
+    """
 
     revision: Revision
     node_ids: tuple[str, ...]
     edge_count: int
     again: bool = False
+    removed: tuple[str, ...] = ()
 
 
 class GraphStore(Protocol):
