@@ -1,0 +1,164 @@
+"""What went wrong with one try, told as the error that a caller will see."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from typing import Any
+
+from mnemo.errors import ModelError, ModelUnavailable, RateLimited
+from mnemo.models.endpoint import Endpoint
+from mnemo.models.scrub import Scrubber
+
+__all__ = ["Failure", "Teller", "retry_after"]
+
+PASSING = frozenset((408, 409, 425, 429, 500, 502, 503, 504, 520, 521, 522, 523, 524, 529))
+"""Statuses after which the same request may succeed; 52x are those of proxies, 529 overload."""
+
+
+class Failure(Exception):
+    """
+    One try failed; it never leaves the models.
+
+    Attributes:
+        error: What the caller gets if there is no other try.
+        status: The HTTP status, if there was an answer.
+        retry_after_s: Seconds that the server asked for.
+        text: The server's own words, for those who look for a reason in them.
+    """
+
+    def __init__(
+        self,
+        error: ModelError,
+        *,
+        again: bool | None = None,
+        status: int | None = None,
+        retry_after_s: float | None = None,
+        text: str = "",
+    ) -> None:
+        self.error = error
+        self.again = error.retryable if again is None else again
+        self.status = status
+        self.retry_after_s = retry_after_s
+        self.text = text
+        super().__init__(str(error))
+
+
+class Teller:
+    """
+    Words failures of one server, without its secrets.
+
+    Args:
+        has_key: Whether a key is sent at all.
+    """
+
+    def __init__(self, endpoint: Endpoint, scrubber: Scrubber, *, has_key: bool) -> None:
+        self._endpoint = endpoint
+        self._scrubber = scrubber
+        self._has_key = has_key
+
+    def status(
+        self, status: int, headers: Mapping[str, str], body: bytes, *, model: object, now: datetime
+    ) -> Failure:
+        """The failure of an answer that is no success."""
+        text = self._scrubber.hide(_words_of(headers, body))
+        wait = retry_after(headers, now)
+        message = self._advice(status, model)
+        if text.strip():
+            message = f"{message}; it said: {self._scrubber.quote(text)}"
+        error: ModelError
+        if status == 429:
+            error = RateLimited(message, retry_after_s=wait)
+        else:
+            error = ModelUnavailable(message, retryable=status in PASSING)
+        return Failure(error, status=status, retry_after_s=wait, text=text)
+
+    def _advice(self, status: int, model: object) -> str:
+        url = self._endpoint.url
+        if status in (401, 403):
+            given = "refused the key" if self._has_key else "wants a key and none was given"
+            return f"{url} {given} ({status}): give api_key= one that this server accepts"
+        if status == 404:
+            return (
+                f"model name or path unknown (404): does {url} serve model {model!r}, "
+                "and is base_url right?"
+            )
+        if 300 <= status < 400:
+            return f"{url} redirects elsewhere ({status}): is base_url right?"
+        if status == 429:
+            return f"{url} asks for patience (429): too many requests or tokens"
+        if status in PASSING:
+            return f"{url} cannot answer now ({status})"
+        return f"{url} refused the request ({status})"
+
+    def content_type(self, status: int, found: str) -> Failure:
+        """The failure of an answer that is not JSON."""
+        what = self._scrubber.quote(found, 80) or "no content type"
+        message = f"{self._endpoint.url}: is base_url right? it answered with {what}, not with JSON"
+        return Failure(ModelUnavailable(message, retryable=False), status=status)
+
+    def unparsable(self, status: int) -> Failure:
+        """The failure of JSON that is cut off or broken."""
+        message = f"{self._endpoint.url} sent JSON that is cut off or broken"
+        return Failure(ModelUnavailable(message), status=status)
+
+    def broken(self, error: Exception, *, connected: bool) -> Failure:
+        """The failure of a connection; *error* knows the headers, so only its words are kept."""
+        said = self._scrubber.quote(f"{type(error).__name__}: {error}".rstrip(": "))
+        url = self._endpoint.url
+        if connected:
+            return Failure(ModelUnavailable(f"the connection to {url} broke: {said}"))
+        return Failure(
+            ModelUnavailable(f"cannot connect: is the server running at {url}? ({said})")
+        )
+
+    def raw(self, text: str) -> str:
+        """The beginning of *text*, fit for an error."""
+        return self._scrubber.hide(text[:4_000])
+
+
+def retry_after(headers: Mapping[str, str], now: datetime) -> float | None:
+    """
+    Seconds that a server asked to wait, by ``Retry-After`` in seconds or as an HTTP date.
+
+    ``None`` where it said nothing that can be understood; a date that is past is 0.
+    """
+    millis = _number(headers.get("retry-after-ms", ""))
+    if millis is not None:
+        return millis / 1_000
+    value = headers.get("retry-after", "").strip()
+    seconds = _number(value)
+    if seconds is not None or not value:
+        return seconds
+    try:
+        at = parsedate_to_datetime(value)
+    except ValueError:
+        return None
+    at = at if at.tzinfo else at.replace(tzinfo=UTC)
+    return max(0.0, (at - now).total_seconds())
+
+
+def _number(text: str) -> float | None:
+    try:
+        number = float(text)
+    except ValueError:
+        return None
+    return number if math.isfinite(number) and number >= 0 else None
+
+
+def _words_of(headers: Mapping[str, str], body: bytes) -> str:
+    """The message in an error's body; nothing of a web page."""
+    if "html" in headers.get("content-type", ""):
+        return ""
+    text = body.decode("utf-8", "replace")
+    try:
+        value: Any = json.loads(text)
+    except (ValueError, RecursionError):
+        return text
+    for key in ("error", "message", "detail"):
+        if isinstance(value, Mapping) and value.get(key):
+            value = value[key]
+    return value if isinstance(value, str) else text

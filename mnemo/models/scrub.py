@@ -1,0 +1,60 @@
+"""What may be quoted of a server's words: one short line without anything secret."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from pydantic import SecretStr
+
+from mnemo._text import clean, one_line
+
+__all__ = ["Scrubber"]
+
+SHARED = 8
+"""Characters in a row that a word may share with a secret before it is hidden."""
+HIDDEN = "***"
+
+_MASKED = re.compile(r"[*•…]{3,}|\.{4,}|x{6,}", re.IGNORECASE)
+_USERINFO = re.compile(r"//[^/\s@]+@")
+_WORD = re.compile(r"""[^\s"'<>(){}\[\],;]+""")
+
+
+class Scrubber:
+    """
+    Hides secrets in foreign texts: as they are, in part, or masked by the server.
+
+    Args:
+        secrets: Keys and header values.
+    """
+
+    def __init__(self, secrets: Iterable[SecretStr]) -> None:
+        self._secrets = tuple(s for s in secrets if s.get_secret_value())
+
+    def hide(self, text: str) -> str:
+        """*text* without secrets; its length and lines are otherwise kept."""
+        text = _USERINFO.sub("//", clean(text))
+        for secret in self._secrets:
+            text = text.replace(secret.get_secret_value(), HIDDEN)
+        return _WORD.sub(self._word, text)
+
+    def quote(self, text: str, limit: int = 300) -> str:
+        """*text* as one line of at most *limit* characters, without secrets."""
+        line = one_line(self.hide(text[: 20 * limit]))
+        return line if len(line) <= limit else f"{line[:limit]}…"
+
+    def _word(self, found: re.Match[str]) -> str:
+        word = found.group()
+        return HIDDEN if self._betrays(word) else word
+
+    def _betrays(self, word: str) -> bool:
+        return any(_shares(word, s.get_secret_value()) for s in self._secrets)
+
+
+def _shares(word: str, secret: str) -> bool:
+    if len(word) >= SHARED and any(
+        secret[i : i + SHARED] in word for i in range(len(secret) - SHARED + 1)
+    ):
+        return True
+    # "sk-ab******yz": a mask around the ends of the key.
+    return bool(_MASKED.search(word)) and (secret[:3] in word or secret[-3:] in word)

@@ -1,0 +1,363 @@
+"""
+One server over HTTP: turns, tries, retries, and every failure told as a typed error.
+
+``httpx`` and ``tenacity`` are imported by the first request, in a worker thread.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, TypeVar
+
+import anyio
+import anyio.to_thread
+from pydantic import SecretStr
+
+from mnemo._clock import SystemClock
+from mnemo.errors import ConfigError, InvalidReply, ModelError, ModelTimeout, RateLimited
+from mnemo.models.clients import Clients
+from mnemo.models.endpoint import Endpoint, secret_headers, secret_key
+from mnemo.models.failures import Failure, Teller
+from mnemo.models.limits import Limits
+from mnemo.models.scrub import SHARED, Scrubber
+from mnemo.protocols import Clock
+
+__all__ = ["Transport", "bearer"]
+
+MAX_REPLY_BYTES = 4 * 1024 * 1024
+"""Bytes of a reply that are read, unless the caller expects more; a chat reply has a thousandth."""
+MAX_ERROR_BYTES = 16 * 1024
+"""Bytes of an error's body that are read."""
+INLINE_BYTES = 64 * 1024
+"""Longest JSON that is handled on the event loop: well under a millisecond."""
+
+T = TypeVar("T")
+
+
+def bearer(key: str) -> dict[str, str]:
+    """The header of most servers."""
+    return {"Authorization": f"Bearer {key}"}
+
+
+class Transport:
+    """
+    Sends JSON to one server and gives the JSON that it answers with.
+
+    Nothing is opened before the first request. One client per event loop; after
+    ``aclose`` the next request opens a new one.
+
+    Args:
+        base_url: Without a slash at its end, and without a query.
+        api_key: Sent as *key_header* says; blank is none.
+        headers: Further headers of every request; their values are kept secret, too.
+        timeout_s: Seconds of one try as a whole, above 0.
+        max_retries: Further tries after the first, at least 0.
+        max_wait_s: Seconds of waiting between the tries of one call, together.
+        max_concurrency: Requests at once, at least 1.
+        requests_per_minute: Above 0; ``None`` is no limit.
+        tokens_per_minute: Above 0; ``None`` is no limit.
+        transport: An ``httpx.AsyncBaseTransport`` instead of the network.
+
+    Raises:
+        ConfigError: An argument cannot be used; secrets are not shown.
+    """
+
+    def __init__(
+        self,
+        base_url: str,
+        api_key: str | SecretStr | None = None,
+        *,
+        key_header: Callable[[str], Mapping[str, str]] = bearer,
+        headers: Mapping[str, str | SecretStr] | None = None,
+        timeout_s: float = 60.0,
+        max_retries: int = 3,
+        max_wait_s: float = 60.0,
+        max_concurrency: int = 8,
+        requests_per_minute: float | None = None,
+        tokens_per_minute: float | None = None,
+        transport: Any = None,
+        clock: Clock | None = None,
+    ) -> None:
+        self.endpoint = Endpoint.parse(base_url)
+        self.timeout_s = number("timeout_s", timeout_s, above=0)
+        self._max_retries = int(number("max_retries", max_retries, least=0, whole=True))
+        self._max_wait_s = number("max_wait_s", max_wait_s, least=0)
+        slots = int(number("max_concurrency", max_concurrency, least=1, whole=True))
+        for name, limit in (
+            ("requests_per_minute", requests_per_minute),
+            ("tokens_per_minute", tokens_per_minute),
+        ):
+            if limit is not None:
+                number(name, limit, above=0)
+        self._key = secret_key(api_key)
+        self._key_header = key_header
+        self._headers = secret_headers(headers)
+        secrets = [s for s in self._headers.values() if len(s.get_secret_value()) >= SHARED]
+        scrubber = Scrubber([*([self._key] if self._key else []), *secrets])
+        self._tell = Teller(self.endpoint, scrubber, has_key=self._key is not None)
+        self._clock = clock or SystemClock()
+        self._limits = Limits(
+            requests_per_minute=requests_per_minute,
+            tokens_per_minute=tokens_per_minute,
+            clock=self._clock,
+        )
+        self._injected = transport
+        self._clients = Clients(self._make_client, max_concurrency=slots)
+
+    def __repr__(self) -> str:
+        return f"Transport({self.endpoint.url!r})"
+
+    @property
+    def server(self) -> tuple[str, int]:
+        """Host and port."""
+        return self.endpoint.host, self.endpoint.port
+
+    async def post(
+        self,
+        path: str,
+        body: Mapping[str, Any],
+        *,
+        purpose: str | None = None,
+        timeout_s: float | None = None,
+        tokens: float = 0,
+        max_bytes: int = MAX_REPLY_BYTES,
+    ) -> Any:
+        """
+        Send *body* and give the parsed answer; see ``send`` for the arguments.
+
+        Raises:
+            ModelError: One of its kinds, after as many tries as the settings allow.
+                *Cancellation*: safe; the connection is closed.
+        """
+        return await self.patiently(
+            lambda: self.send(path, body, timeout_s=timeout_s, tokens=tokens, max_bytes=max_bytes),
+            purpose=purpose,
+        )
+
+    async def patiently(self, work: Callable[[], Awaitable[T]], *, purpose: str | None) -> T:
+        """
+        Do *work*, again after a ``Failure`` that may pass, and raise the last one's error.
+
+        The error carries *purpose*, and nothing of the client: no cause and no context.
+        """
+        await _ready()
+        from mnemo.models.retrying import retrying
+
+        policy = retrying(
+            max_retries=self._max_retries, max_wait_s=self._max_wait_s, sleep=self._clock.sleep
+        )
+
+        async def one_try() -> T:
+            return await work()
+
+        try:
+            return await policy(one_try)
+        except Failure as failure:
+            error = self._final(failure)
+            tries = policy.statistics.get("attempt_number", 1)
+        error.purpose = error.purpose or purpose
+        error.add_note(f"after {tries} {'try' if tries == 1 else 'tries'}")
+        raise error
+
+    def _final(self, failure: Failure) -> ModelError:
+        wait = failure.retry_after_s
+        if wait is None or wait <= self._max_wait_s:
+            return failure.error
+        return RateLimited(
+            f"{failure.error}; it asks to come back in {wait:g} s, "
+            f"which is longer than max_wait_s ({self._max_wait_s:g} s)",
+            retry_after_s=wait,
+        )
+
+    async def send(
+        self,
+        path: str,
+        body: Mapping[str, Any],
+        *,
+        timeout_s: float | None = None,
+        tokens: float = 0,
+        max_bytes: int = MAX_REPLY_BYTES,
+    ) -> Any:
+        """
+        Try once.
+
+        Args:
+            path: Added to the base address, e.g. ``"/embeddings"``.
+            timeout_s: Seconds from the connection to the last byte; ``None``: the transport's.
+                Waiting for a turn does not count.
+            tokens: Estimate that the limit per minute is charged with; see ``settle``.
+            max_bytes: Bytes of the answer that are read at most.
+
+        Raises:
+            Failure: Of any kind. *Cancellation*: safe; the connection is closed.
+        """
+        content = await _encoded(body, tokens)
+        bound = self.timeout_s if timeout_s is None else timeout_s
+        async with self._limits.turn(self._clients.lane, tokens), self._clients.lend() as client:
+            status, headers, payload = await self._exchange(client, path, content, bound, max_bytes)
+        if not 200 <= status < 300:
+            now = self._clock.now()
+            raise self._tell.status(status, headers, payload, model=body.get("model"), now=now)
+        return await self._read(status, headers, payload, max_bytes)
+
+    def settle(self, estimated: float, actual: float) -> None:
+        """Correct the limit of tokens per minute by what a request of *estimated* really took."""
+        self._limits.settle(estimated, actual)
+
+    def invalid(self, what: str, answer: Any, *, raw: str | None = None) -> Failure:
+        """The failure of an *answer* that is JSON, but not of the API's shape."""
+        shown = json.dumps(answer, ensure_ascii=False)[:4_000] if raw is None else raw
+        message = f"{self.endpoint.url} {what}"
+        return Failure(InvalidReply(message, raw=self._tell.raw(shown)))
+
+    async def aclose(self) -> None:
+        """
+        Close the connections; with requests in flight, as the last of them has ended.
+
+        Idempotent. *Cancellation*: completes.
+        """
+        await self._clients.aclose()
+
+    async def _exchange(
+        self, client: Any, path: str, content: bytes, timeout_s: float, max_bytes: int
+    ) -> tuple[int, Mapping[str, str], bytes]:
+        """Status, headers and at most a little more than *max_bytes* of the body."""
+        connected = False
+        try:
+            with anyio.fail_after(timeout_s):
+                async with client.stream(
+                    "POST", self.endpoint.url + path, content=content, headers=self._all_headers()
+                ) as response:
+                    connected = True
+                    good = 200 <= response.status_code < 300
+                    body = await _some(response, max_bytes if good else MAX_ERROR_BYTES)
+                    return response.status_code, response.headers, body
+        except TimeoutError:
+            failure = self._late(timeout_s)
+        except _connection_errors() as error:
+            failure = self._broken(error, timeout_s, connected)
+        # Raised out here, so that no context leads to the client's own error and its headers.
+        raise failure
+
+    def _broken(self, error: Exception, timeout_s: float, connected: bool) -> Failure:
+        import httpx
+
+        if isinstance(error, httpx.TimeoutException):
+            return self._late(timeout_s)
+        connected = connected or not isinstance(error, httpx.ConnectError)
+        return self._tell.broken(error, connected=connected)
+
+    def _late(self, timeout_s: float) -> Failure:
+        return Failure(ModelTimeout(f"no reply from {self.endpoint.url} within {timeout_s:g} s"))
+
+    async def _read(
+        self, status: int, headers: Mapping[str, str], payload: bytes, max_bytes: int
+    ) -> Any:
+        kind = headers.get("content-type", "").partition(";")[0].strip().lower()
+        if kind and not (kind == "application/json" or kind.endswith("+json")):
+            raise self._tell.content_type(status, kind)
+        if len(payload) > max_bytes:
+            raw = payload[:4_000].decode("utf-8", "replace")
+            raise self.invalid(f"sent a reply of more than {max_bytes:,} bytes", None, raw=raw)
+        try:
+            return await _decoded(payload)
+        except (ValueError, RecursionError):
+            failure = self._tell.unparsable(status)
+        raise failure
+
+    def _all_headers(self) -> dict[str, str]:
+        key = self._key_header(self._key.get_secret_value()) if self._key else {}
+        own = {name: value.get_secret_value() for name, value in self._headers.items()}
+        return {"Content-Type": "application/json", **key, **own}
+
+    def _make_client(self) -> Any:
+        import httpx
+
+        return httpx.AsyncClient(
+            transport=self._injected,
+            # Each try is bounded as a whole, and the limits let no more through than fit.
+            timeout=None,
+            limits=httpx.Limits(max_connections=None),
+            # A packed reply of few bytes may unfold to any size.
+            headers={"Accept": "application/json", "Accept-Encoding": "identity"},
+            trust_env=not self.endpoint.is_loopback,
+        )
+
+
+async def _some(response: Any, max_bytes: int) -> bytes:
+    """The body, or its beginning that is longer than *max_bytes*."""
+    parts = bytearray()
+    async for chunk in response.aiter_bytes():
+        parts += chunk
+        if len(parts) > max_bytes:
+            break
+    return bytes(parts)
+
+
+async def _encoded(body: Mapping[str, Any], tokens: float) -> bytes:
+    def encode() -> bytes:
+        return json.dumps(body).encode()
+
+    if tokens * 4 <= INLINE_BYTES:
+        return encode()
+    return await anyio.to_thread.run_sync(encode)
+
+
+async def _decoded(payload: bytes) -> Any:
+    if len(payload) <= INLINE_BYTES:
+        return json.loads(payload)
+    return await anyio.to_thread.run_sync(json.loads, payload)
+
+
+def _connection_errors() -> tuple[type[Exception], ...]:
+    import httpx
+
+    return (
+        httpx.HTTPError,
+        httpx.InvalidURL,
+        httpx.StreamError,
+        anyio.BrokenResourceError,
+        anyio.ClosedResourceError,
+        OSError,
+    )
+
+
+async def _ready() -> None:
+    """Import what is heavy, once, without holding up the event loop."""
+    if "mnemo.models.retrying" not in sys.modules or "httpx" not in sys.modules:
+        await anyio.to_thread.run_sync(_import)
+
+
+def _import() -> None:
+    import httpx  # noqa: F401
+
+    import mnemo.models.retrying  # noqa: F401
+
+
+def number(
+    name: str,
+    value: float,
+    *,
+    above: float | None = None,
+    least: float | None = None,
+    whole: bool = False,
+) -> float:
+    """
+    Give *value* if it is a finite number in range.
+
+    Raises:
+        ConfigError: It is not; the message names the setting.
+    """
+    kinds = (int,) if whole else (int, float)
+    fits = isinstance(value, kinds) and not isinstance(value, bool)
+    fits = fits and float("-inf") < value < float("inf")
+    if fits and above is not None:
+        fits = value > above
+    if fits and least is not None:
+        fits = value >= least
+    if fits:
+        return value
+    wanted = f"above {above:g}" if above is not None else f"at least {least:g}"
+    raise ConfigError(f"{name} must be a {'whole ' if whole else ''}number {wanted}, not {value!r}")
