@@ -13,7 +13,7 @@ import mnemo
 ROOT = Path(mnemo.__file__).parent
 
 LINES: list[set[str]] = [
-    {"errors", "_clock", "_ids", "_text"},
+    {"errors", "_clock", "_ids", "_spans", "_text"},
     {"graph", "config", "events", "messages"},
     {"episode"},
     {"protocols"},
@@ -26,7 +26,17 @@ LINES: list[set[str]] = [
 ]
 """From the lowest line to the highest; rooms of one line never import each other."""
 
-SIBLINGS_MAY = {"errors", "_clock", "_ids", "_text", "graph", "config", "events", "episode"}
+SIBLINGS_MAY = {
+    "errors",
+    "_clock",
+    "_ids",
+    "_spans",
+    "_text",
+    "graph",
+    "config",
+    "events",
+    "episode",
+}
 """Rooms whose line-mates may use them: the pure ones at the bottom."""
 
 IMPLEMENT_PROTOCOLS = {"store", "index", "models"}

@@ -1,0 +1,275 @@
+"""
+The only door to OpenTelemetry: spans of what mnemo does, where somebody may look at them.
+
+Names of spans and attributes are those of OpenTelemetry's conventions for generative AI,
+memory operations included; what these do not name begins with ``mnemo.``. A span never
+changes what the work in it does: a tracer that raises is logged once and passed over.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from types import TracebackType
+from typing import Any, Literal, Self, TypeAlias
+
+__all__ = ["NO_SPANS", "Kind", "Span", "Spans", "Value", "find_spans", "model_attributes"]
+
+log = logging.getLogger("mnemo")
+
+Kind: TypeAlias = Literal["internal", "client"]
+"""``client`` is work that another process usually does; the rest is done here."""
+Value: TypeAlias = str | bool | int | float | Sequence[str]
+"""What an attribute may be."""
+
+
+class Span:
+    """
+    One piece of work, as far as it is watched; this one is not.
+
+    As a context manager it is the parent of what is begun inside, and ends with the
+    block and its error. Without ``with`` it is nobody's parent and ``end`` ends it.
+    """
+
+    __slots__ = ()
+
+    def set(self, name: str, value: Value) -> None:
+        """Say *value*, which is no text of anybody's."""
+
+    def set_content(self, name: str, make: Callable[[], Value]) -> None:
+        """Say what somebody wrote; *make* is called only where that was opted in to."""
+
+    def end(self, error: BaseException | None = None) -> None:
+        """End it, with the error that the work ended with; called once."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        pass
+
+
+_NO_SPAN = Span()
+
+
+class Spans:
+    """
+    Makes spans; this one makes none, and costs two calls of nothing.
+
+    Attributes:
+        active: Whether any are made; where not, nobody need say what they would carry.
+    """
+
+    __slots__ = ()
+
+    active: bool = False
+
+    def span(
+        self, name: str, *, kind: Kind = "internal", attributes: Mapping[str, Value] | None = None
+    ) -> Span:
+        """
+        Begin a span, a child of the present one.
+
+        Args:
+            name: Of low cardinality: an operation, or an operation and a model.
+            attributes: What a sampler may decide by; worth keeping where it does not change.
+        """
+        return _NO_SPAN
+
+    def here(self) -> object:
+        """Give the present place among spans, for ``at``."""
+        return None
+
+    def at(self, place: object) -> Span:
+        """Be at *place*, of ``here``, while the block runs; ``None`` is under no span at all."""
+        return _NO_SPAN
+
+
+NO_SPANS = Spans()
+"""Where nobody looks."""
+
+
+class TracedSpans(Spans):
+    """
+    Makes spans with a tracer of OpenTelemetry.
+
+    Args:
+        captures_content: Whether spans carry texts, and errors their messages.
+    """
+
+    __slots__ = ("_kinds", "_tracer", "_warned", "captures_content", "context", "trace")
+
+    active = True
+
+    def __init__(self, tracer: Any, *, captures_content: bool) -> None:
+        from opentelemetry import context, trace
+
+        self.context: Any = context
+        self.trace: Any = trace
+        self.captures_content = captures_content
+        self._kinds = {"internal": trace.SpanKind.INTERNAL, "client": trace.SpanKind.CLIENT}
+        self._tracer = tracer
+        self._warned = False
+
+    def span(
+        self, name: str, *, kind: Kind = "internal", attributes: Mapping[str, Value] | None = None
+    ) -> Span:
+        try:
+            span = self._tracer.start_span(name, kind=self._kinds[kind], attributes=attributes)
+        except Exception:
+            self.warn()
+            return _NO_SPAN
+        # Without an SDK, and under no span of anybody's, there is nothing to carry on.
+        return _NO_SPAN if span is self.trace.INVALID_SPAN else _TracedSpan(self, span)
+
+    def here(self) -> object:
+        return self.context.get_current()
+
+    def at(self, place: object) -> Span:
+        if place is None:
+            place = self.trace.set_span_in_context(self.trace.INVALID_SPAN)
+        return _Place(self, place)
+
+    def warn(self) -> None:
+        """Log the exception at hand, the first time."""
+        if not self._warned:
+            self._warned = True
+            log.exception("a span failed; the work goes on, and this is not told again")
+
+
+class _Place(Span):
+    """Makes a context of OpenTelemetry the present one while a block runs."""
+
+    __slots__ = ("_context", "_spans", "_token")
+
+    def __init__(self, spans: TracedSpans, context: object) -> None:
+        self._spans = spans
+        self._context = context
+
+    def __enter__(self) -> Self:
+        self._token = self._spans.context.attach(self._context)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._spans.context.detach(self._token)
+
+
+class _TracedSpan(Span):
+    __slots__ = ("_span", "_spans", "_token")
+
+    def __init__(self, spans: TracedSpans, span: Any) -> None:
+        self._spans = spans
+        self._span = span
+
+    def __enter__(self) -> Self:
+        spans = self._spans
+        self._token = spans.context.attach(spans.trace.set_span_in_context(self._span))
+        return self
+
+    def set(self, name: str, value: Value) -> None:
+        try:
+            self._span.set_attribute(name, value)
+        except Exception:
+            self._spans.warn()
+
+    def set_content(self, name: str, make: Callable[[], Value]) -> None:
+        if self._spans.captures_content and self._span.is_recording():
+            self.set(name, make())
+
+    def end(self, error: BaseException | None = None) -> None:
+        try:
+            if error is not None:
+                self._note(error)
+            self._span.end()
+        except Exception:
+            self._spans.warn()
+
+    def _note(self, error: BaseException) -> None:
+        if not isinstance(error, Exception):
+            self._span.set_attribute("mnemo.cancelled", True)
+            return
+        # What an error says may quote what is stored.
+        said = str(error) if self._spans.captures_content else None
+        status = self._spans.trace.Status(self._spans.trace.StatusCode.ERROR, said)
+        self._span.set_status(status)
+        self._span.set_attribute("error.type", type(error).__name__)
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._spans.context.detach(self._token)
+        self.end(error)
+
+
+def find_spans(
+    *, enabled: bool = True, capture_content: bool = False, provider: Any = None
+) -> Spans:
+    """
+    Give the spans of OpenTelemetry; ``NO_SPANS`` where it is not installed or not wanted.
+
+    Imports it, which reads a few files. Without an SDK, or before one is set up, its
+    spans are not recorded.
+
+    Args:
+        capture_content: Whether spans carry texts: queries, messages, memories, errors.
+        provider: A ``TracerProvider``; ``None`` is the global one, whenever it is set.
+    """
+    if not enabled:
+        return NO_SPANS
+    try:
+        from opentelemetry import trace
+    except ImportError:
+        return NO_SPANS
+    try:
+        tracer = trace.get_tracer("mnemo", _version(), tracer_provider=provider)
+    except Exception:
+        log.exception("OpenTelemetry could not be set up; the work goes on without spans")
+        return NO_SPANS
+    return TracedSpans(tracer, captures_content=capture_content)
+
+
+def _version() -> str | None:
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return version("mnemo-sessions")
+    except PackageNotFoundError:
+        return None
+
+
+def model_attributes(operation: str, model: object) -> dict[str, Value]:
+    """
+    Say who is asked, where and for what, of any call of *model*.
+
+    A model says it by ``provider``, ``model`` and ``server`` (host and port), as far as
+    it has them; without a provider its class is named.
+    """
+    attributes: dict[str, Value] = {
+        "gen_ai.operation.name": operation,
+        "gen_ai.provider.name": _text(model, "provider") or type(model).__name__,
+    }
+    if name := _text(model, "model"):
+        attributes["gen_ai.request.model"] = name
+    match getattr(model, "server", None):
+        case (str(address), int(port)):
+            attributes |= {"server.address": address, "server.port": port}
+    return attributes
+
+
+def _text(model: object, name: str) -> str | None:
+    """An attribute of a foreign object, if it is what we take it for."""
+    value = getattr(model, name, None)
+    return value if isinstance(value, str) else None
