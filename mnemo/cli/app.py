@@ -19,6 +19,7 @@ from rich.text import Text
 from mnemo import Config, Mnemo, MnemoError, Repository, StoreCorrupt, UsageError
 from mnemo.cli.demo import demo as run_demo
 from mnemo.cli.formats import Reading, read_talks
+from mnemo.cli.graph_page import graph_data, graph_page
 from mnemo.cli.ingest import Tally
 from mnemo.cli.ingest import ingest as run_ingest
 from mnemo.cli.output import (
@@ -225,6 +226,24 @@ def doctor(store: Store = "mnemo.db", as_json: AsJson = False) -> None:
         print_line("\n".join(found["problems"]) or f"No problems: {counted}.")
     if not found["healthy"]:
         raise typer.Exit(1)
+
+
+@app.command()
+def graph(
+    html: Annotated[Path, typer.Option("--html", help="The page to write; overwritten.")],
+    repo: Repo = "default",
+    store: Store = "mnemo.db",
+    limit: Annotated[int, typer.Option(help="Nodes on it, the best connected.")] = 2_000,
+    as_json: AsJson = False,
+) -> None:
+    """Draw a repository's graph as one interactive page that needs no network."""
+    data = _in_repo(_existing(store), repo, lambda opened: graph_data(opened, limit=limit))
+    html.write_text(graph_page(data), encoding="utf-8")
+    shown = {"nodes": len(data["nodes"]), "edges": len(data["edges"]), "of_nodes": data["total"]}
+    if as_json:
+        print_json({"repo": repo, "file": str(html)} | shown)
+    else:
+        print_line(f"{html}: {shown['nodes']} of {data['total']} nodes, {shown['edges']} edges.")
 
 
 def _version(wanted: bool) -> None:

@@ -22,7 +22,7 @@ from mnemo.errors import (
     UsageError,
 )
 from mnemo.graph.changeset import Changeset, Revision
-from mnemo.graph.edges import EdgeKind
+from mnemo.graph.edges import Edge, EdgeKind
 from mnemo.graph.metadata import NodeMetadata
 from mnemo.graph.nodes import NODE_TYPES, Node, NodeType
 from mnemo.prompts.profiles import resolve_profile
@@ -309,6 +309,19 @@ class Repository:
         self._check_usable()
         return await self._parts.graph.metadata(list(ids))
 
+    async def get_edges(
+        self, ids: Sequence[str], *, edge_type: EdgeKind | str | None = None
+    ) -> list[Edge]:
+        """
+        The edges of *edge_type* (``None``: all) with an end among *ids*.
+
+        Raises:
+            ValueError: Unknown edge type. *Cancellation*: safe.
+        """
+        self._check_usable()
+        kind = EdgeKind(edge_type) if edge_type is not None else None
+        return await self._parts.graph.edges(list(ids), kind=kind)
+
     async def get_linked_nodes(
         self, ids: Sequence[str], *, edge_type: EdgeKind | str | None = None
     ) -> list[Node]:
@@ -321,10 +334,9 @@ class Repository:
             ValueError: Unknown edge type. *Cancellation*: safe.
         """
         self._check_usable()
-        kind = EdgeKind(edge_type) if edge_type is not None else None
         wanted = set(ids)
         found: dict[str, None] = {}
-        for edge in await self._parts.graph.edges(list(wanted), kind=kind):
+        for edge in await self.get_edges(list(wanted), edge_type=edge_type):
             if edge.source in wanted:
                 found[edge.target] = None
             if edge.target in wanted:
