@@ -10,10 +10,7 @@ are planned by purpose and order, or by chance from a seed (``scripted_faults``)
 from __future__ import annotations
 
 import asyncio
-import base64
-import importlib
 import json
-import pkgutil
 import random
 import socket
 import threading
@@ -21,12 +18,24 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import Any, Self, get_args
+from typing import Any, Self
 
 import anyio
-import numpy as np
 import uvicorn
 from scripted_faults import Answer, Endpoint, Fault, Reply, error_reply
+from scripted_protocols import (
+    anthropic_blocks,
+    anthropic_form,
+    anthropic_tool,
+    as_base64,
+    as_list,
+    chat_of,
+    features_of,
+    key_of,
+    openai_choice,
+    openai_form,
+    openai_tool,
+)
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.routing import Route
@@ -34,10 +43,9 @@ from starlette.types import Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.server import ServerState
 
-import mnemo.prompts
 from mnemo._text import count_tokens
 from mnemo.errors import ModelError
-from mnemo.protocols import ChatMessage, ChatRequest, Purpose
+from mnemo.protocols import ChatRequest, Purpose
 from mnemo.testing import HashingEmbedder, ScriptedChatModel
 from mnemo.testing.models import Script
 
@@ -114,8 +122,10 @@ class ScriptedServer:
         keys: Keys that are let in; ``None``: everybody is.
         models: Model names that are served; ``None``: any.
         refuses: Feature of a chat request (``json_schema``, ``json_object``, ``tools``,
-            ``max_completion_tokens``) → status with which it is refused.
+            ``max_completion_tokens``; ``encoding_format`` of an embedding request) → status
+            with which it is refused.
         max_inputs: Texts per embedding request, then status 400.
+        max_text_tokens: Tokens of a text to embed, likewise.
         shuffled: Whether vectors come in another order than their texts.
         most_at_once: The most requests that were ever in flight together.
     """
@@ -130,6 +140,7 @@ class ScriptedServer:
         self.models: set[str] | None = None
         self.refuses: dict[str, int] = {}
         self.max_inputs: int | None = None
+        self.max_text_tokens: int | None = None
         self.shuffled = False
         self.most_at_once = 0
         self._lock = threading.Lock()
@@ -258,13 +269,13 @@ class ScriptedServer:
 
     async def _openai_chat(self, request: Request) -> _Exchange:
         body = await request.json()
-        chat = _chat_of(body["messages"], _openai_form(body))
+        chat = chat_of(body["messages"], openai_form(body))
         return await self._answered(request, "chat", chat.purpose, chat, self._complete_openai)
 
     async def _anthropic_chat(self, request: Request) -> _Exchange:
         body = await request.json()
         system = [{"role": "system", "content": body.get("system", "")}]
-        chat = _chat_of([*system, *body["messages"]], _anthropic_form(body))
+        chat = chat_of([*system, *body["messages"]], anthropic_form(body))
         return await self._answered(request, "chat", chat.purpose, chat, self._complete_anthropic)
 
     async def _answered(
@@ -296,14 +307,14 @@ class ScriptedServer:
 
     def _refusal(self, recorded: Recorded) -> Reply | None:
         """Why a well-run server would not even try; ``None`` if it would."""
-        if self.keys is not None and _key_of(recorded.headers) not in self.keys:
+        if self.keys is not None and key_of(recorded.headers) not in self.keys:
             return error_reply(401, "Incorrect API key provided", "authentication_error")
         if recorded.path == "/v1/messages" and "anthropic-version" not in recorded.headers:
             return error_reply(400, "anthropic-version: header is required", "invalid_request")
         model = (recorded.body or {}).get("model")
         if recorded.body is not None and self.models is not None and model not in self.models:
             return error_reply(404, f"The model `{model}` does not exist", "model_not_found")
-        for feature in _features(recorded.body or {}):
+        for feature in features_of(recorded.body or {}):
             if feature in self.refuses:
                 status = self.refuses[feature]
                 return error_reply(status, f"{feature} is not supported", "invalid_request")
@@ -335,7 +346,9 @@ class ScriptedServer:
             "total_tokens": asked + said,
             "prompt_tokens_details": {"cached_tokens": cached},
         }
-        choices = [] if answer.finish == "empty" else [_choice(answer, _openai_tool(recorded.body))]
+        choices = (
+            [] if answer.finish == "empty" else [openai_choice(answer, openai_tool(recorded.body))]
+        )
         model = recorded.body["model"]
         return _json(
             {
@@ -359,7 +372,7 @@ class ScriptedServer:
             "cache_creation_input_tokens": 0,
             "output_tokens": said,
         }
-        content, stop = _blocks(answer, _anthropic_tool(recorded.body))
+        content, stop = anthropic_blocks(answer, anthropic_tool(recorded.body))
         return _json(
             {
                 "id": "msg_1",
@@ -392,11 +405,15 @@ class ScriptedServer:
             return error_reply(400, "'$.input' is invalid", "invalid_request")
         if self.max_inputs is not None and len(texts) > self.max_inputs:
             return error_reply(400, f"at most {self.max_inputs} inputs", "invalid_request")
+        longest = max(map(count_tokens, texts))
+        if self.max_text_tokens is not None and longest > self.max_text_tokens:
+            what = f"maximum context length is {self.max_text_tokens} tokens, not {longest}"
+            return error_reply(400, what, "invalid_request")
         dimensions = body.get("dimensions") or self.dimensions
         embedder = self._embedders.setdefault(dimensions, HashingEmbedder(dimensions))
         # Not in a worker thread, which would outlive the server for a moment.
         rows = recorded.fault.rows(embedder._embed(tuple(texts)))
-        form = _as_base64 if body.get("encoding_format") == "base64" else _as_list
+        form = as_base64 if body.get("encoding_format") == "base64" else as_list
         data = [
             {"object": "embedding", "index": index, "embedding": form(row)}
             for index, row in enumerate(rows)
@@ -462,134 +479,6 @@ class _Exchange:
         """Close the connection, whatever has been sent."""
         self._transport.close()
         await self.wait(float("inf"))
-
-
-# ── Protocols ────────────────────────────────────────────────────────────────────────
-
-
-@dataclass(frozen=True)
-class _Form:
-    """How a request asks for structure: the name and schema it gives, if any."""
-
-    name: str | None = None
-    schema: Any = None
-
-
-def _openai_form(body: Mapping[str, Any]) -> _Form:
-    form = body.get("response_format") or {}
-    if form.get("type") == "json_schema":
-        return _Form(form["json_schema"]["name"], form["json_schema"]["schema"])
-    tool = _openai_tool(body)
-    for offered in body.get("tools", ()):
-        if offered["function"]["name"] == tool:
-            return _Form(tool, offered["function"]["parameters"])
-    return _Form(schema=form.get("schema"))
-
-
-def _openai_tool(body: Mapping[str, Any]) -> str | None:
-    choice = body.get("tool_choice")
-    if isinstance(choice, Mapping):
-        return str(choice["function"]["name"])
-    offered = body.get("tools") or ()
-    return str(offered[0]["function"]["name"]) if choice == "required" else None
-
-
-def _anthropic_form(body: Mapping[str, Any]) -> _Form:
-    tool = _anthropic_tool(body)
-    for offered in body.get("tools", ()):
-        if offered["name"] == tool:
-            return _Form(tool, offered["input_schema"])
-    return _Form(schema=((body.get("output_config") or {}).get("format") or {}).get("schema"))
-
-
-def _anthropic_tool(body: Mapping[str, Any]) -> str | None:
-    choice = body.get("tool_choice") or {}
-    if choice.get("type") == "any":
-        return str(body["tools"][0]["name"])
-    return choice.get("name")
-
-
-def _features(body: Mapping[str, Any]) -> list[str]:
-    features = [key for key in ("tools", "max_completion_tokens") if body.get(key)]
-    form = body.get("response_format") or {}
-    return [*features, form["type"]] if "type" in form else features
-
-
-def _chat_of(messages: Sequence[Mapping[str, Any]], form: _Form) -> ChatRequest:
-    said = tuple(ChatMessage(m["role"], _plain(m["content"])) for m in messages)
-    return ChatRequest(said, _purpose(form.name, said[0].content), response_schema=form.schema)
-
-
-def _plain(content: Any) -> str:
-    if isinstance(content, str):
-        return content
-    return "\n".join(part["text"] for part in content if part["type"] == "text")
-
-
-def _purpose(name: str | None, system: str) -> Purpose:
-    for purpose in get_args(Purpose):
-        if name == purpose:
-            return purpose
-    for purpose, standing in _STANDING:
-        if standing in system:
-            return purpose
-    raise ValueError(f"no purpose is known for {name!r}, {system[:80]!r}")
-
-
-def _standing_texts() -> list[tuple[Purpose, str]]:
-    """The standing instructions of every question, longest first."""
-    texts = []
-    for info in pkgutil.iter_modules(mnemo.prompts.__path__):
-        module = importlib.import_module(f"mnemo.prompts.{info.name}")
-        standing = getattr(module, "STANDING", {})
-        named = standing if isinstance(standing, Mapping) else {info.name: standing}
-        texts += [(p, named[p]) for p in get_args(Purpose) if p in named]
-    return sorted(texts, key=lambda pair: -len(pair[1]))
-
-
-_STANDING = _standing_texts()
-
-
-def _choice(answer: Answer, tool: str | None) -> dict[str, Any]:
-    message: dict[str, Any] = {"role": "assistant", "content": answer.text, "refusal": None}
-    finish = answer.finish
-    if finish == "refusal":
-        message |= {"content": None, "refusal": answer.text}
-        finish = "stop"
-    elif tool is not None:
-        function = {"name": tool, "arguments": answer.text}
-        calls = [{"id": "call_1", "type": "function", "function": function}]
-        message |= {"content": None, "tool_calls": calls}
-    return {"index": 0, "message": message, "finish_reason": finish, "logprobs": None}
-
-
-def _blocks(answer: Answer, tool: str | None) -> tuple[list[dict[str, Any]], str]:
-    stop = {"length": "max_tokens", "refusal": "refusal"}.get(answer.finish, "end_turn")
-    if answer.finish == "empty":
-        return [], stop
-    if tool is None or answer.finish == "refusal":
-        return [{"type": "text", "text": answer.text}], stop
-    try:
-        given = json.loads(answer.text)
-    except ValueError:
-        # A call that was cut off has lost its input; other text is no call at all.
-        if answer.finish != "length":
-            return [{"type": "text", "text": answer.text}], stop
-        given = {}
-    call = {"type": "tool_use", "id": "toolu_1", "name": tool, "input": given}
-    return [call], stop if answer.finish == "length" else "tool_use"
-
-
-def _key_of(headers: Mapping[str, str]) -> str | None:
-    return headers.get("x-api-key") or headers.get("authorization", "").removeprefix("Bearer ")
-
-
-def _as_base64(row: Any) -> str:
-    return base64.b64encode(np.asarray(row, "<f4").tobytes()).decode()
-
-
-def _as_list(row: Any) -> list[float]:
-    return [float(number) for number in row]
 
 
 def _json(payload: Mapping[str, Any]) -> Reply:
