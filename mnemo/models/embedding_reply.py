@@ -1,0 +1,111 @@
+"""Reading the reply of an embeddings endpoint: vectors in order, checked, of unit length."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mnemo.errors import InvalidReply
+
+__all__ = ["input_tokens", "read_rows"]
+
+
+def read_rows(payload: Any, *, rows: int, dimensions: int, model: str) -> NDArray[np.float32]:
+    """
+    Read the vectors of *rows* texts out of *payload*; shape ``(rows, dimensions)``, unit rows.
+
+    Vectors may be lists of numbers or base64 of little-endian float32; they are put in
+    order by their ``index``.
+
+    Raises:
+        InvalidReply: A vector is missing, of another width, zero or not finite.
+    """
+    entries = _entries(payload, rows, model)
+    vectors = [_vector(entry.get("embedding"), model) for entry in entries]
+    widths = {len(vector) for vector in vectors}
+    if widths - {dimensions}:
+        raise _wrong_width(widths, dimensions, model)
+    return _unit(np.stack(vectors), model)
+
+
+def input_tokens(payload: Any) -> int:
+    """What the reply says it has read, in the model's tokens; 0 where it does not say."""
+    usage = payload.get("usage") if isinstance(payload, Mapping) else None
+    tokens = usage.get("prompt_tokens") if isinstance(usage, Mapping) else None
+    return tokens if isinstance(tokens, int) and tokens > 0 else 0
+
+
+def _entries(payload: Any, rows: int, model: str) -> list[Mapping[str, Any]]:
+    data = payload.get("data") if isinstance(payload, Mapping) else None
+    if not isinstance(data, list) or not all(isinstance(entry, Mapping) for entry in data):
+        raise _invalid(
+            f"the reply of {model!r} has no list of embeddings: is base_url the address of an "
+            "OpenAI-compatible server, up to and including /v1?"
+        )
+    if len(data) != rows:
+        raise _invalid(
+            f"{model!r} gave {len(data)} vectors for {rows} texts: give a smaller batch_size, "
+            "if the server takes fewer texts at once"
+        )
+    return _in_order(data, model)
+
+
+def _in_order(data: Sequence[Mapping[str, Any]], model: str) -> list[Mapping[str, Any]]:
+    by_index = {entry.get("index"): entry for entry in data}
+    if by_index.keys() == {None}:
+        return list(data)
+    if by_index.keys() != set(range(len(data))):
+        raise _invalid(f"the indexes of {model!r}'s vectors are not those of its texts")
+    return [by_index[i] for i in range(len(data))]
+
+
+def _vector(given: Any, model: str) -> NDArray[np.float32]:
+    try:
+        vector = _unpacked(given) if isinstance(given, str) else _plain(given)
+    except (ValueError, TypeError, binascii.Error) as error:
+        raise _invalid(f"a vector of {model!r} cannot be read: {error}") from error
+    if vector.ndim != 1:
+        raise _invalid(
+            f"{model!r} gave an array of shape {vector.shape} for one text, not a vector: "
+            "set the server to pool its token vectors"
+        )
+    return vector
+
+
+def _unpacked(packed: str) -> NDArray[np.float32]:
+    return np.frombuffer(base64.b64decode(packed, validate=True), "<f4").astype(np.float32)
+
+
+def _plain(numbers: Any) -> NDArray[np.float32]:
+    # What overflows becomes infinite, and is refused as that.
+    with np.errstate(over="ignore"):
+        return np.asarray(numbers, dtype=np.float32)
+
+
+def _unit(vectors: NDArray[np.float32], model: str) -> NDArray[np.float32]:
+    # In double precision: the squares of large numbers leave float32.
+    lengths = np.linalg.norm(vectors.astype(np.float64), axis=1, keepdims=True)
+    if not np.all(np.isfinite(lengths)):
+        raise _invalid(f"{model!r} gave a vector with NaN or infinity in it: try again")
+    if not np.all(lengths > 0):
+        raise _invalid(f"{model!r} gave a vector of length zero: is it an embedding model?")
+    unit: NDArray[np.float32] = (vectors / lengths).astype(np.float32)
+    return unit
+
+
+def _wrong_width(widths: set[int], dimensions: int, model: str) -> InvalidReply:
+    given = ", ".join(map(str, sorted(widths)))
+    return _invalid(
+        f"{model!r} gives vectors of {given} dimensions, but {dimensions} were expected: make "
+        f"the embedder with dimensions={given}, or with send_dimensions=True if the model can "
+        "shorten its vectors; a repository keeps the dimensions it was made with"
+    )
+
+
+def _invalid(message: str) -> InvalidReply:
+    return InvalidReply(message, purpose="embed")

@@ -1,0 +1,316 @@
+"""Vectors from any OpenAI-compatible server, over HTTP."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal, TypeVar
+
+import anyio
+import anyio.to_thread
+import numpy as np
+from anyio import CapacityLimiter
+from numpy.typing import NDArray
+from pydantic import SecretStr
+
+from mnemo._text import count_tokens, is_blank
+from mnemo.errors import ConfigError, ModelError
+from mnemo.models.embedding_batches import VectorCache, batches, cut, key_of, sendable
+from mnemo.models.embedding_reply import input_tokens, read_rows
+from mnemo.models.failures import Failure
+from mnemo.models.transport import Transport, number
+from mnemo.protocols import Clock, EmbeddingSpace
+
+__all__ = ["EmbeddingUsage", "OpenAIEmbedder"]
+
+log = logging.getLogger("mnemo")
+T = TypeVar("T")
+
+LEAST_TEXT_TOKENS = 32
+"""Tokens below which a text is not cut further, however often a server says "too long"."""
+INLINE_CHARACTERS = 50_000
+"""Characters that are prepared on the event loop, in well under a millisecond; more off it."""
+INLINE_NUMBERS = 20_000
+"""Numbers of a reply that are read on the event loop; more off it."""
+BYTES_PER_NUMBER = 32
+"""Most bytes that a number takes in a reply, written out."""
+WIDEST = 8_192
+"""Numbers of a vector that are read even if fewer are expected, to say how many there are."""
+SLACK_BYTES = 256 * 1024
+"""Bytes of a reply besides its numbers, at most."""
+
+REFUSALS = (400, 413, 422, 500)
+"""Statuses with which servers refuse a text that is too long, or a field they do not know."""
+
+_TOO_LONG = re.compile(
+    r"context[ _]length|too (?:long|large|many tokens)|reduce the length"
+    r"|(?:maximum|exceed|less than).{0,60}(?:tokens|length)",
+    re.IGNORECASE | re.DOTALL,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class EmbeddingUsage:
+    """
+    What an embedder has asked for so far.
+
+    Attributes:
+        calls: Requests that were sent, failed ones included.
+        input_tokens: What the answers say was read, in the model's tokens.
+    """
+
+    calls: int = 0
+    input_tokens: int = 0
+
+
+class OpenAIEmbedder:
+    """
+    An ``Embedder`` that asks ``POST {base_url}/embeddings``.
+
+    Texts are sent in batches, side by side as far as *max_concurrency* lets them, and
+    each only once as long as its vector is remembered. A text that is longer than
+    *max_text_tokens*, or than the server turns out to take, counts with its beginning.
+    A blank text is sent as one space. Nothing is opened before the first request.
+
+    Args:
+        base_url: Up to and including ``/v1``, e.g. ``"http://localhost:8000/v1"``.
+        dimensions: Width of the model's vectors; another width is ``InvalidReply``.
+        name: Of the space, stamped in the store; default: the model and its prefixes.
+        dense_weight: See ``EmbeddingSpace``.
+        send_dimensions: Ask the server for vectors of *dimensions* (of the models that
+            can shorten theirs).
+        batch_size: Texts per request, 1 to 2,048 (what OpenAI takes at most).
+        max_batch_tokens: Tokens per request, by the service's count, at least 1; OpenAI takes
+            300,000 of its own.
+        max_text_tokens: Tokens of a text that are sent, likewise; OpenAI takes 8,191.
+        query_prefix: Put before the texts of ``kind="query"``, as some models want it.
+        document_prefix: Likewise for ``kind="document"``.
+        cache_size: Vectors that are remembered, at least 0; each takes 4 bytes per dimension.
+        api_key, headers, timeout_s, max_retries, max_wait_s, max_concurrency,
+            requests_per_minute, tokens_per_minute, transport: As for the chat models.
+
+    Raises:
+        ConfigError: An argument cannot be used.
+    """
+
+    def __init__(
+        self,
+        base_url: str,
+        model: str,
+        dimensions: int,
+        api_key: str | SecretStr | None = None,
+        *,
+        name: str | None = None,
+        dense_weight: float = 1.0,
+        send_dimensions: bool = False,
+        batch_size: int = 64,
+        max_batch_tokens: int = 100_000,
+        max_text_tokens: int = 8_000,
+        query_prefix: str = "",
+        document_prefix: str = "",
+        cache_size: int = 10_000,
+        timeout_s: float = 60.0,
+        max_retries: int = 3,
+        max_wait_s: float = 60.0,
+        max_concurrency: int = 8,
+        requests_per_minute: float | None = None,
+        tokens_per_minute: float | None = None,
+        headers: Mapping[str, str | SecretStr] | None = None,
+        transport: Any = None,
+        clock: Clock | None = None,
+    ) -> None:
+        if is_blank(model):
+            raise ConfigError("model is blank: give the name that the server knows it by")
+        self._model = model
+        self._prefixes = {"query": query_prefix, "document": document_prefix}
+        self._space = EmbeddingSpace(
+            name or _space_name(model, query_prefix, document_prefix),
+            int(number("dimensions", dimensions, least=1, whole=True)),
+            number("dense_weight", dense_weight, least=0),
+        )
+        self._send_dimensions = send_dimensions
+        self._packed = True
+        self._batch_size = int(number("batch_size", batch_size, least=1, whole=True))
+        self._max_batch_tokens = int(
+            number("max_batch_tokens", max_batch_tokens, least=1, whole=True)
+        )
+        self._max_text_tokens = int(number("max_text_tokens", max_text_tokens, least=1, whole=True))
+        self._cache = VectorCache(int(number("cache_size", cache_size, least=0, whole=True)))
+        self._limiter = CapacityLimiter(2)
+        self._usage = EmbeddingUsage()
+        self._transport = Transport(
+            base_url,
+            api_key,
+            headers=headers,
+            timeout_s=timeout_s,
+            max_retries=max_retries,
+            max_wait_s=max_wait_s,
+            max_concurrency=max_concurrency,
+            requests_per_minute=requests_per_minute,
+            tokens_per_minute=tokens_per_minute,
+            transport=transport,
+            clock=clock,
+        )
+
+    def __repr__(self) -> str:
+        url = self._transport.endpoint.url
+        return f"OpenAIEmbedder({url!r}, {self._model!r}, {self._space.dimensions})"
+
+    @property
+    def space(self) -> EmbeddingSpace:
+        """Its name and dimensions; known without asking the server."""
+        return self._space
+
+    @property
+    def usage(self) -> EmbeddingUsage:
+        """What was asked for so far."""
+        return self._usage
+
+    async def aclose(self) -> None:
+        """Close the connections; the next ``embed`` opens new ones. *Cancellation*: completes."""
+        await self._transport.aclose()
+
+    async def embed(
+        self, texts: Sequence[str], *, kind: Literal["document", "query"] = "document"
+    ) -> NDArray[np.float32]:
+        """
+        Embed *texts*; shape ``(len(texts), d)``, unit rows.
+
+        Raises:
+            ModelError: Of the transport; ``InvalidReply`` for vectors that cannot be used.
+                What other batches had brought by then is remembered.
+                *Cancellation*: safe; the requests are dropped.
+        """
+        if kind not in self._prefixes:
+            raise ValueError(f"kind must be 'document' or 'query', not {kind!r}")
+        size = sum(map(len, texts))
+        keys, sent = await self._aside(size > INLINE_CHARACTERS, self._prepared, texts, kind)
+        rows = self._cache.found(keys)
+        missing = {key: text for key, text in sent.items() if key not in rows}
+        if missing:
+            parts = await self._aside(size > INLINE_CHARACTERS, self._batched, missing)
+            rows |= await self._all(parts)
+        empty = np.empty((0, self._space.dimensions), np.float32)
+        return np.stack([rows[key] for key in keys]) if keys else empty
+
+    async def _aside(self, large: bool, work: Callable[..., T], *given: Any) -> T:
+        """Do *work* off the event loop if it is *large*."""
+        if not large:
+            return work(*given)
+        return await anyio.to_thread.run_sync(work, *given, limiter=self._limiter)
+
+    # ── Before a request ─────────────────────────────────────────────────────────────
+
+    def _prepared(self, texts: Sequence[str], kind: str) -> tuple[list[bytes], dict[bytes, str]]:
+        sent = [sendable(text, self._prefixes[kind]) for text in texts]
+        keys = [key_of(text) for text in sent]
+        return keys, dict(zip(keys, sent, strict=True))
+
+    def _batched(self, texts: Mapping[bytes, str]) -> list[dict[bytes, str]]:
+        short = {key: cut(text, self._max_text_tokens) for key, text in texts.items()}
+        return list(
+            batches(short, batch_size=self._batch_size, max_batch_tokens=self._max_batch_tokens)
+        )
+
+    # ── Requests ─────────────────────────────────────────────────────────────────────
+
+    async def _all(self, parts: Sequence[Mapping[bytes, str]]) -> dict[bytes, NDArray[np.float32]]:
+        """The vectors of all *parts*, asked for side by side; the first error ends the others."""
+        found: dict[bytes, NDArray[np.float32]] = {}
+        errors: list[ModelError] = []
+
+        async def ask(part: Mapping[bytes, str]) -> None:
+            try:
+                rows = await self._one(part)
+            except ModelError as error:
+                errors.append(error)
+                group.cancel_scope.cancel()
+            else:
+                self._cache.keep(rows)
+                found.update(rows)
+
+        async with anyio.create_task_group() as group:
+            for part in parts:
+                group.start_soon(ask, part)
+        if errors:
+            raise errors[0]
+        return found
+
+    async def _one(self, part: Mapping[bytes, str]) -> dict[bytes, NDArray[np.float32]]:
+        texts = list(part.values())
+        answer = await self._transport.patiently(lambda: self._answer(texts), purpose="embed")
+        large = len(texts) * self._space.dimensions > INLINE_NUMBERS
+        rows = await self._aside(large, self._read, answer, len(texts))
+        # Copies: a view would keep its whole batch in memory.
+        return {key: row.copy() for key, row in zip(part, rows, strict=True)}
+
+    def _read(self, answer: Any, rows: int) -> NDArray[np.float32]:
+        dimensions = self._space.dimensions
+        return read_rows(answer, rows=rows, dimensions=dimensions, model=self._model)
+
+    async def _answer(self, texts: Sequence[str]) -> Any:
+        """Try once, and at once again where the request can be made to suit the server."""
+        longest, packed = self._max_text_tokens, self._packed
+        while True:
+            given = [cut(text, longest) for text in texts]
+            try:
+                answer = await self._sent(given, packed)
+            except Failure as failure:
+                half = max(map(count_tokens, given)) // 2
+                if packed and _is_about_packing(failure):
+                    packed = False
+                elif half >= LEAST_TEXT_TOKENS and _is_about_length(failure):
+                    longest = half
+                else:
+                    raise
+            else:
+                self._learn(longest, packed)
+                return answer
+
+    def _learn(self, longest: int, packed: bool) -> None:
+        """Ask from now on as it has turned out to work."""
+        self._packed = self._packed and packed
+        if longest < self._max_text_tokens:
+            log.warning("%r takes no longer texts: cutting them to %d tokens", self, longest)
+            self._max_text_tokens = longest
+
+    async def _sent(self, texts: list[str], packed: bool) -> Any:
+        estimate = sum(map(count_tokens, texts))
+        width = max(self._space.dimensions, WIDEST)
+        self._usage = replace(self._usage, calls=self._usage.calls + 1)
+        answer = await self._transport.send(
+            "/embeddings",
+            self._body(texts, packed),
+            tokens=estimate,
+            max_bytes=SLACK_BYTES + len(texts) * width * BYTES_PER_NUMBER,
+        )
+        self._count(estimate, input_tokens(answer))
+        return answer
+
+    def _body(self, texts: list[str], packed: bool) -> dict[str, Any]:
+        body: dict[str, Any] = {"model": self._model, "input": texts}
+        if packed:
+            body["encoding_format"] = "base64"
+        if self._send_dimensions:
+            body["dimensions"] = self._space.dimensions
+        return body
+
+    def _count(self, estimate: int, told: int) -> None:
+        if told:
+            self._transport.settle(estimate, told)
+        self._usage = replace(self._usage, input_tokens=self._usage.input_tokens + told)
+
+
+def _is_about_packing(failure: Failure) -> bool:
+    return failure.status in REFUSALS and "encoding_format" in failure.text
+
+
+def _is_about_length(failure: Failure) -> bool:
+    return failure.status in REFUSALS and bool(_TOO_LONG.search(failure.text))
+
+
+def _space_name(model: str, *prefixes: str) -> str:
+    """Prefixes are part of it: with others the vectors are not comparable."""
+    return f"{model} {prefixes!r}" if any(prefixes) else model
