@@ -13,6 +13,8 @@ from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Literal, Self, TypeAlias
 
+from mnemo._text import clean
+
 __all__ = ["NO_SPANS", "Kind", "Span", "Spans", "Value", "find_spans", "model_attributes"]
 
 log = logging.getLogger("mnemo")
@@ -36,7 +38,7 @@ class Span:
     def set(self, name: str, value: Value) -> None:
         """Say *value*, which is no text of anybody's."""
 
-    def set_content(self, name: str, make: Callable[[], Value]) -> None:
+    def set_content(self, name: str, make: Callable[[], str]) -> None:
         """Say what somebody wrote; *make* is called only where that was opted in to."""
 
     def end(self, error: BaseException | None = None) -> None:
@@ -182,9 +184,9 @@ class _TracedSpan(Span):
         except Exception:
             self._spans.warn()
 
-    def set_content(self, name: str, make: Callable[[], Value]) -> None:
+    def set_content(self, name: str, make: Callable[[], str]) -> None:
         if self._spans.captures_content and self._span.is_recording():
-            self.set(name, make())
+            self.set(name, clean(make()))
 
     def end(self, error: BaseException | None = None) -> None:
         try:
@@ -199,7 +201,7 @@ class _TracedSpan(Span):
             self._span.set_attribute("mnemo.cancelled", True)
             return
         # What an error says may quote what is stored.
-        said = str(error) if self._spans.captures_content else None
+        said = clean(str(error)) if self._spans.captures_content else None
         status = self._spans.trace.Status(self._spans.trace.StatusCode.ERROR, said)
         self._span.set_status(status)
         self._span.set_attribute("error.type", type(error).__name__)

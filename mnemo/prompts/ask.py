@@ -9,7 +9,9 @@ from typing import TypeVar
 import anyio
 import anyio.to_thread
 
+from mnemo._spans import NO_SPANS, Spans
 from mnemo.errors import InvalidReply, ModelError, ModelTimeout, ModelUnavailable
+from mnemo.prompts.call_spans import CallSpans
 from mnemo.prompts.question import Question, json_of, raw_text, what_is_wrong
 from mnemo.prompts.usage import UsageMeter
 from mnemo.protocols import ChatMessage, ChatModel, ChatReply, ChatRequest, Purpose
@@ -31,12 +33,16 @@ class Asker:
     Args:
         meter: Counts every call and how each question ended; may refuse one.
         timeout_s: Seconds per call. A model that keeps time itself is told, any other cut off.
+        spans: One is made for every call, the corrective one included.
     """
 
-    def __init__(self, model: ChatModel, *, meter: UsageMeter, timeout_s: float) -> None:
+    def __init__(
+        self, model: ChatModel, *, meter: UsageMeter, timeout_s: float, spans: Spans = NO_SPANS
+    ) -> None:
         self._model = model
         self._meter = meter
         self._timeout_s = timeout_s
+        self._spans = CallSpans(spans, model)
         self._patience_s = math.inf if getattr(model, "keeps_time", False) else timeout_s
 
     async def ask(self, question: Question[T]) -> T:
@@ -66,7 +72,20 @@ class Asker:
         return await self._read(question, (*question.messages, *correction))
 
     async def _read(self, question: Question[T], messages: Sequence[ChatMessage]) -> T:
-        reply = await self._complete(question, messages)
+        request = ChatRequest(
+            messages=tuple(messages),
+            purpose=question.purpose,
+            response_schema=question.schema,
+            timeout_s=self._timeout_s,
+        )
+        self._meter.started(question.purpose)
+        with self._spans.begin(request) as span:
+            reply = await self._complete(request)
+            self._meter.answered(question.purpose, reply.usage)
+            self._spans.answered(span, reply)
+            return await self._understood(question, reply)
+
+    async def _understood(self, question: Question[T], reply: ChatReply) -> T:
         try:
             if len(reply.text) <= READ_AT_ONCE_CHARACTERS:
                 return question.read(json_of(reply))
@@ -79,15 +98,8 @@ class Asker:
                 raw=raw_text(reply),
             ) from error
 
-    async def _complete(self, question: Question[T], messages: Sequence[ChatMessage]) -> ChatReply:
-        purpose = question.purpose
-        request = ChatRequest(
-            messages=tuple(messages),
-            purpose=purpose,
-            response_schema=question.schema,
-            timeout_s=self._timeout_s,
-        )
-        self._meter.started(purpose)
+    async def _complete(self, request: ChatRequest) -> ChatReply:
+        purpose = request.purpose
         try:
             with anyio.fail_after(self._patience_s):
                 reply = await self._model.complete(request)
@@ -100,7 +112,6 @@ class Asker:
             raise _foreign(purpose, error) from error
         if not isinstance(reply, ChatReply):
             raise _no_reply(purpose, reply)
-        self._meter.answered(purpose, reply.usage)
         return reply
 
 

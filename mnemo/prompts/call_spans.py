@@ -1,0 +1,65 @@
+"""What a span says of a call to a chat model; its texts only where that was opted in to."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+
+from mnemo._spans import Span, Spans, Value, model_attributes
+from mnemo.prompts.question import raw_text
+from mnemo.protocols import ChatMessage, ChatModel, ChatReply, ChatRequest
+
+__all__ = ["CallSpans"]
+
+
+class CallSpans:
+    """The spans of one chat model's calls."""
+
+    def __init__(self, spans: Spans, model: ChatModel) -> None:
+        self._spans = spans
+        self._model = model_attributes("chat", model) if spans.active else {}
+        self._name = " ".join(["chat", str(self._model.get("gen_ai.request.model", ""))]).strip()
+
+    def begin(self, request: ChatRequest) -> Span:
+        """Give the span of one call."""
+        if not self._spans.active:
+            return self._spans.span(self._name)
+        span = self._spans.span(self._name, kind="client", attributes=self._asked(request))
+        span.set_content("gen_ai.input.messages", lambda: _as_json(request.messages))
+        return span
+
+    def _asked(self, request: ChatRequest) -> dict[str, Value]:
+        attributes = {
+            **self._model,
+            "mnemo.purpose": request.purpose,
+            "gen_ai.output.type": "json" if request.response_schema else "text",
+        }
+        if request.max_output_tokens is not None:
+            attributes["gen_ai.request.max_tokens"] = request.max_output_tokens
+        return attributes
+
+    def answered(self, span: Span, reply: ChatReply) -> None:
+        """Say on *span* what came back, and what it cost as far as the model tells."""
+        usage = reply.usage
+        told: dict[str, Value | None] = {
+            "gen_ai.response.model": usage.model,
+            "gen_ai.usage.input_tokens": usage.input_tokens,
+            "gen_ai.usage.output_tokens": usage.output_tokens,
+            "gen_ai.usage.cache_read.input_tokens": usage.cached_tokens,
+            "mnemo.usage.cost_usd": usage.cost_usd,
+        }
+        for name, value in told.items() if self._spans.active else ():
+            if value:
+                span.set(name, value)
+        span.set_content(
+            "gen_ai.output.messages", lambda: _as_json([ChatMessage("assistant", raw_text(reply))])
+        )
+
+
+def _as_json(messages: Iterable[ChatMessage]) -> str:
+    """*messages* in the conventions' shape."""
+    shown = [
+        {"role": message.role, "parts": [{"type": "text", "content": message.content}]}
+        for message in messages
+    ]
+    return json.dumps(shown, ensure_ascii=False)
