@@ -7,6 +7,7 @@ from mnemo.testing.contracts import (
     DocumentFeedContract,
     GraphStoreContract,
     SessionStoreContract,
+    UpkeepContract,
 )
 from mnemo.testing.contracts.kit import MakeStore
 
@@ -38,3 +39,7 @@ class TestMemoryGraph(OverMemory, GraphStoreContract):
 
 class TestMemoryFeed(OverMemory, DocumentFeedContract):
     """``DocumentFeed``."""
+
+
+class TestMemoryUpkeep(OverMemory, UpkeepContract):
+    """``GraphStore.apply`` with upkeep."""

@@ -10,6 +10,7 @@ from mnemo.testing.contracts import (
     DocumentFeedContract,
     GraphStoreContract,
     SessionStoreContract,
+    UpkeepContract,
 )
 from mnemo.testing.contracts.kit import MakeStore
 
@@ -32,3 +33,7 @@ class TestSqliteGraph(OverSqlite, GraphStoreContract):
 
 class TestSqliteFeed(OverSqlite, DocumentFeedContract):
     """``DocumentFeed``."""
+
+
+class TestSqliteUpkeep(OverSqlite, UpkeepContract):
+    """``GraphStore.apply`` with upkeep."""

@@ -17,6 +17,7 @@ from mnemo.graph.nodes import Node, NodeType, Vector
 from mnemo.protocols import Applied, Clock, GraphWrite
 from mnemo.store.memory.sessions import settle, settled_place
 from mnemo.store.memory.state import Kept, RepoState
+from mnemo.store.memory.upkeep import check_upkeep, keep_up, would_change
 
 __all__ = ["MemoryGraph"]
 
@@ -119,7 +120,13 @@ def _whole(repo: RepoState, id: str) -> Node:
 def _write(repo: RepoState, write: GraphWrite, now: datetime) -> Applied:
     if repo.revision != write.expected_revision:
         raise StaleRevision(f"revision {write.expected_revision} was replaced by {repo.revision}")
-    edge_count = 0
+    edge_count, upkeep = 0, write.upkeep
+    if upkeep is not None:
+        check_upkeep(repo, upkeep)
+        if write.is_empty and not would_change(repo, upkeep):
+            return Applied(revision=repo.revision, node_ids=write.node_ids, edge_count=0)
+        if write.is_empty:
+            repo.revision += 1
     if not write.is_empty:
         added = [n if n.created_at else replace(n, created_at=now) for n in write.nodes]
         vectors = _vectors(write)
@@ -127,9 +134,10 @@ def _write(repo: RepoState, write: GraphWrite, now: datetime) -> Applied:
         _refuse_contradictions(repo, write)
         changed = _changed(repo, write)
         edge_count = _write_graph(repo, write, added, changed, vectors)
+    removed = keep_up(repo, upkeep) if upkeep is not None else ()
     applied = Applied(revision=repo.revision, node_ids=write.node_ids, edge_count=edge_count)
     repo.changesets[write.changeset_id] = applied
-    return applied
+    return replace(applied, removed=removed)
 
 
 def _refuse_contradictions(repo: RepoState, write: GraphWrite) -> None:

@@ -126,8 +126,12 @@ class RepoState:
         return {e.target if e.source == id else e.source for e in self.edges_of.get(id, ())}
 
     def drop_node(self, id: str) -> None:
-        """Delete a node with edges, keys, vectors, and its step from recall."""
+        """Delete a node; its neighbours' documents may have changed by that."""
         self.mark_changed(self.neighbours(id))
+        self.discard_node(id)
+
+    def discard_node(self, id: str) -> None:
+        """Delete a node with edges, keys, vectors, and its step from recall."""
         for edge in list(self.edges_of.pop(id, ())):
             other = edge.target if edge.source == id else edge.source
             self.edges.pop(edge)

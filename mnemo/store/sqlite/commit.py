@@ -25,6 +25,7 @@ from mnemo.store.sqlite.codec import decode_node, encode_node, encode_vector, ut
 from mnemo.store.sqlite.connection import refusing
 from mnemo.store.sqlite.rows import chunks, holes
 from mnemo.store.sqlite.spaces import check_space
+from mnemo.store.sqlite.upkeep import encode_changed, keep_up
 
 __all__ = ["Prepared", "apply_write", "delete_nodes", "prepare"]
 
@@ -72,12 +73,14 @@ class Prepared:
         nodes: Per node (id, type, created_at, at, body).
         keys: Lookup key and node id.
         vectors: Key → bytes.
+        changed: Body and id of what upkeep changes.
     """
 
     write: GraphWrite
     nodes: list[tuple[str, str, str, str | None, str]]
     keys: list[tuple[str, str]]
     vectors: dict[str, bytes]
+    changed: list[tuple[str, str]]
 
 
 def prepare(write: GraphWrite, now: datetime) -> Prepared:
@@ -88,7 +91,7 @@ def prepare(write: GraphWrite, now: datetime) -> Prepared:
         ValueError: A node holds what JSON cannot.
     """
     breather = Breather()
-    prepared = Prepared(write, [], [], {})
+    prepared = Prepared(write, [], [], {}, encode_changed(write.upkeep))
     for given in write.nodes:
         node = given if given.created_at else replace(given, created_at=now)
         prepared.nodes.append(_node_row(node, node.created_at or now))
@@ -130,13 +133,22 @@ def apply_write(
     (revision,) = connection.execute(_REVISION, (repo,)).fetchone()
     if revision != write.expected_revision:
         raise StaleRevision(f"revision {write.expected_revision} was replaced by {revision}")
-    edge_count = 0
-    if not write.is_empty:
+    edge_count, changed = 0, not write.is_empty
+    removed: tuple[str, ...] = ()
+    if changed:
+        edge_count = _write_graph(connection, repo_id, repo, prepared, revision + 1)
+    if write.upkeep is not None:
+        kept = keep_up(connection, repo, write.upkeep, prepared.changed, revision + 1)
+        removed, changed = kept.removed, changed or kept.changed
+    if changed:
         revision += 1
-        edge_count = _write_graph(connection, repo_id, repo, prepared, revision)
-    receipt = (revision, json.dumps(write.node_ids), edge_count)
-    connection.execute(_REMEMBER, (repo, write.changeset_id, *receipt))
-    return Applied(revision=revision, node_ids=write.node_ids, edge_count=edge_count)
+        connection.execute(_SET_REVISION, (revision, repo))
+    if changed or write.upkeep is None:
+        receipt = (revision, json.dumps(write.node_ids), edge_count)
+        connection.execute(_REMEMBER, (repo, write.changeset_id, *receipt))
+    return Applied(
+        revision=revision, node_ids=write.node_ids, edge_count=edge_count, removed=removed
+    )
 
 
 def _apply_again(
@@ -173,7 +185,6 @@ def _write_graph(
     )
     rows = [(repo, key, vector) for key, vector in vectors.items()]
     connection.executemany(_PUT_VECTOR, rows)
-    connection.execute(_SET_REVISION, (revision, repo))
     return edge_count
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from functools import partial
 
+from mnemo._clock import Breather
 from mnemo.episode.journal import Owner
 from mnemo.errors import StoreError
 from mnemo.graph.changeset import Revision
@@ -176,6 +177,7 @@ def _metadata(
 ) -> dict[str, NodeMetadata]:
     repo = repo_row(connection, repo_id)[0]
     entries = {}
+    breather = Breather()
     for chunk in chunks(list(dict.fromkeys(ids))):
         query = _METADATA.format(holes(chunk))
         for id, created_at, accessed_at, *counts in connection.execute(query, (repo, *chunk)):
@@ -188,6 +190,7 @@ def _metadata(
                 support_count=counts[3],
                 penalty=counts[4],
             )
+            breather.breathe()
     return entries
 
 
@@ -197,8 +200,11 @@ def _edges(
     repo = repo_row(connection, repo_id)[0]
     tail, extra = (" AND e.kind = ?", (str(kind),)) if kind is not None else ("", ())
     found: dict[tuple[str, str, str], None] = {}
+    breather = Breather()
     for chunk in chunks(list(dict.fromkeys(ids))):
         for end in ("e.source", "e.target"):
             query = _EDGES.format(end, holes(chunk)) + tail
-            found.update(dict.fromkeys(connection.execute(query, (repo, *chunk, *extra))))
+            for row in connection.execute(query, (repo, *chunk, *extra)):
+                found[row] = None
+                breather.breathe()
     return [Edge(source, target, EdgeKind(kind)) for source, target, kind in found]

@@ -1,7 +1,7 @@
 """
 What every store must do, as pytest classes.
 
-Subclass the three in a test module and give them a ``make_store`` fixture::
+Subclass the four in a test module and give them a ``make_store`` fixture::
 
     class TestMyStoreSessions(SessionStoreContract):
         @pytest.fixture
@@ -18,10 +18,17 @@ pytest.register_assert_rewrite(
     "mnemo.testing.contracts.feed",
     "mnemo.testing.contracts.graph",
     "mnemo.testing.contracts.sessions",
+    "mnemo.testing.contracts.upkeep",
 )
 
 from mnemo.testing.contracts.feed import DocumentFeedContract  # noqa: E402
 from mnemo.testing.contracts.graph import GraphStoreContract  # noqa: E402
 from mnemo.testing.contracts.sessions import SessionStoreContract  # noqa: E402
+from mnemo.testing.contracts.upkeep import UpkeepContract  # noqa: E402
 
-__all__ = ["DocumentFeedContract", "GraphStoreContract", "SessionStoreContract"]
+__all__ = [
+    "DocumentFeedContract",
+    "GraphStoreContract",
+    "SessionStoreContract",
+    "UpkeepContract",
+]
