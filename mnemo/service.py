@@ -17,12 +17,14 @@ from types import TracebackType
 from typing import Any, Self
 
 import anyio
+import anyio.to_thread
 
 from mnemo._bus import EventBus, Subscription
 from mnemo._clock import SystemClock
+from mnemo._spans import NO_SPANS, Spans, find_spans
 from mnemo._tasks import TaskRoot, completed, detached, running_loop
 from mnemo._text import is_blank
-from mnemo.config import Config, StoreConfig
+from mnemo.config import Config, StoreConfig, TelemetryConfig
 from mnemo.episode.journal import Owner
 from mnemo.errors import (
     ConfigError,
@@ -80,6 +82,7 @@ class Mnemo:
         self._embedder = embedder
         self._adopted: dict[int, Any] = {}
         self._adopt(chat_model, embedder)
+        self._spans: Spans = NO_SPANS
         self._store: Store | None = None
         self._owner: Owner | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -107,6 +110,7 @@ class Mnemo:
         self._loop = asyncio.get_running_loop()
         store = self._make_store()
         try:
+            self._spans = await _found_spans(self._config.telemetry)
             self._owner = await store.open()
         except BaseException:
             self._loop = None
@@ -219,15 +223,17 @@ class Mnemo:
             raise RepositoryAlreadyOpen(f"repository {repo_id!r} is open; use repo({repo_id!r})")
         self._opening.add(repo_id)
         self._adopt(chat_model, embedder)
+        effective = self._config.overlaid(config)
         try:
             repo = Repository(
                 self._parts(
                     repo_id,
                     store,
                     owner,
-                    self._config.overlaid(config),
+                    effective,
                     chat_model or self._chat_model,
                     embedder or self._default_embedder(),
+                    await self._spans_for(effective.telemetry),
                 )
             )
             await repo.open()
@@ -247,10 +253,13 @@ class Mnemo:
         config: Config,
         chat_model: ChatModel | None,
         embedder: Embedder,
+        spans: Spans,
     ) -> RepositoryParts:
         from mnemo.index.follower import RepositoryIndex
+        from mnemo.models.traced import traced
 
         feed = store.feed(repo_id)
+        embedder = traced(embedder, spans)
         return RepositoryParts(
             repo_id=repo_id,
             sessions=store.sessions,
@@ -268,7 +277,13 @@ class Mnemo:
             publish=self._bus.publish,
             listening=lambda: self._bus.active,
             open_sessions=self._sessions,
+            spans=spans,
+            traced=traced,
         )
+
+    async def _spans_for(self, telemetry: TelemetryConfig) -> Spans:
+        same = telemetry == self._config.telemetry
+        return self._spans if same else await _found_spans(telemetry)
 
     def _default_embedder(self) -> Embedder:
         if self._embedder is None:
@@ -350,6 +365,12 @@ class Mnemo:
         if buffer < 1:
             raise ValueError(f"buffer must be at least 1, not {buffer}")
         return self._bus.stream(buffer)
+
+
+async def _found_spans(wanted: TelemetryConfig) -> Spans:
+    find = partial(find_spans, enabled=wanted.enabled, capture_content=wanted.capture_content)
+    # The first time, this imports.
+    return await anyio.to_thread.run_sync(find) if wanted.enabled else NO_SPANS
 
 
 async def _close_models(models: Iterable[Any]) -> None:

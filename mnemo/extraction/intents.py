@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 
+from mnemo._spans import NO_SPANS, Spans
 from mnemo.config import Config
 from mnemo.prompts.ask import Asker
 from mnemo.prompts.merge_intent import merge_intent_question
@@ -15,7 +16,10 @@ __all__ = ["build_intent_merger"]
 
 
 def build_intent_merger(
-    chat_model: ChatModel | None, config: Config, meter: UsageMeter | None = None
+    chat_model: ChatModel | None,
+    config: Config,
+    meter: UsageMeter | None = None,
+    spans: Spans = NO_SPANS,
 ) -> Callable[[str, str], Awaitable[str]] | None:
     """
     Give ``merge(stored, new)``, which words one intent for two and may raise ``ModelError``.
@@ -30,7 +34,7 @@ def build_intent_merger(
     if chat_model is None:
         return None
     timeout_s = config.extraction.timeout_s
-    asker = Asker(chat_model, meter=meter or UsageMeter(), timeout_s=timeout_s)
+    asker = Asker(chat_model, meter=meter or UsageMeter(), timeout_s=timeout_s, spans=spans)
 
     async def merge(stored: str, new: str) -> str:
         return await asker.ask(merge_intent_question(stored, new, profile))

@@ -16,6 +16,7 @@ import anyio.to_thread
 import numpy as np
 from numpy.typing import NDArray
 
+from mnemo._spans import NO_SPANS, Spans
 from mnemo.config import Config
 from mnemo.episode.step import Annotation, Step
 from mnemo.episode.trajectory import Fact, Instruction, Trajectory
@@ -174,6 +175,7 @@ def build_extraction(
     config: Config,
     meter: UsageMeter | None = None,
     nearby: NearbyFacts | None = None,
+    spans: Spans = NO_SPANS,
 ) -> Extraction:
     """
     Put an extraction together: with *chat_model*, or embedded without one.
@@ -190,7 +192,7 @@ def build_extraction(
     meter = meter or UsageMeter()
     if chat_model is None:
         return _embedded_extraction(embedder, config, meter)
-    asker = Asker(chat_model, meter=meter, timeout_s=config.extraction.timeout_s)
+    asker = Asker(chat_model, meter=meter, timeout_s=config.extraction.timeout_s, spans=spans)
     fallback = _embedded_annotator(embedder, config) if _falls_back(config) else None
     return Extraction(
         annotator=ModelAnnotator(asker, profile),

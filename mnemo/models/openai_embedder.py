@@ -95,6 +95,9 @@ class OpenAIEmbedder:
         ConfigError: An argument cannot be used.
     """
 
+    provider = "openai"
+    """Whose protocol it speaks, for traces."""
+
     def __init__(
         self,
         base_url: str,
@@ -162,6 +165,16 @@ class OpenAIEmbedder:
     def space(self) -> EmbeddingSpace:
         """Its name and dimensions; known without asking the server."""
         return self._space
+
+    @property
+    def model(self) -> str:
+        """The name that the server knows its model by."""
+        return self._model
+
+    @property
+    def server(self) -> tuple[str, int]:
+        """Host and port."""
+        return self._transport.server
 
     @property
     def usage(self) -> EmbeddingUsage:

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
+from mnemo._spans import NO_SPANS, Spans
 from mnemo._tasks import TaskRoot
 from mnemo.config import Config
 from mnemo.episode.journal import Owner
 from mnemo.events import Event
 from mnemo.graph.changeset import Revision
+from mnemo.prompts.usage import ModelUsage
 from mnemo.protocols import (
     ChatModel,
     Clock,
     DocumentFeed,
     Embedder,
     GraphStore,
+    Purpose,
     SessionStore,
     VectorIndex,
 )
@@ -37,6 +40,7 @@ class RepositoryStatistics:
         append_backlog: Steps of open sessions that wait for annotation.
         index: With ``revision`` (reflected), ``documents`` and ``waiting`` (for vectors).
         embedding_space: What the vectors were made by; ``None`` before the first.
+        recall_usage: Purpose → what the calls of recalls cost since it was opened.
     """
 
     revision: Revision
@@ -49,11 +53,21 @@ class RepositoryStatistics:
     append_backlog: int
     index: Any
     embedding_space: str | None = None
+    recall_usage: Mapping[Purpose, ModelUsage] = field(default_factory=dict)
+
+
+def _untraced(embedder: Embedder, spans: Spans) -> Embedder:
+    return embedder
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RepositoryParts:
-    """The seams of one repository, given by the service."""
+    """
+    The seams of one repository, given by the service.
+
+    Attributes:
+        traced: Gives an embedder's calls their spans, where it asks somebody outside.
+    """
 
     repo_id: str
     sessions: SessionStore
@@ -69,3 +83,5 @@ class RepositoryParts:
     publish: Callable[[Event], None]
     listening: Callable[[], bool]
     open_sessions: dict[str, Session]
+    spans: Spans = NO_SPANS
+    traced: Callable[[Embedder, Spans], Embedder] = _untraced

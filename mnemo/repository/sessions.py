@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import nullcontext
 from functools import partial
+from typing import Any
 
 import anyio
 
 from mnemo._ids import new_id
+from mnemo._spans import Spans, find_spans
 from mnemo._text import is_blank
 from mnemo.commit.announced import AnnouncedWrites
 from mnemo.config import Config
@@ -132,14 +134,22 @@ class RepositorySessions:
     ) -> Session:
         self._check_usable()
         model = chat_model or self._parts.chat_model
-        parts = self._session_parts(config, model, embedder or self._parts.embedder)
+        spans = self._spans(config)
+        traced = self._parts.traced(embedder, spans) if embedder else self._parts.embedder
+        parts = self._session_parts(config, model, traced, spans)
         session = Session(parts, journal)
         self._parts.open_sessions[session.id] = session
         session.begin()
         return session
 
+    def _spans(self, config: Config) -> Spans:
+        wanted = config.telemetry
+        if wanted == self._parts.config.telemetry:
+            return self._parts.spans
+        return find_spans(enabled=wanted.enabled, capture_content=wanted.capture_content)
+
     def _session_parts(
-        self, config: Config, chat_model: ChatModel | None, embedder: Embedder
+        self, config: Config, chat_model: ChatModel | None, embedder: Embedder, spans: Spans
     ) -> SessionParts:
         meter = UsageMeter(Budget.of(config.session))
 
@@ -156,13 +166,14 @@ class RepositorySessions:
                 config=config,
                 meter=meter,
                 nearby=nearby,
+                spans=spans,
             )
 
         merge_intent = None
         if chat_model is not None:
             from mnemo.extraction.intents import build_intent_merger
 
-            merge_intent = build_intent_merger(chat_model, config, meter)
+            merge_intent = build_intent_merger(chat_model, config, meter, spans)
 
         async def commit(changeset: Changeset, settlement: Settlement) -> Applied:
             return await self._writes.commit(
@@ -180,11 +191,12 @@ class RepositorySessions:
             meter=meter,
             publish=self._parts.publish,
             listening=self._parts.listening,
-            spawn=self._parts.root.spawn,
+            spawn=partial(_spawned_apart, spans, self._parts.root.spawn),
             own=self._parts.root.own,
             written=self._parts.index.poke,
             ended=self._forget_session,
             release=partial(self._parts.sessions.release, self._parts.owner),
+            spans=spans,
         )
 
     # ── Out ──────────────────────────────────────────────────────────────────────────
@@ -208,3 +220,11 @@ class RepositorySessions:
                 await session.settle_down()
         for session in sessions:
             await session.aclose()
+
+
+def _spawned_apart(
+    spans: Spans, spawn: Callable[..., None], work: Callable[..., Awaitable[Any]], *args: Any
+) -> None:
+    """*spawn* a task that is not under the caller's span: it would outlive that by far."""
+    with spans.at(None):
+        spawn(work, *args)

@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
+from mnemo._spans import NO_SPANS, Spans
 from mnemo.config import Config
 from mnemo.episode.journal import Owner, Settlement
 from mnemo.episode.step import Annotation, Step
@@ -63,7 +64,8 @@ class SessionParts:
         make_extraction: Builds the stages, at first use; *meter* counts what they ask.
         publish: Hands an event to whoever listens.
         listening: Whether anybody does.
-        spawn: Starts a task that the service owns.
+        spawn: Starts a task that the service owns; what it does is no part of any trace
+            that the caller is in.
         own: Runs work that outlives its caller and gives a future of its result.
         written: Called after steps became durable, so that indexes can follow.
         ended: Called once, with the id, when the session has ended.
@@ -85,3 +87,4 @@ class SessionParts:
     written: Callable[[], None]
     ended: Callable[[str], None]
     release: Callable[[str], Awaitable[None]]
+    spans: Spans = NO_SPANS
