@@ -2,73 +2,64 @@
 Recall: from a question to evidence.
 
 Raw steps are first-class evidence, the graph adds to them, metadata nudges, and every
-candidate says where it comes from. Nothing here needs a chat model.
+candidate says where it comes from. A chat model makes the plan and the words better;
+what it fails to say is done without.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
-from typing import Any, get_args
+from typing import Any
 
+import anyio
 import anyio.to_thread
 from anyio import CapacityLimiter
 
 from mnemo._clock import elapsed
-from mnemo._text import is_blank
 from mnemo.config import Config
 from mnemo.errors import RecallFailed
 from mnemo.events import Event, RecallExecuted
 from mnemo.events import RecallFailed as RecallFailedEvent
 from mnemo.graph.corpus import CorpusView
-from mnemo.graph.nodes import NodeType
 from mnemo.graph.vectors import unit_rows
-from mnemo.protocols import Clock, DocumentFeed, Embedder, GraphStore, VectorIndex
+from mnemo.prompts.asked import Asked
+from mnemo.prompts.profiles import resolve_profile
+from mnemo.prompts.usage import How, UsageMeter
+from mnemo.protocols import ChatModel, Clock, DocumentFeed, Embedder, GraphStore, VectorIndex
+from mnemo.recall.adviser import Adviser
 from mnemo.recall.candidate import Candidate
-from mnemo.recall.candidates import HopZero, Window, hop_zero
-from mnemo.recall.plan import MODES, Mode, Plan, choose_mode, find_tags
-from mnemo.recall.question import MAX_QUERY_CHARACTERS, Question, RecallContext, ask
+from mnemo.recall.candidates import HopZero, hop_zero
+from mnemo.recall.plan import Plan, plan_by_model, plan_embedded
+from mnemo.recall.progress import Progress
+from mnemo.recall.question import Question, RecallContext, ask
 from mnemo.recall.reasoning import reason_embedded
-from mnemo.recall.result import RecallResult, RecallTrace
+from mnemo.recall.reasoning_by_model import purposes_of, reason_by_model
+from mnemo.recall.refinement import SecondLook, expand
+from mnemo.recall.request import Request
+from mnemo.recall.result import ReasonedMemory, RecallResult, RecallTrace
 from mnemo.recall.search import Search, Terms
 
 __all__ = ["Recall", "RecallContext"]
 
-_TYPES: tuple[NodeType, ...] = get_args(NodeType)
 
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """
+    One recall on its way.
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Request:
-    """A recall's arguments, checked."""
+    Attributes:
+        adviser: The chat model, if there is one; *planner* likewise, if it may plan.
+    """
 
-    query: str
-    k: int
-    mode: Mode | None
-    max_hops: int
-    reason: bool
-    window: Window
-    types: tuple[NodeType, ...] | None
-    context: RecallContext | None
-
-
-@dataclass(slots=True)
-class _Progress:
-    """What the trace will say."""
-
-    seconds: dict[str, float] = field(default_factory=dict)
-    degraded: list[str] = field(default_factory=list)
-
-    @contextmanager
-    def phase(self, name: str) -> Iterator[None]:
-        began = elapsed()
-        try:
-            yield
-        finally:
-            self.seconds[name] = self.seconds.get(name, 0.0) + elapsed() - began
+    request: Request
+    asked: Asked
+    progress: Progress
+    adviser: Adviser | None
+    planner: Adviser | None
 
 
 class Recall:
@@ -79,6 +70,8 @@ class Recall:
         feed: Gives the steps behind candidates.
         index: Every searchable text in memory; caught up before each answer.
         notify: Called with ``RecallExecuted`` or ``RecallFailed``.
+        chat_model: Asked for plans and words; ``None`` does without.
+        usage: Counts what it is asked.
     """
 
     def __init__(
@@ -92,6 +85,8 @@ class Recall:
         clock: Clock,
         config: Config,
         notify: Callable[[Event], Any],
+        chat_model: ChatModel | None = None,
+        usage: UsageMeter | None = None,
     ) -> None:
         self._repo_id = repo_id
         self._graph = graph
@@ -101,6 +96,9 @@ class Recall:
         self._clock = clock
         self._config = config
         self._notify = notify
+        self._chat_model = chat_model
+        self._usage = usage or UsageMeter()
+        self._profile = resolve_profile(config.extraction.profile)
         self._limiter = CapacityLimiter(2)
 
     async def recall(
@@ -133,18 +131,14 @@ class Recall:
 
         Raises:
             ValueError: A blank query or an argument out of range.
-            RecallFailed: The store could not be read. *Cancellation*: safe.
+            RecallFailed: The store could not be read; or, with ``reason=True``, a chat
+                model answered none of the questions. *Cancellation*: safe; calls of the
+                model are dropped.
         """
-        request = _Request(
-            query=_checked_query(query),
-            k=_at_least(1, k, "k"),
-            mode=_checked_mode(mode),
-            max_hops=_at_least(0, max_hops, "max_hops"),
-            reason=bool(reason),
-            window=Window.checked(since, until),
-            types=_checked_types(types),
-            context=context,
-        )
+        request = Request.checked(
+            query, k=k, mode=mode, max_hops=max_hops, reason=reason,
+            since=since, until=until, types=types, context=context,
+        )  # fmt: skip
         began = elapsed()
         try:
             result = await self._answer(request)
@@ -156,18 +150,46 @@ class Recall:
 
     # ── Stages ───────────────────────────────────────────────────────────────────────
 
-    async def _answer(self, request: _Request) -> RecallResult:
-        progress = _Progress()
-        with progress.phase("read"):
+    async def _answer(self, request: Request) -> RecallResult:
+        run = self._run(request)
+        with run.progress.phase("read"):
             corpus = await self._index.corpus()
-        plan = _plan(request)
+        plan = plan_embedded(request.query, request.mode)
         if corpus.is_empty:
-            return _empty(plan, corpus, progress)
-        question = ask(request.query, plan.tags, request.context)
-        with progress.phase("embed"):
-            question = await self._embedded(question, progress)
-        terms = self._terms(request, plan)
-        with progress.phase("score"):
+            return _empty(plan, corpus, run)
+        if run.planner is None:
+            run.progress.stages |= _planned_without_model(plan)
+        else:
+            with run.progress.phase("plan"):
+                plan = await plan_by_model(run.planner, run.asked, plan, self._profile)
+            with run.progress.phase("read"):
+                # Things were said while the model was thinking.
+                corpus = await self._index.corpus()
+        result = await self._found(run, plan, corpus)
+        with run.progress.phase("reason"):
+            answer = await self._reasoned(run, result.candidates)
+        return replace(result, answer=answer, trace=_finished(result.trace, run))
+
+    def _run(self, request: Request) -> _Run:
+        progress, asked = Progress(), request.asked(self._clock.now())
+        if self._chat_model is None:
+            return _Run(request, asked, progress, None, None)
+        adviser = Adviser(
+            self._chat_model,
+            usage=self._usage,
+            timeout_s=self._config.recall.timeout_s,
+            progress=progress,
+        )
+        planner = adviser if self._config.recall.use_model else None
+        return _Run(request, asked, progress, adviser, planner)
+
+    async def _found(self, run: _Run, plan: Plan, corpus: CorpusView) -> RecallResult:
+        """The candidates, without an answer in words yet."""
+        question = ask(run.request.query, plan.tags, run.request.context)
+        with run.progress.phase("embed"):
+            question = await self._embedded(question, run.progress)
+        terms = self._terms(run.request, plan)
+        with run.progress.phase("score"):
             zero = await self._hop_zero(corpus, question, terms)
         search = Search(
             corpus=corpus,
@@ -177,19 +199,44 @@ class Recall:
             feed=self._feed,
             config=self._config,
         )
-        candidates = await self._candidates(search, request, progress)
-        result = RecallResult(
+        look = self._second_look(run, partial(self._found_by, corpus, terms, run.progress))
+        refinements, candidates = await self._candidates(search, look, run)
+        return RecallResult(
             mode=plan.mode,
             tags=plan.tags,
             candidates=candidates,
             answer=None,
-            trace=_trace(plan, corpus, zero, search, progress),
+            trace=_trace(plan, corpus, zero, search, refinements),
             goals=await self._goals(candidates),
             group_min_hits=self._config.recall.group_min_hits,
         )
-        return _reasoned(result) if request.reason and candidates else result
 
-    def _terms(self, request: _Request, plan: Plan) -> Terms:
+    def _second_look(
+        self, run: _Run, find: Callable[[Sequence[str]], Awaitable[HopZero]]
+    ) -> SecondLook | None:
+        if run.planner is None:
+            return None
+        return SecondLook(adviser=run.planner, asked=run.asked, profile=self._profile, find=find)
+
+    async def _reasoned(self, run: _Run, candidates: Sequence[Candidate]) -> ReasonedMemory | None:
+        """
+        The candidates in words, where they are wanted.
+
+        Raises:
+            ModelError: Of a model that failed altogether, where words were asked for.
+        """
+        wanted = run.request.reason
+        if not candidates or wanted is False or (wanted is None and run.adviser is None):
+            return None
+        if run.adviser is None:
+            run.progress.stages |= dict.fromkeys(purposes_of(candidates), "embedded")
+            return reason_embedded(candidates)
+        answer = await reason_by_model(run.adviser, run.asked, candidates, self._profile)
+        if answer is None and wanted:
+            raise run.adviser.failures[purposes_of(candidates)[0]]
+        return answer
+
+    def _terms(self, request: Request, plan: Plan) -> Terms:
         return Terms(
             mode=plan.mode,
             k=request.k,
@@ -199,15 +246,16 @@ class Recall:
             now=self._clock.now(),
         )
 
-    async def _embedded(self, question: Question, progress: _Progress) -> Question:
-        """The question with its vectors; without any if the embedder fails."""
+    async def _embedded(self, question: Question, progress: Progress) -> Question:
+        """The question with its vectors; without any if the embedder fails or hangs."""
         try:
-            reply = await self._embedder.embed(question.texts, kind="query")
+            with anyio.fail_after(self._config.recall.timeout_s):
+                reply = await self._embedder.embed(question.texts, kind="query")
             dimensions = self._embedder.space.dimensions
             rows = unit_rows(reply, rows=len(question.texts), dimensions=dimensions)
         except Exception as error:
             # An embedder is foreign code; whatever it raises, keywords still answer.
-            progress.degraded.append(f"embedder: {error.__class__.__name__}")
+            progress.does_without("embedder", error)
             return question
         return question.embedded(rows)
 
@@ -228,17 +276,29 @@ class Recall:
         )
         return await anyio.to_thread.run_sync(score, limiter=self._limiter)
 
+    async def _found_by(
+        self, corpus: CorpusView, terms: Terms, progress: Progress, tags: Sequence[str]
+    ) -> HopZero:
+        """What *tags* find at hop 0, in place of the query."""
+        question = await self._embedded(ask(", ".join(tags), tags), progress)
+        return await self._hop_zero(corpus, question, terms)
+
     async def _candidates(
-        self, search: Search, request: _Request, progress: _Progress
-    ) -> list[Candidate]:
-        with progress.phase("load"):
+        self, search: Search, look: SecondLook | None, run: _Run
+    ) -> tuple[tuple[dict[str, Any], ...], list[Candidate]]:
+        with run.progress.phase("load"):
             await search.begin()
-        with progress.phase("expand"):
-            await search.expand(request.max_hops)
-        with progress.phase("provenance"):
+        refinements = await expand(
+            search,
+            look,
+            max_hops=run.request.max_hops,
+            config=self._config.recall,
+            progress=run.progress,
+        )
+        with run.progress.phase("provenance"):
             await search.trace_back()
-        with progress.phase("sources"):
-            return await search.finish()
+        with run.progress.phase("sources"):
+            return refinements, await search.finish()
 
     async def _goals(self, candidates: Sequence[Candidate]) -> dict[str, str]:
         """The goals of sessions that are printed together."""
@@ -263,7 +323,12 @@ class Recall:
             RecallExecuted(
                 repo_id=self._repo_id,
                 at=self._clock.now(),
-                trace={"seconds": result.trace.seconds, "degraded": result.trace.degraded},
+                trace={
+                    "seconds": result.trace.seconds,
+                    "degraded": result.trace.degraded,
+                    "stages": result.trace.stages,
+                    "model_calls": result.trace.model_calls,
+                },
                 query=query,
                 mode=result.mode,
                 result_count=len(result.candidates),
@@ -280,60 +345,26 @@ class Recall:
         )
 
 
-# ── Arguments ────────────────────────────────────────────────────────────────────────
-
-
-def _checked_query(query: str) -> str:
-    if query is not None and not isinstance(query, str):
-        raise ValueError(f"query must be text, not {type(query).__name__}")
-    if is_blank(query):
-        raise ValueError("Query cannot be blank")
-    return query[:MAX_QUERY_CHARACTERS]
-
-
-def _checked_mode(mode: str | None) -> Mode | None:
-    for known in MODES:
-        if mode == known:
-            return known
-    if mode is not None:
-        raise ValueError(f"mode must be one of {', '.join(MODES)}, not {mode!r}")
-    return None
-
-
-def _checked_types(types: Sequence[str] | None) -> tuple[NodeType, ...] | None:
-    if types is None:
-        return None
-    chosen = tuple(known for known in _TYPES if known in types)
-    unknown = [type for type in types if type not in _TYPES]
-    if isinstance(types, str) or unknown or not chosen:
-        raise ValueError(f"types must be some of {', '.join(_TYPES)}, not {types!r}")
-    return chosen
-
-
-def _at_least(least: int, value: int, name: str) -> int:
-    if value < least:
-        raise ValueError(f"{name} must be at least {least}, not {value}")
-    return value
-
-
 # ── Parts of the result ──────────────────────────────────────────────────────────────
 
 
-def _plan(request: _Request) -> Plan:
-    if request.mode is not None:
-        return Plan(request.mode, find_tags(request.query), "caller")
-    return Plan(choose_mode(request.query), find_tags(request.query), "embedded")
+def _planned_without_model(plan: Plan) -> dict[str, How]:
+    stages: dict[str, How] = {"plan": "embedded"}
+    return stages if plan.chosen_by == "caller" else {"mode": "embedded", **stages}
 
 
-def _empty(plan: Plan, corpus: CorpusView, progress: _Progress) -> RecallResult:
-    trace = RecallTrace(
-        plan.mode, plan.chosen_by, plan.tags, corpus.revision, seconds=progress.seconds
-    )
+def _empty(plan: Plan, corpus: CorpusView, run: _Run) -> RecallResult:
+    seconds = run.progress.seconds
+    trace = RecallTrace(plan.mode, plan.chosen_by, plan.tags, corpus.revision, seconds=seconds)
     return RecallResult(plan.mode, plan.tags, [], None, trace)
 
 
 def _trace(
-    plan: Plan, corpus: CorpusView, zero: HopZero, search: Search, progress: _Progress
+    plan: Plan,
+    corpus: CorpusView,
+    zero: HopZero,
+    search: Search,
+    refinements: tuple[dict[str, Any], ...],
 ) -> RecallTrace:
     return RecallTrace(
         mode=plan.mode,
@@ -343,10 +374,15 @@ def _trace(
         weights=zero.weights,
         found=dict(search.found_by),
         rejected=zero.rejected,
-        seconds=progress.seconds,
-        degraded=tuple(progress.degraded),
+        refinements=refinements,
     )
 
 
-def _reasoned(result: RecallResult) -> RecallResult:
-    return replace(result, answer=reason_embedded(result.candidates))
+def _finished(trace: RecallTrace, run: _Run) -> RecallTrace:
+    return replace(
+        trace,
+        seconds=run.progress.seconds,
+        degraded=tuple(run.progress.degraded),
+        stages=run.progress.stages,
+        model_calls=run.adviser.calls if run.adviser else 0,
+    )

@@ -1,8 +1,7 @@
 """
 The plan of a recall: which mode, and which tags.
 
-This is the embedded planner, which reads the question's own words. A planner that
-asks a chat model gives the same ``Plan``.
+A chat model makes it, or the question's own words do.
 """
 
 from __future__ import annotations
@@ -10,15 +9,28 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Literal, TypeAlias, get_args
+
+import anyio
 
 from mnemo._text import STOP_WORDS, fold, one_line
 from mnemo.graph.nodes import NodeType
+from mnemo.prompts.asked import Asked
+from mnemo.prompts.mode import MODES, Mode, mode_question
+from mnemo.prompts.plan import plan_question
+from mnemo.prompts.profiles import Profile
+from mnemo.recall.adviser import Adviser
 
-__all__ = ["MODES", "MODE_WEIGHTS", "ROUTES", "Mode", "Plan", "choose_mode", "find_tags"]
-
-Mode: TypeAlias = Literal["semantic", "procedural", "episodic", "mixed"]
-MODES: tuple[Mode, ...] = get_args(Mode)
+__all__ = [
+    "MODES",
+    "MODE_WEIGHTS",
+    "ROUTES",
+    "Mode",
+    "Plan",
+    "choose_mode",
+    "find_tags",
+    "plan_by_model",
+    "plan_embedded",
+]
 
 MODE_WEIGHTS: dict[Mode, dict[NodeType, float]] = {
     "semantic": {"semantic": 1.0, "procedural": 0.7, "episodic": 1.0},
@@ -67,6 +79,43 @@ class Plan:
     mode: Mode
     tags: tuple[str, ...]
     chosen_by: str
+
+
+def plan_embedded(query: str, mode: Mode | None) -> Plan:
+    """The plan that the words of *query* make; *mode* is the caller's, if there is one."""
+    if mode is not None:
+        return Plan(mode, find_tags(query), "caller")
+    return Plan(choose_mode(query), find_tags(query), "embedded")
+
+
+async def plan_by_model(
+    adviser: Adviser, asked: Asked, embedded: Plan, profile: Profile | None
+) -> Plan:
+    """
+    The plan that a model makes, its two halves asked for at the same time.
+
+    The model's tags take the place of the embedded ones, which only repeat the query's
+    own words. A half that fails is that of *embedded*; a caller's mode is kept unasked.
+    """
+    mode: Mode | None = None
+    tags = embedded.tags
+
+    async def ask_for_mode() -> None:
+        nonlocal mode
+        chosen = await adviser.ask(mode_question(asked, profile), None)
+        mode = chosen
+
+    async def ask_for_tags() -> None:
+        nonlocal tags
+        tags = await adviser.ask(plan_question(asked, profile), tags)
+
+    async with anyio.create_task_group() as group:
+        if embedded.chosen_by != "caller":
+            group.start_soon(ask_for_mode)
+        group.start_soon(ask_for_tags)
+    if mode is None:
+        return Plan(embedded.mode, tags, embedded.chosen_by)
+    return Plan(mode, tags, "model")
 
 
 def choose_mode(query: str) -> Mode:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from mnemo.graph.changeset import Revision
+from mnemo.prompts.usage import How
 from mnemo.recall.candidate import Candidate, SourceRef
 from mnemo.recall.plan import Mode
 from mnemo.recall.text import print_candidates
@@ -20,7 +21,7 @@ class ReasonedMemory:
     What the candidates say, in words; ``None`` for a type that is not among them.
 
     Attributes:
-        sources: The steps that the words come from, in the order of the lines.
+        sources: The steps behind what was put into words, by type, each once.
     """
 
     semantic: str | None = None
@@ -41,9 +42,13 @@ class RecallTrace:
         revision: Of the graph, that all candidates belong to.
         found: Phase, and for hops their number (``"multi_hop 1"``) → candidates found.
         rejected: Candidates that a threshold turned away.
-        refinements: One entry per refinement.
+        refinements: One entry per refinement: ``hop`` that it followed, ``tags``, and the
+            best relevance on the way over the graph ``best_before`` and ``best_after`` it.
         seconds: Phase → seconds.
         degraded: What failed and was done without, e.g. ``"embedder: ModelTimeout"``.
+        stages: Purpose → ``"model"``, ``"embedded"`` or ``"failed"``: how each stage ran
+            that can ask a model; absent where it was not needed.
+        model_calls: Calls of the chat model, failed and corrective ones included.
     """
 
     mode: Mode
@@ -56,6 +61,8 @@ class RecallTrace:
     refinements: tuple[Mapping[str, Any], ...] = ()
     seconds: Mapping[str, float] = field(default_factory=dict)
     degraded: tuple[str, ...] = ()
+    stages: Mapping[str, How] = field(default_factory=dict)
+    model_calls: int = 0
 
 
 @dataclass(frozen=True, slots=True)

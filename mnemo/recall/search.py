@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 from mnemo.config import Config
@@ -18,6 +18,7 @@ from mnemo.recall.candidates import Found, HopZero, Window
 from mnemo.recall.expand import BEHIND, HOP_DECAY, SEEDS, Route, routes_from, targets_of
 from mnemo.recall.neighbours import Neighbours
 from mnemo.recall.plan import MODE_WEIGHTS, ROUTES, Mode
+from mnemo.recall.question import TAG_WEIGHT
 from mnemo.recall.score import parameters_of, value_function
 
 __all__ = ["Scored", "Search", "Terms"]
@@ -127,26 +128,47 @@ class Search:
         self.found_by["initial"] += len(self._zero.found)
         await self._take(self._zero.found)
 
-    async def expand(self, max_hops: int) -> None:
-        """Go over tags and intents, *max_hops* times or until nothing is new."""
-        for hop in range(1, max_hops + 1):
-            seeds = [scored.found for scored in self.ranked[:SEEDS]]
-            routes = self._hopeful_routes(seeds, hop)
-            if not routes:
-                return
-            await self._neighbours.load(route.id for route in routes)
-            targets = targets_of(
-                routes,
-                self._neighbours,
-                self._zero,
+    async def hop(self, hop: int) -> float:
+        """Go over tags and intents; gives the best relevance of what is new, 0 if nothing is."""
+        seeds = [scored.found for scored in self.ranked[:SEEDS]]
+        routes = self._hopeful_routes(seeds, hop)
+        if not routes:
+            return 0.0
+        await self._neighbours.load(route.id for route in routes)
+        targets = targets_of(
+            routes,
+            self._neighbours,
+            self._zero,
+            hop=hop,
+            known=[id for _, id in self._scored],
+            searched=self._terms.weights,
+        )
+        self.found_by[f"multi_hop {hop}"] += len(targets)
+        least = self._least(SEEDS)
+        hopeful = [f for f in targets if self._may_reach(f, least)]
+        await self._take(hopeful[: self._config.recall.max_candidates])
+        return targets[0].relevance if targets else 0.0
+
+    async def refine(self, zero: HopZero, hop: int) -> float:
+        """
+        Let in what refined tags found, after *hop*; gives the best relevance of what is new.
+
+        A candidate has the greater of its own relevance and 0.9 of that for the tags,
+        for that is what a tag counts beside the query.
+        """
+        found = [
+            replace(
+                f,
+                relevance=max(self._zero.relevance(f.type, f.id), TAG_WEIGHT * f.relevance),
+                phase="refinement",
                 hop=hop,
-                known=[id for _, id in self._scored],
-                searched=self._terms.weights,
             )
-            self.found_by[f"multi_hop {hop}"] += len(targets)
-            least = self._least(SEEDS)
-            hopeful = [f for f in targets if self._may_reach(f, least)]
-            await self._take(hopeful[: self._config.recall.max_candidates])
+            for f in zero.found
+            if (f.type, f.id) not in self._scored
+        ]
+        self.found_by[f"refinement {hop}"] += len(found)
+        await self._take(found)
+        return max((f.relevance for f in found), default=0.0)
 
     def _hopeful_routes(self, seeds: Sequence[Found], hop: int) -> list[Route]:
         """Routes behind which something may stand that is good enough to be seen."""

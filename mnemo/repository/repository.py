@@ -26,6 +26,7 @@ from mnemo.graph.edges import Edge, EdgeKind
 from mnemo.graph.metadata import NodeMetadata
 from mnemo.graph.nodes import NODE_TYPES, Node, NodeType
 from mnemo.prompts.profiles import resolve_profile
+from mnemo.prompts.usage import UsageMeter
 from mnemo.protocols import (
     ChatModel,
     Embedder,
@@ -58,6 +59,7 @@ class Repository:
         self._closed = False
         self._following = anyio.CancelScope()
         self._access = AccessLog(parts.graph, parts.clock)
+        self._usage = UsageMeter()
         self._writes = AnnouncedWrites(
             repo_id=parts.repo_id,
             lane=CommitLane(
@@ -83,6 +85,8 @@ class Repository:
             clock=parts.clock,
             config=_profiled(parts.config),
             notify=parts.publish,
+            chat_model=parts.chat_model,
+            usage=self._usage,
         )
 
     async def open(self) -> None:
@@ -201,7 +205,8 @@ class Repository:
 
         Raises:
             ValueError: Blank query or an argument out of range.
-            RecallFailed: The store failed. *Cancellation*: safe.
+            RecallFailed: The store failed; with ``reason=True`` the chat model did, for
+                every type of candidate. *Cancellation*: safe.
         """
         return await self._recalled(
             query, None, k=k, mode=mode, max_hops=max_hops, reason=reason,
@@ -377,6 +382,7 @@ class Repository:
             append_backlog=sum(s.append_backlog for s in open_here),
             index=self._parts.index.statistics(),
             embedding_space=str(space) if space else None,
+            recall_usage=self._usage.by_purpose,
         )
 
     # ── The end ──────────────────────────────────────────────────────────────────────

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, TypeAlias
 
 import anyio
@@ -13,8 +14,10 @@ import anyio.lowlevel
 from mnemo._text import content_words, count_tokens, is_blank, one_line
 from mnemo.errors import ModelUnavailable
 from mnemo.prompts.annotate import NEW_STEPS
+from mnemo.prompts.asked import QUESTION
 from mnemo.prompts.data import read_block
 from mnemo.prompts.merge_intent import INTENTS
+from mnemo.prompts.reason import RECALLED, ReasonPurpose
 from mnemo.prompts.returns import INSTRUCTIONS
 from mnemo.protocols import ChatReply, ChatRequest, Purpose, Usage
 
@@ -49,10 +52,11 @@ class ScriptedChatModel:
     @classmethod
     def answering(cls, replies: Mapping[Purpose, Script] | None = None) -> ScriptedChatModel:
         """
-        Make a model with a sensible answer to every question of annotation and extraction.
+        Make a model with a sensible answer to every question of extraction and recall.
 
         One trajectory per episode, every reward 0.5, a fact per step, an instruction of
-        the actions if there are any, every score 8.
+        the actions if there are any, every score 8. Mode mixed, the question's content
+        words as tags, no refinement, and reasoning that repeats the first memory shown.
 
         Args:
             replies: Scripts that take the place of these answers.
@@ -185,10 +189,25 @@ def _merge_intent(request: ChatRequest) -> Answer:
     return {"intent": _rows(request, INTENTS)[0]["intent"]}
 
 
+def _plan(request: ChatRequest) -> Answer:
+    return {"tags": content_words(_rows(request, QUESTION)[0]["question"])}
+
+
+def _reason(purpose: ReasonPurpose, request: ChatRequest) -> Answer:
+    best = _rows(request, RECALLED[purpose])[0]
+    told = (best.get(name) for name in ("fact", "do", "observation", "action"))
+    information = one_line(next(text for text in told if text))
+    return {"reasoning": "It is the first.", "information": information}
+
+
 _ANSWERS: dict[Purpose, Script] = {
     "annotate": _annotate,
     "semantic": _semantic,
     "procedural": _procedural,
     "returns": _returns,
     "merge_intent": _merge_intent,
+    "mode": {"mode": "mixed"},
+    "plan": _plan,
+    "refine": {"tags": []},
+    **{purpose: partial(_reason, purpose) for purpose in RECALLED},
 }

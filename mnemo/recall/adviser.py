@@ -1,0 +1,103 @@
+"""The chat model as one recall meets it: it may help, and never stands in the way."""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+import anyio
+
+from mnemo.errors import ModelError, ModelTimeout
+from mnemo.prompts.ask import Asker
+from mnemo.prompts.question import Question
+from mnemo.prompts.usage import How, UsageMeter
+from mnemo.protocols import ChatModel, Purpose, Usage
+from mnemo.recall.progress import Progress
+
+__all__ = ["Adviser"]
+
+T = TypeVar("T")
+D = TypeVar("D")
+
+
+class Adviser:
+    """
+    Asks for one recall; what fails is noted in its *progress* and done without.
+
+    A model that has once kept the recall waiting for the whole timeout is not asked
+    again by it: one that hangs costs one timeout, not one per question.
+
+    Args:
+        usage: Of all recalls; this one's calls are added to it as they are made.
+        timeout_s: Seconds per question, a correction and the model's own retries included.
+
+    Attributes:
+        failures: What each failed purpose ended with.
+    """
+
+    def __init__(
+        self, model: ChatModel, *, usage: UsageMeter, timeout_s: float, progress: Progress
+    ) -> None:
+        self._meter = _Share(usage)
+        self._asker = Asker(model, meter=self._meter, timeout_s=timeout_s)
+        self._timeout_s = timeout_s
+        self._progress = progress
+        self._hangs = False
+        self.failures: dict[Purpose, ModelError] = {}
+
+    @property
+    def calls(self) -> int:
+        """Calls that were started for this recall."""
+        return self._meter.total.calls
+
+    @property
+    def hangs(self) -> bool:
+        """Whether the model did not answer in time, so that asking again is no use."""
+        return self._hangs
+
+    async def ask(self, question: Question[T], otherwise: D) -> T | D:
+        """
+        Answer *question*, or give *otherwise*; never raises but on cancellation.
+
+        *Cancellation*: safe; the call is dropped.
+        """
+        purpose = question.purpose
+        try:
+            answer = await self._answered(question)
+        except ModelError as error:
+            self.failures[purpose] = error
+            self._progress.stages[purpose] = "failed"
+            self._progress.does_without(purpose, error)
+            return otherwise
+        self._progress.stages[purpose] = "model"
+        return answer
+
+    async def _answered(self, question: Question[T]) -> T:
+        if not self._hangs:
+            with anyio.move_on_after(self._timeout_s):
+                return await self._asker.ask(question)
+            self._hangs = True
+            self._meter.ran(question.purpose, "failed")
+        what = f"the model kept this recall waiting for {self._timeout_s:g} s"
+        raise ModelTimeout(what, purpose=question.purpose)
+
+
+class _Share(UsageMeter):
+    """What one recall has used, which counts for all of them too."""
+
+    __slots__ = ("_whole",)
+
+    def __init__(self, whole: UsageMeter) -> None:
+        super().__init__()
+        self._whole = whole
+
+    def started(self, purpose: Purpose) -> None:
+        self._whole.started(purpose)
+        super().started(purpose)
+
+    def answered(self, purpose: Purpose, usage: Usage) -> None:
+        self._whole.answered(purpose, usage)
+        super().answered(purpose, usage)
+
+    def ran(self, stage: str, how: How) -> None:
+        self._whole.ran(stage, how)
+        super().ran(stage, how)
