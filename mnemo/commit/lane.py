@@ -16,6 +16,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 import anyio.to_thread
+import numpy as np
 from anyio import CancelScope, CapacityLimiter, Lock
 
 from mnemo._ids import new_id
@@ -35,7 +36,9 @@ from mnemo.config import CommitConfig
 from mnemo.episode.journal import Owner, Settlement
 from mnemo.errors import CommitFailed, ModelError, StaleRevision, StoreError
 from mnemo.graph.changeset import Changeset
+from mnemo.graph.corpus import CorpusView
 from mnemo.graph.nodes import Intent, Node, NodeType, Vector
+from mnemo.graph.upkeep import ROUTING, Upkeep
 from mnemo.graph.vectors import unit_rows
 from mnemo.protocols import (
     Applied,
@@ -89,7 +92,8 @@ class CommitLane:
         )
         self._config = config
         self._merge_intent = merge_intent
-        self._turn = Lock()
+        self.turn = Lock()
+        """Held by whoever writes: by ``commit`` itself, around ``tend`` by its caller."""
 
     async def commit(
         self,
@@ -117,13 +121,56 @@ class CommitLane:
             *Cancellation*: safe while waiting and reconciling; the transaction completes.
         """
         work = _Commit(self._seams, config or self._config, merge_intent or self._merge_intent)
-        async with self._turn:
+        async with self.turn:
             try:
                 return await work.run(changeset, settlement, nodes_before)
             except CommitFailed:
                 raise
             except StoreError as error:
                 raise CommitFailed(f"nothing was written: {error}") from error
+
+    async def tend(self, draw: Callable[[CorpusView], Upkeep]) -> tuple[Upkeep, Applied]:
+        """
+        Write the upkeep that *draw* makes of the graph as it is, in one transaction.
+
+        If others wrote first, in another process for example, it is drawn anew.
+
+        Args:
+            draw: Runs in a worker thread; given the documents of the present revision.
+
+        Returns:
+            What was drawn last, and what it did.
+
+        Raises:
+            CommitFailed: Nothing was written. *Cancellation*: the transaction completes;
+                run it in a task that outlives the caller.
+        """
+        try:
+            return await self._tend(draw)
+        except CommitFailed:
+            raise
+        except StoreError as error:
+            raise CommitFailed(f"nothing was written: {error}") from error
+
+    async def _tend(self, draw: Callable[[CorpusView], Upkeep]) -> tuple[Upkeep, Applied]:
+        seams, id = self._seams, new_id("upkeep")
+        for _ in range(TRIES):
+            view = await seams.index.corpus()
+            upkeep = await seams.in_thread(draw, view)
+            write = GraphWrite(changeset_id=id, expected_revision=view.revision, upkeep=upkeep)
+            try:
+                with CancelScope(shield=True):
+                    return upkeep, await seams.graph.apply(write, seams.owner)
+            except StaleRevision:
+                logger.debug("upkeep %s met another write", id)
+            except StoreError:
+                # The transaction may have ended well and only its answer been lost.
+                first = await seams.lost_answer(id)
+                if first is None:
+                    raise
+                removed = await seams.in_thread(_gone, upkeep, view, await seams.index.corpus())
+                return upkeep, replace(first, again=False, removed=removed)
+        raise CommitFailed(f"nothing was written: others wrote first, {TRIES} times in a row")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,6 +181,26 @@ class _Seams:
     owner: Owner
     clock: Clock
     worker: CapacityLimiter
+
+    async def in_thread(self, work: Callable[..., _Result], *args: Any) -> _Result:
+        """Run *work* off the event loop, one at a time."""
+        return await anyio.to_thread.run_sync(work, *args, limiter=self.worker)
+
+    async def first_answer(self, id: str, settlement: Settlement | None = None) -> Applied | None:
+        """The answer to the write *id* when it was applied; ``None`` if it never was."""
+        probe = GraphWrite(changeset_id=id, expected_revision=_NO_REVISION, settlement=settlement)
+        try:
+            return await self.graph.apply(probe, self.owner)
+        except StaleRevision:
+            return None
+
+    async def lost_answer(self, id: str, settlement: Settlement | None = None) -> Applied | None:
+        """``first_answer`` for a write that failed; ``None`` also if the store does not say."""
+        try:
+            return await self.first_answer(id, settlement)
+        except StoreError as error:
+            logger.warning("the store does not say whether %s was applied: %s", id, error)
+            return None
 
 
 class _Commit:
@@ -156,12 +223,12 @@ class _Commit:
             return await self._write(changeset, settlement, before)
         except ValueError:
             # Ids that are taken may be this changeset's own, of the first time.
-            if first := await self._first_answer(changeset.id, settlement):
+            if first := await self._seams.first_answer(changeset.id, settlement):
                 return first
             raise
         except StoreError:
             # The transaction may have ended well and only its answer been lost.
-            if first := await self._lost_answer(changeset.id, settlement):
+            if first := await self._seams.lost_answer(changeset.id, settlement):
                 return replace(first, again=False)
             raise
 
@@ -180,30 +247,15 @@ class _Commit:
                 logger.debug("changeset %s met another write", changeset.id)
         raise CommitFailed(f"nothing was written: others wrote first, {TRIES} times in a row")
 
-    async def _first_answer(self, id: str, settlement: Settlement | None) -> Applied | None:
-        """The answer to the changeset *id* when it was applied; ``None`` if it never was."""
-        probe = GraphWrite(changeset_id=id, expected_revision=_NO_REVISION, settlement=settlement)
-        try:
-            return await self._seams.graph.apply(probe, self._seams.owner)
-        except StaleRevision:
-            return None
-
-    async def _lost_answer(self, id: str, settlement: Settlement | None) -> Applied | None:
-        try:
-            return await self._first_answer(id, settlement)
-        except StoreError as error:
-            logger.warning("the store does not say whether %s was applied: %s", id, error)
-            return None
-
     async def _reconciled(self, changeset: Changeset, before: tuple[str, ...]) -> GraphWrite:
         """One try: look up what *changeset* meets now, and decide what it writes."""
         graph, index = self._seams.graph, self._seams.index
         revision = await index.catch_up()
-        ids = await self._in_thread(named_ids, changeset)
+        ids = await self._seams.in_thread(named_ids, changeset)
         stored = {node.id: node for node in await graph.nodes(ids)}
-        changeset, texts = await self._in_thread(self._checked, changeset, stored)
+        changeset, texts = await self._seams.in_thread(self._checked, changeset, stored)
         vectors = await self._vectors_of(texts)
-        changeset, asked = await self._in_thread(_questioned, changeset, stored, vectors)
+        changeset, asked = await self._seams.in_thread(_questioned, changeset, stored, vectors)
         known = await look_up(
             asked, stored, graph, index, revision=revision, thresholds=self._thresholds
         )
@@ -215,7 +267,7 @@ class _Commit:
             vectors_of=self._vectors_of,
         )
         decide = partial(reconcile, config=self._config, now=self._seams.clock.now(), before=before)
-        return await self._in_thread(decide, changeset, known, intents)
+        return await self._seams.in_thread(decide, changeset, known, intents)
 
     def _checked(
         self, changeset: Changeset, stored: Mapping[str, Node]
@@ -252,8 +304,18 @@ class _Commit:
             self._merged[stored, new] = await self._merge(stored, new)
         return self._merged[stored, new]
 
-    async def _in_thread(self, work: Callable[..., _Result], *args: Any) -> _Result:
-        return await anyio.to_thread.run_sync(work, *args, limiter=self._seams.worker)
+
+def _gone(upkeep: Upkeep, before: CorpusView, after: CorpusView) -> tuple[str, ...]:
+    """What an upkeep removed whose answer was lost."""
+    left: dict[str, None] = {}
+    named = {*upkeep.merges, *upkeep.removals}
+    for type, documents in before.nodes.items():
+        now = after.nodes[type]
+        for number in np.flatnonzero(documents.alive).tolist():
+            id = documents.ids[number]
+            if (id in named or type in ROUTING) and not now.of(id):
+                left[id] = None
+    return tuple(left)
 
 
 def _questioned(
