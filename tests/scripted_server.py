@@ -133,9 +133,19 @@ class ScriptedServer:
     def __init__(
         self, replies: Mapping[Purpose, Script] | None = None, *, dimensions: int = 256
     ) -> None:
+        self._replies: dict[Purpose, Script] = {**RECALL_ANSWERS, **(replies or {})}
+        self._width = dimensions
+        self._lock = threading.Lock()
+        self._embedders: dict[int, HashingEmbedder] = {}
+        self._state = ServerState()
+        self._thread: threading.Thread | None = None
+        self.reset()
+
+    def reset(self) -> None:
+        """Be as new: nothing goes wrong, everything is let in, nothing is recorded."""
         self.requests: list[Recorded] = []
-        self.model = ScriptedChatModel.answering({**RECALL_ANSWERS, **(replies or {})})
-        self.dimensions = dimensions
+        self.model = ScriptedChatModel.answering(self._replies)
+        self.dimensions = self._width
         self.keys: set[str] | None = None
         self.models: set[str] | None = None
         self.refuses: dict[str, int] = {}
@@ -143,13 +153,9 @@ class ScriptedServer:
         self.max_text_tokens: int | None = None
         self.shuffled = False
         self.most_at_once = 0
-        self._lock = threading.Lock()
         self._plans: list[_Plan] = []
         self._chance: tuple[random.Random, float, Sequence[Fault]] | None = None
         self._cached: set[str] = set()
-        self._embedders: dict[int, HashingEmbedder] = {}
-        self._state = ServerState()
-        self._thread: threading.Thread | None = None
 
     # ── Running ──────────────────────────────────────────────────────────────────────
 

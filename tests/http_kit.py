@@ -1,0 +1,110 @@
+"""What tests of sessions over HTTP share: a clock that never waits, and an opened service."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import anyio.lowlevel
+from scripted_server import ScriptedServer
+
+from mnemo import Config, Mnemo, Repository, Session
+from mnemo.models.openai_embedder import OpenAIEmbedder
+from mnemo.testing import HashingEmbedder, RecordingObserver
+
+DIMENSIONS = 64
+QUICK = Config(shutdown_grace_s=0.05)
+
+
+class HastyClock:
+    """A ``Clock`` on which every sleep is over at once, and has taken its time."""
+
+    def __init__(self) -> None:
+        self.slept: list[float] = []
+
+    def now(self) -> datetime:
+        """The start plus all sleeps."""
+        return datetime(2024, 1, 1, tzinfo=UTC) + timedelta(seconds=self.monotonic())
+
+    def monotonic(self) -> float:
+        """Seconds slept so far."""
+        return sum(self.slept)
+
+    async def sleep(self, seconds: float) -> None:
+        """Give the others a turn."""
+        self.slept.append(max(0.0, seconds))
+        await anyio.lowlevel.checkpoint()
+
+
+def unused_port() -> int:
+    """A port of this machine on which nobody listens."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        port: int = taken.getsockname()[1]
+        return port
+
+
+def embedder_of(server: ScriptedServer, **arguments: Any) -> OpenAIEmbedder:
+    """An embedder that asks *server* and never waits between its tries."""
+    given: dict[str, Any] = {
+        "base_url": f"{server.url}/v1",
+        "model": "e",
+        "dimensions": DIMENSIONS,
+        "max_retries": 1,
+        "timeout_s": 5.0,
+        "clock": HastyClock(),
+        "send_dimensions": True,
+    }
+    return OpenAIEmbedder(**given | arguments)
+
+
+@dataclass
+class HttpKit:
+    """A service with one open repository over a model server."""
+
+    server: ScriptedServer
+    memory: Mnemo
+    repo: Repository
+    seen: RecordingObserver
+
+    async def steps_in_graph(self) -> list[tuple[str, int]]:
+        """Session and index of every committed step, each as often as it is there."""
+        nodes: list[Any] = await self.repo.get_nodes(["episodic"])
+        return sorted((node.session_id, node.step_index) for node in nodes)
+
+    async def healthy(self) -> bool:
+        """Whether a check of the whole store finds nothing."""
+        return (await self.memory.check()).problems == ()
+
+
+@asynccontextmanager
+async def http_kit(
+    server: ScriptedServer,
+    *,
+    chat_model: Any = None,
+    embedder: Any = None,
+    config: Config | None = None,
+    store: Any = "memory:",
+    **arguments: Any,
+) -> AsyncIterator[HttpKit]:
+    """Open a service; vectors are made in the process unless an *embedder* is given."""
+    async with Mnemo(
+        store,
+        config=QUICK.overlaid(config),
+        chat_model=chat_model,
+        embedder=embedder or HashingEmbedder(DIMENSIONS),
+        **arguments,
+    ) as memory:
+        seen = RecordingObserver()
+        memory.subscribe(seen)
+        yield HttpKit(server, memory, await memory.open_repo("r"), seen)
+
+
+async def collect(session: Session, count: int = 3) -> None:
+    """Append *count* steps that share a topic."""
+    for i in range(count):
+        await session.append(f"the train to Kyoto leaves at {i + 8} o'clock", f"noted train {i}")

@@ -1,0 +1,201 @@
+"""Vectors over HTTP in a session's life: without them everything still works, only poorer."""
+
+from __future__ import annotations
+
+import math
+from contextlib import AbstractAsyncContextManager
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+import scripted_faults as faults
+from http_kit import DIMENSIONS, HttpKit, collect, embedder_of, http_kit, unused_port
+from scripted_server import ScriptedServer
+
+from mnemo import EmbeddingSpaceMismatch, ExtractionFailed, InvalidReply, ModelUnavailable
+from mnemo.errors import ModelError, ModelTimeout, RateLimited
+from mnemo.testing import ScriptedChatModel
+
+FOREVER = math.inf
+
+
+def kit_of(server: ScriptedServer, **arguments: Any) -> AbstractAsyncContextManager[HttpKit]:
+    """A service whose chat model is in the process and whose vectors come from *server*."""
+    chat_model, embedder = ScriptedChatModel.answering(), embedder_of(server)
+    return http_kit(server, **{"chat_model": chat_model, "embedder": embedder} | arguments)
+
+
+async def until_embedded(kit: HttpKit) -> None:
+    """Wait until every document has its vector; fails after five seconds."""
+    with anyio.fail_after(5):
+        while True:
+            await kit.repo.recall("anything", reason=False)
+            statistics = await kit.repo.statistics()
+            if statistics.index.documents and not statistics.index.waiting:
+                return
+            await anyio.sleep(0.005)
+
+
+@pytest.mark.slow
+async def test_vectors_of_a_server_serve_the_whole_way(server: ScriptedServer) -> None:
+    """Appended, extracted, committed and found, with the server's vectors stamped in the store."""
+    async with kit_of(server) as kit:
+        session = await kit.repo.start_session("travel")
+        await collect(session)
+        await session.close_and_commit()
+        await until_embedded(kit)
+        found = await kit.repo.recall("When does the train leave?", reason=False)
+        assert found.candidates
+        assert found.trace.degraded == ()
+        assert (await kit.repo.statistics()).embedding_space == f"e ({DIMENSIONS} dimensions)"
+        assert len(await kit.steps_in_graph()) == 3
+
+
+async def test_without_vectors_recall_goes_by_keywords(server: ScriptedServer) -> None:
+    """R33: appends return, recall finds the steps and says what it did without."""
+    server.fail(faults.KEY_REFUSED, times=FOREVER)
+    async with kit_of(server) as kit:
+        session = await kit.repo.start_session("travel")
+        await collect(session)
+        found = await kit.repo.recall("When does the train leave?", reason=False)
+        assert {source.step_index for source in found.sources} == {0, 1, 2}
+        assert "embedder: ModelUnavailable" in found.trace.degraded
+        server.heal()
+        await session.append("one more step pokes the index", "noted")
+        await until_embedded(kit)
+
+
+@pytest.mark.parametrize(
+    ("fault", "error"),
+    [
+        (faults.DROPPED, ModelUnavailable),
+        (faults.DROPPED_MID_BODY, ModelUnavailable),
+        (faults.rate_limited(3), RateLimited),
+        (faults.SERVER_ERROR, ModelUnavailable),
+        (faults.KEY_REFUSED, ModelUnavailable),
+        (faults.TRUNCATED_JSON, ModelUnavailable),
+        (faults.WRONG_CONTENT_TYPE, ModelUnavailable),
+        pytest.param(faults.NEVER_ANSWERS, ModelTimeout, marks=pytest.mark.slow),
+        pytest.param(faults.SLOW_DRIP, ModelTimeout, marks=pytest.mark.slow),
+        (faults.WRONG_WIDTH, InvalidReply),
+        (faults.TOO_FEW_ROWS, InvalidReply),
+        (faults.NAN_ROW, InvalidReply),
+        (faults.ZERO_ROW, InvalidReply),
+    ],
+    ids=lambda value: getattr(value, "name", ""),
+)
+async def test_a_failing_embedder_fails_the_extraction_and_a_retry_completes(
+    server: ScriptedServer, fault: faults.Fault, error: type[ModelError]
+) -> None:
+    """The typed error is the cause, all steps are kept, and each is committed once."""
+    server.fail(fault, purpose="embed", times=FOREVER)
+    timeout_s = 0.15 if error is ModelTimeout else 5.0
+    async with kit_of(server, embedder=embedder_of(server, timeout_s=timeout_s)) as kit:
+        session = await kit.repo.start_session("travel")
+        await collect(session)
+        await session.close()
+        assert await session.wait_for("failed", timeout_s=5) == "failed"
+        assert isinstance(session.error, ExtractionFailed)
+        assert type(session.error.__cause__) is error
+        assert session.error.__cause__.purpose == "embed"
+        assert session.statistics().steps == 3
+        assert await kit.steps_in_graph() == []
+        server.heal()
+        assert (await session.commit()).status == "retrying"
+        await session.wait_for("ready", timeout_s=5)
+        assert (await session.commit()).status == "committed"
+        assert await kit.steps_in_graph() == [(session.id, 0), (session.id, 1), (session.id, 2)]
+        assert await kit.healthy()
+
+
+async def test_a_commit_does_not_wait_for_vectors(server: ScriptedServer) -> None:
+    """An embedder that fails after extraction costs the nodes their vectors, which follow."""
+    async with kit_of(server) as kit:
+        session = await kit.repo.start_session("travel")
+        await collect(session)
+        await session.close()
+        await session.wait_for("ready", timeout_s=5)
+        server.fail(faults.KEY_REFUSED, times=FOREVER)
+        receipt = await session.commit()
+        assert receipt.status == "committed"
+        assert (await kit.repo.recall("train", types=("semantic",), reason=False)).candidates
+        server.heal()
+        second = await kit.repo.start_session("another")
+        await second.append("this pokes the index", "noted")
+        await until_embedded(kit)
+        assert await kit.healthy()
+
+
+@pytest.mark.slow
+async def test_another_width_than_the_stores_is_refused_at_the_door(
+    server: ScriptedServer, tmp_path: Path
+) -> None:
+    """``EmbeddingSpaceMismatch`` names both spaces before anything is asked or written."""
+    path = tmp_path / "memory.db"
+    async with kit_of(server, store=path) as kit:
+        session = await kit.repo.start_session("travel")
+        await collect(session)
+        await session.close_and_commit()
+        await until_embedded(kit)
+    server.reset()
+    other = embedder_of(server, dimensions=DIMENSIONS // 2)
+    with pytest.raises(EmbeddingSpaceMismatch, match=r"e \(64 dimensions\).*e \(32 dimensions\)"):
+        async with kit_of(server, store=path, embedder=other):
+            pytest.fail("it was let in")
+    assert server.requests == []
+    async with kit_of(server, store=path) as kit:
+        assert len(await kit.steps_in_graph()) == 3
+        assert await kit.healthy()
+
+
+async def test_other_prefixes_are_another_space(server: ScriptedServer, tmp_path: Path) -> None:
+    """Vectors made with a prefix are not comparable to those without."""
+    path = tmp_path / "memory.db"
+    async with kit_of(server, store=path) as kit:
+        session = await kit.repo.start_session("travel")
+        await collect(session)
+        await until_embedded(kit)
+    prefixed = embedder_of(server, document_prefix="passage: ")
+    with pytest.raises(EmbeddingSpaceMismatch):
+        async with kit_of(server, store=path, embedder=prefixed):
+            pytest.fail("it was let in")
+
+
+async def test_a_width_the_server_does_not_give_says_which_it_gives(
+    server: ScriptedServer,
+) -> None:
+    """An embedder set to 64 over a model of 48: the error has both numbers and the way out."""
+    server.dimensions = 48
+    embedder = embedder_of(server, send_dimensions=False)
+    async with kit_of(server, embedder=embedder) as kit:
+        session = await kit.repo.start_session("travel")
+        await collect(session)
+        with pytest.raises(ExtractionFailed) as caught:
+            await session.close_and_commit(max_retries=0)
+        said = str(caught.value.__cause__)
+        assert "48 dimensions" in said
+        assert "64 were expected" in said
+        assert "dimensions=48" in said
+
+
+async def test_a_wrong_address_is_put_right_by_the_next_service(
+    server: ScriptedServer, tmp_path: Path
+) -> None:
+    """Nobody listens: the steps are durable, and with the right address the retry completes."""
+    path = tmp_path / "memory.db"
+    nowhere = embedder_of(server, base_url=f"http://127.0.0.1:{unused_port()}/v1")
+    async with kit_of(server, store=path, embedder=nowhere) as kit:
+        session = await kit.repo.start_session("travel")
+        await collect(session)
+        with pytest.raises(ExtractionFailed) as caught:
+            await session.close_and_commit(max_retries=0)
+        assert "is the server running" in str(caught.value.__cause__)
+    async with kit_of(server, store=path) as kit:
+        again = await kit.repo.resume_session(session.id)
+        assert again.state == "failed"
+        assert (await again.commit()).status == "retrying"
+        await again.wait_for("ready", timeout_s=5)
+        await again.commit()
+        assert await kit.steps_in_graph() == [(session.id, i) for i in range(3)]
+        assert await kit.healthy()
