@@ -208,7 +208,7 @@ class Transport:
 
     def invalid(self, what: str, answer: Any, *, raw: str | None = None) -> Failure:
         """The failure of an *answer* that is JSON, but not of the API's shape."""
-        shown = json.dumps(answer, ensure_ascii=False)[:4_000] if raw is None else raw
+        shown = _beginning(answer) if raw is None else raw
         message = f"{self.endpoint.url} {what}"
         return Failure(InvalidReply(message, raw=self._tell.raw(shown)))
 
@@ -270,7 +270,9 @@ class Transport:
     def _all_headers(self) -> dict[str, str]:
         key = self._key_header(self._key.get_secret_value()) if self._key else {}
         own = {name: value.get_secret_value() for name, value in self._headers.items()}
-        return {"Content-Type": "application/json", **key, **own}
+        named = {"Content-Type": "application/json", **key, **own}
+        # One header of each name, however it is written: the user's own.
+        return {name.lower(): value for name, value in named.items()}
 
     def _make_client(self) -> Any:
         import httpx
@@ -309,6 +311,16 @@ async def _decoded(payload: bytes) -> Any:
     if len(payload) <= INLINE_BYTES:
         return json.loads(payload)
     return await anyio.to_thread.run_sync(json.loads, payload)
+
+
+def _beginning(answer: Any, limit: int = 4_000) -> str:
+    """The first *limit* characters of *answer* as JSON, without writing out the rest."""
+    shown = ""
+    for part in json.JSONEncoder(ensure_ascii=False).iterencode(answer):
+        shown += part[:limit]
+        if len(shown) >= limit:
+            break
+    return shown[:limit]
 
 
 def _connection_errors() -> tuple[type[Exception], ...]:

@@ -1,0 +1,167 @@
+"""Chat models behind Anthropic's Messages API."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pydantic import SecretStr
+
+from mnemo.errors import ConfigError
+from mnemo.models.chat import HttpChatModel
+from mnemo.models.endpoint import secret_key
+from mnemo.models.prices import Price, counted
+from mnemo.models.structured import Form, Learned
+from mnemo.models.transport import Transport, number
+from mnemo.models.wire import Call, Said, Tool, WrongShape, as_text, forced
+from mnemo.protocols import Clock
+
+__all__ = ["AnthropicChatModel"]
+
+VERSION = "2023-06-01"
+"""Of the protocol, sent with every request."""
+
+
+class AnthropicChatModel(HttpChatModel):
+    """
+    A ``ChatModel`` over HTTP, for Anthropic's Messages API.
+
+    A reply with a schema is asked for by a tool that must be called; where the model
+    refuses that, by the prompt alone.
+
+    Args:
+        api_key: Needed; kept as a ``SecretStr``.
+        base_url: With or without ``/v1`` at its end.
+        max_output_tokens: The API wants a bound in every request.
+
+    All others are those of ``OpenAIChatModel``.
+
+    Raises:
+        ConfigError: An argument cannot be used; the message says what to do.
+    """
+
+    provider = "anthropic"
+
+    def __init__(
+        self,
+        model: str,
+        api_key: str | SecretStr,
+        *,
+        base_url: str = "https://api.anthropic.com",
+        max_output_tokens: int = 4096,
+        timeout_s: float = 60.0,
+        max_retries: int = 3,
+        max_wait_s: float = 60.0,
+        max_concurrency: int = 8,
+        requests_per_minute: float | None = None,
+        tokens_per_minute: float | None = None,
+        temperature: float | None = 0.0,
+        overrides: Mapping[str, Mapping[str, Any]] | None = None,
+        prices: Mapping[str, Price] | None = None,
+        headers: Mapping[str, str | SecretStr] | None = None,
+        transport: Any = None,
+        clock: Clock | None = None,
+    ) -> None:
+        if secret_key(api_key) is None:
+            raise ConfigError("api_key is blank: AnthropicChatModel needs one")
+        http = Transport(
+            base_url,
+            api_key,
+            key_header=_key_header,
+            headers=headers,
+            timeout_s=timeout_s,
+            max_retries=max_retries,
+            max_wait_s=max_wait_s,
+            max_concurrency=max_concurrency,
+            requests_per_minute=requests_per_minute,
+            tokens_per_minute=tokens_per_minute,
+            transport=transport,
+            clock=clock,
+        )
+        versioned = http.endpoint.url.endswith("/v1")
+        super().__init__(
+            AnthropicWire("/messages" if versioned else "/v1/messages"),
+            http,
+            model=model,
+            temperature=temperature,
+            max_output_tokens=int(
+                number("max_output_tokens", max_output_tokens, least=1, whole=True)
+            ),
+            overrides=overrides,
+            prices=prices,
+        )
+
+
+def _key_header(key: str) -> dict[str, str]:
+    return {"x-api-key": key, "anthropic-version": VERSION}
+
+
+class AnthropicWire:
+    """Messages."""
+
+    forms: Sequence[Form] = (Form.TOOL, Form.PLAIN)
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+
+    def body(self, call: Call, form: Form, learned: Learned) -> dict[str, Any]:
+        """The request's JSON."""
+        system, rest = call.parts(form)
+        body: dict[str, Any] = {"model": call.model, "max_tokens": call.max_output_tokens}
+        # It wants at least one message, and knows the roles user and assistant only.
+        body["messages"] = [
+            {**m, "role": "assistant" if m["role"] == "assistant" else "user"} for m in rest
+        ] or [{"role": "user", "content": system}]
+        if system and rest:
+            body["system"] = system
+        if call.temperature is not None and learned.accepts("temperature"):
+            body["temperature"] = min(call.temperature, 1.0)
+        if call.tools:
+            body["tools"] = [_tool(tool) for tool in call.tools]
+        if form is Form.TOOL and call.request.response_schema is not None:
+            body["tools"] = [_tool(Tool(call.purpose, "Gives the answer.", call.schema))]
+            body["tool_choice"] = {"type": "tool", "name": call.purpose}
+        return body
+
+    def read(self, answer: Any, call: Call, form: Form) -> Said:
+        """Read a message. *Raises* ``WrongShape``."""
+        content = answer.get("content") if isinstance(answer, Mapping) else None
+        if not isinstance(content, list):
+            raise WrongShape("it has no list of content")
+        text = as_text([b for b in content if _is(b, "text")], "its content")
+        calls = [_tool_call(block) for block in content if _is(block, "tool_use")]
+        parsed = None
+        if form is Form.TOOL and calls:
+            parsed, text = forced(calls[0]["arguments"], text)
+            calls = []
+        usage = answer.get("usage")
+        cached = counted(usage, "cache_read_input_tokens")
+        # Its input_tokens are those after the last cache breakpoint.
+        fresh = counted(usage, "input_tokens") + counted(usage, "cache_creation_input_tokens")
+        return Said(
+            text,
+            parsed,
+            tuple(calls),
+            answer.get("model"),
+            input_tokens=fresh + cached,
+            output_tokens=counted(usage, "output_tokens"),
+            cached_tokens=cached,
+        )
+
+
+def _is(block: Any, kind: str) -> bool:
+    return isinstance(block, Mapping) and block.get("type") == kind
+
+
+def _tool(tool: Tool) -> dict[str, Any]:
+    return {"name": tool.name, "description": tool.description, "input_schema": tool.schema}
+
+
+def _tool_call(block: Mapping[str, Any]) -> dict[str, Any]:
+    given = block.get("input")
+    arguments = given if isinstance(given, Mapping) else {}
+    return {
+        "id": str(block.get("id") or ""),
+        "name": str(block.get("name") or ""),
+        "arguments": arguments,
+    }

@@ -1,0 +1,173 @@
+"""A chat model over HTTP: one question put in the form its server takes, the answer read."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Any, Self
+
+from mnemo.models.failures import Failure
+from mnemo.models.overrides import checked_overrides, model_name, output_bound, temperature_of
+from mnemo.models.prices import Price, price_table, usage_of
+from mnemo.models.structured import Form, Lessons
+from mnemo.models.transport import Transport
+from mnemo.models.wire import Call, Said, Wire, WrongShape
+from mnemo.protocols import ChatReply, ChatRequest
+
+__all__ = ["HttpChatModel"]
+
+
+class HttpChatModel:
+    """
+    What the chat models of all protocols share; see ``OpenAIChatModel`` for the arguments.
+
+    Attributes:
+        provider: The protocol's name, for telemetry.
+        keeps_time: It bounds every try itself; see ``protocols.ChatModel``.
+    """
+
+    provider = ""
+    keeps_time = True
+
+    def __init__(
+        self,
+        wire: Wire,
+        transport: Transport,
+        *,
+        model: str,
+        temperature: float | None,
+        max_output_tokens: int | None,
+        overrides: Mapping[str, Mapping[str, Any]] | None,
+        prices: Mapping[str, Price] | None,
+    ) -> None:
+        self._wire = wire
+        self._transport = transport
+        self._model = model_name(model)
+        self._temperature = temperature_of(temperature)
+        self._max_output_tokens = output_bound(max_output_tokens)
+        self._overrides = checked_overrides(overrides)
+        self._prices = price_table(prices)
+        self._lessons = Lessons()
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self._transport.endpoint.url!r}, {self._model!r})"
+
+    @property
+    def model(self) -> str:
+        """The model's name, where no override says otherwise."""
+        return self._model
+
+    @property
+    def name(self) -> str:
+        """The same."""
+        return self._model
+
+    @property
+    def server(self) -> tuple[str, int]:
+        """Host and port."""
+        return self._transport.server
+
+    async def complete(self, request: ChatRequest) -> ChatReply:
+        """
+        Answer *request*.
+
+        A blank reply or a refusal is a reply; whether it fits the schema is for the caller to say.
+
+        Raises:
+            RateLimited: The server asks for more patience than there is.
+            ModelTimeout: No try was answered in time.
+            ModelUnavailable: The server cannot be reached, or refuses; ``retryable`` says
+                whether it may serve the same request later.
+            InvalidReply: The answer is not one of the API, or far too long.
+                *Cancellation*: safe; the connection is closed, nothing is counted.
+        """
+        call = self._call(request)
+        return await self._transport.patiently(lambda: self._round(call), purpose=call.purpose)
+
+    async def aclose(self) -> None:
+        """
+        Close the connections; with calls in flight, as the last of them has ended.
+
+        Idempotent; the next call opens new ones. *Cancellation*: completes.
+        """
+        await self._transport.aclose()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.aclose()
+
+    def _call(self, request: ChatRequest) -> Call:
+        own = self._overrides.get(request.purpose, {})
+        bound = own.get("max_output_tokens") or request.max_output_tokens
+        return Call(
+            request,
+            model=own.get("model") or self._model,
+            temperature=own.get("temperature", self._temperature),
+            max_output_tokens=bound or self._max_output_tokens,
+            timeout_s=own.get("timeout_s") or request.timeout_s or self._transport.timeout_s,
+        )
+
+    async def _round(self, call: Call) -> ChatReply:
+        """One try: the strictest form first, a lesser one at once if that may be what is wrong."""
+        learned = self._lessons[call.model]
+        ladder = learned.ladder(self._forms(call), call.purpose)
+        for step, form in enumerate(ladder):
+            try:
+                reply = await self._put(call, form)
+            except Failure as failure:
+                if form is ladder[-1] or not learned.doubts(form, failure):
+                    raise
+            else:
+                learned.succeeded(form, ladder[:step], call.purpose)
+                return reply
+        raise AssertionError("the last form returns or raises")
+
+    def _forms(self, call: Call) -> list[Form]:
+        if call.request.response_schema is None:
+            return [Form.PLAIN]
+        # A forced tool would take the place of the request's own.
+        return [f for f in self._wire.forms if not (f is Form.TOOL and call.request.tools)]
+
+    async def _put(self, call: Call, form: Form) -> ChatReply:
+        learned = self._lessons[call.model]
+        while True:
+            body = self._wire.body(call, form, learned)
+            try:
+                answer = await self._transport.send(
+                    self._wire.path, body, timeout_s=call.timeout_s, tokens=call.tokens
+                )
+            except Failure as failure:
+                # Each refusal is of a parameter that the next body does not have.
+                if not learned.refuses(body, failure):
+                    raise
+            else:
+                return self._reply(answer, call, form)
+
+    def _reply(self, answer: Any, call: Call, form: Form) -> ChatReply:
+        try:
+            said = self._wire.read(answer, call, form)
+        except WrongShape as error:
+            wrong = f"did not answer as a chat model does: {error}"
+            raise self._transport.invalid(wrong, answer) from None
+        self._settle(call, said)
+        usage = usage_of(
+            call.model,
+            said.model,
+            input_tokens=said.input_tokens,
+            output_tokens=said.output_tokens,
+            cached_tokens=said.cached_tokens,
+            prices=self._prices,
+        )
+        return ChatReply(said.text, said.parsed, said.tool_calls, usage)
+
+    def _settle(self, call: Call, said: Said) -> None:
+        actual = said.input_tokens + said.output_tokens
+        if actual:
+            self._transport.settle(call.tokens, actual)

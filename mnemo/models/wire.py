@@ -1,0 +1,143 @@
+"""What both chat protocols have in common: settings of a call, tools, and what a reply holds."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from mnemo._text import clean, count_tokens
+from mnemo.models.structured import Form, Learned, with_schema
+from mnemo.protocols import ChatRequest
+
+__all__ = ["Call", "Said", "Tool", "Wire", "WrongShape", "arguments_of", "as_text", "forced"]
+
+
+class WrongShape(ValueError):
+    """An answer is JSON, but not what the protocol says; the message names what is wrong."""
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """
+    One request as it is to be put, overrides applied.
+
+    Attributes:
+        temperature: ``None`` is not sent.
+        max_output_tokens: Likewise.
+        timeout_s: Seconds of one try.
+    """
+
+    request: ChatRequest
+    model: str
+    temperature: float | None
+    max_output_tokens: int | None
+    timeout_s: float
+
+    @property
+    def purpose(self) -> str:
+        """The question's purpose, which also names its schema."""
+        return self.request.purpose
+
+    @property
+    def schema(self) -> dict[str, Any]:
+        """The reply's schema; empty if there is none."""
+        return dict(self.request.response_schema or {})
+
+    @property
+    def tools(self) -> list[Tool]:
+        """The request's tools, in whatever form they were given."""
+        return [Tool.read(tool) for tool in self.request.tools]
+
+    @property
+    def tokens(self) -> int:
+        """An estimate of what it costs as input."""
+        texts = sum(count_tokens(message.content) for message in self.request.messages)
+        return texts + count_tokens(json.dumps([self.schema, *self.request.tools], default=str))
+
+    def parts(self, form: Form) -> tuple[str, list[dict[str, str]]]:
+        """The system text, with the schema if *form* needs it there, and the other messages."""
+        messages = [(m.role, clean(m.content)) for m in self.request.messages]
+        system = "\n\n".join(text for role, text in messages if role == "system")
+        if self.request.response_schema is not None and form.in_prompt:
+            system = with_schema(system, self.schema)
+        rest = [{"role": role, "content": text} for role, text in messages if role != "system"]
+        return system, rest
+
+
+@dataclass(frozen=True, slots=True)
+class Tool:
+    """A tool that the model may call; *schema* is of its arguments."""
+
+    name: str
+    description: str
+    schema: Mapping[str, Any]
+
+    @classmethod
+    def read(cls, given: Mapping[str, Any]) -> Tool:
+        """A tool in OpenAI's form, in Anthropic's, or with ``parameters`` beside its name."""
+        inner = given.get("function", given)
+        schema = inner.get("parameters") or inner.get("input_schema") or {"type": "object"}
+        return cls(str(inner["name"]), str(inner.get("description") or ""), schema)
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """What an answer holds; token counts as the protocol means them, the input whole."""
+
+    text: str = ""
+    parsed: Any = None
+    tool_calls: Sequence[Mapping[str, Any]] = ()
+    model: Any = None
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cached_tokens: int = 0
+
+
+class Wire(Protocol):
+    """One chat protocol."""
+
+    forms: Sequence[Form]
+    path: str
+
+    def body(self, call: Call, form: Form, learned: Learned) -> dict[str, Any]:
+        """The request's JSON."""
+        ...
+
+    def read(self, answer: Any, call: Call, form: Form) -> Said:
+        """Read an answer. *Raises* ``WrongShape``."""
+        ...
+
+
+def arguments_of(value: Any) -> Any:
+    """A tool call's arguments: the object they are, or the text if they are not JSON."""
+    if not isinstance(value, str):
+        return value if isinstance(value, Mapping) else {}
+    try:
+        parsed = json.loads(value)
+    except (ValueError, RecursionError):
+        return value
+    return parsed if isinstance(parsed, dict) else value
+
+
+def as_text(content: Any, what: str) -> str:
+    """
+    The text of a message's content: a text, nothing, or a list of parts.
+
+    Raises:
+        WrongShape: It is something else.
+    """
+    if content is None or isinstance(content, str):
+        return content or ""
+    if not isinstance(content, list):
+        raise WrongShape(f"{what} is neither a text nor a list of parts")
+    parts = (part.get("text") for part in content if isinstance(part, Mapping))
+    return "".join(text for text in parts if isinstance(text, str))
+
+
+def forced(arguments: Any, text: str) -> tuple[Any, str]:
+    """What a forced call was given: as a JSON object, and as the text it was."""
+    if isinstance(arguments, Mapping):
+        return arguments, text or json.dumps(arguments, ensure_ascii=False)
+    return None, arguments or text
