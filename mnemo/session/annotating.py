@@ -57,6 +57,7 @@ class AnnotationLane:
         self._parts = parts
         self._session_id = session_id
         self._book = book
+        self._named = parts.named(session_id)
         self._extraction = extraction
         self._annotated = annotated
         self._room = room
@@ -147,7 +148,23 @@ class AnnotationLane:
             await self._annotate_alone(batch, closing=closing)
 
     async def _annotate_alone(self, batch: Sequence[Step], *, closing: bool) -> None:
+        annotations = await self._annotations(batch, closing=closing)
+        self._book.closing_reward_asked |= closing
+        fresh = {step.index for step in batch}
+        self._tell([annotation for annotation in annotations if annotation.index in fresh])
+
+    async def _annotations(self, batch: Sequence[Step], *, closing: bool) -> list[Annotation]:
+        """The annotations of *batch*, durable; no part of the trace of whoever made it due."""
         first = batch[0].index if batch else len(self._book.steps)
+        spans = self._parts.spans
+        with spans.at(None), spans.span("annotate", attributes=self._named) as span:
+            span.set("mnemo.step.index", first)
+            span.set("mnemo.step.count", len(batch))
+            return await self._written(batch, first, closing=closing)
+
+    async def _written(
+        self, batch: Sequence[Step], first: int, *, closing: bool
+    ) -> list[Annotation]:
         annotations = await self._extraction().annotate(
             goal=self._book.goal,
             known=self._book.steps[max(0, first - KNOWN_STEPS) : first],
@@ -165,9 +182,7 @@ class AnnotationLane:
                 self._parts.owner,
             )
             self._book.annotate(annotations)
-        self._book.closing_reward_asked |= closing
-        fresh = {step.index for step in batch}
-        self._tell([annotation for annotation in annotations if annotation.index in fresh])
+        return annotations
 
     def _tell(self, annotations: Sequence[Annotation]) -> None:
         for annotation in annotations if self._parts.listening() else ():

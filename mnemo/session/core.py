@@ -357,16 +357,20 @@ class SessionCore:
         self.launch(self._extract_episode)
 
     def launch(self, work: Callable[..., Awaitable[None]], *args: Any) -> None:
-        """Start work that the end of the session cancels."""
+        """Start work that the end of the session cancels, in the caller's trace."""
         scope = anyio.CancelScope()
         self._scopes.add(scope)
-        self.parts.spawn(self._in_scope, scope, work, args)
+        self.parts.spawn(self._in_scope, scope, self.parts.spans.here(), work, args)
 
     async def _in_scope(
-        self, scope: anyio.CancelScope, work: Callable[..., Awaitable[None]], args: tuple[Any, ...]
+        self,
+        scope: anyio.CancelScope,
+        place: object,
+        work: Callable[..., Awaitable[None]],
+        args: tuple[Any, ...],
     ) -> None:
         try:
-            with scope:
+            with scope, self.parts.spans.at(place):
                 await work(*args)
         finally:
             self._scopes.discard(scope)

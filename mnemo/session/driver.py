@@ -37,7 +37,8 @@ async def drive(core: SessionCore) -> None:
 async def _run(core: SessionCore, operation: PendingOperation) -> None:
     operation.begun = True
     try:
-        await _execute(core, operation)
+        with core.parts.spans.at(operation.place):
+            await _execute(core, operation)
     except Exception as error:
         core.queue.fail(operation, error)
     else:
@@ -59,14 +60,14 @@ async def _execute(core: SessionCore, operation: PendingOperation) -> None:
 
 
 async def _append(core: SessionCore, draft: StepDraft) -> None:
-    known = core.appends.known(draft.key)
-    if isinstance(known, Step):
-        return
-    if known is None:
-        core.require("append")
-        core.refuse_full_backlog()
-        known = core.submit(draft)
-    await known.wait()
+    with core.parts.spans.span("append", attributes=core.parts.named(core.id)) as span:
+        known = core.appends.known(draft.key)
+        if known is None:
+            core.require("append")
+            core.refuse_full_backlog()
+            known = core.submit(draft)
+        step = known if isinstance(known, Step) else await known.wait()
+        span.set("mnemo.step.index", step.index)
 
 
 async def _commit(core: SessionCore) -> None:

@@ -55,7 +55,7 @@ class TrajectoryWorker:
             async with self._limiter:
                 self.running += 1
                 try:
-                    await self._stage(book, trajectory)
+                    await self._watched(book, trajectory)
                 except Exception as error:
                     failures[order] = self._failure(trajectory, error)
                 finally:
@@ -73,7 +73,15 @@ class TrajectoryWorker:
                 group.start_soon(some)
         return [failures[order] for order in sorted(failures)]
 
-    async def _stage(self, book: EpisodeBook, trajectory: Trajectory) -> None:
+    async def _watched(self, book: EpisodeBook, trajectory: Trajectory) -> None:
+        named = self._parts.named(self._session_id)
+        with self._parts.spans.span("extract", attributes=named) as span:
+            span.set("mnemo.trajectory.id", trajectory.id)
+            span.set("mnemo.step.count", len(trajectory.steps))
+            staged = await self._stage(book, trajectory)
+            span.set("gen_ai.memory.record.count", len(staged.changeset.nodes))
+
+    async def _stage(self, book: EpisodeBook, trajectory: Trajectory) -> StagedTrajectory:
         changeset = await self._extraction().extract(trajectory)
         steps = tuple(step.index for step in trajectory.steps)
         staged = StagedTrajectory(
@@ -92,6 +100,7 @@ class TrajectoryWorker:
             self._parts.owner,
         )
         book.staged[staged.key] = staged
+        return staged
 
     def _failure(self, trajectory: Trajectory, error: Exception) -> ExtractionFailed:
         if not isinstance(error, MnemoError):

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
-from mnemo._spans import NO_SPANS, Spans
+from mnemo._spans import NO_SPANS, Spans, Value
 from mnemo.config import Config
 from mnemo.episode.journal import Owner, Settlement
 from mnemo.episode.step import Annotation, Step
@@ -88,3 +88,7 @@ class SessionParts:
     ended: Callable[[str], None]
     release: Callable[[str], Awaitable[None]]
     spans: Spans = NO_SPANS
+
+    def named(self, session_id: str) -> dict[str, Value]:
+        """What every span of a session says of it."""
+        return {"mnemo.repo.id": self.repo_id, "mnemo.session.id": session_id}

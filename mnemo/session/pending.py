@@ -60,12 +60,14 @@ class PendingOperation:
 
     Attributes:
         name: ``append``, ``start_episode``, ``close``, ``commit`` or ``discard``.
+        place: Where its caller was among spans.
     """
 
     name: Operation
     arguments: tuple[Any, ...] = field(default=(), repr=False)
     callback: Callback | None = field(default=None, repr=False)
     begun: bool = field(default=False, repr=False)
+    place: object = field(default=None, repr=False)
     outcome: Outcome | None = None
     _ended: anyio.Event | None = field(default=None, repr=False)
     _withdraw: Callable[[PendingOperation], bool] | None = field(default=None, repr=False)

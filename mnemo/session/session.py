@@ -17,6 +17,7 @@ from typing import Any
 
 import anyio
 
+from mnemo._spans import Span
 from mnemo._tasks import completed, on_clock, running_loop
 from mnemo._text import clean, is_blank
 from mnemo.episode.journal import Journal, SessionState
@@ -71,6 +72,7 @@ class Session:
         self._loop = asyncio.get_running_loop()
         self._parts = parts
         self._core = SessionCore(parts, journal, expired=self._expire)
+        self._named = parts.named(journal.record.id)
         self._shut: anyio.Event | None = None
         if journal.error is not None:
             self._core.error = ExtractionFailed(
@@ -209,8 +211,15 @@ class Session:
                 *Cancellation*: safe; the step is durable with its index, or left no
                 trace. Ask again with the same *key* to know.
         """
-        self._check_usable("append")
-        draft = self._draft(observation, action, at, actor, key, metadata)
+        with self._parts.spans.span("append", attributes=self._named) as span:
+            self._check_usable("append")
+            draft = self._draft(observation, action, at, actor, key, metadata)
+            step = await self._durable(draft)
+            span.set("mnemo.step.index", step.index)
+            return step
+
+    async def _durable(self, draft: StepDraft) -> Step:
+        """The step that *draft* has become, after waiting for room where there is none."""
         if self._core.appends.known(draft.key) is None:
             self._core.require("append")
             if self._core.backlog_full:
@@ -369,13 +378,15 @@ class Session:
         if known is None and not self._goes_straight():
             return self._accept(operation)
         operation.begun = True
-        ended = partial(self._append_ended, operation)
+        if known is None:
+            self._core.refuse_full_backlog()
+        span = self._parts.spans.span("append", attributes=self._named)
+        ended = partial(self._append_ended, operation, span)
         if isinstance(known, Step):
             ended(known)
         elif known is not None:
             known.tell(ended)
         else:
-            self._core.refuse_full_backlog()
             self._core.submit(draft, ended)
         return operation
 
@@ -402,6 +413,7 @@ class Session:
 
     def _accept(self, operation: PendingOperation) -> PendingOperation:
         self._check_usable(operation.name)
+        operation.place = self._parts.spans.here()
         core = self._core
         return core.queue.accept(
             operation, core.projected, auto=core.auto, busy=core.occupied, now=core.state
@@ -411,8 +423,13 @@ class Session:
         core = self._core
         return core.queue.nothing_waits and core.accepts_appends
 
-    def _append_ended(self, operation: PendingOperation, result: Step | BaseException) -> None:
+    def _append_ended(
+        self, operation: PendingOperation, span: Span, result: Step | BaseException
+    ) -> None:
         error = None if isinstance(result, Step) else result
+        if isinstance(result, Step):
+            span.set("mnemo.step.index", result.index)
+        span.end(error)
         self._core.queue.end_directly(operation, error)
 
     # ── Carrying out ─────────────────────────────────────────────────────────────────
