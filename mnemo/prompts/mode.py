@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, TypeAlias, get_args
+from typing import Annotated, Any
 
 from pydantic import Field
 
 from mnemo._text import fold, one_line
 from mnemo.prompts.asked import Asked
 from mnemo.prompts.data import DATA_RULE
+from mnemo.prompts.modes import MODES, Mode
 from mnemo.prompts.profiles import Profile, instructed
 from mnemo.prompts.question import Question, Reply, schema_of
 
-__all__ = ["MODES", "Mode", "ModeReply", "mode_question"]
-
-Mode: TypeAlias = Literal["semantic", "procedural", "episodic", "mixed"]
-MODES: tuple[Mode, ...] = get_args(Mode)
+__all__ = ["ModeReply", "mode_question"]
 
 STANDING = f"""\
 An agent asks its long-term memory a question. The memory keeps facts, instructions, and a log \

@@ -6,6 +6,7 @@ from typing import TypeVar
 
 import anyio
 
+from mnemo._spans import NO_SPANS, Spans
 from mnemo.errors import ModelError, ModelTimeout
 from mnemo.prompts.ask import Asker
 from mnemo.prompts.question import Question
@@ -35,10 +36,16 @@ class Adviser:
     """
 
     def __init__(
-        self, model: ChatModel, *, usage: UsageMeter, timeout_s: float, progress: Progress
+        self,
+        model: ChatModel,
+        *,
+        usage: UsageMeter,
+        timeout_s: float,
+        progress: Progress,
+        spans: Spans = NO_SPANS,
     ) -> None:
         self._meter = _Share(usage)
-        self._asker = Asker(model, meter=self._meter, timeout_s=timeout_s)
+        self._asker = Asker(model, meter=self._meter, timeout_s=timeout_s, spans=spans)
         self._timeout_s = timeout_s
         self._progress = progress
         self._hangs = False

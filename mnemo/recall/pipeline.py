@@ -20,6 +20,7 @@ import anyio.to_thread
 from anyio import CapacityLimiter
 
 from mnemo._clock import elapsed
+from mnemo._spans import NO_SPANS, Spans
 from mnemo.config import Config
 from mnemo.errors import RecallFailed
 from mnemo.events import Event, RecallExecuted
@@ -33,7 +34,8 @@ from mnemo.protocols import ChatModel, Clock, DocumentFeed, Embedder, GraphStore
 from mnemo.recall.adviser import Adviser
 from mnemo.recall.candidate import Candidate
 from mnemo.recall.candidates import HopZero, hop_zero
-from mnemo.recall.plan import Plan, plan_by_model, plan_embedded
+from mnemo.recall.plan import Plan, plan_embedded
+from mnemo.recall.plan_by_model import plan_by_model
 from mnemo.recall.progress import Progress
 from mnemo.recall.question import Question, RecallContext, ask
 from mnemo.recall.reasoning import reason_embedded
@@ -87,6 +89,7 @@ class Recall:
         notify: Callable[[Event], Any],
         chat_model: ChatModel | None = None,
         usage: UsageMeter | None = None,
+        spans: Spans = NO_SPANS,
     ) -> None:
         self._repo_id = repo_id
         self._graph = graph
@@ -98,6 +101,7 @@ class Recall:
         self._notify = notify
         self._chat_model = chat_model
         self._usage = usage or UsageMeter()
+        self._spans = spans
         self._profile = resolve_profile(config.extraction.profile)
         self._limiter = CapacityLimiter(2)
 
@@ -179,6 +183,7 @@ class Recall:
             usage=self._usage,
             timeout_s=self._config.recall.timeout_s,
             progress=progress,
+            spans=self._spans,
         )
         planner = adviser if self._config.recall.use_model else None
         return _Run(request, asked, progress, adviser, planner)

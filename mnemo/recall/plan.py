@@ -1,7 +1,8 @@
 """
 The plan of a recall: which mode, and which tags.
 
-A chat model makes it, or the question's own words do.
+This is the embedded planner, which reads the question's own words; ``plan_by_model``
+asks a chat model for the same ``Plan``.
 """
 
 from __future__ import annotations
@@ -10,15 +11,9 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-import anyio
-
 from mnemo._text import STOP_WORDS, fold, one_line
 from mnemo.graph.nodes import NodeType
-from mnemo.prompts.asked import Asked
-from mnemo.prompts.mode import MODES, Mode, mode_question
-from mnemo.prompts.plan import plan_question
-from mnemo.prompts.profiles import Profile
-from mnemo.recall.adviser import Adviser
+from mnemo.prompts.modes import MODES, Mode
 
 __all__ = [
     "MODES",
@@ -28,7 +23,6 @@ __all__ = [
     "Plan",
     "choose_mode",
     "find_tags",
-    "plan_by_model",
     "plan_embedded",
 ]
 
@@ -86,36 +80,6 @@ def plan_embedded(query: str, mode: Mode | None) -> Plan:
     if mode is not None:
         return Plan(mode, find_tags(query), "caller")
     return Plan(choose_mode(query), find_tags(query), "embedded")
-
-
-async def plan_by_model(
-    adviser: Adviser, asked: Asked, embedded: Plan, profile: Profile | None
-) -> Plan:
-    """
-    The plan that a model makes, its two halves asked for at the same time.
-
-    The model's tags take the place of the embedded ones, which only repeat the query's
-    own words. A half that fails is that of *embedded*; a caller's mode is kept unasked.
-    """
-    mode: Mode | None = None
-    tags = embedded.tags
-
-    async def ask_for_mode() -> None:
-        nonlocal mode
-        chosen = await adviser.ask(mode_question(asked, profile), None)
-        mode = chosen
-
-    async def ask_for_tags() -> None:
-        nonlocal tags
-        tags = await adviser.ask(plan_question(asked, profile), tags)
-
-    async with anyio.create_task_group() as group:
-        if embedded.chosen_by != "caller":
-            group.start_soon(ask_for_mode)
-        group.start_soon(ask_for_tags)
-    if mode is None:
-        return Plan(embedded.mode, tags, embedded.chosen_by)
-    return Plan(mode, tags, "model")
 
 
 def choose_mode(query: str) -> Mode:
