@@ -15,7 +15,16 @@ from typing import Any, Literal, Self, TypeAlias
 
 from mnemo._text import clean
 
-__all__ = ["NO_SPANS", "Kind", "Span", "Spans", "Value", "find_spans", "model_attributes"]
+__all__ = [
+    "NO_SPANS",
+    "Kind",
+    "Span",
+    "Spans",
+    "Value",
+    "find_spans",
+    "memory_attributes",
+    "model_attributes",
+]
 
 log = logging.getLogger("mnemo")
 
@@ -269,6 +278,11 @@ def model_attributes(operation: str, model: object) -> dict[str, Value]:
         case (str(address), int(port)):
             attributes |= {"server.address": address, "server.port": port}
     return attributes
+
+
+def memory_attributes(operation: str, repo_id: str) -> dict[str, Value]:
+    """Say what is done to which memory, of any operation on a repository."""
+    return {"gen_ai.operation.name": operation, "gen_ai.memory.store.id": repo_id}
 
 
 def _text(model: object, name: str) -> str | None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import json
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
 from mnemo._ids import new_id
+from mnemo._spans import NO_SPANS, Span, Spans, memory_attributes
 from mnemo.commit.intents import MergeIntent
 from mnemo.commit.lane import CommitLane
 from mnemo.config import CommitConfig
@@ -13,6 +15,7 @@ from mnemo.episode.journal import Settlement
 from mnemo.errors import MnemoError
 from mnemo.events import ChangesetApplied, Event, NodesDeleted, WriteFailed
 from mnemo.graph.changeset import Changeset
+from mnemo.graph.nodes import Node
 from mnemo.protocols import Applied, Clock, GraphStore
 
 __all__ = ["AnnouncedWrites"]
@@ -36,6 +39,7 @@ class AnnouncedWrites:
         clock: Clock,
         publish: Callable[[Event], None],
         written: Callable[[], None],
+        spans: Spans = NO_SPANS,
     ) -> None:
         self._repo_id = repo_id
         self._lane = lane
@@ -43,6 +47,7 @@ class AnnouncedWrites:
         self._clock = clock
         self._publish = publish
         self._written = written
+        self._spans = spans
 
     async def commit(
         self,
@@ -51,14 +56,33 @@ class AnnouncedWrites:
         settlement: Settlement | None = None,
         config: CommitConfig | None = None,
         merge_intent: MergeIntent | None = None,
+        spans: Spans | None = None,
     ) -> Applied:
         """
         Write *changeset*, given an id if it has none; see ``CommitLane.commit``.
+
+        Args:
+            spans: Those of the session that commits, where they are others.
 
         *Cancellation*: as there; run it in a task that outlives the caller.
         """
         if changeset.id is None:
             changeset = replace(changeset, id=new_id("changeset"))
+        named = memory_attributes("upsert_memory", self._repo_id)
+        with (spans or self._spans).span("upsert_memory", attributes=named) as span:
+            _say_changeset(span, changeset, settlement)
+            applied = await self._commit(changeset, settlement, config, merge_intent)
+            span.set("gen_ai.memory.record.count", len(applied.node_ids))
+            span.set("mnemo.revision", applied.revision)
+            return applied
+
+    async def _commit(
+        self,
+        changeset: Changeset,
+        settlement: Settlement | None,
+        config: CommitConfig | None,
+        merge_intent: MergeIntent | None,
+    ) -> Applied:
         try:
             applied = await self._lane.commit(
                 changeset, settlement=settlement, config=config, merge_intent=merge_intent
@@ -73,6 +97,15 @@ class AnnouncedWrites:
 
     async def delete(self, ids: Sequence[str]) -> int:
         """Delete nodes; give how many existed. *Cancellation*: as ``commit``."""
+        named = memory_attributes("delete_memory", self._repo_id)
+        with self._spans.span("delete_memory", attributes=named) as span:
+            if len(ids) == 1:
+                span.set("gen_ai.memory.record.id", ids[0])
+            deleted = await self._delete(ids)
+            span.set("gen_ai.memory.record.count", deleted)
+            return deleted
+
+    async def _delete(self, ids: Sequence[str]) -> int:
         try:
             deleted = await self._graph.delete(ids)
         except MnemoError as error:
@@ -113,3 +146,15 @@ class AnnouncedWrites:
                 changeset_id=changeset.id if changeset else None,
             )
         )
+
+
+def _say_changeset(span: Span, changeset: Changeset, settlement: Settlement | None) -> None:
+    span.set("mnemo.changeset.id", str(changeset.id))
+    if settlement is not None:
+        span.set("mnemo.session.id", settlement.session_id)
+    span.set_content("gen_ai.memory.records", lambda: _as_json(changeset.nodes))
+
+
+def _as_json(nodes: Iterable[Node]) -> str:
+    """*nodes* as memory records in the conventions' shape."""
+    return json.dumps([{"id": n.id, "content": n.text} for n in nodes], ensure_ascii=False)

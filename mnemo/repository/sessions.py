@@ -177,7 +177,11 @@ class RepositorySessions:
 
         async def commit(changeset: Changeset, settlement: Settlement) -> Applied:
             return await self._writes.commit(
-                changeset, settlement=settlement, config=config.commit, merge_intent=merge_intent
+                changeset,
+                settlement=settlement,
+                config=config.commit,
+                merge_intent=merge_intent,
+                spans=spans,
             )
 
         return SessionParts(
