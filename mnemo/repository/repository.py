@@ -8,13 +8,15 @@ which commits are reconciled one after the other.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+import json
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from functools import partial
 from typing import Any
 
 import anyio
 
+from mnemo._spans import Span, memory_attributes
 from mnemo._tasks import completed, running_loop
 from mnemo.config import Config
 from mnemo.episode.journal import SessionRecord
@@ -32,6 +34,7 @@ from mnemo.protocols import (
     Embedder,
 )
 from mnemo.recall.access import AccessLog
+from mnemo.recall.candidate import Candidate
 from mnemo.recall.keyword import SearchHit, search
 from mnemo.recall.question import RecallContext
 from mnemo.recall.result import RecallResult
@@ -74,6 +77,7 @@ class Repository:
             clock=parts.clock,
             publish=parts.publish,
             written=parts.index.poke,
+            spans=parts.spans,
         )
         self._sessions = RepositorySessions(parts, self._writes, check_usable=self._check_usable)
         self._recall = Recall(
@@ -87,6 +91,7 @@ class Repository:
             notify=parts.publish,
             chat_model=parts.chat_model,
             usage=self._usage,
+            spans=parts.spans,
         )
 
     async def open(self) -> None:
@@ -97,7 +102,8 @@ class Repository:
             EmbeddingSpaceMismatch: The repository's vectors are of another space.
         """
         await self._sessions.check_space(self._parts.embedder)
-        self._parts.root.spawn(self._follow)
+        with self._parts.spans.at(None):
+            self._parts.root.spawn(self._follow)
         self._parts.index.poke()
 
     async def _follow(self) -> None:
@@ -241,7 +247,11 @@ class Repository:
         self, query: str, context: RecallContext | None, **arguments: Any
     ) -> RecallResult:
         self._check_usable()
-        result = await self._recall.recall(query, context=context, **arguments)
+        named = memory_attributes("search_memory", self.id)
+        with self._parts.spans.span("search_memory", attributes=named) as span:
+            span.set_content("gen_ai.memory.query.text", lambda: query)
+            result = await self._recall.recall(query, context=context, **arguments)
+            _say_found(span, result)
         if self._parts.config.recall.record_access:
             self._access.note([candidate.node.id for candidate in result.candidates])
         return result
@@ -400,6 +410,20 @@ class Repository:
         await self._sessions.aclose(grace_s)
         self._following.cancel()
         await self._access.try_to_flush()
+
+
+def _say_found(span: Span, result: RecallResult) -> None:
+    span.set("gen_ai.memory.record.count", len(result.candidates))
+    span.set("mnemo.recall.mode", result.mode)
+    if result.trace.degraded:
+        span.set("mnemo.recall.degraded", result.trace.degraded)
+    span.set_content("gen_ai.memory.records", lambda: _as_json(result.candidates))
+
+
+def _as_json(candidates: Iterable[Candidate]) -> str:
+    """*candidates* as memory records in the conventions' shape."""
+    found = [{"id": c.node.id, "content": c.node.text, "score": c.score} for c in candidates]
+    return json.dumps(found, ensure_ascii=False)
 
 
 def _profiled(config: Config) -> Config:
