@@ -154,8 +154,8 @@ class HttpChatModel:
         try:
             said = self._wire.read(answer, call, form)
         except WrongShape as error:
-            wrong = f"did not answer as a chat model does: {error}"
-            raise self._transport.invalid(wrong, answer) from None
+            message = f"this is not how a chat model answers: {error}; is base_url right?"
+            raise self._transport.invalid(message, answer) from None
         self._settle(call, said)
         usage = usage_of(
             call.model,

@@ -78,8 +78,9 @@ class Clients:
     async def aclose(self) -> None:
         """Close the running loop's client, or have its last borrower do it. Idempotent."""
         home = self._home()
-        async with home.making:
-            shared, home.shared = home.shared, None
+        with anyio.CancelScope(shield=True):
+            async with home.making:
+                shared, home.shared = home.shared, None
         if shared is not None:
             shared.retired = True
             await shared.close_if_idle()

@@ -155,19 +155,19 @@ class Transport:
         try:
             return await policy(one_try)
         except Failure as failure:
-            error = self._final(failure)
-            tries = policy.statistics.get("attempt_number", 1)
+            tries = int(policy.statistics.get("attempt_number", 1))
+            error = self._final(failure, float(policy.statistics.get("idle_for", 0)))
         error.purpose = error.purpose or purpose
         error.add_note(f"after {tries} {'try' if tries == 1 else 'tries'}")
         raise error
 
-    def _final(self, failure: Failure) -> ModelError:
+    def _final(self, failure: Failure, waited_s: float) -> ModelError:
         wait = failure.retry_after_s
-        if wait is None or wait <= self._max_wait_s:
+        if wait is None or waited_s + wait <= self._max_wait_s:
             return failure.error
         return RateLimited(
-            f"{failure.error}; it asks to come back in {wait:g} s, "
-            f"which is longer than max_wait_s ({self._max_wait_s:g} s)",
+            f"{failure.error}; it asks to come back in {wait:g} s, which is longer than a call "
+            f"may wait: raise max_wait_s ({self._max_wait_s:g} s) or ask less",
             retry_after_s=wait,
         )
 
@@ -206,10 +206,9 @@ class Transport:
         """Correct the limit of tokens per minute by what a request of *estimated* really took."""
         self._limits.settle(estimated, actual)
 
-    def invalid(self, what: str, answer: Any, *, raw: str | None = None) -> Failure:
+    def invalid(self, message: str, answer: Any, *, raw: str | None = None) -> Failure:
         """The failure of an *answer* that is JSON, but not of the API's shape."""
         shown = _beginning(answer) if raw is None else raw
-        message = f"{self.endpoint.url} {what}"
         return Failure(InvalidReply(message, raw=self._tell.raw(shown)))
 
     async def aclose(self) -> None:
@@ -260,7 +259,7 @@ class Transport:
             raise self._tell.content_type(status, kind)
         if len(payload) > max_bytes:
             raw = payload[:4_000].decode("utf-8", "replace")
-            raise self.invalid(f"sent a reply of more than {max_bytes:,} bytes", None, raw=raw)
+            raise self.invalid(f"the reply is longer than {max_bytes:,} bytes", None, raw=raw)
         try:
             return await _decoded(payload)
         except (ValueError, RecursionError):
