@@ -3,28 +3,34 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from mnemo._spans import Span, Spans, Value, model_attributes
 from mnemo.prompts.question import raw_text
-from mnemo.protocols import ChatMessage, ChatModel, ChatReply, ChatRequest
+from mnemo.protocols import ChatMessage, ChatModel, ChatReply, ChatRequest, Purpose
 
 __all__ = ["CallSpans"]
 
 
 class CallSpans:
-    """The spans of one chat model's calls."""
+    """
+    The spans of one chat model's calls.
+
+    A model that asks another one for some purposes says so by ``model_for(purpose)``.
+    """
 
     def __init__(self, spans: Spans, model: ChatModel) -> None:
         self._spans = spans
         self._model = model_attributes("chat", model) if spans.active else {}
-        self._name = " ".join(["chat", str(self._model.get("gen_ai.request.model", ""))]).strip()
+        self._model_for: Callable[[Purpose], str] | None = getattr(model, "model_for", None)
 
     def begin(self, request: ChatRequest) -> Span:
         """Give the span of one call."""
         if not self._spans.active:
-            return self._spans.span(self._name)
-        span = self._spans.span(self._name, kind="client", attributes=self._asked(request))
+            return self._spans.span("chat")
+        asked = self._asked(request)
+        name = f"chat {asked.get('gen_ai.request.model', '')}".strip()
+        span = self._spans.span(name, kind="client", attributes=asked)
         span.set_content("gen_ai.input.messages", lambda: _as_json(request.messages))
         return span
 
@@ -34,6 +40,8 @@ class CallSpans:
             "mnemo.purpose": request.purpose,
             "gen_ai.output.type": "json" if request.response_schema else "text",
         }
+        if self._model_for is not None:
+            attributes["gen_ai.request.model"] = self._model_for(request.purpose)
         if request.max_output_tokens is not None:
             attributes["gen_ai.request.max_tokens"] = request.max_output_tokens
         return attributes
