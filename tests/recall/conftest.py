@@ -21,7 +21,8 @@ from mnemo.graph.edges import Edge
 from mnemo.graph.metadata import MetadataDelta
 from mnemo.graph.nodes import Episodic, Node, node_id
 from mnemo.index.follower import RepositoryIndex
-from mnemo.protocols import Embedder, EmbeddingSpace, GraphWrite
+from mnemo.prompts.usage import UsageMeter
+from mnemo.protocols import ChatModel, Embedder, EmbeddingSpace, GraphWrite
 from mnemo.recall.pipeline import Recall
 from mnemo.store.memory import MemoryStore
 from mnemo.testing import HashingEmbedder, ManualClock
@@ -50,6 +51,8 @@ class World:
     owner: Owner
     embedder: Embedder
     config: Config
+    chat_model: ChatModel | None = None
+    usage: UsageMeter = field(default_factory=UsageMeter)
     events: list[Event] = field(default_factory=list)
     episodes: dict[str, str] = field(default_factory=dict)
 
@@ -66,6 +69,8 @@ class World:
             clock=self.clock,
             config=self.config,
             notify=self.events.append,
+            chat_model=self.chat_model,
+            usage=self.usage,
         )
 
     async def begin(self, session: str, goal: str = "Talk") -> None:
@@ -152,12 +157,18 @@ async def make_world() -> AsyncIterator[MakeWorld]:
     """Makes repositories on stores that are closed when the test ends."""
     stores: list[MemoryStore] = []
 
-    async def make(*, embedder: Embedder | None = None, config: Config | None = None) -> World:
+    async def make(
+        *,
+        embedder: Embedder | None = None,
+        config: Config | None = None,
+        model: ChatModel | None = None,
+    ) -> World:
         clock = ManualClock(NOON)
         store = MemoryStore(clock=clock, lease_s=30.0)
         stores.append(store)
         owner = await store.open()
-        return World(store, clock, owner, embedder or HashingEmbedder(), config or Config())
+        embedder = embedder or HashingEmbedder()
+        return World(store, clock, owner, embedder, config or Config(), model)
 
     yield make
     for store in stores:
