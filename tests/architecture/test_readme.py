@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import get_args
 
 import pytest
+from scripted_server import ScriptedServer
 
 from mnemo.cli.app import app
 from mnemo.episode.journal import SessionState
@@ -72,11 +73,19 @@ def test_a_stale_readme_would_be_found():
     assert renewed(stale) == text
 
 
+@pytest.fixture(scope="module")
+def model_url():
+    """Where the examples find a model server: a scripted one."""
+    with ScriptedServer() as server:
+        yield f"{server.url}/v1"
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("number", range(len(python_blocks(README.read_text(encoding="utf-8")))))
-def test_an_example_runs_as_it_stands(number, tmp_path, monkeypatch, capsys):
+def test_an_example_runs_as_it_stands(number, tmp_path, monkeypatch, capsys, model_url):
     """Each in a folder and an environment of its own."""
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("MODEL_URL", model_url)
     monkeypatch.setenv("MNEMO_SESSION__AUTO_COMMIT", "false")
     block = python_blocks(README.read_text(encoding="utf-8"))[number]
     exec(compile(block, f"README.md, example {number + 1}", "exec"), {"__name__": "__main__"})
