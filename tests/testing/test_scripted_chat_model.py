@@ -3,11 +3,22 @@
 from __future__ import annotations
 
 import json
+from datetime import UTC, datetime
+from typing import Any
 
 import anyio
 import pytest
 
 from mnemo.errors import ModelUnavailable
+from mnemo.graph.nodes import Episodic, Node, Procedural, Semantic
+from mnemo.prompts.ask import Asker
+from mnemo.prompts.asked import Asked
+from mnemo.prompts.mode import mode_question
+from mnemo.prompts.plan import plan_question
+from mnemo.prompts.question import Question
+from mnemo.prompts.reason import ReasonPurpose, Recalled, reason_question
+from mnemo.prompts.refine import refine_question
+from mnemo.prompts.usage import UsageMeter
 from mnemo.protocols import ChatMessage, ChatReply, ChatRequest, Purpose
 from mnemo.testing import ScriptedChatModel
 
@@ -102,3 +113,41 @@ async def test_usage_counts_tokens() -> None:
     model = ScriptedChatModel({"semantic": "12345678"})
     usage = (await model.complete(request(text="1234"))).usage
     assert (usage.input_tokens, usage.output_tokens, usage.cost_usd) == (1, 2, None)
+
+
+NOON = datetime(2024, 3, 1, 12, 0, tzinfo=UTC)
+ASKED = Asked(query="Where does Mara mend the nets?", at=NOON)
+MEMORIES: dict[ReasonPurpose, Node] = {
+    "reason_semantic": Semantic("Mara mends nets."),
+    "reason_procedural": Procedural("mend the nets", condition="they are torn"),
+    "reason_episodic": Episodic("", "Mended the nets"),
+}
+
+
+async def answered(question: Question[Any]) -> Any:
+    """What a model of sensible answers says, as its question reads it."""
+    model = ScriptedChatModel.answering()
+    return await Asker(model, meter=UsageMeter(), timeout_s=5).ask(question)
+
+
+async def test_the_sensible_plan_has_the_words_of_the_question() -> None:
+    """Mode mixed, content words as tags, and no idea for a refinement."""
+    assert await answered(mode_question(ASKED, None)) == "mixed"
+    assert await answered(plan_question(ASKED, None)) == ("mara", "mend", "nets")
+    assert await answered(refine_question(ASKED, ["Mara mends nets."], None)) == ()
+
+
+@pytest.mark.parametrize(
+    ("purpose", "said"),
+    [
+        ("reason_semantic", "Mara mends nets."),
+        ("reason_procedural", "mend the nets"),
+        ("reason_episodic", "Mended the nets"),
+    ],
+)
+async def test_the_sensible_reasoning_repeats_the_first_memory(
+    purpose: ReasonPurpose, said: str
+) -> None:
+    """Nothing is made up, whatever kind of memory it is."""
+    recalled = [Recalled(MEMORIES[purpose], NOON), Recalled(Semantic("Bo bakes."), NOON)]
+    assert await answered(reason_question(purpose, ASKED, recalled, None)) == said
