@@ -45,6 +45,7 @@ from mnemo.graph.nodes import (
     Subgoal,
     Tag,
 )
+from mnemo.graph.upkeep import MaintenanceReport
 from mnemo.prompts.profiles import Profile
 from mnemo.recall.candidate import Candidate, SourceRef
 from mnemo.recall.keyword import SearchHit
@@ -72,6 +73,7 @@ __all__ = [
     "Intent",
     "InvalidOperation",
     "InvalidReply",
+    "MaintenanceReport",
     "MetadataDelta",
     "Mnemo",
     "MnemoError",

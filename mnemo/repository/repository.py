@@ -27,6 +27,7 @@ from mnemo.graph.changeset import Changeset, Revision
 from mnemo.graph.edges import Edge, EdgeKind
 from mnemo.graph.metadata import NodeMetadata
 from mnemo.graph.nodes import NODE_TYPES, Node, NodeType
+from mnemo.graph.upkeep import MaintenanceReport
 from mnemo.prompts.profiles import resolve_profile
 from mnemo.prompts.usage import UsageMeter
 from mnemo.protocols import (
@@ -54,6 +55,7 @@ class Repository:
         # Here: importing mnemo need not load what only an open repository runs.
         from mnemo.commit.announced import AnnouncedWrites
         from mnemo.commit.lane import CommitLane
+        from mnemo.maintenance.runner import Maintenance
         from mnemo.recall.pipeline import Recall
         from mnemo.repository.sessions import RepositorySessions
 
@@ -63,16 +65,17 @@ class Repository:
         self._following = anyio.CancelScope()
         self._access = AccessLog(parts.graph, parts.clock)
         self._usage = UsageMeter()
+        lane = CommitLane(
+            graph=parts.graph,
+            index=parts.index,
+            embedder=parts.embedder,
+            owner=parts.owner,
+            clock=parts.clock,
+            config=parts.config.commit,
+        )
         self._writes = AnnouncedWrites(
             repo_id=parts.repo_id,
-            lane=CommitLane(
-                graph=parts.graph,
-                index=parts.index,
-                embedder=parts.embedder,
-                owner=parts.owner,
-                clock=parts.clock,
-                config=parts.config.commit,
-            ),
+            lane=lane,
             graph=parts.graph,
             clock=parts.clock,
             publish=parts.publish,
@@ -92,6 +95,20 @@ class Repository:
             chat_model=parts.chat_model,
             usage=self._usage,
             spans=parts.spans,
+        )
+        self._maintenance = Maintenance(
+            repo_id=parts.repo_id,
+            lane=lane,
+            graph=parts.graph,
+            index=parts.index,
+            embedder=parts.embedder,
+            clock=parts.clock,
+            config=_profiled(parts.config),
+            root=parts.root,
+            publish=parts.publish,
+            written=parts.index.poke,
+            settle=self._access.try_to_flush,
+            check_usable=self._check_usable,
         )
 
     async def open(self) -> None:
@@ -394,6 +411,53 @@ class Repository:
             embedding_space=str(space) if space else None,
             recall_usage=self._usage.by_purpose,
         )
+
+    # ── Maintenance ──────────────────────────────────────────────────────────────────
+
+    async def consolidate(self, *, threshold: float = 0.85) -> MaintenanceReport:
+        """
+        Merge facts that say the same, wherever they are in the graph.
+
+        A second operation waits for the first. What is committed meanwhile is kept; a
+        node that changed meanwhile is left for the next run.
+
+        Args:
+            threshold: Cosine that two facts must exceed, in [-1, 1].
+
+        Raises:
+            ValueError: *threshold* is out of range.
+            CommitFailed: Nothing was changed. *Cancellation*: safe; once it has begun,
+                the transaction completes.
+        """
+        self._check_usable()
+        return await self._maintenance.consolidate(threshold=threshold)
+
+    async def decay(
+        self, *, threshold: float = 0.1, types: Sequence[str] = ("semantic", "procedural")
+    ) -> MaintenanceReport:
+        """
+        Delete what is old, unused and unrewarded; raw steps stay.
+
+        Args:
+            threshold: Score, at least 0, below which a node goes.
+            types: Of ``semantic``, ``procedural``, ``subgoal``, ``tag``, ``intent``.
+
+        Raises:
+            ValueError: *threshold* is out of range, or *types* names another type.
+            CommitFailed: Nothing was changed. *Cancellation*: as of ``consolidate``.
+        """
+        self._check_usable()
+        return await self._maintenance.decay(threshold=threshold, types=types)
+
+    async def validate(self) -> MaintenanceReport:
+        """
+        Penalize facts and instructions whose evidence does not say what they say.
+
+        Raises:
+            CommitFailed: Nothing was changed. *Cancellation*: as of ``consolidate``.
+        """
+        self._check_usable()
+        return await self._maintenance.validate()
 
     # ── The end ──────────────────────────────────────────────────────────────────────
 

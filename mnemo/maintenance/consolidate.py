@@ -1,0 +1,246 @@
+"""
+Consolidation: facts that say the same become one.
+
+Near facts that the guard lets pass are a pair; of a pair the one with the lower decay
+score loses, once. What a loser has goes to the end of its chain of losses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mnemo._clock import Breather, as_utc
+from mnemo.graph.corpus import CorpusView
+from mnemo.graph.metadata import NodeMetadata
+from mnemo.graph.nodes import Node, Semantic
+from mnemo.graph.similarity import same_claim_guard
+from mnemo.graph.upkeep import Upkeep
+from mnemo.graph.value import decay_score, parameters_of
+from mnemo.maintenance.near import BAND, Near, Neighbourhood
+from mnemo.maintenance.plan import Counts, Sources, holds_still, living, vector_rows
+
+__all__ = ["Consolidation", "plan_consolidation"]
+
+MOST_CONFIDENT = 0.99
+"""Confidence that repeated statements approach; nothing said is certain."""
+
+Ints: TypeAlias = NDArray[np.intp]
+Pair: TypeAlias = tuple[float, int, int]
+"""Minus the cosine, and the places of two facts: the nearest pairs sort first."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Consolidation:
+    """
+    Which facts lose to which.
+
+    Attributes:
+        checked: Facts that hold.
+        losses: Loser → the fact that it loses to, which may lose itself.
+        facts: Those that occur in *losses*, as they were when it was planned.
+    """
+
+    checked: int
+    losses: Mapping[str, str]
+    facts: Mapping[str, Semantic]
+
+    def upkeep(self, view: CorpusView) -> Upkeep:
+        """Merge what still is what it was; whoever names a loser names its survivor then."""
+        still = {id for id, fact in self.facts.items() if holds_still(view, fact)}
+        losses = {a: b for a, b in self.losses.items() if a in still and b in still}
+        merges = _ends(losses)
+        changed = (*_united(merges, self.facts), *_redirected(view, merges))
+        return Upkeep(changed=changed, merges=merges, sweeps=True)
+
+    def counts(self, upkeep: Upkeep) -> Counts:
+        """How many facts were compared."""
+        return Counts(checked=self.checked)
+
+
+async def plan_consolidation(sources: Sources, *, threshold: float) -> Consolidation:
+    """
+    Find the facts that say the same as others.
+
+    Args:
+        threshold: Cosine that a pair must exceed, in [-1, 1].
+
+    Raises:
+        StoreError: The store could not be read. *Cancellation*: safe.
+    """
+    view = await sources.index.corpus()
+    holding = await sources.in_thread(_holding, view)
+    facts, rows = await sources.in_thread(_placed, view, holding)
+    vectors = view.nodes["semantic"].vectors
+    hood = await sources.in_thread(lambda: Neighbourhood(vectors, rows, threshold=threshold))
+    merging = _Merging(sources, facts, hood)
+    await merging.run()
+    involved = {*merging.losses, *merging.losses.values()}
+    return Consolidation(
+        checked=len(holding),
+        losses=merging.losses,
+        facts={fact.id: fact for fact in facts if fact.id in involved},
+    )
+
+
+def _holding(view: CorpusView) -> list[Semantic]:
+    return [
+        node
+        for node in living(view.of_type("semantic"))
+        if isinstance(node, Semantic) and node.valid_to is None and node.superseded_by is None
+    ]
+
+
+def _placed(view: CorpusView, facts: Sequence[Semantic]) -> tuple[list[Semantic], Ints]:
+    """The facts that have a vector, by id (which merging does not change), with its row."""
+    documents = view.nodes["semantic"]
+    row_of = vector_rows(documents)
+    rows = {fact.id: int(row_of[documents.of(fact.id)[-1]]) for fact in facts}
+    placed = sorted((fact for fact in facts if rows[fact.id] >= 0), key=lambda fact: fact.id)
+    return placed, np.fromiter((rows[fact.id] for fact in placed), np.intp, len(placed))
+
+
+# ── Who loses to whom ────────────────────────────────────────────────────────────────
+
+
+class _Merging:
+    """
+    Decides which of *facts* lose; *hood* has their vectors at the same places.
+
+    Attributes:
+        losses: Loser → the fact that it loses to.
+    """
+
+    def __init__(self, sources: Sources, facts: list[Semantic], hood: Neighbourhood) -> None:
+        self._sources = sources
+        self._facts = facts
+        self._hood = hood
+        self.losses: dict[str, str] = {}
+
+    async def run(self) -> None:
+        """
+        Look at the nearest facts of each; again where some of them lost.
+
+        Only then may a fact have others near it that were not looked at, and a second
+        consolidation would find them.
+        """
+        places = np.arange(len(self._facts))
+        while len(places):
+            pairs: list[Pair] = []
+            crowded: list[Near] = []
+            for first in range(0, len(places), BAND):
+                near, passed = await self._sources.in_thread(
+                    self._look, places[first : first + BAND]
+                )
+                pairs += passed
+                crowded += [near] if len(near.truncated) else []
+            metadata = await self._sources.metadata(self._ids(pairs))
+            places = await self._sources.in_thread(self._decide, pairs, crowded, metadata)
+
+    def _look(self, places: Ints) -> tuple[Near, list[Pair]]:
+        near = self._hood.near(places)
+        return near, list(self._passed(near))
+
+    def _passed(self, near: Near) -> Iterator[Pair]:
+        breather = Breather()
+        ends = zip(near.left.tolist(), near.right.tolist(), near.cosines.tolist(), strict=True)
+        for i, j, cosine in ends:
+            breather.breathe()
+            if same_claim_guard(self._facts[i].proposition, self._facts[j].proposition):
+                yield -cosine, i, j
+
+    def _ids(self, pairs: Iterable[Pair]) -> list[str]:
+        places = dict.fromkeys(place for _, *ends in pairs for place in ends)
+        return [self._facts[place].id for place in places]
+
+    def _decide(
+        self, pairs: list[Pair], crowded: list[Near], metadata: Mapping[str, NodeMetadata]
+    ) -> Ints:
+        """Let the nearest pairs decide first; give the places that must be looked at again."""
+        breather, now = Breather(), self._sources.clock.now()
+        ranks: dict[int, tuple[float, datetime, str]] = {}
+        for place in {place for _, *ends in pairs for place in ends}:
+            ranks[place] = self._rank(self._facts[place], metadata, now)
+            breather.breathe()
+        lost: list[int] = []
+        for _, i, j in sorted(pairs):
+            breather.breathe()
+            keeps, loses = sorted((i, j), key=ranks.__getitem__)
+            loser = self._facts[loses].id
+            if loser not in self.losses:
+                self.losses[loser] = self._facts[keeps].id
+                lost.append(loses)
+        gone = np.array(lost, np.intp)
+        self._hood.drop(gone)
+        return _again(crowded, gone)
+
+    def _rank(
+        self, fact: Semantic, metadata: Mapping[str, NodeMetadata], now: datetime
+    ) -> tuple[float, datetime, str]:
+        """The smallest survives: the higher score, else the older, else the smaller id."""
+        parameters = parameters_of(self._sources.config.scoring, "semantic")
+        entry = metadata.get(fact.id)
+        score = decay_score(fact, entry, parameters, now)
+        created = entry.created_at if entry else fact.created_at
+        return -score, as_utc(created) if created else now, fact.id
+
+
+def _again(crowded: Iterable[Near], gone: Ints) -> Ints:
+    """Places that had more near them than were looked at, and lost some of those."""
+    found = [np.zeros(0, np.intp)]
+    for near in crowded:
+        freed = near.left[np.isin(near.right, gone)]
+        again = np.intersect1d(near.truncated, freed)
+        found.append(again[~np.isin(again, gone)])
+    return np.concatenate(found)
+
+
+# ── What becomes of them ─────────────────────────────────────────────────────────────
+
+
+def _ends(losses: Mapping[str, str]) -> dict[str, str]:
+    """Loser → the end of its chain; nobody loses to a fact of lower rank, so there is one."""
+    ends: dict[str, str] = {}
+    for loser in losses:
+        chain = [loser]
+        while chain[-1] in losses and chain[-1] not in ends:
+            chain.append(losses[chain[-1]])
+        end = ends.get(chain[-1], chain[-1])
+        ends.update(dict.fromkeys(chain[:-1], end))
+    return ends
+
+
+def _united(merges: Mapping[str, str], facts: Mapping[str, Semantic]) -> Iterator[Semantic]:
+    """The survivors as they will be: text and id their own, the rest of all."""
+    losers: dict[str, list[Semantic]] = {}
+    for loser, survivor in merges.items():
+        losers.setdefault(survivor, []).append(facts[loser])
+    for survivor, lost in losers.items():
+        whole = (facts[survivor], *lost)
+        yield replace(
+            facts[survivor],
+            confidence=_confidence([fact.confidence for fact in whole]),
+            valid_from=_earliest(fact.valid_from for fact in whole),
+            created_at=_earliest(fact.created_at for fact in whole),
+        )
+
+
+def _confidence(stated: Sequence[float]) -> float:
+    doubt = float(np.prod([1 - confidence for confidence in stated]))
+    return max(*stated, min(MOST_CONFIDENT, 1 - doubt))
+
+
+def _earliest(times: Iterable[datetime | None]) -> datetime | None:
+    return min((at for at in times if at is not None), key=as_utc, default=None)
+
+
+def _redirected(view: CorpusView, merges: Mapping[str, str]) -> Iterator[Node]:
+    """The facts that losers had superseded, superseded by the survivors."""
+    for node in living(view.of_type("semantic")) if merges else ():
+        if isinstance(node, Semantic) and node.superseded_by in merges:
+            yield replace(node, superseded_by=merges[str(node.superseded_by)])

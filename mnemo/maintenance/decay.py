@@ -1,0 +1,103 @@
+"""Decay: what is old, unused and unrewarded is deleted; the evidence stays."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from mnemo._clock import Breather, as_utc
+from mnemo.graph.corpus import CorpusView
+from mnemo.graph.metadata import NodeMetadata
+from mnemo.graph.nodes import NODE_TYPES, Node, NodeType
+from mnemo.graph.upkeep import RAW, Upkeep
+from mnemo.graph.value import decay_score, parameters_of
+from mnemo.maintenance.plan import Counts, Sources, holds_still, living, pieces
+
+__all__ = ["Decay", "decaying_types", "plan_decay"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decay:
+    """
+    Which nodes are to go.
+
+    Attributes:
+        at: When their scores were taken; who is accessed later stays.
+    """
+
+    checked: int
+    faded: Sequence[Node]
+    at: datetime
+
+    def upkeep(self, view: CorpusView) -> Upkeep:
+        """Delete what still is what it was."""
+        breather = Breather()
+        removals = []
+        for node in self.faded:
+            breather.breathe()
+            if holds_still(view, node):
+                removals.append(node.id)
+        return Upkeep(removals=tuple(removals), accessed_until=self.at, sweeps=True)
+
+    def counts(self, upkeep: Upkeep) -> Counts:
+        """How many nodes were looked at."""
+        return Counts(checked=self.checked)
+
+
+def decaying_types(types: Sequence[str]) -> tuple[NodeType, ...]:
+    """
+    *types* as node types that may decay, each once.
+
+    Raises:
+        ValueError: One is unknown, or a raw step's.
+    """
+    if isinstance(types, str):
+        raise ValueError(f"types must be a sequence of names, such as ({types!r},)")
+    for name in types:
+        if name in RAW:
+            raise ValueError(f"{name!r} nodes are raw steps, which never decay")
+        if name not in NODE_TYPES:
+            raise ValueError(f"unknown node type {name!r}; known: {sorted(NODE_TYPES)}")
+    return tuple(name for name in NODE_TYPES if name in types)
+
+
+async def plan_decay(sources: Sources, *, threshold: float, types: Sequence[NodeType]) -> Decay:
+    """
+    Find the nodes of *types* whose score is below *threshold*.
+
+    Raises:
+        StoreError: The store could not be read. *Cancellation*: safe.
+    """
+    view, now = await sources.index.corpus(), sources.clock.now()
+    checked, faded = 0, list[Node]()
+    for type in types:
+        for piece in pieces(await sources.in_thread(living, view.of_type(type))):
+            metadata = await sources.graph.metadata([node.id for node in piece])
+            faded += await sources.in_thread(_faded, sources, piece, metadata, threshold, now)
+            checked += len(piece)
+    return Decay(checked=checked, faded=faded, at=now)
+
+
+def _faded(
+    sources: Sources,
+    nodes: Sequence[Node],
+    metadata: Mapping[str, NodeMetadata],
+    threshold: float,
+    now: datetime,
+) -> list[Node]:
+    breather = Breather()
+    found = []
+    for node in nodes:
+        breather.breathe()
+        entry = metadata.get(node.id)
+        parameters = parameters_of(sources.config.scoring, node.type)
+        if entry is None or _is_young(entry, sources.config.maintenance.decay_grace_s, now):
+            continue
+        if decay_score(node, entry, parameters, now) < threshold:
+            found.append(node)
+    return found
+
+
+def _is_young(entry: NodeMetadata, grace_s: float, now: datetime) -> bool:
+    return (now - as_utc(entry.created_at)).total_seconds() < grace_s

@@ -1,0 +1,115 @@
+"""What every maintenance operation works with: what it may read, and the plan that it makes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeVar
+
+import anyio.to_thread
+import numpy as np
+from anyio import CapacityLimiter
+from numpy.typing import NDArray
+
+from mnemo.config import Config
+from mnemo.graph.corpus import CorpusView, DocumentsView
+from mnemo.graph.metadata import NodeMetadata
+from mnemo.graph.nodes import Node
+from mnemo.graph.upkeep import Upkeep
+from mnemo.protocols import Clock, Embedder, GraphStore, VectorIndex
+
+__all__ = ["Counts", "Plan", "Sources", "holds_still", "living", "pieces", "vector_rows"]
+
+T = TypeVar("T")
+
+PIECE = 1_000
+"""Nodes per read of the store, and per turn of a worker thread."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sources:
+    """
+    What plans are made from.
+
+    Attributes:
+        config: With the profile's scoring in force.
+        worker: One thread for all that computes.
+    """
+
+    graph: GraphStore
+    index: VectorIndex
+    embedder: Embedder
+    clock: Clock
+    config: Config
+    worker: CapacityLimiter
+
+    async def in_thread(self, work: Callable[..., T], *args: Any) -> T:
+        """Run *work* off the event loop. *Cancellation*: safe; met when the piece is done."""
+        return await anyio.to_thread.run_sync(work, *args, limiter=self.worker)
+
+    async def metadata(self, ids: Sequence[str]) -> dict[str, NodeMetadata]:
+        """Entries of *ids*, read in pieces. *Cancellation*: safe."""
+        found: dict[str, NodeMetadata] = {}
+        for piece in pieces(ids):
+            found.update(await self.graph.metadata(piece))
+        return found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Counts:
+    """What a report says besides what was deleted."""
+
+    checked: int = 0
+    penalized: int = 0
+    orphaned: int = 0
+    grounded: int = 0
+
+
+class Plan(Protocol):
+    """What an operation found out about one revision."""
+
+    def upkeep(self, view: CorpusView) -> Upkeep:
+        """
+        What is to be done to the graph as *view* shows it, for a worker thread.
+
+        A node that changed since the plan was made is left for the next run.
+        """
+        ...
+
+    def counts(self, upkeep: Upkeep) -> Counts:
+        """What the report says if *upkeep* was done."""
+        ...
+
+
+def pieces(items: Sequence[T], *, size: int = PIECE) -> Iterator[Sequence[T]]:
+    """*items* in runs of *size*."""
+    for start in range(0, len(items), size):
+        yield items[start : start + size]
+
+
+def living(documents: DocumentsView | None) -> list[Node]:
+    """The nodes of one type, in order of their last change."""
+    if documents is None:
+        return []
+    alive = documents.alive.tolist()
+    nodes = zip(documents.nodes, alive, strict=False)
+    return [node for node, lives in nodes if lives and node is not None]
+
+
+def holds_still(view: CorpusView, node: Node) -> bool:
+    """
+    Whether *node*, seen in an earlier view, is what it was.
+
+    The index holds one object per node until the node, its tags or its provenance change.
+    """
+    documents = view.of_type(node.type)
+    return documents is not None and any(
+        documents.nodes[number] is node for number in documents.of(node.id)
+    )
+
+
+def vector_rows(documents: DocumentsView) -> NDArray[np.intp]:
+    """Document number → row of its vector, -1 for a document without one."""
+    rows = np.full(documents.count, -1, np.intp)
+    rows[documents.vector_documents] = np.arange(len(documents.vectors))
+    return rows

@@ -1,0 +1,245 @@
+"""
+Validation: whether facts and instructions are still grounded in what was said.
+
+Their vectors are compared with those of the evidence that provenance leads to; where
+that does not convince, their words with the evidence's words. Nothing is deleted:
+the finding becomes a penalty, which is set, so a second run finds nothing to set.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mnemo._clock import Breather
+from mnemo._text import terms
+from mnemo.config import MaintenanceConfig
+from mnemo.errors import ModelError
+from mnemo.graph.corpus import CorpusView
+from mnemo.graph.edges import EdgeKind
+from mnemo.graph.metadata import NodeMetadata
+from mnemo.graph.nodes import Episodic, Node, NodeType, Vector
+from mnemo.graph.upkeep import Upkeep
+from mnemo.graph.vectors import unit_rows
+from mnemo.maintenance.plan import Counts, Sources, holds_still, living, pieces, vector_rows
+
+__all__ = ["Validation", "plan_validation"]
+
+log = logging.getLogger("mnemo")
+
+Finding: TypeAlias = Literal["grounded", "weak", "orphan"]
+
+JUDGED: tuple[NodeType, ...] = ("semantic", "procedural")
+SHARED_WORDS = 0.5
+"""Share of its content words in the evidence from which a node is grounded."""
+MAX_READ_CHARACTERS = 32_768
+"""Characters of one step that are read as evidence, or handed to the embedder."""
+BATCH = 256
+"""Texts per call of the embedder."""
+_ROUNDING = 1e-6
+_WORDS_AT_ONCE = 4_096
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What was found about a node, and the penalty that it had."""
+
+    node: Node
+    finding: Finding
+    penalty: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Validation:
+    """The verdicts, and what each finding costs."""
+
+    verdicts: Sequence[Verdict]
+    config: MaintenanceConfig
+
+    def upkeep(self, view: CorpusView) -> Upkeep:
+        """Set the penalties that differ, of what still is what it was."""
+        breather = Breather()
+        penalties: dict[str, float] = {}
+        for verdict in self.verdicts:
+            breather.breathe()
+            due = self._due(verdict)
+            if due != verdict.penalty and holds_still(view, verdict.node):
+                penalties[verdict.node.id] = due
+        return Upkeep(penalties=penalties)
+
+    def counts(self, upkeep: Upkeep) -> Counts:
+        """How many there are of each finding; without those left for the next run."""
+        left = [v for v in self.verdicts if self._is_settled(v, upkeep)]
+        found = [verdict.finding for verdict in left]
+        return Counts(
+            checked=len(found),
+            grounded=found.count("grounded"),
+            penalized=found.count("weak"),
+            orphaned=found.count("orphan"),
+        )
+
+    def _is_settled(self, verdict: Verdict, upkeep: Upkeep) -> bool:
+        return verdict.node.id in upkeep.penalties or self._due(verdict) == verdict.penalty
+
+    def _due(self, verdict: Verdict) -> float:
+        if verdict.finding == "grounded":
+            return 0.0
+        weak = verdict.finding == "weak"
+        return self.config.weak_grounding_penalty if weak else self.config.orphan_penalty
+
+
+async def plan_validation(sources: Sources) -> Validation:
+    """
+    Hold every fact and instruction against its evidence.
+
+    Raises:
+        StoreError: The store could not be read. *Cancellation*: safe.
+    """
+    view = await sources.index.corpus()
+    judge = _Judge(sources, view)
+    verdicts: list[Verdict] = []
+    for type in JUDGED:
+        for piece in pieces(await sources.in_thread(living, view.of_type(type))):
+            verdicts += await judge.judge(type, piece)
+    return Validation(verdicts=verdicts, config=sources.config.maintenance)
+
+
+# ── One piece ────────────────────────────────────────────────────────────────────────
+
+
+@dataclass(slots=True)
+class _Case:
+    """A node, the steps behind it, and whether they say what it says."""
+
+    node: Node
+    steps: list[str] = field(default_factory=list)
+    grounded: bool = False
+
+
+class _Judge:
+    """Judges nodes of one view; keeps the vectors that it had to ask for."""
+
+    def __init__(self, sources: Sources, view: CorpusView) -> None:
+        self._sources = sources
+        self._view = view
+        self._threshold = sources.config.maintenance.validation_threshold - _ROUNDING
+        self._rows = {type: vector_rows(view.nodes[type]) for type in JUDGED}
+        self._step_rows = vector_rows(view.steps)
+
+    async def judge(self, type: NodeType, nodes: Sequence[Node]) -> list[Verdict]:
+        """The verdicts of *nodes*, which are all of *type*."""
+        sources, ids = self._sources, [node.id for node in nodes]
+        metadata = await sources.graph.metadata(ids)
+        cases = {node.id: _Case(node) for node in nodes}
+        for edge in await sources.graph.edges(ids, kind=EdgeKind.PROVENANCE):
+            if edge.source in cases:
+                cases[edge.source].steps.append(edge.target)
+        resting = [case for case in cases.values() if case.steps]
+        await sources.in_thread(self._by_vectors, type, resting)
+        await self._by_words([case for case in resting if not case.grounded])
+        return [_verdict(case, metadata) for case in cases.values()]
+
+    def _by_vectors(self, type: NodeType, cases: Sequence[_Case]) -> None:
+        """Compare the vectors that the index has, in one go."""
+        documents, steps = self._view.nodes[type], self._view.steps
+        breather = Breather()
+        triples: list[tuple[int, int, int]] = []
+        for place, case in enumerate(cases):
+            breather.breathe()
+            if (mine := self._row(case.node)) < 0:
+                continue
+            sides = (number for id in case.steps for number in steps.of(id))
+            theirs = (int(self._step_rows[number]) for number in sides)
+            triples += [(place, mine, row) for row in theirs if row >= 0]
+        if triples:
+            places, a, b = np.array(triples, np.intp).T
+            near = _cosines(documents.vectors, a, steps.vectors, b) >= self._threshold
+            for place in np.unique(places[near]).tolist():
+                cases[place].grounded = True
+
+    async def _by_words(self, cases: Sequence[_Case]) -> None:
+        """Read what the others rest on; where words do not tell, ask for missing vectors."""
+        if not cases:
+            return
+        wanted = dict.fromkeys(id for case in cases for id in case.steps)
+        steps = {node.id: node for node in await self._sources.graph.nodes(list(wanted))}
+        await self._sources.in_thread(_share_words, cases, steps)
+        unknown = {id: steps[id].text for c in cases for id in self._unknown(c) if id in steps}
+        for texts in pieces(list(unknown.items()), size=BATCH):
+            vectors = await self._embedded(dict(texts))
+            await self._sources.in_thread(self._compare, cases, vectors)
+
+    def _unknown(self, case: _Case) -> Iterator[str]:
+        """The steps of one that is not grounded yet of which the index has no vector."""
+        if case.grounded or self._vector(case.node) is None:
+            return
+        for id in case.steps:
+            if all(self._step_rows[number] < 0 for number in self._view.steps.of(id)):
+                yield id
+
+    def _vector(self, node: Node) -> Vector | None:
+        row = self._row(node)
+        return self._view.nodes[node.type].vectors[row] if row >= 0 else None
+
+    def _row(self, node: Node) -> int:
+        """Of its vector; -1 if it has none."""
+        numbers = self._view.nodes[node.type].of(node.id)
+        return int(self._rows[node.type][numbers[-1]]) if numbers else -1
+
+    async def _embedded(self, texts: Mapping[str, str]) -> dict[str, Vector]:
+        """Vectors of steps that the index does not know, such as those applied by hand."""
+        embedder = self._sources.embedder
+        try:
+            reply = await embedder.embed([text[:MAX_READ_CHARACTERS] for text in texts.values()])
+            rows = unit_rows(reply, rows=len(texts), dimensions=embedder.space.dimensions)
+        except ModelError as error:
+            log.warning("judged by words alone: %s", error)
+            return {}
+        return dict(zip(texts, rows, strict=True))
+
+    def _compare(self, cases: Sequence[_Case], vectors: Mapping[str, Vector]) -> None:
+        breather = Breather()
+        for case in cases:
+            breather.breathe()
+            theirs = [vectors[id] for id in case.steps if id in vectors]
+            mine = self._vector(case.node) if theirs and not case.grounded else None
+            if mine is not None:
+                case.grounded = max(float(mine @ other) for other in theirs) >= self._threshold
+
+
+def _cosines(
+    mine: NDArray[np.float32], a: NDArray[np.intp], theirs: NDArray[np.float32], b: NDArray[np.intp]
+) -> NDArray[np.float32]:
+    cosines = np.empty(len(a), np.float32)
+    for first in range(0, len(a), _WORDS_AT_ONCE):
+        part = slice(first, first + _WORDS_AT_ONCE)
+        cosines[part] = np.einsum("ij,ij->i", mine[a[part]], theirs[b[part]])
+    return cosines
+
+
+def _share_words(cases: Iterable[_Case], steps: Mapping[str, Node]) -> None:
+    breather = Breather()
+    for case in cases:
+        sought = set(terms(case.node.text[:MAX_READ_CHARACTERS]))
+        enough = len(sought) * (1 - SHARED_WORDS)
+        for text in (_evidence(steps[id]) for id in case.steps if id in steps):
+            for start in range(0, len(text), _WORDS_AT_ONCE):
+                sought.difference_update(terms(text[start : start + _WORDS_AT_ONCE]))
+                breather.breathe()
+        case.grounded = len(sought) <= enough
+
+
+def _evidence(step: Node) -> str:
+    actor = step.actor if isinstance(step, Episodic) and step.actor else ""
+    return f"{actor}\n{step.text[:MAX_READ_CHARACTERS]}"
+
+
+def _verdict(case: _Case, metadata: Mapping[str, NodeMetadata]) -> Verdict:
+    finding: Finding = "grounded" if case.grounded else "weak" if case.steps else "orphan"
+    entry = metadata.get(case.node.id)
+    return Verdict(case.node, finding, entry.penalty if entry else 0.0)
