@@ -15,7 +15,7 @@ __all__ = ["read_environment"]
 
 PREFIX = "MNEMO_"
 
-NOT_SETTINGS = frozenset({"mnemo_store", "mnemo_venv"})
+NOT_SETTINGS = frozenset({"mnemo_store", "mnemo_venv", "mnemo_model_venv"})
 """Variables of the command line and the scripts that share the prefix."""
 
 
