@@ -18,7 +18,8 @@ class Watch:
     def __init__(self) -> None:
         self._exporter = InMemorySpanExporter()
         self.provider = TracerProvider(shutdown_on_exit=False)
-        self.provider.add_span_processor(SimpleSpanProcessor(self._exporter))
+        self.processor = SimpleSpanProcessor(self._exporter)
+        self.provider.add_span_processor(self.processor)
         self.tracer = self.provider.get_tracer("the caller")
 
     def add(self, processor: SpanProcessor) -> None:
