@@ -82,7 +82,10 @@ class HttpChatModel:
                 *Cancellation*: safe; the connection is closed, nothing is counted.
         """
         call = self._call(request)
-        return await self._transport.patiently(lambda: self._round(call), purpose=call.purpose)
+        ladder = self._lessons[call.model].ladder(self._forms(call), call.purpose)
+        return await self._transport.patiently(
+            lambda: self._round(call, ladder), purpose=call.purpose
+        )
 
     async def aclose(self) -> None:
         """
@@ -114,20 +117,25 @@ class HttpChatModel:
             timeout_s=own.get("timeout_s") or request.timeout_s or self._transport.timeout_s,
         )
 
-    async def _round(self, call: Call) -> ChatReply:
+    async def _round(self, call: Call, ladder: list[Form]) -> ChatReply:
         """One try: the strictest form first, a lesser one at once if that may be what is wrong."""
         learned = self._lessons[call.model]
-        ladder = learned.ladder(self._forms(call), call.purpose)
-        for step, form in enumerate(ladder):
+        refused: list[Form] = []
+        while True:
+            form = ladder[len(refused)]
             try:
                 reply = await self._put(call, form)
             except Failure as failure:
-                if form is ladder[-1] or not learned.doubts(form, failure):
+                if form is ladder[-1]:
+                    # None was taken: the server is unwell. Later tries spare it the others.
+                    del ladder[:-1]
                     raise
+                if not learned.doubts(form, failure):
+                    raise
+                refused.append(form)
             else:
-                learned.succeeded(form, ladder[:step], call.purpose)
+                learned.succeeded(form, refused, call.purpose)
                 return reply
-        raise AssertionError("the last form returns or raises")
 
     def _forms(self, call: Call) -> list[Form]:
         if call.request.response_schema is None:

@@ -12,6 +12,9 @@ from mnemo.protocols import Usage
 
 __all__ = ["Price", "counted", "price_table", "usage_of"]
 
+MOST_TOKENS = 10**12
+"""No call has used more, whatever a server says."""
+
 
 @dataclass(frozen=True, slots=True)
 class Price:
@@ -94,6 +97,6 @@ def counted(value: Any, *path: str) -> int:
     """The number of tokens at *path* in *value*; 0 where there is none that makes sense."""
     for key in path:
         value = value.get(key) if isinstance(value, Mapping) else None
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+    if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
         return 0
-    return max(0, min(int(value), 10**12))
+    return int(min(value, MOST_TOKENS)) if value < math.inf else 0
