@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from mnemo._text import clean, terms, words
+from mnemo._text import clean, terms, terms_of, words
 from mnemo.episode.step import Step
 
 __all__ = ["TAG_WEIGHT", "Question", "RecallContext", "ask"]
@@ -101,10 +101,15 @@ def ask(query: str, tags: Sequence[str] = (), context: RecallContext | None = No
     """Read *query*; every sign in it is text, whatever a search engine would make of it."""
     query = clean(query[:MAX_QUERY_CHARACTERS])
     weighted = dict.fromkeys(terms(context.text), CONTEXT_TERM_WEIGHT) if context else {}
-    own = dict.fromkeys(terms(query), 1.0)
-    weighted |= own
-    shared = frozenset(own.keys() | {term for tag in tags for term in terms(tag)})
+    weighted |= dict.fromkeys(terms(query), 1.0)
+    shared = frozenset(term for text in (query, *tags) for term in terms(text))
     named = frozenset(word.removesuffix("'s") for word in words(query))
     texts = (query, *tags, context.text) if context else (query, *tags)
-    telling = (n for n, tag in enumerate(tags, start=1) if not own.keys() >= set(terms(tag)))
+    heard = _said(query)
+    telling = (n for n, tag in enumerate(tags, start=1) if not _said(tag) <= heard)
     return Question(weighted, shared, named, texts, context is not None, (0, *telling))
+
+
+def _said(text: str) -> frozenset[str]:
+    """The terms of *text*, possessives aside: of "Ana's" and "Ana" each echoes the other."""
+    return frozenset(terms_of(word.removesuffix("'s") for word in words(text)))

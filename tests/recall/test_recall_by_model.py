@@ -21,7 +21,7 @@ from mnemo.prompts.reason import RECALLED
 from mnemo.prompts.refine import FOUND
 from mnemo.protocols import ChatRequest, Embedder
 from mnemo.recall.plan import find_tags
-from mnemo.recall.question import RecallContext
+from mnemo.recall.question import RecallContext, ask
 from mnemo.testing import HashingEmbedder, ScriptedChatModel
 
 Models = Callable[..., Awaitable[tuple[Any, ScriptedChatModel]]]
@@ -166,6 +166,15 @@ async def test_tags_that_echo_the_query_change_no_order(with_model: Models) -> N
     assert [(c.node.id, c.score) for c in by_model.candidates] == [
         (c.node.id, c.score) for c in without.candidates
     ]
+
+
+@pytest.mark.parametrize(
+    ("tag", "tells"),
+    [("Mara", False), ("the nets of Mara", False), ("mend", False), ("harbour", True)],
+)
+def test_a_tag_tells_something_if_it_has_a_word_of_its_own(tag: str, tells: bool) -> None:
+    """Possessives, stop words and other forms of the query's words are echoes."""
+    assert ask("Where are Mara's mended nets?", [tag]).telling == ((0, 1) if tells else (0,))
 
 
 async def test_the_context_is_shown_apart_from_the_query(with_model: Models) -> None:
