@@ -155,16 +155,15 @@ class AnnotationLane:
 
     async def _annotations(self, batch: Sequence[Step], *, closing: bool) -> list[Annotation]:
         """The annotations of *batch*, durable; no part of the trace of whoever made it due."""
-        first = batch[0].index if batch else len(self._book.steps)
         spans = self._parts.spans
         with spans.at(None), spans.span("annotate", attributes=self._named) as span:
-            span.set("mnemo.step.index", first)
             span.set("mnemo.step.count", len(batch))
-            return await self._written(batch, first, closing=closing)
+            if batch:
+                span.set("mnemo.step.index", batch[0].index)
+            return await self._written(batch, closing=closing)
 
-    async def _written(
-        self, batch: Sequence[Step], first: int, *, closing: bool
-    ) -> list[Annotation]:
+    async def _written(self, batch: Sequence[Step], *, closing: bool) -> list[Annotation]:
+        first = batch[0].index if batch else len(self._book.steps)
         annotations = await self._extraction().annotate(
             goal=self._book.goal,
             known=self._book.steps[max(0, first - KNOWN_STEPS) : first],

@@ -151,6 +151,23 @@ async def test_an_annotated_batch_is_a_trace_of_its_own(open_kit: OpenKit, watch
     assert parent_of(watch.one("chat")) == span.context.span_id
 
 
+async def test_the_last_reward_is_asked_for_outside_of_the_closers_trace(
+    open_kit: OpenKit, watch: Watch
+) -> None:
+    """Annotation is nobody's child also where a close waits for it; no step is named then."""
+    kit = await open_kit()
+    session = await kit.started()
+    await session.append("a", "b")
+    await kit.at_rest()
+    watch.clear()
+    with watch.tracer.start_as_current_span("request"):
+        await session.close_and_commit()
+    span = watch.one("annotate")
+    assert parent_of(span) is None
+    assert facts(span)["mnemo.step.count"] == 0
+    assert "mnemo.step.index" not in facts(span)
+
+
 async def test_a_failed_annotation_says_so(open_kit: OpenKit, watch: Watch) -> None:
     """The model's error is that of the call and of the batch."""
     kit = await open_kit(model=ScriptedChatModel({"annotate": RateLimited("slow down")}))
