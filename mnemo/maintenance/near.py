@@ -21,10 +21,12 @@ from numpy.typing import NDArray
 
 from mnemo._clock import Breather
 
-__all__ = ["BAND", "Near", "Neighbourhood"]
+__all__ = ["BAND", "NEIGHBOURS", "Near", "Neighbourhood"]
 
 COARSE = 64
 """Numbers per vector that the first look takes."""
+SMALL = 2_048
+"""Vectors that are compared whole: fewer than finding the directions would pay for."""
 NEIGHBOURS = 12
 """Later vectors that each one is paired with, at most: the nearest."""
 BAND = 512
@@ -134,8 +136,7 @@ _NONE = np.zeros(0, np.intp)
 
 def _coarse(vectors: Floats, rows: Ints) -> Floats:
     """Each vector in its main directions, and its length in all others: products are bounds."""
-    width = vectors.shape[1]
-    if width <= COARSE:
+    if vectors.shape[1] <= COARSE or len(rows) <= SMALL:
         return vectors[rows]
     sample = vectors[rows[:: max(1, len(rows) // _SAMPLE)]].astype(np.float64)
     _, directions = np.linalg.eigh(sample.T @ sample)

@@ -226,12 +226,12 @@ def _share_words(cases: Iterable[_Case], steps: Mapping[str, Node]) -> None:
     breather = Breather()
     for case in cases:
         sought = set(terms(case.node.text[:MAX_READ_CHARACTERS]))
-        enough = len(sought) * (1 - SHARED_WORDS)
+        known, enough = bool(sought), len(sought) * (1 - SHARED_WORDS)
         for text in (_evidence(steps[id]) for id in case.steps if id in steps):
             for start in range(0, len(text), _WORDS_AT_ONCE):
                 sought.difference_update(terms(text[start : start + _WORDS_AT_ONCE]))
                 breather.breathe()
-        case.grounded = len(sought) <= enough
+        case.grounded = known and len(sought) <= enough
 
 
 def _evidence(step: Node) -> str:
