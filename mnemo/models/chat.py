@@ -12,7 +12,7 @@ from mnemo.models.prices import Price, price_table, usage_of
 from mnemo.models.structured import Form, Lessons
 from mnemo.models.transport import Transport
 from mnemo.models.wire import Call, Said, Wire, WrongShape
-from mnemo.protocols import ChatReply, ChatRequest
+from mnemo.protocols import ChatReply, ChatRequest, Purpose
 
 __all__ = ["HttpChatModel"]
 
@@ -61,6 +61,10 @@ class HttpChatModel:
     def name(self) -> str:
         """The same."""
         return self._model
+
+    def model_for(self, purpose: Purpose) -> str:
+        """The model that is asked for *purpose*, by its override or the model's own name."""
+        return self._overrides.get(purpose, {}).get("model") or self._model
 
     @property
     def server(self) -> tuple[str, int]:
@@ -111,7 +115,7 @@ class HttpChatModel:
         bound = own.get("max_output_tokens") or request.max_output_tokens
         return Call(
             request,
-            model=own.get("model") or self._model,
+            model=self.model_for(request.purpose),
             temperature=own.get("temperature", self._temperature),
             max_output_tokens=bound or self._max_output_tokens,
             timeout_s=own.get("timeout_s") or request.timeout_s or self._transport.timeout_s,

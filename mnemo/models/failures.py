@@ -18,6 +18,9 @@ __all__ = ["Failure", "Teller", "retry_after"]
 PASSING = frozenset((408, 409, 425, 429, 500, 502, 503, 504, 520, 521, 522, 523, 524, 529))
 """Statuses after which the same request may succeed; 52x are those of proxies, 529 overload."""
 
+SHOWN_CHARACTERS = 4_000
+"""Characters of an answer that are looked through for what may be shown."""
+
 
 class Failure(Exception):
     """
@@ -117,7 +120,7 @@ class Teller:
 
     def raw(self, text: str) -> str:
         """The beginning of *text*, fit for an error."""
-        return self._scrubber.hide(text[:4_000])
+        return self._scrubber.hide(text[:SHOWN_CHARACTERS])
 
 
 def retry_after(headers: Mapping[str, str], now: datetime) -> float | None:
@@ -150,15 +153,28 @@ def _number(text: str) -> float | None:
 
 
 def _words_of(headers: Mapping[str, str], body: bytes) -> str:
-    """The message in an error's body; nothing of a web page."""
+    """
+    The message in an error's body, if it has one.
+
+    Nothing of a web page, and nothing of JSON but messages: some servers send back the
+    request that they refuse, and texts of a memory do not belong in errors.
+    """
     if "html" in headers.get("content-type", ""):
         return ""
     text = body.decode("utf-8", "replace")
     try:
         value: Any = json.loads(text)
     except (ValueError, RecursionError):
-        return text
-    for key in ("error", "message", "detail"):
-        if isinstance(value, Mapping) and value.get(key):
-            value = value[key]
-    return value if isinstance(value, str) else text
+        return text[:SHOWN_CHARACTERS]
+    return _message_of(value)[:SHOWN_CHARACTERS]
+
+
+def _message_of(value: Any) -> str:
+    if isinstance(value, str):
+        return value
+    if isinstance(value, list):
+        return "; ".join(filter(None, map(_message_of, value[:5])))
+    if not isinstance(value, Mapping):
+        return ""
+    found = (value.get(key) for key in ("error", "message", "detail", "msg"))
+    return next((text for text in map(_message_of, found) if text), "")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from pydantic import SecretStr
 
@@ -29,7 +29,8 @@ class Scrubber:
     """
 
     def __init__(self, secrets: Iterable[SecretStr]) -> None:
-        self._secrets = tuple(s for s in secrets if s.get_secret_value())
+        values = (secret.get_secret_value() for secret in secrets)
+        self._secrets = tuple(SecretStr(value) for value in values if value)
 
     def hide(self, text: str) -> str:
         """*text* without secrets; its length and lines are otherwise kept."""
@@ -45,16 +46,16 @@ class Scrubber:
 
     def _word(self, found: re.Match[str]) -> str:
         word = found.group()
-        return HIDDEN if self._betrays(word) else word
-
-    def _betrays(self, word: str) -> bool:
-        return any(_shares(word, s.get_secret_value()) for s in self._secrets)
+        betrays = any(_shares(word, secret.get_secret_value()) for secret in self._secrets)
+        return HIDDEN if betrays else word
 
 
 def _shares(word: str, secret: str) -> bool:
-    if len(word) >= SHARED and any(
-        secret[i : i + SHARED] in word for i in range(len(secret) - SHARED + 1)
-    ):
-        return True
-    # "sk-ab******yz": a mask around the ends of the key.
-    return bool(_MASKED.search(word)) and (secret[:3] in word or secret[-3:] in word)
+    if _MASKED.search(word) and (secret[:3] in word or secret[-3:] in word):
+        return True  # "sk-ab******yz": a mask between the ends of the key
+    return any(part in secret for part in _parts(word))
+
+
+def _parts(word: str) -> Iterator[str]:
+    """Every run of so many characters of *word*."""
+    return (word[i : i + SHARED] for i in range(len(word) - SHARED + 1))

@@ -162,6 +162,7 @@ async def test_overrides_apply_to_their_purpose_only() -> None:
     ) as model:
         for purpose in ("plan", "mode", "semantic"):
             await model.complete(question(purpose))
+        assert (model.model_for("plan"), model.model_for("mode")) == ("big", "m")
     sent = [(b["model"], b.get("temperature"), b["max_tokens"]) for b in server.bodies]
     assert sent == [("big", 0.5, 7), ("m", None, 99), ("m", 0.5, 99)]
 
