@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from mnemo.errors import InvalidReply
 
-__all__ = ["input_tokens", "read_rows"]
+__all__ = ["read_rows"]
 
 
 def read_rows(payload: Any, *, rows: int, dimensions: int, model: str) -> NDArray[np.float32]:
@@ -31,13 +31,6 @@ def read_rows(payload: Any, *, rows: int, dimensions: int, model: str) -> NDArra
     if widths - {dimensions}:
         raise _wrong_width(widths, dimensions, model)
     return _unit(np.stack(vectors), model)
-
-
-def input_tokens(payload: Any) -> int:
-    """What the reply says it has read, in the model's tokens; 0 where it does not say."""
-    usage = payload.get("usage") if isinstance(payload, Mapping) else None
-    tokens = usage.get("prompt_tokens") if isinstance(usage, Mapping) else None
-    return tokens if isinstance(tokens, int) and tokens > 0 else 0
 
 
 def _entries(payload: Any, rows: int, model: str) -> list[Mapping[str, Any]]:

@@ -18,8 +18,9 @@ from pydantic import SecretStr
 from mnemo._text import count_tokens, is_blank
 from mnemo.errors import ConfigError, ModelError
 from mnemo.models.embedding_batches import VectorCache, batches, cut, key_of, sendable
-from mnemo.models.embedding_reply import input_tokens, read_rows
+from mnemo.models.embedding_reply import read_rows
 from mnemo.models.failures import Failure
+from mnemo.models.prices import Price, counted, price_table, usage_of
 from mnemo.models.transport import Transport, number
 from mnemo.protocols import Clock, EmbeddingSpace
 
@@ -59,10 +60,12 @@ class EmbeddingUsage:
     Attributes:
         calls: Requests that were sent, failed ones included.
         input_tokens: What the answers say was read, in the model's tokens.
+        cost_usd: US dollars of that; ``None`` until a price is known.
     """
 
     calls: int = 0
     input_tokens: int = 0
+    cost_usd: float | None = None
 
 
 class OpenAIEmbedder:
@@ -88,6 +91,7 @@ class OpenAIEmbedder:
         query_prefix: Put before the texts of ``kind="query"``, as some models want it.
         document_prefix: Likewise for ``kind="document"``.
         cache_size: Vectors that are remembered, at least 0; each takes 4 bytes per dimension.
+        prices: Model name → price; the cost of any other is ``None``.
         api_key, headers, timeout_s, max_retries, max_wait_s, max_concurrency,
             requests_per_minute, tokens_per_minute, transport: As for the chat models.
 
@@ -120,6 +124,7 @@ class OpenAIEmbedder:
         max_concurrency: int = 8,
         requests_per_minute: float | None = None,
         tokens_per_minute: float | None = None,
+        prices: Mapping[str, Price] | None = None,
         headers: Mapping[str, str | SecretStr] | None = None,
         transport: Any = None,
         clock: Clock | None = None,
@@ -141,6 +146,7 @@ class OpenAIEmbedder:
         )
         self._max_text_tokens = int(number("max_text_tokens", max_text_tokens, least=1, whole=True))
         self._cache = VectorCache(int(number("cache_size", cache_size, least=0, whole=True)))
+        self._prices = price_table(prices)
         self._limiter = CapacityLimiter(2)
         self._usage = EmbeddingUsage()
         self._transport = Transport(
@@ -299,7 +305,7 @@ class OpenAIEmbedder:
             tokens=estimate,
             max_bytes=SLACK_BYTES + len(texts) * width * BYTES_PER_NUMBER,
         )
-        self._count(estimate, input_tokens(answer))
+        self._count(estimate, answer)
         return answer
 
     def _body(self, texts: list[str], packed: bool) -> dict[str, Any]:
@@ -310,10 +316,25 @@ class OpenAIEmbedder:
             body["dimensions"] = self._space.dimensions
         return body
 
-    def _count(self, estimate: int, told: int) -> None:
-        if told:
-            self._transport.settle(estimate, told)
-        self._usage = replace(self._usage, input_tokens=self._usage.input_tokens + told)
+    def _count(self, estimate: int, answer: Any) -> None:
+        told = answer if isinstance(answer, Mapping) else {}
+        tokens = counted(told.get("usage"), "prompt_tokens")
+        if tokens:
+            self._transport.settle(estimate, tokens)
+        cost = usage_of(
+            self._model,
+            told.get("model"),
+            input_tokens=tokens,
+            output_tokens=0,
+            cached_tokens=0,
+            prices=self._prices,
+        ).cost_usd
+        before = self._usage
+        self._usage = EmbeddingUsage(
+            before.calls,
+            before.input_tokens + tokens,
+            before.cost_usd if cost is None else (before.cost_usd or 0.0) + cost,
+        )
 
 
 def _is_about_packing(failure: Failure) -> bool:

@@ -14,7 +14,8 @@ from scripted_server import ScriptedServer
 
 from mnemo.errors import ConfigError, InvalidReply, ModelTimeout, ModelUnavailable, RateLimited
 from mnemo.models.embedding_reply import read_rows
-from mnemo.models.openai_embedder import OpenAIEmbedder
+from mnemo.models.openai_embedder import EmbeddingUsage, OpenAIEmbedder
+from mnemo.models.prices import Price
 from mnemo.testing import HashingEmbedder, ManualClock
 
 Make = Callable[..., OpenAIEmbedder]
@@ -214,7 +215,18 @@ async def test_usage_counts_calls_and_tokens(server: ScriptedServer, make: Make)
         await embedder.embed(["one two three"])
     await embedder.embed(["one two three"])
     await embedder.embed(["one two three"])
-    assert (embedder.usage.calls, embedder.usage.input_tokens) == (2, 4)
+    assert embedder.usage == EmbeddingUsage(calls=2, input_tokens=4)
+
+
+async def test_a_price_makes_a_cost(make: Make) -> None:
+    """Dollars per million of the tokens that the server counted; unknown models cost nothing."""
+    priced = make(prices={"e": Price(2.0, 0.0)})
+    await priced.embed(["one two three"])
+    await priced.embed(["four five six"])
+    assert priced.usage.cost_usd == pytest.approx(8 * 2.0 / 1_000_000)
+    other = make(prices={"f": Price(2.0, 0.0)})
+    await other.embed(["one two three"])
+    assert other.usage.cost_usd is None
 
 
 # ── Failures ─────────────────────────────────────────────────────────────────────────
