@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -13,7 +13,7 @@ import anyio.lowlevel
 from scripted_server import ScriptedServer
 
 from mnemo import Config, Mnemo, Repository, Session
-from mnemo.models.openai_embedder import OpenAIEmbedder
+from mnemo.models import AnthropicChatModel, OpenAIChatModel, OpenAIEmbedder
 from mnemo.testing import HashingEmbedder, RecordingObserver
 
 DIMENSIONS = 64
@@ -108,3 +108,27 @@ async def collect(session: Session, count: int = 3) -> None:
     """Append *count* steps that share a topic."""
     for i in range(count):
         await session.append(f"the train to Kyoto leaves at {i + 8} o'clock", f"noted train {i}")
+
+
+@dataclass(frozen=True)
+class Provider:
+    """A kind of chat model over HTTP, and how its adapter is made."""
+
+    name: str
+    make: Callable[..., Any]
+
+    def model(self, server: ScriptedServer, **arguments: Any) -> Any:
+        """An adapter that asks *server* and never waits between its tries."""
+        given: dict[str, Any] = {
+            "base_url": f"{server.url}/v1",
+            "model": "m",
+            "api_key": "sk-test-0123456789",
+            "max_retries": 1,
+            "timeout_s": 5.0,
+            "clock": HastyClock(),
+        }
+        return self.make(**given | arguments)
+
+
+OPENAI = Provider("openai", OpenAIChatModel)
+ANTHROPIC = Provider("anthropic", AnthropicChatModel)

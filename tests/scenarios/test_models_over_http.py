@@ -1,0 +1,283 @@
+"""Every way in which a model server can fail a session: a typed error, nothing lost, a retry."""
+
+from __future__ import annotations
+
+import math
+from contextlib import AbstractAsyncContextManager
+from functools import partial
+from typing import Any
+
+import anyio
+import pytest
+import scripted_faults as faults
+from http_kit import ANTHROPIC, OPENAI, HttpKit, Provider, collect, http_kit
+from scripted_server import ScriptedServer
+
+from mnemo import Config, ExtractionFailed, InvalidReply, ModelUnavailable, Session
+from mnemo.errors import ModelError, ModelTimeout, RateLimited
+from mnemo.events import AnnotationFailed
+from mnemo.testing import ManualClock
+
+FOREVER = math.inf
+SHORT_S = 0.15
+"""Seconds per call where a test waits for them to pass; long enough for a busy machine."""
+
+BROKEN: dict[faults.Fault, type[ModelError]] = {
+    faults.DROPPED: ModelUnavailable,
+    faults.DROPPED_MID_BODY: ModelUnavailable,
+    faults.RATE_LIMITED: RateLimited,
+    faults.rate_limited(3): RateLimited,
+    faults.SERVER_ERROR: ModelUnavailable,
+    faults.OVERLOADED: ModelUnavailable,
+    faults.KEY_REFUSED: ModelUnavailable,
+    faults.TRUNCATED_JSON: ModelUnavailable,
+    faults.WRONG_CONTENT_TYPE: ModelUnavailable,
+    **dict.fromkeys(faults.REPLIES, InvalidReply),
+}
+SLOW: dict[faults.Fault, type[ModelError]] = {
+    faults.NEVER_ANSWERS: ModelTimeout,
+    faults.SLOW_DRIP: ModelTimeout,
+}
+MATRIX = [
+    *(pytest.param(fault, error, id=fault.name) for fault, error in BROKEN.items()),
+    *(
+        pytest.param(fault, error, id=fault.name, marks=pytest.mark.slow)
+        for fault, error in SLOW.items()
+    ),
+]
+
+
+@pytest.fixture(params=[OPENAI, ANTHROPIC], ids=lambda provider: provider.name)
+def provider(request: pytest.FixtureRequest) -> Provider:
+    """Both protocols, one after the other."""
+    return request.param
+
+
+def kit_of(
+    server: ScriptedServer, provider: Provider, *, timeout_s: float = 5.0, **arguments: Any
+) -> AbstractAsyncContextManager[HttpKit]:
+    """A service whose chat model is *server*."""
+    config = Config(extraction={"timeout_s": timeout_s})
+    return http_kit(server, **{"chat_model": provider.model(server), "config": config} | arguments)
+
+
+def patience(error: type[ModelError]) -> float:
+    """Seconds per call: short where the test is about time."""
+    return SHORT_S if error is ModelTimeout else 5.0
+
+
+async def expect_failure(kit: HttpKit, session: Session, error: type[ModelError]) -> ModelError:
+    """Close; the session must end as ``failed`` with *error* as cause and all that was said."""
+    await session.close()
+    assert await session.wait_for("failed", timeout_s=10) == "failed"
+    assert isinstance(session.error, ExtractionFailed)
+    cause = session.error.__cause__
+    assert type(cause) is error, cause
+    assert session.statistics().steps == 3
+    assert await kit.steps_in_graph() == []
+    assert len(await kit.repo.search("Kyoto")) == 3
+    assert await kit.healthy()
+    return cause
+
+
+async def expect_retry(kit: HttpKit, session: Session) -> None:
+    """Commit twice, once to try again and once to store; each step is there once."""
+    assert (await session.commit()).status == "retrying"
+    assert await session.wait_for("ready", timeout_s=10) == "ready"
+    assert (await session.commit()).status == "committed"
+    assert await kit.steps_in_graph() == [(session.id, i) for i in range(3)]
+    assert session.error is None
+    assert await kit.healthy()
+
+
+@pytest.mark.parametrize(("fault", "error"), MATRIX)
+async def test_a_fault_of_the_server_fails_the_episode_and_a_retry_completes_it(
+    server: ScriptedServer, provider: Provider, fault: faults.Fault, error: type[ModelError]
+) -> None:
+    """The facts cannot be had: ``failed`` with the right cause; healed, all is committed once."""
+    server.fail(fault, purpose="semantic", times=FOREVER)
+    async with kit_of(server, provider, timeout_s=patience(error)) as kit:
+        session = await kit.repo.start_session("travel")
+        await collect(session)
+        cause = await expect_failure(kit, session, error)
+        assert cause.purpose == "semantic"
+        server.heal()
+        await expect_retry(kit, session)
+
+
+@pytest.mark.parametrize(("fault", "error"), MATRIX)
+async def test_a_fault_while_annotating_does_not_touch_appends(
+    server: ScriptedServer, fault: faults.Fault, error: type[ModelError]
+) -> None:
+    """Steps are durable all the same; the close asks again, and so does the retry."""
+    server.fail(fault, purpose="annotate", times=FOREVER)
+    async with kit_of(server, OPENAI, timeout_s=patience(error)) as kit:
+        session = await kit.repo.start_session("travel")
+        await collect(session)
+        assert session.state == "collecting"
+        cause = await expect_failure(kit, session, error)
+        assert cause.purpose == "annotate"
+        assert kit.seen.of(AnnotationFailed)
+        server.heal()
+        await expect_retry(kit, session)
+
+
+@pytest.mark.parametrize("purpose", ["procedural", "returns"])
+@pytest.mark.parametrize(
+    ("fault", "error"),
+    [
+        (faults.SERVER_ERROR, ModelUnavailable),
+        (faults.EMPTY_OBJECT, InvalidReply),
+        (faults.CUT_OFF, InvalidReply),
+    ],
+    ids=lambda value: getattr(value, "name", ""),
+)
+async def test_the_other_questions_of_extraction_fail_alike(
+    server: ScriptedServer, purpose: str, fault: faults.Fault, error: type[ModelError]
+) -> None:
+    """Instructions and returns are as needed as facts are."""
+    server.fail(fault, purpose=purpose, times=FOREVER)
+    async with kit_of(server, OPENAI) as kit:
+        session = await kit.repo.start_session("travel")
+        await collect(session)
+        assert (await expect_failure(kit, session, error)).purpose == purpose
+        server.heal()
+        await expect_retry(kit, session)
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [*faults.TRANSIENT, faults.rate_limited(2), faults.TRUNCATED_JSON],
+    ids=lambda fault: fault.name,
+)
+async def test_what_passes_by_itself_is_not_noticed(
+    server: ScriptedServer, provider: Provider, fault: faults.Fault
+) -> None:
+    """The adapter tries again by itself: one more request, and the session is ready."""
+    server.fail(fault, purpose="semantic")
+    async with kit_of(server, provider) as kit:
+        session = await kit.repo.start_session("travel")
+        await collect(session)
+        await session.close()
+        assert await session.wait_for("ready", "failed", timeout_s=10) == "ready"
+        assert len(server.calls("semantic")) == 2
+        await session.commit()
+        assert len(await kit.steps_in_graph()) == 3
+
+
+@pytest.mark.slow
+async def test_a_late_reply_is_waited_for_once_more(
+    server: ScriptedServer, provider: Provider
+) -> None:
+    """One try that times out is followed by another one."""
+    server.fail(faults.NEVER_ANSWERS, purpose="semantic")
+    async with kit_of(server, provider, timeout_s=2 * SHORT_S) as kit:
+        session = await kit.repo.start_session("travel")
+        await collect(session)
+        await session.close_and_commit(max_retries=0)
+        assert len(server.calls("semantic")) == 2
+        assert server.calls("semantic")[0].left
+
+
+@pytest.mark.parametrize("fault", faults.REPLIES, ids=lambda fault: fault.name)
+async def test_one_reply_that_does_not_fit_is_corrected(
+    server: ScriptedServer, provider: Provider, fault: faults.Fault
+) -> None:
+    """Exactly one corrective call, which shows the reply and says what is wrong with it."""
+    server.fail(fault, purpose="semantic")
+    async with kit_of(server, provider) as kit:
+        session = await kit.repo.start_session("travel")
+        await collect(session)
+        await session.close_and_commit(max_retries=0)
+        first, second = server.calls("semantic")
+        assert first.chat is not None
+        assert second.chat is not None
+        assert len(second.chat.messages) == len(first.chat.messages) + 2
+        assert "cannot be used" in second.chat.messages[-1].content
+        assert len(second.chat.messages[-2].content) <= 2_000
+        assert len(await kit.steps_in_graph()) == 3
+
+
+async def test_a_retry_does_not_ask_again_what_was_answered(
+    server: ScriptedServer, provider: Provider
+) -> None:
+    """Annotations are kept; only the trajectory that failed is asked about."""
+    server.fail(faults.KEY_REFUSED, purpose="returns", times=FOREVER)
+    async with kit_of(server, provider) as kit:
+        session = await kit.repo.start_session("travel")
+        await collect(session)
+        await expect_failure(kit, session, ModelUnavailable)
+        annotated = len(server.calls("annotate"))
+        server.heal()
+        await expect_retry(kit, session)
+        assert len(server.calls("annotate")) == annotated
+
+
+async def test_close_and_commit_waits_as_long_as_the_server_asks(
+    server: ScriptedServer, provider: Provider
+) -> None:
+    """``Retry-After`` beyond the adapter's patience is honoured between two extractions."""
+    clock = ManualClock()
+    server.fail(faults.rate_limited(25), purpose="semantic")
+    model = provider.model(server, max_wait_s=1)
+    async with kit_of(server, provider, chat_model=model, clock=clock) as kit:
+        session = await kit.repo.start_session("travel")
+        await collect(session)
+        async with anyio.create_task_group() as group:
+            group.start_soon(partial(session.close_and_commit, max_retries=1))
+            await session.wait_for("failed")
+            assert isinstance(session.error, ExtractionFailed)
+            assert isinstance(session.error.__cause__, RateLimited)
+            assert session.error.__cause__.retry_after_s == 25
+            began = clock.monotonic()
+            with anyio.fail_after(10):
+                while session.state == "failed":
+                    await clock.advance(1)
+        assert 25 <= clock.monotonic() - began <= 27
+        assert len(await kit.steps_in_graph()) == 3
+
+
+async def test_a_failing_merge_of_intents_does_not_fail_the_commit(
+    server: ScriptedServer, provider: Provider
+) -> None:
+    """X14: the stored intent stays as it is, and the new instruction is linked to it."""
+    intents = iter(
+        [
+            "deploy the customer payment service cluster today",
+            "deploy the customer payment service cluster now",
+        ]
+    )
+
+    def procedural(request: Any) -> dict[str, Any]:
+        intent = next(intents)
+        done = {"condition": f"when asked to {intent}", "expected_outcome": "it runs"}
+        return {"instructions": [{"intent": intent, "instruction": f"do {intent}", **done}]}
+
+    server.script("procedural", procedural)
+    server.fail(faults.SERVER_ERROR, purpose="merge_intent", times=FOREVER)
+    async with kit_of(server, provider) as kit:
+        for _ in range(2):
+            session = await kit.repo.start_session("travel")
+            await collect(session)
+            await session.close_and_commit(max_retries=0)
+        assert server.calls("merge_intent")
+        nodes: list[Any] = await kit.repo.get_nodes(["intent"])
+        assert [node.description for node in nodes] == [
+            "deploy the customer payment service cluster today"
+        ]
+        linked = await kit.repo.get_linked_nodes([nodes[0].id], edge_type="hierarchical")
+        assert len(linked) == 2
+
+
+async def test_usage_reaches_the_sessions_figures(
+    server: ScriptedServer, provider: Provider
+) -> None:
+    """Calls, failed ones included, and the tokens that the server counted."""
+    server.fail(faults.EMPTY_OBJECT, purpose="semantic")
+    async with kit_of(server, provider) as kit:
+        session = await kit.repo.start_session("travel")
+        await collect(session)
+        await session.close_and_commit(max_retries=0)
+        figures = session.statistics()
+        assert figures.model_calls == len(server.requests)
+        assert figures.input_tokens > figures.output_tokens > 0
