@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from mnemo._text import clean, terms, terms_of, words
 from mnemo.episode.step import Step
 
-__all__ = ["TAG_WEIGHT", "Question", "RecallContext", "ask"]
+__all__ = ["Question", "RecallContext", "ask"]
 
 MAX_QUERY_CHARACTERS = 8_192
 """Characters of a query that are read; a longer one is a document, not a question."""
