@@ -30,7 +30,7 @@ What a relevance for refined tags counts beside one for the query, whose words l
 
 Measured with tags that know nothing (the most frequent words of what was found) and with
 tags out of the evidence. At 0.9 recall@10 of steps on short dialogues fell by 2.8 points
-with the first and rose by 8.4 with the second; at 0.5 it fell by 0.5 and rose by 2.5 (S).
+with the first and rose by 8.4 with the second; at 0.5 it fell by 0.4 and rose by 3.2 (S).
 """
 _LONG_AGO = datetime.min.replace(tzinfo=UTC)
 
