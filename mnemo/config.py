@@ -147,9 +147,9 @@ class RecallConfig(Settings):
     """From a question to evidence (``config.recall``)."""
 
     use_model: bool = True
-    """Ask the chat model, if there is one, for mode and plan."""
+    """Ask the chat model, if there is one, for mode, plan and refinements."""
     timeout_s: Seconds = 60.0
-    """Seconds per model call, then ``ModelTimeout`` (S)."""
+    """Seconds per question to a model, retries and correction included; then without it (S)."""
     record_access: bool = True
     """Count the access of every returned candidate."""
     max_candidates: Annotated[int, Field(ge=1)] = 100
