@@ -2,6 +2,7 @@
 
 from mnemo._bus import Subscription
 from mnemo.config import Config
+from mnemo.episode.erasure import ErasureReport
 from mnemo.episode.journal import SessionRecord, SessionState
 from mnemo.episode.step import Step
 from mnemo.errors import (
@@ -69,6 +70,7 @@ __all__ = [
     "EdgeKind",
     "EmbeddingSpaceMismatch",
     "Episodic",
+    "ErasureReport",
     "ExtractionFailed",
     "Intent",
     "InvalidOperation",

@@ -16,6 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mnemo.config import TypeScoring
+from mnemo.episode.erasure import Erased, Selection
+from mnemo.episode.feed import FeedChanges, FeedCursor, KeywordHit
 from mnemo.episode.journal import Act, Journal, Owner, SessionRecord, Settlement
 from mnemo.episode.step import Step, StepDraft
 from mnemo.episode.trajectory import Fact, Instruction, Trajectory
@@ -54,6 +56,7 @@ __all__ = [
     "GraphWrite",
     "KeywordHit",
     "Observer",
+    "Overhaul",
     "ProceduralExtractor",
     "Purpose",
     "SemanticExtractor",
@@ -356,56 +359,6 @@ class GraphStore(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class FeedCursor:
-    """How far a reader of the feed has come, in the store's own counters; all 0 is nothing."""
-
-    step: int = 0
-    revision: int = 0
-    removal: int = 0
-    vector: int = 0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FeedChanges:
-    """
-    What came after a cursor, of one read transaction.
-
-    Attributes:
-        cursor: Where the next read goes on.
-        steps: New steps of episodes that are not discarded, ascending by ordinal.
-        nodes: New and changed nodes but ``episodic`` and ``source``, which are found as steps.
-        details: Node id → what its document needs beyond the node: for a fact
-            ``{"tags": (label, …), "latest_at": datetime | None}``, for an instruction
-            ``{"intents": (description, …)}``.
-        origins: Id of each of *nodes* → the changeset that stored or last changed it;
-            absent where that was no changeset.
-        removed: Ids of nodes (episodic ones: of steps) that are gone from recall.
-        vectors: Key → vector, newly stored. The key of a node's vector is its id; of a
-            step's ``"<node id>/observation"`` and ``"<node id>/action"``.
-        more: Whether the limit cut it; read on from *cursor*.
-    """
-
-    cursor: FeedCursor
-    revision: Revision
-    steps: tuple[Step, ...] = ()
-    nodes: tuple[Node, ...] = ()
-    details: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    origins: Mapping[str, str] = field(default_factory=dict)
-    removed: tuple[str, ...] = ()
-    vectors: Mapping[str, Vector] = field(default_factory=dict)
-    more: bool = False
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KeywordHit:
-    """A step's half found by the store's full text; *relevance* is BM25 turned positive."""
-
-    step: Step
-    part: Literal["observation", "action"]
-    relevance: float
-
-
 class DocumentFeed(Protocol):
     """What one repository's indexes follow: every searchable text, in order of change."""
 
@@ -448,6 +401,25 @@ class DocumentFeed(Protocol):
         ...
 
 
+class Overhaul(Protocol):
+    """What is rarely done to one repository as a whole: erasing, and moving its vectors."""
+
+    async def touched(self, selection: Selection) -> tuple[str, ...]:
+        """The sessions that would lose steps, or go; changes nothing."""
+        ...
+
+    async def erase(self, selection: Selection) -> Erased:
+        """
+        Erase what is selected with all that was derived from it alone, in one transaction.
+
+        Touched sessions lose their owner. Afterwards the bytes are rid from the files.
+
+        Raises:
+            StoreError: Nothing was erased. *Cancellation*: the transaction completes.
+        """
+        ...
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoreReport:
     """What a check of the whole store found; no *problems* is healthy."""
@@ -480,6 +452,8 @@ class Store(Protocol):
     def graph(self, repo_id: str) -> GraphStore: ...
 
     def feed(self, repo_id: str) -> DocumentFeed: ...
+
+    def overhaul(self, repo_id: str) -> Overhaul: ...
 
     async def renew(self, owner: Owner, lease_s: float) -> None:
         """Prolong the lease of *owner* on all its sessions."""
@@ -515,6 +489,10 @@ class VectorIndex(Protocol):
 
     async def catch_up(self) -> Revision:
         """Read what is new in the store, also from other processes; give its revision."""
+        ...
+
+    async def renew(self) -> None:
+        """Read everything anew, beside what serves meanwhile; nothing removed is left."""
         ...
 
     async def corpus(self) -> CorpusView:

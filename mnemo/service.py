@@ -265,6 +265,7 @@ class Mnemo:
             sessions=store.sessions,
             graph=store.graph(repo_id),
             feed=feed,
+            overhaul=store.overhaul(repo_id),
             index=RepositoryIndex(
                 feed=feed, embedder=embedder, agent_name=config.extraction.agent_name
             ),

@@ -138,6 +138,24 @@ class RepositoryIndex:
         await self.catch_up()
         return self._view
 
+    async def renew(self) -> None:
+        """
+        Read everything anew, beside what serves meanwhile; nothing removed is left.
+
+        The embedder may be of another space by now.
+
+        Raises:
+            StoreError: The feed could not be read; all is as it was. *Cancellation*: safe.
+        """
+        fresh = RepositoryIndex(
+            feed=self._feed, embedder=self._embedder, agent_name=self._agent_name
+        )
+        await fresh.catch_up()
+        async with self._lock:
+            self._corpus, self._view, self._cursor = fresh._corpus, fresh._view, fresh._cursor
+            self._waiting, self._early = fresh._waiting, fresh._early
+        self.poke()
+
     async def _read_on(self) -> None:
         more = True
         while more:

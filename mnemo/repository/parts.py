@@ -19,6 +19,7 @@ from mnemo.protocols import (
     DocumentFeed,
     Embedder,
     GraphStore,
+    Overhaul,
     Purpose,
     SessionStore,
     VectorIndex,
@@ -73,6 +74,7 @@ class RepositoryParts:
     sessions: SessionStore
     graph: GraphStore
     feed: DocumentFeed
+    overhaul: Overhaul
     index: VectorIndex
     embedder: Embedder
     chat_model: ChatModel | None

@@ -9,20 +9,21 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from functools import partial
 from typing import Any
 
 import anyio
+from anyio.abc import TaskGroup
 
 from mnemo._spans import Span, memory_attributes
 from mnemo._tasks import completed, running_loop
 from mnemo.config import Config
+from mnemo.episode.erasure import ErasureReport, Selection
 from mnemo.episode.journal import SessionRecord
-from mnemo.errors import (
-    UsageError,
-)
+from mnemo.errors import MnemoError, UsageError
 from mnemo.graph.changeset import Changeset, Revision
 from mnemo.graph.edges import Edge, EdgeKind
 from mnemo.graph.metadata import NodeMetadata
@@ -44,6 +45,8 @@ from mnemo.session.session import Session
 
 __all__ = ["Repository"]
 
+log = logging.getLogger("mnemo")
+
 CONTEXT_STEPS = 3
 """Last steps of a session that augment the query of ``recall_in_context``."""
 
@@ -63,6 +66,7 @@ class Repository:
         self._parts = parts
         self._closed = False
         self._following = anyio.CancelScope()
+        self._background: TaskGroup
         self._access = AccessLog(parts.graph, parts.clock)
         self._usage = UsageMeter()
         lane = CommitLane(
@@ -110,6 +114,7 @@ class Repository:
             settle=self._access.try_to_flush,
             check_usable=self._check_usable,
         )
+        self._turn = lane.turn
 
     async def open(self) -> None:
         """
@@ -125,9 +130,9 @@ class Repository:
 
     async def _follow(self) -> None:
         with self._following:
-            async with anyio.create_task_group() as group:
-                group.start_soon(self._parts.index.run)
-                group.start_soon(self._access.run)
+            async with anyio.create_task_group() as self._background:
+                self._background.start_soon(self._parts.index.run)
+                self._background.start_soon(self._access.run)
 
     @property
     def id(self) -> str:
@@ -458,6 +463,64 @@ class Repository:
         """
         self._check_usable()
         return await self._maintenance.validate()
+
+    async def forget(
+        self,
+        *,
+        session_id: str | None = None,
+        thread_id: str | None = None,
+        before: datetime | None = None,
+    ) -> ErasureReport:
+        """
+        Erase raw steps, and all that was derived from them alone, for good.
+
+        What is given must hold of each step. Open sessions that lose steps are ended
+        (``SessionClosed``). Knowledge that other steps support stays without the erased
+        part, if it is worded from what remains; what it had replaced holds again.
+
+        Args:
+            session_id: Of this session; alone: the session with its goals, too.
+            thread_id: Of this conversation thread.
+            before: What happened before this time, exclusive; no zone means UTC.
+
+        Returns:
+            The counts; all 0 if there was nothing. ``scrubbed`` says whether the bytes
+            are gone from the store's files, too.
+
+        Raises:
+            ValueError: Nothing was given, or no text or time.
+            StoreError: Nothing was erased. *Cancellation*: completes.
+        """
+        self._check_usable()
+        selection = Selection.of(session_id=session_id, thread_id=thread_id, before=before)
+        return await completed(self._parts.root.own(partial(self._forget, selection)))
+
+    async def _forget(self, selection: Selection) -> ErasureReport:
+        from mnemo.maintenance.erase import Forgetting
+
+        forgetting = Forgetting(
+            repo_id=self.id,
+            overhaul=self._parts.overhaul,
+            turn=self._turn,
+            end_sessions=self._sessions.end,
+            erased=self._drop_erased,
+            clock=self._parts.clock,
+            publish=self._parts.publish,
+        )
+        return await forgetting.forget(selection)
+
+    async def _drop_erased(self) -> None:
+        """Nothing erased is found from now on; soon nothing of it is in memory."""
+        await self._parts.index.catch_up()
+        if not self._closed:
+            self._background.start_soon(self._renew_index)
+
+    async def _renew_index(self) -> None:
+        try:
+            await self._parts.index.renew()
+        except MnemoError as error:
+            # Nothing of what was erased can be found; it only takes up room.
+            log.info("the index could not be read anew: %s", error)
 
     # ── The end ──────────────────────────────────────────────────────────────────────
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from contextlib import nullcontext
 from functools import partial
 from typing import Any
@@ -213,6 +213,12 @@ class RepositorySessions:
         """Its open sessions."""
         sessions = self._parts.open_sessions.values()
         return [session for session in sessions if session.repo_id == self._parts.repo_id]
+
+    async def end(self, ids: Collection[str]) -> None:
+        """End those of *ids* that are open here. *Cancellation*: completes."""
+        for session in self.open_here:
+            if session.id in ids:
+                await session.aclose()
 
     async def aclose(self, grace_s: float) -> None:
         """End all of them, resumable; their work in flight gets *grace_s* seconds."""

@@ -157,17 +157,18 @@ async def test_a_failing_migration_leaves_the_version_before_it(
         db.execute("CREATE TABLE third (x)")
 
     monkeypatch.setattr(schema, "_MIGRATIONS", (*steps, second, third))
-    monkeypatch.setattr(schema, "VERSION", 3)
-    with pytest.raises(StoreError, match="to schema 3 failed"):
+    present = schema.VERSION
+    monkeypatch.setattr(schema, "VERSION", present + 2)
+    with pytest.raises(StoreError, match=f"to schema {present + 2} failed"):
         await make().open()
-    assert _tables(path) == (2, {"second"})
-    assert path.with_name("mnemo.db.v1.bak").exists()
+    assert _tables(path) == (present + 1, {"second"})
+    assert path.with_name(f"mnemo.db.v{present}.bak").exists()
 
     monkeypatch.setattr(
         schema, "_MIGRATIONS", (*steps, second, lambda db: db.execute("CREATE TABLE third (x)"))
     )
     await made(make)
-    assert _tables(path) == (3, {"second", "third"})
+    assert _tables(path) == (present + 2, {"second", "third"})
 
 
 def _tables(path: Path) -> tuple[int, set[str]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 
@@ -13,7 +13,7 @@ from mnemo.errors import CommitFailed, StaleRevision
 from mnemo.graph.changeset import Revision
 from mnemo.graph.edges import Edge, EdgeKind
 from mnemo.graph.metadata import MetadataDelta, NodeMetadata
-from mnemo.graph.nodes import Node, NodeType, Vector
+from mnemo.graph.nodes import Episodic, Node, NodeType, Source, Vector
 from mnemo.protocols import Applied, Clock, GraphWrite
 from mnemo.store.memory.sessions import settle, settled_place
 from mnemo.store.memory.state import Kept, RepoState
@@ -47,6 +47,7 @@ class MemoryGraph:
 
     def _apply(self, write: GraphWrite, owner: Owner) -> Applied:
         kept, repo, now = self._kept(), self._repo, self._clock.now()
+        kept.refuse_erased(_origins(write))
         earlier = repo.changesets.get(write.changeset_id)
         place = None
         if write.settlement is not None:
@@ -110,6 +111,13 @@ class MemoryGraph:
                 total = state.metadata.access_count + count
                 state.metadata = replace(state.metadata, access_count=total, last_accessed_at=last)
         await cancel_shielded_checkpoint()
+
+
+def _origins(write: GraphWrite) -> Iterator[str | None]:
+    """The steps, episodes and sessions that the raw nodes of *write* are of."""
+    for node in write.nodes:
+        if isinstance(node, Episodic | Source):
+            yield from (node.id, node.episode_id, node.session_id)
 
 
 def _whole(repo: RepoState, id: str) -> Node:

@@ -48,6 +48,7 @@ class MemorySessions:
         kept = self._kept()
         if record.episode_id is None:
             raise ValueError("a new session needs the id of its episode")
+        kept.refuse_erased([record.id])
         if record.id in kept.sessions:
             raise Conflict(f"session id {record.id!r} was used before")
         episode = _new_episode(kept, record.episode_id, record.goal)
@@ -188,12 +189,14 @@ def _session(kept: Kept, session_id: str) -> SessionData:
 def _place(
     kept: Kept, session_id: str, episode_id: str, token: str
 ) -> tuple[SessionData, EpisodeState]:
+    kept.refuse_erased([session_id])
     session = _session(kept, session_id)
     if session.owner != token:
         raise Conflict(f"session {session_id!r} belongs to another service by now")
     for episode in reversed(session.episodes):
         if episode.id == episode_id:
             return session, episode
+    kept.refuse_erased([episode_id])
     raise NotFound("episode", episode_id)
 
 

@@ -9,7 +9,7 @@ from datetime import datetime
 
 from mnemo.episode.journal import Owner, SessionState, StagedTrajectory
 from mnemo.episode.step import Step
-from mnemo.errors import EmbeddingSpaceMismatch
+from mnemo.errors import Conflict, EmbeddingSpaceMismatch
 from mnemo.graph.changeset import Changeset
 from mnemo.graph.edges import Edge
 from mnemo.graph.lookup import lookup_keys
@@ -188,6 +188,13 @@ class Kept:
     repos: dict[str, RepoState] = field(default_factory=dict)
     leases: dict[str, tuple[Owner, float]] = field(default_factory=dict)
     ordinal: int = 0
+    erased: set[str] = field(default_factory=set)
+    """Ids of steps, episodes and sessions that were forgotten."""
+
+    def refuse_erased(self, ids: Iterable[str | None]) -> None:
+        """*Raises* ``Conflict`` if one of *ids* was forgotten."""
+        if not self.erased.isdisjoint(ids):
+            raise Conflict("nothing was written: it comes from steps that were forgotten")
 
     def repo(self, id: str) -> RepoState:
         """The repository, entered at its first use."""

@@ -9,6 +9,7 @@ from mnemo.errors import StoreError
 from mnemo.protocols import Clock, StoreReport
 from mnemo.store.memory.feed import MemoryFeed
 from mnemo.store.memory.graph import MemoryGraph
+from mnemo.store.memory.overhaul import MemoryOverhaul
 from mnemo.store.memory.sessions import MemorySessions
 from mnemo.store.memory.state import Kept
 from mnemo.store.processes import new_owner
@@ -50,6 +51,10 @@ class MemoryStore:
     def feed(self, repo_id: str) -> MemoryFeed:
         """What one repository's indexes follow."""
         return MemoryFeed(repo_id, self._kept)
+
+    def overhaul(self, repo_id: str) -> MemoryOverhaul:
+        """What is rarely done to one repository as a whole."""
+        return MemoryOverhaul(repo_id, self._kept)
 
     async def open(self) -> Owner:
         """Register a new owner."""

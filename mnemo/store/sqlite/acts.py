@@ -25,6 +25,7 @@ from mnemo.errors import Conflict, NotFound
 from mnemo.store.sqlite.codec import encode_time, utc_text
 from mnemo.store.sqlite.connection import refusing
 from mnemo.store.sqlite.steps import annotate
+from mnemo.store.sqlite.tombs import refuse_erased
 
 __all__ = ["create_session", "repo_number", "settle", "write_act"]
 
@@ -99,6 +100,7 @@ def create_session(
 ) -> None:
     """Enter a session with its open episode. *Raises* ``Conflict`` if an id was ever used."""
     repo = repo_number(connection, record.repo_id)
+    refuse_erased(connection, [record.id])
     values = (record.id, repo, record.state, token, utc_text(record.updated_at))
     with refusing(Conflict(f"session id {record.id!r} was used before")):
         session = connection.execute(_ADD_SESSION, values).lastrowid
@@ -110,6 +112,7 @@ def create_session(
 def _open_episode(
     connection: sqlite3.Connection, session: int, id: str, goal: str, at: datetime
 ) -> None:
+    refuse_erased(connection, [id])
     with refusing(Conflict(f"episode id {id!r} was used before")):
         episode = connection.execute(_ADD_EPISODE, (id, session, goal, encode_time(at))).lastrowid
     connection.execute(_SET_EPISODE, (episode, session))
@@ -168,11 +171,13 @@ def _write_in_episode(
 def _place(connection: sqlite3.Connection, session_id: str, episode_id: str, token: str) -> _Place:
     row = connection.execute(_FIND_PLACE, (episode_id, session_id)).fetchone()
     if row is None:
+        refuse_erased(connection, [session_id, episode_id])
         raise NotFound("session", session_id)
     session, repo, owner, present, episode, status, receipt = row
     if owner != token:
         raise Conflict(f"session {session_id!r} belongs to another process by now")
     if episode is None:
+        refuse_erased(connection, [episode_id])
         raise NotFound("episode", episode_id)
     return _Place(session, repo, present, episode, status, tuple(json.loads(receipt)))
 

@@ -85,6 +85,7 @@ _CHECKS = (
         """
         SELECT count(*), min(episode) FROM
         (SELECT episode FROM steps GROUP BY episode HAVING max(idx) + 1 <> count(*))
+        WHERE episode NOT IN (SELECT no FROM episodes WHERE erased)
         """,
     ),
 )

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
@@ -18,16 +18,17 @@ from mnemo.errors import CommitFailed, StaleRevision
 from mnemo.graph.changeset import NodeChange, Revision
 from mnemo.graph.edges import Edge, EdgeKind
 from mnemo.graph.lookup import lookup_keys
-from mnemo.graph.nodes import Node
+from mnemo.graph.nodes import Episodic, Node, Source
 from mnemo.protocols import Applied, GraphWrite
 from mnemo.store.sqlite.acts import repo_number, settle
 from mnemo.store.sqlite.codec import decode_node, encode_node, encode_vector, utc_text
 from mnemo.store.sqlite.connection import refusing
 from mnemo.store.sqlite.rows import chunks, holes
 from mnemo.store.sqlite.spaces import check_space
+from mnemo.store.sqlite.tombs import refuse_erased
 from mnemo.store.sqlite.upkeep import encode_changed, keep_up
 
-__all__ = ["Prepared", "apply_write", "delete_nodes", "prepare"]
+__all__ = ["Prepared", "apply_write", "change_node", "delete_nodes", "prepare"]
 
 _APPLIED = "SELECT revision, node_ids, edge_count FROM changesets WHERE repo = ? AND id = ?"
 _REMEMBER = """
@@ -119,12 +120,14 @@ def apply_write(
 
     Raises:
         StaleRevision: The repository moved on since ``expected_revision``.
-        Conflict: Another owner has the settled session, or its episode was discarded.
+        Conflict: Another owner has the settled session, or its episode was discarded;
+            or it comes from steps that were forgotten.
         EmbeddingSpaceMismatch: A vector is of another space than the stamped one.
         CommitFailed: The write contradicts the graph: an id in use, an unknown end.
     """
     write = prepared.write
     repo = repo_number(connection, repo_id)
+    refuse_erased(connection, _origins(write))
     earlier = connection.execute(_APPLIED, (repo, write.changeset_id)).fetchone()
     if earlier is not None:
         return _apply_again(connection, write, token, earlier)
@@ -151,6 +154,13 @@ def apply_write(
     )
 
 
+def _origins(write: GraphWrite) -> Iterator[str | None]:
+    """The steps, episodes and sessions that the raw nodes of *write* are of."""
+    for node in write.nodes:
+        if isinstance(node, Episodic | Source):
+            yield from (node.id, node.episode_id, node.session_id)
+
+
 def _apply_again(
     connection: sqlite3.Connection, write: GraphWrite, token: str, earlier: tuple[int, str, int]
 ) -> Applied:
@@ -175,7 +185,7 @@ def _write_graph(
     _add_keys(connection, repo, prepared.keys, numbers)
     edge_count = _add_edges(connection, write.edges, numbers, revision)
     for change in write.changes:
-        _change_node(connection, repo, change, revision)
+        change_node(connection, repo, change, revision)
     connection.executemany(
         _ADD_METADATA,
         [
@@ -245,9 +255,10 @@ def _described(edge: Edge) -> str | None:
     return edge.source if edge.kind is EdgeKind.PROVENANCE else edge.target
 
 
-def _change_node(
+def change_node(
     connection: sqlite3.Connection, repo: int, change: NodeChange, revision: Revision
 ) -> None:
+    """Give a stored node new field values, its vector aside; as of *revision*."""
     row = connection.execute(_FIND_NODE, (repo, change.id)).fetchone()
     if row is None:
         raise CommitFailed(f"nothing was written: the node {change.id!r} does not exist")

@@ -126,6 +126,8 @@ def connect(
         connection.execute(f"PRAGMA synchronous = {config.synchronous.upper()}")
         connection.execute(f"PRAGMA wal_autocheckpoint = {_CHECKPOINT_PAGES}")
         connection.execute(f"PRAGMA journal_size_limit = {_LOG_LIMIT_BYTES}")
+        # Of some builds it is the default, of most not: what is deleted is overwritten.
+        connection.execute("PRAGMA secure_delete = ON")
     except BaseException:
         connection.close()
         raise

@@ -162,7 +162,33 @@ def _create_graph(db: Any) -> None:
     db["vectors"].create_index(["repo", "seq"])
 
 
-_MIGRATIONS: tuple[Callable[[Any], None], ...] = (_first,)
+# What outlives an erasure: salted digests of ids, never a word of what was said.
+_ERASED = "CREATE TABLE erased (digest BLOB PRIMARY KEY) WITHOUT ROWID"
+# Vectors of another space, waiting for a repository's switch to it.
+_MOVING = """
+CREATE TABLE moving (
+    repo INTEGER NOT NULL,
+    key TEXT NOT NULL,
+    digest BLOB NOT NULL,
+    vector BLOB NOT NULL,
+    PRIMARY KEY (repo, key)
+)
+"""
+
+
+def _second(db: Any) -> None:
+    db["meta"].create({"name": str, "value": str}, pk="name", not_null={"value"})
+    for statement in (_ERASED, _MOVING):
+        db.execute(statement)
+    db["episodes"].add_column("erased", int, not_null_default=0)
+    db["repos"].add_column("next_space_name", str)
+    db["repos"].add_column("next_space_dimensions", int)
+    if not db["repos"].count:
+        # Nothing was ever deleted from this file without being overwritten.
+        db["meta"].insert({"name": "overwritten", "value": "always"})
+
+
+_MIGRATIONS: tuple[Callable[[Any], None], ...] = (_first, _second)
 VERSION = len(_MIGRATIONS)
 """The newest schema version, which this code reads and writes."""
 

@@ -19,6 +19,7 @@ from mnemo.store.sqlite.codec import (
     encode_vector,
 )
 from mnemo.store.sqlite.connection import refusing
+from mnemo.store.sqlite.tombs import was_erased
 
 __all__ = ["COLUMNS", "Handed", "annotate", "append_steps", "read_steps"]
 
@@ -102,6 +103,8 @@ def append_steps(
 
 def _lane(connection: sqlite3.Connection, one: Handed) -> _Lane | UsageError:
     row = connection.execute(_LANE, (one.episode_id, one.session_id)).fetchone()
+    if row is None and was_erased(connection, one.session_id):
+        return Conflict(f"session {one.session_id!r} was forgotten")
     if row is None:
         return NotFound("session", one.session_id)
     owner, session, repo, episode, status, next_index = row

@@ -6,6 +6,7 @@ import logging
 import sqlite3
 from pathlib import Path
 
+import anyio
 import anyio.to_thread
 
 from mnemo.config import StoreConfig
@@ -17,9 +18,11 @@ from mnemo.store.sqlite.check import check_full_text, check_store
 from mnemo.store.sqlite.connection import Location, connect, locate, translated
 from mnemo.store.sqlite.feed import SqliteFeed
 from mnemo.store.sqlite.graph import SqliteGraph
+from mnemo.store.sqlite.overhaul import SqliteOverhaul
 from mnemo.store.sqlite.owners import forget_the_dead, register
 from mnemo.store.sqlite.readers import Readers
 from mnemo.store.sqlite.schema import VERSION, migrate, stored_version
+from mnemo.store.sqlite.scrub import Scrubber
 from mnemo.store.sqlite.sessions import SqliteSessions
 from mnemo.store.sqlite.writer import Writer
 
@@ -52,6 +55,7 @@ class SqliteStore:
         self._lease_s = lease_s
         self._writing: Writer | None = None
         self._reading: Readers | None = None
+        self._scrubber = Scrubber(self._path)
         self._sessions = SqliteSessions(self._writer, self._readers, clock)
 
     @property
@@ -66,6 +70,10 @@ class SqliteStore:
     def feed(self, repo_id: str) -> SqliteFeed:
         """What one repository's indexes follow."""
         return SqliteFeed(repo_id, self._writer, self._readers)
+
+    def overhaul(self, repo_id: str) -> SqliteOverhaul:
+        """What is rarely done to one repository as a whole."""
+        return SqliteOverhaul(repo_id, self._writer, self._readers, self._scrubber)
 
     @property
     def queued_writes(self) -> int:
@@ -93,6 +101,7 @@ class SqliteStore:
         self._writing.start()
         try:
             await self._register(owner)
+            await self._scrubber.scrub(self._writing, traces=None)
         except BaseException:
             await self.aclose()
             raise
@@ -114,7 +123,14 @@ class SqliteStore:
             # First: the last connection to close is the one that may remove the log.
             reading.close()
         if writing is not None:
+            await self._scrub_once_more(writing)
             await writing.aclose()
+
+    async def _scrub_once_more(self, writing: Writer) -> None:
+        """What a foreign reader held up may be possible by now; else the next open does it."""
+        if self._scrubber.held_up:
+            with anyio.CancelScope(shield=True):
+                await self._scrubber.scrub(writing, traces=None)
 
     async def renew(self, owner: Owner, lease_s: float) -> None:
         """Prolong the lease of *owner* on all its sessions. *Cancellation*: completes."""

@@ -13,7 +13,7 @@ import asyncio
 import logging
 import sqlite3
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 from typing import Any, TypeAlias, TypeVar
@@ -101,15 +101,27 @@ class Writer:
         *Cancellation*: completes; the result comes back even so, the cancellation is
         met at the caller's next await.
         """
+        result: T = await self._heard(_run_alone, work)
+        return result
+
+    async def alone(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        """
+        Run *work* in the writer outside of any transaction, as a checkpoint must be.
+
+        *Cancellation*: completes, as ``run``.
+        """
+        result: T = await self._heard(_run_outside, work)
+        return result
+
+    async def _heard(self, run: Bulk, work: Callable[[sqlite3.Connection], Any]) -> Any:
         await self._until_there_is_room()
         outcome = _Outcome()
-        self.post(_run_alone, work, outcome.set)
+        self.post(run, work, outcome.set)
         with anyio.CancelScope(shield=True):
             await outcome.there.wait()
         if isinstance(outcome.value, BaseException):
             raise outcome.value
-        result: T = outcome.value
-        return result
+        return outcome.value
 
     async def _until_there_is_room(self) -> None:
         while self._waiting >= self._limit and not self._closing:
@@ -144,9 +156,12 @@ class Writer:
         open = True
         while open:
             batch, open = self._take()
-            if batch:
-                self._write(batch)
-                self._wake(batch)
+            for part in _parts(batch):
+                if part[0].run is _run_outside:
+                    self._run_outside(part[0])
+                else:
+                    self._write(part)
+                self._wake(part)
         self._close()
 
     def _take(self) -> tuple[list[_Unit], bool]:
@@ -173,6 +188,13 @@ class Writer:
             lost = error.__cause__ if isinstance(error, _TransactionLost) else error
             for unit in batch:
                 unit.result = lost
+
+    def _run_outside(self, unit: _Unit) -> None:
+        try:
+            with translated("tending the store's file"):
+                (unit.result,) = unit.run(self._connection, [unit.payload])
+        except Exception as error:
+            unit.result = error
 
     def _run_batch(self, batch: list[_Unit]) -> None:
         start = 0
@@ -250,6 +272,25 @@ class _Outcome:
     def set(self, value: Any) -> None:
         self.value = value
         self.there.set()
+
+
+def _parts(batch: list[_Unit]) -> Iterator[list[_Unit]]:
+    """*batch* in order, cut where a unit wants no transaction around it."""
+    part: list[_Unit] = []
+    for unit in batch:
+        if unit.run is not _run_outside:
+            part.append(unit)
+            continue
+        if part:
+            yield part
+        yield [unit]
+        part = []
+    if part:
+        yield part
+
+
+def _run_outside(connection: sqlite3.Connection, works: Sequence[Any]) -> Sequence[Any]:
+    return [work(connection) for work in works]
 
 
 def _run_alone(connection: sqlite3.Connection, works: Sequence[Any]) -> Sequence[Any]:

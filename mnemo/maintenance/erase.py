@@ -1,0 +1,75 @@
+"""Forgetting: sessions end, the store erases, whoever listens is told."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Collection
+
+from anyio import Lock
+
+from mnemo.episode.erasure import Erased, ErasureReport, Selection
+from mnemo.errors import MnemoError
+from mnemo.events import Event, NodesDeleted, WriteFailed
+from mnemo.protocols import Clock, Overhaul
+
+__all__ = ["Forgetting"]
+
+
+class Forgetting:
+    """
+    Erases from one repository.
+
+    Args:
+        turn: Held by whoever writes the repository's graph.
+        end_sessions: Ends those of the named sessions that are open here.
+        erased: Called when the store has changed; nothing of it may be found afterwards.
+    """
+
+    def __init__(
+        self,
+        *,
+        repo_id: str,
+        overhaul: Overhaul,
+        turn: Lock,
+        end_sessions: Callable[[Collection[str]], Awaitable[None]],
+        erased: Callable[[], Awaitable[None]],
+        clock: Clock,
+        publish: Callable[[Event], None],
+    ) -> None:
+        self._repo_id = repo_id
+        self._overhaul = overhaul
+        self._turn = turn
+        self._end_sessions = end_sessions
+        self._erased = erased
+        self._clock = clock
+        self._publish = publish
+
+    async def forget(self, selection: Selection) -> ErasureReport:
+        """
+        Erase what is selected, after its sessions have ended.
+
+        Raises:
+            StoreError: Nothing was erased. *Cancellation*: run it in a task that
+                outlives its caller.
+        """
+        await self._end_sessions(await self._overhaul.touched(selection))
+        async with self._turn:
+            erased = await self._erase(selection)
+        # A session that got its first such step in between has lost it.
+        await self._end_sessions(erased.session_ids)
+        if not erased.report.is_empty:
+            await self._erased()
+        return erased.report
+
+    async def _erase(self, selection: Selection) -> Erased:
+        try:
+            erased = await self._overhaul.erase(selection)
+        except MnemoError as error:
+            now = self._clock.now()
+            self._publish(
+                WriteFailed(repo_id=self._repo_id, at=now, operation="forget", error=str(error))
+            )
+            raise
+        if erased.node_ids:
+            now = self._clock.now()
+            self._publish(NodesDeleted(repo_id=self._repo_id, at=now, node_ids=erased.node_ids))
+        return erased

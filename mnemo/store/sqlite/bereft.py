@@ -1,0 +1,187 @@
+"""What remains after an erasure: shared knowledge loses a part, the replaced holds again."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Iterable
+from datetime import datetime
+
+from mnemo._clock import Breather
+from mnemo.graph.changeset import NodeChange
+from mnemo.graph.erasure import Claim, Ground, Said, judge, relinked, reworded
+from mnemo.graph.metadata import NodeMetadata
+from mnemo.graph.nodes import Episodic, Node, Semantic
+from mnemo.store.sqlite.codec import decode_node, encode_node
+from mnemo.store.sqlite.commit import change_node
+from mnemo.store.sqlite.traces import Traces
+
+__all__ = ["go", "settle_claims", "settle_routing", "settle_superseded"]
+
+# Members that are read to tell whether a tag or an intent is worded from what remains.
+_MEMBERS_READ = 200
+
+_SHARED = """
+SELECT DISTINCT n.no, n.id, n.type, n.body, n.created_at, n.last_accessed_at, n.access_count,
+       n.cumulative_reward, n.reward_count, n.support_count, n.penalty
+FROM erased_nodes x
+CROSS JOIN edges e ON e.target = x.no AND e.kind = 'provenance'
+CROSS JOIN nodes n ON n.no = e.source AND n.type IN ('semantic', 'procedural')
+WHERE n.no NOT IN (SELECT no FROM erased_nodes) ORDER BY n.no
+"""
+_GROUNDS = """
+SELECT s.id, s.body, s.no IN (SELECT no FROM erased_nodes) FROM edges e
+CROSS JOIN nodes s ON s.no = e.target AND s.type = 'episodic'
+WHERE e.source = ? AND e.kind = 'provenance' ORDER BY s.no
+"""
+_GO = "INSERT OR IGNORE INTO erased_nodes (no, id, type) VALUES (?, ?, ?)"
+_KEEP = """
+UPDATE nodes SET body = ?, revision = ?, cumulative_reward = ?, reward_count = ?,
+                 support_count = ?
+WHERE no = ?
+"""
+_SUPERSEDED = """
+SELECT id, body, no FROM nodes WHERE repo = ? AND type = 'semantic'
+AND instr(body, '"superseded_by"') > 0
+AND body ->> '$.superseded_by' IN (SELECT id FROM erased_nodes)
+AND no NOT IN (SELECT no FROM erased_nodes) ORDER BY no
+"""
+_ERASED_FACT = """
+SELECT n.id, n.body FROM erased_nodes x JOIN nodes n ON n.no = x.no
+WHERE x.id = ? AND x.type = 'semantic'
+"""
+_RELINK = "UPDATE nodes SET body = ?, revision = ? WHERE no = ?"
+_ROUTING = """
+SELECT DISTINCT r.no, r.id, r.type, r.body FROM erased_nodes x
+CROSS JOIN edges e ON e.target = x.no AND e.kind IN ('membership', 'hierarchical')
+CROSS JOIN nodes r ON r.no = e.source AND r.type IN ('tag', 'intent', 'subgoal')
+WHERE r.no NOT IN (SELECT no FROM erased_nodes) ORDER BY r.no
+"""
+_MEMBERS = """
+SELECT n.id, n.type, n.body FROM edges e CROSS JOIN nodes n ON n.no = e.target
+WHERE e.source = ? AND e.kind IN ('membership', 'hierarchical')
+AND n.no NOT IN (SELECT no FROM erased_nodes) ORDER BY n.no LIMIT ?
+"""
+_EPISODES = """
+SELECT DISTINCT g.body ->> '$.episode_id' FROM edges e
+CROSS JOIN erased_nodes x ON x.no = e.target
+LEFT JOIN edges p ON p.source = x.no AND p.kind = 'provenance'
+CROSS JOIN nodes g ON g.no IN (x.no, p.target) AND g.type = 'episodic'
+WHERE e.source = ?
+"""
+_DROP_VECTOR = "DELETE FROM vectors WHERE repo = ? AND key = ?"
+
+
+def go(connection: sqlite3.Connection, number: int, node: Node) -> None:
+    """Let a node be erased with the others."""
+    connection.execute(_GO, (number, node.id, node.type))
+
+
+# ── Facts and instructions ───────────────────────────────────────────────────────────
+
+
+def settle_claims(connection: sqlite3.Connection, said: Said, revision: int) -> int:
+    """Narrow what remaining steps support too, or let it go; give how many stay."""
+    breather, kept = Breather(), 0
+    for number, *row in connection.execute(_SHARED).fetchall():
+        breather.breathe()
+        claim = _claim(connection, number, *row)
+        verdict = judge(claim, said)
+        if verdict.node is None or verdict.metadata is None:
+            go(connection, number, claim.node)
+            continue
+        counts = verdict.metadata
+        values = (counts.cumulative_reward, counts.reward_count, counts.support_count)
+        connection.execute(_KEEP, (encode_node(verdict.node), revision, *values, number))
+        kept += 1
+    return kept
+
+
+def _claim(
+    connection: sqlite3.Connection,
+    number: int,
+    id: str,
+    type: str,
+    body: str,
+    created_at: str,
+    accessed_at: str | None,
+    *counts: float,
+) -> Claim:
+    grounds = []
+    for step_id, step_body, erased in connection.execute(_GROUNDS, (number,)):
+        step = decode_node(step_id, "episodic", step_body)
+        assert isinstance(step, Episodic)
+        grounds.append(Ground(step, bool(erased)))
+    metadata = NodeMetadata(
+        created_at=datetime.fromisoformat(created_at),
+        last_accessed_at=datetime.fromisoformat(accessed_at) if accessed_at else None,
+        access_count=int(counts[0]),
+        cumulative_reward=counts[1],
+        reward_count=int(counts[2]),
+        support_count=int(counts[3]),
+        penalty=counts[4],
+    )
+    return Claim(decode_node(id, type, body), metadata, tuple(grounds))  # type: ignore[arg-type]
+
+
+def settle_superseded(connection: sqlite3.Connection, repo: int, revision: int) -> int:
+    """Reopen what erased facts had replaced; give how many facts hold again."""
+    restored = 0
+    for id, body, number in connection.execute(_SUPERSEDED, (repo,)).fetchall():
+        fact = _fact(id, body)
+        after = relinked(fact, _replaced_by(connection, fact))
+        connection.execute(_RELINK, (encode_node(after), revision, number))
+        restored += after.superseded_by is None
+    return restored
+
+
+def _replaced_by(connection: sqlite3.Connection, fact: Semantic) -> dict[str, Semantic]:
+    """The erased facts that lead on from *fact*, one replaced by the next."""
+    chain: dict[str, Semantic] = {}
+    by = fact.superseded_by
+    while by is not None and by not in chain:
+        row = connection.execute(_ERASED_FACT, (by,)).fetchone()
+        if row is None:
+            break
+        chain[by] = _fact(*row)
+        by = chain[by].superseded_by
+    return chain
+
+
+def _fact(id: str, body: str) -> Semantic:
+    node = decode_node(id, "semantic", body)
+    assert isinstance(node, Semantic)
+    return node
+
+
+# ── Tags, intents and subgoals ───────────────────────────────────────────────────────
+
+
+def settle_routing(
+    connection: sqlite3.Connection, repo: int, said: Said, revision: int, traces: Traces
+) -> int:
+    """Word anew what only erased members were worded by; give how many were."""
+    breather, changed = Breather(), 0
+    for number, id, type, body in connection.execute(_ROUTING).fetchall():
+        breather.breathe()
+        node = decode_node(id, type, body)
+        rows = connection.execute(_MEMBERS, (number, _MEMBERS_READ)).fetchall()
+        after = reworded(node, _nodes(rows), _said_behind(connection, number, said))
+        if after is None:
+            go(connection, number, node)
+        elif after is not node:
+            traces.add(body)
+            change = NodeChange(id, {"description": after.text})
+            change_node(connection, repo, change, revision)
+            connection.execute(_DROP_VECTOR, (repo, id))
+            changed += 1
+    return changed
+
+
+def _nodes(rows: Iterable[tuple[str, str, str]]) -> list[Node]:
+    return [decode_node(id, type, body) for id, type, body in rows]  # type: ignore[arg-type]
+
+
+def _said_behind(
+    connection: sqlite3.Connection, number: int, said: Said
+) -> Callable[[], frozenset[str]]:
+    return lambda: said.of(id for (id,) in connection.execute(_EPISODES, (number,)).fetchall())

@@ -1,0 +1,122 @@
+"""
+Making sure that erased bytes are gone from the files: log, free space, copies.
+
+What is still to be done is noted in the erasing transaction itself, so that a process
+that dies in between leaves it to the next one that opens the store.
+"""
+
+from __future__ import annotations
+
+import logging
+import sqlite3
+from pathlib import Path
+
+import anyio.to_thread
+
+from mnemo.errors import StoreError
+from mnemo.store.sqlite.traces import Traces
+from mnemo.store.sqlite.writer import Writer
+
+__all__ = ["Scrubber", "is_pending", "note_pending"]
+
+logger = logging.getLogger(__name__)
+
+# How long readers are waited for; ours are done in milliseconds.
+_PATIENCE_MS = 1_000
+
+_NOTE = "INSERT OR REPLACE INTO meta (name, value) VALUES ('scrub', 'pending')"
+_PENDING = "SELECT 1 FROM meta WHERE name = 'scrub'"
+_OVERWRITTEN = "SELECT 1 FROM meta WHERE name = 'overwritten'"
+_DONE = (
+    "DELETE FROM meta WHERE name = 'scrub'",
+    "INSERT OR REPLACE INTO meta (name, value) VALUES ('overwritten', 'always')",
+)
+
+
+def note_pending(connection: sqlite3.Connection) -> None:
+    """Note, in the transaction that erases, that the files have to be looked at."""
+    connection.execute(_NOTE)
+
+
+def is_pending(connection: sqlite3.Connection) -> bool:
+    """Whether an erasure's bytes may still be in the files."""
+    return connection.execute(_PENDING).fetchone() is not None
+
+
+class Scrubber:
+    """
+    Rids the files of one store of what was erased.
+
+    Args:
+        path: The store's file.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self.held_up = False
+        """Whether the last attempt of this process left something to do."""
+
+    async def scrub(self, writer: Writer, traces: Traces | None) -> bool:
+        """
+        Do what is pending; give whether nothing is any more.
+
+        Args:
+            traces: Of what was erased; ``None`` if nobody knows: then the file is rewritten.
+
+        *Cancellation*: safe; what is left is pending still.
+        """
+        try:
+            self.held_up = await writer.run(is_pending) and not await self._scrub(writer, traces)
+        except StoreError as error:
+            # Nothing can be read through mnemo; only the bytes are still there.
+            logger.warning("forgotten bytes are still in the files, to be tried again: %s", error)
+            self.held_up = True
+        return not self.held_up
+
+    async def _scrub(self, writer: Writer, traces: Traces | None) -> bool:
+        if not await writer.alone(_truncate_log):
+            return False
+        if await self._must_rewrite(writer, traces):
+            await writer.alone(_rewrite)
+            if not await writer.alone(_truncate_log):
+                return False
+        await anyio.to_thread.run_sync(self._drop_copies)
+        await writer.run(_finish)
+        return True
+
+    async def _must_rewrite(self, writer: Writer, traces: Traces | None) -> bool:
+        if traces is None or traces.too_many or not await writer.run(_always_overwritten):
+            return True
+        return await anyio.to_thread.run_sync(traces.are_in, self._path)
+
+    def _drop_copies(self) -> None:
+        """Remove the copies that migrations made: they hold what was erased, too."""
+        for copy in self._path.parent.glob("*.bak"):
+            if copy.name.startswith(f"{self._path.name}.v"):
+                logger.info("%s is removed, for what it holds was forgotten", copy.name)
+                copy.unlink(missing_ok=True)
+
+
+def _truncate_log(connection: sqlite3.Connection) -> bool:
+    """Move the log into the file and cut it to nothing; ``False`` if a reader holds it."""
+    (patience,) = connection.execute("PRAGMA busy_timeout").fetchone()
+    connection.execute(f"PRAGMA busy_timeout = {min(patience, _PATIENCE_MS)}")
+    try:
+        (busy, _, _) = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+    finally:
+        connection.execute(f"PRAGMA busy_timeout = {patience}")
+    return not busy
+
+
+def _rewrite(connection: sqlite3.Connection) -> None:
+    connection.execute("VACUUM")
+
+
+def _always_overwritten(connection: sqlite3.Connection) -> bool:
+    """Whether all that was ever deleted from the file was overwritten then."""
+    return connection.execute(_OVERWRITTEN).fetchone() is not None
+
+
+def _finish(connection: sqlite3.Connection) -> None:
+    for statement in _DONE:
+        connection.execute(statement)

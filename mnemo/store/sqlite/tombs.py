@@ -1,0 +1,59 @@
+"""
+What is remembered of the erased: salted digests of ids, so that nothing comes back.
+
+A changeset that was extracted before, in another process for example, still names the
+steps and the session that it came from.
+"""
+
+from __future__ import annotations
+
+import secrets
+import sqlite3
+from collections.abc import Iterable
+from hashlib import blake2b
+
+from mnemo.errors import Conflict
+
+__all__ = ["refuse_erased", "remember_erased", "was_erased"]
+
+_SALT = "SELECT value FROM meta WHERE name = 'salt'"
+_ADD_SALT = "INSERT INTO meta (name, value) VALUES ('salt', ?)"
+_ANY = "SELECT 1 FROM erased LIMIT 1"
+_FIND = "SELECT 1 FROM erased WHERE digest = ?"
+_REMEMBER = "INSERT OR IGNORE INTO erased (digest) VALUES (?)"
+
+
+def remember_erased(connection: sqlite3.Connection, query: str, values: Iterable[int] = ()) -> None:
+    """Remember the ids that *query* gives."""
+    ids = [id for (id,) in connection.execute(query, tuple(values))]
+    salt = _salt(connection)
+    connection.executemany(_REMEMBER, [(_digest(salt, id),) for id in ids])
+
+
+def was_erased(connection: sqlite3.Connection, id: str) -> bool:
+    """Whether the session, episode or step *id* was erased."""
+    if connection.execute(_ANY).fetchone() is None:
+        return False
+    return connection.execute(_FIND, (_digest(_salt(connection), id),)).fetchone() is not None
+
+
+def refuse_erased(connection: sqlite3.Connection, ids: Iterable[str | None]) -> None:
+    """*Raises* ``Conflict`` if one of *ids* was erased."""
+    if connection.execute(_ANY).fetchone() is None:
+        return
+    salt = _salt(connection)
+    for id in dict.fromkeys(ids):
+        if id and connection.execute(_FIND, (_digest(salt, id),)).fetchone() is not None:
+            raise Conflict("nothing was written: it comes from steps that were forgotten")
+
+
+def _salt(connection: sqlite3.Connection) -> bytes:
+    row = connection.execute(_SALT).fetchone()
+    if row is None:
+        row = (secrets.token_hex(16),)
+        connection.execute(_ADD_SALT, row)
+    return bytes.fromhex(row[0])
+
+
+def _digest(salt: bytes, id: str) -> bytes:
+    return blake2b(id.encode("utf-8", "surrogatepass"), key=salt, digest_size=16).digest()
