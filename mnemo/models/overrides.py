@@ -60,6 +60,8 @@ def checked_overrides(overrides: Mapping[str, Fields] | None) -> dict[str, dict[
     Raises:
         ConfigError: A purpose or field is unknown, or a value out of range.
     """
+    if not isinstance(overrides, Mapping | None):
+        raise ConfigError("overrides must be a dict of purposes")
     checked: dict[str, dict[str, Any]] = {}
     for purpose, fields in (overrides or {}).items():
         if purpose not in get_args(Purpose):

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import aclosing
 from typing import Any, TypeVar
 
 import anyio
@@ -30,6 +31,8 @@ MAX_REPLY_BYTES = 4 * 1024 * 1024
 """Bytes of a reply that are read, unless the caller expects more; a chat reply has a thousandth."""
 MAX_ERROR_BYTES = 16 * 1024
 """Bytes of an error's body that are read."""
+KEPT_S = 4.0
+"""Seconds that an unused connection is kept: less than the 5 after which many servers close it."""
 INLINE_BYTES = 64 * 1024
 """Longest JSON that is handled on the event loop: well under a millisecond."""
 
@@ -280,7 +283,7 @@ class Transport:
             transport=self._injected,
             # Each try is bounded as a whole, and the limits let no more through than fit.
             timeout=None,
-            limits=httpx.Limits(max_connections=None),
+            limits=httpx.Limits(max_connections=None, keepalive_expiry=KEPT_S),
             # A packed reply of few bytes may unfold to any size.
             headers={"Accept": "application/json", "Accept-Encoding": "identity"},
             trust_env=not self.endpoint.is_loopback,
@@ -290,10 +293,11 @@ class Transport:
 async def _some(response: Any, max_bytes: int) -> bytes:
     """The body, or its beginning that is longer than *max_bytes*."""
     parts = bytearray()
-    async for chunk in response.aiter_bytes():
-        parts += chunk
-        if len(parts) > max_bytes:
-            break
+    async with aclosing(response.aiter_bytes()) as chunks:
+        async for chunk in chunks:
+            parts += chunk
+            if len(parts) > max_bytes:
+                break
     return bytes(parts)
 
 

@@ -200,6 +200,7 @@ async def test_the_requests_bound_comes_before_the_models() -> None:
         ({"overrides": {"plan": {"timeout_s": 0}}}, r"overrides\['plan'\].timeout_s"),
         ({"overrides": {"plan": {"model": ""}}}, r"overrides\['plan'\].model is blank"),
         ({"overrides": {"plan": 7}}, "must be a dict"),
+        ({"overrides": ["plan"]}, "must be a dict of purposes"),
         ({"prices": {"m": 3}}, "prices"),
         ({"timeout_s": -1}, "timeout_s"),
         ({"base_url": "x"}, "base_url"),
