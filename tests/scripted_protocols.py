@@ -99,7 +99,7 @@ def _standing_texts() -> list[tuple[Purpose, str]]:
     texts = []
     for info in pkgutil.iter_modules(mnemo.prompts.__path__):
         module = importlib.import_module(f"mnemo.prompts.{info.name}")
-        standing = getattr(module, "STANDING", {})
+        standing = getattr(module, "STANDING", getattr(module, "_STANDING", {}))
         named = standing if isinstance(standing, Mapping) else {info.name: standing}
         texts += [(p, named[p]) for p in get_args(Purpose) if p in named]
     return sorted(texts, key=lambda pair: -len(pair[1]))

@@ -54,16 +54,6 @@ __all__ = ["Recorded", "ScriptedServer"]
 PATIENCE_S = 10.0
 """Seconds within which the thread must have begun, or ended."""
 
-RECALL_ANSWERS: dict[Purpose, Script] = {
-    "mode": {"mode": "mixed"},
-    "plan": {"tags": []},
-    "refine": {"tags": []},
-    "reason_semantic": {"reasoning": "as stored", "information": "what the facts say"},
-    "reason_procedural": {"reasoning": "as stored", "information": "what to do"},
-    "reason_episodic": {"reasoning": "as stored", "information": "what happened"},
-}
-"""Recall's questions, answered where the ``ScriptedChatModel`` itself has no answer."""
-
 
 @dataclass
 class Recorded:
@@ -133,7 +123,7 @@ class ScriptedServer:
     def __init__(
         self, replies: Mapping[Purpose, Script] | None = None, *, dimensions: int = 256
     ) -> None:
-        self._replies: dict[Purpose, Script] = {**RECALL_ANSWERS, **(replies or {})}
+        self._replies = dict(replies or {})
         self._width = dimensions
         self._lock = threading.Lock()
         self._embedders: dict[int, HashingEmbedder] = {}
