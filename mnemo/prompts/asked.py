@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from mnemo._clock import date_in_words
 from mnemo.episode.step import Step
-from mnemo.prompts.data import block, step_rows
+from mnemo.prompts.data import block, shortened, step_rows
 
 __all__ = ["QUESTION", "Asked"]
 
 QUESTION = "QUESTION"
 """The block of the question itself."""
+MAX_CONTEXT_CHARACTERS = 2_000
+"""Characters of the goal and of each text of a step; they only explain the question (S)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,7 +38,19 @@ class Asked:
         """The question, then the work that it comes from, each in blocks of its own."""
         parts = [block(QUESTION, [{"question": self.query, "asked_on": date_in_words(self.at)}])]
         if self.goal is not None:
-            parts.append(block("THE ASKER'S GOAL", [{"goal": self.goal}]))
+            goal = shortened(self.goal, MAX_CONTEXT_CHARACTERS)
+            parts.append(block("THE ASKER'S GOAL", [{"goal": goal}]))
         if self.steps:
-            parts.append(block("THE ASKER'S LAST STEPS", step_rows(self.steps)))
+            parts.append(block("THE ASKER'S LAST STEPS", step_rows(self._short_steps)))
         return "\n\n".join(parts)
+
+    @property
+    def _short_steps(self) -> list[Step]:
+        return [
+            replace(
+                step,
+                observation=shortened(step.observation, MAX_CONTEXT_CHARACTERS),
+                action=shortened(step.action, MAX_CONTEXT_CHARACTERS),
+            )
+            for step in self.steps
+        ]

@@ -71,7 +71,7 @@ class RecallResult:
     The answer to one recall; *candidates* are best first.
 
     Attributes:
-        answer: The candidates in words, if reasoning was asked for and there are any.
+        answer: The candidates in words, if there are any and somebody put them into words.
         goals: Session id → its goal, for sessions whose candidates are printed together.
         group_min_hits: Candidates of one session from which they are.
     """

@@ -88,6 +88,13 @@ def test_where_it_is_asked_stands_apart(purpose: str) -> None:
     assert "ASKER'S" not in QUESTIONS[purpose](ASKED, None).user
 
 
+def test_a_long_context_is_shortened() -> None:
+    """Goal and steps only explain the question: they are cut to 2,000 characters each."""
+    asked = Asked(query="?", at=NOON, goal="g" * 50_000, steps=(step("o" * 50_000),) * 3)
+    assert len(asked.blocks) < 4 * 2_000 + 2_000
+    assert "left out" in read_block(asked.blocks, "THE ASKER'S GOAL")[0]["goal"]
+
+
 @every_question
 def test_a_profile_may_add_to_a_question(purpose: str) -> None:
     """An overlay follows the standing instructions; the domain is for extraction only."""
