@@ -118,6 +118,12 @@ class Teller:
             ModelUnavailable(f"cannot connect: is the server running at {url}? ({said})")
         )
 
+    def unusable(self, error: Exception) -> Failure:
+        """The failure of an environment that no client can be made in: its proxies, its files."""
+        said = self._scrubber.quote(f"{type(error).__name__}: {error}")
+        message = f"no HTTP client can be made; look at the environment's proxies: {said}"
+        return Failure(ModelUnavailable(message, retryable=False))
+
     def raw(self, text: str) -> str:
         """The beginning of *text*, fit for an error."""
         return self._scrubber.hide(text[:SHOWN_CHARACTERS])

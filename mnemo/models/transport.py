@@ -277,6 +277,13 @@ class Transport:
         return {name.lower(): value for name, value in named.items()}
 
     def _make_client(self) -> Any:
+        try:
+            return self._client()
+        except (ImportError, ValueError, OSError) as error:
+            failure = self._tell.unusable(error)
+        raise failure
+
+    def _client(self) -> Any:
         import httpx
 
         return httpx.AsyncClient(

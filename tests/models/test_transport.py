@@ -472,6 +472,17 @@ async def test_no_proxy_stands_before_this_machine(
     await transport.aclose()
 
 
+async def test_an_unusable_proxy_is_a_typed_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the environment says of proxies is read by the first request, and may be nonsense."""
+    monkeypatch.setenv("ALL_PROXY", "gopher://me:hush-hush@127.0.0.1:9")
+    transport = Transport("https://api.example.com/v1")
+    with pytest.raises(ModelUnavailable, match="environment's proxies") as caught:
+        await transport.post("/x", BODY)
+    assert not caught.value.retryable
+    assert "hush" not in str(caught.value)
+    await transport.aclose()
+
+
 @pytest.mark.slow
 def test_importing_models_brings_nothing_heavy() -> None:
     """httpx and tenacity are imported by the first request."""
