@@ -18,12 +18,12 @@ import anyio
 from bench_kit import Figure, Sizes, Words, batches, heartbeat, percentile
 from bench_writing import warm_up
 
-from mnemo import Edge, EdgeKind, Episodic, Mnemo, Node, Semantic, SessionRecord, SessionState, Tag
+from mnemo import Edge, EdgeKind, Mnemo, Node, Semantic, SessionRecord, SessionState, Tag
 from mnemo._clock import SystemClock
 from mnemo._ids import new_id
 from mnemo.config import StoreConfig
 from mnemo.episode.journal import Owner
-from mnemo.episode.step import Step, StepDraft, evidence_text
+from mnemo.episode.step import Step, StepDraft, episodic_node, evidence_text
 from mnemo.models.wordllama import WordLlamaEmbedder
 from mnemo.protocols import Embedder, GraphWrite
 from mnemo.repository import Repository
@@ -79,7 +79,7 @@ async def _fill(path: Path, texts: Sequence[str], words: Words) -> None:
     store = SqliteStore(path, config=StoreConfig(), clock=SystemClock(), lease_s=60)
     owner = await store.open()
     try:
-        filler = _Filler(store, owner, WordLlamaEmbedder())
+        filler = Filler(store, owner, WordLlamaEmbedder())
         for some in batches(texts, AT_ONCE):
             await filler.add(some, [words.sentence(6, 14) for _ in some])
         await store.sessions.release(owner)
@@ -87,13 +87,13 @@ async def _fill(path: Path, texts: Sequence[str], words: Words) -> None:
         await store.aclose()
 
 
-class _Filler:
+class Filler:
     """Writes steps, their vectors and the facts drawn from them."""
 
     def __init__(self, store: SqliteStore, owner: Owner, embedder: Embedder) -> None:
         self._store = store
         self._owner = owner
-        self._embedder = embedder
+        self.embedder = embedder
         self._tags = [Tag(f"Topic {number}") for number in range(TAGS)]
         self._at = datetime(2025, 1, 1, 9, tzinfo=UTC)
         self._facts = 0
@@ -104,11 +104,11 @@ class _Filler:
         for some in batches(texts, STEPS_PER_SESSION):
             steps += await self._append(some)
         said = [evidence_text(step, "observation", agent_name="Agent") or "" for step in steps]
-        rows = await self._embedder.embed(said)
+        rows = await self.embedder.embed(said)
         keys = [f"{step.node_id}/observation" for step in steps]
         feed = self._store.feed(REPO)
-        await feed.save_vectors(self._embedder.space, dict(zip(keys, rows, strict=True)))
-        await self._apply(steps, facts)
+        await feed.save_vectors(self.embedder.space, dict(zip(keys, rows, strict=True)))
+        await self.store_facts(steps, facts)
 
     async def _append(self, texts: Sequence[str]) -> list[Step]:
         record = SessionRecord(
@@ -142,8 +142,9 @@ class _Filler:
             observation=text, action="", at=self._at, actor="User", node_id=new_id("episodic")
         )
 
-    async def _apply(self, steps: Sequence[Step], texts: Sequence[str]) -> None:
-        vectors = await self._embedder.embed([*texts, *(tag.label for tag in self._tags)])
+    async def store_facts(self, steps: Sequence[Step], texts: Sequence[str]) -> None:
+        """Store one fact for each of *texts*, drawn from the step at its place."""
+        vectors = await self.embedder.embed([*texts, *(tag.label for tag in self._tags)])
         facts = [
             Semantic(text, valid_from=step.at, vector=vector)
             for text, step, vector in zip(texts, steps, vectors, strict=False)
@@ -154,28 +155,19 @@ class _Filler:
             tag = self._tags[self._facts % TAGS]
             edges.append(Edge(fact.id, step.node_id, EdgeKind.PROVENANCE))
             edges.append(Edge(tag.id, fact.id, EdgeKind.MEMBERSHIP))
-        graph = self._store.graph(REPO)
-        nodes: list[Node] = [*map(_episodic, steps), *facts]
-        revision = await graph.revision()
-        if not revision:
+        nodes: list[Node] = [*map(episodic_node, steps), *facts]
+        if not await self._store.graph(REPO).revision():
             nodes += self._tags
+        await self.apply(nodes, edges)
+
+    async def apply(self, nodes: Sequence[Node], edges: Sequence[Edge]) -> None:
+        """Write *nodes* and *edges* in one transaction."""
+        graph = self._store.graph(REPO)
         write = GraphWrite(
             changeset_id=new_id("changeset"),
-            expected_revision=revision,
+            expected_revision=await graph.revision(),
             nodes=tuple(nodes),
             edges=tuple(edges),
-            space=self._embedder.space,
+            space=self.embedder.space,
         )
         await graph.apply(write, self._owner)
-
-
-def _episodic(step: Step) -> Episodic:
-    return Episodic(
-        step.observation,
-        id=step.node_id,
-        session_id=step.session_id,
-        episode_id=step.episode_id,
-        step_index=step.index,
-        at=step.at,
-        actor=step.actor,
-    )
