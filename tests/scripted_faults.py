@@ -304,3 +304,17 @@ REPLIES: tuple[Fault, ...] = (
 
 VECTORS: tuple[Fault, ...] = (WRONG_WIDTH, TOO_FEW_ROWS, NAN_ROW, ZERO_ROW)
 """Vectors that cannot be used."""
+
+EVERY_KIND: tuple[Fault, ...] = (
+    *TRANSIENT,
+    *REPLIES,
+    *VECTORS,
+    delayed(0.05),
+    NEVER_ANSWERS,
+    SLOW_DRIP,
+    rate_limited(2),
+    KEY_REFUSED,
+    TRUNCATED_JSON,
+    WRONG_CONTENT_TYPE,
+)
+"""One of each, for those who want some of everything."""

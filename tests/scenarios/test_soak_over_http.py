@@ -26,19 +26,6 @@ TIMEOUT_S = 3.0
 """Seconds per request: what never comes is given up, what is only slow on a busy machine comes."""
 AT_ONCE = 16
 
-EVERY_KIND = (
-    *faults.TRANSIENT,
-    *faults.REPLIES,
-    *faults.VECTORS,
-    faults.delayed(0.05),
-    faults.NEVER_ANSWERS,
-    faults.SLOW_DRIP,
-    faults.rate_limited(2),
-    faults.KEY_REFUSED,
-    faults.TRUNCATED_JSON,
-    faults.WRONG_CONTENT_TYPE,
-)
-
 
 def open_files() -> int:
     """How many files and sockets this process has open."""
@@ -47,8 +34,8 @@ def open_files() -> int:
 
 def fail_sometimes(server: ScriptedServer) -> None:
     """A twentieth of all requests by chance, and besides every kind of fault at least once."""
-    server.fail_by_chance(SHARE, EVERY_KIND, seed=20)
-    for turn, fault in enumerate(EVERY_KIND):
+    server.fail_by_chance(SHARE, faults.EVERY_KIND, seed=20)
+    for turn, fault in enumerate(faults.EVERY_KIND):
         purpose = "embed" if fault in faults.VECTORS else None
         server.fail(fault, purpose=purpose, after=3 * turn)
 
@@ -98,7 +85,7 @@ async def test_two_hundred_sessions_survive_a_failing_server(tmp_path: Path) -> 
                 await expect_each_step_once(kit.memory.repo(name), expected)
             assert await kit.healthy()
         met = Counter(call.fault.name for call in server.requests)
-        assert met.keys() == {"none", *(fault.name for fault in EVERY_KIND)}
+        assert met.keys() == {"none", *(fault.name for fault in faults.EVERY_KIND)}
         await server.until(lambda: server.connections == 0 and server.in_flight == 0)
         gc.collect()
         assert len(asyncio.all_tasks()) == tasks
