@@ -5,17 +5,19 @@ from __future__ import annotations
 import math
 from contextlib import AbstractAsyncContextManager
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import anyio
 import pytest
 import scripted_faults as faults
+from helpers import BUILD, TRIP, annotating
 from http_kit import ANTHROPIC, OPENAI, HttpKit, Provider, collect, http_kit
 from scripted_server import ScriptedServer
 
 from mnemo import Config, ExtractionFailed, InvalidReply, ModelUnavailable, Session
 from mnemo.errors import ModelError, ModelTimeout, RateLimited
-from mnemo.events import AnnotationFailed
+from mnemo.events import AnnotationFailed, TrajectoryExtractionFailed
 from mnemo.testing import ManualClock
 
 FOREVER = math.inf
@@ -281,3 +283,62 @@ async def test_usage_reaches_the_sessions_figures(
         figures = session.statistics()
         assert figures.model_calls == len(server.requests)
         assert figures.input_tokens > figures.output_tokens > 0
+
+
+async def test_a_background_trajectory_that_fails_is_taken_up_at_the_close(
+    server: ScriptedServer, provider: Provider
+) -> None:
+    """Auto-commit: still ``collecting``, nothing committed; the close takes every step once."""
+    server.script("annotate", annotating([TRIP, TRIP, BUILD]))
+    server.fail(faults.KEY_REFUSED, purpose="procedural", times=FOREVER)
+    config = Config(session={"auto_commit": True})
+    async with kit_of(server, provider, config=config) as kit:
+        session = await kit.repo.start_session("travel")
+        await collect(session)
+        await server.until(lambda: bool(kit.seen.of(TrajectoryExtractionFailed)))
+        assert session.state == "collecting"
+        assert await kit.steps_in_graph() == []
+        server.heal()
+        receipt = await session.close_and_commit(max_retries=0)
+        assert receipt.status == "committed"
+        assert await kit.steps_in_graph() == [(session.id, i) for i in range(3)]
+        assert await kit.healthy()
+
+
+async def test_a_service_closed_under_a_hanging_server_goes_on_at_the_next_start(
+    server: ScriptedServer, provider: Provider, tmp_path: Path
+) -> None:
+    """The request is closed, the session found again as ``extracting``, and committed once."""
+    store = tmp_path / "memory.db"
+    server.fail(faults.NEVER_ANSWERS, purpose="semantic", times=FOREVER)
+    async with kit_of(server, provider, store=store) as kit:
+        session = await kit.repo.start_session("travel")
+        await collect(session)
+        await session.close()
+        await server.until(lambda: len(server.calls("semantic")) == 1)
+    await server.until(lambda: server.connections == 0)
+    assert server.calls("semantic")[0].left
+    server.heal()
+    async with kit_of(server, provider, store=store) as kit:
+        (record,) = await kit.repo.unfinished_sessions()
+        assert (record.id, record.state) == (session.id, "extracting")
+        again = await kit.repo.resume_session(session.id)
+        await again.wait_for("ready", timeout_s=10)
+        await again.commit()
+        assert await kit.steps_in_graph() == [(session.id, i) for i in range(3)]
+        assert await kit.healthy()
+
+
+async def test_a_server_without_schemas_is_asked_in_another_form(
+    server: ScriptedServer,
+) -> None:
+    """500 for ``json_schema``, as llama.cpp's answers: the session commits all the same."""
+    server.refuses = {"json_schema": 500}
+    async with kit_of(server, OPENAI) as kit:
+        session = await kit.repo.start_session("travel")
+        await collect(session)
+        await session.close_and_commit(max_retries=0)
+        forms = [call.body["response_format"]["type"] for call in server.requests]
+        assert forms[:2] == ["json_schema", "json_object"]
+        assert forms[-1] == "json_object"
+        assert len(await kit.steps_in_graph()) == 3
