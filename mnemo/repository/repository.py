@@ -507,7 +507,14 @@ class Repository:
             clock=self._parts.clock,
             publish=self._parts.publish,
         )
-        return await forgetting.forget(selection)
+        named = memory_attributes("delete_memory", self.id)
+        with self._parts.spans.span("delete_memory", attributes=named) as span:
+            if selection.session_id is not None:
+                span.set("mnemo.session.id", selection.session_id)
+            report = await forgetting.forget(selection)
+            span.set("gen_ai.memory.record.count", report.nodes)
+            span.set("mnemo.step.count", report.steps)
+            return report
 
     async def _drop_erased(self) -> None:
         """Nothing erased is found from now on; soon nothing of it is in memory."""

@@ -338,6 +338,40 @@ async def test_deleted_nodes_are_deleted_memory(open_kit: OpenKit, watch: Watch)
     assert "gen_ai.memory.record.id" not in several
 
 
+async def test_forgetting_deletes_memory(open_kit: OpenKit, watch: Watch) -> None:
+    """It counts steps and nodes, names the session, and is its caller's child."""
+    kit = await open_kit()
+    session = await kit.started()
+    await session.append("The parrot speaks Basque.", "Noted")
+    await session.close_and_commit()
+    with watch.tracer.start_as_current_span("request") as request:
+        report = await kit.repo.forget(session_id=session.id)
+    span = watch.one("delete_memory")
+    assert facts(span) == {
+        "gen_ai.operation.name": "delete_memory",
+        "gen_ai.memory.store.id": "r",
+        "gen_ai.memory.record.count": report.nodes,
+        "mnemo.session.id": session.id,
+        "mnemo.step.count": 1,
+    }
+    assert report.nodes > 0
+    assert parent_of(span) == request.get_span_context().span_id
+
+
+async def test_a_failed_deletion_says_which_error(
+    open_kit: OpenKit, watch: Watch, failing_store: Callable[[], FailingStore]
+) -> None:
+    """Nothing was deleted, and the span does not count anything."""
+    store = failing_store()
+    kit = await open_kit(store=store)
+    store.fail("delete")
+    with pytest.raises(StoreError):
+        await kit.repo.delete_nodes(["a", "b"])
+    said = facts(watch.one("delete_memory"))
+    assert said["error.type"] == "StoreError"
+    assert "gen_ai.memory.record.count" not in said
+
+
 # ── embeddings ───────────────────────────────────────────────────────────────────────
 
 
