@@ -12,6 +12,7 @@ from opentelemetry.semconv.attributes import error_attributes, server_attributes
 from opentelemetry.trace import SpanKind, StatusCode
 from span_watch import Watch, content, facts
 
+from mnemo._spans import model_attributes
 from mnemo.errors import (
     BudgetExceeded,
     InvalidReply,
@@ -20,6 +21,7 @@ from mnemo.errors import (
     ModelUnavailable,
     RateLimited,
 )
+from mnemo.models import AnthropicChatModel, OpenAIChatModel, OpenAIEmbedder
 from mnemo.prompts.ask import Asker
 from mnemo.prompts.merge_intent import merge_intent_question
 from mnemo.prompts.usage import Budget, UsageMeter
@@ -115,6 +117,43 @@ async def test_a_model_that_asks_another_for_a_purpose_names_that_one(watch: Wat
 
     await asker(watch, model({"intent": "travel"}, Overridden)).ask(QUESTION)
     assert facts(watch.one("chat gpt-small"))["gen_ai.request.model"] == "gpt-small"
+
+
+@pytest.mark.parametrize(
+    ("kind", "provider"), [(OpenAIChatModel, "openai"), (AnthropicChatModel, "anthropic")]
+)
+async def test_the_models_over_http_say_who_they_are(
+    watch: Watch, kind: type[OpenAIChatModel | AnthropicChatModel], provider: str
+) -> None:
+    """Provider, server and the model of the purpose, also of a call that failed; no key."""
+    asked = kind(
+        base_url="http://127.0.0.1:9/v1",
+        model="gpt-x",
+        api_key="sk-very-secret-key",
+        max_retries=0,
+        overrides={"merge_intent": {"model": "gpt-small"}},
+    )
+    with pytest.raises(ModelUnavailable):
+        await Asker(asked, meter=UsageMeter(), timeout_s=5, spans=watch.spans()).ask(QUESTION)
+    await asked.aclose()
+    said = facts(watch.one("chat gpt-small"))
+    assert said["gen_ai.provider.name"] == provider
+    assert said["gen_ai.request.model"] == "gpt-small"
+    assert (said["server.address"], said["server.port"]) == ("127.0.0.1", 9)
+    assert said["error.type"] == "ModelUnavailable"
+    assert "sk-very" not in watch.dump()
+
+
+def test_the_embedder_over_http_says_who_it_is() -> None:
+    """By the names that its spans carry."""
+    embedder = OpenAIEmbedder("http://127.0.0.1:9/v1", "embed-1", 8)
+    assert model_attributes("embeddings", embedder) == {
+        "gen_ai.operation.name": "embeddings",
+        "gen_ai.provider.name": "openai",
+        "gen_ai.request.model": "embed-1",
+        "server.address": "127.0.0.1",
+        "server.port": 9,
+    }
 
 
 async def test_a_corrected_reply_is_two_calls(watch: Watch) -> None:
