@@ -37,7 +37,8 @@ from scripted_protocols import (
     openai_tool,
 )
 from starlette.applications import Starlette
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
@@ -199,7 +200,8 @@ class ScriptedServer:
                 Route("/v1/embeddings", self._embeddings, methods=["POST"]),
                 Route("/v1/messages", self._anthropic_chat, methods=["POST"]),
                 Route("/v1/models", self._models, methods=["GET"]),
-            ]
+            ],
+            exception_handlers={ClientDisconnect: _nobody_listens},
         )
 
     # ── Scripting ────────────────────────────────────────────────────────────────────
@@ -475,6 +477,11 @@ class _Exchange:
         """Close the connection, whatever has been sent."""
         self._transport.close()
         await self.wait(float("inf"))
+
+
+async def _nobody_listens(request: Request, error: Exception) -> Response:
+    """The client went while it was still asking; there is nobody to tell."""
+    return Response(status_code=400)
 
 
 def _json(payload: Mapping[str, Any]) -> Reply:
