@@ -59,8 +59,28 @@ class Question(Generic[T]):
 
 
 def schema_of(shape: type[Reply]) -> dict[str, Any]:
-    """The JSON schema of *shape*."""
-    return shape.model_json_schema()
+    """
+    The JSON schema of *shape*, bare of titles and of its classes' docstrings.
+
+    Those are for readers of the code; small models copy them into their replies.
+    """
+    bare: dict[str, Any] = _bare(shape.model_json_schema())
+    return bare
+
+
+def _bare(part: Any) -> Any:
+    if isinstance(part, list):
+        return [_bare(item) for item in part]
+    if not isinstance(part, dict):
+        return part
+    # Under these two the keys are names, whatever they are.
+    return {
+        key: {name: _bare(inner) for name, inner in value.items()}
+        if key in ("properties", "$defs")
+        else _bare(value)
+        for key, value in part.items()
+        if key not in ("title", "description")
+    }
 
 
 def json_of(reply: ChatReply) -> Any:

@@ -1,0 +1,32 @@
+"""The schema that a model is shown."""
+
+from __future__ import annotations
+
+from mnemo.prompts.question import Reply, schema_of
+
+
+class Part(Reply):
+    """Words for readers of this code."""
+
+    description: str
+
+
+class Whole(Reply):
+    """More of them."""
+
+    title: str
+    parts: tuple[Part, ...]
+
+
+def test_a_schema_says_nothing_of_how_the_code_describes_itself():
+    """Docstrings and titles stay out, small models repeat them; fields named so stay in."""
+    part = {"properties": {"description": {"type": "string"}}, "required": ["description"]}
+    assert schema_of(Whole) == {
+        "$defs": {"Part": {**part, "type": "object"}},
+        "properties": {
+            "title": {"type": "string"},
+            "parts": {"items": {"$ref": "#/$defs/Part"}, "type": "array"},
+        },
+        "required": ["title", "parts"],
+        "type": "object",
+    }
