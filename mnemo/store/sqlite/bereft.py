@@ -169,7 +169,7 @@ def settle_routing(
         if after is None:
             go(connection, number, node)
         elif after is not node:
-            traces.add(body)
+            traces.add(node.text)
             change = NodeChange(id, {"description": after.text})
             change_node(connection, repo, change, revision)
             connection.execute(_DROP_VECTOR, (repo, id))

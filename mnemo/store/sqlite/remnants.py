@@ -138,7 +138,8 @@ def _strip(
         after = stripped(state, subgoal, "\n".join(said), goal, gone)
         if after == (state, subgoal):
             continue
-        traces.add(f"{state}{subgoal}")
+        traces.add(state)
+        traces.add(subgoal)
         connection.execute(_STRIP, (*after, ordinal))
         if connection.execute(_IS_NODE, (repo, node_id)).fetchone() is not None:
             change = NodeChange(node_id, {"state": after[0], "subgoal": after[1]})

@@ -11,18 +11,23 @@ import logging
 import sqlite3
 from pathlib import Path
 
+import anyio
 import anyio.to_thread
 
 from mnemo.errors import StoreError
 from mnemo.store.sqlite.traces import Traces
 from mnemo.store.sqlite.writer import Writer
 
-__all__ = ["Scrubber", "is_pending", "note_pending"]
+__all__ = ["ALWAYS_REWRITTEN_BYTES", "Scrubber", "is_pending", "note_pending"]
 
 logger = logging.getLogger(__name__)
 
-# How long readers are waited for; ours are done in milliseconds.
-_PATIENCE_MS = 1_000
+# How often, and how long each time, readers are waited for; the writer goes on in between.
+_TRIES = 10
+_PATIENCE_MS = 100
+_PAUSE_S = 0.2
+# Up to this size a file is rewritten without looking (0.3 s): that leaves no doubt at all.
+ALWAYS_REWRITTEN_BYTES = 32 * 1024 * 1024
 
 _NOTE = "INSERT OR REPLACE INTO meta (name, value) VALUES ('scrub', 'pending')"
 _PENDING = "SELECT 1 FROM meta WHERE name = 'scrub'"
@@ -74,17 +79,19 @@ class Scrubber:
         return not self.held_up
 
     async def _scrub(self, writer: Writer, traces: Traces | None) -> bool:
-        if not await writer.alone(_truncate_log):
+        if not await _log_is_cut(writer):
             return False
         if await self._must_rewrite(writer, traces):
             await writer.alone(_rewrite)
-            if not await writer.alone(_truncate_log):
+            if not await _log_is_cut(writer):
                 return False
         await anyio.to_thread.run_sync(self._drop_copies)
         await writer.run(_finish)
         return True
 
     async def _must_rewrite(self, writer: Writer, traces: Traces | None) -> bool:
+        if self._path.stat().st_size <= ALWAYS_REWRITTEN_BYTES:
+            return True
         if traces is None or traces.too_many or not await writer.run(_always_overwritten):
             return True
         return await anyio.to_thread.run_sync(traces.are_in, self._path)
@@ -95,6 +102,15 @@ class Scrubber:
             if copy.name.startswith(f"{self._path.name}.v"):
                 logger.info("%s is removed, for what it holds was forgotten", copy.name)
                 copy.unlink(missing_ok=True)
+
+
+async def _log_is_cut(writer: Writer) -> bool:
+    """Cut the log, our own readers waited for; ``False`` if somebody else's goes on reading."""
+    for _ in range(_TRIES):
+        if await writer.alone(_truncate_log):
+            return True
+        await anyio.sleep(_PAUSE_S)
+    return False
 
 
 def _truncate_log(connection: sqlite3.Connection) -> bool:

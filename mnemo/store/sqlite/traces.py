@@ -8,10 +8,12 @@ put right by rewriting the file.
 
 from __future__ import annotations
 
+import re
 import sqlite3
 import struct
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,19 +23,24 @@ from mnemo._clock import Breather
 __all__ = ["Traces"]
 
 _MOST_BYTES = 16 * 1024 * 1024
-# A copy is known by any twelve bytes of it that begin at a multiple of four.
-_WINDOW = 12
+# A copy is known by any twenty bytes of it that begin at a multiple of four. Shorter ones
+# are met in texts that are still there, and each such meeting costs a rewriting.
+_WINDOW = 20
 _STRIDE = 4
 _MIX = np.uint64(0x9E3779B97F4A7C15)
+_AT_ONCE = 4 * 1024 * 1024
+# Zeros are no trace of anything: what is overwritten is, and so are parts of vectors.
+_RUN = re.compile(rb"[^\0]{20,}")
 
 _STEPS = """
-SELECT coalesce(t.observation, '') || t.action || t.at || t.actor || coalesce(t.key, '')
-       || t.metadata || t.recorded_at, coalesce(t.state, '') || coalesce(t.subgoal, ''), t.key
+SELECT t.observation, t.action, t.metadata, t.state, t.subgoal, t.actor || coalesce(t.key, '')
 FROM erased_steps x CROSS JOIN steps t ON t.ordinal = x.ordinal
 """
+# What a node says, not the names of its fields nor its ids, which are everywhere.
 _NODES = """
-SELECT n.id || n.type || n.created_at || coalesce(n.at, '') || n.body
-FROM erased_nodes x CROSS JOIN nodes n ON n.no = x.no
+SELECT n.body ->> '$.proposition', n.body ->> '$.instruction', n.body ->> '$.condition',
+       n.body ->> '$.expected_outcome', n.body ->> '$.description', n.body ->> '$.label'
+FROM erased_nodes x CROSS JOIN nodes n ON n.no = x.no WHERE x.type NOT IN ('episodic', 'source')
 """
 _KEYS = "SELECT k.key FROM erased_nodes x CROSS JOIN node_keys k ON k.node = x.no"
 _VECTORS = """
@@ -62,7 +69,7 @@ class Traces:
         return self._bytes > _MOST_BYTES
 
     def add(self, value: str | bytes | None) -> None:
-        """Add what one row held, its columns in a row."""
+        """Add one text or vector as the file holds it."""
         if not value or self.too_many:
             return
         raw = value if isinstance(value, bytes) else value.encode("utf-8", "surrogatepass")
@@ -90,19 +97,21 @@ class Traces:
         """
         Whether the file's free space holds some of it; for a worker thread of its own.
 
-        Only fragments of fifteen bytes and more are sure to be found.
+        Fragments of 24 bytes and more are sure to be found.
         """
-        if not self._values:
+        runs = [run for value in self._values for run in _RUN.findall(value)]
+        if not runs:
             return False
-        wanted = np.unique(np.concatenate([_hashes(value, _STRIDE) for value in self._values]))
-        # Zeros are no trace of anything, though vectors may hold a run of them.
-        wanted = wanted[wanted != 0]
+        wanted = np.unique(np.concatenate([_hashes(run, _STRIDE) for run in runs]))
         breather, left = Breather(), bytearray()
-        for piece in _free_space(path):
-            left += piece
+        for gap in _free_space(path):
+            for run in _RUN.findall(gap):
+                left += run + b"\0"
             breather.breathe()
-            if len(left) > _MOST_BYTES:
-                return True
+            if len(left) > _AT_ONCE:
+                if np.isin(_hashes(bytes(left), 1), wanted).any():
+                    return True
+                left.clear()
         return bool(np.isin(_hashes(bytes(left), 1), wanted).any())
 
 
@@ -111,9 +120,10 @@ def _hashes(raw: bytes, stride: int) -> NDArray[np.uint64]:
     count = (len(raw) - _WINDOW) // stride + 1
     if count < 1:
         return np.empty(0, np.uint64)
-    starts = np.ndarray(count, "<u8", raw, 0, (stride,))
-    ends = np.ndarray(count, "<u4", raw, _WINDOW - 4, (stride,))
-    return starts * _MIX ^ ends.astype(np.uint64)
+    first, second = (np.ndarray(count, "<u8", raw, at, (stride,)) for at in (0, 8))
+    last = np.ndarray(count, "<u4", raw, 16, (stride,)).astype(np.uint64)
+    hashes: NDArray[np.uint64] = (first * _MIX ^ second) * _MIX ^ last
+    return hashes
 
 
 # ── The file format (sqlite.org/fileformat2.html) ────────────────────────────────────
@@ -134,19 +144,19 @@ def _free_space(path: Path) -> Iterator[bytes]:
         while len(page := file.read(size)) == size:
             number += 1
             if number in free:
-                yield _told(page[8:])
+                yield page[8:]
             elif page[0] in _BTREE or number == 1:
-                yield from map(_told, _gaps(page, 100 if number == 1 else 0, size - reserved))
+                yield from _gaps(page, 100 if number == 1 else 0, size - reserved)
 
 
-def _free_pages(file: object, head: bytes, size: int) -> Iterator[int]:
+def _free_pages(file: BinaryIO, head: bytes, size: int) -> Iterator[int]:
     trunk, count = struct.unpack(">II", head[32:40])
     seen = 0
     while trunk and seen <= count:
         seen += 1
         yield trunk
-        file.seek((trunk - 1) * size)  # type: ignore[attr-defined]
-        page = file.read(size)  # type: ignore[attr-defined]
+        file.seek((trunk - 1) * size)
+        page = file.read(size)
         following, leaves = struct.unpack(">II", page[:8])
         yield from struct.unpack(f">{leaves}I", page[8 : 8 + 4 * leaves])
         trunk = following
@@ -164,9 +174,3 @@ def _gaps(page: bytes, start: int, end: int) -> Iterable[bytes]:
         if following <= block:
             return
         block = following
-
-
-def _told(gap: bytes) -> bytes:
-    """*gap* without its zeros at both ends, kept apart from the next one."""
-    found = gap.strip(b"\0")
-    return found + bytes(_WINDOW) if found else b""
