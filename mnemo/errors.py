@@ -14,6 +14,7 @@ __all__ = [
     "Conflict",
     "EmbeddingSpaceMismatch",
     "ExtractionFailed",
+    "InvalidArchive",
     "InvalidOperation",
     "InvalidReply",
     "MnemoError",
@@ -135,6 +136,21 @@ class Conflict(UsageError):
 
 class StaleRevision(Conflict):
     """The graph moved on since it was read; reconcile again. It never leaves mnemo."""
+
+
+class InvalidArchive(UsageError, ValueError):
+    """
+    A line of an archive cannot be read, or does not fit the others; nothing was imported.
+
+    Attributes:
+        line: Its number, from 1.
+        reason: What is wrong with it.
+    """
+
+    def __init__(self, line: int, reason: str) -> None:
+        self.line = line
+        self.reason = reason
+        super().__init__(f"line {line}: {reason}; nothing was imported")
 
 
 class ModelError(MnemoError):
