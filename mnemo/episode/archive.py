@@ -1,0 +1,169 @@
+"""
+A repository as records: everything it holds, apart from any store's schema.
+
+A store gives and takes records; ``archive_lines`` turns them into the lines of a file.
+The repository's own id is in none of them, nor are numbers that a store gives.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Literal, TypeAlias
+
+from mnemo.episode.journal import SessionState, StagedTrajectory
+from mnemo.episode.step import Step
+from mnemo.graph.changeset import Changeset, Revision
+from mnemo.graph.edges import Edge
+from mnemo.graph.metadata import NodeMetadata
+from mnemo.graph.nodes import Node, Vector
+from mnemo.messages import EmbeddingSpace
+
+__all__ = [
+    "KINDS",
+    "ArchiveHead",
+    "ArchivedChangeset",
+    "ArchivedEpisode",
+    "ArchivedNode",
+    "ArchivedSession",
+    "ArchivedStep",
+    "ArchivedTrajectory",
+    "ArchivedVector",
+    "EpisodeStatus",
+    "NumberedRecord",
+    "Record",
+    "owner_of_vector",
+]
+
+EpisodeStatus: TypeAlias = Literal["open", "closed", "committed", "discarded"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArchiveHead:
+    """
+    What an archive says of itself, before all else.
+
+    Attributes:
+        revision: Of the graph.
+        space: What the vectors are of; ``None`` if there never was one.
+        counts: Kind of record → how many follow; every kind of ``KINDS``.
+    """
+
+    revision: Revision
+    space: EmbeddingSpace | None = None
+    counts: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether the repository was never written to, or might as well not have been."""
+        return not self.revision and not any(self.counts.values())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArchivedSession:
+    """A session; its present or last episode is the last of its episodes."""
+
+    id: str
+    state: SessionState
+    updated_at: datetime
+    error: str | None = None
+    error_trajectory: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArchivedEpisode:
+    """An episode; *changeset* is what ``ready`` waits to commit, *receipt_nodes* what is done."""
+
+    id: str
+    session_id: str
+    goal: str
+    goal_at: datetime
+    status: EpisodeStatus
+    changeset: Changeset | None = None
+    changeset_steps: tuple[int, ...] = ()
+    receipt_nodes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArchivedTrajectory:
+    """A trajectory's staged result."""
+
+    episode_id: str
+    staged: StagedTrajectory
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArchivedStep:
+    """A step with its annotation; its ``ordinal`` means nothing. *gone*: from recall."""
+
+    step: Step
+    committed: bool
+    gone: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArchivedNode:
+    """A node without its vector, its counts, and the revision that changed it last."""
+
+    node: Node
+    metadata: NodeMetadata
+    revision: Revision
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArchivedVector:
+    """A vector of a node (*key* is its id) or of a step's side (``<node id>/observation``)."""
+
+    key: str
+    vector: Vector
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArchivedChangeset:
+    """A changeset that was applied, so that it is not applied again."""
+
+    id: str
+    revision: Revision
+    node_ids: tuple[str, ...]
+    edge_count: int
+
+
+Record: TypeAlias = (
+    ArchivedSession
+    | ArchivedEpisode
+    | ArchivedTrajectory
+    | ArchivedStep
+    | ArchivedNode
+    | Edge
+    | ArchivedVector
+    | ArchivedChangeset
+)
+NumberedRecord: TypeAlias = tuple[int, Record]
+"""A record and the line that it came from."""
+
+KINDS: dict[str, type[Record]] = {
+    "session": ArchivedSession,
+    "episode": ArchivedEpisode,
+    "trajectory": ArchivedTrajectory,
+    "step": ArchivedStep,
+    "node": ArchivedNode,
+    "edge": Edge,
+    "vector": ArchivedVector,
+    "changeset": ArchivedChangeset,
+}
+"""
+The kinds of record, in the order of an archive.
+
+Within a kind: sessions as they were made, episodes and trajectories by those, steps as
+they arrived, nodes as they were stored, edges by the places of their ends, vectors and
+changesets as they were written.
+"""
+
+
+def owner_of_vector(key: str) -> tuple[str, bool]:
+    """The id behind the key of a vector, and whether it is of a step's side."""
+    for side in ("/observation", "/action"):
+        if key.endswith(side):
+            return key.removesuffix(side), True
+    return key, False
