@@ -23,8 +23,6 @@ from mnemo import (
 )
 from mnemo.events import NodesDeleted
 
-pytestmark = pytest.mark.usefixtures("kit")
-
 NOON = datetime(2024, 3, 1, 12, tzinfo=UTC)
 
 
@@ -116,7 +114,7 @@ async def test_what_is_given_narrows(kit: Kit) -> None:
 
 
 async def test_nothing_of_a_forgotten_session_is_found(kit: Kit) -> None:
-    """M29: no text of it from search, recall or the graph, and no tag or subgoal without members."""
+    """M29: no text of it from search, recall or the graph, and no routing node without members."""
     await told(kit, "t", "Violins are made of wood.")
     before = {node.id for node in await kit.repo.get_nodes(ALL)}
     await told(kit, "s", "My sister Mara lives in Osaka.", "I play the cello.")

@@ -29,8 +29,8 @@ _WINDOW = 20
 _STRIDE = 4
 _MIX = np.uint64(0x9E3779B97F4A7C15)
 _AT_ONCE = 4 * 1024 * 1024
-# Zeros are no trace of anything: what is overwritten is, and so are parts of vectors.
-_RUN = re.compile(rb"[^\0]{20,}")
+# Zeros are no trace of anything: they stand where something was overwritten.
+_RUN = re.compile(rb"[^\0]{8,}")
 
 _STEPS = """
 SELECT t.observation, t.action, t.metadata, t.state, t.subgoal, t.actor || coalesce(t.key, '')
@@ -97,22 +97,42 @@ class Traces:
         """
         Whether the file's free space holds some of it; for a worker thread of its own.
 
-        Fragments of 24 bytes and more are sure to be found.
+        Fragments of 24 bytes and more are sure to be found, and whole texts of 8 and more.
         """
-        runs = [run for value in self._values for run in _RUN.findall(value)]
-        if not runs:
+        if not self._values:
             return False
-        wanted = np.unique(np.concatenate([_hashes(run, _STRIDE) for run in runs]))
+        wanted = _Wanted(self._values)
         breather, left = Breather(), bytearray()
         for gap in _free_space(path):
             for run in _RUN.findall(gap):
                 left += run + b"\0"
             breather.breathe()
             if len(left) > _AT_ONCE:
-                if np.isin(_hashes(bytes(left), 1), wanted).any():
+                if wanted.are_in(bytes(left)):
                     return True
                 left.clear()
-        return bool(np.isin(_hashes(bytes(left), 1), wanted).any())
+        return wanted.are_in(bytes(left))
+
+
+class _Wanted:
+    """What is looked for: windows of what is long, and what is short as a whole."""
+
+    def __init__(self, values: Iterable[bytes]) -> None:
+        runs = [run for value in set(values) for run in _RUN.findall(value)]
+        hashes = [_hashes(run, _STRIDE) for run in runs]
+        self._windows = np.unique(np.concatenate(hashes)) if hashes else np.empty(0, np.uint64)
+        self._short = [run for run in runs if len(run) < _WINDOW + _STRIDE]
+
+    def are_in(self, left: bytes) -> bool:
+        """Whether some of it is in *left*."""
+        if np.isin(_hashes(left, 1), self._windows).any():
+            return True
+        breather = Breather()
+        for text in self._short:
+            if text in left:
+                return True
+            breather.breathe()
+        return False
 
 
 def _hashes(raw: bytes, stride: int) -> NDArray[np.uint64]:

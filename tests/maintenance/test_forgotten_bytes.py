@@ -1,0 +1,345 @@
+"""After ``forget`` no byte of the store's files holds a word of what was erased."""
+
+from __future__ import annotations
+
+import random
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from helpers import Kit, OpenKit
+
+from mnemo import Changeset, Edge, Intent, Mnemo, Procedural, Repository, Semantic, Tag
+from mnemo.prompts.annotate import NEW_STEPS
+from mnemo.prompts.data import read_block
+from mnemo.protocols import ChatRequest
+from mnemo.store.sqlite import schema, scrub
+from mnemo.store.sqlite.traces import Traces
+from mnemo.testing import HashingEmbedder, ScriptedChatModel
+
+NOON = datetime(2024, 3, 1, 12, tzinfo=UTC)
+
+
+class Planted:
+    """Words that occur nowhere else, by the kind of text that they were put into."""
+
+    def __init__(self, seed: int = 0) -> None:
+        self._chance = random.Random(seed)
+        self.words: dict[str, str] = {}
+
+    def __getitem__(self, kind: str) -> str:
+        if kind not in self.words:
+            letters = (self._chance.choice("bdfghjkmpqvwxz") for _ in range(14))
+            self.words[kind] = "".join(letters)
+        return self.words[kind]
+
+    def found_in(self, folder: Path) -> dict[str, list[str]]:
+        """Kind of text → the files that still hold its word, in whatever case."""
+        raw = {path.name: path.read_bytes().lower() for path in folder.iterdir()}
+        found = {
+            kind: [name for name, content in raw.items() if word.encode() in content]
+            for kind, word in self.words.items()
+        }
+        return {kind: names for kind, names in found.items() if names}
+
+
+def annotating(planted: Planted) -> Any:
+    """A script whose states and subgoals hold planted words for steps that hold one."""
+
+    def answer(request: ChatRequest) -> dict[str, Any]:
+        rows = read_block(request.messages[1].content, NEW_STEPS)
+        theirs = [planted["observation"] in row["observation"] for row in rows]
+        return {
+            "steps": [
+                {
+                    "index": row["index"],
+                    "state": f"seen {planted['state']}" if mine else "seen something",
+                    "subgoal": f"look for {planted['subgoal']}" if mine else "look around",
+                    "previous_reward": 0.5,
+                }
+                for row, mine in zip(rows, theirs, strict=True)
+            ],
+            "last_reward": 0.5,
+        }
+
+    return answer
+
+
+async def plant(repo: Repository, planted: Planted, session_id: str, *, commit: bool) -> None:
+    """A session with a planted word in every kind of text."""
+    session = await repo.start_session(f"find {planted['goal']}", session_id=session_id)
+    for number in range(3):
+        await session.append(
+            f"Saw the {planted['observation']} {number} times.",
+            f"Counted the {planted['action']}",
+            at=NOON + timedelta(minutes=number),
+            actor=f"Ana {planted['actor']}",
+            key=f"{planted['key']}-{number}",
+            metadata={planted["metadata name"]: [planted["metadata"]]},
+        )
+    await session.close()
+    await session.wait_for("ready")
+    if commit:
+        await session.commit()
+        await apply_by_hand(repo, planted)
+
+
+async def apply_by_hand(repo: Repository, planted: Planted) -> None:
+    """Knowledge of every type that rests on the planted steps."""
+    steps = [n.id for n in await repo.get_nodes(["episodic"]) if planted["action"] in n.text]
+    fact = Semantic(f"There is a {planted['fact']}")
+    rule = Procedural(
+        f"Use the {planted['instruction']}",
+        condition=f"At the {planted['condition']}",
+        expected_outcome=f"It is {planted['outcome']}",
+    )
+    tag, intent = Tag(planted["tag"]), Intent(f"reach the {planted['intent']}")
+    edges = [Edge(node.id, step, "provenance") for node in (fact, rule) for step in steps]
+    edges += [Edge(tag.id, fact.id, "membership"), Edge(intent.id, rule.id, "hierarchical")]
+    await repo.apply(Changeset(nodes=(fact, rule, tag, intent), edges=tuple(edges)))
+
+
+def rows_of(path: Path, repo_id: str) -> dict[str, list[Any]]:
+    """Every row that belongs to a repository, by table."""
+    of_repo = {
+        "repos": "SELECT * FROM repos WHERE no = ?",
+        "sessions": "SELECT * FROM sessions WHERE repo = ?",
+        "steps": "SELECT * FROM steps WHERE repo = ?",
+        "nodes": "SELECT * FROM nodes WHERE repo = ?",
+        "node_keys": "SELECT * FROM node_keys WHERE repo = ?",
+        "vectors": "SELECT * FROM vectors WHERE repo = ?",
+        "removals": "SELECT * FROM removals WHERE repo = ?",
+        "changesets": "SELECT * FROM changesets WHERE repo = ?",
+        "episodes": "SELECT e.* FROM episodes e JOIN sessions s ON s.no = e.session "
+        "WHERE s.repo = ?",
+        "staged": "SELECT g.* FROM staged g JOIN episodes e ON e.no = g.episode "
+        "JOIN sessions s ON s.no = e.session WHERE s.repo = ?",
+        "edges": "SELECT e.* FROM edges e JOIN nodes n ON n.no = e.source WHERE n.repo = ?",
+        "texts": "SELECT f.rowid, f.text FROM records_fts f "
+        "JOIN steps t ON t.ordinal = f.rowid / 2 WHERE t.repo = ?",
+    }
+    with closing(sqlite3.connect(path)) as file:
+        (number,) = file.execute("SELECT no FROM repos WHERE id = ?", (repo_id,)).fetchone()
+        return {table: sorted(file.execute(q, (number,)), key=repr) for table, q in of_repo.items()}
+
+
+@pytest.fixture
+def planted() -> Planted:
+    """Nothing is planted yet."""
+    return Planted()
+
+
+@pytest.fixture
+async def kit(open_kit: OpenKit, db: Path, planted: Planted) -> Kit:
+    """A service over a file, whose model plants words in states and subgoals."""
+    model = ScriptedChatModel.answering({"annotate": annotating(planted)})
+    return await open_kit(store=db, model=model)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("commit", [True, False], ids=["committed", "staged"])
+async def test_no_byte_of_any_text_is_left(
+    kit: Kit, planted: Planted, db: Path, commit: bool
+) -> None:
+    """M29: every kind of text is gone from file and log, and still is after the close."""
+    other = await kit.started("something else", session_id="other")
+    await other.append("The violin of Omar is in Leeds.", "Noted it")
+    await other.close_and_commit()
+    await plant(kit.repo, planted, "s", commit=commit)
+    there = planted.found_in(db.parent)
+    packed = set() if commit else {"fact", "tag", "instruction", "condition", "outcome", "intent"}
+    assert there.keys() == planted.words.keys() - packed
+    assert len(there) >= 9
+    report = await kit.repo.forget(session_id="s")
+    assert report.scrubbed
+    assert planted.found_in(db.parent) == {}
+    assert (await kit.memory.check()).problems == ()
+    await kit.memory.aclose()
+    assert planted.found_in(db.parent) == {}
+    assert [path.name for path in db.parent.iterdir()] == [db.name]
+    async with Mnemo(db, embedder=HashingEmbedder()) as memory:
+        repo = await memory.open_repo("r")
+        assert await repo.search("violin")
+        assert not await repo.search(planted["observation"])
+
+
+async def test_the_part_before_a_time_leaves_no_byte(kit: Kit, planted: Planted, db: Path) -> None:
+    """What remains of the episode keeps no state or subgoal that was worded by the rest."""
+    session = await kit.started("look around", session_id="s")
+    await session.append(f"A {planted['observation']} came by.", "Waved", at=NOON)
+    await session.append("Then nothing.", "Waited", at=NOON + timedelta(days=1))
+    await session.close_and_commit()
+    assert planted.found_in(db.parent).keys() == planted.words.keys()
+    report = await kit.repo.forget(before=NOON + timedelta(hours=1))
+    assert report.steps == 1
+    assert planted.found_in(db.parent) == {}
+    assert await kit.repo.search("waited")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(3))
+async def test_a_large_file_is_searched_in_place_of_being_rewritten(
+    kit: Kit, db: Path, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rows that grew were moved between pages; what they left behind is found and cleared."""
+    monkeypatch.setattr(scrub, "ALWAYS_REWRITTEN_BYTES", 0)
+    planted, chance = Planted(seed + 10), random.Random(seed)
+    for number in range(12):
+        session = await kit.started(f"goal {planted[f'goal {number}']}", session_id=f"s{number}")
+        for step in range(8):
+            word = planted[f"step {number} {step}"]
+            text = " ".join([word, *(["walks"] * chance.randint(1, 200)), word])
+            await session.append(text, f"met {word}")
+        await session.close_and_commit()
+    for number in range(0, 12, 2):
+        assert (await kit.repo.forget(session_id=f"s{number}")).scrubbed
+    gone = {kind for kind in planted.words if int(kind.split()[1]) % 2 == 0}
+    assert planted.found_in(db.parent).keys() == planted.words.keys() - gone
+
+
+async def test_a_reader_of_another_connection_delays_the_scrubbing(
+    kit: Kit, planted: Planted, db: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing is found through mnemo, ``scrubbed`` is False, and the close does the rest."""
+    monkeypatch.setattr(scrub, "_PAUSE_S", 0.0)
+    monkeypatch.setattr(scrub, "_PATIENCE_MS", 1)
+    await plant(kit.repo, planted, "s", commit=True)
+    reader = sqlite3.connect(db, isolation_level=None)
+    reader.execute("BEGIN")
+    reader.execute("SELECT count(*) FROM steps").fetchone()
+    report = await kit.repo.forget(session_id="s")
+    assert not report.scrubbed
+    assert not await kit.repo.search(planted["observation"])
+    assert planted.found_in(db.parent)
+    reader.execute("ROLLBACK")
+    reader.close()
+    await kit.memory.aclose()
+    assert planted.found_in(db.parent) == {}
+
+
+async def test_a_later_call_finishes_what_a_reader_had_delayed(
+    kit: Kit, planted: Planted, db: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Forgetting the same again counts zeros, and scrubs."""
+    monkeypatch.setattr(scrub, "_PAUSE_S", 0.0)
+    monkeypatch.setattr(scrub, "_PATIENCE_MS", 1)
+    await plant(kit.repo, planted, "s", commit=True)
+    with closing(sqlite3.connect(db, isolation_level=None)) as reader:
+        reader.execute("BEGIN")
+        reader.execute("SELECT count(*) FROM steps").fetchone()
+        assert not (await kit.repo.forget(session_id="s")).scrubbed
+    again = await kit.repo.forget(session_id="s")
+    assert (again.steps, again.scrubbed) == (0, True)
+    assert planted.found_in(db.parent) == {}
+
+
+async def test_a_file_of_the_first_version_is_migrated_and_scrubbed(
+    kit: Kit, planted: Planted, db: Path, open_kit: OpenKit
+) -> None:
+    """Its copy beside it, made by the migration, holds the text as well, and goes."""
+    await plant(kit.repo, planted, "s", commit=True)
+    await plant(kit.repo, Planted(99), "ready", commit=False)
+    await kit.memory.aclose()
+    make_first_version(db)
+    later = await open_kit(store=db)
+    assert db.with_name(f"{db.name}.v1.bak").exists()
+    (ready,) = await later.repo.unfinished_sessions()
+    assert (ready.id, ready.state) == ("ready", "ready")
+    assert (await later.repo.forget(session_id="s")).scrubbed
+    assert planted.found_in(db.parent) == {}
+    assert not list(db.parent.glob("*.bak"))
+    resumed = await later.repo.resume_session("ready")
+    assert (await resumed.commit()).status == "committed"
+
+
+def make_first_version(path: Path) -> None:
+    """Take from a file what later versions of the schema added."""
+    with closing(sqlite3.connect(path, isolation_level=None)) as file:
+        for table in ("meta", "erased", "moving"):
+            file.execute(f"DROP TABLE {table}")
+        for table, column in (
+            ("episodes", "erased"),
+            ("repos", "next_space_name"),
+            ("repos", "next_space_dimensions"),
+        ):
+            file.execute(f"ALTER TABLE {table} DROP COLUMN {column}")
+        file.execute("PRAGMA user_version = 1")
+        assert schema.stored_version(file) == 1
+
+
+async def test_other_repositories_stay_byte_for_byte(kit: Kit, planted: Planted, db: Path) -> None:
+    """M24: the same words in two repositories of one file; forgetting in one is felt in one."""
+    twin = await kit.memory.open_repo("twin")
+    await plant(kit.repo, planted, "s", commit=True)
+    await plant(twin, planted, "s of twin", commit=True)
+    await plant(twin, Planted(7), "staged in twin", commit=False)
+    await twin.recall("warm up")
+    while (await twin.statistics()).index.waiting:
+        await twin._parts.index.embed_waiting()  # type: ignore[attr-defined]
+    before = rows_of(db, "twin")
+    assert all(before[table] for table in before.keys() - {"removals", "staged"})
+    await kit.repo.forget(session_id="s")
+    await kit.repo.forget(before=NOON + timedelta(days=365))
+    assert rows_of(db, "twin") == before
+    assert await twin.search(planted["observation"])
+    assert (await kit.repo.forget(session_id="s of twin")).is_empty
+
+
+# ── Traces ───────────────────────────────────────────────────────────────────────────
+
+
+def grown(path: Path, seed: int) -> Iterator[str]:
+    """A file whose rows grew and were moved, then half of them deleted; the deleted texts."""
+    chance = random.Random(seed)
+    with closing(sqlite3.connect(path, isolation_level=None)) as file:
+        file.execute("PRAGMA secure_delete = ON")
+        file.execute("PRAGMA synchronous = OFF")
+        file.execute("PRAGMA journal_mode = MEMORY")
+        file.execute("CREATE TABLE t (id INTEGER PRIMARY KEY, a TEXT, b TEXT)")
+        texts = {}
+        for number in range(1_500):
+            word = "".join(chance.choice("bcdfghjklm") for _ in range(30))
+            texts[number] = " ".join([word] * chance.choice([1, 3, 10, 30]))
+            file.execute("INSERT INTO t VALUES (?, ?, NULL)", (number, texts[number]))
+            again = chance.choice(list(texts)) if chance.random() < 0.3 else number
+            file.execute("UPDATE t SET b = ? WHERE id = ?", (texts[again][:400], again))
+        for number in chance.sample(sorted(texts), 700):
+            file.execute("DELETE FROM t WHERE id = ?", (number,))
+            yield texts[number]
+
+
+@pytest.mark.slow
+def test_what_the_database_leaves_behind_is_found(tmp_path: Path) -> None:
+    """Deleting with overwriting leaves copies of moved rows; all are seen, until the rewriting."""
+    path = tmp_path / "t.db"
+    deleted = list(grown(path, 1))
+    raw = path.read_bytes()
+    left = [text for text in deleted if text[:30].encode() in raw]
+    assert left, "this SQLite leaves nothing behind: the search for traces can go"
+    traces = [Traces() for _ in left]
+    for text, trace in zip(left, traces, strict=True):
+        trace.add(text)
+        assert trace.are_in(path)
+    with closing(sqlite3.connect(path)) as file:
+        file.execute("VACUUM")
+    assert not any(trace.are_in(path) for trace in traces)
+
+
+def test_free_pages_are_searched(tmp_path: Path) -> None:
+    """Without overwriting a dropped table's text stands on free pages."""
+    path = tmp_path / "t.db"
+    text = "the quick brown fox jumps over the lazy dog " * 3_000
+    with closing(sqlite3.connect(path, isolation_level=None)) as file:
+        file.execute("PRAGMA secure_delete = OFF")
+        file.execute("CREATE TABLE t (a TEXT)")
+        file.execute("CREATE TABLE kept (a TEXT)")
+        file.execute("INSERT INTO t VALUES (?)", (text,))
+        traces = Traces()
+        traces.add(text)
+        assert not traces.are_in(path)
+        file.execute("DROP TABLE t")
+    assert traces.are_in(path)
