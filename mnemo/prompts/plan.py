@@ -38,6 +38,6 @@ def plan_question(asked: Asked, profile: Profile | None) -> Question[tuple[str, 
         purpose="plan",
         system=instructed(STANDING, "plan", profile),
         user=f"{asked.blocks}\n\nGive the tags to look for.",
-        schema=schema_of(TagsReply),
+        schema=schema_of(TagsReply, tags=MAX_TAGS),
         read=lambda value: read_tags(value, at_most=MAX_TAGS, query=asked.query),
     )

@@ -68,7 +68,7 @@ def procedural_question(
                 "the most useful first.",
             )
         ),
-        schema=schema_of(ProceduralReply),
+        schema=schema_of(ProceduralReply, instructions=max_instructions),
         read=lambda value: _read(value)[:max_instructions],
     )
 

@@ -58,14 +58,20 @@ class Question(Generic[T]):
         return ChatMessage("system", self.system), ChatMessage("user", self.user)
 
 
-def schema_of(shape: type[Reply]) -> dict[str, Any]:
+def schema_of(shape: type[Reply], **most: int) -> dict[str, Any]:
     """
     The JSON schema of *shape*, bare of titles and of its classes' docstrings.
 
     Those are for readers of the code; small models copy them into their replies.
+
+    Args:
+        most: Field → most items of its list. A server that holds its model to the schema
+            ends the list there; a longer one is no mistake.
     """
-    bare: dict[str, Any] = _bare(shape.model_json_schema())
-    return bare
+    schema: dict[str, Any] = _bare(shape.model_json_schema())
+    for name, items in most.items():
+        schema["properties"][name]["maxItems"] = items
+    return schema
 
 
 def _bare(part: Any) -> Any:

@@ -54,6 +54,6 @@ def refine_question(
         user="\n\n".join(
             (asked.blocks, block(FOUND, rows[:SHOWN_TEXTS]), "Give the tags to look for next.")
         ),
-        schema=schema_of(TagsReply),
+        schema=schema_of(TagsReply, tags=MAX_REFINED_TAGS),
         read=lambda value: read_tags(value, at_most=MAX_REFINED_TAGS, query=asked.query),
     )

@@ -57,7 +57,7 @@ def returns_question(
                 "Score every one of INSTRUCTIONS.",
             )
         ),
-        schema=schema_of(ReturnsReply),
+        schema=schema_of(ReturnsReply, scores=len(instructions)),
         read=lambda value: _read(value, len(instructions)),
     )
 

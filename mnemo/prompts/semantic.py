@@ -94,7 +94,7 @@ def semantic_question(
                 f"Give the facts of STEPS, at most {max_facts}, in the order they came up.",
             )
         ),
-        schema=schema_of(SemanticReply),
+        schema=schema_of(SemanticReply, facts=max_facts),
         read=lambda value: _read(value, {fact.id for fact in stored}),
     )
 

@@ -30,3 +30,11 @@ def test_a_schema_says_nothing_of_how_the_code_describes_itself():
         "required": ["title", "parts"],
         "type": "object",
     }
+
+
+def test_a_list_may_be_bounded():
+    """A model that is held to the schema cannot go on forever; a longer list is still read."""
+    schema = schema_of(Whole, parts=3)
+    assert schema["properties"]["parts"]["maxItems"] == 3
+    parts = [{"description": str(number)} for number in range(4)]
+    assert len(Whole.model_validate({"title": "t", "parts": parts}).parts) == 4
