@@ -7,9 +7,11 @@ same: the session comes to rest, no step is lost, and whatever is replied does n
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import subprocess
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -23,6 +25,7 @@ from mnemo import Config, ExtractionFailed, InvalidReply, Mnemo, RecallResult, R
 from mnemo.models import OpenAIChatModel
 from mnemo.testing import ManualClock
 
+QUESTIONS = "local_model_questions.py"
 SCRIPT = Path(__file__).parents[2] / "scripts" / "local_model"
 NEVER_S = 480.0
 """Seconds after which the test counts as hanging; it takes a tenth of that on a free machine."""
@@ -47,7 +50,7 @@ SETTINGS = Config(
     # One call for all steps, one trajectory; a reply that does not fit is done without.
     annotation={"batch_size": len(STEPS), "on_failure": "embedded", "boundary_threshold": -1.0},
     recall={"timeout_s": NEVER_S},
-    extraction={"timeout_s": NEVER_S},
+    extraction={"timeout_s": NEVER_S, "max_facts": 2, "max_instructions": 1},
 )
 
 
@@ -148,7 +151,7 @@ async def test_a_session_of_twelve_steps_with_a_real_model_over_http(base_url: s
         "smollm2-135m-instruct",
         max_concurrency=1,
         max_retries=0,
-        max_output_tokens=64,
+        max_output_tokens=128,
         transport=wire,
     )
     with anyio.fail_after(NEVER_S):
@@ -185,3 +188,24 @@ def test_a_missing_local_model_is_told_with_what_to_do(tmp_path: Path):
     assert done.returncode == 1
     assert "scripts/local_model --install" in done.stderr
     assert list(tmp_path.iterdir()) == []
+
+
+def test_where_the_local_model_lives_is_no_setting(monkeypatch: pytest.MonkeyPatch):
+    """The script's variable shares the prefix of the settings, and is let pass."""
+    monkeypatch.setenv("MNEMO_MODEL_VENV", "/anywhere")
+    assert Config.from_env() == Config()
+
+
+def test_the_questions_that_are_counted_are_those_of_mnemo(monkeypatch: pytest.MonkeyPatch):
+    """Each purpose puts its own question, every round about other words."""
+    spec = importlib.util.spec_from_file_location("questions", SCRIPT.with_name(QUESTIONS))
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    monkeypatch.setitem(sys.modules, spec.name, module)
+    spec.loader.exec_module(module)
+    assert len(module.QUESTIONS) >= 11
+    for purpose in module.QUESTIONS:
+        first, second = module.questions(purpose, 2)
+        assert first.purpose == purpose
+        assert first.user != second.user
