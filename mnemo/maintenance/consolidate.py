@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from heapq import merge
 from typing import TypeAlias
 
 import numpy as np
@@ -23,7 +24,7 @@ from mnemo.graph.similarity import same_claim_guard
 from mnemo.graph.upkeep import Upkeep
 from mnemo.graph.value import decay_score, parameters_of
 from mnemo.maintenance.near import BAND, Near, Neighbourhood
-from mnemo.maintenance.plan import Counts, Sources, holds_still, living, vector_rows
+from mnemo.maintenance.plan import Counts, Sources, holds_still, living, pieces, vector_rows
 
 __all__ = ["Consolidation", "plan_consolidation"]
 
@@ -80,12 +81,7 @@ async def plan_consolidation(sources: Sources, *, threshold: float) -> Consolida
     hood = await sources.in_thread(lambda: Neighbourhood(vectors, rows, threshold=threshold))
     merging = _Merging(sources, facts, hood)
     await merging.run()
-    involved = {*merging.losses, *merging.losses.values()}
-    return Consolidation(
-        checked=len(holding),
-        losses=merging.losses,
-        facts={fact.id: fact for fact in facts if fact.id in involved},
-    )
+    return Consolidation(checked=len(holding), losses=merging.losses, facts=merging.involved)
 
 
 def _holding(view: CorpusView) -> list[Semantic]:
@@ -101,8 +97,18 @@ def _placed(view: CorpusView, facts: Sequence[Semantic]) -> tuple[list[Semantic]
     documents = view.nodes["semantic"]
     row_of = vector_rows(documents)
     rows = {fact.id: int(row_of[documents.of(fact.id)[-1]]) for fact in facts}
-    placed = sorted((fact for fact in facts if rows[fact.id] >= 0), key=lambda fact: fact.id)
+    # In pieces: one long sort would not let the event loop in between.
+    runs = (sorted(piece, key=_id_of) for piece in pieces(facts))
+    placed, breather = list[Semantic](), Breather()
+    for fact in merge(*runs, key=_id_of):
+        breather.breathe()
+        if rows[fact.id] >= 0:
+            placed.append(fact)
     return placed, np.fromiter((rows[fact.id] for fact in placed), np.intp, len(placed))
+
+
+def _id_of(fact: Semantic) -> str:
+    return fact.id
 
 
 # ── Who loses to whom ────────────────────────────────────────────────────────────────
@@ -114,13 +120,16 @@ class _Merging:
 
     Attributes:
         losses: Loser → the fact that it loses to.
+        involved: Those that occur in *losses*.
     """
 
     def __init__(self, sources: Sources, facts: list[Semantic], hood: Neighbourhood) -> None:
         self._sources = sources
         self._facts = facts
         self._hood = hood
+        self._crowds = _Crowds()
         self.losses: dict[str, str] = {}
+        self.involved: dict[str, Semantic] = {}
 
     async def run(self) -> None:
         """
@@ -132,19 +141,17 @@ class _Merging:
         places = np.arange(len(self._facts))
         while len(places):
             pairs: list[Pair] = []
-            crowded: list[Near] = []
             for first in range(0, len(places), BAND):
-                near, passed = await self._sources.in_thread(
-                    self._look, places[first : first + BAND]
-                )
-                pairs += passed
-                crowded += [near] if len(near.truncated) else []
-            metadata = await self._sources.metadata(self._ids(pairs))
-            places = await self._sources.in_thread(self._decide, pairs, crowded, metadata)
+                band = places[first : first + BAND]
+                pairs += await self._sources.in_thread(self._look, band)
+            ids = await self._sources.in_thread(self._ids, pairs)
+            metadata = await self._sources.metadata(ids)
+            places = await self._sources.in_thread(self._decide, pairs, metadata)
 
-    def _look(self, places: Ints) -> tuple[Near, list[Pair]]:
+    def _look(self, places: Ints) -> list[Pair]:
         near = self._hood.near(places)
-        return near, list(self._passed(near))
+        self._crowds.seen(places, near)
+        return list(self._passed(near))
 
     def _passed(self, near: Near) -> Iterator[Pair]:
         breather = Breather()
@@ -158,9 +165,7 @@ class _Merging:
         places = dict.fromkeys(place for _, *ends in pairs for place in ends)
         return [self._facts[place].id for place in places]
 
-    def _decide(
-        self, pairs: list[Pair], crowded: list[Near], metadata: Mapping[str, NodeMetadata]
-    ) -> Ints:
+    def _decide(self, pairs: list[Pair], metadata: Mapping[str, NodeMetadata]) -> Ints:
         """Let the nearest pairs decide first; give the places that must be looked at again."""
         breather, now = Breather(), self._sources.clock.now()
         ranks: dict[int, tuple[float, datetime, str]] = {}
@@ -171,13 +176,14 @@ class _Merging:
         for _, i, j in sorted(pairs):
             breather.breathe()
             keeps, loses = sorted((i, j), key=ranks.__getitem__)
-            loser = self._facts[loses].id
-            if loser not in self.losses:
-                self.losses[loser] = self._facts[keeps].id
+            loser, winner = self._facts[loses], self._facts[keeps]
+            if loser.id not in self.losses:
+                self.losses[loser.id] = winner.id
+                self.involved |= {loser.id: loser, winner.id: winner}
                 lost.append(loses)
         gone = np.array(lost, np.intp)
         self._hood.drop(gone)
-        return _again(crowded, gone)
+        return self._crowds.freed_by(gone)
 
     def _rank(
         self, fact: Semantic, metadata: Mapping[str, NodeMetadata], now: datetime
@@ -190,14 +196,25 @@ class _Merging:
         return -score, as_utc(created) if created else now, fact.id
 
 
-def _again(crowded: Iterable[Near], gone: Ints) -> Ints:
-    """Places that had more near them than were looked at, and lost some of those."""
-    found = [np.zeros(0, np.intp)]
-    for near in crowded:
-        freed = near.left[np.isin(near.right, gone)]
-        again = np.intersect1d(near.truncated, freed)
-        found.append(again[~np.isin(again, gone)])
-    return np.concatenate(found)
+class _Crowds:
+    """Places that have more near them than were looked at, and those that were."""
+
+    def __init__(self) -> None:
+        self._left = np.zeros(0, np.intp)
+        self._right = np.zeros(0, np.intp)
+
+    def seen(self, places: Ints, near: Near) -> None:
+        """Remember the crowded ones of *places*, in the place of what was seen before."""
+        old = ~np.isin(self._left, places)
+        new = np.isin(near.left, near.truncated)
+        self._left = np.concatenate((self._left[old], near.left[new]))
+        self._right = np.concatenate((self._right[old], near.right[new]))
+
+    def freed_by(self, gone: Ints) -> Ints:
+        """The places, ascending, that are still there and saw some of those that are *gone*."""
+        there = ~np.isin(self._left, gone)
+        self._left, self._right = self._left[there], self._right[there]
+        return np.unique(self._left[np.isin(self._right, gone)])
 
 
 # ── What becomes of them ─────────────────────────────────────────────────────────────

@@ -22,7 +22,7 @@ __all__ = ["Counts", "Plan", "Sources", "holds_still", "living", "pieces", "vect
 
 T = TypeVar("T")
 
-PIECE = 1_000
+PIECE = 500
 """Nodes per read of the store, and per turn of a worker thread."""
 
 
@@ -77,7 +77,7 @@ class Plan(Protocol):
         ...
 
     def counts(self, upkeep: Upkeep) -> Counts:
-        """What the report says if *upkeep* was done."""
+        """What the report says if *upkeep* was done; for a worker thread, too."""
         ...
 
 

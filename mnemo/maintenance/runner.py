@@ -139,7 +139,7 @@ class Maintenance:
                 )
             )
             raise
-        counts = plan.counts(upkeep)
+        counts = await self._sources.in_thread(plan.counts, upkeep)
         report = MaintenanceReport(
             operation=operation,
             checked=counts.checked,

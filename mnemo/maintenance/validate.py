@@ -9,6 +9,7 @@ the finding becomes a penalty, which is set, so a second run finds nothing to se
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
@@ -21,7 +22,7 @@ from mnemo._text import terms
 from mnemo.config import MaintenanceConfig
 from mnemo.errors import ModelError
 from mnemo.graph.corpus import CorpusView
-from mnemo.graph.edges import EdgeKind
+from mnemo.graph.edges import Edge, EdgeKind
 from mnemo.graph.metadata import NodeMetadata
 from mnemo.graph.nodes import Episodic, Node, NodeType, Vector
 from mnemo.graph.upkeep import Upkeep
@@ -74,13 +75,16 @@ class Validation:
 
     def counts(self, upkeep: Upkeep) -> Counts:
         """How many there are of each finding; without those left for the next run."""
-        left = [v for v in self.verdicts if self._is_settled(v, upkeep)]
-        found = [verdict.finding for verdict in left]
+        found: Counter[Finding] = Counter()
+        breather = Breather()
+        for verdict in self.verdicts:
+            breather.breathe()
+            found[verdict.finding] += self._is_settled(verdict, upkeep)
         return Counts(
-            checked=len(found),
-            grounded=found.count("grounded"),
-            penalized=found.count("weak"),
-            orphaned=found.count("orphan"),
+            checked=found.total(),
+            grounded=found["grounded"],
+            penalized=found["weak"],
+            orphaned=found["orphan"],
         )
 
     def _is_settled(self, verdict: Verdict, upkeep: Upkeep) -> bool:
@@ -135,14 +139,12 @@ class _Judge:
         """The verdicts of *nodes*, which are all of *type*."""
         sources, ids = self._sources, [node.id for node in nodes]
         metadata = await sources.graph.metadata(ids)
-        cases = {node.id: _Case(node) for node in nodes}
-        for edge in await sources.graph.edges(ids, kind=EdgeKind.PROVENANCE):
-            if edge.source in cases:
-                cases[edge.source].steps.append(edge.target)
-        resting = [case for case in cases.values() if case.steps]
+        edges = await sources.graph.edges(ids, kind=EdgeKind.PROVENANCE)
+        cases = await sources.in_thread(_cases, nodes, edges)
+        resting = [case for case in cases if case.steps]
         await sources.in_thread(self._by_vectors, type, resting)
         await self._by_words([case for case in resting if not case.grounded])
-        return [_verdict(case, metadata) for case in cases.values()]
+        return [_verdict(case, metadata) for case in cases]
 
     def _by_vectors(self, type: NodeType, cases: Sequence[_Case]) -> None:
         """Compare the vectors that the index has, in one go."""
@@ -210,6 +212,14 @@ class _Judge:
             mine = self._vector(case.node) if theirs and not case.grounded else None
             if mine is not None:
                 case.grounded = max(float(mine @ other) for other in theirs) >= self._threshold
+
+
+def _cases(nodes: Iterable[Node], edges: Iterable[Edge]) -> list[_Case]:
+    cases = {node.id: _Case(node) for node in nodes}
+    for edge in edges:
+        if edge.source in cases:
+            cases[edge.source].steps.append(edge.target)
+    return list(cases.values())
 
 
 def _cosines(
