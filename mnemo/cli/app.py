@@ -22,6 +22,8 @@ from mnemo.cli.formats import Reading, read_talks
 from mnemo.cli.graph_page import graph_data, graph_page
 from mnemo.cli.ingest import Tally
 from mnemo.cli.ingest import ingest as run_ingest
+from mnemo.cli.maintain import maintained
+from mnemo.cli.maintain import told as maintenance_told
 from mnemo.cli.output import (
     as_data,
     complain,
@@ -226,6 +228,31 @@ def doctor(store: Store = "mnemo.db", as_json: AsJson = False) -> None:
         print_line("\n".join(found["problems"]) or f"No problems: {counted}.")
     if not found["healthy"]:
         raise typer.Exit(1)
+
+
+@app.command()
+def maintain(
+    repo: Repo = "default",
+    store: Store = "mnemo.db",
+    consolidate: Annotated[
+        bool, typer.Option("--consolidate", help="Merge facts that say the same.")
+    ] = False,
+    decay: Annotated[
+        bool, typer.Option("--decay", help="Delete what is old, unused and unrewarded.")
+    ] = False,
+    validate: Annotated[
+        bool, typer.Option("--validate", help="Hold facts and instructions against evidence.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Keep a repository's knowledge small and true; without options all three, raw steps stay."""
+    asked = {"consolidate": consolidate, "decay": decay, "validate": validate}
+    chosen = [name for name, wanted in asked.items() if wanted]
+    reports = _in_repo(_existing(store), repo, lambda opened: maintained(opened, chosen))
+    if as_json:
+        print_json({"repo": repo, "reports": reports})
+    else:
+        print_line("\n".join(map(maintenance_told, reports)))
 
 
 @app.command()
