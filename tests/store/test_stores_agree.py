@@ -26,6 +26,7 @@ from mnemo.graph.changeset import Changeset, NodeChange
 from mnemo.graph.edges import Edge, EdgeKind
 from mnemo.graph.metadata import MetadataDelta
 from mnemo.graph.nodes import Episodic, Semantic, Tag
+from mnemo.graph.upkeep import Upkeep
 from mnemo.protocols import EmbeddingSpace, FeedCursor
 from mnemo.store.memory import MemoryStore
 from mnemo.store.sqlite import SqliteStore
@@ -185,6 +186,17 @@ class StoresAgree(RuleBasedStateMachine):
     @rule(ids=st.lists(IDS, max_size=3))
     def delete(self, ids: list[str]) -> None:
         self.both(lambda kit: kit.store.graph("r").delete(ids))
+
+    @rule(loser=IDS, survivor=IDS, gone=IDS, old=st.booleans(), number=st.integers(30, 35))
+    def keep_up(self, loser: str, survivor: str, gone: str, old: bool, number: int) -> None:
+        upkeep = Upkeep(
+            merges={loser: survivor} if loser != survivor else {},
+            removals=(gone,) if gone != survivor else (),
+            accessed_until=NOON if old else None,
+            penalties={survivor: 0.3} if old else {},
+            sweeps=old,
+        )
+        self.both(lambda kit: kit.apply(id=f"c{number}", upkeep=upkeep))
 
     @rule(id=IDS, part=st.sampled_from(["", "/observation", "/action"]), mine=st.booleans())
     def save_vector(self, id: str, part: str, mine: bool) -> None:

@@ -22,11 +22,16 @@ from mnemo.store.sqlite.rows import chunks, holes
 __all__ = ["encode_changed", "keep_up"]
 
 _TABLES = (
-    "CREATE TEMP TABLE IF NOT EXISTS merging (loser INTEGER PRIMARY KEY, survivor INTEGER)",
-    "CREATE TEMP TABLE IF NOT EXISTS leaving (seq INTEGER PRIMARY KEY, no INTEGER UNIQUE, id TEXT)",
-    "DELETE FROM merging",
-    "DELETE FROM leaving",
+    """
+    CREATE TEMP TABLE IF NOT EXISTS merging
+    (seq INTEGER PRIMARY KEY, loser INTEGER UNIQUE, survivor INTEGER)
+    """,
+    """
+    CREATE TEMP TABLE IF NOT EXISTS leaving
+    (seq INTEGER PRIMARY KEY, no INTEGER UNIQUE, id TEXT)
+    """,
 )
+_EMPTIED = ("DELETE FROM merging", "DELETE FROM leaving")
 _NAMED = "SELECT id, no, type FROM nodes WHERE repo = ? AND id IN ({})"
 _CHANGE = "UPDATE nodes SET body = ?, revision = ? WHERE no = ?"
 _PENALIZE = "UPDATE nodes SET penalty = ? WHERE no = ?"
@@ -72,7 +77,8 @@ FROM (SELECT m.survivor, count(DISTINCT json_array(s.body ->> '$.session_id',
 WHERE nodes.no = g.survivor
 """
 _LOSERS_LEAVE = """
-INSERT INTO leaving (no, id) SELECT n.no, n.id FROM merging m CROSS JOIN nodes n ON n.no = m.loser
+INSERT INTO leaving (no, id)
+SELECT n.no, n.id FROM merging m CROSS JOIN nodes n ON n.no = m.loser ORDER BY m.seq
 """
 
 # ── Removing ─────────────────────────────────────────────────────────────────────────
@@ -150,6 +156,8 @@ def keep_up(
         _merge(connection, pairs, revision)
     leaving = [numbers[id] for id in upkeep.removals]
     removed = _remove(connection, repo, leaving, upkeep.accessed_until, revision, upkeep.sweeps)
+    for statement in _EMPTIED:
+        connection.execute(statement)
     return Kept(bool(changed or penalties or removed), removed)
 
 
