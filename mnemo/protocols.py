@@ -7,7 +7,8 @@ Fakes of all of them are in ``mnemo.testing``.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Literal, Protocol, TypeAlias
@@ -16,6 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mnemo.config import TypeScoring
+from mnemo.episode.annotated import Annotated, AnnotationRequest
+from mnemo.episode.archive import ArchiveHead, NumberedRecord, Record
 from mnemo.episode.erasure import Erased, Selection
 from mnemo.episode.feed import FeedChanges, FeedCursor, KeywordHit
 from mnemo.episode.journal import Act, Journal, Owner, SessionRecord, Settlement
@@ -42,6 +45,7 @@ __all__ = [
     "AnnotationRequest",
     "Annotator",
     "Applied",
+    "Archive",
     "ChatMessage",
     "ChatModel",
     "ChatReply",
@@ -111,45 +115,6 @@ class Embedder(Protocol):
 
 
 # ── Extraction ───────────────────────────────────────────────────────────────────────
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AnnotationRequest:
-    """
-    Steps to annotate.
-
-    Attributes:
-        goal: The episode's goal.
-        before: Steps just before *fresh*, annotated as far as known, ascending.
-        fresh: Steps to annotate, ascending, at most the annotator's batch size. May be
-            empty when *closing*: then only the last reward is asked for.
-        closing: Whether the episode ends after *fresh* (or *before*, if that is empty):
-            then the last step's reward is asked for too.
-    """
-
-    goal: str
-    before: tuple[Step, ...]
-    fresh: tuple[Step, ...]
-    closing: bool = False
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Annotated:
-    """
-    What an annotator found for one step; rewards come a step late.
-
-    Attributes:
-        previous_reward: How well the step *before* this one did, judged by what this
-            one observes; ``None`` is unknown.
-        breaks: Whether something besides the subgoal (a pause, "next task") says that
-            a new trajectory begins here.
-    """
-
-    index: int
-    state: str
-    subgoal: str
-    previous_reward: float | None = None
-    breaks: bool = False
 
 
 class Annotator(Protocol):
@@ -420,6 +385,29 @@ class Overhaul(Protocol):
         ...
 
 
+class Archive(Protocol):
+    """One repository as records, out and in: what ``episode.archive`` names, in its order."""
+
+    def read(
+        self,
+    ) -> AbstractAsyncContextManager[tuple[ArchiveHead, AsyncIterator[Sequence[Record]]]]:
+        """Everything as of one moment, in pages; it is held until the context ends."""
+        ...
+
+    async def write(
+        self, head: ArchiveHead, pages: AsyncIterator[Sequence[NumberedRecord]]
+    ) -> None:
+        """
+        Keep everything that *head* and *pages* say, in one transaction; sessions have no owner.
+
+        Raises:
+            UsageError: The repository is not empty.
+            Conflict: A session or episode is in this store already, or was forgotten in it.
+            InvalidArchive: Records do not fit each other. *Cancellation*: safe.
+        """
+        ...
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoreReport:
     """What a check of the whole store found; no *problems* is healthy."""
@@ -454,6 +442,8 @@ class Store(Protocol):
     def feed(self, repo_id: str) -> DocumentFeed: ...
 
     def overhaul(self, repo_id: str) -> Overhaul: ...
+
+    def archive(self, repo_id: str) -> Archive: ...
 
     async def renew(self, owner: Owner, lease_s: float) -> None:
         """Prolong the lease of *owner* on all its sessions."""

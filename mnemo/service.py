@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import warnings
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable
 from contextlib import AbstractAsyncContextManager
 from functools import partial
 from pathlib import Path
@@ -25,6 +25,7 @@ from mnemo._spans import NO_SPANS, Spans, find_spans
 from mnemo._tasks import TaskRoot, completed, detached, running_loop
 from mnemo._text import is_blank
 from mnemo.config import Config, StoreConfig, TelemetryConfig
+from mnemo.episode.archive import ArchiveHead
 from mnemo.episode.journal import Owner
 from mnemo.errors import (
     ConfigError,
@@ -217,8 +218,7 @@ class Mnemo:
                 *Cancellation*: safe.
         """
         store, owner = self._usable()
-        if not isinstance(repo_id, str) or is_blank(repo_id) or len(repo_id) > MAX_REPO_ID:
-            raise ValueError(f"repo_id must be text of 1 to {MAX_REPO_ID} characters, not blank")
+        checked_repo_id(repo_id)
         if repo_id in self._repos or repo_id in self._opening:
             raise RepositoryAlreadyOpen(f"repository {repo_id!r} is open; use repo({repo_id!r})")
         self._opening.add(repo_id)
@@ -327,6 +327,69 @@ class Mnemo:
         finally:
             self._closing.discard(repo)
 
+    # ── The whole of a repository, or of the store ───────────────────────────────────
+
+    def export_repo(self, repo_id: str) -> AbstractAsyncContextManager[AsyncIterator[str]]:
+        """
+        Everything of a repository, open or not, as lines of JSON (each with its end).
+
+        ``async with memory.export_repo("r") as lines: async for line in lines: …``; all
+        lines are of the moment at which the context was entered, whatever is written
+        meanwhile. Text in ASCII, in bounded memory, read off the event loop. It holds the
+        raw steps, the whole graph with vectors, what is staged, and which changesets were
+        applied; not the repository's id, nor who owns its sessions.
+
+        Entering raises:
+            ValueError: *repo_id* is blank or too long.
+            NotFound: There is nothing in it, and it is not open.
+            StoreError: It could not be read. *Cancellation*: safe.
+        """
+        from mnemo.maintenance.archive import export_lines
+
+        store, _ = self._usable()
+        checked_repo_id(repo_id)
+        return export_lines(
+            store.archive(repo_id), repo_id=repo_id, may_be_empty=repo_id in self._repos
+        )
+
+    async def import_repo(
+        self, repo_id: str, lines: AsyncIterable[str] | Iterable[str]
+    ) -> ArchiveHead:
+        """
+        Make *repo_id* what another repository was when *lines* were exported; all or nothing.
+
+        Its sessions can be resumed, what was recalled is recalled, and an export of it
+        gives the same lines. While it runs the repository cannot be opened.
+
+        Args:
+            repo_id: Not open here, and empty.
+            lines: As ``export_repo`` gives them; also an open text file, which is read
+                off the event loop.
+
+        Returns:
+            What the archive says of itself: ``revision``, ``space``, ``counts``.
+
+        Raises:
+            ValueError: *repo_id* is blank or too long.
+            RepositoryAlreadyOpen: It is open in this service.
+            UsageError: It is not empty.
+            Conflict: A session of the archive is in this store, or was forgotten in it.
+            InvalidArchive: A line is broken (``.line``, ``.reason``), or it is an archive of
+                another format version.
+            StoreError: It could not be written. *Cancellation*: safe; all or nothing.
+        """
+        from mnemo.maintenance.archive import import_lines
+
+        store, _ = self._usable()
+        checked_repo_id(repo_id)
+        if repo_id in self._repos or repo_id in self._opening:
+            raise RepositoryAlreadyOpen(f"repository {repo_id!r} is open; import before opening it")
+        self._opening.add(repo_id)
+        try:
+            return await import_lines(store.archive(repo_id), lines)
+        finally:
+            self._opening.discard(repo_id)
+
     async def check(self) -> StoreReport:
         """
         Check the whole store: file, full text, vectors, edges; changes nothing.
@@ -366,6 +429,13 @@ class Mnemo:
         if buffer < 1:
             raise ValueError(f"buffer must be at least 1, not {buffer}")
         return self._bus.stream(buffer)
+
+
+def checked_repo_id(repo_id: str) -> str:
+    """*repo_id*. *Raises* ``ValueError`` if it is blank or too long."""
+    if not isinstance(repo_id, str) or is_blank(repo_id) or len(repo_id) > MAX_REPO_ID:
+        raise ValueError(f"repo_id must be text of 1 to {MAX_REPO_ID} characters, not blank")
+    return repo_id
 
 
 async def _found_spans(wanted: TelemetryConfig) -> Spans:

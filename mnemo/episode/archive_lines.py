@@ -255,6 +255,7 @@ class ArchiveReader:
         self._line = 0
         self._left: dict[str, int] = {}
         self._dimensions: int | None = None
+        self._revision = 0
 
     def head(self, line: str | None) -> ArchiveHead:
         """
@@ -278,6 +279,7 @@ class ArchiveReader:
         head: ArchiveHead = self._shaped(HeadShape, raw)
         self._left = {kind: head.counts[kind] for kind in KINDS}
         self._dimensions = head.space.dimensions if head.space else None
+        self._revision = head.revision
         return head
 
     def records(self, lines: Iterable[str]) -> list[NumberedRecord]:
@@ -310,16 +312,24 @@ class ArchiveReader:
             raise self._wrong(f"its kind is {kind!r}, but {due} is due by the archive's head")
         self._left[expected] -= 1
         record: Record = self._shaped(SHAPES[expected], raw)
-        if isinstance(record, ArchivedVector):
-            self._check_length(len(record.vector))
+        self._check_against_head(record)
         return record
 
-    def _check_length(self, length: int) -> None:
-        self._dimensions = self._dimensions or length
-        if length != self._dimensions:
-            raise self._wrong(f"the vector has {length} dimensions, not {self._dimensions}")
+    def _check_against_head(self, record: Record) -> None:
+        match record:
+            case ArchivedVector(vector=vector):
+                self._dimensions = self._dimensions or len(vector)
+                if len(vector) != self._dimensions:
+                    raise self._wrong(
+                        f"the vector has {len(vector)} dimensions, not {self._dimensions}"
+                    )
+            case ArchivedNode(revision=revision) | ArchivedChangeset(revision=revision):
+                if revision > self._revision:
+                    raise self._wrong(f"its revision is past that of the head, {self._revision}")
 
     def _object(self, line: str) -> dict[str, Any]:
+        if not isinstance(line, str):
+            raise self._wrong(f"a line must be text, not {type(line).__name__}")
         try:
             raw = json.loads(line, parse_constant=_refuse_constant)
         except json.JSONDecodeError as error:
@@ -332,7 +342,7 @@ class ArchiveReader:
         if (_ESCAPED_SURROGATE.search(line) or not line.isascii()) and _SURROGATES.search(
             json.dumps(raw, ensure_ascii=False)
         ):
-            raise self._wrong("a text holds half a character (a lone surrogate)")
+            raise self._wrong("a text holds a lone surrogate, or bytes that are no UTF-8")
         return raw
 
     def _shaped(self, shape: type[Shape], raw: dict[str, Any]) -> Any:

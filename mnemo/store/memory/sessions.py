@@ -12,6 +12,7 @@ from typing import Any
 
 from anyio.lowlevel import cancel_shielded_checkpoint
 
+from mnemo.episode.archive import EpisodeStatus
 from mnemo.episode.journal import (
     Act,
     ChangesetStaged,
@@ -51,7 +52,7 @@ class MemorySessions:
         kept.refuse_erased([record.id])
         if record.id in kept.sessions:
             raise Conflict(f"session id {record.id!r} was used before")
-        episode = _new_episode(kept, record.episode_id, record.goal)
+        episode = _new_episode(kept, record.episode_id, record.goal, goal_at)
         kept.repo(record.repo_id)
         kept.sessions[record.id] = SessionData(
             record.id, record.repo_id, record.state, owner.token, record.updated_at, [episode]
@@ -148,11 +149,11 @@ def _age(session: SessionData) -> datetime:
     return session.updated_at
 
 
-def _new_episode(kept: Kept, id: str, goal: str) -> EpisodeState:
+def _new_episode(kept: Kept, id: str, goal: str, goal_at: datetime) -> EpisodeState:
     if id in kept.episode_ids:
         raise Conflict(f"episode id {id!r} was used before")
     kept.episode_ids.add(id)
-    return EpisodeState(id, goal)
+    return EpisodeState(id, goal, goal_at)
 
 
 def _step(session_id: str, episode: EpisodeState, draft: StepDraft, ordinal: int) -> Step:
@@ -206,7 +207,7 @@ def _start(kept: Kept, act: EpisodeStarted, token: str) -> None:
         raise Conflict(f"session {act.session_id!r} belongs to another service by now")
     if any(not episode.is_over for episode in session.episodes):
         raise Conflict(f"session {act.session_id!r} has an episode that is not over")
-    session.episodes.append(_new_episode(kept, act.episode_id, act.goal))
+    session.episodes.append(_new_episode(kept, act.episode_id, act.goal, act.at))
     session.updated_at = act.at
     _enter(session, SessionState.COLLECTING)
 
@@ -261,7 +262,7 @@ def _discard(kept: Kept, session: SessionData, episode: EpisodeState) -> None:
     _end(session, episode, "discarded")
 
 
-def _end(session: SessionData, episode: EpisodeState, status: str) -> None:
+def _end(session: SessionData, episode: EpisodeState, status: EpisodeStatus) -> None:
     episode.status = status
     episode.staged.clear()
     episode.changeset, episode.changeset_steps = None, ()

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import datetime
 
+from mnemo.episode.archive import EpisodeStatus
 from mnemo.episode.journal import Owner, SessionState, StagedTrajectory
 from mnemo.episode.step import Step
 from mnemo.errors import Conflict, EmbeddingSpaceMismatch
@@ -31,11 +32,12 @@ class StepState:
 
 @dataclass(slots=True, eq=False)
 class EpisodeState:
-    """*status* is ``open``, ``closed``, ``committed`` or ``discarded``."""
+    """An episode with all that is known of it."""
 
     id: str
     goal: str
-    status: str = "open"
+    goal_at: datetime
+    status: EpisodeStatus = "open"
     steps: list[StepState] = field(default_factory=list)
     staged: dict[str, StagedTrajectory] = field(default_factory=dict)
     changeset: Changeset | None = None

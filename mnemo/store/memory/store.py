@@ -7,6 +7,7 @@ from anyio.lowlevel import cancel_shielded_checkpoint
 from mnemo.episode.journal import Owner
 from mnemo.errors import StoreError
 from mnemo.protocols import Clock, StoreReport
+from mnemo.store.memory.archive import MemoryArchive
 from mnemo.store.memory.feed import MemoryFeed
 from mnemo.store.memory.graph import MemoryGraph
 from mnemo.store.memory.overhaul import MemoryOverhaul
@@ -55,6 +56,10 @@ class MemoryStore:
     def overhaul(self, repo_id: str) -> MemoryOverhaul:
         """What is rarely done to one repository as a whole."""
         return MemoryOverhaul(repo_id, self._kept)
+
+    def archive(self, repo_id: str) -> MemoryArchive:
+        """One repository as records, out and in."""
+        return MemoryArchive(repo_id, self._kept)
 
     async def open(self) -> Owner:
         """Register a new owner."""

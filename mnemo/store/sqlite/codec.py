@@ -35,6 +35,7 @@ __all__ = [
     "encode_node",
     "encode_time",
     "encode_vector",
+    "moment",
     "utc_text",
 ]
 
@@ -74,6 +75,12 @@ def decode_time(text: str | None) -> datetime | None:
 def utc_text(at: datetime) -> str:
     """ISO 8601 in UTC with microseconds: as text it sorts as the instants do."""
     return at.astimezone(UTC).isoformat(timespec="microseconds")
+
+
+def moment(node: Node) -> str | None:
+    """When what *node* holds was said, as ``utc_text``; ``None`` for kinds that do not know."""
+    at = getattr(node, "at", None)
+    return utc_text(at) if at is not None else None
 
 
 def encode_vector(vector: Vector) -> bytes:

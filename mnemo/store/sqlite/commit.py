@@ -21,7 +21,7 @@ from mnemo.graph.lookup import lookup_keys
 from mnemo.graph.nodes import Episodic, Node, Source
 from mnemo.protocols import Applied, GraphWrite
 from mnemo.store.sqlite.acts import repo_number, settle
-from mnemo.store.sqlite.codec import decode_node, encode_node, encode_vector, utc_text
+from mnemo.store.sqlite.codec import decode_node, encode_node, encode_vector, moment, utc_text
 from mnemo.store.sqlite.connection import refusing
 from mnemo.store.sqlite.rows import chunks, holes
 from mnemo.store.sqlite.spaces import check_space
@@ -104,12 +104,7 @@ def prepare(write: GraphWrite, now: datetime) -> Prepared:
 
 
 def _node_row(node: Node, created_at: datetime) -> tuple[str, str, str, str | None, str]:
-    return (node.id, node.type, utc_text(created_at), _moment(node), encode_node(node))
-
-
-def _moment(node: Node) -> str | None:
-    at = getattr(node, "at", None)
-    return utc_text(at) if at is not None else None
+    return (node.id, node.type, utc_text(created_at), moment(node), encode_node(node))
 
 
 def apply_write(
@@ -264,7 +259,7 @@ def change_node(
         raise CommitFailed(f"nothing was written: the node {change.id!r} does not exist")
     number, type, body = row
     node = replace(decode_node(change.id, type, body), **change.fields)
-    connection.execute(_CHANGE_NODE, (encode_node(node), _moment(node), revision, number))
+    connection.execute(_CHANGE_NODE, (encode_node(node), moment(node), revision, number))
     connection.execute(_DROP_KEYS, (number,))
     connection.executemany(_ADD_KEY, [(repo, key, number) for key in lookup_keys(node)])
     # What a routing node says is part of its members' documents.

@@ -14,6 +14,7 @@ from mnemo.episode.journal import Owner
 from mnemo.errors import StoreCorrupt, StoreError
 from mnemo.protocols import Clock, StoreReport
 from mnemo.store.processes import new_owner
+from mnemo.store.sqlite.archive import SqliteArchive
 from mnemo.store.sqlite.check import check_full_text, check_store
 from mnemo.store.sqlite.connection import Location, connect, locate, translated
 from mnemo.store.sqlite.feed import SqliteFeed
@@ -56,6 +57,7 @@ class SqliteStore:
         self._writing: Writer | None = None
         self._reading: Readers | None = None
         self._scrubber = Scrubber(self._path)
+        self._arriving = anyio.Lock()
         self._sessions = SqliteSessions(self._writer, self._readers, clock)
 
     @property
@@ -74,6 +76,10 @@ class SqliteStore:
     def overhaul(self, repo_id: str) -> SqliteOverhaul:
         """What is rarely done to one repository as a whole."""
         return SqliteOverhaul(repo_id, self._writer, self._readers, self._scrubber)
+
+    def archive(self, repo_id: str) -> SqliteArchive:
+        """One repository as records, out and in."""
+        return SqliteArchive(repo_id, self._writer, self._readers, self._arriving)
 
     @property
     def queued_writes(self) -> int:

@@ -1,0 +1,103 @@
+"""A repository as lines of text, out of a store and into one, in bounded memory."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Iterable, Sequence
+from contextlib import aclosing, asynccontextmanager
+from functools import partial
+from itertools import islice
+
+import anyio
+import anyio.to_thread
+from anyio import CapacityLimiter
+
+from mnemo.episode.archive import ArchiveHead, NumberedRecord, Record
+from mnemo.episode.archive_lines import ArchiveReader, head_line, record_lines
+from mnemo.errors import NotFound
+from mnemo.protocols import Archive
+
+__all__ = ["export_lines", "import_lines"]
+
+_PAGE_LINES = 500
+
+
+@asynccontextmanager
+async def export_lines(
+    archive: Archive, *, repo_id: str, may_be_empty: bool
+) -> AsyncIterator[AsyncIterator[str]]:
+    """
+    The lines of *archive* as of one moment, which is held until the context ends.
+
+    Raises:
+        NotFound: There is nothing in it, and that is not *may_be_empty*.
+        StoreError: It could not be read. *Cancellation*: safe.
+    """
+    async with archive.read() as (head, pages):
+        if head.is_empty and not may_be_empty:
+            raise NotFound("repository", repo_id)
+        async with aclosing(_lines(head, pages)) as lines:
+            yield lines
+
+
+async def _lines(
+    head: ArchiveHead, pages: AsyncIterator[Sequence[Record]]
+) -> AsyncGenerator[str, None]:
+    limiter = CapacityLimiter(1)
+    yield head_line(head)
+    async for page in pages:
+        for line in await anyio.to_thread.run_sync(record_lines, page, limiter=limiter):
+            yield line
+
+
+async def import_lines(archive: Archive, lines: AsyncIterable[str] | Iterable[str]) -> ArchiveHead:
+    """
+    Fill *archive*'s repository with what *lines* say, all or nothing; give their head.
+
+    Raises:
+        UsageError, Conflict, InvalidArchive: As ``Archive.write``.
+        StoreError: It could not be written. *Cancellation*: safe.
+    """
+    limiter, reader = CapacityLimiter(1), ArchiveReader()
+    async with aclosing(_chunks(lines, limiter)) as chunks:
+        first: list[str] = await anext(chunks, [])
+        head = reader.head(first[0] if first else None)
+        async with aclosing(_pages(reader, first[1:], chunks, limiter)) as pages:
+            await archive.write(head, pages)
+    return head
+
+
+async def _pages(
+    reader: ArchiveReader,
+    first: list[str],
+    chunks: AsyncIterator[list[str]],
+    limiter: CapacityLimiter,
+) -> AsyncGenerator[Sequence[NumberedRecord], None]:
+    yield await anyio.to_thread.run_sync(reader.records, first, limiter=limiter)
+    async for chunk in chunks:
+        yield await anyio.to_thread.run_sync(reader.records, chunk, limiter=limiter)
+    reader.finish()
+
+
+async def _chunks(
+    lines: AsyncIterable[str] | Iterable[str], limiter: CapacityLimiter
+) -> AsyncGenerator[list[str], None]:
+    if isinstance(lines, str | bytes):
+        raise ValueError("lines must give one line after the other, not be one text")
+    if isinstance(lines, AsyncIterable):
+        chunk: list[str] = []
+        async for line in lines:
+            chunk.append(line)
+            if len(chunk) == _PAGE_LINES:
+                yield chunk
+                chunk = []
+        yield chunk
+        return
+    # A plain iterable may be a file: reading it is work for a thread.
+    rest = iter(lines)
+    take = partial(_take, rest)
+    while chunk := await anyio.to_thread.run_sync(take, limiter=limiter):
+        yield chunk
+
+
+def _take(lines: Iterable[str]) -> list[str]:
+    return list(islice(lines, _PAGE_LINES))

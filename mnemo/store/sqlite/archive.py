@@ -1,0 +1,100 @@
+"""One repository as records, out of the embedded store and into it."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from functools import partial
+
+import anyio
+
+from mnemo.episode.archive import ArchiveHead, NumberedRecord, Record
+from mnemo.store.sqlite.arrival_checks import CHECKS, INDEXES, check
+from mnemo.store.sqlite.arrival_move import move, refuse_filled
+from mnemo.store.sqlite.arrivals import ArrivingRows, attach, detach, put
+from mnemo.store.sqlite.departures import DEPARTURES, ReadRows, head_of
+from mnemo.store.sqlite.readers import Readers, Snapshot
+from mnemo.store.sqlite.writer import Writer
+
+__all__ = ["SqliteArchive"]
+
+_PAGE_ROWS = 500
+
+
+class SqliteArchive:
+    """
+    ``Archive`` over one file; made by ``SqliteStore``.
+
+    Args:
+        arriving: Held while an archive comes in; there is room for one at a time.
+    """
+
+    def __init__(
+        self,
+        repo_id: str,
+        writer: Callable[[], Writer],
+        readers: Callable[[], Readers],
+        arriving: anyio.Lock,
+    ) -> None:
+        self._repo_id = repo_id
+        self._writer = writer
+        self._readers = readers
+        self._arriving = arriving
+
+    @asynccontextmanager
+    async def read(self) -> AsyncIterator[tuple[ArchiveHead, AsyncIterator[Sequence[Record]]]]:
+        """Everything as of one moment, of one read transaction; see ``Archive``."""
+        async with self._readers().snapshot() as snapshot:
+            repo, head = await snapshot.read(partial(head_of, repo_id=self._repo_id))
+            yield head, _pages(snapshot, repo)
+
+    async def write(
+        self, head: ArchiveHead, pages: AsyncIterator[Sequence[NumberedRecord]]
+    ) -> None:
+        """
+        Keep everything apart, check it, and move it over in one transaction; see ``Archive``.
+
+        Other writers go on meanwhile, and wait for the last move only.
+        """
+        await self._readers().read(partial(refuse_filled, repo_id=self._repo_id))
+        async with self._arriving:
+            writer = self._writer()
+            await writer.alone(attach)
+            try:
+                await self._receive(writer, pages)
+                for reason, query in CHECKS:
+                    await writer.alone(partial(check, reason=reason, query=query))
+                await writer.run(partial(move, repo_id=self._repo_id, head=head))
+            finally:
+                with anyio.CancelScope(shield=True):
+                    await writer.alone(detach)
+
+    async def _receive(
+        self, writer: Writer, pages: AsyncIterator[Sequence[NumberedRecord]]
+    ) -> None:
+        arriving = ArrivingRows()
+        async for page in pages:
+            batch = await self._readers().compute(partial(arriving.batch, page))
+            await writer.alone(partial(put, batch=batch))
+        for statement in INDEXES:
+            await writer.alone(partial(_execute, statement))
+
+
+def _execute(statement: str, connection: sqlite3.Connection) -> None:
+    connection.execute(statement)
+
+
+async def _pages(snapshot: Snapshot, repo: int) -> AsyncIterator[Sequence[Record]]:
+    for query, read in DEPARTURES:
+        rows = await snapshot.read(partial(_opened, query, repo))
+        while page := await snapshot.read(partial(_page, rows, read)):
+            yield page
+
+
+def _opened(query: str, repo: int, connection: sqlite3.Connection) -> sqlite3.Cursor:
+    return connection.execute(query, (repo,))
+
+
+def _page(rows: sqlite3.Cursor, read: ReadRows, _: sqlite3.Connection) -> Sequence[Record]:
+    return read(rows.fetchmany(_PAGE_ROWS))

@@ -1,0 +1,117 @@
+"""Whether the records that have arrived fit each other; each finding is a line of the archive."""
+
+from __future__ import annotations
+
+import sqlite3
+
+from mnemo.errors import InvalidArchive
+from mnemo.graph.edges import ENDS
+
+__all__ = ["CHECKS", "INDEXES", "check"]
+
+INDEXES = (
+    "CREATE INDEX arriving.sessions_id ON sessions (id)",
+    "CREATE INDEX arriving.episodes_id ON episodes (id)",
+    "CREATE INDEX arriving.episodes_session ON episodes (session)",
+    "CREATE INDEX arriving.steps_node ON steps (node_id)",
+    "CREATE INDEX arriving.steps_episode ON steps (episode, n)",
+    "CREATE INDEX arriving.nodes_id ON nodes (id)",
+)
+"""What checks and the move need; made once everything is there, which is cheaper."""
+
+_UNIQUE = {
+    "sessions": "id",
+    "episodes": "id",
+    "staged": "episode, key",
+    "steps": "node_id",
+    "nodes": "id",
+    "edges": "source, target, kind",
+    "vectors": "key",
+    "changesets": "id",
+}
+_TWICE = "SELECT max(line) FROM arriving.{} WHERE {} GROUP BY {} HAVING count(*) > 1 ORDER BY 1"
+
+_ALLOWED = ", ".join(
+    f"('{kind}', '{source}', '{target}')"
+    for kind, pairs in ENDS.items()
+    for source, target in sorted(pairs)
+)
+_LAST = "SELECT max(n) FROM arriving.episodes WHERE session = s.id"
+_FITTING = """
+CASE s.state WHEN 'idle' THEN e.status IN ('committed', 'discarded')
+             WHEN 'collecting' THEN e.status = 'open' ELSE e.status = 'closed' END
+"""
+
+CHECKS: tuple[tuple[str, str], ...] = (
+    *(
+        ("it is there twice", _TWICE.format(table, "1", columns))
+        for table, columns in _UNIQUE.items()
+    ),
+    (
+        "its key is there twice in its session",
+        _TWICE.format("steps", "key IS NOT NULL", "session, key"),
+    ),
+    (
+        "its session is not in the archive",
+        """SELECT line FROM arriving.episodes
+           WHERE session NOT IN (SELECT id FROM arriving.sessions) ORDER BY n""",
+    ),
+    (
+        "its episode is not in the archive, or of another session",
+        """SELECT t.line FROM arriving.steps t WHERE NOT EXISTS (SELECT 1 FROM arriving.episodes e
+           WHERE e.id = t.episode AND e.session = t.session) ORDER BY t.n""",
+    ),
+    (
+        "its episode is not in the archive, or is over",
+        """SELECT g.line FROM arriving.staged g WHERE NOT EXISTS
+           (SELECT 1 FROM arriving.episodes e WHERE e.id = g.episode
+            AND e.status IN ('open', 'closed')) ORDER BY g.n""",
+    ),
+    (
+        "the state of the session does not fit its last episode",
+        f"""SELECT s.line FROM arriving.sessions s WHERE NOT EXISTS
+            (SELECT 1 FROM arriving.episodes e WHERE e.n = ({_LAST}) AND {_FITTING}
+             AND (s.state <> 'ready' OR e.changeset IS NOT NULL)) ORDER BY s.n""",
+    ),
+    (
+        "an episode that is not over must be the last of its session",
+        f"""SELECT e.line FROM arriving.episodes e JOIN arriving.sessions s ON s.id = e.session
+            WHERE e.status IN ('open', 'closed') AND e.n <> ({_LAST}) ORDER BY e.n""",
+    ),
+    (
+        "its index does not follow that of the step before it",
+        """SELECT line FROM
+           (SELECT t.n, t.line, t.idx, e.status IN ('open', 'closed') AS unfinished,
+                   coalesce(lag(t.idx) OVER (PARTITION BY t.episode ORDER BY t.n), -1) AS before
+            FROM arriving.steps t JOIN arriving.episodes e ON e.id = t.episode)
+           WHERE idx <= before OR (unfinished AND idx <> before + 1) ORDER BY n""",
+    ),
+    (
+        "it is committed, but its node is not in the archive",
+        """SELECT t.line FROM arriving.steps t WHERE t.committed AND NOT t.gone AND NOT EXISTS
+           (SELECT 1 FROM arriving.nodes n WHERE n.id = t.node_id) ORDER BY t.n""",
+    ),
+    (
+        "an end of the edge is not in the archive, or of a type that it cannot join",
+        f"""SELECT e.line FROM arriving.edges e
+            LEFT JOIN arriving.nodes a ON a.id = e.source
+            LEFT JOIN arriving.nodes b ON b.id = e.target
+            WHERE e.source = e.target OR a.id IS NULL OR b.id IS NULL
+            OR (e.kind, a.type, b.type) NOT IN (VALUES {_ALLOWED}) ORDER BY e.n""",
+    ),
+    (
+        "what the vector is of is not in the archive, or gone",
+        """SELECT v.line FROM arriving.vectors v
+           WHERE NOT EXISTS (SELECT 1 FROM arriving.nodes n WHERE n.id IN (v.key, v.owner))
+           AND NOT EXISTS (SELECT 1 FROM arriving.steps t WHERE t.node_id = v.owner
+                           AND v.is_side AND NOT t.gone) ORDER BY v.n""",
+    ),
+)
+"""What is wrong, and the query for the lines where it is."""
+
+
+def check(connection: sqlite3.Connection, reason: str, query: str) -> None:
+    """*Raises* ``InvalidArchive`` for the first line that *query* finds."""
+    found = connection.execute(f"{query} LIMIT 1").fetchone()
+    if found is not None:
+        raise InvalidArchive(found[0], reason)
