@@ -48,6 +48,7 @@ from mnemo.graph.nodes import (
     Tag,
 )
 from mnemo.graph.upkeep import MaintenanceReport
+from mnemo.maintenance.reembed import ReembeddingReport
 from mnemo.prompts.profiles import Profile
 from mnemo.recall.candidate import Candidate, SourceRef
 from mnemo.recall.keyword import SearchHit
@@ -98,6 +99,7 @@ __all__ = [
     "ReasonedMemory",
     "RecallFailed",
     "RecallResult",
+    "ReembeddingReport",
     "Repository",
     "RepositoryAlreadyOpen",
     "RepositoryStatistics",

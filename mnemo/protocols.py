@@ -384,6 +384,36 @@ class Overhaul(Protocol):
         """
         ...
 
+    async def begin_move(self, space: EmbeddingSpace) -> None:
+        """Say which space the vectors move to; those staged for another one go."""
+        ...
+
+    async def unmoved(self, digests: Mapping[str, bytes]) -> frozenset[str]:
+        """Those of the keys that no vector is staged for, of a text with this digest."""
+        ...
+
+    async def stage(
+        self, space: EmbeddingSpace, vectors: Mapping[str, tuple[bytes, Vector]]
+    ) -> None:
+        """
+        Keep vectors, each with its text's digest, for the switch.
+
+        Raises:
+            Conflict: The repository is on its way to another space, or to none.
+        """
+        ...
+
+    async def switch(self, space: EmbeddingSpace, cursor: FeedCursor) -> int:
+        """
+        Put what is staged in the place of all vectors, in one transaction; how many are.
+
+        Nodes that changed after *cursor*, and staged changesets, have none afterwards.
+
+        Raises:
+            Conflict: As of ``stage``.
+        """
+        ...
+
 
 class Archive(Protocol):
     """One repository as records, out and in: what ``episode.archive`` names, in its order."""

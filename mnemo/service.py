@@ -10,7 +10,7 @@ import asyncio
 import logging
 import warnings
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
 from pathlib import Path
 from types import TracebackType
@@ -36,6 +36,7 @@ from mnemo.errors import (
     UsageError,
 )
 from mnemo.events import Event
+from mnemo.maintenance.reembed import ReembeddingReport
 from mnemo.protocols import ChatModel, Clock, Embedder, Store, StoreReport
 from mnemo.repository import Repository, RepositoryParts
 from mnemo.session.session import Session
@@ -91,6 +92,8 @@ class Mnemo:
         self._bus = EventBus(self._root.spawn)
         self._repos: dict[str, Repository] = {}
         self._sessions: dict[str, Session] = {}
+        self._embedders: dict[str, Any] = {}
+        self._locks: dict[tuple[str, str], anyio.Lock] = {}
         self._opening: set[str] = set()
         self._closing: set[Repository] = set()
         self._closed = False
@@ -236,7 +239,8 @@ class Mnemo:
                     await self._spans_for(effective.telemetry),
                 )
             )
-            await repo.open()
+            async with self._lock("open", repo_id):
+                await repo.open()
         finally:
             self._opening.discard(repo_id)
         if self._closed:
@@ -256,10 +260,11 @@ class Mnemo:
         spans: Spans,
     ) -> RepositoryParts:
         from mnemo.index.follower import RepositoryIndex
+        from mnemo.models.movable import MovableEmbedder
         from mnemo.models.traced import traced
 
         feed = store.feed(repo_id)
-        embedder = traced(embedder, spans)
+        embedder = self._embedders[repo_id] = MovableEmbedder(traced(embedder, spans))
         return RepositoryParts(
             repo_id=repo_id,
             sessions=store.sessions,
@@ -326,6 +331,67 @@ class Mnemo:
             await completed(self._root.own(partial(repo.aclose, self._config.shutdown_grace_s)))
         finally:
             self._closing.discard(repo)
+
+    # ── Moving to another embedding space ────────────────────────────────────────────
+
+    async def reembed(self, repo_id: str, *, embedder: Embedder | None = None) -> ReembeddingReport:
+        """
+        Move a repository to the space of another embedder, from the stored texts.
+
+        It may be open or not. Open, it goes on: until the switch in the old space, during
+        it by keywords, then in the new one. What is written meanwhile gets its vector as
+        well. After a crash the old space is in force; called again, it goes on where it was.
+
+        Args:
+            embedder: Default: the service's. Later opens must bring it, too.
+
+        Raises:
+            ValueError: *repo_id* is blank or too long.
+            ModelError: The embedder failed; what it did is kept for the next call.
+            Conflict: Somebody else moves the repository to a third space.
+            StoreError: The store could not be read or written.
+                *Cancellation*: safe; the switch completes or does not begin.
+        """
+        from mnemo.index.documents import texts_of
+        from mnemo.maintenance.reembed import Reembedding
+
+        store, _ = self._usable()
+        checked_repo_id(repo_id)
+        self._adopt(embedder)
+        target = embedder or self._default_embedder()
+        open_here = self._repos.get(repo_id)
+        config = open_here.config if open_here else self._config
+        moving = Reembedding(
+            feed=store.feed(repo_id),
+            overhaul=store.overhaul(repo_id),
+            embedder=target,
+            texts=partial(texts_of, agent_name=config.extraction.agent_name),
+            switching=partial(self._switching, repo_id, target),
+        )
+        async with self._lock("move", repo_id):
+            return await moving.run()
+
+    @asynccontextmanager
+    async def _switching(self, repo_id: str, target: Embedder) -> AsyncIterator[None]:
+        """Nobody opens the repository; if it is open, it leaves its space and enters the next."""
+        from mnemo.models.traced import traced
+
+        async with self._lock("open", repo_id):
+            repo = self._repos.get(repo_id)
+            if repo is None:
+                yield
+                return
+            embedder = self._embedders[repo_id]
+            try:
+                await repo.leave_space(embedder.hold)
+                yield
+                embedder.move_to(traced(target, self._spans))
+                await repo.enter_space()
+            finally:
+                embedder.release()
+
+    def _lock(self, what: str, repo_id: str) -> anyio.Lock:
+        return self._locks.setdefault((what, repo_id), anyio.Lock())
 
     # ── The whole of a repository, or of the store ───────────────────────────────────
 
@@ -431,17 +497,17 @@ class Mnemo:
         return self._bus.stream(buffer)
 
 
+async def _found_spans(wanted: TelemetryConfig) -> Spans:
+    find = partial(find_spans, enabled=wanted.enabled, capture_content=wanted.capture_content)
+    # The first time, this imports.
+    return await anyio.to_thread.run_sync(find) if wanted.enabled else NO_SPANS
+
+
 def checked_repo_id(repo_id: str) -> str:
     """*repo_id*. *Raises* ``ValueError`` if it is blank or too long."""
     if not isinstance(repo_id, str) or is_blank(repo_id) or len(repo_id) > MAX_REPO_ID:
         raise ValueError(f"repo_id must be text of 1 to {MAX_REPO_ID} characters, not blank")
     return repo_id
-
-
-async def _found_spans(wanted: TelemetryConfig) -> Spans:
-    find = partial(find_spans, enabled=wanted.enabled, capture_content=wanted.capture_content)
-    # The first time, this imports.
-    return await anyio.to_thread.run_sync(find) if wanted.enabled else NO_SPANS
 
 
 async def _close_models(models: Iterable[Any]) -> None:

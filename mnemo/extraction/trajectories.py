@@ -127,4 +127,8 @@ class _Cut:
         if before is None or not entry.subgoal or before.subgoal == entry.subgoal:
             return False
         previous = before.vector if before.vector is not None else self._vectors[before.subgoal]
-        return is_boundary(previous, self._vectors[entry.subgoal], self._threshold)
+        current = self._vectors[entry.subgoal]
+        # The repository moved to another embedding space since: they cannot be compared.
+        if previous.shape != current.shape:
+            return False
+        return is_boundary(previous, current, self._threshold)

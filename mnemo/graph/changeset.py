@@ -8,7 +8,7 @@ that of trajectories. ``validate`` refuses what could not be stored as it stands
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
 
@@ -80,6 +80,17 @@ class Changeset:
             metadata=metadata,
             changes=self.changes + other.changes,
             replaces={**self.replaces, **other.replaces},
+        )
+
+    def without_vectors(self) -> Changeset:
+        """This changeset, to be embedded anew."""
+        return replace(
+            self,
+            nodes=tuple(replace(node, vector=None) for node in self.nodes),
+            changes=tuple(
+                NodeChange(c.id, {k: v for k, v in c.fields.items() if k != "vector"})
+                for c in self.changes
+            ),
         )
 
     def validate(

@@ -135,7 +135,8 @@ class DocumentsView:
         """
         known = np.zeros(self.count, np.bool_)
         cosines = np.zeros((len(questions), self.count), np.float32)
-        if len(self.vectors):
+        # Of another width is a question of another space, asked while that changes.
+        if len(self.vectors) and self.vectors.shape[1] == questions.shape[1]:
             known[self.vector_documents] = True
             for row, question in zip(cosines, questions, strict=True):
                 # Not BLAS: its threads spin for one another, and on a busy machine a

@@ -8,12 +8,17 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any, get_args
 
-from mnemo._clock import as_utc, date_in_words
+from mnemo._clock import Breather, as_utc, date_in_words
+from mnemo.episode.feed import FeedChanges
 from mnemo.episode.step import Part, Step, evidence_text
 from mnemo.graph.corpus import Document, Side
 from mnemo.graph.nodes import Node, Procedural, Semantic, Subgoal
 
-__all__ = ["keyword_text", "node_document", "step_sides"]
+__all__ = ["MAX_EMBEDDED_CHARACTERS", "keyword_text", "node_document", "step_sides", "texts_of"]
+
+MAX_EMBEDDED_CHARACTERS = 32_768
+"""Characters of a document that are handed to the embedder, which may read fewer."""
+
 
 _QUESTION_MARKS = ("?", "？", "؟")
 
@@ -39,6 +44,18 @@ def step_sides(step: Step, *, agent_name: str) -> Iterator[Side]:
             acted=acted,
             asks=said.rstrip().endswith(_QUESTION_MARKS),
         )
+
+
+def texts_of(changes: FeedChanges, *, agent_name: str) -> dict[str, str]:
+    """What the vectors of the documents in *changes* are made of, by their keys."""
+    breather, texts = Breather(), {}
+    for step in changes.steps:
+        for side in step_sides(step, agent_name=agent_name):
+            texts[side.key] = side.meaning[:MAX_EMBEDDED_CHARACTERS]
+        breather.breathe()
+    for node in changes.nodes:
+        texts[node.id] = node.text[:MAX_EMBEDDED_CHARACTERS]
+    return texts
 
 
 def node_document(node: Node, details: Mapping[str, Any], origin: str | None = None) -> Document:

@@ -26,7 +26,7 @@ from mnemo.graph.changeset import Revision
 from mnemo.graph.corpus import Corpus, CorpusView, Document, DocumentsView
 from mnemo.graph.nodes import NodeType, Vector
 from mnemo.graph.vectors import unit_rows
-from mnemo.index.documents import node_document, step_sides
+from mnemo.index.documents import MAX_EMBEDDED_CHARACTERS, node_document, step_sides
 from mnemo.protocols import DocumentFeed, Embedder, FeedChanges, FeedCursor
 
 __all__ = ["IndexStatistics", "RepositoryIndex"]
@@ -35,8 +35,6 @@ log = logging.getLogger("mnemo")
 
 BATCH = 256
 """Texts per call of the embedder, at most."""
-MAX_EMBEDDED_CHARACTERS = 32_768
-"""Characters of a document that are handed to the embedder, which may read fewer."""
 QUIET_S = 0.02
 """Seconds without many writes after which background work begins."""
 CALM_WRITES = 10

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from functools import partial
 from typing import Any
@@ -515,6 +515,25 @@ class Repository:
             span.set("gen_ai.memory.record.count", report.nodes)
             span.set("mnemo.step.count", report.steps)
             return report
+
+    @property
+    def config(self) -> Config:
+        """Its effective settings."""
+        return self._parts.config
+
+    async def leave_space(self, hold: Callable[[], None]) -> None:
+        """
+        Let running commits end, then *hold* its embedder: what comes has no old vectors.
+
+        For the service; see ``Mnemo.reembed``.
+        """
+        async with self._turn:
+            hold()
+            self._sessions.leave_space()
+
+    async def enter_space(self) -> None:
+        """Search what the store holds now, in the embedder's present space."""
+        await self._parts.index.renew()
 
     async def _drop_erased(self) -> None:
         """Nothing erased is found from now on; soon nothing of it is in memory."""

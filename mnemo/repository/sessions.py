@@ -47,6 +47,7 @@ class RepositorySessions:
         self._writes = writes
         self._check_usable = check_usable
         self._opening = anyio.Lock()
+        self._moves = 0
 
     # ── In ───────────────────────────────────────────────────────────────────────────
 
@@ -175,7 +176,11 @@ class RepositorySessions:
 
             merge_intent = build_intent_merger(chat_model, config, meter, spans)
 
+        moves = self._moves
+
         async def commit(changeset: Changeset, settlement: Settlement) -> Applied:
+            if self._moves != moves:
+                changeset = changeset.without_vectors()
             return await self._writes.commit(
                 changeset,
                 settlement=settlement,
@@ -202,6 +207,10 @@ class RepositorySessions:
             release=partial(self._parts.sessions.release, self._parts.owner),
             spans=spans,
         )
+
+    def leave_space(self) -> None:
+        """The repository changes its space: what its open sessions embedded is of the old one."""
+        self._moves += 1
 
     # ── Out ──────────────────────────────────────────────────────────────────────────
 

@@ -269,6 +269,8 @@ class _Erasing:
     def _delete(self) -> None:
         repo = self._repo
         self._kept.erased |= self._steps.keys()
+        gone = self._going.keys() | self._steps.keys()
+        repo.moving = {k: v for k, v in repo.moving.items() if k.split("/")[0] not in gone}
         for id in self._going:
             repo.mark_changed(n.id for n in self._ends(id, *_MEMBERSHIPS))
         for id in self._going:

@@ -16,7 +16,7 @@ from mnemo.protocols import EmbeddingSpace, FeedChanges, FeedCursor, KeywordHit
 from mnemo.store.memory.state import Kept, RepoState
 from mnemo.store.memory.words import parse, relevances, stems
 
-__all__ = ["MemoryFeed"]
+__all__ = ["MemoryFeed", "is_owned"]
 
 
 class MemoryFeed:
@@ -58,7 +58,7 @@ class MemoryFeed:
     async def save_vectors(self, space: EmbeddingSpace, vectors: Mapping[str, Vector]) -> None:
         """Keep vectors; keys whose owner is gone are skipped."""
         repo = self._repo
-        kept = {key: vector for key, vector in vectors.items() if _is_owned(repo, key)}
+        kept = {key: vector for key, vector in vectors.items() if is_owned(repo, key)}
         repo.check_space(space, kept.values())
         if kept:
             repo.stamp(space)
@@ -181,7 +181,8 @@ def _linked(repo: RepoState, node: Node, kind: EdgeKind) -> list[Node]:
     return [repo.nodes[id].node for id in others]
 
 
-def _is_owned(repo: RepoState, key: str) -> bool:
+def is_owned(repo: RepoState, key: str) -> bool:
+    """Whether the node or step that a vector's key names is there."""
     id = key.removesuffix("/observation").removesuffix("/action")
     step = repo.step_of.get(id)
     return id in repo.nodes or (step is not None and not step.gone)

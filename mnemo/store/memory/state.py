@@ -99,6 +99,9 @@ class RepoState:
     removals: list[str] = field(default_factory=list)
     vectors: dict[str, tuple[int, Vector]] = field(default_factory=dict)
     vector_log: list[str] = field(default_factory=list)
+    next_space: EmbeddingSpace | None = None
+    moving: dict[str, tuple[bytes, Vector]] = field(default_factory=dict)
+    """Vectors of *next_space* with their texts' digests, waiting for the switch."""
 
     def put_node(self, node: Node, metadata: NodeMetadata) -> None:
         """Insert or replace a node and its lookup keys; as of the present revision."""

@@ -20,7 +20,7 @@ from mnemo.store.sqlite.spaces import check_space
 from mnemo.store.sqlite.steps import COLUMNS, read_steps
 from mnemo.store.sqlite.writer import Writer
 
-__all__ = ["SqliteFeed"]
+__all__ = ["SqliteFeed", "owned_keys"]
 
 _FROM_STEPS = f"""
 SELECT {COLUMNS} FROM steps t
@@ -278,13 +278,13 @@ def _save_vectors(
     connection: sqlite3.Connection, repo_id: str, space: EmbeddingSpace, vectors: dict[str, bytes]
 ) -> None:
     repo = repo_number(connection, repo_id)
-    owned = _owned(connection, repo, list(vectors))
+    owned = owned_keys(connection, repo, list(vectors))
     kept = [(repo, key, vectors[key]) for key in vectors if key in owned]
     check_space(connection, repo_id, space, [vector for _, _, vector in kept])
     connection.executemany(_PUT_VECTOR, kept)
 
 
-def _owned(connection: sqlite3.Connection, repo: int, keys: Sequence[str]) -> set[str]:
+def owned_keys(connection: sqlite3.Connection, repo: int, keys: Sequence[str]) -> set[str]:
     """Those of *keys* whose node or step is there."""
     owned: set[str] = set()
     for chunk in chunks(keys):

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 
 from mnemo.episode.erasure import Erased, Selection
+from mnemo.episode.feed import FeedCursor
+from mnemo.graph.nodes import Vector
+from mnemo.protocols import EmbeddingSpace
+from mnemo.store.sqlite.codec import encode_vector
 from mnemo.store.sqlite.erase import erase, touched_sessions
+from mnemo.store.sqlite.moving import begin_move, stage_moved, switch_space, unmoved
 from mnemo.store.sqlite.readers import Readers
 from mnemo.store.sqlite.scrub import Scrubber, note_pending
 from mnemo.store.sqlite.traces import Traces
@@ -51,6 +56,29 @@ class SqliteOverhaul:
         erased, traces = await self._writer().run(partial(self._erase, selection))
         scrubbed = await self._scrubber.scrub(self._writer(), traces)
         return replace(erased, report=replace(erased.report, scrubbed=scrubbed))
+
+    async def begin_move(self, space: EmbeddingSpace) -> None:
+        """Say where the vectors go. *Cancellation*: completes."""
+        await self._writer().run(partial(begin_move, repo_id=self._repo_id, space=space))
+
+    async def unmoved(self, digests: Mapping[str, bytes]) -> frozenset[str]:
+        """Those of the keys that no vector is staged for, of a text with this digest."""
+        return await self._readers().read(partial(unmoved, repo_id=self._repo_id, digests=digests))
+
+    async def stage(
+        self, space: EmbeddingSpace, vectors: Mapping[str, tuple[bytes, Vector]]
+    ) -> None:
+        """Keep vectors with their texts' digests for the switch. *Cancellation*: completes."""
+        rows = [(key, digest, encode_vector(row)) for key, (digest, row) in vectors.items()]
+        await self._writer().run(
+            partial(stage_moved, repo_id=self._repo_id, space=space, rows=rows)
+        )
+
+    async def switch(self, space: EmbeddingSpace, cursor: FeedCursor) -> int:
+        """Put the staged vectors in force, in one transaction. *Cancellation*: completes."""
+        return await self._writer().run(
+            partial(switch_space, repo_id=self._repo_id, space=space, cursor=cursor)
+        )
 
     def _erase(self, selection: Selection, connection: sqlite3.Connection) -> tuple[Erased, Traces]:
         erased, traces = erase(connection, self._repo_id, selection)

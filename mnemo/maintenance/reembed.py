@@ -1,0 +1,137 @@
+"""
+Re-embedding: every text of a repository gets a vector of another space, then it switches.
+
+The new vectors wait in a place of their own, each with a digest of its text, so that a
+second run goes on where the first one ended. Until the switch, which is one
+transaction, the old space is in force.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+from hashlib import blake2b
+from itertools import islice
+
+import anyio
+import anyio.to_thread
+from anyio import CapacityLimiter
+
+from mnemo._clock import Breather, elapsed
+from mnemo.episode.feed import FeedChanges, FeedCursor
+from mnemo.graph.vectors import unit_rows
+from mnemo.protocols import DocumentFeed, Embedder, Overhaul
+
+__all__ = ["Reembedding", "ReembeddingReport"]
+
+BATCH = 256
+"""Texts per call of the embedder, at most."""
+PAGE = 2_000
+"""Steps and nodes that are read at once."""
+NO_VECTORS = 2**62
+"""Where a cursor stands that does not want to see stored vectors."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReembeddingReport:
+    """
+    What moving a repository to another space did; nothing, if it was there.
+
+    Attributes:
+        before: The space that it was in; ``None`` if it had no vector yet.
+        after: The space that it is in now, if it has one.
+        embedded: Texts that this call embedded; earlier ones had embedded the rest.
+        vectors: Vectors that are in force since the switch.
+    """
+
+    before: str | None = None
+    after: str | None = None
+    embedded: int = 0
+    vectors: int = 0
+    duration_s: float = 0.0
+
+
+class Reembedding:
+    """
+    Moves one repository to the space of *embedder*.
+
+    Args:
+        texts: Gives the texts of the documents in a piece of the feed, by vector key.
+        switching: Around the switch: keeps others from writing vectors of the old space.
+    """
+
+    def __init__(
+        self,
+        *,
+        feed: DocumentFeed,
+        overhaul: Overhaul,
+        embedder: Embedder,
+        texts: Callable[[FeedChanges], Mapping[str, str]],
+        switching: Callable[[], AbstractAsyncContextManager[None]],
+    ) -> None:
+        self._feed = feed
+        self._overhaul = overhaul
+        self._embedder = embedder
+        self._texts = texts
+        self._switching = switching
+        self._limiter = CapacityLimiter(1)
+        self._embedded = 0
+
+    async def run(self) -> ReembeddingReport:
+        """
+        Embed what has no new vector yet, then switch.
+
+        Raises:
+            ModelError: The embedder failed; what was embedded before is kept for the next run.
+            StoreError: The store could not be read or written. *Cancellation*: safe; the
+                switch completes or does not begin.
+        """
+        began, space = elapsed(), self._embedder.space
+        before = await self._feed.space()
+        if before is None or (before.name, before.dimensions) == (space.name, space.dimensions):
+            named = str(before) if before else None
+            return ReembeddingReport(before=named, after=named)
+        await self._overhaul.begin_move(space)
+        cursor = await self._follow(FeedCursor(vector=NO_VECTORS))
+        async with self._switching():
+            cursor = await self._follow(cursor)
+            with anyio.CancelScope(shield=True):
+                vectors = await self._overhaul.switch(space, cursor)
+        return ReembeddingReport(
+            before=str(before),
+            after=str(space),
+            embedded=self._embedded,
+            vectors=vectors,
+            duration_s=elapsed() - began,
+        )
+
+    async def _follow(self, cursor: FeedCursor) -> FeedCursor:
+        """Embed what came after *cursor*, up to what is there now; give how far it came."""
+        more = True
+        while more:
+            changes = await self._feed.changes(cursor, limit=PAGE)
+            texts, digests = await anyio.to_thread.run_sync(
+                self._read, changes, limiter=self._limiter
+            )
+            missing = await self._overhaul.unmoved(digests)
+            await self._embed({key: texts[key] for key in texts if key in missing}, digests)
+            cursor, more = changes.cursor, changes.more
+        return cursor
+
+    def _read(self, changes: FeedChanges) -> tuple[Mapping[str, str], dict[str, bytes]]:
+        texts = self._texts(changes)
+        breather, digests = Breather(), {}
+        for key, text in texts.items():
+            digests[key] = blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest()
+            breather.breathe()
+        return texts, digests
+
+    async def _embed(self, texts: Mapping[str, str], digests: Mapping[str, bytes]) -> None:
+        space, keys = self._embedder.space, iter(texts)
+        while batch := list(islice(keys, BATCH)):
+            reply = await self._embedder.embed([texts[key] for key in batch], kind="document")
+            rows = unit_rows(reply, rows=len(batch), dimensions=space.dimensions)
+            staged = {key: (digests[key], row) for key, row in zip(batch, rows, strict=True)}
+            await self._overhaul.stage(space, staged)
+            self._embedded += len(batch)

@@ -1,0 +1,140 @@
+"""A repository's way to another embedding space: staged vectors, and the switch."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Mapping, Sequence
+
+from mnemo._clock import Breather
+from mnemo.episode.feed import FeedCursor
+from mnemo.errors import Conflict
+from mnemo.graph.changeset import Changeset
+from mnemo.protocols import EmbeddingSpace
+from mnemo.store.sqlite.acts import repo_number
+from mnemo.store.sqlite.codec import decode_changeset, encode_changeset
+from mnemo.store.sqlite.feed import owned_keys
+from mnemo.store.sqlite.rows import chunks, holes, repo_row
+
+__all__ = ["begin_move", "stage_moved", "switch_space", "unmoved"]
+
+_NEXT = "SELECT next_space_name, next_space_dimensions FROM repos WHERE no = ?"
+_SET_NEXT = "UPDATE repos SET next_space_name = ?, next_space_dimensions = ? WHERE no = ?"
+_CLEAR = "DELETE FROM moving WHERE repo = ?"
+_STAGED = "SELECT key, digest FROM moving WHERE repo = ? AND key IN ({})"
+_STAGE = "INSERT OR REPLACE INTO moving (repo, key, digest, vector) VALUES (?, ?, ?, ?)"
+
+_DROP = "DELETE FROM vectors WHERE repo = ?"
+# What was said anew since it was read is embedded again, as anything new is.
+_MOVE_NODES = """
+INSERT INTO vectors (repo, key, vector) SELECT m.repo, m.key, m.vector FROM moving m
+JOIN nodes n ON n.repo = m.repo AND n.id = m.key
+WHERE m.repo = ? AND n.revision <= ? ORDER BY n.no
+"""
+_MOVE_STEPS = """
+INSERT INTO vectors (repo, key, vector) SELECT m.repo, m.key, m.vector FROM steps t
+CROSS JOIN moving m ON m.repo = t.repo
+AND m.key IN (t.node_id || '/observation', t.node_id || '/action')
+WHERE t.repo = ? AND t.gone = 0 ORDER BY t.ordinal
+"""
+_STAMP = """
+UPDATE repos SET space_name = ?, space_dimensions = ?,
+       next_space_name = NULL, next_space_dimensions = NULL
+WHERE no = ?
+"""
+_UNENDED = """
+FROM episodes e JOIN sessions s ON s.no = e.session
+WHERE s.repo = ? AND e.status IN ('open', 'closed')
+"""
+_FORGET_SUBGOALS = f"""
+UPDATE steps SET subgoal_vector = NULL
+WHERE episode IN (SELECT e.no {_UNENDED}) AND subgoal_vector IS NOT NULL
+"""
+_CHANGESETS = f"SELECT e.no, e.changeset {_UNENDED} AND e.changeset IS NOT NULL"
+_SET_CHANGESET = "UPDATE episodes SET changeset = ? WHERE no = ?"
+_TRAJECTORIES = f"""
+SELECT g.episode, g.key, g.changeset FROM staged g WHERE g.episode IN (SELECT e.no {_UNENDED})
+"""
+_SET_TRAJECTORY = "UPDATE staged SET changeset = ? WHERE episode = ? AND key = ?"
+
+
+def begin_move(connection: sqlite3.Connection, repo_id: str, space: EmbeddingSpace) -> None:
+    """Say where the repository goes; what was staged for another space is dropped."""
+    repo = repo_number(connection, repo_id)
+    if _next(connection, repo) != (space.name, space.dimensions):
+        connection.execute(_CLEAR, (repo,))
+        connection.execute(_SET_NEXT, (space.name, space.dimensions, repo))
+
+
+def _next(connection: sqlite3.Connection, repo: int) -> tuple[str | None, int | None]:
+    found: tuple[str | None, int | None] = connection.execute(_NEXT, (repo,)).fetchone()
+    return found
+
+
+def unmoved(
+    connection: sqlite3.Connection, repo_id: str, digests: Mapping[str, bytes]
+) -> frozenset[str]:
+    """Those of the keys that no vector is staged for, of a text with this digest."""
+    repo = repo_row(connection, repo_id)[0]
+    staged: dict[str, bytes] = {}
+    for chunk in chunks(list(digests)):
+        staged.update(connection.execute(_STAGED.format(holes(chunk)), (repo, *chunk)))
+    return frozenset(key for key, digest in digests.items() if staged.get(key) != digest)
+
+
+def stage_moved(
+    connection: sqlite3.Connection,
+    repo_id: str,
+    space: EmbeddingSpace,
+    rows: Sequence[tuple[str, bytes, bytes]],
+) -> None:
+    """
+    Keep (key, digest, vector) for the switch; keys whose owner is gone are skipped.
+
+    Raises:
+        Conflict: The repository is not on its way to *space* any more.
+    """
+    repo = repo_number(connection, repo_id)
+    _check_next(connection, repo, space)
+    owned = owned_keys(connection, repo, [row[0] for row in rows])
+    connection.executemany(_STAGE, [(repo, *row) for row in rows if row[0] in owned])
+
+
+def _check_next(connection: sqlite3.Connection, repo: int, space: EmbeddingSpace) -> None:
+    """*Raises* ``Conflict``: somebody else moves it to another space, or has moved it."""
+    if _next(connection, repo) != (space.name, space.dimensions):
+        raise Conflict(f"the repository is not on its way to {space} any more")
+
+
+def switch_space(
+    connection: sqlite3.Connection, repo_id: str, space: EmbeddingSpace, cursor: FeedCursor
+) -> int:
+    """
+    Put the staged vectors in the place of the old ones; give how many there are.
+
+    Staged changesets and annotations of unfinished sessions lose theirs, to be
+    embedded again.
+
+    Raises:
+        Conflict: The repository is not on its way to *space* any more.
+    """
+    repo = repo_number(connection, repo_id)
+    _check_next(connection, repo, space)
+    connection.execute(_DROP, (repo,))
+    moved = connection.execute(_MOVE_STEPS, (repo,)).rowcount
+    moved += connection.execute(_MOVE_NODES, (repo, cursor.revision)).rowcount
+    connection.execute(_STAMP, (space.name, space.dimensions, repo))
+    connection.execute(_CLEAR, (repo,))
+    connection.execute(_FORGET_SUBGOALS, (repo,))
+    breather = Breather()
+    for episode, blob in connection.execute(_CHANGESETS, (repo,)).fetchall():
+        connection.execute(_SET_CHANGESET, (_unembedded(blob), episode))
+        breather.breathe()
+    for episode, key, blob in connection.execute(_TRAJECTORIES, (repo,)).fetchall():
+        connection.execute(_SET_TRAJECTORY, (_unembedded(blob), episode, key))
+        breather.breathe()
+    return moved
+
+
+def _unembedded(blob: bytes) -> bytes:
+    changeset: Changeset = decode_changeset(blob)
+    return encode_changeset(changeset.without_vectors())
