@@ -45,8 +45,6 @@ AGAIN = 0.1
 """Share of facts that say an earlier one again."""
 OLD = 0.5
 """Share of facts that are old enough to decay."""
-BEFORE_S = 3.0
-"""Seconds of appends, and of a quiet loop, that the others are compared with."""
 
 Operation = Callable[[Repository], Awaitable[MaintenanceReport]]
 OPERATIONS: dict[str, Operation] = {
@@ -121,7 +119,7 @@ class FactFiller(Filler):
 # ── Measuring ────────────────────────────────────────────────────────────────────────
 
 
-async def measure(name: str, path: Path, *, beside: bool) -> list[Figure]:
+async def measure(name: str, path: Path, *, beside: bool, before_s: float) -> list[Figure]:
     """Run one operation on the store at *path*."""
     async with Mnemo(path) as memory:
         repo = await memory.open_repo(REPO)
@@ -132,11 +130,11 @@ async def measure(name: str, path: Path, *, beside: bool) -> list[Figure]:
         before_mb = _resident_mb()
         figures: list[Figure] = []
         if beside:
-            figures += await _appending(session, f"{name}: appends before", _for(BEFORE_S))
+            figures += await _appending(session, f"{name}: appends before", _for(before_s))
         else:
             async with heartbeat() as quiet:
-                await anyio.sleep(BEFORE_S)
-            figures += quiet.figures(f"{name}: quiet before")[:2]
+                await anyio.sleep(before_s)
+            figures += quiet.figures(f"{name}: quiet before")
         report: list[MaintenanceReport] = []
 
         async def operate() -> None:
@@ -148,7 +146,7 @@ async def measure(name: str, path: Path, *, beside: bool) -> list[Figure]:
         else:
             async with heartbeat() as beats:
                 await operate()
-            figures += beats.figures(name)[:2]
+            figures += beats.figures(name)
         took_s = perf_counter() - began
     done = report[0]
     counted = {"deleted": done.deleted, "merged": len(done.merged), "penalized": done.penalized}
@@ -185,7 +183,7 @@ async def _appending(
         Figure(f"{name}: p50", percentile(took, 0.5), "ms"),
         Figure(f"{name}: p99", percentile(took, 0.99), "ms"),
         Figure(f"{name}: max", max(took), "ms"),
-        *beats.figures(name)[:2],
+        *beats.figures(name),
     ]
 
 
@@ -201,11 +199,12 @@ def _peak_mb() -> float:
 # ── The command ──────────────────────────────────────────────────────────────────────
 
 
-def measure_apart(name: str, path: Path, *, beside: bool) -> list[dict[str, Any]]:
+def measure_apart(name: str, path: Path, *, beside: bool, before_s: float) -> list[dict[str, Any]]:
     """Run one operation on a copy of the store, in a process of its own."""
     copy = path.with_suffix(".copy.db")
     shutil.copy(path, copy)
     command = [sys.executable, __file__, "--inside", name, "--store", str(copy)]
+    command += ["--before", str(before_s)]
     if beside:
         command.append("--beside")
     try:
@@ -222,7 +221,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = _parse(argv)
     if arguments.inside:
         figures = anyio.run(
-            lambda: measure(arguments.inside, arguments.store, beside=arguments.beside)
+            lambda: measure(
+                arguments.inside,
+                arguments.store,
+                beside=arguments.beside,
+                before_s=arguments.before,
+            )
         )
         print(json.dumps([figure.as_json() for figure in figures]))
         return 0
@@ -236,7 +240,9 @@ def main(argv: Sequence[str] | None = None) -> int:
             for name in arguments.only or OPERATIONS:
                 for beside in (False, True):
                     title = f"{count:,} facts, {name}{' beside appends' if beside else ''}"
-                    measured[title] = measure_apart(name, path, beside=beside)
+                    measured[title] = measure_apart(
+                        name, path, beside=beside, before_s=arguments.before
+                    )
                     if not arguments.json:
                         print(f"\n{title}", *map(line, measured[title]), sep="\n", flush=True)
     if arguments.json:
@@ -248,6 +254,12 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="scripts/bench_maintenance", description=__doc__)
     parser.add_argument("--facts", type=int, action="append", help="default: 10000 and 100000")
     parser.add_argument("--only", choices=OPERATIONS, action="append", help="this operation")
+    parser.add_argument(
+        "--before",
+        type=float,
+        default=3.0,
+        help="seconds of appends, and of a quiet loop, that the others are compared with",
+    )
     parser.add_argument("--json", action="store_true", help="machine and figures")
     parser.add_argument("--dir", type=Path, help="where the stores are made (default: temporary)")
     parser.add_argument("--inside", choices=OPERATIONS, help=argparse.SUPPRESS)
