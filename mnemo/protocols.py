@@ -307,7 +307,8 @@ class GraphStore(Protocol):
 
         With *keys*, those of *types* that have one of them among their ``lookup_keys``
         (``graph.lookup``), each once; answered from an index, at a cost that does not grow
-        with the graph. With *newest*, only so many of *types*, newest first, ties by id.
+        with the graph. With *newest*, only so many of *types*, newest first, ties by id;
+        with both, of each key only so many of those stored last, all of them oldest first.
         """
         ...
 

@@ -16,6 +16,11 @@ __all__ = ["Known", "look_up"]
 
 NEIGHBOURS = 12
 """Stored nodes that each new one is compared with, by vector; the nearest."""
+MOST_PER_KEY = 200
+"""
+Stored nodes of one lookup key that are compared, those stored last (S): the history of a
+value that changes with every episode must not make every further commit dearer.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,7 +64,7 @@ async def look_up(
     nodes = dict(stored)
     found: dict[tuple[NodeType, str], dict[str, Node]] = {}
     for type, keys in asked.keys.items():
-        for node in await graph.nodes(types=(type,), keys=keys):
+        for node in await graph.nodes(types=(type,), keys=keys, newest=MOST_PER_KEY):
             nodes[node.id] = node
             for key in lookup_keys(node):
                 found.setdefault((type, key), {})[node.id] = node

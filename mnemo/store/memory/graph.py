@@ -84,7 +84,9 @@ class MemoryGraph:
             return [_whole(repo, id) for id in dict.fromkeys(ids) if id in repo.nodes]
         among: dict[str, None] = dict.fromkeys(repo.nodes)
         if keys is not None:
-            among = dict.fromkeys(id for key in keys for id in repo.keyed.get(key, ()))
+            last = slice(None if newest is None else -newest, None)
+            of_keys = (list(repo.keyed.get(key, ()))[last] for key in keys)
+            among, newest = dict.fromkeys(id for ids in of_keys for id in ids), None
         found = [id for id in among if types is None or repo.nodes[id].node.type in types]
         newest_first = newest is not None
         if newest_first:

@@ -32,6 +32,9 @@ WHERE n.repo = ?
 _OLDEST_FIRST = " ORDER BY n.created_at, n.no"
 _NEWEST_FIRST = " ORDER BY n.created_at DESC, n.id LIMIT ?"
 _HAS_KEY = " AND n.no IN (SELECT node FROM node_keys WHERE repo = ? AND key IN ({}))"
+_LAST_OF_KEY = """
+ AND n.no IN (SELECT node FROM node_keys WHERE repo = ? AND key = ? ORDER BY node DESC LIMIT ?)
+"""
 _METADATA = """
 SELECT id, created_at, last_accessed_at, access_count, cumulative_reward, reward_count,
        support_count, penalty
@@ -160,13 +163,16 @@ def _by_type(
     if types is not None:
         query += f" AND n.type IN ({holes(types)})"
         parameters += types
-    if newest is not None:
-        return read_nodes(
-            connection.execute(query + _NEWEST_FIRST, (*parameters, newest)).fetchall()
-        )
     if keys is None:
-        return read_nodes(connection.execute(query + _OLDEST_FIRST, parameters).fetchall())
-    for chunk in chunks(list(dict.fromkeys(keys))):
+        order, bound = (_OLDEST_FIRST, ()) if newest is None else (_NEWEST_FIRST, (newest,))
+        return read_nodes(connection.execute(query + order, (*parameters, *bound)).fetchall())
+    sought = list(dict.fromkeys(keys))
+    if newest is not None:
+        for key in sought:
+            narrowed = query + _LAST_OF_KEY + _OLDEST_FIRST
+            rows += connection.execute(narrowed, (*parameters, repo, key, newest))
+        return read_nodes(dict.fromkeys(rows))
+    for chunk in chunks(sought):
         narrowed = query + _HAS_KEY.format(holes(chunk)) + _OLDEST_FIRST
         rows += connection.execute(narrowed, (*parameters, repo, *chunk))
     return read_nodes(dict.fromkeys(rows))

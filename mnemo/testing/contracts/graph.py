@@ -321,6 +321,19 @@ class GraphStoreContract(StoreContract):
         assert await graph.nodes(types=["semantic"], keys=keys) == []
         assert await graph.nodes(types=["tag"], keys=[]) == []
 
+    async def test_of_each_key_the_last_are_found(self, kit: Kit) -> None:
+        """A bound counts by key: a long history of one value does not hide another's."""
+        homes = [
+            Semantic(f"Ana lives in city{i}", id=f"h{i}", created_at=NOON + timedelta(seconds=i))
+            for i in range(5)
+        ]
+        await kit.apply(*homes, TAG)
+        (slot,) = set(lookup_keys(homes[0])) & set(lookup_keys(homes[1]))
+        keys = [slot, *lookup_keys(TAG)]
+        found = await kit.store.graph("r").nodes(keys=keys, newest=2)
+        assert {node.id for node in found} == {"h3", "h4", "tag"}
+        assert [node.id for node in found if node.id != "tag"] == ["h3", "h4"]
+
     async def test_edges_are_walked_both_ways(self, kit: Kit) -> None:
         """Each edge with an end among the ids comes once; a kind narrows."""
         step = Episodic("o", id="step", created_at=NOON)
