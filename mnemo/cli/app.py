@@ -17,6 +17,7 @@ from rich.table import Table
 from rich.text import Text
 
 from mnemo import Config, Mnemo, MnemoError, Repository, StoreCorrupt, UsageError
+from mnemo.cli.archive import STANDARD, arriving, counted, exported, imported
 from mnemo.cli.demo import demo as run_demo
 from mnemo.cli.formats import Reading, read_talks
 from mnemo.cli.graph_page import graph_data, graph_page
@@ -271,6 +272,39 @@ def graph(
         print_json({"repo": repo, "file": str(html)} | shown)
     else:
         print_line(f"{html}: {shown['nodes']} of {data['total']} nodes, {shown['edges']} edges.")
+
+
+@app.command("export")
+def export_(
+    file: Annotated[str, typer.Argument(help="Where to, overwritten; - is standard output.")],
+    repo: Repo = "default",
+    store: Store = "mnemo.db",
+    as_json: AsJson = False,
+) -> None:
+    """Write everything of a repository as JSON Lines, to be imported elsewhere."""
+    if as_json and file == STANDARD:
+        raise UsageError("with - the archive itself is on standard output: leave --json away")
+    head = _in_service(_existing(store), lambda memory: exported(memory, repo, file))
+    if as_json:
+        print_json({"repo": repo, "file": file} | head)
+    elif file != STANDARD:
+        print_line(f"{file}: {counted(head)}.")
+
+
+@app.command("import")
+def import_(
+    file: Annotated[str, typer.Argument(help="What export wrote; - is standard input.")],
+    repo: Repo = "default",
+    store: Store = "mnemo.db",
+    as_json: AsJson = False,
+) -> None:
+    """Fill an empty repository with what was exported from another one; all or nothing."""
+    with arriving(file) as lines:
+        head = _in_service(store, lambda memory: imported(memory, repo, lines, file))
+    if as_json:
+        print_json({"repo": repo, "file": file} | head)
+    else:
+        print_line(f"Repository {repo}: {counted(head)}.")
 
 
 def _version(wanted: bool) -> None:

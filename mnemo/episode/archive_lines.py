@@ -301,7 +301,10 @@ class ArchiveReader:
         """*Raises* ``InvalidArchive`` if the head has promised more than there was."""
         if missing := next((kind for kind, count in self._left.items() if count), None):
             self._line += 1
-            raise self._wrong(f"the archive ends here, but {self._left[missing]} {missing} follow")
+            raise self._wrong(
+                f"the archive ends before it, but by its head {self._left[missing]} more "
+                f"of kind {missing!r} are due"
+            )
 
     def _record(self, line: str) -> Record:
         raw = self._object(line)

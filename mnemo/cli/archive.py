@@ -1,0 +1,89 @@
+"""Exporting a repository to a file and importing it: whole files, or the standard streams."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TextIO
+
+from mnemo import InvalidArchive, Mnemo, UsageError
+
+__all__ = ["STANDARD", "arriving", "counted", "exported", "imported"]
+
+STANDARD = "-"
+"""In place of a file's name: standard output, or standard input."""
+
+
+async def exported(memory: Mnemo, repo: str, file: str) -> dict[str, Any]:
+    """
+    Write the archive of *repo*; give the head of it.
+
+    A file appears when it is whole, and until then an earlier one stays.
+    """
+    head = ""
+    async with memory.export_repo(repo) as lines:
+        with _departing(file) as out:
+            async for line in lines:
+                head = head or line
+                out.write(line)
+    found: dict[str, Any] = json.loads(head)
+    return found
+
+
+@contextmanager
+def _departing(file: str) -> Iterator[TextIO]:
+    if file == STANDARD:
+        yield sys.stdout
+        sys.stdout.flush()
+        return
+    path = Path(file)
+    partial = path.with_name(f"{path.name}.{os.getpid()}.part")
+    try:
+        # Text of an archive is ASCII; a line ends alike wherever it was written.
+        with partial.open("w", encoding="ascii", newline="\n") as out:
+            yield out
+        partial.replace(path)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+async def imported(memory: Mnemo, repo: str, lines: TextIO, file: str) -> dict[str, Any]:
+    """
+    Fill *repo* with the archive *lines*, called *file*; give what its head says.
+
+    Raises:
+        UsageError: As ``Mnemo.import_repo``; a broken line is told with the file's name.
+    """
+    try:
+        head = await memory.import_repo(repo, lines)
+    except InvalidArchive as error:
+        name = "standard input" if file == STANDARD else file
+        raise UsageError(f"{name}: {error}") from error
+    return {"revision": head.revision, "counts": dict(head.counts)}
+
+
+@contextmanager
+def arriving(file: str) -> Iterator[TextIO]:
+    """The lines of *file*; a byte that is no UTF-8 is told with its line when it is read."""
+    if file == STANDARD:
+        raw = io.TextIOWrapper(
+            sys.stdin.buffer, encoding="utf-8-sig", errors="surrogateescape", newline="\n"
+        )
+        try:
+            yield raw
+        finally:
+            raw.detach()
+        return
+    with Path(file).open(encoding="utf-8-sig", errors="surrogateescape", newline="\n") as lines:
+        yield lines
+
+
+def counted(head: Mapping[str, Any]) -> str:
+    """What an archive holds, for a person."""
+    shown = ", ".join(f"{n} {kind}{'s' * (n != 1)}" for kind, n in head["counts"].items() if n)
+    return f"{shown or 'nothing'}, revision {head['revision']}"
