@@ -11,7 +11,7 @@ the feed, the only way into the index.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import islice
 
@@ -41,8 +41,10 @@ CALM_WRITES = 10
 """Writes within ``QUIET_S`` that still count as quiet (500 a second)."""
 PATIENCE_S = 5.0
 """Seconds after which it begins although writes go on."""
-RETRY_S = 5.0
-"""Seconds until a failed embedder is asked again, if nothing is written before."""
+RETRY_S = 0.1
+"""Seconds until a failed embedder is asked again; doubled by each further failure."""
+MAX_RETRY_S = 60.0
+"""Seconds beyond which that pause does not grow."""
 FOREGROUND_SHARE = 4.0
 """Pause after a batch while writes go on, in times of the batch's own duration."""
 
@@ -95,6 +97,8 @@ class RepositoryIndex:
         self._view = self._corpus.view(0, Breather())
         self._cursor = FeedCursor()
         self._waiting: dict[str, str] = {}
+        self._batch = BATCH
+        self._failures = 0
         self._early: dict[str, Vector] = {}
 
     def statistics(self) -> IndexStatistics:
@@ -245,12 +249,11 @@ class RepositoryIndex:
         """
         while True:
             self._poked = anyio.Event()
-            succeeded = await self._attempt()
-            if succeeded:
+            if await self._attempt():
                 await self._poked.wait()
             else:
-                with anyio.move_on_after(RETRY_S):
-                    await self._poked.wait()
+                # Also while appends go on: each of them would ask a server that is down.
+                await anyio.sleep(min(MAX_RETRY_S, RETRY_S * 2 ** (self._failures - 1)))
             await self._let_writers_go_first()
 
     async def _let_writers_go_first(self) -> None:
@@ -269,8 +272,9 @@ class RepositoryIndex:
             if self._failing is None:
                 log.warning("documents wait for their vectors: %s", error, exc_info=error)
             self._failing = f"{error.__class__.__name__}: {error}"
+            self._failures = min(self._failures + 1, 32)
             return False
-        self._failing = None
+        self._failing, self._failures = None, 0
         return True
 
     async def embed_waiting(self) -> None:
@@ -291,16 +295,29 @@ class RepositoryIndex:
 
     async def _embed_batch(self) -> None:
         async with self._lock:
-            batch = dict(islice(self._waiting.items(), BATCH))
+            batch = dict(islice(self._waiting.items(), self._batch))
         space = self._embedder.space
-        reply = await self._embedder.embed(list(batch.values()))
-        rows = unit_rows(reply, rows=len(batch), dimensions=space.dimensions)
+        try:
+            reply = await self._embedder.embed(list(batch.values()))
+            rows = unit_rows(reply, rows=len(batch), dimensions=space.dimensions)
+        except Exception:
+            self._let_others_go_first(batch)
+            raise
+        self._batch = min(BATCH, self._batch * 2)
         await self._feed.save_vectors(space, dict(zip(batch, rows, strict=True)))
         # What is gone from the store never comes back with the feed.
         async with self._lock:
             for key, text in batch.items():
                 if self._waiting.get(key) == text:
                     del self._waiting[key]
+
+    def _let_others_go_first(self, batch: Mapping[str, str]) -> None:
+        """After a failure: ever fewer texts at once, so that one that is refused stays alone."""
+        self._batch = max(1, self._batch // 2)
+        if len(batch) == 1:
+            (key,) = batch
+            if key in self._waiting:
+                self._waiting[key] = self._waiting.pop(key)
 
 
 def _nearest(

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from mnemo.episode.step import Step
 from mnemo.errors import InvalidReply, ModelTimeout, StoreError
 from mnemo.graph.nodes import Node, Semantic, Tag, Vector
+from mnemo.index import follower
 from mnemo.index.follower import BATCH, RepositoryIndex
 from mnemo.protocols import EmbeddingSpace, FeedChanges, FeedCursor
 from mnemo.testing import HashingEmbedder
@@ -200,6 +201,55 @@ async def test_a_failing_embedder_is_waited_out(caplog: pytest.LogCaptureFixture
             group.cancel_scope.cancel()
     assert [record.levelname for record in caplog.records] == ["WARNING"]
     assert len(feed.vectors) == 1
+
+
+class Picky(Flaky):
+    """Refuses every batch with a certain word in it."""
+
+    async def embed(
+        self, texts: Sequence[str], *, kind: Literal["document", "query"] = "document"
+    ) -> NDArray[np.float32]:
+        """Fail for the word."""
+        if any("refused" in text for text in texts):
+            raise InvalidReply("one of the texts is refused")
+        return await self.inner.embed(texts, kind=kind)
+
+
+async def test_a_text_that_is_always_refused_keeps_no_other_waiting(monkeypatch) -> None:
+    """Batches shrink until it stands alone, and then the others have their turn."""
+    monkeypatch.setattr(follower, "RETRY_S", 0.0001)
+    monkeypatch.setattr(follower, "MAX_RETRY_S", 0.001)
+    feed = Feed()
+    feed.steps = [step(n) for n in range(40)]
+    feed.steps[3] = step(3, "this one is refused")
+    index = index_of(feed, Picky())
+    async with anyio.create_task_group() as group:
+        group.start_soon(index.run)
+        with anyio.fail_after(10):
+            while index.statistics().waiting > 1 or len(feed.vectors) < 39:  # noqa: ASYNC110
+                await anyio.sleep(0.005)
+        group.cancel_scope.cancel()
+    assert len(feed.vectors) == 39
+    assert "InvalidReply" in str(index.statistics().failing)
+
+
+async def test_appends_do_not_make_a_dead_embedder_work(monkeypatch) -> None:
+    """Pauses between tries grow, whatever is written meanwhile."""
+    monkeypatch.setattr(follower, "QUIET_S", 0)
+    feed, embedder = Feed(), Flaky()
+    feed.steps.append(step(0))
+    index = index_of(feed, embedder)
+    asked = 0
+    async with anyio.create_task_group() as group:
+        group.start_soon(index.run)
+        with anyio.move_on_after(0.5):
+            while True:
+                index.poke()
+                asked += embedder.asked.is_set()
+                embedder.asked = anyio.Event()
+                await anyio.sleep(0.001)
+        group.cancel_scope.cancel()
+    assert 1 <= asked <= 4  # at 0, 0.1 and 0.3 s
 
 
 @pytest.mark.parametrize(
