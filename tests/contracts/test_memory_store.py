@@ -4,6 +4,7 @@ import pytest
 
 from mnemo.store.memory import MemoryStore
 from mnemo.testing.contracts import (
+    ArchiveContract,
     DocumentFeedContract,
     GraphStoreContract,
     SessionStoreContract,
@@ -43,3 +44,7 @@ class TestMemoryFeed(OverMemory, DocumentFeedContract):
 
 class TestMemoryUpkeep(OverMemory, UpkeepContract):
     """``GraphStore.apply`` with upkeep."""
+
+
+class TestMemoryArchive(OverMemory, ArchiveContract):
+    """``Archive``."""

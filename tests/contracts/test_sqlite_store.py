@@ -7,6 +7,7 @@ import pytest
 from mnemo.config import StoreConfig
 from mnemo.store.sqlite import SqliteStore
 from mnemo.testing.contracts import (
+    ArchiveContract,
     DocumentFeedContract,
     GraphStoreContract,
     SessionStoreContract,
@@ -37,3 +38,7 @@ class TestSqliteFeed(OverSqlite, DocumentFeedContract):
 
 class TestSqliteUpkeep(OverSqlite, UpkeepContract):
     """``GraphStore.apply`` with upkeep."""
+
+
+class TestSqliteArchive(OverSqlite, ArchiveContract):
+    """``Archive``."""

@@ -1,7 +1,7 @@
 """
 What every store must do, as pytest classes.
 
-Subclass the four in a test module and give them a ``make_store`` fixture::
+Subclass them in a test module and give them a ``make_store`` fixture::
 
     class TestMyStoreSessions(SessionStoreContract):
         @pytest.fixture
@@ -15,18 +15,21 @@ import pytest
 
 # Before they are imported: a failing contract should show its values as any test does.
 pytest.register_assert_rewrite(
+    "mnemo.testing.contracts.archive",
     "mnemo.testing.contracts.feed",
     "mnemo.testing.contracts.graph",
     "mnemo.testing.contracts.sessions",
     "mnemo.testing.contracts.upkeep",
 )
 
+from mnemo.testing.contracts.archive import ArchiveContract  # noqa: E402
 from mnemo.testing.contracts.feed import DocumentFeedContract  # noqa: E402
 from mnemo.testing.contracts.graph import GraphStoreContract  # noqa: E402
 from mnemo.testing.contracts.sessions import SessionStoreContract  # noqa: E402
 from mnemo.testing.contracts.upkeep import UpkeepContract  # noqa: E402
 
 __all__ = [
+    "ArchiveContract",
     "DocumentFeedContract",
     "GraphStoreContract",
     "SessionStoreContract",
