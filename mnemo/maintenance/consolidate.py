@@ -84,31 +84,31 @@ async def plan_consolidation(sources: Sources, *, threshold: float) -> Consolida
     return Consolidation(checked=len(holding), losses=merging.losses, facts=merging.involved)
 
 
-def _holding(view: CorpusView) -> list[Semantic]:
-    return [
-        node
-        for node in living(view.of_type("semantic"))
-        if isinstance(node, Semantic) and node.valid_to is None and node.superseded_by is None
-    ]
-
-
-def _placed(view: CorpusView, facts: Sequence[Semantic]) -> tuple[list[Semantic], Ints]:
-    """The facts that have a vector, by id (which merging does not change), with its row."""
-    documents = view.nodes["semantic"]
-    row_of = vector_rows(documents)
-    rows = {fact.id: int(row_of[documents.of(fact.id)[-1]]) for fact in facts}
-    # In pieces: one long sort would not let the event loop in between.
-    runs = (sorted(piece, key=_id_of) for piece in pieces(facts))
-    placed, breather = list[Semantic](), Breather()
-    for fact in merge(*runs, key=_id_of):
+def _holding(view: CorpusView) -> list[tuple[str, int]]:
+    """The facts that hold, by id and document number."""
+    documents, breather = view.nodes["semantic"], Breather()
+    found = []
+    for number in np.flatnonzero(documents.alive).tolist():
         breather.breathe()
-        if rows[fact.id] >= 0:
+        fact = documents.nodes[number]
+        if isinstance(fact, Semantic) and fact.valid_to is None and fact.superseded_by is None:
+            found.append((fact.id, number))
+    return found
+
+
+def _placed(view: CorpusView, facts: Sequence[tuple[str, int]]) -> tuple[list[Semantic], Ints]:
+    """The facts that have a vector, by id (which merging does not change), with its row."""
+    documents, breather = view.nodes["semantic"], Breather()
+    row_of = vector_rows(documents)
+    placed, rows = list[Semantic](), list[int]()
+    # Sorted in pieces: one long sort would not let the event loop in between.
+    for _, number in merge(*(sorted(piece) for piece in pieces(facts))):
+        breather.breathe()
+        fact, row = documents.nodes[number], int(row_of[number])
+        if isinstance(fact, Semantic) and row >= 0:
             placed.append(fact)
-    return placed, np.fromiter((rows[fact.id] for fact in placed), np.intp, len(placed))
-
-
-def _id_of(fact: Semantic) -> str:
-    return fact.id
+            rows.append(row)
+    return placed, np.array(rows, np.intp)
 
 
 # ── Who loses to whom ────────────────────────────────────────────────────────────────

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import sys
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
@@ -27,6 +29,8 @@ from mnemo import (
 from mnemo.events import ConsolidationCompleted, DecayCompleted, WriteFailed
 from mnemo.maintenance.plan import living
 from mnemo.protocols import GraphWrite
+
+PROGRAM = Path(__file__).with_name("other_maintainer.py")
 
 
 def lane_of(memory: Any) -> Any:
@@ -275,18 +279,48 @@ async def test_sessions_commit_beside_every_operation(open_kit: OpenKit, db: Pat
     steps = await kit.repo.get_nodes(["episodic"])
     assert len({step.text for step in steps}) == 60
     assert (await kit.memory.check()).problems == ()
-    facts = {fact.id for fact in await kit.repo.get_nodes(["semantic"])}
-    seen = {node.id for node in (await indexed(kit.repo))["semantic"]}
-    assert seen == facts
+    known = await indexed(kit.repo)
+    types = ("semantic", "procedural", "subgoal", "tag", "intent")
+    assert known.keys() == {node.id for node in await kit.repo.get_nodes(types)}
     await kit.memory.close_repo("r")
-    again = await kit.memory.open_repo("r")
-    assert {node.id for node in (await indexed(again))["semantic"]} == facts
+    assert await indexed(await kit.memory.open_repo("r")) == known
 
 
-async def indexed(repo: Any) -> dict[str, list[Any]]:
-    """The nodes that the index in memory holds, by type."""
+async def indexed(repo: Any) -> dict[str, Any]:
+    """What the index in memory holds: node, terms and times of each document."""
     view = await repo._parts.index.corpus()
-    return {type: living(documents) for type, documents in view.nodes.items()}
+    found = {}
+    for documents in view.nodes.values():
+        for node in living(documents):
+            (number,) = documents.of(node.id)
+            times = (documents.first[number], documents.last[number], documents.valid_to[number])
+            found[node.id] = (node, int(documents.lengths[number]), times)
+    return found
+
+
+@pytest.mark.slow
+async def test_another_process_maintains_the_file_meanwhile(open_kit: OpenKit, db: Path) -> None:
+    """What is committed here stays, what is double is merged there, and both see it."""
+    memory = Memory(await open_kit(store=db))
+    await memory.twins()
+    ended, written = anyio.Event(), 0
+    told: list[Any] = []
+
+    async def maintain() -> None:
+        ran = await anyio.run_process([sys.executable, str(PROGRAM), str(db)])
+        told.append(json.loads(ran.stdout))
+        ended.set()
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(maintain)
+        while not ended.is_set():
+            await memory.fact(f"Ana wrote number {written}", f"n{written}", tags=["writing"])
+            written += 1
+    assert [id for ids in told[0] for id in ids] == ["b"]
+    assert await memory.ids("semantic") == {"a", *(f"n{number}" for number in range(written))}
+    assert len(await memory.ids("tag")) == 1
+    assert (await indexed(memory.repo)).keys() == await memory.ids("semantic", "tag")
+    assert (await memory.kit.memory.check()).problems == ()
 
 
 # ── Cancelled ────────────────────────────────────────────────────────────────────────
