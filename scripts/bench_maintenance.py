@@ -21,7 +21,7 @@ import tempfile
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from time import perf_counter
+from time import perf_counter, process_time
 from typing import Any
 
 import anyio
@@ -140,18 +140,19 @@ async def measure(name: str, path: Path, *, beside: bool, before_s: float) -> li
         async def operate() -> None:
             report.append(await OPERATIONS[name](repo))
 
-        began = perf_counter()
+        began, used = perf_counter(), process_time()
         if beside:
             figures += await _appending(session, f"{name}: appends beside", operate)
         else:
             async with heartbeat() as beats:
                 await operate()
             figures += beats.figures(name)
-        took_s = perf_counter() - began
+        took_s, used_s = perf_counter() - began, process_time() - used
     done = report[0]
     counted = {"deleted": done.deleted, "merged": len(done.merged), "penalized": done.penalized}
     return [
         Figure(f"{name}: {done.checked:,} checked, in all", took_s, "s"),
+        Figure(f"{name}: processor time of the process", used_s, "s"),
         *(Figure(f"{name}: {what}", count, "") for what, count in counted.items()),
         *figures,
         Figure(f"{name}: resident before", before_mb, "MB"),
