@@ -116,7 +116,7 @@ class ArchivedVector:
     """A vector of a node (*key* is its id) or of a step's side (``<node id>/observation``)."""
 
     key: str
-    vector: Vector
+    vector: Vector = field(compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,0 +1,103 @@
+"""mnemo export and mnemo import: files, the standard streams, and what is refused."""
+
+from __future__ import annotations
+
+import io
+import json
+import sys
+
+import pytest
+
+LOG = [
+    {"role": "user", "content": "My name is Ada and I live in Bern.", "at": "2026-01-02T10:00:00Z"},
+    {"role": "assistant", "content": "Nice to meet you, Ada. お茶?", "at": "2026-01-02T10:01:00Z"},
+]
+
+
+@pytest.fixture
+def filled(cli, write):
+    """The command line in a folder whose mnemo.db holds LOG in repository a."""
+    assert cli("ingest", str(write("log.jsonl", LOG)), "--repo", "a").code == 0
+    return cli
+
+
+@pytest.mark.slow
+def test_a_repository_goes_into_another_store_and_comes_out_the_same(filled, tmp_path):
+    """Export, import under another name, export again: identical bytes."""
+    out = filled("export", "a.jsonl", "--repo", "a")
+    assert (out.code, out.err) == (0, "")
+    assert "1 session, 1 episode, 2 steps" in out.out
+    into = filled("import", "a.jsonl", "--repo", "b", "--store", "other.db")
+    assert (into.code, into.err) == (0, "")
+    assert "Repository b: 1 session" in into.out
+    again = filled("export", "b.jsonl", "--repo", "b", "--store", "other.db", "--json")
+    assert again.data["counts"]["step"] == 2
+    assert again.data["file"] == "b.jsonl"
+    assert (tmp_path / "a.jsonl").read_bytes() == (tmp_path / "b.jsonl").read_bytes()
+    found = filled("recall", "Where does Ada live?", "--repo", "b", "--store", "other.db")
+    assert "Bern" in found.out
+    assert filled("doctor", "--store", "other.db").code == 0
+
+
+def test_a_dash_is_the_standard_stream(filled, tmp_path, monkeypatch):
+    """Nothing but the archive on stdout; read back from stdin."""
+    out = filled("export", "-", "--repo", "a")
+    assert (out.code, out.err) == (0, "")
+    assert all(json.loads(line) for line in out.out.splitlines())
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(out.out.encode())))
+    into = filled("import", "-", "--repo", "b", "--store", "other.db", "--json")
+    assert (into.code, into.data["counts"]["step"]) == (0, 2)
+    assert filled("export", "-", "--repo", "b", "--store", "other.db").out == out.out
+
+
+def test_json_and_the_archive_cannot_share_stdout(filled):
+    """One line on stderr, exit code 2, nothing on stdout."""
+    ran = filled("export", "-", "--repo", "a", "--json")
+    assert (ran.code, ran.out, ran.err.count("\n")) == (2, "", 1)
+
+
+@pytest.mark.parametrize(
+    ("broken", "wrong"),
+    [
+        (lambda lines: lines[:4], b"line 5: the archive ends before it"),
+        (lambda lines: [*lines, lines[-1]], b"no further line"),
+        (lambda lines: [lines[0], b"{]\n", *lines[2:]], b"line 2: not JSON"),
+        (lambda lines: [lines[0], b"\xff" + lines[1], *lines[2:]], b"line 2: not JSON"),
+        (lambda lines: [lines[0].replace(b'"version":1', b'"version":9')], b"format version 9"),
+        (lambda lines: [b'{"role": "user", "content": "x"}\n'], b"line 1: it is no head"),
+        (lambda lines: [], b"line 1: there is nothing in it"),
+    ],
+)
+def test_a_broken_archive_is_told_by_file_and_line(filled, tmp_path, broken, wrong):
+    """Exit code 2, one line on stderr, nothing imported."""
+    assert filled("export", "a.jsonl", "--repo", "a").code == 0
+    lines = (tmp_path / "a.jsonl").read_bytes().splitlines(keepends=True)
+    (tmp_path / "broken.jsonl").write_bytes(b"".join(broken(lines)))
+    ran = filled("import", "broken.jsonl", "--repo", "b", "--store", "other.db")
+    assert (ran.code, ran.out, ran.err.count("\n")) == (2, "", 1)
+    assert "broken.jsonl: line" in ran.err
+    assert wrong.decode() in ran.err
+    assert "nothing was imported" in ran.err
+    assert filled("import", "a.jsonl", "--repo", "b", "--store", "other.db").code == 0
+
+
+def test_a_mistyped_name_makes_and_overwrites_nothing(filled, tmp_path):
+    """No store, no repository, no file: told, and what was there stays."""
+    (tmp_path / "kept.jsonl").write_text("an earlier backup")
+    assert "no store at" in filled("export", "kept.jsonl", "--store", "nope.db").err
+    assert "'nope' not found" in filled("export", "kept.jsonl", "--repo", "nope").err
+    ran = filled("import", "nope.jsonl", "--repo", "b", "--store", "new.db")
+    assert (ran.code, ran.err.count("\n")) == (2, 1)
+    assert (tmp_path / "kept.jsonl").read_text() == "an earlier backup"
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "kept.jsonl",
+        "log.jsonl",
+        "mnemo.db",
+    ]
+
+
+def test_a_filled_repository_and_known_sessions_are_refused(filled):
+    """Nothing is mixed and nothing is there twice."""
+    assert filled("export", "a.jsonl", "--repo", "a").code == 0
+    assert "is not empty" in filled("import", "a.jsonl", "--repo", "a").err
+    assert "is in this store already" in filled("import", "a.jsonl", "--repo", "b").err
