@@ -53,7 +53,8 @@ class Maintenance:
         config: With the profile's scoring in force.
         publish: Hands an event to whoever listens.
         written: Called after the graph has changed.
-        settle: Awaited first: writes the access counts that are still in memory.
+        settle: Awaited before planning and before writing: writes the access counts that
+            are still in memory.
         check_usable: Raises where the repository was closed meanwhile.
     """
 
@@ -127,6 +128,8 @@ class Maintenance:
                 return await completed(self._root.own(finish))
 
     async def _finish(self, operation: Operation, plan: Plan, began: float) -> MaintenanceReport:
+        # What was accessed while it was planned counts, too.
+        await self._settle()
         try:
             upkeep, applied = await self._lane.tend(plan.upkeep)
         except MnemoError as error:

@@ -127,6 +127,17 @@ async def test_an_access_since_the_plan_keeps_a_node_from_decaying(memory: Any) 
     assert report.deleted_ids == ("b",)
 
 
+async def test_a_recall_since_the_plan_keeps_a_node_from_decaying(memory: Any) -> None:
+    """Its count is still in memory as the turn comes, and is written first."""
+    await memory.fact("Ana likes green tea", "a", days=60)
+
+    async def recalled() -> None:
+        await memory.kit.clock.advance(0.5)
+        memory.repo._access.note(["a"])
+
+    assert (await between_plan_and_apply(memory, memory.repo.decay, recalled)).deleted == 0
+
+
 async def test_accesses_since_the_plan_are_added_as_well(memory: Any) -> None:
     """The sums are made in the transaction, not in the plan."""
     await memory.twins()
