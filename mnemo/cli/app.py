@@ -19,6 +19,7 @@ from rich.text import Text
 from mnemo import Config, Mnemo, MnemoError, Repository, StoreCorrupt, UsageError
 from mnemo.cli.archive import STANDARD, arriving, counted, exported, imported
 from mnemo.cli.demo import demo as run_demo
+from mnemo.cli.erasing import confirm, erasure_told, move_told, selected
 from mnemo.cli.formats import Reading, read_talks
 from mnemo.cli.graph_page import graph_data, graph_page
 from mnemo.cli.ingest import Tally
@@ -254,6 +255,45 @@ def maintain(
         print_json({"repo": repo, "reports": reports})
     else:
         print_line("\n".join(map(maintenance_told, reports)))
+
+
+@app.command()
+def forget(
+    repo: Repo = "default",
+    store: Store = "mnemo.db",
+    session: Annotated[str | None, typer.Option("--session", help="This session's.")] = None,
+    before: Annotated[
+        str | None, typer.Option(help="What happened before this ISO time; no zone is UTC.")
+    ] = None,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Erase steps and all that came of them alone, for good, from the store's files too."""
+    end = _time(before)
+    if session is None and end is None:
+        raise UsageError("say what to forget: --session, --before, or both")
+    confirm(f"Erase {selected(session, before)} from {repo!r}, for good?", yes=yes)
+    report = _in_repo(
+        _existing(store), repo, lambda opened: opened.forget(session_id=session, before=end)
+    )
+    if as_json:
+        print_json({"repo": repo} | as_data(report))
+    else:
+        print_line(erasure_told(report))
+
+
+@app.command()
+def reembed(repo: Repo = "default", store: Store = "mnemo.db", as_json: AsJson = False) -> None:
+    """
+    Move a repository to the embedder that the command line uses (WordLlama).
+
+    Stopped anywhere, it goes on where it was when it is run again.
+    """
+    report = _in_service(_existing(store), lambda memory: memory.reembed(repo))
+    if as_json:
+        print_json({"repo": repo} | as_data(report))
+    else:
+        print_line(move_told(report, repo))
 
 
 @app.command()
