@@ -36,7 +36,7 @@ NEIGHBOURS = 12
 """Later vectors that each one is paired with, at most: the nearest."""
 BAND = 512
 """Vectors whose neighbours one call looks for."""
-_COLUMNS = 4_096
+_COLUMNS = 2_048
 _SAMPLE = 2_048
 _FEW = 16_384
 _EXACT = 4_096
