@@ -90,6 +90,18 @@ _VECTOR_KEYS = """
 SELECT id FROM erased_nodes UNION SELECT node_id || '/observation' FROM erased_steps
 UNION SELECT node_id || '/action' FROM erased_steps
 """
+# Of the same length, it is written in place: what deleting moves about holds nothing then.
+_BLANK = "substr(hex(zeroblob(length(CAST({0} AS BLOB)))), 1, length(CAST({0} AS BLOB)))"
+_OVERWRITE = (
+    f"UPDATE nodes SET body = {_BLANK.format('body')} WHERE no IN (SELECT no FROM erased_nodes)",
+    f"""UPDATE steps SET observation = {_BLANK.format("observation")},
+        action = {_BLANK.format("action")}, metadata = {_BLANK.format("metadata")},
+        state = {_BLANK.format("state")}, subgoal = {_BLANK.format("subgoal")},
+        subgoal_vector = zeroblob(length(subgoal_vector))
+        WHERE ordinal IN (SELECT ordinal FROM erased_steps)""",
+    f"""UPDATE vectors SET vector = zeroblob(length(vector))
+        WHERE repo = ? AND key IN ({_VECTOR_KEYS})""",
+)
 _DROP_VECTORS = f"DELETE FROM vectors WHERE repo = ? AND key IN ({_VECTOR_KEYS})"
 _DROP_MOVING = f"DELETE FROM moving WHERE repo = ? AND key IN ({_VECTOR_KEYS})"
 _REMOVALS = """
@@ -97,11 +109,12 @@ INSERT INTO removals (repo, node_id)
 SELECT ?, id FROM erased_nodes UNION SELECT ?, node_id FROM erased_steps
 """
 _FULL_TEXT = """
-SELECT 2 * t.ordinal FROM erased_steps x CROSS JOIN steps t ON t.ordinal = x.ordinal
-WHERE t.observation <> ''
-UNION ALL SELECT 2 * t.ordinal + 1 FROM erased_steps x CROSS JOIN steps t ON t.ordinal = x.ordinal
-WHERE t.action <> ''
+SELECT length(CAST(t.observation AS BLOB)), 2 * t.ordinal FROM erased_steps x
+CROSS JOIN steps t ON t.ordinal = x.ordinal WHERE t.observation <> ''
+UNION ALL SELECT length(CAST(t.action AS BLOB)), 2 * t.ordinal + 1 FROM erased_steps x
+CROSS JOIN steps t ON t.ordinal = x.ordinal WHERE t.action <> ''
 """
+_BLANK_FULL_TEXT = "UPDATE records_fts SET text = ? WHERE rowid = ?"
 _DROP_FULL_TEXT = "DELETE FROM records_fts WHERE rowid = ?"
 # A deleted word stays in its segment until that is merged into another one.
 _MERGE_FULL_TEXT = "INSERT INTO records_fts (records_fts) VALUES ('optimize')"
@@ -198,7 +211,10 @@ def _erase_graph(
 def _erase_steps(connection: sqlite3.Connection, repo: int, report: ErasureReport) -> ErasureReport:
     remember_erased(connection, "SELECT node_id FROM erased_steps")
     texts = connection.execute(_FULL_TEXT).fetchall()
-    connection.executemany(_DROP_FULL_TEXT, texts)
+    for statement in _OVERWRITE:
+        connection.execute(statement, (repo,) * statement.count("?"))
+    connection.executemany(_BLANK_FULL_TEXT, [(" " * size, row) for size, row in texts])
+    connection.executemany(_DROP_FULL_TEXT, [(row,) for _, row in texts])
     if texts:
         connection.execute(_MERGE_FULL_TEXT)
     vectors = connection.execute(_DROP_VECTORS, (repo,)).rowcount
