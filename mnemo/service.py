@@ -325,7 +325,7 @@ class Mnemo:
             NotFound: It is not open. *Cancellation*: completes.
         """
         repo = self.repo(repo_id)
-        del self._repos[repo_id]
+        del self._repos[repo_id], self._embedders[repo_id]
         self._closing.add(repo)
         try:
             await completed(self._root.own(partial(repo.aclose, self._config.shutdown_grace_s)))

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta, timezone
+from pathlib import Path
 
+import anyio
 import pytest
 from helpers import Kit, OpenKit
 
@@ -19,9 +21,10 @@ from mnemo import (
     Session,
     SessionClosed,
     Source,
+    StoreError,
     Tag,
 )
-from mnemo.events import NodesDeleted
+from mnemo.events import NodesDeleted, WriteFailed
 
 NOON = datetime(2024, 3, 1, 12, tzinfo=UTC)
 
@@ -298,3 +301,60 @@ async def test_other_sessions_go_on_meanwhile(kit: Kit) -> None:
     await kit.repo.forget(session_id="s")
     await other.append("Every day.", "")
     assert (await other.close_and_commit()).status == "committed"
+
+
+# ── Trouble ──────────────────────────────────────────────────────────────────────────
+
+
+async def test_a_failed_erasure_is_told_and_leaves_all(
+    kit: Kit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The caller gets the store's error, observers ``WriteFailed``."""
+    await told(kit, "s", "I live in Porto.")
+
+    async def failing(self: object, selection: object) -> None:
+        raise StoreError("the disk is full")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(type(kit.repo._parts.overhaul), "erase", failing)
+        with pytest.raises(StoreError, match="disk is full"):
+            await kit.repo.forget(session_id="s")
+    (event,) = kit.seen.of(WriteFailed)
+    assert (event.operation, event.error) == ("forget", "the disk is full")
+    assert await kit.repo.search("Porto")
+    assert (await kit.repo.forget(session_id="s")).steps == 1
+
+
+async def test_a_cancelled_caller_does_not_stop_it(kit: Kit) -> None:
+    """Forgetting completes whatever becomes of whoever asked for it."""
+    await told(kit, "s", "I live in Porto.")
+    with anyio.move_on_after(0):
+        await kit.repo.forget(session_id="s")
+    await kit.until(lambda: bool(kit.seen.of(NodesDeleted)))
+    assert await kit.repo.search("Porto") == []
+
+
+async def test_a_session_of_another_service_loses_what_it_had(
+    kit: Kit, open_kit: OpenKit, tmp_path: Path
+) -> None:
+    """Its later calls meet a ``Conflict``, and nothing comes back."""
+    path = tmp_path / "shared.db"
+    mine, theirs = (
+        await open_kit(store=path, embedded=True),
+        await open_kit(store=path, embedded=True),
+    )
+    ready = await theirs.repo.start_session("g", session_id="ready")
+    await ready.append("I live in Porto.", "")
+    await ready.close()
+    await ready.wait_for("ready")
+    open_there = await theirs.repo.start_session("g", session_id="open")
+    await open_there.append("I live in Lisbon.", "")
+    for id in ("ready", "open"):
+        assert (await mine.repo.forget(session_id=id)).steps == 1
+    with pytest.raises(Conflict):
+        await ready.commit()
+    with pytest.raises(Conflict):
+        await open_there.append("I live in Faro.", "")
+    assert (await theirs.repo.recall("Who lives where?")).candidates == []
+    assert (await mine.repo.statistics()).steps == 0
+    assert (await mine.memory.check()).problems == ()

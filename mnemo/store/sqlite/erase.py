@@ -32,8 +32,9 @@ _TABLES = (
     "DELETE FROM erased_nodes",
 )
 _CANDIDATES = """
-SELECT t.ordinal, t.session, t.episode, t.node_id, t.at FROM steps t
-JOIN sessions s ON s.no = t.session WHERE t.repo = ? AND (? IS NULL OR s.id = ?)
+SELECT t.ordinal, t.session, t.episode, t.node_id, t.at FROM sessions s
+CROSS JOIN episodes e ON e.session = s.no CROSS JOIN steps t ON t.episode = e.no
+WHERE s.repo = ? AND (? IS NULL OR s.id = ?) ORDER BY t.ordinal
 """
 _SESSION = "SELECT no FROM sessions WHERE repo = ? AND id = ?"
 _SESSION_IDS = "SELECT id FROM sessions WHERE no IN (SELECT value FROM json_each(?))"
