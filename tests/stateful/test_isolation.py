@@ -1,0 +1,222 @@
+"""Repositories of one store: each is as if it were alone, whatever is done to the others."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections import Counter
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import anyio
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+
+from mnemo import Changeset, Config, Edge, EdgeKind, Mnemo, NotFound, Repository, Semantic, Tag
+from mnemo.events import Event
+from mnemo.testing import HashingEmbedder, ManualClock, RecordingObserver
+
+ODD_IDS = ("a", "a%' --/", "A", "a_", "%", "a\u0301 ", "a' OR '1'='1")
+TEXTS = ("My sister lives in Osaka.", "I drink green tea.", "The pier is closed on Mondays.")
+BY_HAND = {f"{kind}-{number}" for kind in ("tag", "fact") for number in range(len(TEXTS))}
+"""Ids that changesets give in all repositories alike."""
+QUERIES = ("Where does the sister live?", "tea", "pier Mondays")
+# A recall must not change what the next one is compared with.
+CONFIG = Config(recall={"record_access": False})
+
+OPERATIONS = st.lists(
+    st.tuples(
+        st.sampled_from(["say", "say", "commit", "apply", "delete", "forget", "maintain"]),
+        st.integers(0, 2),
+        st.sampled_from(TEXTS),
+    ),
+    min_size=4,
+    max_size=12,
+)
+
+
+@dataclass
+class Tenant:
+    """One repository, in company or alone, and what is done to it."""
+
+    memory: Mnemo
+    repo: Repository
+    heard: RecordingObserver
+    open_ids: list[str] = field(default_factory=list)
+    done: Counter[str] = field(default_factory=Counter)
+
+    async def act(self, operation: str, text: str) -> None:
+        """Do it; the same to each of two tenants leads to the same."""
+        self.done[operation] += 1
+        await getattr(self, operation)(text)
+        await self.at_rest()
+
+    async def say(self, text: str) -> None:
+        if not self.open_ids:
+            session = await self.repo.start_session("Small talk")
+            self.open_ids.append(session.id)
+        session = self.memory.session(self.open_ids[-1])
+        await session.append(text, "Noted", key=f"k{self.done['say']}")
+
+    async def commit(self, text: str) -> None:
+        if self.open_ids:
+            session = self.memory.session(self.open_ids.pop())
+            await session.close_and_commit()
+
+    async def apply(self, text: str) -> None:
+        """The same changeset, with the same ids, wherever it is applied."""
+        number = TEXTS.index(text)
+        tag, fact = Tag("harbour", id=f"tag-{number}"), Semantic(text, id=f"fact-{number}")
+        edge = Edge(tag.id, fact.id, EdgeKind.MEMBERSHIP)
+        await self.repo.apply(Changeset((tag, fact), (edge,), id=f"by hand {number}"))
+
+    async def delete(self, text: str) -> None:
+        facts = await self.repo.get_nodes(["semantic", "tag"])
+        await self.repo.delete_nodes(
+            [node.id for node in facts if node.type == "tag" or node.text == text]
+        )
+
+    async def forget(self, text: str) -> None:
+        records = await self.repo.sessions()
+        for record in records[:1]:
+            self.open_ids = [id for id in self.open_ids if id != record.id]
+            await self.repo.forget(session_id=record.id)
+
+    async def maintain(self, text: str) -> None:
+        await self.repo.validate()
+        await self.repo.decay()
+
+    async def at_rest(self) -> None:
+        """Wait until nothing is in flight and every text has its vector."""
+        with anyio.fail_after(10):
+            while True:
+                await self.repo._parts.index.catch_up()
+                found = await self.repo.statistics()
+                if not (found.append_backlog or found.index.waiting):
+                    return
+                await anyio.sleep(0.001)
+
+    async def archive(self) -> list[str]:
+        """Everything it holds."""
+        async with self.memory.export_repo(self.repo.id) as lines:
+            return [line async for line in lines]
+
+    def events(self) -> list[Event]:
+        """Those that name its repository."""
+        return [event for event in self.heard.events if event.repo_id == self.repo.id]
+
+    async def view(self) -> dict[str, Any]:
+        """What it says of itself, by text: ids differ between any two."""
+        nodes = await self.repo.get_nodes(["semantic", "procedural", "episodic", "tag", "intent"])
+        found = await self.repo.statistics()
+        return {
+            "nodes": sorted((node.type, node.text) for node in nodes),
+            "latest": sorted(node.text for node, _ in await self.repo.latest(100)),
+            "counts": (found.nodes, found.edges, found.steps, found.vectors, found.revision),
+            "documents": found.index.documents,
+            "sessions": [(r.goal, r.state, r.steps) for r in await self.repo.sessions()],
+            "recall": [await self._recalled(query) for query in QUERIES],
+            "search": [await self._searched(query) for query in ("sister", "tea", "pier")],
+            "events": Counter(type(event).__name__ for event in self.events()),
+            "lines": Counter(json.loads(line).get("kind") for line in await self.archive()),
+        }
+
+    async def _recalled(self, query: str) -> Any:
+        result = await self.repo.recall(query, k=50)
+        found = [
+            (c.node.type, c.node.text, round(c.score, 9), sorted(s.text for s in c.sources))
+            for c in result.candidates
+        ]
+        return sorted(found), sorted(result.tags)
+
+    async def _searched(self, query: str) -> Any:
+        return sorted(hit.snippet for hit in await self.repo.search(query, limit=100))
+
+
+async def tenant(memory: Mnemo, repo_id: str, heard: RecordingObserver) -> Tenant:
+    """Moves in."""
+    return Tenant(memory, await memory.open_repo(repo_id), heard)
+
+
+async def lives(store: str | Path, ids: list[str], operations: list[Any]) -> None:
+    """Three in one store, and each of them alone beside; the same is done to both."""
+    async with AsyncExitStack() as stack:
+
+        async def house(place: str | Path) -> tuple[Mnemo, RecordingObserver]:
+            memory = Mnemo(place, config=CONFIG, embedder=HashingEmbedder(), clock=ManualClock())
+            await stack.enter_async_context(memory)
+            heard = RecordingObserver()
+            memory.subscribe(heard)
+            return memory, heard
+
+        shared = await house(store)
+        together = [await tenant(shared[0], id, shared[1]) for id in ids]
+        houses = [await house("memory:") for _ in ids]
+        alone = [await tenant(memory, "alone", heard) for memory, heard in houses]
+        for operation, which, text in operations:
+            others = [other for other in together if other is not together[which]]
+            before = [await other.archive() for other in others]
+            await together[which].act(operation, text)
+            await alone[which].act(operation, text)
+            assert [await other.archive() for other in others] == before
+        for one, twin in zip(together, alone, strict=True):
+            assert await one.view() == await twin.view()
+        assert {event.repo_id for event in shared[1].events} <= set(ids)
+        await strangers(together)
+        assert (await shared[0].check()).problems == ()
+
+
+async def strangers(together: list[Tenant]) -> None:
+    """An id of another repository is unknown, in every call that takes one."""
+    for one in together:
+        mine = {node.id for node in await one.repo.get_nodes(["episodic", "semantic", "tag"])}
+        for other in together:
+            nodes = await other.repo.get_nodes(["episodic", "semantic", "tag"])
+            ids = [node.id for node in nodes if node.id not in mine]
+            if one is other or not ids:
+                continue
+            assert [await one.repo.get_node(id) for id in ids] == [None] * len(ids)
+            assert await one.repo.get_metadata(ids) == {}
+            assert await one.repo.get_edges(ids) == []
+            assert await one.repo.get_linked_nodes(ids) == []
+            assert await one.repo.delete_nodes(ids) == 0
+            assert await other.repo.get_nodes(["episodic", "semantic", "tag"]) == nodes
+            archive = "".join(await one.archive())
+            assert not [id for id in ids if id not in BY_HAND and f'"{id}"' in archive]
+            for record in await other.repo.sessions():
+                assert f'"{record.id}"' not in archive
+                assert await one.repo.search("sister", session_id=record.id) == []
+                assert (await one.repo.forget(session_id=record.id)).is_empty
+                with pytest.raises(NotFound):
+                    await one.repo.resume_session(record.id)
+
+
+# Examples are short as they are; each opens four services, too many to shrink one.
+SETTINGS = settings(
+    max_examples=8,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
+    phases=(Phase.explicit, Phase.generate),
+)
+PLACES = st.lists(st.sampled_from(ODD_IDS), min_size=3, max_size=3, unique=True)
+
+
+@pytest.mark.slow
+@SETTINGS
+@given(ids=PLACES, operations=OPERATIONS)
+def test_repositories_of_one_file_share_nothing_but_the_file(ids, operations):
+    """M24, M25: the same texts, tags, keys and ids; each is as it would be alone."""
+    with TemporaryDirectory() as folder:
+        asyncio.run(lives(Path(folder) / "shared.db", ids, operations))
+
+
+@pytest.mark.slow
+@SETTINGS
+@given(ids=PLACES, operations=OPERATIONS)
+def test_repositories_of_one_memory_store_share_nothing(ids, operations):
+    """M24, M25: as of a file."""
+    asyncio.run(lives("memory:", ids, operations))
