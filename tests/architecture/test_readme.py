@@ -113,7 +113,11 @@ def test_every_command_of_the_readme_exists_and_none_is_missing():
         r"^```text\n(.*?)^```$", README.read_text("utf-8"), re.DOTALL | re.MULTILINE
     )
     shown = set(re.findall(r"^mnemo (\w+) ", "\n".join(blocks), re.MULTILINE))
-    known = {command.callback.__name__ for command in app.registered_commands if command.callback}
+    known = {
+        command.name or command.callback.__name__
+        for command in app.registered_commands
+        if command.callback
+    }
     assert shown == known
 
 
