@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 
 import anyio
@@ -35,6 +35,8 @@ log = logging.getLogger("mnemo")
 
 BATCH = 256
 """Texts per call of the embedder, at most."""
+NO_VECTORS = 2**62
+"""Where a cursor stands that does not want to see stored vectors."""
 QUIET_S = 0.02
 """Seconds without many writes after which background work begins."""
 CALM_WRITES = 10
@@ -90,6 +92,7 @@ class RepositoryIndex:
         self._activity = 0
         self._poked = anyio.Event()
         self._failing: str | None = None
+        self._renewing = False
         self._start_again()
 
     def _start_again(self) -> None:
@@ -147,28 +150,40 @@ class RepositoryIndex:
         The embedder may be of another space by now.
 
         Raises:
-            StoreError: The feed could not be read; all is as it was. *Cancellation*: safe.
+            StoreError: The feed could not be read; it serves on. *Cancellation*: safe.
         """
         fresh = RepositoryIndex(
             feed=self._feed, embedder=self._embedder, agent_name=self._agent_name
         )
-        await fresh.catch_up()
-        async with self._lock:
-            self._corpus, self._view, self._cursor = fresh._corpus, fresh._view, fresh._cursor
-            self._waiting, self._early = fresh._waiting, fresh._early
+        self._renewing = True
+        try:
+            await fresh.catch_up()
+            async with self._lock:
+                self._corpus, self._view, self._cursor = fresh._corpus, fresh._view, fresh._cursor
+                self._waiting, self._early = fresh._waiting, fresh._early
+        finally:
+            self._renewing = False
         self.poke()
 
     async def _read_on(self) -> None:
+        if self._cursor.vector == NO_VECTORS and not self._renewing:
+            # It was to be replaced and was not: what it has passed over has to be read.
+            self._start_again()
         more = True
         while more:
-            changes = await self._feed.changes(self._cursor)
+            changes = await self._feed.changes(self._after)
             if changes.revision < self._view.revision:
                 # The store is behind its index: another file, or an older copy, took its place.
                 self._start_again()
-                changes = await self._feed.changes(self._cursor)
+                changes = await self._feed.changes(self._after)
             if changes.cursor != self._cursor or changes.more:
                 await anyio.to_thread.run_sync(self._absorb, changes, limiter=self._limiter)
             more = changes.more
+
+    @property
+    def _after(self) -> FeedCursor:
+        # What is about to be replaced needs no more vectors; after a move there are very many.
+        return replace(self._cursor, vector=NO_VECTORS) if self._renewing else self._cursor
 
     def _absorb(self, changes: FeedChanges) -> None:
         breather = Breather()

@@ -358,3 +358,35 @@ async def test_an_enormous_text_is_found_by_its_words() -> None:
     assert view.postings.read("heron", 1) is not None
     await index.embed_waiting()
     assert len(feed.vectors) == 1
+
+
+async def test_a_renewed_index_holds_nothing_of_what_was_removed() -> None:
+    """It is read anew beside the one that serves, then takes its place."""
+    feed = Feed()
+    feed.steps = [step(0, "honey"), step(1, "wax")]
+    index = index_of(feed)
+    await index.embed_waiting()
+    feed.removed.append("episodic-0")
+    feed.steps = feed.steps[1:]
+    view = await index.corpus()
+    assert "episodic-0" in view.steps.ids
+    await index.renew()
+    renewed = await index.corpus()
+    assert "episodic-0" not in renewed.steps.ids
+    assert renewed.steps.of("episodic-1")
+
+
+async def test_a_renewal_that_fails_leaves_an_index_that_serves() -> None:
+    """What it passed over meanwhile is read again."""
+    feed = Feed()
+    feed.steps = [step(0, "honey")]
+    index = index_of(feed)
+    await index.embed_waiting()
+    feed.failing = True
+    with pytest.raises(StoreError):
+        await index.renew()
+    feed.failing = False
+    feed.steps.append(step(1, "wax"))
+    await index.embed_waiting()
+    assert index.statistics().waiting == 0
+    assert (await index.corpus()).steps.of("episodic-1")
