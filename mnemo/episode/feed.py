@@ -33,8 +33,9 @@ class FeedChanges:
         steps: New steps of episodes that are not discarded, ascending by ordinal.
         nodes: New and changed nodes but ``episodic`` and ``source``, which are found as steps.
         details: Node id → what its document needs beyond the node: for a fact
-            ``{"tags": (label, …), "latest_at": datetime | None}``, for an instruction
-            ``{"intents": (description, …)}``.
+            ``{"tags": (label, …), "latest_at": datetime | None, "steps": (id, …)}``, for
+            an instruction ``{"intents": (description, …)}``. ``steps`` are the steps
+            behind the fact.
         origins: Id of each of *nodes* → the changeset that stored or last changed it;
             absent where that was no changeset.
         removed: Ids of nodes (episodic ones: of steps) that are gone from recall.

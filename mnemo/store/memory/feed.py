@@ -153,7 +153,12 @@ def _new_vectors(repo: RepoState, after: int, limit: int) -> tuple[dict[str, Vec
 def _details(repo: RepoState, node: Node) -> dict[str, Any]:
     if node.type == "semantic":
         tags = [n.label for n in _linked(repo, node, EdgeKind.MEMBERSHIP) if isinstance(n, Tag)]
-        return {"tags": tuple(tags), "latest_at": _latest(repo, node)}
+        steps = [n for n in _linked(repo, node, EdgeKind.PROVENANCE) if isinstance(n, Episodic)]
+        return {
+            "tags": tuple(tags),
+            "latest_at": _latest(steps),
+            "steps": tuple(step.id for step in steps),
+        }
     if node.type == "procedural":
         linked = _linked(repo, node, EdgeKind.HIERARCHICAL)
         return {"intents": tuple(n.description for n in linked if isinstance(n, Intent))}
@@ -169,9 +174,8 @@ def _origins(repo: RepoState, nodes: list[Node]) -> dict[str, str]:
     return {id: by_revision[no] for id, no in revisions.items() if no in by_revision}
 
 
-def _latest(repo: RepoState, node: Node) -> datetime | None:
-    steps = _linked(repo, node, EdgeKind.PROVENANCE)
-    times = [n.at.astimezone(UTC) for n in steps if isinstance(n, Episodic) and n.at is not None]
+def _latest(steps: Sequence[Episodic]) -> datetime | None:
+    times = [step.at.astimezone(UTC) for step in steps if step.at is not None]
     return max(times, default=None)
 
 

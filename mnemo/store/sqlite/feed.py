@@ -54,10 +54,10 @@ SELECT f.id, t.body ->> '$.label' FROM nodes f
 JOIN edges e ON e.target = f.no AND e.kind = 'membership' JOIN nodes t ON t.no = e.source
 WHERE f.repo = ? AND f.id IN ({}) ORDER BY t.no
 """
-_LATEST = """
-SELECT f.id, max(s.at) FROM nodes f
+_STEPS_BEHIND = """
+SELECT f.id, s.id, s.at FROM nodes f
 JOIN edges e ON e.source = f.no AND e.kind = 'provenance' JOIN nodes s ON s.no = e.target
-WHERE f.repo = ? AND f.id IN ({}) GROUP BY f.no
+WHERE f.repo = ? AND f.id IN ({}) ORDER BY s.no
 """
 _INTENTS = """
 SELECT p.id, i.body ->> '$.description' FROM nodes p
@@ -220,14 +220,18 @@ def _details(
     instructions = [node.id for node in nodes if node.type == "procedural"]
     tags = _grouped(connection, _TAGS, repo, facts)
     intents = _grouped(connection, _INTENTS, repo, instructions)
-    latest = {id: ats[0] for id, ats in _grouped(connection, _LATEST, repo, facts).items()}
+    steps = _grouped(connection, _STEPS_BEHIND, repo, facts)
     details: dict[str, dict[str, Any]] = {}
     for id in facts:
-        at = latest.get(id)
-        latest_at = datetime.fromisoformat(at) if at else None
-        details[id] = {"tags": tuple(tags.get(id, ())), "latest_at": latest_at}
+        behind = steps.get(id, ())
+        latest = max((at for _, at in behind if at), default=None)
+        details[id] = {
+            "tags": tuple(tag for (tag,) in tags.get(id, ())),
+            "latest_at": datetime.fromisoformat(latest) if latest else None,
+            "steps": tuple(step for step, _ in behind),
+        }
     for id in instructions:
-        details[id] = {"intents": tuple(intents.get(id, ()))}
+        details[id] = {"intents": tuple(intent for (intent,) in intents.get(id, ()))}
     return details
 
 
@@ -243,12 +247,13 @@ def _origins(
 
 def _grouped(
     connection: sqlite3.Connection, query: str, repo: int, ids: Sequence[str]
-) -> dict[str, list[str]]:
-    groups: dict[str, list[str]] = {}
+) -> dict[str, list[tuple[Any, ...]]]:
+    """The rows of *query* by their first column, which is an id of *ids*."""
+    groups: dict[str, list[tuple[Any, ...]]] = {}
     breather = Breather()
     for chunk in chunks(ids):
-        for id, value in connection.execute(query.format(holes(chunk)), (repo, *chunk)):
-            groups.setdefault(id, []).append(value)
+        for id, *values in connection.execute(query.format(holes(chunk)), (repo, *chunk)):
+            groups.setdefault(id, []).append(tuple(values))
             breather.breathe()
     return groups
 

@@ -54,8 +54,8 @@ class DocumentFeedContract(StoreContract):
         assert (changes.revision, changes.cursor.revision) == (1, 1)
         assert (await kit.changes(changes.cursor)).nodes == ()
 
-    async def test_a_fact_comes_with_tags_and_latest_time(self, kit: Kit) -> None:
-        """Details are the labels of its tags and the time of its latest supporting step."""
+    async def test_a_fact_comes_with_tags_and_the_steps_behind_it(self, kit: Kit) -> None:
+        """Details are the labels of its tags, its supporting steps, and the latest's time."""
         late = NOON.astimezone().replace(microsecond=5) + timedelta(days=1)
         steps = [
             Episodic("o", id=f"e{i}", at=at, created_at=NOON) for i, at in ((0, NOON), (1, late))
@@ -64,8 +64,9 @@ class DocumentFeedContract(StoreContract):
         bare = Semantic("no evidence", id="bare", created_at=NOON)
         await kit.apply(FACT, TAG, bare, *steps, edges=[MEMBERSHIP, *support])
         details = (await kit.changes()).details
-        assert details["fact"] == {"tags": ("Porto",), "latest_at": late}
-        assert details["bare"] == {"tags": (), "latest_at": None}
+        behind = ("e0", "e1")
+        assert details["fact"] == {"tags": ("Porto",), "latest_at": late, "steps": behind}
+        assert details["bare"] == {"tags": (), "latest_at": None, "steps": ()}
 
     async def test_an_instruction_comes_with_its_intents(self, kit: Kit) -> None:
         """Details are the descriptions, also after the intent was worded anew."""
