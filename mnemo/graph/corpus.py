@@ -22,9 +22,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mnemo._clock import Breather
-from mnemo._text import fold, terms_of, words
+from mnemo._text import fold, words
 from mnemo.graph.changeset import Revision
 from mnemo.graph.columns import Column
+from mnemo.graph.lemmas import index_terms_of
 from mnemo.graph.nodes import Node, NodeType, Vector
 from mnemo.graph.postings import Postings
 
@@ -54,6 +55,7 @@ class Document:
         node: The node without its vector; ``None`` for the side of a step.
         vector: Its vector, if it comes along.
         origin: The changeset that stored or last changed the node, if known.
+        steps: Ids of the steps that it says again in other words.
     """
 
     key: str
@@ -66,6 +68,7 @@ class Document:
     node: Node | None = None
     vector: Vector | None = field(default=None, compare=False, repr=False)
     origin: str | None = None
+    steps: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -161,6 +164,9 @@ class StepsView(DocumentsView):
         kinship: Cosine with the previous document; meaningless unless both have vectors.
         actors: Folded names.
         sessions: How many there are.
+        sequence: Numbers of the documents' index terms, in order, end to end.
+        starts: Where in ``sequence`` a document begins; it is ``lengths`` long.
+        term_numbers: Index term → its number, of the writer: look up only.
     """
 
     session: Ints
@@ -173,6 +179,9 @@ class StepsView(DocumentsView):
     kinship: Floats
     actors: Sequence[str]
     sessions: int
+    sequence: Ints
+    starts: NDArray[np.int64]
+    term_numbers: Mapping[str, int]
 
     @cached_property
     def median_words(self) -> float:
@@ -183,11 +192,18 @@ class StepsView(DocumentsView):
 
 @dataclass(frozen=True, slots=True)
 class CorpusView:
-    """Everything searchable of one repository at one revision."""
+    """
+    Everything searchable of one repository at one revision.
+
+    Attributes:
+        restated: Pairs of a fact's document and a document of a step behind it, shape
+            ``(pairs, 2)``; those of dead documents are among them.
+    """
 
     revision: Revision
     steps: StepsView
     nodes: Mapping[NodeType, DocumentsView]
+    restated: Ints
 
     def of_type(self, kind: NodeType) -> DocumentsView | None:
         """The documents of one type; ``source`` nodes are found as the steps they repeat."""
@@ -227,10 +243,11 @@ class _Documents:
     def add(self, document: Document, breather: Breather) -> int:
         """Append *document*; its postings are seen after ``publish``."""
         number = len(self.ids)
-        counts, spoken = _count_terms(document.text, breather)
-        for term, count in counts.items():
+        found, spoken = _find_terms(document.text, breather)
+        for term, count in Counter(found).items():
             self._codes.setdefault(term, []).append(Postings.code(number, count))
-        self.columns["lengths"].append(counts.total())
+        self.note_order(found)
+        self.columns["lengths"].append(len(found))
         self.columns["log_words"].append(math.log(max(spoken, 1)))
         self.columns["alive"].append(True)
         for name in ("first", "last", "valid_to"):
@@ -242,6 +259,9 @@ class _Documents:
         self.living += 1
         self.documents[document.id] = (*self.documents.get(document.id, ()), number)
         return number
+
+    def note_order(self, terms: Sequence[str]) -> None:
+        """Keep the order of a new document's terms, where a type's signals look at it."""
 
     def publish(self, breather: Breather) -> None:
         for term, codes in self._codes.items():
@@ -291,10 +311,17 @@ class _Steps(_Documents):
             "asks": Column(np.bool_),
             "rows": Column(np.int32),
             "kinship": Column(np.float32),
+            "starts": Column(np.int64),
         }
+        self._sequence = Column(np.int32)
         self._sessions = _Numbering()
         self._actors = _Numbering()
+        self._terms = _Numbering()
         self._last: dict[int, int] = {}
+
+    def note_order(self, terms: Sequence[str]) -> None:
+        self.columns["starts"].append(self._sequence.count)
+        self._sequence.extend([self._terms.number(term) for term in terms])
 
     def add_side(self, side: Side, breather: Breather) -> int:
         number = self.add(side, breather)
@@ -336,7 +363,11 @@ class _Steps(_Documents):
 
     def view(self) -> StepsView:
         return StepsView(
-            **self.fields(), actors=self._actors.names, sessions=len(self._sessions.names)
+            **self.fields(),
+            actors=self._actors.names,
+            sessions=len(self._sessions.names),
+            sequence=self._sequence.view(),
+            term_numbers=self._terms.numbers,
         )
 
 
@@ -345,13 +376,33 @@ class _Numbering:
 
     def __init__(self) -> None:
         self.names: list[str] = []
-        self._numbers: dict[str, int] = {}
+        self.numbers: dict[str, int] = {}
 
     def number(self, name: str) -> int:
-        number = self._numbers.setdefault(name, len(self.names))
+        number = self.numbers.setdefault(name, len(self.names))
         if number == len(self.names):
             self.names.append(name)
         return number
+
+
+class _Restated:
+    """Which documents of steps a fact says again; either may come first."""
+
+    def __init__(self) -> None:
+        self.pairs = Column(np.int32, 2)
+        self._waiting: dict[str, list[int]] = {}
+
+    def add(self, fact: int, steps: Iterable[str], known: Mapping[str, tuple[int, ...]]) -> None:
+        for step in steps:
+            for document in known.get(step, ()):
+                self.pairs.append((fact, document))
+            if step not in known:
+                self._waiting.setdefault(step, []).append(fact)
+
+    def arrived(self, step: str, document: int) -> None:
+        # Kept: the step's other side may follow.
+        for fact in self._waiting.get(step, ()):
+            self.pairs.append((fact, document))
 
 
 class Corpus:
@@ -368,6 +419,7 @@ class Corpus:
         kinds: list[NodeType] = ["semantic", "procedural", "subgoal", "tag", "intent"]
         self._nodes: dict[NodeType, _Documents] = {kind: _Documents(dimensions) for kind in kinds}
         self._waiting: dict[str, tuple[_Documents, int]] = {}
+        self._restated = _Restated()
 
     @property
     def documents(self) -> int:
@@ -380,7 +432,9 @@ class Corpus:
 
     def add_side(self, side: Side, breather: Breather) -> None:
         """Append the side of a step; in order of arrival, it waits for its vector."""
-        self._waiting[side.key] = (self._steps, self._steps.add_side(side, breather))
+        number = self._steps.add_side(side, breather)
+        self._waiting[side.key] = (self._steps, number)
+        self._restated.arrived(side.id, number)
 
     def put(self, document: Document, breather: Breather) -> bool:
         """
@@ -396,7 +450,9 @@ class Corpus:
         group = self._nodes[node.type]
         vector = document.vector if document.vector is not None else _inherited(group, document)
         group.remove([document.id])
-        self._waiting[document.key] = (group, group.add(document, breather))
+        number = group.add(document, breather)
+        self._waiting[document.key] = (group, number)
+        self._restated.add(number, document.steps, self._steps.documents)
         if vector is not None:
             self.add_vectors({document.key: vector})
         return vector is None
@@ -434,7 +490,7 @@ class Corpus:
         for group in (self._steps, *self._nodes.values()):
             group.publish(breather)
         nodes = {kind: DocumentsView(**group.fields()) for kind, group in self._nodes.items()}
-        return CorpusView(revision, self._steps.view(), nodes)
+        return CorpusView(revision, self._steps.view(), nodes, self._restated.pairs.view())
 
 
 def _inherited(group: _Documents, document: Document) -> Vector | None:
@@ -444,15 +500,16 @@ def _inherited(group: _Documents, document: Document) -> Vector | None:
     return group.vector_of(before[0]) if old.text == document.meaning else None
 
 
-def _count_terms(text: str, breather: Breather) -> tuple[Counter[str], int]:
-    counts: Counter[str] = Counter()
+def _find_terms(text: str, breather: Breather) -> tuple[list[str], int]:
+    """The index terms of *text* in order, and how many words it has."""
+    found: list[str] = []
     spoken = 0
     for piece in _pieces(text[:MAX_INDEXED_CHARACTERS]):
         folded = words(piece)
         spoken += len(folded)
-        counts.update(terms_of(folded))
+        found += index_terms_of(folded)
         breather.breathe()
-    return counts, spoken
+    return found, spoken
 
 
 def _pieces(text: str) -> Iterator[str]:

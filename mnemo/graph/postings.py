@@ -86,12 +86,17 @@ class Bm25:
     documents: int
 
     @classmethod
-    def over(cls, lengths: Floats, documents: int | None = None) -> Bm25:
-        """For documents of *lengths* in terms; those outside the population have length 0."""
+    def over(cls, lengths: Floats, documents: int | None = None, *, b: float = B) -> Bm25:
+        """
+        For documents of *lengths* in terms; those outside the population have length 0.
+
+        Args:
+            b: How much a document's length counts against it, in [0, 1].
+        """
         population = len(lengths) if documents is None else documents
         mean = float(lengths.sum()) / max(population, 1)
         return cls(
-            (np.float32(K1 * (1 - B)) + np.float32(K1 * B / max(mean, 1e-9)) * lengths).astype(
+            (np.float32(K1 * (1 - b)) + np.float32(K1 * b / max(mean, 1e-9)) * lengths).astype(
                 np.float32, copy=False
             ),
             population,

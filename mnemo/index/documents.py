@@ -78,6 +78,7 @@ def node_document(node: Node, details: Mapping[str, Any], origin: str | None = N
         node=replace(node, vector=None),
         vector=node.vector,
         origin=origin,
+        steps=tuple(details.get("steps", ())) if isinstance(node, Semantic) else (),
     )
 
 

@@ -17,7 +17,7 @@ from mnemo.graph.nodes import NodeType
 from mnemo.recall.candidate import Phase
 from mnemo.recall.question import Question
 from mnemo.recall.score import parameters_of
-from mnemo.recall.signals import Hits, StepWeights, node_hits, step_hits
+from mnemo.recall.signals import Hits, StepWeights, node_hits, restated_scores, step_hits
 
 __all__ = ["Found", "HopZero", "Window", "hop_zero", "step_weights"]
 
@@ -175,17 +175,26 @@ def hop_zero(
     hits: dict[NodeType, Hits] = {}
     eligible: dict[NodeType, Mask] = {}
     weights = step_weights(corpus.steps, config, dense_weight)
-    for kind in dict.fromkeys((*searched, *routes, "episodic")):
-        view = corpus.of_type(kind)
-        if view is None or not view.count:
-            continue
-        eligible[kind] = window.eligible(view)
-        if isinstance(view, StepsView):
-            agents = _agents(config)
-            hits[kind] = step_hits(view, question, eligible[kind], weights, agents, dense_weight)
-        else:
+    # Facts before steps: what a fact matches, it hands to the steps that it says again.
+    for kind in dict.fromkeys(("semantic", *searched, *routes)):
+        view = corpus.nodes.get(kind)
+        if view is not None and view.count:
+            eligible[kind] = window.eligible(view)
             hits[kind] = node_hits(view, question, eligible[kind], dense_weight)
-    base = HopZero(hits, eligible, _scales(hits))
+    if corpus.steps.count:
+        facts = hits.get("semantic")
+        ok = eligible["episodic"] = eligible["source"] = window.eligible(corpus.steps)
+        hits["episodic"] = hits["source"] = step_hits(
+            corpus.steps,
+            question,
+            ok,
+            weights,
+            _agents(config),
+            dense_weight,
+            restated_scores(facts, corpus.restated, corpus.steps.count) if facts else None,
+        )
+    scored = {kind: hits[kind] for kind in hits if kind in (*searched, *routes, "episodic")}
+    base = HopZero(hits, eligible, _scales(scored))
     return _with_best(base, searched, unwanted, config, weights)
 
 

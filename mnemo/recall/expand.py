@@ -6,8 +6,8 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from mnemo._text import terms
 from mnemo.config import ScoringConfig
+from mnemo.graph.lemmas import index_terms
 from mnemo.graph.nodes import NodeType
 from mnemo.recall.candidates import Found, HopZero
 from mnemo.recall.neighbours import Neighbours
@@ -68,7 +68,7 @@ def _telling(type: NodeType, id: str, zero: HopZero) -> float:
     Without it the name of a dialogue's speaker, a tag of every second fact, hands its
     relevance to all of them: recall@10 of steps fell by a point.
     """
-    return 1 / (1 + math.log2(zero.spread(terms(zero.text(type, id)), BEHIND[type])))
+    return 1 / (1 + math.log2(zero.spread(index_terms(zero.text(type, id)), BEHIND[type])))
 
 
 def targets_of(

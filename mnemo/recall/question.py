@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from mnemo._text import clean, terms, terms_of, words
+from mnemo._text import clean, fold, words
 from mnemo.episode.step import Step
+from mnemo.graph.lemmas import index_terms
 
 __all__ = ["Question", "RecallContext", "ask"]
 
@@ -21,6 +25,14 @@ TAG_WEIGHT = 0.9
 """What a tag's cosine counts beside the query's."""
 CONTEXT_VECTOR_WEIGHT = 0.5
 CONTEXT_TERM_WEIGHT = 0.3
+MAX_PAIRS = 32
+"""Pairs of neighbouring terms that are looked for; a question has fewer."""
+
+_OF_THE_AGENT = re.compile(
+    r"\b(?:did|have|had|were|was) you\b|\byour (?:advice|answers?|suggestions?|recommendations?)\b"
+    r"|\byou (?:said|told|mentioned|suggested|recommended|advised|explained|proposed|wrote)\b"
+)
+_OF_THE_ASKER = re.compile(r"\b(?:i|i'm|i've|my|mine|me|we|our|us)\b")
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +68,10 @@ class Question:
     Attributes:
         terms: Index term → weight in BM25; 1 for the query's own.
         shared: Terms that make a document share a word with the query or a tag.
+        pairs: Index terms that stand side by side in the query, in its order.
         named: Folded words of the query; an actor among them is named by it.
+        about: Whose words are asked for: ``"agent"`` (what did *you* suggest),
+            ``"asker"`` (*I*, *my*), or ``None`` if the query says neither.
         texts: What is to be embedded: the query, its tags, and last the context.
         telling: Places in *texts* of the query and of the tags that say more than it does.
         vectors: Unit rows of the query and its tags; ``None`` without an embedder.
@@ -66,6 +81,8 @@ class Question:
     shared: frozenset[str]
     named: frozenset[str]
     texts: tuple[str, ...]
+    pairs: tuple[tuple[str, str], ...] = ()
+    about: Literal["agent", "asker"] | None = None
     has_context: bool = False
     telling: tuple[int, ...] = (0,)
     vectors: NDArray[np.float32] | None = field(default=None, compare=False, repr=False)
@@ -100,16 +117,25 @@ class Question:
 def ask(query: str, tags: Sequence[str] = (), context: RecallContext | None = None) -> Question:
     """Read *query*; every sign in it is text, whatever a search engine would make of it."""
     query = clean(query[:MAX_QUERY_CHARACTERS])
-    weighted = dict.fromkeys(terms(context.text), CONTEXT_TERM_WEIGHT) if context else {}
-    weighted |= dict.fromkeys(terms(query), 1.0)
-    shared = frozenset(term for text in (query, *tags) for term in terms(text))
-    named = frozenset(word.removesuffix("'s") for word in words(query))
-    texts = (query, *tags, context.text) if context else (query, *tags)
-    heard = _said(query)
-    telling = (n for n, tag in enumerate(tags, start=1) if not _said(tag) <= heard)
-    return Question(weighted, shared, named, texts, context is not None, (0, *telling))
+    own = list(index_terms(query))
+    weighted = dict.fromkeys(index_terms(context.text), CONTEXT_TERM_WEIGHT) if context else {}
+    weighted |= dict.fromkeys(own, 1.0)
+    heard = frozenset(own)
+    telling = (n for n, tag in enumerate(tags, start=1) if not heard.issuperset(index_terms(tag)))
+    return Question(
+        terms=weighted,
+        shared=heard.union(*map(index_terms, tags)),
+        named=frozenset(word.removesuffix("'s") for word in words(query)),
+        texts=(query, *tags, context.text) if context else (query, *tags),
+        pairs=tuple(dict.fromkeys(pairwise(own)))[:MAX_PAIRS],
+        about=_about(query),
+        has_context=context is not None,
+        telling=(0, *telling),
+    )
 
 
-def _said(text: str) -> frozenset[str]:
-    """The terms of *text*, possessives aside: of "Ana's" and "Ana" each echoes the other."""
-    return frozenset(terms_of(word.removesuffix("'s") for word in words(text)))
+def _about(query: str) -> Literal["agent", "asker"] | None:
+    folded = fold(query)
+    if _OF_THE_AGENT.search(folded):
+        return "agent"
+    return "asker" if _OF_THE_ASKER.search(folded) else None

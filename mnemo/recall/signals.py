@@ -6,7 +6,8 @@ eligible before it is weighted, so that a document which stands out in one signa
 stands out in the sum by as much.
 
 Source of the weights: chosen on two development files of labelled dialogues, one of
-short chat turns and one of long assistant messages; see ``scripts/bench_recall``.
+short chat turns and one of long assistant messages, in round steps, and only where the
+paired bootstrap over questions could see them; see ``scripts/bench_recall --ablate``.
 """
 
 from __future__ import annotations
@@ -18,63 +19,106 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mnemo.graph.corpus import DocumentsView, StepsView
-from mnemo.graph.postings import Bm25, idf
+from mnemo.graph.postings import B
+from mnemo.recall.chain import Chain
+from mnemo.recall.matching import Matches
 from mnemo.recall.question import Question
 
-__all__ = ["Hits", "StepWeights", "node_hits", "step_hits"]
+__all__ = ["Hits", "StepWeights", "node_hits", "restated_scores", "step_hits"]
 
 FEW = 20
 """Documents of a type below which a deviation means nothing."""
+SHORT_B = 0.4
+"""
+How much the length of a chat turn counts against it: less than in BM25's usual text,
+for a turn is as long as what it tells (NDCG@10 + 0.7, 95 %: 0.3 to 1.1).
+"""
 
 Floats = NDArray[np.float32]
 Mask = NDArray[np.bool_]
-Ints = NDArray[np.int64]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StepWeights:
     """
-    What each signal of a step counts.
+    What each signal of a step counts; one that is 0 is not computed.
 
     Attributes:
         own: BM25 of the document.
+        pairs: Share of the BM25 of the query's neighbouring terms, where they stand side
+            by side, that is added to the document's before it is weighted. For long
+            messages, in which the words of a question also meet by chance.
         joined: BM25 of the previous and this document, joined.
         cosine: Of the document with the query or a tag.
         joined_cosine: Of the previous and this document, joined.
         session: BM25 of the whole session.
+        restated: Share of the best score of a fact that says this step again; a fact is
+            free of what a turn says beside, and names whom it only calls "I".
         neighbour: Share of the better neighbour's sum that is added.
-        named: Added where the question names the actor.
+        second: Share of the better sum of the next but one on either side.
+        reply: Share of the previous document's sum where that asked a question.
+        replied: Share of the agent's reply's sum that is added to what it replies to.
+        named: Added where the question names the actor, or means him by *I* or *you*.
         asks: Added where the document ends as a question.
         length: Added per deviation of the length's logarithm.
-        observation: Added where it is not the agent's side.
+        observation: Added where it is not the agent's side, unless the question asks for
+            what the agent said.
+        b: BM25's share of the length, in [0, 1]; of sessions the usual one.
     """
 
-    own: float
-    joined: float
-    cosine: float
-    joined_cosine: float
-    session: float
-    neighbour: float
-    named: float
-    asks: float
-    length: float
-    observation: float
+    own: float = 0.0
+    pairs: float = 0.0
+    joined: float = 0.0
+    cosine: float = 0.0
+    joined_cosine: float = 0.0
+    session: float = 0.0
+    restated: float = 0.0
+    neighbour: float = 0.0
+    second: float = 0.0
+    reply: float = 0.0
+    replied: float = 0.0
+    named: float = 0.0
+    asks: float = 0.0
+    length: float = 0.0
+    observation: float = 0.0
+    b: float = B
 
     def shown(self) -> dict[str, float]:
         """Signal → weight, those that count."""
-        named = ((field.name, getattr(self, field.name)) for field in fields(self))
+        named = ((f.name, getattr(self, f.name)) for f in fields(self) if f.name != "b")
         return {name: weight for name, weight in named if weight}
 
     @classmethod
     def for_short(cls, dense_weight: float) -> StepWeights:
         """For chats: a turn often is only understood with its neighbours."""
-        dense = dense_weight * 2 / 3
-        return cls(0.6, 0.6, dense, dense, 0.3, 0.2, 0.4, -0.2, 0.15, 0.0)
+        return cls(
+            own=0.6,
+            joined=0.6,
+            cosine=dense_weight * 2 / 3,
+            joined_cosine=dense_weight * 2 / 3,
+            session=0.5,
+            restated=0.2,
+            neighbour=0.2,
+            second=0.2,
+            reply=0.3,
+            named=0.4,
+            asks=-0.2,
+            length=0.15,
+            b=SHORT_B,
+        )
 
     @classmethod
     def for_long(cls, dense_weight: float, observation: float) -> StepWeights:
-        """For long messages: each stands for itself."""
-        return cls(1.0, 0.0, dense_weight, 0.0, 0.0, 0.0, 0.4, 0.0, 0.0, observation)
+        """For long messages: each stands for itself, and for what it was answered."""
+        return cls(
+            own=1.0,
+            pairs=0.5,
+            cosine=dense_weight,
+            restated=0.2,
+            replied=0.3,
+            named=0.4,
+            observation=observation,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,10 +158,28 @@ class Hits:
 
 def node_hits(view: DocumentsView, question: Question, ok: Mask, dense_weight: float) -> Hits:
     """Score the documents of a type other than steps: BM25 and cosine."""
-    terms = _Terms.read(view, question, ok)
-    words = terms.own()
+    matches = Matches.read(view, question, ok)
+    words = matches.own(B)
     cosines, known = _cosines(view, question, ok)
-    return _combine(view, question, terms, words, cosines, known, dense_weight, ok)
+    return _combine(view, question, matches, words, cosines, known, dense_weight, ok)
+
+
+def restated_scores(facts: Hits, pairs: NDArray[np.int32], steps: int) -> Floats | None:
+    """
+    The best score of a fact that says a step again, for each of *steps* documents.
+
+    0 where none does or none stands out; ``None`` where facts are too few for deviations.
+
+    Args:
+        pairs: Documents of facts and of steps behind them, shape ``(pairs, 2)``.
+    """
+    if facts.absolute or not len(pairs):
+        return None
+    scores = facts.scores[pairs[:, 0]]
+    out = scores > 0
+    best = np.zeros(steps, np.float32)
+    np.maximum.at(best, pairs[out, 1], scores[out])
+    return best
 
 
 def step_hits(
@@ -127,6 +189,7 @@ def step_hits(
     weights: StepWeights,
     agents: frozenset[str],
     dense_weight: float,
+    restated: Floats | None = None,
 ) -> Hits:
     """
     Score the sides of steps.
@@ -134,39 +197,58 @@ def step_hits(
     Args:
         agents: Folded names of those who are the agent's side, beside every action.
         dense_weight: Of the cosine where there are too few documents for *weights*.
+        restated: What ``restated_scores`` gave for these steps.
     """
     question = question.for_steps
-    terms = _Terms.read(view, question, ok)
-    words = terms.own()
+    matches = Matches.read(view, question, ok)
+    words = matches.own(weights.b)
     cosines, known = _cosines(view, question, ok)
-    if terms.population < FEW:
-        return _combine(view, question, terms, words, cosines, known, dense_weight, ok)
-    chain = _Chain.of(view, ok)
-    sums = _Sum(ok)
-    sums.add(weights.own, words)
-    if weights.joined:
-        sums.add(weights.joined, terms.joined(chain))
-    if weights.session:
-        sums.add(weights.session, terms.sessions(view))
+    if matches.population < FEW:
+        return _combine(view, question, matches, words, cosines, known, dense_weight, ok)
+    chain = Chain.of(view, ok)
     best = _strongest(cosines, question)
+    sums = _Sum(ok)
+    _add_words(sums, view, question, matches, words, weights, chain)
     if known.any():
         sums.add(weights.cosine, best, known)
         if weights.joined_cosine:
             together = _strongest(_joined_cosines(view, cosines, known, chain), question)
             sums.add(weights.joined_cosine, together, known)
     scores = sums.mean()
-    if weights.neighbour:
-        scores = scores + np.float32(weights.neighbour) * _better_neighbour(scores, chain)
-    scores = scores + _priors(view, question, ok, weights, agents)
-    shares = terms.shares(words)
+    if weights.restated and restated is not None:
+        scores += np.float32(weights.restated) * restated
+    sides = _Sides.of(view, agents)
+    scores = scores + _lent(view, scores, chain, weights, sides)
+    scores = scores + _priors(view, question, ok, weights, sides)
+    shares = matches.shares(words)
     scores[~ok] = -np.inf
     return Hits(view, scores, best, shares, ok & (known | shares), absolute=False)
+
+
+def _add_words(
+    sums: _Sum,
+    view: StepsView,
+    question: Question,
+    matches: Matches,
+    words: Floats,
+    weights: StepWeights,
+    chain: Chain,
+) -> None:
+    if weights.pairs:
+        paired = matches.side_by_side(view, question, words, weights.b)
+        sums.add(weights.own, words + np.float32(weights.pairs) * paired)
+    else:
+        sums.add(weights.own, words)
+    if weights.joined:
+        sums.add(weights.joined, matches.joined(chain, weights.b))
+    if weights.session:
+        sums.add(weights.session, matches.sessions(view))
 
 
 def _combine(
     view: DocumentsView,
     question: Question,
-    terms: _Terms,
+    matches: Matches,
     words: Floats,
     cosines: Floats,
     known: Mask,
@@ -175,9 +257,9 @@ def _combine(
 ) -> Hits:
     best = _strongest(cosines, question)
     dense = dense_weight if known.any() else 0.0
-    few = terms.population < FEW
+    few = matches.population < FEW
     if few:
-        matched = np.minimum(words / np.float32(max(terms.ideal(), 1e-9)), 1.0)
+        matched = np.minimum(words / np.float32(max(matches.ideal(), 1e-9)), 1.0)
         scores = (matched + np.float32(dense) * np.maximum(best, 0)) / np.float32(1 + dense)
     else:
         sums = _Sum(ok)
@@ -185,101 +267,9 @@ def _combine(
         if dense:
             sums.add(dense, best, known)
         scores = sums.mean()
-    shares = terms.shares(words)
+    shares = matches.shares(words)
     scores = np.where(ok, scores, np.float32(-np.inf))
     return Hits(view, scores, best, shares, ok & (known | shares), absolute=few)
-
-
-# ── Keywords ─────────────────────────────────────────────────────────────────────────
-
-
-@dataclass(frozen=True, slots=True)
-class _Term:
-    weight: float
-    documents: Ints
-    counts: Floats
-
-
-@dataclass(frozen=True, slots=True)
-class _Terms:
-    """The question's terms as far as eligible documents hold them."""
-
-    found: dict[str, _Term]
-    tagged: dict[str, _Term]
-    weights: dict[str, float]
-    lengths: Floats
-    population: int
-
-    @classmethod
-    def read(cls, view: DocumentsView, question: Question, ok: Mask) -> _Terms:
-        population = int(np.count_nonzero(ok))
-        everyone = population == len(ok)
-        lengths = view.lengths if everyone else np.where(ok, view.lengths, np.float32(0))
-
-        def term(name: str, weight: float) -> _Term | None:
-            posting = view.postings.read(name, view.count)
-            if posting is None:
-                return None
-            documents, counts = posting
-            if not everyone:
-                kept = ok[documents]
-                documents, counts = documents[kept], counts[kept]
-            return _Term(weight, documents, counts) if len(documents) else None
-
-        found = {n: t for n, w in question.terms.items() if (t := term(n, w))}
-        others = question.shared - question.terms.keys()
-        tagged = {n: t for n in others if (t := term(n, 0.0))}
-        return cls(found, tagged, question.terms, lengths, population)
-
-    def own(self) -> Floats:
-        """BM25 of each document."""
-        scores = np.zeros(len(self.lengths), np.float32)
-        bm25 = Bm25.over(self.lengths, self.population)
-        for term in self.found.values():
-            bm25.add(scores, term.weight, term.documents, term.counts)
-        return scores
-
-    def ideal(self) -> float:
-        """BM25 of a document of mean length that has every word of the query once."""
-        own = {name: weight for name, weight in self.weights.items() if weight == 1.0}
-        holding = {name: len(term.documents) for name, term in self.found.items()}
-        return sum(idf(self.population, holding.get(name, 0)) for name in own or self.weights)
-
-    def shares(self, own: Floats) -> Mask:
-        """Which documents share a word with the question or a tag."""
-        shares = own > 0
-        for term in self.tagged.values():
-            shares[term.documents] = True
-        return shares
-
-    def joined(self, chain: _Chain) -> Floats:
-        """BM25 of each document with the one before it."""
-        before = np.where(chain.has_previous, self.lengths[chain.previous], np.float32(0))
-        bm25 = Bm25.over(self.lengths + before, self.population)
-        scores = np.zeros(len(self.lengths), np.float32)
-        counts = np.zeros(len(self.lengths), np.float32)
-        for term in self.found.values():
-            counts[term.documents] = term.counts
-            followed = chain.has_next[term.documents]
-            following = chain.next[term.documents[followed]]
-            fresh = counts[following] == 0
-            touched = np.concatenate((term.documents, following[fresh]))
-            counts[following] += term.counts[followed]
-            bm25.add(scores, term.weight, touched, counts[touched])
-            counts[touched] = 0
-        return scores
-
-    def sessions(self, view: StepsView) -> Floats:
-        """BM25 of each document's whole session."""
-        lengths = np.bincount(view.session, self.lengths, view.sessions).astype(np.float32)
-        bm25 = Bm25.over(lengths, int(np.count_nonzero(lengths)))
-        scores = np.zeros(view.sessions, np.float32)
-        for term in self.found.values():
-            sessions = view.session[term.documents]
-            counts = np.bincount(sessions, term.counts, view.sessions).astype(np.float32)
-            holding = np.flatnonzero(counts)
-            bm25.add(scores, term.weight, holding, counts[holding])
-        return scores[view.session]
 
 
 # ── Vectors ──────────────────────────────────────────────────────────────────────────
@@ -302,7 +292,7 @@ def _strongest(cosines: Floats, question: Question) -> Floats:
     return best
 
 
-def _joined_cosines(view: StepsView, cosines: Floats, known: Mask, chain: _Chain) -> Floats:
+def _joined_cosines(view: StepsView, cosines: Floats, known: Mask, chain: Chain) -> Floats:
     """Cosines of each document's vector and the one before it, added up."""
     both = chain.has_previous & known & known[chain.previous]
     # Of two unit vectors a and b: |a + b|^2 = 2 + 2 a·b.
@@ -315,42 +305,59 @@ def _joined_cosines(view: StepsView, cosines: Floats, known: Mask, chain: _Chain
 
 
 @dataclass(frozen=True, slots=True)
-class _Chain:
-    """Each document's eligible neighbours in its session; number 0 where there is none."""
+class _Sides:
+    """
+    Whose words a document holds.
 
-    previous: Ints
-    has_previous: Mask
-    next: Ints
-    has_next: Mask
+    Attributes:
+        agent: True for every action, and for observations of the agent's side.
+        both: Whether there are two sides at all; among people there are not.
+    """
+
+    agent: Mask
+    both: bool
 
     @classmethod
-    def of(cls, view: StepsView, ok: Mask) -> _Chain:
-        previous = np.maximum(view.previous, 0)
-        has_previous = (view.previous >= 0) & ok[previous] & ok
-        beyond = (view.next < 0) | (view.next >= view.count)
-        following = np.where(beyond, 0, view.next)
-        return cls(previous, has_previous, following, ~beyond & ok[following] & ok)
+    def of(cls, view: StepsView, agents: frozenset[str]) -> _Sides:
+        agent = view.acted | (_lookup(view.actors, lambda name: name in agents)[view.actor] > 0)
+        return cls(agent, bool(agent.any()) and not agent.all())
 
 
-def _better_neighbour(scores: Floats, chain: _Chain) -> Floats:
-    before = np.where(chain.has_previous, scores[chain.previous], np.float32(0))
-    after = np.where(chain.has_next, scores[chain.next], np.float32(0))
-    return np.maximum(np.maximum(before, after), 0)
+def _lent(
+    view: StepsView, scores: Floats, chain: Chain, weights: StepWeights, sides: _Sides
+) -> Floats:
+    """What its neighbours in the session lend to each document, never less than 0."""
+    lent = np.zeros(len(scores), np.float32)
+    lending = np.maximum(scores, 0)
+    before, after = chain.before(lending), chain.after(lending)
+    if weights.neighbour:
+        lent += np.float32(weights.neighbour) * np.maximum(before, after)
+    if weights.second:
+        further = np.maximum(chain.before(before), chain.after(after))
+        lent += np.float32(weights.second) * further
+    if weights.reply:
+        asked = chain.has_previous & view.asks[chain.previous]
+        lent += np.float32(weights.reply) * (asked * before)
+    if weights.replied:
+        answered = ~sides.agent & chain.has_next & sides.agent[chain.next]
+        lent += np.float32(weights.replied) * (answered * after)
+    return lent
 
 
 def _priors(
-    view: StepsView, question: Question, ok: Mask, weights: StepWeights, agents: frozenset[str]
+    view: StepsView, question: Question, ok: Mask, weights: StepWeights, sides: _Sides
 ) -> Floats:
-    actors = list(view.actors)
-    named = _lookup(actors, lambda name: not question.named.isdisjoint(name.split()))
+    named = _lookup(view.actors, lambda name: not question.named.isdisjoint(name.split()))
     priors: Floats = np.float32(weights.named) * named[view.actor]
+    if sides.both and question.about is not None:
+        meant = sides.agent if question.about == "agent" else ~sides.agent
+        priors += np.float32(weights.named) * meant
     if weights.asks:
         priors += np.float32(weights.asks) * view.asks
     if weights.length:
         priors += np.float32(weights.length) * _standard(view.log_words, ok)
-    if weights.observation:
-        agent = _lookup(actors, lambda name: name in agents)[view.actor] > 0
-        priors += np.float32(weights.observation) * ~(agent | view.acted)
+    if weights.observation and question.about != "agent":
+        priors += np.float32(weights.observation) * ~sides.agent
     return priors
 
 
