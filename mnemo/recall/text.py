@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from mnemo._clock import date_in_words
 from mnemo._text import one_line
@@ -32,6 +33,7 @@ class _Entry:
     rank: int
     place: tuple[int, int, tuple[str, str, int]]
     session: str | None
+    steps: frozenset[Any] = frozenset()
     head: str | None = None
 
 
@@ -51,7 +53,7 @@ def print_candidates(
     entries = _grouped(list(_entries(candidates)), goals, group_min_hits)
     if budget_tokens is None:
         return _lines(entries)
-    chosen = _fitting(entries, budget_tokens)
+    chosen = _fitting(_news_first(entries), budget_tokens)
     if not chosen and entries:
         return _cut(_lines([replace(entries[0], head=None)]), budget_tokens)
     return _lines(chosen)
@@ -66,7 +68,8 @@ def _entries(candidates: Iterable[Candidate]) -> Iterable[_Entry]:
         seen.add(text)
         order = _ORDER[candidate.node.type]
         source = candidate.sources[0]
-        yield _Entry(text, rank, (order, rank, _when(source)), source.session_id)
+        steps = frozenset(source.identity for source in candidate.sources)
+        yield _Entry(text, rank, (order, rank, _when(source)), source.session_id, steps)
 
 
 def _grouped(entries: list[_Entry], goals: Mapping[str, str], group_min_hits: int) -> list[_Entry]:
@@ -84,6 +87,17 @@ def _grouped(entries: list[_Entry], goals: Mapping[str, str], group_min_hits: in
         head = one_line(f"{session}: {goals.get(session, '')}").rstrip(": ")
         grouped.append(replace(entry, place=(order, first, when), head=head))
     return grouped
+
+
+def _news_first(entries: Iterable[_Entry]) -> list[_Entry]:
+    """*entries*, but last those whose steps better ones have all told of already."""
+    told: set[Any] = set()
+    news: list[_Entry] = []
+    repeats: list[_Entry] = []
+    for entry in entries:
+        (repeats if entry.steps <= told else news).append(entry)
+        told |= entry.steps
+    return news + repeats
 
 
 def _lines(entries: Iterable[_Entry]) -> str:
