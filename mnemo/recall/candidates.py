@@ -180,7 +180,8 @@ def hop_zero(
         view = corpus.nodes.get(kind)
         if view is not None and view.count:
             eligible[kind] = window.eligible(view)
-            hits[kind] = node_hits(view, question, eligible[kind], dense_weight)
+            asked = question if kind in _ROUTING else question.for_evidence
+            hits[kind] = node_hits(view, asked, eligible[kind], dense_weight)
     if corpus.steps.count:
         facts = hits.get("semantic")
         ok = eligible["episodic"] = eligible["source"] = window.eligible(corpus.steps)

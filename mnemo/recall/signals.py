@@ -199,7 +199,7 @@ def step_hits(
         dense_weight: Of the cosine where there are too few documents for *weights*.
         restated: What ``restated_scores`` gave for these steps.
     """
-    question = question.for_steps
+    question = question.for_evidence
     matches = Matches.read(view, question, ok)
     words = matches.own(weights.b)
     cosines, known = _cosines(view, question, ok)

@@ -98,7 +98,7 @@ def test_a_budget_goes_to_steps_that_are_not_told_of_yet() -> None:
     """What a better line says of a step is worth less than a step nothing was said of."""
     step = candidate(Episodic("I keep bees, as you know."), 0)
     fact = candidate(Semantic("Ana keeps bees."), 0)
-    news = candidate(Episodic("The honey is sold out now."), 1)
+    news = candidate(Episodic("The honey is sold out now."), 1, session="s2")
     whole = printed([step, fact, news])
     tight = printed([step, fact, news], count_tokens(printed([step, news])))
     assert len(whole.splitlines()) == 3
