@@ -5,23 +5,28 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
-SCRIPT = Path(__file__).parents[2] / "scripts" / "bench_recall.py"
+SCRIPTS = Path(__file__).parents[2] / "scripts"
 
 TURNS = [
     ("Ana", "I planted roses behind the shed"),
     ("Bo", "My boat needs new paint"),
     ("Ana", "The kettle broke this morning"),
     ("Bo", "Lunch was soup again"),
+    ("Ana", "Which season suits the boat trip best?"),
+    ("Bo", "Early June suits me, before the crowds"),
+    *(("Ana", f"Nothing new on day {day} of the rain") for day in range(20)),
 ]
 DIALOGUE = {
     "id": "d1",
     "turns": [
-        {"id": f"t{n}", "session": n // 2, "at": f"2024-03-0{n + 1}T10:00:00"}
+        {"id": f"t{n}", "session": n // 2, "at": f"2024-03-{n + 1:02}T10:00:00"}
         | {"speaker": speaker, "text": text}
         for n, (speaker, text) in enumerate(TURNS)
     ],
@@ -33,30 +38,135 @@ DIALOGUE = {
             "category": "two",
             "evidence": ["t2", "t3"],
         },
+        {"question": "Which season for the boat trip?", "category": "single", "evidence": ["t5"]},
     ],
 }
+METHODS = {
+    "BM25",
+    "dense",
+    "RRF 60 of both",
+    "mnemo",
+    "mnemo, role prior off",
+    "mnemo, raw steps only",
+}
+BUDGETS = (512, 1024, 2048, 4096)
 
 
 def bench(*arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, str(SCRIPT), *arguments]
+    command = [sys.executable, str(SCRIPTS / "bench_recall.py"), *arguments]
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
-@pytest.mark.slow
-def test_every_turn_is_found_and_counted(tmp_path: Path) -> None:
-    """Questions that share words with their turns are answered, by BM25 and by mnemo."""
-    file = tmp_path / "dialogues.json"
-    file.write_text(json.dumps([DIALOGUE]), "utf-8")
-    done = bench(str(file), "--json")
+@pytest.fixture(scope="module")
+def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A dialogue file."""
+    path = tmp_path_factory.mktemp("dialogues") / "dialogues.json"
+    path.write_text(json.dumps([DIALOGUE]), "utf-8")
+    return path
+
+
+@pytest.fixture(scope="module")
+def report(file: Path) -> dict[str, Any]:
+    """What the bench says of it, with everything that can be asked for."""
+    done = bench(str(file), "--json", "--ablate")
     assert done.returncode == 0, done.stderr
-    report: dict[str, Any] = json.loads(done.stdout)
-    assert (report["questions"], report["turns"]) == (3, 4)
-    assert set(report["methods"]) == {"BM25", "mnemo, role prior on", "mnemo, role prior off"}
+    read: dict[str, Any] = json.loads(done.stdout)
+    return read
+
+
+@pytest.mark.slow
+def test_every_method_ranks_the_same_questions(report: dict[str, Any]) -> None:
+    """BM25, dense, both fused and mnemo are compared in one run, turn by turn and by session."""
+    assert (report["questions"], report["turns"]) == (4, len(TURNS))
+    assert set(report["methods"]) == METHODS
     for method in report["methods"].values():
-        assert method["overall"]["recall@5"] == 1.0
-        assert 0 < method["overall"]["mrr"] <= 1
+        assert method["overall"]["recall@10"] > 0
+        assert 0 < method["overall"]["session mrr"] <= 1
         assert set(method["categories"]) == {"single", "two"}
-    assert report["methods"]["mnemo, role prior on"]["overall"]["tokens"] > 0
+        for budget in BUDGETS:
+            assert 0 < method["overall"][f"tokens of {budget}"] <= budget
+            assert method["overall"][f"per 1000 of {budget}"] > 0
+    assert report["methods"]["BM25"]["overall"]["recall@5"] == 0.75
+    for name in ("mnemo", "mnemo, raw steps only"):
+        assert report["methods"][name]["overall"]["recall@5"] == 1.0
+    assert 0 < report["sessions"]["BM25 over whole sessions"]["session recall@10"] <= 1
+
+
+@pytest.mark.slow
+def test_differences_come_with_their_intervals(report: dict[str, Any]) -> None:
+    """mnemo against each other method, and its facts at equal tokens."""
+    assert set(report["differences"]) == METHODS - {"mnemo"}
+    for measured in report["differences"].values():
+        assert {"recall@10", "ndcg@10"} <= measured.keys()
+        assert all(d["low"] <= d["mean"] <= d["high"] for d in measured.values())
+    facts = report["differences"]["mnemo, raw steps only"]
+    assert {f"within {budget}" for budget in BUDGETS} <= facts.keys()
+
+
+@pytest.mark.slow
+def test_each_signal_is_left_out_in_turn(report: dict[str, Any]) -> None:
+    """--ablate names every signal of short documents with its weight, and the hops."""
+    left_out = {name.split()[0] for name in report["ablation"]}
+    assert {"own", "joined", "cosine", "restated", "reply", "named", "b", "hops"} <= left_out
+    assert "observation" not in left_out
+    differences = [d for found in report["ablation"].values() for d in found.values()]
+    assert any(d["mean"] != 0 for d in differences)
+
+
+@pytest.mark.slow
+def test_the_tables_can_be_read(file: Path) -> None:
+    """Without --json the same comes as tables, and no ablation unless asked for."""
+    done = bench(str(file))
+    assert done.returncode == 0, done.stderr
+    for title in ("turns", "sessions", "evidence within tokens", "evidence per 1,000 tokens"):
+        assert f"\n{title} " in done.stdout
+    assert "mnemo less BM25" in done.stdout
+    assert "what each signal gives" not in done.stdout
+
+
+@pytest.fixture
+def dialogues(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """The module of measures and baselines."""
+    monkeypatch.syspath_prepend(str(SCRIPTS))
+    return import_module("bench_dialogues")
+
+
+def test_measures_follow_their_formulas(dialogues: Any) -> None:
+    """Two of three pieces of evidence at ranks 1 and 3."""
+    found = dialogues.measures(["a", "x", "b", "y"], frozenset("abc"))
+    assert found["recall@5"] == pytest.approx(2 / 3)
+    assert (found["any@10"], found["all@10"], found["mrr"]) == (1, 0, 1)
+    ideal = 1 + 1 / np.log2(3) + 1 / np.log2(4)
+    assert found["ndcg@10"] == pytest.approx((1 + 1 / np.log2(4)) / ideal)
+
+
+def test_fusion_adds_reciprocal_ranks(dialogues: Any) -> None:
+    """Second in both beats first in one and absent from the other."""
+    assert dialogues.fused([1, 2], [3, 2]) == [2, 1, 3]
+
+
+def test_an_interval_holds_the_mean_and_shrinks_with_more(dialogues: Any) -> None:
+    """The bootstrap over questions: the same twice, narrower for ten times as many."""
+    few = np.asarray([0.0, 1.0] * 20)
+    low, high = dialogues.interval(few)
+    assert low < 0.5 < high
+    assert dialogues.interval(few) == (low, high)
+    narrow = dialogues.interval(np.tile(few, 10))
+    assert narrow[1] - narrow[0] < (high - low) / 2
+
+
+def test_a_baseline_prints_whole_lines_within_its_budget(dialogues: Any, file: Path) -> None:
+    """What does not fit is not told; only a first line that is too long is cut."""
+    (dialogue,) = dialogues.read_dialogues(file)
+    question = dialogue.questions[2]
+    row = dialogues._row(["t2", "t3"], question, dialogue)
+    line = dialogues.count_tokens(dialogue.turn["t2"].line)
+    assert row["within 512"] == 1.0
+    assert line < row["tokens of 512"] < 3 * line
+    long = dialogues.Turn("long", "1", dialogue.turns[0].at, "Ana", "word " * 1_000)
+    dialogue = dialogues.Dialogue("d2", [*dialogue.turns, long], [question])
+    row = dialogues._row(["long", "t2"], question, dialogue)
+    assert (row["tokens of 512"], row["within 512"], row["within 4096"]) == (512, 0, 0.5)
 
 
 @pytest.mark.slow
