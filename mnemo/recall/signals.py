@@ -28,6 +28,8 @@ __all__ = ["Hits", "StepWeights", "node_hits", "restated_scores", "step_hits"]
 
 FEW = 20
 """Documents of a type below which a deviation means nothing."""
+ROUNDING = 1e-5
+"""Deviation, as a share of the mean, that single precision makes of equal numbers at most."""
 SHORT_B = 0.4
 """
 How much the length of a chat turn counts against it: less than in BM25's usual text,
@@ -133,7 +135,7 @@ class Hits:
             there is no vector.
         shares: Whether it shares a word with the question.
         reachable: Whether the question can have found it at all.
-        absolute: Whether there were too few documents for deviations.
+        absolute: Whether there were no deviations: of too few documents, or equal ones.
     """
 
     view: DocumentsView
@@ -220,8 +222,10 @@ def step_hits(
     sides = _Sides.of(view, agents)
     scores = scores + _lent(view, scores, chain, weights, sides)
     scores = scores + _priors(view, question, ok, weights, sides)
-    shares = matches.shares(words)
     scores[~ok] = -np.inf
+    if not _stands_out(scores):
+        return _combine(view, question, matches, words, cosines, known, dense_weight, ok)
+    shares = matches.shares(words)
     return Hits(view, scores, best, shares, ok & (known | shares), absolute=False)
 
 
@@ -257,19 +261,22 @@ def _combine(
 ) -> Hits:
     best = _strongest(cosines, question)
     dense = dense_weight if known.any() else 0.0
-    few = matches.population < FEW
-    if few:
+    sums = _Sum(ok)
+    sums.add(1.0, words)
+    sums.add(dense, best, known)
+    scores = sums.mean()
+    absolute = matches.population < FEW or not _stands_out(scores)
+    if absolute:
         matched = np.minimum(words / np.float32(max(matches.ideal(), 1e-9)), 1.0)
         scores = (matched + np.float32(dense) * np.maximum(best, 0)) / np.float32(1 + dense)
-    else:
-        sums = _Sum(ok)
-        sums.add(1.0, words)
-        if dense:
-            sums.add(dense, best, known)
-        scores = sums.mean()
     shares = matches.shares(words)
     scores = np.where(ok, scores, np.float32(-np.inf))
-    return Hits(view, scores, best, shares, ok & (known | shares), absolute=few)
+    return Hits(view, scores, best, shares, ok & (known | shares), absolute=absolute)
+
+
+def _stands_out(scores: Floats) -> bool:
+    """Whether any document is better than another; equal ones have no deviations."""
+    return len(scores) > 0 and float(scores.max()) > ROUNDING
 
 
 # ── Vectors ──────────────────────────────────────────────────────────────────────────
@@ -393,7 +400,7 @@ def _standard(values: Floats, population: Mask) -> Floats:
     if not len(chosen):
         return np.zeros(len(values), np.float32)
     mean, deviation = chosen.mean(), chosen.std()
-    if deviation < 1e-9:
+    if deviation <= ROUNDING * max(abs(mean), ROUNDING):
         return np.zeros(len(values), np.float32)
     standard = np.asarray((values - mean) / deviation, np.float32)
     if len(chosen) < len(values):

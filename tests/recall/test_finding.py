@@ -168,3 +168,21 @@ async def test_nothing_that_matches_is_no_candidate(deaf: Any) -> None:
     """An empty list means that nothing matched."""
     await deaf.say("the kettle is on")
     assert (await deaf.recall.recall("submarine")).candidates == []
+
+
+async def test_equal_steps_are_found_although_none_stands_out(world: Any) -> None:
+    """Thirty sessions that say the same: no deviation among them, and yet they match."""
+    for n in range(30):
+        await world.say("the heron came", session=f"s{n}")
+    await world.embedded()
+    found = await world.recall.recall("heron", k=5)
+    assert len(found.candidates) == 5
+    assert all(c.relevance > 0 for c in found.candidates)
+    assert (await world.recall.recall("otter", k=5)).candidates == []
+
+
+async def test_rounding_is_no_deviation(world: Any) -> None:
+    """Equal scores in single precision differ from their own mean by the last bit."""
+    for n in range(20):
+        await world.say(f"heron {n} " + "x" * 60)
+    assert len((await world.recall.recall("heron", k=18)).candidates) == 18

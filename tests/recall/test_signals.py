@@ -234,21 +234,24 @@ def test_a_step_inherits_from_the_fact_that_restates_it(steps: StepsView) -> Non
 )
 def test_i_and_you_name_a_side(steps: StepsView, query: str, meant: str) -> None:
     """I and my mean those who are not the agent; what did you … means the agent."""
-    found = scores_of(steps, ask(query), named=0.4)
-    assert np.allclose(found, [0.4 * (actor == meant) for _, actor, _ in SAID], atol=1e-4)
+    added = scores_of(steps, ask(query), own=1.0, named=0.4) - scores_of(steps, ask(query), own=1.0)
+    assert np.allclose(added, [0.4 * (actor == meant) for _, actor, _ in SAID], atol=1e-4)
 
 
 def test_the_role_prior_rests_where_the_agents_words_are_asked_for(steps: StepsView) -> None:
     """observation: not added to a question for what the agent said."""
-    assert not scores_of(steps, ask("What did you suggest?"), observation=1.0).any()
-    assert scores_of(steps, ask("What of the boat?"), observation=1.0).any()
+    for query, added in (("What did you say of the boat?", 0.0), ("What of the boat?", 1.0)):
+        plain = scores_of(steps, ask(query), own=1.0)
+        found = scores_of(steps, ask(query), own=1.0, observation=1.0)
+        assert np.allclose(found - plain, [added * (a == "ana") for _, a, _ in SAID], atol=1e-4)
 
 
 def test_i_names_nobody_where_there_is_no_agent(steps: StepsView) -> None:
     """Among people there are no two sides."""
-    weights = StepWeights(named=0.4)
-    hits = step_hits(steps, ask("Is my boat red?"), steps.alive, weights, frozenset(), 1.0)
-    assert not hits.scores.any()
+    question = ask("Is my boat red?")
+    weights = StepWeights(own=1.0, named=0.4)
+    hits = step_hits(steps, question, steps.alive, weights, frozenset(), 1.0)
+    assert np.allclose(hits.scores, scores_of(steps, question, own=1.0), atol=1e-6)
 
 
 def test_facts_hand_their_best_positive_score_to_steps() -> None:
