@@ -95,6 +95,11 @@ class Question:
         return replace(self, vectors=rows.astype(np.float32, copy=False))
 
     @property
+    def query(self) -> str:
+        """What was asked, as far as it is read."""
+        return self.texts[0]
+
+    @property
     def for_evidence(self) -> Question:
         """
         This question as all but routing nodes is asked it: without tags that echo its words.

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from mnemo.graph.corpus import DocumentsView, StepsView
 from mnemo.graph.postings import B
 from mnemo.recall.chain import Chain
+from mnemo.recall.dates import spans_of
 from mnemo.recall.matching import Matches
 from mnemo.recall.question import Question
 
@@ -61,6 +62,7 @@ class StepWeights:
         reply: Share of the previous document's sum where that asked a question.
         replied: Share of the agent's reply's sum that is added to what it replies to.
         named: Added where the question names the actor, or means him by *I* or *you*.
+        dated: Added where it was said in a time that the question names.
         asks: Added where the document ends as a question.
         length: Added per deviation of the length's logarithm.
         observation: Added where it is not the agent's side, unless the question asks for
@@ -80,6 +82,7 @@ class StepWeights:
     reply: float = 0.0
     replied: float = 0.0
     named: float = 0.0
+    dated: float = 0.0
     asks: float = 0.0
     length: float = 0.0
     observation: float = 0.0
@@ -104,6 +107,7 @@ class StepWeights:
             second=0.2,
             reply=0.3,
             named=0.4,
+            dated=0.4,
             asks=-0.2,
             length=0.15,
             b=SHORT_B,
@@ -119,6 +123,7 @@ class StepWeights:
             restated=0.2,
             replied=0.3,
             named=0.4,
+            dated=0.4,
             observation=observation,
         )
 
@@ -359,6 +364,8 @@ def _priors(
     if sides.both and question.about is not None:
         meant = sides.agent if question.about == "agent" else ~sides.agent
         priors += np.float32(weights.named) * meant
+    if weights.dated:
+        priors += np.float32(weights.dated) * _in_time(view, question, ok)
     if weights.asks:
         priors += np.float32(weights.asks) * view.asks
     if weights.length:
@@ -366,6 +373,15 @@ def _priors(
     if weights.observation and question.about != "agent":
         priors += np.float32(weights.observation) * ~sides.agent
     return priors
+
+
+def _in_time(view: StepsView, question: Question, ok: Mask) -> Mask:
+    """Which documents were said in a span of time that the question names."""
+    said = view.last[ok]
+    inside = np.zeros(view.count, np.bool_)
+    for begin, end in spans_of(question.query, float(said.min()), float(said.max())):
+        inside |= (view.last >= begin) & (view.last < end)
+    return inside
 
 
 def _lookup(actors: Iterable[str], holds: Callable[[str], bool]) -> Floats:
