@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,7 +18,9 @@ from mnemo._clock import date_in_words
 from mnemo._text import count_tokens, one_line, terms
 from mnemo.episode.step import when_and_who
 from mnemo.graph.postings import Bm25
+from mnemo.models.minilm import MiniLMEmbedder
 from mnemo.models.wordllama import WordLlamaEmbedder
+from mnemo.protocols import Embedder, EmbeddingSpace
 
 BUDGETS = (512, 1024, 2048, 4096)
 DEPTH = 50
@@ -246,11 +248,45 @@ def fused(*rankings: Ranking) -> Ranking:
     return sorted(scores, key=lambda number: (-scores[number], number))
 
 
-async def baselines(dialogues: Iterable[Dialogue]) -> dict[str, Scores]:
+EMBEDDERS: dict[str, Callable[[], Embedder]] = {
+    "wordllama": WordLlamaEmbedder,
+    "minilm": MiniLMEmbedder,
+}
+
+
+class OnceEmbedder:
+    """
+    An embedder that embeds no document twice: the methods of one run read the same ones.
+
+    Queries are embedded each time, for that is a part of how long a recall takes.
+    """
+
+    def __init__(self, inner: Embedder) -> None:
+        self._inner = inner
+        self._known: dict[str, NDArray[np.float32]] = {}
+
+    @property
+    def space(self) -> EmbeddingSpace:
+        """That of the embedder behind it."""
+        return self._inner.space
+
+    async def embed(
+        self, texts: Sequence[str], *, kind: Literal["document", "query"] = "document"
+    ) -> NDArray[np.float32]:
+        """Unit rows; of documents only what is new is embedded."""
+        if kind == "query":
+            return await self._inner.embed(texts, kind=kind)
+        fresh = [text for text in dict.fromkeys(texts) if text not in self._known]
+        if fresh:
+            self._known.update(zip(fresh, await self._inner.embed(fresh), strict=True))
+        found = [self._known[text] for text in texts]
+        return np.asarray(found, np.float32).reshape(-1, self.space.dimensions)
+
+
+async def baselines(dialogues: Iterable[Dialogue], embedder: Embedder) -> dict[str, Scores]:
     """Every question, answered from the turns alone by BM25, by cosine, and by both fused."""
     names = ("BM25", "dense", f"RRF {RRF_K} of both")
     scores = {name: Scores() for name in names}
-    embedder = WordLlamaEmbedder()
     for dialogue in dialogues:
         documents = [turn.document for turn in dialogue.turns]
         bm25 = PlainBm25(documents)
