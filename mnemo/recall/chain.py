@@ -36,8 +36,8 @@ class Chain:
 
     def before(self, values: Floats) -> Floats:
         """Of each document's previous one; 0 where there is none."""
-        return np.where(self.has_previous, values[self.previous], np.float32(0))
+        return np.where(self.has_previous, values.take(self.previous), np.float32(0))
 
     def after(self, values: Floats) -> Floats:
         """Of each document's next one; 0 where there is none."""
-        return np.where(self.has_next, values[self.next], np.float32(0))
+        return np.where(self.has_next, values.take(self.next), np.float32(0))

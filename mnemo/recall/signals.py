@@ -182,10 +182,10 @@ def restated_scores(facts: Hits, pairs: NDArray[np.int32], steps: int) -> Floats
     """
     if facts.absolute or not len(pairs):
         return None
-    scores = facts.scores[pairs[:, 0]]
-    out = scores > 0
+    scores = facts.scores.take(pairs[:, 0])
+    standing_out = np.flatnonzero(scores > 0)
     best = np.zeros(steps, np.float32)
-    np.maximum.at(best, pairs[out, 1], scores[out])
+    np.maximum.at(best, pairs[:, 1].take(standing_out), scores.take(standing_out))
     return best
 
 
