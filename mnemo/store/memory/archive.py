@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
 
 import anyio.to_thread
+from anyio import CapacityLimiter
 from anyio.lowlevel import cancel_shielded_checkpoint
 
 from mnemo.episode.archive import (
@@ -22,6 +26,8 @@ from mnemo.episode.archive import (
     Record,
 )
 from mnemo.errors import Conflict, UsageError
+from mnemo.graph.edges import Edge
+from mnemo.protocols import Applied
 from mnemo.store.memory.arrivals import Arrivals
 from mnemo.store.memory.state import EpisodeState, Kept, RepoState, SessionData
 
@@ -42,20 +48,26 @@ class MemoryArchive:
         """Everything as of one moment; see ``Archive``."""
         repo = self._kept().repo(self._repo_id)
         sessions = [s for s in self._kept().sessions.values() if s.repo_id == self._repo_id]
-        records = _records(repo, sessions)
-        counts = {kind: sum(type(r) is made for r in records) for kind, made in KINDS.items()}
+        sections = {**_said(repo, sessions), **_known(repo)}
+        counts = {kind: len(sections[kind].rows) for kind in KINDS}
+        head = ArchiveHead(revision=repo.revision, space=repo.space, counts=counts)
         await cancel_shielded_checkpoint()
-        yield ArchiveHead(revision=repo.revision, space=repo.space, counts=counts), _pages(records)
+        yield head, _pages([sections[kind] for kind in KINDS])
 
     async def write(
         self, head: ArchiveHead, pages: AsyncIterator[Sequence[NumberedRecord]]
     ) -> None:
         """Build everything apart, then let it in within one turn of the loop; see ``Archive``."""
         self._refuse_filled()
-        arrivals = Arrivals(self._repo_id, head)
+        arrivals, limiter = Arrivals(self._repo_id, head), CapacityLimiter(1)
         async for page in pages:
-            await anyio.to_thread.run_sync(arrivals.add, page)
-        await anyio.to_thread.run_sync(arrivals.check)
+            await anyio.to_thread.run_sync(arrivals.add, page, limiter=limiter)
+        kept = self._kept()
+        before, after = kept.repo(self._repo_id), kept.ordinal
+        # Numbers that nobody else gets; if it comes to nothing, a gap is no harm.
+        kept.ordinal += len(arrivals.repo.steps)
+        settle = partial(arrivals.settle, before, after=after)
+        await anyio.to_thread.run_sync(settle, limiter=limiter)
         self._let_in(arrivals)
         await cancel_shielded_checkpoint()
 
@@ -76,35 +88,91 @@ class MemoryArchive:
             if double := min(known & new, default=None):
                 raise Conflict(f"{kind} {double!r} is in this store already; nothing was imported")
         kept.refuse_erased([*arrivals.sessions, *arrivals.episodes, *arrivals.repo.step_of])
-        kept.ordinal = arrivals.renumber(after=kept.ordinal)
+        arrivals.follow(kept.repo(self._repo_id))
         kept.sessions |= arrivals.sessions
         kept.episode_ids |= arrivals.episodes.keys()
-        kept.repos[self._repo_id] = arrivals.take_over(kept.repo(self._repo_id))
+        kept.repos[self._repo_id] = arrivals.repo
 
 
-async def _pages(records: list[Record]) -> AsyncIterator[Sequence[Record]]:
-    for start in range(0, len(records), _PAGE):
-        await cancel_shielded_checkpoint()
-        yield records[start : start + _PAGE]
+@dataclass(frozen=True, slots=True)
+class _Section:
+    """
+    Records of one kind, still to be made.
+
+    Attributes:
+        rows: What they are made of; nothing in it changes any more.
+        make: Makes one.
+        order: Gives the key that they are sorted by; ``None``: they are in order.
+    """
+
+    rows: Sequence[Any]
+    make: Callable[[Any], Record]
+    order: Callable[[], Callable[[Any], Any]] | None = None
+
+    def sorted(self) -> Sequence[Any]:
+        return self.rows if self.order is None else sorted(self.rows, key=self.order())
+
+    def page(self, rows: Sequence[Any]) -> Sequence[Record]:
+        return [self.make(row) for row in rows]
 
 
-def _records(repo: RepoState, sessions: list[SessionData]) -> list[Record]:
-    """All of it, in the order of an archive; what may still change is copied."""
+async def _pages(sections: Sequence[_Section]) -> AsyncIterator[Sequence[Record]]:
+    limiter = CapacityLimiter(1)
+    for section in sections:
+        rows = await anyio.to_thread.run_sync(section.sorted, limiter=limiter)
+        for start in range(0, len(rows), _PAGE):
+            page = rows[start : start + _PAGE]
+            yield await anyio.to_thread.run_sync(section.page, page, limiter=limiter)
+
+
+def _said(repo: RepoState, sessions: Sequence[SessionData]) -> dict[str, _Section]:
+    """Sessions and what is theirs; what may still change is copied."""
     episodes = [(session, episode) for session in sessions for episode in session.episodes]
-    return [
-        *map(_session, sessions),
-        *(_episode(session, episode) for session, episode in episodes),
-        *(
-            ArchivedTrajectory(episode_id=episode.id, staged=staged)
-            for _, episode in episodes
-            for staged in episode.staged.values()
+    staged = [(e.id, result) for _, e in episodes for result in e.staged.values()]
+    steps = [(state.step, state.committed, state.gone) for state in repo.steps]
+    return {
+        "session": _Section([_session(session) for session in sessions], _itself),
+        "episode": _Section([_episode(*pair) for pair in episodes], _itself),
+        "trajectory": _Section(
+            staged, lambda row: ArchivedTrajectory(episode_id=row[0], staged=row[1])
         ),
-        *(
-            ArchivedStep(step=state.step, committed=state.committed, gone=state.gone)
-            for state in repo.steps
+        "step": _Section(
+            steps, lambda row: ArchivedStep(step=row[0], committed=row[1], gone=row[2])
         ),
-        *_graph(repo),
-    ]
+    }
+
+
+def _known(repo: RepoState) -> dict[str, _Section]:
+    """The graph; what may still change is copied."""
+    nodes = [(state.node, state.metadata, state.revision) for state in repo.nodes.values()]
+
+    def by_ends() -> Callable[[Edge], Any]:
+        places = {node.id: place for place, (node, _, _) in enumerate(nodes)}
+        return lambda edge: (places[edge.source], places[edge.target], str(edge.kind))
+
+    return {
+        "node": _Section(
+            nodes, lambda row: ArchivedNode(node=row[0], metadata=row[1], revision=row[2])
+        ),
+        "edge": _Section(list(repo.edges), _itself, by_ends),
+        "vector": _Section(
+            list(repo.vectors.items()),
+            lambda row: ArchivedVector(key=row[0], vector=row[1][1]),
+            lambda: lambda row: row[1][0],
+        ),
+        "changeset": _Section(list(repo.changesets.items()), _changeset),
+    }
+
+
+def _itself(record: Record) -> Record:
+    return record
+
+
+def _changeset(row: tuple[str, Applied]) -> Record:
+    id, done = row
+    return ArchivedChangeset(
+        id=id, revision=done.revision, node_ids=done.node_ids, edge_count=done.edge_count
+    )
 
 
 def _session(session: SessionData) -> ArchivedSession:
@@ -128,23 +196,3 @@ def _episode(session: SessionData, episode: EpisodeState) -> ArchivedEpisode:
         changeset_steps=episode.changeset_steps,
         receipt_nodes=episode.receipt_nodes,
     )
-
-
-def _graph(repo: RepoState) -> list[Record]:
-    places = {id: place for place, id in enumerate(repo.nodes)}
-    edges = sorted(repo.edges, key=lambda e: (places[e.source], places[e.target], str(e.kind)))
-    vectors = sorted(repo.vectors.items(), key=lambda item: item[1][0])
-    return [
-        *(
-            ArchivedNode(node=state.node, metadata=state.metadata, revision=state.revision)
-            for state in repo.nodes.values()
-        ),
-        *edges,
-        *(ArchivedVector(key=key, vector=vector) for key, (_, vector) in vectors),
-        *(
-            ArchivedChangeset(
-                id=id, revision=done.revision, node_ids=done.node_ids, edge_count=done.edge_count
-            )
-            for id, done in repo.changesets.items()
-        ),
-    ]

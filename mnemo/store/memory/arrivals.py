@@ -20,7 +20,7 @@ from mnemo.episode.archive import (
     owner_of_vector,
 )
 from mnemo.episode.journal import SessionState
-from mnemo.errors import InvalidArchive
+from mnemo.errors import Conflict, InvalidArchive
 from mnemo.graph.edges import ENDS, Edge
 from mnemo.graph.lookup import lookup_keys
 from mnemo.protocols import Applied
@@ -49,6 +49,7 @@ class Arrivals:
         self._episode_lines: dict[str, int] = {}
         self._step_lines: list[int] = []
         self._line = 0
+        self._past = 0
 
     def add(self, records: Sequence[NumberedRecord]) -> None:
         """Take records. *Raises* ``InvalidArchive`` for one that does not fit those before."""
@@ -177,8 +178,36 @@ class Arrivals:
 
     # ── At the end ───────────────────────────────────────────────────────────────────
 
-    def check(self) -> None:
-        """*Raises* ``InvalidArchive`` for what only shows when everything is there."""
+    def settle(self, before: RepoState, *, after: int) -> None:
+        """
+        Check what only shows when everything is there, and number it.
+
+        Args:
+            before: What the repository was until now: readers may follow its logs.
+            after: The step before the first one.
+
+        Raises:
+            InvalidArchive: Which line does not fit the others.
+        """
+        self._check_sessions()
+        self._check_steps()
+        for state in self.repo.steps:
+            after += 1
+            state.step = replace(state.step, ordinal=after)
+        self._past = past = len(before.vector_log)
+        repo = self.repo
+        repo.vector_log = before.vector_log + repo.vector_log
+        repo.vectors = {key: (past + seq, v) for key, (seq, v) in repo.vectors.items()}
+        changed = ((state.revision, id) for id, state in repo.nodes.items())
+        repo.changed = sorted(changed, key=lambda pair: pair[0])
+
+    def follow(self, before: RepoState) -> None:
+        """Go on with the logs of *before*. *Raises* ``Conflict`` if it was not let alone."""
+        if len(before.vector_log) != self._past:
+            raise Conflict("the repository was written to meanwhile; nothing was imported")
+        self.repo.removals = before.removals
+
+    def _check_sessions(self) -> None:
         for id, session in self.sessions.items():
             self._line = self._session_lines[id]
             self._insist(_fits(session), "the state of the session does not fit its last episode")
@@ -186,29 +215,12 @@ class Arrivals:
                 self._line = self._episode_lines[episode.id]
                 last = "an episode that is not over must be the last of its session"
                 self._insist(episode.is_over, last)
+
+    def _check_steps(self) -> None:
         for line, state in zip(self._step_lines, self.repo.steps, strict=True):
             self._line = line
             there = state.gone or not state.committed or state.step.node_id in self.repo.nodes
             self._insist(there, "it is committed, but its node is not in the archive")
-
-    def renumber(self, *, after: int) -> int:
-        """Number the steps from *after* on; give the last number."""
-        for state in self.repo.steps:
-            after += 1
-            state.step = replace(state.step, ordinal=after)
-        return after
-
-    def take_over(self, before: RepoState) -> RepoState:
-        """The repository, going on with the logs of *before*, which readers may follow."""
-        repo = self.repo
-        repo.removals = before.removals
-        past = len(before.vector_log)
-        repo.vector_log = before.vector_log + repo.vector_log
-        repo.vectors = {key: (past + seq, v) for key, (seq, v) in repo.vectors.items()}
-        repo.changed = sorted(
-            ((state.revision, id) for id, state in repo.nodes.items()), key=lambda pair: pair[0]
-        )
-        return repo
 
 
 def _fits(session: SessionData) -> bool:
