@@ -31,6 +31,7 @@ from mnemo.protocols import EmbeddingSpace, FeedCursor
 from mnemo.store.memory import MemoryStore
 from mnemo.store.sqlite import SqliteStore
 from mnemo.testing.clock import ManualClock
+from mnemo.testing.contracts.archive import lines_of
 from mnemo.testing.contracts.kit import NOON, SPACE, Kit, unit_vector
 
 SESSIONS = st.sampled_from(["s", "t"])
@@ -278,6 +279,11 @@ class StoresAgree(RuleBasedStateMachine):
             return await store.revision(), nodes, edges, counts, metadata, space
 
         self.both(graph)
+
+    @invariant()
+    def archives_agree(self) -> None:
+        """Also what no other question shows."""
+        self.both(lambda kit: lines_of(kit.store.archive("r")))
 
 
 StoresAgree.TestCase.settings = settings(
