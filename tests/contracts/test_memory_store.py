@@ -7,6 +7,7 @@ from mnemo.testing.contracts import (
     ArchiveContract,
     DocumentFeedContract,
     GraphStoreContract,
+    OverhaulContract,
     SessionStoreContract,
     UpkeepContract,
 )
@@ -48,3 +49,7 @@ class TestMemoryUpkeep(OverMemory, UpkeepContract):
 
 class TestMemoryArchive(OverMemory, ArchiveContract):
     """``Archive``."""
+
+
+class TestMemoryOverhaul(OverMemory, OverhaulContract):
+    """``Overhaul``."""

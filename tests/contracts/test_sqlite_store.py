@@ -10,6 +10,7 @@ from mnemo.testing.contracts import (
     ArchiveContract,
     DocumentFeedContract,
     GraphStoreContract,
+    OverhaulContract,
     SessionStoreContract,
     UpkeepContract,
 )
@@ -42,3 +43,7 @@ class TestSqliteUpkeep(OverSqlite, UpkeepContract):
 
 class TestSqliteArchive(OverSqlite, ArchiveContract):
     """``Archive``."""
+
+
+class TestSqliteOverhaul(OverSqlite, OverhaulContract):
+    """``Overhaul``."""

@@ -18,6 +18,7 @@ pytest.register_assert_rewrite(
     "mnemo.testing.contracts.archive",
     "mnemo.testing.contracts.feed",
     "mnemo.testing.contracts.graph",
+    "mnemo.testing.contracts.overhaul",
     "mnemo.testing.contracts.sessions",
     "mnemo.testing.contracts.upkeep",
 )
@@ -25,6 +26,7 @@ pytest.register_assert_rewrite(
 from mnemo.testing.contracts.archive import ArchiveContract  # noqa: E402
 from mnemo.testing.contracts.feed import DocumentFeedContract  # noqa: E402
 from mnemo.testing.contracts.graph import GraphStoreContract  # noqa: E402
+from mnemo.testing.contracts.overhaul import OverhaulContract  # noqa: E402
 from mnemo.testing.contracts.sessions import SessionStoreContract  # noqa: E402
 from mnemo.testing.contracts.upkeep import UpkeepContract  # noqa: E402
 
@@ -32,6 +34,7 @@ __all__ = [
     "ArchiveContract",
     "DocumentFeedContract",
     "GraphStoreContract",
+    "OverhaulContract",
     "SessionStoreContract",
     "UpkeepContract",
 ]

@@ -1,0 +1,131 @@
+"""The contract of what is rarely done to a repository as a whole: erasing, moving its vectors."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from mnemo.episode.erasure import Selection
+from mnemo.episode.step import episodic_node
+from mnemo.errors import Conflict
+from mnemo.graph.changeset import NodeChange
+from mnemo.graph.edges import Edge, EdgeKind
+from mnemo.graph.nodes import Semantic
+from mnemo.messages import EmbeddingSpace
+from mnemo.testing.contracts.kit import NOON, SPACE, Kit, StoreContract, unit_vector
+
+__all__ = ["OverhaulContract"]
+
+OTHER = EmbeddingSpace("other-space", 2)
+ALL = Selection(session_id="s")
+
+
+class OverhaulContract(StoreContract):
+    """Erasing is complete and final; a move is one switch."""
+
+    async def _filled(self, kit: Kit) -> None:
+        """A committed session of two steps, an hour apart, with a fact on each and on both."""
+        await kit.start()
+        first = await kit.append("Ana keeps bees", node_id="episodic-1")
+        at = NOON + timedelta(hours=1)
+        second = await kit.append("Ana keeps bees in Porto", node_id="episodic-2", at=at)
+        await kit.close()
+        steps = [replace(episodic_node(step), created_at=NOON) for step in (first, second)]
+        vector = unit_vector(1, 2, 3, 4)
+        facts = [
+            Semantic(text, id=id, created_at=NOON, vector=vector)
+            for id, text in (("both", "Ana keeps bees"), ("late", "Ana lives in Porto"))
+        ]
+        pairs = (("both", "episodic-1"), ("both", "episodic-2"), ("late", "episodic-2"))
+        edges = [Edge(fact, step, EdgeKind.PROVENANCE) for fact, step in pairs]
+        settlement = kit.settlement(0, 1, ends=True)
+        await kit.apply(*steps, *facts, edges=edges, settlement=settlement, space=SPACE)
+        keys = ("episodic-1/observation", "episodic-2/observation")
+        await kit.store.feed("r").save_vectors(SPACE, dict.fromkeys(keys, vector))
+
+    async def _ids(self, kit: Kit) -> set[str]:
+        return {node.id for node in await kit.store.graph("r").nodes()}
+
+    async def test_a_session_goes_with_all_that_came_of_it(self, kit: Kit) -> None:
+        """Counts, ids, journal, graph, vectors and search agree that it is gone."""
+        await self._filled(kit)
+        overhaul = kit.store.overhaul("r")
+        assert await overhaul.touched(ALL) == ("s",)
+        erased = await overhaul.erase(ALL)
+        report = erased.report
+        assert (report.steps, report.sessions, report.nodes, report.edges) == (2, 1, 4, 3)
+        assert (report.vectors, report.fulltext_rows, report.scrubbed) == (4, 2, True)
+        assert set(erased.node_ids) == {"episodic-1", "episodic-2", "both", "late"}
+        assert await kit.store.sessions.load("s") is None
+        assert await self._ids(kit) == set()
+        assert await kit.store.feed("r").search('"bees"', session_id=None, limit=5) == []
+        assert (await overhaul.erase(ALL)).report.is_empty
+        assert (await kit.store.check()).problems == ()
+
+    async def test_what_remains_is_told_by_the_feed(self, kit: Kit) -> None:
+        """A reader hears what is gone, and sees the shared fact again."""
+        await self._filled(kit)
+        cursor = (await kit.changes()).cursor
+        end = NOON + timedelta(minutes=30)
+        erased = await kit.store.overhaul("r").erase(Selection(before=end))
+        assert erased.report.facts_changed == 1
+        assert await self._ids(kit) == {"episodic-2", "both", "late"}
+        changes = await kit.changes(cursor)
+        assert "episodic-1" in changes.removed
+        assert [node.id for node in changes.nodes] == ["both"]
+
+    async def test_other_repositories_and_sessions_are_untouched(self, kit: Kit) -> None:
+        """The id of a session of another repository is unknown."""
+        await self._filled(kit)
+        assert await kit.store.overhaul("q").touched(ALL) == ()
+        assert (await kit.store.overhaul("q").erase(ALL)).report.is_empty
+        assert len(await self._ids(kit)) == 4
+
+    async def test_what_is_gone_does_not_come_back(self, kit: Kit) -> None:
+        """Ids of sessions, steps and episodes are refused from now on, also after reopening."""
+        await self._filled(kit)
+        steps = await kit.store.graph("r").nodes(["episodic-1"])
+        await kit.store.overhaul("r").erase(ALL)
+        await kit.reopen()
+        with pytest.raises(Conflict):
+            await kit.start()
+        with pytest.raises(Conflict):
+            await kit.apply(*steps, id="late")
+        with pytest.raises(Conflict):
+            await kit.discard()
+
+    async def test_a_switch_puts_the_staged_vectors_in_force(self, kit: Kit) -> None:
+        """Before it nothing changes; after it the space is the other one, for every read."""
+        await self._filled(kit)
+        overhaul, feed = kit.store.overhaul("r"), kit.store.feed("r")
+        await overhaul.begin_move(OTHER)
+        digests = {"both": b"1", "late": b"2", "episodic-1/observation": b"3"}
+        assert await overhaul.unmoved(digests) == digests.keys()
+        staged = {key: (digest, unit_vector(3, 4)) for key, digest in digests.items()}
+        await overhaul.stage(OTHER, {**staged, "unknown": (b"4", unit_vector(1, 0))})
+        assert await overhaul.unmoved({**digests, "both": b"new"}) == {"both"}
+        assert await feed.space() == EmbeddingSpace(SPACE.name, SPACE.dimensions)
+        cursor = (await kit.changes()).cursor
+        change = NodeChange("late", {"proposition": "Ana lives in Faro"})
+        await kit.apply(id="c2", changes=[change])
+        assert await overhaul.switch(OTHER, cursor) == 2
+        assert await feed.space() == OTHER
+        changes = await kit.changes()
+        assert changes.vectors.keys() == {"both", "episodic-1/observation"}
+        assert (await kit.store.check()).problems == ()
+
+    async def test_a_move_to_elsewhere_takes_the_place_of_another(self, kit: Kit) -> None:
+        """What was staged before is dropped; who still works on it meets a conflict."""
+        await self._filled(kit)
+        overhaul = kit.store.overhaul("r")
+        await overhaul.begin_move(OTHER)
+        await overhaul.stage(OTHER, {"both": (b"1", unit_vector(3, 4))})
+        third = EmbeddingSpace("third-space", 2)
+        await overhaul.begin_move(third)
+        assert await overhaul.unmoved({"both": b"1"}) == {"both"}
+        with pytest.raises(Conflict):
+            await overhaul.stage(OTHER, {"both": (b"1", unit_vector(3, 4))})
+        with pytest.raises(Conflict):
+            await overhaul.switch(OTHER, (await kit.changes()).cursor)
