@@ -305,6 +305,26 @@ async def test_a_broken_line_leaves_the_store_as_it_was(tmp_path):
         assert (await memory.check()).problems == ()
 
 
+async def test_lines_are_read_as_they_are_needed():
+    """Of an endless source no more than some pages, until a line is broken."""
+    clock, read = ManualClock(), 0
+    async with service("memory:", clock) as here, service("memory:", clock) as there:
+        await fill(here)
+        lines = await lines_of(here)
+
+        def endless() -> Iterable[str]:
+            nonlocal read
+            yield from lines
+            while True:
+                read += 1
+                yield "once more"
+
+        with pytest.raises(InvalidArchive) as raised:
+            await there.import_repo("r", endless())
+    assert raised.value.line == len(lines) + 1
+    assert read < 2_000
+
+
 async def test_a_closed_service_neither_exports_nor_imports():
     """UsageError, as of every other call."""
     memory = Mnemo("memory:", embedder=HashingEmbedder())
