@@ -21,6 +21,7 @@ from mnemo import (
     Repository,
     RepositoryAlreadyOpen,
     Semantic,
+    StoreError,
     UsageError,
 )
 from mnemo.testing import HashingEmbedder, ManualClock
@@ -323,6 +324,31 @@ async def test_lines_are_read_as_they_are_needed():
             await there.import_repo("r", endless())
     assert raised.value.line == len(lines) + 1
     assert read < 2_000
+
+
+@pytest.mark.parametrize("kind", ["memory", "file"])
+async def test_closing_the_service_ends_an_import(places, kind):
+    """StoreError, and nothing of it is there."""
+    (store,) = places(kind)
+    clock = ManualClock()
+    async with service("memory:", clock) as here:
+        await fill(here)
+        lines = await lines_of(here)
+    async with service(store, clock) as there:
+
+        async def interrupted() -> AsyncIterator[str]:
+            for line in lines[:5]:
+                yield line
+            await there.aclose()
+            for line in lines[5:]:
+                yield line
+
+        with pytest.raises(StoreError, match=r"closed|not open"):
+            await there.import_repo("r", interrupted())
+    if kind == "file":
+        async with service(store, clock) as again:
+            await again.import_repo("r", lines)
+            assert (await again.check()).problems == ()
 
 
 async def test_a_closed_service_neither_exports_nor_imports():
