@@ -2,6 +2,7 @@
 
 from mnemo._bus import Subscription
 from mnemo.config import Config
+from mnemo.episode.archive import ArchiveHead
 from mnemo.episode.erasure import ErasureReport
 from mnemo.episode.journal import SessionRecord, SessionState
 from mnemo.episode.step import Step
@@ -60,6 +61,7 @@ from mnemo.session.session import Session
 from mnemo.session.views import CommitReceipt, SessionContext, SessionStatistics
 
 __all__ = [
+    "ArchiveHead",
     "BudgetExceeded",
     "Candidate",
     "Changeset",

@@ -313,7 +313,8 @@ class EmbeddingSpaceMismatch(StoreError):
         self.offered = offered
         super().__init__(
             f"repository {repo_id!r} holds vectors of {stored}, the embedder at hand makes "
-            f"{offered}: open it with the embedder it was made with, or move it with reembed({repo_id!r})"
+            f"{offered}: open it with the embedder it was made with, or move it with "
+            f"reembed({repo_id!r})"
         )
 
 
