@@ -47,6 +47,13 @@ class Endpoint:
         url = f"{parts.scheme}://{parts.netloc}{parts.path}".rstrip("/")
         return cls(url, host, port or _PORTS[parts.scheme])
 
+    def hint(self, path: str) -> str:
+        """What to look at first where the server does not know *path*; empty if it looks right."""
+        base = urlsplit(self.url).path
+        if base.endswith(("/completions", "/embeddings", "/messages")):
+            return " It ends before what each request adds, like http://localhost:8000/v1"
+        return "" if base or path.startswith("/v1/") else " With most servers it ends with /v1"
+
     @property
     def is_loopback(self) -> bool:
         """Whether the server is on this machine, where no proxy is wanted."""

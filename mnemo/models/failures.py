@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import math
+import socket
+import ssl
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
@@ -64,12 +66,19 @@ class Teller:
         self._has_key = has_key
 
     def status(
-        self, status: int, headers: Mapping[str, str], body: bytes, *, model: object, now: datetime
+        self,
+        status: int,
+        headers: Mapping[str, str],
+        body: bytes,
+        *,
+        path: str,
+        model: object,
+        now: datetime,
     ) -> Failure:
-        """The failure of an answer that is no success."""
+        """The failure of an answer to *path* that is no success."""
         text = self._scrubber.hide(_words_of(headers, body))
         wait = retry_after(headers, now)
-        message = self._advice(status, model)
+        message = self._advice(status, path, model)
         if text.strip():
             message = f"{message}; it said: {self._scrubber.quote(text)}"
         error: ModelError
@@ -79,7 +88,7 @@ class Teller:
             error = ModelUnavailable(message, retryable=status in PASSING)
         return Failure(error, status=status, retry_after_s=wait, text=text)
 
-    def _advice(self, status: int, model: object) -> str:
+    def _advice(self, status: int, path: str, model: object) -> str:
         url = self._endpoint.url
         if status in (401, 403):
             given = "refused the key" if self._has_key else "wants a key and none was given"
@@ -87,7 +96,7 @@ class Teller:
         if status == 404:
             return (
                 f"model name or path unknown (404): does {url} serve model {model!r}, "
-                "and is base_url right?"
+                f"and is base_url right?{self._endpoint.hint(path)}"
             )
         if 300 <= status < 400:
             return f"{url} redirects elsewhere ({status}): is base_url right?"
@@ -114,6 +123,14 @@ class Teller:
         url = self._endpoint.url
         if connected:
             return Failure(ModelUnavailable(f"the connection to {url} broke: {said}"))
+        if _is_of(error, ssl.SSLError):
+            message = f"no secure connection to {url}: is it https that this server speaks, "
+            message += f"with a certificate that this machine trusts? ({said})"
+            # Only a handshake that was cut off may go another way the next time.
+            return Failure(ModelUnavailable(message, retryable=_is_of(error, ssl.SSLEOFError)))
+        if _is_of(error, socket.gaierror):
+            message = f"cannot find the host of {url}: is its name right? ({said})"
+            return Failure(ModelUnavailable(message))
         return Failure(
             ModelUnavailable(f"cannot connect: is the server running at {url}? ({said})")
         )
@@ -127,6 +144,17 @@ class Teller:
     def raw(self, text: str) -> str:
         """The beginning of *text*, fit for an error."""
         return self._scrubber.hide(text[:SHOWN_CHARACTERS])
+
+
+def _is_of(error: BaseException | None, kind: type[BaseException]) -> bool:
+    """Whether *error*, or what it was raised for, is of *kind*."""
+    seen: set[int] = set()
+    while error is not None and id(error) not in seen:
+        if isinstance(error, kind):
+            return True
+        seen.add(id(error))
+        error = error.__cause__ or error.__context__
+    return False
 
 
 def retry_after(headers: Mapping[str, str], now: datetime) -> float | None:

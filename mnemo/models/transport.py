@@ -202,7 +202,8 @@ class Transport:
             status, headers, payload = await self._exchange(client, path, content, bound, max_bytes)
         if not 200 <= status < 300:
             now = self._clock.now()
-            raise self._tell.status(status, headers, payload, model=body.get("model"), now=now)
+            model = body.get("model")
+            raise self._tell.status(status, headers, payload, path=path, model=model, now=now)
         return await self._read(status, headers, payload, max_bytes)
 
     def settle(self, estimated: float, actual: float) -> None:

@@ -64,6 +64,8 @@ def test_only_an_errors_message_is_quoted(body: Any, said: str | None) -> None:
     """A server that sends back the request it refuses does not put memories into errors."""
     teller = Teller(Endpoint.parse("http://x/v1"), SCRUBBER, has_key=True)
     raw = json.dumps(body).encode()
-    failure = teller.status(400, status(400).headers, raw, model="m", now=ManualClock().now())
+    failure = teller.status(
+        400, status(400).headers, raw, path="/x", model="m", now=ManualClock().now()
+    )
     wanted = "http://x/v1 refused the request (400)"
     assert str(failure) == (f"{wanted}; it said: {said}" if said else wanted)

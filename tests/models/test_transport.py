@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import socket
+import ssl
 import subprocess
 import sys
 import threading
@@ -175,9 +177,60 @@ async def test_nothing_listens_is_told_as_such() -> None:
     assert caught.value.retryable
 
 
+def raised_for(cause: Exception) -> httpx.ConnectError:
+    """The client's own error, as it is when *cause* is behind it."""
+    error = httpx.ConnectError(str(cause))
+    error.__cause__ = cause
+    return error
+
+
+@pytest.mark.parametrize(
+    ("cause", "advice", "retryable"),
+    [
+        (ssl.SSLError(1, "[SSL: WRONG_VERSION_NUMBER]"), "is it https that this server", False),
+        (ssl.SSLCertVerificationError(1, "self-signed"), "that this machine trusts", False),
+        (ssl.SSLEOFError(8, "EOF occurred"), "no secure connection", True),
+        (socket.gaierror(-2, "Name or service not known"), "is its name right", True),
+        (OSError("refused"), "is the server running at", True),
+    ],
+    ids=lambda value: type(value).__name__ if isinstance(value, Exception) else None,
+)
+async def test_what_keeps_from_connecting_is_told_apart(
+    cause: Exception, advice: str, retryable: bool
+) -> None:
+    """https for http, a distrusted certificate, a misspelt host: none is a server that is down."""
+    error, server, _ = await failing(*[raised_for(cause)] * 4)
+    assert advice in str(error)
+    assert error.retryable is retryable
+    assert len(server.requests) == (4 if retryable else 1)
+
+
+async def test_https_to_a_server_without_it_is_told_at_once(server: ScriptedServer) -> None:
+    """A plain server's answer to the greeting is recognised on real sockets."""
+    transport = Transport(server.url.replace("http://", "https://"))
+    with pytest.raises(ModelUnavailable, match="is it https that this server speaks") as caught:
+        await transport.post("/x", BODY)
+    await transport.aclose()
+    assert not caught.value.retryable
+
+
+@pytest.mark.parametrize(
+    ("base_url", "hint"),
+    [
+        ("http://127.0.0.1:9", "With most servers it ends with /v1"),
+        ("http://127.0.0.1:9/v1/chat/completions", "It ends before what each request adds"),
+    ],
+)
+async def test_an_unknown_path_says_what_a_base_url_looks_like(base_url: str, hint: str) -> None:
+    """A missing /v1 and a whole address of an endpoint are named where the server says 404."""
+    transport = Transport(base_url, transport=Answers(status(404)))
+    with pytest.raises(ModelUnavailable, match=hint):
+        await transport.post("/x", BODY)
+    await transport.aclose()
+
+
 def socket_without_listener() -> Any:
     import contextlib
-    import socket
 
     @contextlib.contextmanager
     def bound() -> Any:
