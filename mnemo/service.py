@@ -65,7 +65,8 @@ class Mnemo:
         clock: Default: the machine's.
 
     Raises:
-        ConfigError: *store* is no place that this version can keep things in.
+        ConfigError: *store* is no place that this version can keep things in, or a model is
+            something else, such as its name.
     """
 
     def __init__(
@@ -80,6 +81,7 @@ class Mnemo:
         self._config = Config().overlaid(config)
         self._clock: Clock = clock or SystemClock()
         self._make_store = _store_maker(store, self._config, self._clock)
+        _check_models(chat_model, embedder)
         self._chat_model = chat_model
         self._embedder = embedder
         self._adopted: dict[int, Any] = {}
@@ -216,12 +218,14 @@ class Mnemo:
 
         Raises:
             ValueError: *repo_id* is blank or too long.
+            ConfigError: A model is something else, such as its name.
             RepositoryAlreadyOpen: Use ``repo(repo_id)``.
             EmbeddingSpaceMismatch: It was made with another embedder; nothing was written.
                 *Cancellation*: safe.
         """
         store, owner = self._usable()
         checked_repo_id(repo_id)
+        _check_models(chat_model, embedder)
         if repo_id in self._repos or repo_id in self._opening:
             raise RepositoryAlreadyOpen(f"repository {repo_id!r} is open; use repo({repo_id!r})")
         self._opening.add(repo_id)
@@ -508,6 +512,20 @@ def checked_repo_id(repo_id: str) -> str:
     if not isinstance(repo_id, str) or is_blank(repo_id) or len(repo_id) > MAX_REPO_ID:
         raise ValueError(f"repo_id must be text of 1 to {MAX_REPO_ID} characters, not blank")
     return repo_id
+
+
+def _check_models(chat_model: object, embedder: object) -> None:
+    """Refuse at once what could not be asked later: a name, an address, a class, the other kind."""
+    for argument, model, method, like in (
+        ("chat_model", chat_model, "complete", "OpenAIChatModel(base_url, name)"),
+        ("embedder", embedder, "embed", "OpenAIEmbedder(base_url, name, dimensions)"),
+    ):
+        if model is None:
+            continue
+        is_class = isinstance(model, type)
+        if is_class or not callable(getattr(model, method, None)):
+            given = f"the class {model!r}" if is_class else f"a {type(model).__name__}"
+            raise ConfigError(f"{argument} must be an object to ask, like {like}, not {given}")
 
 
 async def _close_models(models: Iterable[Any]) -> None:
