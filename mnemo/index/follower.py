@@ -22,6 +22,7 @@ from anyio import CapacityLimiter
 from numpy.typing import NDArray
 
 from mnemo._clock import Breather, elapsed
+from mnemo.errors import MnemoError
 from mnemo.graph.changeset import Revision
 from mnemo.graph.corpus import Corpus, CorpusView, Document, DocumentsView
 from mnemo.graph.nodes import NodeType, Vector
@@ -285,7 +286,9 @@ class RepositoryIndex:
         except Exception as error:
             # Whatever an embedder or the store may raise: recall goes on by keywords.
             if self._failing is None:
-                log.warning("documents wait for their vectors: %s", error, exc_info=error)
+                # What is ours says what to do; of what is not, the place is wanted.
+                trace = None if isinstance(error, MnemoError) else error
+                log.warning("documents wait for their vectors: %s", error, exc_info=trace)
             self._failing = f"{error.__class__.__name__}: {error}"
             self._failures = min(self._failures + 1, 32)
             return False

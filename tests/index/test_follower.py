@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from typing import Any, Literal
 
 import anyio
+import anyio.lowlevel
 import numpy as np
 import pytest
 from numpy.typing import NDArray
@@ -213,6 +214,33 @@ class Picky(Flaky):
         if any("refused" in text for text in texts):
             raise InvalidReply("one of the texts is refused")
         return await self.inner.embed(texts, kind=kind)
+
+
+@pytest.mark.parametrize(
+    ("error", "traced"), [(ModelTimeout("the embedder is down"), False), (KeyError("rows"), True)]
+)
+async def test_a_failing_embedder_is_one_line_of_the_log(
+    error: Exception, traced: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What says itself what to do comes without a traceback, a stranger's bug with its place."""
+
+    class Broken(Flaky):
+        async def embed(self, *texts: Any, **kind: Any) -> NDArray[np.float32]:
+            self.asked.set()
+            raise error
+
+    feed, embedder = Feed(), Broken()
+    feed.steps.append(step(0))
+    index = index_of(feed, embedder)
+    async with anyio.create_task_group() as group:
+        group.start_soon(index.run)
+        with anyio.fail_after(10):
+            await embedder.asked.wait()
+            while index.statistics().failing is None:
+                await anyio.lowlevel.checkpoint()
+        group.cancel_scope.cancel()
+    (record,) = [r for r in caplog.records if "wait for their vectors" in r.getMessage()]
+    assert bool(record.exc_info) is traced
 
 
 async def test_a_text_that_is_always_refused_keeps_no_other_waiting(monkeypatch) -> None:
