@@ -358,7 +358,10 @@ def _version(wanted: bool) -> None:
 @app.callback()
 def _options(
     version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="And end.")
+        bool,
+        typer.Option(
+            "--version", callback=_version, is_eager=True, help="Show the version and end."
+        ),
     ] = False,
 ) -> None:
     pass
