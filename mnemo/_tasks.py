@@ -20,7 +20,7 @@ from anyio.abc import TaskGroup
 
 from mnemo.errors import SessionClosed, UsageError
 
-__all__ = ["TaskRoot", "completed", "detached", "on_clock", "running_loop"]
+__all__ = ["TaskRoot", "completed", "detached", "is_cancelled", "on_clock", "running_loop"]
 
 log = logging.getLogger("mnemo")
 T = TypeVar("T")
@@ -137,6 +137,16 @@ async def completed(future: asyncio.Future[T]) -> T:
         future.exception()  # seen by nobody, which is no fault of the future's
         raise
     return future.result()
+
+
+def is_cancelled() -> bool:
+    """
+    Whether somebody is cancelling the running task.
+
+    Where not, a ``CancelledError`` comes from foreign code that was itself cancelled.
+    """
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
 
 
 def running_loop() -> asyncio.AbstractEventLoop | None:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import OrderedDict
 from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
+from mnemo._tasks import is_cancelled
+from mnemo._text import clean
 from mnemo.errors import ModelError, ModelUnavailable
 from mnemo.graph.nodes import Vector
 from mnemo.protocols import Embedder
@@ -47,8 +50,12 @@ class TextEmbedder:
             rows = np.asarray(await self._embedder.embed(texts), dtype=np.float32)
         except ModelError:
             raise
+        except asyncio.CancelledError as error:
+            if is_cancelled():
+                raise
+            raise _foreign(error) from error
         except Exception as error:
-            raise ModelUnavailable(f"the embedder failed: {error}", retryable=False) from error
+            raise _foreign(error) from error
         expected = (len(texts), self._embedder.space.dimensions)
         if rows.shape != expected:
             raise ModelUnavailable(
@@ -75,3 +82,8 @@ class TextEmbedder:
             self._kept.move_to_end(text)
         while len(self._kept) > self._capacity:
             self._kept.popitem(last=False)
+
+
+def _foreign(error: BaseException) -> ModelUnavailable:
+    what = f"the embedder raised {type(error).__name__}: {clean(str(error))}"
+    return ModelUnavailable(what, retryable=False)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 from collections.abc import Sequence
 from typing import TypeVar
@@ -10,18 +11,20 @@ import anyio
 import anyio.to_thread
 
 from mnemo._spans import NO_SPANS, Spans
+from mnemo._tasks import is_cancelled
+from mnemo._text import clean
 from mnemo.errors import InvalidReply, ModelError, ModelTimeout, ModelUnavailable
 from mnemo.prompts.call_spans import CallSpans
-from mnemo.prompts.question import Question, json_of, raw_text, what_is_wrong
+from mnemo.prompts.question import Question, is_short, json_of, raw_text, what_is_wrong
 from mnemo.prompts.usage import UsageMeter
-from mnemo.protocols import ChatMessage, ChatModel, ChatReply, ChatRequest, Purpose
+from mnemo.protocols import ChatMessage, ChatModel, ChatReply, ChatRequest, Purpose, Usage
 
 __all__ = ["Asker"]
 
 SHOWN_CHARACTERS = 2_000
 """Characters of a bad reply that its model is shown again."""
-READ_AT_ONCE_CHARACTERS = 16_000
-"""Characters of a reply that are read on the event loop: well under a millisecond (S)."""
+READ_AT_ONCE_CHARACTERS = 2_000
+"""Characters of a reply that are read on the event loop: a few milliseconds at worst (S)."""
 
 T = TypeVar("T")
 
@@ -86,17 +89,10 @@ class Asker:
             return await self._understood(question, reply)
 
     async def _understood(self, question: Question[T], reply: ChatReply) -> T:
-        try:
-            if len(reply.text) <= READ_AT_ONCE_CHARACTERS:
-                return question.read(json_of(reply))
-            # A long reply may hold many an opening brace that leads nowhere.
-            return await anyio.to_thread.run_sync(lambda: question.read(json_of(reply)))
-        except ValueError as error:
-            raise InvalidReply(
-                f"the {question.purpose} reply cannot be used: {what_is_wrong(error)}",
-                purpose=question.purpose,
-                raw=raw_text(reply),
-            ) from error
+        if is_short(reply, READ_AT_ONCE_CHARACTERS):
+            return _read_by(question, reply)
+        # A long reply may hold many an opening brace that leads nowhere.
+        return await anyio.to_thread.run_sync(_read_by, question, reply)
 
     async def _complete(self, request: ChatRequest) -> ChatReply:
         purpose = request.purpose
@@ -108,11 +104,30 @@ class Asker:
             raise
         except TimeoutError as error:
             raise _timed_out(purpose, self._timeout_s) from error
+        except asyncio.CancelledError as error:
+            # A model whose own work was cancelled must not pass for our caller's cancellation:
+            # a task that it ends would leave its session waiting for ever.
+            if is_cancelled():
+                raise
+            raise _foreign(purpose, error) from error
         except Exception as error:
             raise _foreign(purpose, error) from error
         if not isinstance(reply, ChatReply):
             raise _no_reply(purpose, reply)
+        if not isinstance(reply.text, str) or not isinstance(reply.usage, Usage):
+            raise _no_reply(purpose, reply)
         return reply
+
+
+def _read_by(question: Question[T], reply: ChatReply) -> T:
+    try:
+        return question.read(json_of(reply))
+    except ValueError as error:
+        raise InvalidReply(
+            f"the {question.purpose} reply cannot be used: {what_is_wrong(error)}",
+            purpose=question.purpose,
+            raw=raw_text(reply),
+        ) from error
 
 
 def _correction(invalid: InvalidReply) -> tuple[ChatMessage, ChatMessage]:
@@ -130,11 +145,11 @@ def _timed_out(purpose: Purpose, timeout_s: float) -> ModelTimeout:
     return ModelTimeout(f"no {purpose} reply within {timeout_s:g} s", purpose=purpose)
 
 
-def _foreign(purpose: Purpose, error: Exception) -> ModelUnavailable:
-    what = f"the chat model raised {type(error).__name__}: {error}"
+def _foreign(purpose: Purpose, error: BaseException) -> ModelUnavailable:
+    what = f"the chat model raised {type(error).__name__}: {clean(str(error))}"
     return ModelUnavailable(what, purpose=purpose, retryable=False)
 
 
 def _no_reply(purpose: Purpose, reply: object) -> ModelUnavailable:
-    what = f"the chat model answered with {type(reply).__name__}, not with a ChatReply"
+    what = f"the chat model answered with {type(reply).__name__}, not with a whole ChatReply"
     return ModelUnavailable(what, purpose=purpose, retryable=False)

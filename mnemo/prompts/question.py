@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import re
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sized
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any, Generic, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -14,12 +15,14 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from mnemo._text import clean
 from mnemo.protocols import ChatMessage, ChatReply, Purpose
 
-__all__ = ["Question", "Reply", "json_of", "raw_text", "schema_of", "what_is_wrong"]
+__all__ = ["Question", "Reply", "is_short", "json_of", "raw_text", "schema_of", "what_is_wrong"]
 
 MAX_REPLY_CHARACTERS = 200_000
 """Longest reply that is searched for JSON; a real one has a twentieth of it (S)."""
 MAX_ATTEMPTS = 500
 """Opening braces that are tried in a reply that is more than bare JSON (S)."""
+MAX_SCANNED_CHARACTERS = 2_000_000
+"""Characters that are read in vain from these braces on, together (S)."""
 SHOWN_ERRORS = 5
 """Errors of a reply that its model is told (S)."""
 
@@ -101,22 +104,44 @@ def json_of(reply: ChatReply) -> Any:
     value = reply.parsed if reply.parsed is not None else _last_object(reply.text)
     if isinstance(value, Mapping) and "properties" in value and "type" in value:
         raise ValueError("this is the schema itself, not a reply that follows it")
-    return _cleaned(value)
+    try:
+        return _cleaned(value)
+    except RecursionError:
+        raise ValueError("the reply is nested too deeply") from None
+
+
+def is_short(reply: ChatReply, limit: int) -> bool:
+    """Whether *reply* has at most *limit* characters, its parsed values counting a few each."""
+    room = limit - len(reply.text)
+    rest = [reply.parsed]
+    while rest and room >= 0:
+        value = rest.pop()
+        inner = value.values() if isinstance(value, Mapping) else value
+        if isinstance(value, Sized):
+            room -= len(value)
+        if isinstance(value, Mapping | list | tuple) and room >= 0:
+            rest.extend(inner)
+        room -= 1
+    return room >= 0
 
 
 def raw_text(reply: ChatReply) -> str:
     """*reply* as it can be shown: its text, else what was parsed."""
     if reply.text or reply.parsed is None:
         return reply.text
-    return json.dumps(reply.parsed, ensure_ascii=False, default=str)
+    try:
+        return json.dumps(reply.parsed, ensure_ascii=False, default=str)
+    except (ValueError, TypeError, RecursionError):
+        return f"({type(reply.parsed).__name__})"
 
 
 def what_is_wrong(error: ValueError) -> str:
     """*error* in words for a model, without repeating its own values."""
     if not isinstance(error, ValidationError):
         return str(error)
-    lines = (f"{'.'.join(map(str, e['loc'])) or 'reply'}: {e['msg']}" for e in error.errors())
-    return "; ".join(list(lines)[:SHOWN_ERRORS])
+    errors = error.errors(include_url=False, include_context=False, include_input=False)
+    lines = (f"{'.'.join(map(str, e['loc'])) or 'reply'}: {e['msg']}" for e in errors)
+    return "; ".join(islice(lines, SHOWN_ERRORS))
 
 
 def _last_object(text: str) -> Any:
@@ -125,9 +150,9 @@ def _last_object(text: str) -> Any:
         raise ValueError("the reply is blank")
     if len(text) > MAX_REPLY_CHARACTERS:
         raise ValueError(f"the reply is longer than {MAX_REPLY_CHARACTERS:,} characters")
-    whole = _decoded(text, 0)
-    if whole and whole[1] == len(text):
-        return whole[0]
+    whole, end = _decoded(text, 0)
+    if whole is not None and end == len(text):
+        return whole
     bare = _THOUGHT_END.sub("", _THINKING.sub("", text))
     last = deque(_objects(bare), maxlen=1)
     if not last:
@@ -138,23 +163,28 @@ def _last_object(text: str) -> Any:
 def _objects(text: str) -> Iterator[Any]:
     """The outermost complete objects of *text*, in order."""
     at = text.find("{")
+    scanned = 0
     for _ in range(MAX_ATTEMPTS):
-        if at < 0:
+        if at < 0 or scanned > MAX_SCANNED_CHARACTERS:
             return
-        found = _decoded(text, at)
-        if found:
-            yield found[0]
-        at = text.find("{", found[1] if found else at + 1)
+        found, end = _decoded(text, at)
+        if found is not None:
+            yield found
+        else:
+            scanned += end - at
+        at = text.find("{", end if found is not None else at + 1)
 
 
-def _decoded(text: str, at: int) -> tuple[dict[str, Any], int] | None:
+def _decoded(text: str, at: int) -> tuple[dict[str, Any] | None, int]:
+    """The object that begins at *at*, if one does, and how far the text was read."""
     if not text.startswith("{", at):
-        return None
+        return None, at
     try:
-        value, end = _DECODER.raw_decode(text, at)
+        return _DECODER.raw_decode(text, at)
+    except json.JSONDecodeError as error:
+        return None, error.pos
     except (ValueError, RecursionError):
-        return None
-    return value, end
+        return None, len(text)
 
 
 def _refuse_constant(name: str) -> Any:

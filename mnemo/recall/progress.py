@@ -36,7 +36,7 @@ class Progress:
         finally:
             self.seconds[name] = self.seconds.get(name, 0.0) + elapsed() - began
 
-    def does_without(self, part: str, error: Exception) -> None:
+    def does_without(self, part: str, error: BaseException) -> None:
         """Note that *part* failed, and that the recall goes on."""
         line = f"{part}: {type(error).__name__}"
         if line not in self.degraded:

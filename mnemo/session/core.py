@@ -16,6 +16,7 @@ from typing import Any
 import anyio
 import anyio.to_thread
 
+from mnemo._text import clean
 from mnemo.episode.journal import (
     Act,
     ChangesetStaged,
@@ -449,13 +450,13 @@ class SessionCore:
         act = ExtractionAbandoned(
             session_id=self.id,
             episode_id=book.id,
-            error=str(failed),
+            error=clean(str(failed)),
             trajectory_id=failed.trajectory_id,
             at=self.parts.clock.now(),
         )
         try:
             await self._record(act)
-        except MnemoError:
+        except Exception:
             # Not lost: the journal still says "extracting", and resuming extracts again.
             log.exception("the failure of session %s could not be recorded", self.id)
         self.error = failed
