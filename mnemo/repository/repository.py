@@ -324,8 +324,13 @@ class Repository(GraphQueries):
 
         Returns:
             How many existed. *Cancellation*: completes.
+
+        Raises:
+            ValueError: *ids* is one text, whose letters would be taken for ids.
         """
         self._check_usable()
+        if isinstance(ids, str):
+            raise ValueError(f"ids must be a list of ids, not one text: give [{ids!r}]")
         return await completed(self._parts.root.own(partial(self._writes.delete, tuple(ids))))
 
     async def statistics(self) -> RepositoryStatistics:
