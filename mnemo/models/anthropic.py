@@ -13,7 +13,7 @@ from mnemo.models.endpoint import secret_key
 from mnemo.models.prices import Price, counted
 from mnemo.models.structured import Form, Learned
 from mnemo.models.transport import Transport, number
-from mnemo.models.wire import Call, Said, Tool, WrongShape, as_text, forced
+from mnemo.models.wire import Call, Said, Tool, WrongShape, as_text, few, forced
 from mnemo.protocols import Clock
 
 __all__ = ["AnthropicChatModel"]
@@ -128,6 +128,7 @@ class AnthropicWire:
         content = answer.get("content") if isinstance(answer, Mapping) else None
         if not isinstance(content, list):
             raise WrongShape("it has no list of content")
+        few(content, "its content")
         text = as_text([b for b in content if _is(b, "text")], "its content")
         calls = [_tool_call(block) for block in content if _is(block, "tool_use")]
         parsed = None

@@ -49,7 +49,10 @@ def _entries(payload: Any, rows: int, model: str) -> list[Mapping[str, Any]]:
 
 
 def _in_order(data: Sequence[Mapping[str, Any]], model: str) -> list[Mapping[str, Any]]:
-    by_index = {entry.get("index"): entry for entry in data}
+    indexes = [entry.get("index") for entry in data]
+    if not all(isinstance(index, int | None) for index in indexes):
+        raise _invalid(f"an index of {model!r}'s vectors is no number")
+    by_index = dict(zip(indexes, data, strict=True))
     if by_index.keys() == {None}:
         return list(data)
     if by_index.keys() != set(range(len(data))):
@@ -60,7 +63,7 @@ def _in_order(data: Sequence[Mapping[str, Any]], model: str) -> list[Mapping[str
 def _vector(given: Any, model: str) -> NDArray[np.float32]:
     try:
         vector = _unpacked(given) if isinstance(given, str) else _plain(given)
-    except (ValueError, TypeError, binascii.Error) as error:
+    except (ValueError, TypeError, OverflowError, binascii.Error) as error:
         raise _invalid(f"a vector of {model!r} cannot be read: {error}") from error
     if vector.ndim != 1:
         raise _invalid(

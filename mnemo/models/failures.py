@@ -172,7 +172,7 @@ def retry_after(headers: Mapping[str, str], now: datetime) -> float | None:
         return seconds
     try:
         at = parsedate_to_datetime(value)
-    except ValueError:
+    except (ValueError, OverflowError):
         return None
     at = at if at.tzinfo else at.replace(tzinfo=UTC)
     return max(0.0, (at - now).total_seconds())

@@ -11,7 +11,7 @@ from mnemo.models.chat import HttpChatModel
 from mnemo.models.prices import Price, counted
 from mnemo.models.structured import Form, Learned
 from mnemo.models.transport import Transport
-from mnemo.models.wire import Call, Said, Tool, WrongShape, arguments_of, as_text, forced
+from mnemo.models.wire import Call, Said, Tool, WrongShape, arguments_of, as_text, few, forced
 from mnemo.protocols import Clock
 
 __all__ = ["OpenAIChatModel"]
@@ -174,6 +174,7 @@ def _tool_calls(message: Mapping[str, Any]) -> list[dict[str, Any]]:
     given = message.get("tool_calls") or []
     if not isinstance(given, list):
         raise WrongShape("its tool_calls are no list")
+    few(given, "its list of tool_calls")
     calls = []
     for call in given:
         function = call.get("function") if isinstance(call, Mapping) else None

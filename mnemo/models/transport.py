@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import sys
+import zlib
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import aclosing
 from typing import Any, TypeVar
@@ -27,12 +28,18 @@ from mnemo.protocols import Clock
 
 __all__ = ["Transport", "bearer"]
 
-MAX_REPLY_BYTES = 4 * 1024 * 1024
-"""Bytes of a reply that are read, unless the caller expects more; a chat reply has a thousandth."""
+MAX_REPLY_BYTES = 768 * 1024
+"""
+Bytes of a reply that are read, unless the caller expects more; a chat reply has a hundredth.
+
+Reading JSON holds the interpreter to its end: up to 20 ms for so many bytes.
+"""
 MAX_ERROR_BYTES = 16 * 1024
 """Bytes of an error's body that are read."""
 KEPT_S = 4.0
 """Seconds that an unused connection is kept: less than the 5 after which many servers close it."""
+GZIP_OR_ZLIB = zlib.MAX_WBITS | 32
+"""For ``zlib``: whichever of the two the header says."""
 INLINE_BYTES = 64 * 1024
 """Longest JSON that is handled on the event loop: well under a millisecond."""
 
@@ -292,7 +299,6 @@ class Transport:
             # Each try is bounded as a whole, and the limits let no more through than fit.
             timeout=None,
             limits=httpx.Limits(max_connections=None, keepalive_expiry=KEPT_S),
-            # A packed reply of few bytes may unfold to any size.
             headers={"Accept": "application/json", "Accept-Encoding": "identity"},
             trust_env=not self.endpoint.is_loopback,
         )
@@ -301,12 +307,40 @@ class Transport:
 async def _some(response: Any, max_bytes: int) -> bytes:
     """The body, or its beginning that is longer than *max_bytes*."""
     parts = bytearray()
-    async with aclosing(response.aiter_bytes()) as chunks:
+    packing = response.headers.get("content-encoding", "identity").strip().lower()
+    packed = packing not in ("", "identity")
+    unpack = _unpacking(packing) if packed else _as_it_is
+    async with aclosing(response.aiter_raw() if packed else response.aiter_bytes()) as chunks:
         async for chunk in chunks:
-            parts += chunk
+            parts += unpack(chunk, max_bytes + 1 - len(parts))
             if len(parts) > max_bytes:
                 break
     return bytes(parts)
+
+
+def _as_it_is(chunk: bytes, limit: int) -> bytes:
+    return chunk
+
+
+def _unpacking(packing: str) -> Callable[[bytes, int], bytes]:
+    """
+    Unpack what a server has packed unasked, never more at once than is wanted.
+
+    A client's own unpacking has no bound: a few bytes may unfold to any size.
+    """
+    import httpx
+
+    if packing not in ("gzip", "x-gzip", "deflate"):
+        raise httpx.DecodingError(f"the reply is packed ({packing}), which was not asked for")
+    unpacker = zlib.decompressobj(GZIP_OR_ZLIB)
+
+    def unpack(chunk: bytes, limit: int) -> bytes:
+        try:
+            return unpacker.decompress(chunk, limit)
+        except zlib.error as error:
+            raise httpx.DecodingError(str(error)) from None
+
+    return unpack
 
 
 async def _encoded(body: Mapping[str, Any], tokens: float) -> bytes:
@@ -325,13 +359,12 @@ async def _decoded(payload: bytes) -> Any:
 
 
 def _beginning(answer: Any, limit: int = 4_000) -> str:
-    """The first *limit* characters of *answer* as JSON, without writing out the rest."""
-    shown = ""
-    for part in json.JSONEncoder(ensure_ascii=False).iterencode(answer):
-        shown += part[:limit]
-        if len(shown) >= limit:
-            break
-    return shown[:limit]
+    """The first *limit* characters of *answer* as JSON."""
+    try:
+        # In one go: written piece by piece, deep nesting takes the square of its depth.
+        return json.dumps(answer, ensure_ascii=False)[:limit]
+    except RecursionError:
+        return "(nested too deeply to be shown)"
 
 
 def _connection_errors() -> tuple[type[Exception], ...]:

@@ -11,7 +11,13 @@ from mnemo._text import clean, count_tokens
 from mnemo.models.structured import Form, Learned, with_schema
 from mnemo.protocols import ChatRequest
 
-__all__ = ["Call", "Said", "Tool", "Wire", "WrongShape", "arguments_of", "as_text", "forced"]
+__all__ = ["Call", "Said", "Tool", "Wire", "WrongShape", "arguments_of", "as_text", "few", "forced"]
+
+
+MAX_PARTS = 1_000
+"""Parts of a message, or tool calls, that are looked at."""
+MAX_ARGUMENTS = 64 * 1024
+"""Longest arguments of a tool call that are parsed, on the event loop."""
 
 
 class WrongShape(ValueError):
@@ -111,9 +117,11 @@ class Wire(Protocol):
 
 
 def arguments_of(value: Any) -> Any:
-    """A tool call's arguments: the object they are, or the text if they are not JSON."""
+    """A tool call's arguments: the object they are; text that is not JSON, or long, as it is."""
     if not isinstance(value, str):
         return value if isinstance(value, Mapping) else {}
+    if len(value) > MAX_ARGUMENTS:
+        return value
     try:
         parsed = json.loads(value)
     except (ValueError, RecursionError):
@@ -132,12 +140,26 @@ def as_text(content: Any, what: str) -> str:
         return content or ""
     if not isinstance(content, list):
         raise WrongShape(f"{what} is neither a text nor a list of parts")
+    few(content, what)
     parts = (part.get("text") for part in content if isinstance(part, Mapping))
     return "".join(text for text in parts if isinstance(text, str))
+
+
+def few(parts: Sequence[Any], what: str) -> None:
+    """Let a list of parts pass. *Raises* ``WrongShape``: it has more than anybody would send."""
+    if len(parts) > MAX_PARTS:
+        raise WrongShape(f"{what} has more than {MAX_PARTS:,} parts")
 
 
 def forced(arguments: Any, text: str) -> tuple[Any, str]:
     """What a forced call was given: as a JSON object, and as the text it was."""
     if isinstance(arguments, Mapping):
-        return arguments, text or json.dumps(arguments, ensure_ascii=False)
+        return arguments, text or _written(arguments)
     return None, arguments or text
+
+
+def _written(arguments: Mapping[str, Any]) -> str:
+    try:
+        return json.dumps(arguments, ensure_ascii=False)
+    except RecursionError:
+        return ""  # nested too deeply to be written, and so to be used
