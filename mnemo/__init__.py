@@ -51,7 +51,7 @@ from mnemo.graph.nodes import (
 from mnemo.graph.upkeep import MaintenanceReport
 from mnemo.maintenance.reembed import ReembeddingReport
 from mnemo.prompts.profiles import Profile
-from mnemo.recall.candidate import Candidate, SourceRef
+from mnemo.recall.candidate import Candidate, Explanation, SourceRef
 from mnemo.recall.keyword import SearchHit
 from mnemo.recall.result import ReasonedMemory, RecallResult
 from mnemo.repository import Repository, RepositoryStatistics
@@ -75,6 +75,7 @@ __all__ = [
     "EmbeddingSpaceMismatch",
     "Episodic",
     "ErasureReport",
+    "Explanation",
     "ExtractionFailed",
     "Intent",
     "InvalidArchive",

@@ -29,6 +29,7 @@ from mnemo.cli.maintain import told as maintenance_told
 from mnemo.cli.output import (
     as_data,
     complain,
+    explained,
     print_json,
     print_line,
     recall_data,
@@ -158,6 +159,7 @@ def recall(
     since: Annotated[str | None, typer.Option(help="Evidence from this ISO time on.")] = None,
     until: Annotated[str | None, typer.Option(help="Evidence up to this ISO time.")] = None,
     budget: Annotated[int | None, typer.Option(help="Tokens of text, at most.")] = None,
+    explain: Annotated[bool, typer.Option("--explain", help="Say why each one came.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Find what a repository knows, with the steps that it comes from."""
@@ -165,12 +167,14 @@ def recall(
     found = _in_repo(
         _existing(store),
         repo,
-        lambda opened: opened.recall(query, k=k, mode=mode, since=first, until=last),
+        lambda opened: opened.recall(
+            query, k=k, mode=mode, since=first, until=last, explain=explain
+        ),
     )
     if as_json:
         print_json(recall_data(query, found) | {"text": found.as_text(budget)})
     elif found.candidates:
-        print_line(found.as_text(budget))
+        print_line(explained(found) if explain else found.as_text(budget))
     else:
         complain(f"nothing found in repository {repo!r}")
 

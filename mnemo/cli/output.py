@@ -18,6 +18,7 @@ from mnemo.protocols import StoreReport
 __all__ = [
     "as_data",
     "complain",
+    "explained",
     "print_json",
     "print_line",
     "recall_data",
@@ -101,11 +102,52 @@ def _candidate_data(candidate: Candidate) -> dict[str, Any]:
         "phase": candidate.phase,
         "hop": candidate.hop,
         "sources": [_source_data(source) for source in candidate.sources],
-    }
+    } | ({"why": as_data(candidate.why)} if candidate.why else {})
 
 
 def _source_data(source: SourceRef) -> dict[str, Any]:
     return {f.name: getattr(source, f.name) for f in dataclasses.fields(source)}
+
+
+def explained(result: RecallResult) -> str:
+    """Every candidate with why it came and what it rests on; best first."""
+    weights = ", ".join(f"{name} {value:g}" for name, value in result.trace.weights.items())
+    found = ", ".join(f"{phase}: {count}" for phase, count in result.trace.found.items())
+    tags = ", ".join(result.tags)
+    head = [
+        f"mode {result.mode} (chosen by: {result.trace.mode_chosen_by}); tags: {tags or 'none'}",
+        f"candidates by phase and hop: {found}; below their threshold: {result.trace.rejected}",
+        f"weights of a step's signals: {weights or 'none, there are too few steps'}",
+    ]
+    numbered = enumerate(result.candidates, 1)
+    return "\n".join((*head, *("\n".join(_account(n, c)) for n, c in numbered)))
+
+
+def _account(number: int, candidate: Candidate) -> list[str]:
+    """Lines of one candidate."""
+    hop = "" if candidate.hop is None else f", hop {candidate.hop}"
+    lines = [
+        "",
+        f"{number}. {candidate.node.type} {candidate.score:.3f} ({candidate.phase}{hop})",
+        f"   {one_line(candidate.node.text)}",
+    ]
+    if why := candidate.why:
+        led = [f"   via: {one_line(why.via)}"] if why.via else []
+        signals = ", ".join(f"{name} {value:+.2f}" for name, value in why.signals.items())
+        lines += [
+            *led,
+            f"   signals: {signals or 'none of its own'}; cosine {why.cosine:.2f}",
+            f"   value: relevance {candidate.relevance:.3f}, recency {why.recency:.2f}, "
+            f"frequency {why.frequency:.2f}, reward {why.reward:.2f}, "
+            f"penalty {why.penalty:.2f}, mode weight {why.mode_weight:g}",
+        ]
+    return lines + [f"   from {_place(source)}" for source in candidate.sources]
+
+
+def _place(source: SourceRef) -> str:
+    where = f"{source.session_id}#{source.step_index}" if source.session_id else str(source.key)
+    who = ", ".join(str(part) for part in (source.actor, source.at) if part)
+    return one_line(f"{where} ({who}): {source.text}" if who else f"{where}: {source.text}")
 
 
 def report_data(report: StoreReport) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Literal, TypeAlias
@@ -9,7 +10,7 @@ from typing import Any, Literal, TypeAlias
 from mnemo.graph.metadata import NodeMetadata
 from mnemo.graph.nodes import Node
 
-__all__ = ["Candidate", "Phase", "SourceRef"]
+__all__ = ["Candidate", "Explanation", "Phase", "SourceRef"]
 
 Phase: TypeAlias = Literal["initial", "multi_hop", "refinement", "provenance"]
 
@@ -43,6 +44,31 @@ class SourceRef:
         return (self.session_id, self.episode_id, self.step_index)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Explanation:
+    """
+    Why a candidate came, and why it stands where it does.
+
+    Attributes:
+        signals: Signal → what it added to its score at hop 0, in deviations (with few
+            documents: in relevance). Empty if the question itself did not look at it.
+        cosine: Best cosine with the question or a tag, the tag's share counted.
+        via: What the tag, intent or candidate says that led to it; ``None``: the question did.
+        recency: In [0, 1]; as *frequency*, *reward* before their exponents.
+        penalty: From validation, in [0, 1).
+        mode_weight: Of its type in the mode, in [0, 1].
+    """
+
+    signals: Mapping[str, float]
+    cosine: float
+    via: str | None
+    recency: float
+    frequency: float
+    reward: float
+    penalty: float
+    mode_weight: float
+
+
 @dataclass(frozen=True, slots=True)
 class Candidate:
     """
@@ -54,6 +80,7 @@ class Candidate:
         hop: How far it is from what the question itself finds; ``None`` for provenance.
         sources: The steps it comes from, at least one, best first.
         metadata: Its stored counts; ``None`` for a step that is not committed yet.
+        why: How it came about, if ``explain=True`` asked for it.
     """
 
     node: Node
@@ -63,3 +90,4 @@ class Candidate:
     hop: int | None
     sources: list[SourceRef]
     metadata: NodeMetadata | None = field(default=None, compare=False)
+    why: Explanation | None = field(default=None, compare=False, repr=False)

@@ -84,6 +84,7 @@ class Found:
     Attributes:
         id: Of the node; for a ``source`` node that of its step's episodic node.
         floor: Value that it gets in any case.
+        via: The node that led to it, where the question itself did not.
     """
 
     id: str
@@ -92,6 +93,7 @@ class Found:
     phase: Phase = "initial"
     hop: int | None = 0
     floor: float = 0.0
+    via: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +126,11 @@ class HopZero:
         """The best cosine of node *id* with the query or a tag."""
         hits = self.hits.get(type)
         return max((float(hits.cosines[d]) for d in hits.view.of(id)), default=0.0) if hits else 0.0
+
+    def parts(self, type: NodeType, id: str) -> dict[str, float]:
+        """Signal → what it added to node *id*; empty where that was not kept."""
+        hits = self.hits.get(type)
+        return hits.parts_of(hits.view.of(id)) if hits else {}
 
     def is_eligible(self, type: NodeType, id: str) -> bool:
         """Whether *id* is a node of *type* that passes the filters."""
@@ -164,6 +171,7 @@ def hop_zero(
     unwanted: frozenset[str],
     config: Config,
     dense_weight: float,
+    explain: bool = False,
 ) -> HopZero:
     """
     Score every document of the *searched* types and of the *routes*.
@@ -171,6 +179,7 @@ def hop_zero(
     Args:
         routes: Types that hops go over; scored, but never found.
         unwanted: Node ids that are not to be found.
+        explain: Whether to keep what each signal adds to each document.
     """
     hits: dict[NodeType, Hits] = {}
     eligible: dict[NodeType, Mask] = {}
@@ -181,7 +190,7 @@ def hop_zero(
         if view is not None and view.count:
             eligible[kind] = window.eligible(view)
             asked = question if kind in _ROUTING else question.for_evidence
-            hits[kind] = node_hits(view, asked, eligible[kind], dense_weight)
+            hits[kind] = node_hits(view, asked, eligible[kind], dense_weight, explain=explain)
     if corpus.steps.count:
         facts = hits.get("semantic")
         ok = eligible["episodic"] = eligible["source"] = window.eligible(corpus.steps)
@@ -193,6 +202,7 @@ def hop_zero(
             _agents(config),
             dense_weight,
             restated_scores(facts, corpus.restated, corpus.steps.count) if facts else None,
+            explain=explain,
         )
     scored = {kind: hits[kind] for kind in hits if kind in (*searched, *routes, "episodic")}
     base = HopZero(hits, eligible, _scales(scored))

@@ -119,6 +119,7 @@ class Recall:
         until: datetime | None = None,
         types: Sequence[str] | None = None,
         context: RecallContext | None = None,
+        explain: bool = False,
     ) -> RecallResult:
         """
         Find what answers *query*, of one revision, with what was appended a moment ago.
@@ -134,6 +135,7 @@ class Recall:
             since, until: Inclusive bounds of the evidence's time; no zone means UTC.
             types: Exactly these types of node; ``None``: those of the mode.
             context: Where the question is asked from.
+            explain: Whether every candidate says why it came (``Candidate.why``).
 
         Raises:
             ValueError: A blank query or an argument out of range.
@@ -143,7 +145,7 @@ class Recall:
         """
         request = Request.checked(
             query, k=k, mode=mode, max_hops=max_hops, reason=reason,
-            since=since, until=until, types=types, context=context,
+            since=since, until=until, types=types, context=context, explain=explain,
         )  # fmt: skip
         began = elapsed()
         try:
@@ -251,6 +253,7 @@ class Recall:
             window=request.window,
             unwanted=request.context.node_ids if request.context else frozenset(),
             now=self._clock.now(),
+            explain=request.explain,
         )
 
     async def _embedded(self, question: Question, progress: Progress) -> Question:
@@ -282,6 +285,7 @@ class Recall:
             unwanted=terms.unwanted,
             config=self._config,
             dense_weight=dense_weight,
+            explain=terms.explain,
         )
         return await anyio.to_thread.run_sync(score, limiter=self._limiter)
 

@@ -27,6 +27,7 @@ class Request:
     Attributes:
         mode: The caller's; ``None`` where the question decides.
         reason: ``None`` where it depends on whether there is a model.
+        explain: Whether candidates are to say why they came.
     """
 
     query: str
@@ -37,6 +38,7 @@ class Request:
     window: Window
     types: tuple[NodeType, ...] | None
     context: RecallContext | None
+    explain: bool = False
 
     @classmethod
     def checked(
@@ -51,6 +53,7 @@ class Request:
         until: datetime | None,
         types: Sequence[str] | None,
         context: RecallContext | None,
+        explain: bool = False,
     ) -> Request:
         """Check the arguments. *Raises* ``ValueError`` for a blank query or one out of range."""
         return cls(
@@ -62,6 +65,7 @@ class Request:
             window=Window.checked(since, until),
             types=_checked_types(types),
             context=context,
+            explain=bool(explain),
         )
 
     def asked(self, at: datetime) -> Asked:

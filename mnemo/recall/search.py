@@ -13,12 +13,12 @@ from mnemo.graph.corpus import CorpusView
 from mnemo.graph.metadata import NodeMetadata
 from mnemo.graph.nodes import Node, NodeType
 from mnemo.protocols import DocumentFeed, GraphStore
-from mnemo.recall.candidate import Candidate, SourceRef
+from mnemo.recall.candidate import Candidate, Explanation, SourceRef
 from mnemo.recall.candidates import Found, HopZero, Window
 from mnemo.recall.expand import BEHIND, HOP_DECAY, SEEDS, Route, routes_from, targets_of
 from mnemo.recall.neighbours import Neighbours
 from mnemo.recall.plan import MODE_WEIGHTS, ROUTES, Mode
-from mnemo.recall.score import parameters_of, value_function
+from mnemo.recall.score import frequency, parameters_of, recency, reward, value_function
 
 __all__ = ["Scored", "Search", "Terms"]
 
@@ -32,6 +32,8 @@ Measured with tags that know nothing (the most frequent words of what was found)
 tags out of the evidence. At 0.9 recall@10 of steps on short dialogues fell by 2.8 points
 with the first and rose by 8.4 with the second; at 0.5 it fell by 0.4 and rose by 3.2 (S).
 """
+_LEADING: tuple[NodeType, ...] = ("tag", "intent", "semantic", "procedural", "subgoal")
+"""Types of node that lead to others."""
 _LONG_AGO = datetime.min.replace(tzinfo=UTC)
 
 
@@ -45,6 +47,7 @@ class Terms:
         types: Exactly these, each with weight 1; ``None``: those of the mode.
         unwanted: Steps, by node id, that are not returned.
         now: The present time, for recency.
+        explain: Whether candidates say why they came.
     """
 
     mode: Mode
@@ -53,6 +56,7 @@ class Terms:
     window: Window
     unwanted: frozenset[str]
     now: datetime
+    explain: bool = False
 
     @property
     def weights(self) -> dict[NodeType, float]:
@@ -198,19 +202,22 @@ class Search:
         """Let the steps behind candidates in, at a share of what they support is worth."""
         if not self._terms.traces_back:
             return
-        floors: dict[str, float] = {}
+        led: dict[str, Scored] = {}
         for scored in self.ranked:
             for step in scored.support if scored.found.type != "episodic" else ():
                 if ("episodic", step) not in self._scored and step not in self._terms.unwanted:
-                    floors.setdefault(step, self._config.recall.provenance_decay * scored.value)
-        found = [
-            Found(id, "episodic", self._zero.relevance("episodic", id), "provenance", None, floor)
-            for id, floor in floors.items()
-        ]
+                    led.setdefault(step, scored)
+        found = [self._behind(step, scored) for step, scored in led.items()]
         self.found_by["provenance"] += len(found)
         least = self._least(0)
         hopeful = [f for f in found if self._may_reach(f, least)]
         await self._take(hopeful[: self._config.recall.max_candidates])
+
+    def _behind(self, step: str, supported: Scored) -> Found:
+        """The step behind a candidate, worth a share of what it supports is worth."""
+        relevance = self._zero.relevance("episodic", step)
+        floor = self._config.recall.provenance_decay * supported.value
+        return Found(step, "episodic", relevance, "provenance", None, floor, via=supported.found.id)
 
     def _least(self, rank: int) -> float:
         """
@@ -329,7 +336,29 @@ class Search:
             hop=scored.found.hop,
             sources=sources or [self._own_words(scored)],
             metadata=scored.metadata,
+            why=self._why(scored) if self._terms.explain else None,
         )
+
+    def _why(self, scored: Scored) -> Explanation:
+        found, zero = scored.found, self._zero
+        parameters = parameters_of(self._config.scoring, found.type)
+        now = self._terms.now
+        floor = self._config.scoring.recency_floor
+        return Explanation(
+            signals=zero.parts(found.type, found.id),
+            cosine=zero.cosine(found.type, found.id),
+            via=self._words_of(found.via) if found.via else None,
+            recency=recency(scored.node, scored.metadata, parameters, now, floor),
+            frequency=frequency(scored.metadata, parameters),
+            reward=reward(scored.metadata, parameters),
+            penalty=scored.metadata.penalty if scored.metadata else 0.0,
+            mode_weight=self._terms.weights[found.type],
+        )
+
+    def _words_of(self, id: str) -> str:
+        """What the node *id*, that led to another, says."""
+        texts = (self._zero.text(type, id) for type in _LEADING)
+        return next((text for text in texts if text), id)
 
     def _own_words(self, scored: Scored) -> SourceRef:
         """What stands for a step where none is behind a node: its changeset, its own words."""

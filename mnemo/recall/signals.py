@@ -12,8 +12,8 @@ paired bootstrap over questions could see them; see ``scripts/bench_recall --abl
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, fields
 
 import numpy as np
 from numpy.typing import NDArray
@@ -141,6 +141,7 @@ class Hits:
         shares: Whether it shares a word with the question.
         reachable: Whether the question can have found it at all.
         absolute: Whether there were no deviations: of too few documents, or equal ones.
+        parts: Signal → what it adds to the score of every document, if that was asked for.
     """
 
     view: DocumentsView
@@ -149,6 +150,15 @@ class Hits:
     shares: Mask
     reachable: Mask
     absolute: bool
+    parts: Mapping[str, Floats] = field(default_factory=dict)
+
+    def parts_of(self, documents: Iterable[int]) -> dict[str, float]:
+        """Signal → what it adds to the best of *documents*; only what is not 0."""
+        best = max(documents, key=lambda d: float(self.scores[d]), default=None)
+        if best is None:
+            return {}
+        named = ((name, float(values[best])) for name, values in self.parts.items())
+        return {name: value for name, value in named if abs(value) > ROUNDING}
 
     @property
     def best(self) -> float:
@@ -163,12 +173,19 @@ class Hits:
         return min(max(best if self.absolute else best / scale, 0.0), 1.0)
 
 
-def node_hits(view: DocumentsView, question: Question, ok: Mask, dense_weight: float) -> Hits:
+def node_hits(
+    view: DocumentsView,
+    question: Question,
+    ok: Mask,
+    dense_weight: float,
+    *,
+    explain: bool = False,
+) -> Hits:
     """Score the documents of a type other than steps: BM25 and cosine."""
     matches = Matches.read(view, question, ok)
     words = matches.own(B)
     cosines, known = _cosines(view, question, ok)
-    return _combine(view, question, matches, words, cosines, known, dense_weight, ok)
+    return _combine(view, question, matches, words, cosines, known, dense_weight, ok, explain)
 
 
 def restated_scores(facts: Hits, pairs: NDArray[np.int32], steps: int) -> Floats | None:
@@ -197,6 +214,8 @@ def step_hits(
     agents: frozenset[str],
     dense_weight: float,
     restated: Floats | None = None,
+    *,
+    explain: bool = False,
 ) -> Hits:
     """
     Score the sides of steps.
@@ -205,33 +224,40 @@ def step_hits(
         agents: Folded names of those who are the agent's side, beside every action.
         dense_weight: Of the cosine where there are too few documents for *weights*.
         restated: What ``restated_scores`` gave for these steps.
+        explain: Whether to keep what each signal adds.
     """
     question = question.for_evidence
     matches = Matches.read(view, question, ok)
     words = matches.own(weights.b)
     cosines, known = _cosines(view, question, ok)
     if matches.population < FEW:
-        return _combine(view, question, matches, words, cosines, known, dense_weight, ok)
+        return _combine(view, question, matches, words, cosines, known, dense_weight, ok, explain)
     chain = Chain.of(view, ok)
     best = _strongest(cosines, question)
-    sums = _Sum(ok)
+    sums = _Sum(ok, explain=explain)
     _add_words(sums, view, question, matches, words, weights, chain)
     if known.any():
-        sums.add(weights.cosine, best, known)
+        sums.add("cosine", weights.cosine, best, known)
         if weights.joined_cosine:
             together = _strongest(_joined_cosines(view, cosines, known, chain), question)
-            sums.add(weights.joined_cosine, together, known)
+            sums.add("joined_cosine", weights.joined_cosine, together, known)
     scores = sums.mean()
+    parts = sums.parts()
     if weights.restated and restated is not None:
-        scores += np.float32(weights.restated) * restated
+        parts["restated"] = np.float32(weights.restated) * restated
+        scores += parts["restated"]
     sides = _Sides.of(view, agents)
-    scores = scores + _lent(view, scores, chain, weights, sides)
-    scores = scores + _priors(view, question, ok, weights, sides)
+    parts["neighbours"] = _lent(view, scores, chain, weights, sides)
+    parts["priors"] = _priors(view, question, ok, weights, sides)
+    scores = scores + parts["neighbours"] + parts["priors"]
     scores[~ok] = -np.inf
     if not _stands_out(scores):
-        return _combine(view, question, matches, words, cosines, known, dense_weight, ok)
+        return _combine(view, question, matches, words, cosines, known, dense_weight, ok, explain)
     shares = matches.shares(words)
-    return Hits(view, scores, best, shares, ok & (known | shares), absolute=False)
+    reachable = ok & (known | shares)
+    return Hits(
+        view, scores, best, shares, reachable, absolute=False, parts=parts if explain else {}
+    )
 
 
 def _add_words(
@@ -245,13 +271,13 @@ def _add_words(
 ) -> None:
     if weights.pairs:
         paired = matches.side_by_side(view, question, words, weights.b)
-        sums.add(weights.own, words + np.float32(weights.pairs) * paired)
+        sums.add("words", weights.own, words + np.float32(weights.pairs) * paired)
     else:
-        sums.add(weights.own, words)
+        sums.add("words", weights.own, words)
     if weights.joined:
-        sums.add(weights.joined, matches.joined(chain, weights.b))
+        sums.add("joined", weights.joined, matches.joined(chain, weights.b))
     if weights.session:
-        sums.add(weights.session, matches.sessions(view))
+        sums.add("session", weights.session, matches.sessions(view))
 
 
 def _combine(
@@ -263,20 +289,25 @@ def _combine(
     known: Mask,
     dense_weight: float,
     ok: Mask,
+    explain: bool,
 ) -> Hits:
     best = _strongest(cosines, question)
     dense = dense_weight if known.any() else 0.0
-    sums = _Sum(ok)
-    sums.add(1.0, words)
-    sums.add(dense, best, known)
-    scores = sums.mean()
+    sums = _Sum(ok, explain=explain)
+    sums.add("words", 1.0, words)
+    sums.add("cosine", dense, best, known)
+    scores, parts = sums.mean(), sums.parts()
     absolute = matches.population < FEW or not _stands_out(scores)
     if absolute:
         matched = np.minimum(words / np.float32(max(matches.ideal(), 1e-9)), 1.0)
-        scores = (matched + np.float32(dense) * np.maximum(best, 0)) / np.float32(1 + dense)
+        near = np.float32(dense) * np.maximum(best, 0)
+        scores = (matched + near) / np.float32(1 + dense)
+        parts = {"words": matched / np.float32(1 + dense), "cosine": near / np.float32(1 + dense)}
     shares = matches.shares(words)
     scores = np.where(ok, scores, np.float32(-np.inf))
-    return Hits(view, scores, best, shares, ok & (known | shares), absolute=absolute)
+    reachable = ok & (known | shares)
+    kept = parts if explain else {}
+    return Hits(view, scores, best, shares, reachable, absolute=absolute, parts=kept)
 
 
 def _stands_out(scores: Floats) -> bool:
@@ -394,20 +425,29 @@ def _lookup(actors: Iterable[str], holds: Callable[[str], bool]) -> Floats:
 class _Sum:
     """The weighted mean of signals, each in deviations from its mean."""
 
-    def __init__(self, ok: Mask) -> None:
+    def __init__(self, ok: Mask, *, explain: bool) -> None:
         self._ok = ok
         self._total = np.zeros(len(ok), np.float32)
         self._weight = 0.0
+        self._explain = explain
+        self._added: dict[str, Floats] = {}
 
-    def add(self, weight: float, values: Floats, population: Mask | None = None) -> None:
+    def add(self, name: str, weight: float, values: Floats, population: Mask | None = None) -> None:
         """Add one signal; documents outside *population* stand at its mean."""
-        self._total += np.float32(weight) * _standard(
+        added = np.float32(weight) * _standard(
             values, self._ok if population is None else population
         )
+        self._total += added
         self._weight += weight
+        if self._explain:
+            self._added[name] = added
 
     def mean(self) -> Floats:
         return self._total / np.float32(self._weight or 1.0)
+
+    def parts(self) -> dict[str, Floats]:
+        """What each signal adds to the mean, if that is to be explained."""
+        return {name: v / np.float32(self._weight or 1.0) for name, v in self._added.items()}
 
 
 def _standard(values: Floats, population: Mask) -> Floats:

@@ -216,6 +216,7 @@ class Repository(GraphQueries):
         since: datetime | None = None,
         until: datetime | None = None,
         types: Sequence[str] | None = None,
+        explain: bool = False,
     ) -> RecallResult:
         """
         Find what the memory knows about *query*, always with its sources.
@@ -228,6 +229,7 @@ class Repository(GraphQueries):
             reason: Put the result into words too; ``None``: when a chat model is configured.
             since: Inclusive, looks at the evidence; *until* likewise. No zone means UTC.
             types: Exactly these node types.
+            explain: Have every candidate say why it came (``Candidate.why``).
 
         Raises:
             ValueError: Blank query or an argument out of range.
@@ -236,7 +238,7 @@ class Repository(GraphQueries):
         """
         return await self._recalled(
             query, None, k=k, mode=mode, max_hops=max_hops, reason=reason,
-            since=since, until=until, types=types,
+            since=since, until=until, types=types, explain=explain,
         )  # fmt: skip
 
     async def recall_in_context(
@@ -251,6 +253,7 @@ class Repository(GraphQueries):
         since: datetime | None = None,
         until: datetime | None = None,
         types: Sequence[str] | None = None,
+        explain: bool = False,
     ) -> RecallResult:
         """
         ``recall`` for whoever works in *session*: its goal and last 3 steps weigh in.
@@ -260,7 +263,7 @@ class Repository(GraphQueries):
         """
         return await self._recalled(
             query, self._context(session), k=k, mode=mode, max_hops=max_hops, reason=reason,
-            since=since, until=until, types=types,
+            since=since, until=until, types=types, explain=explain,
         )  # fmt: skip
 
     async def _recalled(

@@ -262,3 +262,18 @@ def test_without_a_command_the_help_is_shown(cli):
     assert "ingest" in cli().out
     assert cli("--version").out.startswith("mnemo 0.")
     assert cli("ingest", "--help").code == 0
+
+
+def test_recall_explains_where_each_candidate_comes_from(cli, write):
+    """Signals, factors and sources are printed per candidate; in JSON they are numbers."""
+    lines = [{"observation": f"remark {i} about tea", "action": ""} for i in range(25)]
+    lines.append({"observation": "Ada lives in Osaka.", "action": "", "actor": "Ada"})
+    assert cli("ingest", str(write("steps.jsonl", lines))).code == 0
+    told = cli("recall", "Where does Ada live?", "--explain")
+    assert told.code == 0
+    assert "signals: words +" in told.out
+    assert "value: relevance" in told.out
+    assert "Ada lives in Osaka." in told.out
+    (first, *_) = cli("recall", "Where does Ada live?", "--explain", "--json").data["candidates"]
+    assert first["why"]["signals"]["words"] > 0
+    assert "why" not in cli("recall", "Where does Ada live?", "--json").data["candidates"][0]
