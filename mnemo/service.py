@@ -45,6 +45,8 @@ __all__ = ["Mnemo"]
 
 log = logging.getLogger("mnemo")
 
+MODEL_CLOSING_S = 10.0
+"""Seconds that each model may take to close; one of somebody else's may never end (S)."""
 MAX_REPO_ID = 200
 """Characters of a repository's id, at most."""
 
@@ -531,7 +533,8 @@ def _check_models(chat_model: object, embedder: object) -> None:
 async def _close_models(models: Iterable[Any]) -> None:
     for model in models:
         try:
-            await model.aclose()
+            with anyio.fail_after(MODEL_CLOSING_S):
+                await model.aclose()
         except Exception:
             # Foreign code; everything of ours is closed already, and the others should be.
             log.exception("the model %s could not be closed", type(model).__name__)

@@ -12,6 +12,10 @@ from mnemo.protocols import Clock
 __all__ = ["Lane", "Limits"]
 
 
+MAX_DEBT_MINUTES = 5
+"""What a bucket may be overdrawn by, in minutes of its flow, whatever a server says was used."""
+
+
 class Bucket:
     """
     A budget that refills steadily and may be overdrawn.
@@ -38,7 +42,8 @@ class Bucket:
         """Take *amount*, or give back a negative one; never above what it holds at most."""
         if self._per_minute is not None:
             self._refill(self._per_minute)
-            self._level = min(self._per_minute, self._level - amount)
+            debt = -MAX_DEBT_MINUTES * self._per_minute
+            self._level = min(self._per_minute, max(debt, self._level - amount))
 
     def _refill(self, per_minute: float) -> None:
         now = self._clock.monotonic()

@@ -14,9 +14,9 @@ from typing import Any
 import anyio
 import httpx
 import pytest
-from http_doubles import completion, question
+from http_doubles import HastyClock, completion, question
 
-from mnemo import ExtractionFailed, InvalidReply, Mnemo, ModelUnavailable
+from mnemo import ExtractionFailed, InvalidReply, Mnemo, ModelUnavailable, service
 from mnemo.models import OpenAIChatModel
 from mnemo.models.embedding_reply import read_rows
 from mnemo.models.failures import retry_after
@@ -313,3 +313,34 @@ def test_ordinary_code_stands_in_data_as_it_is() -> None:
     """Only the marks are escaped: what is compared or indexed stays legible."""
     text = "if a < b: x[i] = List<T> <div></div>"
     assert text in block("STEPS", [{"observation": text}])
+
+
+# ── Waits without end ────────────────────────────────────────────────────────────────
+
+
+async def test_an_absurd_count_of_tokens_does_not_block_a_model_for_ever() -> None:
+    """A server that says a billion tokens were used costs minutes, not years."""
+    clock = HastyClock()
+    absurd = completion("{}") | {"usage": {"prompt_tokens": 10**12}}
+    model = model_of(Streamed(json.dumps(absurd).encode()), tokens_per_minute=1_000, clock=clock)
+    await model.complete(question("merge_intent"))
+    await model.complete(question("merge_intent"))
+    assert 60 < clock.monotonic() < 7 * 60
+    await model.aclose()
+
+
+async def test_a_model_that_does_not_close_does_not_hold_up_the_service(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It is left after a while, and named in the log."""
+
+    class Stuck(ScriptedChatModel):
+        async def aclose(self) -> None:
+            await anyio.sleep_forever()
+
+    monkeypatch.setattr(service, "MODEL_CLOSING_S", 0.01)
+    memory = Mnemo("memory:", chat_model=Stuck(), embedder=HashingEmbedder(64))
+    await memory.open()
+    with anyio.fail_after(5):
+        await memory.aclose()
+    assert "the model Stuck could not be closed" in caplog.text
