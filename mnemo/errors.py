@@ -305,11 +305,20 @@ class EmbeddingSpaceMismatch(StoreError):
     Attributes:
         stored: The name and dimensions that the repository is stamped with.
         offered: Those of the embedder at hand.
+        stored_space: Name and dimensions apart, where they are known.
     """
 
-    def __init__(self, repo_id: str, stored: str, offered: str) -> None:
+    def __init__(
+        self,
+        repo_id: str,
+        stored: str,
+        offered: str,
+        *,
+        stored_space: tuple[str, int] | None = None,
+    ) -> None:
         self.repo_id = repo_id
         self.stored = stored
+        self.stored_space = stored_space
         self.offered = offered
         super().__init__(
             f"repository {repo_id!r} holds vectors of {stored}, the embedder at hand makes "

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
@@ -16,7 +16,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemaining
 from rich.table import Table
 from rich.text import Text
 
-from mnemo import Config, Mnemo, MnemoError, Repository, StoreCorrupt, UsageError
+from mnemo import MnemoError, Repository, StoreCorrupt, UsageError
 from mnemo.cli.archive import STANDARD, arriving, counted, exported, imported
 from mnemo.cli.demo import demo as run_demo
 from mnemo.cli.erasing import confirm, erasure_told, move_told, selected
@@ -26,6 +26,7 @@ from mnemo.cli.ingest import Tally
 from mnemo.cli.ingest import ingest as run_ingest
 from mnemo.cli.maintain import maintained
 from mnemo.cli.maintain import told as maintenance_told
+from mnemo.cli.opening import existing, in_known_repo, in_repo, in_service
 from mnemo.cli.output import (
     as_data,
     complain,
@@ -136,7 +137,7 @@ def ingest(
     if reading.problem and not reading.talks:
         raise reading.problem.having_kept(0)
     with _progress(reading.turns) as advance:
-        tally = _in_repo(store, repo, lambda opened: _ingested(opened, reading, advance))
+        tally = in_repo(store, repo, lambda opened: _ingested(opened, reading, advance))
     problem = reading.problem.having_kept(reading.turns) if reading.problem else None
     if as_json:
         where = {"file": str(file), "repo": repo, "store": store}
@@ -164,8 +165,8 @@ def recall(
 ) -> None:
     """Find what a repository knows, with the steps that it comes from."""
     first, last = _time(since), _time(until)
-    found = _in_repo(
-        _existing(store),
+    found = in_known_repo(
+        store,
         repo,
         lambda opened: opened.recall(
             query, k=k, mode=mode, since=first, until=last, explain=explain
@@ -173,7 +174,8 @@ def recall(
     )
     if as_json:
         print_json(recall_data(query, found) | {"text": found.as_text(budget)})
-    elif found.candidates:
+        return
+    if found.candidates:
         print_line(explained(found) if explain else found.as_text(budget))
     else:
         complain(f"nothing found in repository {repo!r}")
@@ -191,7 +193,7 @@ def sessions(
     async def listed(opened: Repository) -> Any:
         return await (opened.unfinished_sessions() if unfinished else opened.sessions())
 
-    records = _in_repo(_existing(store), repo, listed)
+    records = in_known_repo(store, repo, listed)
     if as_json:
         print_json({"repo": repo, "sessions": [session_data(record) for record in records]})
         return
@@ -207,7 +209,7 @@ def sessions(
 @app.command()
 def stats(repo: Repo = "default", store: Store = "mnemo.db", as_json: AsJson = False) -> None:
     """Count what a repository holds."""
-    found = _in_repo(_existing(store), repo, _counted)
+    found = in_known_repo(store, repo, _counted)
     if as_json:
         print_json({"repo": repo} | found)
         return
@@ -224,7 +226,7 @@ def stats(repo: Repo = "default", store: Store = "mnemo.db", as_json: AsJson = F
 def doctor(store: Store = "mnemo.db", as_json: AsJson = False) -> None:
     """Check a store: its file, full text, vectors and edges. Exit code 1: problems found."""
     try:
-        found = report_data(_in_service(_existing(store), lambda memory: memory.check()))
+        found = report_data(in_service(existing(store), lambda memory: memory.check()))
     except StoreCorrupt as error:
         found = {"healthy": False, "problems": [str(error)], "counts": {}}
     if as_json:
@@ -254,7 +256,7 @@ def maintain(
     """Keep a repository's knowledge small and true; without options all three, raw steps stay."""
     asked = {"consolidate": consolidate, "decay": decay, "validate": validate}
     chosen = [name for name, wanted in asked.items() if wanted]
-    reports = _in_repo(_existing(store), repo, lambda opened: maintained(opened, chosen))
+    reports = in_known_repo(store, repo, lambda opened: maintained(opened, chosen))
     if as_json:
         print_json({"repo": repo, "reports": reports})
     else:
@@ -277,8 +279,11 @@ def forget(
     if session is None and end is None:
         raise UsageError("say what to forget: --session, --before, or both")
     confirm(f"Erase {selected(session, before)} from {repo!r}, for good?", yes=yes)
-    report = _in_repo(
-        _existing(store), repo, lambda opened: opened.forget(session_id=session, before=end)
+    report = in_known_repo(
+        store,
+        repo,
+        lambda opened: opened.forget(session_id=session, before=end),
+        may_be_empty=True,
     )
     if as_json:
         print_json({"repo": repo} | as_data(report))
@@ -293,7 +298,7 @@ def reembed(repo: Repo = "default", store: Store = "mnemo.db", as_json: AsJson =
 
     Stopped anywhere, it goes on where it was when it is run again.
     """
-    report = _in_service(_existing(store), lambda memory: memory.reembed(repo))
+    report = in_service(existing(store), lambda memory: memory.reembed(repo))
     if as_json:
         print_json({"repo": repo} | as_data(report))
     else:
@@ -309,7 +314,7 @@ def graph(
     as_json: AsJson = False,
 ) -> None:
     """Draw a repository's graph as one interactive page that needs no network."""
-    data = _in_repo(_existing(store), repo, lambda opened: graph_data(opened, limit=limit))
+    data = in_known_repo(store, repo, lambda opened: graph_data(opened, limit=limit))
     html.write_text(graph_page(data), encoding="utf-8")
     shown = {"nodes": len(data["nodes"]), "edges": len(data["edges"]), "of_nodes": data["total"]}
     if as_json:
@@ -328,7 +333,7 @@ def export_(
     """Write everything of a repository as JSON Lines, to be imported elsewhere."""
     if as_json and file == STANDARD:
         raise UsageError("with - the archive itself is on standard output: leave --json away")
-    head = _in_service(_existing(store), lambda memory: exported(memory, repo, file))
+    head = in_service(existing(store), lambda memory: exported(memory, repo, file))
     if as_json:
         print_json({"repo": repo, "file": file} | head)
     elif file != STANDARD:
@@ -344,7 +349,7 @@ def import_(
 ) -> None:
     """Fill an empty repository with what was exported from another one; all or nothing."""
     with arriving(file) as lines:
-        head = _in_service(store, lambda memory: imported(memory, repo, lines, file))
+        head = in_service(store, lambda memory: imported(memory, repo, lines, file))
     if as_json:
         print_json({"repo": repo, "file": file} | head)
     else:
@@ -372,35 +377,6 @@ def _options(
 
 
 # ── Around them ──────────────────────────────────────────────────────────────────────
-
-
-def _in_service(store: str, act: Callable[[Mnemo], Awaitable[T]]) -> T:
-    async def opened() -> T:
-        async with Mnemo(store, config=Config.from_env()) as memory:
-            return await act(memory)
-
-    return anyio.run(opened)
-
-
-def _in_repo(store: str, repo: str, act: Callable[[Repository], Awaitable[T]]) -> T:
-    async def opened(memory: Mnemo) -> T:
-        return await act(await memory.open_repo(repo))
-
-    return _in_service(store, opened)
-
-
-def _existing(store: str) -> str:
-    """*store*, which is only read: a mistyped name must not make an empty one."""
-    path = Path(store.removeprefix("sqlite:///"))
-    if "://" not in str(store.removeprefix("sqlite:///")) and not _holds_something(path):
-        raise UsageError(
-            f"there is no store at {path}: `mnemo ingest` makes one, --store names another"
-        )
-    return store
-
-
-def _holds_something(path: Path) -> bool:
-    return path.exists() and (path.is_dir() or path.stat().st_size > 0)
 
 
 def _time(text: str | None) -> datetime | None:

@@ -117,7 +117,12 @@ class RepositorySessions:
         if stored is None:
             return
         if (stored.name, stored.dimensions) != (offered.name, offered.dimensions):
-            raise EmbeddingSpaceMismatch(self._parts.repo_id, str(stored), str(offered))
+            raise EmbeddingSpaceMismatch(
+                self._parts.repo_id,
+                str(stored),
+                str(offered),
+                stored_space=(stored.name, stored.dimensions),
+            )
 
     async def _check_known(self, session_id: str) -> None:
         journal = await self._parts.sessions.load(session_id)

@@ -5,9 +5,12 @@ from __future__ import annotations
 import json
 import sqlite3
 
+import anyio
 import pytest
 
 import mnemo.cli.app
+from mnemo import Mnemo
+from mnemo.testing import HashingEmbedder
 
 LOG = [
     {"role": "user", "content": "My name is Ada and I live in Bern.", "at": "2026-01-02T10:00:00Z"},
@@ -126,9 +129,38 @@ def test_recall_keeps_to_the_given_bounds(filled):
 
 def test_a_recall_without_a_hit_says_so_on_stderr(filled):
     """Nothing found is no error."""
-    found = filled("recall", "Ada", "--repo", "other")
+    found = filled("recall", "Ada", "--until", "1990-01-01")
     assert (found.code, found.out) == (0, "")
-    assert "nothing found in repository 'other'" in found.err
+    assert "nothing found in repository 'default'" in found.err
+
+
+@pytest.mark.parametrize(
+    "command",
+    [("recall", "Ada"), ("sessions",), ("stats",), ("maintain",), ("graph", "--html", "g.html")],
+)
+def test_a_mistyped_repository_is_told_and_not_made(filled, command):
+    """A repository that holds nothing is an error that asks for the name."""
+    failed = filled(*command, "--repo", "typo")
+    assert (failed.code, failed.out) == (2, "")
+    assert "repository 'typo' in mnemo.db holds nothing: is --repo right?" in failed.err
+
+
+@pytest.mark.parametrize("command", [("sessions",), ("stats",), ("graph", "--html", "g.html")])
+def test_reading_needs_no_embedder(cli, command):
+    """A repository made with an embedder that the command line does not have can be read."""
+
+    async def made() -> None:
+        async with Mnemo("mnemo.db", embedder=HashingEmbedder(32)) as memory:
+            repo = await memory.open_repo()
+            session = await repo.start_session("play")
+            await session.append("Omar plays the violin.", "")
+            await session.close_and_commit()
+
+    anyio.run(made)
+    assert cli(*command).code == 0
+    found = cli("recall", "violin", "--json").data
+    assert "violin" in found["text"]
+    assert found["degraded"] == ["embedder: ModelUnavailable"]
 
 
 def test_stored_control_characters_do_not_reach_the_terminal(cli, write):
@@ -251,7 +283,7 @@ def test_an_interrupt_says_how_to_go_on(cli, write, monkeypatch):
     def interrupted(*_arguments: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(mnemo.cli.app, "_in_repo", interrupted)
+    monkeypatch.setattr(mnemo.cli.app, "in_repo", interrupted)
     stopped = cli("ingest", str(write("log.jsonl", LOG)))
     assert stopped.code == 130
     assert "run the same command again to go on" in stopped.err

@@ -84,7 +84,7 @@ def test_a_terminal_is_asked(filled, monkeypatch, answer):
     assert ids(filled) == (first[1:] if answer else first)
 
 
-def test_a_repository_of_another_embedder_is_moved(filled):
+def test_a_repository_of_another_embedder_is_moved(filled, caplog):
     """After that the command line can recall from it; once more says so."""
 
     async def made() -> None:
@@ -95,7 +95,8 @@ def test_a_repository_of_another_embedder_is_moved(filled):
             await session.close_and_commit()
 
     anyio.run(made)
-    assert "reembed" in filled("recall", "violin", "--repo", "other").err
+    assert "violin" in filled("recall", "violin", "--repo", "other").out
+    assert "mnemo reembed" in caplog.text
     moved = filled("reembed", "--repo", "other", "--json").data
     assert moved["before"].startswith("hashing-32")
     assert moved["vectors"] == moved["embedded"] > 0

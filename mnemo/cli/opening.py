@@ -1,0 +1,108 @@
+"""Opening what a command works on; a mistyped name makes nothing and is told."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
+from typing import Literal, TypeVar
+
+import anyio
+import numpy as np
+from numpy.typing import NDArray
+
+from mnemo import Config, EmbeddingSpaceMismatch, Mnemo, ModelUnavailable, Repository, UsageError
+from mnemo.protocols import EmbeddingSpace
+
+__all__ = ["existing", "in_known_repo", "in_repo", "in_service"]
+
+T = TypeVar("T")
+
+
+class AbsentEmbedder:
+    """In place of the embedder that a repository was made with, which is not at hand here."""
+
+    def __init__(self, space: EmbeddingSpace) -> None:
+        self.space = space
+
+    async def embed(
+        self, texts: Sequence[str], *, kind: Literal["document", "query"] = "document"
+    ) -> NDArray[np.float32]:
+        """Never give vectors: recall answers by words, and says so."""
+        if not texts:
+            return np.empty((0, self.space.dimensions), np.float32)
+        what = f"no embedder for {self.space} is at hand; `mnemo reembed` moves the repository"
+        raise ModelUnavailable(what, retryable=False)
+
+
+def in_service(store: str, act: Callable[[Mnemo], Awaitable[T]]) -> T:
+    """Run *act* on the service over *store*."""
+
+    async def opened() -> T:
+        async with Mnemo(store, config=Config.from_env()) as memory:
+            return await act(memory)
+
+    return anyio.run(opened)
+
+
+def in_repo(store: str, repo: str, act: Callable[[Repository], Awaitable[T]]) -> T:
+    """Run *act* on a repository, which is made if it is new."""
+
+    async def opened(memory: Mnemo) -> T:
+        return await act(await memory.open_repo(repo))
+
+    return in_service(store, opened)
+
+
+def in_known_repo(
+    store: str,
+    repo: str,
+    act: Callable[[Repository], Awaitable[T]],
+    *,
+    may_be_empty: bool = False,
+) -> T:
+    """
+    Run *act* on a repository that is there, whatever embedder it was made with.
+
+    Raises:
+        UsageError: There is no such store, or the repository holds nothing.
+    """
+
+    async def opened(memory: Mnemo) -> T:
+        found = await _open_as_it_is(memory, repo)
+        if not may_be_empty and await _is_empty(found):
+            raise UsageError(
+                f"repository {repo!r} in {store} holds nothing: is --repo right? "
+                "`mnemo ingest` fills one"
+            )
+        return await act(found)
+
+    return in_service(existing(store), opened)
+
+
+async def _open_as_it_is(memory: Mnemo, repo: str) -> Repository:
+    try:
+        return await memory.open_repo(repo)
+    except EmbeddingSpaceMismatch as mismatch:
+        if mismatch.stored_space is None:
+            raise
+        space = EmbeddingSpace(*mismatch.stored_space)
+        return await memory.open_repo(repo, embedder=AbsentEmbedder(space))
+
+
+async def _is_empty(repo: Repository) -> bool:
+    found = await repo.statistics()
+    return not (found.revision or found.steps or await repo.sessions())
+
+
+def existing(store: str) -> str:
+    """*store*, which is only read: a mistyped name must not make an empty one."""
+    path = Path(store.removeprefix("sqlite:///"))
+    if "://" not in str(store.removeprefix("sqlite:///")) and not _holds_something(path):
+        raise UsageError(
+            f"there is no store at {path}: `mnemo ingest` makes one, --store names another"
+        )
+    return store
+
+
+def _holds_something(path: Path) -> bool:
+    return path.exists() and (path.is_dir() or path.stat().st_size > 0)
