@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -10,6 +11,8 @@ from mnemo._clock import elapsed
 from mnemo.prompts.usage import How
 
 __all__ = ["Progress"]
+
+log = logging.getLogger("mnemo")
 
 
 @dataclass(slots=True)
@@ -41,3 +44,4 @@ class Progress:
         line = f"{part}: {type(error).__name__}"
         if line not in self.degraded:
             self.degraded.append(line)
+            log.warning("recall goes on without %s: %s", part, error)

@@ -10,6 +10,7 @@ what extraction and commit report.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
@@ -130,6 +131,10 @@ def refusal(
 def _machine() -> Any:
     from transitions import Machine
 
+    # It tells every transition at INFO; ours are events.
+    told = logging.getLogger("transitions")
+    if told.level == logging.NOTSET:
+        told.setLevel(logging.WARNING)
     return Machine(
         model=None,
         states=[str(state) for state in SessionState],
