@@ -65,6 +65,7 @@ class Repository(GraphQueries):
         self._closed = False
         self._following = anyio.CancelScope()
         self._background: TaskGroup
+        self._recalls: set[anyio.CancelScope] = set()
         self._access = AccessLog(parts.graph, parts.clock)
         self._usage = UsageMeter()
         lane = CommitLane(
@@ -234,7 +235,9 @@ class Repository(GraphQueries):
         Raises:
             ValueError: Blank query or an argument out of range.
             RecallFailed: The store failed; with ``reason=True`` the chat model did, for
-                every type of candidate. *Cancellation*: safe.
+                every type of candidate.
+            UsageError: The repository is closed, or was while it answered.
+                *Cancellation*: safe.
         """
         return await self._recalled(
             query, None, k=k, mode=mode, max_hops=max_hops, reason=reason,
@@ -271,13 +274,19 @@ class Repository(GraphQueries):
     ) -> RecallResult:
         self._check_usable()
         named = memory_attributes("search_memory", self.id)
-        with self._parts.spans.span("search_memory", attributes=named) as span:
+        spans = self._parts.spans
+        with anyio.CancelScope() as scope, spans.span("search_memory", attributes=named) as span:
             span.set_content("gen_ai.memory.query.text", lambda: query)
-            result = await self._recall.recall(query, context=context, **arguments)
+            self._recalls.add(scope)
+            try:
+                result = await self._recall.recall(query, context=context, **arguments)
+            finally:
+                self._recalls.discard(scope)
             _say_found(span, result)
-        if self._parts.config.recall.record_access:
-            self._access.note([candidate.node.id for candidate in result.candidates])
-        return result
+            if self._parts.config.recall.record_access:
+                self._access.note([candidate.node.id for candidate in result.candidates])
+            return result
+        raise UsageError(f"repository {self.id!r} was closed while it answered")
 
     def _context(self, session: Session | str) -> RecallContext | None:
         id = session if isinstance(session, str) else session.id
@@ -501,6 +510,8 @@ class Repository(GraphQueries):
         """
         self._closed = True
         await self._sessions.aclose(grace_s)
+        for recall in tuple(self._recalls):
+            recall.cancel()
         self._following.cancel()
         await self._access.try_to_flush()
 

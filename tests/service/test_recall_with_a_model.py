@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import anyio
 import pytest
 
 from mnemo.config import Config
-from mnemo.errors import ModelUnavailable, RecallFailed
+from mnemo.errors import ModelUnavailable, RecallFailed, UsageError
 from mnemo.events import RecallExecuted
 from mnemo.events import RecallFailed as RecallFailedEvent
 from mnemo.graph.nodes import NODE_TYPES
@@ -180,3 +181,24 @@ async def test_a_repository_asks_its_own_model(open_kit):
     assert found.mode == "episodic"
     assert kit.model.calls("mode") == []
     assert len(own.calls("mode")) == 1
+
+
+async def test_a_recall_in_flight_ends_with_its_repository(open_kit):
+    """Closing ends a recall that waits for a model with a typed error; nothing goes on behind."""
+    kit = await open_kit()
+    session = await kit.started()
+    await session.append("The boat is in Porto.", "Noted it")
+    kit.model.block()
+    ended: list[Exception] = []
+
+    async def ask() -> None:
+        with pytest.raises(UsageError, match="was closed while it answered") as caught:
+            await kit.repo.recall("Where is the boat?")
+        ended.append(caught.value)
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(ask)
+        await kit.until(lambda: kit.model.waiting > 0)
+        await kit.memory.close_repo("r")
+    assert len(ended) == 1
+    assert kit.model.waiting == 0
