@@ -35,7 +35,7 @@ class FeedChanges:
         details: Node id → what its document needs beyond the node: for a fact
             ``{"tags": (label, …), "latest_at": datetime | None, "steps": (id, …)}``, for
             an instruction ``{"intents": (description, …)}``. ``steps`` are the steps
-            behind the fact.
+            behind the fact, ascending by id.
         origins: Id of each of *nodes* → the changeset that stored or last changed it;
             absent where that was no changeset.
         removed: Ids of nodes (episodic ones: of steps) that are gone from recall.

@@ -157,7 +157,7 @@ def _details(repo: RepoState, node: Node) -> dict[str, Any]:
         return {
             "tags": tuple(tags),
             "latest_at": _latest(steps),
-            "steps": tuple(step.id for step in steps),
+            "steps": tuple(sorted(step.id for step in steps)),
         }
     if node.type == "procedural":
         linked = _linked(repo, node, EdgeKind.HIERARCHICAL)

@@ -228,7 +228,7 @@ def _details(
         details[id] = {
             "tags": tuple(tag for (tag,) in tags.get(id, ())),
             "latest_at": datetime.fromisoformat(latest) if latest else None,
-            "steps": tuple(step for step, _ in behind),
+            "steps": tuple(sorted(step for step, _ in behind)),
         }
     for id in instructions:
         details[id] = {"intents": tuple(intent for (intent,) in intents.get(id, ()))}
