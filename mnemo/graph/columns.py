@@ -17,52 +17,68 @@ class Column:
     A growable array: one writer appends, readers keep the views they took.
 
     Growing copies into a new buffer, so a view stays as it was; rows below a view's
-    length are never written again, except by ``replace``, which copies first.
+    length are never written again, except by ``replace``, which copies first. Single
+    rows are gathered, and written when they are asked for: only the writer calls
+    ``view`` of a column that it appends to.
 
     Args:
         dtype: Of the elements.
         width: Length of each row; ``None`` for single numbers.
+        capacity: Rows that are reserved from the beginning, at least 1.
     """
 
-    __slots__ = ("_data", "count")
+    __slots__ = ("_data", "_fresh", "count")
 
-    def __init__(self, dtype: Any, width: int | None = None) -> None:
-        shape = (_FIRST_CAPACITY,) if width is None else (_FIRST_CAPACITY, width)
+    def __init__(
+        self, dtype: Any, width: int | None = None, *, capacity: int = _FIRST_CAPACITY
+    ) -> None:
+        shape = (capacity,) if width is None else (capacity, width)
         self._data: NDArray[Any] = np.zeros(shape, dtype)
+        self._fresh: list[Any] = []
         self.count = 0
 
     def append(self, value: Any) -> None:
         """Add one row."""
-        self._reserve(1)
-        self._data[self.count] = value
+        self._fresh.append(value)
         self.count += 1
 
     def extend(self, values: Any) -> None:
         """Add the rows of *values*."""
-        added = len(values)
-        self._reserve(added)
-        self._data[self.count : self.count + added] = values
-        self.count += added
+        self._settle()
+        self._write(values)
+        self.count += len(values)
 
     def replace(self, rows: Any, value: Any) -> None:
         """Set *rows* to *value* in a copy; views taken before keep what they had."""
+        self._settle()
         self._data = self._data.copy()
         self._data[rows] = value
 
     def link(self, rows: Any, values: Any) -> None:
         """Set *rows* where they are: for what no reader looks at before it is set."""
+        self._settle()
         self._data[rows] = values
 
     def view(self, count: int | None = None) -> NDArray[Any]:
         """The first *count* rows, or all, without a copy."""
-        return self._data[: self.count if count is None else count]
+        self._settle()
+        # First the length: a buffer that is read later holds at least as many rows.
+        rows = self.count if count is None else count
+        return self._data[:rows]
 
-    def _reserve(self, more: int) -> None:
-        needed = self.count + more
-        if needed <= len(self._data):
-            return
-        grown = np.zeros(
-            (max(needed, 2 * len(self._data)), *self._data.shape[1:]), self._data.dtype
-        )
-        grown[: self.count] = self._data[: self.count]
-        self._data = grown
+    def _settle(self) -> None:
+        """Write the rows that were gathered."""
+        if self._fresh:
+            fresh, self._fresh = self._fresh, []
+            self.count -= len(fresh)
+            self._write(fresh)
+            self.count += len(fresh)
+
+    def _write(self, values: Any) -> None:
+        end = self.count + len(values)
+        if end > len(self._data):
+            rows = max(end, 2 * len(self._data))
+            grown = np.zeros((rows, *self._data.shape[1:]), self._data.dtype)
+            grown[: self.count] = self._data[: self.count]
+            self._data = grown
+        self._data[self.count : end] = values

@@ -12,8 +12,8 @@ intent, or one side of a raw step. *Document numbers* count up within a type.
 from __future__ import annotations
 
 import math
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from array import array
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -22,18 +22,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mnemo._clock import Breather
-from mnemo._text import fold, words
+from mnemo._text import fold
 from mnemo.graph.changeset import Revision
 from mnemo.graph.columns import Column
-from mnemo.graph.lemmas import index_terms_of
+from mnemo.graph.lexicon import Lexicon
 from mnemo.graph.nodes import Node, NodeType, Vector
 from mnemo.graph.postings import Postings
 
 __all__ = ["Corpus", "CorpusView", "Document", "DocumentsView", "Side", "StepsView"]
-
-MAX_INDEXED_CHARACTERS = 1_000_000
-"""Characters of one document that are indexed; the store keeps, and its search finds, the rest."""
-_PIECE = 4_096
 
 Floats = NDArray[np.float32]
 Mask = NDArray[np.bool_]
@@ -221,12 +217,13 @@ class CorpusView:
 class _Documents:
     """The growing documents of one type."""
 
-    def __init__(self, dimensions: int) -> None:
+    def __init__(self, dimensions: int, lexicon: Lexicon) -> None:
         self.ids: list[str] = []
         self.nodes: list[Node | None] = []
         self.origins: dict[int, str] = {}
         self.documents: dict[str, tuple[int, ...]] = {}
-        self.postings = Postings()
+        self.lexicon = lexicon
+        self.postings = Postings(lexicon.numbers)
         self.columns = {
             "lengths": Column(np.float32),
             "log_words": Column(np.float32),
@@ -238,15 +235,14 @@ class _Documents:
         self.vectors = Column(np.float32, dimensions)
         self.vector_documents = Column(np.int32)
         self.living = 0
-        self._codes: dict[str, list[int]] = {}
+        self._terms = array("i")
+        self._published = 0
 
     def add(self, document: Document, breather: Breather) -> int:
         """Append *document*; its postings are seen after ``publish``."""
         number = len(self.ids)
-        found, spoken = _find_terms(document.text, breather)
-        for term, count in Counter(found).items():
-            self._codes.setdefault(term, []).append(Postings.code(number, count))
-        self.note_order(found)
+        found, spoken = self.lexicon.read(document.text, breather)
+        self._terms.extend(found)
         self.columns["lengths"].append(len(found))
         self.columns["log_words"].append(math.log(max(spoken, 1)))
         self.columns["alive"].append(True)
@@ -260,14 +256,14 @@ class _Documents:
         self.documents[document.id] = (*self.documents.get(document.id, ()), number)
         return number
 
-    def note_order(self, terms: Sequence[str]) -> None:
-        """Keep the order of a new document's terms, where a type's signals look at it."""
-
-    def publish(self, breather: Breather) -> None:
-        for term, codes in self._codes.items():
-            self.postings.add(term, codes)
-            breather.breathe()
-        self._codes = {}
+    def publish(self) -> NDArray[np.int32]:
+        """Let readers find what is new by its words; gives its terms, end to end."""
+        terms = np.array(self._terms, np.int32)
+        lengths = self.columns["lengths"].view()[self._published :].astype(np.int32)
+        numbers = np.arange(self._published, len(self.ids), dtype=np.int32)
+        self.postings.add(terms, np.repeat(numbers, lengths))
+        self._published, self._terms = len(self.ids), array("i")
+        return terms
 
     def remove(self, ids: Iterable[str]) -> None:
         gone = [number for id in ids for number in self.documents.pop(id, ())]
@@ -300,8 +296,8 @@ class _Documents:
 class _Steps(_Documents):
     """The growing sides of raw steps, chained within their sessions."""
 
-    def __init__(self, dimensions: int) -> None:
-        super().__init__(dimensions)
+    def __init__(self, dimensions: int, lexicon: Lexicon) -> None:
+        super().__init__(dimensions, lexicon)
         self.columns |= {
             "session": Column(np.int32),
             "previous": Column(np.int32),
@@ -316,15 +312,20 @@ class _Steps(_Documents):
         self._sequence = Column(np.int32)
         self._sessions = _Numbering()
         self._actors = _Numbering()
-        self._terms = _Numbering()
         self._last: dict[int, int] = {}
+        self._followed: list[tuple[int, int]] = []
+        self._noted = 0
 
-    def note_order(self, terms: Sequence[str]) -> None:
-        self.columns["starts"].append(self._sequence.count)
-        self._sequence.extend([self._terms.number(term) for term in terms])
+    def publish(self) -> NDArray[np.int32]:
+        terms = super().publish()
+        self._sequence.extend(terms)
+        self._link_next()
+        return terms
 
     def add_side(self, side: Side, breather: Breather) -> int:
+        self.columns["starts"].append(self._noted)
         number = self.add(side, breather)
+        self._noted = self._sequence.count + len(self._terms)
         session = self._sessions.number(side.session_id)
         previous = self._last.get(session, -1)
         values = {
@@ -340,11 +341,18 @@ class _Steps(_Documents):
         for name, value in values.items():
             self.columns[name].append(value)
         if previous >= 0:
-            self.columns["next"].link(previous, number)
+            self._followed.append((previous, number))
         self._last[session] = number
         return number
 
+    def _link_next(self) -> None:
+        if self._followed:
+            previous, following = np.array(self._followed, np.int32).T
+            self.columns["next"].link(previous, following)
+            self._followed = []
+
     def add_vectors(self, numbers: Sequence[int], vectors: Sequence[Vector]) -> None:
+        self._link_next()
         first = self.vectors.count
         super().add_vectors(numbers, vectors)
         added = np.asarray(numbers, np.intp)
@@ -367,7 +375,7 @@ class _Steps(_Documents):
             actors=self._actors.names,
             sessions=len(self._sessions.names),
             sequence=self._sequence.view(),
-            term_numbers=self._terms.numbers,
+            term_numbers=self.lexicon.numbers,
         )
 
 
@@ -415,9 +423,12 @@ class Corpus:
 
     def __init__(self, *, dimensions: int) -> None:
         self.dimensions = dimensions
-        self._steps = _Steps(dimensions)
+        lexicon = Lexicon()
+        self._steps = _Steps(dimensions, lexicon)
         kinds: list[NodeType] = ["semantic", "procedural", "subgoal", "tag", "intent"]
-        self._nodes: dict[NodeType, _Documents] = {kind: _Documents(dimensions) for kind in kinds}
+        self._nodes: dict[NodeType, _Documents] = {
+            kind: _Documents(dimensions, lexicon) for kind in kinds
+        }
         self._waiting: dict[str, tuple[_Documents, int]] = {}
         self._restated = _Restated()
 
@@ -488,7 +499,8 @@ class Corpus:
     def view(self, revision: Revision, breather: Breather) -> CorpusView:
         """Everything as it is now; call it while nobody writes."""
         for group in (self._steps, *self._nodes.values()):
-            group.publish(breather)
+            group.publish()
+            breather.breathe()
         nodes = {kind: DocumentsView(**group.fields()) for kind, group in self._nodes.items()}
         return CorpusView(revision, self._steps.view(), nodes, self._restated.pairs.view())
 
@@ -498,26 +510,3 @@ def _inherited(group: _Documents, document: Document) -> Vector | None:
     if not before or (old := group.nodes[before[0]]) is None:
         return None
     return group.vector_of(before[0]) if old.text == document.meaning else None
-
-
-def _find_terms(text: str, breather: Breather) -> tuple[list[str], int]:
-    """The index terms of *text* in order, and how many words it has."""
-    found: list[str] = []
-    spoken = 0
-    for piece in _pieces(text[:MAX_INDEXED_CHARACTERS]):
-        folded = words(piece)
-        spoken += len(folded)
-        found += index_terms_of(folded)
-        breather.breathe()
-    return found, spoken
-
-
-def _pieces(text: str) -> Iterator[str]:
-    """*text* in parts of about 4,096 characters, cut at a blank if there is one."""
-    start = 0
-    while len(text) - start > _PIECE:
-        cut = text.rfind(" ", start, start + _PIECE)
-        end = cut if cut > start else start + _PIECE
-        yield text[start:end]
-        start = end
-    yield text[start:]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,6 +19,7 @@ B = 0.75
 """How much a document's length counts against it."""
 _TF_BITS = 16
 _MAX_TF = (1 << _TF_BITS) - 1
+_DOCUMENT_BITS = 32
 
 Floats = NDArray[np.float32]
 Ints = NDArray[np.int64]
@@ -27,38 +29,93 @@ class Postings:
     """
     Term → documents and counts, as ascending numbers ``document << 16 | count``.
 
-    One writer extends; a reader asks with the number of documents it knows of, and
-    never sees a later one.
+    What the first ``add`` brings (of an index that is read anew: everything) lies end
+    to end; each term that later ones bring has a column of its own, so that an addition
+    costs what it adds. One writer adds; a reader asks with the number of documents it
+    knows of, and never sees a later one.
+
+    Args:
+        numbers: Index term → its number.
     """
 
-    __slots__ = ("_terms",)
+    __slots__ = ("_first", "_later", "_numbers")
 
-    def __init__(self) -> None:
-        self._terms: dict[str, Column] = {}
+    def __init__(self, numbers: Mapping[str, int]) -> None:
+        self._numbers = numbers
+        self._first = _EndToEnd.of(np.zeros(0, np.int64), np.zeros(0, np.int64))
+        self._later: dict[int, Column] = {}
 
-    @staticmethod
-    def code(document: int, count: int) -> int:
-        """One posting as a number; counts above 65,535 are cut."""
-        return document << _TF_BITS | min(count, _MAX_TF)
+    def add(self, terms: NDArray[np.int32], documents: NDArray[np.int32]) -> None:
+        """
+        Note that *documents* hold *terms*, pair by pair, repeats kept.
 
-    def add(self, term: str, codes: list[int]) -> None:
-        """Append postings of *term*, ascending and above all that it has."""
-        column = self._terms.get(term) or Column(np.int64)
-        column.extend(codes)
-        # Only now may a reader meet it: a column is never seen empty.
-        self._terms[term] = column
+        Documents are ascending, and above all that were added before.
+        """
+        if not len(terms):
+            return
+        owners, codes = _coded(terms, documents)
+        if not len(self._first.codes):
+            self._first = _EndToEnd.of(owners, codes)
+            return
+        begins = np.flatnonzero(np.diff(owners, prepend=-1))
+        ends = [*begins[1:].tolist(), len(codes)]
+        for term, begin, end in zip(owners[begins].tolist(), begins.tolist(), ends, strict=True):
+            column = self._later.get(term) or Column(np.int64, capacity=end - begin)
+            column.extend(codes[begin:end])
+            # Only now may a reader meet it: a column is never seen empty.
+            self._later[term] = column
 
     def read(self, term: str, documents: int) -> tuple[Ints, Floats] | None:
         """The documents below *documents* that hold *term*, with counts; ``None`` if none."""
-        column = self._terms.get(term)
-        if column is None:
+        number = self._numbers.get(term)
+        if number is None:
             return None
-        codes = column.view()
-        if codes[-1] >> _TF_BITS >= documents:
+        codes, column = self._first.read(number), self._later.get(number)
+        if column is not None:
+            codes = np.concatenate((codes, column.view())) if len(codes) else column.view()
+        if len(codes) and codes[-1] >> _TF_BITS >= documents:
             codes = codes[: int(np.searchsorted(codes, documents << _TF_BITS))]
         if not len(codes):
             return None
         return codes >> _TF_BITS, (codes & _MAX_TF).astype(np.float32)
+
+
+@dataclass(frozen=True, slots=True)
+class _EndToEnd:
+    """Postings by ascending number of their term: *begins* and *ends* are places in *codes*."""
+
+    terms: NDArray[np.int32]
+    begins: Ints
+    ends: Ints
+    codes: Ints
+
+    @classmethod
+    def of(cls, owners: Ints, codes: Ints) -> _EndToEnd:
+        begins = np.flatnonzero(np.diff(owners, prepend=-1))
+        ends = np.append(begins[1:], len(codes))[: len(begins)]
+        return cls(owners[begins].astype(np.int32), begins, ends, codes)
+
+    def read(self, term: int) -> Ints:
+        """The postings of *term*; empty if there are none."""
+        at = int(np.searchsorted(self.terms, term))
+        if at == len(self.terms) or self.terms[at] != term:
+            return self.codes[:0]
+        return self.codes[self.begins[at] : self.ends[at]]
+
+
+def _coded(terms: NDArray[np.int32], documents: NDArray[np.int32]) -> tuple[Ints, Ints]:
+    """Each pair once: its term, ascending, and its posting."""
+    pairs = terms.astype(np.int64)
+    pairs <<= _DOCUMENT_BITS
+    pairs |= documents
+    pairs.sort()
+    at = np.flatnonzero(np.diff(pairs, prepend=-1))
+    counts = np.diff(at, append=len(pairs))
+    pairs = pairs[at]
+    codes = pairs & ((1 << _DOCUMENT_BITS) - 1)
+    codes <<= _TF_BITS
+    codes |= np.minimum(counts, _MAX_TF)
+    return pairs >> _DOCUMENT_BITS, codes
 
 
 def idf(documents: int, holding: int) -> float:

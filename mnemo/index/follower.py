@@ -100,6 +100,7 @@ class RepositoryIndex:
         self._corpus = Corpus(dimensions=self._embedder.space.dimensions)
         self._view = self._corpus.view(0, Breather())
         self._cursor = FeedCursor()
+        self._unseen = False
         self._waiting: dict[str, str] = {}
         self._batch = BATCH
         self._failures = 0
@@ -177,7 +178,7 @@ class RepositoryIndex:
                 # The store is behind its index: another file, or an older copy, took its place.
                 self._start_again()
                 changes = await self._feed.changes(self._after)
-            if changes.cursor != self._cursor or changes.more:
+            if changes.cursor != self._cursor or changes.more or self._unseen:
                 await anyio.to_thread.run_sync(self._absorb, changes, limiter=self._limiter)
             more = changes.more
 
@@ -190,7 +191,10 @@ class RepositoryIndex:
         breather = Breather()
         try:
             self._add(changes, breather)
-            self._view = self._corpus.view(changes.revision, breather)
+            # Put in order once, not page by page: of a million texts that takes a second.
+            self._unseen = changes.more
+            if not changes.more:
+                self._view = self._corpus.view(changes.revision, breather)
             self._cursor = changes.cursor
         except BaseException:
             self._start_again()
