@@ -128,7 +128,7 @@ def when_and_who(at: datetime, actor: str) -> str:
     Weekday and month in words, in the step's own zone: they beat an ISO date in
     recall, and do not depend on the machine's locale.
     """
-    return f"[{date_in_words(at)} {at:%H:%M}] {one_line(actor)}:"
+    return f"[{date_in_words(at)} {at.hour:02}:{at.minute:02}] {one_line(actor)}:"
 
 
 def episodic_node(step: Step) -> Episodic:

@@ -243,11 +243,13 @@ class _Documents:
         number = len(self.ids)
         found, spoken = self.lexicon.read(document.text, breather)
         self._terms.extend(found)
-        self.columns["lengths"].append(len(found))
-        self.columns["log_words"].append(math.log(max(spoken, 1)))
-        self.columns["alive"].append(True)
-        for name in ("first", "last", "valid_to"):
-            self.columns[name].append(getattr(document, name))
+        columns = self.columns
+        columns["lengths"].append(len(found))
+        columns["log_words"].append(math.log(max(spoken, 1)))
+        columns["alive"].append(True)
+        columns["first"].append(document.first)
+        columns["last"].append(document.last)
+        columns["valid_to"].append(document.valid_to)
         self.ids.append(document.id)
         self.nodes.append(document.node)
         if document.origin is not None:

@@ -32,16 +32,23 @@ class Lexicon:
 
     def read(self, text: str, breather: Breather) -> tuple[list[int], int]:
         """The numbers of *text*'s index terms, in order, and how many words it has."""
-        numbers: list[int] = []
-        spoken = 0
         if len(self._remembered) > MAX_REMEMBERED:
             self._remembered.clear()
+        if len(text) <= _PIECE:
+            return self._read(text)
+        numbers: list[int] = []
+        spoken = 0
         for piece in _pieces(text[:MAX_INDEXED_CHARACTERS]):
-            folded = words(piece)
-            spoken += len(folded)
-            numbers += chain.from_iterable(map(self._remembered.__getitem__, folded))
+            found, said = self._read(piece)
+            numbers += found
+            spoken += said
             breather.breathe()
         return numbers, spoken
+
+    def _read(self, piece: str) -> tuple[list[int], int]:
+        folded = words(piece)
+        found = map(self._remembered.__getitem__, folded)
+        return list(chain.from_iterable(found)), len(folded)
 
 
 class _Remembered(dict[str, tuple[int, ...]]):

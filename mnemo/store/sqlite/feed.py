@@ -29,9 +29,11 @@ JOIN episodes e ON e.no = t.episode JOIN sessions s ON s.no = t.session
 _NEW_STEPS = (
     _FROM_STEPS
     + """
-WHERE t.ordinal > ? AND t.repo = ? AND t.gone = 0 ORDER BY t.ordinal LIMIT ?
+WHERE t.ordinal > ? AND +t.repo = ? AND t.gone = 0 ORDER BY t.ordinal LIMIT ?
 """
 )
+# By the plus: along the ordinals, of which few are new; not over all of a repository's steps.
+_LAST_STEP = "SELECT coalesce(max(ordinal), 0) FROM steps"
 _STEPS_BY_NODE = _FROM_STEPS + "WHERE t.repo = ? AND t.node_id IN ({})"
 _CHANGED_NODES = """
 SELECT id, type, body, NULL, revision FROM nodes
@@ -164,14 +166,14 @@ def _changes(
     connection: sqlite3.Connection, repo_id: str, after: FeedCursor, limit: int
 ) -> FeedChanges:
     repo, revision, _, _ = repo_row(connection, repo_id)
-    steps = read_steps(connection.execute(_NEW_STEPS, (after.step, repo, limit)).fetchall())
+    steps, last_step = _new_steps(connection, repo, after.step, limit)
     until = _whole_revisions(connection, repo, after.revision, revision, limit)
     rows = connection.execute(_CHANGED_NODES, (repo, after.revision, until)).fetchall()
     nodes = read_nodes(row[:4] for row in rows)
     removals = _removals(connection, repo, after)
     stored = connection.execute(_NEW_VECTORS, (repo, after.vector, limit)).fetchall()
     cursor = FeedCursor(
-        step=steps[-1].ordinal if steps else after.step,
+        step=last_step,
         revision=until,
         removal=removals[-1][0] if removals else after.removal,
         vector=stored[-1][0] if stored else after.vector,
@@ -187,6 +189,17 @@ def _changes(
         vectors=_decoded(stored),
         more=len(steps) == limit or until < revision or len(stored) == limit,
     )
+
+
+def _new_steps(
+    connection: sqlite3.Connection, repo: int, after: int, limit: int
+) -> tuple[list[Step], int]:
+    """Steps behind *after*, and the ordinal up to which there are no others of *repo*."""
+    steps = read_steps(connection.execute(_NEW_STEPS, (after, repo, limit)).fetchall())
+    if len(steps) == limit:
+        return steps, steps[-1].ordinal
+    (last,) = connection.execute(_LAST_STEP).fetchone()
+    return steps, max(after, last)
 
 
 def _whole_revisions(

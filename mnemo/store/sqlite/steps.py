@@ -30,6 +30,7 @@ COLUMNS = """
 """
 """What ``read_steps`` expects, of ``steps t``, ``episodes e``, ``sessions s``."""
 
+_NO_METADATA = "{}"
 _LANE = """
 SELECT s.owner, s.no, s.repo, e.no, e.status,
        (SELECT max(idx) + 1 FROM steps WHERE episode = e.no)
@@ -131,7 +132,7 @@ def _row(ordinal: int, lane: _Lane, one: Handed) -> tuple[Any, ...]:
         encode_time(draft.at),
         draft.actor,
         draft.key,
-        encode_json(dict(draft.metadata)) if draft.metadata else "{}",
+        encode_json(dict(draft.metadata)) if draft.metadata else _NO_METADATA,
         one.recorded_at,
     )
 
@@ -219,7 +220,7 @@ def _read(row: tuple[Any, ...]) -> Step:
         actor=actor,
         node_id=node_id,
         key=key,
-        metadata=decode_json(row[9]),
+        metadata=decode_json(row[9]) if row[9] != _NO_METADATA else {},
         ordinal=row[10],
         annotation=_annotation(index, row[11:18]),
     )
