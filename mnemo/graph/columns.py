@@ -10,6 +10,8 @@ from numpy.typing import NDArray
 __all__ = ["Column"]
 
 _FIRST_CAPACITY = 64
+_GATHERED = 1_024
+"""Rows that are gathered at most: more would hold the interpreter for long when written."""
 
 
 class Column:
@@ -41,6 +43,8 @@ class Column:
         """Add one row."""
         self._fresh.append(value)
         self.count += 1
+        if len(self._fresh) >= _GATHERED:
+            self._settle()
 
     def extend(self, values: Any) -> None:
         """Add the rows of *values*."""
