@@ -81,7 +81,8 @@ class Column:
     def _write(self, values: Any) -> None:
         end = self.count + len(values)
         if end > len(self._data):
-            rows = max(end, 2 * len(self._data))
+            # What is reserved takes no memory before it is written to.
+            rows = max(end, (2 if self._data.ndim == 1 else 4) * len(self._data))
             grown = np.zeros((rows, *self._data.shape[1:]), self._data.dtype)
             grown[: self.count] = self._data[: self.count]
             self._data = grown

@@ -262,8 +262,7 @@ class _Documents:
         """Let readers find what is new by its words; gives its terms, end to end."""
         terms = np.array(self._terms, np.int32)
         lengths = self.columns["lengths"].view()[self._published :].astype(np.int32)
-        numbers = np.arange(self._published, len(self.ids), dtype=np.int32)
-        self.postings.add(terms, np.repeat(numbers, lengths))
+        self.postings.add(self._published, lengths, terms)
         self._published, self._terms = len(self.ids), array("i")
         return terms
 

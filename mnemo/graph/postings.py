@@ -20,6 +20,8 @@ B = 0.75
 _TF_BITS = 16
 _MAX_TF = (1 << _TF_BITS) - 1
 _DOCUMENT_BITS = 32
+_REPEATED = 16_384
+"""Documents at once whose numbers are repeated, for which NumPy keeps the interpreter."""
 
 Floats = NDArray[np.float32]
 Ints = NDArray[np.int64]
@@ -45,15 +47,17 @@ class Postings:
         self._first = _EndToEnd.of(np.zeros(0, np.int64), np.zeros(0, np.int64))
         self._later: dict[int, Column] = {}
 
-    def add(self, terms: NDArray[np.int32], documents: NDArray[np.int32]) -> None:
+    def add(self, first: int, lengths: NDArray[np.int32], terms: NDArray[np.int32]) -> None:
         """
-        Note that *documents* hold *terms*, pair by pair, repeats kept.
+        Add the documents from number *first* on, above all that were added before.
 
-        Documents are ascending, and above all that were added before.
+        Args:
+            lengths: How many terms each of them has, repeats included.
+            terms: Numbers of their terms, end to end.
         """
         if not len(terms):
             return
-        owners, codes = _coded(terms, documents)
+        owners, codes = _coded(first, lengths, terms)
         if not len(self._first.codes):
             self._first = _EndToEnd.of(owners, codes)
             return
@@ -103,11 +107,16 @@ class _EndToEnd:
         return self.codes[self.begins[at] : self.ends[at]]
 
 
-def _coded(terms: NDArray[np.int32], documents: NDArray[np.int32]) -> tuple[Ints, Ints]:
-    """Each pair once: its term, ascending, and its posting."""
+def _coded(first: int, lengths: NDArray[np.int32], terms: NDArray[np.int32]) -> tuple[Ints, Ints]:
+    """Each pair of term and document once: the term, ascending, and the posting."""
     pairs = terms.astype(np.int64)
     pairs <<= _DOCUMENT_BITS
-    pairs |= documents
+    begin = 0
+    for at in range(0, len(lengths), _REPEATED):
+        some = lengths[at : at + _REPEATED]
+        numbers = np.repeat(np.arange(first + at, first + at + len(some)), some)
+        pairs[begin : begin + len(numbers)] |= numbers
+        begin += len(numbers)
     pairs.sort()
     at = np.flatnonzero(np.diff(pairs, prepend=-1))
     counts = np.diff(at, append=len(pairs))
