@@ -28,6 +28,7 @@ from mnemo.graph.columns import Column
 from mnemo.graph.lexicon import Lexicon
 from mnemo.graph.nodes import Node, NodeType, Vector
 from mnemo.graph.postings import Postings
+from mnemo.graph.vectors import HEAD, Heads, head_and_tail
 
 __all__ = ["Corpus", "CorpusView", "Document", "DocumentsView", "Side", "StepsView"]
 
@@ -102,6 +103,7 @@ class DocumentsView:
         valid_to: Unix seconds at which a fact ceased to hold; infinite while it does.
         alive: False for what was removed or replaced.
         vectors: Unit rows of the documents named by ``vector_documents``.
+        heads: Of ``vectors``; ``None`` for steps, of which none is sought by nearness alone.
         documents: Node id → document numbers, of the writer: look up, then check
             against ``count`` and ``alive``.
     """
@@ -118,6 +120,7 @@ class DocumentsView:
     alive: Mask
     vectors: Floats
     vector_documents: Ints
+    heads: Heads | None
     postings: Postings
     documents: Mapping[str, tuple[int, ...]]
 
@@ -234,6 +237,8 @@ class _Documents:
         }
         self.vectors = Column(np.float32, dimensions)
         self.vector_documents = Column(np.int32)
+        self._heads = Column(np.float32, min(HEAD, dimensions))
+        self._tails = Column(np.float32)
         self.living = 0
         self._terms = array("i")
         self._published = 0
@@ -279,6 +284,17 @@ class _Documents:
     def add_vectors(self, numbers: Sequence[int], vectors: Sequence[Vector]) -> None:
         self.vectors.extend(vectors)
         self.vector_documents.extend(numbers)
+        self.note_heads(len(numbers))
+
+    def note_heads(self, count: int) -> None:
+        """Note the heads of the last *count* vectors."""
+        heads, tails = head_and_tail(self.vectors.view()[-count:])
+        self._heads.extend(heads)
+        self._tails.extend(tails)
+
+    def heads(self) -> Heads | None:
+        """Of all vectors."""
+        return Heads(self._heads.view(), self._tails.view())
 
     def fields(self) -> dict[str, Any]:
         return {
@@ -288,6 +304,7 @@ class _Documents:
             "origins": self.origins,
             "vectors": self.vectors.view(),
             "vector_documents": self.vector_documents.view(),
+            "heads": self.heads(),
             "postings": self.postings,
             "documents": self.documents,
             **{name: column.view() for name, column in self.columns.items()},
@@ -322,6 +339,12 @@ class _Steps(_Documents):
         self._sequence.extend(terms)
         self._link_next()
         return terms
+
+    def note_heads(self, count: int) -> None:
+        """Steps need none."""
+
+    def heads(self) -> Heads | None:
+        return None
 
     def add_side(self, side: Side, breather: Breather) -> int:
         self.columns["starts"].append(self._noted)
@@ -441,6 +464,12 @@ class Corpus:
     def knows_step(self, id: str) -> bool:
         """Whether sides of the step with episodic node *id* are here."""
         return id in self._steps.documents
+
+    def note_heads(self, count: int) -> None:
+        """Steps need none."""
+
+    def heads(self) -> Heads | None:
+        return None
 
     def add_side(self, side: Side, breather: Breather) -> None:
         """Append the side of a step; in order of arrival, it waits for its vector."""

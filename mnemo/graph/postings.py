@@ -111,16 +111,16 @@ def _coded(first: int, lengths: NDArray[np.int32], terms: NDArray[np.int32]) -> 
     """Each pair of term and document once: the term, ascending, and the posting."""
     pairs = terms.astype(np.int64)
     pairs <<= _DOCUMENT_BITS
-    begin = 0
+    done = 0
     for at in range(0, len(lengths), _REPEATED):
         some = lengths[at : at + _REPEATED]
         numbers = np.repeat(np.arange(first + at, first + at + len(some)), some)
-        pairs[begin : begin + len(numbers)] |= numbers
-        begin += len(numbers)
+        pairs[done : done + len(numbers)] |= numbers
+        done += len(numbers)
     pairs.sort()
-    at = np.flatnonzero(np.diff(pairs, prepend=-1))
-    counts = np.diff(at, append=len(pairs))
-    pairs = pairs[at]
+    new = np.flatnonzero(np.diff(pairs, prepend=-1))
+    counts = np.diff(new, append=len(pairs))
+    pairs = pairs[new]
     codes = pairs & ((1 << _DOCUMENT_BITS) - 1)
     codes <<= _TF_BITS
     codes |= np.minimum(counts, _MAX_TF)

@@ -13,7 +13,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from itertools import islice
+from itertools import islice, repeat
 
 import anyio
 import anyio.to_thread
@@ -48,6 +48,8 @@ RETRY_S = 0.1
 """Seconds until a failed embedder is asked again; doubled by each further failure."""
 MAX_RETRY_S = 60.0
 """Seconds beyond which that pause does not grow."""
+MOST_HOPEFUL = 0.1
+"""Share of the vectors beyond which all are compared: single rows are read more slowly."""
 FOREGROUND_SHARE = 4.0
 """Pause after a batch while writes go on, in times of the batch's own duration."""
 
@@ -347,20 +349,43 @@ def _nearest(
 ) -> list[list[tuple[str, float]]]:
     breather = Breather()
     found = []
-    for row in vectors:
-        cosines, known = view.cosines(row[np.newaxis])
-        eligible = np.flatnonzero(known & view.alive & (cosines[0] >= threshold))
-        found.append(_best(view, cosines[0], eligible, limit))
+    for vector, rows in zip(vectors, _hopeful(view, vectors, threshold), strict=True):
+        documents, cosines = _near(view, vector, threshold, rows)
+        found.append(_best(view, documents, cosines, limit))
         breather.breathe()
     return found
 
 
+def _hopeful(
+    view: DocumentsView, vectors: NDArray[np.float32], threshold: float
+) -> Iterable[NDArray[np.intp] | None]:
+    if view.heads is None or view.vectors.shape[1] != vectors.shape[1]:
+        return repeat(None, len(vectors))
+    return view.heads.hopeful(vectors, threshold)
+
+
+def _near(
+    view: DocumentsView,
+    vector: NDArray[np.float32],
+    threshold: float,
+    rows: NDArray[np.intp] | None,
+) -> tuple[NDArray[np.intp], NDArray[np.float32]]:
+    """The living documents whose cosine with *vector* is ≥ *threshold*, at best among *rows*."""
+    if rows is not None and len(rows) <= MOST_HOPEFUL * len(view.vectors):
+        documents = view.vector_documents[rows].astype(np.intp)
+        cosines = np.einsum("ij,j->i", view.vectors[rows], vector)
+        near = view.alive[documents] & (cosines >= threshold)
+        return documents[near], cosines[near]
+    (cosines,), known = view.cosines(vector[np.newaxis])
+    documents = np.flatnonzero(known & view.alive & (cosines >= threshold))
+    return documents, cosines[documents]
+
+
 def _best(
-    view: DocumentsView, cosines: NDArray[np.float32], eligible: NDArray[np.intp], limit: int
+    view: DocumentsView, documents: NDArray[np.intp], cosines: NDArray[np.float32], limit: int
 ) -> list[tuple[str, float]]:
     # Two documents may speak for one step: the better one counts.
-    ranked = eligible[np.argsort(-cosines[eligible], kind="stable")[: 2 * limit]]
     best: dict[str, float] = {}
-    for document in ranked:
-        best.setdefault(view.ids[document], float(cosines[document]))
+    for at in np.argsort(-cosines, kind="stable")[: 2 * limit]:
+        best.setdefault(view.ids[documents[at]], float(cosines[at]))
     return list(best.items())[:limit]

@@ -1,0 +1,67 @@
+"""What is near is found whichever way it is sought."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from mnemo._clock import Breather
+from mnemo.graph.corpus import Corpus, DocumentsView
+from mnemo.graph.nodes import Semantic
+from mnemo.index.documents import node_document
+from mnemo.index.follower import _nearest
+
+WIDTH = 96
+
+
+def facts_in(rows: np.ndarray, gone: list[str]) -> DocumentsView:
+    """Facts ``f0``, ``f1``, … with the vectors *rows*, of which *gone* are removed."""
+    corpus, breather = Corpus(dimensions=rows.shape[1]), Breather()
+    for number, row in enumerate(rows):
+        fact = Semantic(f"Fact {number}", id=f"f{number}", vector=row)
+        corpus.put(node_document(fact, {}), breather)
+    corpus.remove(gone)
+    return corpus.view(1, breather).nodes["semantic"]
+
+
+def unit(rows: np.ndarray) -> np.ndarray:
+    """*rows* with length 1, in single precision."""
+    return (rows / np.linalg.norm(rows, axis=1, keepdims=True)).astype(np.float32)
+
+
+@pytest.mark.parametrize("threshold", [0.0, 0.5, 0.8, 0.92, 0.999])
+@pytest.mark.parametrize("width", [8, 64, 65, 256])
+def test_nothing_near_is_missed(threshold: float, width: int) -> None:
+    """The pruned search gives what comparing everything gives, in any space."""
+    random = np.random.default_rng(width)
+    centres = random.standard_normal((20, width))
+    noise = random.uniform(0, 1.5, (400, 1)) * random.standard_normal((400, width))
+    rows = unit(np.repeat(centres, 20, axis=0) + noise)
+    view = facts_in(rows, gone=["f3", "f7"])
+    asked = unit(np.vstack((centres, rows[:9])))
+    found = _nearest(view, asked, threshold, 400)
+    cosines = rows @ asked.T
+    for column, pairs in enumerate(found):
+        near = {f"f{n}" for n in np.flatnonzero(cosines[:, column] >= threshold + 1e-5)}
+        far = {f"f{n}" for n in np.flatnonzero(cosines[:, column] < threshold - 1e-5)}
+        ids = [id for id, _ in pairs]
+        assert near - {"f3", "f7"} <= set(ids)
+        assert far.isdisjoint(ids)
+        assert {"f3", "f7"}.isdisjoint(ids)
+        assert [c for _, c in pairs] == sorted((c for _, c in pairs), reverse=True)
+
+
+def test_few_are_compared_where_the_first_numbers_say_much() -> None:
+    """The bound turns nearly everything away at the threshold of duplicates."""
+    random = np.random.default_rng(3)
+    view = facts_in(unit(random.standard_normal((1_000, WIDTH))), gone=[])
+    assert view.heads is not None
+    rows = next(iter(view.heads.hopeful(view.vectors[5:6], 0.92)))
+    assert 5 in rows.tolist()
+    assert len(rows) < 20
+
+
+def test_a_question_of_another_width_finds_nothing() -> None:
+    """While a repository moves to another space, nothing is near."""
+    view = facts_in(unit(np.eye(4, 96) + 0.1), gone=[])
+    assert _nearest(view, np.eye(2, 32, dtype=np.float32), 0.5, 3) == [[], []]
