@@ -9,7 +9,7 @@ import random
 import sqlite3
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from importlib.metadata import version
 from itertools import accumulate
 from pathlib import Path
@@ -44,7 +44,8 @@ class Sizes:
 FULL = Sizes(4_000, 16_000, (1, 8, 64, 256), 7, 64, 300, 10_000, 5, (1_000, 10_000, 100_000), 200)
 QUICK = Sizes(1_000, 6_000, (1, 8, 64, 256), 3, 64, 30, 2_000, 3, (1_000, 10_000), 60)
 TINY = Sizes(20, 128, (1, 64), 1, 4, 5, 50, 1, (200,), 5)
-SIZES = {"full": FULL, "quick": QUICK, "tiny": TINY}
+MILLION = replace(FULL, nodes=(1_000_000,))
+SIZES = {"full": FULL, "quick": QUICK, "tiny": TINY, "million": MILLION}
 
 
 @dataclass(frozen=True)
@@ -207,6 +208,14 @@ def machine() -> dict[str, Any]:
         "sqlite": sqlite3.sqlite_version,
         "packages": {name: version(name) for name in PACKAGES},
     }
+
+
+def resident_bytes() -> int:
+    """Memory that this process has in use now; 0 where the system does not say."""
+    status = Path("/proc/self/statm")
+    if not status.exists():
+        return 0
+    return int(status.read_text("ascii").split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
 def _cpu() -> str:

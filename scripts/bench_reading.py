@@ -11,11 +11,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from statistics import median
 from time import perf_counter
 from typing import Any
 
 import anyio
-from bench_kit import Figure, Sizes, Words, batches, heartbeat, percentile
+from bench_kit import Figure, Sizes, Words, batches, heartbeat, percentile, resident_bytes
 from bench_writing import warm_up
 
 from mnemo import Edge, EdgeKind, Mnemo, Node, Semantic, SessionRecord, SessionState, Tag
@@ -29,7 +30,9 @@ from mnemo.protocols import Embedder, GraphWrite
 from mnemo.repository import Repository
 from mnemo.store.sqlite import SqliteStore
 
-RECALL_P95_MS = {10_000: 10.0, 100_000: 30.0}
+RECALL_P95_MS = {10_000: 10.0, 100_000: 30.0, 1_000_000: 150.0}
+FIRST_S = {100_000: 2.0, 1_000_000: 30.0}
+COMMITTED_STEPS = 12
 REPO = "bench"
 TAGS = 500
 STEPS_PER_SESSION = 200
@@ -44,6 +47,7 @@ async def recall_at(count: int, sizes: Sizes, folder: Path) -> list[Figure]:
     await _fill(path, texts, words)
     questions = [words.question(text) for text in texts[:: max(1, len(texts) // sizes.queries)]]
     await warm_up(folder)
+    before = resident_bytes()
     async with Mnemo(path) as memory:
         repo = await memory.open_repo(REPO)
         async with heartbeat() as reading:
@@ -52,14 +56,36 @@ async def recall_at(count: int, sizes: Sizes, folder: Path) -> list[Figure]:
             first_s = perf_counter() - began
         async with heartbeat() as beats:
             took = await _ask(repo, questions[: sizes.queries])
+        resident = resident_bytes() - before
+        committed = await _commit(repo, words, sizes.episodes)
     name = f"recall, {count:,} nodes"
     return [
         Figure(f"{name}: p50", percentile(took, 0.5), "ms"),
         Figure(f"{name}: p95", percentile(took, 0.95), "ms", most=RECALL_P95_MS.get(count)),
+        Figure(f"{name}: max", max(took), "ms"),
         *beats.figures(name),
-        Figure(f"{name}: the first, reading the index", first_s, "s"),
+        Figure(f"{name}: the first, reading the index", first_s, "s", most=FIRST_S.get(count)),
         *reading.figures(f"{name}, reading the index"),
+        Figure(f"{name}: resident, per node", max(resident, 0) / count, "B"),
+        Figure(f"commit of {COMMITTED_STEPS} steps, {count:,} nodes: p50", median(committed), "ms"),
+        Figure(f"commit of {COMMITTED_STEPS} steps, {count:,} nodes: max", max(committed), "ms"),
     ]
+
+
+async def _commit(repo: Repository, words: Words, times: int) -> list[float]:
+    """Milliseconds of committing an extracted episode, with what is looked up for that."""
+    took = []
+    for _ in range(times + 1):
+        session = await repo.start_session(words.sentence(4, 8))
+        for _ in range(COMMITTED_STEPS):
+            await session.append(words.sentence(), words.sentence())
+        await session.close()
+        await session.wait_for(SessionState.READY)
+        began = perf_counter()
+        await session.commit()
+        took.append(1_000 * (perf_counter() - began))
+        await session.aclose()
+    return took[1:]
 
 
 async def _ask(repo: Repository, questions: Sequence[str]) -> list[float]:
