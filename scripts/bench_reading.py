@@ -8,6 +8,7 @@ embedder's. The store is filled below the sessions, in bulk.
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -47,6 +48,10 @@ async def recall_at(count: int, sizes: Sizes, folder: Path) -> list[Figure]:
     await _fill(path, texts, words)
     questions = [words.question(text) for text in texts[:: max(1, len(texts) // sizes.queries)]]
     await warm_up(folder)
+    del texts
+    # What filling left on the heap is no part of a service: collections would walk it.
+    gc.collect()
+    gc.freeze()
     before = resident_bytes()
     async with Mnemo(path) as memory:
         repo = await memory.open_repo(REPO)
