@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+import anyio
 import pytest
 
 from mnemo import Changeset, Edge, Mnemo, Semantic, Tag
@@ -30,6 +31,9 @@ async def repo():
         )
         edges = tuple(Edge(tag.id, fact.id, "membership") for fact in facts)
         await repo.apply(Changeset(nodes=(tag, *facts), edges=edges))
+        with anyio.fail_after(5):
+            while (await repo.statistics()).index.waiting:  # vectors are made behind the writers
+                await anyio.sleep(0.005)
         yield repo
 
 
