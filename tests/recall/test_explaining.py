@@ -32,7 +32,7 @@ async def repo():
         edges = tuple(Edge(tag.id, fact.id, "membership") for fact in facts)
         await repo.apply(Changeset(nodes=(tag, *facts), edges=edges))
         with anyio.fail_after(5):
-            while (await repo.statistics()).index.waiting:  # vectors are made behind the writers
+            while (await repo.statistics()).index.waiting:  # noqa: ASYNC110 - made in background
                 await anyio.sleep(0.005)
         yield repo
 
