@@ -151,6 +151,7 @@ async def test_a_hundred_questions_keep_to_the_limit(server: ScriptedServer, mak
     """With faults of every kind among them, none is lost and no more run at once than allowed."""
 
     server.fail_by_chance(0.1, faults.TRANSIENT, seed=7)
+    server.fail(faults.delayed(0.2), times=4)  # so that some are surely in flight together
     model = make(max_concurrency=4, max_retries=8)
     answers: list[str] = []
 
