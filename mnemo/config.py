@@ -10,17 +10,20 @@ where ``scripts/bench_recall`` can see it.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, InstanceOf, ValidationError, model_validator
 from pydantic_core import ErrorDetails
 
 from mnemo.errors import ConfigError
+from mnemo.transcript.strategies import Compression, Recent, Retrieval, Summary, ToolOutputPruner
 
 __all__ = [
     "AnnotationConfig",
     "CommitConfig",
     "Config",
+    "ConversationConfig",
     "ExtractionConfig",
     "MaintenanceConfig",
     "RecallConfig",
@@ -29,11 +32,16 @@ __all__ = [
     "StoreConfig",
     "TelemetryConfig",
     "TypeScoring",
+    "ViewportConfig",
 ]
 
 Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Share = Annotated[float, Field(ge=0, le=1)]
 Cosine = Annotated[float, Field(ge=-1, le=1)]
+
+
+LEAST_WINDOW = 0.3
+"""Share of a viewport's budget that the window must keep."""
 
 
 class Settings(BaseModel):
@@ -59,7 +67,11 @@ class Settings(BaseModel):
             mine, theirs = getattr(self, name), getattr(over, name)
             both = isinstance(mine, Settings) and isinstance(theirs, Settings)
             update[name] = mine.overlaid(theirs) if both else theirs
-        return self.model_copy(update=update)
+        return self.model_copy(update=update).consistent()
+
+    def consistent(self) -> Self:
+        """Itself. *Raises* ``ConfigError``: its fields do not fit each other."""
+        return self
 
 
 def _readable(error: ValidationError) -> str:
@@ -174,6 +186,26 @@ class RecallConfig(Settings):
     """Actors that are the agent's side, case aside."""
     group_min_hits: Annotated[int, Field(ge=2)] = 3
     """Candidates of one session that are printed together (P)."""
+    recency_decay: Annotated[float, Field(ge=0, le=10)] = 0.3
+    """Keyword search: a hit one year old weighs ``1 / (1 + recency_decay)`` (S)."""
+    snippet_chars: Annotated[int, Field(ge=50, le=2_000)] = 300
+    """Characters of a hit's excerpt, at most (S)."""
+    scan_limit: Annotated[int, Field(ge=1)] = 50_000
+    """Records that a search for substrings of one or two characters looks at, newest first (S)."""
+    index_tool_results: bool = False
+    """Whether tool calls and results are searched as well, from when it is set."""
+    view_budget_tokens: Annotated[int, Field(ge=100)] = 4_000
+    """Tokens of ``MessageView.as_text()``, at most (S)."""
+    passive_enabled: bool = True
+    """Whether memories may come to mind in a viewport without being asked for."""
+    passive_max_hits: Annotated[int, Field(ge=0, le=10)] = 3
+    """Memories that come to mind in one turn, at most (S)."""
+    passive_min_terms: Annotated[int, Field(ge=1, le=5)] = 2
+    """Distinct terms that a memory must share with the turn (S)."""
+    passive_excerpt_chars: Annotated[int, Field(ge=80)] = 2_048
+    """Characters of such a memory's excerpt, at most (S)."""
+    passive_cooldown_turns: Annotated[int, Field(ge=0)] = 20
+    """User turns in which a memory does not come to mind again (S)."""
 
 
 class TypeScoring(Settings):
@@ -228,6 +260,89 @@ class MaintenanceConfig(Settings):
     """Penalty of what no provenance leads from to a step (M)."""
 
 
+class ConversationConfig(Settings):
+    """What was said (``config.conversation``)."""
+
+    retrieval: InstanceOf[Retrieval] = Recent(10)
+    """What ``load`` chooses of the history."""
+    compression: InstanceOf[Compression] | tuple[InstanceOf[Compression], ...] | None = None
+    """How the history is made shorter: one strategy, several in order, or none."""
+    ttl_s: Seconds | None = None
+    """Seconds from its recording after which a message is expired; ``None`` is never."""
+    token_counter: Callable[[str], int] | None = None
+    """Counts tokens in place of the estimate; one that fails is passed over."""
+    tool_deadline_s: Seconds = 180.0
+    """Seconds until a call without a result counts as abandoned (S)."""
+    summary_max_attempts: Annotated[int, Field(ge=1, le=10)] = 3
+    """Attempts at one summary before the next append (S)."""
+    retry_backoff_s: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 5.0
+    """Seconds before the second attempt, doubled for each after it (S)."""
+
+    @property
+    def compressions(self) -> tuple[Summary | ToolOutputPruner, ...]:
+        """The strategies in order."""
+        given = self.compression
+        if given is None:
+            return ()
+        return given if isinstance(given, tuple) else (given,)
+
+
+class ViewportConfig(Settings):
+    """The context window, and who makes room in it (``config.viewport``)."""
+
+    budget_tokens: Annotated[int, Field(ge=1)] = 120_000
+    """Tokens of the whole rendering."""
+    l1_fraction: Share = 0.15
+    """Share of the budget for recent memory."""
+    l2_fraction: Share = 0.05
+    """Share of the budget for long-term memory."""
+    goals_fraction: Share = 0.05
+    """Share of the budget for goals and pins."""
+    recall_fraction: Share = 0.05
+    """Share of the budget for what comes to mind."""
+    trigger_fraction: Annotated[float, Field(ge=0.5, le=1)] = 0.85
+    """Share of the window above which room is made."""
+    eviction_fraction: Annotated[float, Field(ge=0.05, le=0.9)] = 1 / 3
+    """Share of the window that leaves it at once."""
+    l2_threshold: Annotated[int, Field(ge=2, le=100)] = 5
+    """Level-1 snapshots that are folded into one of level 2."""
+    snapshot_max_chars: Annotated[int, Field(ge=1)] = 8_192
+    """Characters of a snapshot's text, at most."""
+    max_output_tokens: Annotated[int, Field(ge=1)] = 8_192
+    """Tokens of one reply; at least half of *snapshot_max_chars*."""
+    max_input_tokens: Annotated[int, Field(ge=1)] = 100_000
+    """Tokens of the viewport that a model is shown, at most."""
+    max_rounds: Annotated[int, Field(ge=1)] = 6
+    """Requests of one run, at most."""
+    max_attempts: Annotated[int, Field(ge=1)] = 3
+    """Runs over the same range before the fallback."""
+    retry_backoff_s: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 5.0
+    """Seconds before the second attempt, doubled for each after it."""
+    run_timeout_s: Seconds = 120.0
+    """Seconds of one run, at most."""
+    max_parallel_runs: Annotated[int, Field(ge=1)] = 4
+    """Runs at once, of different threads."""
+
+    @model_validator(mode="after")
+    def _fit(self) -> Self:
+        return self.consistent()
+
+    def consistent(self) -> Self:
+        """Itself. *Raises* ``ConfigError``: its fields do not fit each other."""
+        kept = 1 - self.l1_fraction - self.l2_fraction - self.goals_fraction - self.recall_fraction
+        if round(kept, 9) < LEAST_WINDOW:
+            raise ConfigError(
+                f"the four fractions leave {max(kept, 0):.2f} of the budget for the window, "
+                f"which needs {LEAST_WINDOW}: make them smaller"
+            )
+        if 2 * self.max_output_tokens < self.snapshot_max_chars:
+            raise ConfigError(
+                f"max_output_tokens {self.max_output_tokens} cuts snapshots of "
+                f"{self.snapshot_max_chars} characters: give at least half as many tokens"
+            )
+        return self
+
+
 class StoreConfig(Settings):
     """The embedded store (``config.store``)."""
 
@@ -259,6 +374,8 @@ class Config(Settings):
     commit: CommitConfig = CommitConfig()
     recall: RecallConfig = RecallConfig()
     scoring: ScoringConfig = ScoringConfig()
+    conversation: ConversationConfig = ConversationConfig()
+    viewport: ViewportConfig = ViewportConfig()
     maintenance: MaintenanceConfig = MaintenanceConfig()
     store: StoreConfig = StoreConfig()
     telemetry: TelemetryConfig = TelemetryConfig()

@@ -16,15 +16,20 @@ from mnemo.graph.upkeep import MaintenanceReport
 __all__ = [
     "AnnotationFailed",
     "ChangesetApplied",
+    "CompactionRecorded",
+    "CompressionFailed",
     "ConsolidationCompleted",
     "DecayCompleted",
     "Event",
     "EventsDropped",
+    "EvictionCompleted",
+    "EvictionFailed",
     "NodesDeleted",
     "RecallExecuted",
     "RecallFailed",
     "SessionExpired",
     "SessionTransitioned",
+    "SnapshotTaken",
     "StepAnnotated",
     "StepAppended",
     "TrajectoryCommitted",
@@ -173,6 +178,53 @@ class ValidationCompleted(Event):
     """Facts and instructions were held against their evidence."""
 
     report: MaintenanceReport
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompactionRecorded(Event):
+    """A summary stands for a range of a thread from now on; both ends inclusive."""
+
+    thread_id: str
+    start_seq: int
+    end_seq: int
+    level: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompressionFailed(Event):
+    """A thread could not be summarised; it is loaded as it was."""
+
+    thread_id: str
+    error: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SnapshotTaken(Event):
+    """A snapshot stands for a range that left a thread's window; both ends inclusive."""
+
+    thread_id: str
+    level: int
+    from_seq: int
+    to_seq: int
+    origin: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EvictionCompleted(Event):
+    """A range left a thread's window; *kind* is ``snapshot``, ``ok`` or ``fallback``."""
+
+    thread_id: str
+    from_seq: int
+    to_seq: int
+    kind: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EvictionFailed(Event):
+    """A run of Mneme over a thread brought no outcome; the window is as it was."""
+
+    thread_id: str
+    error: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

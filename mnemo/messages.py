@@ -28,10 +28,19 @@ Purpose: TypeAlias = Literal[
 
 @dataclass(frozen=True, slots=True)
 class ChatMessage:
-    """One message of a request; *role* is ``system``, ``user`` or ``assistant``."""
+    """
+    One message of a request.
+
+    Attributes:
+        role: ``system``, ``user``, ``assistant`` or ``tool``.
+        tool_calls: Of an assistant: ``{"id", "name", "arguments"}`` each, as replies have them.
+        tool_call_id: Of a tool message: the call it answers.
+    """
 
     role: str
     content: str
+    tool_calls: Sequence[Mapping[str, Any]] = ()
+    tool_call_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,12 +82,15 @@ class ChatReply:
 
     Attributes:
         parsed: The reply as JSON, if the adapter has parsed it already.
+        tool_calls: ``{"id", "name", "arguments"}`` each, in order.
+        truncated: Whether it was cut off at the limit of output tokens.
     """
 
     text: str = ""
     parsed: Any = None
     tool_calls: Sequence[Mapping[str, Any]] = ()
     usage: Usage = field(default_factory=Usage)
+    truncated: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,9 +9,8 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, Literal, Protocol, TypeAlias
+from typing import Any, Literal, Protocol, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,16 +20,16 @@ from mnemo.episode.annotated import Annotated, AnnotationRequest
 from mnemo.episode.archive import ArchiveHead, NumberedRecord, Record
 from mnemo.episode.erasure import Erased, Selection
 from mnemo.episode.feed import FeedChanges, FeedCursor, KeywordHit
-from mnemo.episode.journal import Act, Journal, Owner, SessionRecord, Settlement
+from mnemo.episode.journal import Act, Journal, Owner, SessionRecord
 from mnemo.episode.step import Step, StepDraft
 from mnemo.episode.trajectory import Fact, Instruction, Trajectory
+from mnemo.episode.written import Applied, GraphWrite, StoreReport
 from mnemo.events import Event
-from mnemo.graph.changeset import NodeChange, Revision
+from mnemo.graph.changeset import Revision
 from mnemo.graph.corpus import CorpusView
 from mnemo.graph.edges import Edge, EdgeKind
-from mnemo.graph.metadata import MetadataDelta, NodeMetadata
+from mnemo.graph.metadata import NodeMetadata
 from mnemo.graph.nodes import Node, NodeType, Vector
-from mnemo.graph.upkeep import Upkeep
 from mnemo.messages import (
     ChatMessage,
     ChatReply,
@@ -39,6 +38,15 @@ from mnemo.messages import (
     Purpose,
     Usage,
 )
+from mnemo.transcript.records import (
+    RecordHit,
+    RecordQuery,
+    Surfacing,
+    SurfacingQuery,
+    Surroundings,
+    ViewQuery,
+)
+from mnemo.transcript.transaction import MessagesReader, TranscriptReader, TranscriptWriter
 
 __all__ = [
     "Annotated",
@@ -59,14 +67,19 @@ __all__ = [
     "GraphStore",
     "GraphWrite",
     "KeywordHit",
+    "MessagesReader",
     "Observer",
     "Overhaul",
     "ProceduralExtractor",
     "Purpose",
+    "RecordStore",
     "SemanticExtractor",
     "SessionStore",
     "Store",
     "StoreReport",
+    "TranscriptReader",
+    "TranscriptStore",
+    "TranscriptWriter",
     "Usage",
     "ValueFunction",
     "VectorIndex",
@@ -216,60 +229,6 @@ class SessionStore(Protocol):
     async def release(self, owner: Owner, session_id: str | None = None) -> None:
         """Give up one session, or all and the ownership itself. Never fails for a session."""
         ...
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GraphWrite:
-    """
-    A reconciled changeset: exactly what one transaction writes.
-
-    Attributes:
-        changeset_id: Met again, nothing is written and the first answer is given.
-        expected_revision: The revision that it was reconciled against.
-        nodes: To insert, complete with ``created_at``. ``source`` and ``episodic`` nodes
-            carry no vector (those of their step serve); another node without one is
-            found by keyword until the index has caught up with it.
-        edges: To insert; one that exists already is skipped.
-        metadata: Node id → difference; every new node gets an entry in any case.
-        changes: New field values (``vector`` included) of stored nodes.
-        node_ids: What the receipt names: ids that exist afterwards, created or changed.
-        settlement: What it does to its session; ``None`` for ``repo.apply``.
-        space: Of the vectors in it; stamps the repository if it has none. ``None``: the
-            vectors must have the stamped length.
-        upkeep: What maintenance does, after the rest. If that and the rest change
-            nothing, the revision stays and the id is not remembered.
-    """
-
-    changeset_id: str
-    expected_revision: Revision
-    nodes: tuple[Node, ...] = ()
-    edges: tuple[Edge, ...] = ()
-    metadata: Mapping[str, MetadataDelta] = field(default_factory=dict)
-    changes: tuple[NodeChange, ...] = ()
-    node_ids: tuple[str, ...] = ()
-    settlement: Settlement | None = None
-    space: EmbeddingSpace | None = None
-    upkeep: Upkeep | None = None
-
-    @property
-    def is_empty(self) -> bool:
-        """Whether, upkeep aside, the graph stays as it is; then the revision stays too."""
-        return not (self.nodes or self.edges or self.metadata or self.changes)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Applied:
-    """
-    What a graph write left; *again* if its changeset had been applied before.
-
-    *removed* are the ids that its upkeep deleted; told the first time only.
-    """
-
-    revision: Revision
-    node_ids: tuple[str, ...]
-    edge_count: int
-    again: bool = False
-    removed: tuple[str, ...] = ()
 
 
 class GraphStore(Protocol):
@@ -439,14 +398,62 @@ class Archive(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StoreReport:
-    """What a check of the whole store found; no *problems* is healthy."""
+# ── What was said ────────────────────────────────────────────────────────────────────
 
-    problems: tuple[str, ...]
-    counts: Mapping[str, int]
-    schema_version: int
-    synchronous: str
+T = TypeVar("T")
+
+
+class TranscriptStore(Protocol):
+    """The conversations of one repository. *work* is plain code and runs off the event loop."""
+
+    async def reading(self, work: Callable[[TranscriptReader], T]) -> T:
+        """
+        Run *work* on one moment of the store and give its result.
+
+        Raises:
+            StoreError: The store could not be read. *Cancellation*: safe.
+        """
+        ...
+
+    async def writing(self, work: Callable[[TranscriptWriter], T]) -> T:
+        """
+        Run *work* in one transaction and give its result once that is durable.
+
+        Raises:
+            Exception: What *work* raised; nothing was written.
+            StoreError: Likewise. *Cancellation*: completes.
+        """
+        ...
+
+
+class RecordStore(Protocol):
+    """Every single thing said or observed in one repository, found by its words."""
+
+    async def search(self, wanted: RecordQuery) -> list[RecordHit]:
+        """
+        Find records, best first; every filter of *wanted* applies before its limit.
+
+        Raises:
+            ValueError: The index refuses the expression. *Cancellation*: safe.
+        """
+        ...
+
+    async def around(self, wanted: ViewQuery) -> Surroundings:
+        """
+        A record with its nearest neighbours in its stream, and the snapshots around them.
+
+        Raises:
+            NotFound: There is no such record.
+            Conflict: Several threads have a record of this id. *Cancellation*: safe.
+        """
+        ...
+
+    async def surfacing(self, wanted: SurfacingQuery) -> Surfacing:
+        """
+        Records that match any of some terms, each with the terms it matches, best first,
+        and in how many records each term occurs. *Cancellation*: safe.
+        """
+        ...
 
 
 class Store(Protocol):

@@ -14,7 +14,7 @@ ROOT = Path(mnemo.__file__).parent
 
 LINES: list[set[str]] = [
     {"errors", "_clock", "_ids", "_spans", "_text"},
-    {"graph", "config", "events", "messages"},
+    {"graph", "transcript", "note", "config", "events", "messages"},
     {"episode"},
     {"protocols"},
     {"prompts"},
@@ -35,6 +35,9 @@ SIBLINGS_MAY = {
     "graph",
     "config",
     "events",
+    "messages",
+    "note",
+    "transcript",
     "episode",
 }
 """Rooms whose line-mates may use them: the pure ones at the bottom."""
@@ -42,7 +45,12 @@ SIBLINGS_MAY = {
 IMPLEMENT_PROTOCOLS = {"store", "index", "models"}
 """Rooms that import protocols and below, and that only the service imports."""
 
-EVERYWHERE = {"_tasks": "config", "_bus": "config", "_environment": "config"}
+EVERYWHERE = {
+    "_tasks": "config",
+    "_bus": "config",
+    "_environment": "config",
+    "_flights": "config",
+}
 """Low doors: importable from the line of the named room upwards."""
 
 

@@ -1,0 +1,109 @@
+"""Single flight: background work that runs at most once per key at a time."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Hashable
+from typing import Generic, TypeVar
+
+import anyio
+
+from mnemo.errors import UsageError
+
+__all__ = ["Flights"]
+
+log = logging.getLogger("mnemo")
+
+K = TypeVar("K", bound=Hashable)
+R = TypeVar("R")
+
+
+class _Flight(Generic[R]):
+    """One run in progress, and whether it has to be followed by another."""
+
+    def __init__(self) -> None:
+        self.landed = anyio.Event()
+        self.again = False
+        self.result: R | None = None
+        self.error: Exception | None = None
+
+
+class Flights(Generic[K, R]):
+    """
+    Runs work for keys: one run per key at a time, a bounded number in all.
+
+    Triggers that come while a key's run is under way are merged into one more run after it.
+
+    Args:
+        run: What is done for a key. An exception is logged, and told to who joined.
+        spawn: Starts a task; a plain call. Its tasks may be cancelled at any time.
+        limit: Runs at once, over all keys.
+    """
+
+    def __init__(
+        self,
+        run: Callable[[K], Awaitable[R]],
+        *,
+        spawn: Callable[..., object],
+        limit: int,
+    ) -> None:
+        self._run = run
+        self._spawn = spawn
+        self._limiter = anyio.CapacityLimiter(limit)
+        self._flights: dict[K, _Flight[R]] = {}
+
+    @property
+    def under_way(self) -> int:
+        """Keys whose work runs or waits for its turn."""
+        return len(self._flights)
+
+    def poke(self, key: K) -> None:
+        """Have *key*'s work run soon; if it runs already, once more after that."""
+        if key in self._flights:
+            self._flights[key].again = True
+        else:
+            self._start(key)
+
+    async def join(self, key: K) -> R:
+        """
+        Run *key*'s work now, or join the run that is under way; give that run's result.
+
+        Raises:
+            Exception: What the run raised.
+            UsageError: The repository was closed before its end.
+                *Cancellation*: safe; only the wait ends.
+        """
+        flight = self._flights.get(key) or self._start(key)
+        await flight.landed.wait()
+        if flight.error is not None:
+            raise flight.error
+        return flight.result  # type: ignore[return-value]
+
+    async def settled(self, key: K) -> None:
+        """Wait until nothing runs, or is to run, for *key*. *Cancellation*: safe."""
+        while flight := self._flights.get(key):
+            await flight.landed.wait()
+
+    def _start(self, key: K) -> _Flight[R]:
+        flight: _Flight[R] = _Flight()
+        self._flights[key] = flight
+        self._spawn(self._fly, key, flight)
+        return flight
+
+    async def _fly(self, key: K, flight: _Flight[R]) -> None:
+        flight.error = UsageError("the repository was closed before this was done")
+        try:
+            async with self._limiter:
+                flight.result = await self._run(key)
+            flight.error = None
+        except Exception as error:
+            log.exception("background work on %r failed", key)
+            flight.error = error
+        except BaseException:
+            flight.again = False
+            raise
+        finally:
+            del self._flights[key]
+            if flight.again:
+                self._start(key)
+            flight.landed.set()

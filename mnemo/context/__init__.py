@@ -1,0 +1,1 @@
+"""What the agent sees: the window, and what survives leaving it."""

@@ -1,0 +1,1 @@
+"""What was said, as values: messages, what was derived from them, and how to choose among them."""

@@ -1,0 +1,340 @@
+"""
+A message: what one side of a conversation said, saw or called.
+
+A ``Message`` that exists is valid: everything about its shape is checked where it is
+made, so a store and a model never meet one that cannot be kept or sent.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from datetime import datetime
+from typing import Any, Literal, TypeAlias, get_args
+
+from mnemo._clock import as_utc
+from mnemo._text import clean, is_blank
+
+__all__ = [
+    "SAID",
+    "Kind",
+    "Message",
+    "Role",
+    "StoredMessage",
+    "ToolCall",
+    "embedded_text",
+    "measured_text",
+    "message_of",
+    "searchable_text",
+]
+
+Role: TypeAlias = Literal["user", "assistant", "system", "tool"]
+Kind: TypeAlias = Literal[
+    "user", "assistant", "system", "tool_call", "tool_result", "thought", "reply", "summary"
+]
+GIVEN_KINDS = frozenset({"thought", "reply"})
+"""Kinds that only the caller can know; the others follow from the role."""
+THINKING_TOOL = "think"
+"""A call of the tool of this name is a thought."""
+SAID = frozenset({"user", "assistant", "system", "thought", "reply"})
+"""Kinds that speak: what is searchable by default, and spelled out in the viewport."""
+EMBEDDED = frozenset({"user", "assistant", "thought", "reply"})
+"""Kinds that get a vector."""
+
+Content: TypeAlias = str | list[dict[str, Any]] | None
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCall:
+    """
+    A call that an assistant made.
+
+    Attributes:
+        id: What its result names; unique in the message.
+        arguments: Any JSON value; an object, mostly.
+    """
+
+    id: str
+    name: str
+    arguments: Any = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        _require_text("tool call id", self.id)
+        _require_text("tool call name", self.name)
+        object.__setattr__(self, "arguments", _json_copy("tool call arguments", self.arguments))
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """
+    One message, as the caller gives it; frozen, and valid once it exists.
+
+    Attributes:
+        role: ``user``, ``assistant``, ``system`` or ``tool``.
+        content: Text, ``None`` (kept so), or content blocks (JSON objects, stored as given).
+        id: Unique within the thread; ``None``: the store gives one.
+        tool_calls: Of an assistant, in order.
+        tool_call_id: Of a tool message: the call it answers.
+        is_error: Of a tool message: whether the call failed.
+        name: Of the tool or the speaker.
+        actor: Whose words they are.
+        kind: Derived, unless given as ``thought`` or ``reply``; ``summary`` is what ``load``
+            makes of a compacted range.
+        at: When it was said; no zone means UTC; ``None``: when it is recorded.
+        token_count: A positive number is kept; otherwise it is estimated when stored.
+        metadata: A JSON object, stored and returned, never interpreted.
+
+    Raises:
+        ValueError: A field is of the wrong shape, or does not fit the role.
+    """
+
+    role: Role
+    content: Content = None
+    id: str | None = None
+    tool_calls: Sequence[ToolCall] = ()
+    tool_call_id: str | None = None
+    is_error: bool = False
+    name: str | None = None
+    actor: str | None = None
+    kind: Kind | None = None
+    at: datetime | None = None
+    token_count: int | None = None
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        put = object.__setattr__
+        if self.role not in get_args(Role):
+            raise ValueError(f"role must be user, assistant, system or tool, not {self.role!r}")
+        put(self, "content", _content(self.content))
+        for name in ("id", "tool_call_id", "name", "actor"):
+            put(self, name, _optional_text(name, getattr(self, name)))
+        put(self, "tool_calls", _calls(self.tool_calls))
+        self._check_tools()
+        put(self, "at", _time(self.at))
+        put(self, "token_count", _count(self.token_count))
+        if not isinstance(self.metadata, Mapping):
+            raise ValueError("metadata must be a JSON object")
+        put(self, "metadata", _json_copy("metadata", dict(self.metadata)))
+        put(self, "kind", self._checked_kind())
+
+    def _check_tools(self) -> None:
+        if self.tool_calls and self.role != "assistant":
+            raise ValueError(f"only an assistant calls tools, not {self.role!r}")
+        if (self.tool_call_id is None) == (self.role == "tool"):
+            raise ValueError("a tool message, and no other, needs the tool_call_id it answers")
+        if not isinstance(self.is_error, bool):
+            raise ValueError("is_error must be True or False")
+        if self.is_error and self.role != "tool":
+            raise ValueError(f"only a tool message can be an error, not {self.role!r}")
+
+    def _checked_kind(self) -> Kind:
+        derived = self._derived_kind()
+        if self.kind is None or self.kind == derived:
+            return derived
+        if self.kind == "summary" and self.role == "system":
+            return self.kind
+        if self.kind == "thought" and self.role in ("assistant", "tool"):
+            return self.kind
+        if self.kind == "reply" and self.role == "tool":
+            return self.kind
+        raise ValueError(f"kind {self.kind!r} does not fit a message of {self.role!r}")
+
+    def _derived_kind(self) -> Kind:
+        if self.role == "tool":
+            return "tool_result"
+        if self.role == "assistant" and self.tool_calls and is_blank(self._own_text()):
+            thinks = all(call.name == THINKING_TOOL for call in self.tool_calls)
+            return "thought" if thinks else "tool_call"
+        return self.role
+
+    def _own_text(self) -> str:
+        if self.content is None or isinstance(self.content, str):
+            return self.content or ""
+        return "\n".join(_texts_of(self.content))
+
+    @property
+    def text(self) -> str:
+        """Its words: the content, its text blocks joined by a newline, or what it thought."""
+        text = self._own_text()
+        if is_blank(text) and self.kind == "thought":
+            return "\n".join(filter(None, map(_thought_of, self.tool_calls)))
+        return text
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredMessage(Message):
+    """
+    A message in its thread.
+
+    Attributes:
+        seq: Its 0-based place, given by the store, never twice.
+        epoch: How often the thread had been cleared when it was stored.
+        recorded_at: When it was stored, aware, by the service's clock.
+    """
+
+    thread_id: str
+    seq: int
+    epoch: int
+    recorded_at: datetime
+
+    @classmethod
+    def restored(cls, **values: Any) -> StoredMessage:
+        """One that was checked before it was stored, from every field it has; for stores."""
+        message = object.__new__(cls)
+        for name, value in values.items():
+            object.__setattr__(message, name, value)
+        return message
+
+    @property
+    def tokens(self) -> int:
+        """Its token count, which every stored message has."""
+        return self.token_count or 0
+
+    @property
+    def stored_id(self) -> str:
+        """Its id, which every stored message has."""
+        assert self.id is not None
+        return self.id
+
+
+def message_of(given: Message | Mapping[str, Any]) -> Message:
+    """
+    *given* as a message; a mapping must have the keys of one, and no others.
+
+    Raises:
+        ValueError: It is something else, has an unknown key, or does not validate.
+    """
+    if isinstance(given, Message):
+        return given
+    if not isinstance(given, Mapping):
+        raise ValueError(f"a message is a Message or a mapping, not {type(given).__name__}")
+    unknown = sorted(map(str, set(given) - _FIELDS))
+    if unknown:
+        raise ValueError(f"a message has no {', '.join(unknown)}; put it into metadata")
+    if "role" not in given:
+        raise ValueError("a message needs a role")
+    return Message(**given)
+
+
+def measured_text(message: Message) -> str:
+    """What its tokens are counted of: its text, and its calls as compact JSON."""
+    calls = [{"id": c.id, "name": c.name, "arguments": c.arguments} for c in message.tool_calls]
+    written = json.dumps(calls, ensure_ascii=False, separators=(",", ":")) if calls else ""
+    text = message._own_text()
+    return text + written
+
+
+def searchable_text(message: Message, *, tools: bool = False) -> str:
+    """
+    What keyword search knows it by; ``""``: not at all.
+
+    Args:
+        tools: Whether calls and results count as well (``config.recall.index_tool_results``).
+    """
+    if message.kind in SAID:
+        return message.text
+    if not tools:
+        return ""
+    if message.kind == "tool_call":
+        return "\n".join(f"{c.name} {_compact(c.arguments)}" for c in message.tool_calls)
+    return message.text
+
+
+def embedded_text(message: Message) -> str:
+    """What its vector is made of; ``""``: it gets none."""
+    return message.text.strip() if message.kind in EMBEDDED else ""
+
+
+_FIELDS = frozenset(f.name for f in fields(Message))
+
+
+def _thought_of(call: ToolCall) -> str:
+    arguments = call.arguments
+    if isinstance(arguments, Mapping):
+        return "\n".join(value for value in arguments.values() if isinstance(value, str))
+    return arguments if isinstance(arguments, str) else ""
+
+
+def _texts_of(blocks: Iterable[Mapping[str, Any]]) -> Iterable[str]:
+    return (block["text"] for block in blocks if isinstance(block.get("text"), str))
+
+
+def _require_text(name: str, value: object) -> None:
+    if not isinstance(value, str) or is_blank(value):
+        raise ValueError(f"{name} must be text that is not blank")
+
+
+def _optional_text(name: str, value: object) -> str | None:
+    if value is None:
+        return None
+    _require_text(name, value)
+    return clean(str(value))
+
+
+def _content(content: object) -> Content:
+    if content is None:
+        return None
+    if isinstance(content, str):
+        return clean(content)
+    if isinstance(content, list | tuple) and all(isinstance(b, Mapping) for b in content):
+        blocks: list[dict[str, Any]] = _json_copy("content", [dict(b) for b in content])
+        return blocks
+    raise ValueError("content must be text, None or a list of content blocks (JSON objects)")
+
+
+def _calls(given: object) -> tuple[ToolCall, ...]:
+    if isinstance(given, str | Mapping) or not isinstance(given, Iterable):
+        raise ValueError("tool_calls must be a list of calls")
+    calls = tuple(_call(call) for call in given)
+    if len({call.id for call in calls}) < len(calls):
+        raise ValueError("two tool calls of one message have the same id")
+    return calls
+
+
+def _call(given: object) -> ToolCall:
+    if isinstance(given, ToolCall):
+        return given
+    if not isinstance(given, Mapping) or set(given) - {"id", "name", "arguments"}:
+        raise ValueError("a tool call is a ToolCall, or has id, name and arguments")
+    if not {"id", "name"} <= set(given):
+        raise ValueError("a tool call needs an id and a name")
+    return ToolCall(**given)
+
+
+def _time(at: object) -> datetime | None:
+    if at is None:
+        return None
+    if not isinstance(at, datetime):
+        raise ValueError(f"at must be a datetime, not {type(at).__name__}")
+    return as_utc(at)
+
+
+def _count(count: object) -> int | None:
+    if count is None:
+        return None
+    if isinstance(count, bool) or not isinstance(count, int) or count < 0:
+        raise ValueError("token_count must be a whole number of tokens, at least 0")
+    return count or None
+
+
+def _json_copy(name: str, value: Any) -> Any:
+    """A copy of *value* that shares nothing with it, cleaned. *Raises* ``ValueError``: no JSON."""
+    try:
+        return _cleaned(json.loads(json.dumps(value, allow_nan=False)))
+    except (TypeError, ValueError, RecursionError) as error:
+        raise ValueError(f"{name} must be JSON: {error}") from error
+
+
+def _cleaned(value: Any) -> Any:
+    if isinstance(value, str):
+        return clean(value)
+    if isinstance(value, list):
+        return [_cleaned(item) for item in value]
+    if isinstance(value, dict):
+        return {clean(key): _cleaned(item) for key, item in value.items()}
+    return value
+
+
+def _compact(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))

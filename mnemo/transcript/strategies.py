@@ -1,0 +1,123 @@
+"""Strategies as values: which part of a history to load, and how to make it shorter."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+__all__ = [
+    "Composite",
+    "Compression",
+    "Recent",
+    "Retrieval",
+    "Semantic",
+    "Summary",
+    "ToolOutputPruner",
+]
+
+MOST_UNITS = 10_000
+"""Largest ``k``."""
+
+
+def _require(name: str, value: object, least: int, most: float = math.inf) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+        upper = "" if math.isinf(most) else f" and at most {most:,}"
+        raise ValueError(f"{name} must be a whole number, at least {least}{upper}, not {value!r}")
+
+
+@dataclass(frozen=True, slots=True)
+class Recent:
+    """The last ``2k`` units: a turn counts as two. ``k`` in [1, 10,000]."""
+
+    k: int = 10
+
+    def __post_init__(self) -> None:
+        _require("k", self.k, 1, MOST_UNITS)
+
+
+@dataclass(frozen=True, slots=True)
+class Semantic:
+    """
+    The ``k`` units nearest to the query, in the order in which they were said.
+
+    Without a query the last ``k`` units.
+
+    Attributes:
+        max_index_size: Vectors kept per thread, the oldest go first; ``None``: all.
+    """
+
+    k: int = 10
+    max_index_size: int | None = None
+
+    def __post_init__(self) -> None:
+        _require("k", self.k, 1, MOST_UNITS)
+        if self.max_index_size is not None:
+            _require("max_index_size", self.max_index_size, 1)
+
+
+@dataclass(frozen=True, slots=True, init=False)
+class Composite:
+    """
+    What any of its strategies chooses; each gets its weight's share of a token budget.
+
+    ``Composite()`` is ``Recent(6)`` with 0.6 and ``Semantic(10)`` with 0.4.
+
+    Attributes:
+        weights: As many as strategies, each above 0, in proportion; default: equal.
+    """
+
+    strategies: tuple[Recent | Semantic | Composite, ...]
+    weights: tuple[float, ...]
+
+    def __init__(
+        self, *strategies: Recent | Semantic | Composite, weights: Sequence[float] | None = None
+    ) -> None:
+        if not strategies:
+            strategies = (Recent(6), Semantic(10))
+            weights = (0.6, 0.4) if weights is None else weights
+        if not all(isinstance(one, Recent | Semantic | Composite) for one in strategies):
+            raise ValueError("a Composite is made of Recent, Semantic and Composite strategies")
+        given = tuple(weights) if weights is not None else (1.0,) * len(strategies)
+        if len(given) != len(strategies):
+            raise ValueError(f"{len(strategies)} strategies need as many weights, not {len(given)}")
+        if not all(isinstance(w, int | float) and 0 < w < math.inf for w in given):
+            raise ValueError("each weight must be a number above 0")
+        object.__setattr__(self, "strategies", strategies)
+        object.__setattr__(self, "weights", given)
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """
+    Old messages are summarised in the background; the originals stay.
+
+    Attributes:
+        max_tokens: Uncovered tokens above which it is due; at least 1.
+        keep_last: Units that stay verbatim; at least 0.
+        max_summary_tokens: Of one summary, at most; at least 1.
+    """
+
+    max_tokens: int = 4_000
+    keep_last: int = 5
+    max_summary_tokens: int = 1_000
+
+    def __post_init__(self) -> None:
+        _require("max_tokens", self.max_tokens, 1)
+        _require("keep_last", self.keep_last, 0)
+        _require("max_summary_tokens", self.max_summary_tokens, 1)
+
+
+@dataclass(frozen=True, slots=True)
+class ToolOutputPruner:
+    """Tool results longer than ``max_chars`` characters are shown cut; 0: the note only."""
+
+    max_chars: int = 4_000
+
+    def __post_init__(self) -> None:
+        _require("max_chars", self.max_chars, 0)
+
+
+Retrieval: TypeAlias = Recent | Semantic | Composite
+Compression: TypeAlias = Summary | ToolOutputPruner

@@ -1,0 +1,104 @@
+"""Background work runs once per key at a time, and never less often than it must."""
+
+from __future__ import annotations
+
+import anyio
+import anyio.lowlevel
+import pytest
+
+from mnemo._flights import Flights
+from mnemo.errors import UsageError
+
+
+class Work:
+    """Runs that end when they are let go."""
+
+    def __init__(self) -> None:
+        self.runs: list[str] = []
+        self.gate = anyio.Event()
+        self.error: Exception | None = None
+
+    async def run(self, key: str) -> int:
+        self.runs.append(key)
+        await self.gate.wait()
+        if self.error is not None:
+            raise self.error
+        return len(self.runs)
+
+
+async def turns() -> None:
+    for _ in range(10):
+        await anyio.lowlevel.checkpoint()
+
+
+async def test_triggers_during_a_run_cause_exactly_one_more():
+    """Ten pokes while a key's run is under way are one further run."""
+    work = Work()
+    async with anyio.create_task_group() as group:
+        flights = Flights(work.run, spawn=group.start_soon, limit=4)
+        for _ in range(10):
+            flights.poke("a")
+            await turns()
+        work.gate.set()
+        await flights.settled("a")
+    assert work.runs == ["a", "a"]
+    assert flights.under_way == 0
+
+
+async def test_who_joins_gets_the_result_of_the_run_under_way():
+    """Two who join share one run."""
+    work = Work()
+    async with anyio.create_task_group() as group:
+        flights = Flights(work.run, spawn=group.start_soon, limit=4)
+        flights.poke("a")
+        work.gate.set()
+        assert await flights.join("a") == 1
+        assert await flights.join("a") == 2
+
+
+async def test_keys_run_side_by_side_up_to_the_limit():
+    """With a limit of two, a third key waits for its turn."""
+    work = Work()
+    async with anyio.create_task_group() as group:
+        flights = Flights(work.run, spawn=group.start_soon, limit=2)
+        for key in "abc":
+            flights.poke(key)
+        await turns()
+        assert sorted(work.runs) == ["a", "b"]
+        work.gate.set()
+    assert sorted(work.runs) == ["a", "b", "c"]
+
+
+async def test_a_failed_run_is_told_to_who_joined_and_can_be_repeated():
+    """An exception reaches the joiner; the key is free again afterwards."""
+    work = Work()
+    work.error = ValueError("no")
+    work.gate.set()
+    async with anyio.create_task_group() as group:
+        flights = Flights(work.run, spawn=group.start_soon, limit=2)
+        with pytest.raises(ValueError, match="no"):
+            await flights.join("a")
+        work.error = None
+        assert await flights.join("a") == 2
+
+
+async def test_who_waits_for_a_cancelled_run_is_told():
+    """Closing ends the run and leaves no joiner waiting; nothing is started anew."""
+    work = Work()
+    errors: list[Exception] = []
+
+    async def joining() -> None:
+        try:
+            await flights.join("a")
+        except UsageError as error:
+            errors.append(error)
+
+    async with anyio.create_task_group() as outer, anyio.create_task_group() as group:
+        flights = Flights(work.run, spawn=group.start_soon, limit=2)
+        flights.poke("a")
+        flights.poke("a")
+        outer.start_soon(joining)
+        await turns()
+        group.cancel_scope.cancel()
+    assert len(errors) == 1
+    assert work.runs == ["a"]
