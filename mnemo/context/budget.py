@@ -1,0 +1,75 @@
+"""How a viewport's tokens are divided: caps inside the budget, never extras."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Self
+
+from mnemo.config import ViewportConfig
+
+__all__ = ["Budget"]
+
+DUST = 6
+"""Decimals to which a share is rounded before it is rounded down: 699.9999999999999 is 700."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Budget:
+    """
+    The parts of a viewport, all in tokens.
+
+    Attributes:
+        total: Of the whole rendering; at least 1.
+        long_term: For level-2 snapshots, at most.
+        recent: For level-1 snapshots, at most.
+        goals: For goals and pins, at most.
+        recall: For what comes to mind, at most.
+        window: For the raw messages; it does not grow by what the others leave unused.
+        trigger: Of the window, above which room is made.
+        zone: Of the window, what leaves it at once.
+    """
+
+    total: int
+    long_term: int
+    recent: int
+    goals: int
+    recall: int
+    window: int
+    trigger: int
+    zone: int
+
+    @classmethod
+    def of(cls, budget_tokens: int, config: ViewportConfig) -> Self:
+        """
+        Divide *budget_tokens*.
+
+        Raises:
+            ValueError: It is below 1, or not a whole number.
+        """
+        if isinstance(budget_tokens, bool) or not isinstance(budget_tokens, int):
+            raise ValueError(f"a budget is a whole number of tokens, not {budget_tokens!r}")
+        if budget_tokens < 1:
+            raise ValueError(f"a budget needs at least 1 token, not {budget_tokens}")
+        shares = (
+            config.l2_fraction,
+            config.l1_fraction,
+            config.goals_fraction,
+            config.recall_fraction,
+        )
+        long_term, recent, goals, recall = (_share(budget_tokens, each) for each in shares)
+        window = _share(budget_tokens, 1 - sum(shares))
+        return cls(
+            total=budget_tokens,
+            long_term=long_term,
+            recent=recent,
+            goals=goals,
+            recall=recall,
+            window=window,
+            trigger=_share(window, config.trigger_fraction),
+            zone=_share(window, config.eviction_fraction),
+        )
+
+
+def _share(whole: int, fraction: float) -> int:
+    return math.floor(round(whole * fraction, DUST))

@@ -1,0 +1,61 @@
+"""How a viewport's tokens are divided."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mnemo.config import ViewportConfig
+from mnemo.context.budget import Budget
+from mnemo.errors import ConfigError
+
+
+def test_a_thousand_tokens_are_divided_as_the_table_says():
+    """The table of section 2, at b = 1,000."""
+    assert Budget.of(1_000, ViewportConfig()) == Budget(
+        total=1_000,
+        long_term=50,
+        recent=150,
+        goals=50,
+        recall=50,
+        window=700,
+        trigger=595,
+        zone=233,
+    )
+
+
+def test_floating_point_dust_takes_no_token_away():
+    """A third of 900 is 300, not 299, and 0.7 of 1,000 is 700."""
+    config = ViewportConfig(l1_fraction=0.1, l2_fraction=0.0, goals_fraction=0.0, recall_fraction=0)
+    assert Budget.of(1_000, config).window == 900
+    assert Budget.of(1_000, config).zone == 300
+
+
+@pytest.mark.parametrize("tokens", [0, -1, 1.5, True, "9"])
+def test_a_budget_is_a_positive_whole_number(tokens):
+    """Anything else is refused where the viewport is made."""
+    with pytest.raises(ValueError, match="budget"):
+        Budget.of(tokens, ViewportConfig())
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"l1_fraction": 0.5, "l2_fraction": 0.2, "goals_fraction": 0.05},
+        {"snapshot_max_chars": 8_192, "max_output_tokens": 4_095},
+    ],
+)
+def test_settings_that_do_not_fit_each_other_are_refused(settings):
+    """V34: less than 0.3 for the window, or replies too short for a snapshot: ConfigError."""
+    with pytest.raises(ConfigError):
+        ViewportConfig(**settings)
+
+
+@given(st.integers(min_value=1, max_value=10**9))
+def test_the_parts_never_exceed_the_whole(tokens):
+    """The shares are caps inside the budget."""
+    budget = Budget.of(tokens, ViewportConfig())
+    parts = budget.long_term + budget.recent + budget.goals + budget.recall + budget.window
+    assert parts <= tokens
+    assert budget.zone <= budget.trigger <= budget.window
