@@ -8,24 +8,18 @@ which commits are reconciled one after the other.
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from datetime import datetime
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
-from typing import Any
 
 import anyio
 from anyio.abc import TaskGroup
 
-from mnemo._spans import Span, memory_attributes
 from mnemo._tasks import completed, running_loop
 from mnemo.config import Config
-from mnemo.episode.erasure import ErasureReport, Selection
 from mnemo.episode.journal import SessionRecord
 from mnemo.errors import MnemoError, UsageError
 from mnemo.graph.changeset import Changeset, Revision
-from mnemo.graph.upkeep import MaintenanceReport
 from mnemo.prompts.profiles import resolve_profile
 from mnemo.prompts.usage import UsageMeter
 from mnemo.protocols import (
@@ -33,31 +27,26 @@ from mnemo.protocols import (
     Embedder,
 )
 from mnemo.recall.access import AccessLog
-from mnemo.recall.candidate import Candidate
-from mnemo.recall.keyword import SearchHit, search
-from mnemo.recall.question import RecallContext
 from mnemo.recall.result import RecallResult
+from mnemo.repository.asking import RepositoryAnswers
 from mnemo.repository.parts import RepositoryParts, RepositoryStatistics
-from mnemo.repository.queries import GraphQueries
+from mnemo.repository.upkeep import RepositoryUpkeep
 from mnemo.session.session import Session
 
 __all__ = ["Repository"]
 
 log = logging.getLogger("mnemo")
 
-CONTEXT_STEPS = 3
-"""Last steps of a session that augment the query of ``recall_in_context``."""
 
-
-class Repository(GraphQueries):
+class Repository(RepositoryAnswers, RepositoryUpkeep):
     """One isolated memory; made by ``Mnemo.open_repo``."""
 
     def __init__(self, parts: RepositoryParts) -> None:
         # Here: importing mnemo need not load what only an open repository runs.
         from mnemo.commit.announced import AnnouncedWrites
         from mnemo.commit.lane import CommitLane
+        from mnemo.maintenance.erase import Forgetting
         from mnemo.maintenance.runner import Maintenance
-        from mnemo.recall.pipeline import Recall
         from mnemo.repository.sessions import RepositorySessions
 
         self._loop = asyncio.get_running_loop()
@@ -86,19 +75,7 @@ class Repository(GraphQueries):
             spans=parts.spans,
         )
         self._sessions = RepositorySessions(parts, self._writes, check_usable=self._check_usable)
-        self._recall = Recall(
-            repo_id=parts.repo_id,
-            graph=parts.graph,
-            feed=parts.feed,
-            index=parts.index,
-            embedder=parts.embedder,
-            clock=parts.clock,
-            config=_profiled(parts.config),
-            notify=parts.publish,
-            chat_model=parts.chat_model,
-            usage=self._usage,
-            spans=parts.spans,
-        )
+        self._recall = _recalling(parts, self._usage)
         self._maintenance = Maintenance(
             repo_id=parts.repo_id,
             lane=lane,
@@ -114,6 +91,16 @@ class Repository(GraphQueries):
             check_usable=self._check_usable,
         )
         self._turn = lane.turn
+        forgetting = Forgetting(
+            repo_id=parts.repo_id,
+            overhaul=parts.overhaul,
+            turn=lane.turn,
+            end_sessions=self._sessions.end,
+            erased=self._drop_erased,
+            clock=parts.clock,
+            publish=parts.publish,
+        )
+        self._erase = forgetting.forget
 
     async def open(self) -> None:
         """
@@ -204,116 +191,6 @@ class Repository(GraphQueries):
         self._check_usable()
         return await self._parts.sessions.records(self.id, unfinished=False)
 
-    # ── Recall ───────────────────────────────────────────────────────────────────────
-
-    async def recall(
-        self,
-        query: str,
-        *,
-        k: int = 10,
-        mode: str | None = None,
-        max_hops: int = 2,
-        reason: bool | None = None,
-        since: datetime | None = None,
-        until: datetime | None = None,
-        types: Sequence[str] | None = None,
-        explain: bool = False,
-    ) -> RecallResult:
-        """
-        Find what the memory knows about *query*, always with its sources.
-
-        Args:
-            query: Words, never syntax.
-            k: Candidates, at most; ≥ 1.
-            mode: ``semantic``, ``procedural``, ``episodic`` or ``mixed``; ``None`` decides.
-            max_hops: Expansions over the graph; 0 is none.
-            reason: Put the result into words too; ``None``: when a chat model is configured.
-            since: Inclusive, looks at the evidence; *until* likewise. No zone means UTC.
-            types: Exactly these node types.
-            explain: Have every candidate say why it came (``Candidate.why``).
-
-        Raises:
-            ValueError: Blank query or an argument out of range.
-            RecallFailed: The store failed; with ``reason=True`` the chat model did, for
-                every type of candidate.
-            UsageError: The repository is closed, or was while it answered.
-                *Cancellation*: safe.
-        """
-        return await self._recalled(
-            query, None, k=k, mode=mode, max_hops=max_hops, reason=reason,
-            since=since, until=until, types=types, explain=explain,
-        )  # fmt: skip
-
-    async def recall_in_context(
-        self,
-        session: Session | str,
-        query: str,
-        *,
-        k: int = 10,
-        mode: str | None = None,
-        max_hops: int = 2,
-        reason: bool | None = None,
-        since: datetime | None = None,
-        until: datetime | None = None,
-        types: Sequence[str] | None = None,
-        explain: bool = False,
-    ) -> RecallResult:
-        """
-        ``recall`` for whoever works in *session*: its goal and last 3 steps weigh in.
-
-        Those steps themselves are not returned. An unknown or idle session is plain
-        ``recall``. Arguments and errors are those of ``recall``.
-        """
-        return await self._recalled(
-            query, self._context(session), k=k, mode=mode, max_hops=max_hops, reason=reason,
-            since=since, until=until, types=types, explain=explain,
-        )  # fmt: skip
-
-    async def _recalled(
-        self, query: str, context: RecallContext | None, **arguments: Any
-    ) -> RecallResult:
-        self._check_usable()
-        named = memory_attributes("search_memory", self.id)
-        spans = self._parts.spans
-        with anyio.CancelScope() as scope, spans.span("search_memory", attributes=named) as span:
-            span.set_content("gen_ai.memory.query.text", lambda: query)
-            self._recalls.add(scope)
-            try:
-                result = await self._recall.recall(query, context=context, **arguments)
-            finally:
-                self._recalls.discard(scope)
-            _say_found(span, result)
-            if self._parts.config.recall.record_access:
-                self._access.note([candidate.node.id for candidate in result.candidates])
-            return result
-        raise UsageError(f"repository {self.id!r} was closed while it answered")
-
-    def _context(self, session: Session | str) -> RecallContext | None:
-        id = session if isinstance(session, str) else session.id
-        known = self._parts.open_sessions.get(id)
-        if known is None or known.repo_id != self.id or known.context() is None:
-            return None
-        return RecallContext(goal=known.goal, steps=known.recent_steps(CONTEXT_STEPS))
-
-    async def search(
-        self, query: str, *, session_id: str | None = None, limit: int = 5
-    ) -> list[SearchHit]:
-        """
-        Find words in everything ever said or observed; all of them must occur.
-
-        Args:
-            query: Words, ``"quoted phrases"``, ``OR`` and ``NOT`` in upper case.
-            session_id: Only this session's steps.
-            limit: 1 to 100.
-
-        Raises:
-            ValueError: Blank query, or a limit out of range. *Cancellation*: safe.
-        """
-        self._check_usable()
-        return await search(
-            self._parts.feed, query, clock=self._parts.clock, session_id=session_id, limit=limit
-        )
-
     # ── The graph ────────────────────────────────────────────────────────────────────
 
     async def apply(self, changeset: Changeset) -> Revision:
@@ -366,105 +243,6 @@ class Repository(GraphQueries):
             recall_usage=self._usage.by_purpose,
         )
 
-    # ── Maintenance ──────────────────────────────────────────────────────────────────
-
-    async def consolidate(self, *, threshold: float = 0.85) -> MaintenanceReport:
-        """
-        Merge facts that say the same, wherever they are in the graph.
-
-        A second operation waits for the first. What is committed meanwhile is kept; a
-        node that changed meanwhile is left for the next run.
-
-        Args:
-            threshold: Cosine that two facts must exceed, in [-1, 1].
-
-        Raises:
-            ValueError: *threshold* is out of range.
-            CommitFailed: Nothing was changed. *Cancellation*: safe; once it has begun,
-                the transaction completes.
-        """
-        self._check_usable()
-        return await self._maintenance.consolidate(threshold=threshold)
-
-    async def decay(
-        self, *, threshold: float = 0.1, types: Sequence[str] = ("semantic", "procedural")
-    ) -> MaintenanceReport:
-        """
-        Delete what is old, unused and unrewarded; raw steps stay.
-
-        Args:
-            threshold: Score, at least 0, below which a node goes.
-            types: Of ``semantic``, ``procedural``, ``subgoal``, ``tag``, ``intent``.
-
-        Raises:
-            ValueError: *threshold* is out of range, or *types* names another type.
-            CommitFailed: Nothing was changed. *Cancellation*: as of ``consolidate``.
-        """
-        self._check_usable()
-        return await self._maintenance.decay(threshold=threshold, types=types)
-
-    async def validate(self) -> MaintenanceReport:
-        """
-        Penalize facts and instructions whose evidence does not say what they say.
-
-        Raises:
-            CommitFailed: Nothing was changed. *Cancellation*: as of ``consolidate``.
-        """
-        self._check_usable()
-        return await self._maintenance.validate()
-
-    async def forget(
-        self,
-        *,
-        session_id: str | None = None,
-        thread_id: str | None = None,
-        before: datetime | None = None,
-    ) -> ErasureReport:
-        """
-        Erase raw steps, and all that was derived from them alone, for good.
-
-        What is given must hold of each step. Open sessions that lose steps are ended
-        (``SessionClosed``). Knowledge that other steps support stays without the erased
-        part, if it is worded from what remains; what it had replaced holds again.
-
-        Args:
-            session_id: Of this session; alone: the session with its goals, too.
-            thread_id: Of this conversation thread.
-            before: What happened before this time, exclusive; no zone means UTC.
-
-        Returns:
-            The counts; all 0 if there was nothing. ``scrubbed`` says whether the bytes
-            are gone from the store's files, too.
-
-        Raises:
-            ValueError: Nothing was given, or no text or time.
-            StoreError: Nothing was erased. *Cancellation*: completes.
-        """
-        self._check_usable()
-        selection = Selection.of(session_id=session_id, thread_id=thread_id, before=before)
-        return await completed(self._parts.root.own(partial(self._forget, selection)))
-
-    async def _forget(self, selection: Selection) -> ErasureReport:
-        from mnemo.maintenance.erase import Forgetting
-
-        forgetting = Forgetting(
-            repo_id=self.id,
-            overhaul=self._parts.overhaul,
-            turn=self._turn,
-            end_sessions=self._sessions.end,
-            erased=self._drop_erased,
-            clock=self._parts.clock,
-            publish=self._parts.publish,
-        )
-        named = memory_attributes("delete_memory", self.id)
-        with self._parts.spans.span("delete_memory", attributes=named) as span:
-            if selection.session_id is not None:
-                span.set("mnemo.session.id", selection.session_id)
-            report = await forgetting.forget(selection)
-            span.set("gen_ai.memory.record.count", report.nodes)
-            span.set("mnemo.step.count", report.steps)
-            return report
-
     @property
     def config(self) -> Config:
         """Its effective settings."""
@@ -516,18 +294,23 @@ class Repository(GraphQueries):
         await self._access.try_to_flush()
 
 
-def _say_found(span: Span, result: RecallResult) -> None:
-    span.set("gen_ai.memory.record.count", len(result.candidates))
-    span.set("mnemo.recall.mode", result.mode)
-    if result.trace.degraded:
-        span.set("mnemo.recall.degraded", result.trace.degraded)
-    span.set_content("gen_ai.memory.records", lambda: _as_json(result.candidates))
+def _recalling(parts: RepositoryParts, usage: UsageMeter) -> Callable[..., Awaitable[RecallResult]]:
+    from mnemo.recall.pipeline import Recall
 
-
-def _as_json(candidates: Iterable[Candidate]) -> str:
-    """*candidates* as memory records in the conventions' shape."""
-    found = [{"id": c.node.id, "content": c.node.text, "score": c.score} for c in candidates]
-    return json.dumps(found, ensure_ascii=False)
+    recall = Recall(
+        repo_id=parts.repo_id,
+        graph=parts.graph,
+        feed=parts.feed,
+        index=parts.index,
+        embedder=parts.embedder,
+        clock=parts.clock,
+        config=_profiled(parts.config),
+        notify=parts.publish,
+        chat_model=parts.chat_model,
+        usage=usage,
+        spans=parts.spans,
+    )
+    return recall.recall
 
 
 def _profiled(config: Config) -> Config:

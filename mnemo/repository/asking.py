@@ -1,0 +1,155 @@
+"""Asking a repository: recall, keyword search, and looking around a hit."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from datetime import datetime
+from typing import Any
+
+import anyio
+
+from mnemo._spans import Span, memory_attributes
+from mnemo.errors import UsageError
+from mnemo.recall.access import AccessLog
+from mnemo.recall.candidate import Candidate
+from mnemo.recall.keyword import SearchHit, search
+from mnemo.recall.question import RecallContext
+from mnemo.recall.result import RecallResult
+from mnemo.repository.queries import GraphQueries
+from mnemo.session.session import Session
+
+__all__ = ["RepositoryAnswers"]
+
+CONTEXT_STEPS = 3
+"""Last steps of a session that augment the query of ``recall_in_context``."""
+
+
+class RepositoryAnswers(GraphQueries):
+    """What a ``Repository`` answers with what it knows; nothing is written but access counts."""
+
+    _recall: Callable[..., Awaitable[RecallResult]]
+    _recalls: set[anyio.CancelScope]
+    _access: AccessLog
+
+    async def recall(
+        self,
+        query: str,
+        *,
+        k: int = 10,
+        mode: str | None = None,
+        max_hops: int = 2,
+        reason: bool | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        types: Sequence[str] | None = None,
+        explain: bool = False,
+    ) -> RecallResult:
+        """
+        Find what the memory knows about *query*, always with its sources.
+
+        Args:
+            query: Words, never syntax.
+            k: Candidates, at most; ≥ 1.
+            mode: ``semantic``, ``procedural``, ``episodic`` or ``mixed``; ``None`` decides.
+            max_hops: Expansions over the graph; 0 is none.
+            reason: Put the result into words too; ``None``: when a chat model is configured.
+            since: Inclusive, looks at the evidence; *until* likewise. No zone means UTC.
+            types: Exactly these node types.
+            explain: Have every candidate say why it came (``Candidate.why``).
+
+        Raises:
+            ValueError: Blank query or an argument out of range.
+            RecallFailed: The store failed; with ``reason=True`` the chat model did, for
+                every type of candidate.
+            UsageError: The repository is closed, or was while it answered.
+                *Cancellation*: safe.
+        """
+        return await self._recalled(
+            query, None, k=k, mode=mode, max_hops=max_hops, reason=reason,
+            since=since, until=until, types=types, explain=explain,
+        )  # fmt: skip
+
+    async def recall_in_context(
+        self,
+        session: Session | str,
+        query: str,
+        *,
+        k: int = 10,
+        mode: str | None = None,
+        max_hops: int = 2,
+        reason: bool | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        types: Sequence[str] | None = None,
+        explain: bool = False,
+    ) -> RecallResult:
+        """
+        ``recall`` for whoever works in *session*: its goal and last 3 steps weigh in.
+
+        Those steps themselves are not returned. An unknown or idle session is plain
+        ``recall``. Arguments and errors are those of ``recall``.
+        """
+        return await self._recalled(
+            query, self._context(session), k=k, mode=mode, max_hops=max_hops, reason=reason,
+            since=since, until=until, types=types, explain=explain,
+        )  # fmt: skip
+
+    async def _recalled(
+        self, query: str, context: RecallContext | None, **arguments: Any
+    ) -> RecallResult:
+        self._check_usable()
+        named = memory_attributes("search_memory", self._parts.repo_id)
+        spans = self._parts.spans
+        with anyio.CancelScope() as scope, spans.span("search_memory", attributes=named) as span:
+            span.set_content("gen_ai.memory.query.text", lambda: query)
+            self._recalls.add(scope)
+            try:
+                result = await self._recall(query, context=context, **arguments)
+            finally:
+                self._recalls.discard(scope)
+            _say_found(span, result)
+            if self._parts.config.recall.record_access:
+                self._access.note([candidate.node.id for candidate in result.candidates])
+            return result
+        raise UsageError(f"repository {self._parts.repo_id!r} was closed while it answered")
+
+    def _context(self, session: Session | str) -> RecallContext | None:
+        id = session if isinstance(session, str) else session.id
+        known = self._parts.open_sessions.get(id)
+        if known is None or known.repo_id != self._parts.repo_id or known.context() is None:
+            return None
+        return RecallContext(goal=known.goal, steps=known.recent_steps(CONTEXT_STEPS))
+
+    async def search(
+        self, query: str, *, session_id: str | None = None, limit: int = 5
+    ) -> list[SearchHit]:
+        """
+        Find words in everything ever said or observed; all of them must occur.
+
+        Args:
+            query: Words, ``"quoted phrases"``, ``OR`` and ``NOT`` in upper case.
+            session_id: Only this session's steps.
+            limit: 1 to 100.
+
+        Raises:
+            ValueError: Blank query, or a limit out of range. *Cancellation*: safe.
+        """
+        self._check_usable()
+        return await search(
+            self._parts.feed, query, clock=self._parts.clock, session_id=session_id, limit=limit
+        )
+
+
+def _say_found(span: Span, result: RecallResult) -> None:
+    span.set("gen_ai.memory.record.count", len(result.candidates))
+    span.set("mnemo.recall.mode", result.mode)
+    if result.trace.degraded:
+        span.set("mnemo.recall.degraded", result.trace.degraded)
+    span.set_content("gen_ai.memory.records", lambda: _as_json(result.candidates))
+
+
+def _as_json(candidates: Iterable[Candidate]) -> str:
+    """*candidates* as memory records in the conventions' shape."""
+    found = [{"id": c.node.id, "content": c.node.text, "score": c.score} for c in candidates]
+    return json.dumps(found, ensure_ascii=False)
