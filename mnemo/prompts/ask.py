@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import asyncio
-import math
 from collections.abc import Sequence
+from functools import partial
 from typing import TypeVar
 
-import anyio
 import anyio.to_thread
 
 from mnemo._spans import NO_SPANS, Spans
-from mnemo._tasks import is_cancelled
-from mnemo._text import clean
-from mnemo.errors import InvalidReply, ModelError, ModelTimeout, ModelUnavailable
-from mnemo.prompts.call_spans import CallSpans
+from mnemo.errors import InvalidReply, ModelError
+from mnemo.prompts.calling import Caller
 from mnemo.prompts.question import Question, is_short, json_of, raw_text, what_is_wrong
 from mnemo.prompts.usage import UsageMeter
-from mnemo.protocols import ChatMessage, ChatModel, ChatReply, ChatRequest, Purpose, Usage
+from mnemo.protocols import ChatMessage, ChatModel, ChatReply, ChatRequest
 
 __all__ = ["Asker"]
 
@@ -42,11 +38,8 @@ class Asker:
     def __init__(
         self, model: ChatModel, *, meter: UsageMeter, timeout_s: float, spans: Spans = NO_SPANS
     ) -> None:
-        self._model = model
         self._meter = meter
-        self._timeout_s = timeout_s
-        self._spans = CallSpans(spans, model)
-        self._patience_s = math.inf if getattr(model, "keeps_time", False) else timeout_s
+        self._caller = Caller(model, meter=meter, timeout_s=timeout_s, spans=spans)
 
     async def ask(self, question: Question[T]) -> T:
         """
@@ -79,44 +72,14 @@ class Asker:
             messages=tuple(messages),
             purpose=question.purpose,
             response_schema=question.schema,
-            timeout_s=self._timeout_s,
         )
-        self._meter.started(question.purpose)
-        with self._spans.begin(request) as span:
-            reply = await self._complete(request)
-            self._meter.answered(question.purpose, reply.usage)
-            self._spans.answered(span, reply)
-            return await self._understood(question, reply)
+        return await self._caller.read(request, partial(self._understood, question))
 
     async def _understood(self, question: Question[T], reply: ChatReply) -> T:
         if is_short(reply, READ_AT_ONCE_CHARACTERS):
             return _read_by(question, reply)
         # A long reply may hold many an opening brace that leads nowhere.
         return await anyio.to_thread.run_sync(_read_by, question, reply)
-
-    async def _complete(self, request: ChatRequest) -> ChatReply:
-        purpose = request.purpose
-        try:
-            with anyio.fail_after(self._patience_s):
-                reply = await self._model.complete(request)
-        except ModelError as error:
-            error.purpose = error.purpose or purpose
-            raise
-        except TimeoutError as error:
-            raise _timed_out(purpose, self._timeout_s) from error
-        except asyncio.CancelledError as error:
-            # A model whose own work was cancelled must not pass for our caller's cancellation:
-            # a task that it ends would leave its session waiting for ever.
-            if is_cancelled():
-                raise
-            raise _foreign(purpose, error) from error
-        except Exception as error:
-            raise _foreign(purpose, error) from error
-        if not isinstance(reply, ChatReply):
-            raise _no_reply(purpose, reply)
-        if not isinstance(reply.text, str) or not isinstance(reply.usage, Usage):
-            raise _no_reply(purpose, reply)
-        return reply
 
 
 def _read_by(question: Question[T], reply: ChatReply) -> T:
@@ -139,17 +102,3 @@ def _correction(invalid: InvalidReply) -> tuple[ChatMessage, ChatMessage]:
         "Answer the same question again with one JSON object that follows the schema, "
         "complete and with nothing around it.",
     )
-
-
-def _timed_out(purpose: Purpose, timeout_s: float) -> ModelTimeout:
-    return ModelTimeout(f"no {purpose} reply within {timeout_s:g} s", purpose=purpose)
-
-
-def _foreign(purpose: Purpose, error: BaseException) -> ModelUnavailable:
-    what = f"the chat model raised {type(error).__name__}: {clean(str(error))}"
-    return ModelUnavailable(what, purpose=purpose, retryable=False)
-
-
-def _no_reply(purpose: Purpose, reply: object) -> ModelUnavailable:
-    what = f"the chat model answered with {type(reply).__name__}, not with a whole ChatReply"
-    return ModelUnavailable(what, purpose=purpose, retryable=False)
