@@ -6,7 +6,9 @@ from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import partial
 
+from mnemo._ids import new_id
 from mnemo.episode.archive import EpisodeStatus
 from mnemo.episode.journal import Owner, SessionState, StagedTrajectory
 from mnemo.episode.step import Step
@@ -17,6 +19,7 @@ from mnemo.graph.lookup import lookup_keys
 from mnemo.graph.metadata import NodeMetadata
 from mnemo.graph.nodes import Node, Vector
 from mnemo.protocols import Applied, EmbeddingSpace
+from mnemo.store.memory.threads import Debts, ThreadState
 
 __all__ = ["EpisodeState", "Kept", "NodeState", "RepoState", "SessionData", "StepState"]
 
@@ -83,6 +86,8 @@ class RepoState:
         changed: (revision, node id), ascending.
         removals: Node ids; the position plus one is the counter.
         vector_log: Keys; likewise.
+        owed: Messages of *threads* that wait for their vector.
+        salt: Of the digests of erased messages' ids.
     """
 
     id: str
@@ -102,6 +107,9 @@ class RepoState:
     next_space: EmbeddingSpace | None = None
     moving: dict[str, tuple[bytes, Vector]] = field(default_factory=dict)
     """Vectors of *next_space* with their texts' digests, waiting for the switch."""
+    threads: dict[str, ThreadState] = field(default_factory=dict)
+    owed: Debts = field(default_factory=Debts)
+    salt: str = field(default_factory=partial(new_id, "salt"))
 
     def put_node(self, node: Node, metadata: NodeMetadata) -> None:
         """Insert or replace a node and its lookup keys; as of the present revision."""
@@ -193,6 +201,7 @@ class Kept:
     repos: dict[str, RepoState] = field(default_factory=dict)
     leases: dict[str, tuple[Owner, float]] = field(default_factory=dict)
     ordinal: int = 0
+    message_no: int = 0
     erased: set[str] = field(default_factory=set)
     """Ids of steps, episodes and sessions that were forgotten."""
 

@@ -13,6 +13,7 @@ from mnemo.store.memory.graph import MemoryGraph
 from mnemo.store.memory.overhaul import MemoryOverhaul
 from mnemo.store.memory.sessions import MemorySessions
 from mnemo.store.memory.state import Kept
+from mnemo.store.memory.transcript import MemoryTranscript
 from mnemo.store.processes import new_owner
 
 __all__ = ["MemoryStore"]
@@ -60,6 +61,10 @@ class MemoryStore:
     def archive(self, repo_id: str) -> MemoryArchive:
         """One repository as records, out and in."""
         return MemoryArchive(repo_id, self._kept)
+
+    def transcript(self, repo_id: str) -> MemoryTranscript:
+        """The conversations of one repository."""
+        return MemoryTranscript(repo_id, self._kept, self._clock)
 
     async def open(self) -> Owner:
         """Register a new owner."""
