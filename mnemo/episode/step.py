@@ -26,7 +26,7 @@ Part = Literal["observation", "action"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepDraft:
-    """A step before the store gave it its index."""
+    """A step before the store gave it its index; see ``Step``."""
 
     observation: str
     action: str
@@ -35,6 +35,8 @@ class StepDraft:
     node_id: str
     key: str | None = None
     metadata: Mapping[str, Any] = field(default_factory=dict)
+    thread_id: str | None = None
+    message_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,6 +76,7 @@ class Step:
         actor: Whose words or signals the observation is.
         key: The caller's idempotency key.
         node_id: Id of the episodic node it is or will be.
+        thread_id, message_id: Of the message it was made from.
         ordinal: The store's own running number, ascending over all episodes.
         annotation: ``None`` until the annotator is through.
     """
@@ -88,6 +91,8 @@ class Step:
     node_id: str
     key: str | None = None
     metadata: Mapping[str, Any] = field(default_factory=dict)
+    thread_id: str | None = None
+    message_id: str | None = None
     ordinal: int = 0
     annotation: Annotation | None = None
 
