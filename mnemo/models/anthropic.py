@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import groupby
 from typing import Any
 
 from pydantic import SecretStr
 
+from mnemo._text import is_blank
 from mnemo.errors import ConfigError
 from mnemo.models.chat import HttpChatModel
 from mnemo.models.endpoint import secret_key
 from mnemo.models.prices import Price, counted
 from mnemo.models.structured import Form, Learned
 from mnemo.models.transport import Transport, number
-from mnemo.models.wire import Call, Said, Tool, WrongShape, as_text, few, forced
-from mnemo.protocols import Clock
+from mnemo.models.wire import Call, Said, Tool, WrongShape, as_text, few, forced, written
+from mnemo.protocols import ChatMessage, Clock
 
 __all__ = ["AnthropicChatModel"]
 
@@ -108,10 +111,8 @@ class AnthropicWire:
         """The request's JSON."""
         system, rest = call.parts(form)
         body: dict[str, Any] = {"model": call.model, "max_tokens": call.max_output_tokens}
-        # It wants at least one message, and knows the roles user and assistant only.
-        body["messages"] = [
-            {**m, "role": "assistant" if m["role"] == "assistant" else "user"} for m in rest
-        ] or [{"role": "user", "content": system}]
+        # It wants at least one message.
+        body["messages"] = _turns(rest) or [{"role": "user", "content": system}]
         if system and rest:
             body["system"] = system
         if call.temperature is not None and learned.accepts("temperature"):
@@ -147,7 +148,47 @@ class AnthropicWire:
             input_tokens=fresh + cached,
             output_tokens=counted(usage, "output_tokens"),
             cached_tokens=cached,
+            truncated=call.cut_off(answer.get("stop_reason")),
         )
+
+
+def _turns(messages: Iterable[ChatMessage]) -> list[dict[str, Any]]:
+    """
+    The messages as the two roles it knows, in turn.
+
+    So all results of one message's calls come in the one message after it, before
+    anything else that is said there.
+    """
+    turns = []
+    for role, said in groupby(messages, key=_role):
+        blocks = [block for message in said for block in _blocks(message)]
+        blocks.sort(key=lambda block: block["type"] != "tool_result")
+        alone = blocks[0]["text"] if [b["type"] for b in blocks] == ["text"] else None
+        turns.append({"role": role, "content": blocks if alone is None else alone})
+    return turns
+
+
+def _role(message: ChatMessage) -> str:
+    return "assistant" if message.role == "assistant" else "user"
+
+
+def _blocks(message: ChatMessage) -> list[dict[str, Any]]:
+    if message.tool_call_id is not None:
+        result = {"type": "tool_result", "tool_use_id": message.tool_call_id}
+        return [{**result, "content": message.content}]
+    calls = [
+        {
+            "type": "tool_use",
+            "id": call["id"],
+            "name": call["name"],
+            "input": json.loads(written(call.get("arguments"))),
+        }
+        for call in message.tool_calls
+    ]
+    # A blank text is refused, where there is anything else.
+    if calls and is_blank(message.content):
+        return calls
+    return [{"type": "text", "text": message.content}, *calls]
 
 
 def _is(block: Any, kind: str) -> bool:

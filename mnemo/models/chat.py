@@ -177,7 +177,7 @@ class HttpChatModel:
             cached_tokens=said.cached_tokens,
             prices=self._prices,
         )
-        return ChatReply(said.text, said.parsed, said.tool_calls, usage)
+        return ChatReply(said.text, said.parsed, said.tool_calls, usage, said.truncated)
 
     def _settle(self, call: Call, said: Said) -> None:
         actual = said.input_tokens + said.output_tokens

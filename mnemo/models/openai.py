@@ -11,8 +11,18 @@ from mnemo.models.chat import HttpChatModel
 from mnemo.models.prices import Price, counted
 from mnemo.models.structured import Form, Learned
 from mnemo.models.transport import Transport
-from mnemo.models.wire import Call, Said, Tool, WrongShape, arguments_of, as_text, few, forced
-from mnemo.protocols import Clock
+from mnemo.models.wire import (
+    Call,
+    Said,
+    Tool,
+    WrongShape,
+    arguments_of,
+    as_text,
+    few,
+    forced,
+    written,
+)
+from mnemo.protocols import ChatMessage, Clock
 
 __all__ = ["OpenAIChatModel"]
 
@@ -104,7 +114,7 @@ class OpenAIWire:
         """The request's JSON."""
         system, rest = call.parts(form)
         first = [{"role": "system", "content": system}] if system else []
-        body: dict[str, Any] = {"model": call.model, "messages": [*first, *rest]}
+        body: dict[str, Any] = {"model": call.model, "messages": [*first, *map(_as_sent, rest)]}
         if call.temperature is not None and learned.accepts("temperature"):
             body["temperature"] = call.temperature
         if call.max_output_tokens is not None:
@@ -116,7 +126,8 @@ class OpenAIWire:
 
     def read(self, answer: Any, call: Call, form: Form) -> Said:
         """Read a chat completion. *Raises* ``WrongShape``."""
-        message = _message(answer)
+        choice = _choice(answer)
+        message = _message(choice)
         text = as_text(message.get("content"), "its content")
         if not text and isinstance(message.get("refusal"), str):
             text = message["refusal"]
@@ -135,7 +146,24 @@ class OpenAIWire:
             input_tokens=counted(usage, "prompt_tokens"),
             output_tokens=counted(usage, "completion_tokens"),
             cached_tokens=counted(usage, "prompt_tokens_details", "cached_tokens"),
+            truncated=call.cut_off(choice.get("finish_reason")),
         )
+
+
+def _as_sent(message: ChatMessage) -> dict[str, Any]:
+    if message.tool_calls:
+        calls = [_call_as_sent(call) for call in message.tool_calls]
+        # A text beside calls is optional, a blank one is refused by some servers.
+        return {"role": "assistant", "content": message.content or None, "tool_calls": calls}
+    sent = {"role": message.role, "content": message.content}
+    if message.tool_call_id is not None:
+        sent["tool_call_id"] = message.tool_call_id
+    return sent
+
+
+def _call_as_sent(call: Mapping[str, Any]) -> dict[str, Any]:
+    function = {"name": call["name"], "arguments": written(call.get("arguments"))}
+    return {"id": call["id"], "type": "function", "function": function}
 
 
 def _function(tool: Tool) -> dict[str, Any]:
@@ -157,14 +185,18 @@ def _schema_fields(call: Call, form: Form) -> dict[str, Any]:
     return {"tools": [_function(answer)], "tool_choice": choice}
 
 
-def _message(answer: Any) -> Mapping[str, Any]:
-    """The first choice's message; an empty one where there is no choice."""
+def _choice(answer: Any) -> Mapping[str, Any]:
+    """The first choice; an empty message where there is none."""
     choices = answer.get("choices") if isinstance(answer, Mapping) else None
     if not isinstance(choices, list):
         raise WrongShape("it has no list of choices")
     if not choices:
-        return {}
-    message = choices[0].get("message") if isinstance(choices[0], Mapping) else None
+        return {"message": {}}
+    return choices[0] if isinstance(choices[0], Mapping) else {}
+
+
+def _message(choice: Mapping[str, Any]) -> Mapping[str, Any]:
+    message = choice.get("message")
     if not isinstance(message, Mapping):
         raise WrongShape("its first choice has no message")
     return message

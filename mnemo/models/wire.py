@@ -4,16 +4,29 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from mnemo._text import clean, count_tokens
 from mnemo.models.structured import Form, Learned, with_schema
-from mnemo.protocols import ChatRequest
+from mnemo.protocols import ChatMessage, ChatRequest
 
-__all__ = ["Call", "Said", "Tool", "Wire", "WrongShape", "arguments_of", "as_text", "few", "forced"]
+__all__ = [
+    "Call",
+    "Said",
+    "Tool",
+    "Wire",
+    "WrongShape",
+    "arguments_of",
+    "as_text",
+    "few",
+    "forced",
+    "written",
+]
 
 
+CUT_OFF = frozenset(("length", "max_tokens", "model_context_window_exceeded"))
+"""What both protocols say of a reply that ended at a limit."""
 MAX_PARTS = 1_000
 """Parts of a message, or tool calls, that are looked at."""
 MAX_ARGUMENTS = 64 * 1024
@@ -60,16 +73,29 @@ class Call:
     def tokens(self) -> int:
         """An estimate of what it costs as input."""
         texts = sum(count_tokens(message.content) for message in self.request.messages)
-        return texts + count_tokens(json.dumps([self.schema, *self.request.tools], default=str))
+        calls = sum(
+            count_tokens(str(call.get("name"))) + count_tokens(written(call.get("arguments")))
+            for message in self.request.messages
+            for call in message.tool_calls
+        )
+        offered = count_tokens(json.dumps([self.schema, *self.request.tools], default=str))
+        return texts + calls + offered
 
-    def parts(self, form: Form) -> tuple[str, list[dict[str, str]]]:
+    def parts(self, form: Form) -> tuple[str, list[ChatMessage]]:
         """The system text, with the schema if *form* needs it there, and the other messages."""
-        messages = [(m.role, clean(m.content)) for m in self.request.messages]
-        system = "\n\n".join(text for role, text in messages if role == "system")
+        messages = [replace(m, content=clean(m.content)) for m in self.request.messages]
+        system = "\n\n".join(m.content for m in messages if m.role == "system")
         if self.request.response_schema is not None and form.in_prompt:
             system = with_schema(system, self.schema)
-        rest = [{"role": role, "content": text} for role, text in messages if role != "system"]
-        return system, rest
+        return system, [m for m in messages if m.role != "system"]
+
+    def cut_off(self, reason: object) -> bool:
+        """
+        Whether a reply in free text or with tool calls was cut off, by the protocol's *reason*.
+
+        One with a schema is read as JSON, which shows by itself whether it is whole.
+        """
+        return self.request.response_schema is None and reason in CUT_OFF
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +125,7 @@ class Said:
     input_tokens: int = 0
     output_tokens: int = 0
     cached_tokens: int = 0
+    truncated: bool = False
 
 
 class Wire(Protocol):
@@ -154,12 +181,20 @@ def few(parts: Sequence[Any], what: str) -> None:
 def forced(arguments: Any, text: str) -> tuple[Any, str]:
     """What a forced call was given: as a JSON object, and as the text it was."""
     if isinstance(arguments, Mapping):
-        return arguments, text or _written(arguments)
+        return arguments, text or written(arguments, otherwise="")
     return None, arguments or text
 
 
-def _written(arguments: Mapping[str, Any]) -> str:
+def written(arguments: Any, *, otherwise: str = "{}") -> str:
+    """
+    A call's arguments as JSON, every text in them storable.
+
+    Args:
+        otherwise: Instead of what cannot be written: no object, or nested too deeply.
+    """
+    if not isinstance(arguments, Mapping):
+        return otherwise
     try:
-        return json.dumps(arguments, ensure_ascii=False)
-    except RecursionError:
-        return ""  # nested too deeply to be written, and so to be used
+        return clean(json.dumps(arguments, ensure_ascii=False, allow_nan=False))
+    except (RecursionError, TypeError, ValueError):
+        return otherwise
