@@ -2,23 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from typing import Protocol
 
 from mnemo._clock import as_utc
 
-__all__ = ["Erased", "ErasureReport", "Selection"]
+__all__ = ["Erased", "ErasureReport", "Selection", "StepTest"]
+
+
+class StepTest(Protocol):
+    """Looks at a step's own time, and at the thread that it was made from."""
+
+    def __call__(self, at: datetime, thread_id: str | None = None) -> bool: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Selection:
     """
-    Which steps are to be forgotten; what is given must hold of each.
+    Which steps and messages are to be forgotten; what is given must hold of each.
 
     Attributes:
-        thread_id: Steps belong to no thread, so it selects none of them.
-        before: Exclusive, looks at a step's own time; aware.
+        session_id: Selects steps alone: a message is of no session.
+        thread_id: Its messages, and the steps that were made from it.
+        before: Exclusive, looks at when it happened or was said; aware.
     """
 
     session_id: str | None = None
@@ -46,14 +53,25 @@ class Selection:
         narrowed = self.thread_id is not None or self.before is not None
         return None if narrowed else self.session_id
 
-    def takes(self) -> Callable[[datetime], bool]:
-        """Whether a step of its session (or any session) with this time is selected."""
-        if self.thread_id is not None:
-            return lambda at: False
-        if self.before is None:
-            return lambda at: True
-        end = self.before.astimezone(UTC)
-        return lambda at: as_utc(at) < end
+    @property
+    def whole_thread(self) -> str | None:
+        """The thread that goes with everything derived from it, its goals included, if one does."""
+        narrowed = self.session_id is not None or self.before is not None
+        return None if narrowed else self.thread_id
+
+    @property
+    def takes_messages(self) -> bool:
+        """Whether messages can be selected: of its thread, or else of any, said *before*."""
+        return self.session_id is None
+
+    def takes(self) -> StepTest:
+        """Whether a step of its session (or any session) is selected."""
+        end = self.before.astimezone(UTC) if self.before is not None else None
+
+        def test(at: datetime, thread_id: str | None = None) -> bool:
+            return self.thread_id in (None, thread_id) and (end is None or as_utc(at) < end)
+
+        return test
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,7 +80,8 @@ class ErasureReport:
     What ``forget`` erased and changed.
 
     Attributes:
-        messages, compactions, snapshots, pins, goals: Those of conversation threads.
+        messages: Of conversation threads; *compactions*, *snapshots*, *pins* and *goals*
+            likewise, all that were stored, of whatever epoch.
         steps: Raw steps, committed or not.
         sessions: Sessions of which nothing is left.
         nodes: Deleted, of all types; *edges* and *vectors* likewise.

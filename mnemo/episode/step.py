@@ -77,6 +77,8 @@ class Step:
         key: The caller's idempotency key.
         node_id: Id of the episodic node it is or will be.
         thread_id, message_id: Of the message it was made from.
+        thread_id: The conversation that it was made from, whose erasure takes it along.
+        message_id: The message of that thread which its observation is, if it is one.
         ordinal: The store's own running number, ascending over all episodes.
         annotation: ``None`` until the annotator is through.
     """

@@ -168,6 +168,8 @@ def _step(session_id: str, episode: EpisodeState, draft: StepDraft, ordinal: int
         node_id=draft.node_id,
         key=draft.key,
         metadata=_as_json(draft.metadata),
+        thread_id=draft.thread_id,
+        message_id=draft.message_id,
         ordinal=ordinal,
     )
 
