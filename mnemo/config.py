@@ -10,10 +10,19 @@ where ``scripts/bench_recall`` can see it.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, InstanceOf, ValidationError, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    InstanceOf,
+    ValidationError,
+    model_validator,
+)
 from pydantic_core import ErrorDetails
 
 from mnemo.errors import ConfigError
@@ -26,6 +35,7 @@ __all__ = [
     "ConversationConfig",
     "ExtractionConfig",
     "MaintenanceConfig",
+    "NotesConfig",
     "RecallConfig",
     "ScoringConfig",
     "SessionConfig",
@@ -343,6 +353,73 @@ class ViewportConfig(Settings):
         return self
 
 
+def _pattern(text: str) -> str:
+    try:
+        re.compile(text)
+    except re.error as error:
+        raise ValueError(f"{text!r} is no regular expression: {error}") from error
+    return text
+
+
+Phrases = tuple[Annotated[str, AfterValidator(_pattern)], ...]
+"""Regular expressions, case aside."""
+
+
+class NotesConfig(Settings):
+    """Notes, and the update at the end of a task (``config.notes``); (C): Clacky."""
+
+    enabled: bool = True
+    """Whether updates run at all (C)."""
+    min_iterations: Annotated[int, Field(ge=1, le=1_000)] = 10
+    """Passes of a task's loop from which it is looked back over without a cue (C)."""
+    debounce_s: Annotated[float, Field(ge=0, le=86_400)] = 120.0
+    """Seconds after an update in which its conversation has no other: one reply of a person (S)."""
+    request_phrases: Phrases = ()
+    """More ways to open an order to keep something; the built-in ones are English."""
+    correction_phrases: Phrases = ()
+    """More ways to correct what was said."""
+    preference_phrases: Phrases = ()
+    """More ways to state a preference."""
+    max_failures: Annotated[int, Field(ge=1, le=10)] = 3
+    """Failed updates in a row over the same part, after which it counts as judged (S)."""
+    max_concurrent: Annotated[int, Field(ge=1, le=64)] = 4
+    """Updates at once, of different conversations (S)."""
+    max_turns: Annotated[int, Field(ge=1, le=50)] = 6
+    """Calls of the model in one update: list, read, write, mend, and two spare (S)."""
+    max_output_tokens: Annotated[int, Field(ge=256, le=65_536)] = 8_192
+    """Tokens of all its replies together (S)."""
+    max_total_tokens: Annotated[int, Field(ge=1_000, le=10_000_000)] = 1_000_000
+    """Tokens in and out together: six turns over a history of 150,000 (S)."""
+    max_cost_usd: Annotated[float, Field(ge=0, le=100)] = 0.50
+    """US dollars of one update (S)."""
+    max_wall_s: Annotated[float, Field(ge=1, le=3_600)] = 90.0
+    """Seconds of one update (S)."""
+    body_max_chars: Annotated[int, Field(ge=200, le=4_000)] = 4_000
+    """Code points of a note's body, at most (C)."""
+    description_max_chars: Annotated[int, Field(ge=20, le=200)] = 200
+    """Code points of its description, at most (S)."""
+    max_notes: Annotated[int, Field(ge=1)] = 500
+    """Notes of one repository, at most (S)."""
+    max_writes: Annotated[int, Field(ge=0)] = 8
+    """Notes that one update may write (S)."""
+    max_deletes: Annotated[int, Field(ge=0)] = 3
+    """Notes that one update may retire, merged ones included (S)."""
+    list_page: Annotated[int, Field(ge=1, le=50)] = 20
+    """Notes that ``list_notes`` shows at once (C)."""
+    recency_half_life_d: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 30.0
+    """Days of disuse in which a note's recency halves (S)."""
+    min_cosine: Share = 0.4
+    """Cosine from which a note without a shared word is recalled (S)."""
+    keep_versions: Annotated[int, Field(ge=2)] = 50
+    """Versions kept of each note, the latest ones (S)."""
+    require_evidence: bool = True
+    """Whether a model has to quote what a change rests on."""
+    allow_tool_evidence: bool = False
+    """Whether it may quote the output of tools."""
+    redact: bool = True
+    """Whether secrets are taken out of what is written; off for tests only."""
+
+
 class StoreConfig(Settings):
     """The embedded store (``config.store``)."""
 
@@ -376,6 +453,7 @@ class Config(Settings):
     scoring: ScoringConfig = ScoringConfig()
     conversation: ConversationConfig = ConversationConfig()
     viewport: ViewportConfig = ViewportConfig()
+    notes: NotesConfig = NotesConfig()
     maintenance: MaintenanceConfig = MaintenanceConfig()
     store: StoreConfig = StoreConfig()
     telemetry: TelemetryConfig = TelemetryConfig()

@@ -15,6 +15,7 @@ __all__ = [
     "EmbeddingSpaceMismatch",
     "ExtractionFailed",
     "InvalidArchive",
+    "InvalidNote",
     "InvalidOperation",
     "InvalidReply",
     "MnemoError",
@@ -153,6 +154,21 @@ class InvalidArchive(UsageError, ValueError):
         super().__init__(f"line {line}: {reason}; nothing was imported")
 
 
+class InvalidNote(UsageError, ValueError):
+    """
+    A note, or something that was asked of notes, is not acceptable; nothing was written.
+
+    Attributes:
+        reason: The code, e.g. ``"body_too_long"``; the message says what would be accepted.
+        topic: Another note that it is about, where there is one.
+    """
+
+    def __init__(self, reason: str, message: str, *, topic: str | None = None) -> None:
+        self.reason = reason
+        self.topic = topic
+        super().__init__(f"{reason}: {message}")
+
+
 class ModelError(MnemoError):
     """
     A model or embedder did not give a usable reply.
@@ -228,21 +244,40 @@ class InvalidReply(ModelError):
 
 class BudgetExceeded(ModelError):
     """
-    The session has used up what its config lets it ask of models; no call was made.
+    What may be asked of models is used up; no further call was made.
 
     Attributes:
-        limit: The setting that stopped it, e.g. ``"session.max_model_calls"``.
-        used: What was used when it stopped, in the limit's unit.
+        which: What ran out: ``calls``, ``turns``, ``tokens``, ``cost`` or ``wall``.
+        limit: Of a session the setting that stopped it, e.g. ``"session.max_model_calls"``;
+            of an update of notes the bound itself.
+        spent: What was used when it stopped, in the limit's unit (``used`` is the same).
     """
 
-    def __init__(self, limit: str, used: float, *, purpose: str | None = None) -> None:
+    def __init__(
+        self,
+        limit: str | float,
+        used: float,
+        *,
+        which: str | None = None,
+        purpose: str | None = None,
+    ) -> None:
         self.limit = limit
-        self.used = used
-        super().__init__(
+        self.which = which or _used_up(str(limit))
+        self.spent = self.used = used
+        super().__init__(_out_of_budget(limit, self.which, used), purpose=purpose)
+
+
+def _used_up(setting: str) -> str:
+    return next((name for name in ("calls", "tokens", "cost") if name in setting), setting)
+
+
+def _out_of_budget(limit: str | float, which: str, used: float) -> str:
+    if isinstance(limit, str):
+        return (
             f"the session's model budget is used up: config.{limit} is reached at {used:g}; "
-            "resume the session with a larger one to go on",
-            purpose=purpose,
+            "resume the session with a larger one to go on"
         )
+    return f"the budget of {which} is used up: {used:g} of {limit:g}"
 
 
 class ExtractionFailed(SessionError):

@@ -12,6 +12,8 @@ from datetime import datetime
 from typing import Any
 
 from mnemo.graph.upkeep import MaintenanceReport
+from mnemo.messages import Usage
+from mnemo.note.values import NoteChange
 
 __all__ = [
     "AnnotationFailed",
@@ -24,6 +26,7 @@ __all__ = [
     "EventsDropped",
     "EvictionCompleted",
     "EvictionFailed",
+    "MemoryUpdateFinished",
     "NodesDeleted",
     "RecallExecuted",
     "RecallFailed",
@@ -225,6 +228,36 @@ class EvictionFailed(Event):
 
     thread_id: str
     error: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryUpdateFinished(Event):
+    """
+    An update of notes at the end of a task ended, or failed before it began.
+
+    Attributes:
+        ran: Whether work had begun.
+        wrote: Whether it changed a note; *notes* says what.
+        triggered_by: ``request``, ``correction``, ``preference``, ``iterations`` or ``None``.
+        turns: Calls of the model.
+        usage: What they cost together.
+        prefix_reused: Whether its requests began with the task's own messages, unchanged.
+        gave_up: Whether the part counts as judged although this and earlier updates failed.
+        error: Class and message of what ended it, without secrets.
+    """
+
+    update_id: str
+    task_id: str | None
+    ran: bool
+    wrote: bool
+    notes: tuple[NoteChange, ...]
+    triggered_by: str | None
+    turns: int
+    usage: Usage
+    prefix_reused: bool
+    gave_up: bool = False
+    cancelled: bool = False
+    error: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

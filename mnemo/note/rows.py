@@ -1,0 +1,241 @@
+"""
+One transaction on the notes of a repository: rows in, rows out, plain calls.
+
+A store gives these to the work that it is told to run. What is legal is decided by that
+work, not by the store.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Protocol
+
+from mnemo.graph.nodes import Vector
+from mnemo.messages import EmbeddingSpace, Usage
+from mnemo.note.values import Author, Note, NoteChange, NoteInfo, NoteVersion, Trust
+
+__all__ = [
+    "ConversationRow",
+    "Covered",
+    "ErasedNoteRows",
+    "NoteReader",
+    "NoteRow",
+    "NoteWriter",
+    "UsageRow",
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NoteRow:
+    """
+    A note as it is now; a deleted one keeps its row, without texts.
+
+    Attributes:
+        deleted_by: Who deleted it; ``None``: it is there.
+    """
+
+    topic: str
+    version: int
+    description: str
+    body: str
+    created_at: datetime
+    updated_at: datetime
+    last_read_at: datetime | None
+    trust: Trust
+    deleted_by: Author | None = None
+
+    @property
+    def is_there(self) -> bool:
+        """Whether it has not been deleted."""
+        return self.deleted_by is None
+
+    @property
+    def info(self) -> NoteInfo:
+        """What a list shows of it."""
+        return NoteInfo(
+            topic=self.topic,
+            description=self.description,
+            updated_at=self.updated_at,
+            last_read_at=self.last_read_at,
+            version=self.version,
+            size=len(self.body),
+        )
+
+    @property
+    def note(self) -> Note:
+        """All that is shown of it."""
+        return Note(
+            topic=self.topic,
+            description=self.description,
+            updated_at=self.updated_at,
+            last_read_at=self.last_read_at,
+            version=self.version,
+            size=len(self.body),
+            body=self.body,
+            created_at=self.created_at,
+            trust=self.trust,
+        )
+
+    @property
+    def text(self) -> str:
+        """What it is found by, and its vector made of."""
+        return f"{self.topic.replace('-', ' ')}\n{self.description}\n{self.body}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Covered:
+    """What became of an explicit request: the note that holds it, or why none does."""
+
+    topic: str | None = None
+    refused: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConversationRow:
+    """
+    What is known of a conversation's updates.
+
+    Attributes:
+        ended_at: When the last one with a model ended, failed or not.
+        part: The part that the latest failures were over; *failures* in a row.
+    """
+
+    key: str
+    ended_at: datetime | None = None
+    part: str = ""
+    failures: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UsageRow:
+    """What one call of a model cost."""
+
+    update_id: str
+    task_id: str | None
+    session_id: str | None
+    at: datetime
+    usage: Usage
+    purpose: str = "update_notes"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ErasedNoteRows:
+    """How many rows an erasure deleted."""
+
+    versions: int = 0
+    fulltext_rows: int = 0
+    vectors: int = 0
+
+
+class NoteReader(Protocol):
+    """The notes of one repository as of one moment; plain calls."""
+
+    @property
+    def now(self) -> datetime:
+        """The store's time of this transaction, aware."""
+        ...
+
+    def rows(self, topics: Sequence[str] | None = None) -> list[NoteRow]:
+        """The notes that are there, by topic; of *topics* also those that were deleted."""
+        ...
+
+    def topics(self) -> list[str]:
+        """The topics of the notes that are there, sorted."""
+        ...
+
+    def versions(self, topic: str) -> list[NoteVersion]:
+        """What is kept of its versions, oldest first."""
+        ...
+
+    def changes(self, update_id: str) -> list[NoteChange]:
+        """What an update did, in order."""
+        ...
+
+    def counts(self) -> tuple[int, int]:
+        """Notes that are there, and versions kept of all."""
+        ...
+
+    def matching(self, terms: Sequence[str]) -> dict[str, frozenset[str]]:
+        """Term (as ``_text.terms`` gives them) → topics of the notes that hold it."""
+        ...
+
+    def vectors(self, space: EmbeddingSpace) -> dict[str, Vector]:
+        """Topic → vector of its present version, where there is one of *space*."""
+        ...
+
+    def owed(self, space: EmbeddingSpace, *, limit: int) -> list[NoteRow]:
+        """Notes that have no vector of *space*, by topic."""
+        ...
+
+    def marked(self, keys: Sequence[str]) -> frozenset[str]:
+        """Those of *keys* that are marks."""
+        ...
+
+    def covered(self, digests: Sequence[str]) -> dict[str, Covered]:
+        """What became of the requests with these digests, where that is settled."""
+        ...
+
+    def is_done(self, task_id: str) -> bool:
+        """Whether an update of this task has ended without error."""
+        ...
+
+    def conversation(self, key: str) -> ConversationRow:
+        """What is known of its updates; of an unknown one, nothing."""
+        ...
+
+    def usage(self, update_id: str) -> list[UsageRow]:
+        """What its calls cost, in order."""
+        ...
+
+
+class NoteWriter(NoteReader, Protocol):
+    """One transaction on the notes of a repository; an exception undoes all of it."""
+
+    def put(self, row: NoteRow, version: NoteVersion, *, keep: int) -> None:
+        """
+        Write a note with a version, its journal row and its full-text row; it is owed a vector.
+
+        Args:
+            keep: Versions that are kept of the topic, the latest ones.
+        """
+        ...
+
+    def touch(self, topics: Sequence[str], at: datetime) -> None:
+        """Set when they were last read; no version."""
+        ...
+
+    def erase(self, topic: str) -> ErasedNoteRows:
+        """Delete a note with all its versions and rows."""
+        ...
+
+    def rewrite(self, version: NoteVersion) -> None:
+        """Replace a version by one with fewer words; for erasure."""
+        ...
+
+    def save_vectors(
+        self, space: EmbeddingSpace, vectors: Mapping[str, tuple[int, Vector]]
+    ) -> None:
+        """Keep vectors by topic, of the versions that they name; others are skipped."""
+        ...
+
+    def mark(self, key: str, *, keep: int) -> None:
+        """Remember a judged message; *keep* marks are kept, the latest ones."""
+        ...
+
+    def cover(self, digest: str, covered: Covered) -> None:
+        """Remember for good what became of a request; the first word about it stays."""
+        ...
+
+    def finish(self, task_id: str) -> None:
+        """Remember that an update of this task has ended without error."""
+        ...
+
+    def keep_conversation(self, row: ConversationRow) -> None:
+        """Write what is known of a conversation's updates."""
+        ...
+
+    def add_usage(self, row: UsageRow) -> None:
+        """Write what a call cost."""
+        ...
