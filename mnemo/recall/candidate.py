@@ -26,6 +26,8 @@ class SourceRef:
         at: When it happened, aware.
         key: The caller's idempotency key.
         text: What was said: the observation, and the action if there is one.
+        thread_id: The conversation thread it was said in; ``None``: in none, or unknown.
+        message_id: The message that the step was made of; ``None``: of none.
     """
 
     session_id: str | None
@@ -35,6 +37,8 @@ class SourceRef:
     actor: str | None
     key: str | None
     text: str
+    thread_id: str | None = None
+    message_id: str | None = None
 
     @property
     def identity(self) -> tuple[Any, ...]:

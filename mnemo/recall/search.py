@@ -370,5 +370,13 @@ class Search:
 
 def _reference(step: Step) -> SourceRef:
     return SourceRef(
-        step.session_id, step.episode_id, step.index, step.at, step.actor, step.key, step.text
+        session_id=step.session_id,
+        episode_id=step.episode_id,
+        step_index=step.index,
+        at=step.at,
+        actor=step.actor,
+        key=step.key,
+        text=step.text,
+        thread_id=step.thread_id,
+        message_id=step.message_id,
     )

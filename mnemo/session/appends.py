@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
@@ -18,6 +19,7 @@ from mnemo._clock import as_utc
 from mnemo._ids import new_id
 from mnemo._text import clean, is_blank
 from mnemo.episode.step import Step, StepDraft
+from mnemo.session.messages import is_of
 from mnemo.session.parts import SessionParts
 
 __all__ = ["AppendLane", "make_draft"]
@@ -144,6 +146,30 @@ class AppendLane:
     def known(self, key: str | None) -> Step | Appending | None:
         """What *key* was given to before, durable or on its way."""
         return self._keys.get(key) if key is not None else None
+
+    def keyed(self, draft: StepDraft) -> StepDraft:
+        """
+        *draft* under a key of its own, if it is a message of a thread.
+
+        The same id in two threads is two messages: the second one's key names its thread.
+        """
+        if draft.thread_id is None:
+            return draft
+        while (known := self.known(draft.key)) is not None:
+            if is_of(draft, known.draft if isinstance(known, Appending) else known):
+                break
+            draft = replace(draft, key=f"{draft.key}@{draft.thread_id}")
+        return draft
+
+    def messages_of(self, thread_id: str) -> list[str]:
+        """Ids of the thread's messages that durable steps were made of, the last one first."""
+        steps = [
+            step
+            for step in self._keys.values()
+            if isinstance(step, Step) and step.thread_id == thread_id
+        ]
+        steps.sort(key=lambda step: step.ordinal, reverse=True)
+        return [step.message_id for step in steps if step.message_id is not None]
 
     def submit(
         self,

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 from functools import partial
 from typing import Any
@@ -34,9 +34,11 @@ from mnemo.session.appends import Appending, make_draft
 from mnemo.session.core import SessionCore
 from mnemo.session.driver import drive
 from mnemo.session.machine import Operation
+from mnemo.session.messages import drafts_of, messages_of
 from mnemo.session.parts import SessionParts
 from mnemo.session.pending import Callback, PendingOperation
 from mnemo.session.views import CommitReceipt, SessionContext, SessionStatistics
+from mnemo.transcript.message import Message
 
 __all__ = ["Session", "checked_goal"]
 
@@ -214,12 +216,62 @@ class Session:
         with self._parts.spans.span("append", attributes=self._named) as span:
             self._check_usable("append")
             draft = self._draft(observation, action, at, actor, key, metadata)
-            step = await self._durable(draft)
-            span.set("mnemo.step.index", step.index)
-            return step
+            return await self._appended(draft, span)
+
+    async def append_messages(
+        self, messages: Message | Mapping[str, Any] | Iterable[Message | Mapping[str, Any]]
+    ) -> list[Step]:
+        """
+        Add chat messages as steps, in order; each is durable before the next is written.
+
+        What a user, the system or a tool says is observed; what an assistant says, thinks
+        and calls is acted. Summaries and messages that say nothing are left out. A step's
+        key is its message's id (``<id>@<thread>`` for one of a second thread), so that the
+        same messages again give the same steps; of a message without an id, another one.
+
+        Args:
+            messages: One or several, as ``Conversation.append`` takes them or ``history``
+                gives them.
+
+        Returns:
+            The step of each message that became one, in order.
+
+        Raises:
+            ValueError: One of them is no message; nothing was added.
+            SessionError: As ``append``.
+            StoreError: A step could not be written. Those before it are durable, none
+                after it was tried: the same messages again add the rest.
+                *Cancellation*: as for a failure; the step being written is durable or not.
+        """
+        self._check_usable("append")
+        drafts = drafts_of(
+            messages_of(messages),
+            now=self._parts.clock.now(),
+            default_actor=self._parts.config.extraction.default_actor,
+        )
+        return [await self._append_message(draft) for draft in drafts]
+
+    async def _append_message(self, draft: StepDraft) -> Step:
+        with self._parts.spans.span("append", attributes=self._named) as span:
+            self._check_usable("append")
+            return await self._appended(draft, span)
+
+    async def _appended(self, draft: StepDraft, span: Span) -> Step:
+        step = await self._durable(draft)
+        span.set("mnemo.step.index", step.index)
+        return step
+
+    def held_messages(self, thread_id: str) -> list[str]:
+        """
+        Ids of a conversation thread's messages that it has steps of, the last step first.
+
+        Of all its episodes; what is still on its way to the store is not among them.
+        """
+        return self._core.appends.messages_of(thread_id)
 
     async def _durable(self, draft: StepDraft) -> Step:
         """The step that *draft* has become, after waiting for room where there is none."""
+        draft = self._core.appends.keyed(draft)
         if self._core.appends.known(draft.key) is None:
             self._core.require("append")
             if self._core.backlog_full:
@@ -231,6 +283,7 @@ class Session:
 
     def _taken(self, draft: StepDraft) -> Step | Appending:
         """The step that the draft's key is known for, or else the draft on its way."""
+        draft = self._core.appends.keyed(draft)
         known = self._core.appends.known(draft.key)
         if known is not None:
             return known
