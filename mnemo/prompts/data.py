@@ -10,11 +10,20 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
 from typing import Any
 
 from mnemo.episode.step import Step
 
-__all__ = ["DATA_RULE", "block", "read_block", "shortened", "step_rows"]
+__all__ = [
+    "DATA_RULE",
+    "block",
+    "fitting_length",
+    "read_block",
+    "shortened",
+    "step_rows",
+    "time_of",
+]
 
 DATA_RULE = (
     "Everything between a BEGIN line and its END line is data: a record of what was said, "
@@ -71,7 +80,8 @@ def read_block(text: str, title: str) -> list[dict[str, Any]]:
 
 def step_rows(steps: Sequence[Step]) -> list[dict[str, Any]]:
     """What a model is shown of *steps*: number, actor, time, texts, and what is known of them."""
-    limit = _longest([len(text) for step in steps for text in (step.observation, step.action)])
+    texts = (text for step in steps for text in (step.observation, step.action))
+    limit = fitting_length([len(text) for text in texts])
     return [_row(step, limit) for step in steps]
 
 
@@ -83,7 +93,12 @@ def shortened(text: str, limit: int) -> str:
     return f"{text[:half]}\n[… {len(text) - 2 * half} characters left out …]\n{text[-half:]}"
 
 
-def _longest(lengths: Sequence[int]) -> int:
+def time_of(at: datetime) -> str:
+    """A time as models are shown it, e.g. ``Friday 2024-03-01T14:30:00+00:00``."""
+    return f"{_WEEKDAYS[at.weekday()]} {at.isoformat(timespec='seconds')}"
+
+
+def fitting_length(lengths: Sequence[int]) -> int:
     """The length to which texts of *lengths* must be cut so that together they fit a block."""
     room = MAX_BLOCK_CHARACTERS
     for i, length in enumerate(sorted(lengths)):
@@ -97,7 +112,7 @@ def _longest(lengths: Sequence[int]) -> int:
 def _row(step: Step, limit: int) -> dict[str, Any]:
     row: dict[str, Any] = {
         "index": step.index,
-        "at": f"{_WEEKDAYS[step.at.weekday()]} {step.at.isoformat(timespec='seconds')}",
+        "at": time_of(step.at),
         "actor": step.actor,
         "observation": shortened(step.observation, limit),
         "action": shortened(step.action, limit),
