@@ -1,0 +1,139 @@
+"""
+Appending: what is new, what is already there, and what must not come back.
+
+A message is new because its id is not in the thread, never because of its place or words.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from datetime import datetime
+from typing import Any
+
+from mnemo._ids import new_id
+from mnemo.conversation.scope import Scope
+from mnemo.errors import Conflict
+from mnemo.transcript.derived import Thread
+from mnemo.transcript.message import Message, StoredMessage, measured_text, message_of
+from mnemo.transcript.transaction import TranscriptWriter
+from mnemo.transcript.units import Count, is_view_made
+
+__all__ = ["Appended", "Draft", "append", "drafts_of"]
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """A valid message that is to be stored, with its token count and the id it would get."""
+
+    message: Message
+    id: str
+    tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class Appended:
+    """
+    What an append came to.
+
+    Attributes:
+        messages: One per message of the batch that was not left out, in order.
+        stored: How many of them are new.
+    """
+
+    messages: list[StoredMessage]
+    stored: int
+
+
+def drafts_of(given: Iterable[Message | Mapping[str, Any]], count: Count) -> list[Draft]:
+    """
+    Check a batch, leave out what views made, and count.
+
+    Raises:
+        ValueError: A message is invalid; see ``message_of``.
+    """
+    messages = [message_of(one) for one in given]
+    return [_draft(message, count) for message in messages if not is_view_made(message)]
+
+
+def _draft(message: Message, count: Count) -> Draft:
+    tokens = message.token_count or count(measured_text(message))
+    return Draft(message, message.id or new_id("message"), tokens)
+
+
+def append(
+    tx: TranscriptWriter,
+    scope: Scope,
+    drafts: Sequence[Draft],
+    *,
+    expected_seq: int | None = None,
+    search_tools: bool = False,
+) -> Appended:
+    """
+    Store what is new of a batch, at the end of the thread, and give what each one is now.
+
+    What is there already is given as it is stored; an id that was erased, or whose message
+    has expired, is left out.
+
+    Args:
+        expected_seq: What the thread's next seq must be, if anything is new.
+        search_tools: Whether calls and results are searched for as well.
+
+    Raises:
+        Conflict: An id stands for something else already, or *expected_seq* is not next.
+    """
+    ids = [draft.id for draft in drafts if draft.message.id is not None]
+    known = tx.by_id(scope.thread.id, ids) if ids else {}
+    erased = tx.erased_ids(scope.thread.id, ids) if len(known) < len(ids) else frozenset()
+    entries: list[StoredMessage] = []
+    new: dict[str, StoredMessage] = {}
+    for draft in drafts:
+        there = known.get(draft.id) or new.get(draft.id)
+        if there is None and draft.id not in erased:
+            there = new[draft.id] = _stored(draft, scope.thread, len(new), tx.now)
+        elif there is None or not scope.is_alive(there):
+            continue
+        else:
+            _require_same(there, draft.message)
+        entries.append(there)
+    if new:
+        _require_next(scope.thread, expected_seq)
+        tx.add(list(new.values()), search_tools=search_tools)
+    if new or scope.is_stale:
+        tx.keep(replace(scope.thread, next_seq=scope.thread.next_seq + len(new)))
+    return Appended(entries, len(new))
+
+
+def _stored(draft: Draft, thread: Thread, place: int, now: datetime) -> StoredMessage:
+    values = {name: getattr(draft.message, name) for name in _GIVEN}
+    values["at"] = draft.message.at or now
+    return StoredMessage.restored(
+        **values,
+        id=draft.id,
+        token_count=draft.tokens,
+        thread_id=thread.id,
+        seq=thread.next_seq + place,
+        epoch=thread.epoch,
+        recorded_at=now,
+    )
+
+
+def _require_same(there: StoredMessage, given: Message) -> None:
+    differing = [name for name in _COMPARED if getattr(there, name) != getattr(given, name)]
+    if differing:
+        raise Conflict(
+            f"message {there.id!r} is in thread {there.thread_id!r} with another "
+            f"{' and '.join(differing)}; give what is new an id of its own"
+        )
+
+
+def _require_next(thread: Thread, expected_seq: int | None) -> None:
+    if expected_seq is not None and expected_seq != thread.next_seq:
+        raise Conflict(
+            f"the next seq of thread {thread.id!r} is {thread.next_seq}, not {expected_seq}: "
+            "somebody else has appended; read the history and decide again"
+        )
+
+
+_GIVEN = tuple(f.name for f in fields(Message) if f.name not in ("id", "token_count"))
+_COMPARED = ("role", "content", "tool_calls", "tool_call_id")

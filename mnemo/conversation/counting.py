@@ -1,0 +1,36 @@
+"""How many tokens a text has, as one service counts them."""
+
+from __future__ import annotations
+
+import logging
+
+from mnemo._text import count_tokens
+from mnemo.config import ConversationConfig
+from mnemo.transcript.units import Count
+
+__all__ = ["counter_of"]
+
+log = logging.getLogger("mnemo")
+
+
+def counter_of(config: ConversationConfig) -> Count:
+    """
+    The counter of *config*, or the estimate ``ceil(utf8_bytes / 4)``.
+
+    A configured counter that raises, or gives anything but a whole number of at least 0,
+    is passed over for that text; it is called off the event loop or on it.
+    """
+    given = config.token_counter
+    if given is None:
+        return count_tokens
+
+    def count(text: str) -> int:
+        try:
+            tokens = given(text)
+        except Exception as error:
+            log.warning("the token counter failed, the estimate is used: %s", error)
+            return count_tokens(text)
+        is_count = isinstance(tokens, int) and not isinstance(tokens, bool) and tokens >= 0
+        return tokens if is_count else count_tokens(text)
+
+    return count

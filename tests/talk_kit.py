@@ -1,0 +1,155 @@
+"""Conversations over a bare store: what the tests of their rooms share."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import anyio
+
+from mnemo._tasks import TaskRoot
+from mnemo.config import Config, StoreConfig
+from mnemo.conversation.log import MessageLog, settings_of
+from mnemo.conversation.parts import ConversationParts, ThreadSettings
+from mnemo.episode.erasure import ErasureReport, Selection
+from mnemo.prompts.usage import UsageMeter
+from mnemo.store.memory import MemoryStore
+from mnemo.testing import HashingEmbedder, ManualClock, RecordingObserver
+from mnemo.transcript.derived import Thread
+from mnemo.transcript.message import Message, StoredMessage, ToolCall, embedded_text
+
+STORES = ("memory",)
+"""Where conversations are tested."""
+
+
+@dataclass
+class Talk:
+    """
+    One open store with the parts of one repository's conversations.
+
+    Attributes:
+        appended: The settings of every append that stored something, in order.
+        seen: Every event.
+    """
+
+    store: Any
+    clock: ManualClock
+    parts: ConversationParts
+    seen: RecordingObserver
+    appended: list[ThreadSettings] = field(default_factory=list)
+
+    def log(self, thread_id: str = "t", **keywords: Any) -> MessageLog:
+        """A handle, with the keywords of ``repo.conversation``."""
+        return MessageLog(self.parts, self.settings(thread_id, **keywords))
+
+    def settings(self, thread_id: str = "t", **keywords: Any) -> ThreadSettings:
+        """What a handle's keywords come to."""
+        return settings_of(thread_id, self.parts.config, **keywords)
+
+    async def embed(self, thread_id: str = "t") -> int:
+        """Give every message that is owed a vector one, as the indexer does; how many."""
+        transcript = self.parts.store
+        owed = await transcript.reading(lambda tx: tx.owed(limit=10_000, thread_id=thread_id))
+        rows = await self.parts.embedder.embed([embedded_text(message) for message in owed])
+        vectors = {(m.thread_id, m.seq): row for m, row in zip(owed, rows, strict=True)}
+        space = self.parts.embedder.space
+        await transcript.writing(lambda tx: tx.save_vectors(space, vectors))
+        return len(vectors)
+
+    async def row(self, thread_id: str = "t") -> Thread:
+        """What the store keeps of a thread."""
+        return await self.parts.store.reading(lambda tx: tx.thread(thread_id))
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        """Let other tasks run until *condition* holds; fails the test after five seconds."""
+        with anyio.fail_after(5):
+            while not condition():  # noqa: ASYNC110 - any state, not one event
+                await anyio.sleep(0.001)
+
+
+def make_store(kind: str, folder: Path, clock: ManualClock) -> Any:
+    """A store that is not open yet; ``sqlite`` is kept in *folder*."""
+    if kind == "memory":
+        return MemoryStore(clock=clock, lease_s=30)
+    from mnemo.store.sqlite import SqliteStore
+
+    return SqliteStore(folder / "talk.db", config=StoreConfig(), clock=clock, lease_s=30)
+
+
+@asynccontextmanager
+async def open_talk(
+    store: Any, clock: ManualClock, *, config: Config | None = None, **parts: Any
+) -> AsyncIterator[Talk]:
+    """
+    Open *store* and give what its conversations need; all is closed at the end.
+
+    Args:
+        parts: Fields of ``ConversationParts`` in place of the usual ones.
+    """
+    seen, root = RecordingObserver(), TaskRoot()
+    appended: list[ThreadSettings] = []
+    await store.open()
+    await root.open()
+
+    async def forget(thread_id: str) -> ErasureReport:
+        erased = await store.overhaul("r").erase(Selection(thread_id=thread_id))
+        report: ErasureReport = erased.report
+        return report
+
+    usual: dict[str, Any] = {
+        "repo_id": "r",
+        "store": store.transcript("r"),
+        "embedder": HashingEmbedder(),
+        "chat_model": None,
+        "clock": clock,
+        "config": config or Config(),
+        "publish": seen,
+        "spawn": root.spawn,
+        "meter": UsageMeter(),
+        "forget": forget,
+        "appended": appended.append,
+    }
+    try:
+        yield Talk(store, clock, ConversationParts(**{**usual, **parts}), seen, appended)
+    finally:
+        await root.aclose()
+        await store.aclose()
+
+
+def user(text: str, **fields: Any) -> Message:
+    """What a user says."""
+    return Message(role="user", content=text, **fields)
+
+
+def assistant(text: str | None, *calls: str, **fields: Any) -> Message:
+    """What an assistant says, with a call of ``tool`` for each id."""
+    tool_calls = [ToolCall(id, "tool", {"of": id}) for id in calls]
+    return Message(role="assistant", content=text, tool_calls=tool_calls, **fields)
+
+
+def result(call_id: str, text: str = "done", **fields: Any) -> Message:
+    """What a tool answers."""
+    return Message(role="tool", content=text, tool_call_id=call_id, **fields)
+
+
+def turns(count: int, *, start: int = 0, **fields: Any) -> list[Message]:
+    """*count* alternating messages, ``m0`` of the user first; ids are their texts."""
+    texts = [f"m{place}" for place in range(start, start + count)]
+    roles: list[Any] = ["user", "assistant"]
+    return [
+        Message(role=roles[place % 2], content=text, id=text, **fields)
+        for place, text in enumerate(texts, start)
+    ]
+
+
+def texts(messages: list[Any]) -> list[str]:
+    """The words of each."""
+    return [message.text for message in messages]
+
+
+def seqs(messages: list[StoredMessage]) -> list[int]:
+    """The seq of each."""
+    return [message.seq for message in messages]
