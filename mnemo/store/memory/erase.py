@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
+from datetime import datetime
 from functools import partial
 
 from mnemo.episode.erasure import Erased, ErasureReport, Selection
@@ -12,7 +13,10 @@ from mnemo.graph.edges import EdgeKind
 from mnemo.graph.erasure import Claim, Ground, Said, judge, relinked, reworded, stripped
 from mnemo.graph.nodes import Episodic, Node, Semantic
 from mnemo.graph.upkeep import ROUTING
+from mnemo.store.memory.erase_threads import erase_messages
 from mnemo.store.memory.state import EpisodeState, Kept, RepoState, SessionData, StepState
+from mnemo.store.memory.writing import Writing
+from mnemo.transcript.derived import ErasedRows
 
 __all__ = ["erase", "touched_sessions"]
 
@@ -34,13 +38,32 @@ def _selected(session: SessionData, selection: Selection) -> list[StepState]:
     if selection.session_id not in (None, session.id):
         return []
     takes = selection.takes()
-    return [s for episode in session.episodes for s in episode.steps if takes(s.step.at)]
+    steps = [state for episode in session.episodes for state in episode.steps]
+    return [state for state in steps if takes(state.step.at, state.step.thread_id)]
 
 
-def erase(kept: Kept, repo_id: str, selection: Selection) -> Erased:
+def erase(kept: Kept, repo_id: str, selection: Selection, *, now: datetime) -> Erased:
     """Erase what is selected with all that was derived from it alone."""
+    repo = kept.repo(repo_id)
     sessions = [kept.sessions[id] for id in touched_sessions(kept, repo_id, selection)]
-    return _Erasing(kept, kept.repo(repo_id), sessions, selection).run() if sessions else Erased()
+    erasing, writing = _Erasing(kept, repo, sessions, selection), Writing(kept, repo, now)
+    writing.unshow(erasing.records)
+    erased = erasing.run() if sessions else Erased()
+    rows = erase_messages(writing, selection)
+    return replace(erased, report=_with_messages(erased.report, rows))
+
+
+def _with_messages(report: ErasureReport, rows: ErasedRows) -> ErasureReport:
+    return replace(
+        report,
+        messages=rows.messages,
+        compactions=rows.compactions,
+        snapshots=rows.snapshots,
+        pins=rows.pins,
+        goals=rows.goals,
+        vectors=report.vectors + rows.vectors,
+        fulltext_rows=report.fulltext_rows + rows.fulltext_rows,
+    )
 
 
 class _Erasing:
@@ -59,6 +82,16 @@ class _Erasing:
         self._changed = 0
         self._episodes = {e.id: e for session in sessions for e in session.episodes}
         self._said = Said(self._texts_of)
+
+    @property
+    def records(self) -> set[tuple[str, str]]:
+        """Session and id of each half of the steps that go."""
+        steps = [state.step for state in self._steps.values()]
+        return {
+            (step.session_id, f"{step.node_id}/{part}")
+            for step in steps
+            for part in ("observation", "action")
+        }
 
     def run(self) -> Erased:
         """Plan, then do it."""

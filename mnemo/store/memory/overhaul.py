@@ -11,7 +11,7 @@ from mnemo.episode.erasure import Erased, Selection
 from mnemo.episode.feed import FeedCursor
 from mnemo.errors import Conflict
 from mnemo.graph.nodes import Vector
-from mnemo.protocols import EmbeddingSpace
+from mnemo.protocols import Clock, EmbeddingSpace
 from mnemo.store.memory.erase import erase, touched_sessions
 from mnemo.store.memory.feed import is_owned
 from mnemo.store.memory.state import Kept, RepoState, SessionData
@@ -22,9 +22,10 @@ __all__ = ["MemoryOverhaul"]
 class MemoryOverhaul:
     """``Overhaul`` in memory; made by ``MemoryStore``."""
 
-    def __init__(self, repo_id: str, kept: Callable[[], Kept]) -> None:
+    def __init__(self, repo_id: str, kept: Callable[[], Kept], clock: Clock) -> None:
         self._repo_id = repo_id
         self._kept = kept
+        self._clock = clock
 
     async def touched(self, selection: Selection) -> tuple[str, ...]:
         """The sessions that would lose steps, or go; changes nothing."""
@@ -33,7 +34,7 @@ class MemoryOverhaul:
 
     async def erase(self, selection: Selection) -> Erased:
         """Erase what is selected; there are no files to be rid of it."""
-        erased = erase(self._kept(), self._repo_id, selection)
+        erased = erase(self._kept(), self._repo_id, selection, now=self._clock.now())
         await cancel_shielded_checkpoint()
         return erased
 
@@ -82,6 +83,7 @@ class MemoryOverhaul:
                 repo.put_vector(key, staged[key][1])
         repo.space = EmbeddingSpace(space.name, space.dimensions)
         repo.next_space, repo.moving = None, {}
+        repo.owe_messages_anew()
         for session in self._kept().sessions.values():
             if session.repo_id == self._repo_id:
                 _forget_vectors(session)

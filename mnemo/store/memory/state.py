@@ -186,6 +186,13 @@ class RepoState:
         if self.space is None and space is not None:
             self.space = EmbeddingSpace(space.name, space.dimensions)
 
+    def owe_messages_anew(self) -> None:
+        """The vectors of messages are of no use any more; they wait for others."""
+        for id, thread in self.threads.items():
+            for seq in thread.vectors:
+                self.owed.owe(thread.messages[seq].no, id, seq)
+            thread.vectors.clear()
+
     def _drop_keys(self, id: str) -> None:
         if id in self.nodes:
             for key in lookup_keys(self.nodes[id].node):

@@ -56,7 +56,7 @@ class MemoryStore:
 
     def overhaul(self, repo_id: str) -> MemoryOverhaul:
         """What is rarely done to one repository as a whole."""
-        return MemoryOverhaul(repo_id, self._kept)
+        return MemoryOverhaul(repo_id, self._kept, self._clock)
 
     def archive(self, repo_id: str) -> MemoryArchive:
         """One repository as records, out and in."""

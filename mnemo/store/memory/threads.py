@@ -44,7 +44,15 @@ class MessageState:
 
 def key_of(value: Derived) -> Key:
     """What tells it from others of its kind and thread."""
-    return value.id if isinstance(value, Compaction | Snapshot) else place_of(value)
+    match value:
+        case Compaction() | Snapshot():
+            return value.id
+        case EvictionOutcome():
+            return value.epoch, value.from_seq
+        case Goal():
+            return value.id, 0
+        case Pin() | Surfaced():
+            return value.epoch, value.seq
 
 
 def place_of(value: Derived) -> Place:
