@@ -38,6 +38,7 @@ from mnemo.messages import (
     Purpose,
     Usage,
 )
+from mnemo.note.rows import NoteReader, NoteWriter
 from mnemo.transcript.records import (
     RecordHit,
     RecordQuery,
@@ -68,6 +69,9 @@ __all__ = [
     "GraphWrite",
     "KeywordHit",
     "MessagesReader",
+    "NoteReader",
+    "NoteStore",
+    "NoteWriter",
     "Observer",
     "Overhaul",
     "ProceduralExtractor",
@@ -426,6 +430,18 @@ class TranscriptStore(Protocol):
         ...
 
 
+class NoteStore(Protocol):
+    """The notes of one repository. *work* is plain code and runs off the event loop."""
+
+    async def reading(self, work: Callable[[NoteReader], T]) -> T:
+        """Run *work* on one moment of the store; as ``TranscriptStore.reading``."""
+        ...
+
+    async def writing(self, work: Callable[[NoteWriter], T]) -> T:
+        """Run *work* in one transaction; as ``TranscriptStore.writing``."""
+        ...
+
+
 class RecordStore(Protocol):
     """Every single thing said or observed in one repository, found by its words."""
 
@@ -482,6 +498,8 @@ class Store(Protocol):
     def overhaul(self, repo_id: str) -> Overhaul: ...
 
     def archive(self, repo_id: str) -> Archive: ...
+
+    def notes(self, repo_id: str) -> NoteStore: ...
 
     async def renew(self, owner: Owner, lease_s: float) -> None:
         """Prolong the lease of *owner* on all its sessions."""

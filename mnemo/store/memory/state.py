@@ -19,6 +19,7 @@ from mnemo.graph.lookup import lookup_keys
 from mnemo.graph.metadata import NodeMetadata
 from mnemo.graph.nodes import Node, Vector
 from mnemo.protocols import Applied, EmbeddingSpace
+from mnemo.store.memory.note_state import NotesState
 from mnemo.store.memory.threads import Debts, ThreadState
 
 __all__ = ["EpisodeState", "Kept", "NodeState", "RepoState", "SessionData", "StepState"]
@@ -110,6 +111,7 @@ class RepoState:
     threads: dict[str, ThreadState] = field(default_factory=dict)
     owed: Debts = field(default_factory=Debts)
     salt: str = field(default_factory=partial(new_id, "salt"))
+    notes: NotesState = field(default_factory=NotesState)
 
     def put_node(self, node: Node, metadata: NodeMetadata) -> None:
         """Insert or replace a node and its lookup keys; as of the present revision."""

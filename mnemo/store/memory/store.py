@@ -10,6 +10,7 @@ from mnemo.protocols import Clock, StoreReport
 from mnemo.store.memory.archive import MemoryArchive
 from mnemo.store.memory.feed import MemoryFeed
 from mnemo.store.memory.graph import MemoryGraph
+from mnemo.store.memory.notes import MemoryNotes
 from mnemo.store.memory.overhaul import MemoryOverhaul
 from mnemo.store.memory.sessions import MemorySessions
 from mnemo.store.memory.state import Kept
@@ -65,6 +66,10 @@ class MemoryStore:
     def transcript(self, repo_id: str) -> MemoryTranscript:
         """The conversations of one repository."""
         return MemoryTranscript(repo_id, self._kept, self._clock)
+
+    def notes(self, repo_id: str) -> MemoryNotes:
+        """The notes of one repository."""
+        return MemoryNotes(repo_id, self._kept, self._clock)
 
     async def open(self) -> Owner:
         """Register a new owner."""
