@@ -1,0 +1,239 @@
+"""Reading the notes of one repository within one transaction."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+from typing import Any
+
+from mnemo.graph.nodes import Vector
+from mnemo.messages import EmbeddingSpace, Usage
+from mnemo.note.rows import ConversationRow, Covered, NoteRow, UsageRow
+from mnemo.note.values import NoteChange, NoteVersion
+from mnemo.store.sqlite.codec import decode_json, decode_time, decode_vector
+from mnemo.store.sqlite.rows import chunks, holes
+
+__all__ = ["Reading"]
+
+_NOTE = """
+SELECT n.topic, n.version, n.description, n.body, n.created_at, n.updated_at,
+       n.last_read_at, n.trust, n.deleted_by
+FROM notes n
+"""
+_THERE = f"{_NOTE} WHERE n.repo = ? AND n.deleted_by IS NULL ORDER BY n.topic"
+_OWED = f"""
+{_NOTE} LEFT JOIN note_vectors v ON v.note = n.no AND v.version = n.version
+    AND v.space = ? AND v.dimensions = ?
+WHERE n.repo = ? AND n.deleted_by IS NULL AND v.note IS NULL ORDER BY n.topic LIMIT ?
+"""
+_TOPICS = "SELECT topic FROM notes WHERE repo = ? AND deleted_by IS NULL ORDER BY topic"
+_VERSIONS = """
+SELECT n.topic, v.version, v.action, v.body, v.description, v.at, v.by, v.update_id, v.task_id,
+       v.session_id, v.thread_id, v.message_ids, v.evidence, v.trust, v.reason
+FROM notes n JOIN note_versions v ON v.note = n.no
+WHERE n.repo = ? AND n.topic = ? ORDER BY v.version
+"""
+_CHANGES = """
+SELECT n.topic, j.action, j.version, j.by FROM note_journal j JOIN notes n ON n.no = j.note
+WHERE j.repo = ? AND j.update_id = ? ORDER BY j.seq
+"""
+_COUNTS = """
+SELECT (SELECT count(*) FROM notes WHERE repo = :repo AND deleted_by IS NULL),
+       (SELECT count(*) FROM notes n JOIN note_versions v ON v.note = n.no WHERE n.repo = :repo)
+"""
+_MATCHING = """
+SELECT n.topic FROM note_words w JOIN notes n ON n.no = w.rowid
+WHERE note_words MATCH ? AND n.repo = ?
+"""
+_VECTORS = """
+SELECT n.topic, v.vector FROM notes n JOIN note_vectors v ON v.note = n.no
+WHERE n.repo = ? AND n.deleted_by IS NULL AND v.version = n.version
+  AND v.space = ? AND v.dimensions = ?
+"""
+_DONE = "SELECT 1 FROM note_tasks WHERE repo = ? AND task_id = ?"
+_CONVERSATION = """
+SELECT key, ended_at, part, failures FROM note_conversations WHERE repo = ? AND key = ?
+"""
+_USAGE = """
+SELECT update_id, task_id, session_id, at, purpose, model, input_tokens, output_tokens,
+       cached_tokens, cost_usd
+FROM note_usage WHERE repo = ? AND update_id = ? ORDER BY seq
+"""
+
+
+class Reading:
+    """``NoteReader`` over a connection inside a transaction."""
+
+    def __init__(self, connection: sqlite3.Connection, repo: int, now: datetime) -> None:
+        self._connection = connection
+        self._repo = repo
+        self._now = now
+
+    @property
+    def now(self) -> datetime:
+        """The store's time of this transaction."""
+        return self._now
+
+    def _all(self, query: str, *values: object) -> list[Any]:
+        return self._connection.execute(query, values).fetchall()
+
+    def _of_keys(self, query: str, keys: Sequence[str]) -> Iterator[Any]:
+        """Rows of *query* with the repository and *keys* in its two holes."""
+        for some in chunks(keys):
+            yield from self._all(query.format(holes(some)), self._repo, *some)
+
+    def rows(self, topics: Sequence[str] | None = None) -> list[NoteRow]:
+        """The notes that are there, by topic; of *topics* also those that were deleted."""
+        if topics is None:
+            return [_row(*values) for values in self._all(_THERE, self._repo)]
+        query = f"{_NOTE} WHERE n.repo = ? AND n.topic IN ({{}}) ORDER BY n.topic"
+        return [_row(*values) for values in self._of_keys(query, sorted(set(topics)))]
+
+    def topics(self) -> list[str]:
+        """The topics of the notes that are there, sorted."""
+        return [topic for (topic,) in self._all(_TOPICS, self._repo)]
+
+    def versions(self, topic: str) -> list[NoteVersion]:
+        """What is kept of its versions, oldest first."""
+        return [_version(*values) for values in self._all(_VERSIONS, self._repo, topic)]
+
+    def changes(self, update_id: str) -> list[NoteChange]:
+        """What an update did, in order."""
+        return [
+            NoteChange(topic=topic, action=action, version=version, by=by)
+            for topic, action, version, by in self._all(_CHANGES, self._repo, update_id)
+        ]
+
+    def counts(self) -> tuple[int, int]:
+        """Notes that are there, and versions kept of all."""
+        notes, versions = self._connection.execute(_COUNTS, {"repo": self._repo}).fetchone()
+        return int(notes), int(versions)
+
+    def matching(self, terms: Sequence[str]) -> dict[str, frozenset[str]]:
+        """Term → topics of the notes that hold it."""
+        found = {}
+        for term in terms:
+            quoted = '"' + term.replace('"', '""') + '"'
+            found[term] = frozenset(t for (t,) in self._all(_MATCHING, quoted, self._repo))
+        return found
+
+    def vectors(self, space: EmbeddingSpace) -> dict[str, Vector]:
+        """Topic → vector of its present version, where there is one of *space*."""
+        rows = self._all(_VECTORS, self._repo, space.name, space.dimensions)
+        return {topic: decode_vector(blob) for topic, blob in rows}
+
+    def owed(self, space: EmbeddingSpace, *, limit: int) -> list[NoteRow]:
+        """Notes that have no vector of *space*, by topic."""
+        rows = self._all(_OWED, space.name, space.dimensions, self._repo, limit)
+        return [_row(*values) for values in rows]
+
+    def marked(self, keys: Sequence[str]) -> frozenset[str]:
+        """Those of *keys* that are marks."""
+        query = "SELECT key FROM note_marks WHERE repo = ? AND key IN ({})"
+        return frozenset(key for (key,) in self._of_keys(query, keys))
+
+    def covered(self, digests: Sequence[str]) -> dict[str, Covered]:
+        """What became of the requests with these digests, where that is settled."""
+        query = "SELECT digest, topic, refused FROM note_requests WHERE repo = ? AND digest IN ({})"
+        return {
+            digest: Covered(topic=topic, refused=refused)
+            for digest, topic, refused in self._of_keys(query, digests)
+        }
+
+    def is_done(self, task_id: str) -> bool:
+        """Whether an update of this task has ended without error."""
+        return bool(self._all(_DONE, self._repo, task_id))
+
+    def conversation(self, key: str) -> ConversationRow:
+        """What is known of its updates; of an unknown one, nothing."""
+        for found, ended_at, part, failures in self._all(_CONVERSATION, self._repo, key):
+            ended = decode_time(ended_at)
+            return ConversationRow(key=found, ended_at=ended, part=part, failures=failures)
+        return ConversationRow(key=key)
+
+    def usage(self, update_id: str) -> list[UsageRow]:
+        """What its calls cost, in order."""
+        return [_usage(*values) for values in self._all(_USAGE, self._repo, update_id)]
+
+
+def _row(
+    topic: str,
+    version: int,
+    description: str,
+    body: str,
+    created_at: str,
+    updated_at: str,
+    last_read_at: str | None,
+    trust: Any,
+    deleted_by: Any,
+) -> NoteRow:
+    return NoteRow(
+        topic=topic,
+        version=version,
+        description=description,
+        body=body,
+        created_at=datetime.fromisoformat(created_at),
+        updated_at=datetime.fromisoformat(updated_at),
+        last_read_at=decode_time(last_read_at),
+        trust=trust,
+        deleted_by=deleted_by,
+    )
+
+
+def _version(
+    topic: str,
+    version: int,
+    action: Any,
+    body: str,
+    description: str,
+    at: str,
+    by: Any,
+    update_id: str | None,
+    task_id: str | None,
+    session_id: str | None,
+    thread_id: str | None,
+    message_ids: str,
+    evidence: str,
+    trust: Any,
+    reason: str,
+) -> NoteVersion:
+    return NoteVersion(
+        topic=topic,
+        version=version,
+        action=action,
+        body=body,
+        description=description,
+        at=datetime.fromisoformat(at),
+        by=by,
+        update_id=update_id,
+        task_id=task_id,
+        session_id=session_id,
+        thread_id=thread_id,
+        message_ids=tuple(decode_json(message_ids)),
+        evidence=evidence,
+        trust=trust,
+        reason=reason,
+    )
+
+
+def _usage(
+    update_id: str,
+    task_id: str | None,
+    session_id: str | None,
+    at: str,
+    purpose: str,
+    model: str,
+    input_tokens: int,
+    output_tokens: int,
+    cached_tokens: int,
+    cost_usd: float | None,
+) -> UsageRow:
+    return UsageRow(
+        update_id=update_id,
+        task_id=task_id,
+        session_id=session_id,
+        at=datetime.fromisoformat(at),
+        purpose=purpose,
+        usage=Usage(model, input_tokens, output_tokens, cached_tokens, cost_usd),
+    )

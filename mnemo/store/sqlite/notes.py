@@ -1,0 +1,233 @@
+"""The notes of one repository in SQLite."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+from typing import TypeVar
+
+from mnemo._text import terms
+from mnemo.graph.nodes import Vector
+from mnemo.messages import EmbeddingSpace
+from mnemo.note.rows import (
+    ConversationRow,
+    Covered,
+    ErasedNoteRows,
+    NoteReader,
+    NoteRow,
+    NoteWriter,
+    UsageRow,
+)
+from mnemo.note.values import NoteVersion
+from mnemo.protocols import Clock
+from mnemo.store.sqlite.codec import encode_json, encode_time, encode_vector
+from mnemo.store.sqlite.note_rows import Reading
+from mnemo.store.sqlite.readers import Readers
+from mnemo.store.sqlite.rows import chunks, holes, repo_row
+from mnemo.store.sqlite.writer import Writer
+
+__all__ = ["SqliteNotes", "Writing"]
+
+T = TypeVar("T")
+
+_ENTER = "INSERT OR IGNORE INTO repos (id) VALUES (?)"
+_FIND = "SELECT no FROM notes WHERE repo = ? AND topic = ?"
+_PUT_NOTE = """
+INSERT INTO notes (repo, topic, version, description, body, created_at, updated_at,
+                   last_read_at, trust, deleted_by)
+VALUES (:repo, :topic, :version, :description, :body, :created_at, :updated_at,
+        :last_read_at, :trust, :deleted_by)
+ON CONFLICT (repo, topic) DO UPDATE SET
+    version = excluded.version, description = excluded.description, body = excluded.body,
+    created_at = excluded.created_at, updated_at = excluded.updated_at,
+    last_read_at = excluded.last_read_at, trust = excluded.trust,
+    deleted_by = excluded.deleted_by
+"""
+_PUT_VERSION = """
+INSERT OR REPLACE INTO note_versions
+    (note, version, action, body, description, at, by, update_id, task_id, session_id,
+     thread_id, message_ids, evidence, trust, reason)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+"""
+_PRUNE = """
+DELETE FROM note_versions WHERE note = :note AND version <=
+    (SELECT version FROM note_versions WHERE note = :note
+     ORDER BY version DESC LIMIT 1 OFFSET :keep)
+"""
+_PUT_CHANGE = """
+INSERT INTO note_journal (repo, update_id, note, action, version, by) VALUES (?, ?, ?, ?, ?, ?)
+"""
+_DROP_WORDS = "DELETE FROM note_words WHERE rowid = ?"
+_PUT_WORDS = "INSERT INTO note_words (rowid, terms) VALUES (?, ?)"
+_DROP_VECTOR = "DELETE FROM note_vectors WHERE note = ?"
+_PUT_VECTOR = """
+INSERT OR REPLACE INTO note_vectors (note, version, space, dimensions, vector)
+SELECT no, version, ?, ?, ? FROM notes
+WHERE repo = ? AND topic = ? AND version = ? AND deleted_by IS NULL
+"""
+_MARK = "INSERT OR REPLACE INTO note_marks (repo, key) VALUES (?, ?)"
+_PRUNE_MARKS = """
+DELETE FROM note_marks WHERE repo = :repo AND seq <=
+    (SELECT seq FROM note_marks WHERE repo = :repo ORDER BY seq DESC LIMIT 1 OFFSET :keep)
+"""
+_COVER = "INSERT OR IGNORE INTO note_requests (repo, digest, topic, refused) VALUES (?, ?, ?, ?)"
+_FINISH = "INSERT OR IGNORE INTO note_tasks (repo, task_id) VALUES (?, ?)"
+_PUT_CONVERSATION = """
+INSERT OR REPLACE INTO note_conversations (repo, key, ended_at, part, failures)
+VALUES (?, ?, ?, ?, ?)
+"""
+_PUT_USAGE = """
+INSERT INTO note_usage (repo, update_id, task_id, session_id, purpose, at, model,
+                        input_tokens, output_tokens, cached_tokens, cost_usd)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+"""
+
+
+class SqliteNotes:
+    """``NoteStore`` in SQLite; made by ``SqliteStore``."""
+
+    def __init__(
+        self,
+        repo_id: str,
+        writer: Callable[[], Writer],
+        readers: Callable[[], Readers],
+        clock: Clock,
+    ) -> None:
+        self._repo_id = repo_id
+        self._writer = writer
+        self._readers = readers
+        self._clock = clock
+
+    async def reading(self, work: Callable[[NoteReader], T]) -> T:
+        """Run *work* on one revision of the file. *Cancellation*: safe."""
+        now = self._clock.now()
+
+        def read(connection: sqlite3.Connection) -> T:
+            return work(Reading(connection, repo_row(connection, self._repo_id)[0], now))
+
+        return await self._readers().read(read)
+
+    async def writing(self, work: Callable[[NoteWriter], T]) -> T:
+        """Run *work* in one transaction of the writer. *Cancellation*: completes."""
+        now = self._clock.now()
+
+        def write(connection: sqlite3.Connection) -> T:
+            connection.execute(_ENTER, (self._repo_id,))
+            return work(Writing(connection, repo_row(connection, self._repo_id)[0], now))
+
+        return await self._writer().run(write)
+
+
+class Writing(Reading):
+    """``NoteWriter`` over a connection inside a transaction."""
+
+    def put(self, row: NoteRow, version: NoteVersion, *, keep: int) -> None:
+        """Write a note with a version, its journal row and its full-text row."""
+        execute = self._connection.execute
+        execute(_PUT_NOTE, self._note_values(row))
+        ((number,),) = execute(_FIND, (self._repo, row.topic)).fetchall()
+        execute(_PUT_VERSION, _version_values(number, version))
+        execute(_PRUNE, {"note": number, "keep": keep})
+        change = (version.update_id, number, version.action, version.version, version.by)
+        execute(_PUT_CHANGE, (self._repo, *change))
+        execute(_DROP_WORDS, (number,))
+        execute(_DROP_VECTOR, (number,))
+        if row.is_there:
+            execute(_PUT_WORDS, (number, " ".join(terms(row.text))))
+
+    def _note_values(self, row: NoteRow) -> dict[str, object]:
+        return {
+            "repo": self._repo,
+            "topic": row.topic,
+            "version": row.version,
+            "description": row.description,
+            "body": row.body,
+            "created_at": encode_time(row.created_at),
+            "updated_at": encode_time(row.updated_at),
+            "last_read_at": encode_time(row.last_read_at),
+            "trust": row.trust,
+            "deleted_by": row.deleted_by,
+        }
+
+    def touch(self, topics: Sequence[str], at: datetime) -> None:
+        """Set when they were last read; no version."""
+        for some in chunks(topics):
+            self._connection.execute(
+                f"UPDATE notes SET last_read_at = ? WHERE repo = ? AND topic IN ({holes(some)})",
+                (encode_time(at), self._repo, *some),
+            )
+
+    def erase(self, topic: str) -> ErasedNoteRows:
+        """Delete a note with all its versions and rows."""
+        execute = self._connection.execute
+        found = execute(_FIND, (self._repo, topic)).fetchone()
+        if found is None:
+            return ErasedNoteRows()
+        execute("DELETE FROM note_journal WHERE repo = ? AND note = ?", (self._repo, *found))
+        execute("DELETE FROM notes WHERE no = ?", found)
+        return ErasedNoteRows(
+            versions=execute("DELETE FROM note_versions WHERE note = ?", found).rowcount,
+            fulltext_rows=execute(_DROP_WORDS, found).rowcount,
+            vectors=execute(_DROP_VECTOR, found).rowcount,
+        )
+
+    def rewrite(self, version: NoteVersion) -> None:
+        """Replace a version by one with fewer words."""
+        found = self._connection.execute(_FIND, (self._repo, version.topic)).fetchone()
+        if found is not None:
+            self._connection.execute(_PUT_VERSION, _version_values(found[0], version))
+
+    def save_vectors(
+        self, space: EmbeddingSpace, vectors: Mapping[str, tuple[int, Vector]]
+    ) -> None:
+        """Keep vectors by topic, of the versions that they name; others are skipped."""
+        for topic, (version, vector) in vectors.items():
+            made = (space.name, space.dimensions, encode_vector(vector))
+            self._connection.execute(_PUT_VECTOR, (*made, self._repo, topic, version))
+
+    def mark(self, key: str, *, keep: int) -> None:
+        """Remember a judged message."""
+        self._connection.execute(_MARK, (self._repo, key))
+        self._connection.execute(_PRUNE_MARKS, {"repo": self._repo, "keep": keep})
+
+    def cover(self, digest: str, covered: Covered) -> None:
+        """Remember for good what became of a request; the first word about it stays."""
+        row = (self._repo, digest, covered.topic, covered.refused)
+        self._connection.execute(_COVER, row)
+
+    def finish(self, task_id: str) -> None:
+        """Remember that an update of this task has ended without error."""
+        self._connection.execute(_FINISH, (self._repo, task_id))
+
+    def keep_conversation(self, row: ConversationRow) -> None:
+        """Write what is known of a conversation's updates."""
+        values = (row.key, encode_time(row.ended_at), row.part, row.failures)
+        self._connection.execute(_PUT_CONVERSATION, (self._repo, *values))
+
+    def add_usage(self, row: UsageRow) -> None:
+        """Write what a call cost."""
+        of, usage = (row.update_id, row.task_id, row.session_id), row.usage
+        tokens = (usage.input_tokens, usage.output_tokens, usage.cached_tokens)
+        values = (row.purpose, encode_time(row.at), usage.model, *tokens, usage.cost_usd)
+        self._connection.execute(_PUT_USAGE, (self._repo, *of, *values))
+
+
+def _version_values(number: int, version: NoteVersion) -> tuple[object, ...]:
+    return (
+        number,
+        version.version,
+        version.action,
+        version.body,
+        version.description,
+        encode_time(version.at),
+        version.by,
+        version.update_id,
+        version.task_id,
+        version.session_id,
+        version.thread_id,
+        encode_json(version.message_ids),
+        version.evidence,
+        version.trust,
+        version.reason,
+    )
