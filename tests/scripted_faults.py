@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Protocol
 
@@ -50,6 +50,7 @@ class Answer:
 
     text: str
     finish: Finish = "stop"
+    calls: Sequence[Mapping[str, Any]] = ()
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ import json
 import pkgutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, get_args
 
 import numpy as np
@@ -72,10 +73,93 @@ def features_of(body: Mapping[str, Any]) -> list[str]:
     return [*features, form["type"]] if "type" in form else features
 
 
-def chat_of(messages: Sequence[Mapping[str, Any]], form: Form) -> ChatRequest:
+def offered(body: Mapping[str, Any]) -> tuple[Mapping[str, Any], ...]:
+    """The tools that a model may call, if it is free to: none that it must."""
+    return () if "tool_choice" in body else tuple(body.get("tools", ()))
+
+
+def chat_of(
+    said: Sequence[ChatMessage], form: Form, tools: Sequence[Mapping[str, Any]]
+) -> ChatRequest:
     """The ``ChatRequest`` that an adapter made these messages of."""
-    said = tuple(ChatMessage(m["role"], _plain(m["content"])) for m in messages)
-    return ChatRequest(said, _purpose(form.name, said[0].content), response_schema=form.schema)
+    purpose = _purpose(form.name, said[0].content)
+    return ChatRequest(tuple(said), purpose, response_schema=form.schema, tools=tuple(tools))
+
+
+def openai_messages(body: Mapping[str, Any]) -> list[ChatMessage]:
+    """The messages of a body for ``/v1/chat/completions``."""
+    return [
+        ChatMessage(
+            m["role"],
+            _plain(m["content"] or ""),
+            tool_calls=tuple(
+                {
+                    "id": call["id"],
+                    "name": call["function"]["name"],
+                    "arguments": json.loads(call["function"]["arguments"]),
+                }
+                for call in m.get("tool_calls", ())
+            ),
+            tool_call_id=m.get("tool_call_id"),
+        )
+        for m in body["messages"]
+    ]
+
+
+def anthropic_messages(body: Mapping[str, Any]) -> list[ChatMessage]:
+    """The messages of a body for ``/v1/messages``, each result one of its own."""
+    said = [ChatMessage("system", _plain(body.get("system", "")))]
+    for m in body["messages"]:
+        blocks = [] if isinstance(m["content"], str) else m["content"]
+        for block in blocks:
+            if block["type"] == "tool_result":
+                answer = ChatMessage("tool", block["content"], tool_call_id=block["tool_use_id"])
+                said.append(answer)
+        calls = tuple(
+            {"id": block["id"], "name": block["name"], "arguments": block["input"]}
+            for block in blocks
+            if block["type"] == "tool_use"
+        )
+        text = _plain(m["content"])
+        if text or calls:
+            said.append(ChatMessage(m["role"], text, tool_calls=calls))
+    return said
+
+
+def misplaced(path: str, body: Mapping[str, Any]) -> str | None:
+    """What a strict server says of calls without answer and answers without call, if any."""
+    check = {"/v1/chat/completions": _openai_misplaced, "/v1/messages": _anthropic_misplaced}
+    return check[path](body["messages"]) if path in check else None
+
+
+def _openai_misplaced(messages: Sequence[Mapping[str, Any]]) -> str | None:
+    waiting: list[str] = []
+    for m in messages:
+        if m["role"] == "tool":
+            if m.get("tool_call_id") not in waiting:
+                return "messages with role 'tool' must answer one of the preceding 'tool_calls'"
+            waiting.remove(m["tool_call_id"])
+        elif waiting:
+            break
+        waiting += [call["id"] for call in m.get("tool_calls", ())]
+    return "each tool_call_id must be followed by a tool message" if waiting else None
+
+
+def _anthropic_misplaced(messages: Sequence[Mapping[str, Any]]) -> str | None:
+    waiting: list[str] = []
+    roles = [m["role"] for m in messages]
+    if any(one == other for one, other in pairwise(roles)):
+        return "roles must alternate between user and assistant"
+    for m in messages:
+        blocks = [] if isinstance(m["content"], str) else m["content"]
+        if any(block["type"] == "text" and not block["text"].strip() for block in blocks):
+            return "text content blocks must contain non-whitespace text"
+        kinds = [block["type"] for block in blocks]
+        results = [block["tool_use_id"] for block in blocks if block["type"] == "tool_result"]
+        if sorted(results) != sorted(waiting) or "tool_result" in kinds[len(results) :]:
+            return "tool_use ids must be answered by tool_result blocks at once, and first"
+        waiting = [block["id"] for block in blocks if block["type"] == "tool_use"]
+    return "tool_use ids must be answered by tool_result blocks at once" if waiting else None
 
 
 def _plain(content: Any) -> str:
@@ -101,7 +185,9 @@ def _standing_texts() -> list[tuple[Purpose, str]]:
         module = importlib.import_module(f"mnemo.prompts.{info.name}")
         standing = getattr(module, "STANDING", getattr(module, "_STANDING", {}))
         named = standing if isinstance(standing, Mapping) else {info.name: standing}
-        texts += [(p, named[p]) for p in get_args(Purpose) if p in named]
+        for purpose in get_args(Purpose):
+            told = named.get(purpose, ())
+            texts += [(purpose, text) for text in ([told] if isinstance(told, str) else told)]
     return sorted(texts, key=lambda pair: -len(pair[1]))
 
 
@@ -111,7 +197,7 @@ _STANDING = _standing_texts()
 def openai_choice(answer: Answer, tool: str | None) -> dict[str, Any]:
     """*answer* as the one choice of a completion."""
     message: dict[str, Any] = {"role": "assistant", "content": answer.text, "refusal": None}
-    finish = answer.finish
+    finish: str = answer.finish
     if finish == "refusal":
         message |= {"content": None, "refusal": answer.text}
         finish = "stop"
@@ -119,7 +205,20 @@ def openai_choice(answer: Answer, tool: str | None) -> dict[str, Any]:
         function = {"name": tool, "arguments": answer.text}
         calls = [{"id": "call_1", "type": "function", "function": function}]
         message |= {"content": None, "tool_calls": calls}
+    elif answer.calls:
+        message |= {
+            "content": answer.text or None,
+            "tool_calls": [_function_call(call) for call in answer.calls],
+        }
+        finish = "tool_calls" if finish == "stop" else finish
     return {"index": 0, "message": message, "finish_reason": finish, "logprobs": None}
+
+
+def _function_call(call: Mapping[str, Any]) -> dict[str, Any]:
+    given = call["arguments"]
+    arguments = given if isinstance(given, str) else json.dumps(given)
+    function = {"name": call["name"], "arguments": arguments}
+    return {"id": call["id"], "type": "function", "function": function}
 
 
 def anthropic_blocks(answer: Answer, tool: str | None) -> tuple[list[dict[str, Any]], str]:
@@ -127,6 +226,13 @@ def anthropic_blocks(answer: Answer, tool: str | None) -> tuple[list[dict[str, A
     stop = {"length": "max_tokens", "refusal": "refusal"}.get(answer.finish, "end_turn")
     if answer.finish == "empty":
         return [], stop
+    if answer.calls and tool is None:
+        text = [{"type": "text", "text": answer.text}] if answer.text else []
+        uses = [
+            {"type": "tool_use", "id": call["id"], "name": call["name"], "input": call["arguments"]}
+            for call in answer.calls
+        ]
+        return [*text, *uses], "tool_use" if stop == "end_turn" else stop
     if tool is None or answer.finish == "refusal":
         return [{"type": "text", "text": answer.text}], stop
     try:

@@ -26,14 +26,18 @@ from scripted_faults import Answer, Endpoint, Fault, Reply, error_reply
 from scripted_protocols import (
     anthropic_blocks,
     anthropic_form,
+    anthropic_messages,
     anthropic_tool,
     as_base64,
     as_list,
     chat_of,
     features_of,
     key_of,
+    misplaced,
+    offered,
     openai_choice,
     openai_form,
+    openai_messages,
     openai_tool,
 )
 from starlette.applications import Starlette
@@ -267,13 +271,12 @@ class ScriptedServer:
 
     async def _openai_chat(self, request: Request) -> _Exchange:
         body = await request.json()
-        chat = chat_of(body["messages"], openai_form(body))
+        chat = chat_of(openai_messages(body), openai_form(body), offered(body))
         return await self._answered(request, "chat", chat.purpose, chat, self._complete_openai)
 
     async def _anthropic_chat(self, request: Request) -> _Exchange:
         body = await request.json()
-        system = [{"role": "system", "content": body.get("system", "")}]
-        chat = chat_of([*system, *body["messages"]], anthropic_form(body))
+        chat = chat_of(anthropic_messages(body), anthropic_form(body), offered(body))
         return await self._answered(request, "chat", chat.purpose, chat, self._complete_anthropic)
 
     async def _answered(
@@ -312,6 +315,8 @@ class ScriptedServer:
         model = (recorded.body or {}).get("model")
         if recorded.body is not None and self.models is not None and model not in self.models:
             return error_reply(404, f"The model `{model}` does not exist", "model_not_found")
+        if wrong := misplaced(recorded.path, recorded.body or {}):
+            return error_reply(400, wrong, "invalid_request")
         for feature in features_of(recorded.body or {}):
             if feature in self.refuses:
                 status = self.refuses[feature]
@@ -331,7 +336,8 @@ class ScriptedServer:
             reply = await self.model.complete(recorded.chat)
         except ModelError as error:
             return error_reply(400, str(error), "invalid_request")
-        return recorded.fault.answer(Answer(reply.text), recorded.chat.response_schema)
+        answer = Answer(reply.text, "length" if reply.truncated else "stop", reply.tool_calls)
+        return recorded.fault.answer(answer, recorded.chat.response_schema)
 
     async def _complete_openai(self, recorded: Recorded) -> Reply:
         answer = await self._answer(recorded)

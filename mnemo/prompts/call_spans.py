@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable
+from typing import Any
 
 from mnemo._spans import Span, Spans, Value, model_attributes
 from mnemo.prompts.question import raw_text
+from mnemo.prompts.tool_loop import uses_of
 from mnemo.protocols import ChatMessage, ChatModel, ChatReply, ChatRequest, Purpose
 
 __all__ = ["CallSpans"]
@@ -60,14 +62,26 @@ class CallSpans:
             if value:
                 span.set(name, value)
         span.set_content(
-            "gen_ai.output.messages", lambda: _as_json([ChatMessage("assistant", raw_text(reply))])
+            "gen_ai.output.messages",
+            lambda: _as_json([_as_message(reply)]),
         )
+
+
+def _as_message(reply: ChatReply) -> ChatMessage:
+    calls = [use.as_said for use in uses_of(reply)]
+    return ChatMessage("assistant", raw_text(reply), tool_calls=calls)
 
 
 def _as_json(messages: Iterable[ChatMessage]) -> str:
     """*messages* in the conventions' shape."""
-    shown = [
-        {"role": message.role, "parts": [{"type": "text", "content": message.content}]}
-        for message in messages
-    ]
-    return json.dumps(shown, ensure_ascii=False)
+    shown = [{"role": message.role, "parts": _parts(message)} for message in messages]
+    return json.dumps(shown, ensure_ascii=False, default=str)
+
+
+def _parts(message: ChatMessage) -> list[dict[str, Any]]:
+    if message.tool_call_id is not None:
+        answer = {"type": "tool_call_response", "id": message.tool_call_id}
+        return [{**answer, "response": message.content}]
+    text = [{"type": "text", "content": message.content}] if message.content else []
+    calls = [{"type": "tool_call", **call} for call in message.tool_calls]
+    return [*text, *calls] or [{"type": "text", "content": ""}]

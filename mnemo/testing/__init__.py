@@ -2,7 +2,13 @@
 
 from mnemo.models.hashing import HashingEmbedder
 from mnemo.testing.clock import ManualClock
-from mnemo.testing.models import ScriptedChatModel
+from mnemo.testing.models import ScriptedChatModel, tool_call
 from mnemo.testing.observer import RecordingObserver
 
-__all__ = ["HashingEmbedder", "ManualClock", "RecordingObserver", "ScriptedChatModel"]
+__all__ = [
+    "HashingEmbedder",
+    "ManualClock",
+    "RecordingObserver",
+    "ScriptedChatModel",
+    "tool_call",
+]

@@ -21,10 +21,13 @@ from mnemo.prompts.reason import RECALLED, ReasonPurpose
 from mnemo.prompts.returns import INSTRUCTIONS
 from mnemo.protocols import ChatReply, ChatRequest, Purpose, Usage
 
-__all__ = ["Answer", "Script", "ScriptedChatModel"]
+__all__ = ["Answer", "Script", "ScriptedChatModel", "tool_call"]
 
 Answer: TypeAlias = Mapping[str, Any] | str | ChatReply | Exception
-"""A JSON object, a text, a whole reply, or an exception that is raised."""
+"""
+A JSON object, a text, a whole reply, or an exception that is raised. A ``tool_call`` is
+the reply that makes it, ``{"tool_calls": [tool_call(…), …], "text": …}`` one with several.
+"""
 Script: TypeAlias = Answer | Sequence[Answer] | Callable[[ChatRequest], Answer | Awaitable[Answer]]
 """One answer for every call; answers in order, of which the last repeats; or a function."""
 
@@ -57,6 +60,7 @@ class ScriptedChatModel:
         One trajectory per episode, every reward 0.5, a fact per step, an instruction of
         the actions if there are any, every score 8. Mode mixed, the question's content
         words as tags, no refinement, and reasoning that repeats the first memory shown.
+        A summary of one sentence; a snapshot that says the same where tools are offered.
 
         Args:
             replies: Scripts that take the place of these answers.
@@ -126,11 +130,43 @@ class ScriptedChatModel:
         return script
 
 
+def tool_call(name: str, /, **arguments: Any) -> dict[str, Any]:
+    """
+    Give a call of the tool *name*, as an answer of a ``ScriptedChatModel``.
+
+    It gets its id as it is made; ``{**tool_call("look"), "arguments": 7}`` is one of wrong type.
+    """
+    return {"name": name, "arguments": arguments}
+
+
 def _reply(request: ChatRequest, answer: Mapping[str, Any] | str) -> ChatReply:
-    text = answer if isinstance(answer, str) else json.dumps(answer, ensure_ascii=False)
+    calls = _calls(answer)
+    text = answer.get("text", "") if calls and isinstance(answer, Mapping) else _text(answer)
     asked = sum(count_tokens(message.content) for message in request.messages)
-    usage = Usage(model="scripted", input_tokens=asked, output_tokens=count_tokens(text))
-    return ChatReply(text=text, usage=usage)
+    said = count_tokens(text) + count_tokens(json.dumps(calls, default=str) if calls else "")
+    usage = Usage(model="scripted", input_tokens=asked, output_tokens=said)
+    return ChatReply(text=text, tool_calls=_numbered(request, calls), usage=usage)
+
+
+def _text(answer: Mapping[str, Any] | str) -> str:
+    return answer if isinstance(answer, str) else json.dumps(answer, ensure_ascii=False)
+
+
+def _calls(answer: Mapping[str, Any] | str) -> list[Any]:
+    if isinstance(answer, str):
+        return []
+    if {"name", "arguments"} <= set(answer) <= {"id", "name", "arguments"}:
+        return [answer]
+    return list(answer["tool_calls"]) if "tool_calls" in answer else []
+
+
+def _numbered(request: ChatRequest, calls: Sequence[Any]) -> tuple[Any, ...]:
+    """*calls* with ids that no call of the request has."""
+    round_ = sum(message.role == "assistant" for message in request.messages) + 1
+    return tuple(
+        {"id": f"call_{round_}_{number}", **call} if isinstance(call, Mapping) else call
+        for number, call in enumerate(calls, start=1)
+    )
 
 
 def _rows(request: ChatRequest, title: str) -> list[dict[str, Any]]:
@@ -200,6 +236,11 @@ def _reason(purpose: ReasonPurpose, request: ChatRequest) -> Answer:
     return {"reasoning": "It is the first.", "information": information}
 
 
+def _summarize(request: ChatRequest) -> Answer:
+    told = "They spoke with each other."
+    return tool_call("save_snapshot", text=told) if request.tools else told
+
+
 _ANSWERS: dict[Purpose, Script] = {
     "annotate": _annotate,
     "semantic": _semantic,
@@ -209,5 +250,6 @@ _ANSWERS: dict[Purpose, Script] = {
     "mode": {"mode": "mixed"},
     "plan": _plan,
     "refine": {"tags": []},
+    "summarize": _summarize,
     **{purpose: partial(_reason, purpose) for purpose in RECALLED},
 }
