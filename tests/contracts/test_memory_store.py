@@ -7,6 +7,7 @@ from mnemo.testing.contracts import (
     ArchiveContract,
     DocumentFeedContract,
     GraphStoreContract,
+    NoteStoreContract,
     OverhaulContract,
     SessionStoreContract,
     UpkeepContract,
@@ -53,3 +54,7 @@ class TestMemoryArchive(OverMemory, ArchiveContract):
 
 class TestMemoryOverhaul(OverMemory, OverhaulContract):
     """``Overhaul``."""
+
+
+class TestMemoryNotes(OverMemory, NoteStoreContract):
+    """``NoteStore``."""

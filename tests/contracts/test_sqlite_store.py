@@ -10,6 +10,7 @@ from mnemo.testing.contracts import (
     ArchiveContract,
     DocumentFeedContract,
     GraphStoreContract,
+    NoteStoreContract,
     OverhaulContract,
     SessionStoreContract,
     UpkeepContract,
@@ -47,3 +48,7 @@ class TestSqliteArchive(OverSqlite, ArchiveContract):
 
 class TestSqliteOverhaul(OverSqlite, OverhaulContract):
     """``Overhaul``."""
+
+
+class TestSqliteNotes(OverSqlite, NoteStoreContract):
+    """``NoteStore``."""

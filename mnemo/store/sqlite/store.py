@@ -19,6 +19,7 @@ from mnemo.store.sqlite.check import check_full_text, check_store
 from mnemo.store.sqlite.connection import Location, connect, locate, translated
 from mnemo.store.sqlite.feed import SqliteFeed
 from mnemo.store.sqlite.graph import SqliteGraph
+from mnemo.store.sqlite.notes import SqliteNotes
 from mnemo.store.sqlite.overhaul import SqliteOverhaul
 from mnemo.store.sqlite.owners import forget_the_dead, register
 from mnemo.store.sqlite.readers import Readers
@@ -80,6 +81,10 @@ class SqliteStore:
     def archive(self, repo_id: str) -> SqliteArchive:
         """One repository as records, out and in."""
         return SqliteArchive(repo_id, self._writer, self._readers, self._arriving)
+
+    def notes(self, repo_id: str) -> SqliteNotes:
+        """The notes of one repository."""
+        return SqliteNotes(repo_id, self._writer, self._readers, self._clock)
 
     @property
     def queued_writes(self) -> int:

@@ -18,6 +18,7 @@ pytest.register_assert_rewrite(
     "mnemo.testing.contracts.archive",
     "mnemo.testing.contracts.feed",
     "mnemo.testing.contracts.graph",
+    "mnemo.testing.contracts.notes",
     "mnemo.testing.contracts.overhaul",
     "mnemo.testing.contracts.sessions",
     "mnemo.testing.contracts.upkeep",
@@ -26,6 +27,7 @@ pytest.register_assert_rewrite(
 from mnemo.testing.contracts.archive import ArchiveContract  # noqa: E402
 from mnemo.testing.contracts.feed import DocumentFeedContract  # noqa: E402
 from mnemo.testing.contracts.graph import GraphStoreContract  # noqa: E402
+from mnemo.testing.contracts.notes import NoteStoreContract  # noqa: E402
 from mnemo.testing.contracts.overhaul import OverhaulContract  # noqa: E402
 from mnemo.testing.contracts.sessions import SessionStoreContract  # noqa: E402
 from mnemo.testing.contracts.upkeep import UpkeepContract  # noqa: E402
@@ -34,6 +36,7 @@ __all__ = [
     "ArchiveContract",
     "DocumentFeedContract",
     "GraphStoreContract",
+    "NoteStoreContract",
     "OverhaulContract",
     "SessionStoreContract",
     "UpkeepContract",
