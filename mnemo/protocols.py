@@ -47,6 +47,7 @@ from mnemo.transcript.records import (
     Surroundings,
     ViewQuery,
 )
+from mnemo.transcript.summary import SummaryRequest
 from mnemo.transcript.transaction import MessagesReader, TranscriptReader, TranscriptWriter
 
 __all__ = [
@@ -81,6 +82,8 @@ __all__ = [
     "SessionStore",
     "Store",
     "StoreReport",
+    "Summarizer",
+    "SummaryRequest",
     "TranscriptReader",
     "TranscriptStore",
     "TranscriptWriter",
@@ -167,6 +170,22 @@ class ProceduralExtractor(Protocol):
 
     async def extract_instructions(self, trajectory: Trajectory) -> Sequence[Instruction]:
         """Give the instructions with their returns. *Raises* ``ModelError``."""
+        ...
+
+
+# ── Conversations ────────────────────────────────────────────────────────────────────
+
+
+class Summarizer(Protocol):
+    """Writes the text that stands for a part of a conversation."""
+
+    async def summarize(self, request: SummaryRequest) -> str:
+        """
+        Give the text: not blank, at most ``request.max_tokens`` long.
+
+        Raises:
+            ModelError: One of its kinds. *Cancellation*: safe.
+        """
         ...
 
 
