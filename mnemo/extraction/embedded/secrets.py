@@ -7,106 +7,14 @@ subgoal or state can hold one. The raw step keeps its words; it is the user's ow
 
 from __future__ import annotations
 
-import re
-
-from mnemo.extraction.embedded.lexicon import word_set
+from mnemo._secrets import without_secrets
 
 __all__ = ["HIDDEN", "redact"]
 
 HIDDEN = "[hidden]"
 """What stands in the place of a secret."""
 
-# Starts with the word itself, not with what may stand before it: that keeps the search linear.
-_ASSIGNED = re.compile(
-    r"(?P<name>(?:passw(?:or)?d|passwd|pwd|passphrase|passcode|secret(?!ar)|token(?!s\b|iz)"
-    r"|api[ _-]?key|access[ _-]?key|private[ _-]?key|account[ _-]?key|encryption[ _-]?key"
-    r"|signing[ _-]?key|credentials?|pin[ _-]?code)[\w-]{0,20})"
-    r"(?P<link>[\"'`]{0,2}[ \t]{0,3}(?::=|=>|[:=])[ \t]{0,3}[\"'`]{0,2}(?:Bearer[ ]|Basic[ ])?)"
-    r"(?P<value>[^\s\"'`,;{}\[\]()<>]{3,512})",
-    re.IGNORECASE,
-)
-_SPOKEN = re.compile(
-    r"(?P<name>\b(?:password|passphrase|passcode|pwd|api[ _-]?key|secret[ _-]?key|access[ _-]?key"
-    r"|(?:access |auth |api |bearer )?token|pin(?: code| number)?|secret)\b"
-    r"(?: (?:for|of|to|on) [\w'’.-]{1,40}(?: [\w'’.-]{1,40}){0,3}?)?"
-    r" (?:is now|is|was|are|will be|changed to|set to)(?: still| now)?"
-    r" (?:[\"'“`]{0,1}))(?P<value>[^\s\"'”`,]{2,512})"
-    # Any other key: only a value with a digit, so that "the key is patience" stays.
-    r"|(?P<key>\bkey (?:is now|is"
-    r"|was) [\"'“`]{0,1})(?P<digits>(?=[^\s,]{0,60}\d)[^\s\"'”`,]{6,512})",
-    re.IGNORECASE,
-)
-_KNOWN = re.compile(
-    r"(?<![A-Za-z0-9])(?:"
-    r"sk-[A-Za-z0-9_…*.-]{3,}|(?:sk|pk|rk)_(?:live|test)_[A-Za-z0-9]{8,}"
-    r"|gh[pousr]_[A-Za-z0-9]{16,}|github_pat_[A-Za-z0-9_]{20,}|glpat-[A-Za-z0-9_-]{12,}"
-    r"|xox[abeoprs]-[A-Za-z0-9-]{8,}|A[KS]IA[0-9A-Z]{12,}|AIza[0-9A-Za-z_-]{20,}"
-    r"|hf_[A-Za-z0-9]{16,}|npm_[A-Za-z0-9]{20,}|pypi-[A-Za-z0-9_-]{16,}|ya29\.[A-Za-z0-9_-]{10,}"
-    r"|eyJ[A-Za-z0-9_-]{4,}\.[A-Za-z0-9_-]{4,}(?:\.[A-Za-z0-9_-]*)?"
-    r")"
-)
-_BEARER = re.compile(r"\b(?P<name>(?:Bearer|Basic)[ ])(?P<value>[A-Za-z0-9._~+/=-]{8,})")
-_IN_URL = re.compile(r"(?P<name>://[^\s:/@]{1,100}:)(?P<value>[^\s/@]{1,200})(?=@)")
-_PRIVATE = re.compile(
-    r"-----BEGIN [A-Z ]{0,40}PRIVATE KEY-----[^-]{0,20000}(?:-----END[^-]*-----)?"
-)
-# 28 or more characters of mixed case with digits, no word structure: a key of an unknown kind.
-_RANDOM = re.compile(
-    r"(?<![\w/.+-])(?=[A-Za-z+/_-]*\d)(?=[^A-Z\s]*[A-Z])[A-Za-z0-9+/_-]{28,}={0,2}"
-)
-_LONG = re.compile(r"[A-Za-z0-9+/_-]{28}")
-_EVERYDAY = word_set(
-    """
-    a an the my your our his her its their not no in on at by for of to from being too very
-    required missing invalid expired wrong correct incorrect needed set empty unset none null true
-    false str string int bool bytes optional used stored saved safe secret hidden secure weak
-    strong long short too unknown valid that out changed reset leaked lost forgotten updated shared
-    """
-)
-
-
-_NAMES = ("pass", "pwd", "secret", "token", "key", "credential", "pin")
-_PREFIXES = (
-    "sk-", "_live_", "_test_", "ghp_", "gho_", "ghu_", "ghs_", "ghr_", "github_pat", "glpat", "xox",
-    "akia", "asia", "aiza", "hf_", "npm_", "pypi-", "ya29", "eyj",
-)  # fmt: skip
-
 
 def redact(text: str) -> str:
     """*text* with every value that looks like a secret replaced by ``HIDDEN``."""
-    folded = text.lower()
-    for hints, pattern in _RULES:
-        # A look for plain words is far cheaper than the pattern that needs one of them.
-        if any(hint in folded for hint in hints):
-            text = pattern.sub(_hide, text)
-    if _LONG.search(text):
-        text = _RANDOM.sub(HIDDEN, text)
-    return text
-
-
-_RULES: tuple[tuple[tuple[str, ...], re.Pattern[str]], ...] = (
-    (("private key-",), _PRIVATE),
-    (("://",), _IN_URL),
-    (_NAMES, _ASSIGNED),
-    (_PREFIXES, _KNOWN),
-    (("bearer ", "basic "), _BEARER),
-    (_NAMES, _SPOKEN),
-)
-
-
-def _hide(match: re.Match[str]) -> str:
-    groups = match.groupdict()
-    if not groups:
-        return HIDDEN
-    if groups.get("digits"):
-        return f"{match['key']}{HIDDEN}{_closing(groups['digits'])}"
-    value = match["value"]
-    if value.lower().rstrip(".!?") in _EVERYDAY:
-        return match.group()
-    link = groups.get("link") or ""
-    return f"{match['name']}{link}{HIDDEN}{_closing(value)}"
-
-
-def _closing(value: str) -> str:
-    """The marks that end the sentence, not the value."""
-    return value[len(value.rstrip(".!?;:")) :]
+    return without_secrets(text, lambda kind: HIDDEN)

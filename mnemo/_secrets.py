@@ -1,0 +1,151 @@
+"""
+Values that nobody must come to learn from us: keys, tokens, passwords, card numbers.
+
+What takes them out of a text says what it puts in their place, by kind.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from functools import partial
+from typing import Literal, TypeAlias
+
+from mnemo._text import STOP_WORDS
+
+__all__ = ["Kind", "without_secrets"]
+
+Kind: TypeAlias = Literal["key", "token", "password", "private-key", "url-credentials", "card"]
+"""What a secret seems to be."""
+
+# Starts with the word itself, not with what may stand before it: that keeps the search linear.
+_ASSIGNED = re.compile(
+    r"(?P<name>(?:passw(?:or)?d|passwd|pwd|passphrase|passcode|secret(?!ar)|token(?!s\b|iz)"
+    r"|api[ _-]?key|access[ _-]?key|private[ _-]?key|account[ _-]?key|encryption[ _-]?key"
+    r"|signing[ _-]?key|credentials?|pin[ _-]?code)[\w-]{0,20})"
+    r"(?P<link>[\"'`]{0,2}[ \t]{0,3}(?::=|=>|[:=])[ \t]{0,3}[\"'`]{0,2}(?:Bearer[ ]|Basic[ ])?)"
+    r"(?P<value>[^\s\"'`,;{}\[\]()<>]{3,512})",
+    re.IGNORECASE,
+)
+_SPOKEN = re.compile(
+    r"(?P<name>\b(?:password|passphrase|passcode|pwd|api[ _-]?key|secret[ _-]?key|access[ _-]?key"
+    r"|(?:access |auth |api |bearer )?token|pin(?: code| number)?|secret)\b"
+    r"(?: (?:for|of|to|on) [\w'’.-]{1,40}(?: [\w'’.-]{1,40}){0,3}?)?"
+    r" (?:is now|is|was|are|will be|changed to|set to)(?: still| now)?"
+    r" (?:[\"'“`]{0,1}))(?P<value>[^\s\"'”`,]{2,512})"
+    # Any other key: only a value with a digit, so that "the key is patience" stays.
+    r"|(?P<key>\bkey (?:is now|is"
+    r"|was) [\"'“`]{0,1})(?P<digits>(?=[^\s,]{0,60}\d)[^\s\"'”`,]{6,512})",
+    re.IGNORECASE,
+)
+_KNOWN = re.compile(
+    r"(?<![A-Za-z0-9])(?:"
+    r"sk-[A-Za-z0-9_…*.-]{3,}|(?:sk|pk|rk)_(?:live|test)_[A-Za-z0-9]{8,}"
+    r"|gh[pousr]_[A-Za-z0-9]{16,}|github_pat_[A-Za-z0-9_]{20,}|glpat-[A-Za-z0-9_-]{12,}"
+    r"|xox[abeoprs]-[A-Za-z0-9-]{8,}|A[KS]IA[0-9A-Z]{12,}|AIza[0-9A-Za-z_-]{20,}"
+    r"|hf_[A-Za-z0-9]{16,}|npm_[A-Za-z0-9]{20,}|pypi-[A-Za-z0-9_-]{16,}|ya29\.[A-Za-z0-9_-]{10,}"
+    r"|eyJ[A-Za-z0-9_-]{4,}\.[A-Za-z0-9_-]{4,}(?:\.[A-Za-z0-9_-]*)?"
+    r")"
+)
+_BEARER = re.compile(r"\b(?P<name>(?:Bearer|Basic)[ ])(?P<value>[A-Za-z0-9._~+/=-]{8,})")
+_IN_URL = re.compile(r"(?P<name>://[^\s:/@]{1,100}:)(?P<value>[^\s/@]{1,200})(?=@)")
+_PRIVATE = re.compile(
+    r"-----BEGIN [A-Z ]{0,40}PRIVATE KEY-----[^-]{0,20000}(?:-----END[^-]*-----)?"
+)
+# 28 or more characters of mixed case with digits, no word structure: a key of an unknown kind.
+_RANDOM = re.compile(
+    r"(?<![\w/.+-])(?=[A-Za-z+/_-]*\d)(?=[^A-Z\s]*[A-Z])[A-Za-z0-9+/_-]{28,}={0,2}"
+)
+_LONG = re.compile(r"[A-Za-z0-9+/_-]{28}")
+_EVERYDAY = frozenset(
+    """
+    a an the my your our his her its their not no in on at by for of to from being too very
+    required missing invalid expired wrong correct incorrect needed set empty unset none null true
+    false str string int bool bytes optional used stored saved safe secret hidden secure weak
+    strong long short too unknown valid that out changed reset leaked lost forgotten updated shared
+    """.split()  # noqa: SIM905
+)
+
+
+_CARD = re.compile(r"(?<![\w.-])\d(?:[ -]?\d){12,18}(?![\w-])")
+_PASSPHRASE = re.compile(
+    r"(?P<name>\bpassphrase(?: (?:is now|is|was) | ?[:=] ?)[\"'“]?)(?P<value>[^\n.!?\"”]{2,512})",
+    re.IGNORECASE,
+)
+_PIN = re.compile(
+    r"(?P<name>\bPIN\b(?: code| number)?)(?P<link> ?[:=] ?)(?P<value>\d{3,12}\b)", re.I
+)
+
+_NAMES = ("pass", "pwd", "secret", "token", "key", "credential", "pin")
+_PREFIXES = (
+    "sk-", "_live_", "_test_", "ghp_", "gho_", "ghu_", "ghs_", "ghr_", "github_pat", "glpat", "xox",
+    "akia", "asia", "aiza", "hf_", "npm_", "pypi-", "ya29", "eyj",
+)  # fmt: skip
+
+
+def without_secrets(text: str, instead: Callable[[Kind], str]) -> str:
+    """*text* with ``instead(kind)`` in the place of every value that looks like a secret."""
+    folded = text.lower()
+    for hints, pattern, kind in _RULES:
+        # A look for plain words is far cheaper than the pattern that needs one of them.
+        if any(hint in folded for hint in hints):
+            text = pattern.sub(partial(_hide, instead, kind), text)
+    if _LONG.search(text):
+        text = _RANDOM.sub(lambda found: instead("key"), text)
+    return _CARD.sub(partial(_hide_card, instead), text)
+
+
+_RULES: tuple[tuple[tuple[str, ...], re.Pattern[str], Kind], ...] = (
+    (("private key-",), _PRIVATE, "private-key"),
+    (("://",), _IN_URL, "url-credentials"),
+    (("passphrase",), _PASSPHRASE, "password"),
+    (("pin",), _PIN, "password"),
+    (_NAMES, _ASSIGNED, "password"),
+    (_PREFIXES, _KNOWN, "key"),
+    (("bearer ", "basic "), _BEARER, "token"),
+    (_NAMES, _SPOKEN, "password"),
+)
+
+
+def _hide(instead: Callable[[Kind], str], kind: Kind, match: re.Match[str]) -> str:
+    groups = match.groupdict()
+    if not groups:
+        return instead(kind)
+    if groups.get("digits"):
+        return f"{match['key']}{instead('key')}{_closing(groups['digits'])}"
+    value = match["value"]
+    if value.startswith("[redacted") or _is_everyday(value.lower().split()):
+        return match.group()
+    link = groups.get("link") or ""
+    return f"{match['name']}{link}{instead(_named(match['name'], kind))}{_closing(value)}"
+
+
+def _is_everyday(words: list[str]) -> bool:
+    """Whether a sentence goes on there, instead of a secret: "the password is stored in …"."""
+    return words[0].rstrip(".!?") in _EVERYDAY and (
+        len(words) == 1 or not STOP_WORDS.isdisjoint(words)
+    )
+
+
+def _named(name: str, kind: Kind) -> Kind:
+    """The kind that the words before a value speak of."""
+    if kind != "password":
+        return kind
+    folded = name.lower()
+    return "token" if "token" in folded else "key" if "key" in folded else kind
+
+
+def _hide_card(instead: Callable[[Kind], str], match: re.Match[str]) -> str:
+    digits = [int(character) for character in match.group() if character.isdigit()]
+    return instead("card") if _is_card(digits) else match.group()
+
+
+def _is_card(digits: list[int]) -> bool:
+    """Whether the last digit checks the others (Luhn), as that of every payment card does."""
+    doubled = (sum(divmod(2 * digit, 10)) for digit in digits[-2::-2])
+    return len(set(digits)) > 1 and (sum(digits[-1::-2]) + sum(doubled)) % 10 == 0
+
+
+def _closing(value: str) -> str:
+    """The marks that end the sentence, not the value."""
+    return value[len(value.rstrip(".!?;:")) :]
