@@ -21,7 +21,11 @@ __all__ = [
     "content_words",
     "count_tokens",
     "fold",
+    "has_unspaced",
+    "index_stem",
+    "index_words",
     "is_blank",
+    "lower_each",
     "one_line",
     "stem",
     "terms",
@@ -53,6 +57,10 @@ _UNSPACED = re.compile(
     "\u3400-\u4dbf\u4e00-\u9fff\ua960-\ua97f\uac00-\ud7ff\uf900-\ufaff\uff66-\uff9f"
     "\U00020000-\U0003ffff]+"
 )
+# A word as the full text cuts it; marks it folds away are inside, all others between words.
+_MARKS = "\u0300-\u0304\u0306-\u030c\u030f\u0311\u031b\u0323-\u0328\u032d\u032e\u0330\u0331"
+_INDEXED = re.compile(f"(?:[^\\W_][{_MARKS}]*)+")
+_SHORTEST_STEMMED, _LONGEST_STEMMED = 3, 64
 _SURROGATES = re.compile("[\ud800-\udfff]")
 _BLANKS = re.compile(r"\s+")
 
@@ -100,6 +108,11 @@ def fold(text: str) -> str:
     return unicodedata.normalize("NFC", folded).replace("’", "'")
 
 
+def has_unspaced(text: str) -> bool:
+    """Whether *text* holds a character of a script written without blanks."""
+    return not text.isascii() and _UNSPACED.search(text) is not None
+
+
 def words(text: str) -> list[str]:
     """The words of *text*, folded, in order; an apostrophe or point inside a word is part of it."""
     return _WORD.findall(fold(text))
@@ -117,6 +130,7 @@ class _Stemmers(threading.local):
         import snowballstemmer
 
         self.english: Any = snowballstemmer.stemmer("english")
+        self.porter: Any = snowballstemmer.stemmer("porter")
 
 
 @lru_cache(maxsize=1)
@@ -130,6 +144,42 @@ def stem(word: str) -> str:
     if not word.isascii() or not word.isalpha():
         return word.removesuffix("'s")
     return str(_stemmers().english.stemWord(word))
+
+
+def index_words(text: str) -> Iterator[tuple[str, int, int]]:
+    """The words of *text* as the full text knows them, each with its start and end."""
+    for found in _INDEXED.finditer(text):
+        yield index_stem(found.group()), found.start(), found.end()
+
+
+@lru_cache(maxsize=100_000)
+def index_stem(word: str) -> str:
+    """A word as the full text knows it: folded, then stemmed as Porter first described it."""
+    folded = word.lower() if word.isascii() else "".join(map(_index_fold, word))
+    if not _SHORTEST_STEMMED <= len(folded) <= _LONGEST_STEMMED:
+        return folded
+    if folded.endswith("ibly"):
+        # As in "possible": an ending that the published algorithm forgot.
+        folded = folded[:-1] + "e"
+    return str(_stemmers().porter.stemWord(folded))
+
+
+def _index_fold(character: str) -> str:
+    """Lower case; accents of the Latin alphabet, and marks of their own, go."""
+    if "\u0300" <= character <= "\u0331":
+        return ""
+    base = unicodedata.normalize("NFD", character)[0]
+    if base.isascii():
+        return base.lower()
+    return lower_each(character)
+
+
+def lower_each(text: str) -> str:
+    """*text* in lower case, character by character, so that none moves."""
+    lowered = text.lower()
+    if len(lowered) == len(text):
+        return lowered
+    return "".join(low if len(low := c.lower()) == 1 else c for c in text)
 
 
 def terms(text: str) -> Iterator[str]:

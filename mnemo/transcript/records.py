@@ -7,11 +7,13 @@ one thread's messages.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Literal, TypeAlias
 
+from mnemo._clock import as_utc
 from mnemo.transcript.derived import Snapshot
 from mnemo.transcript.message import Kind, ToolCall
 
@@ -19,6 +21,7 @@ __all__ = [
     "Group",
     "Hidden",
     "Query",
+    "Ranking",
     "Record",
     "RecordHit",
     "RecordKind",
@@ -27,6 +30,8 @@ __all__ = [
     "SurfacingQuery",
     "Surroundings",
     "ViewQuery",
+    "telling_terms",
+    "term_weight",
 ]
 
 RecordKind: TypeAlias = Kind | Literal["observation", "action", "snapshot"]
@@ -64,6 +69,42 @@ class Query:
 
 def _quoted(operand: str) -> str:
     return '"' + operand.replace('"', '""') + '"'
+
+
+SNAPSHOTS_BESIDE = 3
+"""Snapshots on each side of a record's surroundings, at most (search.md, section 7)."""
+DAYS_OF_A_YEAR = 365.0
+SCORE_DIGITS = 9
+"""Decimals to which scores are told apart."""
+COMMON_SHARE = 0.2
+"""Share of the records above which a term tells nothing (search.md, section 9)."""
+FEW_RECORDS = 20
+"""Records below which every term tells something."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ranking:
+    """
+    Relevance against age, as seen at *now*.
+
+    Attributes:
+        decay: A record one year old weighs ``1 / (1 + decay)``; 0: relevance alone.
+    """
+
+    now: datetime
+    decay: float = 0.3
+
+    def score(self, relevance: float, at: datetime) -> float:
+        """Greater is better; a time in the future is no bonus."""
+        days = max(0.0, (self.now - as_utc(at)).total_seconds() / 86_400)
+        return relevance / (1 + self.decay * days / DAYS_OF_A_YEAR)
+
+    def order(
+        self, relevance: float, at: datetime, session_id: str, seq: int
+    ) -> tuple[float, float, str, int]:
+        """Smallest first: score, then the newer, then the stream, then the later said."""
+        score = round(self.score(relevance, at), SCORE_DIGITS)
+        return -score, -as_utc(at).timestamp(), session_id, -seq
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,13 +151,13 @@ class Hidden:
     Attributes:
         stream: A thread's or a session's id.
         message_seq: Of the thread: messages from this seq on.
-        ordinal: Of the session: steps from this ordinal on.
-        ids: Record ids (snapshots that are shown).
+        last_steps: Of the session: so many steps, the last ones.
+        ids: Ids of the thread's snapshots that are shown.
     """
 
     stream: str
     message_seq: int | None = None
-    ordinal: int | None = None
+    last_steps: int = 0
     ids: frozenset[str] = frozenset()
 
 
@@ -135,6 +176,7 @@ class RecordQuery:
     """
 
     query: Query
+    ranking: Ranking
     session_id: str | None = None
     hidden: Hidden | None = None
     default_ttl_s: float | None = None
@@ -159,14 +201,18 @@ class Surroundings:
     A record and what lies around it, ascending.
 
     Attributes:
-        snapshots: All live and covered snapshots of the record's thread and epoch (for
-            a step: none), ascending by range.
+        last_seq: Of a snapshot: where its range ends; of all others: their seq.
+        snapshots_before: Of the record's thread and epoch the nearest ones that end ahead
+            of all this; of those that another one contains only that one.
+        snapshots_after: Likewise those that begin after all this.
     """
 
     target: Record
     before: tuple[Record, ...]
     after: tuple[Record, ...]
-    snapshots: tuple[Snapshot, ...] = ()
+    last_seq: int
+    snapshots_before: tuple[Snapshot, ...] = ()
+    snapshots_after: tuple[Snapshot, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -176,12 +222,15 @@ class SurfacingQuery:
 
     Attributes:
         terms: Words or short runs, each an operand; at most 32.
+        min_terms: Distinct terms that a record must match, at least.
         hidden: What the agent sees anyhow.
         excluded: ``(session id, message id)`` of records to leave out.
         limit: Records, at most.
     """
 
     terms: tuple[str, ...]
+    ranking: Ranking
+    min_terms: int = 2
     hidden: Hidden | None = None
     excluded: frozenset[tuple[str, str]] = frozenset()
     default_ttl_s: float | None = None
@@ -196,10 +245,21 @@ class Surfacing:
     Attributes:
         records: How many there are in all.
         counts: Term → in how many records it occurs.
-        hits: Best first, each with the terms it matches; messages of earlier epochs of
-            any thread are not among them.
+        hits: Best first, each with the terms it matches, of which one is telling;
+            messages of earlier epochs of any thread are not among them.
     """
 
     records: int
     counts: Mapping[str, int] = field(default_factory=dict)
     hits: tuple[tuple[RecordHit, frozenset[str]], ...] = ()
+
+
+def telling_terms(counts: Mapping[str, int], records: int) -> list[str]:
+    """Of the terms that occur those that not every other record holds, the rarest first."""
+    most = records if records < FEW_RECORDS else COMMON_SHARE * records
+    return sorted((t for t, n in counts.items() if 0 < n <= most), key=lambda t: (counts[t], t))
+
+
+def term_weight(count: int, records: int) -> float:
+    """What a term that *count* of *records* hold says for one of them; BM25's, never 0."""
+    return math.log1p((records - count + 0.5) / (count + 0.5))
