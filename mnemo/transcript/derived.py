@@ -41,6 +41,8 @@ class Thread:
         budget_tokens: Of the viewport that Mneme watches it with; ``None``: nobody does.
         ttl_s: Seconds; ``None``: as the configuration says; 0: for ever.
         next_goal: The next goal's id.
+        declined_to: End of the newest snapshot that a model, asked for a level-2 one, said
+            needs none; those up to it do not have it asked again. -1: it never did.
     """
 
     id: str
@@ -51,6 +53,7 @@ class Thread:
     budget_tokens: int | None = None
     ttl_s: float | None = None
     next_goal: int = 1
+    declined_to: int = -1
 
     def alive_since(self, now: datetime, default_ttl_s: float | None) -> datetime | None:
         """Messages recorded before this time are expired; ``None``: none ever is."""
