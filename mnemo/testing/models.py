@@ -157,7 +157,8 @@ def _calls(answer: Mapping[str, Any] | str) -> list[Any]:
         return []
     if {"name", "arguments"} <= set(answer) <= {"id", "name", "arguments"}:
         return [answer]
-    return list(answer["tool_calls"]) if "tool_calls" in answer else []
+    is_reply = {"tool_calls"} <= set(answer) <= {"tool_calls", "text"}
+    return list(answer["tool_calls"]) if is_reply else []
 
 
 def _numbered(request: ChatRequest, calls: Sequence[Any]) -> tuple[Any, ...]:
