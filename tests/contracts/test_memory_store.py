@@ -5,11 +5,14 @@ import pytest
 from mnemo.store.memory import MemoryStore
 from mnemo.testing.contracts import (
     ArchiveContract,
+    DerivedContract,
     DocumentFeedContract,
     GraphStoreContract,
+    MessageVectorsContract,
     NoteStoreContract,
     OverhaulContract,
     SessionStoreContract,
+    TranscriptContract,
     UpkeepContract,
 )
 from mnemo.testing.contracts.kit import MakeStore
@@ -58,3 +61,15 @@ class TestMemoryOverhaul(OverMemory, OverhaulContract):
 
 class TestMemoryNotes(OverMemory, NoteStoreContract):
     """``NoteStore``."""
+
+
+class TestMemoryTranscript(OverMemory, TranscriptContract):
+    """``TranscriptStore``: threads, messages, the transaction."""
+
+
+class TestMemoryDerived(OverMemory, DerivedContract):
+    """``TranscriptStore``: what is derived from messages."""
+
+
+class TestMemoryMessageVectors(OverMemory, MessageVectorsContract):
+    """``TranscriptStore``: vectors of messages."""

@@ -21,6 +21,9 @@ pytest.register_assert_rewrite(
     "mnemo.testing.contracts.notes",
     "mnemo.testing.contracts.overhaul",
     "mnemo.testing.contracts.sessions",
+    "mnemo.testing.contracts.talk",
+    "mnemo.testing.contracts.transcript",
+    "mnemo.testing.contracts.transcript_derived",
     "mnemo.testing.contracts.upkeep",
 )
 
@@ -30,14 +33,22 @@ from mnemo.testing.contracts.graph import GraphStoreContract  # noqa: E402
 from mnemo.testing.contracts.notes import NoteStoreContract  # noqa: E402
 from mnemo.testing.contracts.overhaul import OverhaulContract  # noqa: E402
 from mnemo.testing.contracts.sessions import SessionStoreContract  # noqa: E402
+from mnemo.testing.contracts.transcript import TranscriptContract  # noqa: E402
+from mnemo.testing.contracts.transcript_derived import (  # noqa: E402
+    DerivedContract,
+    MessageVectorsContract,
+)
 from mnemo.testing.contracts.upkeep import UpkeepContract  # noqa: E402
 
 __all__ = [
     "ArchiveContract",
+    "DerivedContract",
     "DocumentFeedContract",
     "GraphStoreContract",
+    "MessageVectorsContract",
     "NoteStoreContract",
     "OverhaulContract",
     "SessionStoreContract",
+    "TranscriptContract",
     "UpkeepContract",
 ]
