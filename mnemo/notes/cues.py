@@ -1,0 +1,279 @@
+"""
+What a user's words say about memory: an order to keep something, a correction, a preference.
+
+Found by fixed rules, in English; the configuration adds expressions for other languages.
+Places in a text are kept, so that a request can be quoted word for word.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Literal, TypeAlias
+
+from mnemo._text import is_blank
+
+__all__ = ["CueKind", "Phrases", "Request", "corrects", "prefers", "requests_in"]
+
+CueKind: TypeAlias = Literal["request", "correction", "preference"]
+MAX_CLAUSE = 1_000
+"""Characters of a request's clause, at most."""
+MAX_SPAN = 500
+"""Characters of what a bare "remember this" means, at most."""
+
+
+@dataclass(frozen=True, slots=True)
+class Phrases:
+    """Expressions that the configuration adds to the built-in ones."""
+
+    request: tuple[str, ...] = ()
+    correction: tuple[str, ...] = ()
+    preference: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """
+    An explicit request in a message.
+
+    Attributes:
+        text: What to keep, word for word; ``""``: the request is bare and nothing stands
+            before it in the message.
+        start, end: Where *text* stands in the message.
+        forgets: Whether it is an order to forget instead.
+    """
+
+    text: str
+    start: int
+    end: int
+    forgets: bool = False
+
+
+_FENCED = re.compile(r"^[ \t]*(```|~~~).*?(?:^[ \t]*\1|\Z)", re.MULTILINE | re.DOTALL)
+_HIDDEN = re.compile(
+    r"`[^`\n]+`|^[ \t]*>[^\n]*|\"[^\"\n]{1,2000}\"|“[^”\n]{1,2000}”|«[^»\n]{1,2000}»"
+    r"|(?<![\w'’])['‘](?=\w)[^'’\n]{1,2000}['’](?!\w)",
+    re.MULTILINE,
+)
+_MASK = "\ufffc"
+
+_APOSTROPHE = "['’]?"
+_OPENING = re.compile(
+    r"\A|[.!?;:,)—–\n]+[ \t\n]*|[ \t]+-+[ \t]+|^[ \t]*(?:[-*•]|\d{1,2}[.)])[ \t]+", re.M
+)
+_COURTESY = re.compile(
+    r"(?:(?:please|pls|plz|kindly|also|and|but|so|now|then|ok|okay|hey|hi|hello|oh|well|yes|no"
+    r"|thanks|thank you|by the way|btw|one more thing|just|again|important|finally|lastly|first"
+    r"|next|in addition|(?:can|could|would|will) (?:you|u)(?: please)?|would you mind"
+    r"|you (?:should|must|need to|have to)|let['’]?s|for the record"
+    r"|i(?:['’]d| would)? (?:want|like|need|ask|beg) (?:you|u) to"
+    r"|(?:please )?(?:make|be) sure (?:that )?(?:you |to )?(?:always )?"
+    r"|it(?:['’]s| is) important (?:to|that you))[ \t,]+)",
+    re.IGNORECASE,
+)
+_INNER = re.compile(
+    r"\b(?:and|but|so|then)[ \t]+(?:please[ \t]+)?(?=(?:remember|do(?:n['’]?t| not) forget"
+    r"|keep in mind|bear in mind|note|make a note)[ \t]+(?:that|this|to|my|our|i|we)\b)",
+    re.IGNORECASE,
+)
+_PLEASE = re.compile(r"\bplease[ \t]+", re.IGNORECASE)
+_SUBJECT = re.compile(r"\s*(?:i|we|you|he|she|they|who|people|nobody|everyone)\b", re.IGNORECASE)
+_KEEP = (
+    rf"(?:always )?remember\b(?!\s+(?:me|when|what|where|who(?:m|se)?|which|why|how|if|whether)\b)"
+    rf"|(?:do not|don{_APOSTROPHE}t|never)(?: ever)? forget\b"
+    r"|(?:keep|bear) (?:it |this |that )?in mind\b|note that\b|note:|(?:please )?take note\b"
+    r"|(?:make|take|keep|leave) (?:yourself )?(?:a|some) (?:mental )?notes?\b"
+    r"|save this\b(?=\s*(?:[.!?:,;]|$|that\b|for (?:later|next|future)|to (?:your )?memory"
+    r"|(?:in|to) (?:your |the )?(?:notes?|memory)))"
+    r"|(?:save|store|put|add) (?:it |that |this )?(?:to|in|into) (?:your )?(?:memory|notes)\b"
+    r"|for (?:your )?future reference\b"
+)
+_DROP = (
+    r"forget (?!it\b|me\b|not\b)(?:\w|[\"“'‘])|stop remembering\b"
+    r"|(?:delete|remove|erase|drop) .{0,60}\b(?:from )?(?:your|the) (?:memory|notes?)\b"
+)
+_TAIL = re.compile(
+    r"[ \t]*(?:(?:for (?:later|next time|future reference|the future)|to (?:your )?memory"
+    r"|(?:in|to) (?:your |the )?(?:notes?|memory))\b[ \t]*)?"
+)
+_LEAD = re.compile(
+    r"[ \t]*(?:[,:–—-][ \t]*)?(?:(?:that|to|of|about)\b[ \t]*)?[,]?[ \t]*", re.IGNORECASE
+)
+_BARE = re.compile(
+    r"[ \t]*(?:(?:this|that|it|these|those|all (?:of )?this|everything|of (?:this|that|it)|please"
+    r"|for me|too|as well|for (?:later|next time|the future)|from now on)\b[ \t,]*)*"
+    r"(?=[.!?;)]|\n|$)",
+    re.IGNORECASE,
+)
+_COLON = re.compile(
+    r"[ \t]*(?:(?:this|that|the following|these|down)\b)?[ \t]*:[ \t]*", re.IGNORECASE
+)
+_ABBREVIATED = re.compile(
+    r"(?:\b(?:dr|mr|mrs|ms|prof|st|no|vs|etc|e\.g|i\.e|approx|ca|inc|jr|sr)|\b[A-Z])\Z", re.I
+)
+_STOP = re.compile(
+    r"[.!?]+(?=[\"”’)]*(?:\s|$))|\n[ \t]*\n|\n(?=[ \t]*(?:[-*•>]|\d{1,2}[.)]|[A-Z]))"
+)
+
+_CORRECTION = (
+    rf"that(?:{_APOSTROPHE}s| is| was) (?:wrong|incorrect|not (?:right|correct|true|it"
+    r"|what i (?:meant|said|wanted|asked)))\b|that isn['’]?t (?:right|correct|true|what i)\b"
+    r"|(?:you(?:['’]re| are)|this is|it(?:['’]s| is)) (?:wrong|mistaken|incorrect)\b"
+    r"|not what i (?:meant|said|asked|wanted)\b|you misunderst"
+    r"|(?:i|we)(?:['’]ve| have)? (?:already |just )?(?:told|said to) you\b|as i (?:said|told you)\b"
+    r"|i (?:already )?said (?:so|that) (?:before|already)\b"
+    r"|it(?:['’]s| is| was) [^.!?\n]{1,80}, not \w|\bnot [^.!?,\n]{1,60}, but \w"
+    r"|stop (?:doing|using|saying|adding|making|asking|calling|writing|putting|\w+ing)\b"
+    rf"|(?:do not|don{_APOSTROPHE}t|never) (?:do|say|use|write) (?:that|this|it)(?: ever)? again\b"
+)
+_HEAD_CORRECTION = r"(?:actually|correction)\b"
+_PREFERENCE = (
+    r"\bi(?:['’]d| would)? (?:really |much |always |generally |strongly )?prefer\b"
+    r"|\bi(?:['’]d| would) (?:much )?rather\b|\b(?:my|our) prefer(?:red|ence)\b|\bwe prefer\b"
+    r"|\bfrom now on\b|\bgoing forward\b|\bplease (?:always|never)\b"
+    r"|\bcall me (?!back\b|when\b|if\b|at\b|on\b|tomorrow\b|later\b|in\b)\w"
+)
+_HEAD_PREFERENCE = r"(?:always|never)\b(?! mind\b| forget\b)"
+
+
+@lru_cache(maxsize=64)
+def _compiled(built_in: str, added: tuple[str, ...] = ()) -> re.Pattern[str]:
+    return re.compile("|".join((built_in, *(f"(?:{one})" for one in added))), re.IGNORECASE)
+
+
+def _visible(text: str) -> str:
+    """*text* with code and quotations masked; every place stays where it is."""
+    for pattern in (_FENCED, _HIDDEN):
+        text = pattern.sub(lambda found: _MASK * len(found.group()), text)
+    return _WRAP.sub(" ", text)
+
+
+def _spaced(pattern: str) -> str:
+    """*pattern* with every blank standing for any run of blanks."""
+    return pattern.replace(" ", r"\s{1,4}")
+
+
+def _heads(text: str) -> Iterable[int]:
+    """Where clauses open in *text*, courtesies left behind."""
+    starts = {found.end() for found in _OPENING.finditer(text)}
+    starts |= {found.end() for found in _PLEASE.finditer(text)}
+    for found in _INNER.finditer(text):
+        before = max((start for start in starts if start <= found.start()), default=0)
+        if not _SUBJECT.match(text, before):
+            starts.add(found.end())
+    heads: set[int] = set()
+    for start in starts:
+        heads.add(start)
+        while courtesy := _COURTESY.match(text, start):
+            start = courtesy.end()
+            heads.add(start)
+    return sorted(heads)
+
+
+def prefers(text: str, phrases: Phrases) -> bool:
+    """Whether *text* states a preference."""
+    visible = _visible(text)
+    if _compiled(_spaced(_PREFERENCE), phrases.preference).search(visible):
+        return True
+    head = _compiled(_spaced(_HEAD_PREFERENCE))
+    return any(head.match(visible, at) for at in _heads(visible))
+
+
+def corrects(text: str, phrases: Phrases) -> bool:
+    """Whether *text*, said after an assistant's message, corrects something."""
+    visible = _visible(text)
+    if _compiled(_spaced(_CORRECTION), phrases.correction).search(visible):
+        return True
+    head = _compiled(_spaced(_HEAD_CORRECTION))
+    return any(head.match(visible, at) for at in _heads(visible))
+
+
+def requests_in(text: str, phrases: Phrases) -> list[Request]:
+    """The explicit requests in *text*, in order; none inside of another."""
+    visible = _visible(text)
+    keep = _compiled(_spaced(_KEEP), phrases.request)
+    drop = _compiled(_spaced(_DROP))
+    found: list[Request] = []
+    taken = 0
+    for at in _heads(visible):
+        if at < taken:
+            continue
+        if verb := keep.match(visible, at):
+            request, taken = _kept(text, visible, at, verb.end())
+            found.append(request)
+        elif drop.match(visible, at):
+            end = _sentence_end(visible, at)
+            found.append(Request(text[at:end].strip(), at, end, forgets=True))
+            taken = end
+    return found
+
+
+def _kept(text: str, visible: str, head: int, verb_end: int) -> tuple[Request, int]:
+    """The request whose verb ends there, and where the search goes on."""
+    at = _matched(_TAIL, visible, verb_end)
+    if bare := _BARE.match(visible, at):
+        return _before(text, visible, head), bare.end()
+    if colon := _COLON.match(visible, at):
+        start = _past_blanks(visible, colon.end())
+        end = _paragraph_end(visible, start)
+    else:
+        start = _matched(_LEAD, visible, at)
+        end = _sentence_end(visible, start)
+    end = min(end, start + MAX_CLAUSE)
+    clause = text[start:end].rstrip()
+    return Request(clause, start, start + len(clause)), max(end, verb_end)
+
+
+def _before(text: str, visible: str, head: int) -> Request:
+    """What a bare request at *head* means: the sentence before it in the message."""
+    before = visible[:head].rstrip()
+    while before and (
+        courtesy := re.search(r"(?:\b(?:so|and|please|ok)|[,;:–—-])\s*\Z", before, re.IGNORECASE)
+    ):
+        before = before[: courtesy.start()].rstrip()
+    body = before.rstrip('.!?"”’) \t\n')
+    start = 0
+    for stop in _STOP.finditer(body):
+        if not _is_abbreviation(body, stop):
+            start = stop.end()
+    start = max(_past_blanks(body, start), len(before) - MAX_SPAN)
+    clause = text[start : len(before)].strip() if start < len(before) else ""
+    return Request(clause, start, start + len(clause))
+
+
+def _matched(pattern: re.Pattern[str], text: str, at: int) -> int:
+    found = pattern.match(text, at)
+    return found.end() if found else at
+
+
+def _past_blanks(text: str, at: int) -> int:
+    return at + len(text[at:]) - len(text[at:].lstrip())
+
+
+def _sentence_end(text: str, start: int) -> int:
+    for stop in _STOP.finditer(text, start):
+        if not _is_abbreviation(text, stop):
+            return stop.start()
+    return len(text)
+
+
+def _is_abbreviation(text: str, stop: re.Match[str]) -> bool:
+    return stop.group() == "." and _ABBREVIATED.search(text[: stop.start()][-12:]) is not None
+
+
+def _paragraph_end(text: str, start: int) -> int:
+    found = re.compile(r"\n[ \t]*\n").search(text, start)
+    return found.start() if found else len(text)
+
+
+def strongest(kinds: Sequence[CueKind]) -> CueKind | None:
+    """Request before correction before preference."""
+    order: tuple[CueKind, ...] = ("request", "correction", "preference")
+    return next((kind for kind in order if kind in kinds), None)
+
+
+def means_message(request: Request) -> bool:
+    """Whether a bare request has to look for its meaning in the user's message before."""
+    return not request.forgets and is_blank(request.text)

@@ -1,0 +1,80 @@
+"""What never reaches a note: secrets, and lines that would give orders to who reads it."""
+
+from __future__ import annotations
+
+import re
+
+from mnemo._secrets import without_secrets
+from mnemo._text import fold
+from mnemo.errors import InvalidNote
+
+__all__ = ["REDACTED", "check_redacted", "check_screen", "redact"]
+
+REDACTED = re.compile(r"\[redacted:[a-z-]+\]")
+MOSTLY = 0.5
+"""Share of a body's words that are redactions, from which nothing of worth is left."""
+
+# Folded texts: lower case, accents gone, straight quotes.
+_ORDERS = (
+    # To ignore or override what an agent was told.
+    r"\b(?:ignore|disregard|forget|override|bypass|overrule|do not follow|don't follow)\b"
+    r"(?=.{0,30}\b(?:all|any|your|my|previous|prior|earlier|above|these|those|system|safety|other)\b)"
+    r".{0,50}\b(?:instructions?|prompts?|rules?|guidelines?|directions?|messages?|polic(?:y|ies)"
+    r"|constraints?|restrictions?|training)\b",
+    r"\b(?:ignore|disregard|forget) (?:all |everything |anything )?"
+    r"(?:of )?(?:the |what )?(?:above|previous|prior|earlier|before|was said)",
+    r"\b(?:new|updated|real|actual) (?:system )?(?:instructions?|prompt)\b ?:",
+    r"\byou are now\b|\bfrom now on,? you (?:are|must act|will act)\b"
+    r"|\bpretend (?:to be|you are)\b|\b(?:developer|dan|jailbreak|god) mode\b",
+    r"\breveal\b.{0,30}\b(?:system prompt|instructions)\b",
+    # Marks of roles and tool calls.
+    r"^\s*(?:[-*>] ?)?(?:<\|?|\[|#{1,6} ?)?(?:system|assistant|developer|tool)"
+    r"(?:\|?>|\])?\s*:(?!//)",
+    r"<\|[a-z_]+\|>|<\/?(?:system|assistant|user|tool_call|function_call|tool_use|invoke"
+    r"|function_calls|antml)\b[^>]*>|\[/?inst\]|<</?sys>>|<(?:start|end)_of_turn>",
+    r'"(?:tool_calls?|function_call)"\s*:',
+    # To hide something from the user.
+    r"\b(?:do not|don't|never|without)\b.{0,20}\b(?:tell(?:ing)?|inform(?:ing)?"
+    r"|mention(?:ing)?|reveal(?:ing)?|show(?:ing)?|alert(?:ing)?|notify(?:ing)?)\b.{0,30}"
+    r"\b(?:the )?(?:user|human|owner|customer|operator|anyone|anybody)\b",
+    r"\b(?:hide|conceal|keep)\b.{0,40}\b(?:secret )?from (?:the )?"
+    r"(?:user|human|owner|customer|operator)\b",
+    # To send content to an address.
+    r"\b(?:send|forward|post|upload|e-?mail|exfiltrate|transmit|leak|submit|copy)\b.{0,80}\bto\b"
+    r".{0,40}(?:https?://|www\.|[\w.+-]+@[\w-]+\.[a-z])",
+    r"\b(?:fetch|curl|wget|open|visit|call|load)\b.{0,20}https?://\S*[?&=]\S*\{",
+)
+_ORDER = re.compile("|".join(f"(?:{order})" for order in _ORDERS))
+
+
+def redact(text: str) -> str:
+    """*text* with ``[redacted:<kind>]`` in the place of every secret."""
+    return without_secrets(text, lambda kind: f"[redacted:{kind}]")
+
+
+def check_redacted(topic: str, body: str) -> None:
+    """*Raises* ``InvalidNote``, ``secret``: the topic holds one, or the body is mostly such."""
+    if redact(topic.replace("-", " ")) != topic.replace("-", " ") or redact(topic) != topic:
+        raise InvalidNote("secret", "a topic must not hold a key, token or password")
+    hidden = len(REDACTED.findall(body))
+    rest = [word for word in REDACTED.sub(" ", body).split() if any(map(str.isalnum, word))]
+    if hidden and hidden >= MOSTLY * (hidden + len(rest)):
+        raise InvalidNote("secret", "nothing of worth is left once the secrets are taken out")
+
+
+def check_screen(text: str, known: str = "") -> None:
+    """
+    Let pass what gives no orders to an agent that may read it.
+
+    Args:
+        known: What the note says already; its lines are not looked at again.
+
+    Raises:
+        InvalidNote: ``instruction_like``.
+    """
+    old = {line.strip() for line in known.splitlines()}
+    fresh = [line for line in text.splitlines() if line.strip() and line.strip() not in old]
+    for line in (*fresh, " ".join(fresh) if len(fresh) > 1 else ""):
+        if _ORDER.search(fold(line)):
+            message = "a note states facts and preferences; this reads like an order to an agent"
+            raise InvalidNote("instruction_like", message)
