@@ -113,9 +113,9 @@ _COLON = re.compile(
 _ABBREVIATED = re.compile(
     r"(?:\b(?:dr|mr|mrs|ms|prof|st|no|vs|etc|e\.g|i\.e|approx|ca|inc|jr|sr)|\b[A-Z])\Z", re.I
 )
-_STOP = re.compile(
-    r"[.!?]+(?=[\"”’)]*(?:\s|$))|\n[ \t]*\n|\n(?=[ \t]*(?:[-*•>]|\d{1,2}[.)]|[A-Z]))"
-)
+_STOP = re.compile(r"[.!?]+(?=[\"”’)]*(?:\s|$))|\n")
+# A line that only wraps goes on in lower case.
+_WRAP = re.compile(r"(?<!\n)\n(?![ \t]*(?:\n|[-*•>]|\d{1,2}[.)]|[A-Z]|\Z))")
 
 _CORRECTION = (
     rf"that(?:{_APOSTROPHE}s| is| was) (?:wrong|incorrect|not (?:right|correct|true|it"
