@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
+from mnemo._spans import NO_SPANS, Spans
 from mnemo.config import Config
 from mnemo.episode.erasure import ErasureReport
 from mnemo.events import Event
@@ -54,3 +55,4 @@ class ConversationParts:
     meter: UsageMeter
     forget: Callable[[str], Awaitable[ErasureReport]]
     appended: Callable[[ThreadSettings], None]
+    spans: Spans = NO_SPANS
