@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -68,6 +68,10 @@ class Talk:
         with anyio.fail_after(5):
             while not condition():  # noqa: ASYNC110 - any state, not one event
                 await anyio.sleep(0.001)
+
+
+OpenTalk = Callable[..., Awaitable[Talk]]
+"""The fixture ``open_conversations``."""
 
 
 def make_store(kind: str, folder: Path, clock: ManualClock) -> Any:

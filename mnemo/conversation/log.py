@@ -5,20 +5,33 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
 
 import anyio.to_thread
 from anyio import CapacityLimiter
 
-from mnemo._text import is_blank
+from mnemo._text import clean, is_blank
 from mnemo.config import Config
 from mnemo.conversation.appending import Appended, Draft, append, drafts_of
+from mnemo.conversation.compacting import (
+    NewRecord,
+    compactions,
+    existing_record,
+    record,
+    require_whole,
+)
 from mnemo.conversation.counting import counter_of
+from mnemo.conversation.loading import Wanted, load
 from mnemo.conversation.parts import ConversationParts, ThreadSettings
+from mnemo.conversation.pruning import limit_of
+from mnemo.conversation.retrieval import Nearness, asks_for_meaning
 from mnemo.conversation.scope import Scope
 from mnemo.episode.erasure import ErasureReport
 from mnemo.errors import StoreError
+from mnemo.events import CompactionRecorded, Event, RecallFailed
+from mnemo.transcript.derived import Compaction
 from mnemo.transcript.message import Message, StoredMessage
 from mnemo.transcript.strategies import (
     Composite,
@@ -133,37 +146,26 @@ class MessageLog:
         if not batch:
             return []
         drafts = await self._drafts(batch)
-        stored = 0
+        appended = await self._write(
+            partial(
+                append,
+                drafts=drafts,
+                expected_seq=expected_seq,
+                search_tools=self._parts.config.recall.index_tool_results,
+            ),
+            self._was_appended,
+        )
+        return appended.messages
 
-        def work(tx: TranscriptWriter) -> Appended:
-            nonlocal stored
-            appended = self._append(tx, drafts, expected_seq)
-            stored = appended.stored
-            return appended
-
-        try:
-            return (await self._parts.store.writing(work)).messages
-        finally:
-            if stored:  # whoever called may be cancelled; what is stored is stored
-                self._parts.appended(self._settings)
+    def _was_appended(self, appended: Appended) -> None:
+        if appended.stored:
+            self._parts.appended(self._settings)
 
     async def _drafts(self, batch: Sequence[Given]) -> list[Draft]:
         if self._parts.config.conversation.token_counter is None and _is_small(batch):
             return drafts_of(batch, self._count)
         work = partial(drafts_of, batch, self._count)
         return await anyio.to_thread.run_sync(work, limiter=self._limiter)
-
-    def _append(
-        self, tx: TranscriptWriter, drafts: Sequence[Draft], expected_seq: int | None
-    ) -> Appended:
-        config = self._parts.config
-        return append(
-            tx,
-            Scope.of(tx, self._settings, config),
-            drafts,
-            expected_seq=expected_seq,
-            search_tools=config.recall.index_tool_results,
-        )
 
     async def history(self, *, from_seq: int = 0, to_seq: int | None = None) -> list[StoredMessage]:
         """
@@ -183,6 +185,108 @@ class MessageLog:
             )
         )
 
+    async def load(
+        self, *, query: str | None = None, budget_tokens: int | None = None
+    ) -> list[Message]:
+        """
+        What the agent is to read, ascending: summaries in place of what was compacted, system
+        messages, and what the retrieval strategy chooses, tool groups whole and complete.
+
+        Nothing is written, and no model is asked; a query under ``Semantic`` is embedded.
+        If that fails, the newest messages are given, and ``RecallFailed`` is sent.
+
+        Args:
+            query: What ``Semantic`` looks for; blank is the same as none.
+            budget_tokens: At least 1. Pinned messages and the newest unit are required;
+                then whole units are taken newest first as long as they fit.
+
+        Raises:
+            ValueError: The budget is below 1.
+            UsageError: What is required exceeds the budget; both numbers are named.
+                *Cancellation*: safe.
+        """
+        if budget_tokens is not None:
+            _require_whole_number("budget_tokens", budget_tokens, 1)
+        near = await self._nearness(query)
+        config = self._parts.config.conversation
+        wanted = Wanted(
+            retrieval=self._settings.retrieval,
+            near=near,
+            max_chars=limit_of(self._settings.compressions),
+            budget_tokens=budget_tokens,
+            tool_deadline_s=config.tool_deadline_s,
+            count=self._count,
+        )
+        loaded = await self._read(partial(load, wanted=wanted))
+        if near.failure is not None:
+            self._publish(RecallFailed, query=query or "", error=str(near.failure))
+        return loaded
+
+    async def _nearness(self, query: str | None) -> Nearness:
+        if query is None or is_blank(query) or not asks_for_meaning(self._settings.retrieval):
+            return Nearness()
+        try:
+            rows = await self._parts.embedder.embed([clean(query)], kind="query")
+            return Nearness(vector=rows[0])
+        except Exception as error:
+            return Nearness(failure=error)
+
+    async def compactions(self, *, include_superseded: bool = False) -> list[Compaction]:
+        """
+        The records of the present epoch, ascending by range.
+
+        Args:
+            include_superseded: Also those that a level-2 record took the place of.
+                *Cancellation*: safe.
+        """
+        return await self._read(partial(compactions, include_superseded=include_superseded))
+
+    async def compact(self, start_seq: int, end_seq: int, summary_text: str) -> Compaction:
+        """
+        Have a summary stand for a range of messages, both ends inclusive; they stay.
+
+        The same range and text again gives the record that exists.
+
+        Raises:
+            ValueError: The text is blank; the range is none, is not all given yet, reaches
+                into an earlier epoch, or cuts a tool group (whole ranges are named).
+            Conflict: A live record shares a seq with it; it is named. *Cancellation*:
+                completes; calling again is safe.
+        """
+        _require_range(start_seq, end_seq)
+        if not isinstance(summary_text, str) or is_blank(summary_text):
+            raise ValueError("a summary cannot be blank")
+        text = clean(summary_text)
+        new = NewRecord(
+            start_seq=start_seq,
+            end_seq=end_seq,
+            text=text,
+            tokens=self._count(text),
+            origin="caller",
+        )
+        known = await self._read(partial(_prospect, new=new))
+        return known or (await self._write(partial(record, new=new), self._was_compacted))[0]
+
+    def _was_compacted(self, recorded: tuple[Compaction, bool]) -> None:
+        made, is_new = recorded
+        if is_new:
+            self._publish(
+                CompactionRecorded,
+                thread_id=self.thread_id,
+                start_seq=made.start_seq,
+                end_seq=made.end_seq,
+                level=made.level,
+            )
+
+    async def clear(self) -> None:
+        """
+        Begin the thread anew: nothing from before is loaded; ``history`` is kept whole.
+
+        Raises:
+            StoreError: Nothing was changed. *Cancellation*: completes.
+        """
+        await self._write(_clear)
+
     async def next_seq(self) -> int:
         """The seq that the next stored message gets. *Cancellation*: safe."""
         return await self._read(lambda tx, scope: scope.thread.next_seq)
@@ -196,6 +300,10 @@ class MessageLog:
         """
         return await self._parts.forget(self.thread_id)
 
+    def _publish(self, kind: Callable[..., Event], **facts: Any) -> None:
+        parts = self._parts
+        parts.publish(kind(repo_id=parts.repo_id, at=parts.clock.now(), **facts))
+
     async def _read(self, work: Callable[[TranscriptReader, Scope], T]) -> T:
         def within(tx: TranscriptReader) -> tuple[T, bool]:
             scope = Scope.of(tx, self._settings, self._parts.config)
@@ -207,17 +315,53 @@ class MessageLog:
         return result
 
     async def _keep_ttl(self) -> None:
-        def work(tx: TranscriptWriter) -> None:
-            scope = Scope.of(tx, self._settings, self._parts.config)
-            if scope.is_stale:
-                tx.keep(scope.thread)
-
         try:
-            await self._parts.store.writing(work)
+            await self._write(_keep)
         except StoreError as error:
             log.warning(
                 "the ttl of thread %r is kept with the next write: %s", self.thread_id, error
             )
+
+    async def _write(
+        self,
+        work: Callable[[TranscriptWriter, Scope], T],
+        then: Callable[[T], None] = lambda result: None,
+    ) -> T:
+        """Run *work* in a transaction; *then* is told its result even if the caller is gone."""
+        results: list[T] = []
+
+        def within(tx: TranscriptWriter) -> None:
+            results[:] = [work(tx, Scope.of(tx, self._settings, self._parts.config))]
+
+        try:
+            await self._parts.store.writing(within)
+        except Exception:
+            raise
+        except BaseException:  # cancelled, which does not undo a transaction
+            for result in results:
+                then(result)
+            raise
+        then(results[0])
+        return results[0]
+
+
+def _prospect(tx: TranscriptReader, scope: Scope, *, new: NewRecord) -> Compaction | None:
+    existing = existing_record(tx, scope, new)
+    if existing is None:
+        require_whole(tx, scope, new.start_seq, new.end_seq)
+    return existing
+
+
+def _clear(tx: TranscriptWriter, scope: Scope) -> None:
+    thread = scope.thread
+    if not scope.is_new:
+        begin = thread.next_seq
+        tx.keep(replace(thread, epoch=thread.epoch + 1, epoch_start=begin, boundary=begin))
+
+
+def _keep(tx: TranscriptWriter, scope: Scope) -> None:
+    if scope.is_stale:
+        tx.keep(scope.thread)
 
 
 def _is_small(batch: Sequence[Given]) -> bool:
@@ -232,8 +376,12 @@ def _weight(given: object) -> int:
 
 
 def _require_range(from_seq: object, to_seq: object) -> None:
-    for name, seq in (("from_seq", from_seq), ("to_seq", 0 if to_seq is None else to_seq)):
-        if isinstance(seq, bool) or not isinstance(seq, int) or seq < 0:
-            raise ValueError(f"{name} must be a whole number, at least 0, not {seq!r}")
-    if isinstance(to_seq, int) and isinstance(from_seq, int) and from_seq > to_seq:
-        raise ValueError(f"from_seq {from_seq} lies behind to_seq {to_seq}")
+    first = _require_whole_number("the first seq", from_seq, 0)
+    if to_seq is not None and first > _require_whole_number("the last seq", to_seq, 0):
+        raise ValueError(f"the range {from_seq}..{to_seq} is turned round")
+
+
+def _require_whole_number(name: str, value: object, least: int) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        raise ValueError(f"{name} must be a whole number, at least {least}, not {value!r}")
+    return value

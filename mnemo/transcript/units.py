@@ -32,6 +32,7 @@ __all__ = [
     "completed",
     "is_view_made",
     "nearest_whole_ranges",
+    "placed",
     "units_of",
     "viewed",
 ]
@@ -260,20 +261,22 @@ def completed(
     ordered = sorted(units, key=lambda unit: unit.first_seq)
     shown: list[tuple[int, Message]] = []
     for unit in ordered:
-        left_open = newest_open and unit is ordered[-1]
-        shown += _group(unit, left_open, count) if unit.is_group else _single(unit, count)
-    shown.sort(key=lambda placed: placed[0])
+        shown += placed(unit, left_open=newest_open and unit is ordered[-1], count=count)
+    shown.sort(key=lambda place: place[0])
     return [message for _, message in shown]
 
 
-def _single(unit: Unit, count: Count) -> list[tuple[int, Message]]:
-    [message] = unit.messages
-    return [(message.seq, _late(message, count) if message.role == "tool" else message)]
+def placed(unit: Unit, *, left_open: bool, count: Count) -> list[tuple[int, Message]]:
+    """
+    What ``completed`` shows of one unit, each with the seq at which it stands.
 
-
-def _group(unit: Unit, left_open: bool, count: Count) -> list[tuple[int, Message]]:
+    Args:
+        left_open: Do not answer calls that no result is recorded of.
+    """
     caller = unit.caller
-    assert caller is not None
+    if caller is None:
+        [message] = unit.messages
+        return [(message.seq, _late(message, count) if message.role == "tool" else message)]
     shown: list[tuple[int, Message]] = [(caller.seq, caller)]
     for call in caller.tool_calls:
         answer = unit.answers.get(call.id)

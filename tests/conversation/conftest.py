@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
-from talk_kit import STORES, Talk, make_store, open_talk
+from talk_kit import STORES, OpenTalk, Talk, make_store, open_talk
 
 from mnemo.testing import ManualClock
-
-OpenTalk = Callable[..., Awaitable[Talk]]
 
 
 @pytest.fixture(params=STORES)

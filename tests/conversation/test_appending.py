@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
-from talk_kit import Talk, seqs, texts, turns
+from datetime import UTC, datetime, timedelta, timezone
+from typing import Any
+
+import anyio
+import pytest
+from talk_kit import OpenTalk, Talk, assistant, result, seqs, texts, turns, user
+
+from mnemo.config import Config
+from mnemo.errors import Conflict
+from mnemo.transcript.message import Message, ToolCall
 
 
-async def test_a_thread_begins_with_its_first_append(talk: Talk) -> None:
-    """C1: of an unknown thread everything is empty, and asking creates nothing."""
+async def test_an_unknown_thread_is_empty_and_asking_creates_nothing(talk: Talk) -> None:
+    """C1: of an unknown thread everything is empty, also with a ttl to be stored."""
     log = talk.log(ttl_s=5)
-    assert await log.history() == []
+    assert [await log.load(), await log.history(), await log.compactions()] == [[], [], []]
+    await log.clear()
     assert await talk.parts.store.reading(lambda tx: tx.threads()) == []
+    assert await log.next_seq() == 0
 
 
 async def test_seqs_start_at_zero_and_grow_by_one(talk: Talk) -> None:
@@ -19,3 +30,265 @@ async def test_seqs_start_at_zero_and_grow_by_one(talk: Talk) -> None:
     assert seqs(await log.append([a, b, c])) == [0, 1, 2]
     assert seqs(await log.append(d)) == [3]
     assert texts(await log.history()) == ["m0", "m1", "m2", "m3"]
+
+
+async def test_a_batch_appended_twice_is_stored_once(talk: Talk) -> None:
+    """C3: the second append gives the same seqs, and the history has each message once."""
+    log = talk.log()
+    first = await log.append(turns(3))
+    again = await log.append(turns(3))
+    assert again == first
+    assert seqs(await log.history()) == [0, 1, 2]
+    assert len(talk.appended) == 1
+
+
+async def test_expected_seq_must_be_the_next_one(talk: Talk) -> None:
+    """C4: the next seq is accepted; one too low or too high is a conflict that stores nothing."""
+    log = talk.log()
+    await log.append(turns(2), expected_seq=0)
+    await log.append(user("third"), expected_seq=2)
+    for wrong in (2, 4):
+        with pytest.raises(Conflict, match="3"):
+            await log.append(user("stale"), expected_seq=wrong)
+    assert len(await log.history()) == 3
+
+
+async def test_expected_seq_is_not_compared_when_nothing_is_new(talk: Talk) -> None:
+    """A retry of a batch whose reply was lost succeeds; with anything new it does not."""
+    log = talk.log()
+    first = await log.append(turns(2), expected_seq=0)
+    assert await log.append(turns(2), expected_seq=0) == first
+    with pytest.raises(Conflict):
+        await log.append([*turns(2), user("new")], expected_seq=0)
+
+
+async def test_a_batch_with_an_invalid_message_uses_up_no_seq(talk: Talk) -> None:
+    """C5: nothing of the batch is stored, and the next append begins where it would have."""
+    log = talk.log()
+    await log.append(turns(1))
+    batch: list[Any] = [user("fine"), {"role": "robot", "content": "x"}]
+    with pytest.raises(ValueError, match="robot"):
+        await log.append(batch)
+    assert seqs(await log.append(user("next"))) == [1]
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"role": "user", "content": "other"},
+        {"role": "system", "content": "m0"},
+        {"role": "assistant", "content": "m0"},
+        {"role": "tool", "content": "m0", "tool_call_id": "c"},
+    ],
+)
+async def test_an_id_cannot_stand_for_two_messages(talk: Talk, other: dict[str, Any]) -> None:
+    """C6: the same id with another role, content or call is a conflict; the first text stays."""
+    log = talk.log()
+    await log.append(turns(1))
+    with pytest.raises(Conflict, match="m0"):
+        await log.append([user("beside it"), {**other, "id": "m0"}])
+    assert texts(await log.history()) == ["m0"]
+
+
+async def test_other_tool_calls_under_one_id_are_a_conflict(talk: Talk) -> None:
+    """C6: calls are compared too, their arguments included; time and metadata are not."""
+    log = talk.log()
+    first = assistant(None, "c1", id="a")
+    await log.append(first)
+    again = assistant(None, "c1", id="a", metadata={"x": 1}, at=datetime(2020, 1, 1))
+    assert (await log.append(again))[0].metadata == {}
+    changed = Message(role="assistant", id="a", tool_calls=[ToolCall("c1", "tool", {"of": "c2"})])
+    with pytest.raises(Conflict, match="tool_calls"):
+        await log.append(changed)
+
+
+async def test_one_id_twice_in_a_batch_is_stored_once_or_refused(talk: Talk) -> None:
+    """The same message twice gives one entry for each; two unlike ones are a conflict."""
+    log = talk.log()
+    twice = await log.append([user("a", id="x"), user("a", id="x")])
+    assert seqs(twice) == [0, 0]
+    with pytest.raises(Conflict):
+        await log.append([user("a", id="y"), user("b", id="y")])
+    assert await log.next_seq() == 1
+
+
+async def test_equal_texts_without_ids_are_two_messages(talk: Talk) -> None:
+    """C7: nothing is taken for the same because its words are."""
+    log = talk.log()
+    stored = await log.append([user("ok"), user("ok")])
+    assert seqs(stored) == [0, 1]
+    assert stored[0].id != stored[1].id
+
+
+async def test_everything_about_a_message_comes_back(talk: Talk) -> None:
+    """C8: None, calls in order, nested metadata and equal times survive, as the caller's own."""
+    log = talk.log()
+    at = datetime(2024, 5, 1, 12, tzinfo=timezone(timedelta(hours=2)))
+    blocks = [{"type": "text", "text": "seen"}, {"type": "image", "url": "x"}]
+    said = [
+        assistant(None, "c2", "c1", at=at, metadata={"deep": [{"a": None}, 1.5]}, actor="Ann"),
+        result("c1", "no", is_error=True, name="search", at=at),
+        Message(role="user", content=blocks, at=at),
+        user("", at=at),
+    ]
+    stored = await log.append(said)
+    for given, kept in zip(said, await log.history(), strict=True):
+        for name in ("role", "content", "tool_calls", "tool_call_id", "is_error", "name"):
+            assert getattr(kept, name) == getattr(given, name)
+        assert (kept.at, kept.actor, kept.metadata) == (at, given.actor, given.metadata)
+    stored[0].metadata["deep"][0]["a"] = "changed"  # type: ignore[index]
+    (await log.history())[2].content[0]["text"] = "changed"  # type: ignore[index, call-overload]
+    (await log.load())[0].tool_calls[0].arguments["of"] = "changed"
+    kept = await log.history()
+    assert kept[0].metadata == {"deep": [{"a": None}, 1.5]}
+    assert kept[2].content == blocks
+    assert kept[0].tool_calls == said[0].tool_calls
+
+
+@pytest.mark.parametrize(
+    "invalid",
+    [
+        {"role": "robot", "content": "x"},
+        {"role": "tool", "content": "x"},
+        {"content": "x"},
+        {"role": "user", "content": "x", "colour": "red"},
+        {"role": "user", "content": 7},
+        "words",
+    ],
+)
+async def test_an_invalid_message_is_refused(talk: Talk, invalid: Any) -> None:
+    """C9: an unknown role, a result without its call, an unknown key: nothing is stored."""
+    with pytest.raises(ValueError, match=r".+"):
+        await talk.log().append([invalid])
+    assert await talk.log().history() == []
+
+
+async def test_one_id_in_two_threads_is_two_messages(talk: Talk) -> None:
+    """C10: an id is unique within its thread only, and ids of threads are compared exactly."""
+    names = ["a", "a:b", "A", "a%"]
+    for name in names:
+        await talk.log(name).append(user(f"of {name}", id="same"))
+    for name in names:
+        assert texts(await talk.log(name).history()) == [f"of {name}"]
+
+
+async def test_a_reopened_store_knows_everything(open_conversations: OpenTalk, db: Any) -> None:
+    """C12: history, ids, seqs, records and the next seq are as before."""
+    talk = await open_conversations()
+    log = talk.log()
+    await log.append(turns(6))
+    made = await log.compact(0, 3, "the beginning")
+    before = await log.history(), await log.load()
+    await talk.store.aclose()
+    await talk.store.open()
+    assert (await log.history(), await log.load()) == before
+    assert await log.compactions() == [made]
+    assert seqs(await log.append(user("next"))) == [6]
+
+
+async def test_what_load_made_is_not_stored(talk: Talk) -> None:
+    """Appending what was loaded and one new message stores exactly the new one."""
+    log = talk.log()
+    await log.append([*turns(3), assistant(None, "c1", id="call"), user("u"), result("gone")])
+    await log.compact(0, 1, "s")
+    loaded = await log.load()
+    new = user("new", id="new")
+    entries = await log.append([*loaded, new])
+    assert texts(await log.history())[6:] == ["new"]
+    assert [entry.id for entry in entries] == ["m2", "call", *(e.id for e in entries[2:])]
+    assert entries[-1].id == "new"
+
+
+async def test_nothing_is_checked_of_an_empty_batch(talk: Talk) -> None:
+    """No message, no entry, whatever seq is expected."""
+    assert await talk.log().append([], expected_seq=77) == []
+    assert talk.appended == []
+
+
+async def test_a_big_batch_is_one_batch(talk: Talk) -> None:
+    """Many messages are checked off the event loop, and stored in order all the same."""
+    log = talk.log()
+    stored = await log.append(iter(turns(300)))
+    assert seqs(stored) == list(range(300))
+    assert texts(await log.history(from_seq=298)) == ["m298", "m299"]
+
+
+async def test_history_gives_a_range_or_refuses_it(talk: Talk) -> None:
+    """Both ends are inclusive; a negative seq or a range turned round is refused."""
+    log = talk.log()
+    await log.append(turns(5))
+    assert texts(await log.history(from_seq=1, to_seq=3)) == ["m1", "m2", "m3"]
+    assert texts(await log.history(from_seq=4, to_seq=99)) == ["m4"]
+    for arguments in ({"from_seq": -1}, {"from_seq": 3, "to_seq": 2}, {"to_seq": -1}):
+        with pytest.raises(ValueError, match=r"seq|turned"):
+            await log.history(**arguments)
+
+
+async def test_times_without_a_zone_are_utc_and_default_to_the_recording(talk: Talk) -> None:
+    """``at`` is when it was said; where nobody says, it is when it was stored."""
+    log = talk.log()
+    said, unsaid = await log.append([user("a", at=datetime(2020, 1, 1)), user("b")])
+    assert said.at == datetime(2020, 1, 1, tzinfo=UTC)
+    assert unsaid.at == unsaid.recorded_at == said.recorded_at == talk.clock.now()
+
+
+async def test_text_that_no_store_can_hold_is_mended(talk: Talk) -> None:
+    """U+0000 and lone surrogates become U+FFFD; all else stays as it is."""
+    [stored] = await talk.log().append(user("a\0b\ud800c\u00e9"))
+    assert stored.content == "a\ufffdb\ufffdc\u00e9"
+
+
+async def test_tokens_are_estimated_unless_given(talk: Talk) -> None:
+    """C32: bytes over four, rounded up; a positive count is kept, 0 is replaced."""
+    log = talk.log()
+    given = [user(text) for text in ("hello world", "a", "")] + [Message(role="user")]
+    given += [user("hello world", token_count=7), user("hello world", token_count=0)]
+    assert [m.token_count for m in await log.append(given)] == [3, 1, 0, 0, 7, 3]
+    [called] = await log.append(assistant("é", "c"))
+    compact = '[{"id":"c","name":"tool","arguments":{"of":"c"}}]'
+    assert called.token_count == -(-len(f"é{compact}".encode()) // 4)
+
+
+async def test_a_counter_belongs_to_its_service(open_conversations: OpenTalk) -> None:
+    """C33: a service's counter counts there only; one that fails is passed over."""
+
+    def broken(text: str) -> int:
+        if text == "raise":
+            raise RuntimeError("no tokens today")
+        return -1 if text == "negative" else 1_000
+
+    with_own = await open_conversations(config=Config(conversation={"token_counter": broken}))
+    given = [user("hello world"), user("raise"), user("negative")]
+    assert [m.token_count for m in await with_own.log().append(given)] == [1_000, 2, 2]
+    without = await open_conversations()
+    [counted] = await without.log("other").append(user("hello world"))
+    assert counted.token_count == 3
+
+
+@pytest.mark.parametrize("after", range(12))
+async def test_a_cancelled_append_is_whole_or_absent(talk: Talk, after: int) -> None:
+    """Whenever it is cancelled, the batch is stored whole or not at all, and can be repeated."""
+    log = talk.log()
+
+    async def append() -> None:
+        await log.append(turns(40))
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(append)
+        for _ in range(after):
+            await anyio.lowlevel.checkpoint()
+        group.cancel_scope.cancel()
+    stored = len(await log.history())
+    assert stored in (0, 40)
+    assert len(talk.appended) == (stored > 0)
+    assert seqs(await log.append(turns(40))) == list(range(40))
+
+
+async def test_concurrent_appends_get_distinct_seqs_without_gaps(talk: Talk) -> None:
+    """Two handles that append at the same time share the row of seqs."""
+    async with anyio.create_task_group() as group:
+        for writer in range(5):
+            for number in range(4):
+                message = user(f"{writer}.{number}")
+                group.start_soon(talk.log().append, message)
+    assert seqs(await talk.log().history()) == list(range(20))

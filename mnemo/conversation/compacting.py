@@ -1,0 +1,224 @@
+"""
+Compaction records: what may be one, and what a history looks like through them.
+
+A record stands for the messages of its range in what is loaded; they themselves stay.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from mnemo._ids import new_id
+from mnemo._text import is_blank
+from mnemo.conversation.scope import Scope, live_records, outlived
+from mnemo.errors import Conflict
+from mnemo.transcript.derived import Compaction, Origin
+from mnemo.transcript.message import Message, StoredMessage
+from mnemo.transcript.transaction import TranscriptReader, TranscriptWriter
+from mnemo.transcript.units import Count, nearest_whole_ranges, units_of
+from mnemo.transcript.untrusted import untrusted
+
+__all__ = [
+    "NewRecord",
+    "compactions",
+    "reconstructed",
+    "record",
+    "require_whole",
+    "summary_message",
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewRecord:
+    """
+    A record to be made.
+
+    Attributes:
+        start_seq, end_seq: Its range, both inclusive.
+        text: Not blank.
+        tokens: Of the text.
+        replacing: Live records within the range that it takes the place of.
+
+    Raises:
+        ValueError: The text is blank, or the range is negative or turned round.
+    """
+
+    start_seq: int
+    end_seq: int
+    text: str
+    tokens: int
+    origin: Origin
+    replacing: tuple[Compaction, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.text, str) or is_blank(self.text):
+            raise ValueError("a summary cannot be blank")
+        if not 0 <= self.start_seq <= self.end_seq:
+            raise ValueError(f"{self.start_seq}..{self.end_seq} is no range of seqs")
+
+    def is_same(self, other: Compaction) -> bool:
+        """Whether *other* says the same of the same range."""
+        theirs = (other.start_seq, other.end_seq, other.summary_text)
+        return (self.start_seq, self.end_seq, self.text) == theirs
+
+    def overlaps(self, other: Compaction) -> bool:
+        """Whether the ranges share a seq."""
+        return self.start_seq <= other.end_seq and other.start_seq <= self.end_seq
+
+
+def compactions(
+    tx: TranscriptReader, scope: Scope, *, include_superseded: bool = False
+) -> list[Compaction]:
+    """The records of the present epoch, ascending by range; without those that expired."""
+    if not include_superseded:
+        return live_records(tx, scope)
+    found = tx.all(Compaction, scope.thread.id, epoch=scope.thread.epoch)
+    kept = [record for record in found if not outlived(tx, scope, record)]
+    return sorted(kept, key=lambda record: (record.start_seq, record.end_seq, record.level))
+
+
+def record(tx: TranscriptWriter, scope: Scope, new: NewRecord) -> tuple[Compaction, bool]:
+    """
+    Insert *new* and mark what it replaces; give the record, and whether it was inserted.
+
+    The same range and text again gives the record that exists. Whether the range cuts a
+    tool group is not looked at: see ``require_whole``.
+
+    Raises:
+        ValueError: The range is not all given yet, or reaches into an earlier epoch.
+        Conflict: Another live record shares a seq with it, or one of *replacing* is live
+            no more.
+    """
+    existing = existing_record(tx, scope, new)
+    if existing is not None:
+        return existing, False
+    made = Compaction(
+        id=new_id("compaction"),
+        thread_id=scope.thread.id,
+        epoch=scope.thread.epoch,
+        start_seq=new.start_seq,
+        end_seq=new.end_seq,
+        summary_text=new.text,
+        token_count=new.tokens,
+        level=2 if new.replacing else 1,
+        origin=new.origin,
+        at=tx.now,
+    )
+    tx.put(made, *(replace(old, superseded_by=made.id) for old in new.replacing))
+    if scope.is_stale:
+        tx.keep(scope.thread)
+    return made, True
+
+
+def existing_record(tx: TranscriptReader, scope: Scope, new: NewRecord) -> Compaction | None:
+    """The record that says what *new* says already. *Raises*: as ``record``."""
+    thread = scope.thread
+    if new.end_seq >= thread.next_seq:
+        raise ValueError(f"seq {new.end_seq} is not given yet, the next one is {thread.next_seq}")
+    if new.start_seq < thread.epoch_start:
+        raise ValueError(
+            f"seq {new.start_seq} lies before the clearing of the thread, which now begins "
+            f"with {thread.epoch_start}"
+        )
+    live = {one.id: one for one in live_records(tx, scope)}
+    gone = [old for old in new.replacing if old.id not in live]
+    if gone:
+        raise Conflict(f"record {gone[0].id} is not live any more")
+    replaced = {old.id for old in new.replacing}
+    shared = [one for one in live.values() if one.id not in replaced and new.overlaps(one)]
+    if not shared:
+        return None
+    same = [one for one in shared if new.is_same(one)]
+    same = same or [
+        one for one in tx.all(Compaction, thread.id) if _is_again(new, one, thread.epoch)
+    ]
+    if same:
+        return same[0]
+    other = shared[0]
+    raise Conflict(
+        f"{new.start_seq}..{new.end_seq} overlaps with record {other.id} over "
+        f"{other.start_seq}..{other.end_seq}"
+    )
+
+
+def _is_again(new: NewRecord, other: Compaction, epoch: int) -> bool:
+    return other.epoch == epoch and new.is_same(other)
+
+
+def require_whole(tx: TranscriptReader, scope: Scope, start_seq: int, end_seq: int) -> None:
+    """
+    Check that a range cuts no tool group of which both parts are stored, live and uncovered.
+
+    Raises:
+        ValueError: It does; the nearest whole ranges are named.
+    """
+    records = live_records(tx, scope)
+    first, last = start_seq, end_seq
+    while True:
+        seen = _with_partners(tx, scope, records, first, last)
+        ranges = nearest_whole_ranges(units_of(seen), start_seq, end_seq)
+        if min(r[0] for r in ranges) >= first and max(r[1] for r in ranges) <= last:
+            break
+        first, last = min(r[0] for r in ranges), max(r[1] for r in ranges)
+    if (start_seq, end_seq) not in ranges:
+        named = " and ".join(f"{start}..{end}" for start, end in ranges)
+        raise ValueError(
+            f"{start_seq}..{end_seq} cuts a tool call from its result; the nearest whole "
+            f"ranges are {named}"
+        )
+
+
+def _with_partners(
+    tx: TranscriptReader, scope: Scope, records: Sequence[Compaction], first: int, last: int
+) -> list[StoredMessage]:
+    thread_id = scope.thread.id
+    inside = tx.messages(thread_id, from_seq=first, to_seq=last, since=scope.since)
+    ids = {call.id for message in inside for call in message.tool_calls}
+    ids |= {message.tool_call_id for message in inside if message.tool_call_id is not None}
+    partners = tx.of_calls(thread_id, sorted(ids)) if ids else []
+    seen = {message.seq: message for message in [*inside, *partners] if scope.shows(message)}
+    for seq in [seq for seq in seen if any(r.start_seq <= seq <= r.end_seq for r in records)]:
+        del seen[seq]
+    return list(seen.values())
+
+
+def reconstructed(
+    placed: Iterable[tuple[int, Message]], records: Sequence[Compaction], count: Count
+) -> list[Message]:
+    """
+    A history through its records: the summary where a range starts, all else verbatim.
+
+    The order in which records were written does not matter. What lies in a range is left
+    out, whether or not any message of it is given.
+
+    Args:
+        placed: Messages with the seq at which they stand, ascending.
+        records: Live ones, no two sharing a seq; in any order.
+        count: Counts the tokens of the summary messages.
+    """
+    due = sorted(records, key=lambda record: record.start_seq, reverse=True)
+    shown: list[Message] = []
+    covered_to = -1
+    for seq, message in placed:
+        while due and due[-1].start_seq <= seq:
+            covered_to = due[-1].end_seq
+            shown.append(summary_message(due.pop(), count))
+        if seq > covered_to:
+            shown.append(message)
+    return shown + [summary_message(record, count) for record in reversed(due)]
+
+
+def summary_message(record: Compaction, count: Count) -> Message:
+    """What stands for the range of *record*; its text can neither close its tag nor leave it."""
+    span = {"start_seq": record.start_seq, "end_seq": record.end_seq}
+    content = untrusted("summary", record.summary_text, span)
+    return Message(
+        role="system",
+        kind="summary",
+        id=f"summary:{record.id}",
+        content=content,
+        at=record.at,
+        token_count=count(content),
+        metadata=span,
+    )
