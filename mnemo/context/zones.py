@@ -6,7 +6,7 @@ Nothing but cost and clean cuts decides: no clock but a call's deadline, no mess
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import accumulate
@@ -15,7 +15,15 @@ from mnemo.context.budget import Budget
 from mnemo.transcript.message import StoredMessage
 from mnemo.transcript.units import Unit, clean_cuts
 
-__all__ = ["Zone", "eviction_zone", "inner_cuts", "is_due", "middle_and_recent", "zone_up_to"]
+__all__ = [
+    "Zone",
+    "eviction_zone",
+    "inner_cuts",
+    "is_due",
+    "middle_and_recent",
+    "reach",
+    "zone_up_to",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,16 +64,25 @@ def eviction_zone(
         from_seq: The boundary.
         deadline_s: Seconds until an unanswered call is abandoned; 0: at once.
     """
-    cuts = inner_cuts(units, now=now, deadline_s=deadline_s)
+    near = list(_near(units, reach(budget)))
+    cuts = inner_cuts(near, now=now, deadline_s=deadline_s)
+    if not cuts:
+        near = list(units)
+        cuts = inner_cuts(near, now=now, deadline_s=deadline_s)[:1]
     if not cuts:
         return None
-    cost = _costs(units)
+    cost = _costs(near)
     fitting = [cut for cut in cuts if cost[cut] <= budget.zone]
     cut = fitting[-1] if fitting else cuts[0]
-    spoken = _next_spoken(units, cut)
+    spoken = _next_spoken(near, cut)
     if spoken in cuts and 2 * cost[spoken] <= budget.window:
         cut = spoken
-    return zone_up_to(units, cut, from_seq=from_seq)
+    return zone_up_to(near, cut, from_seq=from_seq)
+
+
+def reach(budget: Budget) -> int:
+    """Tokens of a window's beginning that decide about its zone, if there is a cut in them."""
+    return max(budget.zone, budget.window // 2)
 
 
 def inner_cuts(units: Sequence[Unit], *, now: datetime, deadline_s: float) -> list[int]:
@@ -90,6 +107,15 @@ def middle_and_recent(units: Sequence[Unit]) -> tuple[list[Unit], list[Unit]]:
     ends = list(accumulate(unit.tokens for unit in units))
     middle = [unit for unit, end in zip(units[:-1], ends, strict=False) if 2 * end <= ends[-1]]
     return middle, list(units[len(middle) :])
+
+
+def _near(units: Sequence[Unit], tokens: int) -> Iterator[Unit]:
+    """The first units, until all but the last of them cost more than *tokens*."""
+    for unit in units:
+        yield unit
+        if tokens < 0:
+            return
+        tokens -= unit.tokens
 
 
 def _costs(units: Sequence[Unit]) -> dict[int, int]:

@@ -11,7 +11,7 @@ from window_kit import START, answered, called, said, thread_of
 
 from mnemo.config import ViewportConfig
 from mnemo.context.budget import Budget
-from mnemo.context.zones import eviction_zone, inner_cuts, is_due, middle_and_recent
+from mnemo.context.zones import eviction_zone, inner_cuts, is_due, middle_and_recent, reach
 from mnemo.transcript.message import Message
 from mnemo.transcript.units import units_of
 
@@ -139,6 +139,18 @@ def test_no_zone_cuts_a_group_or_takes_the_newest_unit(history, tokens, deadline
     assert units[-1].last_seq not in inside
     first = inner_cuts(units, now=START, deadline_s=deadline_s)[0] - 1
     assert zone.tokens <= max(budget.zone, budget.window / 2) or zone.to_seq == first
+
+
+@given(histories(), st.integers(min_value=1, max_value=5_000))
+def test_only_the_beginning_of_a_window_decides_about_its_zone(history, tokens):
+    """The zone of a long window is that of its beginning, if there is a cut within reach."""
+    budget = Budget.of(tokens, ViewportConfig())
+    units = units_of(thread_of(history))
+    whole = eviction_zone(units, budget, from_seq=0, now=START, deadline_s=180)
+    for length in range(2, len(units)):
+        if sum(unit.tokens for unit in units[: length - 1]) > reach(budget):
+            near = eviction_zone(units[:length], budget, from_seq=0, now=START, deadline_s=180)
+            assert near in (whole, None)
 
 
 @given(histories())
