@@ -12,12 +12,13 @@ from typing import Any
 
 import pytest
 from helpers import Kit, OpenKit
+from older_stores import make_first_version
 
 from mnemo import Changeset, Edge, Intent, Mnemo, Procedural, Repository, Semantic, Tag
 from mnemo.prompts.annotate import NEW_STEPS
 from mnemo.prompts.data import read_block
 from mnemo.protocols import ChatRequest
-from mnemo.store.sqlite import schema, scrub
+from mnemo.store.sqlite import scrub
 from mnemo.store.sqlite.traces import Traces
 from mnemo.testing import HashingEmbedder, ScriptedChatModel
 
@@ -119,11 +120,12 @@ def rows_of(path: Path, repo_id: str) -> dict[str, list[Any]]:
         "staged": "SELECT g.* FROM staged g JOIN episodes e ON e.no = g.episode "
         "JOIN sessions s ON s.no = e.session WHERE s.repo = ?",
         "edges": "SELECT e.* FROM edges e JOIN nodes n ON n.no = e.source WHERE n.repo = ?",
-        "texts": "SELECT f.rowid, f.text FROM records_fts f "
-        "JOIN steps t ON t.ordinal = f.rowid / 2 WHERE t.repo = ?",
     }
     with closing(sqlite3.connect(path)) as file:
-        (number,) = file.execute("SELECT no FROM repos WHERE id = ?", (repo_id,)).fetchone()
+        number, texts = file.execute(
+            "SELECT no, texts FROM repos WHERE id = ?", (repo_id,)
+        ).fetchone()
+        of_repo["texts"] = f"SELECT rowid, text, ? FROM words_{texts}"
         return {table: sorted(file.execute(q, (number,)), key=repr) for table, q in of_repo.items()}
 
 
@@ -254,21 +256,6 @@ async def test_a_file_of_the_first_version_is_migrated_and_scrubbed(
     assert not list(db.parent.glob("*.bak"))
     resumed = await later.repo.resume_session("ready")
     assert (await resumed.commit()).status == "committed"
-
-
-def make_first_version(path: Path) -> None:
-    """Take from a file what later versions of the schema added."""
-    with closing(sqlite3.connect(path, isolation_level=None)) as file:
-        for table in ("meta", "erased", "moving"):
-            file.execute(f"DROP TABLE {table}")
-        for table, column in (
-            ("episodes", "erased"),
-            ("repos", "next_space_name"),
-            ("repos", "next_space_dimensions"),
-        ):
-            file.execute(f"ALTER TABLE {table} DROP COLUMN {column}")
-        file.execute("PRAGMA user_version = 1")
-        assert schema.stored_version(file) == 1
 
 
 async def test_other_repositories_stay_byte_for_byte(kit: Kit, planted: Planted, db: Path) -> None:

@@ -170,9 +170,12 @@ async def test_appends_beyond_the_bound_of_the_queue_enter(
 @pytest.mark.parametrize(
     ("damage", "problem"),
     [
-        ("DELETE FROM records_fts", "steps without their full-text row"),
-        ("INSERT INTO records_fts (rowid, text) VALUES (99, 'x')", "full-text rows without a step"),
-        ("UPDATE records_fts SET text = 'other'", "steps without their full-text row"),
+        ("DELETE FROM words_1", "steps without their full-text row"),
+        (
+            "INSERT INTO words_1 (rowid, text) VALUES (99, 'x')",
+            "full-text rows without their record",
+        ),
+        ("UPDATE words_1 SET text = 'other'", "steps without their full-text row"),
         ("DELETE FROM nodes WHERE id = 'fact'", "vectors whose node or step is gone"),
         ("UPDATE vectors SET vector = x'00'", "vectors of a wrong length"),
         ("DELETE FROM nodes WHERE type = 'episodic'", "edges whose end is gone"),
@@ -209,7 +212,7 @@ async def test_the_check_finds_broken_full_text(kit: Kit, path: Path) -> None:
     await kit.start()
     await kit.append("o", "a")
     breaker = sqlite3.connect(path)
-    breaker.execute("UPDATE records_fts_content SET c0 = 'other' WHERE id % 2 = 0")
+    breaker.execute("UPDATE words_1_content SET c0 = 'other' WHERE id % 4 = 0")
     breaker.commit()
     breaker.close()
     assert any("damaged full text" in found for found in (await kit.store.check()).problems)

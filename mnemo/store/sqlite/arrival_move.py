@@ -8,6 +8,7 @@ from mnemo.episode.archive import ArchiveHead
 from mnemo.errors import Conflict, UsageError
 from mnemo.store.sqlite.acts import repo_number
 from mnemo.store.sqlite.rows import repo_row
+from mnemo.store.sqlite.texts import put_texts, step_row
 from mnemo.store.sqlite.tombs import refuse_erased
 
 __all__ = ["move", "refuse_filled"]
@@ -71,14 +72,6 @@ _MOVES = (
     CROSS JOIN arriving.episodes e ON e.id = a.episode ORDER BY a.n
     """,
     """
-    INSERT INTO records_fts (rowid, text)
-    SELECT 2 * (:steps + n), observation FROM arriving.steps WHERE observation <> '' ORDER BY n
-    """,
-    """
-    INSERT INTO records_fts (rowid, text)
-    SELECT 2 * (:steps + n) + 1, action FROM arriving.steps WHERE action <> '' ORDER BY n
-    """,
-    """
     INSERT INTO nodes (no, repo, id, type, created_at, at, body, revision, last_accessed_at,
                        access_count, cumulative_reward, reward_count, support_count, penalty)
     SELECT :nodes + n, :repo, id, type, created_at, at, body, revision, last_accessed_at,
@@ -104,6 +97,9 @@ _MOVES = (
     SELECT :repo, id, revision, node_ids, edge_count FROM arriving.changesets ORDER BY n
     """,
 )
+_HALVES = "SELECT n, observation, action FROM arriving.steps ORDER BY n"
+# Steps whose texts are written at once.
+_BITE = 1_000
 
 
 def refuse_filled(connection: sqlite3.Connection, repo_id: str) -> None:
@@ -133,3 +129,15 @@ def move(connection: sqlite3.Connection, repo_id: str, head: ArchiveHead) -> Non
     bases = dict(zip(_NAMES, connection.execute(_BASES).fetchone(), strict=True))
     for statement in _MOVES:
         connection.execute(statement, bases | {"repo": repo})
+    _index_steps(connection, repo, bases["steps"])
+
+
+def _index_steps(connection: sqlite3.Connection, repo: int, base: int) -> None:
+    rows = connection.execute(_HALVES)
+    while bite := rows.fetchmany(_BITE):
+        texts = [
+            (step_row(base + n, side), text)
+            for n, *halves in bite
+            for side, text in enumerate(halves)
+        ]
+        put_texts(connection, repo, texts)

@@ -4,28 +4,15 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterator
+from itertools import chain
+
+from mnemo.store.sqlite.check_texts import check_texts
+from mnemo.store.sqlite.texts import all_text_tables, count_texts
 
 __all__ = ["check_full_text", "check_store"]
 
 # Each finds what must not be there; a row is (what, how many, an example).
 _CHECKS = (
-    (
-        "steps without their full-text row",
-        """
-        SELECT count(*), min(t.node_id) FROM steps t WHERE
-        (t.observation <> '' AND NOT EXISTS
-            (SELECT 1 FROM records_fts f WHERE f.rowid = 2 * t.ordinal AND f.text = t.observation))
-        OR (t.action <> '' AND NOT EXISTS
-            (SELECT 1 FROM records_fts f WHERE f.rowid = 2 * t.ordinal + 1 AND f.text = t.action))
-        """,
-    ),
-    (
-        "full-text rows without a step",
-        """
-        SELECT count(*), min(f.rowid) FROM records_fts f
-        WHERE NOT EXISTS (SELECT 1 FROM steps t WHERE t.ordinal = f.rowid / 2)
-        """,
-    ),
     (
         "vectors whose node or step is gone",
         """
@@ -93,17 +80,20 @@ _OWNER = """
 CASE WHEN v.key LIKE '%/observation' THEN substr(v.key, 1, length(v.key) - 12)
      WHEN v.key LIKE '%/action' THEN substr(v.key, 1, length(v.key) - 7) ELSE v.key END
 """
-_COUNTED = ("repos", "sessions", "episodes", "steps", "nodes", "edges", "vectors", "records_fts")
+_COUNTED = (
+    *("repos", "sessions", "episodes", "steps", "nodes", "edges", "vectors", "threads"),
+    *("messages", "message_vectors", "compactions", "snapshots", "goals", "pins"),
+)
 
 
 def check_store(connection: sqlite3.Connection) -> tuple[list[str], dict[str, int]]:
     """The problems found (none is healthy), and how many rows there are of each kind."""
-    problems = [*_damage(connection), *_disagreements(connection)]
+    problems = [*_damage(connection), *_disagreements(connection), *check_texts(connection)]
     counts = {
         table: int(connection.execute(f"SELECT count(*) FROM {table}").fetchone()[0])
         for table in _COUNTED
     }
-    return problems, counts
+    return problems, counts | {"texts": count_texts(connection)}
 
 
 def _damage(connection: sqlite3.Connection) -> Iterator[str]:
@@ -122,7 +112,8 @@ def _disagreements(connection: sqlite3.Connection) -> Iterator[str]:
 def check_full_text(connection: sqlite3.Connection) -> list[str]:
     """What FTS5 says of its own structure; for the writer, since it is asked by an ``INSERT``."""
     try:
-        connection.execute("INSERT INTO records_fts (records_fts) VALUES ('integrity-check')")
+        for table in chain.from_iterable(all_text_tables(connection)):
+            connection.execute(f"INSERT INTO {table} ({table}) VALUES ('integrity-check')")
     except sqlite3.DatabaseError as error:
         return [f"damaged full text: {error}"]
     return []

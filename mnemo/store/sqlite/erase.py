@@ -18,6 +18,8 @@ from mnemo.episode.erasure import Erased, ErasureReport, Selection
 from mnemo.store.sqlite.bereft import settle_claims, settle_routing, settle_superseded
 from mnemo.store.sqlite.remnants import end_episodes, end_sessions, said_in
 from mnemo.store.sqlite.rows import repo_row
+from mnemo.store.sqlite.shown import unshow
+from mnemo.store.sqlite.texts import drop_texts, merge_texts, step_row
 from mnemo.store.sqlite.tombs import remember_erased
 from mnemo.store.sqlite.traces import Traces
 
@@ -32,7 +34,7 @@ _TABLES = (
     "DELETE FROM erased_nodes",
 )
 _CANDIDATES = """
-SELECT t.ordinal, t.session, t.episode, t.node_id, t.at FROM sessions s
+SELECT t.ordinal, t.session, t.episode, t.node_id, t.at, t.thread FROM sessions s
 CROSS JOIN episodes e ON e.session = s.no CROSS JOIN steps t ON t.episode = e.no
 WHERE s.repo = ? AND (? IS NULL OR s.id = ?) ORDER BY t.ordinal
 """
@@ -109,16 +111,11 @@ _REMOVALS = """
 INSERT INTO removals (repo, node_id)
 SELECT ?, id FROM erased_nodes UNION SELECT ?, node_id FROM erased_steps
 """
-_FULL_TEXT = """
-SELECT length(CAST(t.observation AS BLOB)), 2 * t.ordinal FROM erased_steps x
-CROSS JOIN steps t ON t.ordinal = x.ordinal WHERE t.observation <> ''
-UNION ALL SELECT length(CAST(t.action AS BLOB)), 2 * t.ordinal + 1 FROM erased_steps x
-CROSS JOIN steps t ON t.ordinal = x.ordinal WHERE t.action <> ''
+_ORDINALS = "SELECT ordinal FROM erased_steps ORDER BY ordinal"
+_RECORDS = """
+SELECT s.id, x.node_id || p.part FROM erased_steps x JOIN sessions s ON s.no = x.session
+CROSS JOIN (SELECT '/observation' AS part UNION ALL SELECT '/action') p
 """
-_BLANK_FULL_TEXT = "UPDATE records_fts SET text = ? WHERE rowid = ?"
-_DROP_FULL_TEXT = "DELETE FROM records_fts WHERE rowid = ?"
-# A deleted word stays in its segment until that is merged into another one.
-_MERGE_FULL_TEXT = "INSERT INTO records_fts (records_fts) VALUES ('optimize')"
 _DROP_ROWS = (
     "DELETE FROM node_keys WHERE node IN (SELECT no FROM erased_nodes)",
     "DELETE FROM nodes WHERE no IN (SELECT no FROM erased_nodes)",
@@ -151,6 +148,7 @@ def erase(
     connection.executemany(_SELECT, [row[:4] for row in rows])
     session_ids = _ids_of(connection, {row[1] for row in rows} | whole)
     report, node_ids = _erase_graph(connection, repo, revision + 1, traces)
+    unshow(connection, repo, connection.execute(_RECORDS).fetchall(), traces)
     report = _erase_steps(connection, repo, report)
     sessions = end_sessions(connection, whole)
     return Erased(
@@ -160,13 +158,13 @@ def erase(
 
 def _selected(
     connection: sqlite3.Connection, repo: int, selection: Selection
-) -> list[tuple[int, int, int, str, str]]:
+) -> list[tuple[int, int, int, str, str, str | None]]:
     takes, breather = selection.takes(), Breather()
     found = []
     id = selection.session_id
     for row in connection.execute(_CANDIDATES, (repo, id, id)):
         # As text, times do not sort as the instants do: each keeps its own zone.
-        if takes(datetime.fromisoformat(row[4])):
+        if takes(datetime.fromisoformat(row[4]), row[5]):
             found.append(row)
         breather.breathe()
     return found
@@ -211,15 +209,15 @@ def _erase_graph(
 
 def _erase_steps(connection: sqlite3.Connection, repo: int, report: ErasureReport) -> ErasureReport:
     remember_erased(connection, "SELECT node_id FROM erased_steps")
-    texts = connection.execute(_FULL_TEXT).fetchall()
+    ordinals = [ordinal for (ordinal,) in connection.execute(_ORDINALS)]
     for statement in _OVERWRITE:
         connection.execute(statement, (repo,) * statement.count("?"))
-    connection.executemany(_BLANK_FULL_TEXT, [(" " * size, row) for size, row in texts])
-    connection.executemany(_DROP_FULL_TEXT, [(row,) for _, row in texts])
-    if texts:
-        connection.execute(_MERGE_FULL_TEXT)
+    texts = [step_row(ordinal, side) for ordinal in ordinals for side in (0, 1)]
+    dropped = drop_texts(connection, repo, texts)
+    if dropped:
+        merge_texts(connection, repo)
     vectors = connection.execute(_DROP_VECTORS, (repo,)).rowcount
     connection.execute(_DROP_MOVING, (repo,))
     connection.execute(_REMOVALS, (repo, repo))
     *_, steps = [connection.execute(statement).rowcount for statement in _DROP_ROWS]
-    return replace(report, steps=steps, vectors=vectors, fulltext_rows=len(texts))
+    return replace(report, steps=steps, vectors=vectors, fulltext_rows=dropped)

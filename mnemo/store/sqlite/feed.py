@@ -18,6 +18,7 @@ from mnemo.store.sqlite.readers import Readers
 from mnemo.store.sqlite.rows import chunks, holes, read_nodes, repo_row
 from mnemo.store.sqlite.spaces import check_space
 from mnemo.store.sqlite.steps import COLUMNS, read_steps
+from mnemo.store.sqlite.texts import text_tables
 from mnemo.store.sqlite.writer import Writer
 
 __all__ = ["SqliteFeed", "owned_keys"]
@@ -77,10 +78,10 @@ SELECT id FROM nodes WHERE repo = ? AND id IN ({0})
 UNION SELECT node_id FROM steps WHERE repo = ? AND gone = 0 AND node_id IN ({0})
 """
 _SEARCH = f"""
-SELECT {COLUMNS}, f.rowid, -f.rank FROM records_fts f
-JOIN steps t ON t.ordinal = f.rowid / 2
+SELECT {COLUMNS}, f.rowid, -f.rank FROM {{words}} f
+JOIN steps t ON t.ordinal = f.rowid / 4 AND f.rowid % 4 < 2
 JOIN episodes e ON e.no = t.episode JOIN sessions s ON s.no = t.session
-WHERE records_fts MATCH ? AND t.repo = ? AND (? IS NULL OR s.id = ?)
+WHERE {{words}} MATCH ? AND t.repo = ? AND (? IS NULL OR s.id = ?)
 ORDER BY f.rank, f.rowid DESC LIMIT ?
 """
 _GOALS = """
@@ -346,8 +347,11 @@ def _search(
 ) -> list[KeywordHit]:
     repo = repo_row(connection, repo_id)[0]
     values = (match, repo, session_id, session_id, limit)
+    words = text_tables(connection, repo).words
+    if words is None:
+        return []
     try:
-        rows = connection.execute(_SEARCH, values).fetchall()
+        rows = connection.execute(_SEARCH.format(words=words), values).fetchall()
     except sqlite3.OperationalError as error:
         if error.sqlite_errorcode != sqlite3.SQLITE_ERROR:
             raise

@@ -13,6 +13,7 @@ from mnemo.protocols import EmbeddingSpace
 from mnemo.store.sqlite.acts import repo_number
 from mnemo.store.sqlite.codec import decode_changeset, encode_changeset
 from mnemo.store.sqlite.feed import owned_keys
+from mnemo.store.sqlite.message_vectors import owe_all
 from mnemo.store.sqlite.rows import chunks, holes, repo_row
 
 __all__ = ["begin_move", "stage_moved", "switch_space", "unmoved"]
@@ -111,8 +112,8 @@ def switch_space(
     """
     Put the staged vectors in the place of the old ones; give how many there are.
 
-    Staged changesets and annotations of unfinished sessions lose theirs, to be
-    embedded again.
+    Staged changesets, annotations of unfinished sessions and messages lose theirs, to
+    be embedded again.
 
     Raises:
         Conflict: The repository is not on its way to *space* any more.
@@ -125,6 +126,7 @@ def switch_space(
     connection.execute(_STAMP, (space.name, space.dimensions, repo))
     connection.execute(_CLEAR, (repo,))
     connection.execute(_FORGET_SUBGOALS, (repo,))
+    owe_all(connection, repo)
     breather = Breather()
     for episode, blob in connection.execute(_CHANGESETS, (repo,)).fetchall():
         connection.execute(_SET_CHANGESET, (_unembedded(blob), episode))

@@ -12,7 +12,8 @@ from mnemo.episode.feed import FeedCursor
 from mnemo.graph.nodes import Vector
 from mnemo.protocols import EmbeddingSpace
 from mnemo.store.sqlite.codec import encode_vector
-from mnemo.store.sqlite.erase import erase, touched_sessions
+from mnemo.store.sqlite.erase import touched_sessions
+from mnemo.store.sqlite.forgetting import forget
 from mnemo.store.sqlite.moving import begin_move, stage_moved, switch_space, unmoved
 from mnemo.store.sqlite.readers import Readers
 from mnemo.store.sqlite.scrub import Scrubber, note_pending
@@ -81,7 +82,7 @@ class SqliteOverhaul:
         )
 
     def _erase(self, selection: Selection, connection: sqlite3.Connection) -> tuple[Erased, Traces]:
-        erased, traces = erase(connection, self._repo_id, selection)
+        erased, traces = forget(connection, self._repo_id, selection)
         if not erased.report.is_empty:
             note_pending(connection)
         return erased, traces

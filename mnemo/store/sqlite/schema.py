@@ -14,6 +14,8 @@ from typing import Any
 
 from mnemo.errors import SchemaTooNew, StoreCorrupt, StoreError
 from mnemo.store.sqlite.connection import Location
+from mnemo.store.sqlite.schema_fourth import fourth
+from mnemo.store.sqlite.schema_third import third
 
 __all__ = ["APPLICATION_ID", "VERSION", "migrate", "stored_version"]
 
@@ -188,7 +190,7 @@ def _second(db: Any) -> None:
         db["meta"].insert({"name": "overwritten", "value": "always"})
 
 
-_MIGRATIONS: tuple[Callable[[Any], None], ...] = (_first, _second)
+_MIGRATIONS: tuple[Callable[[Any], None], ...] = (_first, _second, third, fourth)
 VERSION = len(_MIGRATIONS)
 """The newest schema version, which this code reads and writes."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -11,6 +11,7 @@ from typing import Any
 from mnemo._clock import Breather
 from mnemo.episode.step import Annotation, Step, StepDraft
 from mnemo.errors import Conflict, NotFound, UsageError
+from mnemo.store.sqlite.bites import insert_rows
 from mnemo.store.sqlite.codec import (
     decode_json,
     decode_vector,
@@ -19,6 +20,7 @@ from mnemo.store.sqlite.codec import (
     encode_vector,
 )
 from mnemo.store.sqlite.connection import refusing
+from mnemo.store.sqlite.texts import put_texts, step_row
 from mnemo.store.sqlite.tombs import was_erased
 
 __all__ = ["COLUMNS", "Handed", "annotate", "append_steps", "read_steps"]
@@ -26,7 +28,7 @@ __all__ = ["COLUMNS", "Handed", "annotate", "append_steps", "read_steps"]
 COLUMNS = """
     s.id, e.id, t.idx, t.observation, t.action, t.at, t.actor, t.node_id, t.key, t.metadata,
     t.ordinal, t.state, t.subgoal, t.reward, t.trajectory_id, t.boundary, t.embedded,
-    t.subgoal_vector
+    t.subgoal_vector, t.thread, t.message
 """
 """What ``read_steps`` expects, of ``steps t``, ``episodes e``, ``sessions s``."""
 
@@ -40,18 +42,13 @@ WHERE s.id = ?
 _LAST_ORDINAL = "SELECT seq FROM sqlite_sequence WHERE name = 'steps'"
 _INSERT_STEP = """
 INSERT INTO steps (ordinal, repo, session, episode, idx, node_id, observation, action, at,
-                   actor, key, metadata, recorded_at) VALUES
+                   actor, key, metadata, recorded_at, thread, message) VALUES
 """
-_INSERT_TEXT = "INSERT INTO records_fts (rowid, text) VALUES "
 _ANNOTATE = """
 UPDATE steps SET state = ?, subgoal = ?, reward = ?, trajectory_id = ?, boundary = ?,
                  embedded = ?, subgoal_vector = ?
 WHERE episode = ? AND idx = ?
 """
-
-# Rows per statement. SQLite lets go of the interpreter lock once per statement run: in
-# big bites the event loop and the writer get in each other's way 64 times less often.
-_BITES = (64, 16, 4, 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,6 +131,8 @@ def _row(ordinal: int, lane: _Lane, one: Handed) -> tuple[Any, ...]:
         draft.key,
         encode_json(dict(draft.metadata)) if draft.metadata else _NO_METADATA,
         one.recorded_at,
+        draft.thread_id,
+        draft.message_id,
     )
 
 
@@ -150,35 +149,21 @@ def _step(ordinal: int, index: int, one: Handed) -> Step:
         node_id=draft.node_id,
         key=draft.key,
         metadata=draft.metadata,
+        thread_id=draft.thread_id,
+        message_id=draft.message_id,
         ordinal=ordinal,
     )
 
 
 def _insert(connection: sqlite3.Connection, rows: list[tuple[Any, ...]]) -> None:
     with refusing(Conflict("the step's key or node id is in use already")):
-        _insert_many(connection, _INSERT_STEP, rows)
-    halves = [
-        (2 * row[0] + side, text)
-        for row in rows
-        for side, text in ((0, row[6]), (1, row[7]))
-        if text
-    ]
-    _insert_many(connection, _INSERT_TEXT, halves)
-
-
-def _insert_many(connection: sqlite3.Connection, head: str, rows: list[tuple[Any, ...]]) -> None:
-    for bite in _bites(rows):
-        places = "(" + ",".join("?" * len(bite[0])) + ")"
-        statement = head + ",".join([places] * len(bite))
-        connection.execute(statement, [value for row in bite for value in row])
-
-
-def _bites(rows: list[tuple[Any, ...]]) -> Iterator[list[tuple[Any, ...]]]:
-    start = 0
-    for size in _BITES:
-        while len(rows) - start >= size:
-            yield rows[start : start + size]
-            start += size
+        insert_rows(connection, _INSERT_STEP, rows)
+    texts: dict[int, list[tuple[int, str]]] = {}
+    for row in rows:
+        halves = ((step_row(row[0], 0), row[6]), (step_row(row[0], 1), row[7]))
+        texts.setdefault(row[1], []).extend(halves)
+    for repo, its_texts in texts.items():
+        put_texts(connection, repo, its_texts)
 
 
 def annotate(
@@ -221,6 +206,8 @@ def _read(row: tuple[Any, ...]) -> Step:
         node_id=node_id,
         key=key,
         metadata=decode_json(row[9]) if row[9] != _NO_METADATA else {},
+        thread_id=row[18],
+        message_id=row[19],
         ordinal=row[10],
         annotation=_annotation(index, row[11:18]),
     )

@@ -26,6 +26,7 @@ from mnemo.store.sqlite.readers import Readers
 from mnemo.store.sqlite.schema import VERSION, migrate, stored_version
 from mnemo.store.sqlite.scrub import Scrubber
 from mnemo.store.sqlite.sessions import SqliteSessions
+from mnemo.store.sqlite.transcript import SqliteTranscript
 from mnemo.store.sqlite.writer import Writer
 
 __all__ = ["SqliteStore"]
@@ -85,6 +86,10 @@ class SqliteStore:
     def notes(self, repo_id: str) -> SqliteNotes:
         """The notes of one repository."""
         return SqliteNotes(repo_id, self._writer, self._readers, self._clock)
+
+    def transcript(self, repo_id: str) -> SqliteTranscript:
+        """The conversations of one repository."""
+        return SqliteTranscript(repo_id, self._writer, self._readers, self._clock)
 
     @property
     def queued_writes(self) -> int:
@@ -153,7 +158,7 @@ class SqliteStore:
         )
 
     async def check(self) -> StoreReport:
-        """Check the file, full text against steps, vectors against their owners, edges' ends."""
+        """Check the file, full text against records, vectors against their owners, edges' ends."""
         problems, counts = await self._readers().read(check_store)
         if self._writing is not None:
             problems += await self._writing.run(check_full_text)

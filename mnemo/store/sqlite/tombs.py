@@ -14,7 +14,13 @@ from hashlib import blake2b
 
 from mnemo.errors import Conflict
 
-__all__ = ["refuse_erased", "remember_erased", "was_erased"]
+__all__ = [
+    "erased_messages",
+    "refuse_erased",
+    "remember_erased",
+    "remember_messages",
+    "was_erased",
+]
 
 _SALT = "SELECT value FROM meta WHERE name = 'salt'"
 _ADD_SALT = "INSERT INTO meta (name, value) VALUES ('salt', ?)"
@@ -45,6 +51,33 @@ def refuse_erased(connection: sqlite3.Connection, ids: Iterable[str | None]) -> 
     for id in dict.fromkeys(ids):
         if id and connection.execute(_FIND, (_digest(salt, id),)).fetchone() is not None:
             raise Conflict("nothing was written: it comes from steps that were forgotten")
+
+
+def remember_messages(connection: sqlite3.Connection, rows: Iterable[tuple[int, str]]) -> None:
+    """Remember messages, each by its thread's number and its id."""
+    salt = _salt(connection)
+    digests = [(_digest(salt, _in_thread(thread, id)),) for thread, id in rows]
+    connection.executemany(_REMEMBER, digests)
+
+
+def erased_messages(
+    connection: sqlite3.Connection, thread: int, ids: Iterable[str]
+) -> frozenset[str]:
+    """Those of *ids* that were erased from the thread of this number."""
+    if connection.execute(_ANY).fetchone() is None:
+        return frozenset()
+    (salt,) = connection.execute(_SALT).fetchone()
+    key = bytes.fromhex(salt)
+    return frozenset(
+        id
+        for id in ids
+        if connection.execute(_FIND, (_digest(key, _in_thread(thread, id)),)).fetchone()
+    )
+
+
+def _in_thread(thread: int, id: str) -> str:
+    # No other id can be like it: what is stored holds no U+0000.
+    return f"{thread}\0{id}"
 
 
 def _salt(connection: sqlite3.Connection) -> bytes:

@@ -13,7 +13,7 @@ import sqlite3
 import struct
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
@@ -54,6 +54,23 @@ SELECT changeset FROM staged WHERE episode = ?
 UNION ALL SELECT coalesce(changeset, goal) FROM episodes WHERE no = ?
 UNION ALL SELECT goal FROM episodes WHERE no = ?
 """
+_MESSAGES = """
+SELECT m.content, m.blocks, m.tool_calls, m.metadata, m.name, m.actor
+FROM erased_messages x CROSS JOIN messages m ON m.no = x.no
+"""
+_MESSAGE_VECTORS = """
+SELECT v.vector FROM erased_messages x
+CROSS JOIN message_vectors v ON v.thread = x.thread AND v.seq = x.seq
+"""
+_SUMMARIES = """
+SELECT c.text FROM erased_compactions x CROSS JOIN compactions c ON c.no = x.no
+UNION ALL SELECT s.text FROM erased_snapshots x CROSS JOIN snapshots s ON s.no = x.no
+"""
+_OF_THREAD = """
+SELECT description FROM goals WHERE thread = :thread
+UNION ALL SELECT excerpt FROM pins WHERE thread = :thread
+UNION ALL SELECT hits FROM surfaced WHERE thread = :thread
+"""
 
 
 class Traces:
@@ -77,16 +94,27 @@ class Traces:
         self._bytes += len(raw)
 
     def take(self, connection: sqlite3.Connection, repo: int) -> None:
-        """Add what the rows hold that are about to be erased."""
-        breather = Breather()
+        """Add what the rows of steps and nodes hold that are about to be erased."""
         for query in (_STEPS, _NODES, _KEYS, _VECTORS):
-            values = {"repo": repo} if ":repo" in query else ()
-            for row in connection.execute(query, values):
-                for value in row:
-                    self.add(value)
-                breather.breathe()
-                if self.too_many:
-                    return
+            self._take(connection.execute(query, {"repo": repo} if ":repo" in query else ()))
+
+    def take_messages(self, connection: sqlite3.Connection) -> None:
+        """Add what the rows of messages, summaries and pins hold that are about to be erased."""
+        for query in (_MESSAGES, _MESSAGE_VECTORS, _SUMMARIES):
+            self._take(connection.execute(query))
+
+    def take_thread(self, connection: sqlite3.Connection, thread: int) -> None:
+        """Add what else a thread holds: its goals, its pins, what came to mind in it."""
+        self._take(connection.execute(_OF_THREAD, {"thread": thread}))
+
+    def _take(self, rows: Iterable[tuple[Any, ...]]) -> None:
+        breather = Breather()
+        for row in rows:
+            for value in row:
+                self.add(value)
+            breather.breathe()
+            if self.too_many:
+                return
 
     def take_staged(self, connection: sqlite3.Connection, episode: int) -> None:
         """Add the staged results and the goal of an episode."""

@@ -1,0 +1,115 @@
+"""Whether every repository's full text is that of its records."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+from mnemo._clock import Breather
+from mnemo._text import has_unspaced
+from mnemo.store.sqlite.messages import COLUMNS, read_message
+from mnemo.store.sqlite.texts import TextTables, all_text_tables
+from mnemo.transcript.message import SAID, searchable_text
+
+__all__ = ["check_texts"]
+
+_UNINDEXED = """
+SELECT count(*), min(t.node_id) FROM steps t JOIN repos r ON r.no = t.repo
+WHERE r.texts IS NULL AND (t.observation <> '' OR t.action <> '')
+"""
+_STEPS = """
+SELECT count(*), min(t.node_id) FROM repos r CROSS JOIN steps t ON t.repo = r.no
+WHERE r.texts = ? AND
+((t.observation <> '' AND NOT EXISTS
+    (SELECT 1 FROM {words} f WHERE f.rowid = 4 * t.ordinal AND f.text = t.observation))
+OR (t.action <> '' AND NOT EXISTS
+    (SELECT 1 FROM {words} f WHERE f.rowid = 4 * t.ordinal + 1 AND f.text = t.action)))
+"""
+_SNAPSHOTS = """
+SELECT count(*), min(s.id) FROM repos r CROSS JOIN threads t ON t.repo = r.no
+CROSS JOIN snapshots s ON s.thread = t.no WHERE r.texts = ? AND NOT EXISTS
+    (SELECT 1 FROM {words} f WHERE f.rowid = 4 * s.no + 3 AND f.text = s.text)
+"""
+# A CASE, so that each row is looked for in one table.
+_LOST = """
+SELECT count(*), min(f.rowid) FROM {words} f WHERE NOT EXISTS
+(SELECT 1 FROM repos r WHERE r.texts = ? AND r.no = CASE f.rowid % 4
+    WHEN 2 THEN (SELECT repo FROM messages WHERE no = f.rowid / 4)
+    WHEN 3 THEN (SELECT t.repo FROM snapshots s CROSS JOIN threads t ON t.no = s.thread
+                 WHERE s.no = f.rowid / 4)
+    ELSE (SELECT repo FROM steps WHERE ordinal = f.rowid / 4) END)
+"""
+_MESSAGES = f"""
+SELECT {COLUMNS}, f.text FROM repos r CROSS JOIN messages m ON m.repo = r.no
+CROSS JOIN threads t ON t.no = m.thread LEFT JOIN {{words}} f ON f.rowid = 4 * m.no + 2
+WHERE r.texts = ?
+"""
+_TRIPLES = """
+SELECT f.rowid, f.text, g.text FROM {words} f LEFT JOIN {grams} g ON g.rowid = f.rowid
+"""
+_ONLY_WORDS = "SELECT f.rowid, f.text, NULL FROM {words} f"
+_LOST_TRIPLES = """
+SELECT count(*), min(g.rowid) FROM {grams} g
+WHERE NOT EXISTS (SELECT 1 FROM {words} f WHERE f.rowid = g.rowid)
+"""
+
+
+def check_texts(connection: sqlite3.Connection) -> Iterator[str]:
+    """The problems found."""
+    yield from _told("steps without their full-text row", connection.execute(_UNINDEXED))
+    for tables in all_text_tables(connection):
+        yield from _check(connection, tables)
+
+
+def _check(connection: sqlite3.Connection, tables: TextTables) -> Iterator[str]:
+    words, grams = tables.words, tables.grams
+    number = str(words).rpartition("_")[2]
+
+    def rows(query: str) -> Iterable[tuple[Any, ...]]:
+        values = (int(number),) if "?" in query else ()
+        return connection.execute(query.format(words=words, grams=grams), values)
+
+    yield from _told("steps without their full-text row", rows(_STEPS))
+    yield from _told("snapshots without their full-text row", rows(_SNAPSHOTS))
+    yield from _told("full-text rows without their record", rows(_LOST))
+    yield from _counted("messages whose full-text row does not fit", rows(_MESSAGES), _misfit)
+    triples = rows(_TRIPLES if grams else _ONLY_WORDS)
+    yield from _counted("texts whose triples do not fit", triples, _untold)
+    if grams:
+        yield from _told("triples without their text", rows(_LOST_TRIPLES))
+
+
+def _told(what: str, rows: Iterable[tuple[Any, ...]]) -> Iterator[str]:
+    for count, example in rows:
+        if count:
+            yield f"{count} {what}, e.g. {example}"
+
+
+def _counted(
+    what: str,
+    rows: Iterable[tuple[Any, ...]],
+    wrong: Callable[[tuple[Any, ...]], str | int | None],
+) -> Iterator[str]:
+    breather, found = Breather(), []
+    for row in rows:
+        breather.breathe()
+        if (example := wrong(row)) is not None:
+            found.append(example)
+    if found:
+        yield f"{len(found)} {what}, e.g. {found[0]}"
+
+
+def _misfit(row: tuple[Any, ...]) -> str | None:
+    """The id of a message that is not searched by what it should be."""
+    message, indexed = read_message(row), row[-1]
+    told = message.kind in SAID
+    text = searchable_text(message, tools=True)
+    fits = indexed == (text or None)
+    return None if fits or (not told and indexed is None) else message.id
+
+
+def _untold(row: tuple[Any, ...]) -> int | None:
+    """The number of a row that has no triples and needs them, or other ones than its own."""
+    number, text, triples = row
+    return None if triples == (text if has_unspaced(text) else None) else number

@@ -1,0 +1,270 @@
+"""Messages as rows: how they are written, read back, and looked up within one thread."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mnemo._clock import Breather
+from mnemo.errors import Conflict
+from mnemo.store.sqlite.bites import insert_rows
+from mnemo.store.sqlite.codec import decode_json, encode_json, encode_time, utc_text
+from mnemo.store.sqlite.connection import refusing
+from mnemo.store.sqlite.rows import chunks, holes
+from mnemo.store.sqlite.texts import message_row, put_texts
+from mnemo.transcript.message import (
+    Role,
+    StoredMessage,
+    ToolCall,
+    embedded_text,
+    searchable_text,
+)
+
+__all__ = [
+    "COLUMNS",
+    "insert_messages",
+    "messages_by_id",
+    "messages_in",
+    "messages_of_calls",
+    "owed_messages",
+    "read_message",
+    "read_messages",
+    "span_of",
+    "vectors_of",
+]
+
+COLUMNS = """
+    t.id, m.seq, m.id, m.epoch, m.role, m.kind, m.tokens, m.recorded_at, m.at, m.is_error,
+    m.tool_call_id, m.name, m.actor, m.content, m.blocks, m.tool_calls, m.metadata
+"""
+"""What ``read_message`` expects first, of ``messages m`` and ``threads t``."""
+
+# CROSS JOIN keeps the order: the one thread, then its messages by an index.
+_OF_THREAD = f"""
+SELECT {COLUMNS} FROM threads t CROSS JOIN messages m {{index}} ON m.thread = t.no
+WHERE t.no = ?
+"""
+_BY_PLACE = _OF_THREAD.format(index="INDEXED BY messages_place")
+_BY_ROLE = {
+    "user": _OF_THREAD.format(index="INDEXED BY messages_user") + "AND m.role = 'user'",
+    "system": _OF_THREAD.format(index="INDEXED BY messages_system") + "AND m.role = 'system'",
+    "assistant": _BY_PLACE + "AND m.role = 'assistant'",
+    "tool": _BY_PLACE + "AND m.role = 'tool'",
+}
+_BY_ID = _OF_THREAD.format(index="INDEXED BY messages_id") + "AND m.id IN ({})"
+_BY_CALL = (
+    _BY_PLACE
+    + """AND m.seq IN (
+    SELECT seq FROM message_calls WHERE thread = ? AND call_id IN ({0})
+    UNION SELECT seq FROM messages INDEXED BY messages_answers
+    WHERE thread = ? AND tool_call_id IN ({0}))
+"""
+)
+_SPAN = """
+SELECT count(*), coalesce(sum(tokens), 0) FROM messages INDEXED BY messages_place
+WHERE thread = ? AND seq >= ?
+"""
+_OWED = f"""
+SELECT {COLUMNS} FROM messages m INDEXED BY messages_owed CROSS JOIN threads t ON t.no = m.thread
+WHERE m.repo = ? AND m.owed = 1 ORDER BY m.no LIMIT ?
+"""
+_OWED_IN = f"""
+SELECT {COLUMNS} FROM threads t CROSS JOIN messages m INDEXED BY messages_owed_in
+ON m.thread = t.no WHERE t.no = ? AND m.owed = 1 ORDER BY m.no LIMIT ?
+"""
+_VECTORS = "SELECT v.seq, v.vector FROM message_vectors v WHERE v.thread = ? AND v.seq >= ?"
+_ALIVE = """
+AND EXISTS (SELECT 1 FROM messages m WHERE m.thread = v.thread AND m.seq = v.seq
+            AND m.recorded_at >= ?)
+"""
+_LAST_NO = "SELECT seq FROM sqlite_sequence WHERE name = 'messages'"
+_INSERT = """
+INSERT INTO messages (no, repo, thread, owed, seq, id, epoch, role, kind, tokens, recorded_at, at,
+                      is_error, tool_call_id, name, actor, content, blocks, tool_calls, metadata)
+VALUES
+"""
+_INSERT_CALL = "INSERT INTO message_calls (thread, call_id, seq) VALUES "
+
+
+# ── Writing ──────────────────────────────────────────────────────────────────────────
+
+
+def insert_messages(
+    connection: sqlite3.Connection,
+    repo: int,
+    threads: Sequence[int],
+    messages: Sequence[StoredMessage],
+    *,
+    search_tools: bool,
+) -> None:
+    """
+    Insert messages, each into the thread of its number, with their full text.
+
+    Raises:
+        Conflict: A seq or id is in its thread already.
+    """
+    (last,) = connection.execute(_LAST_NO).fetchone() or (0,)
+    rows, texts, calls = [], [], []
+    for no, (thread, message) in enumerate(zip(threads, messages, strict=True), last + 1):
+        owed = bool(embedded_text(message))
+        rows.append((no, repo, thread, owed, *_row(message)))
+        texts.append((message_row(no), searchable_text(message, tools=search_tools)))
+        calls += [(thread, call.id, message.seq) for call in message.tool_calls]
+    with refusing(Conflict("a message's id or seq is in the thread already")):
+        insert_rows(connection, _INSERT, rows)
+    insert_rows(connection, _INSERT_CALL, calls)
+    put_texts(connection, repo, texts)
+
+
+def _row(message: StoredMessage) -> tuple[Any, ...]:
+    content, calls = message.content, message.tool_calls
+    return (
+        message.seq,
+        message.id,
+        message.epoch,
+        message.role,
+        message.kind,
+        message.token_count,
+        utc_text(message.recorded_at),
+        encode_time(message.at),
+        message.is_error,
+        message.tool_call_id,
+        message.name,
+        message.actor,
+        content if isinstance(content, str) else None,
+        encode_json(content) if isinstance(content, list) else None,
+        encode_json([[c.id, c.name, c.arguments] for c in calls]) if calls else None,
+        encode_json(dict(message.metadata)) if message.metadata else None,
+    )
+
+
+# ── Reading ──────────────────────────────────────────────────────────────────────────
+
+
+def read_messages(rows: Iterable[tuple[Any, ...]]) -> list[StoredMessage]:
+    """Messages of rows with ``COLUMNS``; further columns are ignored."""
+    breather = Breather()
+    messages = []
+    for row in rows:
+        messages.append(read_message(row))
+        breather.breathe()
+    return messages
+
+
+def read_message(row: tuple[Any, ...]) -> StoredMessage:
+    """The message of one such row, a copy of its own."""
+    content, blocks, calls, metadata = row[13:17]
+    return StoredMessage.restored(
+        thread_id=row[0],
+        seq=row[1],
+        id=row[2],
+        epoch=row[3],
+        role=row[4],
+        kind=row[5],
+        token_count=row[6],
+        recorded_at=datetime.fromisoformat(row[7]),
+        at=datetime.fromisoformat(row[8]) if row[8] else None,
+        is_error=bool(row[9]),
+        tool_call_id=row[10],
+        name=row[11],
+        actor=row[12],
+        content=decode_json(blocks) if blocks is not None else content,
+        tool_calls=tuple(_call(*call) for call in decode_json(calls)) if calls else (),
+        metadata=decode_json(metadata) if metadata else {},
+    )
+
+
+def _call(id: str, name: str, arguments: Any) -> ToolCall:
+    """One that was checked before it was stored."""
+    call = object.__new__(ToolCall)
+    for field, value in (("id", id), ("name", name), ("arguments", arguments)):
+        object.__setattr__(call, field, value)
+    return call
+
+
+def messages_in(
+    connection: sqlite3.Connection,
+    thread: int,
+    *,
+    from_seq: int,
+    to_seq: int | None,
+    newest: int | None,
+    role: Role | None,
+    since: datetime | None,
+) -> list[StoredMessage]:
+    """Messages of the range, ascending."""
+    query, values = _BY_ROLE[role] if role else _BY_PLACE, [thread, from_seq]
+    query += " AND m.seq >= ?"
+    given = ((" AND m.seq <= ?", to_seq), (" AND m.recorded_at >= ?", since and utc_text(since)))
+    for condition, value in given:
+        if value is not None:
+            query += condition
+            values.append(value)  # type: ignore[arg-type]
+    if newest is None:
+        return read_messages(connection.execute(query + " ORDER BY m.seq", values))
+    query += " ORDER BY m.seq DESC LIMIT ?"
+    return read_messages(connection.execute(query, [*values, newest]))[::-1]
+
+
+def messages_by_id(
+    connection: sqlite3.Connection, thread: int, ids: Sequence[str]
+) -> dict[str, StoredMessage]:
+    """Those of *ids* that the thread holds."""
+    found: dict[str, StoredMessage] = {}
+    for chunk in chunks(list(dict.fromkeys(ids))):
+        rows = connection.execute(_BY_ID.format(holes(chunk)), (thread, *chunk))
+        found.update((message.stored_id, message) for message in read_messages(rows))
+    return found
+
+
+def messages_of_calls(
+    connection: sqlite3.Connection, thread: int, call_ids: Sequence[str]
+) -> list[StoredMessage]:
+    """The messages that make these calls, and those that answer them, ascending."""
+    found: dict[int, StoredMessage] = {}
+    for chunk in chunks(list(dict.fromkeys(call_ids))):
+        values = (thread, thread, *chunk, thread, *chunk)
+        rows = connection.execute(_BY_CALL.format(holes(chunk)), values)
+        found.update((message.seq, message) for message in read_messages(rows))
+    return [found[seq] for seq in sorted(found)]
+
+
+def span_of(
+    connection: sqlite3.Connection, thread: int, from_seq: int, since: datetime | None
+) -> tuple[int, int]:
+    """How many messages there are from *from_seq* on, and their tokens together."""
+    if since is None:
+        row = connection.execute(_SPAN, (thread, from_seq)).fetchone()
+    else:
+        query = _SPAN + "AND recorded_at >= ?"
+        row = connection.execute(query, (thread, from_seq, utc_text(since))).fetchone()
+    return int(row[0]), int(row[1])
+
+
+def owed_messages(
+    connection: sqlite3.Connection, repo: int, thread: int | None, limit: int
+) -> list[StoredMessage]:
+    """Messages that wait for their vector, oldest first; of one thread or of all."""
+    if thread is None:
+        return read_messages(connection.execute(_OWED, (repo, limit)))
+    return read_messages(connection.execute(_OWED_IN, (thread, limit)))
+
+
+def vectors_of(
+    connection: sqlite3.Connection, thread: int, from_seq: int, since: datetime | None
+) -> tuple[list[int], NDArray[np.float32]] | None:
+    """Seqs and vectors, ascending; ``None``: there are none."""
+    query, values = _VECTORS, [thread, from_seq]
+    if since is not None:
+        query, values = query + _ALIVE, [*values, utc_text(since)]  # type: ignore[list-item]
+    rows = connection.execute(query + " ORDER BY v.seq", values).fetchall()
+    if not rows:
+        return None
+    joined = np.frombuffer(b"".join(blob for _, blob in rows), dtype="<f4")
+    vectors = joined.reshape(len(rows), -1).astype(np.float32)
+    return [seq for seq, _ in rows], vectors

@@ -1,0 +1,75 @@
+"""Where records were shown, so that what showed them can go with them."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterable
+
+from mnemo.store.sqlite.codec import decode_json
+from mnemo.store.sqlite.traces import Traces
+from mnemo.transcript.derived import Surfaced
+
+__all__ = ["note_shown", "unnote_shown", "unnote_thread", "unshow"]
+
+_BEFORE = "SELECT shown FROM surfaced WHERE thread = ? AND epoch = ? AND seq = ?"
+_NOTE = """
+INSERT OR IGNORE INTO surfaced_records (repo, stream, record, thread, epoch, seq)
+VALUES (?, ?, ?, ?, ?, ?)
+"""
+_UNNOTE = """
+DELETE FROM surfaced_records WHERE repo = ? AND stream = ? AND record = ?
+AND thread = ? AND epoch = ? AND seq = ?
+"""
+_SHOWING = """
+SELECT thread, epoch, seq FROM surfaced_records WHERE repo = ? AND stream = ? AND record = ?
+"""
+_PLACE = "thread = ? AND epoch = ? AND seq = ?"
+_HITS = f"SELECT shown, hits FROM surfaced WHERE {_PLACE}"
+_BLANK = f"""
+UPDATE surfaced SET hits = substr(hex(zeroblob(length(CAST(hits AS BLOB)))), 1,
+                                  length(CAST(hits AS BLOB)))
+WHERE {_PLACE}
+"""
+_SHOWN_IN = "SELECT epoch, seq, shown FROM surfaced WHERE thread = ?"
+_DROP = f"DELETE FROM surfaced WHERE {_PLACE}"
+
+
+def note_shown(connection: sqlite3.Connection, repo: int, thread: int, value: Surfaced) -> None:
+    """Note what *value* shows, in the place of what it showed before; ahead of its row."""
+    unnote_shown(connection, repo, thread, value)
+    place = (thread, value.epoch, value.seq)
+    connection.executemany(_NOTE, [(repo, *record, *place) for record in value.shown])
+
+
+def unnote_shown(connection: sqlite3.Connection, repo: int, thread: int, value: Surfaced) -> None:
+    """Forget what the stored row of this place shows; ahead of its deletion."""
+    place = (thread, value.epoch, value.seq)
+    row = connection.execute(_BEFORE, place).fetchone()
+    shown = decode_json(row[0]) if row is not None else []
+    connection.executemany(_UNNOTE, [(repo, *record, *place) for record in shown])
+
+
+def unnote_thread(connection: sqlite3.Connection, repo: int, thread: int) -> None:
+    """Forget what the rows of a thread show; ahead of their deletion."""
+    for *place, shown in connection.execute(_SHOWN_IN, (thread,)).fetchall():
+        records = decode_json(shown)
+        connection.executemany(_UNNOTE, [(repo, *record, thread, *place) for record in records])
+
+
+def unshow(
+    connection: sqlite3.Connection,
+    repo: int,
+    records: Iterable[tuple[str, str]],
+    traces: Traces | None,
+) -> None:
+    """Erase what surfaced, in any thread, together with one of these records."""
+    places = {
+        place for record in records for place in connection.execute(_SHOWING, (repo, *record))
+    }
+    for place in sorted(places):
+        shown, hits = connection.execute(_HITS, place).fetchone()
+        if traces is not None:
+            traces.add(hits)
+        connection.executemany(_UNNOTE, [(repo, *record, *place) for record in decode_json(shown)])
+        connection.execute(_BLANK, place)
+        connection.execute(_DROP, place)

@@ -1,0 +1,35 @@
+"""Snapshots with their rows in the full text."""
+
+from __future__ import annotations
+
+import sqlite3
+
+from mnemo.store.sqlite.derived import shelf_of
+from mnemo.store.sqlite.texts import drop_texts, put_texts, snapshot_row
+from mnemo.transcript.derived import Snapshot
+
+__all__ = ["drop_snapshot", "put_snapshot"]
+
+_FIND = "SELECT no, text FROM snapshots WHERE thread = ? AND id = ?"
+
+
+def put_snapshot(
+    connection: sqlite3.Connection, repo: int, thread: int, snapshot: Snapshot
+) -> None:
+    """Insert it, or replace the one of its id."""
+    before = connection.execute(_FIND, (thread, snapshot.id)).fetchone()
+    shelf_of(Snapshot).put(connection, thread, snapshot)
+    no, text = connection.execute(_FIND, (thread, snapshot.id)).fetchone()
+    if before is not None and before[1] == text:
+        return
+    drop_texts(connection, repo, [snapshot_row(no)])
+    put_texts(connection, repo, [(snapshot_row(no), text)])
+
+
+def drop_snapshot(
+    connection: sqlite3.Connection, repo: int, thread: int, snapshot: Snapshot
+) -> None:
+    """Take its text out of the index, if it is there."""
+    row = connection.execute(_FIND, (thread, snapshot.id)).fetchone()
+    if row is not None:
+        drop_texts(connection, repo, [snapshot_row(row[0])])
