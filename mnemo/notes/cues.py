@@ -69,7 +69,7 @@ _COURTESY = re.compile(
     r"|next|in addition|(?:can|could|would|will) (?:you|u)(?: please)?|would you mind"
     r"|you (?:should|must|need to|have to)|let['’]?s|for the record"
     r"|i(?:['’]d| would)? (?:want|like|need|ask|beg) (?:you|u) to"
-    r"|(?:please )?(?:make|be) sure (?:that )?(?:you |to )?(?:always )?"
+    r"|(?:please )?(?:make|be) sure(?: that)?(?: you| to)?(?: always)?"
     r"|it(?:['’]s| is) important (?:to|that you))[ \t,]+)",
     re.IGNORECASE,
 )

@@ -1,0 +1,271 @@
+"""
+The conversation that is looked back over: what of it is new, who said what, what was asked.
+
+A mark names a message by its id, thread and text, or where it has no id by everything
+up to it: so it is found again although the history before was compacted.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal, TypeAlias
+
+from mnemo._text import fold, is_blank, one_line
+from mnemo.errors import InvalidNote
+from mnemo.note.values import Trust
+from mnemo.notes.cues import (
+    MAX_SPAN,
+    CueKind,
+    Phrases,
+    Request,
+    corrects,
+    means_message,
+    prefers,
+    requests_in,
+)
+from mnemo.transcript.message import Message, StoredMessage, measured_text
+
+__all__ = ["Asked", "Evidence", "Material", "folded", "mark_keys", "quoted", "voice_of"]
+
+Voice: TypeAlias = Literal["user", "assistant", "other"]
+
+LEAST_EVIDENCE, MOST_EVIDENCE = 8, 300
+"""Characters of an evidence phrase."""
+_QUOTES = str.maketrans("‘’‚‛“”„‟«»`´", "''''\"\"\"\"\"\"''")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evidence:
+    """What a change rests on, as its version keeps it."""
+
+    trust: Trust
+    text: str = ""
+    message_ids: tuple[str, ...] = ()
+    covers: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """
+    An explicit request of the new part.
+
+    Attributes:
+        text: What to keep; ``""``: nothing that could be told.
+        digest: Of its message and clause; names it for good.
+        index: Of the message that *text* stands in.
+    """
+
+    text: str
+    digest: str
+    index: int
+    message_ids: tuple[str, ...]
+    forgets: bool = False
+
+
+def folded(text: str) -> str:
+    """*text* with case, space, quotation marks and Unicode forms folded."""
+    return one_line(fold(text.translate(_QUOTES)))
+
+
+def is_injected(message: Message) -> bool:
+    """Whether the host, not a person, put it there."""
+    return bool(message.metadata.get("injected")) or message.kind == "summary"
+
+
+def voice_of(message: Message) -> Voice:
+    """Who speaks: a person, the assistant, or something that neither of them said."""
+    if is_injected(message):
+        return "other"
+    if message.role == "user":
+        return "user"
+    return "assistant" if message.role == "assistant" else "other"
+
+
+def mark_keys(history: Sequence[Message], thread_id: str | None) -> list[str]:
+    """The key of each message, by which it is known again."""
+    chain = hashlib.blake2b(digest_size=16)
+    keys = []
+    for message in history:
+        whole = f"{message.role}\0{measured_text(message)}\0".encode("utf-8", "surrogatepass")
+        chain.update(whole)
+        if message.id is None:
+            keys.append(f"h:{chain.hexdigest()}")
+        else:
+            thread = message.thread_id if isinstance(message, StoredMessage) else thread_id
+            name = f"{thread or ''}\0{message.id}\0".encode("utf-8", "surrogatepass")
+            keys.append(f"m:{hashlib.blake2b(name + whole, digest_size=16).hexdigest()}")
+    return keys
+
+
+class Material:
+    """
+    A copied history with its new part.
+
+    Args:
+        history: Nobody else's; it is not changed.
+        keys: Of its messages, as ``mark_keys`` gives them.
+        start: Where the new part begins.
+    """
+
+    def __init__(
+        self,
+        history: Sequence[Message],
+        *,
+        keys: Sequence[str],
+        start: int = 0,
+        phrases: Phrases,
+        allow_tools: bool = False,
+    ) -> None:
+        self.history = tuple(history)
+        self.keys = tuple(keys)
+        self.start = start
+        self._phrases = phrases
+        self._allow_tools = allow_tools
+
+    @cached_property
+    def fresh(self) -> tuple[Message, ...]:
+        """The new part."""
+        return self.history[self.start :]
+
+    @cached_property
+    def speaks(self) -> bool:
+        """Whether a message of a user or assistant lies in the new part."""
+        return any(voice_of(message) != "other" for message in self.fresh)
+
+    @cached_property
+    def first_words(self) -> str:
+        """How the new part begins, in the user's words where there are some."""
+        told = [m for m in self.fresh if voice_of(m) == "user" and not is_blank(m.text)]
+        told = told or [m for m in self.fresh if not is_blank(m.text)]
+        return one_line(told[0].text)[:200] if told else ""
+
+    # ── Cues ─────────────────────────────────────────────────────────────────────────
+
+    def _spoken(self) -> Iterator[tuple[int, Message]]:
+        for index in range(self.start, len(self.history)):
+            message = self.history[index]
+            if voice_of(message) == "user" and not is_blank(message.text):
+                yield index, message
+
+    @cached_property
+    def asked(self) -> tuple[Asked, ...]:
+        """The explicit requests of the new part, in order, each once."""
+        found: dict[str, Asked] = {}
+        for index, message in self._spoken():
+            for request in requests_in(message.text, self._phrases):
+                asked = self._meant(index, request)
+                found.setdefault(asked.digest, asked)
+        return tuple(found.values())
+
+    def _meant(self, index: int, request: Request) -> Asked:
+        text, place = request.text, index
+        if means_message(request):
+            place = self._user_before(index)
+            text = self.history[place].text.strip()[:MAX_SPAN].rstrip() if place >= 0 else ""
+        name = f"{self.keys[index]}\0{folded(text)}".encode("utf-8", "surrogatepass")
+        ids = dict.fromkeys(self.history[i].id for i in (place, index) if i >= 0)
+        return Asked(
+            text=text,
+            digest=hashlib.blake2b(name, digest_size=16).hexdigest(),
+            index=place if place >= 0 else index,
+            message_ids=tuple(id for id in ids if id is not None),
+            forgets=request.forgets,
+        )
+
+    def _user_before(self, index: int) -> int:
+        before = range(index - 1, -1, -1)
+        spoken = (i for i in before if voice_of(self.history[i]) == "user")
+        return next((i for i in spoken if not is_blank(self.history[i].text)), -1)
+
+    def cue(self, open_requests: bool) -> CueKind | None:
+        """The strongest cue; of requests only if there are some that are not covered."""
+        if open_requests:
+            return "request"
+        after_assistant = False
+        texts = []
+        for index, message in enumerate(self.history):
+            spoken = voice_of(message) == "user" and not is_blank(message.text)
+            if index >= self.start and spoken:
+                texts.append(message.text)
+                if after_assistant and corrects(message.text, self._phrases):
+                    return "correction"
+            after_assistant = after_assistant or voice_of(message) == "assistant"
+        prefers_something = any(prefers(text, self._phrases) for text in texts)
+        return "preference" if prefers_something else None
+
+    # ── Evidence ─────────────────────────────────────────────────────────────────────
+
+    @cached_property
+    def _folded(self) -> Mapping[int, str]:
+        indexes = range(self.start, len(self.history))
+        return {index: folded(self.history[index].text) for index in indexes}
+
+    def evidence(self, phrase: str) -> Evidence:
+        """
+        Find *phrase* in the new part; the best of the voices that said it counts.
+
+        Raises:
+            InvalidNote: ``evidence_missing``, ``evidence_not_found`` or ``untrusted_source``.
+        """
+        wanted = quoted(phrase)
+        where = {i: text for i, text in self._folded.items() if _holds(text, wanted)}
+        if not where:
+            message = (
+                f"quote {LEAST_EVIDENCE} to {MOST_EVIDENCE} characters of the new part word for "
+                "word, or the whole of a shorter message"
+            )
+            raise InvalidNote("evidence_not_found", message)
+        trust = self._trust([voice_of(self.history[index]) for index in where])
+        ids = (self.history[i].id for i in where if self._counts(i, trust))
+        return Evidence(
+            trust=trust,
+            text=one_line(phrase),
+            message_ids=tuple(dict.fromkeys(id for id in ids if id is not None)),
+            covers=tuple(a.digest for a in self.asked if self._overlaps(a, wanted)),
+        )
+
+    def _trust(self, voices: Sequence[Voice]) -> Trust:
+        if "user" in voices:
+            return "stated"
+        if "assistant" in voices:
+            return "inferred"
+        if self._allow_tools:
+            return "observed"
+        message = "that was said by a tool or a page only; quote the user or the assistant"
+        raise InvalidNote("untrusted_source", message)
+
+    def _counts(self, index: int, trust: Trust) -> bool:
+        voices: dict[Trust, Voice] = {"stated": "user", "inferred": "assistant"}
+        return voice_of(self.history[index]) == voices.get(trust, "other")
+
+    def _overlaps(self, asked: Asked, wanted: str) -> bool:
+        text = self._folded.get(asked.index, folded(self.history[asked.index].text))
+        clause = folded(asked.text)
+        return any(
+            start < at + len(clause) and at < start + len(wanted)
+            for at in _places(text, clause)
+            for start in _places(text, wanted)
+        )
+
+
+def quoted(phrase: object) -> str:
+    """An evidence phrase, folded. *Raises* ``InvalidNote``: ``evidence_missing``."""
+    if not isinstance(phrase, str) or is_blank(phrase):
+        raise InvalidNote("evidence_missing", "quote what the change rests on")
+    return folded(phrase)
+
+
+def _holds(text: str, wanted: str) -> bool:
+    if LEAST_EVIDENCE <= len(wanted) <= MOST_EVIDENCE:
+        return wanted in text
+    return len(wanted) < LEAST_EVIDENCE and wanted == text
+
+
+def _places(text: str, wanted: str) -> Iterator[int]:
+    at = text.find(wanted) if wanted else -1
+    while at >= 0:
+        yield at
+        at = text.find(wanted, at + 1)

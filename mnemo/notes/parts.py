@@ -1,0 +1,49 @@
+"""What the notes of one repository are given by the composition root."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from mnemo._spans import NO_SPANS, Spans
+from mnemo.config import NotesConfig
+from mnemo.events import Event
+from mnemo.prompts.usage import UsageMeter
+from mnemo.protocols import ChatModel, Clock, Embedder, NoteStore
+
+__all__ = ["NotesParts"]
+
+
+def _no_session(session_id: str) -> UsageMeter | None:
+    return None
+
+
+def _open() -> bool:
+    return False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NotesParts:
+    """
+    The seams of one repository's notes.
+
+    Attributes:
+        publish: Sends an event to whoever listens; a plain call.
+        spawn: Starts a task that is cancelled when the service closes; a plain call.
+        meter: Counts what all calls of the repository's updates cost.
+        session_meter: The meter of an open session; ``None`` if it is not open.
+        closing: Whether the service or the repository is shutting down, or closed.
+    """
+
+    repo_id: str
+    store: NoteStore
+    embedder: Embedder
+    chat_model: ChatModel | None
+    clock: Clock
+    config: NotesConfig
+    publish: Callable[[Event], None]
+    spawn: Callable[..., object]
+    meter: UsageMeter
+    session_meter: Callable[[str], UsageMeter | None] = _no_session
+    closing: Callable[[], bool] = _open
+    spans: Spans = NO_SPANS

@@ -1,0 +1,119 @@
+"""Which notes come first: by use, or by what a query asks for. Pure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+import numpy as np
+
+from mnemo._text import fold, one_line, stem, terms, words
+from mnemo.graph.nodes import Vector
+from mnemo.note.rows import NoteRow
+
+__all__ = ["Ranked", "by_query", "by_use", "passage", "query_terms"]
+
+RELEVANCE, RECENCY = 0.6, 0.4
+"""How much each counts in a score (notes.md, section 11)."""
+PASSAGE_CHARACTERS = 300
+"""Characters of a passage, about."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ranked:
+    """A note with its score and what that is made of."""
+
+    row: NoteRow
+    score: float
+    shared: frozenset[str]
+    cosine: float
+
+
+def last_use(row: NoteRow) -> datetime:
+    """The later of writing and reading."""
+    return max(row.updated_at, row.last_read_at or row.updated_at)
+
+
+def by_use(rows: Sequence[NoteRow]) -> list[NoteRow]:
+    """Latest use first; ties by topic."""
+    return sorted(rows, key=lambda row: (-last_use(row).timestamp(), row.topic))
+
+
+def query_terms(query: str) -> list[str]:
+    """The terms of the content words of *query*, each once."""
+    return list(dict.fromkeys(terms(query)))
+
+
+def by_query(
+    rows: Sequence[NoteRow],
+    *,
+    matching: Mapping[str, frozenset[str]],
+    vectors: Mapping[str, Vector],
+    query: Vector | None,
+    now: datetime,
+    half_life_d: float,
+) -> list[Ranked]:
+    """
+    All of *rows*, best first; ties by topic.
+
+    Args:
+        matching: Term of the query → topics that hold it; a rare term weighs more.
+        query: The query's vector; ``None``: only words count.
+        half_life_d: Days of disuse in which recency halves.
+    """
+    weights = {term: _weight(len(rows), len(held)) for term, held in matching.items()}
+    whole = sum(weights.values()) or 1.0
+    ranked = []
+    for row in rows:
+        shared = frozenset(term for term, held in matching.items() if row.topic in held)
+        cosine = _cosine(query, vectors.get(row.topic))
+        relevance = max(sum(weights[term] for term in shared) / whole, cosine)
+        days = max(0.0, (now - last_use(row)).total_seconds() / 86_400)
+        score = RELEVANCE * relevance + RECENCY * 0.5 ** (days / half_life_d)
+        ranked.append(Ranked(row, score, shared, cosine))
+    return sorted(ranked, key=lambda one: (-one.score, one.row.topic))
+
+
+def _weight(notes: int, holding: int) -> float:
+    return math.log(1 + (notes + 1) / (holding + 0.5))
+
+
+def _cosine(one: Vector | None, other: Vector | None) -> float:
+    if one is None or other is None or one.shape != other.shape:
+        return 0.0
+    return max(0.0, float(np.dot(one, other)))
+
+
+def passage(body: str, wanted: frozenset[str]) -> str:
+    """The lines of *body* that hold most of *wanted*, with as much around as is short."""
+    lines = [line for line in body.split("\n") if line.strip()]
+    if not lines:
+        return ""
+    best = max(range(len(lines)), key=lambda i: (len(_held(lines[i], wanted)), -i))
+    first = last = best
+    size = len(lines[best])
+    while size < PASSAGE_CHARACTERS and (first > 0 or last < len(lines) - 1):
+        if last < len(lines) - 1:
+            last += 1
+            size += len(lines[last])
+        elif first > 0:
+            first -= 1
+            size += len(lines[first])
+    return _cut("\n".join(lines[first : last + 1]), wanted)
+
+
+def _held(line: str, wanted: frozenset[str]) -> frozenset[str]:
+    return wanted & frozenset(terms(line))
+
+
+def _cut(text: str, wanted: frozenset[str]) -> str:
+    if len(text) <= 2 * PASSAGE_CHARACTERS:
+        return text
+    flat = one_line(text)
+    folded = fold(flat)
+    hits = (folded.find(word) for word in words(flat) if stem(word) in wanted)
+    at = max(0, next((hit for hit in hits if hit >= 0), 0) - PASSAGE_CHARACTERS // 3)
+    cut = flat[at : at + PASSAGE_CHARACTERS].strip()
+    return f"{'… ' if at else ''}{cut}{' …' if at + PASSAGE_CHARACTERS < len(flat) else ''}"

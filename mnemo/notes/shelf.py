@@ -1,0 +1,167 @@
+"""
+The notes of a repository with their vectors: what needs a transaction and an embedding.
+
+No transaction is open while a text is embedded, and a note is written whether or not
+that works: a vector that is missing is owed, and made up for before the next ranking.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Literal
+
+import anyio
+
+from mnemo._text import is_blank
+from mnemo.config import NotesConfig
+from mnemo.graph.nodes import Vector
+from mnemo.graph.vectors import unit_rows
+from mnemo.note.rows import NoteReader, NoteRow, NoteWriter
+from mnemo.notes.found import NoteHit, NoteRecall
+from mnemo.notes.ranking import Ranked, by_query, by_use, passage, query_terms
+from mnemo.notes.writing import Source, Write, Written, retire, there, write
+from mnemo.protocols import Clock, Embedder, NoteStore
+
+__all__ = ["Shelf"]
+
+log = logging.getLogger("mnemo")
+
+EMBEDDING_S = 10.0
+"""Seconds that the embedding of a note may take; then its vector is owed (S)."""
+DEBTS = 64
+"""Vectors that are made up for at once (S)."""
+
+
+class Shelf:
+    """
+    The notes of one repository.
+
+    Args:
+        store: Where they are.
+        embedder: Makes their vectors, and those of queries.
+    """
+
+    def __init__(
+        self, store: NoteStore, embedder: Embedder, clock: Clock, config: NotesConfig
+    ) -> None:
+        self.store = store
+        self.config = config
+        self._embedder = embedder
+        self._clock = clock
+
+    async def write(self, change: Write) -> Written:
+        """
+        Make *change* with its vector, in one transaction.
+
+        Raises:
+            UsageError: As ``writing.write``.
+            StoreError: Nothing was written. *Cancellation*: completes once it is begun.
+        """
+        (vector,) = await self._embedded([change.text.searchable], "document")
+        space = self._embedder.space
+
+        def work(tx: NoteWriter) -> Written:
+            written = write(tx, change, self.config)
+            if vector is not None and written.changed:
+                row = written.row
+                tx.save_vectors(space, {row.topic: (row.version, vector)})
+            return written
+
+        return await self.store.writing(work)
+
+    async def delete(self, topic: str, source: Source, *, expected: int | None = None) -> NoteRow:
+        """Retire a note. *Raises* as ``writing.retire``, and ``StoreError``."""
+        return await self.store.writing(
+            lambda tx: retire(tx, topic, source, self.config, expected=expected)
+        )
+
+    async def read(self, topic: str, *, touching: bool) -> NoteRow:
+        """
+        The note as it is now.
+
+        Args:
+            touching: Whether it counts as read.
+
+        Raises:
+            NotFound: It is not there.
+        """
+        row = await self.store.reading(lambda tx: there(tx, topic))
+        if not touching:
+            return row
+        now = self._clock.now()
+        await self.store.writing(lambda tx: tx.touch([topic], now))
+        return replace(row, last_read_at=now)
+
+    # ── Ranked ───────────────────────────────────────────────────────────────────────
+
+    async def ranked(self, query: str | None) -> list[NoteRow]:
+        """All notes: latest use first, or best for *query* first."""
+        if query is None or is_blank(query):
+            return by_use(await self.store.reading(lambda tx: tx.rows()))
+        return [one.row for one in await self._ranked(query)]
+
+    async def recall(self, query: str, k: int) -> NoteRecall:
+        """The notes that share a word with *query*, or mean much the same; they count as read."""
+        found = [one for one in await self._ranked(query) if self._fits(one)][:k]
+        if not found:
+            return NoteRecall()
+        now = self._clock.now()
+        topics = [one.row.topic for one in found]
+        await self.store.writing(lambda tx: tx.touch(topics, now))
+        return NoteRecall(tuple(_hit(one, replace(one.row, last_read_at=now)) for one in found))
+
+    def _fits(self, one: Ranked) -> bool:
+        return bool(one.shared) or one.cosine >= self.config.min_cosine
+
+    async def _ranked(self, query: str) -> list[Ranked]:
+        await self.settle_debts()
+        (vector,) = await self._embedded([query], "query")
+        terms, space = query_terms(query), self._embedder.space
+
+        def work(tx: NoteReader) -> list[Ranked]:
+            return by_query(
+                tx.rows(),
+                matching=tx.matching(terms),
+                vectors=tx.vectors(space),
+                query=vector,
+                now=self._clock.now(),
+                half_life_d=self.config.recency_half_life_d,
+            )
+
+        return await self.store.reading(work)
+
+    # ── Vectors ──────────────────────────────────────────────────────────────────────
+
+    async def settle_debts(self) -> None:
+        """Make vectors that are owed, as many as are made at once. *Raises* ``StoreError``."""
+        space = self._embedder.space
+        owed = await self.store.reading(lambda tx: tx.owed(space, limit=DEBTS))
+        if not owed:
+            return
+        vectors = await self._embedded([row.text for row in owed], "document")
+        made = {
+            row.topic: (row.version, vector)
+            for row, vector in zip(owed, vectors, strict=True)
+            if vector is not None
+        }
+        if made:
+            await self.store.writing(lambda tx: tx.save_vectors(space, made))
+
+    async def _embedded(
+        self, texts: Sequence[str], kind: Literal["document", "query"]
+    ) -> list[Vector | None]:
+        made: list[Vector | None] = [None] * len(texts)
+        dimensions = self._embedder.space.dimensions
+        try:
+            with anyio.move_on_after(EMBEDDING_S):
+                reply = await self._embedder.embed(texts, kind=kind)
+                made = [*unit_rows(reply, rows=len(texts), dimensions=dimensions)]
+        except Exception as error:
+            log.warning("the vector of a note is owed: it could not be made: %s", error)
+        return made
+
+
+def _hit(one: Ranked, row: NoteRow) -> NoteHit:
+    return NoteHit(row.note, round(one.score, 6), passage(row.body, one.shared))

@@ -1,0 +1,279 @@
+"""
+Writing, merging, retiring and restoring notes: plain functions over one transaction.
+
+Everything that may refuse a change is decided here, inside the transaction that makes
+it, so that it holds between updaters, services and processes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import Any
+
+from mnemo.config import NotesConfig
+from mnemo.errors import Conflict, InvalidNote, NotFound
+from mnemo.note.rows import Covered, NoteReader, NoteRow, NoteWriter
+from mnemo.note.rules import check_neighbours, checked_body, checked_description, checked_topic
+from mnemo.note.values import Author, ChangeAction, NoteVersion, Trust
+from mnemo.notes.guards import check_redacted, check_screen, redact
+
+__all__ = ["Changed", "NoteText", "Source", "Write", "Written", "checked_text", "retire", "write"]
+
+
+class Changed(Conflict):
+    """The note is not as its writer knew it; *row* is what it is now, ``None``: not there."""
+
+    def __init__(self, topic: str, row: NoteRow | None) -> None:
+        self.topic = topic
+        self.row = row
+        now = f"is at version {row.version}" if row else "is not there"
+        super().__init__(f"the note {topic!r} has changed since: it {now}; read it again")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Source:
+    """Where a change comes from: what its version says about it."""
+
+    by: Author
+    trust: Trust
+    update_id: str | None = None
+    task_id: str | None = None
+    session_id: str | None = None
+    thread_id: str | None = None
+    message_ids: tuple[str, ...] = ()
+    evidence: str = ""
+    reason: str = ""
+    covers: tuple[str, ...] = ()
+    """Digests of the explicit requests that the change serves."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NoteText:
+    """The texts of a note, checked and without secrets."""
+
+    topic: str
+    description: str
+    body: str
+
+    @property
+    def searchable(self) -> str:
+        """What its vector is made of."""
+        return f"{self.topic.replace('-', ' ')}\n{self.description}\n{self.body}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Write:
+    """
+    A change to be made.
+
+    Attributes:
+        expected: The version that the writer knows; 0: none must be there; ``None``: any.
+        absorbs: Notes to be retired with it, each with the version that the writer knows.
+        known: Topics whose notes the writer has read; ``None``: it need not have.
+        revives: Whether a note that the application deleted may be made again.
+        at: When it was written; ``None``: now.
+        action: ``None``: ``created``, ``updated`` or ``merged``, as it comes.
+    """
+
+    text: NoteText
+    source: Source
+    expected: int | None = None
+    absorbs: Mapping[str, int] = field(default_factory=dict)
+    known: frozenset[str] | None = None
+    revives: bool = True
+    at: datetime | None = None
+    action: ChangeAction | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """The note as it is then, and whether that took a new version."""
+
+    row: NoteRow
+    changed: bool
+
+
+def checked_text(config: NotesConfig, topic: object, description: object, body: object) -> NoteText:
+    """
+    Texts that can be kept, without the secrets in them.
+
+    Raises:
+        InvalidNote: One of the codes of ``note.rules``, or ``secret``.
+    """
+    name = checked_topic(topic)
+    if config.redact:
+        description = redact(description) if isinstance(description, str) else description
+        body = redact(body) if isinstance(body, str) else body
+        check_redacted(name, body if isinstance(body, str) else "")
+    return NoteText(
+        topic=name,
+        description=checked_description(description, config.description_max_chars),
+        body=checked_body(body, config.body_max_chars),
+    )
+
+
+def write(tx: NoteWriter, change: Write, config: NotesConfig) -> Written:
+    """
+    Create, replace or merge a note; the same text again changes nothing.
+
+    Raises:
+        Changed: A version is another than the writer knows.
+        InvalidNote: ``similar_topic``, ``split_topic``, ``too_many_notes``,
+            ``instruction_like`` or ``deleted_by_application``.
+    """
+    text, source = change.text, change.source
+    row = present(tx, text.topic)
+    _expect(text.topic, row, change.expected)
+    there = row if row is not None and row.is_there else None
+    _cover(tx, source, text.topic)
+    if there and not change.absorbs and change.action is None and _same(there, text):
+        return Written(there, changed=False)
+    if there is None:
+        _check_new(tx, row, change, config)
+    if source.by != "application":
+        known = f"{there.description}\n{there.body}" if there else ""
+        check_screen(f"{text.description}\n{text.body}", known)
+    for topic, version in change.absorbs.items():
+        retire(tx, topic, _absorbing(source, text.topic), config, expected=version)
+    action = change.action or ("merged" if change.absorbs else "updated" if there else "created")
+    return Written(_put(tx, change, row, action, config), changed=True)
+
+
+def present(tx: NoteReader, topic: str) -> NoteRow | None:
+    """The note's row, deleted or not."""
+    return next(iter(tx.rows([topic])), None)
+
+
+def there(tx: NoteReader, topic: str) -> NoteRow:
+    """The note. *Raises* ``NotFound``: it is not there."""
+    row = present(tx, topic)
+    if row is None or not row.is_there:
+        raise NotFound("note", topic)
+    return row
+
+
+def _expect(topic: str, row: NoteRow | None, expected: int | None) -> None:
+    now = row.version if row is not None and row.is_there else 0
+    if expected is not None and now != expected:
+        raise Changed(topic, row if now else None)
+
+
+def _same(row: NoteRow, text: NoteText) -> bool:
+    return (row.description, row.body) == (text.description, text.body)
+
+
+def _check_new(tx: NoteReader, row: NoteRow | None, change: Write, config: NotesConfig) -> None:
+    topic = change.text.topic
+    if row is not None and row.deleted_by == "application" and not change.revives:
+        message = f"the note {topic!r} was deleted on purpose; only the user can ask for it again"
+        raise InvalidNote("deleted_by_application", message)
+    others = tx.topics()
+    if change.source.by != "import" and change.action != "restored":
+        check_neighbours(topic, others, known=change.known)
+    if len(others) - len(change.absorbs) >= config.max_notes:
+        message = f"there are {len(others)} notes, the most there may be: merge or delete some"
+        raise InvalidNote("too_many_notes", message)
+
+
+def _put(
+    tx: NoteWriter,
+    change: Write,
+    row: NoteRow | None,
+    action: ChangeAction,
+    config: NotesConfig,
+) -> NoteRow:
+    text, at = change.text, change.at or tx.now
+    alive = row is not None and row.is_there
+    written = NoteRow(
+        topic=text.topic,
+        version=row.version + 1 if row else 1,
+        description=text.description,
+        body=text.body,
+        created_at=row.created_at if row and alive else at,
+        updated_at=at,
+        last_read_at=row.last_read_at if row and alive else None,
+        trust=change.source.trust,
+    )
+    tx.put(written, _version(written, action, at, change.source), keep=config.keep_versions)
+    return written
+
+
+def retire(
+    tx: NoteWriter,
+    topic: str,
+    source: Source,
+    config: NotesConfig,
+    *,
+    expected: int | None = None,
+) -> NoteRow:
+    """
+    Delete a note: it leaves lists, recall and exports; its versions stay.
+
+    Raises:
+        NotFound: There is no such note.
+        Changed: Its version is not the expected one.
+    """
+    row = present(tx, topic)
+    if expected is not None:
+        _expect(topic, row, expected)
+    row = there(tx, topic)
+    _cover(tx, source, None)
+    gone = NoteRow(
+        topic=topic,
+        version=row.version + 1,
+        description="",
+        body="",
+        created_at=row.created_at,
+        updated_at=tx.now,
+        last_read_at=None,
+        trust="",
+        deleted_by=source.by,
+    )
+    tx.put(gone, _version(gone, "deleted", tx.now, source), keep=config.keep_versions)
+    return gone
+
+
+def _absorbing(source: Source, topic: str) -> Source:
+    return replace(source, reason=f"absorbed by {topic}", covers=())
+
+
+def _cover(tx: NoteWriter, source: Source, topic: str | None) -> None:
+    for digest in source.covers:
+        tx.cover(digest, Covered(topic=topic))
+
+
+def _version(row: NoteRow, action: ChangeAction, at: datetime, source: Source) -> NoteVersion:
+    of: dict[str, Any] = {
+        name: getattr(source, name)
+        for name in ("update_id", "task_id", "session_id", "thread_id", "message_ids", "evidence")
+    }
+    return NoteVersion(
+        topic=row.topic,
+        version=row.version,
+        action=action,
+        body=row.body,
+        description=row.description,
+        at=at,
+        by=source.by,
+        trust=source.trust,
+        reason=source.reason,
+        **of,
+    )
+
+
+def version_of(versions: Sequence[NoteVersion], topic: str, number: int) -> NoteVersion:
+    """
+    A kept version that has a text.
+
+    Raises:
+        NotFound: It is not kept.
+        InvalidNote: ``no_text``: it is a deletion.
+    """
+    found = next((version for version in versions if version.version == number), None)
+    if found is None:
+        raise NotFound("note version", f"{topic} {number}")
+    if found.action == "deleted":
+        raise InvalidNote("no_text", f"version {number} of {topic!r} is its deletion")
+    return found
