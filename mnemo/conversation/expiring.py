@@ -1,0 +1,140 @@
+"""
+The sweep: messages that have expired are deleted, with all that was derived from them.
+
+Nobody sees an expired message anyhow, swept or not; the sweep makes it gone. It goes
+through a thread from its oldest message on, in bites, and stops at one that lives.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from functools import partial
+
+from mnemo._flights import Flights
+from mnemo.conversation.parts import ConversationParts, ThreadSettings
+from mnemo.protocols import TranscriptReader, TranscriptWriter
+from mnemo.transcript.message import StoredMessage
+
+__all__ = ["Expiry"]
+
+BITE = 128
+"""Messages that one transaction looks at, or deletes (S)."""
+LONGEST_STRIDE = 4_096
+"""Seqs that are passed over at once where nothing is left of them (S)."""
+MOST_AT_ONCE = 1
+"""Threads that are swept at once: other writers wait for a bite, not for several."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Swept:
+    """
+    What is known of a thread without looking.
+
+    Attributes:
+        from_seq: Nothing is left before it.
+        oldest: When what begins there was recorded; ``None``: nothing is left at all.
+    """
+
+    from_seq: int
+    oldest: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """
+    A look at a thread.
+
+    Attributes:
+        expired: Seq and time of what has expired, ascending.
+        then: What is known once that is deleted.
+        done: Whether nothing else can have expired.
+    """
+
+    expired: tuple[tuple[int, datetime], ...]
+    then: _Swept
+    done: bool
+
+
+class Expiry:
+    """Sweeps the threads of one repository, each at most once at a time."""
+
+    def __init__(self, parts: ConversationParts) -> None:
+        self._parts = parts
+        self._flights = Flights(self._run, spawn=parts.spawn, limit=MOST_AT_ONCE)
+        self._known: dict[str, _Swept] = {}
+
+    def appended(self, settings: ThreadSettings) -> None:
+        """Something was appended: sweep the thread, if its messages expire. A plain call."""
+        ttl_s = settings.ttl_s
+        if ttl_s or self._parts.config.conversation.ttl_s or settings.thread_id in self._known:
+            self._flights.poke(settings.thread_id)
+
+    async def sweep(self) -> int:
+        """
+        Sweep every thread; how many messages were deleted.
+
+        Raises:
+            StoreError: What was deleted before stays so. *Cancellation*: safe; likewise.
+        """
+        threads = await self._parts.store.reading(lambda tx: tx.threads())
+        default = self._parts.config.conversation.ttl_s
+        expiring = [one.id for one in threads if one.ttl_s or (one.ttl_s is None and default)]
+        return sum([await self._flights.join(thread_id) for thread_id in expiring])
+
+    async def settled(self, thread_id: str) -> None:
+        """Wait until no sweep of the thread is running or due. *Cancellation*: safe."""
+        await self._flights.settled(thread_id)
+
+    async def _run(self, thread_id: str) -> int:
+        deleted = 0
+        while True:
+            known = self._known.pop(thread_id, _Swept(0, None))
+            found = await self._parts.store.reading(partial(self._look, thread_id, known))
+            if found is None:
+                return deleted
+            if found.expired:
+                erase = partial(self._erase, thread_id, found.expired)
+                deleted += await self._parts.store.writing(erase)
+            self._known[thread_id] = found.then
+            if found.done:
+                return deleted
+
+    def _look(self, thread_id: str, known: _Swept, tx: TranscriptReader) -> _Found | None:
+        """What is to be deleted next; ``None``: the messages of this thread never expire."""
+        since = self._since(tx, thread_id)
+        if since is None:
+            return None
+        if known.oldest is not None and known.oldest >= since:
+            return _Found((), known, True)
+        bite = _bite(tx, thread_id, known.from_seq)
+        expired = tuple((m.seq, m.recorded_at) for m in bite if m.recorded_at < since)
+        alive = next((m for m in bite if m.recorded_at >= since), None)
+        if alive is not None:
+            return _Found(expired, _Swept(alive.seq, alive.recorded_at), True)
+        end = bite[-1].seq + 1 if bite else tx.thread(thread_id).next_seq
+        return _Found(expired, _Swept(end, None), not bite)
+
+    def _erase(
+        self, thread_id: str, expired: Sequence[tuple[int, datetime]], tx: TranscriptWriter
+    ) -> int:
+        # How long messages live may have been changed since they were looked at.
+        since = self._since(tx, thread_id)
+        seqs = [seq for seq, at in expired if since is not None and at < since]
+        return tx.erase(thread_id, seqs).messages
+
+    def _since(self, tx: TranscriptReader, thread_id: str) -> datetime | None:
+        default = self._parts.config.conversation.ttl_s
+        return tx.thread(thread_id).alive_since(tx.now, default)
+
+
+def _bite(tx: TranscriptReader, thread_id: str, start: int) -> list[StoredMessage]:
+    """The thread's first messages from *start* on; what is gone is passed over in strides."""
+    end, stride = tx.thread(thread_id).next_seq, BITE
+    while start < end:
+        found = tx.messages(thread_id, from_seq=start, to_seq=start + stride - 1)
+        if found:
+            return found[:BITE]
+        start, stride = start + stride, min(2 * stride, LONGEST_STRIDE)
+    return []
