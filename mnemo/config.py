@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, Self, TypeAlias
 
 from pydantic import (
     AfterValidator,
@@ -26,7 +26,13 @@ from pydantic import (
 from pydantic_core import ErrorDetails
 
 from mnemo.errors import ConfigError
-from mnemo.transcript.strategies import Compression, Recent, Retrieval, Summary, ToolOutputPruner
+from mnemo.transcript.strategies import (
+    Composite,
+    Recent,
+    Semantic,
+    Summary,
+    ToolOutputPruner,
+)
 
 __all__ = [
     "AnnotationConfig",
@@ -270,12 +276,15 @@ class MaintenanceConfig(Settings):
     """Penalty of what no provenance leads from to a step (M)."""
 
 
+OneCompression: TypeAlias = InstanceOf[Summary] | InstanceOf[ToolOutputPruner]
+
+
 class ConversationConfig(Settings):
     """What was said (``config.conversation``)."""
 
-    retrieval: InstanceOf[Retrieval] = Recent(10)
+    retrieval: InstanceOf[Recent] | InstanceOf[Semantic] | InstanceOf[Composite] = Recent(10)
     """What ``load`` chooses of the history."""
-    compression: InstanceOf[Compression] | tuple[InstanceOf[Compression], ...] | None = None
+    compression: OneCompression | tuple[OneCompression, ...] | None = None
     """How the history is made shorter: one strategy, several in order, or none."""
     ttl_s: Seconds | None = None
     """Seconds from its recording after which a message is expired; ``None`` is never."""
