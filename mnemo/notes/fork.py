@@ -1,0 +1,160 @@
+"""
+The private copy of a conversation that the model works in.
+
+Its requests begin with the very messages of the task, so that the provider's cache of
+them is used; what is asked comes in one message behind them.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from copy import deepcopy
+from dataclasses import dataclass, replace
+from typing import Any
+
+from mnemo._text import count_tokens, is_blank
+from mnemo.config import NotesConfig
+from mnemo.notes.guards import redact
+from mnemo.prompts.update_notes import INSTRUCTION_MARK
+from mnemo.protocols import ChatMessage, ChatModel
+from mnemo.transcript.message import Message, ToolCall, message_of
+
+__all__ = ["Prefix", "asks_elsewhere", "carries_instruction", "copied", "prefix", "redacted"]
+
+PURPOSE = "update_notes"
+
+
+@dataclass(frozen=True, slots=True)
+class Prefix:
+    """What requests begin with; *reused*: the task's own messages, unchanged and in order."""
+
+    messages: tuple[ChatMessage, ...]
+    reused: bool
+
+
+def copied(history: Sequence[Message | Mapping[str, Any]]) -> tuple[Message, ...]:
+    """
+    *history* as messages that share nothing with it, without a trailing call that lacks answers.
+
+    Raises:
+        ValueError: It is no sequence of messages.
+    """
+    if isinstance(history, str | bytes | Mapping) or not isinstance(history, Sequence):
+        raise ValueError(f"history must be a sequence of messages, not {type(history).__name__}")
+    return _answered(tuple(message_of(deepcopy(given)) for given in history))
+
+
+def _answered(messages: tuple[Message, ...]) -> tuple[Message, ...]:
+    """*messages* without the last group, if it is the end and has a call without an answer."""
+    at = len(messages)
+    while at and messages[at - 1].role == "tool":
+        at -= 1
+    if not at or not messages[at - 1].tool_calls:
+        return messages
+    answers = {message.tool_call_id for message in messages[at:]}
+    if all(call.id in answers for call in messages[at - 1].tool_calls):
+        return messages
+    return messages[: at - 1]
+
+
+def carries_instruction(messages: Sequence[Message]) -> bool:
+    """Whether one of *messages* is the question that an updater puts."""
+    return any(m.role == "user" and m.text.startswith(INSTRUCTION_MARK) for m in messages)
+
+
+def asks_elsewhere(model: ChatModel) -> bool:
+    """Whether *model* has an override that asks another one for updates of notes."""
+    model_for = getattr(model, "model_for", None)
+    return callable(model_for) and model_for(PURPOSE) != getattr(model, "model", None)
+
+
+def redacted(messages: Sequence[Message]) -> tuple[Message, ...]:
+    """*messages* without the secrets in their texts and the arguments of their calls."""
+    return tuple(_without_secrets(message) for message in messages)
+
+
+def _without_secrets(message: Message) -> Message:
+    content = message.content
+    if content is not None:
+        content = redact(content) if isinstance(content, str) else _hidden(content)
+    calls = tuple(ToolCall(c.id, c.name, _hidden(c.arguments)) for c in message.tool_calls)
+    return replace(message, content=content, tool_calls=calls)
+
+
+def _hidden(value: Any) -> Any:
+    if isinstance(value, str):
+        return redact(value)
+    if isinstance(value, list):
+        return [_hidden(item) for item in value]
+    if isinstance(value, dict):
+        return {key: _hidden(item) for key, item in value.items()}
+    return value
+
+
+def prefix(
+    messages: Sequence[Message], *, fresh_from: int, instruction: str, config: NotesConfig
+) -> Prefix:
+    """
+    What the requests of an update begin with.
+
+    All of *messages*, if they are estimated to fit the room of one turn. Otherwise the
+    system message and the new part, less of its oldest groups until that fits.
+
+    Args:
+        fresh_from: Where the new part begins.
+    """
+    room = config.max_total_tokens // config.max_turns - count_tokens(instruction)
+    whole = tuple(_chat(message) for message in messages)
+    if _estimate(whole) <= room:
+        return Prefix(whole, reused=True)
+    system = [_chat(m) for m in messages[:1] if m.role == "system"]
+    start = max(fresh_from, len(system))
+    groups = _groups(messages[start:])
+    while len(groups) > 1 and _estimate([*system, *_flat(groups)]) > room:
+        groups.pop(0)
+    return Prefix((*system, *_flat(groups)), reused=False)
+
+
+def _groups(messages: Sequence[Message]) -> list[list[ChatMessage]]:
+    """Messages, each call with its answers."""
+    groups: list[list[ChatMessage]] = []
+    for message in messages:
+        if message.role == "tool":
+            if groups:
+                groups[-1].append(_chat(message))
+        else:
+            groups.append([_chat(message)])
+    return groups
+
+
+def _flat(groups: Sequence[Sequence[ChatMessage]]) -> list[ChatMessage]:
+    return [message for group in groups for message in group]
+
+
+def _estimate(messages: Sequence[ChatMessage]) -> int:
+    return sum(tokens_of(message) for message in messages)
+
+
+def tokens_of(message: ChatMessage) -> int:
+    """An estimate of what *message* costs as input."""
+    calls = json.dumps([dict(call) for call in message.tool_calls], default=str)
+    return count_tokens(message.content) + (count_tokens(calls) if message.tool_calls else 0)
+
+
+def _chat(message: Message) -> ChatMessage:
+    content = message.content
+    if not isinstance(content, str):
+        texts = [b["text"] for b in content or () if isinstance(b.get("text"), str)]
+        content = "\n".join(texts)
+    if is_blank(content) and message.kind == "thought" and not message.tool_calls:
+        content = message.text
+    return ChatMessage(
+        message.role,
+        content,
+        tool_calls=tuple(
+            {"id": call.id, "name": call.name, "arguments": deepcopy(call.arguments)}
+            for call in message.tool_calls
+        ),
+        tool_call_id=message.tool_call_id,
+    )

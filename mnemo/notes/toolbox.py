@@ -1,0 +1,229 @@
+"""
+The four note tools at work: every call is answered by a JSON object.
+
+A toolbox remembers which version of a note it has shown, so that nothing is replaced
+that its user has not read. It is for one user: an update, or the host's own agent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from mnemo._text import is_blank, one_line
+from mnemo.errors import InvalidNote, NotFound
+from mnemo.note.rows import NoteRow
+from mnemo.note.rules import checked_topic, plain_text
+from mnemo.notes.guards import redact
+from mnemo.notes.material import Evidence, Material, quoted
+from mnemo.notes.shelf import Shelf
+from mnemo.notes.tool_specs import NAMES, misfit, specs
+from mnemo.notes.writing import Changed, Source, Write, checked_text
+from mnemo.prompts.tool_loop import uses_of
+from mnemo.protocols import ChatReply
+from mnemo.transcript.message import ToolCall
+
+__all__ = ["NoteToolbox"]
+
+BAD_ARGUMENTS = "bad_arguments"
+"""Code of a call that does not fit its tool's schema."""
+
+Answer = dict[str, Any]
+
+
+@dataclass(slots=True)
+class _Counted:
+    """What of the limits is used up."""
+
+    writes: int = 0
+    deletes: int = 0
+
+
+class NoteToolbox:
+    """
+    The note tools, for an update or for the host's own agent.
+
+    Args:
+        source: Who writes, without the evidence of the single change.
+        material: What evidence is looked for in; ``None``: it is kept unchecked.
+        touching: Whether a note that is read here counts as read.
+    """
+
+    def __init__(
+        self, shelf: Shelf, *, source: Source, material: Material | None, touching: bool
+    ) -> None:
+        self._shelf = shelf
+        self._config = shelf.config
+        self._source = source
+        self._material = material
+        self._touching = touching
+        self._shown: dict[str, int] = {}
+        self._counted = _Counted()
+
+    @property
+    def specs(self) -> list[dict[str, Any]]:
+        """The tools, for ``ChatRequest.tools``; the same in every process."""
+        return specs()
+
+    async def run(self, call: Mapping[str, Any] | ToolCall) -> dict[str, Any]:
+        """
+        Carry out one call, ``{"id", "name", "arguments"}``, and give its answer.
+
+        The answer is ``{"ok": True, …}``, or ``{"ok": False, "code": …, "message": …}``.
+
+        Raises:
+            StoreError: The store failed; nothing was written. *Cancellation*: completes a
+                write that has begun.
+        """
+        given: Any = call
+        if isinstance(call, ToolCall):
+            given = {"id": call.id, "name": call.name, "arguments": call.arguments}
+        (use,) = uses_of(ChatReply(tool_calls=[given]))
+        return await self.carry_out(use.name, use.arguments)
+
+    async def carry_out(self, name: str, arguments: Mapping[str, Any] | None) -> Answer:
+        """``run``, of a call whose parts are known."""
+        if name not in NAMES:
+            known = ", ".join(sorted(NAMES))
+            return _refusal("denied", f"only the note tools work here: {known}")
+        if fault := misfit(name, arguments):
+            return _refusal(BAD_ARGUMENTS, fault)
+        assert arguments is not None
+        try:
+            return await getattr(self, f"_{name}")(**arguments)  # type: ignore[no-any-return]
+        except InvalidNote as refused:
+            return _refusal(refused.reason, str(refused))
+        except NotFound:
+            message = "there is no such note; list_notes shows those that there are"
+            return _refusal("not_found", message)
+        except Changed as changed:
+            return self._met(changed)
+
+    def _met(self, changed: Changed) -> Answer:
+        """The answer to who did not know the note as it is; it is shown by that."""
+        code = "conflict" if changed.topic in self._shown else "not_read"
+        self._shown[changed.topic] = changed.row.version if changed.row else 0
+        if changed.row is None:
+            return _refusal("conflict", f"the note {changed.topic!r} is not there any more")
+        what = "has changed since you read it" if code == "conflict" else "was not read before"
+        message = f"the note {changed.topic!r} {what}; this is it: join old and new, and try again"
+        return {**_refusal(code, message), **_shown(changed.row)}
+
+    # ── The tools ────────────────────────────────────────────────────────────────────
+
+    async def _list_notes(
+        self, query: str | None = None, offset: int = 0, limit: int | None = None
+    ) -> Answer:
+        rows = await self._shelf.ranked(query)
+        end = offset + (limit or self._config.list_page)
+        shown = [
+            {
+                "topic": row.topic,
+                "description": row.description,
+                "updated_at": row.updated_at.isoformat(),
+            }
+            for row in rows[offset:end]
+        ]
+        rest = end if end < len(rows) else None
+        found = {"total": len(rows), "offset": offset, "notes": shown, "next_offset": rest}
+        return {"ok": True, **found}
+
+    async def _read_note(self, topic: str) -> Answer:
+        checked_topic(topic)
+        try:
+            row = await self._shelf.read(topic, touching=self._touching)
+        except NotFound:
+            self._shown[topic] = 0
+            raise
+        self._shown[topic] = row.version
+        return {"ok": True, **_shown(row)}
+
+    async def _write_note(
+        self,
+        topic: str,
+        description: str,
+        body: str,
+        evidence: str | None = None,
+        absorbs: list[str] | None = None,
+    ) -> Answer:
+        text = checked_text(self._config, topic, description, body)
+        absorbed = [checked_topic(one) for one in dict.fromkeys(absorbs or ()) if one != topic]
+        change = Write(
+            text=text,
+            source=self._sourced(evidence),
+            expected=self._shown.get(topic, 0),
+            absorbs={one: self._shown.get(one, 0) for one in absorbed},
+            known=frozenset(topic for topic, version in self._shown.items() if version),
+            revives=self._material is not None and bool(self._material.asked),
+        )
+        self._check_limits(writes=1, deletes=len(absorbed))
+        if unread := [one for one in absorbed if not self._shown.get(one)]:
+            raise Changed(unread[0], await self._shelf.read(unread[0], touching=False))
+        written = await self._shelf.write(change)
+        self._shown[topic] = written.row.version
+        if written.changed:
+            self._counted.writes += 1
+            self._counted.deletes += len(absorbed)
+            self._shown |= dict.fromkeys(absorbed, 0)
+        version = written.row.version
+        return {"ok": True, "topic": topic, "version": version, "changed": written.changed}
+
+    async def _delete_note(self, topic: str, reason: str, evidence: str | None = None) -> Answer:
+        checked_topic(topic)
+        said = redact(one_line(plain_text(reason)))
+        if is_blank(said) or len(said) > self._config.description_max_chars:
+            longest = self._config.description_max_chars
+            return _refusal(BAD_ARGUMENTS, f"reason must be one line of 1 to {longest} characters")
+        source = replace(self._sourced(evidence), reason=said)
+        self._check_limits(deletes=1)
+        if topic not in self._shown:
+            raise Changed(topic, await self._shelf.read(topic, touching=False))
+        row = await self._shelf.delete(topic, source, expected=self._shown[topic])
+        self._counted.deletes += 1
+        self._shown[topic] = 0
+        return {"ok": True, "topic": topic, "version": row.version}
+
+    # ── What every change must pass ──────────────────────────────────────────────────
+
+    def _check_limits(self, *, writes: int = 0, deletes: int = 0) -> None:
+        config, counted = self._config, self._counted
+        if writes and counted.writes + writes > config.max_writes:
+            message = f"{config.max_writes} notes may be written, and no more"
+            raise InvalidNote("write_limit", message)
+        if deletes and counted.deletes + deletes > config.max_deletes:
+            message = f"{config.max_deletes} notes may be deleted or absorbed, and no more"
+            raise InvalidNote("delete_limit", message)
+
+    def _sourced(self, phrase: str | None) -> Source:
+        found = self._evidence(phrase)
+        return replace(
+            self._source,
+            trust=found.trust,
+            evidence=redact(found.text) if self._config.redact else found.text,
+            message_ids=found.message_ids,
+            covers=found.covers,
+        )
+
+    def _evidence(self, phrase: str | None) -> Evidence:
+        if is_blank(phrase) and not self._config.require_evidence:
+            return Evidence(trust="unquoted")
+        quoted(phrase)
+        assert phrase is not None
+        if self._material is None:
+            return Evidence(trust="unquoted", text=one_line(plain_text(phrase))[:300])
+        return self._material.evidence(phrase)
+
+
+def _refusal(code: str, message: str) -> Answer:
+    return {"ok": False, "code": code, "message": message}
+
+
+def _shown(row: NoteRow) -> Answer:
+    return {
+        "topic": row.topic,
+        "description": row.description,
+        "version": row.version,
+        "updated_at": row.updated_at.isoformat(),
+        "body": row.body,
+    }
