@@ -8,11 +8,14 @@ from mnemo.config import StoreConfig
 from mnemo.store.sqlite import SqliteStore
 from mnemo.testing.contracts import (
     ArchiveContract,
+    DerivedContract,
     DocumentFeedContract,
     GraphStoreContract,
+    MessageVectorsContract,
     NoteStoreContract,
     OverhaulContract,
     SessionStoreContract,
+    TranscriptContract,
     UpkeepContract,
 )
 from mnemo.testing.contracts.kit import MakeStore
@@ -52,3 +55,15 @@ class TestSqliteOverhaul(OverSqlite, OverhaulContract):
 
 class TestSqliteNotes(OverSqlite, NoteStoreContract):
     """``NoteStore``."""
+
+
+class TestSqliteTranscript(OverSqlite, TranscriptContract):
+    """``TranscriptStore``: threads, messages, the transaction."""
+
+
+class TestSqliteDerived(OverSqlite, DerivedContract):
+    """``TranscriptStore``: what is derived from messages."""
+
+
+class TestSqliteMessageVectors(OverSqlite, MessageVectorsContract):
+    """``TranscriptStore``: vectors of messages."""

@@ -233,6 +233,10 @@ class Writer:
     def _undo(self, error: Exception) -> None:
         if not self._connection.in_transaction:
             raise _TransactionLost from error
+        # A full-text table that is made and filled in one unit must write out what it holds
+        # before it vanishes, which a savepoint makes it do; else the commit fails on it.
+        self._connection.execute("SAVEPOINT written_out")
+        self._connection.execute("RELEASE written_out")
         self._connection.execute("ROLLBACK TO unit")
         self._connection.execute("RELEASE unit")
 
