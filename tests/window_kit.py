@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, TypeVar
 
 from mnemo._text import count_tokens
 from mnemo.config import Config
+from mnemo.context.budget import Budget
+from mnemo.context.eviction import Verdict, commit
 from mnemo.context.goals import Goals
 from mnemo.context.pins import Pins
+from mnemo.context.viewport import Viewport
+from mnemo.context.zones import eviction_zone
 from mnemo.conversation.appending import append, drafts_of
 from mnemo.conversation.parts import ConversationParts, ThreadSettings
 from mnemo.conversation.scope import Scope
@@ -18,8 +23,12 @@ from mnemo.events import Event
 from mnemo.prompts.usage import UsageMeter
 from mnemo.protocols import Store, TranscriptWriter
 from mnemo.testing import HashingEmbedder, ManualClock
+from mnemo.transcript.derived import Derived, EvictionOutcome, OutcomeKind, Snapshot, Thread
 from mnemo.transcript.message import Message, StoredMessage, ToolCall
 from mnemo.transcript.strategies import Recent
+from mnemo.transcript.units import units_of
+
+D = TypeVar("D", bound=Derived)
 
 START = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
@@ -55,6 +64,27 @@ def thread_of(messages: Sequence[Message], **fields: Any) -> list[StoredMessage]
     return [stored(message, seq, **fields) for seq, message in enumerate(messages)]
 
 
+class Nobody:
+    """Watches without doing anything; what it was told is on its lists."""
+
+    def __init__(self) -> None:
+        self.watched: list[tuple[str, int]] = []
+        self.poked: list[str] = []
+
+    def watch(self, thread_id: str, budget_tokens: int) -> None:
+        """Remember it."""
+        self.watched.append((thread_id, budget_tokens))
+
+    def poke(self, thread_id: str) -> None:
+        """Remember it."""
+        self.poked.append(thread_id)
+
+    async def evict(self, thread_id: str) -> EvictionOutcome | None:
+        """Remember it."""
+        self.poked.append(thread_id)
+        return None
+
+
 class Threads:
     """The conversations of one repository, and what they share."""
 
@@ -63,7 +93,7 @@ class Threads:
         self.clock = clock
         self.config = config or Config()
         self.events: list[Event] = []
-        self.poked: list[str] = []
+        self.mneme = Nobody()
 
     def with_config(self, **sections: Any) -> Threads:
         """The same conversations, seen by a service of another configuration."""
@@ -83,7 +113,7 @@ class Threads:
             spawn=lambda *_: None,
             meter=UsageMeter(),
             forget=_unforgetting,
-            appended=lambda settings: self.poked.append(settings.thread_id),
+            appended=lambda settings: None,
         )
 
     def settings(self, thread_id: str = "t", *, ttl_s: float | None = None) -> ThreadSettings:
@@ -108,6 +138,71 @@ class Threads:
             return append(tx, scope, drafts).messages
 
         return await self.parts.store.writing(work)
+
+    def viewport(self, budget_tokens: int = 1_000, thread_id: str = "t", **parts: Any) -> Viewport:
+        """A viewport that nobody evicts from in the background."""
+        return Viewport(
+            self.parts,
+            self.settings(thread_id),
+            mneme=self.mneme,
+            budget_tokens=budget_tokens,
+            **parts,
+        )
+
+    async def evict(
+        self, text: str = "s", *, kind: OutcomeKind = "snapshot", budget_tokens: int = 1_000
+    ) -> EvictionOutcome:
+        """Let the eviction zone leave, due or not, as a run of Mneme does that says so."""
+
+        def work(tx: TranscriptWriter) -> EvictionOutcome:
+            thread = tx.thread("t")
+            zone = eviction_zone(
+                units_of(tx.messages("t", from_seq=thread.boundary)),
+                Budget.of(budget_tokens, self.config.viewport),
+                from_seq=thread.boundary,
+                now=tx.now,
+                deadline_s=180,
+            )
+            assert zone is not None
+            verdict = Verdict(kind=kind, attempts=1, text=text)
+            committed = commit(tx, thread, zone, verdict, self.config)
+            assert committed is not None
+            return committed.outcome
+
+        return await self.parts.store.writing(work)
+
+    async def fold(self, text: str, *, from_seq: int, to_seq: int) -> None:
+        """Keep a level-2 snapshot over a range, and cover what lies within it."""
+
+        def work(tx: TranscriptWriter) -> None:
+            upper = Snapshot(
+                id=f"l2-{from_seq}",
+                thread_id="t",
+                epoch=0,
+                level=2,
+                from_seq=from_seq,
+                to_seq=to_seq,
+                text=text,
+                token_count=count_tokens(text),
+                origin="model",
+                at=START,
+                said_from=START,
+                said_to=START,
+            )
+            lower = [
+                s for s in tx.all(Snapshot, "t") if from_seq <= s.from_seq and s.to_seq <= to_seq
+            ]
+            tx.put(upper, *(replace(each, covered_by=upper.id) for each in lower))
+
+        await self.parts.store.writing(work)
+
+    async def row(self, thread_id: str = "t") -> Thread:
+        """What the store keeps of the thread."""
+        return await self.parts.store.reading(lambda tx: tx.thread(thread_id))
+
+    async def kept(self, kind: type[D], thread_id: str = "t") -> list[D]:
+        """What of *kind* was derived from the thread."""
+        return await self.parts.store.reading(lambda tx: tx.all(kind, thread_id))
 
 
 async def _unforgetting(thread_id: str) -> ErasureReport:

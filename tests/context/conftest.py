@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 import pytest
+from talk_kit import make_store
 from window_kit import START, Threads
 
-from mnemo.store.memory import MemoryStore
 from mnemo.testing import ManualClock
 
 
-@pytest.fixture(params=["memory"])
-async def threads() -> AsyncIterator[Threads]:
+@pytest.fixture(params=["memory", "sqlite"])
+async def threads(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Threads]:
     """The conversations of one repository, without a model and without anybody who watches."""
     clock = ManualClock(START)
-    store = MemoryStore(clock=clock, lease_s=30)
+    store = make_store(request.param, tmp_path, clock)
     await store.open()
     yield Threads(store, clock)
     await store.aclose()

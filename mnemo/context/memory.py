@@ -1,0 +1,112 @@
+"""
+Memory: the snapshots of what has left the window, as the agent is told of it.
+
+Every byte follows from what is stored, so it changes only when a snapshot does.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_left
+from collections.abc import Sequence
+
+from mnemo.context.budget import Budget
+from mnemo.transcript.derived import Snapshot
+from mnemo.transcript.digest import dates
+from mnemo.transcript.units import Count
+from mnemo.transcript.untrusted import untrusted
+
+__all__ = ["memory_text"]
+
+_ENDS = re.compile(r"[.!?…]+[\"'”’»)\]]*(?=\s|\Z)|[。！？]+[」』”’）]*|(?<=\S)(?=\s*\n)")
+"""Where a sentence ends; a line ends one, too."""
+CUT = " […]"
+"""Behind a text that was cut."""
+
+
+def memory_text(snapshots: Sequence[Snapshot], budget: Budget, count: Count) -> str:
+    """
+    The current snapshots, long-term memory first, each level within its share.
+
+    Args:
+        snapshots: Those that nothing covers, in any order.
+    """
+    levels = (
+        ("## Long-term memory", 2, budget.long_term),
+        ("## Recent memory", 1, budget.recent),
+    )
+    told, room = "", 0
+    for heading, level, share in levels:
+        chosen = sorted((s for s in snapshots if s.level == level), key=lambda s: s.to_seq)
+        before = f"{told}\n\n" if told else ""
+        room += share
+        level_text = _Level(heading, chosen, share, count, before, room).text()
+        told = before + level_text if level_text else told
+    return told
+
+
+class _Level:
+    """
+    The snapshots of one level, oldest first, told within *share* tokens.
+
+    Args:
+        before: What is told ahead of it; both together keep within *room* tokens.
+    """
+
+    def __init__(
+        self,
+        heading: str,
+        snapshots: Sequence[Snapshot],
+        share: int,
+        count: Count,
+        before: str,
+        room: int,
+    ) -> None:
+        self._heading = heading
+        self._snapshots = snapshots
+        self._share = share
+        self._count = count
+        self._before = before
+        self._room = room
+
+    def text(self) -> str:
+        """As many of the newest as fit, with the number of the others; or nothing."""
+        best = ""
+        for shown in range(1, len(self._snapshots) + 1):
+            text = self._framed([_entry(each) for each in self._snapshots[-shown:]])
+            if not self._fits(text):
+                break
+            best = text
+        return best or self._newest_cut()
+
+    def _newest_cut(self) -> str:
+        """The newest one as far as whole sentences of it fit."""
+        if not self._snapshots:
+            return ""
+        newest = self._snapshots[-1]
+        ends = [end.end() for end in _ENDS.finditer(newest.text)]
+
+        def cut(place: int) -> str:
+            return self._framed([_entry(newest, newest.text[: ends[place]] + CUT)])
+
+        fitting = bisect_left(range(len(ends)), True, key=lambda place: not self._fits(cut(place)))
+        return cut(fitting - 1) if fitting else ""
+
+    def _framed(self, entries: Sequence[str]) -> str:
+        return "\n".join([self._heading, *_older(len(self._snapshots) - len(entries)), *entries])
+
+    def _fits(self, text: str) -> bool:
+        alone, together = self._count(text), self._count(self._before + text)
+        return alone <= self._share and together <= self._room
+
+
+def _older(count: int) -> list[str]:
+    if count == 1:
+        return ["(1 older memory not shown; search reaches it)"]
+    return [f"({count} older memories not shown; search reaches them)"] if count else []
+
+
+def _entry(snapshot: Snapshot, text: str | None = None) -> str:
+    days = dates([snapshot.said_from, snapshot.said_to])
+    head = f"[messages {snapshot.from_seq}..{snapshot.to_seq}, {days}]"
+    return f"{head}\n{untrusted('memory', snapshot.text if text is None else text)}"

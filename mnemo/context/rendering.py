@@ -1,0 +1,144 @@
+"""
+What the agent gets, ordered by how rarely it changes: memory, window, state, its turn.
+
+A function of stored state alone, so that a server's cache of the prefix stays good.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from mnemo.context import pins
+from mnemo.context.budget import Budget
+from mnemo.context.living import living_snapshots
+from mnemo.context.memory import memory_text
+from mnemo.context.state import goals_text
+from mnemo.context.window import Window
+from mnemo.protocols import TranscriptReader
+from mnemo.transcript.derived import Goal, Pin, Snapshot
+from mnemo.transcript.message import Message
+from mnemo.transcript.units import VIEW, Count
+
+__all__ = ["RenderedViewport", "Scene", "render", "scene_of"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RenderedViewport:
+    """
+    A request's messages, within the viewport's budget.
+
+    Attributes:
+        messages: Ready to send: memory, the window with the state before its latest user
+            message. What is not of the log is left out if it is appended.
+        memory: What has left the window, in words; ``""``: nothing.
+        window: Its messages, ascending, whole.
+        state: Goals, pins and what comes to mind; ``""``: nothing.
+        token_count: Of all messages; at most the budget, unless *over_budget*.
+        over_budget: Whether the newest unit alone is larger than the window.
+        degraded: Seqs, both inclusive, that are missing from the window in this one
+            reading, because it had to be made smaller and that could not be written.
+    """
+
+    messages: list[Message]
+    memory: str
+    window: list[Message]
+    state: str
+    token_count: int
+    over_budget: bool
+    degraded: tuple[int, int] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Scene:
+    """
+    What a rendering is made of, read in one transaction.
+
+    Attributes:
+        snapshots: Those that are not covered.
+        goals: Of the thread's epoch.
+    """
+
+    window: Window
+    snapshots: list[Snapshot]
+    goals: list[Goal]
+    pins: list[Pin]
+
+
+def scene_of(tx: TranscriptReader, window: Window) -> Scene:
+    """What goes with *window*, which was read in this transaction."""
+    thread, since = window.thread, window.since
+    current = tx.all(Snapshot, thread.id, epoch=thread.epoch, live=True)
+    active = tx.all(Goal, thread.id, epoch=thread.epoch, live=True)
+    return Scene(
+        window,
+        living_snapshots(tx, current, since),
+        tx.all(Goal, thread.id, epoch=thread.epoch) if active else [],
+        pins.listed(tx, thread, since=since) if active else [],
+    )
+
+
+def render(
+    scene: Scene, budget: Budget, count: Count, *, recalled: Callable[[int], str] | None = None
+) -> RenderedViewport:
+    """
+    Put *scene* into messages.
+
+    Args:
+        recalled: Tells what came to mind in at most so many tokens; ``""``: nothing did.
+    """
+    window = scene.window
+    memory = memory_text(scene.snapshots, budget, count)
+    goals = goals_text(
+        scene.goals,
+        scene.pins,
+        boundary=window.thread.boundary,
+        share=budget.goals,
+        count=count,
+    )
+    state = _with_recalled(goals, budget, count, recalled)
+    before, turn = _parted(window.messages)
+    messages = [
+        *_made("system", "memory", memory, count),
+        *before,
+        *_made("user", "state", state, count),
+        *turn,
+    ]
+    return RenderedViewport(
+        messages=messages,
+        memory=memory,
+        window=list(window.messages),
+        state=state,
+        token_count=sum(message.token_count or 0 for message in messages),
+        over_budget=window.tokens > budget.window,
+        degraded=window.missing,
+    )
+
+
+def _with_recalled(
+    goals: str, budget: Budget, count: Count, recalled: Callable[[int], str] | None
+) -> str:
+    """*goals*, and behind them what came to mind, within the shares of both."""
+    before = f"{goals}\n\n" if goals else ""
+    room = budget.goals + budget.recall
+    told = recalled(min(budget.recall, room - count(before))) if recalled else ""
+    if told and count(before + told) <= room:
+        return before + told
+    return goals
+
+
+def _parted(messages: Sequence[Message]) -> tuple[Sequence[Message], Sequence[Message]]:
+    """What lies before the latest message of a user, and the rest; all is rest without one."""
+    for place in range(len(messages) - 1, -1, -1):
+        message = messages[place]
+        if message.role == "user" and VIEW not in message.metadata:
+            return messages[:place], messages[place:]
+    return [], messages
+
+
+def _made(role: Literal["system", "user"], how: str, text: str, count: Count) -> list[Message]:
+    """*text* as a message that is not of the log, and is left out of it; none if blank."""
+    if not text:
+        return []
+    return [Message(role=role, content=text, token_count=count(text), metadata={VIEW: how})]

@@ -1,0 +1,281 @@
+"""The viewport of one thread: what its agent sees within a budget of tokens."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from functools import partial
+from typing import Generic, Protocol, TypeVar
+
+from mnemo.context.budget import Budget
+from mnemo.context.compressed import CompressedViewport, compress
+from mnemo.context.eviction import evict_by_fallback
+from mnemo.context.rendering import RenderedViewport, Scene, render, scene_of
+from mnemo.context.window import (
+    Frame,
+    Window,
+    make_room,
+    newest_window,
+    whole_window,
+    window_if_fits,
+)
+from mnemo.context.zones import Zone
+from mnemo.conversation.counting import counter_of
+from mnemo.conversation.parts import ConversationParts, ThreadSettings
+from mnemo.conversation.scope import Scope
+from mnemo.errors import StoreError
+from mnemo.events import Event, EvictionCompleted, EvictionFailed, SnapshotTaken
+from mnemo.protocols import TranscriptReader, TranscriptWriter
+from mnemo.recall.keyword import SearchHit
+from mnemo.transcript.derived import EvictionOutcome, Thread
+from mnemo.transcript.message import Message
+
+__all__ = ["Recalling", "Viewport", "Watcher"]
+
+log = logging.getLogger("mnemo")
+
+T = TypeVar("T")
+
+
+class Watcher(Protocol):
+    """Who makes room in the background: Mneme."""
+
+    def watch(self, thread_id: str, budget_tokens: int) -> None:
+        """See to it from now on that the thread's window keeps within this budget."""
+        ...
+
+    def poke(self, thread_id: str) -> None:
+        """Room may have to be made soon; a plain call."""
+        ...
+
+    async def evict(self, thread_id: str) -> EvictionOutcome | None:
+        """Make room now if it is due, or join who does."""
+        ...
+
+
+class Recalling(Protocol):
+    """What comes to mind in a turn without being asked for."""
+
+    async def recalled(self, thread_id: str, budget_tokens: int) -> list[SearchHit]:
+        """The hits of the present turn, the same ones each time; never raises for a store."""
+        ...
+
+    def section(self, hits: Sequence[SearchHit], cap_tokens: int) -> str:
+        """*hits* in words, as many as fit; ``""``: none."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen(Generic[T]):
+    """What was found in a window, and what the window's messages cost as they are stored."""
+
+    found: T
+    span: int
+
+
+class Viewport:
+    """
+    What an agent sees of a thread within a budget (``conversation.viewport``).
+
+    From when it is made the thread is watched with its budget, the latest one wins; the
+    budget is stored with the next reading of the window.
+
+    Args:
+        parts: The repository's conversations.
+        settings: Of the handle that it belongs to.
+        mneme: Makes room in the background.
+        recall: What comes to mind; ``None``: nothing does.
+        budget_tokens: Of the whole rendering; ``None``: as the configuration says.
+
+    Raises:
+        ValueError: The budget is below 1.
+    """
+
+    __slots__ = ("_budget", "_frame", "_mneme", "_parts", "_recall", "_settings", "_stored")
+
+    def __init__(
+        self,
+        parts: ConversationParts,
+        settings: ThreadSettings,
+        *,
+        mneme: Watcher,
+        recall: Recalling | None = None,
+        budget_tokens: int | None = None,
+    ) -> None:
+        config = parts.config
+        tokens = config.viewport.budget_tokens if budget_tokens is None else budget_tokens
+        self._parts = parts
+        self._settings = settings
+        self._mneme = mneme
+        self._recall = recall
+        self._budget = Budget.of(tokens, config.viewport)
+        self._frame = Frame(
+            self._budget, config.conversation.tool_deadline_s, counter_of(config.conversation)
+        )
+        self._stored = False
+        mneme.watch(settings.thread_id, tokens)
+
+    @property
+    def budget_tokens(self) -> int:
+        """Tokens of the whole rendering, at most."""
+        return self._budget.total
+
+    async def messages(self) -> list[Message]:
+        """
+        The window: every live message from the boundary on, whole, with complete tool groups.
+
+        If it has grown out of its share, its oldest part is dealt with first, by rule and in
+        the same transaction; no model is asked. Only the newest unit is shown however long.
+
+        Raises:
+            StoreError: The thread could not be read. *Cancellation*: completes.
+        """
+        return await self._seen(lambda tx, window: list(window.messages))
+
+    async def render(self, *, recall: bool = True) -> RenderedViewport:
+        """
+        Memory, window and state as a request's messages, within the budget.
+
+        Args:
+            recall: Whether memories may come to mind.
+
+        Raises:
+            StoreError: The thread could not be read. *Cancellation*: completes.
+        """
+        scene: Scene = await self._seen(scene_of)
+        hits = await self.recalled() if recall else []
+        told = partial(self._recall.section, hits) if self._recall and hits else None
+        return render(scene, self._budget, self._frame.count, recalled=told)
+
+    async def compressed(self) -> CompressedViewport:
+        """
+        The whole window in three zones, as Mneme sees it; writes nothing.
+
+        Raises:
+            StoreError: The thread could not be read. *Cancellation*: safe.
+        """
+
+        def work(tx: TranscriptReader) -> CompressedViewport:
+            scope = Scope.of(tx, self._settings, self._parts.config)
+            window = whole_window(tx, scope.thread, scope.since, self._frame)
+            return compress(
+                window.units,
+                self._budget,
+                from_seq=scope.thread.boundary,
+                now=tx.now,
+                deadline_s=self._frame.deadline_s,
+                max_tokens=self._parts.config.viewport.max_input_tokens,
+                count=self._frame.count,
+            )
+
+        return await self._parts.store.reading(work)
+
+    async def recalled(self) -> list[SearchHit]:
+        """What comes to mind in the present turn; mostly nothing. *Cancellation*: safe."""
+        if self._recall is None:
+            return []
+        return await self._recall.recalled(self._settings.thread_id, self.budget_tokens)
+
+    async def evict(self) -> EvictionOutcome | None:
+        """
+        Have Mneme make room now if it is due, or join the run that does.
+
+        Returns:
+            ``None``: it was not due, or the run brought no outcome.
+                *Cancellation*: safe; only the wait ends.
+        """
+        return await self._mneme.evict(self._settings.thread_id)
+
+    async def _seen(self, look: Callable[[TranscriptReader, Window], T]) -> T:
+        """What *look* finds in the window, read after room was made in it if it must be."""
+        seen = await self._parts.store.reading(partial(self._at_once, look))
+        if seen is None:
+            seen = await self._after_making_room(look)
+        self._stored = True
+        if seen.span > self._budget.trigger:
+            self._mneme.poke(self._settings.thread_id)
+        return seen.found
+
+    async def _after_making_room(self, look: Callable[[TranscriptReader, Window], T]) -> _Seen[T]:
+        try:
+            while True:
+                work = partial(self._making_room, look)
+                outcomes, seen = await self._parts.store.writing(work)
+                self._tell(outcomes)
+                if seen is not None:
+                    return seen
+        except StoreError as error:
+            log.warning("no room could be made in thread %r: %s", self._settings.thread_id, error)
+            self._tell_of_failure(error)
+        return await self._parts.store.reading(partial(self._as_far_as_it_fits, look))
+
+    def _at_once(
+        self, look: Callable[[TranscriptReader, Window], T], tx: TranscriptReader
+    ) -> _Seen[T] | None:
+        scope = Scope.of(tx, self._settings, self._parts.config)
+        if self._is_unstored(scope.thread):
+            return None
+        window = window_if_fits(tx, scope.thread, scope.since, self._frame)
+        return None if window is None else _Seen(look(tx, window), window.span)
+
+    def _making_room(
+        self, look: Callable[[TranscriptReader, Window], T], tx: TranscriptWriter
+    ) -> tuple[list[EvictionOutcome], _Seen[T] | None]:
+        scope = Scope.of(tx, self._settings, self._parts.config)
+        if self._is_unstored(scope.thread):
+            tx.keep(replace(scope.thread, budget_tokens=self.budget_tokens))
+        outcomes, done = make_room(tx, scope.thread, scope.since, self._frame, self._evict)
+        return outcomes, self._at_once(look, tx) if done else None
+
+    def _is_unstored(self, thread: Thread) -> bool:
+        """Whether its budget is to be written; once, so that a later viewport's stays."""
+        return not self._stored and thread.budget_tokens != self.budget_tokens
+
+    def _as_far_as_it_fits(
+        self, look: Callable[[TranscriptReader, Window], T], tx: TranscriptReader
+    ) -> _Seen[T]:
+        scope = Scope.of(tx, self._settings, self._parts.config)
+        window = newest_window(tx, scope.thread, scope.since, self._frame)
+        return _Seen(look(tx, window), window.span)
+
+    def _evict(self, tx: TranscriptWriter, thread: Thread, zone: Zone) -> EvictionOutcome:
+        return evict_by_fallback(tx, thread, zone, self._parts.config)
+
+    def _tell(self, outcomes: Sequence[EvictionOutcome]) -> None:
+        for outcome in outcomes:
+            for event in _events(self._parts.repo_id, self._parts.clock.now(), outcome):
+                self._parts.publish(event)
+
+    def _tell_of_failure(self, error: StoreError) -> None:
+        self._parts.publish(
+            EvictionFailed(
+                repo_id=self._parts.repo_id,
+                at=self._parts.clock.now(),
+                thread_id=self._settings.thread_id,
+                error=str(error),
+            )
+        )
+
+
+def _events(repo_id: str, at: datetime, outcome: EvictionOutcome) -> tuple[Event, Event]:
+    """What is told of a range that left with a text by rule."""
+    taken = SnapshotTaken(
+        repo_id=repo_id,
+        at=at,
+        thread_id=outcome.thread_id,
+        level=1,
+        from_seq=outcome.from_seq,
+        to_seq=outcome.to_seq,
+        origin="fallback",
+    )
+    completed = EvictionCompleted(
+        repo_id=repo_id,
+        at=at,
+        thread_id=outcome.thread_id,
+        from_seq=outcome.from_seq,
+        to_seq=outcome.to_seq,
+        kind=outcome.kind,
+    )
+    return taken, completed

@@ -1,0 +1,255 @@
+"""
+The window: every live message from the boundary on, and room made in it before it is read.
+
+What would not fit is dealt with in the transaction that reads, so a message is summarised
+before it is absent, never after. One aggregate decides; no list of what is visible is kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from functools import cached_property
+from typing import TypeAlias
+
+from mnemo._text import count_tokens
+from mnemo.context.budget import Budget
+from mnemo.context.zones import Zone, eviction_zone, inner_cuts, reach
+from mnemo.protocols import TranscriptReader, TranscriptWriter
+from mnemo.transcript.derived import EvictionOutcome, Thread
+from mnemo.transcript.message import Message, StoredMessage
+from mnemo.transcript.units import Count, Unit, completed, units_of
+
+__all__ = [
+    "Evict",
+    "Frame",
+    "Window",
+    "make_room",
+    "newest_window",
+    "whole_window",
+    "window_if_fits",
+]
+
+HEAD = 2_000
+"""Messages read at once from the beginning of a window that is far too long (S)."""
+MAX_ZONES = 50
+"""Zones that leave in one transaction, at most: it holds up all other writers (S)."""
+
+Evict: TypeAlias = Callable[[TranscriptWriter, Thread, Zone], EvictionOutcome]
+"""Deals with a zone at once: writes its outcome and moves the boundary behind it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """
+    How a window is read.
+
+    Attributes:
+        deadline_s: Seconds until an unanswered call counts as abandoned.
+        count: Counts what is made for the view.
+    """
+
+    budget: Budget
+    deadline_s: float
+    count: Count = count_tokens
+
+
+@dataclass(frozen=True)
+class Window:
+    """
+    A window, or what of it can be shown, as of one moment.
+
+    Attributes:
+        since: Messages recorded before it are expired.
+        now: That moment.
+        units: Ascending.
+        messages: Those of *units*, completed: results behind their calls, none missing.
+        missing: Seqs, both inclusive, that belong to the window and are not in it.
+    """
+
+    thread: Thread
+    since: datetime | None
+    now: datetime
+    units: list[Unit]
+    messages: list[Message]
+    missing: tuple[int, int] | None = None
+
+    @classmethod
+    def of(
+        cls,
+        tx: TranscriptReader,
+        thread: Thread,
+        since: datetime | None,
+        units: list[Unit],
+        frame: Frame,
+        *,
+        missing: tuple[int, int] | None = None,
+    ) -> Window:
+        """The one that shows *units*, which end with the thread's newest one."""
+        newest_open = bool(units) and units[-1].is_open(tx.now, frame.deadline_s)
+        messages = completed(units, newest_open=newest_open, count=frame.count)
+        return cls(thread, since, tx.now, units, messages, missing)
+
+    @cached_property
+    def tokens(self) -> int:
+        """Of what is shown, with what was made for the view."""
+        return sum(message.token_count or 0 for message in self.messages)
+
+    @cached_property
+    def span(self) -> int:
+        """Of its messages as they are stored: what decides whether room is made."""
+        return sum(unit.tokens for unit in self.units)
+
+
+def whole_window(
+    tx: TranscriptReader, thread: Thread, since: datetime | None, frame: Frame
+) -> Window:
+    """All of it, however long it is."""
+    messages = tx.messages(thread.id, from_seq=thread.boundary, since=since)
+    return Window.of(tx, thread, since, units_of(messages), frame)
+
+
+def window_if_fits(
+    tx: TranscriptReader, thread: Thread, since: datetime | None, frame: Frame
+) -> Window | None:
+    """The window, if it fits or nothing can leave it; ``None``: room has to be made first."""
+    _, span = tx.span(thread.id, from_seq=thread.boundary, since=since)
+    if span <= frame.budget.window:
+        window = whole_window(tx, thread, since, frame)
+        if window.tokens <= frame.budget.window:
+            return window
+    if _Head.read(tx, thread, since, frame).zone(tx.now) is not None:
+        return None
+    return whole_window(tx, thread, since, frame)
+
+
+def make_room(
+    tx: TranscriptWriter, thread: Thread, since: datetime | None, frame: Frame, evict: Evict
+) -> tuple[list[EvictionOutcome], bool]:
+    """
+    Evict from the window until it fits, or nothing can leave it any more.
+
+    An unanswered call does not hold the window open here, unless it is in the newest unit.
+
+    Returns:
+        What left, and whether that is all: in one transaction so many zones leave at most.
+    """
+    head = _Head.read(tx, thread, since, frame)
+    over = head.tokens - frame.budget.window
+    outcomes: list[EvictionOutcome] = []
+    while over > 0 and (zone := head.zone(tx.now)) is not None:
+        if len(outcomes) == MAX_ZONES:
+            return outcomes, False
+        outcomes.append(evict(tx, tx.thread(thread.id), zone))
+        over -= head.drop(zone)
+    return outcomes, over <= 0 or head.is_whole
+
+
+def newest_window(
+    tx: TranscriptReader, thread: Thread, since: datetime | None, frame: Frame
+) -> Window:
+    """Of a window that is too long its newest units that fit; it says what is missing."""
+    units = units_of(_newest_messages(tx, thread, since, frame.budget.window))
+    if not units:
+        return Window.of(tx, thread, since, units, frame)
+    for cut in (units[0].first_seq, *inner_cuts(units, now=tx.now, deadline_s=0)):
+        missing = (thread.boundary, cut - 1) if cut > thread.boundary else None
+        rest = [unit for unit in units if unit.first_seq >= cut]
+        window = Window.of(tx, thread, since, rest, frame, missing=missing)
+        if window.tokens <= frame.budget.window:
+            break
+    return window
+
+
+def _newest_messages(
+    tx: TranscriptReader, thread: Thread, since: datetime | None, tokens: int
+) -> list[StoredMessage]:
+    """The newest messages, more than *tokens* of them if there are so many."""
+    wanted = HEAD
+    while True:
+        found = tx.messages(thread.id, from_seq=thread.boundary, newest=wanted, since=since)
+        if len(found) < wanted or sum(message.tokens for message in found) > tokens:
+            return found
+        wanted *= 2
+
+
+class _Head:
+    """
+    The beginning of a window: enough of it to say what leaves first.
+
+    Attributes:
+        is_whole: Whether it is all of the window.
+        tokens: Of the window as it is shown; where it is not read whole, as it is stored.
+    """
+
+    def __init__(
+        self, thread: Thread, frame: Frame, units: Sequence[Unit], *, rest: int | None
+    ) -> None:
+        self._from_seq = thread.boundary
+        self._frame = frame
+        self._units = list(units)
+        self._shown = [_shown_tokens(unit, frame.count) for unit in units]
+        self.is_whole = rest is None
+        self.tokens = sum(self._shown) if rest is None else rest
+
+    @classmethod
+    def read(
+        cls, tx: TranscriptReader, thread: Thread, since: datetime | None, frame: Frame
+    ) -> _Head:
+        """Read as much as it takes to know the first zone, if there is one."""
+        _, span = tx.span(thread.id, from_seq=thread.boundary, since=since)
+        wanted = HEAD
+        while thread.boundary + wanted < thread.next_seq:
+            units = _first_units(tx, thread, since, thread.boundary + wanted - 1)
+            head = cls(thread, frame, units, rest=span)
+            if head.zone(tx.now) is not None:
+                return head
+            wanted *= 2
+        messages = tx.messages(thread.id, from_seq=thread.boundary, since=since)
+        return cls(thread, frame, units_of(messages), rest=None)
+
+    def zone(self, now: datetime) -> Zone | None:
+        """What leaves first; ``None`` if nothing can, or more would have to be read."""
+        if not self.is_whole and not self._reaches_far():
+            return None
+        return eviction_zone(
+            self._units, self._frame.budget, from_seq=self._from_seq, now=now, deadline_s=0
+        )
+
+    def drop(self, zone: Zone) -> int:
+        """Go on behind *zone*, its first; how many tokens of what was shown went with it."""
+        gone = sum(unit.first_seq <= zone.to_seq for unit in self._units)
+        tokens = sum(self._shown[:gone])
+        del self._units[:gone], self._shown[:gone]
+        self._from_seq = zone.to_seq + 1
+        return tokens
+
+    def _reaches_far(self) -> bool:
+        far = reach(self._frame.budget)
+        for unit in self._units[:-1]:
+            far -= unit.tokens
+            if far < 0:
+                return True
+        return False
+
+
+def _first_units(
+    tx: TranscriptReader, thread: Thread, since: datetime | None, to_seq: int
+) -> list[Unit]:
+    """The units that begin up to *to_seq*, each whole, wherever its last message lies."""
+    head = tx.messages(thread.id, from_seq=thread.boundary, to_seq=to_seq, since=since)
+    calls = {call.id for unit in units_of(head) for call in unit.unanswered}
+    results = {message.tool_call_id for message in head if message.tool_call_id is not None}
+    made = {call.id for message in head for call in message.tool_calls}
+    parted = tx.of_calls(thread.id, sorted(calls | results - made))
+    tail = [m for m in parted if m.seq > to_seq and (since is None or m.recorded_at >= since)]
+    return [unit for unit in units_of([*head, *tail]) if unit.first_seq <= to_seq]
+
+
+def _shown_tokens(unit: Unit, count: Count) -> int:
+    """What *unit* costs as it is shown, were it not the newest."""
+    if unit.is_group or unit.messages[0].role == "tool":
+        shown = completed([unit], newest_open=False, count=count)
+        return sum(message.token_count or 0 for message in shown)
+    return unit.tokens
