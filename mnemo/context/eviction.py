@@ -35,6 +35,7 @@ __all__ = [
     "Committed",
     "Links",
     "Verdict",
+    "attach_all",
     "commit",
     "events_of",
     "evict_by_fallback",
@@ -109,19 +110,18 @@ def commit(
     if thread.epoch != read.epoch or not still_there(tx, zone.messages, since):
         return None
     count = counter_of(config.conversation)
-    links = _pursued(tx, thread, verdict.links)
-    if any(pins.check(tx, thread, x.seqs, x.goal_ids, since=since).missing_messages for x in links):
-        return None
     if thread.boundary == zone.from_seq:
-        committed = _evicted(tx, thread, zone, verdict, config)
-    else:
-        found = _in_place_of_fallback(tx, thread, zone, verdict, count)
-        if found is None:
-            return None
-        committed = found
-    for each in links:
-        pins.attach(tx, thread, each.seqs, each.goal_ids, since=since, count=count)
-    return committed
+        replaced = None
+    elif (replaced := _fallback_of(tx, thread, zone)) is None or verdict.kind != "snapshot":
+        return None
+    if not attach_all(tx, thread, verdict.links, since, count):
+        return None
+    if replaced is None:
+        return _evicted(tx, thread, zone, verdict, config)
+    outcome, snapshot = replaced
+    better = rewritten(snapshot, verdict.text, count)
+    tx.put(better)
+    return Committed(outcome, better, moved=False)
 
 
 def evict_by_fallback(
@@ -184,13 +184,30 @@ def said_at(message: StoredMessage) -> datetime:
     return message.at or message.recorded_at
 
 
-def _pursued(tx: TranscriptReader, thread: Thread, links: Sequence[Links]) -> list[Links]:
-    """*links* without goals that were completed meanwhile."""
+def attach_all(
+    tx: TranscriptWriter,
+    thread: Thread,
+    links: Sequence[Links],
+    since: datetime | None,
+    count: Count,
+) -> bool:
+    """
+    Pin what *links* say, but to no goal that was completed meanwhile.
+
+    Returns:
+        ``False``: a message is not there any more; nothing was pinned.
+    """
     if not links:
-        return []
+        return True
     active = {goal.id for goal in tx.all(Goal, thread.id, epoch=thread.epoch, live=True)}
-    kept = (Links(x.seqs, tuple(id for id in x.goal_ids if id in active)) for x in links)
-    return [each for each in kept if each.goal_ids]
+    kept = [Links(x.seqs, tuple(id for id in x.goal_ids if id in active)) for x in links]
+    kept = [each for each in kept if each.goal_ids]
+    for each in kept:
+        if pins.check(tx, thread, each.seqs, each.goal_ids, since=since).missing_messages:
+            return False
+    for each in kept:
+        pins.attach(tx, thread, each.seqs, each.goal_ids, since=since, count=count)
+    return True
 
 
 def _evicted(
@@ -242,12 +259,10 @@ def _most(config: Config) -> int:
     return config.viewport.snapshot_max_chars
 
 
-def _in_place_of_fallback(
-    tx: TranscriptWriter, thread: Thread, zone: Zone, verdict: Verdict, count: Count
-) -> Committed | None:
-    """The model's text in place of that of a fallback of exactly this range."""
-    if verdict.kind != "snapshot":
-        return None
+def _fallback_of(
+    tx: TranscriptReader, thread: Thread, zone: Zone
+) -> tuple[EvictionOutcome, Snapshot] | None:
+    """The fallback of exactly this range, as long as its text is by rule."""
     outcomes = tx.all(
         EvictionOutcome, thread.id, epoch=thread.epoch, live=True, newest=RECENT_OUTCOMES
     )
@@ -256,9 +271,7 @@ def _in_place_of_fallback(
         snapshot = snapshots.get(outcome.snapshot_id or "")
         exactly = (outcome.from_seq, outcome.to_seq) == (zone.from_seq, zone.to_seq)
         if exactly and snapshot is not None and snapshot.origin == "fallback":
-            better = rewritten(snapshot, verdict.text, count)
-            tx.put(better)
-            return Committed(outcome, better, moved=False)
+            return outcome, snapshot
     return None
 
 

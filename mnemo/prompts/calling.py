@@ -18,9 +18,15 @@ from mnemo.prompts.call_spans import CallSpans
 from mnemo.prompts.usage import UsageMeter
 from mnemo.protocols import ChatModel, ChatReply, ChatRequest, Purpose, Usage
 
-__all__ = ["Caller"]
+__all__ = ["Caller", "ModelBroke"]
 
 T = TypeVar("T")
+
+
+class ModelBroke(ModelUnavailable):
+    """A model raised something that is no ``ModelError``; what it means nobody knows."""
+
+    retryable_by_default = False
 
 
 class Caller:
@@ -103,9 +109,9 @@ def _timed_out(purpose: Purpose, timeout_s: float) -> ModelTimeout:
     return ModelTimeout(f"no {purpose} reply within {timeout_s:g} s", purpose=purpose)
 
 
-def _foreign(purpose: Purpose, error: BaseException) -> ModelUnavailable:
+def _foreign(purpose: Purpose, error: BaseException) -> ModelBroke:
     what = f"the chat model raised {type(error).__name__}: {clean(str(error))}"
-    return ModelUnavailable(what, purpose=purpose, retryable=False)
+    return ModelBroke(what, purpose=purpose)
 
 
 def _no_reply(purpose: Purpose, reply: object) -> ModelUnavailable:
