@@ -120,23 +120,24 @@ def _named(tool: Mapping[str, Any]) -> tuple[str, Any]:
 
 def misfit(name: str, arguments: Mapping[str, Any] | None) -> str | None:
     """What is wrong with the arguments of a note tool's call; ``None``: nothing is."""
-    schema = _PARAMETERS[name]
+    schema: dict[str, Any] = _PARAMETERS[name]
     if arguments is None:
         return "the arguments must be a JSON object"
     known: dict[str, dict[str, Any]] = schema["properties"]
     if unknown := sorted(set(arguments) - set(known)):
         return f"there is no {', '.join(unknown)}; {name} takes {', '.join(known)}"
     # What a change rests on has a code of its own where it is missing.
-    needed = set(schema["required"]) - {"evidence"}
+    needed = {*schema["required"]} - {"evidence"}
     if missing := sorted(needed - set(arguments)):
         return f"{', '.join(missing)} is missing"
     faults = (_fault(key, arguments[key], known[key]) for key in arguments)
-    return next((fault for fault in faults if fault), None)
+    return next(filter(None, faults), None)
 
 
 def _fault(key: str, value: Any, schema: Mapping[str, Any]) -> str | None:
     kind = schema["type"]
-    if not isinstance(value, _TYPES[kind]) or isinstance(value, bool):
+    fits = isinstance(value, _TYPES[kind])
+    if not fits or isinstance(value, bool):
         return f"{key} must be of type {kind}"
     if kind == "array" and not all(isinstance(item, str) for item in value):
         return f"{key} must be a list of strings"

@@ -19,7 +19,17 @@ from mnemo.note.rules import check_neighbours, checked_body, checked_description
 from mnemo.note.values import Author, ChangeAction, NoteVersion, Trust
 from mnemo.notes.guards import check_redacted, check_screen, redact
 
-__all__ = ["Changed", "NoteText", "Source", "Write", "Written", "checked_text", "retire", "write"]
+__all__ = [
+    "AlreadyServed",
+    "Changed",
+    "NoteText",
+    "Source",
+    "Write",
+    "Written",
+    "checked_text",
+    "retire",
+    "write",
+]
 
 
 class Changed(Conflict):
@@ -30,6 +40,10 @@ class Changed(Conflict):
         self.row = row
         now = f"is at version {row.version}" if row else "is not there"
         super().__init__(f"the note {topic!r} has changed since: it {now}; read it again")
+
+
+class AlreadyServed(Exception):
+    """The request that the rule was to write is covered since; nothing was written."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,8 +136,11 @@ def write(tx: NoteWriter, change: Write, config: NotesConfig) -> Written:
         Changed: A version is another than the writer knows.
         InvalidNote: ``similar_topic``, ``split_topic``, ``too_many_notes``,
             ``instruction_like`` or ``deleted_by_application``.
+        AlreadyServed: The rule was to write what is covered since.
     """
     text, source = change.text, change.source
+    if source.by == "rule" and tx.covered(source.covers):
+        raise AlreadyServed
     row = present(tx, text.topic)
     _expect(text.topic, row, change.expected)
     there = row if row is not None and row.is_there else None

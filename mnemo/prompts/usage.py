@@ -140,6 +140,11 @@ class UsageMeter:
         )
         self._add(purpose, cost)
 
+    def add(self, purpose: Purpose, usage: Usage) -> None:
+        """Add a call that was made and answered elsewhere, whatever the budget says."""
+        self._add(purpose, _CALL)
+        self.answered(purpose, usage)
+
     def ran(self, stage: str, how: How) -> None:
         """Count that *stage* ran, and how."""
         self._ran[stage, how] += 1

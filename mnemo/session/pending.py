@@ -6,16 +6,11 @@ The queue decides; it awaits nothing. The session's task runs what the queue han
 
 from __future__ import annotations
 
-import inspect
-import logging
 from collections import deque
-from collections.abc import Callable, Generator
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Callable
+from typing import cast
 
-import anyio
-import anyio.lowlevel
-
+from mnemo._pending import Callback, CallbackRunner, Outcome, PendingOperation
 from mnemo.episode.journal import SessionState
 from mnemo.errors import (
     InvalidOperation,
@@ -26,9 +21,7 @@ from mnemo.errors import (
 )
 from mnemo.session.machine import Operation, project
 
-__all__ = ["CallbackRunner", "Outcome", "PendingOperation", "PendingQueue"]
-
-log = logging.getLogger("mnemo")
+__all__ = ["Callback", "CallbackRunner", "Outcome", "PendingOperation", "PendingQueue"]
 
 VALUES: dict[str, str] = {
     "append": "appended",
@@ -37,146 +30,6 @@ VALUES: dict[str, str] = {
     "commit": "committed",
     "discard": "discarded",
 }
-
-
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """How an operation ended: *value* says what was done, or *error* why it was not."""
-
-    value: str | None = None
-    error: BaseException | None = None
-
-
-Callback = Callable[[Outcome], Any]
-
-
-@dataclass(eq=False, slots=True)
-class PendingOperation:
-    """
-    An accepted operation.
-
-    Awaiting it gives the outcome's value or raises its error. *Cancellation*: only the
-    wait ends, never the operation.
-
-    Attributes:
-        name: ``append``, ``start_episode``, ``close``, ``commit`` or ``discard``.
-        place: Where its caller was among spans.
-    """
-
-    name: Operation
-    arguments: tuple[Any, ...] = field(default=(), repr=False)
-    callback: Callback | None = field(default=None, repr=False)
-    begun: bool = field(default=False, repr=False)
-    place: object = field(default=None, repr=False)
-    outcome: Outcome | None = None
-    _ended: anyio.Event | None = field(default=None, repr=False)
-    _withdraw: Callable[[PendingOperation], bool] | None = field(default=None, repr=False)
-
-    def __post_init__(self) -> None:
-        if self.callback is not None and not callable(self.callback):
-            kind = type(self.callback).__name__
-            raise ValueError(f"callback must be a function or None, not {kind}")
-
-    @property
-    def done(self) -> bool:
-        """Whether it has ended, well or badly."""
-        return self.outcome is not None
-
-    def cancel(self) -> bool:
-        """
-        Withdraw it while it waits.
-
-        Returns:
-            True if it was still waiting: it ends with ``cancelled`` and all that were
-            accepted after it with ``preceding_op_failed``. False if it runs or is done;
-            nothing changes.
-        """
-        return self._withdraw is not None and self._withdraw(self)
-
-    def end(self, outcome: Outcome) -> None:
-        """Set the outcome and wake who waits; called once, by the session."""
-        self.outcome = outcome
-        if self._ended is not None:
-            self._ended.set()
-
-    def __await__(self) -> Generator[Any, Any, str]:
-        return self._wait().__await__()
-
-    async def _wait(self) -> str:
-        if self.outcome is None:
-            if self._ended is None:
-                self._ended = anyio.Event()
-            await self._ended.wait()
-        else:
-            await anyio.lowlevel.checkpoint()
-        assert self.outcome is not None
-        if self.outcome.error is not None:
-            raise self.outcome.error
-        assert self.outcome.value is not None
-        return self.outcome.value
-
-
-class CallbackRunner:
-    """
-    Runs callbacks one after the other, apart from the operations.
-
-    Args:
-        spawn: Starts a task that outlives the call.
-    """
-
-    __slots__ = ("_due", "_idle", "_scope", "_spawn", "_stopped", "task_id")
-
-    def __init__(self, spawn: Callable[..., None]) -> None:
-        self._spawn = spawn
-        self._due: deque[tuple[Callback, Outcome]] = deque()
-        self._idle: anyio.Event | None = None
-        self._scope = anyio.CancelScope()
-        self._stopped = False
-        self.task_id: int | None = None
-
-    def add(self, callback: Callback, outcome: Outcome) -> None:
-        """Run *callback* after all that were added before it."""
-        self._due.append((callback, outcome))
-        if self._idle is None:
-            self._idle = anyio.Event()
-            self._spawn(self._run, self._idle)
-
-    async def _run(self, idle: anyio.Event) -> None:
-        self.task_id = anyio.get_current_task().id
-        try:
-            while self._due:
-                self._scope = anyio.CancelScope()
-                if self._stopped:
-                    self._scope.cancel()
-                await _call(*self._due.popleft(), self._scope)
-        finally:
-            self._idle, self.task_id = None, None
-            idle.set()
-
-    def stop(self) -> None:
-        """Cancel the callback that does not end; those after it run, but may not wait."""
-        self._stopped = True
-        self._scope.cancel()
-
-    async def drained(self) -> None:
-        """Wait until none is due. A callback that calls this itself does not wait for itself."""
-        if self._idle is not None and anyio.get_current_task().id != self.task_id:
-            await self._idle.wait()
-
-
-async def _call(callback: Callback, outcome: Outcome, scope: anyio.CancelScope) -> None:
-    try:
-        result = callback(outcome)
-        if inspect.isawaitable(result):
-            with scope:
-                await result
-            if scope.cancelled_caught:
-                log.warning("a callback was cancelled")
-    except anyio.get_cancelled_exc_class():
-        log.warning("a callback was cancelled")
-        await anyio.lowlevel.checkpoint_if_cancelled()
-    except Exception:
-        log.exception("a callback failed")
 
 
 class PendingQueue:
@@ -242,7 +95,7 @@ class PendingQueue:
         """
         at_once = self.nothing_ahead and not busy
         projected = self._projected(state, auto=auto)
-        if project(projected, operation.name, auto=auto) is None:
+        if project(projected, cast(Operation, operation.name), auto=auto) is None:
             reason = "invalid_operation" if at_once else "invalid_queued_operation"
             raise InvalidOperation(reason, state=now, operation=operation.name)
         if not at_once and len(self._waiting) >= self._max:
@@ -262,7 +115,7 @@ class PendingQueue:
             state = SessionState.IDLE
         ahead = [op for op in (self.running, *self._waiting) if op is not None and not op.begun]
         for operation in ahead:
-            state = project(state, operation.name, auto=auto) or state
+            state = project(state, cast(Operation, operation.name), auto=auto) or state
         return state
 
     def next(self) -> PendingOperation | None:

@@ -50,6 +50,7 @@ EVERYWHERE = {
     "_tasks": "config",
     "_bus": "config",
     "_environment": "config",
+    "_pending": "config",
     "_flights": "config",
 }
 """Low doors: importable from the line of the named room upwards."""

@@ -1,0 +1,160 @@
+"""
+Accepted operations: what their callers hold, and how callbacks are told of their ends.
+
+Who accepts an operation decides when it runs and ends it exactly once.
+"""
+
+from __future__ import annotations
+
+import inspect
+import logging
+from collections import deque
+from collections.abc import Callable, Generator
+from dataclasses import dataclass, field
+from typing import Any
+
+import anyio
+import anyio.lowlevel
+
+__all__ = ["Callback", "CallbackRunner", "Outcome", "PendingOperation"]
+
+log = logging.getLogger("mnemo")
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How an operation ended: *value* says what was done or made, or *error* why it was not."""
+
+    value: Any = None
+    error: BaseException | None = None
+
+
+Callback = Callable[[Outcome], Any]
+
+
+@dataclass(eq=False, slots=True)
+class PendingOperation:
+    """
+    An accepted operation.
+
+    Awaiting it gives the outcome's value or raises its error. *Cancellation*: only the
+    wait ends, never the operation.
+
+    Attributes:
+        name: What is done, e.g. ``append``, ``commit`` or ``update_notes``.
+        place: Where its caller was among spans.
+    """
+
+    name: str
+    arguments: tuple[Any, ...] = field(default=(), repr=False)
+    callback: Callback | None = field(default=None, repr=False)
+    begun: bool = field(default=False, repr=False)
+    place: object = field(default=None, repr=False)
+    outcome: Outcome | None = None
+    _ended: anyio.Event | None = field(default=None, repr=False)
+    _withdraw: Callable[[PendingOperation], bool] | None = field(default=None, repr=False)
+
+    def __post_init__(self) -> None:
+        if self.callback is not None and not callable(self.callback):
+            kind = type(self.callback).__name__
+            raise ValueError(f"callback must be a function or None, not {kind}")
+
+    @property
+    def done(self) -> bool:
+        """Whether it has ended, well or badly."""
+        return self.outcome is not None
+
+    def cancel(self) -> bool:
+        """
+        Withdraw it while it waits.
+
+        Returns:
+            True if it was still waiting: it ends with ``cancelled`` and all that were
+            accepted after it with ``preceding_op_failed``. False if it runs or is done;
+            nothing changes.
+        """
+        return self._withdraw is not None and self._withdraw(self)
+
+    def end(self, outcome: Outcome) -> None:
+        """Set the outcome and wake who waits; called once, by who runs it."""
+        self.outcome = outcome
+        if self._ended is not None:
+            self._ended.set()
+
+    def __await__(self) -> Generator[Any, Any, Any]:
+        return self._wait().__await__()
+
+    async def _wait(self) -> Any:
+        if self.outcome is None:
+            if self._ended is None:
+                self._ended = anyio.Event()
+            await self._ended.wait()
+        else:
+            await anyio.lowlevel.checkpoint()
+        assert self.outcome is not None
+        if self.outcome.error is not None:
+            raise self.outcome.error
+        return self.outcome.value
+
+
+class CallbackRunner:
+    """
+    Runs callbacks one after the other, apart from the operations.
+
+    Args:
+        spawn: Starts a task that outlives the call.
+    """
+
+    __slots__ = ("_due", "_idle", "_scope", "_spawn", "_stopped", "task_id")
+
+    def __init__(self, spawn: Callable[..., None]) -> None:
+        self._spawn = spawn
+        self._due: deque[tuple[Callback, Outcome]] = deque()
+        self._idle: anyio.Event | None = None
+        self._scope = anyio.CancelScope()
+        self._stopped = False
+        self.task_id: int | None = None
+
+    def add(self, callback: Callback, outcome: Outcome) -> None:
+        """Run *callback* after all that were added before it."""
+        self._due.append((callback, outcome))
+        if self._idle is None:
+            self._idle = anyio.Event()
+            self._spawn(self._run, self._idle)
+
+    async def _run(self, idle: anyio.Event) -> None:
+        self.task_id = anyio.get_current_task().id
+        try:
+            while self._due:
+                self._scope = anyio.CancelScope()
+                if self._stopped:
+                    self._scope.cancel()
+                await _call(*self._due.popleft(), self._scope)
+        finally:
+            self._idle, self.task_id = None, None
+            idle.set()
+
+    def stop(self) -> None:
+        """Cancel the callback that does not end; those after it run, but may not wait."""
+        self._stopped = True
+        self._scope.cancel()
+
+    async def drained(self) -> None:
+        """Wait until none is due. A callback that calls this itself does not wait for itself."""
+        if self._idle is not None and anyio.get_current_task().id != self.task_id:
+            await self._idle.wait()
+
+
+async def _call(callback: Callback, outcome: Outcome, scope: anyio.CancelScope) -> None:
+    try:
+        result = callback(outcome)
+        if inspect.isawaitable(result):
+            with scope:
+                await result
+            if scope.cancelled_caught:
+                log.warning("a callback was cancelled")
+    except anyio.get_cancelled_exc_class():
+        log.warning("a callback was cancelled")
+        await anyio.lowlevel.checkpoint_if_cancelled()
+    except Exception:
+        log.exception("a callback failed")

@@ -1,0 +1,193 @@
+"""
+Explicit requests, kept whatever a model does: word for word, by a rule.
+
+A request that was once served or refused is never served again: so a note that a person
+has deleted since does not come back.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from itertools import takewhile
+
+from mnemo._text import content_words, fold, is_blank, one_line, stem
+from mnemo.config import NotesConfig
+from mnemo.errors import InvalidNote
+from mnemo.note.rows import Covered, NoteReader, NoteRow, NoteWriter
+from mnemo.note.rules import MAX_TOPIC, is_topic, plain_text
+from mnemo.notes.guards import redact
+from mnemo.notes.material import Asked, folded
+from mnemo.notes.shelf import Shelf
+from mnemo.notes.writing import AlreadyServed, Changed, Source, Write, checked_text
+
+__all__ = ["NoteRequest", "keep_by_rule", "open_requests", "outcomes", "settle_said"]
+
+SHARED_WORDS = 2
+"""Content words that a request shares with the topic and description of a note it goes under."""
+TOPIC_WORDS = 4
+DESCRIPTION_CHARACTERS = 120
+ATTEMPTS = 20
+"""Times that a note which others keep changing is read again, before the request fails."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NoteRequest:
+    """
+    What became of an explicit request.
+
+    Attributes:
+        text: Its words, without secrets.
+        topic: The note that holds it now, or ``None``.
+        refused: The code that says why none does, or ``None``.
+    """
+
+    text: str
+    topic: str | None = None
+    refused: str | None = None
+
+
+def open_requests(tx: NoteReader, asked: Sequence[Asked]) -> list[Asked]:
+    """Those of *asked* that are not covered: neither settled before nor said by a note."""
+    settled = tx.covered([one.digest for one in asked])
+    waiting = [one for one in asked if one.digest not in settled]
+    if not waiting:
+        return []
+    bodies = [folded(row.body) for row in tx.rows()]
+    return [one for one in waiting if one.forgets or not _is_said(one, bodies)]
+
+
+def _is_said(asked: Asked, bodies: Sequence[str]) -> bool:
+    clause = folded(asked.text)
+    return bool(clause) and any(clause in body for body in bodies)
+
+
+def settle_said(tx: NoteWriter, asked: Sequence[Asked]) -> None:
+    """Remember those of *asked* that a note says: they stay covered when it is gone."""
+    settled = tx.covered([one.digest for one in asked])
+    waiting = [one for one in asked if one.digest not in settled and not one.forgets]
+    for row in tx.rows() if waiting else ():
+        body = folded(row.body)
+        for one in waiting:
+            if _is_said(one, [body]):
+                tx.cover(one.digest, Covered(topic=row.topic))
+
+
+def outcomes(tx: NoteReader, asked: Sequence[Asked]) -> tuple[NoteRequest, ...]:
+    """What is stored about each of *asked*, in order."""
+    settled = tx.covered([one.digest for one in asked])
+    rows = tx.rows()
+    there = {row.topic for row in rows}
+    told = []
+    for one in asked:
+        found = settled.get(one.digest, Covered())
+        topic = found.topic if found.topic in there else None
+        if topic is None and not one.forgets and found.refused is None:
+            clause = folded(one.text)
+            holding = (row.topic for row in rows if clause and clause in folded(row.body))
+            topic = next(holding, None)
+        told.append(NoteRequest(text=redact(one.text), topic=topic, refused=found.refused))
+    return tuple(told)
+
+
+async def keep_by_rule(shelf: Shelf, asked: Sequence[Asked], source: Source) -> None:
+    """
+    Write each of *asked* that is not covered, and remember what became of it.
+
+    Raises:
+        StoreError: What was written before stays. *Cancellation*: completes a write that
+            has begun.
+    """
+    for one in await shelf.store.reading(lambda tx: open_requests(tx, asked)):
+        if one.forgets or is_blank(one.text):
+            continue
+        try:
+            await _keep(shelf, one, source)
+        except AlreadyServed:
+            continue
+        except InvalidNote as refused:
+            await _refuse(shelf, one, refused.reason)
+
+
+async def _refuse(shelf: Shelf, asked: Asked, reason: str) -> None:
+    covered = Covered(refused=reason)
+    await shelf.store.writing(lambda tx: tx.cover(asked.digest, covered))
+
+
+async def _keep(shelf: Shelf, asked: Asked, source: Source) -> None:
+    clause = plain_text(asked.text).strip()
+    if shelf.config.redact and redact(clause) != clause:
+        raise InvalidNote("secret", "without the secret in it, it would be worthless")
+    quoting = replace(
+        source,
+        by="rule",
+        trust="stated",
+        evidence=one_line(clause)[:300],
+        message_ids=asked.message_ids,
+        covers=(asked.digest,),
+    )
+    for attempt in range(ATTEMPTS):
+        change = await shelf.store.reading(lambda tx: _change(tx, clause, quoting, shelf.config))
+        try:
+            await shelf.write(change)
+        except Changed:
+            # Somebody else wrote to it in between: their text is read, the line goes behind it.
+            if attempt == ATTEMPTS - 1:
+                raise
+        else:
+            return
+
+
+def _change(tx: NoteReader, clause: str, source: Source, config: NotesConfig) -> Write:
+    line = f"- {_day(tx.now)}: {clause}"
+    row = _home(tx.rows(), clause, len(line), config)
+    if row is not None:
+        text = checked_text(config, row.topic, row.description, f"{row.body}\n{line}")
+        return Write(text=text, source=source, expected=row.version)
+    description = one_line(clause)[: min(DESCRIPTION_CHARACTERS, config.description_max_chars)]
+    text = checked_text(config, _free_topic(tx, clause), description, line)
+    return Write(text=text, source=source, expected=0)
+
+
+def _day(at: datetime) -> str:
+    return at.date().isoformat()
+
+
+def _home(rows: Sequence[NoteRow], clause: str, size: int, config: NotesConfig) -> NoteRow | None:
+    """The note that shares most words with *clause*, of those with room; ties by topic."""
+    wanted = {stem(word) for word in content_words(clause)}
+
+    def shared(row: NoteRow) -> int:
+        about = f"{row.topic.replace('-', ' ')} {row.description}"
+        return len(wanted & {stem(word) for word in content_words(about)})
+
+    fitting = [row for row in rows if len(row.body) + 1 + size <= config.body_max_chars]
+    alike = [row for row in fitting if shared(row) >= SHARED_WORDS]
+    return max(alike, key=shared, default=None)
+
+
+def _free_topic(tx: NoteReader, clause: str) -> str:
+    """A topic that no note has: of the first content words, else of a digest."""
+    digest = hashlib.blake2b(clause.encode("utf-8", "surrogatepass"), digest_size=4).hexdigest()
+    topic = _topic_of(clause) or f"note-{digest}"
+    if topic in tx.topics():
+        topic = f"{topic[: MAX_TOPIC - 9].rstrip('-')}-{digest}"
+    return topic
+
+
+def _topic_of(clause: str) -> str | None:
+    plain = (re.sub(r"[^a-z0-9]", "", _ascii(word)) for word in content_words(clause))
+    parts = [word for word in plain if word]
+    while parts and not parts[0][0].isalpha():
+        parts.pop(0)
+    parts = parts[:TOPIC_WORDS]
+    lengths = (len("-".join(parts[: i + 1])) for i in range(len(parts)))
+    topic = "-".join(parts[: len([*takewhile(lambda length: length <= MAX_TOPIC, lengths)])])
+    return topic if is_topic(topic) else None
+
+
+def _ascii(word: str) -> str:
+    return fold(word).encode("ascii", "ignore").decode()
