@@ -19,7 +19,7 @@ from mnemo.config import TypeScoring
 from mnemo.episode.annotated import Annotated, AnnotationRequest
 from mnemo.episode.archive import ArchiveHead, NumberedRecord, Record
 from mnemo.episode.erasure import Erased, Selection
-from mnemo.episode.feed import FeedChanges, FeedCursor, KeywordHit
+from mnemo.episode.feed import FeedChanges, FeedCursor
 from mnemo.episode.journal import Act, Journal, Owner, SessionRecord
 from mnemo.episode.step import Step, StepDraft
 from mnemo.episode.trajectory import Fact, Instruction, Trajectory
@@ -68,7 +68,6 @@ __all__ = [
     "FeedCursor",
     "GraphStore",
     "GraphWrite",
-    "KeywordHit",
     "MessagesReader",
     "NoteReader",
     "NoteStore",
@@ -335,15 +334,6 @@ class DocumentFeed(Protocol):
         """The goals of episodes."""
         ...
 
-    async def search(self, match: str, *, session_id: str | None, limit: int) -> list[KeywordHit]:
-        """
-        Find step halves by the full text, best first.
-
-        Args:
-            match: An expression of quoted words with ``AND``, ``OR``, ``NOT``.
-        """
-        ...
-
     async def counts(self) -> dict[str, int]:
         """``steps``, ``vectors``, ``edges:<kind>``, ``nodes:<type>``: how many are stored."""
         ...
@@ -513,6 +503,10 @@ class Store(Protocol):
     def graph(self, repo_id: str) -> GraphStore: ...
 
     def feed(self, repo_id: str) -> DocumentFeed: ...
+
+    def transcript(self, repo_id: str) -> TranscriptStore: ...
+
+    def records(self, repo_id: str) -> RecordStore: ...
 
     def overhaul(self, repo_id: str) -> Overhaul: ...
 

@@ -276,6 +276,7 @@ class Mnemo:
             sessions=store.sessions,
             graph=store.graph(repo_id),
             feed=feed,
+            records=store.records(repo_id),
             overhaul=store.overhaul(repo_id),
             index=RepositoryIndex(
                 feed=feed, embedder=embedder, agent_name=config.extraction.agent_name

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any
 
 from mnemo.episode.step import Step
 from mnemo.graph.changeset import Revision
 from mnemo.graph.nodes import Node, Vector
 
-__all__ = ["FeedChanges", "FeedCursor", "KeywordHit"]
+__all__ = ["FeedChanges", "FeedCursor"]
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -53,12 +53,3 @@ class FeedChanges:
     removed: tuple[str, ...] = ()
     vectors: Mapping[str, Vector] = field(default_factory=dict)
     more: bool = False
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KeywordHit:
-    """A step's half found by the store's full text; *relevance* is BM25 turned positive."""
-
-    step: Step
-    part: Literal["observation", "action"]
-    relevance: float

@@ -137,7 +137,12 @@ class RepositoryAnswers(GraphQueries):
         """
         self._check_usable()
         return await search(
-            self._parts.feed, query, clock=self._parts.clock, session_id=session_id, limit=limit
+            self._parts.records,
+            query,
+            clock=self._parts.clock,
+            config=self._parts.config,
+            session_id=session_id,
+            limit=limit,
         )
 
 

@@ -21,6 +21,7 @@ from mnemo.protocols import (
     GraphStore,
     Overhaul,
     Purpose,
+    RecordStore,
     SessionStore,
     VectorIndex,
 )
@@ -74,6 +75,7 @@ class RepositoryParts:
     sessions: SessionStore
     graph: GraphStore
     feed: DocumentFeed
+    records: RecordStore
     overhaul: Overhaul
     index: VectorIndex
     embedder: Embedder

@@ -11,7 +11,9 @@ from mnemo.testing.contracts import (
     MessageVectorsContract,
     NoteStoreContract,
     OverhaulContract,
+    RecordStoreContract,
     SessionStoreContract,
+    TalkArchiveContract,
     TranscriptContract,
     UpkeepContract,
 )
@@ -55,6 +57,10 @@ class TestMemoryArchive(OverMemory, ArchiveContract):
     """``Archive``."""
 
 
+class TestMemoryTalkArchive(OverMemory, TalkArchiveContract):
+    """``Archive``: conversations."""
+
+
 class TestMemoryOverhaul(OverMemory, OverhaulContract):
     """``Overhaul``."""
 
@@ -73,3 +79,7 @@ class TestMemoryDerived(OverMemory, DerivedContract):
 
 class TestMemoryMessageVectors(OverMemory, MessageVectorsContract):
     """``TranscriptStore``: vectors of messages."""
+
+
+class TestMemoryRecords(OverMemory, RecordStoreContract):
+    """``RecordStore``."""

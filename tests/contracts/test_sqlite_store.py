@@ -14,7 +14,9 @@ from mnemo.testing.contracts import (
     MessageVectorsContract,
     NoteStoreContract,
     OverhaulContract,
+    RecordStoreContract,
     SessionStoreContract,
+    TalkArchiveContract,
     TranscriptContract,
     UpkeepContract,
 )
@@ -49,6 +51,10 @@ class TestSqliteArchive(OverSqlite, ArchiveContract):
     """``Archive``."""
 
 
+class TestSqliteTalkArchive(OverSqlite, TalkArchiveContract):
+    """``Archive``: conversations."""
+
+
 class TestSqliteOverhaul(OverSqlite, OverhaulContract):
     """``Overhaul``."""
 
@@ -67,3 +73,7 @@ class TestSqliteDerived(OverSqlite, DerivedContract):
 
 class TestSqliteMessageVectors(OverSqlite, MessageVectorsContract):
     """``TranscriptStore``: vectors of messages."""
+
+
+class TestSqliteRecords(OverSqlite, RecordStoreContract):
+    """``RecordStore``."""

@@ -11,10 +11,10 @@ from typing import Any
 import anyio
 import pytest
 
-from mnemo.config import StoreConfig
+from mnemo.config import Config, StoreConfig
 from mnemo.episode.journal import Owner, SessionRecord, SessionState
 from mnemo.episode.step import Step, StepDraft
-from mnemo.protocols import DocumentFeed
+from mnemo.protocols import RecordStore
 from mnemo.recall.keyword import SearchHit, search
 from mnemo.store.memory.store import MemoryStore
 from mnemo.store.sqlite.store import SqliteStore
@@ -31,8 +31,8 @@ class Talk:
     sessions: set[str] = field(default_factory=set)
     steps: int = 0
 
-    def feed(self, repo: str = "r") -> DocumentFeed:
-        return self.store.feed(repo)
+    def records(self, repo: str = "r") -> RecordStore:
+        return self.store.records(repo)
 
     async def say(
         self,
@@ -82,9 +82,10 @@ class Talk:
         await self.store.sessions.create(record, goal_at=at, owner=self.owner)
 
     async def search(
-        self, query: str | None, *, repo: str = "r", **options: Any
+        self, query: str | None, *, repo: str = "r", config: Config | None = None, **options: Any
     ) -> list[SearchHit]:
-        return await search(self.feed(repo), query, clock=self.clock, **options)
+        config = config or Config()
+        return await search(self.records(repo), query, clock=self.clock, config=config, **options)
 
     async def found(self, query: str, **options: Any) -> list[str]:
         """The message ids that *query* finds, best first."""

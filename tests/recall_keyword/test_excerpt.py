@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mnemo.recall.keyword import excerpt
+from mnemo.recall.excerpt import excerpt
 
 FILLER = " ".join(f"word{i}" for i in range(2_000))
 

@@ -4,11 +4,20 @@ from __future__ import annotations
 
 import logging
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 import pytest
 
+from mnemo.config import Config, RecallConfig
 from mnemo.recall.keyword import search
+from mnemo.transcript.records import RecordQuery
+
+
+def decaying(decay: float) -> Config:
+    """A configuration under which a year weighs so much."""
+    return Config(recall=RecallConfig(recency_decay=decay))
+
 
 FINDS = [
     ("signal and noise", "The signal and the noise"),
@@ -107,7 +116,7 @@ async def test_a_year_lowers_a_score_by_the_decay(talk: Any) -> None:
     newer, older = await talk.search("tea")
     assert newer.at > older.at
     assert newer.score / older.score == pytest.approx(1.3)
-    flat = await talk.search("tea", recency_decay=0.0)
+    flat = await talk.search("tea", config=decaying(0.0))
     assert flat[0].score == flat[1].score
     assert flat[0].at > flat[1].at
 
@@ -135,7 +144,7 @@ async def test_a_new_hit_is_not_lost_behind_many_old_ones(talk: Any) -> None:
     for _ in range(210):
         await talk.say("tea", days_ago=3650)
     new = await talk.say("tea and a few more words that make it less relevant", days_ago=0)
-    (best,) = await talk.search("tea", limit=1, recency_decay=1.0)
+    (best,) = await talk.search("tea", limit=1, config=decaying(1.0))
     assert best.message_id == f"{new}/observation"
 
 
@@ -149,14 +158,15 @@ async def test_a_refused_expression_falls_back_to_its_words(
         def __init__(self, accepts: str | None) -> None:
             self.accepts = accepts
 
-        async def search(self, match: str, **options: Any) -> Any:
-            if match != self.accepts:
+        async def search(self, wanted: RecordQuery) -> Any:
+            if wanted.query.expression != self.accepts:
                 raise ValueError("not understood")
-            return await talk.feed().search(match, **options)
+            return await talk.records().search(wanted)
 
+    asked = partial(search, query="tea OR milk", clock=talk.clock, config=Config())
     with caplog.at_level(logging.WARNING):
-        hits = await search(Picky('"tea" AND "milk"'), "tea OR milk", clock=talk.clock)  # type: ignore[arg-type]
-        none = await search(Picky(None), "tea OR milk", clock=talk.clock)  # type: ignore[arg-type]
+        hits = await asked(Picky('"tea" AND "milk"'))  # type: ignore[arg-type]
+        none = await asked(Picky(None))  # type: ignore[arg-type]
     assert [hit.message_id for hit in hits] == [f"{step}/observation"]
     assert none == []
     assert "not understood" in caplog.text

@@ -36,6 +36,7 @@ from mnemo.store.memory import MemoryStore
 from mnemo.store.sqlite import SqliteStore
 from mnemo.testing.clock import ManualClock
 from mnemo.testing.contracts.kit import NOON, SPACE, Kit, unit_vector
+from mnemo.testing.contracts.records import found
 
 SESSIONS = st.sampled_from(["a", "b"])
 WORDS = st.sampled_from(["porto harbour", "bread", "the violin of omar", "compiler"])
@@ -392,8 +393,7 @@ async def _graph(kit: Kit) -> Any:
 
 
 async def _found(kit: Kit) -> Any:
-    hits = await kit.store.feed("r").search('"porto" OR "bread"', session_id=None, limit=100)
-    return sorted((hit.step.node_id, hit.part) for hit in hits)
+    return await found(kit.store, ["porto"], ["bread"])
 
 
 TestTwoStores = pytest.mark.slow(TwoStores.TestCase)

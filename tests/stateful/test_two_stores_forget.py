@@ -27,6 +27,7 @@ from mnemo.store.memory import MemoryStore
 from mnemo.store.sqlite import SqliteStore
 from mnemo.testing.clock import ManualClock
 from mnemo.testing.contracts.kit import NOON, SPACE, Kit, unit_vector
+from mnemo.testing.contracts.records import found
 
 WORDS = ("porto", "harbour", "violin", "bread", "compiler", "osaka")
 TEXTS = st.lists(st.sampled_from(WORDS), min_size=1, max_size=3).map(" ".join)
@@ -184,7 +185,6 @@ async def state(kit: Kit) -> Any:
     edges = {(e.source, e.target, e.kind) for e in await graph.edges(sorted(nodes))}
     vectors = {id: None if n.vector is None else n.vector.tolist() for id, n in nodes.items()}
     journals = [await kit.store.sessions.load(f"s{number}") for number in range(3)]
-    hits = await feed.search(" OR ".join(f'"{w}"' for w in WORDS), session_id=None, limit=100)
     changes = await kit.changes()
     counts = {k: n for k, n in (await feed.counts()).items() if n}
     return {
@@ -196,7 +196,7 @@ async def state(kit: Kit) -> Any:
         "counts": counts,
         "journals": journals,
         "records": await kit.store.sessions.records("r", unfinished=False),
-        "found": sorted((hit.step.node_id, hit.part) for hit in hits),
+        "found": await found(kit.store, *([word] for word in WORDS)),
         "steps": [step.node_id for step in changes.steps],
         "details": {id: dict(detail) for id, detail in changes.details.items()},
     }

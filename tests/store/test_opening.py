@@ -209,6 +209,7 @@ from mnemo._clock import SystemClock
 from mnemo.config import StoreConfig
 from mnemo.errors import StoreError
 from mnemo.store.sqlite import SqliteStore
+from mnemo.testing.contracts.records import found
 
 async def main():
     store = SqliteStore(sys.argv[1], config=StoreConfig(), clock=SystemClock(), lease_s=30)
@@ -216,7 +217,7 @@ async def main():
         os.setgid(int(sys.argv[2])); os.setuid(int(sys.argv[2]))
     owner = await store.open()
     journal = await store.sessions.load("s")
-    hits = await store.feed("r").search('"kyoto"', session_id=None, limit=5)
+    hits = await found(store, ["kyoto"])
     try:
         await store.sessions.claim("s", owner)
     except StoreError as error:

@@ -5,16 +5,15 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any, Literal
+from typing import Any
 
 from anyio.lowlevel import cancel_shielded_checkpoint
 
 from mnemo.episode.step import Step
 from mnemo.graph.edges import EdgeKind
 from mnemo.graph.nodes import Episodic, Intent, Node, Tag, Vector
-from mnemo.protocols import EmbeddingSpace, FeedChanges, FeedCursor, KeywordHit
+from mnemo.protocols import EmbeddingSpace, FeedChanges, FeedCursor
 from mnemo.store.memory.state import Kept, RepoState
-from mnemo.store.memory.words import parse, relevances, stems
 
 __all__ = ["MemoryFeed", "is_owned"]
 
@@ -84,20 +83,6 @@ class MemoryFeed:
         sessions = self._kept().sessions.values()
         episodes = [e for s in sessions if s.repo_id == self._repo_id for e in s.episodes]
         return {episode.id: episode.goal for episode in episodes if episode.id in wanted}
-
-    async def search(self, match: str, *, session_id: str | None, limit: int) -> list[KeywordHit]:
-        """Find step halves by their words, best first. *Raises* ``ValueError`` for *match*."""
-        await cancel_shielded_checkpoint()
-        expression = parse(match)
-        halves = [half for state in self._repo.steps for half in _halves(state.step)]
-        scores = relevances(expression, [stems(text) for _, _, text in halves])
-        hits = [
-            KeywordHit(step=step, part=part, relevance=score)
-            for (step, part, _), score in zip(halves, scores, strict=True)
-            if score > 0 and session_id in (None, step.session_id)
-        ]
-        hits.sort(key=lambda hit: (-hit.relevance, -hit.step.ordinal))
-        return hits[:limit]
 
     async def counts(self) -> dict[str, int]:
         """``steps``, ``vectors``, ``edges:<kind>``, ``nodes:<type>``: how many are stored."""
@@ -190,11 +175,3 @@ def is_owned(repo: RepoState, key: str) -> bool:
     id = key.removesuffix("/observation").removesuffix("/action")
     step = repo.step_of.get(id)
     return id in repo.nodes or (step is not None and not step.gone)
-
-
-def _halves(step: Step) -> list[tuple[Step, Literal["observation", "action"], str]]:
-    halves: list[tuple[Step, Literal["observation", "action"], str]] = [
-        (step, "observation", step.observation),
-        (step, "action", step.action),
-    ]
-    return [half for half in halves if half[2] and not half[2].isspace()]

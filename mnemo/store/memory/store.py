@@ -12,6 +12,7 @@ from mnemo.store.memory.feed import MemoryFeed
 from mnemo.store.memory.graph import MemoryGraph
 from mnemo.store.memory.notes import MemoryNotes
 from mnemo.store.memory.overhaul import MemoryOverhaul
+from mnemo.store.memory.records import MemoryRecords
 from mnemo.store.memory.sessions import MemorySessions
 from mnemo.store.memory.state import Kept
 from mnemo.store.memory.transcript import MemoryTranscript
@@ -54,6 +55,10 @@ class MemoryStore:
     def feed(self, repo_id: str) -> MemoryFeed:
         """What one repository's indexes follow."""
         return MemoryFeed(repo_id, self._kept)
+
+    def records(self, repo_id: str) -> MemoryRecords:
+        """Every single thing said or observed in one repository."""
+        return MemoryRecords(repo_id, self._kept, self._clock)
 
     def overhaul(self, repo_id: str) -> MemoryOverhaul:
         """What is rarely done to one repository as a whole."""

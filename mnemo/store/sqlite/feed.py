@@ -11,14 +11,13 @@ from typing import Any
 from mnemo._clock import Breather
 from mnemo.episode.step import Step
 from mnemo.graph.nodes import Node, Vector
-from mnemo.protocols import EmbeddingSpace, FeedChanges, FeedCursor, KeywordHit
+from mnemo.protocols import EmbeddingSpace, FeedChanges, FeedCursor
 from mnemo.store.sqlite.acts import repo_number
 from mnemo.store.sqlite.codec import decode_vector, encode_vector
 from mnemo.store.sqlite.readers import Readers
 from mnemo.store.sqlite.rows import chunks, holes, read_nodes, repo_row
 from mnemo.store.sqlite.spaces import check_space
 from mnemo.store.sqlite.steps import COLUMNS, read_steps
-from mnemo.store.sqlite.texts import text_tables
 from mnemo.store.sqlite.writer import Writer
 
 __all__ = ["SqliteFeed", "owned_keys"]
@@ -77,13 +76,6 @@ _OWNERS_OF_VECTORS = """
 SELECT id FROM nodes WHERE repo = ? AND id IN ({0})
 UNION SELECT node_id FROM steps WHERE repo = ? AND gone = 0 AND node_id IN ({0})
 """
-_SEARCH = f"""
-SELECT {COLUMNS}, f.rowid, -f.rank FROM {{words}} f
-JOIN steps t ON t.ordinal = f.rowid / 4 AND f.rowid % 4 < 2
-JOIN episodes e ON e.no = t.episode JOIN sessions s ON s.no = t.session
-WHERE {{words}} MATCH ? AND t.repo = ? AND (? IS NULL OR s.id = ?)
-ORDER BY f.rank, f.rowid DESC LIMIT ?
-"""
 _GOALS = """
 SELECT e.id, e.goal FROM episodes e JOIN sessions s ON s.no = e.session
 WHERE s.repo = ? AND e.id IN ({})
@@ -138,17 +130,6 @@ class SqliteFeed:
     async def goals(self, episode_ids: Sequence[str]) -> dict[str, str]:
         """The goals of episodes; unknown ones are absent."""
         return await self._readers().read(partial(_goals, repo_id=self._repo_id, ids=episode_ids))
-
-    async def search(self, match: str, *, session_id: str | None, limit: int) -> list[KeywordHit]:
-        """
-        Find step halves by the full text, best first.
-
-        Raises:
-            ValueError: *match* is no expression of quoted words with ``AND``, ``OR``, ``NOT``.
-        """
-        return await self._readers().read(
-            partial(_search, repo_id=self._repo_id, match=match, session_id=session_id, limit=limit)
-        )
 
     async def counts(self) -> dict[str, int]:
         """``steps``, ``vectors``, ``edges:<kind>``, ``nodes:<type>``: how many are stored."""
@@ -340,23 +321,3 @@ def _goals(connection: sqlite3.Connection, repo_id: str, ids: Sequence[str]) -> 
     for chunk in chunks(list(dict.fromkeys(ids))):
         goals.update(connection.execute(_GOALS.format(holes(chunk)), (repo, *chunk)))
     return goals
-
-
-def _search(
-    connection: sqlite3.Connection, repo_id: str, match: str, session_id: str | None, limit: int
-) -> list[KeywordHit]:
-    repo = repo_row(connection, repo_id)[0]
-    values = (match, repo, session_id, session_id, limit)
-    words = text_tables(connection, repo).words
-    if words is None:
-        return []
-    try:
-        rows = connection.execute(_SEARCH.format(words=words), values).fetchall()
-    except sqlite3.OperationalError as error:
-        if error.sqlite_errorcode != sqlite3.SQLITE_ERROR:
-            raise
-        raise ValueError(f"not a search expression: {match!r}: {error}") from error
-    return [
-        KeywordHit(step=step, part="action" if row[-2] % 2 else "observation", relevance=row[-1])
-        for step, row in zip(read_steps(rows), rows, strict=True)
-    ]

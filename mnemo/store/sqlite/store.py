@@ -23,6 +23,7 @@ from mnemo.store.sqlite.notes import SqliteNotes
 from mnemo.store.sqlite.overhaul import SqliteOverhaul
 from mnemo.store.sqlite.owners import forget_the_dead, register
 from mnemo.store.sqlite.readers import Readers
+from mnemo.store.sqlite.records import SqliteRecords
 from mnemo.store.sqlite.schema import VERSION, migrate, stored_version
 from mnemo.store.sqlite.scrub import Scrubber
 from mnemo.store.sqlite.sessions import SqliteSessions
@@ -74,6 +75,10 @@ class SqliteStore:
     def feed(self, repo_id: str) -> SqliteFeed:
         """What one repository's indexes follow."""
         return SqliteFeed(repo_id, self._writer, self._readers)
+
+    def records(self, repo_id: str) -> SqliteRecords:
+        """Every single thing said or observed in one repository."""
+        return SqliteRecords(repo_id, self._readers, self._clock)
 
     def overhaul(self, repo_id: str) -> SqliteOverhaul:
         """What is rarely done to one repository as a whole."""
@@ -143,10 +148,9 @@ class SqliteStore:
             await writing.aclose()
 
     async def _scrub_once_more(self, writing: Writer) -> None:
-        """What a foreign reader held up may be possible by now; else the next open does it."""
-        if self._scrubber.held_up:
-            with anyio.CancelScope(shield=True):
-                await self._scrubber.scrub(writing, traces=None)
+        """What expired, and what a foreign reader held up; else the next open does it."""
+        with anyio.CancelScope(shield=True):
+            await self._scrubber.scrub(writing, traces=None)
 
     async def renew(self, owner: Owner, lease_s: float) -> None:
         """Prolong the lease of *owner* on all its sessions. *Cancellation*: completes."""

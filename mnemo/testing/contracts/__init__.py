@@ -16,10 +16,12 @@ import pytest
 # Before they are imported: a failing contract should show its values as any test does.
 pytest.register_assert_rewrite(
     "mnemo.testing.contracts.archive",
+    "mnemo.testing.contracts.archive_talk",
     "mnemo.testing.contracts.feed",
     "mnemo.testing.contracts.graph",
     "mnemo.testing.contracts.notes",
     "mnemo.testing.contracts.overhaul",
+    "mnemo.testing.contracts.records",
     "mnemo.testing.contracts.sessions",
     "mnemo.testing.contracts.talk",
     "mnemo.testing.contracts.transcript",
@@ -28,10 +30,12 @@ pytest.register_assert_rewrite(
 )
 
 from mnemo.testing.contracts.archive import ArchiveContract  # noqa: E402
+from mnemo.testing.contracts.archive_talk import TalkArchiveContract  # noqa: E402
 from mnemo.testing.contracts.feed import DocumentFeedContract  # noqa: E402
 from mnemo.testing.contracts.graph import GraphStoreContract  # noqa: E402
 from mnemo.testing.contracts.notes import NoteStoreContract  # noqa: E402
 from mnemo.testing.contracts.overhaul import OverhaulContract  # noqa: E402
+from mnemo.testing.contracts.records import RecordStoreContract  # noqa: E402
 from mnemo.testing.contracts.sessions import SessionStoreContract  # noqa: E402
 from mnemo.testing.contracts.transcript import TranscriptContract  # noqa: E402
 from mnemo.testing.contracts.transcript_derived import (  # noqa: E402
@@ -48,7 +52,9 @@ __all__ = [
     "MessageVectorsContract",
     "NoteStoreContract",
     "OverhaulContract",
+    "RecordStoreContract",
     "SessionStoreContract",
+    "TalkArchiveContract",
     "TranscriptContract",
     "UpkeepContract",
 ]

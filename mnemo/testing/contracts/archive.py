@@ -34,6 +34,7 @@ from mnemo.protocols import Archive, Store
 from mnemo.store.memory import MemoryStore
 from mnemo.testing.clock import ManualClock
 from mnemo.testing.contracts.kit import NOON, SPACE, Kit, StoreContract, unit_vector
+from mnemo.testing.contracts.records import found
 
 __all__ = ["ArchiveContract"]
 
@@ -424,7 +425,6 @@ async def answers(store: Store) -> Any:
     graph, feed, sessions = store.graph("r"), store.feed("r"), store.sessions
     nodes = await graph.nodes()
     ids = [node.id for node in nodes]
-    hits = await feed.search('"tea" OR "said"', session_id=None, limit=100)
     return {
         "records": await sessions.records("r", unfinished=False),
         "journals": [await _journal(store, id) for id in "stuvw"],
@@ -436,7 +436,7 @@ async def answers(store: Store) -> Any:
         "revision": await graph.revision(),
         "counts": await feed.counts(),
         "space": await feed.space(),
-        "hits": {(hit.step.node_id, hit.part) for hit in hits},
+        "hits": await found(store, ["tea"], ["said"]),
         "goals": await feed.goals(["s-1", "t-1"]),
     }
 

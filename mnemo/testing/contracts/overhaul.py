@@ -15,6 +15,7 @@ from mnemo.graph.edges import Edge, EdgeKind
 from mnemo.graph.nodes import Semantic
 from mnemo.messages import EmbeddingSpace
 from mnemo.testing.contracts.kit import NOON, SPACE, Kit, StoreContract, unit_vector
+from mnemo.testing.contracts.records import found
 
 __all__ = ["OverhaulContract"]
 
@@ -60,7 +61,7 @@ class OverhaulContract(StoreContract):
         assert set(erased.node_ids) == {"episodic-1", "episodic-2", "both", "late"}
         assert await kit.store.sessions.load("s") is None
         assert await self._ids(kit) == set()
-        assert await kit.store.feed("r").search('"bees"', session_id=None, limit=5) == []
+        assert await found(kit.store, ["bees"]) == []
         assert (await overhaul.erase(ALL)).report.is_empty
         assert (await kit.store.check()).problems == ()
 

@@ -1,0 +1,332 @@
+"""
+Drill-down: a record with what lies around it, and how that is told within a budget.
+
+Shrinking goes from the edges towards the target, which is never absent
+(search.md, section 7).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from mnemo.config import Config
+from mnemo.protocols import RecordStore
+from mnemo.recall.view_lines import (
+    cut_bytes,
+    indented,
+    line_of,
+    range_line,
+    size,
+    told,
+    told_whole,
+)
+from mnemo.transcript.derived import Snapshot
+from mnemo.transcript.records import Record, ViewQuery
+
+__all__ = ["MessageView", "view"]
+
+LEAST_BUDGET = 100
+"""Smallest ``budget_tokens``."""
+MOST_NEIGHBOURS = 100
+"""Largest ``before`` and ``after``."""
+SHORTENED = 200
+"""Characters that a neighbour is shortened to before it goes."""
+BYTES_PER_TOKEN = 4
+"""As ``count_tokens`` counts them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MessageView:
+    """
+    A record and what lies around it in its stream, ascending, whole.
+
+    Attributes:
+        before: The nearest records ahead of the target, of all kinds; *after* likewise.
+        snapshots_before: Of what is further ahead, at most three; *snapshots_after* likewise.
+        last_seq: Of a snapshot: where its range ends.
+        budget_tokens: Of ``as_text``, unless it is told otherwise.
+    """
+
+    target: Record
+    before: tuple[Record, ...]
+    after: tuple[Record, ...]
+    snapshots_before: tuple[Snapshot, ...] = ()
+    snapshots_after: tuple[Snapshot, ...] = ()
+    last_seq: int = 0
+    budget_tokens: int = 4_000
+
+    def as_text(self, budget_tokens: int | None = None) -> str:
+        """
+        It in words; what does not fit is counted, from the edges towards the target.
+
+        Args:
+            budget_tokens: At least 100; the estimate of the text never exceeds it.
+
+        Raises:
+            ValueError: It is below.
+        """
+        budget = _budget(self.budget_tokens if budget_tokens is None else budget_tokens)
+        return _Page.of(self, BYTES_PER_TOKEN * budget).text()
+
+
+async def view(
+    records: RecordStore,
+    message_id: str,
+    *,
+    config: Config,
+    session_id: str | None = None,
+    before: int = 10,
+    after: int = 10,
+    budget_tokens: int | None = None,
+) -> MessageView:
+    """
+    Open what lies around the record of this id.
+
+    Args:
+        session_id: The stream, where the id is used in several threads.
+        before: Neighbours ahead of it, 0 to 100; *after* likewise.
+        budget_tokens: Of the view's text, at least 100; default
+            ``config.recall.view_budget_tokens``.
+
+    Raises:
+        ValueError: A number is out of range, or the id is no text.
+        NotFound: There is no such record: unknown, erased or expired.
+        Conflict: Several threads have one; the message names them.
+            *Cancellation*: safe.
+    """
+    for name, count in (("before", before), ("after", after)):
+        if isinstance(count, bool) or not isinstance(count, int):
+            raise ValueError(f"{name} must be a whole number, not {count!r}")
+        if not 0 <= count <= MOST_NEIGHBOURS:
+            raise ValueError(f"{name} must be from 0 to {MOST_NEIGHBOURS}, not {count}")
+    if not isinstance(message_id, str):
+        raise ValueError(f"message_id must be text, not {type(message_id).__name__}")
+    budget = _budget(config.recall.view_budget_tokens if budget_tokens is None else budget_tokens)
+    found = await records.around(
+        ViewQuery(
+            message_id=message_id,
+            session_id=session_id,
+            before=before,
+            after=after,
+            default_ttl_s=config.conversation.ttl_s,
+        )
+    )
+    return MessageView(
+        target=found.target,
+        before=found.before,
+        after=found.after,
+        snapshots_before=found.snapshots_before,
+        snapshots_after=found.snapshots_after,
+        last_seq=found.last_seq,
+        budget_tokens=budget,
+    )
+
+
+def _budget(tokens: int) -> int:
+    if isinstance(tokens, bool) or not isinstance(tokens, int) or tokens < LEAST_BUDGET:
+        raise ValueError(f"budget_tokens must be at least {LEAST_BUDGET}, not {tokens!r}")
+    return tokens
+
+
+# ── Making it fit ────────────────────────────────────────────────────────────────────
+
+
+@dataclass(slots=True)
+class _Piece:
+    """
+    What a record or a snapshot is shown by.
+
+    Attributes:
+        first, last: The seqs it stands for.
+        forms: From the whole to the shortest; *form* is the one that is shown, and past
+            the last one the piece is dropped.
+        sizes: Bytes of each with its line break, and 0.
+    """
+
+    first: int
+    last: int
+    forms: tuple[str, ...]
+    is_snapshot: bool = False
+    form: int = 0
+    sizes: tuple[int, ...] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.sizes = (*(size(form) + 1 for form in self.forms), 0)
+
+    @property
+    def is_dropped(self) -> bool:
+        return self.form == len(self.forms)
+
+    @property
+    def size(self) -> int:
+        return self.sizes[self.form]
+
+
+@dataclass(slots=True)
+class _Side:
+    """One side of the target; *pieces* from the nearest to the farthest."""
+
+    word: str
+    messages: list[_Piece]
+    snapshots: list[_Piece]
+
+    @property
+    def pieces(self) -> list[_Piece]:
+        return [*self.messages, *self.snapshots]
+
+    @property
+    def note(self) -> str:
+        """What is missing on this side; empty: nothing."""
+        gone = [piece for piece in self.pieces if piece.is_dropped]
+        if not gone:
+            return ""
+        counts = _counted(self.word, gone)
+        first, last = min(p.first for p in gone), max(p.last for p in gone)
+        seqs = str(first) if first == last else f"{first}..{last}"
+        return f"… {counts} not shown ({seqs})"
+
+
+def _counted(word: str, gone: Sequence[_Piece]) -> str:
+    snapshots = sum(piece.is_snapshot for piece in gone)
+    counts = [(len(gone) - snapshots, "message"), (snapshots, "snapshot")]
+    told = [f"{n} {word} {noun}{'' if n == 1 else 's'}" for n, noun in counts if n]
+    return " and ".join(told)
+
+
+@dataclass(slots=True)
+class _Page:
+    """A view on its way to its budget, in bytes."""
+
+    view: MessageView
+    bytes: int
+    earlier: _Side
+    later: _Side
+    target: str = ""
+    target_size: int = 0
+    used: int = 0
+    notes: bool = True
+
+    @classmethod
+    def of(cls, view: MessageView, bytes: int) -> _Page:
+        """Everything whole."""
+        before = [_neighbour(record) for record in reversed(view.before)]
+        after = [_neighbour(record) for record in view.after]
+        ahead = [_compressed(snapshot) for snapshot in reversed(view.snapshots_before)]
+        behind = [_compressed(snapshot) for snapshot in view.snapshots_after]
+        page = cls(
+            view=view,
+            bytes=bytes,
+            earlier=_Side("earlier", before, ahead),
+            later=_Side("later", after, behind),
+        )
+        page._show(told_whole(view.target))
+        page.used = sum(piece.size for side in page.sides for piece in side.pieces)
+        return page
+
+    @property
+    def sides(self) -> tuple[_Side, _Side]:
+        return self.earlier, self.later
+
+    def text(self) -> str:
+        """The page, shrunk as far as it takes."""
+        for piece in self._shrinking():
+            if self._fits():
+                break
+            self.used -= piece.size
+            piece.form += 1
+            self.used += piece.size
+        if not self._fits():
+            self._cut_target()
+        return self._written()
+
+    def _shrinking(self) -> Iterator[_Piece]:
+        """Pieces in the order in which each is to lose one form."""
+        snapshots = list(_farthest_first(self.earlier.snapshots, self.later.snapshots))
+        messages = list(_farthest_first(self.earlier.messages, self.later.messages))
+        yield from snapshots
+        yield from (piece for piece in messages if len(piece.forms) > 1)
+        yield from messages
+        yield from snapshots
+
+    def _show(self, text: str) -> None:
+        line = line_of(self.view.target, indented(text), last_seq=self.view.last_seq)
+        self.target = f"→ {line}"
+        self.target_size = size(self.target)
+
+    def _fits(self) -> bool:
+        frame = (self.target_size if line is None else size(line) for line in self._frame())
+        return self.used + sum(length + 1 for length in frame) - 1 <= self.bytes
+
+    def _frame(self) -> Iterator[str | None]:
+        """Every line that is not a piece's; ``None`` stands for the target."""
+        view = self.view
+        yield f"── recalled from: {cut_bytes(view.target.session_id, max(24, self.bytes // 16))} ──"
+        if any(not piece.is_dropped for piece in self.earlier.snapshots):
+            yield "── PREVIOUS CONTEXT (compressed) ──"
+        seqs = [record.seq for record in (*view.before, view.target, *view.after)]
+        last = max(*seqs, view.last_seq) if view.target.kind == "snapshot" else seqs[-1]
+        yield f"── FULL CONTEXT (messages {min(seqs)}..{last}) ──"
+        if self.notes and self.earlier.note:
+            yield self.earlier.note
+        yield None
+        if self.notes and self.later.note:
+            yield self.later.note
+        if any(not piece.is_dropped for piece in self.later.snapshots):
+            yield "── FOLLOWING CONTEXT (compressed) ──"
+
+    def _written(self) -> str:
+        lines: list[str] = []
+        for line in self._frame():
+            if line is None:
+                lines += _shown(reversed(self.earlier.messages))
+                lines += [self.target, *_shown(self.later.messages)]
+                continue
+            lines.append(line)
+            if line.startswith("── PREVIOUS"):
+                lines += _shown(reversed(self.earlier.snapshots))
+        return "\n".join([*lines, *_shown(self.later.snapshots)])
+
+    def _cut_target(self) -> None:
+        """Leave out of its middle what is too much; its head and tail stay."""
+        whole = told_whole(self.view.target)
+        low, high = 0, len(whole)
+        self._keep(whole, 0)
+        if not self._fits():
+            self.notes = False
+        while low < high:
+            middle = (low + high + 1) // 2
+            self._keep(whole, middle)
+            low, high = (middle, high) if self._fits() else (low, middle - 1)
+        self._keep(whole, low)
+
+    def _keep(self, whole: str, characters: int) -> None:
+        head, left_out = (characters + 1) // 2, len(whole) - characters
+        tail = whole[len(whole) - characters // 2 :]
+        text = f"{whole[:head]} … [{left_out} characters left out] … {tail}"
+        self._show(text if left_out else whole)
+
+
+def _neighbour(record: Record) -> _Piece:
+    text = told(record)
+    short = text if len(text) <= SHORTENED else text[: SHORTENED - 1].rstrip() + "…"
+    forms = dict.fromkeys("  " + line_of(record, indented(form)) for form in (text, short))
+    return _Piece(record.seq, record.seq, tuple(forms))
+
+
+def _compressed(snapshot: Snapshot) -> _Piece:
+    head = range_line(snapshot)
+    text = "\n".join("  " + line for line in snapshot.text.splitlines())
+    return _Piece(snapshot.from_seq, snapshot.to_seq, (f"{head}\n{text}", head), is_snapshot=True)
+
+
+def _farthest_first(earlier: Sequence[_Piece], later: Sequence[_Piece]) -> Iterator[_Piece]:
+    """Both from the nearest on; at equal distance the earlier one first."""
+    for distance in reversed(range(max(len(earlier), len(later)))):
+        for side in (earlier, later):
+            if distance < len(side):
+                yield side[distance]
+
+
+def _shown(pieces: Iterator[_Piece] | Sequence[_Piece]) -> list[str]:
+    return [piece.forms[piece.form] for piece in pieces if not piece.is_dropped]

@@ -1,0 +1,229 @@
+"""The rows of the full text, and what each is the text of: a step's half, a message, a snapshot."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, NamedTuple
+
+from mnemo._clock import Breather
+from mnemo._text import is_blank
+from mnemo.store.sqlite.codec import utc_text
+from mnemo.store.sqlite.derived import shelf_of
+from mnemo.store.sqlite.messages import COLUMNS as MESSAGE_COLUMNS
+from mnemo.store.sqlite.messages import read_message
+from mnemo.store.sqlite.rows import chunks, holes
+from mnemo.transcript.derived import Snapshot, Thread
+from mnemo.transcript.message import StoredMessage, searchable_text
+from mnemo.transcript.records import Hidden, Ranking, Record
+
+__all__ = [
+    "BASE",
+    "HALF_COLUMNS",
+    "LEAN",
+    "Expiry",
+    "Lean",
+    "Scope",
+    "half_record",
+    "message_record",
+    "read_records",
+    "snapshot_record",
+]
+
+LEAN = """
+    coalesce(p.at, m.at, n.at), coalesce(s.id, t.id), coalesce(2 * p.ordinal + (f.rowid & 1),
+    m.seq, n.from_seq), t.ttl_s, coalesce(m.recorded_at, (
+        SELECT o.recorded_at FROM messages o WHERE o.thread = n.thread
+        AND o.seq BETWEEN n.from_seq AND n.to_seq ORDER BY o.seq LIMIT 1))
+"""
+"""What ``Lean`` has behind row and relevance: enough to rank a row, and to see if it lives."""
+BASE = """
+LEFT JOIN steps p ON p.ordinal = CASE WHEN f.rowid & 3 < 2 THEN f.rowid >> 2 END
+LEFT JOIN sessions s ON s.no = p.session
+LEFT JOIN messages m ON m.no = CASE f.rowid & 3 WHEN 2 THEN f.rowid >> 2 END
+LEFT JOIN snapshots n ON n.no = CASE f.rowid & 3 WHEN 3 THEN f.rowid >> 2 END
+LEFT JOIN threads t ON t.no = coalesce(m.thread, n.thread)
+"""
+"""What the rows of a full text *f* are the text of."""
+_OF_REPO = "coalesce(p.repo, t.repo) = ?"
+_OF_STREAM = "coalesce(s.id, t.id) = ?"
+_NOT_LAST_STEPS = """
+NOT (s.id IS ? AND p.ordinal IN (
+    SELECT i.ordinal FROM sessions h CROSS JOIN episodes e ON e.session = h.no
+    CROSS JOIN steps i ON i.episode = e.no WHERE h.id = ?
+    ORDER BY e.no DESC, i.idx DESC LIMIT ?))
+"""
+_NOT_FROM_SEQ = "NOT (t.id IS ? AND m.seq IS NOT NULL AND m.seq >= ?)"
+_NOT_THESE = "NOT (t.id IS ? AND n.id IS NOT NULL AND n.id IN (SELECT value FROM json_each(?)))"
+_THIS_EPOCH = "(t.no IS NULL OR coalesce(m.epoch, n.epoch) = t.epoch)"
+
+HALF_COLUMNS = "t.ordinal, t.node_id, s.id, t.at, t.actor, t.observation, t.action"
+"""What ``half_record`` expects, of ``steps t`` and ``sessions s``."""
+_STEPS = f"""
+SELECT {HALF_COLUMNS} FROM steps t JOIN sessions s ON s.no = t.session WHERE t.ordinal IN ({{}})
+"""
+_MESSAGES = f"""
+SELECT {MESSAGE_COLUMNS}, m.no FROM messages m CROSS JOIN threads t ON t.no = m.thread
+WHERE m.no IN ({{}})
+"""
+_SNAPSHOTS = """
+SELECT {columns}, t.id, n.no FROM snapshots n CROSS JOIN threads t ON t.no = n.thread
+WHERE n.no IN ({{}})
+"""
+
+PARTS = ("observation", "action")
+
+
+class Lean(NamedTuple):
+    """A row that matches, as far as it takes to rank it; see ``LEAN``."""
+
+    row: int
+    relevance: float
+    at: str
+    stream: str
+    seq: int
+    ttl_s: float | None
+    recorded_at: str | None
+
+    def order(self, ranking: Ranking) -> tuple[float, float, str, int]:
+        """Smallest first."""
+        at = datetime.fromisoformat(self.at)
+        return ranking.order(self.relevance, at, self.stream, self.seq)
+
+
+@dataclass(frozen=True, slots=True)
+class Expiry:
+    """Which messages live at *now*; *known* remembers what each time to live comes to."""
+
+    now: datetime
+    default_ttl_s: float | None
+    known: dict[float | None, str] = field(default_factory=dict)
+
+    def since(self, ttl_s: float | None) -> str:
+        """What was recorded before this text is expired."""
+        if ttl_s not in self.known:
+            alive = Thread(id="-", ttl_s=ttl_s).alive_since(self.now, self.default_ttl_s)
+            self.known[ttl_s] = "" if alive is None else utc_text(alive)
+        return self.known[ttl_s]
+
+    def spares(self, lean: Lean) -> bool:
+        """Whether the row is a step's, or what it tells still lives."""
+        return lean.recorded_at is None or lean.recorded_at >= self.since(lean.ttl_s)
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """Which rows of a full text are looked at; a condition on ``BASE`` with its values."""
+
+    condition: str
+    values: tuple[Any, ...]
+
+    @classmethod
+    def of(
+        cls, repo: int, *, stream: str | None, hidden: Hidden | None, this_epoch: bool = False
+    ) -> Scope:
+        """Of the repository; of one stream if given; without what is hidden."""
+        conditions: list[tuple[str, tuple[Any, ...]]] = [(_OF_REPO, (repo,))]
+        if stream is not None:
+            conditions.append((_OF_STREAM, (stream,)))
+        if hidden is not None:
+            conditions += _hiding(hidden)
+        if this_epoch:
+            conditions.append((_THIS_EPOCH, ()))
+        text = " AND ".join(condition for condition, _ in conditions)
+        return cls(text, tuple(value for _, values in conditions for value in values))
+
+
+def _hiding(hidden: Hidden) -> Iterable[tuple[str, tuple[Any, ...]]]:
+    stream = hidden.stream
+    if hidden.last_steps:
+        yield _NOT_LAST_STEPS, (stream, stream, hidden.last_steps)
+    if hidden.message_seq is not None:
+        yield _NOT_FROM_SEQ, (stream, hidden.message_seq)
+    if hidden.ids:
+        yield _NOT_THESE, (stream, json.dumps(sorted(hidden.ids)))
+
+
+# ── Records ──────────────────────────────────────────────────────────────────────────
+
+
+def half_record(row: Sequence[Any], side: int) -> Record | None:
+    """A half of the step of a row with ``HALF_COLUMNS``; ``None``: nothing was said there."""
+    ordinal, node_id, session, at, actor = row[:5]
+    text = row[5 + side]
+    if is_blank(text):
+        return None
+    return Record(
+        message_id=f"{node_id}/{PARTS[side]}",
+        session_id=session,
+        seq=2 * ordinal + side,
+        kind="action" if side else "observation",
+        at=datetime.fromisoformat(at),
+        actor=actor,
+        text=text,
+    )
+
+
+def message_record(message: StoredMessage) -> Record:
+    """A message as a record."""
+    return Record(
+        message_id=message.stored_id,
+        session_id=message.thread_id,
+        seq=message.seq,
+        kind=message.kind or "user",
+        at=message.at or message.recorded_at,
+        actor=message.actor,
+        text=searchable_text(message, tools=True),
+        tool_calls=tuple(message.tool_calls),
+        is_error=message.is_error,
+        name=message.name,
+    )
+
+
+def snapshot_record(snapshot: Snapshot) -> Record:
+    """A snapshot as a record."""
+    return Record(
+        message_id=snapshot.id,
+        session_id=snapshot.thread_id,
+        seq=snapshot.from_seq,
+        kind="snapshot",
+        at=snapshot.at,
+        actor=None,
+        text=snapshot.text,
+    )
+
+
+def read_records(connection: sqlite3.Connection, rows: Sequence[int]) -> dict[int, Record]:
+    """The records of these rows of a full text."""
+    breather = Breather()
+    found: dict[int, Record] = {}
+    for read, sort in ((_read_halves, (0, 1)), (_read_messages, (2,)), (_read_snapshots, (3,))):
+        for some in chunks(sorted({row >> 2 for row in rows if row & 3 in sort})):
+            breather.breathe()
+            found |= read(connection, some)
+    return found
+
+
+_Read = Callable[[sqlite3.Connection, Sequence[int]], dict[int, Record]]
+
+
+def _read_halves(connection: sqlite3.Connection, ordinals: Sequence[int]) -> dict[int, Record]:
+    rows = connection.execute(_STEPS.format(holes(ordinals)), ordinals).fetchall()
+    halves = ((4 * row[0] + side, half_record(row, side)) for row in rows for side in (0, 1))
+    return {row: record for row, record in halves if record is not None}
+
+
+def _read_messages(connection: sqlite3.Connection, numbers: Sequence[int]) -> dict[int, Record]:
+    rows = connection.execute(_MESSAGES.format(holes(numbers)), numbers)
+    return {4 * row[-1] + 2: message_record(read_message(row)) for row in rows}
+
+
+def _read_snapshots(connection: sqlite3.Connection, numbers: Sequence[int]) -> dict[int, Record]:
+    shelf = shelf_of(Snapshot)
+    columns = ", ".join(f"n.{column}" for column in shelf.columns)
+    query = _SNAPSHOTS.format(columns=columns).format(holes(numbers))
+    rows = connection.execute(query, numbers)
+    return {4 * no + 3: snapshot_record(shelf.read(id, *row)) for *row, id, no in rows}

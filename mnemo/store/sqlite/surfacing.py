@@ -1,0 +1,161 @@
+"""Records that share words with a text, without being asked for, on SQLite."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+
+from mnemo._clock import Breather
+from mnemo._text import has_unspaced
+from mnemo.store.sqlite.record_rows import BASE, LEAN, Expiry, Lean, Scope, read_records
+from mnemo.store.sqlite.rows import repo_row
+from mnemo.store.sqlite.texts import TextTables, text_tables
+from mnemo.transcript.records import (
+    Group,
+    RecordHit,
+    Surfacing,
+    SurfacingQuery,
+    telling_terms,
+    term_weight,
+)
+
+__all__ = ["surfacing"]
+
+# Rows of the index that candidates are drawn from, about 1 µs each: of the rarest terms
+# first. What the others add is looked up for the best of them alone.
+_DRAWN = 20_000
+_LOOKED_UP = 100
+
+_HOLDING = "SELECT count(*) FROM {table} WHERE {table} MATCH ?"
+_RECORDS = "SELECT count(*) FROM {table}"
+_OF_TERM = "SELECT rowid AS row, ? AS weight, ? AS bit FROM {table} WHERE {table} MATCH ?"
+_CANDIDATES = f"""
+SELECT f.rowid, f.weight, {LEAN}, f.bits
+FROM (SELECT row AS rowid, sum(weight) AS weight, sum(bit) AS bits FROM ({{terms}})
+      GROUP BY row HAVING count(*) >= ?) f {BASE}
+WHERE {{condition}} ORDER BY f.weight DESC, f.rowid DESC
+"""
+_HOLDS = "SELECT 1 FROM {table} WHERE {table} MATCH ? AND rowid = ?"
+
+
+@dataclass(frozen=True, slots=True)
+class _Candidate:
+    lean: Lean
+    terms: frozenset[str]
+
+
+def surfacing(connection: sqlite3.Connection, repo_id: str, wanted: SurfacingQuery) -> Surfacing:
+    """Records that match enough of the terms, best first, and how common each term is."""
+    repo = repo_row(connection, repo_id)[0]
+    tables = text_tables(connection, repo)
+    if tables.words is None:
+        return Surfacing(records=0, counts=dict.fromkeys(wanted.terms, 0))
+    index = _Index(connection, tables)
+    records = index.records()
+    counts = {term: index.count(term) for term in wanted.terms}
+    drawn = _drawn(telling_terms(counts, records), counts)
+    looked_up = [term for term in wanted.terms if counts[term] and term not in drawn]
+    weights = {term: term_weight(counts[term], records) for term in wanted.terms}
+    found = _candidates(index, repo, wanted, drawn, weights, len(looked_up))
+    if looked_up:
+        found = [index.completed(one, looked_up, weights) for one in islice(found, _LOOKED_UP)]
+    enough = [one for one in found if len(one.terms) >= wanted.min_terms]
+    return Surfacing(records=records, counts=counts, hits=_hits(connection, enough, wanted))
+
+
+def _drawn(telling: Sequence[str], counts: Mapping[str, int]) -> list[str]:
+    """The terms that candidates are drawn by: the rarest, and at least one."""
+    drawn: list[str] = []
+    rows = 0
+    for term in telling:
+        rows += counts[term]
+        if drawn and rows > _DRAWN:
+            break
+        drawn.append(term)
+    return drawn
+
+
+def _hits(
+    connection: sqlite3.Connection, candidates: Sequence[_Candidate], wanted: SurfacingQuery
+) -> tuple[tuple[RecordHit, frozenset[str]], ...]:
+    """The best of *candidates*; what is excluded is known by its id, so only once it is read."""
+    ordered = sorted(candidates, key=lambda one: one.lean.order(wanted.ranking))
+    ordered = ordered[: wanted.limit + len(wanted.excluded)]
+    records = read_records(connection, [one.lean.row for one in ordered])
+    hits = (
+        (RecordHit(record=records[one.lean.row], relevance=one.lean.relevance), one.terms)
+        for one in ordered
+    )
+    kept = (
+        h for h in hits if (h[0].record.session_id, h[0].record.message_id) not in wanted.excluded
+    )
+    return tuple(islice(kept, wanted.limit))
+
+
+@dataclass(frozen=True, slots=True)
+class _Index:
+    """The full text of one repository, asked for single terms."""
+
+    connection: sqlite3.Connection
+    tables: TextTables
+
+    def table(self, term: str) -> str | None:
+        """Where *term* is looked up."""
+        return self.tables.grams if has_unspaced(term) else self.tables.words
+
+    def records(self) -> int:
+        """How many texts there are."""
+        statement = _RECORDS.format(table=self.tables.words)
+        return int(self.connection.execute(statement).fetchone()[0])
+
+    def count(self, term: str) -> int:
+        """How many texts hold *term*."""
+        table = self.table(term)
+        if table is None:
+            return 0
+        statement = _HOLDING.format(table=table)
+        return int(self.connection.execute(statement, (_matching(term),)).fetchone()[0])
+
+    def completed(
+        self, one: _Candidate, terms: Sequence[str], weights: Mapping[str, float]
+    ) -> _Candidate:
+        """*one* with those of *terms* that it holds as well."""
+        also = frozenset(term for term in terms if self._holds(one.lean.row, term))
+        weight = one.lean.relevance + sum(weights[term] for term in sorted(also))
+        return _Candidate(one.lean._replace(relevance=weight), one.terms | also)
+
+    def _holds(self, row: int, term: str) -> bool:
+        statement = _HOLDS.format(table=self.table(term))
+        return self.connection.execute(statement, (_matching(term), row)).fetchone() is not None
+
+
+def _matching(term: str) -> str:
+    return Group((term,)).expression
+
+
+def _candidates(
+    index: _Index,
+    repo: int,
+    wanted: SurfacingQuery,
+    drawn: Sequence[str],
+    weights: Mapping[str, float],
+    others: int,
+) -> Iterator[_Candidate]:
+    """What holds *drawn* terms, and enough of them unless *others* may add to it."""
+    if not drawn:
+        return
+    scope = Scope.of(repo, stream=None, hidden=wanted.hidden, this_epoch=True)
+    each = [_OF_TERM.format(table=index.table(term)) for term in drawn]
+    statement = _CANDIDATES.format(terms=" UNION ALL ".join(each), condition=scope.condition)
+    values = [v for bit, t in enumerate(drawn) for v in (weights[t], 1 << bit, _matching(t))]
+    least = max(1, wanted.min_terms - others)
+    expiry = Expiry(wanted.ranking.now, wanted.default_ttl_s)
+    breather = Breather()
+    for *row, bits in index.connection.execute(statement, (*values, least, *scope.values)):
+        breather.breathe()
+        lean = Lean(*row)
+        if expiry.spares(lean):
+            terms = frozenset(term for bit, term in enumerate(drawn) if bits >> bit & 1)
+            yield _Candidate(lean, terms)
