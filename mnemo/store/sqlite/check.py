@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from itertools import chain
 
 from mnemo.store.sqlite.check_texts import check_texts
+from mnemo.store.sqlite.check_threads import THREAD_CHECKS
 from mnemo.store.sqlite.texts import all_text_tables, count_texts
 
 __all__ = ["check_full_text", "check_store"]
@@ -103,7 +104,7 @@ def _damage(connection: sqlite3.Connection) -> Iterator[str]:
 
 
 def _disagreements(connection: sqlite3.Connection) -> Iterator[str]:
-    for what, query in _CHECKS:
+    for what, query in (*_CHECKS, *THREAD_CHECKS):
         count, example = connection.execute(query.replace("{owner}", _OWNER)).fetchone()
         if count:
             yield f"{count} {what}, e.g. {example}"

@@ -19,7 +19,7 @@ from mnemo.store.sqlite.bereft import settle_claims, settle_routing, settle_supe
 from mnemo.store.sqlite.remnants import end_episodes, end_sessions, said_in
 from mnemo.store.sqlite.rows import repo_row
 from mnemo.store.sqlite.shown import unshow
-from mnemo.store.sqlite.texts import drop_texts, merge_texts, step_row
+from mnemo.store.sqlite.texts import drop_texts, step_row
 from mnemo.store.sqlite.tombs import remember_erased
 from mnemo.store.sqlite.traces import Traces
 
@@ -214,8 +214,6 @@ def _erase_steps(connection: sqlite3.Connection, repo: int, report: ErasureRepor
         connection.execute(statement, (repo,) * statement.count("?"))
     texts = [step_row(ordinal, side) for ordinal in ordinals for side in (0, 1)]
     dropped = drop_texts(connection, repo, texts)
-    if dropped:
-        merge_texts(connection, repo)
     vectors = connection.execute(_DROP_VECTORS, (repo,)).rowcount
     connection.execute(_DROP_MOVING, (repo,))
     connection.execute(_REMOVALS, (repo, repo))

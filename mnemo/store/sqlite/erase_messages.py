@@ -11,7 +11,7 @@ import sqlite3
 from collections.abc import Iterable
 
 from mnemo.store.sqlite.shown import unnote_thread, unshow
-from mnemo.store.sqlite.texts import drop_texts, merge_texts, message_row, snapshot_row
+from mnemo.store.sqlite.texts import drop_texts, message_row, snapshot_row
 from mnemo.store.sqlite.tombs import remember_messages
 from mnemo.store.sqlite.traces import Traces
 from mnemo.transcript.derived import ErasedRows
@@ -114,6 +114,11 @@ _REST_OF_THREAD = {
     "outcomes": (),
     "surfaced": ("shown", "hits"),
 }
+_COUNT = """
+UPDATE threads SET erased = erased + x.count
+FROM (SELECT thread, count(*) AS count FROM erased_messages GROUP BY thread) x
+WHERE threads.no = x.thread
+"""
 _BEGIN_ANEW = """
 UPDATE threads SET epoch = epoch + 1, epoch_start = next_seq, boundary = next_seq WHERE no = ?
 """
@@ -127,6 +132,8 @@ def erase_messages(
 ) -> ErasedRows:
     """
     Erase the messages at these places (thread's number, seq), those that are there.
+
+    Their words stay in the index until ``merge_texts``.
 
     Args:
         traces: Told by what the erased would be known.
@@ -183,9 +190,7 @@ def _erase(connection: sqlite3.Connection, repo: int, traces: Traces | None) -> 
     connection.execute(_DROP_CALLS)
     rows = [message_row(no) for no, _, _ in messages] + [snapshot_row(no) for no in snapshots]
     fulltext_rows = drop_texts(connection, repo, rows)
-    if fulltext_rows:
-        merge_texts(connection, repo)
-    for statement in (*_OVERWRITE, *_LET_GO):
+    for statement in (*_OVERWRITE, *_LET_GO, _COUNT):
         connection.execute(statement)
     dropped = {what: connection.execute(query).rowcount for what, query in _DROP.items()}
     return ErasedRows(fulltext_rows=fulltext_rows, **dropped)

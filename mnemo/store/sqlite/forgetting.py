@@ -11,6 +11,7 @@ from mnemo.episode.erasure import Erased, Selection
 from mnemo.store.sqlite.erase import erase
 from mnemo.store.sqlite.erase_messages import erase_messages, erase_thread
 from mnemo.store.sqlite.rows import repo_row
+from mnemo.store.sqlite.texts import merge_texts
 from mnemo.store.sqlite.threads import thread_number
 from mnemo.store.sqlite.traces import Traces
 from mnemo.transcript.derived import ErasedRows
@@ -29,7 +30,8 @@ def forget(
 ) -> tuple[Erased, Traces]:
     """Erase what is selected; give what was done and by what its traces would be known."""
     erased, traces = erase(connection, repo_id, selection)
-    rows = _erase_said(connection, repo_row(connection, repo_id)[0], selection, traces)
+    repo = repo_row(connection, repo_id)[0]
+    rows = _erase_said(connection, repo, selection, traces)
     report = replace(
         erased.report,
         messages=rows.messages,
@@ -40,6 +42,8 @@ def forget(
         vectors=erased.report.vectors + rows.vectors,
         fulltext_rows=erased.report.fulltext_rows + rows.fulltext_rows,
     )
+    if report.fulltext_rows:
+        merge_texts(connection, repo)
     return replace(erased, report=report), traces
 
 

@@ -25,7 +25,8 @@ _COLUMNS = (
     "ALTER TABLE steps ADD COLUMN message TEXT",
     "CREATE INDEX steps_thread ON steps (repo, thread) WHERE thread IS NOT NULL",
 )
-# ``thread`` in all the other tables is this ``no``, which is never another thread's.
+# ``thread`` in all the other tables is this ``no``, which is never another thread's. Seqs
+# are missing where messages were erased, and ``erased`` counts them.
 _THREADS = """
 CREATE TABLE threads (
     no INTEGER PRIMARY KEY AUTOINCREMENT,
@@ -39,6 +40,7 @@ CREATE TABLE threads (
     ttl_s REAL,
     next_goal INTEGER NOT NULL,
     declined_to INTEGER NOT NULL,
+    erased INTEGER NOT NULL DEFAULT 0,
     UNIQUE (repo, id)
 )
 """

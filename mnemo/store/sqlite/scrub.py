@@ -15,10 +15,11 @@ import anyio
 import anyio.to_thread
 
 from mnemo.errors import StoreError
+from mnemo.store.sqlite.texts import merge_texts
 from mnemo.store.sqlite.traces import Traces
 from mnemo.store.sqlite.writer import Writer
 
-__all__ = ["ALWAYS_REWRITTEN_BYTES", "Scrubber", "is_pending", "note_pending"]
+__all__ = ["ALWAYS_REWRITTEN_BYTES", "Scrubber", "note_expired", "note_pending"]
 
 logger = logging.getLogger(__name__)
 
@@ -30,7 +31,11 @@ _PAUSE_S = 0.2
 ALWAYS_REWRITTEN_BYTES = 32 * 1024 * 1024
 
 _NOTE = "INSERT OR REPLACE INTO meta (name, value) VALUES ('scrub', 'pending')"
-_PENDING = "SELECT 1 FROM meta WHERE name = 'scrub'"
+_NOTE_EXPIRED = "INSERT OR IGNORE INTO meta (name, value) VALUES ('scrub', 'expired')"
+_NOTE_UNMERGED = "INSERT OR IGNORE INTO meta (name, value) VALUES ('unmerged ' || ?1, ?1)"
+_UNMERGED = "SELECT value FROM meta WHERE name LIKE 'unmerged %'"
+_MERGED = "DELETE FROM meta WHERE name LIKE 'unmerged %'"
+_PENDING = "SELECT value FROM meta WHERE name = 'scrub'"
 _OVERWRITTEN = "SELECT 1 FROM meta WHERE name = 'overwritten'"
 _DONE = (
     "DELETE FROM meta WHERE name = 'scrub'",
@@ -43,9 +48,27 @@ def note_pending(connection: sqlite3.Connection) -> None:
     connection.execute(_NOTE)
 
 
-def is_pending(connection: sqlite3.Connection) -> bool:
-    """Whether an erasure's bytes may still be in the files."""
-    return connection.execute(_PENDING).fetchone() is not None
+def note_expired(connection: sqlite3.Connection, repo: int) -> None:
+    """
+    Note that messages of the repository were deleted because of their age.
+
+    That happens at any append, and merging a full text takes as long as it is large: it
+    is left for the next scrubbing. Nor is it worth the rewriting of a large file.
+    """
+    connection.execute(_NOTE_EXPIRED)
+    connection.execute(_NOTE_UNMERGED, (repo,))
+
+
+def _pending(connection: sqlite3.Connection) -> str | None:
+    """``pending`` or ``expired``: what may still be in the files; ``None``: nothing."""
+    row = connection.execute(_PENDING).fetchone()
+    return None if row is None else str(row[0])
+
+
+def _merge_noted(connection: sqlite3.Connection) -> None:
+    for (repo,) in connection.execute(_UNMERGED).fetchall():
+        merge_texts(connection, int(repo))
+    connection.execute(_MERGED)
 
 
 class Scrubber:
@@ -71,17 +94,19 @@ class Scrubber:
         *Cancellation*: safe; what is left is pending still.
         """
         try:
-            self.held_up = await writer.run(is_pending) and not await self._scrub(writer, traces)
+            pending = await writer.run(_pending)
+            self.held_up = bool(pending) and not await self._scrub(writer, traces, pending)
         except StoreError as error:
             # Nothing can be read through mnemo; only the bytes are still there.
             logger.warning("forgotten bytes are still in the files, to be tried again: %s", error)
             self.held_up = True
         return not self.held_up
 
-    async def _scrub(self, writer: Writer, traces: Traces | None) -> bool:
+    async def _scrub(self, writer: Writer, traces: Traces | None, pending: str | None) -> bool:
+        await writer.run(_merge_noted)
         if not await _log_is_cut(writer):
             return False
-        if await self._must_rewrite(writer, traces):
+        if await self._must_rewrite(writer, traces, pending):
             await writer.alone(_rewrite)
             if not await _log_is_cut(writer):
                 return False
@@ -89,9 +114,13 @@ class Scrubber:
         await writer.run(_finish)
         return True
 
-    async def _must_rewrite(self, writer: Writer, traces: Traces | None) -> bool:
+    async def _must_rewrite(
+        self, writer: Writer, traces: Traces | None, pending: str | None
+    ) -> bool:
         if self._path.stat().st_size <= ALWAYS_REWRITTEN_BYTES:
             return True
+        if pending == "expired" and await writer.run(_always_overwritten):
+            return False
         if traces is None or traces.too_many or not await writer.run(_always_overwritten):
             return True
         return await anyio.to_thread.run_sync(traces.are_in, self._path)

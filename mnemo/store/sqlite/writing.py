@@ -12,7 +12,7 @@ from mnemo.store.sqlite.erase_messages import erase_messages
 from mnemo.store.sqlite.message_vectors import drop_old_vectors, save_vectors
 from mnemo.store.sqlite.messages import insert_messages
 from mnemo.store.sqlite.reading import Reading
-from mnemo.store.sqlite.scrub import note_pending
+from mnemo.store.sqlite.scrub import note_expired
 from mnemo.store.sqlite.shown import note_shown, unnote_shown
 from mnemo.store.sqlite.snapshots import drop_snapshot, put_snapshot
 from mnemo.store.sqlite.threads import keep_thread
@@ -67,7 +67,7 @@ class Writing(Reading):
         places = [(self._number(thread_id), seq) for seq in seqs]
         erased = erase_messages(self._connection, self._repo, places)
         if erased.messages:
-            note_pending(self._connection)
+            note_expired(self._connection, self._repo)
         return erased
 
     def save_vectors(

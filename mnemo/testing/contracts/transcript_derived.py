@@ -232,6 +232,7 @@ class DerivedContract(_OnTranscript):
         """Calls and results only where they were added to be searched for."""
 
         def work(tx: TranscriptWriter) -> None:
+            tx.keep(Thread(id="t", next_seq=7))
             tx.add([said(0), said(1, ""), call(2, "a"), result(3, "a")])
             tx.add([call(4, "b"), result(5, "b"), said(6, "hm", role="system")], search_tools=True)
 
