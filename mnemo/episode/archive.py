@@ -2,7 +2,9 @@
 A repository as records: everything it holds, apart from any store's schema.
 
 A store gives and takes records; ``archive_lines`` turns them into the lines of a file.
-The repository's own id is in none of them, nor are numbers that a store gives.
+The repository's own id is in none of them, nor are numbers that a store gives. What was
+erased leaves no trace in them: the digests by which a store knows an erased message's id
+again are that store's own, and so is what surfaced by itself, which only the present needs.
 """
 
 from __future__ import annotations
@@ -19,12 +21,23 @@ from mnemo.graph.edges import Edge
 from mnemo.graph.metadata import NodeMetadata
 from mnemo.graph.nodes import Node, Vector
 from mnemo.messages import EmbeddingSpace
+from mnemo.transcript.derived import (
+    Compaction,
+    EvictionOutcome,
+    Goal,
+    Pin,
+    Snapshot,
+    Thread,
+)
+from mnemo.transcript.message import StoredMessage
 
 __all__ = [
     "KINDS",
     "ArchiveHead",
     "ArchivedChangeset",
     "ArchivedEpisode",
+    "ArchivedMessage",
+    "ArchivedMessageVector",
     "ArchivedNode",
     "ArchivedSession",
     "ArchivedStep",
@@ -129,6 +142,30 @@ class ArchivedChangeset:
     edge_count: int
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArchivedMessage:
+    """
+    A message of a thread.
+
+    Attributes:
+        searched: Whether keyword search knows it.
+        owed: Whether it waits for its vector.
+    """
+
+    message: StoredMessage
+    searched: bool
+    owed: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArchivedMessageVector:
+    """The vector of a message."""
+
+    thread_id: str
+    seq: int
+    vector: Vector = field(compare=False, repr=False)
+
+
 Record: TypeAlias = (
     ArchivedSession
     | ArchivedEpisode
@@ -138,6 +175,14 @@ Record: TypeAlias = (
     | Edge
     | ArchivedVector
     | ArchivedChangeset
+    | Thread
+    | ArchivedMessage
+    | ArchivedMessageVector
+    | Compaction
+    | Snapshot
+    | EvictionOutcome
+    | Goal
+    | Pin
 )
 NumberedRecord: TypeAlias = tuple[int, Record]
 """A record and the line that it came from."""
@@ -151,13 +196,22 @@ KINDS: dict[str, type[Record]] = {
     "edge": Edge,
     "vector": ArchivedVector,
     "changeset": ArchivedChangeset,
+    "thread": Thread,
+    "message": ArchivedMessage,
+    "message_vector": ArchivedMessageVector,
+    "compaction": Compaction,
+    "snapshot": Snapshot,
+    "outcome": EvictionOutcome,
+    "goal": Goal,
+    "pin": Pin,
 }
 """
 The kinds of record, in the order of an archive.
 
 Within a kind: sessions as they were made, episodes and trajectories by those, steps as
 they arrived, nodes as they were stored, edges by the places of their ends, vectors and
-changesets as they were written.
+changesets as they were written; threads by their ids, messages as they arrived, what is
+derived from them by thread and then by range, seq or goal id.
 """
 
 

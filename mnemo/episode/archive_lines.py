@@ -8,12 +8,11 @@ fit each other is for the store to see.
 
 from __future__ import annotations
 
-import base64
 import json
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import MISSING, fields
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any, Final
 
 import numpy as np
@@ -24,6 +23,7 @@ from mnemo.episode.archive import (
     KINDS,
     ArchivedChangeset,
     ArchivedEpisode,
+    ArchivedMessageVector,
     ArchivedNode,
     ArchivedSession,
     ArchivedStep,
@@ -33,19 +33,25 @@ from mnemo.episode.archive import (
     NumberedRecord,
     Record,
 )
-from mnemo.episode.archive_shapes import SHAPES, HeadShape, Shape
+from mnemo.episode.archive_shapes import KINDS_OF, SHAPES, HeadShape, Shape
+from mnemo.episode.archive_talk_lines import talk_data
+from mnemo.episode.archive_talk_shapes import TALK_SHAPES
+from mnemo.episode.archive_values import instant_text, packed, time_text
 from mnemo.errors import InvalidArchive
 from mnemo.graph.changeset import Changeset
 from mnemo.graph.edges import Edge
-from mnemo.graph.nodes import Node, Vector
+from mnemo.graph.nodes import Node
 
 __all__ = ["FORMAT", "VERSION", "ArchiveReader", "head_line", "record_lines"]
 
 FORMAT: Final = "mnemo-repository"
-VERSION: Final = 1
+VERSION: Final = 2
 """Of the format of lines; it has nothing to do with the schema of any store."""
+READABLE: Final = tuple(KINDS_OF)
+"""Versions that are read: 1 knew no conversations."""
 
 _ENCODER = json.JSONEncoder(ensure_ascii=True, allow_nan=False, separators=(",", ":"))
+_SHAPES = SHAPES | TALK_SHAPES
 _SURROGATES = re.compile("[\ud800-\udfff]")
 _ESCAPED_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 
@@ -90,7 +96,7 @@ def _data(record: Record) -> dict[str, Any]:
         case Edge(source=source, target=target, kind=kind):
             return {"kind": "edge", "source": source, "target": target, "type": str(kind)}
         case ArchivedVector(key=key, vector=vector):
-            return {"kind": "vector", "key": key, "vector": _packed(vector)}
+            return {"kind": "vector", "key": key, "vector": packed(vector)}
         case ArchivedSession():
             return {"kind": "session"} | _session(record)
         case ArchivedEpisode():
@@ -99,13 +105,15 @@ def _data(record: Record) -> dict[str, Any]:
             return {"kind": "trajectory"} | _trajectory(record)
         case ArchivedChangeset():
             return {"kind": "changeset"} | _applied(record)
+        case _:
+            return talk_data(record)
 
 
 def _session(record: ArchivedSession) -> dict[str, Any]:
     return {
         "id": record.id,
         "state": str(record.state),
-        "updated_at": _instant(record.updated_at),
+        "updated_at": instant_text(record.updated_at),
         "error": record.error,
         "error_trajectory": record.error_trajectory,
     }
@@ -116,7 +124,7 @@ def _episode(record: ArchivedEpisode) -> dict[str, Any]:
         "id": record.id,
         "session": record.session_id,
         "goal": record.goal,
-        "goal_at": _time(record.goal_at),
+        "goal_at": time_text(record.goal_at),
         "status": record.status,
         "changeset": _changeset(record.changeset) if record.changeset else None,
         "changeset_steps": record.changeset_steps,
@@ -144,13 +152,15 @@ def _step(record: ArchivedStep) -> dict[str, Any]:
         "node_id": step.node_id,
         "observation": step.observation,
         "action": step.action,
-        "at": _time(step.at),
+        "at": time_text(step.at),
         "actor": step.actor,
         "key": step.key,
         "metadata": dict(step.metadata),
         "committed": record.committed,
         "gone": record.gone,
         "annotation": _annotation(step.annotation) if step.annotation else None,
+        "thread": step.thread_id,
+        "message": step.message_id,
     }
 
 
@@ -162,7 +172,7 @@ def _annotation(found: Any) -> dict[str, Any]:
         "trajectory": found.trajectory_id,
         "boundary": found.boundary,
         "embedded": found.embedded,
-        "vector": _packed(found.vector),
+        "vector": packed(found.vector),
     }
 
 
@@ -174,8 +184,8 @@ def _node(record: ArchivedNode) -> dict[str, Any]:
         "revision": record.revision,
         "fields": _fields(record.node),
         "counts": {
-            "created_at": _instant(counts.created_at),
-            "last_accessed_at": _instant(counts.last_accessed_at),
+            "created_at": instant_text(counts.created_at),
+            "last_accessed_at": instant_text(counts.last_accessed_at),
             "access_count": counts.access_count,
             "cumulative_reward": float(counts.cumulative_reward),
             "reward_count": counts.reward_count,
@@ -198,7 +208,7 @@ def _changeset(changeset: Changeset) -> dict[str, Any]:
     return {
         "id": changeset.id,
         "nodes": [
-            {"id": n.id, "type": n.type, "fields": _fields(n), "vector": _packed(n.vector)}
+            {"id": n.id, "type": n.type, "fields": _fields(n), "vector": packed(n.vector)}
             for n in changeset.nodes
         ],
         "edges": [(e.source, e.target, str(e.kind)) for e in changeset.edges],
@@ -226,23 +236,8 @@ def _fields(node: Node) -> dict[str, Any]:
 
 def _plain(value: Any) -> Any:
     if isinstance(value, datetime):
-        return _time(value)
-    return _packed(value) if isinstance(value, np.ndarray) else value
-
-
-def _time(at: datetime) -> str:
-    """ISO 8601 with the zone's offset, which is part of what was said."""
-    return at.isoformat()
-
-
-def _instant(at: datetime | None) -> str | None:
-    return None if at is None else at.astimezone(UTC).isoformat(timespec="microseconds")
-
-
-def _packed(vector: Vector | None) -> str | None:
-    if vector is None:
-        return None
-    return base64.b64encode(np.ascontiguousarray(vector, dtype="<f4").tobytes()).decode("ascii")
+        return time_text(value)
+    return packed(value) if isinstance(value, np.ndarray) else value
 
 
 # ── Reading ──────────────────────────────────────────────────────────────────────────
@@ -270,10 +265,9 @@ class ArchiveReader:
         raw = self._object(line)
         if raw.get("format") != FORMAT:
             raise self._wrong(f'it is no head of a repository\'s archive ("format": "{FORMAT}")')
-        if raw.get("version") != VERSION:
-            shown = raw.get("version")
+        if (version := raw.get("version")) not in READABLE:
             raise self._wrong(
-                f"the archive has format version {shown}, this mnemo reads {VERSION}: "
+                f"the archive has format version {version}, this mnemo reads up to {VERSION}: "
                 "import it with the mnemo that it was made for"
             )
         head: ArchiveHead = self._shaped(HeadShape, raw)
@@ -314,13 +308,13 @@ class ArchiveReader:
             due = f"a line of kind {expected!r}" if expected else "no further line"
             raise self._wrong(f"its kind is {kind!r}, but {due} is due by the archive's head")
         self._left[expected] -= 1
-        record: Record = self._shaped(SHAPES[expected], raw)
+        record: Record = self._shaped(_SHAPES[expected], raw)
         self._check_against_head(record)
         return record
 
     def _check_against_head(self, record: Record) -> None:
         match record:
-            case ArchivedVector(vector=vector):
+            case ArchivedVector(vector=vector) | ArchivedMessageVector(vector=vector):
                 self._dimensions = self._dimensions or len(vector)
                 if len(vector) != self._dimensions:
                     raise self._wrong(

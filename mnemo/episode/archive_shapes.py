@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import Annotated, Any, Literal, TypeAlias
 
 import numpy as np
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from mnemo.episode.archive import (
     KINDS,
@@ -31,7 +31,7 @@ from mnemo.graph.metadata import MetadataDelta, NodeMetadata
 from mnemo.graph.nodes import NODE_TYPES, Node, NodeType, Vector
 from mnemo.messages import EmbeddingSpace
 
-__all__ = ["SHAPES", "HeadShape", "Shape"]
+__all__ = ["KINDS_OF", "SHAPES", "Count", "HeadShape", "Id", "Packed", "Shape", "Time"]
 
 _TIMES = frozenset({"created_at", "at", "valid_from", "valid_to"})
 _NUMBERS = frozenset({"confidence", "reward", "return_score"})
@@ -125,10 +125,8 @@ class _Space(Shape):
     dimensions: Annotated[int, Field(ge=1)]
 
 
-def _whole(counts: dict[str, int]) -> dict[str, int]:
-    if counts.keys() != KINDS.keys():
-        raise ValueError(f"counts must name {', '.join(KINDS)}")
-    return counts
+KINDS_OF: dict[int, tuple[str, ...]] = {1: tuple(KINDS)[:8], 2: tuple(KINDS)}
+"""The kinds of record of each version of the format, in their order."""
 
 
 class HeadShape(Shape):
@@ -138,12 +136,20 @@ class HeadShape(Shape):
     version: int
     revision: Count
     space: _Space | None
-    counts: Annotated[dict[str, Count], AfterValidator(_whole)]
+    counts: dict[str, Count]
+
+    @model_validator(mode="after")
+    def _is_whole(self) -> HeadShape:
+        kinds = KINDS_OF[self.version]
+        if self.counts.keys() != set(kinds):
+            raise ValueError(f"counts must name {', '.join(kinds)}")
+        return self
 
     def record(self) -> ArchiveHead:
-        """What it says."""
+        """What it says; of kinds that its version does not know there are none."""
         space = EmbeddingSpace(self.space.name, self.space.dimensions) if self.space else None
-        return ArchiveHead(revision=self.revision, space=space, counts=self.counts)
+        counts = dict.fromkeys(KINDS, 0) | self.counts
+        return ArchiveHead(revision=self.revision, space=space, counts=counts)
 
 
 # ── Sessions ─────────────────────────────────────────────────────────────────────────
@@ -269,6 +275,8 @@ class _Step(Shape):
     committed: bool
     gone: bool
     annotation: _Annotation | None
+    thread: Id | None = None
+    message: Id | None = None
 
     def record(self) -> ArchivedStep:
         step = Step(
@@ -282,6 +290,8 @@ class _Step(Shape):
             node_id=self.node_id,
             key=self.key,
             metadata=self.metadata,
+            thread_id=self.thread,
+            message_id=self.message,
             annotation=self._annotation(),
         )
         return ArchivedStep(step=step, committed=self.committed, gone=self.gone)

@@ -63,7 +63,7 @@ def test_json_and_the_archive_cannot_share_stdout(filled):
         (lambda lines: [*lines, lines[-1]], b"no further line"),
         (lambda lines: [lines[0], b"{]\n", *lines[2:]], b"line 2: not JSON"),
         (lambda lines: [lines[0], b"\xff" + lines[1], *lines[2:]], b"line 2: not JSON"),
-        (lambda lines: [lines[0].replace(b'"version":1', b'"version":9')], b"format version 9"),
+        (lambda lines: [lines[0].replace(b'"version":2', b'"version":9')], b"format version 9"),
         (lambda lines: [b'{"role": "user", "content": "x"}\n'], b"line 1: it is no head"),
         (lambda lines: [], b"line 1: there is nothing in it"),
     ],

@@ -16,6 +16,8 @@ from mnemo.episode.archive import (
     KINDS,
     ArchivedChangeset,
     ArchivedEpisode,
+    ArchivedMessage,
+    ArchivedMessageVector,
     ArchivedNode,
     ArchivedSession,
     ArchivedStep,
@@ -29,11 +31,28 @@ from mnemo.errors import Conflict, UsageError
 from mnemo.graph.edges import Edge
 from mnemo.protocols import Applied
 from mnemo.store.memory.arrivals import Arrivals
+from mnemo.store.memory.reading import copied
 from mnemo.store.memory.state import EpisodeState, Kept, RepoState, SessionData
+from mnemo.store.memory.threads import MessageState, ThreadState
+from mnemo.transcript.derived import (
+    Compaction,
+    Derived,
+    EvictionOutcome,
+    Goal,
+    Pin,
+    Snapshot,
+)
 
 __all__ = ["MemoryArchive"]
 
 _PAGE = 500
+_DERIVED: dict[str, type[Derived]] = {
+    "compaction": Compaction,
+    "snapshot": Snapshot,
+    "outcome": EvictionOutcome,
+    "goal": Goal,
+    "pin": Pin,
+}
 
 
 class MemoryArchive:
@@ -48,7 +67,7 @@ class MemoryArchive:
         """Everything as of one moment; see ``Archive``."""
         repo = self._kept().repo(self._repo_id)
         sessions = [s for s in self._kept().sessions.values() if s.repo_id == self._repo_id]
-        sections = {**_said(repo, sessions), **_known(repo)}
+        sections = {**_said(repo, sessions), **_known(repo), **_talked(repo)}
         counts = {kind: len(sections[kind].rows) for kind in KINDS}
         head = ArchiveHead(revision=repo.revision, space=repo.space, counts=counts)
         await cancel_shielded_checkpoint()
@@ -75,7 +94,7 @@ class MemoryArchive:
         kept = self._kept()
         repo = kept.repo(self._repo_id)
         sessions = any(s.repo_id == self._repo_id for s in kept.sessions.values())
-        if repo.revision or repo.nodes or repo.changesets or sessions:
+        if repo.revision or repo.nodes or repo.changesets or repo.threads or sessions:
             raise UsageError(f"repository {self._repo_id!r} is not empty: import into another one")
 
     def _let_in(self, arrivals: Arrivals) -> None:
@@ -91,6 +110,7 @@ class MemoryArchive:
         arrivals.follow(kept.repo(self._repo_id))
         kept.sessions |= arrivals.sessions
         kept.episode_ids |= arrivals.episodes.keys()
+        kept.message_no = max(kept.message_no, arrivals.messages)
         kept.repos[self._repo_id] = arrivals.repo
 
 
@@ -162,6 +182,40 @@ def _known(repo: RepoState) -> dict[str, _Section]:
         ),
         "changeset": _Section(list(repo.changesets.items()), _changeset),
     }
+
+
+def _talked(repo: RepoState) -> dict[str, _Section]:
+    """Conversations; what may still change is copied."""
+    threads = [repo.threads[id] for id in sorted(repo.threads)]
+    messages = [
+        (entry, entry.no in repo.owed.all) for state in threads for entry in state.messages.values()
+    ]
+    vectors = [
+        (state.messages[seq].no, state.row.id, seq, vector)
+        for state in threads
+        for seq, vector in state.vectors.items()
+    ]
+    return {
+        "thread": _Section([state.row for state in threads], _itself),
+        "message": _Section(messages, _message, lambda: lambda row: row[0].no),
+        "message_vector": _Section(
+            vectors,
+            lambda row: ArchivedMessageVector(thread_id=row[1], seq=row[2], vector=row[3]),
+            lambda: lambda row: row[0],
+        ),
+        **{name: _Section(_derived(threads, kind), _itself) for name, kind in _DERIVED.items()},
+    }
+
+
+def _derived(threads: Sequence[ThreadState], kind: type[Derived]) -> list[Derived]:
+    choice: dict[str, Any] = {"epoch": None, "live": False, "newest": None}
+    return [value for state in threads for value in state.shelf(kind).chosen(**choice)]
+
+
+def _message(row: tuple[MessageState, bool]) -> Record:
+    entry, owed = row
+    message = copied(entry.message)
+    return ArchivedMessage(message=message, searched=bool(entry.text), owed=owed)
 
 
 def _itself(record: Record) -> Record:

@@ -24,6 +24,7 @@ from mnemo.errors import Conflict, InvalidArchive
 from mnemo.graph.edges import ENDS, Edge
 from mnemo.graph.lookup import lookup_keys
 from mnemo.protocols import Applied
+from mnemo.store.memory.arrivals_talk import ArrivingTalk
 from mnemo.store.memory.state import EpisodeState, NodeState, RepoState, SessionData, StepState
 
 __all__ = ["Arrivals"]
@@ -48,8 +49,14 @@ class Arrivals:
         self._session_lines: dict[str, int] = {}
         self._episode_lines: dict[str, int] = {}
         self._step_lines: list[int] = []
+        self._talk = ArrivingTalk(self.repo)
         self._line = 0
         self._past = 0
+
+    @property
+    def messages(self) -> int:
+        """How many messages have arrived; they are numbered from 1."""
+        return self._talk.messages
 
     def add(self, records: Sequence[NumberedRecord]) -> None:
         """Take records. *Raises* ``InvalidArchive`` for one that does not fit those before."""
@@ -76,6 +83,8 @@ class Arrivals:
                 self._add_trajectory(record)
             case ArchivedChangeset():
                 self._add_changeset(record)
+            case _:
+                self._talk.add(record, self._line)
 
     def _insist(self, fits: bool, reason: str) -> None:
         if not fits:
@@ -191,6 +200,7 @@ class Arrivals:
         """
         self._check_sessions()
         self._check_steps()
+        self._talk.settle()
         for state in self.repo.steps:
             after += 1
             state.step = replace(state.step, ordinal=after)

@@ -37,7 +37,7 @@ def _purge(writing: Writing, thread_id: str) -> ErasedRows:
     texts = sum(bool(snapshot.text) for snapshot in snapshots)
     writing.drop(*rest)
     erased = writing.erase(thread_id, list(state.messages))
-    if state.row is not None:
+    if thread_id in writing.repo.threads:
         row, start = state.row, state.row.next_seq
         writing.keep(replace(row, epoch=row.epoch + 1, epoch_start=start, boundary=start))
     return replace(

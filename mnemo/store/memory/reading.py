@@ -38,7 +38,7 @@ class Reading:
 
     def state_of(self, thread_id: str) -> ThreadState:
         """All that is kept of the thread; of one that was never written to, nothing."""
-        return self.repo.threads.get(thread_id) or ThreadState()
+        return self.repo.threads.get(thread_id) or ThreadState(Thread(id=thread_id))
 
     # ── Messages ─────────────────────────────────────────────────────────────────────
 
@@ -129,11 +129,11 @@ class Reading:
 
     def thread(self, thread_id: str) -> Thread:
         """Its row; of a thread that nobody wrote to, the one it would begin with."""
-        return self.state_of(thread_id).row or Thread(id=thread_id)
+        return self.state_of(thread_id).row
 
     def threads(self, *, watched: bool = False) -> list[Thread]:
         """All threads by id, or those that have a viewport's budget."""
-        rows = [state.row for state in self.repo.threads.values() if state.row is not None]
+        rows = [state.row for state in self.repo.threads.values()]
         chosen = [row for row in rows if not watched or row.budget_tokens is not None]
         return sorted(chosen, key=lambda row: row.id)
 

@@ -23,8 +23,8 @@ from mnemo.transcript.message import Role, StoredMessage
 
 __all__ = ["Debts", "MessageState", "Place", "Shelf", "ThreadState", "Timeline", "key_of"]
 
-Place: TypeAlias = tuple[int, int]
-Key: TypeAlias = str | Place
+Place: TypeAlias = tuple[int, int, int]
+Key: TypeAlias = str | tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -56,16 +56,16 @@ def key_of(value: Derived) -> Key:
 
 
 def place_of(value: Derived) -> Place:
-    """What it is ordered by among its kind."""
+    """What it is ordered by among its kind: its epoch, and then its range, seq or id."""
     match value:
         case Compaction():
-            return value.start_seq, value.end_seq
+            return value.epoch, value.start_seq, value.end_seq
         case Snapshot() | EvictionOutcome():
-            return value.from_seq, value.to_seq
+            return value.epoch, value.from_seq, value.to_seq
         case Goal():
-            return value.id, value.epoch
+            return value.epoch, value.id, 0
         case Pin() | Surfaced():
-            return value.seq, value.epoch
+            return value.epoch, value.seq, 0
 
 
 @dataclass(slots=True, eq=False)
@@ -173,12 +173,12 @@ class ThreadState:
     One thread; what is reached by two ways is changed by its methods alone.
 
     Attributes:
-        row: ``None``: nobody wrote it yet.
+        line: Where its messages stand.
         erased: Digests of the ids of erased messages.
         vectors: By seq.
     """
 
-    row: Thread | None = None
+    row: Thread
     messages: dict[int, MessageState] = field(default_factory=dict)
     line: Timeline = field(default_factory=Timeline)
     seq_of: dict[str, int] = field(default_factory=dict)

@@ -47,7 +47,7 @@ class Writing(Reading):
     def _begun(self, thread_id: str) -> ThreadState:
         threads = self.repo.threads
         if thread_id not in threads:
-            threads[thread_id] = ThreadState()
+            threads[thread_id] = ThreadState(Thread(id=thread_id))
             self._undo.append(partial(threads.pop, thread_id))
         return threads[thread_id]
 
@@ -96,7 +96,7 @@ class Writing(Reading):
     def drop(self, *values: Derived) -> None:
         """Delete; what is not there is skipped."""
         for value in values:
-            shelf = self._begun(value.thread_id).shelf(type(value))
+            shelf = self.state_of(value.thread_id).shelf(type(value))
             before = shelf.drop(value)
             if before is not None:
                 self._undo.append(partial(shelf.put, before))

@@ -13,7 +13,7 @@ from mnemo.episode.archive import ArchiveHead, NumberedRecord, Record
 from mnemo.store.sqlite.arrival_checks import CHECKS, INDEXES, check
 from mnemo.store.sqlite.arrival_move import move, refuse_filled
 from mnemo.store.sqlite.arrivals import ArrivingRows, attach, detach, put
-from mnemo.store.sqlite.departures import DEPARTURES, ReadRows, head_of
+from mnemo.store.sqlite.departures import DEPARTURES, ReadRows, head_of, opened
 from mnemo.store.sqlite.readers import Readers, Snapshot
 from mnemo.store.sqlite.writer import Writer
 
@@ -87,13 +87,9 @@ def _execute(statement: str, connection: sqlite3.Connection) -> None:
 
 async def _pages(snapshot: Snapshot, repo: int) -> AsyncIterator[Sequence[Record]]:
     for query, read in DEPARTURES:
-        rows = await snapshot.read(partial(_opened, query, repo))
+        rows = await snapshot.read(partial(opened, query, repo))
         while page := await snapshot.read(partial(_page, rows, read)):
             yield page
-
-
-def _opened(query: str, repo: int, connection: sqlite3.Connection) -> sqlite3.Cursor:
-    return connection.execute(query, (repo,))
 
 
 def _page(rows: sqlite3.Cursor, read: ReadRows, _: sqlite3.Connection) -> Sequence[Record]:

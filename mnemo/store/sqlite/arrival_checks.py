@@ -6,6 +6,7 @@ import sqlite3
 
 from mnemo.errors import InvalidArchive
 from mnemo.graph.edges import ENDS
+from mnemo.store.sqlite.arrivals_talk import TALK_CHECKS, TALK_INDEXES, TALK_UNIQUE
 
 __all__ = ["CHECKS", "INDEXES", "check"]
 
@@ -16,19 +17,21 @@ INDEXES = (
     "CREATE INDEX arriving.steps_node ON steps (node_id)",
     "CREATE INDEX arriving.steps_episode ON steps (episode, n)",
     "CREATE INDEX arriving.nodes_id ON nodes (id)",
+    *TALK_INDEXES,
 )
 """What checks and the move need; made once everything is there, which is cheaper."""
 
-_UNIQUE = {
-    "sessions": "id",
-    "episodes": "id",
-    "staged": "episode, key",
-    "steps": "node_id",
-    "nodes": "id",
-    "edges": "source, target, kind",
-    "vectors": "key",
-    "changesets": "id",
-}
+_UNIQUE = (
+    ("sessions", "id"),
+    ("episodes", "id"),
+    ("staged", "episode, key"),
+    ("steps", "node_id"),
+    ("nodes", "id"),
+    ("edges", "source, target, kind"),
+    ("vectors", "key"),
+    ("changesets", "id"),
+    *TALK_UNIQUE,
+)
 _TWICE = "SELECT max(line) FROM arriving.{} WHERE {} GROUP BY {} HAVING count(*) > 1 ORDER BY 1"
 
 _ALLOWED = ", ".join(
@@ -43,10 +46,7 @@ CASE s.state WHEN 'idle' THEN e.status IN ('committed', 'discarded')
 """
 
 CHECKS: tuple[tuple[str, str], ...] = (
-    *(
-        ("it is there twice", _TWICE.format(table, "1", columns))
-        for table, columns in _UNIQUE.items()
-    ),
+    *(("it is there twice", _TWICE.format(table, "1", columns)) for table, columns in _UNIQUE),
     (
         "its key is there twice in its session",
         _TWICE.format("steps", "key IS NOT NULL", "session, key"),
@@ -106,6 +106,7 @@ CHECKS: tuple[tuple[str, str], ...] = (
            AND NOT EXISTS (SELECT 1 FROM arriving.steps t WHERE t.node_id = v.owner
                            AND v.is_side AND NOT t.gone) ORDER BY v.n""",
     ),
+    *TALK_CHECKS,
 )
 """What is wrong, and the query for the lines where it is."""
 

@@ -7,6 +7,7 @@ import sqlite3
 from mnemo.episode.archive import ArchiveHead
 from mnemo.errors import Conflict, UsageError
 from mnemo.store.sqlite.acts import repo_number
+from mnemo.store.sqlite.arrivals_talk import TALK_BASES, TALK_MOVES, index_talk
 from mnemo.store.sqlite.rows import repo_row
 from mnemo.store.sqlite.texts import put_texts, step_row
 from mnemo.store.sqlite.tombs import refuse_erased
@@ -18,6 +19,7 @@ SELECT EXISTS (SELECT 1 FROM repos WHERE no = :repo AND revision > 0)
     OR EXISTS (SELECT 1 FROM sessions WHERE repo = :repo)
     OR EXISTS (SELECT 1 FROM nodes WHERE repo = :repo)
     OR EXISTS (SELECT 1 FROM changesets WHERE repo = :repo)
+    OR EXISTS (SELECT 1 FROM threads WHERE repo = :repo)
 """
 _KNOWN = """
 SELECT 'session', a.id FROM arriving.sessions a JOIN sessions s ON s.id = a.id
@@ -34,6 +36,7 @@ SELECT (SELECT coalesce(max(no), 0) FROM sessions), (SELECT coalesce(max(no), 0)
        (SELECT coalesce(max(seq), 0) FROM sqlite_sequence WHERE name = 'vectors')
 """
 _NAMES = ("sessions", "episodes", "nodes", "steps", "vectors")
+_BASE = "SELECT coalesce(max(seq), 0) FROM sqlite_sequence WHERE name = ?"
 _STAMP = """
 UPDATE repos SET revision = ?, space_name = ?, space_dimensions = ? WHERE no = ?
 """
@@ -63,11 +66,12 @@ _MOVES = (
     """,
     """
     INSERT INTO steps (ordinal, repo, session, episode, idx, node_id, observation, action, at,
-                       actor, key, metadata, recorded_at, committed, gone, state, subgoal, reward,
-                       trajectory_id, boundary, embedded, subgoal_vector)
+                       actor, key, metadata, thread, message, recorded_at, committed, gone, state,
+                       subgoal, reward, trajectory_id, boundary, embedded, subgoal_vector)
     SELECT :steps + a.n, :repo, :sessions + s.n, :episodes + e.n, a.idx, a.node_id, a.observation,
-           a.action, a.at, a.actor, a.key, a.metadata, s.updated_at, a.committed, a.gone, a.state,
-           a.subgoal, a.reward, a.trajectory_id, a.boundary, a.embedded, a.subgoal_vector
+           a.action, a.at, a.actor, a.key, a.metadata, a.thread, a.message, s.updated_at,
+           a.committed, a.gone, a.state, a.subgoal, a.reward, a.trajectory_id, a.boundary,
+           a.embedded, a.subgoal_vector
     FROM arriving.steps a CROSS JOIN arriving.sessions s ON s.id = a.session
     CROSS JOIN arriving.episodes e ON e.id = a.episode ORDER BY a.n
     """,
@@ -95,6 +99,12 @@ _MOVES = (
     """
     INSERT INTO changesets (repo, id, revision, node_ids, edge_count)
     SELECT :repo, id, revision, node_ids, edge_count FROM arriving.changesets ORDER BY n
+    """,
+    *TALK_MOVES,
+    """
+    UPDATE threads SET erased = next_seq -
+        (SELECT count(*) FROM messages WHERE messages.thread = threads.no)
+    WHERE repo = :repo
     """,
 )
 _HALVES = "SELECT n, observation, action FROM arriving.steps ORDER BY n"
@@ -126,10 +136,12 @@ def move(connection: sqlite3.Connection, repo_id: str, head: ArchiveHead) -> Non
     repo = repo_number(connection, repo_id)
     space = (head.space.name, head.space.dimensions) if head.space else (None, None)
     connection.execute(_STAMP, (head.revision, *space, repo))
-    bases = dict(zip(_NAMES, connection.execute(_BASES).fetchone(), strict=True))
+    bases: dict[str, int] = dict(zip(_NAMES, connection.execute(_BASES).fetchone(), strict=True))
+    bases |= {name: connection.execute(_BASE, (name,)).fetchone()[0] for name in TALK_BASES}
     for statement in _MOVES:
         connection.execute(statement, bases | {"repo": repo})
     _index_steps(connection, repo, bases["steps"])
+    index_talk(connection, repo, bases)
 
 
 def _index_steps(connection: sqlite3.Connection, repo: int, base: int) -> None:

@@ -29,6 +29,7 @@ from mnemo.episode.archive import (
 )
 from mnemo.graph.edges import Edge
 from mnemo.graph.lookup import lookup_keys
+from mnemo.store.sqlite.arrivals_talk import TALK_TABLE_OF, TALK_TABLES, talk_row
 from mnemo.store.sqlite.codec import (
     encode_changeset,
     encode_json,
@@ -51,13 +52,14 @@ _TABLES = {
                    receipt_nodes""",
     "staged": "episode, key, trajectory_id, steps, changeset",
     "steps": """session, episode, idx, node_id, observation, action, at, actor, key, metadata,
-                committed, gone, state, subgoal, reward, trajectory_id, boundary, embedded,
-                subgoal_vector""",
+                thread, message, committed, gone, state, subgoal, reward, trajectory_id, boundary,
+                embedded, subgoal_vector""",
     "nodes": """id, type, created_at, at, body, revision, last_accessed_at, access_count,
                 cumulative_reward, reward_count, support_count, penalty""",
     "edges": "source, target, kind",
     "vectors": "key, owner, is_side, vector",
     "changesets": "id, revision, node_ids, edge_count",
+    **TALK_TABLES,
 }
 _ATTACH = (
     "ATTACH '' AS arriving",
@@ -131,6 +133,7 @@ _TABLE_OF: dict[type[Record], str] = {
     Edge: "edges",
     ArchivedVector: "vectors",
     ArchivedChangeset: "changesets",
+    **TALK_TABLE_OF,
 }
 
 
@@ -153,6 +156,8 @@ def _row(record: Record) -> tuple[Any, ...]:
             return (episode, staged.key, staged.trajectory_id, steps, blob)
         case ArchivedChangeset() as c:
             return (c.id, c.revision, json.dumps(c.node_ids), c.edge_count)
+        case _:
+            return talk_row(record)
 
 
 def _episode(record: ArchivedEpisode) -> tuple[Any, ...]:
@@ -182,6 +187,8 @@ def _step(record: ArchivedStep) -> tuple[Any, ...]:
         step.actor,
         step.key,
         encode_json(dict(step.metadata)),
+        step.thread_id,
+        step.message_id,
         record.committed,
         record.gone,
         *_annotation(record),

@@ -25,15 +25,17 @@ from mnemo.graph.edges import Edge, EdgeKind
 from mnemo.graph.metadata import NodeMetadata
 from mnemo.messages import EmbeddingSpace
 from mnemo.store.sqlite.codec import decode_changeset, decode_node, decode_vector
+from mnemo.store.sqlite.departures_talk import TALK_COUNTS, TALK_DEPARTURES, WORDS
 from mnemo.store.sqlite.rows import repo_row
 from mnemo.store.sqlite.steps import COLUMNS, read_steps
+from mnemo.store.sqlite.texts import text_tables
 
-__all__ = ["DEPARTURES", "ReadRows", "head_of"]
+__all__ = ["DEPARTURES", "ReadRows", "head_of", "opened"]
 
 Rows: TypeAlias = Iterable[tuple[Any, ...]]
 ReadRows: TypeAlias = Callable[[Rows], Sequence[Record]]
 
-_COUNTS = """
+_COUNTS = f"""
 SELECT 'session', count(*) FROM sessions WHERE repo = :repo
 UNION ALL SELECT 'episode', count(*) FROM sessions s JOIN episodes e ON e.session = s.no
           WHERE s.repo = :repo
@@ -45,6 +47,7 @@ UNION ALL SELECT 'edge', count(*) FROM nodes n JOIN edges e ON e.source = n.no
           WHERE n.repo = :repo
 UNION ALL SELECT 'vector', count(*) FROM vectors WHERE repo = :repo
 UNION ALL SELECT 'changeset', count(*) FROM changesets WHERE repo = :repo
+UNION ALL {TALK_COUNTS}
 """
 # A plus before a column keeps its index out of it: tables are read in the order they
 # are in, with nothing to sort.
@@ -191,5 +194,16 @@ DEPARTURES: tuple[tuple[str, ReadRows], ...] = (
     (_EDGES, _one_by_one(_edge)),
     (_VECTORS, _one_by_one(_vector)),
     (_CHANGESETS, _one_by_one(_changeset)),
+    *TALK_DEPARTURES,
 )
 """Query (of a repository's number) and reader of its rows, in the order of an archive."""
+
+# Of a repository without any text.
+_NO_WORDS = "(SELECT 0 AS rowid WHERE 0)"
+
+
+def opened(query: str, repo: int, connection: sqlite3.Connection) -> sqlite3.Cursor:
+    """The rows of one query of ``DEPARTURES``."""
+    if WORDS in query:
+        query = query.replace(WORDS, text_tables(connection, repo).words or _NO_WORDS)
+    return connection.execute(query, (repo,))

@@ -1,0 +1,201 @@
+"""The contract of archives of conversations: they come back, or nothing was written."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from mnemo.errors import InvalidArchive, UsageError
+from mnemo.protocols import TranscriptReader, TranscriptWriter
+from mnemo.store.memory import MemoryStore
+from mnemo.testing.clock import ManualClock
+from mnemo.testing.contracts.archive import Change, doubling, lines_of, of, put, setting
+from mnemo.testing.contracts.kit import NOON, SPACE, Kit, StoreContract, unit_vector
+from mnemo.testing.contracts.talk import (
+    call,
+    compaction,
+    dump,
+    goal,
+    outcome,
+    pin,
+    result,
+    said,
+    snapshot,
+    surfaced,
+)
+from mnemo.testing.contracts.transcript import transcript_of
+from mnemo.transcript.derived import ErasedRows, Surfaced, Thread
+
+__all__ = ["TalkArchiveContract"]
+
+
+def talk(tx: TranscriptWriter) -> None:
+    """Two threads with one of everything; the second was cleared and has lost a message."""
+    tx.keep(Thread(id="t", next_seq=6, budget_tokens=900, ttl_s=60.0, next_goal=3, declined_to=1))
+    blocks: list[dict[str, Any]] = [{"type": "text", "text": "tea", "deep": [{"a": None}]}]
+    tx.add([said(0, content=blocks, metadata={"x": [1, {"y": 0.1}]}), call(1, "c", "d")])
+    tx.keep(Thread(id="T", next_seq=4, epoch=1, epoch_start=2, boundary=3))
+    tx.add([said(seq, thread="T", epoch=seq // 2) for seq in range(4)])
+    tx.add([result(2, "d", is_error=True), result(3, "c")], search_tools=True)
+    tx.add([said(4, "", role="assistant"), said(5, "\u2028 お茶", role="system", actor="Ada")])
+    tx.save_vectors(SPACE, {("t", 0): unit_vector(1, 2, 3, 4), ("T", 2): unit_vector(4, 3, 2, 1)})
+    tx.save_vectors(SPACE, {("T", 1): unit_vector(1, 1, 1, 1)})
+    tx.drop_vectors("T", keep_newest=1)
+    tx.put(compaction(0, 3, superseded_by="c2"), compaction(0, 5, id="c2", level=2))
+    tx.put(snapshot(0, 0, covered_by="s2"), snapshot(0, 3, id="s2", level=2, origin="fallback"))
+    tx.put(outcome(0, 3, kind="snapshot", snapshot_id="s2", attempts=2), outcome(4, 5))
+    tx.put(goal(1), goal(2, parent_id=1, status="completed", completed_at=NOON), pin(5, 1, 2))
+    tx.put(compaction(2, 2, thread="T", epoch=1), surfaced(5, ("s", "n/action")))
+    tx.erase("T", [0])
+
+
+BROKEN: dict[str, Change] = {
+    **{f"{kind} twice": doubling(kind) for kind in ("thread", "message", "message_vector")},
+    **{f"{kind} twice": doubling(kind) for kind in ("compaction", "snapshot", "outcome")},
+    **{f"{kind} twice": doubling(kind) for kind in ("goal", "pin")},
+    "a seq twice": setting("message", 1, seq=0),
+    "an id twice": setting("message", 1, id="m0"),
+    "a message of nowhere": setting("message", thread="nowhere"),
+    "a vector of nowhere": setting("message_vector", thread="nowhere"),
+    "a summary of nowhere": setting("compaction", thread="nowhere"),
+    "a goal of nowhere": setting("goal", thread="nowhere"),
+    "a message past its thread": setting("message", -1, seq=6),
+    "a message of an epoch to come": setting("message", 0, epoch=1),
+    "a summary past its thread": setting("compaction", -1, end_seq=6),
+    "a snapshot past its thread": setting("snapshot", -1, to_seq=6),
+    "an outcome past its thread": setting("outcome", -1, to_seq=6),
+    "a goal past its thread": setting("goal", -1, id=3),
+    "a vector of a silent message": setting("message_vector", 0, seq=4),
+    "a vector of a message that waits for one": setting("message", 0, owed=True),
+    "a pin on another message": setting("pin", message="m0"),
+    "a pin on no message": setting("pin", seq=1),
+}
+LINE_OF = {"a vector of a message that waits for one": ("message_vector", 0)}
+
+
+class TalkArchiveContract(StoreContract):
+    """Threads, messages and what is derived from them, out of one store and into another."""
+
+    @pytest_asyncio.fixture
+    async def elsewhere(self) -> AsyncIterator[Kit]:
+        """Another, empty store."""
+        clock = ManualClock(NOON)
+        store = MemoryStore(clock=clock, lease_s=30)
+        yield Kit(lambda _: store, clock, store, await store.open())
+        await store.aclose()
+
+    async def _dump(self, kit: Kit, repo: str) -> Any:
+        def read(tx: TranscriptReader) -> Any:
+            shown = dump(tx)
+            owed = [(m.thread_id, m.seq) for m in tx.owed(limit=100)]
+            calls = [m.seq for m in tx.of_calls("t", ["c", "d"])]
+            return shown, owed, calls
+
+        return await transcript_of(kit.store, repo).reading(read)
+
+    async def test_conversations_come_back_elsewhere(self, kit: Kit, elsewhere: Kit) -> None:
+        """Out of this store and into another: all reads agree, and so do the lines."""
+        transcript = transcript_of(kit.store)
+        await transcript.writing(talk)
+        lines = await lines_of(kit.store.archive("r"))
+        await put(elsewhere.store.archive("copy"), lines)
+        assert await lines_of(elsewhere.store.archive("copy")) == lines
+        await transcript.writing(lambda tx: tx.drop(surfaced(5)))
+        found, owed, calls = await self._dump(elsewhere, "copy")
+        expected = await self._dump(kit, "r")
+        assert (found, owed, calls) == expected
+        assert owed == [("T", 3)]
+        assert calls == [1, 2, 3]
+
+    async def test_conversations_arrive_from_elsewhere(self, kit: Kit, elsewhere: Kit) -> None:
+        """Out of another store and into this one, also after reopening; the check is content."""
+        await transcript_of(elsewhere.store).writing(talk)
+        lines = await lines_of(elsewhere.store.archive("r"))
+        await transcript_of(kit.store, "before").writing(talk)
+        await put(kit.store.archive("copy"), lines)
+        assert await lines_of(kit.store.archive("copy")) == lines
+        await kit.reopen()
+        assert await lines_of(kit.store.archive("copy")) == lines
+        assert await lines_of(kit.store.archive("before")) == lines
+        assert (await kit.store.check()).problems == ()
+
+    async def test_an_imported_conversation_goes_on(self, kit: Kit, elsewhere: Kit) -> None:
+        """It takes messages, and what is erased of it is counted as if it had been said here."""
+        await transcript_of(elsewhere.store).writing(talk)
+        await put(kit.store.archive("r"), await lines_of(elsewhere.store.archive("r")))
+
+        def work(tx: TranscriptWriter) -> tuple[ErasedRows, list[int]]:
+            tx.keep(replace(tx.thread("t"), next_seq=7))
+            tx.add([said(6)])
+            owed = [message.seq for message in tx.owed(limit=9)]
+            return tx.erase("t", [0, 2, 5, 6]), owed
+
+        erased, owed = await transcript_of(kit.store).writing(work)
+        assert owed == [3, 6]
+        assert erased == ErasedRows(
+            messages=4, compactions=2, snapshots=2, pins=1, fulltext_rows=6, vectors=1
+        )
+        assert (await kit.store.check()).problems == ()
+
+    async def test_what_was_erased_and_what_surfaced_stays_at_home(
+        self, kit: Kit, elsewhere: Kit
+    ) -> None:
+        """Digests of erased ids are the first store's own; hits were of that moment."""
+        await transcript_of(elsewhere.store).writing(talk)
+        await put(kit.store.archive("r"), await lines_of(elsewhere.store.archive("r")))
+
+        def read(tx: TranscriptReader) -> tuple[Any, Any]:
+            return tx.erased_ids("T", ["m0"]), tx.all(Surfaced, "t")
+
+        assert await transcript_of(kit.store).reading(read) == (frozenset(), [])
+        erased, shown = await transcript_of(elsewhere.store).reading(read)
+        assert (erased, len(shown)) == (frozenset({"m0"}), 1)
+
+    async def test_an_archive_of_the_former_version_comes_in(self, kit: Kit) -> None:
+        """Its steps are of no thread, and there are no conversations."""
+        await kit.start()
+        await kit.append("Ana keeps bees")
+        head, *lines = [json.loads(line) for line in await lines_of(kit.store.archive("r"))]
+        former = {"session", "episode", "trajectory", "step", "node", "edge", "vector", "changeset"}
+        head["version"] = 1
+        head["counts"] = {kind: head["counts"][kind] for kind in former}
+        for line in lines:
+            line.pop("thread", None)
+            line.pop("message", None)
+        named = [line | {"session": "u"} if "session" in line else line for line in lines]
+        named[0]["id"] = "u"
+        for line in named[1:]:
+            line |= {"episode": "u-1"} if line["kind"] == "step" else {"id": "u-1"}
+        named[-1]["node_id"] = "episodic-u"
+        await put(kit.store.archive("copy"), list(map(json.dumps, [head, *named])))
+        assert (await kit.load("u")).steps[0].observation == "Ana keeps bees"
+
+    async def test_a_repository_with_a_thread_is_not_empty(self, kit: Kit, elsewhere: Kit) -> None:
+        """Nothing is imported into it."""
+        await transcript_of(elsewhere.store).writing(talk)
+        await transcript_of(kit.store).writing(lambda tx: tx.keep(Thread(id="mine")))
+        before = await lines_of(kit.store.archive("r"))
+        with pytest.raises(UsageError, match="not empty"):
+            await put(kit.store.archive("r"), await lines_of(elsewhere.store.archive("r")))
+        assert await lines_of(kit.store.archive("r")) == before
+
+    @pytest.mark.parametrize("what", BROKEN)
+    async def test_records_of_conversations_that_do_not_fit_are_refused_by_line(
+        self, kit: Kit, elsewhere: Kit, what: str
+    ) -> None:
+        """The line is named, and nothing is written."""
+        await transcript_of(elsewhere.store).writing(talk)
+        rows = [json.loads(line) for line in await lines_of(elsewhere.store.archive("r"))]
+        wrong = BROKEN[what](rows)
+        if what in LINE_OF:
+            wrong = of(rows, *LINE_OF[what])
+        with pytest.raises(InvalidArchive) as raised:
+            await put(kit.store.archive("r"), list(map(json.dumps, rows)))
+        assert raised.value.line == wrong + 1
+        async with kit.store.archive("r").read() as (head, _):
+            assert head.is_empty
