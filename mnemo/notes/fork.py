@@ -17,12 +17,12 @@ from mnemo._text import count_tokens, is_blank
 from mnemo.config import NotesConfig
 from mnemo.notes.guards import redact
 from mnemo.prompts.update_notes import INSTRUCTION_MARK
-from mnemo.protocols import ChatMessage, ChatModel
+from mnemo.protocols import ChatMessage, ChatModel, Purpose
 from mnemo.transcript.message import Message, ToolCall, message_of
 
 __all__ = ["Prefix", "asks_elsewhere", "carries_instruction", "copied", "prefix", "redacted"]
 
-PURPOSE = "update_notes"
+PURPOSE: Purpose = "update_notes"
 
 
 @dataclass(frozen=True, slots=True)

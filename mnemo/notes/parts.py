@@ -42,7 +42,7 @@ class NotesParts:
     clock: Clock
     config: NotesConfig
     publish: Callable[[Event], None]
-    spawn: Callable[..., object]
+    spawn: Callable[..., None]
     meter: UsageMeter
     session_meter: Callable[[str], UsageMeter | None] = _no_session
     closing: Callable[[], bool] = _open

@@ -1,0 +1,354 @@
+"""
+Notes as a folder of Markdown files: out for people, and back in as a merge.
+
+File names are made of topics only, links are never followed, and what lies in the
+folder besides is left alone.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import stat
+import tempfile
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+import anyio
+import anyio.to_thread
+
+from mnemo.errors import InvalidNote
+from mnemo.note.rows import NoteRow
+from mnemo.note.rules import is_topic
+from mnemo.notes.markdown import NoteFile, parse, written
+from mnemo.notes.shelf import Shelf
+from mnemo.notes.writing import Changed, NoteText, Source, Write, checked_text, present
+from mnemo.protocols import Clock
+
+__all__ = ["Folder", "FolderReport"]
+
+MANIFEST = ".mnemo-notes.json"
+MAX_FILE = 64 * 1024
+"""Bytes of a file that is read."""
+MAX_MANIFEST = 4 * 1024 * 1024
+
+_IMPORTED = Source(by="import", trust="imported")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FolderReport:
+    """
+    What became of each note or file.
+
+    Attributes:
+        written, unchanged: Topics: files written by an export, notes by an import.
+        removed: Files of notes that are gone.
+        conflicts: Topics whose file and note both differ from what was exported: neither was
+            touched.
+        refused: File names, each with the reason.
+        warnings: What was passed over, in words.
+    """
+
+    written: tuple[str, ...] = ()
+    unchanged: tuple[str, ...] = ()
+    removed: tuple[str, ...] = ()
+    conflicts: tuple[str, ...] = ()
+    refused: tuple[tuple[str, str], ...] = ()
+    warnings: tuple[str, ...] = ()
+
+
+@dataclass(slots=True)
+class _Notes:
+    """A report in the making."""
+
+    written: list[str] = field(default_factory=list)
+    unchanged: list[str] = field(default_factory=list)
+    removed: list[str] = field(default_factory=list)
+    conflicts: list[str] = field(default_factory=list)
+    refused: list[tuple[str, str]] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+
+    def report(self) -> FolderReport:
+        return FolderReport(
+            written=tuple(self.written),
+            unchanged=tuple(self.unchanged),
+            removed=tuple(self.removed),
+            conflicts=tuple(self.conflicts),
+            refused=tuple(self.refused),
+            warnings=tuple(self.warnings),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Exported:
+    """What the manifest says of a note: its version, and its file's digest."""
+
+    version: int
+    digest: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Read:
+    """A file that could be read."""
+
+    name: str
+    digest: str
+    file: NoteFile
+
+
+class Folder:
+    """
+    A folder of one repository's notes.
+
+    Args:
+        path: The folder; made if it is not there, with access for its owner only.
+    """
+
+    def __init__(self, path: str | PathLike[str], shelf: Shelf, clock: Clock) -> None:
+        self._path = Path(path)
+        self._shelf = shelf
+        self._clock = clock
+
+    # ── Out ──────────────────────────────────────────────────────────────────────────
+
+    async def write(self) -> FolderReport:
+        """Export. *Raises* ``OSError``."""
+        rows = await self._shelf.store.reading(lambda tx: tx.rows())
+        return await anyio.to_thread.run_sync(self._export, rows)
+
+    def _export(self, rows: list[NoteRow]) -> FolderReport:
+        notes = _Notes()
+        _make(self._path)
+        manifest = self._manifest(notes)
+        entries = {}
+        for row in rows:
+            content = written(row).encode()
+            self._put(row, content, manifest.get(row.topic), notes)
+            if row.topic in notes.conflicts:
+                entries[row.topic] = manifest[row.topic]
+            else:
+                entries[row.topic] = _Exported(row.version, _digest(content))
+        for topic, exported in manifest.items():
+            if topic not in entries and self._kept(topic, exported, notes):
+                entries[topic] = exported
+        self._keep_manifest(entries)
+        return notes.report()
+
+    def _put(self, row: NoteRow, content: bytes, before: _Exported | None, notes: _Notes) -> None:
+        target = self._path / f"{row.topic}.md"
+        found = _opened(target)
+        if found == content:
+            notes.unchanged.append(row.topic)
+        elif found is not None and before is not None and _digest(found) != before.digest:
+            # Edited by a person since it was exported: import_folder takes that in.
+            notes.conflicts.append(row.topic)
+        else:
+            _replace(target, content)
+            notes.written.append(row.topic)
+
+    def _kept(self, topic: str, exported: _Exported, notes: _Notes) -> bool:
+        """Remove the file of a note that is gone, unless it was edited; whether it stays."""
+        target = self._path / f"{topic}.md"
+        found = _opened(target)
+        if found is None:
+            return False
+        if _digest(found) == exported.digest:
+            target.unlink()
+            notes.removed.append(topic)
+            return False
+        notes.conflicts.append(topic)
+        notes.warnings.append(f"{target.name}: its note is gone, but the file was edited; kept")
+        return True
+
+    # ── In ───────────────────────────────────────────────────────────────────────────
+
+    async def read(self) -> FolderReport:
+        """Import. *Raises* ``StoreError``."""
+        notes = _Notes()
+        manifest, files = await anyio.to_thread.run_sync(self._files, notes)
+        entries = dict(manifest)
+        taken: set[str] = set()
+        for read in files:
+            topic = read.file.topic
+            notes.warnings += [f"{read.name}: {warning}" for warning in read.file.warnings]
+            if topic in taken:
+                notes.refused.append((read.name, f"another file is of {topic!r} already"))
+                continue
+            taken.add(topic)
+            row = await self._take_in(read, manifest.get(topic), notes)
+            if row is not None:
+                entries[topic] = _Exported(row.version, read.digest)
+        if entries != manifest:
+            await anyio.to_thread.run_sync(self._remember, entries, notes)
+        return notes.report()
+
+    async def _take_in(
+        self, read: _Read, exported: _Exported | None, notes: _Notes
+    ) -> NoteRow | None:
+        """Merge one file; the note that it agrees with afterwards."""
+        file = read.file
+        if exported is not None and exported.digest == read.digest:
+            notes.unchanged.append(file.topic)
+            return None
+        try:
+            text = checked_text(self._shelf.config, file.topic, file.description, file.body)
+            row = await self._shelf.store.reading(lambda tx: present(tx, file.topic))
+            if row is not None and row.is_there and _agrees(row, text):
+                notes.unchanged.append(file.topic)
+                return row
+            change = _change(text, row, exported, file.updated_at or self._clock.now())
+            if change is None:
+                notes.conflicts.append(file.topic)
+                return None
+            done = await self._shelf.write(change)
+        except InvalidNote as refused:
+            notes.refused.append((read.name, refused.reason))
+            return None
+        except Changed:
+            notes.conflicts.append(file.topic)
+            return None
+        notes.written.append(file.topic)
+        return done.row
+
+    def _files(self, notes: _Notes) -> tuple[dict[str, _Exported], list[_Read]]:
+        if not self._path.is_dir():
+            return {}, []
+        manifest = self._manifest(notes)
+        return manifest, list(self._readable(notes))
+
+    def _readable(self, notes: _Notes) -> Iterator[_Read]:
+        for entry in sorted(os.scandir(self._path), key=lambda entry: entry.name):
+            if entry.name == MANIFEST:
+                continue
+            if refusal := _refusal(entry):
+                notes.refused.append((entry.name, refusal))
+                continue
+            content = _opened(Path(entry.path))
+            if content is None:
+                notes.refused.append((entry.name, "cannot be read"))
+                continue
+            stem = entry.name.removesuffix(".md")
+            try:
+                file = parse(content.decode("utf-8-sig"), stem)
+            except UnicodeDecodeError:
+                notes.refused.append((entry.name, "is not UTF-8"))
+                continue
+            yield _Read(entry.name, _digest(content), file)
+
+    # ── The manifest ─────────────────────────────────────────────────────────────────
+
+    def _manifest(self, notes: _Notes) -> dict[str, _Exported]:
+        content = _opened(self._path / MANIFEST, MAX_MANIFEST)
+        if content is None:
+            return {}
+        try:
+            return _entries(json.loads(content))
+        except (ValueError, RecursionError):
+            notes.warnings.append(f"{MANIFEST} cannot be read; every file counts as new")
+            return {}
+
+    def _keep_manifest(self, entries: Mapping[str, _Exported]) -> None:
+        listed = {
+            topic: {"version": entry.version, "digest": entry.digest}
+            for topic, entry in sorted(entries.items())
+        }
+        text = json.dumps({"format": 1, "notes": listed}, indent=1) + "\n"
+        _replace(self._path / MANIFEST, text.encode())
+
+    def _remember(self, entries: Mapping[str, _Exported], notes: _Notes) -> None:
+        try:
+            self._keep_manifest(entries)
+        except OSError as error:
+            notes.warnings.append(f"{MANIFEST} could not be written: {error.strerror}")
+
+
+def _change(
+    text: NoteText, row: NoteRow | None, exported: _Exported | None, at: datetime
+) -> Write | None:
+    """What an import does for a file that differs from the note; ``None``: it must not."""
+    if row is None or (not row.is_there and exported is None):
+        return Write(text=text, source=_IMPORTED, expected=0, at=at)
+    if row.is_there and exported is not None and row.version == exported.version:
+        return Write(text=text, source=_IMPORTED, expected=row.version)
+    return None
+
+
+def _agrees(row: NoteRow, text: NoteText) -> bool:
+    return (row.description, row.body) == (text.description, text.body)
+
+
+def _entries(read: Any) -> dict[str, _Exported]:
+    """What a manifest says. *Raises* ``ValueError``."""
+    if not isinstance(read, dict) or not isinstance(read.get("notes"), dict):
+        raise ValueError("not a manifest")
+    entries = {}
+    for topic, entry in read["notes"].items():
+        if is_topic(topic) and isinstance(entry, dict):
+            version, digest = entry.get("version"), entry.get("digest")
+            if isinstance(version, int) and isinstance(digest, str):
+                entries[topic] = _Exported(version, digest)
+    return entries
+
+
+def _digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
+
+
+# ── Files ────────────────────────────────────────────────────────────────────────────
+
+
+def _make(path: Path) -> None:
+    if not path.is_dir():
+        path.mkdir(mode=0o700, parents=True)
+        path.chmod(0o700)
+
+
+def _refusal(entry: os.DirEntry[str]) -> str | None:
+    """Why a directory entry is not read; ``None``: it is."""
+    if entry.is_symlink():
+        return "is a link"
+    if not entry.is_file(follow_symlinks=False):
+        return "is no regular file"
+    if not entry.name.endswith(".md"):
+        return "is no .md file"
+    if entry.stat(follow_symlinks=False).st_size > MAX_FILE:
+        return f"is larger than {MAX_FILE} bytes"
+    return None
+
+
+def _opened(path: Path, limit: int = MAX_FILE) -> bytes | None:
+    """
+    The content of a regular file; ``None`` for a link, anything else, nothing, or too much.
+
+    Opened without following a link or waiting for a pipe, whatever it was a moment ago.
+    """
+    flags = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
+    try:
+        number = os.open(path, flags | getattr(os, "O_BINARY", 0))
+    except OSError:
+        return None
+    with os.fdopen(number, "rb") as file:
+        if not stat.S_ISREG(os.fstat(number).st_mode):
+            return None
+        content = file.read(limit + 1)
+        return content if len(content) <= limit else None
+
+
+def _replace(target: Path, content: bytes) -> None:
+    """Write beside *target*, flush, and rename over it: readers see the old or the new file."""
+    number, beside = tempfile.mkstemp(dir=target.parent, prefix=".", suffix=".tmp")
+    try:
+        with os.fdopen(number, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.chmod(beside, 0o600)
+        os.replace(beside, target)
+    except BaseException:
+        os.unlink(beside)
+        raise

@@ -1,0 +1,360 @@
+"""Notes as the application uses them: ``repo.notes``."""
+
+from __future__ import annotations
+
+import builtins
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC
+from os import PathLike
+from typing import Any
+
+from mnemo._ids import new_id
+from mnemo._pending import Outcome, PendingOperation
+from mnemo._text import count_tokens, is_blank
+from mnemo.episode.erasure import ErasureReport
+from mnemo.errors import NotFound
+from mnemo.note.rules import checked_topic
+from mnemo.note.values import Note, NoteChange, NoteInfo, NoteVersion
+from mnemo.notes.folder import Folder, FolderReport
+from mnemo.notes.found import NoteRecall, one_line_of
+from mnemo.notes.fork import copied
+from mnemo.notes.history import restore, undo
+from mnemo.notes.material import Material, mark_keys
+from mnemo.notes.parts import NotesParts
+from mnemo.notes.progress import OnProgress
+from mnemo.notes.shelf import Shelf
+from mnemo.notes.toolbox import NoteToolbox
+from mnemo.notes.trigger import phrases_of
+from mnemo.notes.update import NoteUpdate
+from mnemo.notes.updater import Updater
+from mnemo.notes.writing import Source, Write, checked_text
+from mnemo.transcript.message import Message
+
+__all__ = ["Notes", "NotesStatistics"]
+
+_APPLICATION = Source(by="application", trust="application")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NotesStatistics:
+    """
+    What a repository's notes are, and what is being done about them.
+
+    Attributes:
+        versions: Kept of all notes, deleted ones included.
+        updates_running: At this moment; so the others.
+        updates_held: Waiting for the end of their window.
+    """
+
+    notes: int
+    versions: int
+    updates_running: int
+    updates_waiting: int
+    updates_held: int
+
+
+class Notes:
+    """
+    The notes of one repository; safe to use from many tasks.
+
+    Args:
+        parts: What the repository is given.
+    """
+
+    def __init__(self, parts: NotesParts) -> None:
+        self._parts = parts
+        self._shelf = Shelf(parts.store, parts.embedder, parts.clock, parts.config)
+        self._updater = Updater(parts, self._shelf)
+
+    # ── The end of a task ────────────────────────────────────────────────────────────
+
+    async def update_after_task(
+        self,
+        history: Sequence[Message | Mapping[str, Any]],
+        *,
+        iterations: int,
+        task_id: str | None = None,
+        on_progress: OnProgress | None = None,
+        outcome: str = "completed",
+        tools: Sequence[Mapping[str, Any]] = (),
+        session: Any = None,
+        thread_id: str | None = None,
+    ) -> NoteUpdate:
+        """
+        Let the model look back over a task's conversation once, and keep what will matter.
+
+        Nothing but cancellation leaves it: what went wrong is the result's ``error``. The
+        history is copied before anything is awaited, and never changed.
+
+        Args:
+            history: The conversation, system message included: messages or their mappings.
+            iterations: Passes of this task's loop, not of the agent's life; at least 0.
+            task_id: Names the task; one that was looked back over is not again.
+            on_progress: Told of every step by a ``Progress``; a function or coroutine function.
+            outcome: ``completed``, ``failed``, ``interrupted`` or ``awaiting_user``.
+            tools: What the task's own requests listed, for the provider's cache.
+            session: A ``Session`` or its id: receives the cost.
+            thread_id: The conversation's thread.
+
+        *Cancellation*: the call under way is dropped, a write that has begun is finished;
+        the end is told, the part stays new.
+        """
+        return await self._updater.update(
+            {
+                "history": history,
+                "iterations": iterations,
+                "task_id": task_id,
+                "on_progress": on_progress,
+                "outcome": outcome,
+                "tools": tools,
+                "session": session,
+                "thread_id": thread_id,
+            }
+        )
+
+    def update_after_task_async(
+        self,
+        history: Sequence[Message | Mapping[str, Any]],
+        *,
+        iterations: int,
+        task_id: str | None = None,
+        on_progress: OnProgress | None = None,
+        outcome: str = "completed",
+        tools: Sequence[Mapping[str, Any]] = (),
+        session: Any = None,
+        thread_id: str | None = None,
+        callback: Callable[[Outcome], Any] | None = None,
+    ) -> PendingOperation:
+        """
+        The same in the background; a plain call that never raises.
+
+        The history is copied before it returns. ``await`` of what it returns gives the
+        ``NoteUpdate``; its ``cancel()`` works while the update runs, too. Inside the
+        debounce window the update is held until that has passed.
+        """
+        return self._updater.begin(
+            {
+                "history": history,
+                "iterations": iterations,
+                "task_id": task_id,
+                "on_progress": on_progress,
+                "outcome": outcome,
+                "tools": tools,
+                "session": session,
+                "thread_id": thread_id,
+            },
+            callback,
+        )
+
+    # ── Reading and writing ──────────────────────────────────────────────────────────
+
+    async def list(
+        self, *, query: str | None = None, limit: int | None = None
+    ) -> builtins.list[NoteInfo]:
+        """
+        All notes: latest use first, or best for *query* first.
+
+        Args:
+            limit: At most so many, from 1; ``None``: all.
+
+        Raises:
+            ValueError: *limit* is no number from 1. *Cancellation*: safe.
+        """
+        if limit is not None and (isinstance(limit, bool) or limit < 1):
+            raise ValueError(f"limit must be a number from 1, not {limit!r}")
+        return [row.info for row in (await self._shelf.ranked(query))[:limit]]
+
+    async def read(self, topic: str) -> Note:
+        """The note. *Raises* ``NotFound``: it is not there. *Cancellation*: safe."""
+        return (await self._shelf.read(topic, touching=True)).note
+
+    async def write(
+        self, topic: str, body: str, description: str, *, expected_version: int | None = None
+    ) -> Note:
+        """
+        Create or replace a note; the same text again makes no new version.
+
+        Args:
+            expected_version: What the note is thought to be at, 0: not there; ``None``: the
+                last writer wins, and the former text stays in the history.
+
+        Raises:
+            InvalidNote: The texts cannot be kept; ``.reason`` says why.
+            Conflict: The version is another. *Cancellation*: completes once it is begun.
+        """
+        text = checked_text(self._parts.config, topic, description, body)
+        change = Write(text=text, source=_APPLICATION, expected=expected_version)
+        return (await self._shelf.write(change)).row.note
+
+    async def delete(self, topic: str, *, expected_version: int | None = None) -> None:
+        """
+        Retire a note: it leaves lists, recall and exports, and can be restored.
+
+        Raises:
+            NotFound: There is no such note.
+            Conflict: Its version is another. *Cancellation*: completes.
+        """
+        await self._shelf.read(topic, touching=False)
+        await self._shelf.delete(topic, _APPLICATION, expected=expected_version)
+
+    async def history(self, topic: str) -> builtins.list[NoteVersion]:
+        """
+        Every kept version of a note, oldest first, deletions included.
+
+        Raises:
+            NotFound: There never was such a note. *Cancellation*: safe.
+        """
+        versions = await self._parts.store.reading(lambda tx: tx.versions(topic))
+        if not versions:
+            raise NotFound("note", topic)
+        return versions
+
+    async def restore(self, topic: str, version: int) -> Note:
+        """
+        Write an old version as a new one; it also revives a deleted note.
+
+        Raises:
+            NotFound: There never was such a note, or the version is not kept.
+            InvalidNote: ``no_text``: that version is a deletion. *Cancellation*: completes.
+        """
+        config = self._parts.config
+        row = await self._parts.store.writing(
+            lambda tx: restore(tx, topic, version, _APPLICATION, config)
+        )
+        await self._shelf.settle_debts()
+        return row.note
+
+    async def undo(self, update_id: str) -> builtins.list[NoteChange]:
+        """
+        Take back all that an update did, in one transaction; that can be undone itself.
+
+        Raises:
+            NotFound: No update of this id changed anything.
+            Conflict: Notes that it changed have been changed since; the message names them,
+                and nothing was touched. *Cancellation*: completes.
+        """
+        source = Source(by="undo", trust="application", update_id=new_id("update"))
+        config = self._parts.config
+        changes = await self._parts.store.writing(lambda tx: undo(tx, update_id, source, config))
+        await self._shelf.settle_debts()
+        return changes
+
+    async def purge(self, topic: str) -> ErasureReport:
+        """
+        Erase a note with all its versions and index rows; nothing brings it back.
+
+        Raises:
+            NotFound: There never was such a note. *Cancellation*: completes.
+        """
+        erased = await self._parts.store.writing(lambda tx: tx.erase(topic))
+        if not erased.versions:
+            raise NotFound("note", topic)
+        return ErasureReport(
+            fulltext_rows=erased.fulltext_rows, vectors=erased.vectors, scrubbed=False
+        )
+
+    # ── For agents ───────────────────────────────────────────────────────────────────
+
+    async def recall(self, query: str, *, k: int = 5) -> NoteRecall:
+        """
+        The notes that share a content word with *query* or mean much the same, best first.
+
+        Needs no model. The notes that it returns count as read.
+
+        Raises:
+            ValueError: *query* is blank, or *k* is no number from 1. *Cancellation*: safe.
+        """
+        if not isinstance(query, str) or is_blank(query):
+            raise ValueError("Query cannot be blank")
+        if isinstance(k, bool) or not isinstance(k, int) or k < 1:
+            raise ValueError(f"k must be a number from 1, not {k!r}")
+        return await self._shelf.recall(query, k)
+
+    async def overview(self, budget_tokens: int = 1000) -> str:
+        """
+        One line per note, latest use first: the same text for the same state.
+
+        Args:
+            budget_tokens: At most so many; how many notes are not shown is said at the end.
+        """
+        rows = await self._shelf.ranked(None)
+        if not rows:
+            return "There are no notes yet."
+        lines: builtins.list[str] = []
+        left = budget_tokens - count_tokens(_more(len(rows)))
+        for row in rows:
+            day = row.updated_at.astimezone(UTC).date().isoformat()
+            line = one_line_of(row.topic, row.description, day)
+            left -= count_tokens(line) + 1
+            if left < 0:
+                break
+            lines.append(line)
+        hidden = len(rows) - len(lines)
+        return "\n".join([*lines, _more(hidden)] if hidden else lines)
+
+    def toolbox(
+        self, *, history: Sequence[Message | Mapping[str, Any]] | None = None
+    ) -> NoteToolbox:
+        """
+        The four note tools for the host's own agent; one toolbox for one task.
+
+        Args:
+            history: What evidence is looked for in; ``None``: it is kept unchecked.
+
+        Raises:
+            ValueError: *history* is no sequence of messages.
+        """
+        material = None
+        if history is not None:
+            messages = copied(history)
+            material = Material(
+                messages,
+                keys=mark_keys(messages, None),
+                phrases=phrases_of(self._parts.config),
+                allow_tools=self._parts.config.allow_tool_evidence,
+            )
+        source = Source(by="agent", trust="unquoted")
+        return NoteToolbox(self._shelf, source=source, material=material, touching=True)
+
+    # ── As files ─────────────────────────────────────────────────────────────────────
+
+    async def export_folder(self, path: str | PathLike[str]) -> FolderReport:
+        """
+        Write one Markdown file per note into a folder, each at once or not at all.
+
+        Raises:
+            OSError: The folder cannot be made or written. *Cancellation*: safe between files.
+        """
+        return await Folder(path, self._shelf, self._parts.clock).write()
+
+    async def import_folder(self, path: str | PathLike[str]) -> FolderReport:
+        """
+        Take in a folder of Markdown files: a merge, no overwriting; what differs is reported.
+
+        Raises:
+            StoreError: What was taken in before stays. *Cancellation*: safe between notes.
+        """
+        return await Folder(path, self._shelf, self._parts.clock).read()
+
+    # ── For the repository ───────────────────────────────────────────────────────────
+
+    async def statistics(self) -> NotesStatistics:
+        """How many notes and versions there are, and what updates are doing."""
+        notes, versions = await self._parts.store.reading(lambda tx: tx.counts())
+        counts = self._updater.counts
+        return NotesStatistics(
+            notes=notes,
+            versions=versions,
+            updates_running=counts.running,
+            updates_waiting=counts.waiting,
+            updates_held=counts.held,
+        )
+
+    async def aclose(self, grace_s: float) -> None:
+        """Let updates end, for at most *grace_s* seconds; the part of others stays new."""
+        await self._updater.aclose(grace_s)
+
+
+def _more(hidden: int) -> str:
+    return f"({hidden} more notes are not shown.)"

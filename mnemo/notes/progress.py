@@ -1,0 +1,83 @@
+"""Telling a host how an update goes: one beginning, one end, and no harm from the telling."""
+
+from __future__ import annotations
+
+import inspect
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias
+
+import anyio
+
+__all__ = ["OnProgress", "Progress", "Teller"]
+
+log = logging.getLogger("mnemo")
+
+PATIENCE_S = 1.0
+"""Seconds that a callback may take (notes.md, section 14)."""
+
+OnProgress: TypeAlias = Callable[["Progress"], Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """
+    How far an update is.
+
+    Attributes:
+        phase: ``started``, ``turn``, ``tool`` or ``finished``.
+        label: One line for a person.
+        turn: The call of the model that is meant, from 1; 0: none yet.
+        topic: The note that a tool is at work on, if it names one.
+    """
+
+    phase: Literal["started", "turn", "tool", "finished"]
+    label: str
+    turn: int = 0
+    topic: str | None = None
+
+
+class Teller:
+    """Calls *on_progress*; ``finished`` only after ``started``, and once."""
+
+    def __init__(self, on_progress: OnProgress | None) -> None:
+        self._callback = on_progress
+        self._started = False
+        self.turn = 0
+
+    async def start(self) -> None:
+        """The update is due. *Cancellation*: safe."""
+        self._started = True
+        await self._tell(Progress("started", "Looking back over the conversation"))
+
+    async def next_turn(self, turn: int) -> None:
+        """The model is asked."""
+        self.turn = turn
+        await self._tell(Progress("turn", f"Asking the model, turn {turn}", turn))
+
+    async def tool(self, name: str, topic: object) -> None:
+        """A tool is carried out."""
+        of = topic if isinstance(topic, str) else None
+        label = f"{name} {of}" if of else name
+        await self._tell(Progress("tool", label[:100], self.turn, of))
+
+    async def finish(self, label: str) -> None:
+        """It is over, however it ended; *Cancellation*: completes."""
+        if self._started:
+            self._started = False
+            with anyio.CancelScope(shield=True):
+                await self._tell(Progress("finished", label, self.turn))
+
+    async def _tell(self, progress: Progress) -> None:
+        if self._callback is None:
+            return
+        try:
+            told = self._callback(progress)
+            if inspect.isawaitable(told):
+                with anyio.move_on_after(PATIENCE_S) as scope:
+                    await told
+                if scope.cancelled_caught:
+                    log.warning("on_progress took longer than %g s; it was cut off", PATIENCE_S)
+        except Exception:
+            log.exception("on_progress failed")

@@ -1,0 +1,239 @@
+"""Whether an update is due: rules in a fixed order, of which the first that says no is named."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextvars import ContextVar
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any, Literal, TypeAlias
+
+from mnemo._text import is_blank
+from mnemo.config import NotesConfig
+from mnemo.note.rows import NoteReader
+from mnemo.notes.cues import Phrases
+from mnemo.notes.fork import carries_instruction, copied
+from mnemo.notes.material import Asked, Material, mark_keys, voice_of
+from mnemo.notes.requests import open_requests
+from mnemo.transcript.message import Message, StoredMessage
+
+__all__ = ["OUTCOMES", "UPDATING", "Ask", "Due", "Skip", "SkipReason", "TriggeredBy", "judge"]
+
+SkipReason: TypeAlias = Literal[
+    "closing",
+    "disabled",
+    "nested",
+    "task_failed",
+    "task_interrupted",
+    "awaiting_user",
+    "already_done",
+    "nothing_new",
+    "too_few_iterations",
+    "debounced",
+    "no_model",
+    "superseded",
+]
+TriggeredBy: TypeAlias = Literal["iterations", "request", "correction", "preference"]
+
+OUTCOMES: dict[str, SkipReason | None] = {
+    "completed": None,
+    "failed": "task_failed",
+    "interrupted": "task_interrupted",
+    "awaiting_user": "awaiting_user",
+}
+"""How a task may have ended, and the reason why it is not looked back over."""
+UPDATING: ContextVar[bool] = ContextVar("mnemo_notes_updating", default=False)
+"""Set inside of an update, and so in every task that is started from it."""
+_SEARCHED = 200
+"""Keys that are looked up at once, from the end of a history."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ask:
+    """
+    What an update was called with, checked and copied.
+
+    Attributes:
+        keys: Of the messages; see ``material.mark_keys``.
+        conversation: What the conversation is known by.
+    """
+
+    history: tuple[Message, ...]
+    keys: tuple[str, ...]
+    iterations: int
+    task_id: str | None
+    outcome: str
+    tools: tuple[Mapping[str, Any], ...]
+    session_id: str | None
+    thread_id: str | None
+    conversation: str
+
+    @classmethod
+    def of(
+        cls,
+        history: Sequence[Message | Mapping[str, Any]],
+        *,
+        iterations: int,
+        task_id: str | None,
+        outcome: str,
+        tools: Sequence[Mapping[str, Any]],
+        session: Any,
+        thread_id: str | None,
+    ) -> Ask:
+        """
+        Check the arguments of an update and copy its history.
+
+        Raises:
+            ValueError: One of them cannot be what it is meant to be.
+        """
+        if isinstance(iterations, bool) or not isinstance(iterations, int) or iterations < 0:
+            raise ValueError(f"iterations must be a whole number from 0, not {iterations!r}")
+        if outcome not in OUTCOMES:
+            raise ValueError(f"outcome must be one of {', '.join(OUTCOMES)}, not {outcome!r}")
+        if isinstance(tools, str | Mapping) or not isinstance(tools, Sequence):
+            raise ValueError("tools must be a sequence of tools")
+        session_id = _name("session", getattr(session, "id", session))
+        thread = _name("thread_id", thread_id)
+        messages = copied(history)
+        keys = tuple(mark_keys(messages, thread or session_id))
+        return cls(
+            history=messages,
+            keys=keys,
+            iterations=iterations,
+            task_id=_name("task_id", task_id),
+            outcome=outcome,
+            tools=tuple(tools),
+            session_id=session_id,
+            thread_id=thread or _thread_of(messages),
+            conversation=_conversation(thread, session_id, messages, keys),
+        )
+
+    @property
+    def refused(self) -> SkipReason | None:
+        """What its history or outcome says against an update, whatever else holds."""
+        if carries_instruction(self.history):
+            return "nested"
+        if self.outcome == "completed" and _was_denied(self.history):
+            return "task_interrupted"
+        return OUTCOMES[self.outcome]
+
+
+def _name(what: str, given: object) -> str | None:
+    if given is not None and (not isinstance(given, str) or is_blank(given)):
+        raise ValueError(f"{what} must be text that is not blank, or None")
+    return given
+
+
+def _thread_of(messages: Sequence[Message]) -> str | None:
+    threads = (m.thread_id for m in messages if isinstance(m, StoredMessage))
+    return next(threads, None)
+
+
+def _conversation(
+    thread: str | None,
+    session_id: str | None,
+    messages: Sequence[Message],
+    keys: Sequence[str],
+) -> str:
+    if thread is not None:
+        return f"thread {thread}"
+    if session_id is not None:
+        return f"session {session_id}"
+    first = (key for message, key in zip(messages, keys, strict=True) if message.role != "system")
+    return f"first {next(first, '')}"
+
+
+def _was_denied(messages: Sequence[Message]) -> bool:
+    """Whether the user denied a call of this task: its result's metadata says ``denied``."""
+    for message in reversed(messages):
+        if voice_of(message) == "user":
+            return False
+        if message.role == "tool" and message.metadata.get("denied"):
+            return True
+    return False
+
+
+@dataclass(frozen=True, slots=True)
+class Skip:
+    """Why no update is due; *until*: when the window of a debounced one has passed."""
+
+    reason: SkipReason
+    until: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Due:
+    """
+    An update is due.
+
+    Attributes:
+        part: Names the new part, for counting failures over it.
+        open: The explicit requests that are not covered.
+    """
+
+    triggered_by: TriggeredBy
+    material: Material
+    part: str
+    open: tuple[Asked, ...]
+
+
+def judge(
+    tx: NoteReader,
+    ask: Ask,
+    config: NotesConfig,
+    *,
+    has_model: bool,
+    now: datetime | None = None,
+) -> Due | Skip:
+    """
+    Look at the rules that need the store, from the fifth on.
+
+    Args:
+        now: When the window is looked at; ``None``: now.
+    """
+    if ask.task_id is not None and tx.is_done(ask.task_id):
+        return Skip("already_done")
+    start = _new_from(tx, ask.keys)
+    material = Material(
+        ask.history,
+        keys=ask.keys,
+        start=start,
+        phrases=phrases_of(config),
+        allow_tools=config.allow_tool_evidence,
+    )
+    if not material.speaks:
+        return Skip("nothing_new")
+    waiting = tuple(open_requests(tx, material.asked))
+    cue = material.cue(bool(waiting))
+    if cue is None and ask.iterations < config.min_iterations:
+        return Skip("too_few_iterations")
+    ended_at = tx.conversation(ask.conversation).ended_at
+    if ended_at is not None and cue != "request":
+        until = ended_at + timedelta(seconds=config.debounce_s)
+        if (now or tx.now) < until:
+            return Skip("debounced", until)
+    if not has_model and not any(map(by_rule, waiting)):
+        return Skip("no_model")
+    part = f"{ask.conversation} {ask.keys[start - 1] if start else 'all'}"
+    return Due(triggered_by=cue or "iterations", material=material, part=part, open=waiting)
+
+
+def by_rule(asked: Asked) -> bool:
+    """Whether the rule can carry it out."""
+    return not asked.forgets and not is_blank(asked.text)
+
+
+def phrases_of(config: NotesConfig) -> Phrases:
+    """What the configuration adds to the built-in phrases."""
+    return Phrases(config.request_phrases, config.correction_phrases, config.preference_phrases)
+
+
+def _new_from(tx: NoteReader, keys: Sequence[str]) -> int:
+    """Where the new part begins: behind the last message that is marked."""
+    for end in range(len(keys), 0, -_SEARCHED):
+        first = max(0, end - _SEARCHED)
+        marked = tx.marked(keys[first:end])
+        for index in range(end - 1, first - 1, -1):
+            if keys[index] in marked:
+                return index + 1
+    return 0

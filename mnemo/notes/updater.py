@@ -1,0 +1,331 @@
+"""
+Updates at the end of tasks: due or not, one at a time per conversation, a few at once.
+
+Nothing but cancellation leaves an update: an exception becomes its ``error``, a log line
+and an event, wherever it was raised.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any
+
+import anyio
+import anyio.lowlevel
+
+from mnemo._ids import new_id
+from mnemo._pending import CallbackRunner, Outcome, PendingOperation
+from mnemo._tasks import is_cancelled
+from mnemo._text import is_blank
+from mnemo.errors import UsageError
+from mnemo.notes.parts import NotesParts
+from mnemo.notes.progress import Teller
+from mnemo.notes.run import Run, finished, said_of
+from mnemo.notes.shelf import Shelf
+from mnemo.notes.trigger import UPDATING, Ask, Due, Skip, judge
+from mnemo.notes.update import NoteUpdate
+
+__all__ = ["UpdateCounts", "Updater"]
+
+log = logging.getLogger("mnemo")
+
+Arguments = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UpdateCounts:
+    """Updates that run, that wait for their turn, and that are held for their window's end."""
+
+    running: int
+    waiting: int
+    held: int
+
+
+@dataclass(eq=False, slots=True)
+class _Call:
+    """
+    One call of an update under way.
+
+    Attributes:
+        background: Whether it may wait for the end of a window.
+        accepted: Whether a shutdown lets it run all the same.
+        result: What it came to, also if it was cancelled.
+    """
+
+    arguments: Arguments
+    ask: Ask | None = None
+    background: bool = False
+    accepted: bool = False
+    scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)
+    released: anyio.Event = field(default_factory=anyio.Event)
+    superseded: bool = False
+    result: NoteUpdate = field(default_factory=NoteUpdate)
+
+
+class Updater:
+    """
+    The updates of one repository.
+
+    Args:
+        parts: What the repository is given.
+        shelf: Its notes.
+    """
+
+    def __init__(self, parts: NotesParts, shelf: Shelf) -> None:
+        self._parts = parts
+        self._shelf = shelf
+        self._places = anyio.CapacityLimiter(parts.config.max_concurrent)
+        self._turns: dict[str, anyio.Lock] = {}
+        self._queued: Counter[str] = Counter()
+        self._calls: set[_Call] = set()
+        self._held: dict[str, _Call] = {}
+        self._running = 0
+        self._idle = anyio.Event()
+        self._closed = False
+        self._callbacks = CallbackRunner(parts.spawn)
+
+    @property
+    def counts(self) -> UpdateCounts:
+        """What goes on."""
+        waiting = len(self._calls) - self._running - len(self._held)
+        return UpdateCounts(running=self._running, waiting=waiting, held=len(self._held))
+
+    @property
+    def _closing(self) -> bool:
+        return self._closed or self._parts.closing()
+
+    # ── The two ways in ──────────────────────────────────────────────────────────────
+
+    async def update(self, arguments: Arguments) -> NoteUpdate:
+        """See ``Notes.update_after_task``."""
+        call = _Call(arguments)
+        try:
+            skipped = self._refused_at_once(call)
+            if skipped is not None:
+                return skipped
+            return await self._carried_out(call)
+        except Exception as error:
+            return self._failed(error, arguments)
+
+    def begin(
+        self, arguments: Arguments, callback: Callable[[Outcome], Any] | None
+    ) -> PendingOperation:
+        """See ``Notes.update_after_task_async``."""
+        operation = PendingOperation(
+            "update_notes", callback=callback if callable(callback) else None
+        )
+        call = _Call(arguments, background=True)
+        try:
+            if callback is not None and operation.callback is None:
+                raise ValueError(f"callback must be a function, not {type(callback).__name__}")
+            skipped = self._refused_at_once(call)
+            if skipped is None:
+                operation._withdraw = lambda _: self._cancel(call)
+                self._calls.add(call)
+                self._parts.spawn(self._in_background, call, operation)
+            else:
+                self._end(operation, skipped)
+        except Exception as error:
+            self._calls.discard(call)
+            self._end(operation, self._failed(error, arguments))
+        return operation
+
+    def _cancel(self, call: _Call) -> bool:
+        call.scope.cancel()
+        return call in self._calls
+
+    def _end(self, operation: PendingOperation, update: NoteUpdate) -> None:
+        operation.end(Outcome(value=update))
+        if operation.callback is not None:
+            try:
+                self._callbacks.add(operation.callback, operation.outcome or Outcome())
+            except Exception:
+                log.exception("nobody is there to run the callback of an update of notes")
+
+    async def _in_background(self, call: _Call, operation: PendingOperation) -> None:
+        try:
+            call.result = await self._carried_out(call)
+        except Exception as error:
+            call.result = self._failed(error, call.arguments)
+        except BaseException:
+            self._calls.discard(call)
+            self._end(operation, call.result)
+            raise
+        self._end(operation, call.result)
+
+    def _refused_at_once(self, call: _Call) -> NoteUpdate | None:
+        """Look at the rules that need no store, and take the copy of the history."""
+        if self._closing:
+            return NoteUpdate(skipped_because="closing")
+        if not self._parts.config.enabled:
+            return NoteUpdate(skipped_because="disabled")
+        if UPDATING.get():
+            return NoteUpdate(skipped_because="nested")
+        arguments = dict(call.arguments)
+        on_progress = arguments.pop("on_progress")
+        call.ask = Ask.of(**arguments)
+        if on_progress is not None and not callable(on_progress):
+            raise ValueError(f"on_progress must be a function, not {type(on_progress).__name__}")
+        refused = call.ask.refused
+        return NoteUpdate(skipped_because=refused) if refused else None
+
+    def _failed(self, error: Exception, arguments: Arguments) -> NoteUpdate:
+        """The end of an update that did not come to run."""
+        log.error("an update of notes failed before it could run: %s", said_of(error))
+        update = NoteUpdate(error=error, id=new_id("update"))
+        task_id = arguments.get("task_id")
+        named = task_id if isinstance(task_id, str) and not is_blank(task_id) else None
+        try:
+            self._parts.publish(finished(self._parts, update, named))
+        except Exception:
+            log.exception("the end of an update of notes could not be published")
+        return update
+
+    # ── In turn ──────────────────────────────────────────────────────────────────────
+
+    async def _carried_out(self, call: _Call) -> NoteUpdate:
+        """Do what is due, in its turn; a shutdown ends it with what it came to by then."""
+        self._calls.add(call)
+        guard = UPDATING.set(True)
+        try:
+            with call.scope:
+                call.result = await self._in_turn(call)
+            if call.scope.cancelled_caught and call.result.error is None:
+                error = UsageError("the update of notes was cancelled")
+                call.result = NoteUpdate(error=error, id=new_id("update"))
+        finally:
+            UPDATING.reset(guard)
+            self._calls.discard(call)
+            if not self._calls:
+                self._idle.set()
+                self._idle = anyio.Event()
+        return call.result
+
+    async def _in_turn(self, call: _Call) -> NoteUpdate:
+        assert call.ask is not None
+        while True:
+            async with self._turn(call.ask.conversation):
+                found = await self._judged(call)
+                if isinstance(found, Due):
+                    async with self._places:
+                        return await self._run(call, call.ask, found)
+            if found.until is None or not call.background:
+                return NoteUpdate(skipped_because=found.reason)
+            if not await self._hold(call, call.ask.conversation, found):
+                return NoteUpdate(skipped_because="superseded")
+
+    @asynccontextmanager
+    async def _turn(self, conversation: str) -> AsyncIterator[None]:
+        """One at a time per conversation, in order of arrival."""
+        lock = self._turns.setdefault(conversation, anyio.Lock())
+        self._queued[conversation] += 1
+        try:
+            async with lock:
+                yield
+        finally:
+            self._queued[conversation] -= 1
+            if not self._queued[conversation]:
+                del self._queued[conversation]
+                del self._turns[conversation]
+
+    async def _judged(self, call: _Call) -> Due | Skip:
+        ask, parts = call.ask, self._parts
+        assert ask is not None
+        if self._closing and not call.accepted:
+            return Skip("closing")
+        has_model = parts.chat_model is not None
+        found = await parts.store.reading(
+            lambda tx: judge(tx, ask, parts.config, has_model=has_model)
+        )
+        if isinstance(found, Skip) and found.until is not None and call.accepted:
+            # The service is closing: what was held for its window runs now.
+            late = parts.clock.now() + timedelta(seconds=parts.config.debounce_s)
+            found = await parts.store.reading(
+                lambda tx: judge(tx, ask, parts.config, has_model=has_model, now=late)
+            )
+        return found
+
+    async def _hold(self, call: _Call, conversation: str, skip: Skip) -> bool:
+        """Wait for the window's end; whether it is still to run then."""
+        if self._closing:
+            call.accepted = True
+            return True
+        older = self._held.get(conversation)
+        if older is not None:
+            older.superseded = True
+            older.released.set()
+        self._held[conversation] = call
+        assert skip.until is not None
+        left = (skip.until - self._parts.clock.now()).total_seconds()
+        try:
+            async with anyio.create_task_group() as group:
+                group.start_soon(self._release_later, call, left)
+                await call.released.wait()
+                group.cancel_scope.cancel()
+        finally:
+            if self._held.get(conversation) is call:
+                del self._held[conversation]
+        call.released = anyio.Event()
+        return not call.superseded
+
+    async def _release_later(self, call: _Call, seconds: float) -> None:
+        await self._parts.clock.sleep(max(0.0, seconds))
+        call.released.set()
+
+    async def _run(self, call: _Call, ask: Ask, due: Due) -> NoteUpdate:
+        teller = Teller(call.arguments["on_progress"])
+        run = Run(new_id("update"), self._parts, self._shelf, ask, due, teller)
+        self._running += 1
+        try:
+            try:
+                await _worked(run)
+            except Exception as error:
+                log.error("an update of notes failed: %s", said_of(error))
+                return await run.end(error)
+            except BaseException:
+                stopped = UsageError("the update of notes was cancelled")
+                call.result = await run.end(stopped, cancelled=True)
+                raise
+            return await run.end(None)
+        finally:
+            self._running -= 1
+
+    # ── The end ──────────────────────────────────────────────────────────────────────
+
+    async def aclose(self, grace_s: float) -> None:
+        """
+        Refuse new updates, run held ones at once, give all *grace_s* seconds, then stop them.
+
+        Idempotent. *Cancellation*: completes.
+        """
+        self._closed = True
+        with anyio.CancelScope(shield=True):
+            for call in self._held.values():
+                call.accepted = True
+                call.released.set()
+            with anyio.move_on_after(grace_s):
+                await self._until_idle()
+            for call in self._calls:
+                call.scope.cancel()
+            await self._until_idle()
+
+    async def _until_idle(self) -> None:
+        """Wait for the end of all calls, but for one that this is called from."""
+        while self._calls and not UPDATING.get():
+            await self._idle.wait()
+
+
+async def _worked(run: Run) -> None:
+    try:
+        await run.work()
+    except asyncio.CancelledError as error:
+        # Of foreign code that was itself cancelled: it must not pass for our caller's end.
+        if is_cancelled():
+            raise
+        raise UsageError("what the update of notes had called was cancelled") from error
