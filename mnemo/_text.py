@@ -30,6 +30,7 @@ __all__ = [
     "stem",
     "terms",
     "terms_of",
+    "unspaced_runs",
     "words",
 ]
 
@@ -111,6 +112,11 @@ def fold(text: str) -> str:
 def has_unspaced(text: str) -> bool:
     """Whether *text* holds a character of a script written without blanks."""
     return not text.isascii() and _UNSPACED.search(text) is not None
+
+
+def unspaced_runs(text: str) -> list[tuple[int, int]]:
+    """Start and end of each run of such characters, in order."""
+    return [found.span() for found in _UNSPACED.finditer(text)]
 
 
 def words(text: str) -> list[str]:

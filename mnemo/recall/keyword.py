@@ -21,7 +21,7 @@ from mnemo.recall.excerpt import excerpt
 from mnemo.recall.query_language import parse
 from mnemo.transcript.records import Group, Hidden, Query, Ranking, RecordHit, RecordQuery
 
-__all__ = ["SearchHit", "search"]
+__all__ = ["SearchHit", "hit_of", "search"]
 
 logger = logging.getLogger(__name__)
 
@@ -69,7 +69,7 @@ async def search(
         query: Words that must all occur, quoted phrases, ``OR`` and ``NOT``.
         session_id: Search one session or thread only.
         limit: Hits at most, 1 to 100.
-        hidden: What to leave out; see ``visible.seen_by``.
+        hidden: What to leave out; see ``context.visible.seen_by``.
 
     Raises:
         ValueError: The query is blank, or *limit* is out of range.

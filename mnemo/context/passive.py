@@ -1,0 +1,332 @@
+"""
+Passive recall: what comes to mind in a turn without being asked for (search.md, section 9).
+
+No model judges. A memory must share enough telling words with the turn, must be new to
+it, and must fit; mostly nothing does. What surfaced is recorded once per turn, so every
+rendering of the turn tells the same.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from functools import partial
+from typing import Any
+
+import anyio.to_thread
+
+from mnemo._text import one_line
+from mnemo.config import Config
+from mnemo.context.budget import Budget
+from mnemo.context.passive_terms import terms_of_turn
+from mnemo.context.visible import seen_by
+from mnemo.conversation.counting import counter_of
+from mnemo.conversation.parts import ConversationParts
+from mnemo.events import RecallFailed
+from mnemo.protocols import RecordStore, TranscriptReader, TranscriptWriter
+from mnemo.recall.excerpt import excerpt
+from mnemo.recall.keyword import SearchHit, hit_of
+from mnemo.transcript.derived import Goal, Snapshot, Surfaced, Thread
+from mnemo.transcript.message import StoredMessage
+from mnemo.transcript.records import Hidden, Ranking, RecordHit, SurfacingQuery
+from mnemo.transcript.untrusted import escaped
+
+__all__ = ["PassiveRecall"]
+
+log = logging.getLogger("mnemo")
+
+HEADING = "## Recalled (may be irrelevant)"
+LEAST_CHARS = 80
+"""Characters that an excerpt is shortened to, at least."""
+FEWEST_TERMS = 2
+"""A turn of fewer terms brings nothing to mind."""
+CANDIDATES = 50
+"""Records that are looked at once they share enough terms (S)."""
+REMEMBERED_FAILURES = 1_000
+"""Threads whose failed turn is known, so that it is not tried again (S)."""
+
+Place = tuple[str, str]
+"""A record's stream and id."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Turn:
+    """
+    What a thread's latest turn begins with, as of one moment.
+
+    Attributes:
+        recent: What surfaced in the turns of the cooldown.
+        stored: What was surfaced in this turn before; ``None``: it is the first time.
+    """
+
+    thread: Thread
+    message: StoredMessage
+    goals: tuple[str, ...]
+    hidden: Hidden
+    recent: frozenset[Place]
+    stored: Surfaced | None
+
+    @property
+    def place(self) -> Place:
+        return self.thread.id, self.message.stored_id
+
+
+class PassiveRecall:
+    """
+    What comes to mind in the turns of one repository's threads.
+
+    Args:
+        parts: The repository's conversations.
+        records: Everything ever said or observed in it.
+    """
+
+    def __init__(self, parts: ConversationParts, records: RecordStore) -> None:
+        self._parts = parts
+        self._records = records
+        self._count = counter_of(parts.config.conversation)
+        self._failed: dict[str, int] = {}
+
+    async def recalled(self, thread_id: str, budget_tokens: int) -> list[SearchHit]:
+        """
+        The memories of the thread's latest turn, best first; mostly none.
+
+        Found once per turn and stored with it. A failure is logged, told by
+        ``RecallFailed``, and not tried again in the same turn.
+
+        Args:
+            budget_tokens: Of the viewport; its share for recall bounds them.
+                *Cancellation*: safe; at worst what was found is stored.
+        """
+        settings = self._parts.config.recall
+        if not settings.passive_enabled or not settings.passive_max_hits:
+            return []
+        turn: _Turn | None = None
+        try:
+            turn = await self._parts.store.reading(
+                partial(_turn, thread_id=thread_id, config=self._parts.config)
+            )
+            if turn is None or self._failed.get(thread_id) == turn.message.seq:
+                return []
+            surfaced = turn.stored or await self._surface(turn, budget_tokens)
+            return [_hit(each) for each in surfaced.hits]
+        except Exception as error:
+            log.exception("nothing comes to mind in thread %r", thread_id)
+            self._fail(thread_id, turn, error)
+            return []
+
+    def section(self, hits: Sequence[SearchHit], cap_tokens: int) -> str:
+        """*hits* in words, as many of the best as fit; ``""``: none does."""
+        told = ""
+        lines: list[str] = []
+        for hit in hits:
+            text = "\n".join([HEADING, *lines, _line(hit)])
+            if self._count(text) <= cap_tokens:
+                lines.append(_line(hit))
+                told = text
+        return told
+
+    def _fail(self, thread_id: str, turn: _Turn | None, error: Exception) -> None:
+        if turn is not None:
+            while len(self._failed) >= REMEMBERED_FAILURES:
+                del self._failed[next(iter(self._failed))]
+            self._failed[thread_id] = turn.message.seq
+        # What was said stays in the store: an event holds nothing of it.
+        self._parts.publish(
+            RecallFailed(
+                repo_id=self._parts.repo_id,
+                at=self._parts.clock.now(),
+                query="",
+                error=str(error) or type(error).__name__,
+            )
+        )
+
+    # ── Once per turn ────────────────────────────────────────────────────────────────
+
+    async def _surface(self, turn: _Turn, budget_tokens: int) -> Surfaced:
+        found = await self._found(turn, budget_tokens)
+        limit = self._parts.config.recall.passive_max_hits
+        return await self._parts.store.writing(
+            partial(_stored, turn=turn, hits=found, limit=limit, config=self._parts.config)
+        )
+
+    async def _found(self, turn: _Turn, budget_tokens: int) -> list[SearchHit]:
+        """Candidates that pass, best first, each short enough to be told."""
+        settings = self._parts.config.recall
+        terms = terms_of_turn([turn.message.text, *turn.goals])
+        if len(terms) < max(FEWEST_TERMS, settings.passive_min_terms):
+            return []
+        ranking = Ranking(self._parts.clock.now(), settings.recency_decay)
+        surfacing = await self._records.surfacing(
+            SurfacingQuery(
+                terms=terms,
+                ranking=ranking,
+                min_terms=settings.passive_min_terms,
+                hidden=turn.hidden,
+                excluded=turn.recent | {turn.place},
+                default_ttl_s=self._parts.config.conversation.ttl_s,
+                limit=CANDIDATES,
+            )
+        )
+        if not surfacing.hits:
+            return []
+        seen = await self._parts.store.reading(partial(_visible_texts, turn=turn))
+        cap = Budget.of(budget_tokens, self._parts.config.viewport).recall
+        choose = partial(self._chosen, surfacing.hits, seen, ranking, cap)
+        return await anyio.to_thread.run_sync(choose)
+
+    def _chosen(
+        self,
+        candidates: Sequence[tuple[RecordHit, frozenset[str]]],
+        seen: set[str],
+        ranking: Ranking,
+        cap_tokens: int,
+    ) -> list[SearchHit]:
+        chosen: list[SearchHit] = []
+        known = set(seen)
+        for candidate, terms in candidates:
+            text = _alike(candidate.record.text)
+            if text in known:
+                continue
+            hit = self._fitted(candidate, sorted(terms), ranking, chosen, cap_tokens)
+            if hit is not None:
+                known.add(text)
+                chosen.append(hit)
+            if len(chosen) == self._parts.config.recall.passive_max_hits:
+                break
+        return chosen
+
+    def _fitted(
+        self,
+        candidate: RecordHit,
+        terms: Sequence[str],
+        ranking: Ranking,
+        before: Sequence[SearchHit],
+        cap_tokens: int,
+    ) -> SearchHit | None:
+        """The candidate with as long an excerpt as fits behind *before*; ``None``: none does."""
+
+        def shown(chars: int) -> SearchHit:
+            return hit_of(candidate, ranking, excerpt(candidate.record.text, terms, chars))
+
+        def fits(hit: SearchHit) -> bool:
+            return self._count(_told([*before, hit])) <= cap_tokens
+
+        low, high = LEAST_CHARS, self._parts.config.recall.passive_excerpt_chars
+        whole, least = shown(high), shown(low)
+        if fits(whole):
+            return whole
+        if not fits(least):
+            return None
+        while low + 1 < high:
+            middle = (low + high) // 2
+            hit = shown(middle)
+            low, high, least = (middle, high, hit) if fits(hit) else (low, middle, least)
+        return least
+
+
+# ── In transactions ──────────────────────────────────────────────────────────────────
+
+
+def _turn(tx: TranscriptReader, thread_id: str, config: Config) -> _Turn | None:
+    """The latest turn; ``None``: no user has spoken in the window."""
+    thread = tx.thread(thread_id)
+    hidden = seen_by(tx, thread_id, config)
+    first = hidden.message_seq or 0
+    since = thread.alive_since(tx.now, config.conversation.ttl_s)
+    latest = tx.messages(thread_id, from_seq=first, newest=1, role="user", since=since)
+    if not latest:
+        return None
+    goals = tx.all(Goal, thread_id, epoch=thread.epoch, live=True)
+    cooldown = config.recall.passive_cooldown_turns
+    recent = _surfaced_lately(tx, thread_id, latest[0].seq, cooldown)
+    stored = [s for s in tx.all(Surfaced, thread_id, newest=1) if s.seq == latest[0].seq]
+    return _Turn(
+        thread=thread,
+        message=latest[0],
+        goals=tuple(goal.description for goal in goals),
+        hidden=hidden,
+        recent=recent,
+        stored=stored[0] if stored else None,
+    )
+
+
+def _surfaced_lately(
+    tx: TranscriptReader, thread_id: str, seq: int, turns: int
+) -> frozenset[Place]:
+    """What surfaced in the thread within so many user turns ahead of *seq*, or since."""
+    if not turns:
+        return frozenset()
+    asked = tx.messages(thread_id, to_seq=seq - 1, newest=turns, role="user") if seq else []
+    if not asked:
+        return frozenset()
+    shown = tx.all(Surfaced, thread_id, newest=turns + 1)
+    return frozenset(
+        place for one in shown if asked[0].seq <= one.seq != seq for place in one.shown
+    )
+
+
+def _visible_texts(tx: TranscriptReader, turn: _Turn) -> set[str]:
+    """The texts of the window and of the memory above it, alike ones as one."""
+    thread = turn.thread
+    messages = tx.messages(thread.id, from_seq=turn.hidden.message_seq or 0)
+    snapshots = tx.all(Snapshot, thread.id, epoch=thread.epoch, live=True)
+    shown = [s.text for s in snapshots if s.id in turn.hidden.ids]
+    return {_alike(text) for text in (*(message.text for message in messages), *shown)}
+
+
+def _stored(
+    tx: TranscriptWriter, turn: _Turn, hits: Sequence[SearchHit], limit: int, config: Config
+) -> Surfaced:
+    """What was stored for the turn by whoever was first; all that is shown is recorded."""
+    before = [s for s in tx.all(Surfaced, turn.thread.id, newest=1) if s.seq == turn.message.seq]
+    if before:
+        return before[0]
+    cooldown = config.recall.passive_cooldown_turns
+    recent = _surfaced_lately(tx, turn.thread.id, turn.message.seq, cooldown)
+    left = [hit for hit in hits if _may_be_shown(tx, hit, recent)][:limit]
+    surfaced = Surfaced(
+        thread_id=turn.thread.id,
+        epoch=turn.thread.epoch,
+        seq=turn.message.seq,
+        shown=tuple((hit.session_id, hit.message_id) for hit in left),
+        hits=tuple(map(_written, left)),
+        at=tx.now,
+    )
+    # Of a turn that was cleared or erased meanwhile nothing is kept.
+    if turn.message.stored_id in tx.by_id(turn.thread.id, [turn.message.stored_id]):
+        tx.put(surfaced)
+    return surfaced
+
+
+def _may_be_shown(tx: TranscriptReader, hit: SearchHit, recent: frozenset[Place]) -> bool:
+    """Whether nobody showed or erased it since it was found."""
+    if (hit.session_id, hit.message_id) in recent:
+        return False
+    return not tx.erased_ids(hit.session_id, [hit.message_id])
+
+
+# ── In words ─────────────────────────────────────────────────────────────────────────
+
+
+def _alike(text: str) -> str:
+    return one_line(text).casefold()
+
+
+def _told(hits: Sequence[SearchHit]) -> str:
+    return "\n".join([HEADING, *map(_line, hits)])
+
+
+def _line(hit: SearchHit) -> str:
+    who = ", ".join(map(one_line, (hit.message_id, hit.session_id, hit.kind)))
+    return f'message {escaped(who)}, {hit.at.date().isoformat()}: "{escaped(hit.snippet)}"'
+
+
+def _written(hit: SearchHit) -> dict[str, Any]:
+    names = ("message_id", "session_id", "kind", "snippet", "score")
+    return {name: getattr(hit, name) for name in names} | {"at": hit.at.isoformat()}
+
+
+def _hit(written: Mapping[str, Any]) -> SearchHit:
+    return SearchHit(**{**written, "at": datetime.fromisoformat(written["at"])})

@@ -1,0 +1,50 @@
+"""What a thread's agent sees now, and so need not be told of again."""
+
+from __future__ import annotations
+
+import re
+
+from mnemo.config import Config
+from mnemo.context.budget import Budget
+from mnemo.context.living import living_snapshots
+from mnemo.context.memory import memory_text
+from mnemo.conversation.counting import counter_of
+from mnemo.protocols import TranscriptReader
+from mnemo.transcript.derived import Snapshot, Thread
+from mnemo.transcript.records import Hidden
+
+__all__ = ["seen_by"]
+
+SEEN_STEPS = 5
+"""Last steps of a session that its agent has before it (search.md, section 2)."""
+_SHOWN = re.compile(r"^\[messages (\d+)\.\.(\d+), ", re.MULTILINE)
+# Escaped text cannot end its tag, so what is left is the framing.
+_TOLD = re.compile(r"<memory trusted=\"false\">.*?</memory>", re.DOTALL)
+
+
+def seen_by(tx: TranscriptReader, stream: str, config: Config) -> Hidden:
+    """
+    What the agent of a thread or session sees.
+
+    Of a thread: its messages from the boundary on, all of the epoch if it never had a
+    viewport, and the snapshots shown in its memory. Of a session: its last five steps.
+    """
+    thread = tx.thread(stream)
+    return Hidden(
+        stream=stream,
+        message_seq=max(thread.boundary, thread.epoch_start),
+        last_steps=SEEN_STEPS,
+        ids=frozenset(snapshot.id for snapshot in _shown(tx, thread, config)),
+    )
+
+
+def _shown(tx: TranscriptReader, thread: Thread, config: Config) -> list[Snapshot]:
+    """Of the current snapshots those that fit the memory of the thread's viewport."""
+    current = tx.all(Snapshot, thread.id, epoch=thread.epoch, live=True)
+    if not current or thread.budget_tokens is None:
+        return []
+    living = living_snapshots(tx, current, thread.alive_since(tx.now, config.conversation.ttl_s))
+    budget = Budget.of(thread.budget_tokens, config.viewport)
+    memory = memory_text(living, budget, counter_of(config.conversation))
+    shown = {tuple(map(int, seqs)) for seqs in _SHOWN.findall(_TOLD.sub("", memory))}
+    return [snapshot for snapshot in living if (snapshot.from_seq, snapshot.to_seq) in shown]

@@ -1,0 +1,214 @@
+"""Search and drill-down as tools that an agent calls (search.md, section 8)."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from mnemo._text import is_blank, one_line
+from mnemo.errors import Conflict, NotFound
+from mnemo.recall.keyword import SearchHit
+from mnemo.recall.view import MessageView
+
+__all__ = ["AgentTool", "search_tool", "view_tool"]
+
+log = logging.getLogger("mnemo")
+
+MOST_HITS = 20
+"""Largest ``limit`` that a model may ask for."""
+DEFAULT_HITS = 5
+LONGEST_QUERY = 1_000
+"""Characters of a query."""
+SHOWN_QUERY = 200
+"""Characters of a query in its answer."""
+SHOWN_ID = 200
+"""Characters of an id in its answer."""
+
+
+class Refused(ValueError):
+    """What a model sent cannot be carried out; the message is for the model."""
+
+
+class Search(Protocol):
+    """Finds what was said."""
+
+    async def __call__(
+        self, query: str, *, session_id: str | None, limit: int
+    ) -> list[SearchHit]: ...
+
+
+class View(Protocol):
+    """Opens what lies around a hit."""
+
+    async def __call__(self, message_id: str, *, session_id: str | None) -> MessageView: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentTool:
+    """
+    A tool for an agent.
+
+    Attributes:
+        parameters: JSON Schema of its arguments.
+        run: Answers arguments; may raise for what the model sent.
+        missing: What it says where the store fails.
+    """
+
+    name: str
+    description: str
+    parameters: Mapping[str, Any]
+    run: Callable[[Mapping[str, Any]], Awaitable[str]] = field(repr=False)
+    missing: str
+
+    @property
+    def spec(self) -> dict[str, Any]:
+        """It in the form of ``ChatRequest.tools``, which agent frameworks register as well."""
+        function = {
+            "name": self.name,
+            "description": self.description,
+            "parameters": dict(self.parameters),
+        }
+        return {"type": "function", "function": function}
+
+    async def call(self, arguments: Any) -> str:
+        """
+        Answer a call; what the model sent wrong is answered with ``Error: …``.
+
+        A failure of the store is logged and answered so, too. *Cancellation*: safe.
+        """
+        try:
+            return await self.run(arguments if isinstance(arguments, Mapping) else {})
+        except ValueError as error:
+            return f"Error: {error}"
+        except Exception:
+            log.exception("the tool %s failed", self.name)
+            return f"Error: {self.missing}"
+
+
+def search_tool(search: Search) -> AgentTool:
+    """``search_messages``, which asks *search*."""
+
+    async def run(arguments: Mapping[str, Any]) -> str:
+        query = _query(arguments.get("query"))
+        limit = _limit(arguments.get("limit"))
+        hits = await search(query, session_id=_text(arguments, "session_id"), limit=limit)
+        return _found(query, hits)
+
+    return AgentTool(
+        name="search_messages",
+        description=(
+            "Search everything ever said or observed, except what is visible to you now, by "
+            "words that must all occur. "
+            'A "quoted phrase" is found as it stands; OR and NOT in upper case join words. '
+            "Each result has an id that view_messages opens."
+        ),
+        parameters=_schema(
+            query={
+                "type": "string",
+                "minLength": 1,
+                "maxLength": LONGEST_QUERY,
+                "description": "Words that must all occur.",
+            },
+            session_id={
+                "type": "string",
+                "description": "Search this session or conversation only.",
+            },
+            limit={
+                "type": "integer",
+                "minimum": 1,
+                "maximum": MOST_HITS,
+                "default": DEFAULT_HITS,
+                "description": "Results, at most.",
+            },
+        ),
+        run=run,
+        missing="search is unavailable",
+    )
+
+
+def view_tool(view: View) -> AgentTool:
+    """``view_messages``, which asks *view*."""
+
+    async def run(arguments: Mapping[str, Any]) -> str:
+        id = _text(arguments, "message_id")
+        if id is None:
+            raise Refused("message_id is required")
+        try:
+            return (await view(id, session_id=_text(arguments, "session_id"))).as_text()
+        except NotFound:
+            raise Refused(f"Message {one_line(id)[:SHOWN_ID]} not found") from None
+        except Conflict as error:
+            raise Refused(str(error)) from None
+
+    return AgentTool(
+        name="view_messages",
+        description=(
+            "Open the conversation around a message, by an id which a search returned: the "
+            "messages before and after it, and what lies further away in short."
+        ),
+        parameters=_schema(
+            message_id={"type": "string", "description": "The id of a search result."},
+            session_id={
+                "type": "string",
+                "description": "The session or conversation named with that result.",
+            },
+        ),
+        run=run,
+        missing="viewing messages is unavailable",
+    )
+
+
+def _schema(**properties: Mapping[str, Any]) -> dict[str, Any]:
+    """The schema of these properties, of which the first is required."""
+    return {
+        "type": "object",
+        "properties": dict(properties),
+        "required": [next(iter(properties))],
+        "additionalProperties": False,
+    }
+
+
+def _query(given: object) -> str:
+    if given is None or (isinstance(given, str) and is_blank(given)):
+        raise Refused("Query cannot be blank")
+    if not isinstance(given, str) or len(given) > LONGEST_QUERY:
+        raise Refused(f"query must be a text of at most {LONGEST_QUERY:,} characters")
+    return given
+
+
+def _limit(given: object) -> int:
+    if given is None:
+        return DEFAULT_HITS
+    number = given
+    if isinstance(given, str) and given.strip().isdecimal() and len(given) < SHOWN_ID:
+        number = int(given)
+    if isinstance(given, float) and given.is_integer():
+        number = int(given)
+    if isinstance(number, bool) or not isinstance(number, int) or not 1 <= number <= MOST_HITS:
+        raise Refused(f"limit must be an integer from 1 to {MOST_HITS}")
+    return number
+
+
+def _text(arguments: Mapping[str, Any], name: str) -> str | None:
+    given = arguments.get(name)
+    if given is None or given == "":
+        return None
+    if not isinstance(given, str):
+        raise Refused(f"{name} must be a text")
+    return given
+
+
+def _found(query: str, hits: list[SearchHit]) -> str:
+    asked = one_line(query)[:SHOWN_QUERY]
+    if not hits:
+        return f'No results found for "{asked}".'
+    count = "1 result" if len(hits) == 1 else f"{len(hits)} results"
+    return "\n\n".join([f'Found {count} for "{asked}":', *map(_told, hits)])
+
+
+def _told(hit: SearchHit) -> str:
+    stream, day = one_line(hit.session_id), hit.at.date().isoformat()
+    head = f'[message {one_line(hit.message_id)}, session "{stream}", {hit.kind}, {day}]'
+    return f"{head}\n  {hit.snippet}"
