@@ -149,8 +149,9 @@ class SqliteStore:
 
     async def _scrub_once_more(self, writing: Writer) -> None:
         """What expired, and what a foreign reader held up; else the next open does it."""
-        with anyio.CancelScope(shield=True):
-            await self._scrubber.scrub(writing, traces=None)
+        if not writing.is_closed:
+            with anyio.CancelScope(shield=True):
+                await self._scrubber.scrub(writing, traces=None)
 
     async def renew(self, owner: Owner, lease_s: float) -> None:
         """Prolong the lease of *owner* on all its sessions. *Cancellation*: completes."""

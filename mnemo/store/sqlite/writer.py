@@ -80,6 +80,11 @@ class Writer:
         """Units that were handed over and whose callers are not told yet."""
         return self._waiting
 
+    @property
+    def is_closed(self) -> bool:
+        """Whether nothing can be handed over any more."""
+        return self._closing
+
     # ── On the event loop ────────────────────────────────────────────────────────────
 
     def post(self, run: Bulk, payload: Any, done: Callable[[Any], None]) -> None:

@@ -1,0 +1,153 @@
+"""The full text on the embedded store: a table for each repository, within bounds."""
+
+import sqlite3
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from mnemo.store.sqlite import SqliteStore, schema, texts
+from mnemo.store.sqlite.connection import locate
+from mnemo.store.sqlite.texts import (
+    TextTables,
+    all_text_tables,
+    count_texts,
+    drop_texts,
+    merge_texts,
+    message_row,
+    put_texts,
+    snapshot_row,
+    step_row,
+    text_tables,
+)
+from mnemo.testing.contracts.kit import Kit, draft
+
+MakeSqlite = Callable[..., SqliteStore]
+
+
+@pytest.fixture
+def file(path: Path) -> Iterator[sqlite3.Connection]:
+    """A file of the present schema with two repositories, 1 and 2."""
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        connection.execute("PRAGMA secure_delete = ON")
+        connection.execute("PRAGMA synchronous = OFF")
+        schema.migrate(connection, locate(path), backup=False)
+        connection.executemany("INSERT INTO repos (id) VALUES (?)", [("a",), ("b",)])
+        yield connection
+
+
+def found(file: sqlite3.Connection, table: str | None, match: str) -> list[int]:
+    rows = file.execute(f"SELECT rowid FROM {table} WHERE {table} MATCH ? ORDER BY rowid", (match,))
+    return [rowid for (rowid,) in rows]
+
+
+def test_rows_of_all_kinds_are_told_apart() -> None:
+    """Two halves of a step, a message and a snapshot never meet, whatever their numbers."""
+    rows = {row(n) for row in (message_row, snapshot_row) for n in range(50)}
+    rows |= {step_row(n, side) for n in range(50) for side in (0, 1)}
+    assert len(rows) == 200
+
+
+def test_a_repository_gets_its_tables_with_its_texts(file: sqlite3.Connection) -> None:
+    """None at first; words with any text, triples with the first that needs them."""
+    assert text_tables(file, 2) == text_tables(file, 77) == TextTables(None, None)
+    put_texts(file, 2, [(4, ""), (5, "")])
+    assert text_tables(file, 2) == TextTables(None, None)
+    put_texts(file, 2, [(4, "Kettles were boiling"), (5, "")])
+    assert text_tables(file, 2) == TextTables("words_1", None)
+    put_texts(file, 2, [(8, "東京へ行きました"), (12, "kettle")])
+    assert text_tables(file, 2) == TextTables("words_1", "grams_1")
+    assert text_tables(file, 1) == TextTables(None, None)
+    assert found(file, "words_1", "kettle") == [4, 12]
+    assert found(file, "grams_1", '"京へ行"') == [8]
+    assert [list(tables) for tables in all_text_tables(file)] == [["words_1", "grams_1"]]
+    assert count_texts(file) == 3
+
+
+def test_the_scores_of_a_repository_are_its_own(file: sqlite3.Connection) -> None:
+    """What is said a thousand times elsewhere is as rare as before here."""
+    query = "SELECT rank FROM {0} WHERE {0} MATCH 'violin'"
+    put_texts(file, 1, [(n, f"kettle {n}") for n in range(4, 40)] + [(40, "a violin")])
+    table = text_tables(file, 1).words
+    before = file.execute(query.format(table)).fetchall()
+    put_texts(file, 2, [(n, "violin violin") for n in range(1_000)])
+    assert file.execute(query.format(table)).fetchall() == before
+
+
+def test_the_last_repositories_share_one_table(
+    file: sqlite3.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Beyond the bound, of which each connection would pay for every table."""
+    monkeypatch.setattr(texts, "_OWN_TABLES", 2)
+    file.executemany("INSERT INTO repos (id) VALUES (?)", [("c",), ("d",)])
+    for repo in (1, 2, 3, 4):
+        put_texts(file, repo, [(4 * repo, "the kettle")])
+    named = [text_tables(file, repo).words for repo in (1, 2, 3, 4)]
+    assert named == ["words_1", "words_2", "words_0", "words_0"]
+    assert found(file, "words_0", "kettle") == [12, 16]
+    put_texts(file, 4, [(20, "東京へ行く")])
+    assert text_tables(file, 3).grams is None
+    assert text_tables(file, 4).grams == "grams_0"
+    assert drop_texts(file, 4, [16, 20]) == 2
+    assert found(file, "words_0", "kettle") == [12]
+    assert len(all_text_tables(file)) == 3
+
+
+@pytest.mark.parametrize("text", ["the zwxqkvbnj was there", "これはぞふたりの言葉zwxqkvbnjです"])
+def test_a_dropped_text_leaves_no_byte(file: sqlite3.Connection, path: Path, text: str) -> None:
+    """Not in its row, not in a segment, not as triples, once the index is merged."""
+    put_texts(file, 1, [(n, f"kettle {n} 湯が沸く") for n in range(4, 200)])
+    put_texts(file, 1, [(200, text), (201, "stays")])
+    assert b"zwxqkvbnj" in path.read_bytes()
+    assert drop_texts(file, 1, [200, 999]) == 1
+    merge_texts(file, 1)
+    raw = path.read_bytes()
+    assert b"zwxqkvbnj" not in raw
+    assert "ぞふた".encode() not in raw
+    assert found(file, "words_1", "stays") == [201]
+    for table in text_tables(file, 1):
+        file.execute(f"INSERT INTO {table} ({table}) VALUES ('integrity-check')")
+
+
+async def test_a_refused_unit_takes_its_table_with_it(kit: Kit) -> None:
+    """Whoever shares its transaction is not harmed, and the next text makes the table again."""
+    await kit.start()
+    writer = kit.store._writer()  # type: ignore[attr-defined]
+
+    def refused(connection: sqlite3.Connection) -> None:
+        put_texts(connection, 1, [(400, "first words"), (404, "最初の言葉")])
+        raise RuntimeError("no")
+
+    for _ in range(2):
+        with pytest.raises(RuntimeError, match="no"):
+            await writer.run(refused)
+    results: list[object] = []
+    kit.store.sessions.append("s", "s-1", draft("beside it"), kit.owner, results.append)
+    with pytest.raises(RuntimeError, match="no"):
+        await writer.run(refused)
+    await kit.append("最後の言葉")
+    assert len(results) == 1
+    report = await kit.store.check()
+    assert (report.problems, report.counts["texts"]) == ((), 2)
+
+
+async def test_so_many_repositories_have_a_table_of_their_own(make: MakeSqlite, path: Path) -> None:
+    """The first 200 of them; a file with all those tables opens again."""
+    store = make(synchronous="normal")
+    await store.open()
+
+    def fill(connection: sqlite3.Connection) -> None:
+        for number in range(1, 204):
+            connection.execute("INSERT INTO repos (id) VALUES (?)", (f"r{number}",))
+            put_texts(connection, number, [(4 * number, f"kettle {number}")])
+
+    await store._writer().run(fill)
+    await store.aclose()
+    again = make()
+    await again.open()
+    await again.aclose()
+    with closing(sqlite3.connect(path)) as file:
+        (shared,) = file.execute("SELECT count(*) FROM repos WHERE texts = 0").fetchone()
+        (own,) = file.execute("SELECT count(DISTINCT texts) FROM repos").fetchone()
+    assert (shared, own) == (3, 201)
