@@ -7,6 +7,7 @@ import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,11 +24,15 @@ from mnemo.graph.changeset import Changeset
 from mnemo.graph.edges import Edge, EdgeKind
 from mnemo.graph.metadata import MetadataDelta
 from mnemo.graph.nodes import Intent, Node, Procedural, Semantic, Source, Subgoal, Tag
+from mnemo.protocols import TranscriptWriter
 from mnemo.store.memory import MemoryStore
 from mnemo.store.sqlite import SqliteStore
 from mnemo.testing.clock import ManualClock
+from mnemo.testing.contracts import talk as told
 from mnemo.testing.contracts.kit import NOON, SPACE, Kit, unit_vector
 from mnemo.testing.contracts.records import found
+from mnemo.testing.contracts.transcript import transcript_of
+from mnemo.transcript.derived import Thread
 
 WORDS = ("porto", "harbour", "violin", "bread", "compiler", "osaka")
 TEXTS = st.lists(st.sampled_from(WORDS), min_size=1, max_size=3).map(" ".join)
@@ -35,11 +40,12 @@ TEXTS = st.lists(st.sampled_from(WORDS), min_size=1, max_size=3).map(" ".join)
 
 @dataclass(frozen=True)
 class Said:
-    """A step: its text, when it was said, and its reward."""
+    """A step: its text, when it was said, its reward, and the thread that it was made from."""
 
     text: str
     hour: int
     reward: float | None
+    thread: str | None
 
 
 @dataclass(frozen=True)
@@ -62,8 +68,37 @@ class Known:
     replaced_by: int
 
 
+@dataclass(frozen=True)
+class Spoken:
+    """
+    A thread: when its messages were said, and what was derived from them.
+
+    Attributes:
+        ranges: First seq and length; of compactions and of snapshots, whichever comes.
+        pinned: Seqs; *shown* too, as places of messages over all threads or of steps.
+    """
+
+    hours: tuple[int, ...]
+    ranges: tuple[tuple[int, int], ...]
+    pinned: tuple[int, ...]
+    shown: tuple[int, ...]
+    cleared: bool
+
+
 SAID = st.builds(
-    Said, text=TEXTS, hour=st.integers(0, 5), reward=st.sampled_from([None, 0.25, 1.0])
+    Said,
+    text=TEXTS,
+    hour=st.integers(0, 5),
+    reward=st.sampled_from([None, 0.25, 1.0]),
+    thread=st.sampled_from([None, None, "t", "u"]),
+)
+SPOKEN = st.builds(
+    Spoken,
+    hours=st.lists(st.integers(0, 5), max_size=5).map(tuple),
+    ranges=st.lists(st.tuples(st.integers(0, 4), st.integers(0, 4)), max_size=5).map(tuple),
+    pinned=st.lists(st.integers(0, 4), max_size=2).map(tuple),
+    shown=st.lists(st.integers(0, 9), max_size=3).map(tuple),
+    cleared=st.booleans(),
 )
 TALK = st.builds(
     Talk,
@@ -80,11 +115,13 @@ KNOWN = st.builds(
     replaced_by=st.integers(-3, 5),
 )
 SELECTION = st.builds(
-    lambda session, hour: Selection(
-        session_id=None if session is None and hour is not None else session or "s0",
+    lambda session, thread, hour: Selection(
+        session_id=session or (None if thread or hour else "s0"),
+        thread_id=thread,
         before=None if hour is None else NOON + timedelta(hours=hour),
     ),
-    st.sampled_from([None, "s0", "s1", "s2", "nobody"]),
+    st.sampled_from([None, None, "s0", "s1", "s2", "nobody"]),
+    st.sampled_from([None, None, "t", "u", "no thread"]),
     st.sampled_from([None, None, 1, 3, 6]),
 )
 
@@ -97,7 +134,15 @@ async def play(kit: Kit, talks: list[Talk], known: list[Known]) -> None:
         await kit.start(name, goal=talk.goal)
         for index, said in enumerate(talk.steps):
             at = NOON + timedelta(hours=said.hour)
-            await kit.append(said.text, "noted", session=name, at=at, node_id=f"{name}-{index}")
+            await kit.append(
+                said.text,
+                "noted",
+                session=name,
+                at=at,
+                node_id=f"{name}-{index}",
+                thread_id=said.thread,
+                message_id=said.thread and "m0",
+            )
         await annotate(kit, name, talk)
         if talk.stage:
             await kit.close(name)
@@ -109,6 +154,47 @@ async def play(kit: Kit, talks: list[Talk], known: list[Known]) -> None:
     await apply_known(kit, known, committed)
     keys = [f"{id}/observation" for id in committed]
     await kit.store.feed("r").save_vectors(SPACE, {k: unit_vector(1, 2, 3, 4) for k in keys})
+
+
+def speak(tx: TranscriptWriter, spoken: list[Spoken]) -> None:
+    """Make the threads t and u, as far as they are told of."""
+    for thread, one in zip("tu", spoken, strict=False):
+        tx.keep(Thread(id=thread, next_seq=len(one.hours), epoch=0, next_goal=3))
+        texts = (f"{WORDS[n % 6]} in {thread}" if n % 3 else "" for n in range(9))
+        messages = [
+            told.said(seq, text, thread=thread, at=NOON + timedelta(hours=hour))
+            for seq, (hour, text) in enumerate(zip(one.hours, texts, strict=False))
+        ]
+        tx.add(messages)
+        tx.save_vectors(SPACE, {(thread, seq): unit_vector(1, seq, 0, 0) for seq in (1, 4)})
+        tx.put(told.goal(1, thread=thread), told.goal(2, parent_id=1, thread=thread))
+        put: set[str] = set()
+        for number, (first, length) in enumerate(one.ranges):
+            if first + length < len(messages):
+                tx.put(derived(number, first, first + length, thread, put))
+        for seq in one.pinned:
+            if seq < len(messages):
+                tx.put(told.pin(seq, thread=thread))
+        places = [("u", f"m{n}") if n % 2 else ("s0", f"s0-{n}/action") for n in one.shown]
+        for seq, place in enumerate(places):
+            tx.put(told.surfaced(seq, place, ("t", "m1"), thread=thread))
+        if one.cleared:
+            start = len(messages)
+            tx.keep(replace(tx.thread(thread), epoch=1, epoch_start=start, boundary=start))
+
+
+def derived(number: int, first: int, last: int, thread: str, put: set[str]) -> Any:
+    """A range's summary of some sort, perhaps standing under one of those *put* before."""
+    sort = "cs"[number % 2]
+    over, id = f"{sort}{number - 2}", f"{sort}{number}"
+    over = over if over in put else None
+    if number == 4:
+        snapshot_id = "s1" if "s1" in put else None
+        return told.outcome(first, last, snapshot_id=snapshot_id, thread=thread)
+    put.add(id)
+    if number % 2:
+        return told.snapshot(first, last, id=id, covered_by=over, thread=thread)
+    return told.compaction(first, last, id=id, superseded_by=over, thread=thread)
 
 
 async def annotate(kit: Kit, name: str, talk: Talk) -> None:
@@ -187,6 +273,8 @@ async def state(kit: Kit) -> Any:
     journals = [await kit.store.sessions.load(f"s{number}") for number in range(3)]
     changes = await kit.changes()
     counts = {k: n for k, n in (await feed.counts()).items() if n}
+    ids = tuple(f"m{n}" for n in range(6))
+    threads = await transcript_of(kit.store).reading(partial(told.dump, ids=ids))
     return {
         "nodes": nodes,
         "edges": edges,
@@ -198,12 +286,17 @@ async def state(kit: Kit) -> Any:
         "records": await kit.store.sessions.records("r", unfinished=False),
         "found": await found(kit.store, *([word] for word in WORDS)),
         "steps": [step.node_id for step in changes.steps],
+        "threads": threads,
         "details": {id: dict(detail) for id, detail in changes.details.items()},
     }
 
 
 async def lives(
-    make: Callable[[Any], Any], talks: list[Talk], known: list[Known], selections: list[Selection]
+    make: Callable[[Any], Any],
+    talks: list[Talk],
+    known: list[Known],
+    spoken: list[Spoken],
+    selections: list[Selection],
 ) -> list[Any]:
     """The whole story in one store; everything that was seen of it."""
     clock = ManualClock(NOON + timedelta(days=1))
@@ -212,6 +305,7 @@ async def lives(
     seen: list[Any] = []
     try:
         await play(kit, talks, known)
+        await transcript_of(kit.store).writing(partial(speak, spoken=spoken))
         seen.append(await state(kit))
         for selection in selections:
             overhaul = kit.store.overhaul("r")
@@ -253,12 +347,13 @@ async def refusals(kit: Kit) -> list[str]:
 @given(
     talks=st.lists(TALK, min_size=1, max_size=3),
     known=st.lists(KNOWN, max_size=5),
+    spoken=st.lists(SPOKEN, max_size=2),
     selections=st.lists(SELECTION, min_size=1, max_size=2),
 )
 def test_both_stores_forget_alike(
-    talks: list[Talk], known: list[Known], selections: list[Selection]
+    talks: list[Talk], known: list[Known], spoken: list[Spoken], selections: list[Selection]
 ) -> None:
-    """Reports, graph, journals, search and feed are equal after each of some erasures."""
+    """Reports, graph, journals, threads, search and feed are equal after each erasure."""
 
     async def both(folder: str) -> None:
         path = Path(folder) / "m.db"
@@ -270,8 +365,8 @@ def test_both_stores_forget_alike(
         def on_disk(clock: Any) -> SqliteStore:
             return SqliteStore(path, config=StoreConfig(), clock=clock, lease_s=30)
 
-        first = await lives(in_memory, talks, known, selections)
-        second = await lives(on_disk, talks, known, selections)
+        first = await lives(in_memory, talks, known, spoken, selections)
+        second = await lives(on_disk, talks, known, spoken, selections)
         for one, other in zip(first, second, strict=True):
             assert one == other
 
