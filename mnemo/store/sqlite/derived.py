@@ -311,7 +311,7 @@ _OUTCOMES = Shelf(
 _GOALS = Shelf(
     "goals",
     ("epoch", "id", "parent_id", "status", "created_at", "completed_at", "description"),
-    key=("id",),
+    key=("epoch", "id"),
     order=("epoch", "id"),
     values=_goal,
     read=_read_goal,

@@ -169,7 +169,7 @@ _WINDOW = (
         created_at TEXT NOT NULL,
         completed_at TEXT,
         description TEXT NOT NULL,
-        PRIMARY KEY (thread, id)
+        PRIMARY KEY (thread, epoch, id)
     )
     """,
     "CREATE INDEX goals_active ON goals (thread, epoch, id) WHERE status = 'active'",

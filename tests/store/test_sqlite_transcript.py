@@ -1,0 +1,226 @@
+"""Conversations on the embedded store: what is read by which index, and what undoes itself."""
+
+import sqlite3
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mnemo.errors import Conflict
+from mnemo.protocols import TranscriptReader, TranscriptWriter
+from mnemo.store.sqlite.reading import Reading
+from mnemo.testing.contracts.kit import NOON, SPACE, Kit, unit_vector
+from mnemo.testing.contracts.talk import (
+    KINDS,
+    call,
+    compaction,
+    goal,
+    outcome,
+    pin,
+    result,
+    said,
+    snapshot,
+    surfaced,
+)
+from mnemo.transcript.derived import Thread
+
+SINCE = NOON + timedelta(minutes=1)
+
+READS: dict[str, Callable[[TranscriptReader], Any]] = {
+    "a range": lambda tx: tx.messages("t", from_seq=2, to_seq=5),
+    "the newest": lambda tx: tx.messages("t", newest=2),
+    "the newest that live": lambda tx: tx.messages("t", newest=2, since=SINCE),
+    "the last of a user": lambda tx: tx.messages("t", newest=1, role="user"),
+    "those of the system": lambda tx: tx.messages("t", role="system", since=SINCE),
+    "by id": lambda tx: tx.by_id("t", ["m1", "m2"]),
+    "of calls": lambda tx: tx.of_calls("t", ["a", "b"]),
+    "a span": lambda tx: tx.span("t", from_seq=3),
+    "a span that lives": lambda tx: tx.span("t", from_seq=3, since=SINCE),
+    "the owed": lambda tx: tx.owed(limit=5),
+    "the owed of a thread": lambda tx: tx.owed(limit=5, thread_id="t"),
+    "vectors": lambda tx: tx.vectors("t", from_seq=1),
+    "vectors that live": lambda tx: tx.vectors("t", since=SINCE),
+    "the thread": lambda tx: tx.thread("t"),
+    "all threads": lambda tx: tx.threads(),
+    "erased ids": lambda tx: tx.erased_ids("t", ["m1"]),
+    **{
+        f"{kind.__name__} {name}": lambda tx, kind=kind, choice=choice: tx.all(kind, "t", **choice)
+        for kind in KINDS
+        for name, choice in {
+            "all": {},
+            "live": {"live": True},
+            "live of an epoch": {"live": True, "epoch": 0},
+            "the newest": {"newest": 2},
+            "the newest live of an epoch": {"live": True, "epoch": 0, "newest": 2},
+        }.items()
+    },
+}
+
+
+def talk(tx: TranscriptWriter) -> None:
+    """A thread with something of every kind."""
+    tx.keep(Thread(id="t", next_seq=8))
+    tx.add([said(0), said(1, role="system"), call(2, "a", "b"), result(3, "a"), result(4, "b")])
+    tx.add([said(5), said(6), said(7)])
+    tx.save_vectors(SPACE, {("t", 0): unit_vector(1, 2, 3, 4)})
+    tx.put(compaction(0, 1), compaction(2, 4), snapshot(0, 1), snapshot(2, 4))
+    tx.put(outcome(0, 1), goal(1), pin(5), surfaced(5))
+
+
+def plans_of(connection: sqlite3.Connection, work: Callable[[Reading], Any]) -> list[str]:
+    """How SQLite goes about the statements of a work."""
+    repo = connection.execute("SELECT no FROM repos WHERE id = 'r'").fetchone()[0]
+    statements: list[str] = []
+    connection.set_trace_callback(statements.append)
+    work(Reading(connection, "r", repo, NOON))
+    connection.set_trace_callback(None)
+    return [
+        row[3]
+        for statement in statements
+        for row in connection.execute(f"EXPLAIN QUERY PLAN {statement}")
+    ]
+
+
+@pytest.mark.parametrize("name", READS)
+async def test_every_read_goes_by_an_index(kit: Kit, path: Path, name: str) -> None:
+    """Nothing is scanned, however long the thread and however many threads there are."""
+    await kit.store.transcript("r").writing(talk)
+    with closing(sqlite3.connect(path)) as file:
+        plans = plans_of(file, READS[name])
+    assert plans
+    scans = [plan for plan in plans if plan.startswith("SCAN") and "CONSTANT" not in plan]
+    assert scans in ([], ["SCAN erased"])
+    if "live" in name and name.startswith(("Compaction", "Snapshot", "Goal")):
+        assert any("_live" in plan or "_active" in plan for plan in plans)
+    if "newest" in name:
+        assert not any("TEMP B-TREE FOR ORDER BY" in plan for plan in plans)
+
+
+async def test_a_refused_message_takes_its_batch_with_it(kit: Kit) -> None:
+    """Rows, calls and texts of the messages before it in the batch are gone as well."""
+    transcript = kit.store.transcript("r")
+    await transcript.writing(talk)
+
+    def again(tx: TranscriptWriter) -> None:
+        tx.keep(replace(tx.thread("t"), next_seq=11))
+        tx.add([call(8, "c"), said(9, "kettle"), said(10, id="m1")])
+
+    with pytest.raises(Conflict):
+        await transcript.writing(again)
+    assert await transcript.reading(lambda tx: tx.of_calls("t", ["c"])) == []
+    report = await kit.store.check()
+    assert (report.problems, report.counts["messages"]) == ((), 8)
+
+
+async def test_beside_a_failing_work_the_others_are_kept(kit: Kit) -> None:
+    """Works that wait together share a transaction; one that raises is undone alone."""
+    import anyio
+
+    transcript = kit.store.transcript("r")
+
+    async def write(number: int) -> None:
+        def work(tx: TranscriptWriter) -> None:
+            thread = tx.thread("t")
+            tx.keep(replace(thread, next_seq=thread.next_seq + 1))
+            tx.add([said(thread.next_seq, id=f"id {number}")])
+            if number % 3 == 0:
+                raise ValueError("no")
+
+        if number % 3:
+            await transcript.writing(work)
+            return
+        with pytest.raises(ValueError, match="no"):
+            await transcript.writing(work)
+
+    async with anyio.create_task_group() as tasks:
+        for number in range(30):
+            tasks.start_soon(write, number)
+    messages = await transcript.reading(lambda tx: tx.messages("t"))
+    assert [message.seq for message in messages] == list(range(20))
+    assert {message.id for message in messages} == {f"id {n}" for n in range(30) if n % 3}
+    assert (await kit.store.check()).problems == ()
+
+
+async def test_times_keep_their_zone_and_calls_their_values(kit: Kit) -> None:
+    """What comes back is equal, and of the same zone; blocks and None are kept apart."""
+    from datetime import timezone
+
+    there = NOON.astimezone(timezone(timedelta(hours=5, minutes=30)))
+    given = [
+        said(0, at=there, metadata={"a": [{"b": None}]}),
+        call(1, "x", "y"),
+        said(2, content=[{"type": "text", "text": "hi"}], token_count=None),
+        said(3, ""),
+    ]
+    transcript = kit.store.transcript("r")
+    await transcript.writing(lambda tx: tx.add(given))
+    found = await transcript.reading(lambda tx: tx.messages("t"))
+    assert found == given
+    assert [m.at.isoformat() for m in found] == [m.at.isoformat() for m in given]
+    assert [(m.content, m.token_count) for m in found] == [
+        (m.content, m.token_count) for m in given
+    ]
+
+
+# ── The check ────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    ("damage", "problem"),
+    [
+        ("DELETE FROM threads", "messages of no thread"),
+        ("DELETE FROM messages WHERE seq = 0", "message_vectors without their message"),
+        ("DELETE FROM messages WHERE seq = 2", "message_calls without their message"),
+        ("DELETE FROM messages WHERE seq = 5", "pins without their message"),
+        ("DELETE FROM messages WHERE seq = 6", "threads with a gap in their seqs"),
+        ("UPDATE messages SET seq = 9 WHERE seq = 7", "threads with a gap in their seqs"),
+        ("UPDATE threads SET boundary = 10", "boundary is not in their epoch"),
+        ("UPDATE threads SET epoch_start = 5", "boundary is not in their epoch"),
+        ("UPDATE messages SET repo = 9", "of another repository than their thread"),
+        ("UPDATE messages SET owed = 1 WHERE seq = 0", "are owed a vector and have one"),
+        ("DELETE FROM message_calls WHERE call_id = 'b'", "calls are not known by their ids"),
+        ("UPDATE message_vectors SET vector = x'00'", "of messages of a wrong length"),
+        ("UPDATE outcomes SET from_seq = 2", "outcomes that do not follow each other"),
+        ("UPDATE outcomes SET snapshot_id = 'x'", "outcomes whose snapshot is gone"),
+        ("UPDATE compactions SET superseded_by = 'x'", "summaries whose replacement is gone"),
+        ("UPDATE snapshots SET covered_by = 'x'", "summaries whose replacement is gone"),
+        ("UPDATE goals SET parent_id = 7", "goals whose root is gone"),
+        ("DELETE FROM surfaced", "records that came to mind in no turn"),
+        ("UPDATE messages SET content = 'x' WHERE seq = 0", "full-text row does not fit"),
+        ("UPDATE words_1 SET text = 'x' WHERE rowid % 4 = 2", "full-text row does not fit"),
+        ("DELETE FROM words_1 WHERE rowid % 4 = 3", "snapshots without their full-text row"),
+        ("DELETE FROM snapshots WHERE from_seq = 2", "full-text rows without their record"),
+        ("DELETE FROM grams_1", "texts whose triples do not fit"),
+        ("INSERT INTO grams_1 (rowid, text) VALUES (999, 'x')", "triples without their text"),
+    ],
+)
+async def test_the_check_finds_what_disagrees(
+    kit: Kit, path: Path, damage: str, problem: str
+) -> None:
+    """Whatever of a conversation does not fit what it hangs on is named."""
+
+    def work(tx: TranscriptWriter) -> None:
+        talk(tx)
+        tx.put(surfaced(5, ("t", "m0")))
+        tx.keep(replace(tx.thread("t"), next_seq=9))
+        tx.add([said(8, "東京へ行きました")])
+
+    await kit.store.transcript("r").writing(work)
+    assert (await kit.store.check()).problems == ()
+    with closing(sqlite3.connect(path)) as breaker, breaker:
+        breaker.execute(damage)
+    report = await kit.store.check()
+    assert any(problem in found for found in report.problems), report.problems
+
+
+async def test_the_check_counts_conversations(kit: Kit) -> None:
+    """Rows of each kind, beside those of sessions and the graph."""
+    await kit.store.transcript("r").writing(talk)
+    counts = (await kit.store.check()).counts
+    named = ("threads", "messages", "message_vectors", "compactions", "snapshots", "goals", "pins")
+    assert [counts[name] for name in named] == [1, 8, 1, 2, 2, 1, 1]
+    assert counts["texts"] == 7
