@@ -69,9 +69,7 @@ __all__ = [
     "GraphStore",
     "GraphWrite",
     "MessagesReader",
-    "NoteReader",
     "NoteStore",
-    "NoteWriter",
     "Observer",
     "Overhaul",
     "ProceduralExtractor",
@@ -83,6 +81,7 @@ __all__ = [
     "StoreReport",
     "Summarizer",
     "SummaryRequest",
+    "Transactions",
     "TranscriptReader",
     "TranscriptStore",
     "TranscriptWriter",
@@ -414,21 +413,18 @@ class Archive(Protocol):
 # ── What was said ────────────────────────────────────────────────────────────────────
 
 T = TypeVar("T")
+R = TypeVar("R", covariant=True)
+W = TypeVar("W", covariant=True)
 
 
-class TranscriptStore(Protocol):
-    """The conversations of one repository. *work* is plain code and runs off the event loop."""
+class Transactions(Protocol[R, W]):
+    """Rows of one repository. *work* is plain code and runs off the event loop."""
 
-    async def reading(self, work: Callable[[TranscriptReader], T]) -> T:
-        """
-        Run *work* on one moment of the store and give its result.
-
-        Raises:
-            StoreError: The store could not be read. *Cancellation*: safe.
-        """
+    async def reading(self, work: Callable[[R], T]) -> T:
+        """Run *work* on one moment of the store. *Raises* ``StoreError``. *Cancellation*: safe."""
         ...
 
-    async def writing(self, work: Callable[[TranscriptWriter], T]) -> T:
+    async def writing(self, work: Callable[[W], T]) -> T:
         """
         Run *work* in one transaction and give its result once that is durable.
 
@@ -439,16 +435,8 @@ class TranscriptStore(Protocol):
         ...
 
 
-class NoteStore(Protocol):
-    """The notes of one repository. *work* is plain code and runs off the event loop."""
-
-    async def reading(self, work: Callable[[NoteReader], T]) -> T:
-        """Run *work* on one moment of the store; as ``TranscriptStore.reading``."""
-        ...
-
-    async def writing(self, work: Callable[[NoteWriter], T]) -> T:
-        """Run *work* in one transaction; as ``TranscriptStore.writing``."""
-        ...
+TranscriptStore: TypeAlias = Transactions[TranscriptReader, TranscriptWriter]
+NoteStore: TypeAlias = Transactions[NoteReader, NoteWriter]
 
 
 class RecordStore(Protocol):

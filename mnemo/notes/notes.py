@@ -14,11 +14,10 @@ from mnemo._pending import Outcome, PendingOperation
 from mnemo._text import count_tokens, is_blank
 from mnemo.episode.erasure import ErasureReport
 from mnemo.errors import NotFound
-from mnemo.note.rules import checked_topic
 from mnemo.note.values import Note, NoteChange, NoteInfo, NoteVersion
 from mnemo.notes.folder import Folder, FolderReport
-from mnemo.notes.found import NoteRecall, one_line_of
 from mnemo.notes.fork import copied
+from mnemo.notes.found import NoteRecall, one_line_of
 from mnemo.notes.history import restore, undo
 from mnemo.notes.material import Material, mark_keys
 from mnemo.notes.parts import NotesParts
