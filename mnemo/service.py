@@ -277,6 +277,8 @@ class Mnemo:
             graph=store.graph(repo_id),
             feed=feed,
             records=store.records(repo_id),
+            transcript=store.transcript(repo_id),
+            notes=store.notes(repo_id),
             overhaul=store.overhaul(repo_id),
             index=RepositoryIndex(
                 feed=feed, embedder=embedder, agent_name=config.extraction.agent_name

@@ -19,15 +19,39 @@ from mnemo.protocols import (
     DocumentFeed,
     Embedder,
     GraphStore,
+    NoteStore,
     Overhaul,
     Purpose,
     RecordStore,
     SessionStore,
+    TranscriptStore,
     VectorIndex,
 )
 from mnemo.session.session import Session
 
-__all__ = ["RepositoryParts", "RepositoryStatistics"]
+__all__ = ["ConversationStatistics", "RepositoryParts", "RepositoryStatistics"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConversationStatistics:
+    """
+    What works on a repository's conversations at this moment.
+
+    Attributes:
+        compressing: Threads whose history is being summarised, or waits for its turn.
+        evicting: Threads that Mneme looks at, or that wait for their turn.
+        evictions: Ranges that left a window since the repository was opened.
+        eviction_failures: Runs that brought no outcome since then.
+        waiting_for_vectors: Messages that are owed one.
+        usage: Purpose → what the calls of models cost since then.
+    """
+
+    compressing: int = 0
+    evicting: int = 0
+    evictions: int = 0
+    eviction_failures: int = 0
+    waiting_for_vectors: int = 0
+    usage: Mapping[Purpose, ModelUsage] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,6 +67,7 @@ class RepositoryStatistics:
         index: With ``revision`` (reflected), ``documents`` and ``waiting`` (for vectors).
         embedding_space: What the vectors were made by; ``None`` before the first.
         recall_usage: Purpose → what the calls of recalls cost since it was opened.
+        messages: Stored messages, of all threads and epochs.
     """
 
     revision: Revision
@@ -56,6 +81,8 @@ class RepositoryStatistics:
     index: Any
     embedding_space: str | None = None
     recall_usage: Mapping[Purpose, ModelUsage] = field(default_factory=dict)
+    messages: int = 0
+    conversations: ConversationStatistics = ConversationStatistics()
 
 
 def _untraced(embedder: Embedder, spans: Spans) -> Embedder:
@@ -76,6 +103,8 @@ class RepositoryParts:
     graph: GraphStore
     feed: DocumentFeed
     records: RecordStore
+    transcript: TranscriptStore
+    notes: NoteStore
     overhaul: Overhaul
     index: VectorIndex
     embedder: Embedder

@@ -17,6 +17,8 @@ from anyio.abc import TaskGroup
 
 from mnemo._tasks import completed, running_loop
 from mnemo.config import Config
+from mnemo.conversation.log import OMITTED
+from mnemo.episode.erasure import ErasureReport
 from mnemo.episode.journal import SessionRecord
 from mnemo.errors import MnemoError, UsageError
 from mnemo.graph.changeset import Changeset, Revision
@@ -29,9 +31,11 @@ from mnemo.protocols import (
 from mnemo.recall.access import AccessLog
 from mnemo.recall.result import RecallResult
 from mnemo.repository.asking import RepositoryAnswers
+from mnemo.repository.conversation import Conversation
 from mnemo.repository.parts import RepositoryParts, RepositoryStatistics
 from mnemo.repository.upkeep import RepositoryUpkeep
 from mnemo.session.session import Session
+from mnemo.transcript.strategies import Compression, Retrieval
 
 __all__ = ["Repository"]
 
@@ -47,6 +51,7 @@ class Repository(RepositoryAnswers, RepositoryUpkeep):
         from mnemo.commit.lane import CommitLane
         from mnemo.maintenance.erase import Forgetting
         from mnemo.maintenance.runner import Maintenance
+        from mnemo.repository.conversations import RepositoryConversations
         from mnemo.repository.sessions import RepositorySessions
 
         self._loop = asyncio.get_running_loop()
@@ -101,6 +106,9 @@ class Repository(RepositoryAnswers, RepositoryUpkeep):
             publish=parts.publish,
         )
         self._erase = forgetting.forget
+        self._conversations = RepositoryConversations(
+            parts, forget=self._forget_thread, check_usable=self._check_usable
+        )
 
     async def open(self) -> None:
         """
@@ -119,6 +127,7 @@ class Repository(RepositoryAnswers, RepositoryUpkeep):
             async with anyio.create_task_group() as self._background:
                 self._background.start_soon(self._parts.index.run)
                 self._background.start_soon(self._access.run)
+                self._background.start_soon(self._conversations.run, self._background)
 
     @property
     def id(self) -> str:
@@ -191,6 +200,37 @@ class Repository(RepositoryAnswers, RepositoryUpkeep):
         self._check_usable()
         return await self._parts.sessions.records(self.id, unfinished=False)
 
+    # ── Conversations ────────────────────────────────────────────────────────────────
+
+    def conversation(
+        self,
+        thread_id: str,
+        *,
+        retrieval: Retrieval = OMITTED,
+        compression: Compression | Sequence[Compression] | None = OMITTED,
+        ttl_s: float | None = OMITTED,
+    ) -> Conversation:
+        """
+        A handle of one thread of messages; a plain call that touches nothing.
+
+        Args:
+            thread_id: Any text that is not blank, compared exactly.
+            retrieval: ``Recent``, ``Semantic`` or ``Composite``: what ``load`` chooses.
+            compression: ``Summary``, ``ToolOutputPruner``, several in order, or ``None``.
+            ttl_s: Seconds after which messages expire; ``None``: never. What is omitted is
+                as ``config.conversation`` says.
+
+        Raises:
+            ValueError: The id is blank, or a keyword is of no use.
+        """
+        self._check_usable()
+        return self._conversations.handle(
+            thread_id, retrieval=retrieval, compression=compression, ttl_s=ttl_s
+        )
+
+    async def _forget_thread(self, thread_id: str) -> ErasureReport:
+        return await self.forget(thread_id=thread_id)
+
     # ── The graph ────────────────────────────────────────────────────────────────────
 
     async def apply(self, changeset: Changeset) -> Revision:
@@ -241,6 +281,8 @@ class Repository(RepositoryAnswers, RepositoryUpkeep):
             index=self._parts.index.statistics(),
             embedding_space=str(space) if space else None,
             recall_usage=self._usage.by_purpose,
+            messages=counts.get("messages", 0),
+            conversations=await self._conversations.statistics(),
         )
 
     @property
@@ -261,6 +303,7 @@ class Repository(RepositoryAnswers, RepositoryUpkeep):
     async def enter_space(self) -> None:
         """Search what the store holds now, in the embedder's present space."""
         await self._parts.index.renew()
+        self._conversations.follow()
 
     async def _drop_erased(self) -> None:
         """Nothing erased is found from now on; soon nothing of it is in memory."""

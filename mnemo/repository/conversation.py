@@ -1,0 +1,117 @@
+"""A conversation: the messages of one thread, its window, and what survives leaving it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from mnemo._tasks import on_clock
+from mnemo.context.goals import Goals
+from mnemo.context.mneme import Mneme
+from mnemo.context.pins import Pins
+from mnemo.context.snapshots import Snapshots
+from mnemo.context.viewport import Viewport
+from mnemo.conversation.compressing import Compressing
+from mnemo.conversation.indexing import Indexing
+from mnemo.conversation.log import MessageLog
+from mnemo.conversation.parts import ConversationParts, ThreadSettings
+from mnemo.transcript.derived import Compaction
+
+__all__ = ["Conversation", "Departments"]
+
+
+class Departments:
+    """
+    Who works on the conversations of one repository, beside those who append and load.
+
+    Args:
+        check_usable: Raises ``UsageError`` where the repository is closed.
+    """
+
+    def __init__(
+        self,
+        parts: ConversationParts,
+        *,
+        check_usable: Callable[[], None],
+    ) -> None:
+        self.compressing = Compressing(parts)
+        self.indexing = Indexing(parts)
+        self.mneme = Mneme(parts)
+        self.check_usable = check_usable
+
+
+class Conversation(MessageLog):
+    """
+    One thread of messages, append-only; made by ``Repository.conversation``.
+
+    Handles of one thread share everything, and making one touches nothing.
+    """
+
+    def __init__(
+        self, parts: ConversationParts, settings: ThreadSettings, departments: Departments
+    ) -> None:
+        super().__init__(parts, settings)
+        self._departments = departments
+
+    @property
+    def goals(self) -> Goals:
+        """What the thread is after; held in view until it is completed."""
+        return Goals(self._parts.store, self.thread_id)
+
+    @property
+    def pins(self) -> Pins:
+        """Messages that goals hold on to."""
+        return Pins(self._parts, self._settings)
+
+    @property
+    def snapshots(self) -> Snapshots:
+        """Summaries of what has left the window, and the verdicts it left by."""
+        return Snapshots(self._parts, self.thread_id)
+
+    def viewport(self, budget_tokens: int | None = None) -> Viewport:
+        """
+        What an agent sees of the thread within a budget; a plain call.
+
+        From now on the window is kept within this budget, the latest one given.
+
+        Args:
+            budget_tokens: Of the whole rendering; default ``config.viewport.budget_tokens``.
+
+        Raises:
+            ValueError: The budget is below 1.
+        """
+        return Viewport(
+            self._parts,
+            self._settings,
+            mneme=self._departments.mneme,
+            budget_tokens=budget_tokens,
+        )
+
+    async def compress(self) -> Compaction | None:
+        """
+        Summarise old messages now if that is due, or join the run in flight.
+
+        Returns:
+            The record; ``None``: nothing was due, or the summary failed.
+                *Cancellation*: safe; the run goes on.
+        """
+        self._departments.check_usable()
+        return await self._departments.compressing.compress(self._settings)
+
+    async def settle(self, timeout_s: float | None = None) -> None:
+        """
+        Wait until no compression, indexing or eviction of the thread runs or is due.
+
+        Args:
+            timeout_s: Seconds of the clock; ``None`` is without limit.
+
+        Raises:
+            TimeoutError: The time is over; the work goes on. *Cancellation*: safe.
+        """
+        self._departments.check_usable()
+        await on_clock(self._parts.clock.sleep, timeout_s, self._settled)
+
+    async def _settled(self) -> None:
+        departments = self._departments
+        await departments.compressing.settled(self.thread_id)
+        await departments.mneme.settled(self.thread_id)
+        await departments.indexing.settled(self.thread_id)

@@ -1,0 +1,146 @@
+"""The conversations of one repository: their handles, and the work behind them."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any, TypeAlias, TypeVar
+
+from anyio.abc import TaskGroup
+
+from mnemo.conversation.expiring import Expiry
+from mnemo.conversation.log import settings_of
+from mnemo.conversation.parts import ConversationParts, ThreadSettings
+from mnemo.episode.erasure import ErasureReport
+from mnemo.errors import MnemoError, UsageError
+from mnemo.prompts.usage import UsageMeter
+from mnemo.protocols import TranscriptReader, TranscriptStore, TranscriptWriter
+from mnemo.repository.conversation import Conversation, Departments
+from mnemo.repository.parts import ConversationStatistics, RepositoryParts
+
+__all__ = ["RepositoryConversations"]
+
+log = logging.getLogger("mnemo")
+T = TypeVar("T")
+Work: TypeAlias = Callable[..., Coroutine[Any, Any, Any]]
+
+
+class Guarded:
+    """A ``TranscriptStore`` that serves only while its repository is open."""
+
+    def __init__(self, store: TranscriptStore, check_usable: Callable[[], None]) -> None:
+        self._store = store
+        self._check_usable = check_usable
+
+    async def reading(self, work: Callable[[TranscriptReader], T]) -> T:
+        """As the store. *Raises* ``UsageError`` where the repository is closed."""
+        self._check_usable()
+        return await self._store.reading(work)
+
+    async def writing(self, work: Callable[[TranscriptWriter], T]) -> T:
+        """As the store. *Raises* ``UsageError`` where the repository is closed."""
+        self._check_usable()
+        return await self._store.writing(work)
+
+
+class RepositoryConversations:
+    """
+    Makes the handles of one repository's threads, and runs what works behind them.
+
+    Args:
+        forget: Erases a thread with all that was derived from it alone.
+        check_usable: Raises ``UsageError`` where the repository is closed.
+    """
+
+    def __init__(
+        self,
+        parts: RepositoryParts,
+        *,
+        forget: Callable[[str], Awaitable[ErasureReport]],
+        check_usable: Callable[[], None],
+    ) -> None:
+        self._group: TaskGroup | None = None
+        self._waiting: list[tuple[Work, tuple[Any, ...]]] = []
+        self._ended = False
+        self.usage = UsageMeter()
+        self._parts = ConversationParts(
+            repo_id=parts.repo_id,
+            store=Guarded(parts.transcript, check_usable),
+            embedder=parts.embedder,
+            chat_model=parts.chat_model,
+            clock=parts.clock,
+            config=parts.config,
+            publish=parts.publish,
+            spawn=self._spawn,
+            meter=self.usage,
+            forget=forget,
+            appended=self._appended,
+            spans=parts.spans,
+        )
+        self._expiry = Expiry(self._parts)
+        self._departments = Departments(
+            self._parts,
+            check_usable=check_usable,
+        )
+
+    def handle(self, thread_id: str, **keywords: Any) -> Conversation:
+        """A handle of the thread. *Raises* ``ValueError``: see ``settings_of``."""
+        settings = settings_of(thread_id, self._parts.config, **keywords)
+        return Conversation(self._parts, settings, self._departments)
+
+    async def statistics(self) -> ConversationStatistics:
+        """How much is under way."""
+        departments = self._departments
+        mneme = departments.mneme.statistics()
+        return ConversationStatistics(
+            compressing=departments.compressing.under_way,
+            evicting=mneme.running + mneme.waiting,
+            evictions=mneme.evictions,
+            eviction_failures=mneme.failures,
+            waiting_for_vectors=await departments.indexing.depth(),
+            usage=self.usage.by_purpose,
+        )
+
+    async def run(self, group: TaskGroup) -> None:
+        """Take up what an earlier run left due, then work until cancelled."""
+        self._group = group
+        for work, args in self._waiting:
+            group.start_soon(work, *args)
+        group.start_soon(self._take_up)
+        try:
+            await self._departments.indexing.run()
+        finally:
+            self._ended = True
+
+    async def _take_up(self) -> None:
+        for work in (self._expiry.sweep, self._departments.mneme.resume):
+            try:
+                await work()
+            except UsageError:
+                return  # the repository was closed; the next who opens it looks again
+            except MnemoError:
+                log.exception("what was due in a repository's conversations waits for a write")
+
+    async def sweep(self) -> int:
+        """Delete what has expired; how many messages. *Cancellation*: safe; the rest waits."""
+        return await self._expiry.sweep()
+
+    def follow(self) -> None:
+        """Messages may be owed vectors: look. A plain call."""
+        self._departments.indexing.poke()
+
+    def _appended(self, settings: ThreadSettings) -> None:
+        if self._ended:  # what is due is found in the store by the next who opens it
+            return
+        self._expiry.appended(settings)
+        self._departments.indexing.poke()
+        self._departments.compressing.appended(settings)
+        self._departments.mneme.appended(settings)
+
+    def _spawn(self, work: Work, *args: Any) -> None:
+        if self._ended:
+            raise UsageError("the repository is closed; open it again with open_repo")
+        if self._group is None:
+            self._waiting.append((work, args))
+        else:
+            self._group.start_soon(work, *args)
