@@ -55,7 +55,7 @@ UNION ALL SELECT coalesce(changeset, goal) FROM episodes WHERE no = ?
 UNION ALL SELECT goal FROM episodes WHERE no = ?
 """
 _MESSAGES = """
-SELECT m.content, m.blocks, m.tool_calls, m.metadata, m.name, m.actor
+SELECT m.content, m.blocks, m.tool_calls, m.metadata, m.name, m.actor, m.id, m.tool_call_id
 FROM erased_messages x CROSS JOIN messages m ON m.no = x.no
 """
 _MESSAGE_VECTORS = """
