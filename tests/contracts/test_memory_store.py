@@ -7,6 +7,7 @@ from mnemo.testing.contracts import (
     ArchiveContract,
     DerivedContract,
     DocumentFeedContract,
+    ForgettingContract,
     GraphStoreContract,
     MessageVectorsContract,
     NoteStoreContract,
@@ -59,6 +60,10 @@ class TestMemoryArchive(OverMemory, ArchiveContract):
 
 class TestMemoryTalkArchive(OverMemory, TalkArchiveContract):
     """``Archive``: conversations."""
+
+
+class TestMemoryForgetting(OverMemory, ForgettingContract):
+    """``Overhaul.erase`` of conversations."""
 
 
 class TestMemoryOverhaul(OverMemory, OverhaulContract):

@@ -10,6 +10,7 @@ from mnemo.testing.contracts import (
     ArchiveContract,
     DerivedContract,
     DocumentFeedContract,
+    ForgettingContract,
     GraphStoreContract,
     MessageVectorsContract,
     NoteStoreContract,
@@ -53,6 +54,10 @@ class TestSqliteArchive(OverSqlite, ArchiveContract):
 
 class TestSqliteTalkArchive(OverSqlite, TalkArchiveContract):
     """``Archive``: conversations."""
+
+
+class TestSqliteForgetting(OverSqlite, ForgettingContract):
+    """``Overhaul.erase`` of conversations."""
 
 
 class TestSqliteOverhaul(OverSqlite, OverhaulContract):

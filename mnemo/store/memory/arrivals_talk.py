@@ -29,6 +29,7 @@ class ArrivingTalk:
         self._repo = repo
         self._entries: dict[str, dict[int, MessageState]] = {}
         self._ids: set[tuple[str, str]] = set()
+        self._pointing: list[tuple[int, str, type[Derived], str]] = []
         self._line = 0
         self.messages = 0
 
@@ -53,13 +54,26 @@ class ArrivingTalk:
                 self._insist(past, "its id is past its thread's next one")
             case Compaction():
                 self._add_derived(record, record.end_seq)
-            case Snapshot() | EvictionOutcome():
+                self._point(record, Compaction, record.superseded_by)
+            case Snapshot():
                 self._add_derived(record, record.to_seq)
+                self._point(record, Snapshot, record.covered_by)
+            case EvictionOutcome():
+                self._add_derived(record, record.to_seq)
+                self._point(record, Snapshot, record.snapshot_id)
 
     def settle(self) -> None:
-        """Put the messages in their places, when all are there."""
+        """When all are there: put the messages in their places. *Raises* ``InvalidArchive``."""
+        for line, thread_id, kind, id in self._pointing:
+            self._line = line
+            there = id in self._state(thread_id).shelf(kind).values
+            self._insist(there, "the summary that it names is not in the archive")
         for thread_id, entries in self._entries.items():
             self._repo.threads[thread_id].insert(entries[seq] for seq in sorted(entries))
+
+    def _point(self, value: Derived, kind: type[Derived], id: str | None) -> None:
+        if id is not None:
+            self._pointing.append((self._line, value.thread_id, kind, id))
 
     def _insist(self, fits: bool, reason: str) -> None:
         if not fits:

@@ -108,6 +108,8 @@ def _contents(message: StoredMessage) -> tuple[Any, ...]:
 TALK_INDEXES = (
     "CREATE INDEX arriving.threads_id ON threads (id)",
     "CREATE INDEX arriving.messages_place ON messages (thread, seq)",
+    "CREATE INDEX arriving.compactions_id ON compactions (thread, id)",
+    "CREATE INDEX arriving.snapshots_id ON snapshots (thread, id)",
 )
 TALK_UNIQUE = (
     ("threads", "id"),
@@ -154,6 +156,19 @@ TALK_CHECKS: tuple[tuple[str, str], ...] = (
         """SELECT p.line FROM arriving.pins p WHERE NOT EXISTS
            (SELECT 1 FROM arriving.messages m WHERE m.thread = p.thread AND m.seq = p.seq
             AND m.id = p.message_id) ORDER BY p.n""",
+    ),
+    *(
+        (
+            "the summary that it names is not in the archive",
+            f"""SELECT a.line FROM arriving.{table} a WHERE a.{column} IS NOT NULL AND NOT EXISTS
+                (SELECT 1 FROM arriving.{named} b WHERE b.thread = a.thread AND b.id = a.{column})
+                ORDER BY a.n""",
+        )
+        for table, column, named in (
+            ("compactions", "superseded_by", "compactions"),
+            ("snapshots", "covered_by", "snapshots"),
+            ("outcomes", "snapshot_id", "snapshots"),
+        )
     ),
 )
 """What is wrong, and the query for the lines where it is."""

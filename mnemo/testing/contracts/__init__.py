@@ -18,6 +18,7 @@ pytest.register_assert_rewrite(
     "mnemo.testing.contracts.archive",
     "mnemo.testing.contracts.archive_talk",
     "mnemo.testing.contracts.feed",
+    "mnemo.testing.contracts.forgetting",
     "mnemo.testing.contracts.graph",
     "mnemo.testing.contracts.notes",
     "mnemo.testing.contracts.overhaul",
@@ -32,6 +33,7 @@ pytest.register_assert_rewrite(
 from mnemo.testing.contracts.archive import ArchiveContract  # noqa: E402
 from mnemo.testing.contracts.archive_talk import TalkArchiveContract  # noqa: E402
 from mnemo.testing.contracts.feed import DocumentFeedContract  # noqa: E402
+from mnemo.testing.contracts.forgetting import ForgettingContract  # noqa: E402
 from mnemo.testing.contracts.graph import GraphStoreContract  # noqa: E402
 from mnemo.testing.contracts.notes import NoteStoreContract  # noqa: E402
 from mnemo.testing.contracts.overhaul import OverhaulContract  # noqa: E402
@@ -48,6 +50,7 @@ __all__ = [
     "ArchiveContract",
     "DerivedContract",
     "DocumentFeedContract",
+    "ForgettingContract",
     "GraphStoreContract",
     "MessageVectorsContract",
     "NoteStoreContract",

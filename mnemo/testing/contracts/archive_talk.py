@@ -72,6 +72,9 @@ BROKEN: dict[str, Change] = {
     "a goal past its thread": setting("goal", -1, id=3),
     "a vector of a silent message": setting("message_vector", 0, seq=4),
     "a vector of a message that waits for one": setting("message", 0, owed=True),
+    "a summary in another's place that is nowhere": setting("compaction", superseded_by="x"),
+    "a snapshot under another that is nowhere": setting("snapshot", covered_by="c2"),
+    "an outcome whose snapshot is nowhere": setting("outcome", snapshot="x"),
     "a pin on another message": setting("pin", message="m0"),
     "a pin on no message": setting("pin", seq=1),
 }
