@@ -21,7 +21,7 @@ from mnemo.testing import HashingEmbedder, ManualClock, RecordingObserver
 from mnemo.transcript.derived import Thread
 from mnemo.transcript.message import Message, StoredMessage, ToolCall, embedded_text
 
-STORES = ("memory",)
+STORES = ("memory", "sqlite")
 """Where conversations are tested."""
 
 

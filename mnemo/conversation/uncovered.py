@@ -13,7 +13,7 @@ from mnemo.conversation.scope import Scope
 from mnemo.transcript.derived import Compaction
 from mnemo.transcript.message import StoredMessage
 from mnemo.transcript.transaction import TranscriptReader
-from mnemo.transcript.units import Unit, units_of
+from mnemo.transcript.units import Unit, stands_last, units_of
 
 __all__ = ["Uncovered"]
 
@@ -73,11 +73,13 @@ class Uncovered:
                 self._ask(doubts)
 
     def newest_open_group(self, deadline_s: float) -> Unit | None:
-        """The newest unit of the thread, if it is a group that still waits for a result."""
-        newest = self.newest(1, pinned=True)
-        if not newest or (self._starts and self._starts[-1] > newest[0].first_seq):
+        """The newest unit of the thread, if it waits for a result and nothing is behind it."""
+        newest = next(iter(self.newest(1, pinned=True)), None)
+        if newest is None or not newest.is_open(self._tx.now, deadline_s):
             return None
-        return newest[0] if newest[0].is_open(self._tx.now, deadline_s) else None
+        is_covered_later = bool(self._starts) and self._starts[-1] > newest.first_seq
+        others = [u for u in units_of(self._known.values()) if u.first_seq != newest.first_seq]
+        return newest if not is_covered_later and stands_last(newest, others) else None
 
     def holding(self, seq: int) -> Unit | None:
         """The unit of the message at *seq*; ``None``: it is covered, expired or gone."""

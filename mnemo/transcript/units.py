@@ -33,6 +33,7 @@ __all__ = [
     "is_view_made",
     "nearest_whole_ranges",
     "placed",
+    "stands_last",
     "units_of",
     "viewed",
 ]
@@ -255,13 +256,15 @@ def completed(
 
     Args:
         newest_open: Leave the calls of the last unit unanswered where no result is
-            recorded: it is the thread's newest and ``Unit.is_open``.
+            recorded, if nothing is shown behind it: it is the thread's newest and
+            ``Unit.is_open``.
         count: Counts the tokens of what is made.
     """
     ordered = sorted(units, key=lambda unit: unit.first_seq)
+    left_open = newest_open and bool(ordered) and stands_last(ordered[-1], ordered)
     shown: list[tuple[int, Message]] = []
     for unit in ordered:
-        shown += placed(unit, left_open=newest_open and unit is ordered[-1], count=count)
+        shown += placed(unit, left_open=left_open and unit is ordered[-1], count=count)
     shown.sort(key=lambda place: place[0])
     return [message for _, message in shown]
 
@@ -287,6 +290,18 @@ def placed(unit: Unit, *, left_open: bool, count: Count) -> list[tuple[int, Mess
     first = {message.seq for message in unit.answers.values()}
     surplus = (m for m in unit.messages if m is not caller and m.seq not in first)
     return shown + [(message.seq, _late(message, count)) for message in surplus]
+
+
+def stands_last(unit: Unit, units: Iterable[Unit]) -> bool:
+    """
+    Whether nothing of *units* is shown behind *unit*.
+
+    Something may be even behind the newest unit: a call whose result came first, or the
+    second result of an older call.
+    """
+    later = (one for one in units if one is not unit and one.last_seq > unit.seq)
+    places = (seq for one in later for seq, _ in placed(one, left_open=True, count=len))
+    return all(seq < unit.seq for seq in places)
 
 
 def _missing(caller: StoredMessage, call: ToolCall, count: Count) -> Message:

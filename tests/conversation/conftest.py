@@ -17,12 +17,21 @@ from mnemo.testing import ManualClock
 async def open_conversations(
     request: pytest.FixtureRequest, tmp_path: Path
 ) -> AsyncIterator[OpenTalk]:
-    """Opens conversations over a store of each sort; arguments as of ``open_talk``."""
+    """
+    Opens conversations over a store of each sort; arguments as of ``open_talk``.
+
+    With ``after=talk`` that one is closed, and what it stored is opened again.
+    """
     async with AsyncExitStack() as stack:
 
-        async def make(*, clock: ManualClock | None = None, **arguments: Any) -> Talk:
-            clock = clock or ManualClock()
-            store = make_store(request.param, tmp_path, clock)
+        async def make(
+            *, clock: ManualClock | None = None, after: Talk | None = None, **arguments: Any
+        ) -> Talk:
+            clock = clock or (after.clock if after else ManualClock())
+            if after is not None:
+                await after.store.aclose()
+            in_memory = after is not None and request.param == "memory"
+            store = after.store if in_memory else make_store(request.param, tmp_path, clock)
             return await stack.enter_async_context(open_talk(store, clock, **arguments))
 
         yield make

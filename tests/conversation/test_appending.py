@@ -172,15 +172,14 @@ async def test_one_id_in_two_threads_is_two_messages(talk: Talk) -> None:
         assert texts(await talk.log(name).history()) == [f"of {name}"]
 
 
-async def test_a_reopened_store_knows_everything(open_conversations: OpenTalk, db: Any) -> None:
+async def test_a_reopened_store_knows_everything(open_conversations: OpenTalk) -> None:
     """C12: history, ids, seqs, records and the next seq are as before."""
     talk = await open_conversations()
     log = talk.log()
     await log.append(turns(6))
     made = await log.compact(0, 3, "the beginning")
     before = await log.history(), await log.load()
-    await talk.store.aclose()
-    await talk.store.open()
+    log = (await open_conversations(after=talk)).log()
     assert (await log.history(), await log.load()) == before
     assert await log.compactions() == [made]
     assert seqs(await log.append(user("next"))) == [6]

@@ -96,6 +96,23 @@ async def test_a_missing_result_before_the_newest_unit_is_said(talk: Talk) -> No
     assert texts(await log.load()) == ["calls", "A", "goes on"]
 
 
+@pytest.mark.parametrize(
+    "behind",
+    [
+        [result("b", "B"), assistant("open", "a"), assistant("later", "b")],
+        [assistant("c", "b"), result("b"), assistant("open", "a"), result("b", "B2")],
+    ],
+)
+async def test_no_call_stays_open_with_something_shown_behind_it(
+    talk: Talk, behind: list[Message]
+) -> None:
+    """The newest unit may be shown before an older one's call, or its second result."""
+    log = talk.log()
+    await log.append(behind)
+    loaded = texts(await log.load())
+    assert loaded[loaded.index("open") + 1] == NO_RESULT
+
+
 async def test_a_result_without_its_call_is_a_late_result(talk: Talk) -> None:
     """It is a user message under its own id, by name or call id; no tool message is bare."""
     log = talk.log()
