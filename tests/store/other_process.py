@@ -11,11 +11,17 @@ import anyio
 import anyio.to_thread
 
 from mnemo._clock import SystemClock
-from mnemo.config import StoreConfig
+from mnemo._text import count_tokens
+from mnemo.config import Config, StoreConfig
+from mnemo.conversation.appending import append, drafts_of
+from mnemo.conversation.parts import ThreadSettings
+from mnemo.conversation.scope import Scope
 from mnemo.errors import MnemoError
 from mnemo.graph.nodes import Tag
+from mnemo.protocols import TranscriptWriter
 from mnemo.store.sqlite import SqliteStore
 from mnemo.testing.contracts.kit import NOON, Kit
+from mnemo.transcript.strategies import Recent
 
 
 async def answer(kit: Kit, words: list[str]) -> object:
@@ -31,9 +37,24 @@ async def answer(kit: Kit, words: list[str]) -> object:
             await kit.store.sessions.claim(session, kit.owner)
         case ["apply", label]:
             return (await kit.apply(Tag(label, created_at=NOON), id=label)).revision
+        case ["say", who, number]:
+            return [await say(kit, f"{who} {n}") for n in range(int(number))]
         case ["labels"]:
             return sorted(node.text for node in await kit.store.graph("r").nodes())
     return "done"
+
+
+async def say(kit: Kit, text: str) -> int:
+    """Append one message to a thread, as a conversation does; its seq."""
+    settings = ThreadSettings(thread_id="t", retrieval=Recent())
+    drafts = drafts_of([{"role": "user", "content": text, "id": text}], count_tokens)
+
+    def work(tx: TranscriptWriter) -> int:
+        appended = append(tx, Scope.of(tx, settings, Config()), drafts)
+        return appended.messages[0].seq
+
+    seq: int = await kit.store.transcript("r").writing(work)
+    return seq
 
 
 def tell(told: object) -> None:

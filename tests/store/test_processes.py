@@ -5,6 +5,7 @@ import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import anyio
 import anyio.abc
@@ -94,6 +95,21 @@ async def test_opening_releases_what_the_dead_owned(
     )
     await store.aclose()
     assert held == ([(None,)], [owner.token])
+
+
+@pytest.mark.slow
+async def test_two_processes_talk_in_one_thread(kit: Kit, path: Path) -> None:
+    """Each message gets a seq of its own, whoever says it; none is missing, none is lost."""
+    async with another_process(path) as one, another_process(path) as two:
+        await one.tell("say", "one", 200)
+        await two.tell("say", "two", 200)
+        seqs: dict[str, Any] = {"one": await one.heard(), "two": await two.heard()}
+    messages = await kit.store.transcript("r").reading(lambda tx: tx.messages("t"))
+    said = {message.text: message.seq for message in messages}
+    assert sorted(said.values()) == list(range(400))
+    for who, given in seqs.items():
+        assert [said[f"{who} {n}"] for n in range(200)] == given == sorted(given)
+    assert (await kit.store.check()).problems == ()
 
 
 @pytest.mark.slow

@@ -38,6 +38,11 @@ SELECT t.ordinal, t.session, t.episode, t.node_id, t.at, t.thread FROM sessions 
 CROSS JOIN episodes e ON e.session = s.no CROSS JOIN steps t ON t.episode = e.no
 WHERE s.repo = ? AND (? IS NULL OR s.id = ?) ORDER BY t.ordinal
 """
+_CANDIDATES_OF_THREAD = """
+SELECT t.ordinal, t.session, t.episode, t.node_id, t.at, t.thread FROM steps t
+CROSS JOIN sessions s ON s.no = t.session
+WHERE t.repo = ? AND (? IS NULL OR s.id = ?) AND t.thread = ? ORDER BY t.ordinal
+"""
 _SESSION = "SELECT no FROM sessions WHERE repo = ? AND id = ?"
 _SESSION_IDS = "SELECT id FROM sessions WHERE no IN (SELECT value FROM json_each(?))"
 _SELECT = "INSERT INTO erased_steps (ordinal, session, episode, node_id) VALUES (?, ?, ?, ?)"
@@ -161,8 +166,9 @@ def _selected(
 ) -> list[tuple[int, int, int, str, str, str | None]]:
     takes, breather = selection.takes(), Breather()
     found = []
-    id = selection.session_id
-    for row in connection.execute(_CANDIDATES, (repo, id, id)):
+    id, thread = selection.session_id, selection.thread_id
+    query, of_thread = (_CANDIDATES, ()) if thread is None else (_CANDIDATES_OF_THREAD, (thread,))
+    for row in connection.execute(query, (repo, id, id, *of_thread)):
         # As text, times do not sort as the instants do: each keeps its own zone.
         if takes(datetime.fromisoformat(row[4]), row[5]):
             found.append(row)
