@@ -69,10 +69,17 @@ class Recalling(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class _Seen(Generic[T]):
-    """What was found in a window, and what the window's messages cost as they are stored."""
+    """
+    What was found in a window.
+
+    Attributes:
+        span: Tokens of the window's messages, as they are stored.
+        is_stored: Whether the thread's row has the viewport's budget.
+    """
 
     found: T
     span: int
+    is_stored: bool
 
 
 class Viewport:
@@ -193,7 +200,7 @@ class Viewport:
         seen = await self._parts.store.reading(partial(self._at_once, look))
         if seen is None:
             seen = await self._after_making_room(look)
-        self._stored = True
+        self._stored = self._stored or seen.is_stored
         if seen.span > self._budget.trigger:
             self._mneme.poke(self._settings.thread_id)
         return seen.found
@@ -215,30 +222,37 @@ class Viewport:
         self, look: Callable[[TranscriptReader, Window], T], tx: TranscriptReader
     ) -> _Seen[T] | None:
         scope = Scope.of(tx, self._settings, self._parts.config)
-        if self._is_unstored(scope.thread):
+        if self._is_unstored(scope):
             return None
         window = window_if_fits(tx, scope.thread, scope.since, self._frame)
-        return None if window is None else _Seen(look(tx, window), window.span)
+        if window is None:
+            return None
+        return _Seen(look(tx, window), window.span, is_stored=not scope.is_new)
 
     def _making_room(
         self, look: Callable[[TranscriptReader, Window], T], tx: TranscriptWriter
     ) -> tuple[list[EvictionOutcome], _Seen[T] | None]:
         scope = Scope.of(tx, self._settings, self._parts.config)
-        if self._is_unstored(scope.thread):
+        if self._is_unstored(scope):
             tx.keep(replace(scope.thread, budget_tokens=self.budget_tokens))
         outcomes, done = make_room(tx, scope.thread, scope.since, self._frame, self._evict)
-        return outcomes, self._at_once(look, tx) if done else None
+        if not done:
+            return outcomes, None
+        window = whole_window(tx, tx.thread(scope.thread.id), scope.since, self._frame)
+        return outcomes, _Seen(look(tx, window), window.span, is_stored=True)
 
-    def _is_unstored(self, thread: Thread) -> bool:
+    def _is_unstored(self, scope: Scope) -> bool:
         """Whether its budget is to be written; once, so that a later viewport's stays."""
-        return not self._stored and thread.budget_tokens != self.budget_tokens
+        if self._stored or scope.is_new:
+            return False
+        return scope.thread.budget_tokens != self.budget_tokens
 
     def _as_far_as_it_fits(
         self, look: Callable[[TranscriptReader, Window], T], tx: TranscriptReader
     ) -> _Seen[T]:
         scope = Scope.of(tx, self._settings, self._parts.config)
         window = newest_window(tx, scope.thread, scope.since, self._frame)
-        return _Seen(look(tx, window), window.span)
+        return _Seen(look(tx, window), window.span, is_stored=False)
 
     def _evict(self, tx: TranscriptWriter, thread: Thread, zone: Zone) -> EvictionOutcome:
         return evict_by_fallback(tx, thread, zone, self._parts.config)

@@ -136,14 +136,13 @@ def make_room(
         What left, and whether that is all: in one transaction so many zones leave at most.
     """
     head = _Head.read(tx, thread, since, frame)
-    over = head.tokens - frame.budget.window
     outcomes: list[EvictionOutcome] = []
-    while over > 0 and (zone := head.zone(tx.now)) is not None:
+    while not head.fits and (zone := head.zone(tx.now)) is not None:
         if len(outcomes) == MAX_ZONES:
             return outcomes, False
         outcomes.append(evict(tx, tx.thread(thread.id), zone))
-        over -= head.drop(zone)
-    return outcomes, over <= 0 or head.is_whole
+        head.drop(zone)
+    return outcomes, head.is_whole
 
 
 def newest_window(
@@ -178,20 +177,31 @@ class _Head:
     """
     The beginning of a window: enough of it to say what leaves first.
 
+    Args:
+        span: Of the whole window, as it is stored.
+
     Attributes:
         is_whole: Whether it is all of the window.
-        tokens: Of the window as it is shown; where it is not read whole, as it is stored.
     """
 
     def __init__(
-        self, thread: Thread, frame: Frame, units: Sequence[Unit], *, rest: int | None
+        self,
+        thread: Thread,
+        frame: Frame,
+        units: Sequence[Unit],
+        *,
+        span: int,
+        now: datetime,
+        is_whole: bool,
     ) -> None:
+        self.is_whole = is_whole
         self._from_seq = thread.boundary
         self._frame = frame
         self._units = list(units)
-        self._shown = [_shown_tokens(unit, frame.count) for unit in units]
-        self.is_whole = rest is None
-        self.tokens = sum(self._shown) if rest is None else rest
+        self._span = span
+        self._shown = [_shown_tokens(unit, frame) for unit in units[:-1]] if is_whole else []
+        if is_whole and units:
+            self._shown.append(_shown_tokens(units[-1], frame, newest_at=now))
 
     @classmethod
     def read(
@@ -200,14 +210,19 @@ class _Head:
         """Read as much as it takes to know the first zone, if there is one."""
         _, span = tx.span(thread.id, from_seq=thread.boundary, since=since)
         wanted = HEAD
-        while thread.boundary + wanted < thread.next_seq:
+        while span > frame.budget.window and thread.boundary + wanted < thread.next_seq:
             units = _first_units(tx, thread, since, thread.boundary + wanted - 1)
-            head = cls(thread, frame, units, rest=span)
+            head = cls(thread, frame, units, span=span, now=tx.now, is_whole=False)
             if head.zone(tx.now) is not None:
                 return head
             wanted *= 2
         messages = tx.messages(thread.id, from_seq=thread.boundary, since=since)
-        return cls(thread, frame, units_of(messages), rest=None)
+        return cls(thread, frame, units_of(messages), span=span, now=tx.now, is_whole=True)
+
+    @property
+    def fits(self) -> bool:
+        """Whether the window does: as it is stored and, where it is known, as it is shown."""
+        return max(self._span, sum(self._shown)) <= self._frame.budget.window
 
     def zone(self, now: datetime) -> Zone | None:
         """What leaves first; ``None`` if nothing can, or more would have to be read."""
@@ -217,13 +232,12 @@ class _Head:
             self._units, self._frame.budget, from_seq=self._from_seq, now=now, deadline_s=0
         )
 
-    def drop(self, zone: Zone) -> int:
-        """Go on behind *zone*, its first; how many tokens of what was shown went with it."""
+    def drop(self, zone: Zone) -> None:
+        """Go on behind *zone*, its first."""
         gone = sum(unit.first_seq <= zone.to_seq for unit in self._units)
-        tokens = sum(self._shown[:gone])
         del self._units[:gone], self._shown[:gone]
+        self._span -= zone.tokens
         self._from_seq = zone.to_seq + 1
-        return tokens
 
     def _reaches_far(self) -> bool:
         far = reach(self._frame.budget)
@@ -247,9 +261,10 @@ def _first_units(
     return [unit for unit in units_of([*head, *tail]) if unit.first_seq <= to_seq]
 
 
-def _shown_tokens(unit: Unit, count: Count) -> int:
-    """What *unit* costs as it is shown, were it not the newest."""
-    if unit.is_group or unit.messages[0].role == "tool":
-        shown = completed([unit], newest_open=False, count=count)
-        return sum(message.token_count or 0 for message in shown)
-    return unit.tokens
+def _shown_tokens(unit: Unit, frame: Frame, *, newest_at: datetime | None = None) -> int:
+    """What *unit* costs as it is shown; *newest_at*: it is the newest one, at that time."""
+    if not unit.is_group and unit.messages[0].role != "tool":
+        return unit.tokens
+    is_open = newest_at is not None and unit.is_open(newest_at, frame.deadline_s)
+    shown = completed([unit], newest_open=is_open, count=frame.count)
+    return sum(message.token_count or 0 for message in shown)

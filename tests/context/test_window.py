@@ -144,9 +144,12 @@ async def test_a_smaller_budget_may_evict_and_a_larger_one_brings_nothing_back(t
 
 async def test_the_budget_is_stored_with_the_first_reading(threads):
     """So that watching goes on after a restart; making a viewport touches nothing."""
-    threads.viewport(800)
+    viewport = threads.viewport(800)
+    await viewport.messages()
+    assert await threads.parts.store.reading(lambda tx: tx.threads()) == []
+    await threads.say(said())
     assert (await threads.row()).budget_tokens is None
-    await threads.viewport(800).render()
+    await viewport.render()
     assert (await threads.row()).budget_tokens == 800
 
 
