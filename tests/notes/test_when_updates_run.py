@@ -1,0 +1,273 @@
+"""When an update runs, and when it is skipped: cheaply, silently, and for the right reason."""
+
+from __future__ import annotations
+
+import anyio
+import pytest
+from notes_kit import NOTHING, TRIP, assistant, reply, task, user, writes
+
+from mnemo.errors import ModelUnavailable
+from mnemo.testing import ScriptedChatModel
+
+
+async def test_ten_iterations_are_enough(open_notes):
+    """N01: ten iterations over new messages run an update, triggered by them."""
+    kit = await open_notes(NOTHING)
+    update = await kit.update(iterations=10)
+    assert (update.ran, update.triggered_by, update.skipped_because) == (True, "iterations", None)
+    assert update.error is None
+    assert len(kit.asked) == 1
+
+
+async def test_nine_iterations_without_a_cue_are_not(open_notes):
+    """N01: nine iterations without a cue are too few; nobody hears of it."""
+    kit = await open_notes()
+    update = await kit.update(iterations=9)
+    assert (update.ran, update.skipped_because) == (False, "too_few_iterations")
+    assert kit.skipped()
+
+
+async def test_switched_off_nothing_runs(open_notes):
+    """N02: ``enabled=False`` skips whatever else holds."""
+    kit = await open_notes(enabled=False)
+    update = await kit.update(task("Please remember that I am vegetarian"), iterations=50)
+    assert update.skipped_because == "disabled"
+    assert kit.skipped()
+
+
+@pytest.mark.parametrize(
+    ("outcome", "reason"),
+    [
+        ("failed", "task_failed"),
+        ("interrupted", "task_interrupted"),
+        ("awaiting_user", "awaiting_user"),
+    ],
+)
+async def test_a_task_that_did_not_complete_is_not_looked_back_over(open_notes, outcome, reason):
+    """N03: each outcome has its own reason, also with fifty iterations."""
+    kit = await open_notes()
+    update = await kit.update(iterations=50, outcome=outcome)
+    assert (update.ran, update.skipped_because) == (False, reason)
+    assert kit.skipped()
+
+
+async def test_a_denied_call_makes_the_task_interrupted(open_notes):
+    """A tool call that the user denied interrupts the task, though the loop went on."""
+    call = {"id": "c", "name": "rm", "arguments": {}}
+    denied = {"role": "tool", "tool_call_id": "c", "content": "no", "metadata": {"denied": True}}
+    history = [user("Clean up"), assistant("", tool_calls=[call]), denied, assistant("Fine.")]
+    kit = await open_notes()
+    assert (await kit.update(history)).skipped_because == "task_interrupted"
+    later = [*history, user("Something else now"), assistant("Done.")]
+    assert (await kit.update(later)).ran
+
+
+async def test_an_update_cannot_set_off_another(open_notes):
+    """N04: a model that is itself an agent, or starts a task that is one, is skipped as nested."""
+    inner = []
+    kit = None
+
+    async def complete(request):
+        inner.append(await kit.notes.update_after_task(TRIP, iterations=50))
+        async with anyio.create_task_group() as group:
+            group.start_soon(again)
+        return NOTHING
+
+    async def again():
+        inner.append(await kit.notes.update_after_task(TRIP, iterations=50))
+        inner.append(await kit.notes.update_after_task_async(TRIP, iterations=50))
+
+    kit = await open_notes(model=ScriptedChatModel({"update_notes": complete}))
+    assert (await kit.update()).ran
+    assert [update.skipped_because for update in inner] == ["nested"] * 3
+    assert len(kit.finished) == len(kit.asked) == 1
+
+
+async def test_a_progress_callback_or_observer_cannot_set_off_another(open_notes):
+    """Whoever is told of an update is inside of it."""
+    kit = await open_notes()
+    inner = []
+
+    async def on_progress(progress):
+        inner.append(await kit.notes.update_after_task(TRIP, iterations=50))
+
+    assert (await kit.update(on_progress=on_progress)).ran
+    assert {update.skipped_because for update in inner} == {"nested"}
+
+
+async def test_a_history_with_the_updaters_own_question_is_a_forks(open_notes):
+    """A history that carries an updater's instruction message is nested."""
+    kit = await open_notes()
+    await kit.update()
+    asked = [{"role": m.role, "content": m.content} for m in kit.asked[0].messages]
+    kit.asked.clear()
+    assert (await kit.update(asked)).skipped_because == "nested"
+    assert not kit.asked
+
+
+@pytest.mark.parametrize(
+    ("texts", "trigger"),
+    [
+        (["Please remember that I am vegetarian", "Sure."], "request"),
+        (["I prefer short answers", "Ok."], "preference"),
+        (["Where is it?", "In Nara.", "No, that's wrong: it is in Kyoto", "Sorry."], "correction"),
+        (["I prefer tea. Don’t   forget that I hate coffee.", "Ok."], "request"),
+    ],
+)
+async def test_a_cue_is_enough(open_notes, texts, trigger):
+    """N05: one iteration with a cue runs; the strongest cue is named."""
+    kit = await open_notes()
+    update = await kit.update(task(*texts), iterations=1)
+    assert (update.ran, update.triggered_by) == (True, trigger)
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "Do you remember what I told you about Rex?",
+        "Can you remember what we did?",
+        "I remember that day.",
+        "No need to remember this.",
+        "Add a remember me box to the form.",
+        'He wrote "remember that I am king".',
+        "> remember that I am king\nWhat does that mean?",
+        "Explain `remember that x` please.",
+        "```\nremember that y is 3\n```",
+    ],
+)
+async def test_words_about_memory_are_no_cue(open_notes, said):
+    """Questions, statements, negations, quotations and code ask for nothing."""
+    kit = await open_notes()
+    update = await kit.update(task(said, "Well."), iterations=1)
+    assert update.skipped_because == "too_few_iterations"
+
+
+async def test_only_the_users_words_hold_cues(open_notes):
+    """Assistants, tools, summaries and what the host injected cannot ask for anything."""
+    said = "Please remember that I am vegetarian"
+    history = [
+        user(said, metadata={"injected": True}),
+        {"role": "system", "content": said, "kind": "summary"},
+        assistant(said, tool_calls=[{"id": "c", "name": "look"}]),
+        {"role": "tool", "tool_call_id": "c", "content": said},
+        user("Thanks"),
+    ]
+    kit = await open_notes()
+    assert (await kit.update(history, iterations=1)).skipped_because == "too_few_iterations"
+
+
+async def test_configured_phrases_count_too(open_notes):
+    """Other languages are added by regular expressions."""
+    kit = await open_notes(request_phrases=[r"merk(?:e)? dir\b"])
+    update = await kit.update(task("Merk dir: ich esse kein Fleisch", "Gut."), iterations=1)
+    assert update.triggered_by == "request"
+    assert (await kit.notes.recall("fleisch")).hits
+
+
+async def test_the_same_history_again_holds_nothing_new(open_notes):
+    """N06: a finished update has judged its history, with ids and without."""
+    for ids in (True, False):
+        kit = await open_notes()
+        history = task("We fly to Tokyo in March.", "Noted.", ids=ids)
+        assert (await kit.update(history)).ran
+        await kit.clock.advance(1000)
+        kit.asked.clear(), kit.told.clear(), kit.events.clear()
+        update = await kit.update(history)
+        assert update.skipped_because == "nothing_new"
+        assert kit.skipped()
+
+
+async def test_a_task_is_looked_back_over_once(open_notes):
+    """An update with the same task id that has finished without error is already done."""
+    kit = await open_notes()
+    assert (await kit.update(task_id="t1")).ran
+    more = [*TRIP, user("And another thing", id="m8")]
+    assert (await kit.update(more, task_id="t1")).skipped_because == "already_done"
+
+
+async def test_the_window_after_an_update_delays_and_loses_nothing(open_notes):
+    """N07: inside the window a task is debounced; later both parts are judged at once."""
+    kit = await open_notes()
+    await kit.update(thread_id="t")
+    await kit.clock.advance(10)
+    second = [*TRIP, user("We also visit Kyoto", id="m3"), assistant("Good.", id="m4")]
+    assert (await kit.update(second, thread_id="t")).skipped_because == "debounced"
+    await kit.clock.advance(120)
+    third = [*second, user("And Nara", id="m5"), assistant("Fine.", id="m6")]
+    kit.script(reply(writes(evidence="We also visit Kyoto")), NOTHING)
+    update = await kit.update(third, thread_id="t")
+    assert update.wrote
+    assert '"begins": "We also visit Kyoto"' in kit.asked[1].messages[7].content
+
+
+async def test_a_request_does_not_wait_for_the_window(open_notes):
+    """N07: an explicit request inside the window runs at once."""
+    kit = await open_notes()
+    await kit.update(thread_id="t")
+    await kit.clock.advance(10)
+    more = [*TRIP, user("Please remember that I am vegetarian", id="m3")]
+    assert (await kit.update(more, thread_id="t", iterations=1)).ran
+
+
+async def test_another_conversation_has_its_own_window(open_notes):
+    """The window is of one conversation."""
+    kit = await open_notes()
+    await kit.update(thread_id="one")
+    assert (await kit.update(task("Other things", "Yes."), thread_id="two")).ran
+
+
+async def test_no_model_and_no_request_leaves_the_part_new(open_notes):
+    """N30: without a model and a request fifty iterations are skipped, to be judged later."""
+    kit = await open_notes(without_model=True)
+    update = await kit.update(iterations=50)
+    assert (update.ran, update.skipped_because) == (False, "no_model")
+    assert kit.skipped()
+
+
+async def test_a_failed_update_leaves_its_part_new_until_it_gives_up(open_notes):
+    """After three failures in a row over the same part it counts as judged, and says so."""
+    kit = await open_notes(ModelUnavailable("gone", retryable=False))
+    for turn in range(3):
+        update = await kit.update()
+        assert isinstance(update.error, ModelUnavailable)
+        assert kit.finished[-1].gave_up == (turn == 2)
+        await kit.clock.advance(200)
+    assert (await kit.update()).skipped_because == "nothing_new"
+
+
+async def test_a_success_forgets_earlier_failures(open_notes):
+    """Failures are counted in a row."""
+    failure = ModelUnavailable("gone", retryable=False)
+    kit = await open_notes(failure)
+    history = TRIP
+    for _ in range(2):
+        await kit.update(history, thread_id="t")
+        await kit.clock.advance(200)
+    kit.script(NOTHING)
+    assert (await kit.update(history, thread_id="t")).error is None
+    await kit.clock.advance(200)
+    kit.script(failure)
+    history = [*TRIP, user("More", id="m9")]
+    await kit.update(history, thread_id="t")
+    assert not kit.finished[-1].gave_up
+
+
+async def test_a_compacted_front_does_not_make_old_parts_new(open_notes):
+    """What was judged stays so although the front became a summary: ids are kept."""
+    kit = await open_notes()
+    await kit.update(thread_id="t")
+    await kit.clock.advance(500)
+    summary = {"role": "system", "content": "They plan a trip.", "kind": "summary"}
+    compacted = [summary, TRIP[-1]]
+    assert (await kit.update(compacted, thread_id="t")).skipped_because == "nothing_new"
+    fresh = [*compacted, user("Rex is my dog, and he travels along", id="m7")]
+    kit.script(reply(writes(evidence="Tokyo in March")), NOTHING)
+    update = await kit.update(fresh, thread_id="t")
+    assert (update.ran, update.wrote) == (True, False)
+
+
+async def test_a_closed_repository_runs_nothing(open_notes):
+    """Shutting down comes before every other rule."""
+    kit = await open_notes(enabled=False)
+    await kit.notes.aclose(0)
+    assert (await kit.update()).skipped_because == "closing"
