@@ -110,8 +110,21 @@ async def test_a_kill_leaves_forgetting_undone_or_done(tmp_path: Path) -> None:
     assert met.total() == 8
 
 
+def note_of(path: Path) -> list[tuple[str]]:
+    """What the file says is still to be scrubbed."""
+    with closing(sqlite3.connect(path)) as file:
+        return file.execute("SELECT value FROM meta WHERE name = 'scrub'").fetchall()
+
+
+async def _dies(*_: object, **__: object) -> bool:
+    """In the place of a scrubbing that the process does not live to see."""
+    return False
+
+
 @pytest.mark.slow
-async def test_what_was_left_to_scrub_is_scrubbed_at_the_next_open(tmp_path: Path) -> None:
+async def test_what_was_left_to_scrub_is_scrubbed_at_the_next_open(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A process that dies between the transaction and the scrubbing leaves a note of it."""
     path = tmp_path / "m.db"
     await made(path)
@@ -125,8 +138,12 @@ async def test_what_was_left_to_scrub_is_scrubbed_at_the_next_open(tmp_path: Pat
     assert steps_of_the_word(path) == 0
     assert WORD.encode() in bytes_of(path).lower()
     assert await repo.search(WORD) == []
-    await memory.aclose()
+    with monkeypatch.context() as patch:
+        patch.setattr(store._scrubber, "scrub", _dies)  # type: ignore[union-attr]
+        await memory.aclose()
+    assert note_of(path) == [("pending",)]
     async with Mnemo(path, embedder=OLD):
+        assert note_of(path) == []
         assert WORD.encode() not in bytes_of(path).lower()
 
 
