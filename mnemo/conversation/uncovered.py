@@ -57,8 +57,9 @@ class Uncovered:
         """
         size, went_on = max(PAGE, 2 * count), False
         while True:
-            units = [unit for unit in self._units() if pinned or not unit.is_pinned][-count:]
-            doubts = self._doubts(units)
+            whole = self._units()
+            units = [unit for unit in whole if pinned or not unit.is_pinned][-count:]
+            doubts = self._doubts(units, [unit for unit in whole if unit.is_group])
             if self._run is None or (len(units) == count and not doubts):
                 return units
             if len(units) < count:
@@ -78,8 +79,8 @@ class Uncovered:
         if newest is None or not newest.is_open(self._tx.now, deadline_s):
             return None
         is_covered_later = bool(self._starts) and self._starts[-1] > newest.first_seq
-        others = [u for u in units_of(self._known.values()) if u.first_seq != newest.first_seq]
-        return newest if not is_covered_later and stands_last(newest, others) else None
+        is_last = stands_last(newest, units_of(self._known.values()))
+        return newest if is_last and not is_covered_later else None
 
     def holding(self, seq: int) -> Unit | None:
         """The unit of the message at *seq*; ``None``: it is covered, expired or gone."""
@@ -109,13 +110,15 @@ class Uncovered:
         units = units_of(self._known.values())
         return [unit for unit in units if unit.first_seq >= self._floor]
 
-    def _doubts(self, units: Sequence[Unit]) -> list[str]:
-        """Ids of calls whose other half may lie in what was not read."""
+    def _doubts(self, units: Sequence[Unit], groups: Sequence[Unit]) -> list[str]:
+        """Ids of calls whose other half may lie in what was not read, if that would matter."""
         doubts: set[str] = set()
-        callers = self._first_callers() if any(unit.unanswered for unit in units) else {}
-        for unit in units:
+        for unit in (*units, *groups):
+            # A result that none of the known calls comes before: an older call may.
             early = (m for m in unit.messages if m.role == "tool" and m.seq <= unit.seq)
             doubts.update(m.tool_call_id for m in early if m.tool_call_id is not None)
+        callers = self._first_callers() if any(unit.unanswered for unit in units) else {}
+        for unit in units:
             # One that was called before as well has its early results there, not here.
             doubts.update(call.id for call in unit.unanswered if callers[call.id] == unit.seq)
         return sorted(doubts - self._asked)

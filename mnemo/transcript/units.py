@@ -294,14 +294,14 @@ def placed(unit: Unit, *, left_open: bool, count: Count) -> list[tuple[int, Mess
 
 def stands_last(unit: Unit, units: Iterable[Unit]) -> bool:
     """
-    Whether nothing of *units* is shown behind *unit*.
+    Whether nothing of *units* is shown behind the call of *unit*, itself one of them.
 
-    Something may be even behind the newest unit: a call whose result came first, or the
-    second result of an older call.
+    Something may be even behind the newest unit: a call whose result came first, or a
+    second result of some call.
     """
-    later = (one for one in units if one is not unit and one.last_seq > unit.seq)
+    later = (one for one in units if one.last_seq > unit.seq)
     places = (seq for one in later for seq, _ in placed(one, left_open=True, count=len))
-    return all(seq < unit.seq for seq in places)
+    return all(seq <= unit.seq for seq in places)
 
 
 def _missing(caller: StoredMessage, call: ToolCall, count: Count) -> Message:

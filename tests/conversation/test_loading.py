@@ -61,6 +61,14 @@ async def test_a_call_whose_result_came_long_before_is_an_old_unit(talk: Talk) -
     assert texts(await log.load()) == ["m298", "m299"]
 
 
+async def test_a_result_at_the_edge_of_a_page_is_not_given_to_a_later_call(talk: Talk) -> None:
+    """Its own call lies before the page; a later call of the same id does not take it."""
+    log = talk.log(retrieval=Recent(1))
+    await log.append([assistant("first", "a"), result("a", "A"), *turns(62)])
+    await log.append(assistant("second", "a"))
+    assert texts(await log.load()) == ["m61", "second"]
+
+
 async def test_call_ids_may_be_used_again_and_again(talk: Talk) -> None:
     """Each result belongs to the nearest call of its id before it."""
     log = talk.log(retrieval=Recent(2))
@@ -101,6 +109,7 @@ async def test_a_missing_result_before_the_newest_unit_is_said(talk: Talk) -> No
     [
         [result("b", "B"), assistant("open", "a"), assistant("later", "b")],
         [assistant("c", "b"), result("b"), assistant("open", "a"), result("b", "B2")],
+        [assistant("open", "a", "b"), result("b"), result("b", "B2")],
     ],
 )
 async def test_no_call_stays_open_with_something_shown_behind_it(
