@@ -1,0 +1,254 @@
+"""
+Feeding: a session takes a thread's messages as the thread grows.
+
+Every message becomes a step under its own key, so that a feed which begins again where
+it is not sure adds nothing twice, and one that begins where the last one ended misses
+nothing.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Protocol
+
+import anyio
+
+from mnemo.conversation.parts import ConversationParts
+from mnemo.errors import MnemoError, StoreError, UsageError
+from mnemo.protocols import TranscriptReader
+from mnemo.transcript.message import StoredMessage
+
+__all__ = ["Feed", "Feeding", "Session"]
+
+log = logging.getLogger("mnemo")
+
+PORTION = 64
+"""Seqs that are read at once (S)."""
+LOOKED_UP = 256
+"""Messages of the session that are looked up at once, where it is asked how far it is (S)."""
+MAX_RETRY_S = 60.0
+"""Longest pause after failures of the store, in seconds of the clock (S)."""
+
+
+class Session(Protocol):
+    """What can be fed."""
+
+    @property
+    def id(self) -> str:
+        """Names it in messages to people."""
+        ...
+
+    async def append_messages(self, messages: Sequence[StoredMessage], /) -> object:
+        """Keep *messages*; those that are known already change nothing."""
+        ...
+
+    def held_messages(self, thread_id: str, /) -> Sequence[str]:
+        """Ids of the thread's messages that it holds, the last one first."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class _Portion:
+    """Some messages, and where those behind them begin."""
+
+    messages: tuple[StoredMessage, ...]
+    next_seq: int
+    epoch: int
+    more: bool
+
+
+class Feed:
+    """
+    One thread's messages on their way into one session; made by ``Conversation.feed``.
+
+    It ends when it is cancelled, when the session takes no more, or with the repository.
+    What was not fed then is fed by the next feed of the two.
+    """
+
+    def __init__(
+        self, parts: ConversationParts, thread_id: str, session: Session, from_seq: int
+    ) -> None:
+        self.thread_id = thread_id
+        self.session_id = session.id
+        self.error: Exception | None = None
+        self._parts = parts
+        self._session = session
+        self._next = from_seq
+        self._scope = anyio.CancelScope()
+        self._poked = anyio.Event()
+        self._beat = anyio.Event()
+        self._wanted = 1
+        self._done = 0
+        self._ended = False
+
+    @property
+    def active(self) -> bool:
+        """Whether it goes on."""
+        return not self._ended
+
+    def poke(self) -> None:
+        """The thread may have grown; a plain call."""
+        self._wanted += 1
+        self._poked.set()
+
+    def cancel(self) -> None:
+        """End it; what is being written may still be. Idempotent, a plain call."""
+        self._scope.cancel()
+
+    async def caught_up(self) -> None:
+        """
+        Wait until everything that is stored in the thread at this moment is in the session.
+
+        Raises:
+            SessionError: The session takes no more; it is ``error`` as well.
+            UsageError: It was cancelled, or the repository was closed.
+                *Cancellation*: safe; only the wait ends.
+        """
+        self.poke()
+        target = self._wanted
+        while self._done < target:
+            if self._ended:
+                raise self.error or UsageError(f"the feed of {self.session_id!r} has ended")
+            await self._beat.wait()
+
+    async def run(self) -> None:
+        """Feed until the end. *Cancellation*: safe."""
+        try:
+            with self._scope:
+                await self._feed()
+        except Exception as error:
+            self._stopped(error)
+        finally:
+            self._ended = True
+            self._pulse()
+
+    def _stopped(self, error: Exception) -> None:
+        self.error = error
+        # What is ours says what to do; of what is not, the place is wanted.
+        trace = None if isinstance(error, MnemoError) else error
+        log.warning(
+            "session %r is not fed by thread %r any more: %s",
+            self.session_id,
+            self.thread_id,
+            error,
+            exc_info=trace,
+        )
+
+    def _pulse(self) -> None:
+        self._beat.set()
+        self._beat = anyio.Event()
+
+    async def _feed(self) -> None:
+        failures = 0
+        while True:
+            self._poked, wanted = anyio.Event(), self._wanted
+            try:
+                await self._catch_up()
+            except StoreError as error:
+                failures = min(failures + 1, 32)
+                log.warning("session %r is fed later: %s", self.session_id, error)
+                await self._rest(failures)
+                continue
+            failures, self._done = 0, wanted
+            self._pulse()
+            await self._poked.wait()
+
+    async def _rest(self, failures: int) -> None:
+        base = self._parts.config.conversation.retry_backoff_s
+        await self._parts.clock.sleep(min(MAX_RETRY_S, base * 2 ** (failures - 1)))
+
+    async def _catch_up(self) -> None:
+        more = True
+        while more:
+            look = partial(self._read, self._next)
+            portion = await self._parts.store.reading(look)
+            if portion.messages:
+                await self._hand_over(portion)
+            self._next, more = portion.next_seq, portion.more
+
+    async def _hand_over(self, portion: _Portion) -> None:
+        await self._session.append_messages(portion.messages)
+        if await self._parts.store.reading(partial(self._was_purged, portion)):
+            # They were read before the purge and written after it: it has to reach them, too.
+            await self._parts.forget(self.thread_id)
+
+    def _was_purged(self, portion: _Portion, tx: TranscriptReader) -> bool:
+        """Whether the thread was purged meanwhile, and nothing is in it that came later."""
+        if tx.thread(self.thread_id).epoch == portion.epoch:
+            return False
+        ids = [message.stored_id for message in portion.messages]
+        is_empty = not tx.messages(self.thread_id, newest=1)
+        return is_empty and bool(tx.erased_ids(self.thread_id, ids))
+
+    def _read(self, start: int, tx: TranscriptReader) -> _Portion:
+        thread = tx.thread(self.thread_id)
+        since = thread.alive_since(tx.now, self._parts.config.conversation.ttl_s)
+        end = min(start + PORTION, max(start, thread.next_seq))
+        messages: list[StoredMessage] = []
+        if end > start:
+            messages = tx.messages(thread.id, from_seq=start, to_seq=end - 1, since=since)
+        return _Portion(tuple(messages), end, thread.epoch, end < thread.next_seq)
+
+
+class Feeding:
+    """The feeds of one repository's threads."""
+
+    def __init__(self, parts: ConversationParts) -> None:
+        self._parts = parts
+        self._feeds: dict[str, list[Feed]] = {}
+
+    async def feed(self, thread_id: str, session: Session, *, from_seq: int | None = None) -> Feed:
+        """
+        Have *session* take every message of the thread, in the order of their seqs.
+
+        What is stored from there on is taken first, what is appended once this has
+        returned in any case. Messages that say nothing and expired ones are passed over. It goes
+        on in the background until it is cancelled, the session takes no more or the
+        repository is closed; a later feed of the two goes on there.
+
+        Args:
+            from_seq: Where to begin; at least 0. ``None``: behind the last message of the
+                thread that the session holds, or if it holds none, with the next one that
+                is appended.
+
+        Raises:
+            ValueError: *from_seq* is no seq. *Cancellation*: safe; nothing is fed.
+        """
+        if from_seq is None:
+            held = list(session.held_messages(thread_id))
+            from_seq = await self._parts.store.reading(partial(_behind, thread_id, held))
+        elif isinstance(from_seq, bool) or not isinstance(from_seq, int) or from_seq < 0:
+            raise ValueError(f"from_seq must be a whole number, at least 0, not {from_seq!r}")
+        feed = Feed(self._parts, thread_id, session, from_seq)
+        self._feeds.setdefault(thread_id, []).append(feed)
+        self._parts.spawn(self._run, feed)
+        return feed
+
+    def appended(self, thread_id: str) -> None:
+        """Something was appended to the thread; a plain call."""
+        for feed in self._feeds.get(thread_id, ()):
+            feed.poke()
+
+    async def _run(self, feed: Feed) -> None:
+        try:
+            await feed.run()
+        finally:
+            feeds = self._feeds[feed.thread_id]
+            feeds.remove(feed)
+            if not feeds:
+                del self._feeds[feed.thread_id]
+
+
+def _behind(thread_id: str, held: Sequence[str], tx: TranscriptReader) -> int:
+    """The seq behind the last of the messages *held*; of none, the thread's next."""
+    if not held:
+        return tx.thread(thread_id).next_seq
+    for start in range(0, len(held), LOOKED_UP):
+        found = tx.by_id(thread_id, held[start : start + LOOKED_UP])
+        if found:
+            return max(message.seq for message in found.values()) + 1
+    # All that it holds is gone from the thread: whatever is left there came later.
+    return 0
