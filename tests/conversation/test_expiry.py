@@ -1,0 +1,204 @@
+"""The sweep: what has expired is deleted with all that was derived from it, and nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from talk_kit import OpenTalk, Talk, turns, user
+
+from mnemo.config import Config
+from mnemo.conversation.expiring import BITE, Expiry
+from mnemo.conversation.parts import ThreadSettings
+from mnemo.errors import StoreError
+from mnemo.transcript.derived import Compaction
+
+MINUTE = Config(conversation={"ttl_s": 60})
+
+
+async def kept(talk: Talk, thread_id: str = "t") -> list[int]:
+    """The seqs that the store still has, expired or not."""
+    found = await talk.parts.store.reading(lambda tx: tx.messages(thread_id))
+    return [message.seq for message in found]
+
+
+async def vectors(talk: Talk) -> list[int]:
+    """The seqs that have a vector, expired or not."""
+    seqs, _ = await talk.parts.store.reading(lambda tx: tx.vectors("t"))
+    return list(seqs)
+
+
+async def swept(open_conversations: OpenTalk, **arguments: Any) -> tuple[Talk, Expiry]:
+    """A thread that is swept after every append."""
+    made: list[Callable[[ThreadSettings], None]] = []
+    talk = await open_conversations(appended=lambda settings: made[0](settings), **arguments)
+    expiry = Expiry(talk.parts)
+    made.append(expiry.appended)
+    return talk, expiry
+
+
+async def test_a_message_lives_exactly_as_long_as_it_may(open_conversations: OpenTalk) -> None:
+    """C29: at exactly 60 s history, load and vectors have the message; a second later not."""
+    talk, expiry = await swept(open_conversations, config=MINUTE)
+    log = talk.log()
+    await log.append(user("tea"))
+    await talk.embed()
+    talk.clock.advance(60)
+    assert await expiry.sweep() == 0
+    assert [m.text for m in await log.history()] == ["tea"]
+    assert [m.text for m in await log.load()] == ["tea"]
+    assert await vectors(talk) == [0]
+    talk.clock.advance(1)
+    assert await log.history() == []
+    assert await log.load() == []
+    assert await kept(talk) == [0]
+    assert await expiry.sweep() == 1
+    assert await kept(talk) == []
+    assert await vectors(talk) == []
+
+
+async def test_appends_sweep(open_conversations: OpenTalk) -> None:
+    """After an append what has expired is deleted; what lives stays."""
+    talk, expiry = await swept(open_conversations, config=MINUTE)
+    await talk.log().append(turns(3))
+    talk.clock.advance(40)
+    await talk.log().append(turns(2, start=3))
+    talk.clock.advance(21)
+    assert await kept(talk) == [0, 1, 2, 3, 4]
+    await talk.log().append(user("now"))
+    await expiry.settled("t")
+    assert await kept(talk) == [3, 4, 5]
+    talk.clock.advance(41)
+    await talk.log().append(user("later"))
+    await expiry.settled("t")
+    assert await kept(talk) == [5, 6]
+
+
+async def test_ids_and_seqs_do_not_come_back(open_conversations: OpenTalk) -> None:
+    """A swept message that is appended again is left out; the seqs go on."""
+    talk, expiry = await swept(open_conversations, config=MINUTE)
+    await talk.log().append(user("tea", id="m"))
+    talk.clock.advance(61)
+    await expiry.sweep()
+    assert await talk.log().append(user("tea", id="m")) == []
+    (stored,) = await talk.log().append(user("milk"))
+    assert stored.seq == 1
+
+
+async def test_records_go_with_what_they_held(open_conversations: OpenTalk) -> None:
+    """A record whose range held an expired message goes; one of living messages stays."""
+    talk, expiry = await swept(open_conversations, config=MINUTE)
+    await talk.log().append(turns(2))
+    talk.clock.advance(30)
+    await talk.log().append(turns(4, start=2))
+    await talk.log().compact(1, 2, "half of it will expire")
+    await talk.log().compact(3, 4, "all of it lives")
+    talk.clock.advance(31)
+    assert await expiry.sweep() == 2
+    left = await talk.parts.store.reading(lambda tx: tx.all(Compaction, "t"))
+    assert [(one.start_seq, one.end_seq) for one in left] == [(3, 4)]
+    loaded = await talk.log().load()
+    assert [(m.kind, m.text) for m in loaded if m.kind != "summary"] == [
+        ("user", "m2"),
+        ("assistant", "m5"),
+    ]
+
+
+async def test_a_long_past_goes_in_bites(open_conversations: OpenTalk) -> None:
+    """However much has expired, each transaction deletes a part; a later sweep starts behind."""
+    talk, expiry = await swept(open_conversations, config=MINUTE)
+    count = 2 * BITE + 10
+    await talk.log().append(turns(count))
+    talk.clock.advance(61)
+    erased: list[int] = []
+    writing = talk.parts.store.writing
+
+    async def counted(work: Any) -> Any:
+        result = await writing(work)
+        erased.append(result)
+        return result
+
+    talk.parts.store.writing = counted
+    assert await expiry.sweep() == count
+    assert erased == [BITE, BITE, 10]
+    talk.parts.store.writing = writing
+    await talk.log().append(user("now"))
+    assert await Expiry(talk.parts).sweep() == 0
+    assert await kept(talk) == [count]
+
+
+async def test_every_thread_is_swept_by_its_own_time(open_conversations: OpenTalk) -> None:
+    """The stored ``ttl_s`` of each thread counts, that of the configuration for the rest."""
+    talk, expiry = await swept(open_conversations, config=MINUTE)
+    for thread_id, keywords in [("a", {}), ("b", {"ttl_s": 10}), ("c", {"ttl_s": None})]:
+        await talk.log(thread_id, **keywords).append(user("tea"))
+        await expiry.settled(thread_id)
+    talk.clock.advance(11)
+    assert await expiry.sweep() == 1
+    assert [await kept(talk, one) for one in "abc"] == [[0], [], [0]]
+    talk.clock.advance(50)
+    assert await expiry.sweep() == 1
+    assert [await kept(talk, one) for one in "abc"] == [[], [], [0]]
+
+
+async def test_a_handles_own_time_is_swept_by(open_conversations: OpenTalk) -> None:
+    """Without a configured ``ttl_s`` the handle's own one is enough."""
+    talk, expiry = await swept(open_conversations)
+    log = talk.log(ttl_s=60)
+    await log.append(user("tea"))
+    talk.clock.advance(61)
+    await log.append(user("milk"))
+    await expiry.settled("t")
+    assert await kept(talk) == [1]
+
+
+async def test_without_a_time_nothing_is_looked_at(open_conversations: OpenTalk) -> None:
+    """Threads that never expire cost a sweep nothing after an append."""
+    talk, expiry = await swept(open_conversations)
+    await talk.log().append(user("tea"))
+
+    async def reading(work: Any) -> Any:
+        raise AssertionError("a thread without ttl_s was looked at")
+
+    before, talk.parts.store.reading = talk.parts.store.reading, reading
+    expiry.appended(talk.settings())
+    await expiry.settled("t")
+    talk.parts.store.reading = before
+    assert await kept(talk) == [0]
+
+
+async def test_a_failing_store_is_swept_later(open_conversations: OpenTalk) -> None:
+    """A sweep that fails deletes nothing and is made up for after the next append."""
+    talk, expiry = await swept(open_conversations, config=MINUTE)
+    await talk.log().append(user("tea"))
+    talk.clock.advance(61)
+    writing = talk.parts.store.writing
+
+    async def failing(work: Any) -> Any:
+        raise StoreError("not now")
+
+    talk.parts.store.writing = failing
+    with pytest.raises(StoreError):
+        await expiry.sweep()
+    talk.parts.store.writing = writing
+    assert await kept(talk) == [0]
+    await talk.log().append(user("milk"))
+    await expiry.settled("t")
+    assert await kept(talk) == [1]
+
+
+async def test_time_that_went_backwards_hides_nothing_for_ever(
+    open_conversations: OpenTalk,
+) -> None:
+    """An expired message behind one that lives is not seen, and goes when that one has."""
+    talk, expiry = await swept(open_conversations, config=MINUTE)
+    await talk.log().append(user("first"))
+    talk.clock.advance(-30)
+    await talk.log().append(user("second"))
+    talk.clock.advance(61)
+    assert [m.text for m in await talk.log().history()] == ["first"]
+    await expiry.sweep()
+    talk.clock.advance(60)
+    await expiry.sweep()
+    assert await kept(talk) == []
