@@ -172,10 +172,12 @@ class Compressing:
         elif not watch.resting:
             watch.resting = True
             delay = config.retry_backoff_s * 2 ** (watch.failures - 1)
-            self._parts.spawn(self._try_again, watch, delay)
+            due = self._parts.clock.monotonic() + delay
+            self._parts.spawn(self._try_again, watch, due)
 
-    async def _try_again(self, watch: _Watch, delay: float) -> None:
-        await self._parts.clock.sleep(delay)
+    async def _try_again(self, watch: _Watch, due: float) -> None:
+        clock = self._parts.clock
+        await clock.sleep(due - clock.monotonic())
         watch.resting = False
         self._flights.poke(watch.settings.thread_id)
 
