@@ -139,7 +139,9 @@ class Threads:
 
         return await self.parts.store.writing(work)
 
-    def viewport(self, budget_tokens: int = 1_000, thread_id: str = "t", **parts: Any) -> Viewport:
+    def viewport(
+        self, budget_tokens: int | None = 1_000, thread_id: str = "t", **parts: Any
+    ) -> Viewport:
         """A viewport that nobody evicts from in the background."""
         return Viewport(
             self.parts,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from window_kit import START, answered, called, said, thread_of
@@ -199,6 +200,7 @@ def test_a_unit_that_is_too_long_shows_head_and_tail():
     assert note == f"    [… {8_000 - len(shown)} characters left out …]"
 
 
+@pytest.mark.slow
 @given(st.lists(st.tuples(st.text(max_size=40), st.integers(1, 400)), min_size=1, max_size=15))
 def test_no_text_forges_a_heading_or_a_line(spoken):
     """Whatever was said: three headings, and one line per message that begins like one."""
@@ -210,6 +212,7 @@ def test_no_text_forges_a_heading_or_a_line(spoken):
     assert all(line.startswith(("message ", "    ", "── ")) for line in lines)
 
 
+@pytest.mark.slow
 @given(st.lists(st.integers(0, 3_000), min_size=2, max_size=15), st.integers(150, 2_000))
 def test_a_text_that_can_be_made_to_fit_fits(lengths, max_tokens):
     """Whatever was said, the text keeps within what a model is to be shown."""

@@ -119,6 +119,7 @@ async def opened(kind: str, folder: Path) -> Threads:
     return Threads(store, clock)
 
 
+@pytest.mark.slow
 @given(HISTORIES, BUDGETS)
 async def test_no_rendering_exceeds_its_budget_or_parts_a_call(history, budget):
     """The newest unit is always in the window, and each message there or in an outcome."""
@@ -129,6 +130,7 @@ async def test_no_rendering_exceeds_its_budget_or_parts_a_call(history, budget):
         await check_coverage(threads)
 
 
+@pytest.mark.slow
 @given(HISTORIES, BUDGETS, st.lists(MESSAGES, max_size=3))
 async def test_appends_alone_leave_memory_and_prefix(history, budget, more):
     """V30: between evictions the earlier window is a prefix, but for late results."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from datetime import timedelta
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from window_kit import START, answered, called, said, thread_of
@@ -121,6 +122,7 @@ def histories(draw: st.DrawFn) -> list[Message]:
     return draw(st.lists(message, max_size=20))
 
 
+@pytest.mark.slow
 @given(histories(), st.integers(min_value=1, max_value=5_000), st.sampled_from([0.0, 180.0]))
 def test_no_zone_cuts_a_group_or_takes_the_newest_unit(history, tokens, deadline_s):
     """Whatever was said: a zone is whole units from the boundary on, and leaves the newest."""
@@ -141,6 +143,7 @@ def test_no_zone_cuts_a_group_or_takes_the_newest_unit(history, tokens, deadline
     assert zone.tokens <= max(budget.zone, budget.window / 2) or zone.to_seq == first
 
 
+@pytest.mark.slow
 @given(histories(), st.integers(min_value=1, max_value=5_000))
 def test_only_the_beginning_of_a_window_decides_about_its_zone(history, tokens):
     """The zone of a long window is that of its beginning, if there is a cut within reach."""
@@ -153,6 +156,7 @@ def test_only_the_beginning_of_a_window_decides_about_its_zone(history, tokens):
             assert near in (whole, None)
 
 
+@pytest.mark.slow
 @given(histories())
 def test_the_middle_holds_at_most_half_of_the_rest(history):
     """Every unit is in one of both parts, and the middle's cost is at most half."""
