@@ -63,7 +63,8 @@ def first_sentence(text: str) -> str:
     for end in _ENDS.finditer(line):
         words = line[: end.start()].rsplit(None, 1)
         last = words[-1].lower().strip("(\"'") if words else ""
-        if end.group() != "." or (last not in _ABBREVIATIONS and len(last) > 1):
+        initial = len(last) == 1 and last.isalpha()
+        if end.group() != "." or not (initial or last in _ABBREVIATIONS):
             return clipped(line[: end.end()], SENTENCE_CHARACTERS)
     return clipped(line, SENTENCE_CHARACTERS)
 

@@ -97,6 +97,7 @@ def test_over_the_limit_middle_lines_go_with_their_number() -> None:
         ("  \n One\nTwo. Three.", "One"),
         ("Dr. Who came. He left.", "Dr. Who came."),
         ("Ask J. Doe. Now.", "Ask J. Doe."),
+        ("I take the 7. And you?", "I take the 7."),
         ("It costs 3.14 euros! Yes.", "It costs 3.14 euros!"),
         ('"Really?" she said. No.', '"Really?"'),
         ("東京に行きます。来週です。", "東京に行きます。"),
