@@ -1,0 +1,123 @@
+"""History, restoring and undoing."""
+
+from __future__ import annotations
+
+import pytest
+from notes_kit import NOTHING, reply, writes
+
+from mnemo.errors import Conflict, InvalidNote, NotFound
+
+
+async def test_history_holds_every_version(open_notes):
+    """Who, when and what, oldest first, deletions included, also of a deleted note."""
+    kit = await open_notes()
+    await kit.notes.write("travel", "- a", "Travel")
+    await kit.clock.advance(60)
+    await kit.notes.write("travel", "- b", "Travel")
+    await kit.notes.delete("travel")
+    kept = await kit.notes.history("travel")
+    assert [(v.version, v.action, v.body) for v in kept] == [
+        (1, "created", "- a"),
+        (2, "updated", "- b"),
+        (3, "deleted", ""),
+    ]
+    assert (kept[1].at - kept[0].at).total_seconds() == 60
+
+
+async def test_an_old_version_is_written_as_a_new_one(open_notes):
+    """Restoring makes a version, and revives a deleted note; a deletion has no text."""
+    kit = await open_notes()
+    await kit.notes.write("travel", "- a", "Travel")
+    await kit.notes.delete("travel")
+    note = await kit.notes.restore("travel", 1)
+    assert (note.version, note.body) == (3, "- a")
+    assert (await kit.notes.recall("travel")).hits
+    with pytest.raises(InvalidNote):
+        await kit.notes.restore("travel", 2)
+    with pytest.raises(NotFound):
+        await kit.notes.restore("travel", 9)
+
+
+async def test_an_update_is_undone_as_a_whole(open_notes):
+    """Created notes are retired, changed and absorbed ones return; the undoing can be undone."""
+    kit = await open_notes(
+        reply(
+            {"name": "read_note", "topic": "trips"},
+            {"name": "read_note", "topic": "flights"},
+            {"name": "read_note", "topic": "hotels"},
+        ),
+        reply(
+            writes(topic="trips", body="- joined", absorbs=["flights"]),
+            writes(topic="rex", body="- a dog"),
+            {
+                "name": "delete_note",
+                "topic": "hotels",
+                "reason": "stale",
+                "evidence": "We fly to Tokyo in March",
+            },
+        ),
+        NOTHING,
+    )
+    for topic in ("trips", "flights", "hotels"):
+        await kit.notes.write(topic, f"- {topic}", topic)
+    update = await kit.update()
+    assert [note.topic for note in await kit.notes.list()] == ["rex", "trips"]
+    changes = await kit.notes.undo(update.id)
+    assert {(c.topic, c.action, c.by) for c in changes} == {
+        ("trips", "restored", "undo"),
+        ("flights", "restored", "undo"),
+        ("hotels", "restored", "undo"),
+        ("rex", "deleted", "undo"),
+    }
+    notes = {note.topic: (await kit.notes.read(note.topic)).body for note in await kit.notes.list()}
+    assert notes == {topic: f"- {topic}" for topic in ("trips", "flights", "hotels")}
+    with pytest.raises(Conflict):
+        await kit.notes.undo(update.id)
+    undone = (await kit.notes.history("rex"))[-1].update_id
+    await kit.notes.undo(undone)
+    assert (await kit.notes.read("rex")).body == "- a dog"
+    assert (await kit.notes.read("trips")).body == "- joined"
+
+
+async def test_nothing_is_undone_once_a_note_has_changed(open_notes):
+    """A conflict names the notes that were changed since, and touches none."""
+    kit = await open_notes(reply(writes(topic="one"), writes(topic="two")), NOTHING)
+    update = await kit.update()
+    await kit.notes.write("two", "- by hand", "Two")
+    with pytest.raises(Conflict, match="two"):
+        await kit.notes.undo(update.id)
+    assert len(await kit.notes.history("one")) == 1
+
+
+async def test_only_the_latest_versions_are_kept(open_notes):
+    """``keep_versions`` bounds the history; an update whose former text is gone stays done."""
+    kit = await open_notes(keep_versions=2)
+    for number in range(4):
+        await kit.notes.write("travel", f"- {number}", "Travel")
+    assert [v.version for v in await kit.notes.history("travel")] == [3, 4]
+    calls = [reply(writes(body=f"- {number}")) for number in range(4)]
+    kit.script(reply({"name": "read_note", "topic": "travel"}), *calls, NOTHING)
+    update = await kit.update()
+    assert [(c.action, c.version) for c in update.notes] == [("updated", 8)]
+    with pytest.raises(Conflict, match="not kept"):
+        await kit.notes.undo(update.id)
+
+
+async def test_purging_leaves_nothing(open_notes):
+    """A purged note is gone with all its versions."""
+    kit = await open_notes()
+    await kit.notes.write("travel", "- a", "Travel")
+    report = await kit.notes.purge("travel")
+    assert (report.fulltext_rows, report.vectors) == (1, 1)
+    with pytest.raises(NotFound):
+        await kit.notes.history("travel")
+    assert not (await kit.notes.recall("travel")).hits
+
+
+async def test_the_same_text_again_makes_no_version(open_notes):
+    """Writing what is there already changes nothing."""
+    kit = await open_notes()
+    first = await kit.notes.write("travel", "- a", "Travel")
+    await kit.clock.advance(5)
+    again = await kit.notes.write("travel", "- a\n", "Travel")
+    assert again == first
