@@ -12,6 +12,7 @@ import anyio
 import pytest
 
 from mnemo.config import Config, StoreConfig
+from mnemo.context.visible import seen_by
 from mnemo.episode.journal import Owner, SessionRecord, SessionState
 from mnemo.episode.step import Step, StepDraft
 from mnemo.protocols import RecordStore
@@ -19,6 +20,9 @@ from mnemo.recall.keyword import SearchHit, search
 from mnemo.store.memory.store import MemoryStore
 from mnemo.store.sqlite.store import SqliteStore
 from mnemo.testing.clock import ManualClock
+from mnemo.transcript.derived import Thread
+from mnemo.transcript.message import StoredMessage
+from mnemo.transcript.records import Hidden
 
 
 @dataclass
@@ -65,6 +69,23 @@ class Talk:
         await durable.wait()
         assert isinstance(results[0], Step), results[0]
         return draft.node_id
+
+    async def write(self, *messages: StoredMessage, repo: str = "r") -> None:
+        """Add messages to their threads."""
+        await self.store.transcript(repo).writing(lambda tx: tx.add(messages))
+
+    async def keep(self, *values: Any, repo: str = "r") -> None:
+        """Write threads' rows, and what was derived from them."""
+
+        def work(tx: Any) -> None:
+            for value in values:
+                (tx.keep if isinstance(value, Thread) else tx.put)(value)
+
+        await self.store.transcript(repo).writing(work)
+
+    async def seen(self, stream: str, repo: str = "r") -> Hidden:
+        """What the agent of a thread or session sees."""
+        return await self.store.transcript(repo).reading(lambda tx: seen_by(tx, stream, Config()))
 
     async def _start(self, session: str, repo: str, at: datetime) -> None:
         if session in self.sessions:

@@ -29,7 +29,8 @@ _DRAWN = 20_000
 _LOOKED_UP = 100
 
 _HOLDING = "SELECT count(*) FROM {table} WHERE {table} MATCH ?"
-_RECORDS = "SELECT count(*) FROM {table}"
+# One small row per text; to count the full text itself reads all of it.
+_RECORDS = "SELECT count(*) FROM {table}_docsize"
 _OF_TERM = "SELECT rowid AS row, ? AS weight, ? AS bit FROM {table} WHERE {table} MATCH ?"
 _CANDIDATES = f"""
 SELECT f.rowid, f.weight, {LEAN}, f.bits
