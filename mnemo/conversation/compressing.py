@@ -21,7 +21,7 @@ from mnemo.conversation.due import DueRange, due_fold, due_range, is_unchanged
 from mnemo.conversation.parts import ConversationParts, ThreadSettings
 from mnemo.conversation.scope import Scope
 from mnemo.conversation.summarizing import ChatSummarizer, EmbeddedSummarizer, cut_to
-from mnemo.errors import Conflict, InvalidReply, MnemoError
+from mnemo.errors import Conflict, InvalidReply, MnemoError, UsageError
 from mnemo.events import CompactionRecorded, CompressionFailed
 from mnemo.protocols import Summarizer, SummaryRequest, TranscriptReader, TranscriptWriter
 from mnemo.transcript.derived import Compaction, Origin
@@ -153,6 +153,8 @@ class Compressing:
             for summary in _summaries(watch.settings):
                 for stage in stages:
                     made = await stage(watch.settings, summary) or made
+        except UsageError as error:
+            log.info("thread %r is not compressed: %s", watch.settings.thread_id, error)
         except Exception as error:
             self._failed(watch, error)
         else:

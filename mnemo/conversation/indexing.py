@@ -145,6 +145,8 @@ class Indexing:
         try:
             while await self._portion():
                 self._beat()
+        except UsageError as error:  # the repository closes: the next who opens it goes on
+            log.info("messages are not embedded: %s", error)
         except Exception as error:
             # Whatever an embedder or the store may raise: loading goes on without vectors.
             if not self._failures:

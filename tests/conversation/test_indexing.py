@@ -162,8 +162,8 @@ async def test_orders_outlive_the_worker(
     """What was owed when the repository closed is embedded after the next opening, once."""
     talk = await open_conversations(embedder=embedder)
     embedder.refused = lambda text: True
+    await talk.log().append(user("tea"))
     async with indexing(talk):
-        await talk.log().append(user("tea"))
         await talk.until(lambda: len(embedder.batches) == 1)
     embedder.refused = lambda text: False
     async with indexing(talk) as worker:

@@ -1,0 +1,78 @@
+"""What judging a thread costs does not grow with what is covered already."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from compress_kit import compressed
+from talk_kit import OpenTalk, user
+
+from mnemo.conversation.due import due_range
+from mnemo.conversation.scope import Scope
+from mnemo.transcript.strategies import Summary
+
+SUMMARY = Summary(max_tokens=200, keep_last=2)
+
+
+class Counting:
+    """A transaction that counts the messages it gives, and where sums begin."""
+
+    def __init__(self, tx: Any) -> None:
+        self._tx = tx
+        self.read = 0
+        self.sums: list[int] = []
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._tx, name)
+
+    def messages(self, *args: Any, **named: Any) -> Any:
+        found = self._tx.messages(*args, **named)
+        self.read += len(found)
+        return found
+
+    def span(self, thread_id: str, *, from_seq: int, since: Any = None) -> Any:
+        self.sums.append(from_seq)
+        return self._tx.span(thread_id, from_seq=from_seq, since=since)
+
+
+@pytest.mark.parametrize("history", [100, 1_000])
+async def test_a_judgement_reads_what_is_uncovered_alone(
+    open_conversations: OpenTalk, history: int
+) -> None:
+    """However long the covered past, only the messages behind the last record are looked at."""
+    kit = await compressed(open_conversations, SUMMARY)
+    quiet = kit.talk.log()
+    await quiet.append([user(f"m{n}", token_count=10) for n in range(history)])
+    await quiet.compact(0, history - 1, "so far")
+    await quiet.append([user(f"n{n}", token_count=10) for n in range(30)])
+    counted: list[Counting] = []
+
+    def judge(tx: Any) -> Any:
+        counted.append(Counting(tx))
+        scope = Scope.of(tx, kit.settings, kit.talk.parts.config)
+        return due_range(counted[0], scope, SUMMARY, deadline_s=180)  # type: ignore[arg-type]
+
+    due = await kit.talk.parts.store.reading(judge)
+    assert (due.start_seq, due.end_seq) == (history, history + 27)
+    assert counted[0].sums == [history]
+    assert counted[0].read <= 100
+
+
+async def test_erased_beginnings_are_not_gone_through_again(open_conversations: OpenTalk) -> None:
+    """What the sweep left nothing of costs no sum over the rest of the history."""
+    kit = await compressed(open_conversations, SUMMARY)
+    quiet = kit.talk.log()
+    await quiet.append([user(f"m{n}", token_count=10) for n in range(1_300)])
+    await kit.talk.parts.store.writing(lambda tx: tx.erase("t", range(1_200)))
+    await quiet.compact(1_200, 1_299, "so far")
+    counted: list[Counting] = []
+
+    def judge(tx: Any) -> Any:
+        counted.append(Counting(tx))
+        scope = Scope.of(tx, kit.settings, kit.talk.parts.config)
+        return due_range(counted[0], scope, SUMMARY, deadline_s=180)  # type: ignore[arg-type]
+
+    assert await kit.talk.parts.store.reading(judge) is None
+    assert counted[0].sums == [1_300]
+    assert counted[0].read == 0
