@@ -68,6 +68,8 @@ def compress(
     """
     zone = eviction_zone(units, budget, from_seq=from_seq, now=now, deadline_s=deadline_s)
     view = _Zones.of(units, zone)
+    if view.fits(max_tokens, count):
+        return view.shown(view.text())
     if zone is not None and not view.fits(max_tokens, count, left_out=view.remaining):
         cuts = [c for c in inner_cuts(units, now=now, deadline_s=deadline_s) if c <= zone.to_seq]
         view = _with_fewer_units(units, [*cuts, zone.to_seq + 1], from_seq, max_tokens, count)
@@ -116,10 +118,14 @@ class _Zones:
 
     def shortened(self, max_tokens: int, count: Count) -> CompressedViewport:
         """Its view with as little left out as there must be."""
-        eviction = list(self.zone.messages) if self.zone else []
         fewest = range(self.remaining + 1)
         left_out = bisect_left(fewest, True, key=lambda n: self.fits(max_tokens, count, left_out=n))
         text = self.text(left_out) if left_out < len(fewest) else self._cut(max_tokens, count)
+        return self.shown(text)
+
+    def shown(self, text: str) -> CompressedViewport:
+        """Its view with *text*."""
+        eviction = list(self.zone.messages) if self.zone else []
         return CompressedViewport(eviction, self.middle, self.recent, text, self.zone)
 
     def _cut(self, max_tokens: int, count: Count) -> str:
@@ -205,9 +211,10 @@ def _spoken(message: StoredMessage) -> Iterator[tuple[str, str]]:
         named = f"Reply({one_line(message.name)})" if message.name else "Reply"
         yield LABELS.get(message.kind or "", named), message.text
     thoughts = [call for call in message.tool_calls if call.name == THINKING_TOOL]
-    thought = Message(role="assistant", tool_calls=thoughts).text
-    if thought and thought != message.text:
-        yield LABELS["thought"], thought
+    if thoughts:
+        thought = Message(role="assistant", tool_calls=thoughts).text
+        if thought != message.text:
+            yield LABELS["thought"], thought
 
 
 def _ends(text: str, most: int | None) -> str:
