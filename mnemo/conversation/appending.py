@@ -6,7 +6,7 @@ A message is new because its id is not in the thread, never because of its place
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from datetime import datetime
 from typing import Any
@@ -45,20 +45,30 @@ class Appended:
     stored: int
 
 
-def drafts_of(given: Iterable[Message | Mapping[str, Any]], count: Count) -> list[Draft]:
+def drafts_of(
+    given: Iterable[Message | Mapping[str, Any]],
+    count: Count,
+    *,
+    pause: Callable[[], None] | None = None,
+) -> list[Draft]:
     """
     Check a batch, leave out what views made, and count.
+
+    Args:
+        pause: Called after each message, where this does not run on the event loop.
 
     Raises:
         ValueError: A message is invalid; see ``message_of``.
     """
-    messages = [message_of(one) for one in given]
-    return [_draft(message, count) for message in messages if not is_view_made(message)]
-
-
-def _draft(message: Message, count: Count) -> Draft:
-    tokens = message.token_count or count(measured_text(message))
-    return Draft(message, message.id or new_id("message"), tokens)
+    drafts = []
+    for one in given:
+        message = message_of(one)
+        if not is_view_made(message):
+            tokens = message.token_count or count(measured_text(message))
+            drafts.append(Draft(message, message.id or new_id("message"), tokens))
+        if pause is not None:
+            pause()
+    return drafts
 
 
 def append(

@@ -11,7 +11,7 @@ from mnemo.transcript.derived import Compaction, Thread
 from mnemo.transcript.message import StoredMessage
 from mnemo.transcript.transaction import TranscriptReader
 
-__all__ = ["Scope", "live_records"]
+__all__ = ["Scope", "live_records", "outlived"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,11 +66,18 @@ def live_records(tx: TranscriptReader, scope: Scope) -> list[Compaction]:
 
 
 def outlived(tx: TranscriptReader, scope: Scope, record: Compaction) -> bool:
-    """Whether a message in the range of *record* has expired and was not swept yet."""
+    """
+    Whether a message in the range of *record* has expired and was not swept yet.
+
+    Its ends tell: messages are recorded in the order of their seqs, but for a clock that is
+    set back.
+    """
     if scope.since is None:
         return False
-    for seq in (record.start_seq, record.end_seq):
-        for message in tx.messages(record.thread_id, from_seq=seq, to_seq=seq):
-            if not scope.is_alive(message):
-                return True
-    return False
+    first, last = (
+        tx.messages(record.thread_id, from_seq=seq, to_seq=seq)
+        for seq in (record.start_seq, record.end_seq)
+    )
+    if not first:  # erased before the record was made: the oldest of the rest may lie anywhere
+        first = tx.messages(record.thread_id, from_seq=record.start_seq, to_seq=record.end_seq)
+    return not all(map(scope.is_alive, (*first, *last)))

@@ -46,6 +46,20 @@ async def test_a_record_goes_with_the_first_message_of_its_range(talk: Talk) -> 
     assert len(await log.load()) == 3
 
 
+async def test_a_record_over_erased_messages_goes_with_the_rest(talk: Talk) -> None:
+    """Where the first messages of its range are gone already, the oldest of the rest counts."""
+    log = talk.log(ttl_s=60)
+    await log.append(turns(2))
+    await talk.parts.store.writing(lambda tx: tx.erase("t", [0]))
+    await talk.clock.advance(30)
+    await log.append(turns(2, start=2))
+    await log.compact(0, 3, "s")
+    assert len(await log.compactions()) == 1
+    await talk.clock.advance(31)
+    assert texts(await log.load()) == ["m2", "m3"]
+    assert await log.compactions() == []
+
+
 async def test_an_expired_id_does_not_come_back(talk: Talk) -> None:
     """Appended again it is left out, before the sweep as after it."""
     log = talk.log(ttl_s=60)
