@@ -64,6 +64,26 @@ def thread_of(messages: Sequence[Message], **fields: Any) -> list[StoredMessage]
     return [stored(message, seq, **fields) for seq, message in enumerate(messages)]
 
 
+def snapshot(
+    from_seq: int, to_seq: int, text: str, *, level: Any = 1, said_to: datetime = START
+) -> Snapshot:
+    """A text that stands for a range of thread ``t``."""
+    return Snapshot(
+        id=f"{level}-{from_seq}",
+        thread_id="t",
+        epoch=0,
+        level=level,
+        from_seq=from_seq,
+        to_seq=to_seq,
+        text=text,
+        token_count=count_tokens(text),
+        origin="model",
+        at=START,
+        said_from=START,
+        said_to=said_to,
+    )
+
+
 class Nobody:
     """Watches without doing anything; what it was told is on its lists."""
 
@@ -177,20 +197,7 @@ class Threads:
         """Keep a level-2 snapshot over a range, and cover what lies within it."""
 
         def work(tx: TranscriptWriter) -> None:
-            upper = Snapshot(
-                id=f"l2-{from_seq}",
-                thread_id="t",
-                epoch=0,
-                level=2,
-                from_seq=from_seq,
-                to_seq=to_seq,
-                text=text,
-                token_count=count_tokens(text),
-                origin="model",
-                at=START,
-                said_from=START,
-                said_to=START,
-            )
+            upper = snapshot(from_seq, to_seq, text, level=2)
             lower = [
                 s for s in tx.all(Snapshot, "t") if from_seq <= s.from_seq and s.to_seq <= to_seq
             ]

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from window_kit import START, answered, called, said
+from window_kit import START, answered, called, said, snapshot
 
 from mnemo._text import count_tokens
 from mnemo.recall.keyword import SearchHit
-from mnemo.transcript.derived import Snapshot
 
 
 def texts(messages):
@@ -189,21 +188,18 @@ async def test_a_memory_of_an_expired_message_is_not_shown(threads):
     assert (await brief.viewport().render()).memory == ""
 
 
-def snapshot(from_seq, to_seq, text, *, level=1, said_to=START):
-    return Snapshot(
-        id=f"{level}-{from_seq}",
-        thread_id="t",
-        epoch=0,
-        level=level,
-        from_seq=from_seq,
-        to_seq=to_seq,
-        text=text,
-        token_count=count_tokens(text),
-        origin="model",
-        at=START,
-        said_from=START,
-        said_to=said_to,
-    )
+async def test_memories_beside_an_expired_one_stay(threads):
+    """Only what was told of expired messages goes."""
+    brief = threads.with_config(conversation={"ttl_s": 60})
+    await brief.say(*numbered(0, 1))
+    threads.clock.advance(50)
+    await brief.say(*numbered(2, 5))
+    await brief.evict("first")
+    await brief.evict("second")
+    threads.clock.advance(20)
+    memory = (await brief.viewport().render()).memory
+    assert "second" in memory
+    assert "first" not in memory
 
 
 # ── State ────────────────────────────────────────────────────────────────────────────

@@ -172,8 +172,12 @@ async def test_expired_messages_are_in_no_window(threads):
     assert (outcome.from_seq, outcome.to_seq) == (0, 5)
 
 
-async def test_a_store_that_cannot_be_written_gives_the_newest_that_fits(threads, monkeypatch):
+@pytest.mark.parametrize("head", [1, 2_000])
+async def test_a_store_that_cannot_be_written_gives_the_newest_that_fits(
+    threads, monkeypatch, head
+):
     """Nothing is marked as dealt with, and the rendering names what is missing from it."""
+    monkeypatch.setattr(window_module, "HEAD", head)
     await threads.say(*numbered(0, 9))
     store = Unwritable(threads.parts.store)
     monkeypatch.setattr(threads.store, "transcript", lambda repo_id: store)
