@@ -61,6 +61,8 @@ _UNSPACED = re.compile(
 # A word as the full text cuts it; marks it folds away are inside, all others between words.
 _MARKS = "\u0300-\u0304\u0306-\u030c\u030f\u0311\u031b\u0323-\u0328\u032d\u032e\u0330\u0331"
 _INDEXED = re.compile(f"(?:[^\\W_][{_MARKS}]*)+")
+_MEASURED = re.compile("[aeiou][^aeiou]|[^aeiou]y[^aeiouy]")
+# In bytes, as the full text has it.
 _SHORTEST_STEMMED, _LONGEST_STEMMED = 3, 64
 _SURROGATES = re.compile("[\ud800-\udfff]")
 _BLANKS = re.compile(r"\s+")
@@ -162,10 +164,10 @@ def index_words(text: str) -> Iterator[tuple[str, int, int]]:
 def index_stem(word: str) -> str:
     """A word as the full text knows it: folded, then stemmed as Porter first described it."""
     folded = word.lower() if word.isascii() else "".join(map(_index_fold, word))
-    if not _SHORTEST_STEMMED <= len(folded) <= _LONGEST_STEMMED:
+    if not _SHORTEST_STEMMED <= len(folded.encode()) <= _LONGEST_STEMMED:
         return folded
-    if folded.endswith("ibly"):
-        # As in "possible": an ending that the published algorithm forgot.
+    if folded.endswith("bly") and _MEASURED.search(folded, 0, len(folded) - 3):
+        # As in "possible" and "assemble": an ending that the published algorithm forgot.
         folded = folded[:-1] + "e"
     return str(_stemmers().porter.stemWord(folded))
 
