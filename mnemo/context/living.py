@@ -19,27 +19,31 @@ def living_pins(tx: TranscriptReader, pins: Sequence[Pin], since: datetime | Non
     """Those of *pins* whose message was recorded at *since* or later."""
     if since is None:
         return list(pins)
-    return [pin for pin in pins if _alive(tx, pin.thread_id, pin.seq, pin.seq, since)]
+    return [pin for pin in pins if _is_alive(tx, pin.thread_id, pin.seq, since)]
 
 
 def living_snapshots(
     tx: TranscriptReader, snapshots: Sequence[Snapshot], since: datetime | None
 ) -> list[Snapshot]:
     """
-    Those of *snapshots*, all of one thread, whose range holds no message older than *since*.
+    Those of *snapshots* whose range holds no message recorded before *since*.
 
-    Two aggregates settle it where nothing has expired; only else the ranges are read.
+    Messages are recorded in the order of their seqs, so the ends of a range tell of all of
+    it; only a range that an end is missing from is read whole.
     """
-    if since is None or not snapshots:
+    if since is None:
         return list(snapshots)
-    thread_id, first = snapshots[0].thread_id, min(s.from_seq for s in snapshots)
-    if tx.span(thread_id, from_seq=first) == tx.span(thread_id, from_seq=first, since=since):
-        return list(snapshots)
-    return [s for s in snapshots if _alive(tx, thread_id, s.from_seq, s.to_seq, since)]
+    return [snapshot for snapshot in snapshots if _holds(tx, snapshot, since)]
 
 
-def _alive(
-    tx: TranscriptReader, thread_id: str, from_seq: int, to_seq: int, since: datetime
-) -> bool:
-    messages = tx.messages(thread_id, from_seq=from_seq, to_seq=to_seq)
-    return bool(messages) and all(message.recorded_at >= since for message in messages)
+def _holds(tx: TranscriptReader, snapshot: Snapshot, since: datetime) -> bool:
+    thread_id, first, last = snapshot.thread_id, snapshot.from_seq, snapshot.to_seq
+    ends = {first, last}
+    found = [m for seq in ends for m in tx.messages(thread_id, from_seq=seq, to_seq=seq)]
+    if len(found) < len(ends):
+        found = tx.messages(thread_id, from_seq=first, to_seq=last)
+    return bool(found) and all(message.recorded_at >= since for message in found)
+
+
+def _is_alive(tx: TranscriptReader, thread_id: str, seq: int, since: datetime) -> bool:
+    return bool(tx.messages(thread_id, from_seq=seq, to_seq=seq, since=since))
