@@ -133,9 +133,9 @@ class Compressing:
     # ── A run ────────────────────────────────────────────────────────────────────────
 
     async def _run(self, thread_id: str) -> Compaction | None:
-        watch = self._watched[thread_id]
-        if watch.resting and not watch.wanted:
-            return None
+        watch = self._watched.get(thread_id)
+        if watch is None or (watch.resting and not watch.wanted):
+            return None  # the run before has seen to it, or its time has not come
         seen = watch.triggers
         made = await self._attempt(watch)
         watch.wanted = False

@@ -181,6 +181,19 @@ async def test_triggers_during_a_run_are_one_check_after_it(open_conversations: 
     assert await kit.ranges() == [(0, 7)]
 
 
+async def test_triggers_before_a_run_begins_are_part_of_it(
+    open_conversations: OpenTalk, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Appends that come while a run waits for its turn need no other one, and harm none."""
+    kit = await compressed(open_conversations, Summary(max_tokens=50, keep_last=2))
+    for _ in range(3):
+        for _ in range(3):
+            kit.compressing.appended(kit.settings)
+        await kit.compressing.settled("t")
+    assert kit.calls == 0
+    assert caplog.records == []
+
+
 async def test_who_asks_during_a_run_joins_it(open_conversations: OpenTalk) -> None:
     """Two who compress at once get the same record of one call."""
     kit = await compressed(open_conversations, Summary(max_tokens=50, keep_last=2))
