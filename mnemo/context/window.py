@@ -33,7 +33,7 @@ __all__ = [
 
 HEAD = 2_000
 """Messages read at once from the beginning of a window that is far too long (S)."""
-MAX_ZONES = 50
+MAX_ZONES = 20
 """Zones that leave in one transaction, at most: it holds up all other writers (S)."""
 
 Evict: TypeAlias = Callable[[TranscriptWriter, Thread, Zone], EvictionOutcome]
