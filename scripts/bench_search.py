@@ -65,11 +65,12 @@ class History:
     What was said, as far as the questions need to know it.
 
     Attributes:
-        counts: In how many messages each word occurs.
+        counts: In how many messages each word occurs; function words apart.
     """
 
     threads: list[str]
     counts: Counter[str] = field(default_factory=Counter)
+    function_words: Counter[str] = field(default_factory=Counter)
     texts: list[str] = field(default_factory=list)
     japanese: list[str] = field(default_factory=list)
 
@@ -115,8 +116,9 @@ async def fill(store: SqliteStore, messages: int) -> History:
             if japanese:
                 history.japanese.append(text)
             else:
-                words = set(text.lower().rstrip(".").split()) - STOP_WORDS
-                history.counts.update(words)
+                words = set(text.lower().rstrip(".").split())
+                history.counts.update(words - STOP_WORDS)
+                history.function_words.update(words & STOP_WORDS)
             at = now - timedelta(days=DAYS * (1 - number / messages))
             rows.append(_message(number, text, at))
         await transcript.writing(partial(_say, messages=rows))
@@ -193,6 +195,7 @@ def _searches(store: SqliteStore, history: History, clock: SystemClock) -> dict[
     records, config = store.records(REPO), Config()
     rare, common = history.words(0.000_02, 0.001), history.words(0.005, 1.0)
     most_common = [word for word, _ in history.counts.most_common(1)]
+    ubiquitous = history.function_words.most_common(1)[0][0]
     japanese = history.japanese or ["日本語"]
 
     def ask(query: str, **options: Any) -> Call:
@@ -214,7 +217,7 @@ def _searches(store: SqliteStore, history: History, clock: SystemClock) -> dict[
         "a rare word": lambda chance: ask(chance.choice(rare)),
         "a common word": lambda chance: ask(chance.choice(common)),
         "the most common word": lambda chance: ask(chance.choice(most_common)),
-        "a word that most hold": lambda chance: ask(chance.choice(("the", "which", "had"))),
+        "a word that seven in ten hold": lambda chance: ask(ubiquitous),
         "two common words": lambda chance: ask(
             " ".join(chance.sample(common, min(2, len(common))))
         ),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
@@ -31,6 +31,11 @@ _LOOKED_UP = 100
 _HOLDING = "SELECT count(*) FROM {table} WHERE {table} MATCH ?"
 # One small row per text; to count the full text itself reads all of it.
 _RECORDS = "SELECT count(*) FROM {table}_docsize"
+# Of the table that many small repositories share only one's own rows count.
+_SHARED = "words_0"
+_OWN = f" f {BASE} WHERE coalesce(p.repo, t.repo) = ?"
+_OWN_HOLDING = f"SELECT count(*) FROM {{table}}{_OWN} AND {{table}} MATCH ?"
+_OWN_RECORDS = f"SELECT count(*) FROM {{table}}{_OWN}"
 _OF_TERM = "SELECT rowid AS row, ? AS weight, ? AS bit FROM {table} WHERE {table} MATCH ?"
 _CANDIDATES = f"""
 SELECT f.rowid, f.weight, {LEAN}, f.bits
@@ -53,13 +58,13 @@ def surfacing(connection: sqlite3.Connection, repo_id: str, wanted: SurfacingQue
     tables = text_tables(connection, repo)
     if tables.words is None:
         return Surfacing(records=0, counts=dict.fromkeys(wanted.terms, 0))
-    index = _Index(connection, tables)
+    index = _Index(connection, tables, repo)
     records = index.records()
     counts = {term: index.count(term) for term in wanted.terms}
     drawn = _drawn(telling_terms(counts, records), counts)
     looked_up = [term for term in wanted.terms if counts[term] and term not in drawn]
     weights = {term: term_weight(counts[term], records) for term in wanted.terms}
-    found = _candidates(index, repo, wanted, drawn, weights, len(looked_up))
+    found: Iterable[_Candidate] = _candidates(index, repo, wanted, drawn, weights, len(looked_up))
     if looked_up:
         found = [index.completed(one, looked_up, weights) for one in islice(found, _LOOKED_UP)]
     enough = [one for one in found if len(one.terms) >= wanted.min_terms]
@@ -101,6 +106,7 @@ class _Index:
 
     connection: sqlite3.Connection
     tables: TextTables
+    repo: int
 
     def table(self, term: str) -> str | None:
         """Where *term* is looked up."""
@@ -108,16 +114,18 @@ class _Index:
 
     def records(self) -> int:
         """How many texts there are."""
-        statement = _RECORDS.format(table=self.tables.words)
-        return int(self.connection.execute(statement).fetchone()[0])
+        return self._counted(_RECORDS, _OWN_RECORDS, self.tables.words)
 
     def count(self, term: str) -> int:
         """How many texts hold *term*."""
         table = self.table(term)
-        if table is None:
-            return 0
-        statement = _HOLDING.format(table=table)
-        return int(self.connection.execute(statement, (_matching(term),)).fetchone()[0])
+        return self._counted(_HOLDING, _OWN_HOLDING, table, _matching(term)) if table else 0
+
+    def _counted(self, all_: str, own: str, table: str | None, *values: str) -> int:
+        shared = self.tables.words == _SHARED
+        given = (self.repo, *values) if shared else values
+        statement = (own if shared else all_).format(table=table)
+        return int(self.connection.execute(statement, given).fetchone()[0])
 
     def completed(
         self, one: _Candidate, terms: Sequence[str], weights: Mapping[str, float]

@@ -1,0 +1,50 @@
+"""Repositories that came too late for a full text of their own share one, and see their own."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from mnemo.config import StoreConfig
+from mnemo.store.sqlite import SqliteStore, texts
+from mnemo.testing.clock import ManualClock
+from mnemo.testing.contracts.records import asked
+from mnemo.testing.contracts.talk import said, snapshot
+from mnemo.transcript.records import Ranking, RecordQuery, SurfacingQuery
+
+RANKING = Ranking(datetime(2024, 3, 2, tzinfo=UTC))
+
+
+@pytest.fixture
+async def crowded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[SqliteStore]:
+    """A store that has no table left for a repository of its own."""
+    monkeypatch.setattr(texts, "_OWN_TABLES", 0)
+    clock = ManualClock()
+    store = SqliteStore(tmp_path / "m.db", config=StoreConfig(), clock=clock, lease_s=30)
+    await store.open()
+    for repo in ("a", "b"):
+        spoken = [said(n, f"green tea in {repo}, 東京の話") for n in range(3)]
+        await store.transcript(repo).writing(lambda tx, spoken=spoken: tx.add(spoken))
+    await store.transcript("b").writing(lambda tx: tx.put(snapshot(0, 1, text="green tea")))
+    yield store
+    await store.aclose()
+
+
+@pytest.mark.parametrize("word", ["tea", "東京の", "東京"])
+async def test_a_shared_full_text_is_searched_for_ones_own(crowded: SqliteStore, word: str) -> None:
+    """Words, triples and short runs of one repository are not found in another."""
+    hits = await crowded.records("a").search(RecordQuery(query=asked([word]), ranking=RANKING))
+    assert len(hits) == 3
+    assert all("in a" in hit.record.text for hit in hits)
+
+
+async def test_only_ones_own_records_are_counted(crowded: SqliteStore) -> None:
+    """What comes to mind, and how common a term is, is a matter of one repository."""
+    wanted = SurfacingQuery(terms=("green", "tea", "東京の"), ranking=RANKING)
+    mine, theirs = [await crowded.records(repo).surfacing(wanted) for repo in "ab"]
+    assert (mine.records, dict(mine.counts)) == (3, {"green": 3, "tea": 3, "東京の": 3})
+    assert (theirs.records, dict(theirs.counts)) == (4, {"green": 4, "tea": 4, "東京の": 3})
+    assert (len(mine.hits), len(theirs.hits)) == (3, 4)
