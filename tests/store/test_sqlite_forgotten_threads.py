@@ -137,6 +137,16 @@ async def test_a_purged_thread_leaves_no_byte(kit: Kit, path: Path) -> None:
     assert left_of(path.parent) == set()
 
 
+async def test_what_came_to_mind_goes_after_its_turn_expired(kit: Kit, path: Path) -> None:
+    """A purge of which the report counts nothing clears the log of it all the same."""
+    transcript = kit.store.transcript("r")
+    hits = ({"text": "of another: zwxqkvbnjh"},)
+    await transcript.writing(lambda tx: tx.put(replace(surfaced(1, thread="t"), hits=hits)))
+    report = await forgotten(kit, thread_id="t")
+    assert (report.is_empty, report.scrubbed) == (True, True)
+    assert b"zwxqkvbnjh" not in b"".join(p.read_bytes() for p in path.parent.iterdir())
+
+
 async def test_what_was_said_before_a_time_leaves_no_byte(kit: Kit, path: Path) -> None:
     """With summaries and snapshots of it; the outcome stays without its snapshot."""
     await begun(kit, "t")

@@ -10,6 +10,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterable
 
+from mnemo.store.sqlite.scrub import note_pending
 from mnemo.store.sqlite.shown import unnote_thread, unshow
 from mnemo.store.sqlite.texts import drop_texts, message_row, snapshot_row
 from mnemo.store.sqlite.tombs import remember_messages
@@ -155,6 +156,9 @@ def erase_thread(
     traces.take_thread(connection, thread)
     unnote_thread(connection, repo, thread)
     counts = {table: _erase_rest(connection, table, thread) for table in _REST_OF_THREAD}
+    if any(counts.values()):
+        # Not all of these are counted in a report, which may say that nothing was there.
+        note_pending(connection)
     erased = _erase(connection, repo, traces)
     connection.execute(_BEGIN_ANEW, (thread,))
     return ErasedRows(
