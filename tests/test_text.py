@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mnemo._text import clean, count_tokens, fold, is_blank, one_line, stem, terms
+from mnemo._text import clean, count_tokens, fold, has_unspaced, is_blank, one_line, stem, terms
 
 
 @pytest.mark.slow
@@ -66,3 +66,9 @@ def test_blank_is_blank_in_every_script():
     assert is_blank(None)
     assert not is_blank(" a ")
     assert one_line(" a\n\tb ") == "a b"
+
+
+def test_scripts_without_blanks_are_told_from_the_others():
+    """One character of them is enough; accents, Greek and emoji are none."""
+    assert all(map(has_unspaced, ("東", "a ไทย b", "カ", "한국", "plain and ពាក្យ")))
+    assert not any(map(has_unspaced, ("", "plain", "Café", "Ελλάδα", "🙂")))
