@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 import anyio.to_thread
 from anyio import CapacityLimiter
 
+from mnemo._clock import Breather
 from mnemo._text import clean, is_blank
 from mnemo.config import Config
 from mnemo.conversation.appending import Appended, Draft, append, drafts_of
@@ -34,6 +35,7 @@ from mnemo.events import CompactionRecorded, Event, RecallFailed
 from mnemo.transcript.derived import Compaction
 from mnemo.transcript.message import Message, StoredMessage
 from mnemo.transcript.strategies import (
+    OMITTED,
     Composite,
     Recent,
     Retrieval,
@@ -43,14 +45,12 @@ from mnemo.transcript.strategies import (
 )
 from mnemo.transcript.transaction import TranscriptReader, TranscriptWriter
 
-__all__ = ["OMITTED", "MessageLog", "settings_of"]
+__all__ = ["MessageLog", "settings_of"]
 
 log = logging.getLogger("mnemo")
 T = TypeVar("T")
 Given = Message | Mapping[str, Any]
 
-OMITTED: Any = object()
-"""In place of a keyword that was not given: the configuration decides."""
 SMALL_BATCH = 16
 """Messages that are checked on the event loop; more go to a worker thread."""
 SMALL_TEXT = 65_536
@@ -164,7 +164,7 @@ class MessageLog:
     async def _drafts(self, batch: Sequence[Given]) -> list[Draft]:
         if self._parts.config.conversation.token_counter is None and _is_small(batch):
             return drafts_of(batch, self._count)
-        work = partial(drafts_of, batch, self._count)
+        work = partial(drafts_of, batch, self._count, pause=Breather().breathe)
         return await anyio.to_thread.run_sync(work, limiter=self._limiter)
 
     async def history(self, *, from_seq: int = 0, to_seq: int | None = None) -> list[StoredMessage]:

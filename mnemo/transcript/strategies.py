@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 __all__ = [
+    "OMITTED",
     "Composite",
     "Compression",
     "Recent",
@@ -17,6 +18,8 @@ __all__ = [
     "ToolOutputPruner",
 ]
 
+OMITTED: Any = object()
+"""In place of a keyword that was not given: the configuration decides."""
 MOST_UNITS = 10_000
 """Largest ``k``."""
 
