@@ -141,8 +141,8 @@ class World:
         history = await self.kit.log.history()
         assert [m.content for m in history] == [m.content for m in self.said], "raw log"
         living = [m for m in history if m.epoch == row.epoch]
-        units = units_of(living)
-        assert row.boundary <= (units[-1].last_seq if units else row.epoch_start), "over-eviction"
+        newest = living[-1].seq if living else row.epoch_start
+        assert row.boundary <= newest, "over-eviction"
         for pin in await self.kit.pins.list():
             assert pin.seq in {message.seq for message in living}
 
