@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
+import anyio
 import pytest
 
 from mnemo import Config, SessionError
@@ -254,6 +255,34 @@ async def test_a_failure_leaves_what_came_before_and_a_replay_adds_the_rest(
     assert [step.message_id for step in session.recent_steps(9)] == ["m0", "m1"]
     await session.append_messages(TALK)
     assert [step.message_id for step in session.recent_steps(9)] == ["m0", "m1", "m2", "m3", "m4"]
+
+
+async def test_a_cancelled_batch_leaves_its_beginning_and_a_replay_adds_the_rest(open_kit):
+    """Waiting for room can be cancelled: what was written stays, the rest comes with a replay."""
+    kit = await open_kit(config=Config(session={"max_append_backlog": 2}))
+    kit.model.block()
+    session = await kit.started()
+    async with anyio.create_task_group() as group:
+        group.start_soon(session.append_messages, TALK)
+        await kit.until(lambda: session.statistics().steps == 2)
+        group.cancel_scope.cancel()
+    kit.model.unblock()
+    steps = await session.append_messages(TALK)
+    assert [step.message_id for step in steps] == ["m0", "m1", "m2", "m3", "m4"]
+    assert [step.index for step in steps] == [0, 1, 2, 3, 4]
+
+
+async def test_two_threads_that_append_one_id_at_once_lose_nothing(open_kit):
+    """The second one is told apart while the first is still on its way to the store."""
+    kit = await open_kit()
+    session = await kit.started()
+    async with anyio.create_task_group() as group:
+        for thread in ("a", "b", "a"):
+            message = stored("m1", f"said in {thread}", thread=thread)
+            group.start_soon(session.append_messages, message)
+    said = {step.observation for step in session.recent_steps(9)}
+    assert said == {"said in a", "said in b"}
+    assert session.statistics().steps == 2
 
 
 async def test_sources_name_the_message(open_kit):
