@@ -152,7 +152,8 @@ class Compressing:
         try:
             for summary in _summaries(watch.settings):
                 for stage in stages:
-                    made = await stage(watch.settings, summary) or made
+                    found = await stage(watch.settings, summary)
+                    made = made or found
         except UsageError as error:
             log.info("thread %r is not compressed: %s", watch.settings.thread_id, error)
         except Exception as error:

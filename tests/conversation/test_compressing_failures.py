@@ -268,6 +268,17 @@ async def test_summaries_do_not_grow_without_bound(open_conversations: OpenTalk)
     assert sum(one.token_count for one in live) <= 50
 
 
+async def test_who_compresses_gets_the_record_of_messages(open_conversations: OpenTalk) -> None:
+    """``compress()`` gives what it made of messages, though that was folded at once."""
+    kit = await compressed(open_conversations, SUMMARY, script="word " * 15)
+    await kit.append(*ten())
+    await kit.talk.log().append(ten(10))
+    made = await kit.compress()
+    assert made is not None
+    assert (made.start_seq, made.end_seq, made.level) == (8, 17, 1)
+    assert await kit.ranges() == [(0, 17)]
+
+
 async def test_records_that_do_not_touch_are_not_folded(open_conversations: OpenTalk) -> None:
     """An uncovered message between two records keeps them apart."""
     kit = await compressed(open_conversations, SUMMARY, script="Folded.")
