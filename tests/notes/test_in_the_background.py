@@ -1,0 +1,108 @@
+"""Updates in the background: held for their window, superseded, cancelled, closed."""
+
+from __future__ import annotations
+
+import anyio
+from notes_kit import NOTHING, TRIP, reply, user, writes
+
+from mnemo._pending import PendingOperation
+
+
+async def until(condition) -> None:
+    """Let other tasks run until *condition* holds."""
+    with anyio.fail_after(5):
+        while not condition():  # noqa: ASYNC110 - any state of the updates, not one event
+            await anyio.sleep(0.001)
+
+
+async def test_a_background_update_gives_its_result(open_notes):
+    """It returns at once; awaiting it gives the update, and the callback is told once."""
+    kit = await open_notes(reply(writes()), NOTHING)
+    told = []
+    operation = kit.notes.update_after_task_async(TRIP, iterations=10, callback=told.append)
+    assert isinstance(operation, PendingOperation)
+    update = await operation
+    assert (update.ran, update.wrote) == (True, True)
+    await until(lambda: told)
+    assert [outcome.value for outcome in told] == [update]
+    assert operation.done
+
+
+async def test_its_copy_is_taken_before_it_returns(open_notes):
+    """What the caller does to its history afterwards is not seen."""
+    kit = await open_notes()
+    history = [dict(message) for message in TRIP]
+    operation = kit.notes.update_after_task_async(history, iterations=10)
+    history.clear()
+    assert (await operation).ran
+    assert len(kit.asked[0].messages) == len(TRIP) + 1
+
+
+async def test_inside_the_window_it_is_held_and_a_newer_one_takes_its_place(open_notes):
+    """Held until the window has passed; superseded by a newer call of the conversation."""
+    kit = await open_notes()
+    await kit.update(thread_id="t")
+    second = [*TRIP, user("We also visit Kyoto", id="m3")]
+    third = [*second, user("And Nara", id="m4")]
+    older = kit.notes.update_after_task_async(second, iterations=10, thread_id="t")
+    counts = []
+
+    async def held():
+        counts.append((await kit.notes.statistics()).updates_held)
+
+    await until(lambda: kit.notes._updater.counts.held == 1)
+    await held()
+    newer = kit.notes.update_after_task_async(third, iterations=10, thread_id="t")
+    assert (await older).skipped_because == "superseded"
+    await until(lambda: kit.notes._updater.counts.held == 1)
+    assert len(kit.asked) == 1
+    await kit.clock.advance(121)
+    assert (await newer).ran
+    assert '"begins": "We also visit Kyoto"' in kit.asked[1].messages[-1].content
+    assert counts == [1]
+
+
+async def test_at_shutdown_a_held_one_runs_at_once(open_notes):
+    """Nothing that was accepted is lost by closing, within the grace."""
+    kit = await open_notes()
+    await kit.update(thread_id="t")
+    more = [*TRIP, user("We also visit Kyoto", id="m3")]
+    operation = kit.notes.update_after_task_async(more, iterations=10, thread_id="t")
+    await until(lambda: kit.notes._updater.counts.held == 1)
+    await kit.notes.aclose(5)
+    assert (await operation).ran
+    late = kit.notes.update_after_task_async(more, iterations=10)
+    assert (await late).skipped_because == "closing"
+
+
+async def test_it_can_be_cancelled_while_it_runs(open_notes):
+    """``cancel`` works on a running update: its event says so, awaiting it gives the rest."""
+    kit = await open_notes()
+    kit.model.block()
+    operation = kit.notes.update_after_task_async(TRIP, iterations=10)
+    await until(lambda: kit.model.waiting)
+    assert operation.cancel()
+    update = await operation
+    assert update.error is not None
+    assert kit.finished[0].cancelled
+    assert not operation.cancel()
+
+
+async def test_one_at_a_time_per_conversation_and_a_few_at_once(open_notes):
+    """A second call waits for the first of its conversation; others run beside, up to a bound."""
+    kit = await open_notes(max_concurrent=2)
+    kit.model.block()
+    same = [kit.notes.update_after_task_async(TRIP, iterations=10, thread_id="t") for _ in range(2)]
+    others = [
+        kit.notes.update_after_task_async(
+            [user(f"Conversation number {n}")], iterations=10, thread_id=f"o{n}"
+        )
+        for n in range(2)
+    ]
+    await until(lambda: kit.model.waiting == 2)
+    statistics = await kit.notes.statistics()
+    assert (statistics.updates_running, statistics.updates_waiting) == (2, 2)
+    kit.model.unblock()
+    first, second = [await operation for operation in same]
+    assert (first.ran, second.skipped_because) == (True, "nothing_new")
+    assert all([(await operation).ran for operation in others])
