@@ -215,7 +215,8 @@ class Feeding:
                 is appended.
 
         Raises:
-            ValueError: *from_seq* is no seq. *Cancellation*: safe; nothing is fed.
+            ValueError: *from_seq* is no seq.
+            UsageError: The repository is closed. *Cancellation*: safe; nothing is fed.
         """
         if from_seq is None:
             held = list(session.held_messages(thread_id))
@@ -223,8 +224,8 @@ class Feeding:
         elif isinstance(from_seq, bool) or not isinstance(from_seq, int) or from_seq < 0:
             raise ValueError(f"from_seq must be a whole number, at least 0, not {from_seq!r}")
         feed = Feed(self._parts, thread_id, session, from_seq)
-        self._feeds.setdefault(thread_id, []).append(feed)
         self._parts.spawn(self._run, feed)
+        self._feeds.setdefault(thread_id, []).append(feed)
         return feed
 
     def appended(self, thread_id: str) -> None:
