@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections import Counter
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -18,7 +18,9 @@ from hypothesis import strategies as st
 
 from mnemo import Changeset, Config, Edge, EdgeKind, Mnemo, NotFound, Repository, Semantic, Tag
 from mnemo.events import Event
+from mnemo.repository.conversation import Conversation
 from mnemo.testing import HashingEmbedder, ManualClock, RecordingObserver
+from mnemo.transcript.strategies import Recent
 
 ODD_IDS = ("a", "a%' --/", "A", "a_", "%", "a\u0301 ", "a' OR '1'='1")
 TEXTS = ("My sister lives in Osaka.", "I drink green tea.", "The pier is closed on Mondays.")
@@ -28,9 +30,29 @@ QUERIES = ("Where does the sister live?", "tea", "pier Mondays")
 # A recall must not change what the next one is compared with.
 CONFIG = Config(recall={"record_access": False})
 
+THREAD = "talk"
+"""The one thread of every repository: its id says nothing of whose it is."""
+WINDOW = 150
+"""Tokens that a viewport shows; a few tellings are more."""
+
 OPERATIONS = st.lists(
     st.tuples(
-        st.sampled_from(["say", "say", "commit", "apply", "delete", "forget", "maintain"]),
+        st.sampled_from(
+            [
+                *("say", "say", "commit", "apply", "delete", "forget", "maintain"),
+                *(
+                    "tell",
+                    "tell",
+                    "tell",
+                    "tell",
+                    "tell",
+                    "watch",
+                    "compact",
+                    "compact",
+                    "begin_anew",
+                ),
+            ]
+        ),
         st.integers(0, 2),
         st.sampled_from(TEXTS),
     ),
@@ -90,8 +112,34 @@ class Tenant:
         await self.repo.validate()
         await self.repo.decay()
 
+    @property
+    def talk(self) -> Conversation:
+        return self.repo.conversation(THREAD, retrieval=Recent(2))
+
+    async def tell(self, text: str) -> None:
+        """Messages with and without an id of their own."""
+        number = self.done["tell"]
+        named = {"role": "user", "content": text, "id": f"m{number}"}
+        other = {"role": "assistant", "content": f"{text} {'So it is. ' * 12}"}
+        await self.talk.append([named, other])
+
+    async def watch(self, text: str) -> None:
+        """Show a window that is too small for long; what leaves it is summarised."""
+        await self.talk.viewport(WINDOW).render()
+
+    async def compact(self, text: str) -> None:
+        records, last = await self.talk.compactions(), await self.talk.next_seq() - 1
+        history = await self.talk.history()
+        if history and last >= 0 and (not records or records[-1].end_seq < last):
+            with suppress(ValueError):  # cleared: all of it lies in an earlier epoch
+                await self.talk.compact(last, last, f"Once more: {text}")
+
+    async def begin_anew(self, text: str) -> None:
+        await (self.talk.clear() if TEXTS.index(text) else self.talk.purge())
+
     async def at_rest(self) -> None:
         """Wait until nothing is in flight and every text has its vector."""
+        await self.talk.settle(timeout_s=10)
         with anyio.fail_after(10):
             while True:
                 await self.repo._parts.index.catch_up()
@@ -111,6 +159,9 @@ class Tenant:
 
     async def view(self) -> dict[str, Any]:
         """What it says of itself, by text: ids differ between any two."""
+        # The window makes room as it is looked at; what comes of that is seen as well.
+        await self.watch("")
+        await self.at_rest()
         nodes = await self.repo.get_nodes(["semantic", "procedural", "episodic", "tag", "intent"])
         found = await self.repo.statistics()
         return {
@@ -121,6 +172,7 @@ class Tenant:
             "sessions": [(r.goal, r.state, r.steps) for r in await self.repo.sessions()],
             "recall": [await self._recalled(query) for query in QUERIES],
             "search": [await self._searched(query) for query in ("sister", "tea", "pier")],
+            "talk": await self._talked(),
             "events": Counter(type(event).__name__ for event in self.events()),
             "lines": Counter(json.loads(line).get("kind") for line in await self.archive()),
         }
@@ -134,7 +186,20 @@ class Tenant:
         return sorted(found), sorted(result.tags)
 
     async def _searched(self, query: str) -> Any:
-        return sorted(hit.snippet for hit in await self.repo.search(query, limit=100))
+        """Scores too: how rare a word is, is a matter of one repository alone."""
+        hits = await self.repo.search(query, limit=100)
+        return sorted((hit.kind, hit.snippet, round(hit.score, 9)) for hit in hits)
+
+    async def _talked(self) -> Any:
+        row = await self.repo._parts.transcript.reading(lambda tx: tx.thread(THREAD))
+        window = await self.talk.viewport(WINDOW).render()
+        return {
+            "row": row,
+            "loaded": [message.text for message in await self.talk.load()],
+            "history": [(m.seq, m.text) for m in await self.talk.history()],
+            "snapshots": [(s.from_seq, s.to_seq, s.text) for s in await self.talk.snapshots.list()],
+            "window": [message.content for message in window.messages],
+        }
 
 
 async def tenant(memory: Mnemo, repo_id: str, heard: RecordingObserver) -> Tenant:
@@ -186,6 +251,8 @@ async def strangers(together: list[Tenant]) -> None:
             assert await one.repo.delete_nodes(ids) == 0
             assert await other.repo.get_nodes(["episodic", "semantic", "tag"]) == nodes
             archive = "".join(await one.archive())
+            given = [m.id for m in await other.talk.history() if m.role == "assistant"]
+            assert not [id for id in given if f'"{id}"' in archive]
             assert not [id for id in ids if id not in BY_HAND and f'"{id}"' in archive]
             for record in await other.repo.sessions():
                 assert f'"{record.id}"' not in archive
@@ -197,7 +264,7 @@ async def strangers(together: list[Tenant]) -> None:
 
 # Examples are short as they are; each opens four services, too many to shrink one.
 SETTINGS = settings(
-    max_examples=8,
+    max_examples=16,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow],
     phases=(Phase.explicit, Phase.generate),
