@@ -1,0 +1,62 @@
+"""How records are read: in the order of the full text, and no more of them than are taken."""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from mnemo.config import StoreConfig
+from mnemo.store.sqlite import SqliteStore
+from mnemo.store.sqlite.record_rows import Scope
+from mnemo.store.sqlite.record_views import _AFTER, _BEFORE, _STEPS_BESIDE, _STREAMS
+from mnemo.store.sqlite.records import _BY_RELEVANCE
+from mnemo.testing.clock import ManualClock
+from mnemo.testing.contracts.talk import said
+from mnemo.transcript.records import Hidden
+
+
+@pytest.fixture
+async def file(tmp_path: Path) -> Path:
+    """A store's file, with a text in it."""
+    clock = ManualClock()
+    store = SqliteStore(tmp_path / "m.db", config=StoreConfig(), clock=clock, lease_s=30)
+    await store.open()
+    await store.transcript("r").writing(lambda tx: tx.add([said(0, "tea 東京都")]))
+    await store.aclose()
+    return tmp_path / "m.db"
+
+
+def _plan(file: Path, statement: str, *, nested: bool = True) -> list[str]:
+    """How SQLite would run it, whatever the values; with what it asks per row, or without."""
+    values = ["tea"] * statement.count("?")
+    connection = sqlite3.connect(file)
+    try:
+        rows = connection.execute(f"EXPLAIN QUERY PLAN {statement}", values).fetchall()
+    finally:
+        connection.close()
+    return [detail for _, parent, _, detail in rows if nested or not parent]
+
+
+@pytest.mark.parametrize("table", ["words_1", "grams_1"])
+def test_what_matches_is_not_sorted_again(file: Path, table: str) -> None:
+    """Rows come by relevance from the full text itself; the rest is looked up by number."""
+    hidden = Hidden(stream="t", message_seq=1, last_steps=5, ids=frozenset(["x"]))
+    scope = Scope.of(1, stream="t", hidden=hidden)
+    statement = _BY_RELEVANCE.format(table=table, condition=scope.condition)
+    first, *rest = _plan(file, statement, nested=False)
+    assert first.startswith("SCAN f VIRTUAL TABLE")
+    assert len(rest) >= 5
+    assert not any("ORDER BY" in step or step.startswith("SCAN") for step in rest)
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [_BEFORE, _AFTER, _STEPS_BESIDE.format("<", "DESC", "DESC"), _STREAMS],
+)
+def test_looking_around_goes_by_indexes(file: Path, statement: str) -> None:
+    """Neighbours come in the order of an index, however long the stream is."""
+    plan = _plan(file, statement)
+    assert plan
+    assert not any("TEMP B-TREE" in step or step.startswith("SCAN") for step in plan)
