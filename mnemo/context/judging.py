@@ -11,7 +11,7 @@ from mnemo.config import Config
 from mnemo.context import goals, pins
 from mnemo.context.budget import Budget
 from mnemo.context.compressed import CompressedViewport, compress
-from mnemo.context.zones import Zone, eviction_zone, is_due
+from mnemo.context.zones import Zone, eviction_zone, is_due, reach
 from mnemo.conversation.counting import counter_of
 from mnemo.protocols import TranscriptReader
 from mnemo.transcript.derived import Goal, Pin, Thread
@@ -19,8 +19,10 @@ from mnemo.transcript.units import Unit, units_of
 
 __all__ = ["Due", "due"]
 
-READ_AT_ONCE = 5_000
-"""Messages of a window that are read: one that is longer waits for its first reading (S)."""
+FAR = 2
+"""Times its size from which on only the beginning of a window is read (S)."""
+HEAD = 200
+"""Messages of such a beginning, at least (S)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,14 +83,14 @@ def due(tx: TranscriptReader, thread_id: str, config: Config) -> Due | None:
         return None
     budget = Budget.of(thread.budget_tokens, config.viewport)
     since = thread.alive_since(tx.now, config.conversation.ttl_s)
-    number, tokens = tx.span(thread_id, from_seq=thread.boundary, since=since)
-    if tokens <= budget.trigger:
+    span = tx.span(thread_id, from_seq=thread.boundary, since=since)
+    if span[1] <= budget.trigger:
         return None
-    for units, deadline_s in _readings(tx, thread, since, number, config):
+    for units, deadline_s in _readings(tx, thread, since, span, budget, config):
         zone = eviction_zone(
             units, budget, from_seq=thread.boundary, now=tx.now, deadline_s=deadline_s
         )
-        if is_due(tokens, len(units), budget) and zone is not None:
+        if is_due(span[1], len(units), budget) and zone is not None:
             active = goals.listed(tx, thread_id, active_only=True)
             held = pins.listed(tx, thread, since=since) if active else []
             return Due(thread, budget, since, tx.now, units, active, held, deadline_s)
@@ -96,18 +98,27 @@ def due(tx: TranscriptReader, thread_id: str, config: Config) -> Due | None:
 
 
 def _readings(
-    tx: TranscriptReader, thread: Thread, since: datetime | None, number: int, config: Config
+    tx: TranscriptReader,
+    thread: Thread,
+    since: datetime | None,
+    span: tuple[int, int],
+    budget: Budget,
+    config: Config,
 ) -> Iterator[tuple[list[Unit], float]]:
     """
-    The units of the window, at first only of its beginning if it is very long.
+    The units of the window, at first only of its beginning if it is far too long.
 
     Of a beginning it is not known which calls are answered behind it, so there an
     unanswered one counts as open for ever.
     """
-    first = thread.boundary
-    if number > READ_AT_ONCE:
-        last = first + READ_AT_ONCE - 1
-        head = tx.messages(thread.id, from_seq=first, to_seq=last, since=since)
-        yield units_of(head), math.inf
-    whole = tx.messages(thread.id, from_seq=first, since=since)
+    number, tokens = span
+    wanted = HEAD
+    while tokens > FAR * budget.window and wanted < number:
+        last = thread.boundary + wanted - 1
+        head = units_of(tx.messages(thread.id, from_seq=thread.boundary, to_seq=last, since=since))
+        if sum(unit.tokens for unit in head[:-1]) > max(reach(budget), budget.window):
+            yield head, math.inf
+            break
+        wanted *= 4
+    whole = tx.messages(thread.id, from_seq=thread.boundary, since=since)
     yield units_of(whole), config.conversation.tool_deadline_s

@@ -369,3 +369,26 @@ async def test_a_reply_with_junk_for_calls_is_survived(opening: Open) -> None:
         await kit.say(6)
         await kit.settle()
         assert await kit.texts() == [(0, 1, "s")]
+
+
+async def test_a_long_backlog_is_not_read_again_for_each_zone(opened: Open) -> None:
+    """A thread that is first watched late costs each run the beginning of its window."""
+    async with opened(ok(), budget=None) as kit:
+        await kit.say(3_000, tokens=10)
+        read: list[int] = []
+        real = kit.talk.parts.store.reading
+
+        async def reading(work: Any) -> Any:
+            found = await real(work)
+            due = found[1] if isinstance(found, tuple) else None
+            read.extend([len(due.units)] if due else [])
+            return found
+
+        object.__setattr__(kit.talk.parts.store, "reading", reading)
+        kit.viewport(1_000)
+        await kit.say(1, tokens=10)
+        await kit.talk.until(lambda: len(kit.requests) >= 5)
+        assert max(read[:5]) == 200
+        assert "message 199 " in kit.requests[0].messages[1].content
+        first, second, *_ = await kit.verdicts()
+        assert (first, second) == ((0, 22, "ok"), (23, 45, "ok"))
