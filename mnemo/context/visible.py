@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from mnemo._text import clean
 from mnemo.config import Config
 from mnemo.context.budget import Budget
 from mnemo.context.living import living_snapshots
@@ -29,6 +30,7 @@ def seen_by(tx: TranscriptReader, stream: str, config: Config) -> Hidden:
     Of a thread: its messages from the boundary on, all of the epoch if it never had a
     viewport, and the snapshots shown in its memory. Of a session: its last five steps.
     """
+    stream = clean(stream)
     thread = tx.thread(stream)
     return Hidden(
         stream=stream,

@@ -14,7 +14,7 @@ from functools import partial
 
 import anyio.to_thread
 
-from mnemo._text import has_unspaced, is_blank
+from mnemo._text import clean, has_unspaced, is_blank
 from mnemo.config import Config
 from mnemo.protocols import Clock, RecordStore
 from mnemo.recall.excerpt import excerpt
@@ -84,7 +84,7 @@ async def search(
         RecordQuery(
             query=parsed,
             ranking=ranking,
-            session_id=session_id,
+            session_id=session_id and clean(session_id),
             hidden=hidden,
             default_ttl_s=config.conversation.ttl_s,
             limit=limit,

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
+from mnemo._text import clean
 from mnemo.config import Config
 from mnemo.protocols import RecordStore
 from mnemo.recall.view_lines import (
@@ -105,8 +106,8 @@ async def view(
     budget = _budget(config.recall.view_budget_tokens if budget_tokens is None else budget_tokens)
     found = await records.around(
         ViewQuery(
-            message_id=message_id,
-            session_id=session_id,
+            message_id=clean(message_id),
+            session_id=session_id and clean(session_id),
             before=before,
             after=after,
             default_ttl_s=config.conversation.ttl_s,

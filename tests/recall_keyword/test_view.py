@@ -67,6 +67,18 @@ async def test_an_id_must_be_known_and_of_one_thread(talk: Any) -> None:
     assert (await opened(talk, "m0", session_id="u")).target.text == "other"
 
 
+@pytest.mark.parametrize("id", ["\ud800", "a\0b", "", "x" * 10_000, "' OR 1=1 --"])
+async def test_no_id_is_too_odd_to_be_unknown(talk: Any, id: str) -> None:
+    """What cannot be stored cannot be found; it breaks nothing."""
+    await talk.write(said(0, "tea"))
+    with pytest.raises(NotFound):
+        await opened(talk, id)
+    with pytest.raises(NotFound):
+        await opened(talk, "m0", session_id=id or "nobody")
+    assert await talk.found("tea", session_id=id or "nobody") == []
+    assert await talk.found("tea", hidden=await talk.seen(id)) == ["m0"]
+
+
 async def test_a_search_hit_can_be_viewed(talk: Any) -> None:
     """Section 6: a hit's id goes to the view unchanged, whatever it is a hit of."""
     step = await talk.say("kyoto in spring", "noted kyoto")
