@@ -12,7 +12,7 @@ import json
 import os
 import stat
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from os import PathLike
@@ -25,6 +25,7 @@ import anyio.to_thread
 from mnemo.errors import InvalidNote
 from mnemo.note.rows import NoteRow
 from mnemo.note.rules import is_topic
+from mnemo.note.values import NoteVersion
 from mnemo.notes.markdown import NoteFile, parse, written
 from mnemo.notes.shelf import Shelf
 from mnemo.notes.writing import Changed, NoteText, Source, Write, checked_text, present
@@ -86,10 +87,16 @@ class _Notes:
 
 @dataclass(frozen=True, slots=True)
 class _Exported:
-    """What the manifest says of a note: its version, and its file's digest."""
+    """
+    What the manifest says of a note.
+
+    Attributes:
+        digest: Of its file; *text*: of its description and body.
+    """
 
     version: int
     digest: str
+    text: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +139,7 @@ class Folder:
             if row.topic in notes.conflicts:
                 entries[row.topic] = manifest[row.topic]
             else:
-                entries[row.topic] = _Exported(row.version, _digest(content))
+                entries[row.topic] = _Exported(row.version, _digest(content), _text_digest(row))
         for topic, exported in manifest.items():
             if topic not in entries and self._kept(topic, exported, notes):
                 entries[topic] = exported
@@ -182,7 +189,7 @@ class Folder:
             taken.add(topic)
             row = await self._take_in(read, manifest.get(topic), notes)
             if row is not None:
-                entries[topic] = _Exported(row.version, read.digest)
+                entries[topic] = _Exported(row.version, read.digest, _text_digest(row))
         if entries != manifest:
             await anyio.to_thread.run_sync(self._remember, entries, notes)
         return notes.report()
@@ -192,27 +199,28 @@ class Folder:
     ) -> NoteRow | None:
         """Merge one file; the note that it agrees with afterwards."""
         file = read.file
-        if exported is not None and exported.digest == read.digest:
-            notes.unchanged.append(file.topic)
-            return None
+        topic = file.topic
         try:
-            text = checked_text(self._shelf.config, file.topic, file.description, file.body)
-            row = await self._shelf.store.reading(lambda tx: present(tx, file.topic))
-            if row is not None and row.is_there and _agrees(row, text):
-                notes.unchanged.append(file.topic)
-                return row
-            change = _change(text, row, exported, file.updated_at or self._clock.now())
+            text = checked_text(self._shelf.config, topic, file.description, file.body)
+            row, versions = await self._shelf.store.reading(
+                lambda tx: (present(tx, topic), tx.versions(topic))
+            )
+            base = exported if exported is not None and _is_of(exported, versions) else None
+            if (base is not None and base.digest == read.digest) or _agrees(row, text):
+                notes.unchanged.append(topic)
+                return row if _agrees(row, text) else None
+            change = _change(text, row, base, file.updated_at or self._clock.now())
             if change is None:
-                notes.conflicts.append(file.topic)
+                notes.conflicts.append(topic)
                 return None
             done = await self._shelf.write(change)
         except InvalidNote as refused:
             notes.refused.append((read.name, refused.reason))
             return None
         except Changed:
-            notes.conflicts.append(file.topic)
+            notes.conflicts.append(topic)
             return None
-        notes.written.append(file.topic)
+        notes.written.append(topic)
         return done.row
 
     def _files(self, notes: _Notes) -> tuple[dict[str, _Exported], list[_Read]]:
@@ -254,7 +262,7 @@ class Folder:
 
     def _keep_manifest(self, entries: Mapping[str, _Exported]) -> None:
         listed = {
-            topic: {"version": entry.version, "digest": entry.digest}
+            topic: {"version": entry.version, "digest": entry.digest, "text": entry.text}
             for topic, entry in sorted(entries.items())
         }
         text = json.dumps({"format": 1, "notes": listed}, indent=1) + "\n"
@@ -278,8 +286,20 @@ def _change(
     return None
 
 
-def _agrees(row: NoteRow, text: NoteText) -> bool:
+def _agrees(row: NoteRow | None, text: NoteText) -> bool:
+    if row is None or not row.is_there:
+        return False
     return (row.description, row.body) == (text.description, text.body)
+
+
+def _is_of(exported: _Exported, versions: Sequence[NoteVersion]) -> bool:
+    """Whether it was this note that was exported, and not one of another repository."""
+    found = (v for v in versions if v.version == exported.version)
+    return any(_text_digest(version) == exported.text for version in found)
+
+
+def _text_digest(of: NoteRow | NoteVersion) -> str:
+    return _digest(f"{of.description}\0{of.body}".encode())
 
 
 def _entries(read: Any) -> dict[str, _Exported]:
@@ -289,9 +309,9 @@ def _entries(read: Any) -> dict[str, _Exported]:
     entries = {}
     for topic, entry in read["notes"].items():
         if is_topic(topic) and isinstance(entry, dict):
-            version, digest = entry.get("version"), entry.get("digest")
-            if isinstance(version, int) and isinstance(digest, str):
-                entries[topic] = _Exported(version, digest)
+            version, digest, text = (entry.get(key) for key in ("version", "digest", "text"))
+            if isinstance(version, int) and isinstance(digest, str) and isinstance(text, str):
+                entries[topic] = _Exported(version, digest, text)
     return entries
 
 
