@@ -109,7 +109,7 @@ def put_texts(connection: sqlite3.Connection, repo: int, rows: Sequence[tuple[in
     if number is None:
         number = _take_table(connection, repo)
     insert_rows(connection, _INSERT.format(f"words_{number}"), filled)
-    unspaced = [row for row in filled if has_unspaced(row[1])]
+    unspaced = [row for row in filled if not row[1].isascii() and has_unspaced(row[1])]
     if unspaced:
         if not grams:
             connection.execute(_CREATE.format(f"grams_{number}", _GRAMS))
