@@ -117,22 +117,20 @@ class Updater:
         self, arguments: Arguments, callback: Callable[[Outcome], Any] | None
     ) -> PendingOperation:
         """See ``Notes.update_after_task_async``."""
-        operation = PendingOperation(
-            "update_notes", callback=callback if callable(callback) else None
-        )
-        call = _Call(arguments, background=True)
+        told = callback if callable(callback) else None
+        operation = PendingOperation("update_notes", callback=told)
         try:
-            if callback is not None and operation.callback is None:
+            if callback is not None and told is None:
                 raise ValueError(f"callback must be a function, not {type(callback).__name__}")
+            call = _Call(arguments, background=True)
             skipped = self._refused_at_once(call)
             if skipped is None:
-                operation._withdraw = lambda _: self._cancel(call)
-                self._calls.add(call)
                 self._parts.spawn(self._in_background, call, operation)
+                self._calls.add(call)
+                operation._withdraw = lambda _: self._cancel(call)
             else:
                 self._end(operation, skipped)
         except Exception as error:
-            self._calls.discard(call)
             self._end(operation, self._failed(error, arguments))
         return operation
 

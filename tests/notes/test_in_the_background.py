@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import anyio
+import anyio.to_thread
 from notes_kit import NOTHING, TRIP, reply, user, writes
 
 from mnemo._pending import PendingOperation
@@ -106,3 +107,20 @@ async def test_one_at_a_time_per_conversation_and_a_few_at_once(open_notes):
     first, second = [await operation for operation in same]
     assert (first.ran, second.skipped_because) == (True, "nothing_new")
     assert all([(await operation).ran for operation in others])
+
+
+async def test_outside_of_the_loop_it_is_an_error_of_the_update(open_notes, caplog):
+    """Called from a plain thread it does not raise either."""
+    kit = await open_notes()
+    operation = await anyio.to_thread.run_sync(
+        lambda: kit.notes.update_after_task_async(TRIP, iterations=10)
+    )
+    assert (await operation).error is not None
+
+
+async def test_a_callback_that_is_none_is_an_error_of_the_update(open_notes, caplog):
+    """A plain function that never raises."""
+    kit = await open_notes()
+    operation = kit.notes.update_after_task_async(TRIP, iterations=10, callback="no")
+    assert isinstance((await operation).error, ValueError)
+    assert not kit.asked
