@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from datetime import datetime
+from functools import partial
 from typing import Any
 
 import anyio
@@ -12,10 +13,12 @@ import anyio
 from mnemo._spans import Span, memory_attributes
 from mnemo.errors import UsageError
 from mnemo.recall.access import AccessLog
+from mnemo.recall.agent_tools import AgentTool, search_tool, view_tool
 from mnemo.recall.candidate import Candidate
 from mnemo.recall.keyword import SearchHit, search
 from mnemo.recall.question import RecallContext
 from mnemo.recall.result import RecallResult
+from mnemo.recall.view import MessageView, view
 from mnemo.repository.queries import GraphQueries
 from mnemo.session.session import Session
 
@@ -122,20 +125,33 @@ class RepositoryAnswers(GraphQueries):
         return RecallContext(goal=known.goal, steps=known.recent_steps(CONTEXT_STEPS))
 
     async def search(
-        self, query: str, *, session_id: str | None = None, limit: int = 5
+        self,
+        query: str,
+        *,
+        session_id: str | None = None,
+        limit: int = 5,
+        not_visible_in: str | None = None,
     ) -> list[SearchHit]:
         """
         Find words in everything ever said or observed; all of them must occur.
 
         Args:
             query: Words, ``"quoted phrases"``, ``OR`` and ``NOT`` in upper case.
-            session_id: Only this session's steps.
+            session_id: Only this session's steps, or this thread's messages.
             limit: 1 to 100.
+            not_visible_in: Without what the agent of this thread or session sees now.
 
         Raises:
             ValueError: Blank query, or a limit out of range. *Cancellation*: safe.
         """
         self._check_usable()
+        hidden = None
+        if not_visible_in is not None:
+            from mnemo.context.visible import seen_by
+
+            hidden = await self._parts.transcript.reading(
+                partial(seen_by, stream=not_visible_in, config=self._parts.config)
+            )
         return await search(
             self._parts.records,
             query,
@@ -143,7 +159,55 @@ class RepositoryAnswers(GraphQueries):
             config=self._parts.config,
             session_id=session_id,
             limit=limit,
+            hidden=hidden,
         )
+
+    async def view(
+        self,
+        message_id: str,
+        *,
+        session_id: str | None = None,
+        before: int = 10,
+        after: int = 10,
+        budget_tokens: int | None = None,
+    ) -> MessageView:
+        """
+        Open what lies around a message, a half of a step, or a snapshot.
+
+        Args:
+            message_id: As a hit of ``search`` has it; *session_id* likewise, needed where
+                the id is used in several threads.
+            before: Neighbours ahead of it, 0 to 100; *after* likewise.
+            budget_tokens: Of the view's text, at least 100; default
+                ``config.recall.view_budget_tokens``.
+
+        Raises:
+            NotFound: There is no such record: unknown, erased or expired.
+            Conflict: Several threads have one; the message names them.
+            ValueError: A number is out of range. *Cancellation*: safe.
+        """
+        self._check_usable()
+        return await view(
+            self._parts.records,
+            message_id,
+            config=self._parts.config,
+            session_id=session_id,
+            before=before,
+            after=after,
+            budget_tokens=budget_tokens,
+        )
+
+    def tools(self, thread_id: str | None = None) -> list[AgentTool]:
+        """
+        ``search_messages`` and ``view_messages`` for an agent; a plain call.
+
+        Args:
+            thread_id: The agent's own thread or session: what is visible there is left out
+                of its searches.
+        """
+        self._check_usable()
+        searching = partial(self.search, not_visible_in=thread_id)
+        return [search_tool(searching), view_tool(self.view)]
 
 
 def _say_found(span: Span, result: RecallResult) -> None:
