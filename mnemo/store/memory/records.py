@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -179,8 +180,15 @@ def _is_alive(state: MessageState, since: datetime | None) -> bool:
 
 def _snapshot_is_alive(state: ThreadState, snapshot: Snapshot, since: datetime | None) -> bool:
     """Whether none of what it tells is expired."""
-    told = state.line.range(snapshot.from_seq, snapshot.to_seq, None)
+    told = _seqs(state, snapshot.from_seq, snapshot.to_seq)
     return not told or _is_alive(state.messages[told[0]], since)
+
+
+def _seqs(state: ThreadState, from_seq: int, to_seq: int | None) -> list[int]:
+    """Of the range, both ends inclusive, ascending."""
+    seqs = state.line.seqs
+    last = len(seqs) if to_seq is None else bisect_right(seqs, to_seq)
+    return seqs[bisect_left(seqs, from_seq) : last]
 
 
 def _hidden(repo: RepoState, hidden: Hidden | None) -> Callable[[Entry], bool]:
@@ -381,7 +389,7 @@ def _around_snapshot(
 def _messages(
     state: ThreadState, from_seq: int, to_seq: int | None, since: datetime | None
 ) -> list[Record]:
-    found = (state.messages[seq] for seq in state.line.range(from_seq, to_seq, None))
+    found = (state.messages[seq] for seq in _seqs(state, from_seq, to_seq))
     return [_of_message(message) for message in found if _is_alive(message, since)]
 
 
