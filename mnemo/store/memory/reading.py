@@ -54,8 +54,9 @@ class Reading:
     ) -> list[StoredMessage]:
         """Messages of the range, ascending; fresh copies."""
         state = self.state_of(thread_id)
-        first = max(from_seq, state.line.alive_from(since))
-        seqs = state.line.range(first, to_seq, role)
+        line, first = state.line, max(from_seq, state.line.alive_from(since))
+        counted = newest if since is None or line.in_time else None
+        seqs = line.range(first, to_seq, role, counted)
         found: list[StoredMessage] = []
         for seq in reversed(seqs):
             if newest is not None and len(found) >= newest:
@@ -83,13 +84,12 @@ class Reading:
     ) -> tuple[int, int]:
         """How many messages there are from *from_seq* on, and their tokens together."""
         state = self.state_of(thread_id)
-        line = state.line
-        seqs = line.range(max(from_seq, line.alive_from(since)), None, None)
-        if since is not None and not line.in_time:
-            left = [state.messages[seq].message for seq in seqs]
-            tokens = [m.tokens for m in left if m.recorded_at >= since]
-            return len(tokens), sum(tokens)
-        return len(seqs), line.end - line.starts[-len(seqs)] if seqs else 0
+        line, first = state.line, max(from_seq, state.line.alive_from(since))
+        if since is None or line.in_time:
+            return line.span(first)
+        messages = [state.messages[seq].message for seq in line.range(first)]
+        tokens = [message.tokens for message in messages if message.recorded_at >= since]
+        return len(tokens), sum(tokens)
 
     def erased_ids(self, thread_id: str, ids: Sequence[str]) -> frozenset[str]:
         """Those of *ids* that were erased from the thread."""

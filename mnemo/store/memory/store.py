@@ -107,6 +107,9 @@ class MemoryStore:
             ]
             counts["nodes"] = counts.get("nodes", 0) + len(repo.nodes)
             counts["edges"] = counts.get("edges", 0) + len(repo.edges)
+            counts["threads"] = counts.get("threads", 0) + len(repo.threads)
+            messages = sum(len(thread.messages) for thread in repo.threads.values())
+            counts["messages"] = counts.get("messages", 0) + messages
         return StoreReport(
             problems=tuple(problems), counts=counts, schema_version=0, synchronous="none"
         )

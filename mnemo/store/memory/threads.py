@@ -153,11 +153,24 @@ class Timeline:
             del own[bisect_left(own, seqs[0]) : bisect_right(own, seqs[-1])]
         return True
 
-    def range(self, from_seq: int, to_seq: int | None, role: Role | None) -> Sequence[int]:
-        """The seqs of the range, both ends inclusive, ascending."""
+    def range(
+        self,
+        from_seq: int,
+        to_seq: int | None = None,
+        role: Role | None = None,
+        newest: int | None = None,
+    ) -> Sequence[int]:
+        """The seqs of the range, both ends inclusive, ascending; only so many, the last ones."""
         seqs = self.seqs if role is None else self.roles.get(role, [])
         low = bisect_left(seqs, from_seq)
-        return seqs[low : None if to_seq is None else bisect_right(seqs, to_seq)]
+        high = len(seqs) if to_seq is None else bisect_right(seqs, to_seq)
+        return seqs[low if newest is None else max(low, high - newest) : high]
+
+    def span(self, from_seq: int) -> tuple[int, int]:
+        """How many messages there are from a seq on, and their tokens together."""
+        low = bisect_left(self.seqs, from_seq)
+        count = len(self.seqs) - low
+        return count, self.end - self.starts[low] if count else 0
 
     def alive_from(self, since: datetime | None) -> int:
         """A seq before which everything was recorded before *since*."""

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import pytest
 
 from mnemo.errors import Conflict, StoreError
-from mnemo.protocols import TranscriptReader, TranscriptStore, TranscriptWriter
+from mnemo.protocols import Store, TranscriptReader, TranscriptStore, TranscriptWriter
 from mnemo.testing.contracts.kit import NOON, SPACE, Kit, StoreContract, unit_vector
 from mnemo.testing.contracts.talk import (
     KINDS,
@@ -36,10 +36,9 @@ NEAR = ("a", "a:b", "A", "a%", "a_", " a")
 """Ids that a pattern, a prefix or a careless comparison takes for one another."""
 
 
-def transcript_of(store: Any, repo: str = "r") -> TranscriptStore:
+def transcript_of(store: Store, repo: str = "r") -> TranscriptStore:
     """The conversations of a repository."""
-    found: TranscriptStore = store.transcript(repo)
-    return found
+    return store.transcript(repo)
 
 
 class TranscriptContract(StoreContract):
