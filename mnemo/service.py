@@ -411,8 +411,9 @@ class Mnemo:
         ``async with memory.export_repo("r") as lines: async for line in lines: …``; all
         lines are of the moment at which the context was entered, whatever is written
         meanwhile. Text in ASCII, in bounded memory, read off the event loop. It holds the
-        raw steps, the whole graph with vectors, what is staged, and which changesets were
-        applied; not the repository's id, nor who owns its sessions.
+        raw steps, the whole graph with vectors, what is staged, which changesets were
+        applied, and the conversations with all that is derived from them; not the
+        repository's id, nor who owns its sessions, nor the ids of messages that were erased.
 
         Entering raises:
             ValueError: *repo_id* is blank or too long.
