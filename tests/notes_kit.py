@@ -4,21 +4,23 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from mnemo._tasks import TaskRoot
-from mnemo.config import StoreConfig
+from mnemo.config import NotesConfig, StoreConfig
 from mnemo.events import Event, MemoryUpdateFinished
 from mnemo.notes.notes import Notes
+from mnemo.notes.parts import NotesParts
 from mnemo.notes.progress import Progress
 from mnemo.notes.update import NoteUpdate
 from mnemo.prompts.usage import UsageMeter
 from mnemo.protocols import ChatReply, ChatRequest, Usage
 from mnemo.store.memory import MemoryStore
 from mnemo.store.sqlite import SqliteStore
-from mnemo.testing import ManualClock, ScriptedChatModel
+from mnemo.testing import HashingEmbedder, ManualClock, ScriptedChatModel
 
 COST = Usage("scripted", 100, 10, 80, 0.01)
 
@@ -130,3 +132,45 @@ def store_of(kind: str, path: Path, clock: Any) -> Any:
     if kind == "memory":
         return MemoryStore(clock=clock, lease_s=30)
     return SqliteStore(path, config=StoreConfig(), clock=clock, lease_s=30)
+
+
+async def make_notes(
+    stack: AsyncExitStack,
+    kind: str,
+    path: Path,
+    *replies: Any,
+    model: Any = None,
+    without_model: bool = False,
+    store: Any = None,
+    embedder: Any = None,
+    wrap: Callable[[Any], Any] = lambda store: store,
+    **config: Any,
+) -> NotesKit:
+    """Notes over a store of *kind*, closed with *stack*."""
+    clock = ManualClock()
+    model = model or ScriptedChatModel({"update_notes": list(replies or (NOTHING,))})
+    if store is None:
+        store = store_of(kind, path, clock)
+        await store.open()
+        stack.push_async_callback(store.aclose)
+    root = TaskRoot()
+    await root.open()
+    stack.push_async_callback(root.aclose)
+    sessions: dict[str, UsageMeter] = {}
+    events: list[Event] = []
+    meter = UsageMeter()
+    parts = NotesParts(
+        repo_id="r",
+        store=wrap(store.notes("r")),
+        embedder=embedder or HashingEmbedder(),
+        chat_model=None if without_model else model,
+        clock=clock,
+        config=NotesConfig(**config),
+        publish=events.append,
+        spawn=root.spawn,
+        meter=meter,
+        session_meter=sessions.get,
+    )
+    notes = Notes(parts)
+    stack.push_async_callback(notes.aclose, 0)
+    return NotesKit(notes, store, clock, model, root, meter, sessions, events)

@@ -15,6 +15,7 @@ import numpy as np
 from scripted_faults import Answer
 
 import mnemo.prompts
+from mnemo.prompts.update_notes import INSTRUCTION_MARK
 from mnemo.protocols import ChatMessage, ChatRequest, Purpose
 
 
@@ -82,7 +83,8 @@ def chat_of(
     said: Sequence[ChatMessage], form: Form, tools: Sequence[Mapping[str, Any]]
 ) -> ChatRequest:
     """The ``ChatRequest`` that an adapter made these messages of."""
-    purpose = _purpose(form.name, said[0].content)
+    noting = any(INSTRUCTION_MARK in message.content for message in said)
+    purpose = "update_notes" if noting else _purpose(form.name, said[0].content)
     return ChatRequest(tuple(said), purpose, response_schema=form.schema, tools=tuple(tools))
 
 
