@@ -7,13 +7,16 @@ from collections.abc import Callable
 from mnemo._tasks import on_clock
 from mnemo.context.goals import Goals
 from mnemo.context.mneme import Mneme
+from mnemo.context.passive import PassiveRecall
 from mnemo.context.pins import Pins
 from mnemo.context.snapshots import Snapshots
 from mnemo.context.viewport import Viewport
 from mnemo.conversation.compressing import Compressing
+from mnemo.conversation.feeding import Feed, Feeding
 from mnemo.conversation.indexing import Indexing
 from mnemo.conversation.log import MessageLog
 from mnemo.conversation.parts import ConversationParts, ThreadSettings
+from mnemo.session.session import Session
 from mnemo.transcript.derived import Compaction
 
 __all__ = ["Conversation", "Departments"]
@@ -31,11 +34,14 @@ class Departments:
         self,
         parts: ConversationParts,
         *,
+        recall: PassiveRecall,
         check_usable: Callable[[], None],
     ) -> None:
         self.compressing = Compressing(parts)
         self.indexing = Indexing(parts)
+        self.feeding = Feeding(parts)
         self.mneme = Mneme(parts)
+        self.recall = recall
         self.check_usable = check_usable
 
 
@@ -83,6 +89,7 @@ class Conversation(MessageLog):
             self._parts,
             self._settings,
             mneme=self._departments.mneme,
+            recall=self._departments.recall,
             budget_tokens=budget_tokens,
         )
 
@@ -115,3 +122,20 @@ class Conversation(MessageLog):
         await departments.compressing.settled(self.thread_id)
         await departments.mneme.settled(self.thread_id)
         await departments.indexing.settled(self.thread_id)
+
+    async def feed(self, session: Session, *, from_seq: int | None = None) -> Feed:
+        """
+        Have every message become a step of *session*, as the conversation grows.
+
+        Each exactly once, whatever is restarted or fed again; it goes on in the background
+        until it is cancelled, or the session takes no more.
+
+        Args:
+            from_seq: Where to begin; default: behind the last message of the thread that
+                the session holds, or if it holds none, with what is appended next.
+
+        Raises:
+            ValueError: *from_seq* is no seq. *Cancellation*: safe; nothing is fed.
+        """
+        self._departments.check_usable()
+        return await self._departments.feeding.feed(self.thread_id, session, from_seq=from_seq)

@@ -8,6 +8,7 @@ from typing import Any, TypeAlias, TypeVar
 
 from anyio.abc import TaskGroup
 
+from mnemo.context.passive import PassiveRecall
 from mnemo.conversation.expiring import Expiry
 from mnemo.conversation.log import settings_of
 from mnemo.conversation.parts import ConversationParts, ThreadSettings
@@ -80,6 +81,7 @@ class RepositoryConversations:
         self._expiry = Expiry(self._parts)
         self._departments = Departments(
             self._parts,
+            recall=PassiveRecall(self._parts, parts.records),
             check_usable=check_usable,
         )
 
@@ -133,7 +135,8 @@ class RepositoryConversations:
         if self._ended:  # what is due is found in the store by the next who opens it
             return
         self._expiry.appended(settings)
-        self._departments.indexing.poke()
+        self._departments.indexing.appended(settings)
+        self._departments.feeding.appended(settings.thread_id)
         self._departments.compressing.appended(settings)
         self._departments.mneme.appended(settings)
 

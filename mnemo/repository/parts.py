@@ -68,6 +68,7 @@ class RepositoryStatistics:
         embedding_space: What the vectors were made by; ``None`` before the first.
         recall_usage: Purpose → what the calls of recalls cost since it was opened.
         messages: Stored messages, of all threads and epochs.
+        notes: A ``NotesStatistics``: notes and versions, updates running, waiting and held.
     """
 
     revision: Revision
@@ -83,6 +84,7 @@ class RepositoryStatistics:
     recall_usage: Mapping[Purpose, ModelUsage] = field(default_factory=dict)
     messages: int = 0
     conversations: ConversationStatistics = ConversationStatistics()
+    notes: Any = None
 
 
 def _untraced(embedder: Embedder, spans: Spans) -> Embedder:

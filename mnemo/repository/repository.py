@@ -9,33 +9,34 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from typing import TYPE_CHECKING
 
 import anyio
 from anyio.abc import TaskGroup
 
 from mnemo._tasks import completed, running_loop
 from mnemo.config import Config
-from mnemo.conversation.log import OMITTED
 from mnemo.episode.erasure import ErasureReport
 from mnemo.episode.journal import SessionRecord
 from mnemo.errors import MnemoError, UsageError
 from mnemo.graph.changeset import Changeset, Revision
-from mnemo.prompts.profiles import resolve_profile
 from mnemo.prompts.usage import UsageMeter
 from mnemo.protocols import (
     ChatModel,
     Embedder,
 )
 from mnemo.recall.access import AccessLog
-from mnemo.recall.result import RecallResult
 from mnemo.repository.asking import RepositoryAnswers
-from mnemo.repository.conversation import Conversation
 from mnemo.repository.parts import RepositoryParts, RepositoryStatistics
 from mnemo.repository.upkeep import RepositoryUpkeep
 from mnemo.session.session import Session
-from mnemo.transcript.strategies import Compression, Retrieval
+from mnemo.transcript.strategies import OMITTED, Compression, Retrieval
+
+if TYPE_CHECKING:  # a name in an annotation need not cost every import its time
+    from mnemo.notes.notes import Notes
+    from mnemo.repository.conversation import Conversation
 
 __all__ = ["Repository"]
 
@@ -47,10 +48,7 @@ class Repository(RepositoryAnswers, RepositoryUpkeep):
 
     def __init__(self, parts: RepositoryParts) -> None:
         # Here: importing mnemo need not load what only an open repository runs.
-        from mnemo.commit.announced import AnnouncedWrites
-        from mnemo.commit.lane import CommitLane
-        from mnemo.maintenance.erase import Forgetting
-        from mnemo.maintenance.runner import Maintenance
+        from mnemo.repository import building
         from mnemo.repository.conversations import RepositoryConversations
         from mnemo.repository.sessions import RepositorySessions
 
@@ -62,53 +60,21 @@ class Repository(RepositoryAnswers, RepositoryUpkeep):
         self._recalls: set[anyio.CancelScope] = set()
         self._access = AccessLog(parts.graph, parts.clock)
         self._usage = UsageMeter()
-        lane = CommitLane(
-            graph=parts.graph,
-            index=parts.index,
-            embedder=parts.embedder,
-            owner=parts.owner,
-            clock=parts.clock,
-            config=parts.config.commit,
-        )
-        self._writes = AnnouncedWrites(
-            repo_id=parts.repo_id,
-            lane=lane,
-            graph=parts.graph,
-            clock=parts.clock,
-            publish=parts.publish,
-            written=parts.index.poke,
-            spans=parts.spans,
-        )
-        self._sessions = RepositorySessions(parts, self._writes, check_usable=self._check_usable)
-        self._recall = _recalling(parts, self._usage)
-        self._maintenance = Maintenance(
-            repo_id=parts.repo_id,
-            lane=lane,
-            graph=parts.graph,
-            index=parts.index,
-            embedder=parts.embedder,
-            clock=parts.clock,
-            config=_profiled(parts.config),
-            root=parts.root,
-            publish=parts.publish,
-            written=parts.index.poke,
-            settle=self._access.try_to_flush,
-            check_usable=self._check_usable,
-        )
+        lane = building.commit_lane(parts)
         self._turn = lane.turn
-        forgetting = Forgetting(
-            repo_id=parts.repo_id,
-            overhaul=parts.overhaul,
-            turn=lane.turn,
-            end_sessions=self._sessions.end,
-            erased=self._drop_erased,
-            clock=parts.clock,
-            publish=parts.publish,
+        self._writes = building.announced_writes(parts, lane)
+        self._sessions = RepositorySessions(parts, self._writes, check_usable=self._check_usable)
+        self._recall = building.recalling(parts, self._usage)
+        self._maintenance = building.maintenance(
+            parts, lane, settle=self._access.try_to_flush, check_usable=self._check_usable
         )
-        self._erase = forgetting.forget
+        self._erase = building.erasing(
+            parts, lane, end_sessions=self._sessions.end, erased=self._drop_erased
+        )
         self._conversations = RepositoryConversations(
             parts, forget=self._forget_thread, check_usable=self._check_usable
         )
+        self._notes = building.notes(parts, closing=lambda: self._closed)
 
     async def open(self) -> None:
         """
@@ -231,6 +197,12 @@ class Repository(RepositoryAnswers, RepositoryUpkeep):
     async def _forget_thread(self, thread_id: str) -> ErasureReport:
         return await self.forget(thread_id=thread_id)
 
+    @property
+    def notes(self) -> Notes:
+        """Its notes: long-term topic files, written at the end of a task."""
+        self._check_usable()
+        return self._notes
+
     # ── The graph ────────────────────────────────────────────────────────────────────
 
     async def apply(self, changeset: Changeset) -> Revision:
@@ -283,6 +255,7 @@ class Repository(RepositoryAnswers, RepositoryUpkeep):
             recall_usage=self._usage.by_purpose,
             messages=counts.get("messages", 0),
             conversations=await self._conversations.statistics(),
+            notes=await self._notes.statistics(),
         )
 
     @property
@@ -330,38 +303,13 @@ class Repository(RepositoryAnswers, RepositoryUpkeep):
             grace_s: Seconds that extraction and background commits may still take.
         """
         self._closed = True
-        await self._sessions.aclose(grace_s)
+        async with anyio.create_task_group() as group:
+            group.start_soon(self._sessions.aclose, grace_s)
+            group.start_soon(self._notes.aclose, grace_s)
         for recall in tuple(self._recalls):
             recall.cancel()
         self._following.cancel()
         await self._access.try_to_flush()
-
-
-def _recalling(parts: RepositoryParts, usage: UsageMeter) -> Callable[..., Awaitable[RecallResult]]:
-    from mnemo.recall.pipeline import Recall
-
-    recall = Recall(
-        repo_id=parts.repo_id,
-        graph=parts.graph,
-        feed=parts.feed,
-        index=parts.index,
-        embedder=parts.embedder,
-        clock=parts.clock,
-        config=_profiled(parts.config),
-        notify=parts.publish,
-        chat_model=parts.chat_model,
-        usage=usage,
-        spans=parts.spans,
-    )
-    return recall.recall
-
-
-def _profiled(config: Config) -> Config:
-    """*config* with its profile's scoring in force: a profile beats ``config.scoring``."""
-    profile = resolve_profile(config.extraction.profile)
-    if profile is None:
-        return config
-    return config.model_copy(update={"scoring": profile.scoring(config.scoring)})
 
 
 def _below(counts: Mapping[str, int], prefix: str) -> dict[str, int]:

@@ -30,6 +30,7 @@ from mnemo.errors import (
     UsageError,
 )
 from mnemo.events import SessionExpired
+from mnemo.prompts.usage import UsageMeter
 from mnemo.session.appends import Appending, make_draft
 from mnemo.session.core import SessionCore
 from mnemo.session.driver import drive
@@ -134,6 +135,11 @@ class Session:
     def error(self) -> Exception | None:
         """The last failure; cleared by the next success, discard or new episode."""
         return self._core.error
+
+    @property
+    def meter(self) -> UsageMeter:
+        """Counts what its calls of models cost, and what is done at its expense."""
+        return self._parts.meter
 
     def context(self) -> SessionContext | None:
         """The goal and the last five durable steps; ``None`` when idle."""
