@@ -1,5 +1,7 @@
 """Durable memory for agents: sessions in, recall out, nothing lost."""
 
+from typing import TYPE_CHECKING, Any
+
 from mnemo._bus import Subscription
 from mnemo.config import Config
 from mnemo.episode.archive import ArchiveHead
@@ -51,39 +53,78 @@ from mnemo.graph.nodes import (
 )
 from mnemo.graph.upkeep import MaintenanceReport
 from mnemo.maintenance.reembed import ReembeddingReport
+from mnemo.note.values import Note, NoteChange, NoteInfo, NoteVersion
 from mnemo.prompts.profiles import Profile
+from mnemo.recall.agent_tools import AgentTool
 from mnemo.recall.candidate import Candidate, Explanation, SourceRef
 from mnemo.recall.keyword import SearchHit
 from mnemo.recall.result import ReasonedMemory, RecallResult
-from mnemo.repository import Repository, RepositoryStatistics
+from mnemo.recall.view import MessageView
+from mnemo.repository import ConversationStatistics, Repository, RepositoryStatistics
 from mnemo.service import Mnemo
 from mnemo.session.pending import Outcome, PendingOperation
 from mnemo.session.session import Session
 from mnemo.session.views import CommitReceipt, SessionContext, SessionStatistics
+from mnemo.transcript.derived import (
+    Compaction,
+    EvictionOutcome,
+    Goal,
+    GoalCompletion,
+    Pin,
+    Snapshot,
+)
+from mnemo.transcript.message import Message, StoredMessage, ToolCall
+from mnemo.transcript.strategies import Composite, Recent, Summary, ToolOutputPruner
+
+if TYPE_CHECKING:  # what an open repository hands out is loaded when it is asked for
+    from mnemo.context.compressed import CompressedViewport
+    from mnemo.context.rendering import RenderedViewport
+    from mnemo.context.viewport import Viewport
+    from mnemo.conversation.feeding import Feed
+    from mnemo.notes.folder import FolderReport
+    from mnemo.notes.found import NoteRecall
+    from mnemo.notes.notes import Notes
+    from mnemo.notes.progress import Progress
+    from mnemo.notes.toolbox import NoteToolbox
+    from mnemo.notes.update import NoteUpdate
+    from mnemo.repository.conversation import Conversation
 
 __all__ = [
+    "AgentTool",
     "ArchiveHead",
     "BudgetExceeded",
     "Candidate",
     "Changeset",
     "CommitFailed",
     "CommitReceipt",
+    "Compaction",
+    "Composite",
+    "CompressedViewport",
     "Config",
     "ConfigError",
     "Conflict",
+    "Conversation",
+    "ConversationStatistics",
     "Edge",
     "EdgeKind",
     "EmbeddingSpaceMismatch",
     "Episodic",
     "ErasureReport",
+    "EvictionOutcome",
     "Explanation",
     "ExtractionFailed",
+    "Feed",
+    "FolderReport",
+    "Goal",
+    "GoalCompletion",
     "Intent",
     "InvalidArchive",
     "InvalidNote",
     "InvalidOperation",
     "InvalidReply",
     "MaintenanceReport",
+    "Message",
+    "MessageView",
     "MetadataDelta",
     "Mnemo",
     "MnemoError",
@@ -94,17 +135,29 @@ __all__ = [
     "NodeChange",
     "NodeMetadata",
     "NotFound",
+    "Note",
+    "NoteChange",
+    "NoteInfo",
+    "NoteRecall",
+    "NoteToolbox",
+    "NoteUpdate",
+    "NoteVersion",
+    "Notes",
     "Outcome",
     "PendingOperation",
     "PendingQueueFull",
+    "Pin",
     "PrecedingOperationFailed",
     "Procedural",
     "Profile",
+    "Progress",
     "RateLimited",
     "ReasonedMemory",
     "RecallFailed",
     "RecallResult",
+    "Recent",
     "ReembeddingReport",
+    "RenderedViewport",
     "Repository",
     "RepositoryAlreadyOpen",
     "RepositoryStatistics",
@@ -120,14 +173,42 @@ __all__ = [
     "SessionRecord",
     "SessionState",
     "SessionStatistics",
+    "Snapshot",
     "Source",
     "SourceRef",
     "Step",
     "StoreCorrupt",
     "StoreError",
     "StoreLocked",
+    "StoredMessage",
     "Subgoal",
     "Subscription",
+    "Summary",
     "Tag",
+    "ToolCall",
+    "ToolOutputPruner",
     "UsageError",
+    "Viewport",
 ]
+
+_LATER = {
+    "CompressedViewport": "mnemo.context.compressed",
+    "Conversation": "mnemo.repository.conversation",
+    "Feed": "mnemo.conversation.feeding",
+    "FolderReport": "mnemo.notes.folder",
+    "NoteRecall": "mnemo.notes.found",
+    "NoteToolbox": "mnemo.notes.toolbox",
+    "NoteUpdate": "mnemo.notes.update",
+    "Notes": "mnemo.notes.notes",
+    "Progress": "mnemo.notes.progress",
+    "RenderedViewport": "mnemo.context.rendering",
+    "Viewport": "mnemo.context.viewport",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LATER:
+        raise AttributeError(f"module 'mnemo' has no attribute {name!r}")
+    from importlib import import_module
+
+    return getattr(import_module(_LATER[name]), name)

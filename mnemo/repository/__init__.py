@@ -1,6 +1,6 @@
 """One isolated memory: its sessions, its graph, its recall."""
 
-from mnemo.repository.parts import RepositoryParts, RepositoryStatistics
+from mnemo.repository.parts import ConversationStatistics, RepositoryParts, RepositoryStatistics
 from mnemo.repository.repository import Repository
 
-__all__ = ["Repository", "RepositoryParts", "RepositoryStatistics"]
+__all__ = ["ConversationStatistics", "Repository", "RepositoryParts", "RepositoryStatistics"]
