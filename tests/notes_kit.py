@@ -169,6 +169,7 @@ async def make_notes(
         publish=events.append,
         spawn=root.spawn,
         meter=meter,
+        scrub=store.scrub,
         session_meter=sessions.get,
     )
     notes = Notes(parts)

@@ -141,8 +141,8 @@ class NoteReader(Protocol):
         """The notes that are there, by topic; of *topics* also those that were deleted."""
         ...
 
-    def topics(self) -> list[str]:
-        """The topics of the notes that are there, sorted."""
+    def topics(self, *, deleted: bool = False) -> list[str]:
+        """The topics of the notes that are there, sorted; with those that were, if asked."""
         ...
 
     def versions(self, topic: str) -> list[NoteVersion]:
@@ -212,6 +212,10 @@ class NoteWriter(NoteReader, Protocol):
 
     def rewrite(self, version: NoteVersion) -> None:
         """Replace a version by one with fewer words; for erasure."""
+        ...
+
+    def drop(self, topic: str, version: int) -> None:
+        """Delete one version; for erasure. Its number is not given again."""
         ...
 
     def save_vectors(

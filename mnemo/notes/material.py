@@ -28,7 +28,16 @@ from mnemo.notes.cues import (
 )
 from mnemo.transcript.message import Message, StoredMessage, measured_text
 
-__all__ = ["Asked", "Evidence", "Material", "folded", "mark_keys", "quoted", "voice_of"]
+__all__ = [
+    "Asked",
+    "Evidence",
+    "Material",
+    "folded",
+    "mark_keys",
+    "pair_keys",
+    "quoted",
+    "voice_of",
+]
 
 Voice: TypeAlias = Literal["user", "assistant", "other"]
 
@@ -98,6 +107,14 @@ def mark_keys(history: Sequence[Message], thread_id: str | None) -> list[str]:
             name = f"{thread or ''}\0{message.id}\0".encode("utf-8", "surrogatepass")
             keys.append(f"m:{hashlib.blake2b(name + whole, digest_size=16).hexdigest()}")
     return keys
+
+
+def pair_keys(keys: Sequence[str]) -> list[str]:
+    """Keys of the messages each with the one before it, which few other conversations share."""
+    pairs = zip(("", *keys), keys, strict=False)
+    return [
+        f"p:{hashlib.blake2b(f'{a} {b}'.encode(), digest_size=16).hexdigest()}" for a, b in pairs
+    ]
 
 
 class Material:

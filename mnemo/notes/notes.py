@@ -249,8 +249,9 @@ class Notes:
         erased = await self._parts.store.writing(lambda tx: tx.erase(topic))
         if not erased.versions:
             raise NotFound("note", topic)
+        scrubbed = await self._parts.scrub()
         return ErasureReport(
-            fulltext_rows=erased.fulltext_rows, vectors=erased.vectors, scrubbed=False
+            fulltext_rows=erased.fulltext_rows, vectors=erased.vectors, scrubbed=scrubbed
         )
 
     # ── For agents ───────────────────────────────────────────────────────────────────

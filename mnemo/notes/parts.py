@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from mnemo._spans import NO_SPANS, Spans
@@ -32,6 +32,7 @@ class NotesParts:
         spawn: Starts a task that is cancelled when the service closes; a plain call.
         meter: Counts what all calls of the repository's updates cost.
         session_meter: The meter of an open session; ``None`` if it is not open.
+        scrub: Rids the store's files of what was erased (``Store.scrub``).
         closing: Whether the service or the repository is shutting down, or closed.
     """
 
@@ -44,6 +45,7 @@ class NotesParts:
     publish: Callable[[Event], None]
     spawn: Callable[..., None]
     meter: UsageMeter
+    scrub: Callable[[], Awaitable[bool]]
     session_meter: Callable[[str], UsageMeter | None] = _no_session
     closing: Callable[[], bool] = _open
     spans: Spans = NO_SPANS

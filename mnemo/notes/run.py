@@ -292,7 +292,8 @@ class Run:
         elif self._ask.task_id is not None:
             tx.finish(self._ask.task_id)
         if error is None or self._gave_up:
-            tx.mark(self._ask.keys[-1], keep=MARKS)
+            for mark in self._ask.marks:
+                tx.mark(mark, keep=2 * MARKS)
         tx.keep_conversation(replace(row, ended_at=tx.now, part=self._due.part, failures=failures))
 
     def _publish(self, update: NoteUpdate, *, cancelled: bool) -> None:

@@ -13,7 +13,7 @@ from mnemo.config import NotesConfig
 from mnemo.note.rows import NoteReader
 from mnemo.notes.cues import Phrases
 from mnemo.notes.fork import carries_instruction, copied
-from mnemo.notes.material import Asked, Material, mark_keys, voice_of
+from mnemo.notes.material import Asked, Material, mark_keys, pair_keys, voice_of
 from mnemo.notes.requests import open_requests
 from mnemo.transcript.message import Message, StoredMessage
 
@@ -109,6 +109,25 @@ class Ask:
         )
 
     @property
+    def marks(self) -> tuple[str, str]:
+        """What its last message is marked by, once it is judged."""
+        return self.keys[-1], pair_keys(self.keys[-2:])[-1]
+
+    def is_judged(self, index: int, marked: frozenset[str], pairs: Sequence[str]) -> bool:
+        """
+        Whether the message at *index* is a marked one.
+
+        Ids are unique in a thread only. Where no thread is known, the message before it
+        has to be the same as well, unless that was compacted since.
+        """
+        key = self.keys[index]
+        if key not in marked:
+            return False
+        alone = index == 0 or voice_of(self.history[index - 1]) == "other"
+        sure = self.thread_id is not None or self.session_id is not None or key.startswith("h:")
+        return sure or alone or pairs[index] in marked
+
+    @property
     def refused(self) -> SkipReason | None:
         """What its history or outcome says against an update, whatever else holds."""
         if carries_instruction(self.history):
@@ -193,7 +212,7 @@ def judge(
     """
     if ask.task_id is not None and tx.is_done(ask.task_id):
         return Skip("already_done")
-    start = _new_from(tx, ask.keys)
+    start = _new_from(tx, ask)
     material = Material(
         ask.history,
         keys=ask.keys,
@@ -228,12 +247,13 @@ def phrases_of(config: NotesConfig) -> Phrases:
     return Phrases(config.request_phrases, config.correction_phrases, config.preference_phrases)
 
 
-def _new_from(tx: NoteReader, keys: Sequence[str]) -> int:
+def _new_from(tx: NoteReader, ask: Ask) -> int:
     """Where the new part begins: behind the last message that is marked."""
-    for end in range(len(keys), 0, -_SEARCHED):
+    pairs = pair_keys(ask.keys)
+    for end in range(len(ask.keys), 0, -_SEARCHED):
         first = max(0, end - _SEARCHED)
-        marked = tx.marked(keys[first:end])
+        marked = tx.marked([*ask.keys[first:end], *pairs[first:end]])
         for index in range(end - 1, first - 1, -1):
-            if keys[index] in marked:
+            if ask.is_judged(index, marked, pairs):
                 return index + 1
     return 0

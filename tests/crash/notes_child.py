@@ -30,6 +30,7 @@ async def main(path: str) -> None:
         publish=lambda event: None,
         spawn=lambda *args: None,
         meter=UsageMeter(),
+        scrub=store.scrub,
     )
     notes = Notes(parts)
     for number in range(1, 100_000):

@@ -266,6 +266,13 @@ async def test_a_compacted_front_does_not_make_old_parts_new(open_notes):
     assert (update.ran, update.wrote) == (True, False)
 
 
+async def test_the_same_id_and_words_elsewhere_are_not_judged(open_notes):
+    """Ids are unique in a thread only: where none is named, one alike message is no mark."""
+    kit = await open_notes()
+    assert (await kit.update(task("We fly to Tokyo", "Ok."))).ran
+    assert (await kit.update(task("We like ramen", "Ok."))).ran
+
+
 async def test_a_closed_repository_runs_nothing(open_notes):
     """Shutting down comes before every other rule."""
     kit = await open_notes(enabled=False)

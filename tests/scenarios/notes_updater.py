@@ -60,6 +60,7 @@ async def main(path: str, name: str, facts: int) -> None:
         publish=lambda event: None,
         spawn=root.spawn,
         meter=UsageMeter(),
+        scrub=store.scrub,
     )
     notes = Notes(parts)
     sys.stdout.write("ready\n")

@@ -55,6 +55,7 @@ class NotesMachine(RuleBasedStateMachine):
             publish=lambda event: None,
             spawn=lambda *args: None,
             meter=UsageMeter(),
+            scrub=self.store.scrub,
         )
         return Notes(parts)
 

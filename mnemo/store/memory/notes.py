@@ -74,9 +74,9 @@ class _Reading:
             return [rows[topic] for topic in sorted(rows) if rows[topic].is_there]
         return [rows[topic] for topic in sorted(set(topics)) if topic in rows]
 
-    def topics(self) -> list[str]:
-        """The topics of the notes that are there, sorted."""
-        return [row.topic for row in self.rows()]
+    def topics(self, *, deleted: bool = False) -> list[str]:
+        """The topics of the notes that are there, sorted; with those that were, if asked."""
+        return sorted(self._state.rows if deleted else self._state.terms)
 
     def versions(self, topic: str) -> list[NoteVersion]:
         """What is kept of its versions, oldest first."""
@@ -175,6 +175,11 @@ class _Writing(_Reading):
         self._state.versions[version.topic] = tuple(
             version if old.version == version.version else old for old in kept
         )
+
+    def drop(self, topic: str, version: int) -> None:
+        """Delete one version."""
+        kept = self._state.versions.get(topic, ())
+        self._state.versions[topic] = tuple(old for old in kept if old.version != version)
 
     def save_vectors(
         self, space: EmbeddingSpace, vectors: Mapping[str, tuple[int, Vector]]

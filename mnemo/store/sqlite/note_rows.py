@@ -28,6 +28,7 @@ _OWED = f"""
 WHERE n.repo = ? AND n.deleted_by IS NULL AND v.note IS NULL ORDER BY n.topic LIMIT ?
 """
 _TOPICS = "SELECT topic FROM notes WHERE repo = ? AND deleted_by IS NULL ORDER BY topic"
+_ALL_TOPICS = "SELECT topic FROM notes WHERE repo = ? ORDER BY topic"
 _VERSIONS = """
 SELECT n.topic, v.version, v.action, v.body, v.description, v.at, v.by, v.update_id, v.task_id,
        v.session_id, v.thread_id, v.message_ids, v.evidence, v.trust, v.reason
@@ -90,9 +91,10 @@ class Reading:
         query = f"{_NOTE} WHERE n.repo = ? AND n.topic IN ({{}}) ORDER BY n.topic"
         return [_row(*values) for values in self._of_keys(query, sorted(set(topics)))]
 
-    def topics(self) -> list[str]:
-        """The topics of the notes that are there, sorted."""
-        return [topic for (topic,) in self._all(_TOPICS, self._repo)]
+    def topics(self, *, deleted: bool = False) -> list[str]:
+        """The topics of the notes that are there, sorted; with those that were, if asked."""
+        query = _ALL_TOPICS if deleted else _TOPICS
+        return [topic for (topic,) in self._all(query, self._repo)]
 
     def versions(self, topic: str) -> list[NoteVersion]:
         """What is kept of its versions, oldest first."""

@@ -25,6 +25,7 @@ from mnemo.store.sqlite.codec import encode_json, encode_time, encode_vector
 from mnemo.store.sqlite.note_rows import Reading
 from mnemo.store.sqlite.readers import Readers
 from mnemo.store.sqlite.rows import chunks, holes, repo_row
+from mnemo.store.sqlite.scrub import note_pending
 from mnemo.store.sqlite.writer import Writer
 
 __all__ = ["SqliteNotes", "Writing"]
@@ -55,11 +56,13 @@ DELETE FROM note_versions WHERE note = :note AND version <=
     (SELECT version FROM note_versions WHERE note = :note
      ORDER BY version DESC LIMIT 1 OFFSET :keep)
 """
+_DROP_VERSION = "DELETE FROM note_versions WHERE note = ? AND version = ?"
 _PUT_CHANGE = """
 INSERT INTO note_journal (repo, update_id, note, action, version, by) VALUES (?, ?, ?, ?, ?, ?)
 """
 _DROP_WORDS = "DELETE FROM note_words WHERE rowid = ?"
 _PUT_WORDS = "INSERT INTO note_words (rowid, terms) VALUES (?, ?)"
+_MERGE_WORDS = "INSERT INTO note_words (note_words) VALUES ('optimize')"
 _DROP_VECTOR = "DELETE FROM note_vectors WHERE note = ?"
 _PUT_VECTOR = """
 INSERT OR REPLACE INTO note_vectors (note, version, space, dimensions, vector)
@@ -164,19 +167,31 @@ class Writing(Reading):
         found = execute(_FIND, (self._repo, topic)).fetchone()
         if found is None:
             return ErasedNoteRows()
+        note_pending(self._connection)
         execute("DELETE FROM note_journal WHERE repo = ? AND note = ?", (self._repo, *found))
         execute("DELETE FROM notes WHERE no = ?", found)
-        return ErasedNoteRows(
+        erased = ErasedNoteRows(
             versions=execute("DELETE FROM note_versions WHERE note = ?", found).rowcount,
             fulltext_rows=execute(_DROP_WORDS, found).rowcount,
             vectors=execute(_DROP_VECTOR, found).rowcount,
         )
+        # Its words stay in the index's segments until those are merged.
+        execute(_MERGE_WORDS)
+        return erased
 
     def rewrite(self, version: NoteVersion) -> None:
         """Replace a version by one with fewer words."""
         found = self._connection.execute(_FIND, (self._repo, version.topic)).fetchone()
         if found is not None:
             self._connection.execute(_PUT_VERSION, _version_values(found[0], version))
+            note_pending(self._connection)
+
+    def drop(self, topic: str, version: int) -> None:
+        """Delete one version."""
+        found = self._connection.execute(_FIND, (self._repo, topic)).fetchone()
+        if found is not None:
+            self._connection.execute(_DROP_VERSION, (*found, version))
+            note_pending(self._connection)
 
     def save_vectors(
         self, space: EmbeddingSpace, vectors: Mapping[str, tuple[int, Vector]]

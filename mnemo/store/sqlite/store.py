@@ -162,6 +162,10 @@ class SqliteStore:
             lambda connection: register(connection, owner, now=now, lease_s=lease_s)
         )
 
+    async def scrub(self) -> bool:
+        """Rid the files of what was erased; whether nothing is left. *Cancellation*: safe."""
+        return await self._scrubber.scrub(self._writer(), traces=None)
+
     async def check(self) -> StoreReport:
         """Check the file, full text against records, vectors against their owners, edges' ends."""
         problems, counts = await self._readers().read(check_store)

@@ -1,0 +1,85 @@
+"""Forgetting conversations reaches the notes that were written from them."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from notes_kit import NOTHING, reply, task, writes
+
+from mnemo.note.forgetting import ForgottenNotes, forget_sources
+
+
+def gone(*ids: str):
+    """Says that these messages of the thread ``"t"`` are erased."""
+    return lambda thread, asked: frozenset(ids) & frozenset(asked) if thread == "t" else frozenset()
+
+
+async def noted(kit, text: str, thread: str, **rest) -> None:
+    """A note, from one message of a thread."""
+    read = {"name": "read_note", "topic": rest.get("topic", "travel")}
+    kit.script(reply(read), reply(writes(evidence=text, **rest)), NOTHING)
+    assert (await kit.update(task(text, "Ok."), thread_id=thread)).wrote
+
+
+async def forget(kit, **given) -> ForgottenNotes:
+    """Forget in one transaction."""
+    given.setdefault("erased", gone())
+    return await kit.store.notes("r").writing(partial(forget_sources, **given))
+
+
+async def test_a_note_of_an_erased_thread_is_gone(open_notes):
+    """Provenance that lies only in what is erased: the note goes physically."""
+    kit = await open_notes()
+    await noted(kit, "We fly to Tokyo in March", "t")
+    await noted(kit, "The dog is called Rex", "other", topic="rex")
+    done = await forget(kit, thread_id="t")
+    assert (done.notes, done.versions, done.mixed) == (1, 1, ())
+    assert [note.topic for note in await kit.notes.list()] == ["rex"]
+    assert not await kit.store.notes("r").reading(lambda tx: tx.versions("travel"))
+
+
+async def test_a_note_that_rests_on_more_stays_without_the_quotes(open_notes):
+    """Mixed: named in the report, its quotes from erased messages blanked, older versions gone."""
+    kit = await open_notes()
+    await noted(kit, "We fly to Tokyo in March", "t")
+    await noted(kit, "We stay at a small inn", "other", body="- Tokyo\n- small inn")
+    done = await forget(kit, thread_id="t")
+    assert (done.notes, done.versions, done.mixed) == (0, 1, ("travel",))
+    (version,) = await kit.notes.history("travel")
+    assert (version.version, version.evidence) == (2, "We stay at a small inn")
+
+
+async def test_a_present_text_that_rests_on_the_erased_loses_its_quote(open_notes):
+    """The latest version of a mixed note stays, its evidence does not."""
+    kit = await open_notes()
+    await kit.notes.write("travel", "- by hand", "Travel")
+    await noted(kit, "We fly to Tokyo in March", "t")
+    done = await forget(kit, erased=gone("m1"))
+    assert done.mixed == ("travel",)
+    kept = await kit.notes.history("travel")
+    assert [(v.version, v.evidence, v.message_ids) for v in kept] == [(1, "", ()), (2, "", ())]
+    assert (await kit.notes.read("travel")).version == 2
+
+
+async def test_messages_are_enough(open_notes):
+    """Single erased messages count as well as whole threads; others are left alone."""
+    kit = await open_notes()
+    await noted(kit, "We fly to Tokyo in March", "t")
+    assert (await forget(kit, erased=gone("m7"))) == ForgottenNotes()
+    assert (await forget(kit, erased=gone("m1"))).notes == 1
+
+
+async def test_a_session_is_a_source_where_no_thread_is_named(open_notes):
+    """A whole session that is forgotten takes the notes that came of it."""
+    kit = await open_notes(reply(writes()), NOTHING)
+    assert (await kit.update(session="s")).wrote
+    assert (await forget(kit, session_id="another")) == ForgottenNotes()
+    assert (await forget(kit, session_id="s")).notes == 1
+
+
+async def test_deletions_do_not_keep_a_note(open_notes):
+    """A deleted note whose every text came from the erased goes with its history."""
+    kit = await open_notes()
+    await noted(kit, "We fly to Tokyo in March", "t")
+    await kit.notes.delete("travel")
+    assert (await forget(kit, thread_id="t")).versions == 2
