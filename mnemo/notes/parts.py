@@ -18,6 +18,10 @@ def _no_session(session_id: str) -> UsageMeter | None:
     return None
 
 
+async def _later() -> bool:
+    return False
+
+
 def _open() -> bool:
     return False
 
@@ -45,7 +49,7 @@ class NotesParts:
     publish: Callable[[Event], None]
     spawn: Callable[..., None]
     meter: UsageMeter
-    scrub: Callable[[], Awaitable[bool]]
+    scrub: Callable[[], Awaitable[bool]] = _later
     session_meter: Callable[[str], UsageMeter | None] = _no_session
     closing: Callable[[], bool] = _open
     spans: Spans = NO_SPANS
