@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import ClassVar, Literal, TypeAlias
+from typing import Any, ClassVar, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from mnemo._ids import new_id
+from mnemo.transcript import strategies
 
 __all__ = [
     "NODE_TYPES",
@@ -93,10 +94,27 @@ class Episodic(Node):
         return "\n".join(part for part in (self.observation, self.action) if part)
 
 
+class _TwoMeanings(type):
+    """
+    Calls of ``Semantic`` without a text give the retrieval strategy of that name.
+
+    The surface has two things of this name: a fact, and ``Semantic(k)`` for
+    ``repo.conversation``. Both are made as their pages say.
+    """
+
+    def __call__(cls, *args: Any, **fields: Any) -> Any:
+        if "proposition" in fields or (args and not isinstance(args[0], int)):
+            return super().__call__(*args, **fields)
+        return strategies.Semantic(*args, **fields)
+
+
 @dataclass(frozen=True, slots=True)
-class Semantic(Node):
+class Semantic(Node, metaclass=_TwoMeanings):
     """
     A fact: self-contained and atomic.
+
+    Called with a number, or without a text, as in ``Semantic(5)``, it gives the retrieval
+    strategy instead (``mnemo.transcript.strategies``).
 
     Attributes:
         confidence: In [0, 1].
