@@ -279,6 +279,7 @@ class Mnemo:
             records=store.records(repo_id),
             transcript=store.transcript(repo_id),
             notes=store.notes(repo_id),
+            scrub=store.scrub,
             overhaul=store.overhaul(repo_id),
             index=RepositoryIndex(
                 feed=feed, embedder=embedder, agent_name=config.extraction.agent_name

@@ -126,6 +126,7 @@ def notes(parts: RepositoryParts, *, closing: Callable[[], bool]) -> Notes:
             publish=parts.publish,
             spawn=parts.root.spawn,
             meter=UsageMeter(),
+            scrub=parts.scrub,
             session_meter=session_meter,
             closing=closing,
             spans=parts.spans,

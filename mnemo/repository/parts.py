@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -107,6 +107,7 @@ class RepositoryParts:
     records: RecordStore
     transcript: TranscriptStore
     notes: NoteStore
+    scrub: Callable[[], Awaitable[bool]]
     overhaul: Overhaul
     index: VectorIndex
     embedder: Embedder
