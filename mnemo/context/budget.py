@@ -10,6 +10,8 @@ from mnemo.config import ViewportConfig
 
 __all__ = ["Budget"]
 
+MOST_TOKENS = 10**12
+"""Of a budget; no window is as long (S)."""
 DUST = 6
 """Decimals to which a share is rounded before it is rounded down: 699.9999999999999 is 700."""
 
@@ -45,12 +47,14 @@ class Budget:
         Divide *budget_tokens*.
 
         Raises:
-            ValueError: It is below 1, or not a whole number.
+            ValueError: It is below 1, above ``MOST_TOKENS``, or not a whole number.
         """
         if isinstance(budget_tokens, bool) or not isinstance(budget_tokens, int):
             raise ValueError(f"a budget is a whole number of tokens, not {budget_tokens!r}")
         if budget_tokens < 1:
             raise ValueError(f"a budget needs at least 1 token, not {budget_tokens}")
+        if budget_tokens > MOST_TOKENS:
+            raise ValueError(f"a budget has at most {MOST_TOKENS} tokens, not {budget_tokens}")
         shares = (
             config.l2_fraction,
             config.l1_fraction,

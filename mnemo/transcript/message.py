@@ -17,6 +17,7 @@ from mnemo._clock import as_utc
 from mnemo._text import clean, is_blank
 
 __all__ = [
+    "MOST_TOKENS",
     "SAID",
     "Kind",
     "Message",
@@ -41,6 +42,8 @@ SAID = frozenset({"user", "assistant", "system", "thought", "reply"})
 """Kinds that speak: what is searchable by default, and spelled out in the viewport."""
 EMBEDDED = frozenset({"user", "assistant", "thought", "reply"})
 """Kinds that get a vector."""
+MOST_TOKENS = 10**9
+"""Of one message; a thread's sum of them must stay a number that every store can hold (S)."""
 
 Content: TypeAlias = str | list[dict[str, Any]] | None
 
@@ -60,9 +63,10 @@ class ToolCall:
     arguments: Any = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        _require_text("tool call id", self.id)
-        _require_text("tool call name", self.name)
-        object.__setattr__(self, "arguments", _json_copy("tool call arguments", self.arguments))
+        put = object.__setattr__
+        put(self, "id", _text("tool call id", self.id))
+        put(self, "name", _text("tool call name", self.name))
+        put(self, "arguments", _json_copy("tool call arguments", self.arguments))
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,16 +264,14 @@ def _texts_of(blocks: Iterable[Mapping[str, Any]]) -> Iterable[str]:
     return (block["text"] for block in blocks if isinstance(block.get("text"), str))
 
 
-def _require_text(name: str, value: object) -> None:
+def _text(name: str, value: object) -> str:
     if not isinstance(value, str) or is_blank(value):
         raise ValueError(f"{name} must be text that is not blank")
+    return clean(value)
 
 
 def _optional_text(name: str, value: object) -> str | None:
-    if value is None:
-        return None
-    _require_text(name, value)
-    return clean(str(value))
+    return None if value is None else _text(name, value)
 
 
 def _content(content: object) -> Content:
@@ -313,8 +315,8 @@ def _time(at: object) -> datetime | None:
 def _count(count: object) -> int | None:
     if count is None:
         return None
-    if isinstance(count, bool) or not isinstance(count, int) or count < 0:
-        raise ValueError("token_count must be a whole number of tokens, at least 0")
+    if isinstance(count, bool) or not isinstance(count, int) or not 0 <= count <= MOST_TOKENS:
+        raise ValueError(f"token_count must be a whole number of tokens, 0 to {MOST_TOKENS}")
     return count or None
 
 

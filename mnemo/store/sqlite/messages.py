@@ -65,6 +65,8 @@ _BY_CALL = (
     WHERE thread = ? AND tool_call_id IN ({0}))
 """
 )
+_LAST_SEQ = 2**63 - 1
+"""The last that a column holds; whoever asks beyond it asks for nothing."""
 _SPAN = """
 SELECT count(*), coalesce(sum(tokens), 0) FROM messages INDEXED BY messages_place
 WHERE thread = ? AND seq >= ?
@@ -198,9 +200,10 @@ def messages_in(
     since: datetime | None,
 ) -> list[StoredMessage]:
     """Messages of the range, ascending."""
-    query, values = _BY_ROLE[role] if role else _BY_PLACE, [thread, from_seq]
+    query, values = _BY_ROLE[role] if role else _BY_PLACE, [thread, min(from_seq, _LAST_SEQ)]
     query += " AND m.seq >= ?"
-    given = ((" AND m.seq <= ?", to_seq), (" AND m.recorded_at >= ?", since and utc_text(since)))
+    last = None if to_seq is None else min(to_seq, _LAST_SEQ)
+    given = ((" AND m.seq <= ?", last), (" AND m.recorded_at >= ?", since and utc_text(since)))
     for condition, value in given:
         if value is not None:
             query += condition
