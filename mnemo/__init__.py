@@ -60,7 +60,12 @@ from mnemo.recall.candidate import Candidate, Explanation, SourceRef
 from mnemo.recall.keyword import SearchHit
 from mnemo.recall.result import ReasonedMemory, RecallResult
 from mnemo.recall.view import MessageView
-from mnemo.repository import ConversationStatistics, Repository, RepositoryStatistics
+from mnemo.repository import (
+    ConversationStatistics,
+    Repository,
+    RepositoryStatistics,
+    ThreadRecord,
+)
 from mnemo.service import Mnemo
 from mnemo.session.pending import Outcome, PendingOperation
 from mnemo.session.session import Session
@@ -78,6 +83,7 @@ from mnemo.transcript.strategies import Composite, Recent, Summary, ToolOutputPr
 
 if TYPE_CHECKING:  # what an open repository hands out is loaded when it is asked for
     from mnemo.context.compressed import CompressedViewport
+    from mnemo.context.looking import WindowLook
     from mnemo.context.rendering import RenderedViewport
     from mnemo.context.viewport import Viewport
     from mnemo.conversation.feeding import Feed
@@ -185,10 +191,12 @@ __all__ = [
     "Subscription",
     "Summary",
     "Tag",
+    "ThreadRecord",
     "ToolCall",
     "ToolOutputPruner",
     "UsageError",
     "Viewport",
+    "WindowLook",
 ]
 
 _LATER = {
@@ -203,6 +211,7 @@ _LATER = {
     "Progress": "mnemo.notes.progress",
     "RenderedViewport": "mnemo.context.rendering",
     "Viewport": "mnemo.context.viewport",
+    "WindowLook": "mnemo.context.looking",
 }
 
 

@@ -15,7 +15,16 @@ __all__ = ["read_environment"]
 
 PREFIX = "MNEMO_"
 
-NOT_SETTINGS = frozenset({"mnemo_store", "mnemo_venv", "mnemo_model_venv"})
+NOT_SETTINGS = frozenset(
+    {
+        "mnemo_store",
+        "mnemo_venv",
+        "mnemo_model_venv",
+        "mnemo_model_url",
+        "mnemo_model",
+        "mnemo_model_key",
+    }
+)
 """Variables of the command line and the scripts that share the prefix."""
 
 

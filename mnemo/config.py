@@ -311,6 +311,8 @@ class ViewportConfig(Settings):
 
     budget_tokens: Annotated[int, Field(ge=1)] = 120_000
     """Tokens of the whole rendering."""
+    auto_evict: bool = True
+    """Whether room is made in the background, or only when somebody asks or a reading needs it."""
     l1_fraction: Share = 0.15
     """Share of the budget for recent memory."""
     l2_fraction: Share = 0.05
@@ -319,6 +321,8 @@ class ViewportConfig(Settings):
     """Share of the budget for goals and pins."""
     recall_fraction: Share = 0.05
     """Share of the budget for what comes to mind."""
+    notes_fraction: Share = 0.05
+    """Share of the budget for notes, taken from the window where a viewport shows them (S)."""
     trigger_fraction: Annotated[float, Field(ge=0.5, le=1)] = 0.85
     """Share of the window above which room is made."""
     eviction_fraction: Annotated[float, Field(ge=0.05, le=0.9)] = 1 / 3
@@ -348,18 +352,32 @@ class ViewportConfig(Settings):
 
     def consistent(self) -> Self:
         """Itself. *Raises* ``ConfigError``: its fields do not fit each other."""
-        kept = 1 - self.l1_fraction - self.l2_fraction - self.goals_fraction - self.recall_fraction
-        if round(kept, 9) < LEAST_WINDOW:
-            raise ConfigError(
-                f"the four fractions leave {max(kept, 0):.2f} of the budget for the window, "
-                f"which needs {LEAST_WINDOW}: make them smaller"
-            )
+        self.window_fraction()
         if 2 * self.max_output_tokens < self.snapshot_max_chars:
             raise ConfigError(
                 f"max_output_tokens {self.max_output_tokens} cuts snapshots of "
                 f"{self.snapshot_max_chars} characters: give at least half as many tokens"
             )
         return self
+
+    def window_fraction(self, *, notes: bool = False) -> float:
+        """
+        What the others leave of the budget for the window.
+
+        Args:
+            notes: Whether notes have their share as well.
+
+        Raises:
+            ConfigError: The window would be too small.
+        """
+        kept = 1 - self.l1_fraction - self.l2_fraction - self.goals_fraction - self.recall_fraction
+        kept -= self.notes_fraction if notes else 0
+        if round(kept, 9) < LEAST_WINDOW:
+            raise ConfigError(
+                f"the {'five' if notes else 'four'} fractions leave {max(kept, 0):.2f} of the "
+                f"budget for the window, which needs {LEAST_WINDOW}: make them smaller"
+            )
+        return kept
 
 
 def _pattern(text: str) -> str:

@@ -97,6 +97,8 @@ class Mneme:
 
     def appended(self, settings: ThreadSettings) -> None:
         """Something was appended to a thread: see whether it is due; a plain call."""
+        if not self._config.auto_evict:
+            return
         thread_id = settings.thread_id
         found_at = self._unwatched.get(thread_id)
         if found_at is not None and self._parts.clock.monotonic() - found_at < UNWATCHED_S:
@@ -106,6 +108,8 @@ class Mneme:
 
     def poke(self, thread_id: str) -> None:
         """See whether a thread is due, whatever was known of it; a plain call."""
+        if not self._config.auto_evict:
+            return
         self._unwatched.pop(thread_id, None)
         self._look_at_levels(thread_id)
         self._flights.poke(thread_id)
@@ -147,6 +151,8 @@ class Mneme:
         Raises:
             StoreError: The threads could not be read. *Cancellation*: safe.
         """
+        if not self._config.auto_evict:
+            return
         watched = await self._parts.store.reading(lambda tx: tx.threads(watched=True))
         self._parts.spawn(self._look_at, [thread.id for thread in watched])
 

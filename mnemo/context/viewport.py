@@ -10,8 +10,9 @@ from functools import partial
 from typing import Generic, Protocol, TypeVar
 
 from mnemo.context.budget import Budget
-from mnemo.context.compressed import CompressedViewport, compress
+from mnemo.context.compressed import CompressedViewport
 from mnemo.context.eviction import evict_by_fallback
+from mnemo.context.looking import zones_of
 from mnemo.context.rendering import RenderedViewport, Scene, render, scene_of
 from mnemo.context.window import (
     Frame,
@@ -167,15 +168,7 @@ class Viewport:
         def work(tx: TranscriptReader) -> CompressedViewport:
             scope = Scope.of(tx, self._settings, self._parts.config)
             window = whole_window(tx, scope.thread, scope.since, self._frame)
-            return compress(
-                window.units,
-                self._budget,
-                from_seq=scope.thread.boundary,
-                now=tx.now,
-                deadline_s=self._frame.deadline_s,
-                max_tokens=self._parts.config.viewport.max_input_tokens,
-                count=self._frame.count,
-            )
+            return zones_of(window, self._frame, self._parts.config.viewport.max_input_tokens)
 
         return await self._parts.store.reading(work)
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from mnemo._tasks import on_clock
 from mnemo.context.goals import Goals
+from mnemo.context.looking import WindowLook, look
 from mnemo.context.mneme import Mneme
 from mnemo.context.passive import PassiveRecall
 from mnemo.context.pins import Pins
@@ -91,6 +92,20 @@ class Conversation(MessageLog):
             mneme=self._departments.mneme,
             recall=self._departments.recall,
             budget_tokens=budget_tokens,
+        )
+
+    async def look(self, budget_tokens: int | None = None) -> WindowLook:
+        """
+        What the window would be, in numbers and zones; nothing is written or watched by it.
+
+        Args:
+            budget_tokens: Default: what the thread is watched with, else as configured.
+
+        Raises:
+            ValueError: The budget is below 1. *Cancellation*: safe.
+        """
+        return await self._parts.store.reading(
+            lambda tx: look(tx, self._settings, self._parts.config, budget_tokens)
         )
 
     async def compress(self) -> Compaction | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable, Coroutine
+from functools import partial
 from typing import Any, TypeAlias, TypeVar
 
 from anyio.abc import TaskGroup
@@ -17,7 +18,8 @@ from mnemo.errors import MnemoError, UsageError
 from mnemo.prompts.usage import UsageMeter
 from mnemo.protocols import TranscriptReader, TranscriptStore, TranscriptWriter
 from mnemo.repository.conversation import Conversation, Departments
-from mnemo.repository.parts import ConversationStatistics, RepositoryParts
+from mnemo.repository.parts import ConversationStatistics, RepositoryParts, ThreadRecord
+from mnemo.transcript.derived import Thread
 
 __all__ = ["RepositoryConversations"]
 
@@ -42,6 +44,25 @@ class Guarded:
         """As the store. *Raises* ``UsageError`` where the repository is closed."""
         self._check_usable()
         return await self._store.writing(work)
+
+
+def _threads(tx: TranscriptReader, *, default_ttl_s: float | None) -> list[ThreadRecord]:
+    return [_listed(tx, thread, default_ttl_s) for thread in tx.threads() if thread.next_seq]
+
+
+def _listed(tx: TranscriptReader, thread: Thread, default_ttl_s: float | None) -> ThreadRecord:
+    since = thread.alive_since(tx.now, default_ttl_s)
+    messages, tokens = tx.span(thread.id, from_seq=0, since=since)
+    last = tx.messages(thread.id, newest=1, since=since)
+    return ThreadRecord(
+        id=thread.id,
+        messages=messages,
+        tokens=tokens,
+        next_seq=thread.next_seq,
+        epoch=thread.epoch,
+        last_at=last[0].at if last else None,
+        budget_tokens=thread.budget_tokens,
+    )
 
 
 class RepositoryConversations:
@@ -89,6 +110,11 @@ class RepositoryConversations:
         """A handle of the thread. *Raises* ``ValueError``: see ``settings_of``."""
         settings = settings_of(thread_id, self._parts.config, **keywords)
         return Conversation(self._parts, settings, self._departments)
+
+    async def threads(self) -> list[ThreadRecord]:
+        """All threads that anything was appended to, by id. *Cancellation*: safe."""
+        default_ttl_s = self._parts.config.conversation.ttl_s
+        return await self._parts.store.reading(partial(_threads, default_ttl_s=default_ttl_s))
 
     async def statistics(self) -> ConversationStatistics:
         """How much is under way."""

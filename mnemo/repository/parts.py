@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any
 
 from mnemo._spans import NO_SPANS, Spans
@@ -29,7 +30,29 @@ from mnemo.protocols import (
 )
 from mnemo.session.session import Session
 
-__all__ = ["ConversationStatistics", "RepositoryParts", "RepositoryStatistics"]
+__all__ = ["ConversationStatistics", "RepositoryParts", "RepositoryStatistics", "ThreadRecord"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ThreadRecord:
+    """
+    A conversation's line in a list.
+
+    Attributes:
+        messages: That are kept and have not expired, of all epochs; *tokens* of them.
+        next_seq: What the next message gets.
+        epoch: How often the thread was cleared or purged.
+        last_at: When its last message was said; ``None``: it has none.
+        budget_tokens: Of the viewport that watches it; ``None``: none does.
+    """
+
+    id: str
+    messages: int
+    tokens: int
+    next_seq: int
+    epoch: int
+    last_at: datetime | None
+    budget_tokens: int | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

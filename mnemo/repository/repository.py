@@ -29,7 +29,7 @@ from mnemo.protocols import (
 )
 from mnemo.recall.access import AccessLog
 from mnemo.repository.asking import RepositoryAnswers
-from mnemo.repository.parts import RepositoryParts, RepositoryStatistics
+from mnemo.repository.parts import RepositoryParts, RepositoryStatistics, ThreadRecord
 from mnemo.repository.upkeep import RepositoryUpkeep
 from mnemo.session.session import Session
 from mnemo.transcript.strategies import OMITTED, Compression, Retrieval
@@ -193,6 +193,11 @@ class Repository(RepositoryAnswers, RepositoryUpkeep):
         return self._conversations.handle(
             thread_id, retrieval=retrieval, compression=compression, ttl_s=ttl_s
         )
+
+    async def threads(self) -> list[ThreadRecord]:
+        """Its conversations, by id; a purged one stays, without messages. *Cancellation*: safe."""
+        self._check_usable()
+        return await self._conversations.threads()
 
     async def _forget_thread(self, thread_id: str) -> ErasureReport:
         return await self.forget(thread_id=thread_id)
