@@ -88,6 +88,9 @@ class ErasureReport:
         fulltext_rows: Texts that keyword search does not know any more.
         facts_changed: Facts and instructions that lost a part of what they rest on.
         facts_restored: Facts that hold again because what replaced them is gone.
+        notes: Of which nothing is left; *note_versions* those that were deleted, of all notes.
+        mixed_notes: Topics of notes that rest on other sources, too: what was said in the
+            erased ones may still stand in their text.
         scrubbed: Whether the bytes are gone from the store's files too. False: another
             process reads an older state, or the disk refused; it is finished later.
     """
@@ -105,6 +108,9 @@ class ErasureReport:
     fulltext_rows: int = 0
     facts_changed: int = 0
     facts_restored: int = 0
+    notes: int = 0
+    note_versions: int = 0
+    mixed_notes: tuple[str, ...] = ()
     scrubbed: bool = True
 
     @property

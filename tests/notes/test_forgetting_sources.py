@@ -7,6 +7,7 @@ from functools import partial
 from notes_kit import NOTHING, reply, task, writes
 
 from mnemo.note.forgetting import ForgottenNotes, forget_sources
+from mnemo.testing import ScriptedChatModel
 
 
 def gone(*ids: str):
@@ -83,3 +84,27 @@ async def test_deletions_do_not_keep_a_note(open_notes):
     await noted(kit, "We fly to Tokyo in March", "t")
     await kit.notes.delete("travel")
     assert (await forget(kit, thread_id="t")).versions == 2
+
+
+async def test_forgetting_a_thread_of_the_repository_reaches_its_notes(open_kit, kind, db):
+    """``repo.forget(thread_id=…)`` takes notes that rest on it alone, and names the mixed ones."""
+    model = ScriptedChatModel.answering()
+    kit = await open_kit(model=model, store="memory:" if kind == "memory" else str(db))
+    notes = kit.repo.notes
+    said = task("We fly to Tokyo in March", "Ok.")
+    await kit.repo.conversation("t").append(said)
+    await notes.write("food", "- by hand", "Food")
+    left = [
+        reply(writes(), {"name": "read_note", "topic": "food"}),
+        reply(writes(topic="food", body="- by hand\n- ramen")),
+        NOTHING,
+    ]
+    model.script("update_notes", lambda request: left.pop(0))
+    history = await kit.repo.conversation("t").history()
+    update = await notes.update_after_task(history, iterations=10)
+    assert {change.topic for change in update.notes} == {"travel", "food"}
+    assert (await notes.history("travel"))[0].thread_id == "t"
+    report = await kit.repo.forget(thread_id="t")
+    assert (report.notes, report.mixed_notes) == (1, ("food",))
+    assert [note.topic for note in await notes.list()] == ["food"]
+    assert (await notes.history("food"))[-1].evidence == ""

@@ -13,7 +13,9 @@ from mnemo.graph.edges import EdgeKind
 from mnemo.graph.erasure import Claim, Ground, Said, judge, relinked, reworded, stripped
 from mnemo.graph.nodes import Episodic, Node, Semantic
 from mnemo.graph.upkeep import ROUTING
+from mnemo.note.forgetting import ForgottenNotes, forget_sources
 from mnemo.store.memory.erase_threads import erase_messages
+from mnemo.store.memory.notes import NoteWriting
 from mnemo.store.memory.state import EpisodeState, Kept, RepoState, SessionData, StepState
 from mnemo.store.memory.writing import Writing
 from mnemo.transcript.derived import ErasedRows
@@ -50,7 +52,32 @@ def erase(kept: Kept, repo_id: str, selection: Selection, *, now: datetime) -> E
     writing.unshow(erasing.records)
     erased = erasing.run() if sessions else Erased()
     rows = erase_messages(writing, selection)
-    return replace(erased, report=_with_messages(erased.report, rows))
+    notes = _forget_notes(writing, selection)
+    return replace(erased, report=_with_notes(_with_messages(erased.report, rows), notes))
+
+
+def _forget_notes(writing: Writing, selection: Selection) -> ForgottenNotes:
+    """What notes rest on the erased; after it was erased, and its ids remembered."""
+    notes = writing.repo.notes.copy()
+    forgotten = forget_sources(
+        NoteWriting(notes, writing.now),
+        thread_id=selection.whole_thread,
+        session_id=selection.whole_session,
+        erased=writing.erased_ids,
+    )
+    writing.repo.notes = notes
+    return forgotten
+
+
+def _with_notes(report: ErasureReport, notes: ForgottenNotes) -> ErasureReport:
+    return replace(
+        report,
+        notes=notes.notes,
+        note_versions=notes.versions,
+        mixed_notes=notes.mixed,
+        vectors=report.vectors + notes.vectors,
+        fulltext_rows=report.fulltext_rows + notes.fulltext_rows,
+    )
 
 
 def _with_messages(report: ErasureReport, rows: ErasedRows) -> ErasureReport:

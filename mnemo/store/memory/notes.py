@@ -26,7 +26,7 @@ from mnemo.protocols import Clock
 from mnemo.store.memory.note_state import NotesState
 from mnemo.store.memory.state import Kept
 
-__all__ = ["MemoryNotes"]
+__all__ = ["MemoryNotes", "NoteWriting"]
 
 T = TypeVar("T")
 
@@ -49,7 +49,7 @@ class MemoryNotes:
         """Run *work* at once, on a copy; if it raises, nothing has happened."""
         repo = self._kept().repo(self._repo_id)
         changed = repo.notes.copy()
-        result = work(_Writing(changed, self._clock.now()))
+        result = work(NoteWriting(changed, self._clock.now()))
         repo.notes = changed
         await cancel_shielded_checkpoint()
         return result
@@ -133,7 +133,7 @@ class _Reading:
         return list(self._state.usage.get(update_id, ()))
 
 
-class _Writing(_Reading):
+class NoteWriting(_Reading):
     """``NoteWriter`` over a copy of the state."""
 
     def put(self, row: NoteRow, version: NoteVersion, *, keep: int) -> None:

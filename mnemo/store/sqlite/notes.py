@@ -28,7 +28,7 @@ from mnemo.store.sqlite.rows import chunks, holes, repo_row
 from mnemo.store.sqlite.scrub import note_pending
 from mnemo.store.sqlite.writer import Writer
 
-__all__ = ["SqliteNotes", "Writing"]
+__all__ = ["NoteWriting", "SqliteNotes"]
 
 T = TypeVar("T")
 
@@ -117,12 +117,12 @@ class SqliteNotes:
 
         def write(connection: sqlite3.Connection) -> T:
             connection.execute(_ENTER, (self._repo_id,))
-            return work(Writing(connection, repo_row(connection, self._repo_id)[0], now))
+            return work(NoteWriting(connection, repo_row(connection, self._repo_id)[0], now))
 
         return await self._writer().run(write)
 
 
-class Writing(Reading):
+class NoteWriting(Reading):
     """``NoteWriter`` over a connection inside a transaction."""
 
     def put(self, row: NoteRow, version: NoteVersion, *, keep: int) -> None:

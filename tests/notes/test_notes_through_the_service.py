@@ -1,0 +1,63 @@
+"""``repo.notes`` as an application has it: sessions' costs, shutdown, statistics, restart."""
+
+from __future__ import annotations
+
+import anyio
+from notes_kit import NOTHING, TRIP, reply, writes
+
+from mnemo import Config, Mnemo
+from mnemo.testing import HashingEmbedder, RecordingObserver, ScriptedChatModel
+
+
+async def test_a_session_receives_the_cost(open_kit):
+    """N28: the cost of an update is added to the session that is given, by value or id."""
+    kit = await open_kit()
+    kit.model.script("update_notes", [reply(writes()), NOTHING])
+    session = await kit.started()
+    update = await kit.repo.notes.update_after_task(TRIP, iterations=10, session=session)
+    assert update.wrote
+    assert update.usage.cost_usd == 0.02
+    assert session.statistics().cost_usd == 0.02
+    assert (await kit.repo.statistics()).notes.notes == 1
+
+
+async def test_an_observer_hears_of_the_end(open_kit):
+    """``MemoryUpdateFinished`` comes before the awaited call returns."""
+    kit = await open_kit()
+    kit.model.script("update_notes", NOTHING)
+    await kit.repo.notes.update_after_task(TRIP, iterations=10)
+    (event,) = [e for e in kit.seen.events if type(e).__name__ == "MemoryUpdateFinished"]
+    assert (event.repo_id, event.ran, event.turns) == ("r", True, 1)
+
+
+async def test_what_was_judged_stays_so_over_a_restart(db):
+    """Marks, notes and history live in the store."""
+    model = ScriptedChatModel({"update_notes": [reply(writes()), NOTHING]})
+    for turn in range(2):
+        async with Mnemo(db, chat_model=model, embedder=HashingEmbedder()) as memory:
+            repo = await memory.open_repo("r")
+            update = await repo.notes.update_after_task(TRIP, iterations=10)
+            assert update.skipped_because == ("nothing_new" if turn else None)
+            assert (await repo.notes.read("travel")).body == "- Tokyo in March"
+
+
+async def test_closing_the_service_stops_what_does_not_end(db):
+    """After the grace an update is cancelled, its part stays new, and its caller is told."""
+    model = ScriptedChatModel({"update_notes": NOTHING})
+    model.block()
+    seen = RecordingObserver()
+    config = Config(shutdown_grace_s=0.01)
+    memory = Mnemo(db, chat_model=model, embedder=HashingEmbedder(), config=config)
+    await memory.open()
+    memory.subscribe(seen)
+    repo = await memory.open_repo("r")
+    operation = repo.notes.update_after_task_async(TRIP, iterations=10)
+    with anyio.fail_after(5):
+        while not model.waiting:  # noqa: ASYNC110 - the model's state, no event
+            await anyio.sleep(0.001)
+        await memory.aclose()
+    assert operation.done
+    assert (await operation).error is not None
+    async with Mnemo(db, embedder=HashingEmbedder()) as again:
+        notes = (await again.open_repo("r")).notes
+        assert (await notes.update_after_task(TRIP, iterations=50)).skipped_because == "no_model"
