@@ -26,7 +26,7 @@ from mnemo.conversation.counting import counter_of
 from mnemo.conversation.parts import ConversationParts
 from mnemo.events import RecallFailed
 from mnemo.protocols import RecordStore, TranscriptReader, TranscriptWriter
-from mnemo.recall.excerpt import excerpt
+from mnemo.recall.excerpt import Excerpts
 from mnemo.recall.keyword import SearchHit, hit_of
 from mnemo.transcript.derived import Goal, Snapshot, Surfaced, Thread
 from mnemo.transcript.message import StoredMessage
@@ -207,16 +207,23 @@ class PassiveRecall:
     ) -> SearchHit | None:
         """The candidate with as long an excerpt as fits behind *before*; ``None``: none does."""
 
+        excerpts = Excerpts(candidate.record.text, terms)
+
         def shown(chars: int) -> SearchHit:
-            return hit_of(candidate, ranking, excerpt(candidate.record.text, terms, chars))
+            return hit_of(candidate, ranking, excerpts.of(chars))
 
         def fits(hit: SearchHit) -> bool:
             return self._count(_told([*before, hit])) <= cap_tokens
 
+        # To look for the words in a long text takes milliseconds, and one memory that was
+        # shortened mostly leaves no room even for the name of another.
+        if not fits(hit_of(candidate, ranking, "")):
+            return None
         low, high = LEAST_CHARS, self._parts.config.recall.passive_excerpt_chars
-        whole, least = shown(high), shown(low)
+        whole = shown(high)
         if fits(whole):
             return whole
+        least = shown(low)
         if not fits(least):
             return None
         while low + 1 < high:

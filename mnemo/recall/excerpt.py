@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from mnemo._clock import Breather
 from mnemo._text import fold, has_unspaced, index_words, one_line
 
-__all__ = ["excerpt"]
+__all__ = ["Excerpts", "excerpt"]
 
 _WINDOW = 32_768
 _OVERLAP = 512
@@ -41,26 +41,41 @@ def excerpt(text: str, operands: Sequence[str], chars: int, *, substrings: bool 
         substrings: Whether every operand was found as a part of words; otherwise only
             those of scripts that are written without blanks.
     """
-    find = [_finder(operand, substrings) for operand in map(one_line, operands)]
-    before, region, after = _region(text, find, chars)
-    region = one_line(region)
-    if len(region) <= chars and not (before or after):
-        return region
-    _, first, last = _best(_matches(region, find, chars - 2), chars - 2)
-    start, end = _stretch(region, first, last, chars - 2)
-    left = "…" if before or start > 0 else ""
-    right = "…" if after or end < len(region) else ""
-    return left + region[start:end].strip() + right
+    return Excerpts(text, operands, substrings=substrings).of(chars)
 
 
-def _region(text: str, find: Sequence[_Finder], chars: int) -> tuple[bool, str, bool]:
-    """The part of a long text around its best match, and whether there is more on its sides."""
-    around = _AROUND + 2 * chars
-    if len(text) <= 2 * around:
-        return False, text, False
-    _, first, last = _best(_matches(text, find, chars), chars)
-    start, end = max(0, first - around), min(len(text), max(last, first) + around)
-    return bool(text[:start].strip()), text[start:end], bool(text[end:].strip())
+class Excerpts:
+    """
+    Excerpts of several lengths of one text, which is looked through once.
+
+    Args:
+        text, operands, substrings: As ``excerpt`` has them.
+    """
+
+    def __init__(self, text: str, operands: Sequence[str], *, substrings: bool = False) -> None:
+        self._text = text
+        self._sought = _Sought([_finder(one, substrings) for one in map(one_line, operands)])
+
+    def of(self, chars: int) -> str:
+        """The one of so many characters at most; see ``excerpt``."""
+        before, region, after = self._region(chars)
+        region = one_line(region)
+        if len(region) <= chars and not (before or after):
+            return region
+        _, first, last = _best(self._sought.matches(region, chars - 2), chars - 2)
+        start, end = _stretch(region, first, last, chars - 2)
+        left = "…" if before or start > 0 else ""
+        right = "…" if after or end < len(region) else ""
+        return left + region[start:end].strip() + right
+
+    def _region(self, chars: int) -> tuple[bool, str, bool]:
+        """The part of a long text around its best match; is there more on its sides?"""
+        text, around = self._text, _AROUND + 2 * chars
+        if len(text) <= 2 * around:
+            return False, text, False
+        _, first, last = _best(self._sought.matches(text, chars), chars)
+        start, end = max(0, first - around), min(len(text), max(last, first) + around)
+        return bool(text[:start].strip()), text[start:end], bool(text[end:].strip())
 
 
 # ── Where operands occur ─────────────────────────────────────────────────────────────
@@ -87,29 +102,43 @@ def _finder(operand: str, substrings: bool) -> _Finder:
     return _Finder(phrase=phrase, width=len(operand))
 
 
-def _matches(text: str, find: Sequence[_Finder], room: int) -> list[_Match]:
-    """
-    Where the operands occur, in order, up to the first stretch that holds them all.
+class _Sought:
+    """Where operands occur; what was looked through is not looked through again."""
 
-    By windows, so that a huge text blocks nobody.
-    """
-    breather = Breather()
-    overlap = max(_OVERLAP, 4 * max((one.width for one in find), default=0))
-    findable = sum(bool(one.pattern or one.phrase) for one in find)
-    found: dict[tuple[int, int], _Match] = {}
-    for start in range(0, max(len(text), 1), _WINDOW):
-        breather.breathe()
-        window = text[start : start + _WINDOW + overlap]
-        folded = fold(window)
-        if not any(one.may_be_in(folded) for one in find):
-            continue
-        here = [*_phrases_in(window, find, breather), *_substrings_in(window, find)]
-        here = sorted(_Match(start + m.start, start + m.end, m.operand) for m in here)
-        for match in here:
-            found.setdefault((match.start, match.operand), match)
-        if _best(here, room)[0] == findable:
-            break
-    return sorted(found.values())
+    def __init__(self, find: Sequence[_Finder]) -> None:
+        self._find = find
+        self._findable = sum(bool(one.pattern or one.phrase) for one in find)
+        self._overlap = max(_OVERLAP, 4 * max((one.width for one in find), default=0))
+        self._seen: dict[str, list[_Match]] = {}
+
+    def matches(self, text: str, room: int) -> list[_Match]:
+        """
+        Where the operands occur, in order, up to the first stretch that holds them all.
+
+        By windows, so that a huge text blocks nobody.
+        """
+        breather = Breather()
+        found: dict[tuple[int, int], _Match] = {}
+        for start in range(0, max(len(text), 1), _WINDOW):
+            breather.breathe()
+            window = text[start : start + _WINDOW + self._overlap]
+            within = self._within(window, breather)
+            here = [_Match(start + m.start, start + m.end, m.operand) for m in within]
+            for match in here:
+                found.setdefault((match.start, match.operand), match)
+            if here and _best(here, room)[0] == self._findable:
+                break
+        return sorted(found.values())
+
+    def _within(self, window: str, breather: Breather) -> list[_Match]:
+        if window not in self._seen:
+            folded = fold(window)
+            here: list[_Match] = []
+            if any(one.may_be_in(folded) for one in self._find):
+                here += _phrases_in(window, self._find, breather)
+                here += _substrings_in(window, self._find)
+            self._seen[window] = sorted(here)
+        return self._seen[window]
 
 
 def _substrings_in(window: str, find: Sequence[_Finder]) -> Iterator[_Match]:

@@ -14,10 +14,12 @@ from window_kit import Nobody
 
 from mnemo._text import count_tokens
 from mnemo.config import Config, RecallConfig
+from mnemo.context import passive
 from mnemo.context.passive import HEADING, PassiveRecall
 from mnemo.context.passive_terms import terms_of_turn
 from mnemo.context.viewport import Viewport
 from mnemo.events import RecallFailed
+from mnemo.recall.excerpt import Excerpts
 from mnemo.recall.keyword import SearchHit
 from mnemo.testing import ManualClock
 from mnemo.testing.contracts.talk import goal
@@ -254,6 +256,27 @@ async def test_a_memory_is_shortened_to_fit_or_left_out(mind: Mind) -> None:
     assert count_tokens(mind.passive.section([hit], 75)) in range(60, 76)
     await mind.say(QUESTION, thread="u")
     assert await mind.recalled("u", 500) == []
+
+
+async def test_what_finds_no_room_is_not_looked_through(
+    mind: Mind, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However many long texts would come up, a full section costs no look at the rest."""
+    await mind.fill(200)
+    long = "word " * 300
+    memories = [f"{n} {long} violin lessons in Porto {long}" for n in range(30)]
+    await mind.say(*memories, thread="other")
+    await mind.say(QUESTION)
+    looked: list[str] = []
+
+    class Looked(Excerpts):
+        def of(self, chars: int) -> str:
+            looked.append(self._text)
+            return super().of(chars)
+
+    monkeypatch.setattr(passive, "Excerpts", Looked)
+    assert await mind.told(budget=1_500)
+    assert len(set(looked)) == 1
 
 
 async def test_the_section_is_data(mind: Mind) -> None:

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mnemo.recall.excerpt import excerpt
+from mnemo.recall import excerpt as module
+from mnemo.recall.excerpt import Excerpts, excerpt
 
 FILLER = " ".join(f"word{i}" for i in range(2_000))
 
@@ -92,3 +93,20 @@ def test_an_excerpt_never_exceeds_its_bound(text: str, operands: list[str], char
     shown = excerpt(text, operands, chars)
     assert len(shown) <= chars
     assert shown.strip("…").strip() in " ".join(text.split())
+
+
+def test_excerpts_of_many_lengths_cost_one_look(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A text is taken to pieces once, and each excerpt is what ``excerpt`` gives."""
+    text = f"{FILLER[:6_000]} zebra {FILLER[:1_000]}"
+    lengths = (2_048, 80, 1_064, 300, 81)
+    expected = [excerpt(text, ["zebra", "word7"], chars) for chars in lengths]
+    looked: list[str] = []
+    words = module.index_words
+    monkeypatch.setattr(
+        module,
+        "index_words",
+        lambda text: looked.append(text) or words(text),  # type: ignore[func-returns-value]
+    )
+    excerpts = Excerpts(text, ["zebra", "word7"])
+    assert [excerpts.of(chars) for chars in lengths] == expected
+    assert looked.count(text) == 1
