@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable, Hashable
+from contextlib import suppress
 from typing import Generic, TypeVar
 
 import anyio
@@ -35,7 +36,8 @@ class Flights(Generic[K, R]):
     Triggers that come while a key's run is under way are merged into one more run after it.
 
     Args:
-        run: What is done for a key. An exception is logged, and told to who joined.
+        run: What is done for a key. An exception is told to who joined, and logged as a
+            failure unless it is the ``UsageError`` of a repository that closes.
         spawn: Starts a task; a plain call. Its tasks may be cancelled at any time.
         limit: Runs at once, over all keys.
     """
@@ -86,8 +88,8 @@ class Flights(Generic[K, R]):
 
     def _start(self, key: K) -> _Flight[R]:
         flight: _Flight[R] = _Flight()
-        self._flights[key] = flight
         self._spawn(self._fly, key, flight)
+        self._flights[key] = flight
         return flight
 
     async def _fly(self, key: K, flight: _Flight[R]) -> None:
@@ -96,6 +98,9 @@ class Flights(Generic[K, R]):
             async with self._limiter:
                 flight.result = await self._run(key)
             flight.error = None
+        except UsageError as error:  # closed meanwhile; what is due is found at the next start
+            log.info("background work on %r ends: %s", key, error)
+            flight.error = error
         except Exception as error:
             log.exception("background work on %r failed", key)
             flight.error = error
@@ -104,6 +109,7 @@ class Flights(Generic[K, R]):
             raise
         finally:
             del self._flights[key]
-            if flight.again:
-                self._start(key)
             flight.landed.set()
+            if flight.again:
+                with suppress(UsageError):  # closed meanwhile, likewise
+                    self._start(key)

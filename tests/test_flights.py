@@ -82,6 +82,18 @@ async def test_a_failed_run_is_told_to_who_joined_and_can_be_repeated():
         assert await flights.join("a") == 2
 
 
+async def test_a_repository_that_closes_is_no_failure(caplog):
+    """A run that meets a closed repository is told to who joined, and nobody is alarmed."""
+    work = Work()
+    work.gate.set()
+    work.error = UsageError("repository 'r' is closed")
+    async with anyio.create_task_group() as group:
+        flights = Flights(work.run, spawn=group.start_soon, limit=4)
+        with pytest.raises(UsageError, match="closed"):
+            await flights.join("a")
+    assert [record for record in caplog.records if record.levelname != "INFO"] == []
+
+
 async def test_who_waits_for_a_cancelled_run_is_told():
     """Closing ends the run and leaves no joiner waiting; nothing is started anew."""
     work = Work()

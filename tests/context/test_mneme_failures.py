@@ -13,7 +13,7 @@ from mneme_kit import Watched, attach, both, ok, snapshot, watched
 from talk_kit import assistant, result, user
 
 from mnemo.context.snapshots import Snapshots
-from mnemo.errors import ModelUnavailable, StoreLocked
+from mnemo.errors import ModelUnavailable, StoreLocked, UsageError
 from mnemo.protocols import ChatReply, ChatRequest
 from mnemo.testing import tool_call
 
@@ -219,6 +219,25 @@ async def test_a_store_that_fails_is_an_event_and_tried_again(opened: Open) -> N
         await kit.say(1, tokens=1)
         await kit.settle()
         assert await kit.boundary() == 2
+
+
+async def test_a_repository_that_closes_is_no_failure(
+    opened: Open, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A look that meets a closed repository is no event, no count, and no warning."""
+    async with opened(ok()) as kit:
+        await kit.say(6)
+        await kit.settle()
+
+        async def reading(work: Any) -> Any:
+            raise UsageError("repository 'r' is closed")
+
+        monkeypatch.setattr(kit.mneme._parts.store, "reading", reading)
+        with pytest.raises(UsageError, match="closed"):
+            await kit.mneme.evict("t")
+        assert kit.events("EvictionFailed") == []
+        assert kit.mneme.statistics().failures == 0
+        assert [one.message for one in caplog.records if one.levelname != "INFO"] == []
 
 
 async def test_a_restart_finds_what_is_due_from_the_store_alone(tmp_path: Path) -> None:
