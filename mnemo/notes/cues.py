@@ -8,6 +8,7 @@ Places in a text are kept, so that a request can be quoted word for word.
 from __future__ import annotations
 
 import re
+from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -20,6 +21,10 @@ __all__ = ["CueKind", "Phrases", "Request", "corrects", "prefers", "requests_in"
 CueKind: TypeAlias = Literal["request", "correction", "preference"]
 MAX_CLAUSE = 1_000
 """Characters of a request's clause, at most."""
+MAX_REQUESTS = 100
+"""Requests of one message, at most: what is pasted may hold any number."""
+MAX_COURTESIES = 6
+"""Courtesies before an order, at most."""
 MAX_SPAN = 500
 """Characters of what a bare "remember this" means, at most."""
 
@@ -61,7 +66,7 @@ _MASK = "\ufffc"
 
 _APOSTROPHE = "['’]?"
 _OPENING = re.compile(
-    r"\A|[.!?;:,)—–\n]+[ \t\n]*|[ \t]+-+[ \t]+|^[ \t]*(?:[-*•]|\d{1,2}[.)])[ \t]+", re.M
+    r"\A|[.!?;:,)—–\n]+[ \t\n]*|(?<=[ \t])-+[ \t]+|^[ \t]*(?:[-*•]|\d{1,2}[.)])[ \t]+", re.M
 )
 _COURTESY = re.compile(
     r"(?:(?:please|pls|plz|kindly|also|and|but|so|now|then|ok|okay|hey|hi|hello|oh|well|yes|no"
@@ -114,6 +119,9 @@ _ABBREVIATED = re.compile(
     r"(?:\b(?:dr|mr|mrs|ms|prof|st|no|vs|etc|e\.g|i\.e|approx|ca|inc|jr|sr)|\b[A-Z])\Z", re.I
 )
 _STOP = re.compile(r"[.!?]+(?=[\"”’)]*(?:\s|$))|\n")
+_BLANK_LINE = re.compile(r"\n[ \t]*\n")
+_ANY_BLANKS = re.compile(r"\s*")
+_JOINED = re.compile(r"(?:\b(?:so|and|please|ok)|[,;:–—-])\s*\Z", re.IGNORECASE)
 # A line that only wraps goes on in lower case.
 _WRAP = re.compile(r"(?<!\n)\n(?![ \t]*(?:\n|[-*•>]|\d{1,2}[.)]|[A-Z]|\Z))")
 
@@ -159,14 +167,17 @@ def _heads(text: str) -> Iterable[int]:
     """Where clauses open in *text*, courtesies left behind."""
     starts = {found.end() for found in _OPENING.finditer(text)}
     starts |= {found.end() for found in _PLEASE.finditer(text)}
+    known = sorted(starts)
     for found in _INNER.finditer(text):
-        before = max((start for start in starts if start <= found.start()), default=0)
+        before = known[max(0, bisect_right(known, found.start()) - 1)]
         if not _SUBJECT.match(text, before):
             starts.add(found.end())
     heads: set[int] = set()
     for start in starts:
         heads.add(start)
-        while courtesy := _COURTESY.match(text, start):
+        for _ in range(MAX_COURTESIES):
+            if not (courtesy := _COURTESY.match(text, start)):
+                break
             start = courtesy.end()
             heads.add(start)
     return sorted(heads)
@@ -200,6 +211,8 @@ def requests_in(text: str, phrases: Phrases) -> list[Request]:
     for at in _heads(visible):
         if at < taken:
             continue
+        if len(found) == MAX_REQUESTS:
+            break
         if verb := keep.match(visible, at):
             request, taken = _kept(text, visible, at, verb.end())
             found.append(request)
@@ -228,18 +241,17 @@ def _kept(text: str, visible: str, head: int, verb_end: int) -> tuple[Request, i
 
 def _before(text: str, visible: str, head: int) -> Request:
     """What a bare request at *head* means: the sentence before it in the message."""
-    before = visible[:head].rstrip()
-    while before and (
-        courtesy := re.search(r"(?:\b(?:so|and|please|ok)|[,;:–—-])\s*\Z", before, re.IGNORECASE)
-    ):
-        before = before[: courtesy.start()].rstrip()
+    window = max(0, head - 2 * MAX_SPAN)
+    before = visible[window:head].rstrip()
+    while before and (joined := _JOINED.search(before)):
+        before = before[: joined.start()].rstrip()
     body = before.rstrip('.!?"”’) \t\n')
     start = 0
     for stop in _STOP.finditer(body):
         if not _is_abbreviation(body, stop):
             start = stop.end()
-    start = max(_past_blanks(body, start), len(before) - MAX_SPAN)
-    clause = text[start : len(before)].strip() if start < len(before) else ""
+    start = max(_past_blanks(body, start), len(before) - MAX_SPAN) + window
+    clause = text[start : window + len(before)].strip()
     return Request(clause, start, start + len(clause))
 
 
@@ -249,23 +261,28 @@ def _matched(pattern: re.Pattern[str], text: str, at: int) -> int:
 
 
 def _past_blanks(text: str, at: int) -> int:
-    return at + len(text[at:]) - len(text[at:].lstrip())
+    return _matched(_ANY_BLANKS, text, at)
 
 
 def _sentence_end(text: str, start: int) -> int:
-    for stop in _STOP.finditer(text, start):
+    end = min(len(text), start + MAX_CLAUSE)
+    for stop in _STOP.finditer(text, start, min(len(text), end + 1)):
         if not _is_abbreviation(text, stop):
             return stop.start()
-    return len(text)
+    return end
 
 
 def _is_abbreviation(text: str, stop: re.Match[str]) -> bool:
-    return stop.group() == "." and _ABBREVIATED.search(text[: stop.start()][-12:]) is not None
+    return (
+        stop.group() == "."
+        and _ABBREVIATED.search(text[max(0, stop.start() - 12) : stop.start()]) is not None
+    )
 
 
 def _paragraph_end(text: str, start: int) -> int:
-    found = re.compile(r"\n[ \t]*\n").search(text, start)
-    return found.start() if found else len(text)
+    end = min(len(text), start + MAX_CLAUSE)
+    found = _BLANK_LINE.search(text, start, end)
+    return found.start() if found else end
 
 
 def strongest(kinds: Sequence[CueKind]) -> CueKind | None:

@@ -22,6 +22,7 @@ from mnemo.notes.history import restore, undo
 from mnemo.notes.material import Material, mark_keys
 from mnemo.notes.parts import NotesParts
 from mnemo.notes.progress import OnProgress
+from mnemo.notes.ranking import by_change
 from mnemo.notes.shelf import Shelf
 from mnemo.notes.toolbox import NoteToolbox
 from mnemo.notes.trigger import phrases_of
@@ -273,12 +274,14 @@ class Notes:
 
     async def overview(self, budget_tokens: int = 1000) -> str:
         """
-        One line per note, latest use first: the same text for the same state.
+        One line per note, latest change first: the same text until a note changes.
+
+        Reading and recalling change nothing of it, so that a prompt may begin with it.
 
         Args:
             budget_tokens: At most so many; how many notes are not shown is said at the end.
         """
-        rows = await self._shelf.ranked(None)
+        rows = by_change(await self._parts.store.reading(lambda tx: tx.rows()))
         if not rows:
             return "There are no notes yet."
         lines: builtins.list[str] = []

@@ -13,7 +13,7 @@ from mnemo._text import fold, one_line, stem, terms, words
 from mnemo.graph.nodes import Vector
 from mnemo.note.rows import NoteRow
 
-__all__ = ["Ranked", "by_query", "by_use", "passage", "query_terms"]
+__all__ = ["Ranked", "by_change", "by_query", "by_use", "passage", "query_terms"]
 
 RELEVANCE, RECENCY = 0.6, 0.4
 """How much each counts in a score (notes.md, section 11)."""
@@ -39,6 +39,11 @@ def last_use(row: NoteRow) -> datetime:
 def by_use(rows: Sequence[NoteRow]) -> list[NoteRow]:
     """Latest use first; ties by topic."""
     return sorted(rows, key=lambda row: (-last_use(row).timestamp(), row.topic))
+
+
+def by_change(rows: Sequence[NoteRow]) -> list[NoteRow]:
+    """Latest change first, whatever was read since; ties by topic."""
+    return sorted(rows, key=lambda row: (-row.updated_at.timestamp(), row.topic))
 
 
 def query_terms(query: str) -> list[str]:

@@ -8,6 +8,7 @@ from dataclasses import replace
 from functools import partial
 
 import anyio
+import anyio.to_thread
 
 from mnemo._text import clean
 from mnemo.config import NotesConfig
@@ -138,7 +139,7 @@ class Run:
         material = self._due.material
         if asks_elsewhere(model):
             material = Material(
-                redacted(material.history),
+                await anyio.to_thread.run_sync(redacted, material.history),
                 keys=material.keys,
                 start=material.start,
                 phrases=phrases_of(self._config),

@@ -1,0 +1,24 @@
+"""No text that is pasted into a conversation holds up the search for cues."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from mnemo.notes.cues import Phrases, corrects, prefers, requests_in
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "piece",
+    ["please ", "remember this. ", "x and remember that ", " ", ". ", '"', "'a", "`", "a\n",
+     "make sure ", "not a b ", "- ", "it is a "],
+)  # fmt: skip
+def test_the_time_does_not_grow_faster_than_the_text(piece):
+    """A hundred thousand characters of any one thing are looked through in a moment."""
+    text = piece * (100_000 // len(piece))
+    began = time.perf_counter()
+    for search in (requests_in, corrects, prefers):
+        search(text, Phrases())
+    assert time.perf_counter() - began < 2
