@@ -89,11 +89,14 @@ class Nobody:
 
     def __init__(self) -> None:
         self.watched: list[tuple[str, int]] = []
+        self.noted: set[str] = set()
         self.poked: list[str] = []
 
-    def watch(self, thread_id: str, budget_tokens: int) -> None:
+    def watch(self, thread_id: str, budget_tokens: int, *, notes: bool = False) -> None:
         """Remember it."""
         self.watched.append((thread_id, budget_tokens))
+        if notes:
+            self.noted.add(thread_id)
 
     def poke(self, thread_id: str) -> None:
         """Remember it."""

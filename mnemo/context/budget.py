@@ -27,6 +27,7 @@ class Budget:
         recent: For level-1 snapshots, at most.
         goals: For goals and pins, at most.
         recall: For what comes to mind, at most.
+        notes: For the overview of notes, at most; 0 where it is not asked for.
         window: For the raw messages; it does not grow by what the others leave unused.
         trigger: Of the window, above which room is made.
         zone: Of the window, what leaves it at once.
@@ -40,13 +41,19 @@ class Budget:
     window: int
     trigger: int
     zone: int
+    notes: int = 0
 
     @classmethod
-    def of(cls, budget_tokens: int, config: ViewportConfig) -> Self:
+    def of(cls, budget_tokens: int, config: ViewportConfig, *, notes: bool = False) -> Self:
         """
         Divide *budget_tokens*.
 
+        Args:
+            notes: Whether notes have their share, however many there are; the window is
+                smaller by it.
+
         Raises:
+            ConfigError: With notes the window would be too small.
             ValueError: It is below 1, above ``MOST_TOKENS``, or not a whole number.
         """
         if isinstance(budget_tokens, bool) or not isinstance(budget_tokens, int):
@@ -62,7 +69,7 @@ class Budget:
             config.recall_fraction,
         )
         long_term, recent, goals, recall = (_share(budget_tokens, each) for each in shares)
-        window = _share(budget_tokens, 1 - sum(shares))
+        window = _share(budget_tokens, config.window_fraction(notes=notes))
         return cls(
             total=budget_tokens,
             long_term=long_term,
@@ -72,6 +79,7 @@ class Budget:
             window=window,
             trigger=_share(window, config.trigger_fraction),
             zone=_share(window, config.eviction_fraction),
+            notes=_share(budget_tokens, config.notes_fraction) if notes else 0,
         )
 
 

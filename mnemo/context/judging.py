@@ -72,16 +72,19 @@ class Due:
         )
 
 
-def due(tx: TranscriptReader, thread_id: str, config: Config) -> Due | None:
+def due(tx: TranscriptReader, thread_id: str, config: Config, *, notes: bool = False) -> Due | None:
     """
     The thread if its window is above the trigger and something can leave it.
 
     What is not due costs the thread's row and one aggregate.
+
+    Args:
+        notes: Whether its viewport shows notes, which the window is smaller by.
     """
     thread = tx.thread(thread_id)
     if thread.budget_tokens is None:
         return None
-    budget = Budget.of(thread.budget_tokens, config.viewport)
+    budget = Budget.of(thread.budget_tokens, config.viewport, notes=notes)
     since = thread.alive_since(tx.now, config.conversation.ttl_s)
     span = tx.span(thread_id, from_seq=thread.boundary, since=since)
     if span[1] <= budget.trigger:

@@ -14,6 +14,7 @@ from mnemo.context import pins
 from mnemo.context.budget import Budget
 from mnemo.context.living import living_snapshots
 from mnemo.context.memory import memory_text
+from mnemo.context.noted import with_notes
 from mnemo.context.state import goals_text
 from mnemo.context.window import Window
 from mnemo.protocols import TranscriptReader
@@ -32,7 +33,8 @@ class RenderedViewport:
     Attributes:
         messages: Ready to send: memory, the window with the state before its latest user
             message. What is not of the log is left out if it is appended.
-        memory: What has left the window, in words; ``""``: nothing.
+        memory: What has left the window, in words, behind an overview of notes where that is
+            asked for; ``""``: nothing.
         window: Its messages, ascending, whole.
         state: Goals, pins and what comes to mind; ``""``: nothing.
         token_count: Of all messages; at most the budget, unless *over_budget*.
@@ -80,16 +82,22 @@ def scene_of(tx: TranscriptReader, window: Window) -> Scene:
 
 
 def render(
-    scene: Scene, budget: Budget, count: Count, *, recalled: Callable[[int], str] | None = None
+    scene: Scene,
+    budget: Budget,
+    count: Count,
+    *,
+    notes: str = "",
+    recalled: Callable[[int], str] | None = None,
 ) -> RenderedViewport:
     """
     Put *scene* into messages.
 
     Args:
+        notes: What is told of notes, as ``notes_text`` gave it.
         recalled: Tells what came to mind in at most so many tokens; ``""``: nothing did.
     """
     window = scene.window
-    memory = memory_text(scene.snapshots, budget, count)
+    memory = with_notes(notes, memory_text(scene.snapshots, budget, count), budget, count)
     goals = goals_text(
         scene.goals,
         scene.pins,

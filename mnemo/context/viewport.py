@@ -13,6 +13,7 @@ from mnemo.context.budget import Budget
 from mnemo.context.compressed import CompressedViewport
 from mnemo.context.eviction import evict_by_fallback
 from mnemo.context.looking import zones_of
+from mnemo.context.noted import Overview, notes_text
 from mnemo.context.rendering import RenderedViewport, Scene, render, scene_of
 from mnemo.context.window import (
     Frame,
@@ -43,8 +44,8 @@ T = TypeVar("T")
 class Watcher(Protocol):
     """Who makes room in the background: Mneme."""
 
-    def watch(self, thread_id: str, budget_tokens: int) -> None:
-        """See to it from now on that the thread's window keeps within this budget."""
+    def watch(self, thread_id: str, budget_tokens: int, *, notes: bool = False) -> None:
+        """See to it from now on that the window keeps within this budget, notes or not."""
         ...
 
     def poke(self, thread_id: str) -> None:
@@ -95,13 +96,24 @@ class Viewport:
         settings: Of the handle that it belongs to.
         mneme: Makes room in the background.
         recall: What comes to mind; ``None``: nothing does.
+        overview: Tells of the notes, which have a share then; ``None``: nobody does.
         budget_tokens: Of the whole rendering; ``None``: as the configuration says.
 
     Raises:
         ValueError: The budget is below 1.
+        ConfigError: Notes have a share, and leave too little to the window.
     """
 
-    __slots__ = ("_budget", "_frame", "_mneme", "_parts", "_recall", "_settings", "_stored")
+    __slots__ = (
+        "_budget",
+        "_frame",
+        "_mneme",
+        "_overview",
+        "_parts",
+        "_recall",
+        "_settings",
+        "_stored",
+    )
 
     def __init__(
         self,
@@ -110,6 +122,7 @@ class Viewport:
         *,
         mneme: Watcher,
         recall: Recalling | None = None,
+        overview: Overview | None = None,
         budget_tokens: int | None = None,
     ) -> None:
         config = parts.config
@@ -118,12 +131,13 @@ class Viewport:
         self._settings = settings
         self._mneme = mneme
         self._recall = recall
-        self._budget = Budget.of(tokens, config.viewport)
+        self._overview = overview
+        self._budget = Budget.of(tokens, config.viewport, notes=overview is not None)
         self._frame = Frame(
             self._budget, config.conversation.tool_deadline_s, counter_of(config.conversation)
         )
         self._stored = False
-        mneme.watch(settings.thread_id, tokens)
+        mneme.watch(settings.thread_id, tokens, notes=overview is not None)
 
     @property
     def budget_tokens(self) -> int:
@@ -146,6 +160,8 @@ class Viewport:
         """
         Memory, window and state as a request's messages, within the budget.
 
+        Notes that are to be told of and cannot be read are left out this time.
+
         Args:
             recall: Whether memories may come to mind.
 
@@ -155,7 +171,17 @@ class Viewport:
         scene: Scene = await self._seen(scene_of)
         hits = await self.recalled() if recall else []
         told = partial(self._recall.section, hits) if self._recall and hits else None
-        return render(scene, self._budget, self._frame.count, recalled=told)
+        notes = await self._noted()
+        return render(scene, self._budget, self._frame.count, notes=notes, recalled=told)
+
+    async def _noted(self) -> str:
+        if self._overview is None:
+            return ""
+        try:
+            return await notes_text(self._overview, self._budget.notes, self._frame.count)
+        except StoreError as error:
+            log.warning("a window is shown without its notes: %s", error)
+            return ""
 
     async def compressed(self) -> CompressedViewport:
         """

@@ -25,6 +25,23 @@ def test_a_thousand_tokens_are_divided_as_the_table_says():
     )
 
 
+def test_notes_have_a_share_of_the_window_where_they_are_asked_for():
+    """0.05 of the whole by default; the window shrinks by it, whatever notes there are."""
+    plain = Budget.of(1_000, ViewportConfig())
+    noted = Budget.of(1_000, ViewportConfig(), notes=True)
+    assert (plain.notes, noted.notes) == (0, 50)
+    assert (noted.window, noted.trigger, noted.zone) == (650, 552, 216)
+    assert (noted.long_term, noted.recent, noted.goals, noted.recall) == (50, 150, 50, 50)
+
+
+def test_the_window_must_be_large_enough_with_notes_where_they_are_asked_for():
+    """A share of notes that nobody asks for costs nothing."""
+    config = ViewportConfig(notes_fraction=0.41)
+    assert Budget.of(1_000, config).window == 700
+    with pytest.raises(ConfigError, match=r"five fractions leave 0\.29"):
+        Budget.of(1_000, config, notes=True)
+
+
 def test_floating_point_dust_takes_no_token_away():
     """A third of 900 is 300, not 299, and 0.7 of 1,000 is 700."""
     config = ViewportConfig(l1_fraction=0.1, l2_fraction=0.0, goals_fraction=0.0, recall_fraction=0)
@@ -52,10 +69,10 @@ def test_settings_that_do_not_fit_each_other_are_refused(settings):
         ViewportConfig(**settings)
 
 
-@given(st.integers(min_value=1, max_value=10**9))
-def test_the_parts_never_exceed_the_whole(tokens):
+@given(st.integers(min_value=1, max_value=10**9), st.booleans())
+def test_the_parts_never_exceed_the_whole(tokens, notes):
     """The shares are caps inside the budget."""
-    budget = Budget.of(tokens, ViewportConfig())
+    budget = Budget.of(tokens, ViewportConfig(), notes=notes)
     parts = budget.long_term + budget.recent + budget.goals + budget.recall + budget.window
-    assert parts <= tokens
+    assert parts + budget.notes <= tokens
     assert budget.zone <= budget.trigger <= budget.window

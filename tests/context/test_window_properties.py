@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +12,10 @@ from hypothesis import strategies as st
 from talk_kit import make_store
 from window_kit import START, Threads, answered, called, said
 
+from mnemo._text import count_tokens
 from mnemo.config import ViewportConfig
 from mnemo.context.budget import Budget
+from mnemo.context.noted import Overview
 from mnemo.context.zones import inner_cuts
 from mnemo.testing import ManualClock
 from mnemo.transcript.derived import EvictionOutcome, Snapshot
@@ -38,6 +41,22 @@ ACTS = st.one_of(
 )
 HISTORIES = st.lists(ACTS, max_size=14)
 BUDGETS = st.sampled_from([60, 300, 1_000, 3_000])
+NOTES = st.none() | st.lists(st.text(max_size=200), max_size=4)
+"""What notes say, where they are asked for."""
+
+
+def overview_of(notes: Sequence[str] | None) -> Overview | None:
+    """Tells of the first of *notes* that fit."""
+    if notes is None:
+        return None
+
+    async def overview(budget_tokens: int) -> str:
+        lines = [f"- {note}" for note in notes]
+        while lines and count_tokens("\n".join(lines)) > budget_tokens:
+            lines.pop()
+        return "\n".join(lines) if lines or not notes else "(none fits)"
+
+    return overview
 
 
 async def act(threads: Threads, budget: int, kind: str, what: Any) -> None:
@@ -64,11 +83,12 @@ async def act(threads: Threads, budget: int, kind: str, what: Any) -> None:
             await threads.viewport(budget).messages()
 
 
-async def check_rendering(threads: Threads, budget: int) -> None:
+async def check_rendering(threads: Threads, budget: int, notes: Sequence[str] | None) -> None:
     """What holds of every rendering."""
-    viewport = threads.viewport(budget)
+    viewport = threads.viewport(budget, overview=overview_of(notes))
     rendered = await viewport.render()
-    parts = Budget.of(budget, ViewportConfig())
+    parts = Budget.of(budget, ViewportConfig(), notes=notes is not None)
+    assert count_tokens(rendered.memory) <= parts.notes + parts.long_term + parts.recent
     row = await threads.row()
     left = await threads.parts.store.reading(lambda tx: tx.messages("t", from_seq=row.boundary))
     shown = sum(message.token_count or 0 for message in rendered.window)
@@ -120,26 +140,30 @@ async def opened(kind: str, folder: Path) -> Threads:
 
 
 @pytest.mark.slow
-@given(HISTORIES, BUDGETS)
-async def test_no_rendering_exceeds_its_budget_or_parts_a_call(history, budget):
+@given(HISTORIES, BUDGETS, NOTES)
+async def test_no_rendering_exceeds_its_budget_or_parts_a_call(history, budget, notes):
     """The newest unit is always in the window, and each message there or in an outcome."""
     threads = await opened("memory", Path())
     for kind, what in history:
         await act(threads, budget, kind, what)
-        await check_rendering(threads, budget)
+        await check_rendering(threads, budget, notes)
         await check_coverage(threads)
 
 
 @pytest.mark.slow
-@given(HISTORIES, BUDGETS, st.lists(MESSAGES, max_size=3))
-async def test_appends_alone_leave_memory_and_prefix(history, budget, more):
+@given(HISTORIES, BUDGETS, st.lists(MESSAGES, max_size=3), NOTES)
+async def test_appends_alone_leave_memory_and_prefix(history, budget, more, notes):
     """V30: between evictions the earlier window is a prefix, but for late results."""
     threads = await opened("memory", Path())
     for kind, what in history:
         await act(threads, budget, kind, what)
-    earlier, row = await threads.viewport(budget).render(), await threads.row()
+    overview = overview_of(notes)
+    earlier, row = (
+        await threads.viewport(budget, overview=overview).render(),
+        await threads.row(),
+    )
     await threads.say(*more)
-    later = await threads.viewport(budget).render()
+    later = await threads.viewport(budget, overview=overview).render()
     if (await threads.row()).boundary != row.boundary:
         return
     assert later.memory == earlier.memory
