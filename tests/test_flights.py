@@ -114,3 +114,29 @@ async def test_who_waits_for_a_cancelled_run_is_told():
         group.cancel_scope.cancel()
     assert len(errors) == 1
     assert work.runs == ["a"]
+
+
+async def test_a_run_that_outlives_the_group_it_may_start_in_harms_nobody():
+    """A trigger during the last run before the end starts nothing, and fails nobody's group."""
+    work, is_open = Work(), True
+    async with anyio.create_task_group() as group:
+
+        def spawn(*arguments: object) -> None:
+            if not is_open:
+                raise UsageError("closed")
+            group.start_soon(*arguments)  # type: ignore[arg-type]
+
+        flights = Flights(work.run, spawn=spawn, limit=4)
+        flights.poke("a")
+        await turns()
+        flights.poke("a")
+        is_open = False
+        work.gate.set()
+        with anyio.fail_after(5):
+            await flights.settled("a")
+        with pytest.raises(UsageError):
+            await flights.join("a")
+        with anyio.fail_after(5):
+            await flights.settled("a")
+    assert work.runs == ["a"]
+    assert flights.under_way == 0
