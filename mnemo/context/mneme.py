@@ -36,6 +36,8 @@ UNWATCHED_S = 60.0
 """Seconds for which a thread that has no viewport is not looked at again (S)."""
 UNWATCHED_KNOWN = 10_000
 """Threads without a viewport that are remembered at most (S)."""
+NOTED_KNOWN = 10_000
+"""Threads whose viewports show notes that are remembered at most (S)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,19 +84,29 @@ class Mneme:
         self._folding = Folding(parts, self._runs, self._pauses, self._publish, self._failed)
         self._budgets: dict[str, int] = {}
         self._unwatched: dict[str, float] = {}
+        self._noted: set[str] = set()
         self._evictions = 0
         self._failures = 0
 
     # ── Called by others ─────────────────────────────────────────────────────────────
 
-    def watch(self, thread_id: str, budget_tokens: int) -> None:
+    def watch(self, thread_id: str, budget_tokens: int, *, notes: bool = False) -> None:
         """
         Watch a thread with this budget from now on; a plain call, the latest one wins.
 
-        It is stored as soon as the thread is next looked at.
+        The budget is stored as soon as the thread is next looked at.
+
+        Args:
+            notes: Whether its viewport shows notes. That is not stored: until there is such
+                a viewport again, the window counts as larger by their share.
         """
         self._budgets[thread_id] = budget_tokens
         self._unwatched.pop(thread_id, None)
+        self._noted.discard(thread_id)
+        if notes:
+            if len(self._noted) >= NOTED_KNOWN:
+                self._noted.clear()
+            self._noted.add(thread_id)
 
     def appended(self, settings: ThreadSettings) -> None:
         """Something was appended to a thread: see whether it is due; a plain call."""
@@ -202,11 +214,11 @@ class Mneme:
         return last
 
     async def _due(self, thread_id: str) -> Due | None:
-        config = self._parts.config
+        config, notes = self._parts.config, thread_id in self._noted
         watched, found = await self._parts.store.reading(
             lambda tx: (
                 tx.thread(thread_id).budget_tokens is not None,
-                due(tx, thread_id, config),
+                due(tx, thread_id, config, notes=notes),
             )
         )
         if not watched:
