@@ -110,10 +110,19 @@ def prefix(
         return Prefix(whole, reused=True)
     system = [_chat(m) for m in messages[:1] if m.role == "system"]
     start = max(fresh_from, len(system))
-    groups = _groups(messages[start:])
-    while len(groups) > 1 and _estimate([*system, *_flat(groups)]) > room:
-        groups.pop(0)
+    groups = _newest(_groups(messages[start:]), room - _estimate(system))
     return Prefix((*system, *_flat(groups)), reused=False)
+
+
+def _newest(groups: list[list[ChatMessage]], room: int) -> list[list[ChatMessage]]:
+    """The latest of *groups* that fit *room* together; the last one in any case."""
+    first = len(groups)
+    while first > 0:
+        room -= _estimate(groups[first - 1])
+        if room < 0 and first < len(groups):
+            break
+        first -= 1
+    return groups[first:]
 
 
 def _groups(messages: Sequence[Message]) -> list[list[ChatMessage]]:
@@ -138,8 +147,11 @@ def _estimate(messages: Sequence[ChatMessage]) -> int:
 
 def tokens_of(message: ChatMessage) -> int:
     """An estimate of what *message* costs as input."""
-    calls = json.dumps([dict(call) for call in message.tool_calls], default=str)
-    return count_tokens(message.content) + (count_tokens(calls) if message.tool_calls else 0)
+    tokens = count_tokens(message.content)
+    if message.tool_calls:
+        calls = [dict(call) for call in message.tool_calls]
+        tokens += count_tokens(json.dumps(calls, default=str))
+    return tokens
 
 
 def _chat(message: Message) -> ChatMessage:
