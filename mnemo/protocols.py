@@ -334,7 +334,7 @@ class DocumentFeed(Protocol):
         ...
 
     async def counts(self) -> dict[str, int]:
-        """``steps``, ``vectors``, ``edges:<kind>``, ``nodes:<type>``: how many are stored."""
+        """``steps``, ``messages``, ``vectors``, ``edges:<kind>``, ``nodes:<type>``: how many."""
         ...
 
 

@@ -130,3 +130,17 @@ async def test_threads_are_listed_with_what_they_hold():
         assert a.last_at == clock.now()
         assert (b.messages, b.epoch) == (1, 1)
         assert (c.messages, c.next_seq, c.last_at) == (0, 1, None)
+
+
+@pytest.mark.parametrize("store", ["memory:", "m.db"])
+async def test_messages_are_counted(store, tmp_path, monkeypatch):
+    """Those of all threads that are kept; purged ones are not."""
+    monkeypatch.chdir(tmp_path)
+    async with Mnemo(store) as memory:
+        repo = await memory.open_repo()
+        assert (await repo.statistics()).messages == 0
+        await said(repo.conversation("a"), 3)
+        await said(repo.conversation("b"), 2)
+        await repo.conversation("a").purge()
+        await said(repo.conversation("a"), 1)
+        assert (await repo.statistics()).messages == 3

@@ -85,10 +85,11 @@ class MemoryFeed:
         return {episode.id: episode.goal for episode in episodes if episode.id in wanted}
 
     async def counts(self) -> dict[str, int]:
-        """``steps``, ``vectors``, ``edges:<kind>``, ``nodes:<type>``: how many are stored."""
+        """``steps``, ``messages``, ``vectors``, ``edges:<kind>``, ``nodes:<type>``: how many."""
         await cancel_shielded_checkpoint()
         repo = self._repo
-        counts = {"steps": len(repo.steps), "vectors": len(repo.vectors)}
+        messages = sum(len(thread.messages) for thread in repo.threads.values())
+        counts = {"steps": len(repo.steps), "messages": messages, "vectors": len(repo.vectors)}
         names = [f"nodes:{state.node.type}" for state in repo.nodes.values()]
         names += [f"edges:{edge.kind}" for edge in repo.edges]
         for name in names:

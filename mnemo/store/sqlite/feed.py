@@ -82,6 +82,7 @@ WHERE s.repo = ? AND e.id IN ({})
 """
 _COUNTS = """
 SELECT 'steps', count(*) FROM steps WHERE repo = :repo
+UNION ALL SELECT 'messages', coalesce(sum(next_seq - erased), 0) FROM threads WHERE repo = :repo
 UNION ALL SELECT 'vectors', count(*) FROM vectors WHERE repo = :repo
 UNION ALL SELECT 'nodes:' || type, count(*) FROM nodes WHERE repo = :repo GROUP BY type
 UNION ALL SELECT 'edges:' || e.kind, count(*) FROM edges e JOIN nodes n ON n.no = e.source
@@ -132,7 +133,7 @@ class SqliteFeed:
         return await self._readers().read(partial(_goals, repo_id=self._repo_id, ids=episode_ids))
 
     async def counts(self) -> dict[str, int]:
-        """``steps``, ``vectors``, ``edges:<kind>``, ``nodes:<type>``: how many are stored."""
+        """``steps``, ``messages``, ``vectors``, ``edges:<kind>``, ``nodes:<type>``: how many."""
 
         def count(connection: sqlite3.Connection) -> dict[str, int]:
             repo = repo_row(connection, self._repo_id)[0]

@@ -257,6 +257,7 @@ class DocumentFeedContract(StoreContract):
         await kit.apply(Tag("x", created_at=NOON), repo="other")
         assert await kit.store.feed("r").counts() == {
             "steps": 1,
+            "messages": 0,
             "vectors": 0,
             "nodes:semantic": 1,
             "nodes:tag": 1,
