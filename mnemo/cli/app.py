@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
@@ -13,10 +12,9 @@ import anyio
 import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
-from rich.table import Table
-from rich.text import Text
 
 from mnemo import MnemoError, Repository, StoreCorrupt, UsageError
+from mnemo.cli import noting, talking
 from mnemo.cli.archive import STANDARD, arriving, counted, exported, imported
 from mnemo.cli.demo import demo as run_demo
 from mnemo.cli.erasing import confirm, erasure_told, move_told, selected
@@ -27,24 +25,23 @@ from mnemo.cli.ingest import ingest as run_ingest
 from mnemo.cli.maintain import maintained
 from mnemo.cli.maintain import told as maintenance_told
 from mnemo.cli.opening import existing, in_known_repo, in_repo, in_service
+from mnemo.cli.options import AsJson, Repo, Store, time_of
 from mnemo.cli.output import (
     as_data,
     complain,
     explained,
     print_json,
     print_line,
+    print_table,
     recall_data,
     report_data,
     session_data,
-    visible,
 )
+from mnemo.cli.talking import ingest_chat
 
 __all__ = ["app", "run"]
 
 T = TypeVar("T")
-
-_WIDE = 1_000
-"""Columns of a table that no terminal shows."""
 
 WRONG = 2
 """Exit code for whatever a user can put right."""
@@ -59,13 +56,6 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-
-Store = Annotated[
-    str,
-    typer.Option("--store", envvar="MNEMO_STORE", help="The store's file.", show_default=True),
-]
-Repo = Annotated[str, typer.Option("--repo", help="The repository in it.", show_default=True)]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON on stdout, and nothing else.")]
 
 
 def run(arguments: Sequence[str] | None = None) -> int:
@@ -126,6 +116,9 @@ def ingest(
     file: Annotated[Path, typer.Argument(help="Dialogues (JSON), or JSON Lines.")],
     repo: Repo = "default",
     store: Store = "mnemo.db",
+    thread: Annotated[
+        str | None, typer.Option("--thread", help="As messages into this conversation.")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """
@@ -133,6 +126,9 @@ def ingest(
 
     Running it again adds nothing that is there, and goes on where it was stopped.
     """
+    if thread is not None:
+        ingest_chat(file, repo, store, thread, as_json=as_json)
+        return
     reading = read_talks(file)
     if reading.problem and not reading.talks:
         raise reading.problem.having_kept(0)
@@ -164,7 +160,7 @@ def recall(
     as_json: AsJson = False,
 ) -> None:
     """Find what a repository knows, with the steps that it comes from."""
-    first, last = _time(since), _time(until)
+    first, last = time_of(since), time_of(until)
     found = in_known_repo(
         store,
         repo,
@@ -197,7 +193,7 @@ def sessions(
     if as_json:
         print_json({"repo": repo, "sessions": [session_data(record) for record in records]})
         return
-    _print_table(
+    print_table(
         ("session", "state", "steps", "last act", "goal"),
         [
             (r.id, str(r.state), str(r.steps), f"{r.updated_at:%Y-%m-%d %H:%M}", r.goal)
@@ -219,7 +215,7 @@ def stats(repo: Repo = "default", store: Store = "mnemo.db", as_json: AsJson = F
             shown += [(f"{name}: {part}", str(count)) for part, count in value.items()]
         else:
             shown.append((name.replace("_", " "), str(value)))
-    _print_table((f"repository {repo}", ""), shown)
+    print_table((f"repository {repo}", ""), shown)
 
 
 @app.command()
@@ -268,27 +264,34 @@ def forget(
     repo: Repo = "default",
     store: Store = "mnemo.db",
     session: Annotated[str | None, typer.Option("--session", help="This session's.")] = None,
+    thread: Annotated[
+        str | None, typer.Option("--thread", help="This conversation's, messages too.")
+    ] = None,
     before: Annotated[
         str | None, typer.Option(help="What happened before this ISO time; no zone is UTC.")
     ] = None,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Erase steps and all that came of them alone, for good, from the store's files too."""
-    end = _time(before)
-    if session is None and end is None:
-        raise UsageError("say what to forget: --session, --before, or both")
-    confirm(f"Erase {selected(session, before)} from {repo!r}, for good?", yes=yes)
+    """Erase steps and messages, and all that came of them alone, from the store's files too."""
+    end = time_of(before)
+    if session is None and thread is None and end is None:
+        raise UsageError("say what to forget: --session, --thread, --before, or several")
+    confirm(f"Erase {selected(session, thread, before)} from {repo!r}, for good?", yes=yes)
     report = in_known_repo(
         store,
         repo,
-        lambda opened: opened.forget(session_id=session, before=end),
+        lambda opened: opened.forget(session_id=session, thread_id=thread, before=end),
         may_be_empty=True,
     )
     if as_json:
         print_json({"repo": repo} | as_data(report))
     else:
         print_line(erasure_told(report))
+
+
+talking.register(app)
+noting.register(app)
 
 
 @app.command()
@@ -379,15 +382,6 @@ def _options(
 # ── Around them ──────────────────────────────────────────────────────────────────────
 
 
-def _time(text: str | None) -> datetime | None:
-    if text is None:
-        return None
-    try:
-        return datetime.fromisoformat(text)
-    except ValueError:
-        raise UsageError(f"{text!r} is no ISO 8601 time, such as 2026-03-01") from None
-
-
 async def _counted(repo: Repository) -> dict[str, Any]:
     """What is stored; levels of this short-lived process would say nothing."""
     found = await repo.statistics()
@@ -396,6 +390,9 @@ async def _counted(repo: Repository) -> dict[str, Any]:
         "sessions": len(await repo.sessions()),
         "unfinished_sessions": len(await repo.unfinished_sessions()),
         "steps": found.steps,
+        "threads": len(await repo.threads()),
+        "messages": found.messages,
+        "notes": found.notes.notes,
         "vectors": found.vectors,
         "nodes": dict(found.nodes),
         "edges": dict(found.edges),
@@ -423,13 +420,3 @@ def _progress(total: int) -> Iterator[Callable[[], None]]:
     with Progress(*columns, console=console, disable=not console.is_terminal) as bar:
         task = bar.add_task("steps", total=total)
         yield lambda: bar.advance(task)
-
-
-def _print_table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    table = Table(box=None)
-    for head in heads:
-        table.add_column(head, overflow="fold")
-    for row in rows:
-        table.add_row(*(Text(visible(cell)) for cell in row))
-    # What is piped on must not be folded at the width of a terminal that is not there.
-    Console(width=None if sys.stdout.isatty() else _WIDE).print(table)

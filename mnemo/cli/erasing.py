@@ -26,9 +26,11 @@ def confirm(question: str, *, yes: bool) -> None:
     typer.confirm(question, abort=True, err=True)
 
 
-def selected(session: str | None, before: str | None) -> str:
+def selected(session: str | None, thread: str | None, before: str | None) -> str:
     """In words, what would be erased."""
-    whose = f"session {session!r}" if session is not None else "everything"
+    named = (("session", session), ("thread", thread))
+    whose = " and ".join(f"{what} {id!r}" for what, id in named if id is not None)
+    whose = whose or "everything"
     return whose if before is None else f"{whose} before {before}"
 
 
@@ -38,7 +40,8 @@ def erasure_told(report: ErasureReport) -> str:
         return "Nothing was there to forget."
     left = "" if report.scrubbed else "; bytes are left until nobody reads an older state"
     return (
-        f"Erased {report.steps} steps, {report.nodes} nodes and {report.vectors} vectors; "
+        f"Erased {report.steps} steps, {report.messages} messages, {report.nodes} nodes and "
+        f"{report.vectors} vectors; "
         f"{report.sessions} sessions are gone, {report.facts_changed} facts changed, "
         f"{report.facts_restored} hold again{left}."
     )

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
@@ -19,7 +19,7 @@ from typing import Any
 from mnemo._text import is_blank
 from mnemo.errors import UsageError
 
-__all__ = ["IngestError", "Reading", "Talk", "Turn", "read_talks"]
+__all__ = ["IngestError", "Reading", "Talk", "Turn", "read_talks", "read_values"]
 
 _BLANKS = " \t\r\n"
 
@@ -32,7 +32,7 @@ class IngestError(UsageError):
         file: Its path.
         line: 1-based, where it is known; *column* likewise, in characters, or in bytes
             where the file is not UTF-8.
-        kept: Steps before the mistake that are in the memory.
+        kept: Steps or messages before the mistake that are in the memory.
     """
 
     def __init__(
@@ -48,9 +48,9 @@ class IngestError(UsageError):
         place = f"line {line}: " if column is None else f"line {line}, column {column}: "
         super().__init__(f"{file}: {place if line else ''}{what}")
 
-    def having_kept(self, steps: int) -> IngestError:
+    def having_kept(self, steps: int, what: str = "steps") -> IngestError:
         """The same, telling how many *steps* before the mistake were kept."""
-        kept = f"the {steps} steps before it were kept" if steps else "nothing was kept"
+        kept = f"the {steps} {what} before it were kept" if steps else "nothing was kept"
         return IngestError(
             f"{self.what}; {kept}",
             file=self.file,
@@ -157,20 +157,52 @@ def read_talks(file: Path) -> Reading:
         IngestError: There is nothing to read: no such file, a directory, no permission,
             an empty file.
     """
-    text, undecodable = _decoded(_content(file))
     talks = _Talks()
+    problem = _read(
+        file,
+        lines=lambda text: _read_lines(text, file.stem, talks),
+        values=lambda text: _read_dialogues(text, talks),
+    )
+    return Reading(talks.finished(), problem)
+
+
+def read_values(file: Path, take: Callable[[Any, int], None]) -> IngestError | None:
+    """
+    Have *take* take each JSON value of *file*, with its number or line, from 1.
+
+    Args:
+        take: Raises ``ValueError`` for a value that is of no use.
+
+    Returns:
+        The first mistake; what stands before it was taken.
+
+    Raises:
+        IngestError: There is nothing to read.
+    """
+    return _read(
+        file,
+        lines=lambda text: _take_lines(text, take),
+        values=lambda text: _take_values(text, take),
+    )
+
+
+def _read(
+    file: Path, *, lines: Callable[[str], None], values: Callable[[str], None]
+) -> IngestError | None:
+    """Read the text of *file* as what it holds, up to the first mistake."""
+    text, undecodable = _decoded(_content(file))
     problem = undecodable
     try:
         if not text.strip(_BLANKS) and undecodable is None:
             raise IngestError("the file is empty", file=file)
         if _holds_lines(text, file):
-            _read_lines(_whole_lines(text) if undecodable else text, file.stem, talks)
+            lines(_whole_lines(text) if undecodable else text)
         else:
-            _read_dialogues(text, talks)
+            values(text)
     except _MistakeError as mistake:
         if undecodable is None or not mistake.syntax or _is_before(mistake, undecodable):
             problem = mistake
-    return Reading(talks.finished(), problem.on(file) if problem else None)
+    return problem.on(file) if problem else None
 
 
 def _content(file: Path) -> bytes:
@@ -232,6 +264,28 @@ def _read_lines(text: str, name: str, talks: _Talks) -> None:
             raise _MistakeError(
                 mistake.what, number, mistake.column, syntax=mistake.syntax
             ) from mistake
+
+
+def _take_lines(text: str, take: Callable[[Any, int], None]) -> None:
+    for number, line in enumerate(text.split("\n"), 1):
+        if not line.strip(_BLANKS):
+            continue
+        try:
+            value = _value(line)
+        except _MistakeError as mistake:
+            raise _MistakeError(mistake.what, number, mistake.column, syntax=True) from mistake
+        try:
+            take(value, number)
+        except ValueError as error:
+            raise _MistakeError(str(error), number) from error
+
+
+def _take_values(text: str, take: Callable[[Any, int], None]) -> None:
+    for number, value in enumerate(_values(text), 1):
+        try:
+            take(value, number)
+        except ValueError as error:
+            raise _MistakeError(f"value {number}: {error}") from error
 
 
 def _wrong(error: json.JSONDecodeError) -> str:

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mnemo import Config, EmbeddingSpaceMismatch, Mnemo, ModelUnavailable, Repository, UsageError
-from mnemo.protocols import EmbeddingSpace
+from mnemo.protocols import ChatModel, EmbeddingSpace
 
 __all__ = ["existing", "in_known_repo", "in_repo", "in_service"]
 
@@ -34,23 +34,33 @@ class AbsentEmbedder:
         raise ModelUnavailable(what, retryable=False)
 
 
-def in_service(store: str, act: Callable[[Mnemo], Awaitable[T]]) -> T:
+def in_service(
+    store: str, act: Callable[[Mnemo], Awaitable[T]], *, chat_model: ChatModel | None = None
+) -> T:
     """Run *act* on the service over *store*."""
 
     async def opened() -> T:
-        async with Mnemo(store, config=Config.from_env()) as memory:
+        # Whose window is full is for the application to say, which has a model for it.
+        config = Config(viewport={"auto_evict": False}).overlaid(Config.from_env())
+        async with Mnemo(store, config=config, chat_model=chat_model) as memory:
             return await act(memory)
 
     return anyio.run(opened)
 
 
-def in_repo(store: str, repo: str, act: Callable[[Repository], Awaitable[T]]) -> T:
+def in_repo(
+    store: str,
+    repo: str,
+    act: Callable[[Repository], Awaitable[T]],
+    *,
+    chat_model: ChatModel | None = None,
+) -> T:
     """Run *act* on a repository, which is made if it is new."""
 
     async def opened(memory: Mnemo) -> T:
         return await act(await memory.open_repo(repo))
 
-    return in_service(store, opened)
+    return in_service(store, opened, chat_model=chat_model)
 
 
 def in_known_repo(
@@ -91,7 +101,9 @@ async def _open_as_it_is(memory: Mnemo, repo: str) -> Repository:
 
 async def _is_empty(repo: Repository) -> bool:
     found = await repo.statistics()
-    return not (found.revision or found.steps or await repo.sessions())
+    if found.revision or found.steps or found.messages or found.notes.versions:
+        return False
+    return not (await repo.sessions() or await repo.threads())
 
 
 def existing(store: str) -> str:

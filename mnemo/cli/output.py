@@ -5,11 +5,15 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
-from collections.abc import Mapping
+import sys
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
 import typer
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
 
 from mnemo import Candidate, RecallResult, SessionRecord, SourceRef
 from mnemo._text import one_line
@@ -21,11 +25,15 @@ __all__ = [
     "explained",
     "print_json",
     "print_line",
+    "print_table",
     "recall_data",
     "report_data",
     "session_data",
     "visible",
 ]
+
+_WIDE = 1_000
+"""Columns of a table that no terminal shows."""
 
 # Stored text must not steer the terminal that it is shown on.
 _CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
@@ -44,6 +52,17 @@ def visible(text: str) -> str:
 def complain(text: str) -> None:
     """Say on stderr what is wrong, in one line."""
     typer.echo(f"mnemo: {_CONTROLS.sub(' ', one_line(text))}", err=True)
+
+
+def print_table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """Print *rows* in columns, control characters made visible."""
+    table = Table(box=None)
+    for head in heads:
+        table.add_column(head, overflow="fold")
+    for row in rows:
+        table.add_row(*(Text(visible(cell)) for cell in row))
+    # What is piped on must not be folded at the width of a terminal that is not there.
+    Console(width=None if sys.stdout.isatty() else _WIDE).print(table)
 
 
 def print_json(value: Any) -> None:

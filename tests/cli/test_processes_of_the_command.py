@@ -63,12 +63,12 @@ def long_log(path: Path) -> int:
 
 
 def stopped_midway(folder: Path, stop: signal.Signals) -> tuple[int, str]:
-    """Start an ingest, stop it when its store has begun to grow; its exit code and stderr."""
+    """Start an ingest, stop it when its store holds more than tables; its exit code and stderr."""
     journal = folder / "mnemo.db-wal"
     command = [*MNEMO, "ingest", "log.jsonl"]
     with subprocess.Popen(command, cwd=folder, stderr=subprocess.PIPE, text=True) as process:
         deadline = time.monotonic() + 30
-        while not (journal.exists() and journal.stat().st_size > 400_000):
+        while not (journal.exists() and journal.stat().st_size > 1_200_000):
             assert process.poll() is None, "it ended before it could be stopped"
             assert time.monotonic() < deadline
             os.sched_yield()

@@ -1,0 +1,155 @@
+"""
+Files of a chat, read into messages: what ``ingest --thread`` and ``notes update`` take.
+
+The formats of ``formats.py``, and besides: chat completions' messages with their tool
+calls, lists of them, ``{"messages": […]}``, and what ``history --json`` prints.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, fields
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from mnemo import Message, ToolCall
+from mnemo.cli.formats import IngestError, read_values
+
+__all__ = ["Chat", "read_chat"]
+
+SIDES = {
+    "agent": "assistant",
+    "ai": "assistant",
+    "assistant": "assistant",
+    "bot": "assistant",
+    "model": "assistant",
+    "developer": "system",
+    "system": "system",
+    "function": "tool",
+    "tool": "tool",
+}
+"""Whose words they are → the role; everybody else is a user."""
+OWN = frozenset(f.name for f in fields(Message)) - {"role", "content", "metadata", "at"}
+OF_THE_STORE = frozenset({"thread_id", "seq", "epoch", "recorded_at"})
+"""What a stored message has besides; given anew by who stores it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Chat:
+    """What could be read, in order, and the first mistake."""
+
+    messages: tuple[Message, ...]
+    problem: IngestError | None = None
+
+
+def read_chat(file: Path) -> Chat:
+    """
+    Read *file* up to its first mistake; a message without an id gets one by its place.
+
+    Raises:
+        IngestError: There is nothing to read.
+    """
+    messages: list[Message] = []
+
+    def take(value: Any, number: int) -> None:
+        messages.extend(_messages(value, f"{file.stem}#{number}"))
+
+    problem = read_values(file, take)
+    return Chat(tuple(messages), problem)
+
+
+def _messages(value: Any, place: str) -> list[Message]:
+    """The messages of one value, all or none. *Raises* ``ValueError``."""
+    if not isinstance(value, Mapping):
+        raise ValueError("is no JSON object")
+    for several in ("messages", "turns"):
+        if isinstance(value.get(several), list):
+            within = str(value.get("id") or place)
+            given = enumerate(value[several], 1)
+            return [m for n, raw in given for m in _numbered(raw, n, f"{within}#{n}")]
+    return list(_of_one(value, place))
+
+
+def _numbered(raw: Any, number: int, place: str) -> list[Message]:
+    try:
+        if not isinstance(raw, Mapping):
+            raise ValueError("is no JSON object")
+        return list(_of_one(raw, place))
+    except ValueError as error:
+        raise ValueError(f"message {number}: {error}") from error
+
+
+def _of_one(raw: Mapping[str, Any], place: str) -> Iterator[Message]:
+    id = str(raw["id"]) if raw.get("id") is not None else place
+    if "observation" not in raw and "action" not in raw:
+        yield _message(raw, id)
+        return
+    at = _time(raw.get("at"))
+    if raw.get("observation"):
+        actor = raw.get("actor")
+        yield Message("user", raw["observation"], id=f"{id}/observation", actor=actor, at=at)
+    if raw.get("action"):
+        yield Message("assistant", raw["action"], id=f"{id}/action", at=at)
+
+
+def _message(raw: Mapping[str, Any], id: str) -> Message:
+    speaker = raw.get("role", raw.get("speaker"))
+    if not isinstance(speaker, str):
+        raise ValueError('has no "role" or "speaker"')
+    if "content" not in raw and "text" not in raw and not raw.get("tool_calls"):
+        raise ValueError('has no "text" or "content"')
+    role = SIDES.get(speaker.casefold(), "user")
+    known = {name: raw[name] for name in OWN & raw.keys() if raw[name] is not None}
+    if speaker.casefold() not in {*SIDES, "user", "human"}:
+        known.setdefault("actor", speaker)
+    return Message(
+        role=role,  # type: ignore[arg-type]
+        content=raw.get("content", raw.get("text")),
+        at=_time(raw.get("at")),
+        metadata=_others(raw),
+        **known | {"id": id, "tool_calls": _calls(raw.get("tool_calls"))},
+    )
+
+
+def _others(raw: Mapping[str, Any]) -> dict[str, Any]:
+    """What a message has no place for, so that nothing is dropped."""
+    taken = OWN | OF_THE_STORE | {"role", "speaker", "content", "text", "at", "metadata"}
+    given = raw.get("metadata") or {}
+    if not isinstance(given, Mapping):
+        raise ValueError("metadata must be a JSON object")
+    return {name: value for name, value in raw.items() if name not in taken} | dict(given)
+
+
+def _calls(given: Any) -> list[Any]:
+    """Calls as they are kept, whether or not they come as chat completions have them."""
+    if given is not None and not isinstance(given, list):
+        raise ValueError("tool_calls must be a list of calls")
+    return [_call(one) for one in given or ()]
+
+
+def _call(given: Any) -> Any:
+    function = given.get("function") if isinstance(given, Mapping) else None
+    if not isinstance(function, Mapping):
+        return given
+    return ToolCall(given.get("id", ""), function.get("name", ""), _arguments(function))
+
+
+def _arguments(function: Mapping[str, Any]) -> Any:
+    written = function.get("arguments") or {}
+    if not isinstance(written, str):
+        return written
+    try:
+        return json.loads(written)
+    except ValueError:
+        return written  # as the model wrote them
+
+
+def _time(value: Any) -> datetime | None:
+    if value is None:
+        return None
+    try:
+        return datetime.fromisoformat(value)
+    except (TypeError, ValueError):
+        raise ValueError(f'has an "at" that is no ISO 8601 time: {value!r:.40}') from None

@@ -1,0 +1,311 @@
+"""The commands about notes: ``mnemo notes …``."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.progress import Progress as Bar
+from rich.progress import SpinnerColumn, TextColumn, TimeElapsedColumn
+
+from mnemo import FolderReport, Message, NoteChange, NoteUpdate, Progress, Repository, UsageError
+from mnemo.cli.chats import read_chat
+from mnemo.cli.opening import in_known_repo, in_repo
+from mnemo.cli.options import AsJson, Repo, Store
+from mnemo.cli.output import complain, print_json, print_line, print_table, visible
+from mnemo.protocols import ChatModel
+
+__all__ = ["register"]
+
+WRONG = 2
+KEY = "MNEMO_MODEL_KEY"
+"""Variable of the model server's key, which no argument may show to other users."""
+
+Topic = Annotated[str, typer.Argument(help="The note's name.")]
+
+
+def register(app: typer.Typer) -> None:
+    """Add ``notes`` and its commands to *app*."""
+    notes = typer.Typer(name="notes", help="What was learned, as notes.", rich_markup_mode=None)
+    for command in (update, show, history, undo, write, delete, restore):
+        notes.command()(command)
+    notes.command("list")(list_)
+    notes.command("export")(export_)
+    notes.command("import")(import_)
+    app.add_typer(notes)
+
+
+def update(
+    file: Annotated[Path, typer.Argument(help="The task's conversation, as ingest reads it.")],
+    repo: Repo = "default",
+    store: Store = "mnemo.db",
+    iterations: Annotated[
+        int | None,
+        typer.Option(help="Passes of the task's loop; default: its assistant messages."),
+    ] = None,
+    outcome: Annotated[
+        str, typer.Option(help="completed, failed, interrupted or awaiting_user.")
+    ] = "completed",
+    task: Annotated[
+        str | None, typer.Option("--task", help="Its id; looked back over once.")
+    ] = None,
+    thread: Annotated[
+        str | None, typer.Option("--thread", help="The conversation that it is of.")
+    ] = None,
+    model_url: Annotated[
+        str | None,
+        typer.Option(envvar="MNEMO_MODEL_URL", help="A server with OpenAI's protocol."),
+    ] = None,
+    model: Annotated[
+        str | None,
+        typer.Option(envvar="MNEMO_MODEL", help=f"The model there; its key is in {KEY}."),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """
+    Look back over a task's conversation once, and keep what will matter.
+
+    Without a model only explicit requests are kept ("remember that …").
+    """
+    messages = _history(file)
+    chat_model = _model(model_url, model)
+    passes = sum(m.role == "assistant" for m in messages) if iterations is None else iterations
+
+    async def updated(opened: Repository) -> NoteUpdate:
+        return await opened.notes.update_after_task(
+            messages,
+            iterations=passes,
+            task_id=task,
+            on_progress=told,
+            outcome=outcome,
+            thread_id=thread,
+        )
+
+    with _progress() as told:
+        done = in_repo(store, repo, updated, chat_model=chat_model)
+    if as_json:
+        where = {"file": str(file), "repo": repo, "store": store, "model": model}
+        print_json(where | _update_data(done))
+    else:
+        print_line(_update_told(done))
+        if chat_model is None:
+            complain("no model was named (--model-url, --model): only explicit requests are kept")
+    if done.error is not None:
+        complain(f"the update failed: {done.error or type(done.error).__name__}")
+        raise typer.Exit(WRONG)
+
+
+def list_(
+    repo: Repo = "default",
+    store: Store = "mnemo.db",
+    query: Annotated[str | None, typer.Option(help="Best for these words first.")] = None,
+    limit: Annotated[int | None, typer.Option(help="So many, at most.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """List the notes, latest use first."""
+    found = in_known_repo(store, repo, lambda r: r.notes.list(query=query, limit=limit))
+    if as_json:
+        print_json({"repo": repo, "notes": found})
+        return
+    rows = [
+        (n.topic, str(n.version), f"{n.updated_at:%Y-%m-%d %H:%M}", n.description) for n in found
+    ]
+    print_table(("topic", "version", "updated", "description"), rows)
+
+
+def show(
+    topic: Topic, repo: Repo = "default", store: Store = "mnemo.db", as_json: AsJson = False
+) -> None:
+    """Show a note."""
+    note = in_known_repo(store, repo, lambda r: r.notes.read(topic))
+    if as_json:
+        print_json({"repo": repo, "note": note})
+    else:
+        head = f"{note.topic} (version {note.version}, {note.updated_at:%Y-%m-%d}): "
+        print_line(f"{head}{note.description}\n\n{note.body}")
+
+
+def history(
+    topic: Topic, repo: Repo = "default", store: Store = "mnemo.db", as_json: AsJson = False
+) -> None:
+    """Show every kept version of a note, oldest first: who made it, on what evidence."""
+    versions = in_known_repo(store, repo, lambda r: r.notes.history(topic))
+    if as_json:
+        print_json({"repo": repo, "topic": topic, "versions": versions})
+        return
+    rows = [
+        (
+            str(v.version),
+            v.action,
+            f"{v.at:%Y-%m-%d %H:%M}",
+            v.by,
+            v.trust,
+            v.update_id or "",
+            v.body,
+        )
+        for v in versions
+    ]
+    print_table(("version", "action", "at", "by", "trust", "update", "text"), rows)
+
+
+def undo(
+    update_id: Annotated[str, typer.Argument(help="As update and history name it.")],
+    repo: Repo = "default",
+    store: Store = "mnemo.db",
+    as_json: AsJson = False,
+) -> None:
+    """Take back all that an update did."""
+    changes = in_known_repo(store, repo, lambda r: r.notes.undo(update_id))
+    if as_json:
+        print_json({"repo": repo, "undone": update_id, "changes": changes})
+    else:
+        print_line("\n".join(map(_change, changes)))
+
+
+def write(
+    topic: Topic,
+    file: Annotated[str, typer.Argument(help="Its text, Markdown; - is standard input.")],
+    description: Annotated[str, typer.Option(help="What it is about, in one line.")],
+    repo: Repo = "default",
+    store: Store = "mnemo.db",
+    as_json: AsJson = False,
+) -> None:
+    """Create or replace a note; the former text stays in its history."""
+    body = sys.stdin.read() if file == "-" else Path(file).read_text("utf-8")
+    note = in_repo(store, repo, lambda r: r.notes.write(topic, body, description))
+    if as_json:
+        print_json({"repo": repo, "note": note})
+    else:
+        print_line(f"{note.topic}: version {note.version}.")
+
+
+def delete(
+    topic: Topic, repo: Repo = "default", store: Store = "mnemo.db", as_json: AsJson = False
+) -> None:
+    """Retire a note; `restore` brings it back."""
+    in_known_repo(store, repo, lambda r: r.notes.delete(topic))
+    if as_json:
+        print_json({"repo": repo, "deleted": topic})
+    else:
+        print_line(f"{topic}: deleted.")
+
+
+def restore(
+    topic: Topic,
+    version: Annotated[int, typer.Argument(help="As history numbers them.")],
+    repo: Repo = "default",
+    store: Store = "mnemo.db",
+    as_json: AsJson = False,
+) -> None:
+    """Write an old version of a note as a new one."""
+    note = in_known_repo(store, repo, lambda r: r.notes.restore(topic, version))
+    if as_json:
+        print_json({"repo": repo, "note": note})
+    else:
+        print_line(f"{note.topic}: version {note.version}.")
+
+
+def export_(
+    folder: Annotated[Path, typer.Argument(help="Made if it is not there.")],
+    repo: Repo = "default",
+    store: Store = "mnemo.db",
+    as_json: AsJson = False,
+) -> None:
+    """Write one Markdown file per note into a folder; what was edited there is not overwritten."""
+    report = in_known_repo(store, repo, lambda r: r.notes.export_folder(folder))
+    _report(report, repo, folder, as_json=as_json)
+
+
+def import_(
+    folder: Annotated[Path, typer.Argument(help="Of Markdown files, as export writes them.")],
+    repo: Repo = "default",
+    store: Store = "mnemo.db",
+    as_json: AsJson = False,
+) -> None:
+    """Merge a folder of notes; where both sides changed neither is touched."""
+    if not folder.is_dir():
+        raise UsageError(f"{folder}: there is no such folder")
+    report = in_repo(store, repo, lambda r: r.notes.import_folder(folder))
+    _report(report, repo, folder, as_json=as_json)
+
+
+# ── Around them ──────────────────────────────────────────────────────────────────────
+
+
+def _history(file: Path) -> Sequence[Message]:
+    """The messages of *file*. *Raises* ``IngestError``: of half a task nothing is kept."""
+    chat = read_chat(file)
+    if chat.problem:
+        raise chat.problem.having_kept(0)
+    return chat.messages
+
+
+def _model(url: str | None, name: str | None) -> ChatModel | None:
+    if not url and not name:
+        return None
+    if not url or not name:
+        raise UsageError("a model needs both --model-url and --model")
+    from mnemo.models import OpenAIChatModel
+
+    return OpenAIChatModel(url, name, os.environ.get(KEY))
+
+
+@contextmanager
+def _progress() -> Iterator[Callable[[Progress], None]]:
+    """A line on stderr that follows the update, if that is a terminal; it ends with it."""
+    console = Console(stderr=True)
+    columns = (SpinnerColumn(), TextColumn("{task.description}", markup=False), TimeElapsedColumn())
+    with Bar(*columns, console=console, disable=not console.is_terminal) as bar:
+        task = bar.add_task("Reading", total=None)
+
+        def told(progress: Progress) -> None:
+            over = progress.phase == "finished"
+            bar.update(task, description=visible(progress.label), total=1, completed=int(over))
+
+        yield told
+
+
+def _update_data(done: NoteUpdate) -> dict[str, Any]:
+    return {
+        "id": done.id,
+        "ran": done.ran,
+        "wrote": done.wrote,
+        "triggered_by": done.triggered_by,
+        "skipped_because": done.skipped_because,
+        "notes": done.notes,
+        "requests": done.requests,
+        "usage": done.usage,
+        "error": str(done.error) if done.error is not None else None,
+    }
+
+
+def _update_told(done: NoteUpdate) -> str:
+    if done.skipped_because is not None:
+        return f"Nothing was done: {done.skipped_because.replace('_', ' ')}."
+    lines = list(map(_change, done.notes)) or ["Nothing was kept."]
+    lines += [f"refused ({r.refused}): {r.text}" for r in done.requests if r.refused]
+    cost = f", {done.usage.cost_usd:.4f} USD" if done.usage.cost_usd else ""
+    tokens = done.usage.input_tokens + done.usage.output_tokens
+    return "\n".join([*lines, f"update {done.id}: {tokens} tokens{cost}"])
+
+
+def _change(change: NoteChange) -> str:
+    return f"{change.topic}: {change.action}, version {change.version}, by {change.by}"
+
+
+def _report(report: FolderReport, repo: str, folder: Path, *, as_json: bool) -> None:
+    if as_json:
+        print_json({"repo": repo, "folder": str(folder), "report": report})
+        return
+    counts = {"written": report.written, "unchanged": report.unchanged, "removed": report.removed}
+    told = ", ".join(f"{len(topics)} {what}" for what, topics in counts.items())
+    lines = [f"{folder}: {told}."]
+    lines += [f"conflict: {topic} was changed on both sides" for topic in report.conflicts]
+    lines += [f"refused: {name}: {reason}" for name, reason in report.refused]
+    print_line("\n".join([*lines, *report.warnings]))

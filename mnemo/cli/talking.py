@@ -1,0 +1,232 @@
+"""The commands about conversations: what was said, and the window over it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from mnemo import Conversation, Repository, SearchHit, StoredMessage, UsageError, WindowLook
+from mnemo.cli.chats import Chat, read_chat
+from mnemo.cli.opening import in_known_repo, in_repo
+from mnemo.cli.options import AsJson, Repo, Store
+from mnemo.cli.output import as_data, complain, print_json, print_line, print_table
+
+__all__ = ["ingest_chat", "register"]
+
+AT_ONCE = 500
+"""Messages that are appended in one transaction."""
+
+Thread = Annotated[str, typer.Argument(help="The conversation's id.")]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands to *app*."""
+    for command in (threads, history, window, search, view):
+        app.command()(command)
+
+
+def threads(repo: Repo = "default", store: Store = "mnemo.db", as_json: AsJson = False) -> None:
+    """List a repository's conversations, by id."""
+    found = in_known_repo(store, repo, lambda opened: opened.threads())
+    if as_json:
+        print_json({"repo": repo, "threads": found})
+        return
+    print_table(
+        ("thread", "messages", "tokens", "last said", "window"),
+        [
+            (
+                record.id,
+                str(record.messages),
+                str(record.tokens),
+                f"{record.last_at:%Y-%m-%d %H:%M}" if record.last_at else "",
+                str(record.budget_tokens or ""),
+            )
+            for record in found
+        ],
+    )
+
+
+def history(
+    thread: Thread,
+    repo: Repo = "default",
+    store: Store = "mnemo.db",
+    from_seq: Annotated[int, typer.Option("--from-seq", help="From this message on.")] = 0,
+    to_seq: Annotated[int | None, typer.Option("--to-seq", help="Up to this one.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show what was said in a conversation, whole; nothing is summarised."""
+
+    async def said(opened: Repository) -> list[StoredMessage]:
+        conversation = await _known(opened, thread)
+        return await conversation.history(from_seq=from_seq, to_seq=to_seq)
+
+    messages = in_known_repo(store, repo, said)
+    if as_json:
+        print_json({"repo": repo, "thread": thread, "messages": messages})
+    else:
+        print_line("\n".join(map(_line, messages)))
+
+
+def window(
+    thread: Thread,
+    repo: Repo = "default",
+    store: Store = "mnemo.db",
+    budget: Annotated[
+        int | None, typer.Option(help="Tokens; default: the thread's, else as configured.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show the context window of a conversation in its zones; nothing is changed by it."""
+
+    async def looked(opened: Repository) -> WindowLook:
+        return await (await _known(opened, thread)).look(budget)
+
+    look = in_known_repo(store, repo, looked)
+    if as_json:
+        print_json({"repo": repo} | _look_data(look))
+    else:
+        print_line(
+            "\n\n".join(filter(None, (_numbers(look), look.memory, look.zones.text, look.state)))
+        )
+
+
+def search(
+    query: Annotated[str, typer.Argument(help='Words, "phrases", OR and NOT.')],
+    repo: Repo = "default",
+    store: Store = "mnemo.db",
+    session: Annotated[
+        str | None, typer.Option("--session", help="Only this session or conversation.")
+    ] = None,
+    limit: Annotated[int, typer.Option(help="Hits, at most.")] = 5,
+    not_visible_in: Annotated[
+        str | None, typer.Option(help="Without what this conversation's agent sees.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Find words in everything ever said or observed, best first."""
+    hits = in_known_repo(
+        store,
+        repo,
+        lambda opened: opened.search(
+            query, session_id=session, limit=limit, not_visible_in=not_visible_in
+        ),
+    )
+    if as_json:
+        print_json({"repo": repo, "query": query, "hits": hits})
+    elif hits:
+        print_line("\n".join(map(_hit, hits)))
+    else:
+        complain(f"nothing found in repository {repo!r}")
+
+
+def view(
+    message_id: Annotated[str, typer.Argument(metavar="ID", help="As a hit of search has it.")],
+    repo: Repo = "default",
+    store: Store = "mnemo.db",
+    session: Annotated[
+        str | None, typer.Option("--session", help="Where several have this id.")
+    ] = None,
+    before: Annotated[int, typer.Option(help="Neighbours ahead of it.")] = 10,
+    after: Annotated[int, typer.Option(help="Neighbours behind it.")] = 10,
+    budget: Annotated[int | None, typer.Option(help="Tokens of text, at least 100.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Open what lies around a message, a half of a step, or a snapshot."""
+    found = in_known_repo(
+        store,
+        repo,
+        lambda opened: opened.view(
+            message_id, session_id=session, before=before, after=after, budget_tokens=budget
+        ),
+    )
+    if as_json:
+        print_json({"repo": repo} | as_data(found) | {"text": found.as_text()})
+    else:
+        print_line(found.as_text())
+
+
+def ingest_chat(file: Path, repo: str, store: str, thread: str, *, as_json: bool) -> None:
+    """
+    Append the messages of *file* to a conversation, and tell how many were new.
+
+    Raises:
+        IngestError: There is a mistake in the file; what stands before it is kept.
+        Conflict: An id stands for another message already.
+    """
+    chat = read_chat(file)
+    if chat.problem and not chat.messages:
+        raise chat.problem.having_kept(0)
+    new, known = in_repo(store, repo, lambda opened: _appended(opened, thread, chat))
+    problem = chat.problem and chat.problem.having_kept(len(chat.messages), "messages")
+    if as_json:
+        where = {"file": str(file), "repo": repo, "store": store, "thread": thread}
+        counts = {"new_messages": new, "known_messages": known}
+        print_json(where | counts | {"problem": str(problem) if problem else None})
+    else:
+        print_line(f"Thread {thread}: {new} messages added, {known} were there or are erased.")
+    if problem:
+        raise problem
+
+
+async def _appended(repo: Repository, thread: str, chat: Chat) -> tuple[int, int]:
+    """How many messages were new, and how many not."""
+    conversation = repo.conversation(thread)
+    before = await conversation.next_seq()
+    for first in range(0, len(chat.messages), AT_ONCE):
+        await conversation.append(chat.messages[first : first + AT_ONCE])
+    await conversation.settle()
+    new = await conversation.next_seq() - before
+    return new, len(chat.messages) - new
+
+
+async def _known(repo: Repository, thread: str) -> Conversation:
+    """The conversation. *Raises* ``UsageError``: nothing was ever said in it."""
+    conversation = repo.conversation(thread)
+    if not await conversation.next_seq():
+        raise UsageError(
+            f"there is no thread {thread!r} in repository {repo.id!r}: `mnemo threads`"
+        )
+    return conversation
+
+
+# ── In words ─────────────────────────────────────────────────────────────────────────
+
+
+def _line(message: StoredMessage) -> str:
+    who = message.actor or message.name or message.role
+    calls = [f"[calls {call.name}]" for call in message.tool_calls]
+    told = "\n".join([*filter(None, [message.text]), *calls]).replace("\n", "\n    ")
+    return f"{message.seq} {message.at:%Y-%m-%d %H:%M} {who}: {told}"
+
+
+def _hit(hit: SearchHit) -> str:
+    head = f"{hit.message_id}  {hit.session_id}  {hit.kind}  {hit.at:%Y-%m-%d}  {hit.score:.2f}"
+    return f"{head}\n    {hit.snippet}"
+
+
+def _numbers(look: WindowLook) -> str:
+    budget, zone = look.budget, look.zones.zone
+    leaving = f"{zone.from_seq}..{zone.to_seq}, {zone.tokens} tokens" if zone else "nothing"
+    watched = f"watched with {look.watched_tokens}" if look.watched_tokens else "not watched"
+    return "\n".join(
+        (
+            f"Thread {look.thread_id}, {budget.total} tokens ({watched})",
+            f"window: {look.tokens} of {budget.window} tokens, {look.messages} messages from "
+            f"{look.from_seq} on; room is made above {budget.trigger}"
+            + (": due" if look.is_due else ""),
+            f"leaves next: {leaving}",
+            f"memory: {look.memory_tokens} of {budget.long_term + budget.recent} tokens",
+            f"state: {look.state_tokens} of {budget.goals} tokens",
+        )
+    )
+
+
+def _look_data(look: WindowLook) -> dict[str, Any]:
+    data: dict[str, Any] = as_data(look)
+    zones = {
+        name: [message["seq"] for message in data["zones"][name]]
+        for name in ("eviction", "middle", "recent")
+    }
+    return data | {"zones": zones | {"text": look.zones.text}}
