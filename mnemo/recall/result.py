@@ -9,6 +9,7 @@ from typing import Any
 from mnemo.graph.changeset import Revision
 from mnemo.prompts.usage import How
 from mnemo.recall.candidate import Candidate, SourceRef
+from mnemo.recall.noted import FoundNotes, behind
 from mnemo.recall.plan import Mode
 from mnemo.recall.text import print_candidates
 
@@ -74,6 +75,7 @@ class RecallResult:
         answer: The candidates in words, if there are any and somebody put them into words.
         goals: Session id → its goal, for sessions whose candidates are printed together.
         group_min_hits: Candidates of one session from which they are.
+        notes: A ``NoteRecall``; ``None`` where notes were not asked for, or failed.
     """
 
     mode: Mode
@@ -83,6 +85,7 @@ class RecallResult:
     trace: RecallTrace
     goals: Mapping[str, str] = field(default_factory=dict, repr=False)
     group_min_hits: int = 3
+    notes: FoundNotes | None = None
 
     @property
     def sources(self) -> list[SourceRef]:
@@ -95,10 +98,10 @@ class RecallResult:
 
     def as_text(self, budget_tokens: int | None = None) -> str:
         """
-        Print the candidates for a prompt: facts, then instructions, then episodes.
+        Print the candidates for a prompt: facts, then instructions, then episodes; then notes.
 
         Whole lines, each memory once; when they do not all fit, the best stay. Only the
-        first line may be cut.
+        first line may be cut. Notes have what the candidates leave of the budget.
 
         Args:
             budget_tokens: Never more than this, by the service's count; ``None`` prints
@@ -109,9 +112,10 @@ class RecallResult:
         """
         if budget_tokens is not None and budget_tokens < 0:
             raise ValueError(f"budget_tokens must not be negative, but is {budget_tokens}")
-        return print_candidates(
+        text = print_candidates(
             self.candidates,
             goals=self.goals,
             group_min_hits=self.group_min_hits,
             budget_tokens=budget_tokens,
         )
+        return behind(text, self.notes, budget_tokens)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import replace
 from datetime import datetime
 from functools import partial
 from typing import Any
@@ -16,6 +18,7 @@ from mnemo.recall.access import AccessLog
 from mnemo.recall.agent_tools import AgentTool, search_tool, view_tool
 from mnemo.recall.candidate import Candidate
 from mnemo.recall.keyword import SearchHit, search
+from mnemo.recall.noted import FoundNotes
 from mnemo.recall.question import RecallContext
 from mnemo.recall.result import RecallResult
 from mnemo.recall.view import MessageView, view
@@ -23,6 +26,8 @@ from mnemo.repository.queries import GraphQueries
 from mnemo.session.session import Session
 
 __all__ = ["RepositoryAnswers"]
+
+log = logging.getLogger("mnemo")
 
 CONTEXT_STEPS = 3
 """Last steps of a session that augment the query of ``recall_in_context``."""
@@ -32,6 +37,7 @@ class RepositoryAnswers(GraphQueries):
     """What a ``Repository`` answers with what it knows; nothing is written but access counts."""
 
     _recall: Callable[..., Awaitable[RecallResult]]
+    _recall_notes: Callable[[str], Awaitable[FoundNotes]]
     _recalls: set[anyio.CancelScope]
     _access: AccessLog
 
@@ -47,6 +53,7 @@ class RepositoryAnswers(GraphQueries):
         until: datetime | None = None,
         types: Sequence[str] | None = None,
         explain: bool = False,
+        notes: bool = False,
     ) -> RecallResult:
         """
         Find what the memory knows about *query*, always with its sources.
@@ -60,6 +67,8 @@ class RepositoryAnswers(GraphQueries):
             since: Inclusive, looks at the evidence; *until* likewise. No zone means UTC.
             types: Exactly these node types.
             explain: Have every candidate say why it came (``Candidate.why``).
+            notes: Look for notes as well, as ``repo.notes.recall`` does, whatever *since*,
+                *until* and *types* say; if that fails, the trace says so.
 
         Raises:
             ValueError: Blank query or an argument out of range.
@@ -70,7 +79,7 @@ class RepositoryAnswers(GraphQueries):
         """
         return await self._recalled(
             query, None, k=k, mode=mode, max_hops=max_hops, reason=reason,
-            since=since, until=until, types=types, explain=explain,
+            since=since, until=until, types=types, explain=explain, notes=notes,
         )  # fmt: skip
 
     async def recall_in_context(
@@ -86,6 +95,7 @@ class RepositoryAnswers(GraphQueries):
         until: datetime | None = None,
         types: Sequence[str] | None = None,
         explain: bool = False,
+        notes: bool = False,
     ) -> RecallResult:
         """
         ``recall`` for whoever works in *session*: its goal and last 3 steps weigh in.
@@ -95,11 +105,11 @@ class RepositoryAnswers(GraphQueries):
         """
         return await self._recalled(
             query, self._context(session), k=k, mode=mode, max_hops=max_hops, reason=reason,
-            since=since, until=until, types=types, explain=explain,
+            since=since, until=until, types=types, explain=explain, notes=notes,
         )  # fmt: skip
 
     async def _recalled(
-        self, query: str, context: RecallContext | None, **arguments: Any
+        self, query: str, context: RecallContext | None, *, notes: bool, **arguments: Any
     ) -> RecallResult:
         self._check_usable()
         named = memory_attributes("search_memory", self._parts.repo_id)
@@ -109,6 +119,8 @@ class RepositoryAnswers(GraphQueries):
             self._recalls.add(scope)
             try:
                 result = await self._recall(query, context=context, **arguments)
+                if notes:
+                    result = await self._with_notes(query, result)
             finally:
                 self._recalls.discard(scope)
             _say_found(span, result)
@@ -116,6 +128,15 @@ class RepositoryAnswers(GraphQueries):
                 self._access.note([candidate.node.id for candidate in result.candidates])
             return result
         raise UsageError(f"repository {self._parts.repo_id!r} was closed while it answered")
+
+    async def _with_notes(self, query: str, result: RecallResult) -> RecallResult:
+        try:
+            return replace(result, notes=await self._recall_notes(query))
+        except Exception as error:
+            # Notes come on top: whatever their store or the embedder does, the answer stands.
+            log.warning("recall goes on without notes: %s", error)
+            degraded = (*result.trace.degraded, f"notes: {type(error).__name__}")
+            return replace(result, trace=replace(result.trace, degraded=degraded))
 
     def _context(self, session: Session | str) -> RecallContext | None:
         id = session if isinstance(session, str) else session.id

@@ -18,7 +18,15 @@ from mnemo.recall.pipeline import Recall
 from mnemo.recall.result import RecallResult
 from mnemo.repository.parts import RepositoryParts
 
-__all__ = ["announced_writes", "commit_lane", "erasing", "maintenance", "notes", "recalling"]
+__all__ = [
+    "announced_writes",
+    "commit_lane",
+    "erasing",
+    "maintenance",
+    "notes",
+    "overview_of",
+    "recalling",
+]
 
 
 def commit_lane(parts: RepositoryParts) -> CommitLane:
@@ -132,6 +140,16 @@ def notes(parts: RepositoryParts, *, closing: Callable[[], bool]) -> Notes:
             spans=parts.spans,
         )
     )
+
+
+def overview_of(notes: Notes) -> Callable[[int], Awaitable[str]]:
+    """Tells of *notes* in a window; ``""`` where there are none."""
+
+    async def overview(budget_tokens: int) -> str:
+        there = (await notes.statistics()).notes
+        return await notes.overview(budget_tokens) if there else ""
+
+    return overview
 
 
 def _profiled(config: Config) -> Config:

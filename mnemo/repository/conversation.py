@@ -8,6 +8,7 @@ from mnemo._tasks import on_clock
 from mnemo.context.goals import Goals
 from mnemo.context.looking import WindowLook, look
 from mnemo.context.mneme import Mneme
+from mnemo.context.noted import Overview
 from mnemo.context.passive import PassiveRecall
 from mnemo.context.pins import Pins
 from mnemo.context.snapshots import Snapshots
@@ -28,6 +29,7 @@ class Departments:
     Who works on the conversations of one repository, beside those who append and load.
 
     Args:
+        overview: Tells of the notes, in windows that are to show them.
         check_usable: Raises ``UsageError`` where the repository is closed.
     """
 
@@ -36,6 +38,7 @@ class Departments:
         parts: ConversationParts,
         *,
         recall: PassiveRecall,
+        overview: Overview,
         check_usable: Callable[[], None],
     ) -> None:
         self.compressing = Compressing(parts)
@@ -43,6 +46,7 @@ class Departments:
         self.feeding = Feeding(parts)
         self.mneme = Mneme(parts)
         self.recall = recall
+        self.overview = overview
         self.check_usable = check_usable
 
 
@@ -74,7 +78,7 @@ class Conversation(MessageLog):
         """Summaries of what has left the window, and the verdicts it left by."""
         return Snapshots(self._parts, self.thread_id)
 
-    def viewport(self, budget_tokens: int | None = None) -> Viewport:
+    def viewport(self, budget_tokens: int | None = None, *, notes: bool = False) -> Viewport:
         """
         What an agent sees of the thread within a budget; a plain call.
 
@@ -82,15 +86,20 @@ class Conversation(MessageLog):
 
         Args:
             budget_tokens: Of the whole rendering; default ``config.viewport.budget_tokens``.
+            notes: Begin the memory with an overview of the repository's notes. It has a share
+                of its own, ``config.viewport.notes_fraction``, that the window is smaller by,
+                and changes only when a note does.
 
         Raises:
             ValueError: The budget is below 1.
+            ConfigError: With *notes* the window would be too small.
         """
         return Viewport(
             self._parts,
             self._settings,
             mneme=self._departments.mneme,
             recall=self._departments.recall,
+            overview=self._departments.overview if notes else None,
             budget_tokens=budget_tokens,
         )
 

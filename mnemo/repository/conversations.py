@@ -9,6 +9,7 @@ from typing import Any, TypeAlias, TypeVar
 
 from anyio.abc import TaskGroup
 
+from mnemo.context.noted import Overview
 from mnemo.context.passive import PassiveRecall
 from mnemo.conversation.expiring import Expiry
 from mnemo.conversation.log import settings_of
@@ -71,6 +72,7 @@ class RepositoryConversations:
 
     Args:
         forget: Erases a thread with all that was derived from it alone.
+        overview: Tells of the repository's notes.
         check_usable: Raises ``UsageError`` where the repository is closed.
     """
 
@@ -79,6 +81,7 @@ class RepositoryConversations:
         parts: RepositoryParts,
         *,
         forget: Callable[[str], Awaitable[ErasureReport]],
+        overview: Overview,
         check_usable: Callable[[], None],
     ) -> None:
         self._group: TaskGroup | None = None
@@ -103,6 +106,7 @@ class RepositoryConversations:
         self._departments = Departments(
             self._parts,
             recall=PassiveRecall(self._parts, parts.records),
+            overview=overview,
             check_usable=check_usable,
         )
 

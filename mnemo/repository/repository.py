@@ -71,10 +71,14 @@ class Repository(RepositoryAnswers, RepositoryUpkeep):
         self._erase = building.erasing(
             parts, lane, end_sessions=self._sessions.end, erased=self._drop_erased
         )
-        self._conversations = RepositoryConversations(
-            parts, forget=self._forget_thread, check_usable=self._check_usable
-        )
         self._notes = building.notes(parts, closing=lambda: self._closed)
+        self._recall_notes = self._notes.recall
+        self._conversations = RepositoryConversations(
+            parts,
+            forget=self._forget_thread,
+            overview=building.overview_of(self._notes),
+            check_usable=self._check_usable,
+        )
 
     async def open(self) -> None:
         """
