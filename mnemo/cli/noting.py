@@ -268,7 +268,10 @@ def _progress() -> Iterator[Callable[[Progress], None]]:
             over = progress.phase == "finished"
             bar.update(task, description=visible(progress.label), total=1, completed=int(over))
 
-        yield told
+        try:
+            yield told
+        finally:
+            bar.update(task, visible=bar.finished)
 
 
 def _update_data(done: NoteUpdate) -> dict[str, Any]:
