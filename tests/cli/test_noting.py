@@ -130,13 +130,13 @@ def shown(monkeypatch):
 def test_an_update_that_is_not_due_leaves_no_line_of_progress(cli, write, shown):
     """A spinner that nothing followed is wiped away."""
     assert cli("notes", "update", str(write("task.jsonl", TASK)), "--outcome", "failed").code == 0
-    assert shown.getvalue().endswith("\x1b[2K\n\x1b[?25h")
+    assert shown.getvalue().endswith("\r\x1b[2K\x1b[?25h")
 
 
 def test_progress_is_shown_on_a_terminal_and_ends(cli, write, shown):
     """A line that follows the update, the end of which is the last thing in it."""
     assert cli("notes", "update", str(write("task.jsonl", TASK)), "--json").code == 0
-    line, end = shown.getvalue().splitlines()
+    line, end = shown.getvalue().split("\n")
     assert "Looking back over the conversation" in line
     assert line.rsplit("\r", 1)[-1].startswith(f"\x1b[2K  Memory updated: {TOPIC} ")
     assert end == "\x1b[?25h"
