@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
@@ -33,7 +33,7 @@ from mnemo.episode.erasure import ErasureReport
 from mnemo.errors import StoreError
 from mnemo.events import CompactionRecorded, Event, RecallFailed
 from mnemo.transcript.derived import Compaction
-from mnemo.transcript.message import Message, StoredMessage
+from mnemo.transcript.message import Message, StoredMessage, ToolCall
 from mnemo.transcript.strategies import (
     OMITTED,
     Composite,
@@ -55,6 +55,8 @@ SMALL_BATCH = 16
 """Messages that are checked on the event loop; more go to a worker thread."""
 SMALL_TEXT = 65_536
 """Characters of a batch that are checked on the event loop, likewise."""
+ITEM = 64
+"""Characters that take as long as one value within a message (S)."""
 
 
 def settings_of(
@@ -365,14 +367,25 @@ def _keep(tx: TranscriptWriter, scope: Scope) -> None:
 
 
 def _is_small(batch: Sequence[Given]) -> bool:
-    return len(batch) <= SMALL_BATCH and sum(map(_weight, batch)) <= SMALL_TEXT
+    if len(batch) > SMALL_BATCH:
+        return False
+    room, found = SMALL_TEXT, list[Any](batch)
+    while found and room >= 0:
+        value = found.pop()
+        inner = _within(value)
+        room -= len(value) if isinstance(value, str) else ITEM * len(inner)
+        found += inner if room >= 0 else ()
+    return room >= 0
 
 
-def _weight(given: object) -> int:
-    content = given.get("content") if isinstance(given, Mapping) else getattr(given, "content", "")
-    if content is None:
-        return 0
-    return len(content) if isinstance(content, str) else SMALL_TEXT // 4
+def _within(value: Any) -> Collection[Any]:
+    if isinstance(value, Message):
+        return (value.content, value.tool_calls, value.metadata)
+    if isinstance(value, ToolCall):
+        return (value.arguments,)
+    if isinstance(value, Mapping):
+        return value.values()
+    return value if isinstance(value, list | tuple) else ()
 
 
 def _require_range(from_seq: object, to_seq: object) -> None:

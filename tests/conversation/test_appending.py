@@ -10,6 +10,7 @@ import pytest
 from talk_kit import OpenTalk, Talk, assistant, result, seqs, texts, turns, user
 
 from mnemo.config import Config
+from mnemo.conversation.appending import Draft, drafts_of
 from mnemo.errors import Conflict
 from mnemo.transcript.message import Message, ToolCall
 
@@ -291,3 +292,29 @@ async def test_concurrent_appends_get_distinct_seqs_without_gaps(talk: Talk) -> 
                 message = user(f"{writer}.{number}")
                 group.start_soon(talk.log().append, message)
     assert seqs(await talk.log().history()) == list(range(20))
+
+
+@pytest.mark.parametrize(
+    "vast",
+    [
+        {"role": "assistant", "tool_calls": [ToolCall(str(n), "f") for n in range(2_000)]},
+        {"role": "user", "content": "x", "metadata": {"deep": [["y"] * 1_000] * 3}},
+        {"role": "user", "content": [{"text": "z" * 99_000}]},
+        Message(role="assistant", tool_calls=[ToolCall("c", "f", {"text": "z" * 99_000})]),
+    ],
+    ids=["calls", "metadata", "blocks", "arguments"],
+)
+async def test_one_vast_message_is_checked_off_the_event_loop(
+    talk: Talk, vast: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What makes a message long may lie in its calls or metadata, too."""
+    checked: list[bool] = []
+
+    def drafts(*args: Any, pause: object = None) -> list[Draft]:
+        checked.append(pause is not None)
+        return drafts_of(*args)
+
+    monkeypatch.setattr("mnemo.conversation.log.drafts_of", drafts)
+    await talk.log().append([vast])
+    await talk.log().append([user("a short one"), assistant(None, "c"), result("c")])
+    assert checked == [True, False]
