@@ -12,6 +12,7 @@ import pytest
 
 from mnemo.errors import Conflict
 from mnemo.protocols import TranscriptReader, TranscriptWriter
+from mnemo.store.sqlite.messages import read_message
 from mnemo.store.sqlite.reading import Reading
 from mnemo.testing.contracts.kit import NOON, SPACE, Kit, unit_vector
 from mnemo.testing.contracts.talk import (
@@ -27,6 +28,7 @@ from mnemo.testing.contracts.talk import (
     surfaced,
 )
 from mnemo.transcript.derived import Thread
+from mnemo.transcript.message import StoredMessage
 
 SINCE = NOON + timedelta(minutes=1)
 
@@ -224,3 +226,21 @@ async def test_the_check_counts_conversations(kit: Kit) -> None:
     named = ("threads", "messages", "message_vectors", "compactions", "snapshots", "goals", "pins")
     assert [counts[name] for name in named] == [1, 8, 1, 2, 2, 1, 1]
     assert counts["texts"] == 7
+
+
+async def test_a_message_of_many_calls_is_read_once(
+    kit: Kit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """More calls than one statement asks for do not have their message read for each of them."""
+    calls = [f"c{n}" for n in range(1_200)]
+    transcript = kit.store.transcript("r")
+    await transcript.writing(lambda tx: tx.add([call(0, *calls), result(1, "c7")]))
+    read: list[int] = []
+
+    def counted(row: tuple[Any, ...]) -> StoredMessage:
+        read.append(row[1])
+        return read_message(row)
+
+    monkeypatch.setattr("mnemo.store.sqlite.messages.read_message", counted)
+    found = await transcript.reading(lambda tx: tx.of_calls("t", calls))
+    assert [message.seq for message in found] == read == [0, 1]

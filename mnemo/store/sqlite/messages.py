@@ -57,14 +57,12 @@ _BY_ROLE = {
     "tool": _BY_PLACE + "AND m.role = 'tool'",
 }
 _BY_ID = _OF_THREAD.format(index="INDEXED BY messages_id") + "AND m.id IN ({})"
-_BY_CALL = (
-    _BY_PLACE
-    + """AND m.seq IN (
-    SELECT seq FROM message_calls WHERE thread = ? AND call_id IN ({0})
-    UNION SELECT seq FROM messages INDEXED BY messages_answers
-    WHERE thread = ? AND tool_call_id IN ({0}))
+_BY_SEQ = _BY_PLACE + "AND m.seq IN ({}) ORDER BY m.seq"
+_OF_CALLS = """
+SELECT seq FROM message_calls WHERE thread = ? AND call_id IN ({0})
+UNION SELECT seq FROM messages INDEXED BY messages_answers
+WHERE thread = ? AND tool_call_id IN ({0})
 """
-)
 _LAST_SEQ = 2**63 - 1
 """The last that a column holds; whoever asks beyond it asks for nothing."""
 _SPAN = """
@@ -229,12 +227,15 @@ def messages_of_calls(
     connection: sqlite3.Connection, thread: int, call_ids: Sequence[str]
 ) -> list[StoredMessage]:
     """The messages that make these calls, and those that answer them, ascending."""
-    found: dict[int, StoredMessage] = {}
+    seqs: set[int] = set()  # first: a message may make more calls than one statement asks for
     for chunk in chunks(list(dict.fromkeys(call_ids))):
-        values = (thread, thread, *chunk, thread, *chunk)
-        rows = connection.execute(_BY_CALL.format(holes(chunk)), values)
-        found.update((message.seq, message) for message in read_messages(rows))
-    return [found[seq] for seq in sorted(found)]
+        query = _OF_CALLS.format(holes(chunk))
+        seqs.update(seq for (seq,) in connection.execute(query, (thread, *chunk, thread, *chunk)))
+    found: list[StoredMessage] = []
+    for places in chunks(sorted(seqs)):
+        rows = connection.execute(_BY_SEQ.format(holes(places)), (thread, *places))
+        found += read_messages(rows)
+    return found
 
 
 def span_of(
