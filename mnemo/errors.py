@@ -176,9 +176,11 @@ class ModelError(MnemoError):
     Attributes:
         purpose: The pipeline step that asked, e.g. ``"semantic"``.
         retryable: Whether the same request may succeed later.
+        foreign: Whether the model raised something else, of which nobody knows what it means.
     """
 
     retryable_by_default = False
+    foreign = False
 
     def __init__(
         self, message: str, *, purpose: str | None = None, retryable: bool | None = None

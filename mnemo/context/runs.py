@@ -18,7 +18,7 @@ from mnemo.context.pins import Refusal
 from mnemo.context.zones import Zone
 from mnemo.conversation.parts import ConversationParts
 from mnemo.errors import ModelError
-from mnemo.prompts.calling import Caller, ModelBroke
+from mnemo.prompts.calling import Caller
 from mnemo.prompts.mneme import eviction_messages, fold_messages
 from mnemo.prompts.profiles import resolve_profile
 from mnemo.prompts.tool_loop import Loop, Why, run_loop
@@ -130,7 +130,7 @@ class Runs:
         except TimeoutError:
             raise NoOutcome(f"no verdict within {timeout_s:g} s") from None
         except ModelError as error:
-            again = error.retryable or isinstance(error, ModelBroke)
+            again = error.retryable or error.foreign
             raise NoOutcome(clean(str(error)), retryable=again) from error
         if end.why != "terminal":
             raise NoOutcome(_WHY.get(end.why, end.why))

@@ -18,15 +18,9 @@ from mnemo.prompts.call_spans import CallSpans
 from mnemo.prompts.usage import UsageMeter
 from mnemo.protocols import ChatModel, ChatReply, ChatRequest, Purpose, Usage
 
-__all__ = ["Caller", "ModelBroke"]
+__all__ = ["Caller"]
 
 T = TypeVar("T")
-
-
-class ModelBroke(ModelUnavailable):
-    """A model raised something that is no ``ModelError``; what it means nobody knows."""
-
-    retryable_by_default = False
 
 
 class Caller:
@@ -109,9 +103,11 @@ def _timed_out(purpose: Purpose, timeout_s: float) -> ModelTimeout:
     return ModelTimeout(f"no {purpose} reply within {timeout_s:g} s", purpose=purpose)
 
 
-def _foreign(purpose: Purpose, error: BaseException) -> ModelBroke:
+def _foreign(purpose: Purpose, error: BaseException) -> ModelUnavailable:
     what = f"the chat model raised {type(error).__name__}: {clean(str(error))}"
-    return ModelBroke(what, purpose=purpose)
+    foreign = ModelUnavailable(what, purpose=purpose, retryable=False)
+    foreign.foreign = True
+    return foreign
 
 
 def _no_reply(purpose: Purpose, reply: object) -> ModelUnavailable:

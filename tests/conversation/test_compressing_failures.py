@@ -41,7 +41,7 @@ async def hanging(request: ChatRequest) -> str:
 @pytest.mark.parametrize(
     ("script", "error"),
     [
-        (RuntimeError("boom"), "ModelBroke: the chat model raised RuntimeError: boom"),
+        (RuntimeError("boom"), "ModelUnavailable: the chat model raised RuntimeError: boom"),
         (ModelUnavailable("away"), "ModelUnavailable: away"),
         (" \n", "InvalidReply: the summary is blank"),
         ("<think>hm", "InvalidReply: the summary is blank"),
