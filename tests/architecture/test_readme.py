@@ -12,6 +12,7 @@ from typing import get_args
 
 import pytest
 from scripted_server import ScriptedServer
+from typer import Typer
 
 from mnemo.cli.app import app
 from mnemo.episode.journal import SessionState
@@ -107,18 +108,32 @@ def test_every_link_to_a_file_leads_somewhere():
     assert [path for path in named if not (README.parent / path).exists()] == []
 
 
+def names_of(group: Typer) -> set[str]:
+    """Of the commands of *group* itself."""
+    callbacks = [(c.name, c.callback) for c in group.registered_commands if c.callback]
+    return {name or callback.__name__ for name, callback in callbacks}
+
+
 def test_every_command_of_the_readme_exists_and_none_is_missing():
-    """The commands that the README names are those of the command line."""
+    """The commands that the README names are those of the command line, groups included."""
     blocks = re.findall(
         r"^```text\n(.*?)^```$", README.read_text("utf-8"), re.DOTALL | re.MULTILINE
     )
-    shown = set(re.findall(r"^mnemo (\w+) ", "\n".join(blocks), re.MULTILINE))
-    known = {
-        command.name or command.callback.__name__
-        for command in app.registered_commands
-        if command.callback
-    }
-    assert shown == known
+    text = "\n".join(blocks)
+    groups = {g.typer_instance.info.name: g.typer_instance for g in app.registered_groups}
+    assert set(re.findall(r"^mnemo (\w+) ", text, re.MULTILINE)) == names_of(app) | set(groups)
+    for name, group in groups.items():
+        assert set(re.findall(rf"^mnemo {name} (\w+) ", text, re.MULTILINE)) == names_of(group)
+
+
+def test_the_agents_loop_is_short_and_uses_all_three():
+    """Twenty lines at most, with the window, recall and the search tools."""
+    (example,) = [
+        block for block in python_blocks(README.read_text("utf-8")) if "async def answer(" in block
+    ]
+    loop = example[example.index("async def answer(") :].split("\nasync def ", 2)[0]
+    assert len([line for line in loop.splitlines() if line.strip()]) <= 20
+    assert all(used in loop for used in (".viewport(", ".recall(", ".tools("))
 
 
 if __name__ == "__main__":
