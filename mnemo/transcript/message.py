@@ -215,7 +215,8 @@ def message_of(given: Message | Mapping[str, Any]) -> Message:
         raise ValueError(f"a message is a Message or a mapping, not {type(given).__name__}")
     unknown = sorted(map(str, set(given) - _FIELDS))
     if unknown:
-        raise ValueError(f"a message has no {', '.join(unknown)}; put it into metadata")
+        named = ", ".join(map(repr, unknown))
+        raise ValueError(f"a message has no key {named}; what else belongs to it is for metadata")
     if "role" not in given:
         raise ValueError("a message needs a role")
     return Message(**given)
@@ -298,7 +299,10 @@ def _call(given: object) -> ToolCall:
     if isinstance(given, ToolCall):
         return given
     if not isinstance(given, Mapping) or set(given) - {"id", "name", "arguments"}:
-        raise ValueError("a tool call is a ToolCall, or has id, name and arguments")
+        raise ValueError(
+            "a tool call is a ToolCall, or has id, name and arguments (of chat completions' "
+            "form: those of its function, the arguments parsed)"
+        )
     if not {"id", "name"} <= set(given):
         raise ValueError("a tool call needs an id and a name")
     return ToolCall(**given)
