@@ -174,11 +174,12 @@ async def _appended(repo: Repository, thread: str, chat: Chat) -> tuple[int, int
     """How many messages were new, and how many not."""
     conversation = repo.conversation(thread)
     before = await conversation.next_seq()
+    new: set[int] = set()
     for first in range(0, len(chat.messages), AT_ONCE):
-        await conversation.append(chat.messages[first : first + AT_ONCE])
+        stored = await conversation.append(chat.messages[first : first + AT_ONCE])
+        new.update(message.seq for message in stored if message.seq >= before)
     await conversation.settle()
-    new = await conversation.next_seq() - before
-    return new, len(chat.messages) - new
+    return len(new), len(chat.messages) - len(new)
 
 
 async def _known(repo: Repository, thread: str) -> Conversation:
