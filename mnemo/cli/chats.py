@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from mnemo import Message, ToolCall
+from mnemo._text import is_blank
 from mnemo.cli.formats import IngestError, read_values
 
 __all__ = ["Chat", "read_chat"]
@@ -66,7 +67,7 @@ def _messages(value: Any, place: str) -> list[Message]:
         raise ValueError("is no JSON object")
     for several in ("messages", "turns"):
         if isinstance(value.get(several), list):
-            within = str(value.get("id") or place)
+            within = _id(value, place)
             given = enumerate(value[several], 1)
             return [m for n, raw in given for m in _numbered(raw, n, f"{within}#{n}")]
     return list(_of_one(value, place))
@@ -82,7 +83,7 @@ def _numbered(raw: Any, number: int, place: str) -> list[Message]:
 
 
 def _of_one(raw: Mapping[str, Any], place: str) -> Iterator[Message]:
-    id = str(raw["id"]) if raw.get("id") is not None else place
+    id = _id(raw, place)
     if "observation" not in raw and "action" not in raw:
         yield _message(raw, id)
         return
@@ -92,6 +93,15 @@ def _of_one(raw: Mapping[str, Any], place: str) -> Iterator[Message]:
         yield Message("user", raw["observation"], id=f"{id}/observation", actor=actor, at=at)
     if raw.get("action"):
         yield Message("assistant", raw["action"], id=f"{id}/action", at=at)
+
+
+def _id(raw: Mapping[str, Any], place: str) -> str:
+    id = raw.get("id")
+    if id is None:
+        return place
+    if isinstance(id, bool) or not isinstance(id, str | int) or is_blank(str(id)):
+        raise ValueError('has an "id" that is neither text nor a number')
+    return str(id)
 
 
 def _message(raw: Mapping[str, Any], id: str) -> Message:
@@ -142,7 +152,7 @@ def _arguments(function: Mapping[str, Any]) -> Any:
         return written
     try:
         return json.loads(written)
-    except ValueError:
+    except (ValueError, RecursionError):
         return written  # as the model wrote them
 
 
