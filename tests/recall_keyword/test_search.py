@@ -34,6 +34,9 @@ FINDS = [
     ("kyoto @@@", "Kyoto in spring"),
     ("foo OR OR bar", "only bar here"),
     ('"green tea"', "a pot of green tea"),
+    ("kyoto", "off to Kyoto\U0001f642"),
+    ("kyoto", "\U0001f914Kyoto\U0001faf6again"),
+    ("lira", "100 lira\u20ba"),
 ]
 
 MISSES = [

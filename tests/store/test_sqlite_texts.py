@@ -1,6 +1,7 @@
 """The full text on the embedded store: a table for each repository, within bounds."""
 
 import sqlite3
+import unicodedata
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
@@ -151,3 +152,16 @@ async def test_so_many_repositories_have_a_table_of_their_own(make: MakeSqlite, 
         (shared,) = file.execute("SELECT count(*) FROM repos WHERE texts = 0").fetchone()
         (own,) = file.execute("SELECT count(DISTINCT texts) FROM repos").fetchone()
     assert (shared, own) == (3, 201)
+
+
+def test_no_symbol_sticks_to_a_word(file: sqlite3.Connection) -> None:
+    """What has come to Unicode since the full text's own tables is between words, too."""
+    symbols = [
+        chr(code)
+        for first, last in ((0x2000, 0x2BFF), (0x1F300, 0x1F6FF), (0x1F7E0, 0x1FAFF))
+        for code in range(first, last + 1)
+        if unicodedata.category(chr(code)) in ("So", "Sc", "Sk")
+    ]
+    put_texts(file, 1, [(4 * n, f"x{n}{symbol}y") for n, symbol in enumerate(symbols)])
+    missed = [s for n, s in enumerate(symbols) if found(file, "words_1", f"x{n}") != [4 * n]]
+    assert (len(symbols) > 1_000, missed) == (True, [])

@@ -34,7 +34,21 @@ _OWN_TABLES = 200
 _SHARED = 0
 """The table of all repositories that came after; its users join on the repository."""
 
-_WORDS = "fts5(text, tokenize = 'porter unicode61 remove_diacritics 2')"
+_SYMBOLS = (
+    (0x20BA, 0x20C0),
+    (0x218A, 0x218B),
+    (0x23F4, 0x23FF),
+    (0x2700, 0x2700),
+    (0x2B4D, 0x2BFF),
+    (0x1F321, 0x1F6FF),
+    (0x1F774, 0x1FAFF),
+)
+"""First and last of runs of symbols that are younger than what ``unicode61`` knows, Unicode 6.1."""
+# Unknown, they would be letters: the word before a smile could not be found.
+_SEPARATORS = "".join(chr(c) for first, last in _SYMBOLS for c in range(first, last + 1))
+_WORDS = f"""
+fts5(text, tokenize = "porter unicode61 remove_diacritics 2 separators '{_SEPARATORS}'")
+"""
 _GRAMS = "fts5(text, tokenize = 'trigram')"
 _OF_REPO = "SELECT texts, grams FROM repos WHERE no = ?"
 _TAKEN = "SELECT coalesce(max(texts), 0) FROM repos"
