@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Literal, TypeAlias
 
+from mnemo.episode.archive_notes import NOTE_KINDS, NoteRecord
 from mnemo.episode.journal import SessionState, StagedTrajectory
 from mnemo.episode.step import Step
 from mnemo.graph.changeset import Changeset, Revision
@@ -183,6 +184,7 @@ Record: TypeAlias = (
     | EvictionOutcome
     | Goal
     | Pin
+    | NoteRecord
 )
 NumberedRecord: TypeAlias = tuple[int, Record]
 """A record and the line that it came from."""
@@ -204,6 +206,7 @@ KINDS: dict[str, type[Record]] = {
     "outcome": EvictionOutcome,
     "goal": Goal,
     "pin": Pin,
+    **NOTE_KINDS,
 }
 """
 The kinds of record, in the order of an archive.
@@ -211,7 +214,7 @@ The kinds of record, in the order of an archive.
 Within a kind: sessions as they were made, episodes and trajectories by those, steps as
 they arrived, nodes as they were stored, edges by the places of their ends, vectors and
 changesets as they were written; threads by their ids, messages as they arrived, what is
-derived from them by thread and then by range, seq or goal id.
+derived from them by thread and then by range, seq or goal id; notes as ``NOTE_KINDS`` says.
 """
 
 

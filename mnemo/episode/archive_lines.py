@@ -33,6 +33,9 @@ from mnemo.episode.archive import (
     NumberedRecord,
     Record,
 )
+from mnemo.episode.archive_note_lines import note_data
+from mnemo.episode.archive_note_shapes import NOTE_SHAPES
+from mnemo.episode.archive_notes import NoteRecord
 from mnemo.episode.archive_shapes import KINDS_OF, SHAPES, HeadShape, Shape
 from mnemo.episode.archive_talk_lines import talk_data
 from mnemo.episode.archive_talk_shapes import TALK_SHAPES
@@ -48,10 +51,10 @@ FORMAT: Final = "mnemo-repository"
 VERSION: Final = 2
 """Of the format of lines; it has nothing to do with the schema of any store."""
 READABLE: Final = tuple(KINDS_OF)
-"""Versions that are read: 1 knew no conversations."""
+"""Versions that are read: 1 knew no conversations and no notes."""
 
 _ENCODER = json.JSONEncoder(ensure_ascii=True, allow_nan=False, separators=(",", ":"))
-_SHAPES = SHAPES | TALK_SHAPES
+_SHAPES = SHAPES | TALK_SHAPES | NOTE_SHAPES
 _SURROGATES = re.compile("[\ud800-\udfff]")
 _ESCAPED_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 
@@ -105,6 +108,8 @@ def _data(record: Record) -> dict[str, Any]:
             return {"kind": "trajectory"} | _trajectory(record)
         case ArchivedChangeset():
             return {"kind": "changeset"} | _applied(record)
+        case _ if isinstance(record, NoteRecord):
+            return note_data(record)
         case _:
             return talk_data(record)
 

@@ -10,6 +10,7 @@ from mnemo.testing.contracts import (
     ForgettingContract,
     GraphStoreContract,
     MessageVectorsContract,
+    NoteArchiveContract,
     NoteStoreContract,
     OverhaulContract,
     RecordStoreContract,
@@ -60,6 +61,10 @@ class TestMemoryArchive(OverMemory, ArchiveContract):
 
 class TestMemoryTalkArchive(OverMemory, TalkArchiveContract):
     """``Archive``: conversations."""
+
+
+class TestMemoryNoteArchive(OverMemory, NoteArchiveContract):
+    """``Archive``: notes."""
 
 
 class TestMemoryForgetting(OverMemory, ForgettingContract):

@@ -13,6 +13,7 @@ from mnemo.testing.contracts import (
     ForgettingContract,
     GraphStoreContract,
     MessageVectorsContract,
+    NoteArchiveContract,
     NoteStoreContract,
     OverhaulContract,
     RecordStoreContract,
@@ -54,6 +55,10 @@ class TestSqliteArchive(OverSqlite, ArchiveContract):
 
 class TestSqliteTalkArchive(OverSqlite, TalkArchiveContract):
     """``Archive``: conversations."""
+
+
+class TestSqliteNoteArchive(OverSqlite, NoteArchiveContract):
+    """``Archive``: notes."""
 
 
 class TestSqliteForgetting(OverSqlite, ForgettingContract):

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -27,10 +27,18 @@ from mnemo.episode.archive import (
     NumberedRecord,
     Record,
 )
+from mnemo.episode.archive_notes import (
+    ArchivedNoteChange,
+    ArchivedNoteMark,
+    ArchivedNoteRequest,
+    ArchivedNoteTask,
+)
 from mnemo.errors import Conflict, UsageError
 from mnemo.graph.edges import Edge
+from mnemo.note.rows import Covered
 from mnemo.protocols import Applied
 from mnemo.store.memory.arrivals import Arrivals
+from mnemo.store.memory.note_state import NotesState
 from mnemo.store.memory.reading import copied
 from mnemo.store.memory.state import EpisodeState, Kept, RepoState, SessionData
 from mnemo.store.memory.threads import MessageState, ThreadState
@@ -67,7 +75,7 @@ class MemoryArchive:
         """Everything as of one moment; see ``Archive``."""
         repo = self._kept().repo(self._repo_id)
         sessions = [s for s in self._kept().sessions.values() if s.repo_id == self._repo_id]
-        sections = {**_said(repo, sessions), **_known(repo), **_talked(repo)}
+        sections = {**_said(repo, sessions), **_known(repo), **_talked(repo), **_noted(repo.notes)}
         counts = {kind: len(sections[kind].rows) for kind in KINDS}
         head = ArchiveHead(revision=repo.revision, space=repo.space, counts=counts)
         await cancel_shielded_checkpoint()
@@ -94,7 +102,8 @@ class MemoryArchive:
         kept = self._kept()
         repo = kept.repo(self._repo_id)
         sessions = any(s.repo_id == self._repo_id for s in kept.sessions.values())
-        if repo.revision or repo.nodes or repo.changesets or repo.threads or sessions:
+        known = (repo.revision, repo.nodes, repo.changesets, repo.threads, sessions)
+        if any(known) or not repo.notes.is_empty:
             raise UsageError(f"repository {self._repo_id!r} is not empty: import into another one")
 
     def _let_in(self, arrivals: Arrivals) -> None:
@@ -205,6 +214,36 @@ def _talked(repo: RepoState) -> dict[str, _Section]:
         ),
         **{name: _Section(_derived(threads, kind), _itself) for name, kind in _DERIVED.items()},
     }
+
+
+def _noted(state: NotesState) -> dict[str, _Section]:
+    """Notes; every value in them is frozen."""
+    rows = state.rows
+    return {
+        "note": _Section([rows[topic] for topic in sorted(rows)], _itself),
+        "note_version": _Section(
+            [version for topic in sorted(rows) for version in state.versions.get(topic, ())],
+            _itself,
+        ),
+        "note_change": _Section(
+            [(id, change) for id in sorted(state.journal) for change in state.journal[id]],
+            lambda row: ArchivedNoteChange(update_id=row[0] or None, change=row[1]),
+        ),
+        "note_mark": _Section(list(state.marks), lambda key: ArchivedNoteMark(key=key)),
+        "note_request": _Section(
+            [(digest, _unerased(state.covered[digest], rows)) for digest in sorted(state.covered)],
+            lambda row: ArchivedNoteRequest(digest=row[0], covered=row[1]),
+        ),
+        "note_task": _Section(sorted(state.done), lambda id: ArchivedNoteTask(task_id=id)),
+        "note_conversation": _Section(
+            [state.conversations[key] for key in sorted(state.conversations)], _itself
+        ),
+    }
+
+
+def _unerased(covered: Covered, rows: Collection[str]) -> Covered:
+    """*covered* without the topic of a note that was purged: it would be a trace of it."""
+    return covered if covered.topic in rows else replace(covered, topic=None)
 
 
 def _derived(threads: Sequence[ThreadState], kind: type[Derived]) -> list[Derived]:

@@ -19,11 +19,13 @@ from mnemo.episode.archive import (
     Record,
     owner_of_vector,
 )
+from mnemo.episode.archive_notes import NoteRecord
 from mnemo.episode.journal import SessionState
 from mnemo.errors import Conflict, InvalidArchive
 from mnemo.graph.edges import ENDS, Edge
 from mnemo.graph.lookup import lookup_keys
 from mnemo.protocols import Applied
+from mnemo.store.memory.arrivals_notes import ArrivingNotes
 from mnemo.store.memory.arrivals_talk import ArrivingTalk
 from mnemo.store.memory.state import EpisodeState, NodeState, RepoState, SessionData, StepState
 
@@ -50,6 +52,7 @@ class Arrivals:
         self._episode_lines: dict[str, int] = {}
         self._step_lines: list[int] = []
         self._talk = ArrivingTalk(self.repo)
+        self._notes = ArrivingNotes(self.repo.notes)
         self._line = 0
         self._past = 0
 
@@ -83,6 +86,8 @@ class Arrivals:
                 self._add_trajectory(record)
             case ArchivedChangeset():
                 self._add_changeset(record)
+            case _ if isinstance(record, NoteRecord):
+                self._notes.add(record, self._line)
             case _:
                 self._talk.add(record, self._line)
 
@@ -201,6 +206,7 @@ class Arrivals:
         self._check_sessions()
         self._check_steps()
         self._talk.settle()
+        self._notes.settle()
         for state in self.repo.steps:
             after += 1
             state.step = replace(state.step, ordinal=after)
@@ -216,6 +222,7 @@ class Arrivals:
         if len(before.vector_log) != self._past:
             raise Conflict("the repository was written to meanwhile; nothing was imported")
         self.repo.removals = before.removals
+        self.repo.notes.usage = before.notes.usage
 
     def _check_sessions(self) -> None:
         for id, session in self.sessions.items():

@@ -36,6 +36,12 @@ class NotesState:
     conversations: dict[str, ConversationRow] = field(default_factory=dict)
     usage: dict[str, tuple[UsageRow, ...]] = field(default_factory=dict)
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether an archive of it would hold nothing; what calls cost is in none."""
+        remembered = (self.marks, self.covered, self.done, self.conversations)
+        return not (self.rows or any(remembered))
+
     def copy(self) -> Self:
         """One that can be changed without this one noticing."""
         return type(self)(**{f.name: dict(getattr(self, f.name)) for f in fields(self)})

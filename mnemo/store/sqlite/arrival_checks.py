@@ -6,6 +6,7 @@ import sqlite3
 
 from mnemo.errors import InvalidArchive
 from mnemo.graph.edges import ENDS
+from mnemo.store.sqlite.arrivals_notes import NOTE_CHECKS, NOTE_INDEXES, NOTE_UNIQUE
 from mnemo.store.sqlite.arrivals_talk import TALK_CHECKS, TALK_INDEXES, TALK_UNIQUE
 
 __all__ = ["CHECKS", "INDEXES", "check"]
@@ -18,6 +19,7 @@ INDEXES = (
     "CREATE INDEX arriving.steps_episode ON steps (episode, n)",
     "CREATE INDEX arriving.nodes_id ON nodes (id)",
     *TALK_INDEXES,
+    *NOTE_INDEXES,
 )
 """What checks and the move need; made once everything is there, which is cheaper."""
 
@@ -31,6 +33,7 @@ _UNIQUE = (
     ("vectors", "key"),
     ("changesets", "id"),
     *TALK_UNIQUE,
+    *NOTE_UNIQUE,
 )
 _TWICE = "SELECT max(line) FROM arriving.{} WHERE {} GROUP BY {} HAVING count(*) > 1 ORDER BY 1"
 
@@ -107,6 +110,7 @@ CHECKS: tuple[tuple[str, str], ...] = (
                            AND v.is_side AND NOT t.gone) ORDER BY v.n""",
     ),
     *TALK_CHECKS,
+    *NOTE_CHECKS,
 )
 """What is wrong, and the query for the lines where it is."""
 

@@ -7,6 +7,7 @@ import sqlite3
 from mnemo.episode.archive import ArchiveHead
 from mnemo.errors import Conflict, UsageError
 from mnemo.store.sqlite.acts import repo_number
+from mnemo.store.sqlite.arrivals_notes import NOTE_FILLED, NOTE_MOVES
 from mnemo.store.sqlite.arrivals_talk import TALK_BASES, TALK_MOVES, index_talk
 from mnemo.store.sqlite.rows import repo_row
 from mnemo.store.sqlite.texts import put_texts, step_row
@@ -14,12 +15,13 @@ from mnemo.store.sqlite.tombs import refuse_erased
 
 __all__ = ["move", "refuse_filled"]
 
-_FILLED = """
+_FILLED = f"""
 SELECT EXISTS (SELECT 1 FROM repos WHERE no = :repo AND revision > 0)
     OR EXISTS (SELECT 1 FROM sessions WHERE repo = :repo)
     OR EXISTS (SELECT 1 FROM nodes WHERE repo = :repo)
     OR EXISTS (SELECT 1 FROM changesets WHERE repo = :repo)
     OR EXISTS (SELECT 1 FROM threads WHERE repo = :repo)
+    OR {NOTE_FILLED}
 """
 _KNOWN = """
 SELECT 'session', a.id FROM arriving.sessions a JOIN sessions s ON s.id = a.id
@@ -31,11 +33,11 @@ UNION ALL SELECT node_id FROM arriving.steps
 """
 _BASES = """
 SELECT (SELECT coalesce(max(no), 0) FROM sessions), (SELECT coalesce(max(no), 0) FROM episodes),
-       (SELECT coalesce(max(no), 0) FROM nodes),
+       (SELECT coalesce(max(no), 0) FROM nodes), (SELECT coalesce(max(no), 0) FROM notes),
        (SELECT coalesce(max(seq), 0) FROM sqlite_sequence WHERE name = 'steps'),
        (SELECT coalesce(max(seq), 0) FROM sqlite_sequence WHERE name = 'vectors')
 """
-_NAMES = ("sessions", "episodes", "nodes", "steps", "vectors")
+_NAMES = ("sessions", "episodes", "nodes", "notes", "steps", "vectors")
 _BASE = "SELECT coalesce(max(seq), 0) FROM sqlite_sequence WHERE name = ?"
 _STAMP = """
 UPDATE repos SET revision = ?, space_name = ?, space_dimensions = ? WHERE no = ?
@@ -101,6 +103,7 @@ _MOVES = (
     SELECT :repo, id, revision, node_ids, edge_count FROM arriving.changesets ORDER BY n
     """,
     *TALK_MOVES,
+    *NOTE_MOVES,
     """
     UPDATE threads SET erased = next_seq -
         (SELECT count(*) FROM messages WHERE messages.thread = threads.no)

@@ -27,8 +27,10 @@ from mnemo.episode.archive import (
     Record,
     owner_of_vector,
 )
+from mnemo.episode.archive_notes import NoteRecord
 from mnemo.graph.edges import Edge
 from mnemo.graph.lookup import lookup_keys
+from mnemo.store.sqlite.arrivals_notes import NOTE_TABLE_OF, NOTE_TABLES, note_row
 from mnemo.store.sqlite.arrivals_talk import TALK_TABLE_OF, TALK_TABLES, talk_row
 from mnemo.store.sqlite.codec import (
     encode_changeset,
@@ -60,6 +62,7 @@ _TABLES = {
     "vectors": "key, owner, is_side, vector",
     "changesets": "id, revision, node_ids, edge_count",
     **TALK_TABLES,
+    **NOTE_TABLES,
 }
 _ATTACH = (
     "ATTACH '' AS arriving",
@@ -134,6 +137,7 @@ _TABLE_OF: dict[type[Record], str] = {
     ArchivedVector: "vectors",
     ArchivedChangeset: "changesets",
     **TALK_TABLE_OF,
+    **NOTE_TABLE_OF,
 }
 
 
@@ -156,6 +160,8 @@ def _row(record: Record) -> tuple[Any, ...]:
             return (episode, staged.key, staged.trajectory_id, steps, blob)
         case ArchivedChangeset() as c:
             return (c.id, c.revision, json.dumps(c.node_ids), c.edge_count)
+        case _ if isinstance(record, NoteRecord):
+            return note_row(record)
         case _:
             return talk_row(record)
 

@@ -25,6 +25,7 @@ from mnemo.graph.edges import Edge, EdgeKind
 from mnemo.graph.metadata import NodeMetadata
 from mnemo.messages import EmbeddingSpace
 from mnemo.store.sqlite.codec import decode_changeset, decode_node, decode_vector
+from mnemo.store.sqlite.departures_notes import NOTE_COUNTS, NOTE_DEPARTURES
 from mnemo.store.sqlite.departures_talk import TALK_COUNTS, TALK_DEPARTURES, WORDS
 from mnemo.store.sqlite.rows import repo_row
 from mnemo.store.sqlite.steps import COLUMNS, read_steps
@@ -48,6 +49,7 @@ UNION ALL SELECT 'edge', count(*) FROM nodes n JOIN edges e ON e.source = n.no
 UNION ALL SELECT 'vector', count(*) FROM vectors WHERE repo = :repo
 UNION ALL SELECT 'changeset', count(*) FROM changesets WHERE repo = :repo
 UNION ALL {TALK_COUNTS}
+UNION ALL {NOTE_COUNTS}
 """
 # A plus before a column keeps its index out of it: tables are read in the order they
 # are in, with nothing to sort.
@@ -195,6 +197,7 @@ DEPARTURES: tuple[tuple[str, ReadRows], ...] = (
     (_VECTORS, _one_by_one(_vector)),
     (_CHANGESETS, _one_by_one(_changeset)),
     *TALK_DEPARTURES,
+    *NOTE_DEPARTURES,
 )
 """Query (of a repository's number) and reader of its rows, in the order of an archive."""
 

@@ -14,7 +14,7 @@ from mnemo.note.values import NoteChange, NoteVersion
 from mnemo.store.sqlite.codec import decode_json, decode_time, decode_vector
 from mnemo.store.sqlite.rows import chunks, holes
 
-__all__ = ["Reading"]
+__all__ = ["Reading", "read_note", "read_version"]
 
 _NOTE = """
 SELECT n.topic, n.version, n.description, n.body, n.created_at, n.updated_at,
@@ -87,9 +87,9 @@ class Reading:
     def rows(self, topics: Sequence[str] | None = None) -> list[NoteRow]:
         """The notes that are there, by topic; of *topics* also those that were deleted."""
         if topics is None:
-            return [_row(*values) for values in self._all(_THERE, self._repo)]
+            return [read_note(*values) for values in self._all(_THERE, self._repo)]
         query = f"{_NOTE} WHERE n.repo = ? AND n.topic IN ({{}}) ORDER BY n.topic"
-        return [_row(*values) for values in self._of_keys(query, sorted(set(topics)))]
+        return [read_note(*values) for values in self._of_keys(query, sorted(set(topics)))]
 
     def topics(self, *, deleted: bool = False) -> list[str]:
         """The topics of the notes that are there, sorted; with those that were, if asked."""
@@ -98,7 +98,7 @@ class Reading:
 
     def versions(self, topic: str) -> list[NoteVersion]:
         """What is kept of its versions, oldest first."""
-        return [_version(*values) for values in self._all(_VERSIONS, self._repo, topic)]
+        return [read_version(*values) for values in self._all(_VERSIONS, self._repo, topic)]
 
     def changes(self, update_id: str) -> list[NoteChange]:
         """What an update did, in order."""
@@ -128,7 +128,7 @@ class Reading:
     def owed(self, space: EmbeddingSpace, *, limit: int) -> list[NoteRow]:
         """Notes that have no vector of *space*, by topic."""
         rows = self._all(_OWED, space.name, space.dimensions, self._repo, limit)
-        return [_row(*values) for values in rows]
+        return [read_note(*values) for values in rows]
 
     def marked(self, keys: Sequence[str]) -> frozenset[str]:
         """Those of *keys* that are marks."""
@@ -159,7 +159,7 @@ class Reading:
         return [_usage(*values) for values in self._all(_USAGE, self._repo, update_id)]
 
 
-def _row(
+def read_note(
     topic: str,
     version: int,
     description: str,
@@ -170,6 +170,7 @@ def _row(
     trust: Any,
     deleted_by: Any,
 ) -> NoteRow:
+    """The note in a row of ``notes``."""
     return NoteRow(
         topic=topic,
         version=version,
@@ -183,7 +184,7 @@ def _row(
     )
 
 
-def _version(
+def read_version(
     topic: str,
     version: int,
     action: Any,
@@ -200,6 +201,7 @@ def _version(
     trust: Any,
     reason: str,
 ) -> NoteVersion:
+    """The version in a row of ``note_versions``, behind its note's topic."""
     return NoteVersion(
         topic=topic,
         version=version,

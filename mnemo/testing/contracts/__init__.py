@@ -16,6 +16,7 @@ import pytest
 # Before they are imported: a failing contract should show its values as any test does.
 pytest.register_assert_rewrite(
     "mnemo.testing.contracts.archive",
+    "mnemo.testing.contracts.archive_notes",
     "mnemo.testing.contracts.archive_talk",
     "mnemo.testing.contracts.feed",
     "mnemo.testing.contracts.forgetting",
@@ -31,6 +32,7 @@ pytest.register_assert_rewrite(
 )
 
 from mnemo.testing.contracts.archive import ArchiveContract  # noqa: E402
+from mnemo.testing.contracts.archive_notes import NoteArchiveContract  # noqa: E402
 from mnemo.testing.contracts.archive_talk import TalkArchiveContract  # noqa: E402
 from mnemo.testing.contracts.feed import DocumentFeedContract  # noqa: E402
 from mnemo.testing.contracts.forgetting import ForgettingContract  # noqa: E402
@@ -53,6 +55,7 @@ __all__ = [
     "ForgettingContract",
     "GraphStoreContract",
     "MessageVectorsContract",
+    "NoteArchiveContract",
     "NoteStoreContract",
     "OverhaulContract",
     "RecordStoreContract",
