@@ -413,8 +413,9 @@ class Mnemo:
         lines are of the moment at which the context was entered, whatever is written
         meanwhile. Text in ASCII, in bounded memory, read off the event loop. It holds the
         raw steps, the whole graph with vectors, what is staged, which changesets were
-        applied, and the conversations with all that is derived from them; not the
-        repository's id, nor who owns its sessions, nor the ids of messages that were erased.
+        applied, the conversations with all that is derived from them, and the notes with
+        their versions and what is remembered of updates; not the repository's id, nor who
+        owns its sessions, nor the ids of messages that were erased, nor what notes have cost.
 
         Entering raises:
             ValueError: *repo_id* is blank or too long.
