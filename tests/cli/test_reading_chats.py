@@ -13,11 +13,10 @@ from hypothesis import strategies as st
 from mnemo.cli.chats import read_chat
 from mnemo.cli.formats import IngestError
 
-KEYS = st.sampled_from(
-    ["role", "speaker", "content", "text", "id", "tool_calls", "tool_call_id", "is_error", "name"]
-    + ["actor", "kind", "at", "token_count", "metadata", "observation", "action", "messages"]
-    + ["turns", "function", "arguments", "seq", "extra"]
-)
+NAMED = ("role", "speaker", "actor", "name", "kind", "id", "tool_call_id", "function", "at")
+SAID = ("content", "text", "observation", "action", "messages", "turns", "tool_calls", "arguments")
+BESIDE = ("is_error", "token_count", "metadata", "seq", "extra")
+KEYS = st.sampled_from([*NAMED, *SAID, *BESIDE])
 SCALARS = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8)
 WORDS = st.sampled_from(["user", "assistant", "tool", "Ada", "2026-01-02", "think", "{}"])
 VALUES = st.recursive(
