@@ -44,7 +44,10 @@ SIBLINGS_MAY = {
 """Rooms whose line-mates may use them: the pure ones at the bottom."""
 
 IMPLEMENT_PROTOCOLS = {"store", "index", "models"}
-"""Rooms that import protocols and below, and that only the service imports."""
+"""
+Rooms that import protocols and below, and that only the service imports; but ``models`` is
+part of the surface, from which applications such as the command line choose.
+"""
 
 EVERYWHERE = {
     "_tasks": "config",
@@ -72,7 +75,7 @@ def allowed(importer: str, imported: str) -> bool:
     if imported == "testing":
         return False
     if imported in IMPLEMENT_PROTOCOLS:
-        return importer == "service"
+        return importer == "service" or (imported == "models" and importer in LINES[-1])
     if importer in IMPLEMENT_PROTOCOLS:
         return line_of(imported) <= line_of("protocols")
     if line_of(imported) == line_of(importer):
