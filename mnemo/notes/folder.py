@@ -49,8 +49,8 @@ class FolderReport:
     Attributes:
         written, unchanged: Topics: files written by an export, notes by an import.
         removed: Files of notes that are gone.
-        conflicts: Topics whose file and note both differ from what was exported: neither was
-            touched.
+        conflicts: Topics whose file and note both differ from what was exported, or whose
+            file was not exported at all: neither was touched.
         refused: File names, each with the reason.
         warnings: What was passed over, in words.
     """
@@ -136,13 +136,12 @@ class Folder:
         for row in rows:
             content = written(row).encode()
             self._put(row, content, manifest.get(row.topic), notes)
-            if row.topic in notes.conflicts:
-                entries[row.topic] = manifest[row.topic]
-            else:
+            if row.topic not in notes.conflicts:
                 entries[row.topic] = _Exported(row.version, _digest(content), _text_digest(row))
-        for topic, exported in manifest.items():
-            if topic not in entries and self._kept(topic, exported, notes):
-                entries[topic] = exported
+        gone = manifest.keys() - {row.topic for row in rows}
+        kept = {topic for topic in sorted(gone) if self._kept(topic, manifest[topic], notes)}
+        kept.update(manifest.keys() & set(notes.conflicts))
+        entries.update((topic, manifest[topic]) for topic in kept)
         self._keep_manifest(entries)
         return notes.report()
 
@@ -151,20 +150,20 @@ class Folder:
         found = _opened(target)
         if found == content:
             notes.unchanged.append(row.topic)
-        elif found is not None and before is not None and _digest(found) != before.digest:
-            # Edited by a person since it was exported: import_folder takes that in.
-            notes.conflicts.append(row.topic)
-        else:
+        elif _may_go(target, found, before):
             _replace(target, content)
             notes.written.append(row.topic)
+        else:
+            # A person's: edited since it was exported, which import_folder takes in, or never ours.
+            notes.conflicts.append(row.topic)
 
     def _kept(self, topic: str, exported: _Exported, notes: _Notes) -> bool:
         """Remove the file of a note that is gone, unless it was edited; whether it stays."""
         target = self._path / f"{topic}.md"
         found = _opened(target)
-        if found is None:
+        if found is None and (target.is_symlink() or not target.is_file()):
             return False
-        if _digest(found) == exported.digest:
+        if found is not None and _digest(found) == exported.digest:
             target.unlink()
             notes.removed.append(topic)
             return False
@@ -233,7 +232,8 @@ class Folder:
         for entry in sorted(os.scandir(self._path), key=lambda entry: entry.name):
             if entry.name == MANIFEST:
                 continue
-            if refusal := _refusal(entry):
+            refusal = _refusal(entry)
+            if refusal is not None:
                 notes.refused.append((entry.name, refusal))
                 continue
             content = _opened(Path(entry.path))
@@ -336,9 +336,18 @@ def _refusal(entry: os.DirEntry[str]) -> str | None:
         return "is no regular file"
     if not entry.name.endswith(".md"):
         return "is no .md file"
-    if entry.stat(follow_symlinks=False).st_size > MAX_FILE:
-        return f"is larger than {MAX_FILE} bytes"
-    return None
+    try:
+        size = entry.stat(follow_symlinks=False).st_size
+    except OSError:
+        return "cannot be read"
+    return f"is larger than {MAX_FILE} bytes" if size > MAX_FILE else None
+
+
+def _may_go(target: Path, found: bytes | None, before: _Exported | None) -> bool:
+    """Whether nothing is lost with what stands there: nothing, a link, or what was exported."""
+    if found is None:
+        return target.is_symlink() or not os.path.lexists(target)
+    return before is not None and _digest(found) == before.digest
 
 
 def _opened(path: Path, limit: int = MAX_FILE) -> bytes | None:
@@ -352,11 +361,12 @@ def _opened(path: Path, limit: int = MAX_FILE) -> bytes | None:
         number = os.open(path, flags | getattr(os, "O_BINARY", 0))
     except OSError:
         return None
+    if not stat.S_ISREG(os.fstat(number).st_mode):
+        os.close(number)
+        return None
     with os.fdopen(number, "rb") as file:
-        if not stat.S_ISREG(os.fstat(number).st_mode):
-            return None
         content = file.read(limit + 1)
-        return content if len(content) <= limit else None
+    return content if len(content) <= limit else None
 
 
 def _replace(target: Path, content: bytes) -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
 import stat
 
 import pytest
 
 from mnemo.errors import NotFound
+from mnemo.notes.folder import MANIFEST
 
 
 @pytest.fixture
@@ -234,3 +236,40 @@ async def test_a_manifest_of_another_repository_gives_no_leave(open_notes, tmp_p
     (tmp_path / "travel.md").write_text("- edited")
     assert (await other.notes.import_folder(tmp_path)).conflicts == ("travel",)
     assert (await other.notes.read("travel")).body == "- quite another"
+
+
+async def test_an_export_loses_no_file_that_is_not_its_own(open_notes, tmp_path):
+    """Edited beyond what is read, never exported, or no file at all: reported, and as it was."""
+    kit = await open_notes()
+    for topic in ("grown", "foreign", "folder", "plain"):
+        await kit.notes.write(topic, f"- {topic}", "What it is")
+    folder = tmp_path / "out"
+    await kit.notes.export_folder(folder)
+    manifest = json.loads((folder / MANIFEST).read_text())
+    del manifest["notes"]["foreign"]
+    (folder / MANIFEST).write_text(json.dumps(manifest))
+    with (folder / "grown.md").open("a") as file:
+        file.write("what a person wrote\n" * 5_000)
+    (folder / "foreign.md").write_text("mine")
+    (folder / "folder.md").unlink()
+    (folder / "folder.md").mkdir()
+    await kit.notes.write("plain", "- plainer", "What it is")
+    for _ in range(2):
+        report = await kit.notes.export_folder(folder)
+        assert set(report.conflicts) == {"grown", "foreign", "folder"}
+    assert "plainer" in (folder / "plain.md").read_text()
+    assert (folder / "grown.md").stat().st_size > 90_000
+    assert (folder / "foreign.md").read_text() == "mine"
+    await kit.notes.delete("grown")
+    assert "grown" in (await kit.notes.export_folder(folder)).conflicts
+    assert (folder / "grown.md").exists()
+
+
+async def test_a_folder_in_the_place_of_the_manifest_is_passed_over(open_notes, tmp_path):
+    """Whatever stands there, the files are read."""
+    kit = await open_notes()
+    (tmp_path / "in" / MANIFEST).mkdir(parents=True)
+    (tmp_path / "in" / "travel.md").write_text("- Tokyo")
+    report = await kit.notes.import_folder(tmp_path / "in")
+    assert report.written == ("travel",)
+    assert report.warnings
