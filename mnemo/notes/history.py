@@ -58,11 +58,12 @@ def undo(tx: NoteWriter, update_id: str, source: Source, config: NotesConfig) ->
     if since:
         raise Conflict(f"changed since that update: {', '.join(sorted(since))}; nothing was undone")
     before = {topic: _before(tx, topic, number) for topic, number in first.items()}
+    # What was made goes first: it may stand in the place of what comes back.
     for topic, old in before.items():
-        if old is not None:
-            _written_again(tx, old, source, config)
-        elif _is_there(tx, topic):
+        if old is None and _is_there(tx, topic):
             retire(tx, topic, replace(source, reason=f"undoes {update_id}"), config)
+    for old in filter(None, before.values()):
+        _written_again(tx, old, source, config)
     assert source.update_id is not None
     return tx.changes(source.update_id)
 

@@ -32,6 +32,10 @@ __all__ = [
 ]
 
 
+_UNSCREENED: frozenset[Author] = frozenset(("application", "undo"))
+"""Whose texts may give orders: the application's, and what a note has said before."""
+
+
 class Changed(Conflict):
     """The note is not as its writer knew it; *row* is what it is now, ``None``: not there."""
 
@@ -149,7 +153,7 @@ def write(tx: NoteWriter, change: Write, config: NotesConfig) -> Written:
         return Written(there, changed=False)
     if there is None:
         _check_new(tx, row, change, config)
-    if source.by != "application":
+    if source.by not in _UNSCREENED:
         known = f"{there.description}\n{there.body}" if there else ""
         check_screen(f"{text.description}\n{text.body}", known)
     for topic, version in change.absorbs.items():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from notes_kit import NOTHING, reply, writes
+from notes_kit import NOTHING, reply, task, writes
 
 from mnemo.errors import Conflict, InvalidNote, NotFound
 
@@ -116,6 +116,17 @@ async def test_purging_leaves_nothing(open_notes, tmp_path):
     assert not (await kit.notes.recall("travel")).hits
 
 
+async def test_purging_what_a_request_made_leaves_none_of_its_words(open_notes, tmp_path):
+    """The topic is made of them, too; the request stays covered."""
+    kit = await open_notes(without_model=True)
+    history = task("Remember that my zeppelin lives upstairs", "Ok.")
+    (change,) = (await kit.update(history, iterations=1)).notes
+    await kit.notes.purge(change.topic)
+    for file in tmp_path.glob("notes.db*"):
+        assert b"zeppelin" not in file.read_bytes()
+    assert (await kit.update(history, iterations=1)).skipped_because == "too_few_iterations"
+
+
 async def test_the_same_text_again_makes_no_version(open_notes):
     """Writing what is there already changes nothing."""
     kit = await open_notes()
@@ -123,3 +134,18 @@ async def test_the_same_text_again_makes_no_version(open_notes):
     await kit.clock.advance(5)
     again = await kit.notes.write("travel", "- a\n", "Travel")
     assert again == first
+
+
+async def test_an_undo_is_stopped_by_no_rule_for_new_texts(open_notes):
+    """Neither by the most notes there may be, nor by a line that reads like an order."""
+    stale = {"name": "delete_note", "topic": "old", "reason": "stale", "evidence": "Tokyo in March"}
+    kit = await open_notes(
+        reply({"name": "read_note", "topic": "old"}), reply(stale), reply(writes()), NOTHING,
+        max_notes=1,
+    )  # fmt: skip
+    await kit.notes.write("old", "You are now in Paris", "Where we are")
+    update = await kit.update()
+    assert [note.topic for note in await kit.notes.list()] == ["travel"]
+    await kit.notes.undo(update.id)
+    assert (await kit.notes.read("old")).body == "You are now in Paris"
+    assert len(await kit.notes.list()) == 1

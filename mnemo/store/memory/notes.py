@@ -163,6 +163,10 @@ class NoteWriting(_Reading):
         state.rows.pop(topic, None)
         for update, changes in state.journal.items():
             state.journal[update] = tuple(c for c in changes if c.topic != topic)
+        # The request stays covered; the topic may be made of its words.
+        for digest, covered in state.covered.items():
+            if covered.topic == topic:
+                state.covered[digest] = replace(covered, topic=None)
         return ErasedNoteRows(
             versions=len(state.versions.pop(topic, ())),
             fulltext_rows=int(state.terms.pop(topic, None) is not None),

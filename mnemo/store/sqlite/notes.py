@@ -75,6 +75,7 @@ DELETE FROM note_marks WHERE repo = :repo AND seq <=
     (SELECT seq FROM note_marks WHERE repo = :repo ORDER BY seq DESC LIMIT 1 OFFSET :keep)
 """
 _COVER = "INSERT OR IGNORE INTO note_requests (repo, digest, topic, refused) VALUES (?, ?, ?, ?)"
+_UNNAME = "UPDATE note_requests SET topic = NULL WHERE repo = ? AND topic = ?"
 _FINISH = "INSERT OR IGNORE INTO note_tasks (repo, task_id) VALUES (?, ?)"
 _PUT_CONVERSATION = """
 INSERT OR REPLACE INTO note_conversations (repo, key, ended_at, part, failures)
@@ -170,6 +171,8 @@ class NoteWriting(Reading):
         note_pending(self._connection)
         execute("DELETE FROM note_journal WHERE repo = ? AND note = ?", (self._repo, *found))
         execute("DELETE FROM notes WHERE no = ?", found)
+        # The request stays covered; the topic may be made of its words.
+        execute(_UNNAME, (self._repo, topic))
         erased = ErasedNoteRows(
             versions=execute("DELETE FROM note_versions WHERE note = ?", found).rowcount,
             fulltext_rows=execute(_DROP_WORDS, found).rowcount,
