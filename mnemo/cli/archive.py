@@ -85,5 +85,6 @@ def arriving(file: str) -> Iterator[TextIO]:
 
 def counted(head: Mapping[str, Any]) -> str:
     """What an archive holds, for a person."""
-    shown = ", ".join(f"{n} {kind}{'s' * (n != 1)}" for kind, n in head["counts"].items() if n)
+    counts = ((kind.replace("_", " "), n) for kind, n in head["counts"].items() if n)
+    shown = ", ".join(f"{n} {kind}{'s' * (n != 1)}" for kind, n in counts)
     return f"{shown or 'nothing'}, revision {head['revision']}"

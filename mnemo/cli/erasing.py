@@ -35,16 +35,20 @@ def selected(session: str | None, thread: str | None, before: str | None) -> str
 
 
 def erasure_told(report: ErasureReport) -> str:
-    """One line of what was erased."""
+    """What was erased, and what may be left of it."""
     if report.is_empty:
         return "Nothing was there to forget."
     left = "" if report.scrubbed else "; bytes are left until nobody reads an older state"
-    return (
-        f"Erased {report.steps} steps, {report.messages} messages, {report.nodes} nodes and "
-        f"{report.vectors} vectors; "
+    told = (
+        f"Erased {report.steps} steps, {report.messages} messages, {report.nodes} nodes, "
+        f"{report.vectors} vectors and {report.notes} notes; "
         f"{report.sessions} sessions are gone, {report.facts_changed} facts changed, "
         f"{report.facts_restored} hold again{left}."
     )
+    if not report.mixed_notes:
+        return told
+    topics = ", ".join(report.mixed_notes)
+    return f"{told}\nNotes that rest on other sources too, and may still tell of it: {topics}"
 
 
 def move_told(report: ReembeddingReport, repo: str) -> str:

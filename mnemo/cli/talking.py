@@ -65,8 +65,10 @@ def history(
     messages = in_known_repo(store, repo, said)
     if as_json:
         print_json({"repo": repo, "thread": thread, "messages": messages})
-    else:
+    elif messages:
         print_line("\n".join(map(_line, messages)))
+    else:
+        complain(f"nothing is left there of thread {thread!r}")
 
 
 def window(

@@ -194,6 +194,24 @@ def test_a_thread_is_forgotten(filled, tmp_path):
     assert b"ferryman" not in (tmp_path / "mnemo.db").read_bytes()
     assert filled("history", "t", "--json").data["messages"] == []
     assert filled("ingest", "chat.jsonl", "--thread", "t", "--json").data["new_messages"] == 0
+    gone = filled("history", "t")
+    assert (gone.code, gone.out) == (0, "")
+    assert "nothing is left there of thread 't'" in gone.err
+    assert filled("forget", "--thread", "t", "--yes").out == "Nothing was there to forget.\n"
+
+
+def test_notes_of_a_forgotten_thread_go_and_mixed_ones_are_named(cli, write):
+    """What rests on the thread alone is erased; what rests on more is named for a look."""
+    for thread, said in (("t", "Rex is my dog."), ("u", "Rex is my dog who barks.")):
+        asked = {"role": "user", "content": f"Please remember that {said}", "id": f"{thread}1"}
+        file = str(write(f"{thread}.jsonl", [asked]))
+        assert cli("ingest", file, "--thread", thread).code == 0
+        assert cli("notes", "update", file, "--thread", thread, "--json").data["wrote"]
+    (note,) = cli("notes", "list", "--json").data["notes"]
+    told = cli("forget", "--thread", "u", "--yes").out
+    assert told.endswith(f"may still tell of it: {note['topic']}\n")
+    alone = cli("forget", "--thread", "t", "--yes", "--json")
+    assert alone.data["messages"] == 1
 
 
 # ── The window ───────────────────────────────────────────────────────────────────────
