@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal, TypeAlias
@@ -70,6 +70,7 @@ _OPENING = re.compile(
 )
 _COURTESY = re.compile(
     r"(?:(?:please|pls|plz|kindly|also|and|but|so|now|then|ok|okay|hey|hi|hello|oh|well|yes|no"
+    r"|great|perfect|good|nice|cool|awesome|excellent|fine|sure|right|alright|yeah|do|try to"
     r"|thanks|thank you|by the way|btw|one more thing|just|again|important|finally|lastly|first"
     r"|next|in addition|(?:can|could|would|will) (?:you|u)(?: please)?|would you mind"
     r"|you (?:should|must|need to|have to)|let['’]?s|for the record"
@@ -78,6 +79,7 @@ _COURTESY = re.compile(
     r"|it(?:['’]s| is) important (?:to|that you))[ \t,]+)",
     re.IGNORECASE,
 )
+_COURTESIES = re.compile(f"(?:{_COURTESY.pattern})+", re.IGNORECASE)
 _INNER = re.compile(
     r"\b(?:and|but|so|then)[ \t]+(?:please[ \t]+)?(?=(?:remember|do(?:n['’]?t| not) forget"
     r"|keep in mind|bear in mind|note|make a note)[ \t]+(?:that|this|to|my|our|i|we)\b)",
@@ -86,9 +88,11 @@ _INNER = re.compile(
 _PLEASE = re.compile(r"\bplease[ \t]+", re.IGNORECASE)
 _SUBJECT = re.compile(r"\s*(?:i|we|you|he|she|they|who|people|nobody|everyone)\b", re.IGNORECASE)
 _KEEP = (
-    rf"(?:always )?remember\b(?!\s+(?:me|when|what|where|who(?:m|se)?|which|why|how|if|whether)\b)"
+    rf"(?:always )?remember\b(?!\s*\?)"
+    r"(?!\s+(?:me|when|what|where|who(?:m|se)?|which|why|how|if|whether)\b)"
     rf"|(?:do not|don{_APOSTROPHE}t|never)(?: ever)? forget\b"
-    r"|(?:keep|bear) (?:it |this |that )?in mind\b|note that\b|note:|(?:please )?take note\b"
+    r"|(?:keep|bear) (?:it |this |that )?in mind\b|note that\b|note:|note to self\b"
+    r"|(?:please )?take note\b|(?:write|jot) (?:this|that) down\b"
     r"|(?:make|take|keep|leave) (?:yourself )?(?:a|some) (?:mental )?notes?\b"
     r"|save this\b(?=\s*(?:[.!?:,;]|$|that\b|for (?:later|next|future)|to (?:your )?memory"
     r"|(?:in|to) (?:your |the )?(?:notes?|memory)))"
@@ -131,19 +135,19 @@ _CORRECTION = (
     r"|(?:you(?:['’]re| are)|this is|it(?:['’]s| is)) (?:wrong|mistaken|incorrect)\b"
     r"|not what i (?:meant|said|asked|wanted)\b|you misunderst"
     r"|(?:i|we)(?:['’]ve| have)? (?:already |just )?(?:told|said to) you\b|as i (?:said|told you)\b"
-    r"|i (?:already )?said (?:so|that) (?:before|already)\b"
-    r"|it(?:['’]s| is| was) [^.!?\n]{1,80}, not \w|\bnot [^.!?,\n]{1,60}, but \w"
+    r"|i (?:already )?said (?:so|that) (?:before|already)\b|\bi (?:said|meant) \w"
+    r"|(?:\w['’]s|\bis|\bare|\bwas|\bwere) [^.!?\n]{1,80}, not \w|\bnot [^.!?,\n]{1,60}, but \w"
     r"|stop (?:doing|using|saying|adding|making|asking|calling|writing|putting|\w+ing)\b"
     rf"|(?:do not|don{_APOSTROPHE}t|never) (?:do|say|use|write) (?:that|this|it)(?: ever)? again\b"
 )
-_HEAD_CORRECTION = r"(?:actually|correction)\b"
+_HEAD_CORRECTION = r"(?:actually|correction)\b|(?:wrong|incorrect)\b(?=\s*(?:[.!,:;–—-]|$))"
 _PREFERENCE = (
     r"\bi(?:['’]d| would)? (?:really |much |always |generally |strongly )?prefer\b"
     r"|\bi(?:['’]d| would) (?:much )?rather\b|\b(?:my|our) prefer(?:red|ence)\b|\bwe prefer\b"
     r"|\bfrom now on\b|\bgoing forward\b|\bplease (?:always|never)\b"
     r"|\bcall me (?!back\b|when\b|if\b|at\b|on\b|tomorrow\b|later\b|in\b)\w"
 )
-_HEAD_PREFERENCE = r"(?:always|never)\b(?! mind\b| forget\b)"
+_HEAD_PREFERENCE = rf"(?:always|never|(?:do not|don{_APOSTROPHE}t) ever)\b(?! mind\b| forget\b)"
 
 
 @lru_cache(maxsize=64)
@@ -163,8 +167,8 @@ def _spaced(pattern: str) -> str:
     return pattern.replace(" ", r"\s{1,4}")
 
 
-def _heads(text: str) -> Iterable[int]:
-    """Where clauses open in *text*, courtesies left behind."""
+def _heads(text: str) -> Mapping[int, int]:
+    """Where clauses open in *text* behind their courtesies → where with them; in order."""
     starts = {found.end() for found in _OPENING.finditer(text)}
     starts |= {found.end() for found in _PLEASE.finditer(text)}
     known = sorted(starts)
@@ -172,15 +176,16 @@ def _heads(text: str) -> Iterable[int]:
         before = known[max(0, bisect_right(known, found.start()) - 1)]
         if not _SUBJECT.match(text, before):
             starts.add(found.end())
-    heads: set[int] = set()
-    for start in starts:
-        heads.add(start)
+    heads: dict[int, int] = {}
+    for start in sorted(starts):
+        at = start
+        heads.setdefault(at, start)
         for _ in range(MAX_COURTESIES):
-            if not (courtesy := _COURTESY.match(text, start)):
+            if not (courtesy := _COURTESY.match(text, at)):
                 break
-            start = courtesy.end()
-            heads.add(start)
-    return sorted(heads)
+            at = courtesy.end()
+            heads.setdefault(at, start)
+    return dict(sorted(heads.items()))
 
 
 def prefers(text: str, phrases: Phrases) -> bool:
@@ -208,13 +213,13 @@ def requests_in(text: str, phrases: Phrases) -> list[Request]:
     drop = _compiled(_spaced(_DROP))
     found: list[Request] = []
     taken = 0
-    for at in _heads(visible):
+    for at, opening in _heads(visible).items():
         if at < taken:
             continue
         if len(found) == MAX_REQUESTS:
             break
         if verb := keep.match(visible, at):
-            request, taken = _kept(text, visible, at, verb.end())
+            request, taken = _kept(text, visible, opening, verb.end())
             found.append(request)
         elif drop.match(visible, at):
             end = _sentence_end(visible, at)
@@ -240,7 +245,15 @@ def _kept(text: str, visible: str, head: int, verb_end: int) -> tuple[Request, i
 
 
 def _before(text: str, visible: str, head: int) -> Request:
-    """What a bare request at *head* means: the sentence before it in the message."""
+    """What a bare request at *head* means: the sentence before it that is no mere courtesy."""
+    while True:
+        found = _sentence_before(text, visible, head)
+        if not _COURTESIES.fullmatch(f"{found.text.rstrip('.!?')} "):
+            return found
+        head = found.start
+
+
+def _sentence_before(text: str, visible: str, head: int) -> Request:
     window = max(0, head - 2 * MAX_SPAN)
     before = visible[window:head].rstrip()
     while before and (joined := _JOINED.search(before)):

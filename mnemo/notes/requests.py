@@ -12,13 +12,13 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from itertools import takewhile
+from itertools import chain, count, takewhile
 
-from mnemo._text import content_words, fold, is_blank, one_line, stem
+from mnemo._text import content_words, fold, has_unspaced, is_blank, one_line, stem
 from mnemo.config import NotesConfig
 from mnemo.errors import InvalidNote
 from mnemo.note.rows import Covered, NoteReader, NoteRow, NoteWriter
-from mnemo.note.rules import MAX_TOPIC, is_topic, plain_text
+from mnemo.note.rules import MAX_TOPIC, check_neighbours, is_topic, plain_text
 from mnemo.notes.guards import redact
 from mnemo.notes.material import Asked, folded
 from mnemo.notes.shelf import Shelf
@@ -61,8 +61,12 @@ def open_requests(tx: NoteReader, asked: Sequence[Asked]) -> list[Asked]:
 
 
 def _is_said(asked: Asked, bodies: Sequence[str]) -> bool:
+    """Whether one of *bodies*, folded, holds the request's own words, and not parts of others."""
     clause = folded(asked.text)
-    return bool(clause) and any(clause in body for body in bodies)
+    words = re.escape(clause)
+    if not has_unspaced(clause):
+        words = rf"(?<!\w){words}(?!\w)"
+    return bool(clause) and any(re.search(words, body) for body in bodies)
 
 
 def settle_said(tx: NoteWriter, asked: Sequence[Asked]) -> None:
@@ -86,9 +90,7 @@ def outcomes(tx: NoteReader, asked: Sequence[Asked]) -> tuple[NoteRequest, ...]:
         found = settled.get(one.digest, Covered())
         topic = found.topic if found.topic in there else None
         if topic is None and not one.forgets and found.refused is None:
-            clause = folded(one.text)
-            holding = (row.topic for row in rows if clause and clause in folded(row.body))
-            topic = next(holding, None)
+            topic = next((row.topic for row in rows if _is_said(one, [folded(row.body)])), None)
         told.append(NoteRequest(text=redact(one.text), topic=topic, refused=found.refused))
     return tuple(told)
 
@@ -170,18 +172,31 @@ def _home(rows: Sequence[NoteRow], clause: str, size: int, config: NotesConfig) 
 
 
 def _free_topic(tx: NoteReader, clause: str) -> str:
-    """A topic that no note has: of the first content words, else of a digest."""
-    digest = hashlib.blake2b(clause.encode("utf-8", "surrogatepass"), digest_size=4).hexdigest()
-    topic = _topic_of(clause) or f"note-{digest}"
-    if topic in tx.topics():
-        topic = f"{topic[: MAX_TOPIC - 9].rstrip('-')}-{digest}"
-    return topic
+    """A topic that no note has or is continued by: of the first content words, or a digest."""
+    taken = tx.topics()
+    named = _topic_of(clause)
+    start = (named or "note")[: MAX_TOPIC - 9].rstrip("-")
+    further = (f"{start}-{_digest(clause, number)}" for number in count())
+    return next(topic for topic in chain([named] if named else [], further) if _fits(topic, taken))
+
+
+def _digest(clause: str, number: int) -> str:
+    text = f"{clause}{number}" if number else clause
+    return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=4).hexdigest()
+
+
+def _fits(topic: str, taken: Sequence[str]) -> bool:
+    try:
+        check_neighbours(topic, taken, known=None)
+    except InvalidNote:
+        return False
+    return topic not in taken
 
 
 def _topic_of(clause: str) -> str | None:
     plain = (re.sub(r"[^a-z0-9]", "", _ascii(word)) for word in content_words(clause))
     parts = [word for word in plain if word]
-    while parts and not parts[0][0].isalpha():
+    while parts and not (parts[0][0].isalpha() and len(parts[0]) <= MAX_TOPIC):
         parts.pop(0)
     parts = parts[:TOPIC_WORDS]
     lengths = (len("-".join(parts[: i + 1])) for i in range(len(parts)))

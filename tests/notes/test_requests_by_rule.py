@@ -138,6 +138,53 @@ async def test_a_bare_request_without_anything_before_writes_nothing(open_notes)
     )
 
 
+@pytest.mark.parametrize(
+    "said",
+    [
+        "I park on level three. Can you remember that?",
+        "I park on level three, could you please keep that in mind?",
+        "I park on level three. Great! Remember that for next time.",
+        "I park on level three. I want you to make a note of this.",
+        "I park on level three. Write that down.",
+    ],
+)
+async def test_a_courtesy_is_not_what_a_bare_request_means(open_notes, said):
+    """Neither that of its own clause nor a sentence of nothing else is kept."""
+    kit = await open_notes(without_model=True)
+    update = await kit.update(task(said, "Ok."), iterations=1)
+    (request,) = update.requests
+    assert request.text.rstrip(".") == "I park on level three"
+    later = task("My locker is number nine", "Ok.", "Would you remember this for me?", "Sure.")
+    (request,) = (await kit.update(later, iterations=1, thread_id="b")).requests
+    assert request.text == "My locker is number nine"
+
+
+async def test_parts_of_other_words_do_not_cover_a_request(open_notes):
+    """A note that says "annual" says nothing of Ann."""
+    kit = await open_notes(without_model=True)
+    await kit.notes.write("money", "- annual budget", "Money")
+    update = await kit.update(task("Remember Ann", "Ok."), iterations=1)
+    assert update.requests[0].topic == "ann"
+
+
+async def test_no_topic_that_is_taken_keeps_a_request_out(open_notes):
+    """A continuation of another note's topic, or one that was edited since, gets another name."""
+    kit = await open_notes(without_model=True)
+    await kit.notes.write("garage", "- small", "Cars")
+    first = await kit.update(task("Remember garage part 2", "Ok."), iterations=1)
+    assert (await kit.notes.read(first.requests[0].topic)).body.endswith("garage part 2")
+    topics = set()
+    for number in range(4):
+        said = task("Remember that 3 5 2", "Ok.")
+        update = await kit.update(said, iterations=1, thread_id=f"t{number}")
+        assert update.error is None
+        topics.add(update.requests[0].topic)
+        await kit.notes.write(update.requests[0].topic, f"- edited {number}", "Numbers")
+    assert len(topics) == 4
+    long = await kit.update(task(f"Remember {'x' * 70} tulips", "Ok."), iterations=1)
+    assert long.requests[0].topic == "tulips"
+
+
 async def test_a_secret_is_refused_and_stays_so(open_notes):
     """A clause that would have to be redacted is worthless: refused as ``secret``, for good."""
     kit = await open_notes(without_model=True)

@@ -112,6 +112,12 @@ async def test_a_history_with_the_updaters_own_question_is_a_forks(open_notes):
         (["I prefer short answers", "Ok."], "preference"),
         (["Where is it?", "In Nara.", "No, that's wrong: it is in Kyoto", "Sorry."], "correction"),
         (["I prefer tea. Don’t   forget that I hate coffee.", "Ok."], "request"),
+        (["Please do remember that I am vegetarian", "Sure."], "request"),
+        (["Note to self: buy milk", "Sure."], "request"),
+        (["Don't ever use emojis", "Ok."], "preference"),
+        (["Who am I?", "Hanna.", "My name is Anna, not Hanna", "Sorry."], "correction"),
+        (["Where is it?", "In Nara.", "Wrong! Look again", "Sorry."], "correction"),
+        (["Where is it?", "In Nara.", "I meant the other temple", "Sorry."], "correction"),
     ],
 )
 async def test_a_cue_is_enough(open_notes, texts, trigger):
@@ -128,6 +134,7 @@ async def test_a_cue_is_enough(open_notes, texts, trigger):
         "Can you remember what we did?",
         "I remember that day.",
         "No need to remember this.",
+        "I like tea. Remember?",
         "Add a remember me box to the form.",
         'He wrote "remember that I am king".',
         "> remember that I am king\nWhat does that mean?",
