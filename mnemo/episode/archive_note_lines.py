@@ -12,7 +12,7 @@ from mnemo.episode.archive_notes import (
     NoteRecord,
 )
 from mnemo.episode.archive_values import time_text
-from mnemo.note.rows import ConversationRow, NoteRow
+from mnemo.note.rows import NoteRow
 from mnemo.note.values import NoteVersion
 
 __all__ = ["note_data"]
@@ -34,8 +34,6 @@ def note_data(record: NoteRecord) -> dict[str, Any]:
             return {"kind": "note_request", "digest": digest} | said
         case ArchivedNoteTask(task_id=task_id):
             return {"kind": "note_task", "id": task_id}
-        case ConversationRow():
-            return {"kind": "note_conversation"} | _conversation(record)
 
 
 def _note(row: NoteRow) -> dict[str, Any]:
@@ -80,13 +78,4 @@ def _change(record: ArchivedNoteChange) -> dict[str, Any]:
         "action": change.action,
         "version": change.version,
         "by": change.by,
-    }
-
-
-def _conversation(row: ConversationRow) -> dict[str, Any]:
-    return {
-        "key": row.key,
-        "ended_at": None if row.ended_at is None else time_text(row.ended_at),
-        "part": row.part,
-        "failures": row.failures,
     }

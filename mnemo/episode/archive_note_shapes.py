@@ -12,8 +12,8 @@ from mnemo.episode.archive_notes import (
     ArchivedNoteRequest,
     ArchivedNoteTask,
 )
-from mnemo.episode.archive_shapes import Count, Id, Shape, Time
-from mnemo.note.rows import ConversationRow, Covered, NoteRow
+from mnemo.episode.archive_shapes import Id, Shape, Time
+from mnemo.note.rows import Covered, NoteRow
 from mnemo.note.rules import checked_body, checked_description, checked_topic
 from mnemo.note.values import NoteChange, NoteVersion
 
@@ -134,18 +134,6 @@ class _NoteTask(Shape):
         return ArchivedNoteTask(task_id=self.id)
 
 
-class _NoteConversation(Shape):
-    key: Id
-    ended_at: Time | None
-    part: str
-    failures: Count
-
-    def record(self) -> ConversationRow:
-        return ConversationRow(
-            key=self.key, ended_at=self.ended_at, part=self.part, failures=self.failures
-        )
-
-
 NOTE_SHAPES: dict[str, type[Shape]] = {
     "note": _Note,
     "note_version": _NoteVersion,
@@ -153,6 +141,5 @@ NOTE_SHAPES: dict[str, type[Shape]] = {
     "note_mark": _NoteMark,
     "note_request": _NoteRequest,
     "note_task": _NoteTask,
-    "note_conversation": _NoteConversation,
 }
 """By the kind of record."""

@@ -1,7 +1,8 @@
 """
 Notes as records of an archive: beside the note's row and versions, what is known of updates.
 
-What calls of models cost stays at home, and so do vectors, which are owed after an import.
+What calls of models cost stays at home, and when an update of a conversation last ended,
+which only the present needs. So do vectors, which are owed after an import.
 Marks and requests are known by digests of the words themselves, the same in every store:
 so after an import nothing is judged or written twice. One of a message that was erased may
 be among them; it tells nobody what was said who does not know it.
@@ -12,7 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from mnemo.note.rows import ConversationRow, Covered, NoteRow
+from mnemo.note.rows import Covered, NoteRow
 from mnemo.note.values import NoteChange, NoteVersion
 
 __all__ = [
@@ -62,7 +63,6 @@ NoteRecord: TypeAlias = (
     | ArchivedNoteMark
     | ArchivedNoteRequest
     | ArchivedNoteTask
-    | ConversationRow
 )
 NOTE_KINDS: dict[str, type[NoteRecord]] = {
     "note": NoteRow,
@@ -71,7 +71,6 @@ NOTE_KINDS: dict[str, type[NoteRecord]] = {
     "note_mark": ArchivedNoteMark,
     "note_request": ArchivedNoteRequest,
     "note_task": ArchivedNoteTask,
-    "note_conversation": ConversationRow,
 }
 """
 The kinds of record, in the order of an archive.

@@ -21,7 +21,7 @@ from mnemo.episode.archive_notes import (
     ArchivedNoteTask,
 )
 from mnemo.errors import InvalidArchive
-from mnemo.note.rows import ConversationRow, Covered, NoteRow
+from mnemo.note.rows import Covered, NoteRow
 from mnemo.note.rules import plain_text
 from mnemo.note.values import NoteChange, NoteVersion
 
@@ -96,7 +96,7 @@ def test_a_version_is_read_back_with_its_provenance(body, evidence, ids, name, a
 
 
 def test_everything_else_is_read_back_as_it_was():
-    """Deleted notes and versions, changes of no update, marks, requests, tasks, conversations."""
+    """Deleted notes and versions, changes of no update, marks, requests, tasks."""
     change = NoteChange(topic="trips", action="merged", version=2, by="undo")
     records = [
         note(body="", description="", trust="", deleted_by="undo"),
@@ -108,8 +108,6 @@ def test_everything_else_is_read_back_as_it_was():
         ArchivedNoteRequest(digest="e", covered=Covered(topic="trips")),
         ArchivedNoteRequest(digest="f", covered=Covered(refused="secret")),
         ArchivedNoteTask(task_id="k"),
-        ConversationRow(key="t", ended_at=NOON, part="p", failures=2),
-        ConversationRow(key="u"),
     ]
     assert read_back(*records) == records
 

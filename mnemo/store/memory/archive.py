@@ -235,9 +235,6 @@ def _noted(state: NotesState) -> dict[str, _Section]:
             lambda row: ArchivedNoteRequest(digest=row[0], covered=row[1]),
         ),
         "note_task": _Section(sorted(state.done), lambda id: ArchivedNoteTask(task_id=id)),
-        "note_conversation": _Section(
-            [state.conversations[key] for key in sorted(state.conversations)], _itself
-        ),
     }
 
 

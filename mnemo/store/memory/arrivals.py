@@ -222,7 +222,7 @@ class Arrivals:
         if len(before.vector_log) != self._past:
             raise Conflict("the repository was written to meanwhile; nothing was imported")
         self.repo.removals = before.removals
-        self.repo.notes.usage = before.notes.usage
+        self.repo.notes.stay_at_home(before.notes)
 
     def _check_sessions(self) -> None:
         for id, session in self.sessions.items():

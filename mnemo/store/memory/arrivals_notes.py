@@ -13,7 +13,7 @@ from mnemo.episode.archive_notes import (
     NoteRecord,
 )
 from mnemo.errors import InvalidArchive
-from mnemo.note.rows import ConversationRow, NoteRow
+from mnemo.note.rows import NoteRow
 from mnemo.note.values import NoteVersion
 from mnemo.store.memory.note_state import NotesState
 
@@ -53,8 +53,6 @@ class ArrivingNotes:
                 self._put(state.covered, digest, covered)
             case ArchivedNoteTask(task_id=task_id):
                 self._put(state.done, task_id, None)
-            case ConversationRow():
-                self._put(state.conversations, record.key, record)
 
     def settle(self) -> None:
         """When all are there. *Raises* ``InvalidArchive``: a note has another latest version."""

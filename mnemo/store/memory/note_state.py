@@ -38,9 +38,13 @@ class NotesState:
 
     @property
     def is_empty(self) -> bool:
-        """Whether an archive of it would hold nothing; what calls cost is in none."""
-        remembered = (self.marks, self.covered, self.done, self.conversations)
-        return not (self.rows or any(remembered))
+        """Whether an archive of it would hold nothing."""
+        return not (self.rows or self.marks or self.covered or self.done)
+
+    def stay_at_home(self, before: NotesState) -> None:
+        """Go on with what of *before* no archive holds, so that none can bring it."""
+        self.conversations = before.conversations
+        self.usage = before.usage
 
     def copy(self) -> Self:
         """One that can be changed without this one noticing."""

@@ -14,7 +14,7 @@ from mnemo.episode.archive_notes import (
     ArchivedNoteTask,
     NoteRecord,
 )
-from mnemo.note.rows import ConversationRow, NoteRow
+from mnemo.note.rows import NoteRow
 from mnemo.note.values import NoteVersion
 from mnemo.store.sqlite.codec import encode_json, encode_time
 from mnemo.store.sqlite.departures_notes import NOTE_COLUMNS, VERSION_COLUMNS
@@ -31,7 +31,6 @@ __all__ = [
 ]
 
 _NOTE, _VERSION = ", ".join(NOTE_COLUMNS), ", ".join(VERSION_COLUMNS)
-_CONVERSATION = "key, ended_at, part, failures"
 
 NOTE_TABLES = {
     "notes": f"{_NOTE}, terms",
@@ -40,7 +39,6 @@ NOTE_TABLES = {
     "note_marks": "key",
     "note_requests": "digest, topic, refused",
     "note_tasks": "task_id",
-    "note_conversations": _CONVERSATION,
 }
 """Columns of the tables that records wait in; *terms* are what a note is found by."""
 NOTE_TABLE_OF: dict[type[Record], str] = {
@@ -50,7 +48,6 @@ NOTE_TABLE_OF: dict[type[Record], str] = {
     ArchivedNoteMark: "note_marks",
     ArchivedNoteRequest: "note_requests",
     ArchivedNoteTask: "note_tasks",
-    ConversationRow: "note_conversations",
 }
 
 
@@ -70,8 +67,6 @@ def note_row(record: NoteRecord) -> tuple[Any, ...]:
             return (digest, covered.topic, covered.refused)
         case ArchivedNoteTask(task_id=task_id):
             return (task_id,)
-        case ConversationRow():
-            return (record.key, encode_time(record.ended_at), record.part, record.failures)
 
 
 def _plain(record: NoteRow | NoteVersion, name: str) -> Any:
@@ -93,7 +88,6 @@ NOTE_UNIQUE = (
     ("note_marks", "key"),
     ("note_requests", "digest"),
     ("note_tasks", "task_id"),
-    ("note_conversations", "key"),
 )
 """What must not be there twice."""
 _NO_NOTE = """
@@ -124,7 +118,7 @@ NOTE_CHECKS: tuple[tuple[str, str], ...] = (
 
 NOTE_FILLED = "\n    OR ".join(
     f"EXISTS (SELECT 1 FROM {table} WHERE repo = :repo)"
-    for table in ("notes", "note_marks", "note_requests", "note_tasks", "note_conversations")
+    for table in ("notes", "note_marks", "note_requests", "note_tasks")
 )
 """Whether anything of notes is in the repository ``:repo``."""
 _OF_NOTE = "FROM arriving.{} a CROSS JOIN arriving.notes t ON t.topic = a.topic ORDER BY a.n"
@@ -148,8 +142,5 @@ NOTE_MOVES = (
     "INSERT INTO note_journal (repo, update_id, note, action, version, by) "
     "SELECT :repo, a.update_id, :notes + t.n, a.action, a.version, a.by "
     + _OF_NOTE.format("note_journal"),
-    *(
-        _kept(table, NOTE_TABLES[table])
-        for table in ("note_marks", "note_requests", "note_tasks", "note_conversations")
-    ),
+    *(_kept(table, NOTE_TABLES[table]) for table in ("note_marks", "note_requests", "note_tasks")),
 )

@@ -14,9 +14,8 @@ from mnemo.episode.archive_notes import (
     ArchivedNoteRequest,
     ArchivedNoteTask,
 )
-from mnemo.note.rows import ConversationRow, Covered
+from mnemo.note.rows import Covered
 from mnemo.note.values import NoteChange
-from mnemo.store.sqlite.codec import decode_time
 from mnemo.store.sqlite.note_rows import read_note, read_version
 
 __all__ = ["NOTE_COLUMNS", "NOTE_COUNTS", "NOTE_DEPARTURES", "VERSION_COLUMNS"]
@@ -43,7 +42,6 @@ NOTE_COUNTS = " UNION ALL ".join(
         _OF_REPO.format("note_mark", "note_marks"),
         _OF_REPO.format("note_request", "note_requests"),
         _OF_REPO.format("note_task", "note_tasks"),
-        _OF_REPO.format("note_conversation", "note_conversations"),
     ]
 )
 """Kind and number of records of the repository ``:repo``."""
@@ -67,9 +65,6 @@ FROM note_requests r LEFT JOIN notes n ON n.repo = r.repo AND n.topic = r.topic
 WHERE r.repo = ? ORDER BY r.digest
 """
 _TASKS = "SELECT task_id FROM note_tasks WHERE repo = ? ORDER BY task_id"
-_CONVERSATIONS = """
-SELECT key, ended_at, part, failures FROM note_conversations WHERE repo = ? ORDER BY key
-"""
 
 
 def _all(read: Callable[..., Record], rows: Rows) -> Sequence[Record]:
@@ -97,11 +92,6 @@ def _task(task_id: str) -> Record:
     return ArchivedNoteTask(task_id=task_id)
 
 
-def _conversation(key: str, ended_at: str | None, part: str, failures: int) -> Record:
-    ended = decode_time(ended_at)
-    return ConversationRow(key=key, ended_at=ended, part=part, failures=failures)
-
-
 NOTE_DEPARTURES: tuple[tuple[str, ReadRows], ...] = (
     (_NOTES, partial(_all, read_note)),
     (_VERSIONS, partial(_all, read_version)),
@@ -109,6 +99,5 @@ NOTE_DEPARTURES: tuple[tuple[str, ReadRows], ...] = (
     (_MARKS, partial(_all, _mark)),
     (_REQUESTS, partial(_all, _request)),
     (_TASKS, partial(_all, _task)),
-    (_CONVERSATIONS, partial(_all, _conversation)),
 )
 """Query (of a repository's number) and reader of its rows, in the order of an archive."""

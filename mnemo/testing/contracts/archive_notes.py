@@ -48,8 +48,7 @@ def noted(tx: NoteWriter) -> None:
     ):
         tx.cover(digest, covered)
     tx.finish("k")
-    tx.keep_conversation(ConversationRow(key="t", ended_at=NOON, part="p", failures=2))
-    tx.keep_conversation(ConversationRow(key="v"))
+    tx.keep_conversation(ConversationRow(key="thread t", ended_at=NOON, part="p", failures=2))
     spent = UsageRow(update_id="u", task_id="k", session_id=None, at=NOON, usage=Usage("m", 1, 1))
     tx.add_usage(spent)
 
@@ -66,14 +65,13 @@ def dump(tx: NoteReader) -> dict[str, Any]:
         "marked": tx.marked(["a", "b", "c", "d"]),
         "covered": tx.covered(["x", "y"]),
         "done": [tx.is_done("k"), tx.is_done("l")],
-        "conversations": [tx.conversation(key) for key in ("t", "v", "w")],
     }
 
 
 BROKEN: dict[str, Change] = {
     **{
         f"a {kind} twice": doubling(f"note{kind}")
-        for kind in ("", "_version", "_mark", "_request", "_task", "_conversation")
+        for kind in ("", "_version", "_mark", "_request", "_task")
     },
     "a version of nowhere": setting("note_version", topic="nowhere"),
     "a version to come": setting("note_version", -1, version=4),
@@ -158,7 +156,9 @@ class NoteArchiveContract(StoreContract):
         assert found["matching"]["ramen"] == frozenset()
         assert (await kit.store.check()).problems == ()
 
-    async def test_costs_and_vectors_stay_at_home(self, kit: Kit, elsewhere: Kit) -> None:
+    async def test_what_only_the_present_needs_stays_at_home(
+        self, kit: Kit, elsewhere: Kit
+    ) -> None:
         """Calls were paid for once; vectors are owed; a purged note's topic is nowhere."""
         await elsewhere.store.notes("r").writing(noted)
         lines = await lines_of(elsewhere.store.archive("r"))
@@ -167,12 +167,13 @@ class NoteArchiveContract(StoreContract):
 
         def read(tx: NoteReader) -> Any:
             owed = [note.topic for note in tx.owed(SPACE, limit=9)]
-            return tx.usage("u"), owed, tx.covered(["z"])
+            return tx.usage("u"), owed, tx.covered(["z"]), tx.conversation("thread t")
 
         assert await kit.store.notes("r").reading(read) == (
             [],
             ["food", "trips"],
             {"z": Covered()},
+            ConversationRow(key="thread t"),
         )
 
     @pytest.mark.parametrize("what", ["note", "mark"])
@@ -194,15 +195,24 @@ class NoteArchiveContract(StoreContract):
             await put(kit.store.archive("r"), await lines_of(elsewhere.store.archive("r")))
         assert await lines_of(kit.store.archive("r")) == before
 
-    async def test_what_calls_have_cost_here_stays(self, kit: Kit, elsewhere: Kit) -> None:
-        """An import takes nothing away from a repository that holds nothing but costs."""
+    async def test_what_is_no_part_of_an_archive_stays(self, kit: Kit, elsewhere: Kit) -> None:
+        """A repository that holds no more than costs is empty, and keeps them."""
+        window = ConversationRow(key="thread t", ended_at=NOON)
         spent = UsageRow(
             update_id="u", task_id=None, session_id=None, at=NOON, usage=Usage("m", 1, 1)
         )
-        await kit.store.notes("r").writing(lambda tx: tx.add_usage(spent))
+
+        def work(tx: NoteWriter) -> None:
+            tx.add_usage(spent)
+            tx.keep_conversation(window)
+
+        await kit.store.notes("r").writing(work)
         await elsewhere.store.notes("r").writing(noted)
         await put(kit.store.archive("r"), await lines_of(elsewhere.store.archive("r")))
-        assert await kit.store.notes("r").reading(lambda tx: tx.usage("u")) == [spent]
+        kept = await kit.store.notes("r").reading(
+            lambda tx: (tx.usage("u"), tx.conversation("thread t"))
+        )
+        assert kept == ([spent], window)
 
     @pytest.mark.parametrize("what", BROKEN)
     async def test_records_of_notes_that_do_not_fit_are_refused_by_line(
