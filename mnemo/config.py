@@ -63,7 +63,10 @@ LEAST_WINDOW = 0.3
 class Settings(BaseModel):
     """A frozen section of the configuration; unknown keys are refused with ``ConfigError``."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", arbitrary_types_allowed=True)
+    # Deferred: a schema is built when its first section is made, not by importing mnemo.
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", arbitrary_types_allowed=True, defer_build=True
+    )
 
     def __init__(self, **values: Any) -> None:
         try:
@@ -244,13 +247,13 @@ class TypeScoring(Settings):
 class ScoringConfig(Settings):
     """The value function (``config.scoring``)."""
 
-    semantic: TypeScoring = TypeScoring(threshold=0.0, top_k=20)
-    procedural: TypeScoring = TypeScoring(threshold=0.25, top_k=10)
-    episodic: TypeScoring = TypeScoring(threshold=0.0, top_k=30)
-    subgoal: TypeScoring = TypeScoring(threshold=0.3, top_k=10)
-    tag: TypeScoring = TypeScoring(threshold=0.5, top_k=10)
-    intent: TypeScoring = TypeScoring(threshold=0.5, top_k=10)
-    source: TypeScoring = TypeScoring(threshold=0.0, top_k=50)
+    semantic: TypeScoring = Field(default_factory=lambda: TypeScoring(threshold=0.0, top_k=20))
+    procedural: TypeScoring = Field(default_factory=lambda: TypeScoring(threshold=0.25, top_k=10))
+    episodic: TypeScoring = Field(default_factory=lambda: TypeScoring(threshold=0.0, top_k=30))
+    subgoal: TypeScoring = Field(default_factory=lambda: TypeScoring(threshold=0.3, top_k=10))
+    tag: TypeScoring = Field(default_factory=lambda: TypeScoring(threshold=0.5, top_k=10))
+    intent: TypeScoring = Field(default_factory=lambda: TypeScoring(threshold=0.5, top_k=10))
+    source: TypeScoring = Field(default_factory=lambda: TypeScoring(threshold=0.0, top_k=50))
     recency_weight: Share = 0.1
     """Exponent of recency; 0 switches it off (S)."""
     frequency_weight: Share = 0.1
@@ -472,18 +475,18 @@ class TelemetryConfig(Settings):
 class Config(Settings):
     """All settings; every section has defaults, so ``Config()`` is complete."""
 
-    session: SessionConfig = SessionConfig()
-    annotation: AnnotationConfig = AnnotationConfig()
-    extraction: ExtractionConfig = ExtractionConfig()
-    commit: CommitConfig = CommitConfig()
-    recall: RecallConfig = RecallConfig()
-    scoring: ScoringConfig = ScoringConfig()
-    conversation: ConversationConfig = ConversationConfig()
-    viewport: ViewportConfig = ViewportConfig()
-    notes: NotesConfig = NotesConfig()
-    maintenance: MaintenanceConfig = MaintenanceConfig()
-    store: StoreConfig = StoreConfig()
-    telemetry: TelemetryConfig = TelemetryConfig()
+    session: SessionConfig = Field(default_factory=SessionConfig)
+    annotation: AnnotationConfig = Field(default_factory=AnnotationConfig)
+    extraction: ExtractionConfig = Field(default_factory=ExtractionConfig)
+    commit: CommitConfig = Field(default_factory=CommitConfig)
+    recall: RecallConfig = Field(default_factory=RecallConfig)
+    scoring: ScoringConfig = Field(default_factory=ScoringConfig)
+    conversation: ConversationConfig = Field(default_factory=ConversationConfig)
+    viewport: ViewportConfig = Field(default_factory=ViewportConfig)
+    notes: NotesConfig = Field(default_factory=NotesConfig)
+    maintenance: MaintenanceConfig = Field(default_factory=MaintenanceConfig)
+    store: StoreConfig = Field(default_factory=StoreConfig)
+    telemetry: TelemetryConfig = Field(default_factory=TelemetryConfig)
     shutdown_grace_s: Annotated[float, Field(ge=0)] = 10.0
     """Seconds that ``aclose`` lets extraction and background commits go on (S)."""
 
