@@ -20,7 +20,7 @@ from anyio.abc import TaskGroup
 
 from mnemo.errors import SessionClosed, UsageError
 
-__all__ = ["TaskRoot", "completed", "detached", "is_cancelled", "on_clock", "running_loop"]
+__all__ = ["TaskRoot", "completed", "detached", "is_cancelled", "on_clock", "owned", "running_loop"]
 
 log = logging.getLogger("mnemo")
 T = TypeVar("T")
@@ -72,9 +72,7 @@ class TaskRoot:
 
         Awaiting the future may be cancelled: only the wait ends.
         """
-        future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-        self.spawn(_settle, work, future)
-        return future
+        return owned(self.spawn, work)
 
     async def aclose(self) -> None:
         """Cancel every task and wait until all have ended. Idempotent."""
@@ -94,6 +92,13 @@ def detached(work: Callable[[], Coroutine[Any, Any, T]]) -> asyncio.Task[T]:
     For the root itself, and for closing it: that cannot run inside what it closes.
     """
     return asyncio.get_running_loop().create_task(work(), name="mnemo")
+
+
+def owned(spawn: Callable[..., None], work: Callable[[], Awaitable[T]]) -> asyncio.Future[T]:
+    """Run *work* in a task that *spawn* starts, as ``TaskRoot.own`` does."""
+    future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+    spawn(_settle, work, future)
+    return future
 
 
 async def _settle(work: Callable[[], Awaitable[T]], future: asyncio.Future[T]) -> None:
@@ -175,8 +180,8 @@ async def on_clock(
     """
     if timeout_s is None:
         return await work()
-    if not timeout_s >= 0:
-        raise ValueError(f"timeout_s must not be negative, but is {timeout_s}")
+    if not isinstance(timeout_s, int | float) or not timeout_s >= 0:
+        raise ValueError(f"timeout_s must not be negative, but is {timeout_s!r}")
     results: list[T] = []
     errors: list[BaseException] = []
 

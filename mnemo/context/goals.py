@@ -100,6 +100,8 @@ def _by_id(tx: TranscriptReader, thread_id: str) -> dict[int, Goal]:
 
 
 def _pursued(known: dict[int, Goal], goal_id: int) -> Goal:
+    if isinstance(goal_id, bool) or not isinstance(goal_id, int):
+        raise ValueError(f"a goal's id is a whole number, not {goal_id!r}")
     if goal_id not in known:
         raise NotFound("goal", str(goal_id))
     if not known[goal_id].is_live:

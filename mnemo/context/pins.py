@@ -7,9 +7,10 @@ stays where it was said.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from typing import Any
 
 from mnemo._text import count_tokens
 from mnemo.context.living import living_pins
@@ -223,8 +224,8 @@ class Pins:
         return Scope.of(tx, self._settings, self._parts.config)
 
 
-def _numbers(name: str, given: Sequence[int]) -> list[int]:
-    numbers = list(given)
+def _numbers(name: str, given: Any) -> list[int]:
+    numbers: list[Any] = list(given) if isinstance(given, Iterable) else [None]
     if not all(isinstance(each, int) and not isinstance(each, bool) for each in numbers):
-        raise ValueError(f"{name} must be whole numbers")
+        raise ValueError(f"{name} must be a list of whole numbers")
     return numbers

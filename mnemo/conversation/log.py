@@ -33,7 +33,7 @@ from mnemo.episode.erasure import ErasureReport
 from mnemo.errors import StoreError
 from mnemo.events import CompactionRecorded, Event, RecallFailed
 from mnemo.transcript.derived import Compaction
-from mnemo.transcript.message import Message, StoredMessage, ToolCall
+from mnemo.transcript.message import Message, StoredMessage, ToolCall, several
 from mnemo.transcript.strategies import (
     OMITTED,
     Composite,
@@ -71,10 +71,13 @@ def settings_of(
     What the keywords of a handle come to; one that is omitted is as *config* says.
 
     Raises:
-        ValueError: The id is blank, a strategy is none, or *ttl_s* is not above 0.
+        ValueError: The id is blank or cannot be stored, a strategy is none, or *ttl_s* is
+            not above 0.
     """
     if not isinstance(thread_id, str) or is_blank(thread_id):
         raise ValueError("a thread needs an id that is not blank")
+    if clean(thread_id) != thread_id:
+        raise ValueError("a thread's id cannot hold U+0000 or half a surrogate pair")
     own = config.conversation
     chosen = own.retrieval if retrieval is OMITTED else retrieval
     if not isinstance(chosen, Recent | Semantic | Composite):
@@ -144,7 +147,7 @@ class MessageLog:
                 next; nothing was stored. *Cancellation*: the batch is stored as a whole or
                 not at all; appending it again with the same ids is safe.
         """
-        batch = [messages] if isinstance(messages, Message | Mapping) else list(messages)
+        batch = several(messages)
         if not batch:
             return []
         drafts = await self._drafts(batch)
@@ -203,12 +206,14 @@ class MessageLog:
                 then whole units are taken newest first as long as they fit.
 
         Raises:
-            ValueError: The budget is below 1.
+            ValueError: The budget is below 1, or the query is no text.
             UsageError: What is required exceeds the budget; both numbers are named.
                 *Cancellation*: safe.
         """
         if budget_tokens is not None:
             _require_whole_number("budget_tokens", budget_tokens, 1)
+        if query is not None and not isinstance(query, str):
+            raise ValueError(f"query must be text or None, not {type(query).__name__}")
         near = await self._nearness(query)
         config = self._parts.config.conversation
         wanted = Wanted(
@@ -255,7 +260,7 @@ class MessageLog:
             Conflict: A live record shares a seq with it; it is named. *Cancellation*:
                 completes; calling again is safe.
         """
-        _require_range(start_seq, end_seq)
+        _require_range(start_seq, _require_whole_number("the last seq", end_seq, 0))
         if not isinstance(summary_text, str) or is_blank(summary_text):
             raise ValueError("a summary cannot be blank")
         text = clean(summary_text)

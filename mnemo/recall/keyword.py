@@ -21,7 +21,7 @@ from mnemo.recall.excerpt import excerpt
 from mnemo.recall.query_language import parse
 from mnemo.transcript.records import Group, Hidden, Query, Ranking, RecordHit, RecordQuery
 
-__all__ = ["SearchHit", "hit_of", "search"]
+__all__ = ["SearchHit", "hit_of", "search", "stream_id"]
 
 logger = logging.getLogger(__name__)
 
@@ -84,7 +84,7 @@ async def search(
         RecordQuery(
             query=parsed,
             ranking=ranking,
-            session_id=session_id and clean(session_id),
+            session_id=stream_id("session_id", session_id),
             hidden=hidden,
             default_ttl_s=config.conversation.ttl_s,
             limit=limit,
@@ -93,6 +93,15 @@ async def search(
     )
     show = partial(_shown, found, parsed.wanted, ranking, config.recall.snippet_chars)
     return await anyio.to_thread.run_sync(show)
+
+
+def stream_id(name: str, given: object) -> str | None:
+    """The id of a session or thread as it is stored. *Raises* ``ValueError``: it is no text."""
+    if given is None:
+        return None
+    if not isinstance(given, str):
+        raise ValueError(f"{name} must be text or None, not {type(given).__name__}")
+    return clean(given)
 
 
 def _checked(query: str | None, limit: int) -> Query:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from mnemo._text import clean
 from mnemo.config import Config
 from mnemo.protocols import RecordStore
+from mnemo.recall.keyword import stream_id
 from mnemo.recall.view_lines import (
     cut_bytes,
     indented,
@@ -107,7 +108,7 @@ async def view(
     found = await records.around(
         ViewQuery(
             message_id=clean(message_id),
-            session_id=session_id and clean(session_id),
+            session_id=stream_id("session_id", session_id),
             before=before,
             after=after,
             default_ttl_s=config.conversation.ttl_s,

@@ -17,7 +17,7 @@ from mnemo.errors import UsageError
 from mnemo.recall.access import AccessLog
 from mnemo.recall.agent_tools import AgentTool, search_tool, view_tool
 from mnemo.recall.candidate import Candidate
-from mnemo.recall.keyword import SearchHit, search
+from mnemo.recall.keyword import SearchHit, search, stream_id
 from mnemo.recall.noted import FoundNotes
 from mnemo.recall.question import RecallContext
 from mnemo.recall.result import RecallResult
@@ -166,12 +166,12 @@ class RepositoryAnswers(GraphQueries):
             ValueError: Blank query, or a limit out of range. *Cancellation*: safe.
         """
         self._check_usable()
-        hidden = None
-        if not_visible_in is not None:
+        hidden, seen_in = None, stream_id("not_visible_in", not_visible_in)
+        if seen_in is not None:
             from mnemo.context.visible import seen_by
 
             hidden = await self._parts.transcript.reading(
-                partial(seen_by, stream=not_visible_in, config=self._parts.config)
+                partial(seen_by, stream=seen_in, config=self._parts.config)
             )
         return await search(
             self._parts.records,

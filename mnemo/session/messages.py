@@ -14,7 +14,7 @@ from mnemo._ids import new_id
 from mnemo._text import is_blank
 from mnemo.episode.step import Step, StepDraft
 from mnemo.transcript.calls import told_text
-from mnemo.transcript.message import Message, StoredMessage, message_of
+from mnemo.transcript.message import Message, StoredMessage, message_of, several
 from mnemo.transcript.units import is_view_made
 
 __all__ = ["draft_of", "drafts_of", "is_of", "messages_of"]
@@ -32,9 +32,7 @@ def messages_of(
     Raises:
         ValueError: One of them is none.
     """
-    several: Iterable[Message | Mapping[str, object]]
-    several = [given] if isinstance(given, Message | Mapping) else given
-    return [message_of(message) for message in several]
+    return [message_of(message) for message in several(given)]
 
 
 def drafts_of(messages: Sequence[Message], *, now: datetime, default_actor: str) -> list[StepDraft]:

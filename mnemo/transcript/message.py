@@ -28,14 +28,13 @@ __all__ = [
     "measured_text",
     "message_of",
     "searchable_text",
+    "several",
 ]
 
 Role: TypeAlias = Literal["user", "assistant", "system", "tool"]
 Kind: TypeAlias = Literal[
     "user", "assistant", "system", "tool_call", "tool_result", "thought", "reply", "summary"
 ]
-GIVEN_KINDS = frozenset({"thought", "reply"})
-"""Kinds that only the caller can know; the others follow from the role."""
 THINKING_TOOL = "think"
 """A call of the tool of this name is a thought."""
 SAID = frozenset({"user", "assistant", "system", "thought", "reply"})
@@ -220,6 +219,17 @@ def message_of(given: Message | Mapping[str, Any]) -> Message:
     if "role" not in given:
         raise ValueError("a message needs a role")
     return Message(**given)
+
+
+def several(
+    given: Message | Mapping[str, Any] | Iterable[Message | Mapping[str, Any]],
+) -> list[Message | Mapping[str, Any]]:
+    """*given*, one message or several, as a list. *Raises* ``ValueError``: it is neither."""
+    if isinstance(given, Message | Mapping):
+        return [given]
+    if not isinstance(given, Iterable):
+        raise ValueError(f"give one message or several, not {type(given).__name__}")
+    return list(given)
 
 
 def measured_text(message: Message) -> str:
