@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 
 from mnemo._secrets import without_secrets
-from mnemo._text import fold
+from mnemo._text import clean, fold
 from mnemo.errors import InvalidNote
 
-__all__ = ["REDACTED", "check_redacted", "check_screen", "redact"]
+__all__ = ["REDACTED", "check_redacted", "check_screen", "redact", "said_of"]
 
 REDACTED = re.compile(r"\[redacted:[a-z-]+\]")
 MOSTLY = 0.5
@@ -50,6 +50,17 @@ _ORDER = re.compile("|".join(f"(?:{order})" for order in _ORDERS))
 def redact(text: str) -> str:
     """*text* with ``[redacted:<kind>]`` in the place of every secret."""
     return without_secrets(text, lambda kind: f"[redacted:{kind}]")
+
+
+def said_of(error: BaseException | None) -> str | None:
+    """Class and message of *error*, without secrets."""
+    if error is None:
+        return None
+    try:
+        said = str(error)
+    except Exception:
+        said = "(it cannot be shown)"
+    return redact(clean(f"{type(error).__name__}: {said}"))[:1000]
 
 
 def check_redacted(topic: str, body: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import logging
 from collections.abc import Callable
@@ -9,6 +10,11 @@ from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
 import anyio
+
+from mnemo._tasks import is_cancelled
+from mnemo._text import clean, one_line
+from mnemo.note.rules import is_topic
+from mnemo.notes.guards import redact
 
 __all__ = ["OnProgress", "Progress", "Teller"]
 
@@ -58,8 +64,8 @@ class Teller:
 
     async def tool(self, name: str, topic: object) -> None:
         """A tool is carried out."""
-        of = topic if isinstance(topic, str) else None
-        label = f"{name} {of}" if of else name
+        of = str(topic) if is_topic(topic) else None
+        label = one_line(redact(clean(f"{name} {of}" if of else name)))
         await self._tell(Progress("tool", label[:100], self.turn, of))
 
     async def finish(self, label: str) -> None:
@@ -79,5 +85,10 @@ class Teller:
                     await told
                 if scope.cancelled_caught:
                     log.warning("on_progress took longer than %g s; it was cut off", PATIENCE_S)
+        except asyncio.CancelledError:
+            # Of what the callback waited for: it must not pass for our caller's end.
+            if is_cancelled():
+                raise
+            log.warning("on_progress was cancelled")
         except Exception:
             log.exception("on_progress failed")

@@ -10,7 +10,6 @@ from functools import partial
 import anyio
 import anyio.to_thread
 
-from mnemo._text import clean
 from mnemo.config import NotesConfig
 from mnemo.errors import BudgetExceeded, InvalidReply, ModelError
 from mnemo.events import MemoryUpdateFinished
@@ -18,7 +17,7 @@ from mnemo.note.rows import NoteWriter, UsageRow
 from mnemo.note.values import NoteChange
 from mnemo.notes.budget import UpdateBudget, summed
 from mnemo.notes.fork import PURPOSE, Prefix, asks_elsewhere, prefix, redacted
-from mnemo.notes.guards import redact
+from mnemo.notes.guards import redact, said_of
 from mnemo.notes.material import Material
 from mnemo.notes.parts import NotesParts
 from mnemo.notes.progress import Teller
@@ -34,7 +33,7 @@ from mnemo.prompts.tool_loop import Answered, Loop, ToolUse, run_loop
 from mnemo.prompts.update_notes import ListedNote, NotesQuestion, instruction
 from mnemo.protocols import ChatMessage, ChatModel, ChatReply, ChatRequest, Usage
 
-__all__ = ["Run"]
+__all__ = ["Run", "finished"]
 
 log = logging.getLogger("mnemo")
 
@@ -175,16 +174,21 @@ class Run:
         except ModelError as error:
             if not error.retryable:
                 raise
-            log.info("the model failed in an update of notes and is asked again: %s", error)
+            said = said_of(error)
+            log.info("the model failed in an update of notes and is asked again: %s", said)
         return await self._turn(caller, request)
 
     async def _turn(self, caller: Caller, request: ChatRequest) -> ChatReply:
         admitted = self._budget.admit(request)
         await self._teller.next_turn(self._budget.turns)
+        return await self._budget.within(partial(self._answer, caller, admitted))
+
+    async def _answer(self, caller: Caller, request: ChatRequest) -> ChatReply:
+        """What the model says to *request*; its cost is noted before anybody can be cancelled."""
         try:
-            reply = await self._budget.within(partial(caller.call, admitted))
+            reply = await caller.call(request)
         except ModelError as error:
-            usage = getattr(error, "usage", None)
+            usage = getattr(error, "usage", None) or getattr(error.__cause__, "usage", None)
             if isinstance(usage, Usage):
                 self._parts.meter.answered(PURPOSE, usage)
                 await self._count(usage)
@@ -299,17 +303,18 @@ class Run:
 
     def _publish(self, update: NoteUpdate, *, cancelled: bool) -> None:
         event = finished(self._parts, update, self._ask.task_id)
-        trace = {"requests": len(update.requests)}
-        self._parts.publish(
-            replace(
-                event,
-                trace=trace,
-                turns=self._budget.turns,
-                prefix_reused=self._prefix_reused,
-                gave_up=self._gave_up,
-                cancelled=cancelled,
-            )
+        told = replace(
+            event,
+            trace={"requests": len(update.requests)},
+            turns=self._budget.turns,
+            prefix_reused=self._prefix_reused,
+            gave_up=self._gave_up,
+            cancelled=cancelled,
         )
+        try:
+            self._parts.publish(told)
+        except Exception:
+            log.exception("the end of an update of notes could not be published")
 
 
 def finished(parts: NotesParts, update: NoteUpdate, task_id: str | None) -> MemoryUpdateFinished:
@@ -328,11 +333,6 @@ def finished(parts: NotesParts, update: NoteUpdate, task_id: str | None) -> Memo
         prefix_reused=False,
         error=said_of(update.error),
     )
-
-
-def said_of(error: BaseException | None) -> str | None:
-    """Class and message of *error*, without secrets."""
-    return None if error is None else redact(clean(f"{type(error).__name__}: {error}"))[:1000]
 
 
 def _label(update: NoteUpdate, *, cancelled: bool) -> str:

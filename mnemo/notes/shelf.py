@@ -20,6 +20,7 @@ from mnemo.graph.nodes import Vector
 from mnemo.graph.vectors import unit_rows
 from mnemo.note.rows import NoteReader, NoteRow, NoteWriter
 from mnemo.notes.found import NoteHit, NoteRecall
+from mnemo.notes.guards import said_of
 from mnemo.notes.ranking import Ranked, by_query, by_use, passage, query_terms
 from mnemo.notes.writing import Source, Write, Written, retire, there, write
 from mnemo.protocols import Clock, Embedder, NoteStore
@@ -159,7 +160,8 @@ class Shelf:
                 reply = await self._embedder.embed(texts, kind=kind)
                 made = [*unit_rows(reply, rows=len(texts), dimensions=dimensions)]
         except Exception as error:
-            log.warning("the vector of a note is owed: it could not be made: %s", error)
+            # An embedder may repeat the text that it was given.
+            log.warning("the vector of a note is owed: %s", said_of(error))
         return made
 
 

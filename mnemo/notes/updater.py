@@ -21,12 +21,13 @@ import anyio.lowlevel
 
 from mnemo._ids import new_id
 from mnemo._pending import CallbackRunner, Outcome, PendingOperation
-from mnemo._tasks import is_cancelled
+from mnemo._tasks import completed, is_cancelled, owned
 from mnemo._text import is_blank
 from mnemo.errors import UsageError
+from mnemo.notes.guards import said_of
 from mnemo.notes.parts import NotesParts
 from mnemo.notes.progress import Teller
-from mnemo.notes.run import Run, finished, said_of
+from mnemo.notes.run import Run, finished
 from mnemo.notes.shelf import Shelf
 from mnemo.notes.trigger import UPDATING, Ask, Due, Skip, judge
 from mnemo.notes.update import NoteUpdate
@@ -194,7 +195,7 @@ class Updater:
         try:
             with call.scope:
                 call.result = await self._in_turn(call)
-            if call.scope.cancelled_caught and call.result.error is None:
+            if call.scope.cancelled_caught and not call.result.ran:
                 error = UsageError("the update of notes was cancelled")
                 call.result = NoteUpdate(error=error, id=new_id("update"))
         finally:
@@ -285,14 +286,26 @@ class Updater:
                 await _worked(run)
             except Exception as error:
                 log.error("an update of notes failed: %s", said_of(error))
-                return await run.end(error)
+                return await self._ended(call, run, error)
             except BaseException:
                 stopped = UsageError("the update of notes was cancelled")
-                call.result = await run.end(stopped, cancelled=True)
+                await self._ended(call, run, stopped, cancelled=True)
                 raise
-            return await run.end(None)
+            return await self._ended(call, run, None)
         finally:
             self._running -= 1
+
+    async def _ended(
+        self, call: _Call, run: Run, error: BaseException | None, *, cancelled: bool = False
+    ) -> NoteUpdate:
+        """End *run* in a task of its own: whoever cancels its caller does not cut that off."""
+
+        async def end() -> None:
+            call.result = await run.end(error, cancelled=cancelled)
+
+        with anyio.CancelScope(shield=True):
+            await completed(owned(self._parts.spawn, end))
+        return call.result
 
     # ── The end ──────────────────────────────────────────────────────────────────────
 
@@ -309,6 +322,7 @@ class Updater:
                 call.released.set()
             with anyio.move_on_after(grace_s):
                 await self._until_idle()
+                await self._callbacks.drained()
             for call in self._calls:
                 call.scope.cancel()
             await self._until_idle()

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+import itertools
 import logging
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import anyio
@@ -11,7 +15,9 @@ import anyio.lowlevel
 import pytest
 from notes_kit import NOTHING, TRIP, reply, task, writes
 
-from mnemo.errors import StoreError, UsageError
+from mnemo.errors import ModelUnavailable, StoreError, UsageError
+from mnemo.notes.notes import Notes
+from mnemo.store.memory import MemoryStore
 from mnemo.testing import HashingEmbedder, ManualClock, ScriptedChatModel
 
 HISTORY = task("We fly to Tokyo in March. Please remember that Rex is my dog.", "Ok.")
@@ -304,3 +310,96 @@ async def test_closing_gives_a_grace_and_then_stops(open_notes):
     assert isinstance(update.error, UsageError)
     assert kit.finished[0].cancelled
     assert isinstance(kit.clock, ManualClock)
+
+
+async def test_a_task_that_is_cancelled_outright_ends_its_update_as_well(open_notes):
+    """asyncio's own ``cancel`` after k turns, for every k: one end, and every answer is counted."""
+    for turns in itertools.count():
+        store = MemoryStore(clock=ManualClock(), lease_s=30)
+        await store.open()
+        kit = await open_notes(reply(writes()), NOTHING, store=store)
+        caller = asyncio.get_running_loop().create_task(kit.update(task_id="t"))
+        for _ in range(turns):
+            await anyio.lowlevel.checkpoint()
+        caller.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await caller
+        assert kit.phases.count("finished") == kit.phases.count("started"), turns
+        assert len(kit.finished) == kit.phases.count("started"), turns
+        if kit.finished:
+            update_id = kit.finished[0].update_id
+            rows = await kit.store.notes("r").reading(lambda tx, of=update_id: tx.usage(of))
+            assert len(rows) * 0.01 == pytest.approx(kit.meter.total.cost_usd or 0.0), turns
+        if not caller.cancelled():
+            break
+    assert turns > 10
+
+
+async def test_a_callback_whose_own_wait_was_cancelled_cancels_nothing(open_notes, caplog):
+    """What the callback waited for was cancelled, and nobody else."""
+    kit = await open_notes()
+
+    async def on_progress(progress):
+        waited = asyncio.get_running_loop().create_future()
+        waited.cancel()
+        await waited
+
+    update = await kit.update(on_progress=on_progress)
+    assert (update.ran, update.error) == (True, None)
+    assert "on_progress was cancelled" in caplog.text
+
+
+class Unspeakable(Exception):
+    """An error that cannot even be shown."""
+
+    def __str__(self) -> str:
+        raise RuntimeError("no words")
+
+
+async def test_an_error_that_cannot_be_shown_is_one_all_the_same(open_notes, caplog):
+    """While the history is copied, and while a text is embedded."""
+
+    class Broken(list):
+        def __iter__(self):
+            raise Unspeakable
+
+    class Mute(HashingEmbedder):
+        async def embed(self, texts, *, kind):
+            raise Unspeakable
+
+    kit = await open_notes(reply(writes()), NOTHING, embedder=Mute())
+    update = await kit.update(Broken(HISTORY))
+    assert isinstance(update.error, Unspeakable)
+    assert kit.finished[0].error == "Unspeakable: (it cannot be shown)"
+    update = await kit.update()
+    assert (update.wrote, update.error) == (True, None)
+
+
+async def test_an_event_that_cannot_be_published_does_not_hide_the_end(open_notes, caplog):
+    """The progress is told, and the update stays what it is."""
+    kit = await open_notes(reply(writes()), NOTHING)
+
+    def publish(event):
+        raise RuntimeError("nobody listens")
+
+    notes = Notes(replace(kit.notes._parts, publish=publish))
+    update = await notes.update_after_task(TRIP, iterations=10, on_progress=kit.told.append)
+    assert (update.wrote, update.error) == (True, None)
+    assert kit.phases.count("finished") == 1
+
+
+async def test_an_error_that_is_tried_again_is_logged_without_secrets(open_notes, caplog):
+    """So is one of the embedder's."""
+    caplog.set_level("INFO", logger="mnemo")
+    said = "bad key sk-abcdefghijklmnop1234"
+
+    class Talkative(HashingEmbedder):
+        async def embed(self, texts, *, kind):
+            raise ValueError(said)
+
+    kit = await open_notes(
+        ModelUnavailable(said, retryable=True), reply(writes()), NOTHING, embedder=Talkative()
+    )
+    assert (await kit.update()).wrote
+    assert "[redacted:key]" in caplog.text
+    assert "abcdefghijklmnop" not in caplog.text
