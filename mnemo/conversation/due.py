@@ -17,6 +17,8 @@ __all__ = ["DueRange", "due_fold", "due_range", "is_unchanged"]
 
 MOST_MESSAGES = 1_000
 """Messages of one summary (S): what was said before compression began is taken in portions."""
+PAGE = 128
+"""Messages that are looked at first (S)."""
 MOST_TOKENS = 40_000
 """Tokens of one summary's messages, likewise, unless they are one unit: a model's window."""
 
@@ -132,28 +134,40 @@ def _portion(
     deadline_s: float,
 ) -> tuple[StoredMessage, ...]:
     """The messages of *gap* up to the last clean cut that is allowed; maybe none."""
-    window = _window(tx, scope, gap)
-    if not window:
-        return ()
-    known = {message.seq: message for message in window}
-    known |= _partners(tx, scope, records, window)
-    cuts = clean_cuts(units_of(known.values()), now=tx.now, deadline_s=deadline_s)
-    last = min(kept_from, window[-1].seq + 1)
-    allowed = [cut for cut in cuts if window[0].seq < cut <= last]
-    cut = _affordable(window, allowed)
-    return tuple(message for message in window if message.seq < cut)
+    for window, is_all in _windows(tx, scope, gap):
+        known = {message.seq: message for message in window}
+        known |= _partners(tx, scope, records, window)
+        units = units_of(known.values())
+        # An open group forbids every cut behind it, so what lies there need not be read: a
+        # call that nobody answers would cost each append as much as it holds up.
+        if is_all or any(unit.is_open(tx.now, deadline_s) for unit in units):
+            cuts = clean_cuts(units, now=tx.now, deadline_s=deadline_s)
+            last = min(kept_from, window[-1].seq + 1)
+            allowed = [cut for cut in cuts if window[0].seq < cut <= last]
+            cut = _affordable(window, allowed)
+            return tuple(message for message in window if message.seq < cut)
+    return ()
 
 
-def _window(tx: TranscriptReader, scope: Scope, gap: _Gap) -> list[StoredMessage]:
-    """The first messages of *gap*; where erased ones lie before them, these are passed over."""
+def _windows(
+    tx: TranscriptReader, scope: Scope, gap: _Gap
+) -> Iterator[tuple[list[StoredMessage], bool]]:
+    """
+    The first messages of *gap*: some, then all that one summary can be of.
+
+    Where erased ones lie before them, these are passed over.
+    """
     end = scope.thread.next_seq - 1 if gap.end is None else gap.end
     start = gap.start
     while start <= end:
-        stop = min(end, start + MOST_MESSAGES - 1)
-        if window := _messages(tx, scope, start, stop):
-            return window
-        start = stop + 1
-    return []
+        last = min(end, start + MOST_MESSAGES - 1)
+        for stop in sorted({min(last, start + PAGE - 1), last}):
+            window = _messages(tx, scope, start, stop)
+            if window:
+                yield window, stop == last
+        if window:
+            return
+        start = last + 1
 
 
 def _partners(

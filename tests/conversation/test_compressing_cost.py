@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 from compress_kit import compressed
-from talk_kit import OpenTalk, user
+from talk_kit import OpenTalk, assistant, result, user
 
-from mnemo.conversation.due import due_range
+from mnemo.conversation.due import PAGE, due_range
 from mnemo.conversation.scope import Scope
 from mnemo.transcript.strategies import Summary
 
@@ -57,6 +57,35 @@ async def test_a_judgement_reads_what_is_uncovered_alone(
     assert (due.start_seq, due.end_seq) == (history, history + 27)
     assert counted[0].sums == [history]
     assert counted[0].read <= 100
+
+
+@pytest.mark.parametrize("held_up", [100, 900])
+async def test_a_call_that_holds_everything_up_costs_no_more_for_that(
+    open_conversations: OpenTalk, held_up: int
+) -> None:
+    """However much stands behind a call without a result, only its beginning is looked at."""
+    kit = await compressed(open_conversations, SUMMARY)
+    quiet = kit.talk.log()
+    await quiet.append([user("before"), assistant(None, "a"), result("a")])
+    await quiet.append([assistant(None, "b", "c"), result("b")])
+    await quiet.append([user(f"m{n}", token_count=10) for n in range(held_up)])
+    counted: list[Counting] = []
+
+    async def judged(deadline_s: float = 180) -> Any:
+        def judge(tx: Any) -> Any:
+            counted.append(Counting(tx))
+            scope = Scope.of(tx, kit.settings, kit.talk.parts.config)
+            return due_range(counted[-1], scope, SUMMARY, deadline_s=deadline_s)  # type: ignore[arg-type]
+
+        return await kit.talk.parts.store.reading(judge)
+
+    due = await judged()
+    assert (due.start_seq, due.end_seq) == (0, 2)
+    await quiet.compact(0, 2, "so far")
+    assert await judged() is None
+    assert max(one.read for one in counted) <= PAGE + 64
+    due = await judged(deadline_s=0)
+    assert (due.start_seq, due.end_seq) == (3, held_up + 2)
 
 
 async def test_erased_beginnings_are_not_gone_through_again(open_conversations: OpenTalk) -> None:
