@@ -43,8 +43,8 @@ class SystemClock:
         return time.monotonic()
 
     async def sleep(self, seconds: float) -> None:
-        """Wait. *Cancellation*: safe."""
-        await anyio.sleep(seconds)
+        """Wait; not at all for a time that is over. *Cancellation*: safe."""
+        await anyio.sleep(max(0.0, seconds))
 
 
 def as_utc(at: datetime) -> datetime:

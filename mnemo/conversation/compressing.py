@@ -180,7 +180,7 @@ class Compressing:
 
     async def _try_again(self, watch: _Watch, due: float) -> None:
         clock = self._parts.clock
-        await clock.sleep(due - clock.monotonic())
+        await clock.sleep(max(0.0, due - clock.monotonic()))
         watch.resting = False
         self._flights.poke(watch.settings.thread_id)
 

@@ -137,7 +137,7 @@ class RepositoryConversations:
         """Take up what an earlier run left due, then work until cancelled."""
         self._group = group
         for work, args in self._waiting:
-            group.start_soon(work, *args)
+            group.start_soon(_guarded, work, args)
         group.start_soon(self._take_up)
         try:
             await self._departments.indexing.run()
@@ -176,4 +176,12 @@ class RepositoryConversations:
         if self._group is None:
             self._waiting.append((work, args))
         else:
-            self._group.start_soon(work, *args)
+            self._group.start_soon(_guarded, work, args)
+
+
+async def _guarded(work: Work, args: tuple[Any, ...]) -> None:
+    """Do some work; its failure is logged, and ends no other work of the repository."""
+    try:
+        await work(*args)
+    except Exception:
+        log.exception("work behind a conversation failed: %s", getattr(work, "__qualname__", work))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import count
 from typing import Any
 
 import anyio
@@ -79,6 +80,30 @@ async def test_it_is_tried_again_after_five_and_ten_seconds(open_conversations: 
     await kit.append(said("one more"))
     assert kit.calls == 4
     assert len(kit.failures) == 4
+
+
+async def test_a_retry_whose_time_is_over_is_made_at_once(
+    open_conversations: OpenTalk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A pause of 0, or a loop that was late: no clock is asked to wait for less than nothing."""
+    config = Config(conversation={"retry_backoff_s": 0})
+    kit = await compressed(
+        open_conversations, SUMMARY, script=[RuntimeError("boom"), "They said it."], config=config
+    )
+    moments, pauses = count(), []
+
+    async def sleep(seconds: float) -> None:
+        if seconds > 1:  # the time that a model has
+            await anyio.sleep_forever()
+        pauses.append(seconds)
+
+    monkeypatch.setattr(kit.talk.clock, "monotonic", lambda: float(next(moments)))
+    monkeypatch.setattr(kit.talk.clock, "sleep", sleep)
+    await kit.append(*ten())
+    await kit.talk.until(lambda: kit.calls == 2)
+    await kit.compressing.settled("t")
+    assert pauses == [0.0]
+    assert await kit.ranges() == [(0, 7)]
 
 
 async def test_appends_do_not_hurry_a_retry(open_conversations: OpenTalk) -> None:

@@ -9,6 +9,7 @@ import pytest
 from helpers import Kit, OpenKit
 
 from mnemo import Config, SessionClosed
+from mnemo.conversation.compressing import Compressing
 from mnemo.events import CompactionRecorded, CompressionFailed
 from mnemo.testing import ScriptedChatModel
 from mnemo.transcript.message import Message
@@ -23,10 +24,18 @@ def said(count: int, *, tokens: int = 10) -> list[Message]:
     return [Message(role="user", content=f"m{n}", token_count=tokens) for n in range(count)]
 
 
-async def opened(open_kit: OpenKit, store: str, db: Path, script: Any, **config: Any) -> Kit:
+async def opened(
+    open_kit: OpenKit,
+    store: str,
+    db: Path,
+    script: Any,
+    *,
+    viewport: dict[str, Any] | None = None,
+    **config: Any,
+) -> Kit:
     """A repository whose model answers ``summarize`` by *script*."""
     model = ScriptedChatModel.answering({"summarize": script})
-    settings = Config(conversation={"compression": SUMMARY, **config})
+    settings = Config(conversation={"compression": SUMMARY, **config}, viewport=viewport or {})
     return await open_kit(
         model=model, store="memory:" if store == "memory:" else db, config=settings
     )
@@ -131,3 +140,30 @@ async def test_purging_a_thread_takes_the_steps_made_of_it(
     assert resumed.held_messages("t") == []
     assert await kit.repo.search("4711") == []
     assert len(await kit.repo.search("entirely")) == 1
+
+
+@STORES
+async def test_work_that_breaks_ends_no_other_work(
+    open_kit: OpenKit,
+    store: str,
+    db: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """A fault in one department is logged; messages are appended, seen and indexed as ever."""
+
+    async def broken(*_: Any) -> None:
+        raise ValueError("a fault of ours")
+
+    monkeypatch.setattr(Compressing, "_try_again", broken)
+    kit = await opened(open_kit, store, db, RuntimeError("boom"), viewport={"max_attempts": 1})
+    talk = kit.repo.conversation("t")
+    await talk.append(said(20))
+    await talk.settle()
+    assert [one.exc_info[0] for one in caplog.records if one.levelname == "ERROR"] == [ValueError]
+    viewport = talk.viewport(150)
+    await talk.append(said(10))
+    await talk.settle()
+    assert (await viewport.render()).token_count <= 150
+    assert (await talk.snapshots.outcomes()) != []
+    assert (await kit.repo.statistics()).conversations.waiting_for_vectors == 0
