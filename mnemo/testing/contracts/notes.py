@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
@@ -64,7 +65,7 @@ class NoteStoreContract(StoreContract):
         """The notes of the repository ``"r"``."""
         return kit.store.notes("r")
 
-    async def test_an_empty_repository_has_no_notes(self, notes):
+    async def test_an_empty_repository_has_no_notes(self, notes: NoteStore) -> None:
         """Nothing was written: nothing is there."""
         assert await notes.reading(lambda tx: (tx.rows(), tx.topics(), tx.counts())) == (
             [],
@@ -72,7 +73,7 @@ class NoteStoreContract(StoreContract):
             (0, 0),
         )
 
-    async def test_a_written_note_is_read_as_it_was(self, kit, notes):
+    async def test_a_written_note_is_read_as_it_was(self, kit: Kit, notes: NoteStore) -> None:
         """A note, its version and its journal row come back whole, after reopening too."""
         written = row(last_read_at=NOON + timedelta(days=1))
         await put(notes, written)
@@ -83,7 +84,7 @@ class NoteStoreContract(StoreContract):
         change = NoteChange(topic="trips", action="created", version=1, by="model")
         assert await store.reading(lambda tx: tx.changes("u")) == [change]
 
-    async def test_work_that_raises_writes_nothing(self, notes):
+    async def test_work_that_raises_writes_nothing(self, notes: NoteStore) -> None:
         """An exception undoes all of a transaction, and reaches the caller."""
 
         def work(tx: NoteWriter) -> None:
@@ -95,7 +96,7 @@ class NoteStoreContract(StoreContract):
             await notes.writing(work)
         assert await notes.reading(lambda tx: (tx.rows(), tx.marked(["key"]))) == ([], frozenset())
 
-    async def test_repositories_do_not_share_notes(self, kit, notes):
+    async def test_repositories_do_not_share_notes(self, kit: Kit, notes: NoteStore) -> None:
         """What one repository holds is nowhere in another."""
         await put(notes, row())
         await notes.writing(lambda tx: tx.finish("task"))
@@ -108,7 +109,9 @@ class NoteStoreContract(StoreContract):
         assert not await other.reading(lambda tx: tx.is_done("task"))
         assert await other.reading(lambda tx: tx.versions("trips")) == []
 
-    async def test_a_deleted_note_is_listed_nowhere_and_keeps_its_versions(self, notes):
+    async def test_a_deleted_note_is_listed_nowhere_and_keeps_its_versions(
+        self, notes: NoteStore
+    ) -> None:
         """A deletion is a version; the row stays for who asks for the topic."""
         await put(notes, row())
         gone = row(version=2, body="", description="", deleted_by="application")
@@ -120,14 +123,14 @@ class NoteStoreContract(StoreContract):
         assert await notes.reading(lambda tx: tx.counts()) == (0, 2)
         assert await notes.reading(lambda tx: tx.matching(["tokyo"])) == {"tokyo": frozenset()}
 
-    async def test_rows_come_by_topic(self, notes):
+    async def test_rows_come_by_topic(self, notes: NoteStore) -> None:
         """Notes are listed by topic, asked for or all."""
         await put(notes, row("zebra"), row("apple"), row("maple"))
         assert await notes.reading(lambda tx: tx.topics()) == ["apple", "maple", "zebra"]
         asked = await notes.reading(lambda tx: tx.rows(["zebra", "apple", "zebra"]))
         assert [one.topic for one in asked] == ["apple", "zebra"]
 
-    async def test_only_the_latest_versions_are_kept(self, notes):
+    async def test_only_the_latest_versions_are_kept(self, notes: NoteStore) -> None:
         """The oldest versions are dropped first; the journal outlives them."""
         for number in range(1, 6):
             await put(notes, row(version=number, body=f"text {number}"), keep=3)
@@ -135,7 +138,7 @@ class NoteStoreContract(StoreContract):
         assert [v.version for v in kept] == [3, 4, 5]
         assert len(await notes.reading(lambda tx: tx.changes("u"))) == 5
 
-    async def test_full_text_follows_the_present_version(self, notes):
+    async def test_full_text_follows_the_present_version(self, notes: NoteStore) -> None:
         """A note is found by the terms of topic, description and body as they are now."""
         await put(notes, row(body="- Ramen, don't book v1.2 of 東京タワー"))
         wanted = ["trip", "about", "ramen", "don't", "v1.2", "東京", "kyoto", 'a"b']
@@ -146,7 +149,9 @@ class NoteStoreContract(StoreContract):
         found = await notes.reading(lambda tx: tx.matching(["ramen", "kyoto"]))
         assert found == {"ramen": frozenset(), "kyoto": frozenset({"trips"})}
 
-    async def test_a_note_is_owed_a_vector_until_its_version_has_one(self, notes):
+    async def test_a_note_is_owed_a_vector_until_its_version_has_one(
+        self, notes: NoteStore
+    ) -> None:
         """Vectors are of one version and one space; anything else is owed."""
         await put(notes, row("one"), row("two"))
         vector = unit_vector(1, 2, 3, 4)
@@ -162,7 +167,7 @@ class NoteStoreContract(StoreContract):
         await put(notes, row("one", version=2))
         assert await notes.reading(lambda tx: tx.vectors(SPACE)) == {}
 
-    async def test_reading_marks_notes_without_a_version(self, notes):
+    async def test_reading_marks_notes_without_a_version(self, notes: NoteStore) -> None:
         """``touch`` sets when a note was last read, and nothing else."""
         await put(notes, row("one"), row("two"))
         later = NOON + timedelta(hours=2)
@@ -170,7 +175,7 @@ class NoteStoreContract(StoreContract):
         rows = await notes.reading(lambda tx: tx.rows())
         assert rows == [row("one"), row("two", last_read_at=later)]
 
-    async def test_erasing_leaves_nothing_of_a_note(self, notes):
+    async def test_erasing_leaves_nothing_of_a_note(self, notes: NoteStore) -> None:
         """A purged note is gone with versions, journal, words and vector; the others stay."""
         await put(notes, row("one"), row("two"))
         vectors = {"one": (1, unit_vector(1, 0, 0, 0)), "two": (1, unit_vector(0, 1, 0, 0))}
@@ -185,7 +190,7 @@ class NoteStoreContract(StoreContract):
             "tokyo": frozenset({"two"})
         }
 
-    async def test_a_version_can_lose_words(self, notes):
+    async def test_a_version_can_lose_words(self, notes: NoteStore) -> None:
         """``rewrite`` replaces one version and leaves the others."""
         await put(notes, row())
         await put(notes, row(version=2))
@@ -194,16 +199,14 @@ class NoteStoreContract(StoreContract):
         kept = await notes.reading(lambda tx: tx.versions("trips"))
         assert kept == [blanked, version_of(row(version=2))]
 
-    async def test_the_latest_marks_are_kept(self, notes):
+    async def test_the_latest_marks_are_kept(self, notes: NoteStore) -> None:
         """Marks are bounded; setting one again makes it the latest."""
-        for key in ("a", "b", "c"):
-            await notes.writing(lambda tx, key=key: tx.mark(key, keep=3))
-        await notes.writing(lambda tx: tx.mark("a", keep=3))
-        await notes.writing(lambda tx: tx.mark("d", keep=3))
+        for key in ("a", "b", "c", "a", "d"):
+            await notes.writing(_marking(key))
         marked = await notes.reading(lambda tx: tx.marked(["a", "b", "c", "d", "e"]))
         assert marked == {"a", "c", "d"}
 
-    async def test_the_first_word_about_a_request_stays(self, notes):
+    async def test_the_first_word_about_a_request_stays(self, notes: NoteStore) -> None:
         """Once covered or refused, always so."""
         await notes.writing(lambda tx: tx.cover("x", Covered(topic="trips")))
         await notes.writing(lambda tx: tx.cover("x", Covered(refused="secret")))
@@ -213,7 +216,9 @@ class NoteStoreContract(StoreContract):
             "y": Covered(refused="secret"),
         }
 
-    async def test_what_updates_leave_behind_is_remembered(self, kit, notes):
+    async def test_what_updates_leave_behind_is_remembered(
+        self, kit: Kit, notes: NoteStore
+    ) -> None:
         """Finished tasks, conversations and usage rows survive a restart."""
         conversation = ConversationRow(key="t", ended_at=NOON, part="p", failures=2)
         usage = UsageRow(
@@ -244,7 +249,11 @@ class NoteStoreContract(StoreContract):
         kept = await store.reading(lambda tx: tx.usage("u"))
         assert kept == [usage, replace(usage, usage=Usage("m"))]
 
-    async def test_the_store_knows_the_time(self, kit, notes):
+    async def test_the_store_knows_the_time(self, kit: Kit, notes: NoteStore) -> None:
         """A transaction sees the service's clock."""
         assert await notes.reading(lambda tx: tx.now) == kit.clock.now()
         assert await notes.writing(lambda tx: tx.now) == kit.clock.now()
+
+
+def _marking(key: str) -> Callable[[NoteWriter], None]:
+    return lambda tx: tx.mark(key, keep=3)

@@ -256,10 +256,10 @@ class RecordStoreContract(StoreContract):
     async def test_expired_messages_are_not_found(self, kit: Kit) -> None:
         """By the thread's own time to live before the configured one; 0 is for ever."""
         now = kit.clock.now()
-        times = {"recorded_at": now - timedelta(seconds=100)}
+        recorded_at = now - timedelta(seconds=100)
         for thread, ttl_s in (("own", 99.0), ("exact", 100.0), ("ever", 0.0), ("default", None)):
             await self._keep(kit, Thread(id=thread, ttl_s=ttl_s))
-            await self._say(kit, said(0, "tea", thread=thread, id=thread, **times))
+            await self._say(kit, said(0, "tea", thread=thread, id=thread, recorded_at=recorded_at))
             await self._keep(kit, snapshot(0, 0, thread=thread, id=f"s-{thread}", text="tea"))
         assert sorted(await self._search(kit, ["tea"])) == [
             *("default", "ever", "exact"),
