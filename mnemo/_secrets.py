@@ -23,7 +23,8 @@ _ASSIGNED = re.compile(
     r"(?P<name>(?:passw(?:or)?d|passwd|pwd|passphrase|passcode|secret(?!ar)|token(?!s\b|iz)"
     r"|api[ _-]?key|access[ _-]?key|private[ _-]?key|account[ _-]?key|encryption[ _-]?key"
     r"|signing[ _-]?key|credentials?|pin[ _-]?code)[\w-]{0,20})"
-    r"(?P<link>[\"'`]{0,2}[ \t]{0,3}(?::=|=>|[:=])[ \t]{0,3}[\"'`]{0,2}(?:Bearer[ ]|Basic[ ])?)"
+    r"(?P<link>[\"'`*_]{0,4}[ \t]{0,3}(?::=|=>|[:=])[*_]{0,3}[ \t]{0,3}[\"'`*_]{0,4}"
+    r"(?:Bearer[ ]|Basic[ ])?)"
     r"(?P<value>[^\s\"'`,;{}\[\]()<>]{3,512})",
     re.IGNORECASE,
 )
@@ -31,8 +32,8 @@ _SPOKEN = re.compile(
     r"(?P<name>\b(?:password|passphrase|passcode|pwd|api[ _-]?key|secret[ _-]?key|access[ _-]?key"
     r"|(?:access |auth |api |bearer )?token|pin(?: code| number)?|secret)\b"
     r"(?: (?:for|of|to|on) [\w'’.-]{1,40}(?: [\w'’.-]{1,40}){0,3}?)?"
-    r" (?:is now|is|was|are|will be|changed to|set to)(?: still| now)?"
-    r" (?:[\"'“`]{0,1}))(?P<value>[^\s\"'”`,]{2,512})"
+    r"(?: {1,3}(?:is now|is|was|are|will be|changed to|set to)(?: still| now)?|['’]s):?"
+    r" {1,3}(?:[\"'“`*_]{0,3}))(?P<value>[^\s\"'”`,]{2,512})"
     # Any other key: only a value with a digit, so that "the key is patience" stays.
     r"|(?P<key>\bkey (?:is now|is"
     r"|was) [\"'“`]{0,1})(?P<digits>(?=[^\s,]{0,60}\d)[^\s\"'”`,]{6,512})",
@@ -43,14 +44,19 @@ _KNOWN = re.compile(
     r"sk-[A-Za-z0-9_…*.-]{3,}|(?:sk|pk|rk)_(?:live|test)_[A-Za-z0-9]{8,}"
     r"|gh[pousr]_[A-Za-z0-9]{16,}|github_pat_[A-Za-z0-9_]{20,}|glpat-[A-Za-z0-9_-]{12,}"
     r"|xox[abeoprs]-[A-Za-z0-9-]{8,}|A[KS]IA[0-9A-Z]{12,}|AIza[0-9A-Za-z_-]{20,}"
-    r"|hf_[A-Za-z0-9]{16,}|npm_[A-Za-z0-9]{20,}|pypi-[A-Za-z0-9_-]{16,}|ya29\.[A-Za-z0-9_-]{10,}"
+    r"|SG\.[A-Za-z0-9_-]{12,}[A-Za-z0-9_.-]*|hf_[A-Za-z0-9]{16,}|npm_[A-Za-z0-9]{20,}|pypi-[A-Za-z0-9_-]{16,}|ya29\.[A-Za-z0-9_-]{10,}"
     r"|eyJ[A-Za-z0-9_-]{4,}\.[A-Za-z0-9_-]{4,}(?:\.[A-Za-z0-9_-]*)?"
     r")"
 )
 _BEARER = re.compile(r"\b(?P<name>(?:Bearer|Basic)[ ])(?P<value>[A-Za-z0-9._~+/=-]{8,})")
-_IN_URL = re.compile(r"(?P<name>://[^\s:/@]{1,100}:)(?P<value>[^\s/@]{1,200})(?=@)")
+_QUOTED = re.compile(
+    r"(?P<name>\b(?:password|passphrase|passcode|pwd|(?:api|secret|access)[ _-]?key|token|secret)\b"
+    r" {0,3}(?:is now|is|was|[:=])[ :]{0,3}[\"“`])(?P<quoted>[^\"”`\n]{2,512})(?=[\"”`])",
+    re.IGNORECASE,
+)
+_IN_URL = re.compile(r"(?P<name>://[^\s:/@]{1,100}:)(?P<value>[^\s/]{1,200})(?=@)")
 _PRIVATE = re.compile(
-    r"-----BEGIN [A-Z ]{0,40}PRIVATE KEY-----[^-]{0,20000}(?:-----END[^-]*-----)?"
+    r"-----BEGIN [A-Z ]{0,40}PRIVATE KEY(?: BLOCK)?-----[^-]{0,20000}(?:-----END[^-]*-----)?"
 )
 # 28 or more characters of mixed case with digits, no word structure: a key of an unknown kind.
 _RANDOM = re.compile(
@@ -79,7 +85,7 @@ _PIN = re.compile(
 _NAMES = ("pass", "pwd", "secret", "token", "key", "credential", "pin")
 _PREFIXES = (
     "sk-", "_live_", "_test_", "ghp_", "gho_", "ghu_", "ghs_", "ghr_", "github_pat", "glpat", "xox",
-    "akia", "asia", "aiza", "hf_", "npm_", "pypi-", "ya29", "eyj",
+    "akia", "asia", "sg.", "aiza", "hf_", "npm_", "pypi-", "ya29", "eyj",
 )  # fmt: skip
 
 
@@ -96,8 +102,9 @@ def without_secrets(text: str, instead: Callable[[Kind], str]) -> str:
 
 
 _RULES: tuple[tuple[tuple[str, ...], re.Pattern[str], Kind], ...] = (
-    (("private key-",), _PRIVATE, "private-key"),
+    (("private key",), _PRIVATE, "private-key"),
     (("://",), _IN_URL, "url-credentials"),
+    (_NAMES, _QUOTED, "password"),
     (("passphrase",), _PASSPHRASE, "password"),
     (("pin",), _PIN, "password"),
     (_NAMES, _ASSIGNED, "password"),
@@ -113,8 +120,11 @@ def _hide(instead: Callable[[Kind], str], kind: Kind, match: re.Match[str]) -> s
         return instead(kind)
     if groups.get("digits"):
         return f"{match['key']}{instead('key')}{_closing(groups['digits'])}"
+    if groups.get("quoted"):
+        return f"{match['name']}{instead(_named(match['name'], kind))}"
     value = match["value"]
-    if value.startswith("[redacted") or _is_everyday(value.lower().split()):
+    speaks = kind == "password" and _is_everyday(value.lower().split())
+    if value.startswith("[redacted") or speaks:
         return match.group()
     link = groups.get("link") or ""
     return f"{match['name']}{link}{instead(_named(match['name'], kind))}{_closing(value)}"

@@ -35,6 +35,7 @@ _RESERVED = frozenset(
 )
 _CONTINUED = re.compile(r"(?P<base>.+?)-(?:part|part-?\d+|cont|cont-?\d+|continued)")
 _NUMBERED = re.compile(r"(?P<base>.+?)-\d{1,3}")
+_JOINERS = re.compile("(?<=[ -~])[\u200c\u200d]+|[\u200c\u200d]+(?=[ -~])")
 _FRONTMATTER = re.compile(r"---[ \t]*\n")
 
 
@@ -108,12 +109,12 @@ def plain_text(text: str) -> str:
     text = clean(text).replace("\r\n", "\n").replace("\r", "\n")
     if text.isascii() and text.isprintable():
         return text
-    return "".join(c for c in text if c in "\n\t" or not _is_hidden(c))
+    return "".join(c for c in _JOINERS.sub("", text) if c in "\n\t" or not _is_hidden(c))
 
 
 def _is_hidden(character: str) -> bool:
     category = unicodedata.category(character)
-    # Joiners shape words in some scripts, and emoji; alone they can hide nothing.
+    # Joiners shape words in some scripts, and emoji.
     return category == "Cc" or (category == "Cf" and character not in "\u200c\u200d")
 
 

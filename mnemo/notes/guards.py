@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import unicodedata
 
 from mnemo._secrets import without_secrets
 from mnemo._text import clean, fold
@@ -22,13 +23,16 @@ _ORDERS = (
     r".{0,50}\b(?:instructions?|prompts?|rules?|guidelines?|directions?|messages?|polic(?:y|ies)"
     r"|constraints?|restrictions?|training)\b",
     r"\b(?:ignore|disregard|forget) (?:all |everything |anything )?"
-    r"(?:of )?(?:the |what )?(?:above|previous|prior|earlier|before|was said)",
+    r"(?:of )?(?:the |what )?(?:above|previous|prior|earlier|before|was said)"
+    r"(?=\s*(?:$|[^\w\s]|and\b|text\b|context\b|conversation\b|content\b))",
+    r"\b(?:ignore|disregard|forget)\b.{0,20}\bwhat(?:ever)? you (?:were|have been|are) told\b",
+    r"\b(?:do not|don't|never) follow\b.{0,20}\b(?:rules|instructions|orders)\b.{0,20}\bgiven\b",
     r"\b(?:new|updated|real|actual) (?:system )?(?:instructions?|prompt)\b ?:",
-    r"\byou are now\b|\bfrom now on,? you (?:are|must act|will act)\b"
+    r"\byou are now\b|\bfrom now on,? you (?:are(?! to\b)|must act|will act)\b"
     r"|\bpretend (?:to be|you are)\b|\b(?:developer|dan|jailbreak|god) mode\b",
     r"\breveal\b.{0,30}\b(?:system prompt|instructions)\b",
     # Marks of roles and tool calls.
-    r"^\s*(?:[-*>] ?)?(?:<\|?|\[|#{1,6} ?)?(?:system|assistant|developer|tool)"
+    r"^\s*(?:[-*>] ?)?(?:<\|?|\[|#{1,6} ?)?(?:system|assistant|developer|tool|human)"
     r"(?:\|?>|\])?\s*:(?!//)",
     r"<\|[a-z_]+\|>|<\/?(?:system|assistant|user|tool_call|function_call|tool_use|invoke"
     r"|function_calls|antml)\b[^>]*>|\[/?inst\]|<</?sys>>|<(?:start|end)_of_turn>",
@@ -36,7 +40,10 @@ _ORDERS = (
     # To hide something from the user.
     r"\b(?:do not|don't|never|without)\b.{0,20}\b(?:tell(?:ing)?|inform(?:ing)?"
     r"|mention(?:ing)?|reveal(?:ing)?|show(?:ing)?|alert(?:ing)?|notify(?:ing)?)\b.{0,30}"
-    r"\b(?:the )?(?:user|human|owner|customer|operator|anyone|anybody)\b",
+    r"\b(?:the )?(?:user|human|owner|customer|operator)\b",
+    r"\b(?:user|human|owner)\b.{0,20}\b(?:must|should|may|need) (?:not|never)\b.{0,10}"
+    r"\b(?:know|see|learn|notice|find out|be told)\b|\bwithout the (?:user|human|owner)(?:'s)?"
+    r" (?:know|notic)",
     r"\b(?:hide|conceal|keep)\b.{0,40}\b(?:secret )?from (?:the )?"
     r"(?:user|human|owner|customer|operator)\b",
     # To send content to an address.
@@ -45,6 +52,23 @@ _ORDERS = (
     r"\b(?:fetch|curl|wget|open|visit|call|load)\b.{0,20}https?://\S*[?&=]\S*\{",
 )
 _ORDER = re.compile("|".join(f"(?:{order})" for order in _ORDERS))
+
+
+# Letters of other scripts that look like Latin ones, folded.
+_LOOKALIKES = str.maketrans(
+    "авсеԁһіјкӏмопԛрѕтυѵԝхуαεικνορτχγıɩɡ",
+    "abcedhijklmonqpstuvwxyaeikvoptxyiig",
+)
+_EMPHASIS = re.compile(r"[*~`]+")
+_UNSEEN = re.compile("[\u115f\u1160\u2800\u3164\uffa0]")
+
+
+def _forms(line: str) -> tuple[str, str]:
+    """*line* as its reader sees it, folded; then without what marks words in Markdown."""
+    wide = unicodedata.normalize("NFKD", line)
+    shown = "".join(c for c in wide if unicodedata.category(c) not in ("Cf", "Mn", "Me"))
+    seen = fold(_UNSEEN.sub(" ", shown)).translate(_LOOKALIKES)
+    return seen, _EMPHASIS.sub("", seen).replace("_", " ")
 
 
 def redact(text: str) -> str:
@@ -86,6 +110,6 @@ def check_screen(text: str, known: str = "") -> None:
     old = {line.strip() for line in known.splitlines()}
     fresh = [line for line in text.splitlines() if line.strip() and line.strip() not in old]
     for line in (*fresh, " ".join(fresh) if len(fresh) > 1 else ""):
-        if _ORDER.search(fold(line)):
+        if any(_ORDER.search(form) for form in _forms(line)):
             message = "a note states facts and preferences; this reads like an order to an agent"
             raise InvalidNote("instruction_like", message)

@@ -15,6 +15,7 @@ from typing import Literal, TypeAlias
 
 from mnemo._text import fold, is_blank, one_line
 from mnemo.errors import InvalidNote
+from mnemo.note.rules import plain_text
 from mnemo.note.values import Trust
 from mnemo.notes.cues import (
     MAX_SPAN,
@@ -239,7 +240,7 @@ class Material:
         ids = (self.history[i].id for i in where if self._counts(i, trust))
         return Evidence(
             trust=trust,
-            text=one_line(phrase),
+            text=one_line(plain_text(phrase))[:MOST_EVIDENCE],
             message_ids=tuple(dict.fromkeys(id for id in ids if id is not None)),
             covers=tuple(a.digest for a in self.asked if self._overlaps(a, wanted)),
         )

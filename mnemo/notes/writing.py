@@ -15,7 +15,13 @@ from typing import Any
 from mnemo.config import NotesConfig
 from mnemo.errors import Conflict, InvalidNote, NotFound
 from mnemo.note.rows import Covered, NoteReader, NoteRow, NoteWriter
-from mnemo.note.rules import check_neighbours, checked_body, checked_description, checked_topic
+from mnemo.note.rules import (
+    check_neighbours,
+    checked_body,
+    checked_description,
+    checked_topic,
+    plain_text,
+)
 from mnemo.note.values import Author, ChangeAction, NoteVersion, Trust
 from mnemo.notes.guards import check_redacted, check_screen, redact
 
@@ -122,8 +128,9 @@ def checked_text(config: NotesConfig, topic: object, description: object, body: 
     """
     name = checked_topic(topic)
     if config.redact:
-        description = redact(description) if isinstance(description, str) else description
-        body = redact(body) if isinstance(body, str) else body
+        # What cannot be seen goes first: it must not stand between the letters of a secret.
+        description = redact(plain_text(description)) if isinstance(description, str) else None
+        body = redact(plain_text(body)) if isinstance(body, str) else None
         check_redacted(name, body if isinstance(body, str) else "")
     return NoteText(
         topic=name,
