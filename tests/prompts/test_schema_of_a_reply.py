@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any, ClassVar
+
 from mnemo.prompts.question import Reply, schema_of
 
 
@@ -38,3 +40,23 @@ def test_a_list_may_be_bounded():
     assert schema["properties"]["parts"]["maxItems"] == 3
     parts = [{"description": str(number)} for number in range(4)]
     assert len(Whole.model_validate({"title": "t", "parts": parts}).parts) == 4
+
+
+def test_a_schema_is_generated_once_and_copied():
+    """A question costs no generation, and what is done to its schema reaches no other."""
+
+    class Once(Reply):
+        """Generated where it is counted."""
+
+        parts: tuple[Part, ...]
+        made: ClassVar[int] = 0
+
+        @classmethod
+        def model_json_schema(cls, *args: Any, **options: Any) -> dict[str, Any]:
+            Once.made += 1
+            return super().model_json_schema(*args, **options)
+
+    schema_of(Once, parts=3)["$defs"].clear()
+    assert schema_of(Once)["$defs"].keys() == {"Part"}
+    assert "maxItems" not in schema_of(Once)["properties"]["parts"]
+    assert Once.made == 1
