@@ -145,10 +145,13 @@ class Mneme:
 
     async def settled(self, thread_id: str) -> None:
         """
-        Wait until nothing of the thread runs, is to run, or waits for another attempt.
+        Wait until nothing of the thread runs, is due, or waits for another attempt.
 
-        *Cancellation*: safe.
+        What an earlier process left due counts, too. *Cancellation*: safe.
         """
+        await self._flights.settled(thread_id)
+        if thread_id not in self._unwatched and not self._pauses.holds(_eviction(thread_id)):
+            self.poke(thread_id)
         keys = (_eviction(thread_id), *self._folding.keys(thread_id))
         while True:
             await self._flights.settled(thread_id)

@@ -258,6 +258,17 @@ async def test_a_restart_finds_what_is_due_from_the_store_alone(tmp_path: Path) 
         assert (await kit.verdicts())[:2] == [(0, 1, "snapshot"), (2, 3, "ok")]
 
 
+async def test_to_settle_is_to_wait_for_what_an_earlier_process_left_due(tmp_path: Path) -> None:
+    """Nobody has looked at the thread since it was opened; what is due is due all the same."""
+    async with watched("sqlite", tmp_path, script=snapshot()) as kit:
+        kit.model.block()
+        await kit.say(6)
+        await kit.talk.until(lambda: kit.model.waiting == 1)
+    async with watched("sqlite", tmp_path, script=ok(), budget=None) as kit:
+        await kit.mneme.settled("t")
+        assert await kit.verdicts() == [(0, 1, "ok")]
+
+
 async def _all_of(kit: Watched) -> Any:
     row = await kit.row()
     return (
