@@ -23,6 +23,8 @@ BITE = 128
 """Messages that one transaction looks at, or deletes (S)."""
 LONGEST_STRIDE = 4_096
 """Seqs that are passed over at once where nothing is left of them (S)."""
+MOST_KNOWN = 10_000
+"""Threads whose oldest message is remembered at most, the last ones swept (S)."""
 MOST_AT_ONCE = 1
 """Threads that are swept at once: other writers wait for a bite, not for several."""
 
@@ -98,6 +100,8 @@ class Expiry:
                 erase = partial(self._erase, thread_id, found.expired)
                 deleted += await self._parts.store.writing(erase)
             self._known[thread_id] = found.then
+            if len(self._known) > MOST_KNOWN:
+                del self._known[next(iter(self._known))]
             if found.done:
                 return deleted
 

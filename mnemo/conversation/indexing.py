@@ -34,6 +34,8 @@ MOST_PASSED_OVER = 256
 """Orders that keep failing and are passed over for those behind them (S)."""
 MAX_RETRY_S = 60.0
 """Longest pause after failures, in seconds of the clock (S)."""
+MOST_LIMITED = 10_000
+"""Threads whose ``max_index_size`` is remembered at most, the last appended to (S)."""
 MOST_COUNTED = 10_000
 """Orders that are counted; that there are more is not worth finding out (S)."""
 
@@ -80,10 +82,12 @@ class Indexing:
         """Something was appended; a plain call."""
         limits = _index_limits(settings.retrieval)
         bounds = [limit for limit in limits if limit is not None]
-        if len(bounds) < len(limits):
+        if limits:
             self._limits.pop(settings.thread_id, None)
-        elif bounds:
+        if bounds and len(bounds) == len(limits):
             self._limits[settings.thread_id] = max(bounds)
+            if len(self._limits) > MOST_LIMITED:
+                del self._limits[next(iter(self._limits))]
         self.poke()
 
     def poke(self) -> None:

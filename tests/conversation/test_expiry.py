@@ -38,6 +38,20 @@ async def swept(open_conversations: OpenTalk, **arguments: Any) -> tuple[Talk, E
     return talk, expiry
 
 
+async def test_only_so_many_threads_are_remembered(
+    open_conversations: OpenTalk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A service that lives long meets more threads than it need know of; all are swept."""
+    monkeypatch.setattr("mnemo.conversation.expiring.MOST_KNOWN", 2)
+    talk, expiry = await swept(open_conversations, config=MINUTE)
+    for name in "abcd":
+        await talk.log(name).append(user("tea"))
+    assert await expiry.sweep() == 0
+    assert list(expiry._known) == ["c", "d"]
+    talk.clock.advance(61)
+    assert await expiry.sweep() == 4
+
+
 async def test_a_message_lives_exactly_as_long_as_it_may(open_conversations: OpenTalk) -> None:
     """C29: at exactly 60 s history, load and vectors have the message; a second later not."""
     talk, expiry = await swept(open_conversations, config=MINUTE)
