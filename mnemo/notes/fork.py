@@ -11,6 +11,7 @@ import json
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, replace
+from datetime import datetime
 from typing import Any
 
 from mnemo._text import count_tokens, is_blank
@@ -42,7 +43,24 @@ def copied(history: Sequence[Message | Mapping[str, Any]]) -> tuple[Message, ...
     """
     if isinstance(history, str | bytes | Mapping) or not isinstance(history, Sequence):
         raise ValueError(f"history must be a sequence of messages, not {type(history).__name__}")
-    return _answered(tuple(message_of(deepcopy(given)) for given in history))
+    return _answered(tuple(_own(given) for given in history))
+
+
+def _own(given: Message | Mapping[str, Any]) -> Message:
+    """*given* with nothing shared; field by field, since deep copies would hold up the loop."""
+    message = message_of(given)
+    if message is not given and not message.tool_calls:
+        return message
+    copy = object.__new__(type(message))
+    for name in message.__dataclass_fields__:
+        object.__setattr__(copy, name, _unshared(getattr(message, name)))
+    return copy
+
+
+def _unshared(value: Any) -> Any:
+    if value is None or isinstance(value, str | int | datetime):
+        return value
+    return deepcopy(value) if value else type(value)()
 
 
 def _answered(messages: tuple[Message, ...]) -> tuple[Message, ...]:

@@ -11,9 +11,10 @@ from typing import Any
 
 from mnemo._ids import new_id
 from mnemo._pending import Outcome, PendingOperation
-from mnemo._text import count_tokens, is_blank
+from mnemo._text import clean, count_tokens, is_blank
 from mnemo.episode.erasure import ErasureReport
 from mnemo.errors import NotFound
+from mnemo.note.rules import is_topic
 from mnemo.note.values import Note, NoteChange, NoteInfo, NoteVersion
 from mnemo.notes.folder import Folder, FolderReport
 from mnemo.notes.fork import copied
@@ -167,7 +168,7 @@ class Notes:
 
     async def read(self, topic: str) -> Note:
         """The note. *Raises* ``NotFound``: it is not there. *Cancellation*: safe."""
-        return (await self._shelf.read(topic, touching=True)).note
+        return (await self._shelf.read(_possible(topic), touching=True)).note
 
     async def write(
         self, topic: str, body: str, description: str, *, expected_version: int | None = None
@@ -195,7 +196,7 @@ class Notes:
             NotFound: There is no such note.
             Conflict: Its version is another. *Cancellation*: completes.
         """
-        await self._shelf.read(topic, touching=False)
+        await self._shelf.read(_possible(topic), touching=False)
         await self._shelf.delete(topic, _APPLICATION, expected=expected_version)
 
     async def history(self, topic: str) -> builtins.list[NoteVersion]:
@@ -205,6 +206,7 @@ class Notes:
         Raises:
             NotFound: There never was such a note. *Cancellation*: safe.
         """
+        _possible(topic)
         versions = await self._parts.store.reading(lambda tx: tx.versions(topic))
         if not versions:
             raise NotFound("note", topic)
@@ -218,6 +220,7 @@ class Notes:
             NotFound: There never was such a note, or the version is not kept.
             InvalidNote: ``no_text``: that version is a deletion. *Cancellation*: completes.
         """
+        _possible(topic)
         config = self._parts.config
         row = await self._parts.store.writing(
             lambda tx: restore(tx, topic, version, _APPLICATION, config)
@@ -234,6 +237,9 @@ class Notes:
             Conflict: Notes that it changed have been changed since; the message names them,
                 and nothing was touched. *Cancellation*: completes.
         """
+        # A skipped update has no id; what no update did has none either.
+        if not isinstance(update_id, str) or not update_id or clean(update_id) != update_id:
+            raise NotFound("update", str(update_id))
         source = Source(by="undo", trust="application", update_id=new_id("update"))
         config = self._parts.config
         changes = await self._parts.store.writing(lambda tx: undo(tx, update_id, source, config))
@@ -247,6 +253,7 @@ class Notes:
         Raises:
             NotFound: There never was such a note. *Cancellation*: completes.
         """
+        _possible(topic)
         erased = await self._parts.store.writing(lambda tx: tx.erase(topic))
         if not erased.versions:
             raise NotFound("note", topic)
@@ -357,6 +364,13 @@ class Notes:
     async def aclose(self, grace_s: float) -> None:
         """Let updates end, for at most *grace_s* seconds; the part of others stays new."""
         await self._updater.aclose(grace_s)
+
+
+def _possible(topic: object) -> str:
+    """*topic*, if a note can have it. *Raises* ``NotFound``: none has it."""
+    if not is_topic(topic):
+        raise NotFound("note", str(topic))
+    return str(topic)
 
 
 def _more(hidden: int) -> str:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextvars import ContextVar
+from copy import deepcopy
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Literal, TypeAlias
 
-from mnemo._text import is_blank
+from mnemo._text import clean, is_blank
 from mnemo.config import NotesConfig
 from mnemo.note.rows import NoteReader
 from mnemo.notes.cues import Phrases
@@ -102,7 +103,7 @@ class Ask:
             iterations=iterations,
             task_id=_name("task_id", task_id),
             outcome=outcome,
-            tools=tuple(tools),
+            tools=tuple(deepcopy(dict(t) if isinstance(t, Mapping) else t) for t in tools),
             session_id=session_id,
             thread_id=thread or _thread_of(messages),
             conversation=_conversation(thread, session_id, messages, keys),
@@ -140,7 +141,7 @@ class Ask:
 def _name(what: str, given: object) -> str | None:
     if given is not None and (not isinstance(given, str) or is_blank(given)):
         raise ValueError(f"{what} must be text that is not blank, or None")
-    return given
+    return None if given is None else clean(given)
 
 
 def _thread_of(messages: Sequence[Message]) -> str | None:

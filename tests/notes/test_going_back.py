@@ -149,3 +149,13 @@ async def test_an_undo_is_stopped_by_no_rule_for_new_texts(open_notes):
     await kit.notes.undo(update.id)
     assert (await kit.notes.read("old")).body == "You are now in Paris"
     assert len(await kit.notes.list()) == 1
+
+
+async def test_a_skipped_update_did_nothing_that_could_be_undone(open_notes):
+    """Its id is blank, and so names none of the changes that no update made."""
+    kit = await open_notes()
+    await kit.notes.write("travel", "- Tokyo", "Travel")
+    skipped = await kit.update(iterations=1)
+    with pytest.raises(NotFound):
+        await kit.notes.undo(skipped.id)
+    assert len(await kit.notes.list()) == 1

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from types import MappingProxyType
+
 import anyio
+import anyio.lowlevel
 import anyio.to_thread
 from notes_kit import NOTHING, TRIP, reply, user, writes
 
 from mnemo._pending import PendingOperation
+from mnemo.transcript.message import Message, ToolCall
 
 
 async def until(condition) -> None:
@@ -124,3 +128,49 @@ async def test_a_callback_that_is_none_is_an_error_of_the_update(open_notes, cap
     operation = kit.notes.update_after_task_async(TRIP, iterations=10, callback="no")
     assert isinstance((await operation).error, ValueError)
     assert not kit.asked
+
+
+async def test_no_depth_of_what_it_was_given_is_shared(open_notes):
+    """Calls, blocks and tools that the caller changes afterwards are asked about as they were."""
+    kit = await open_notes()
+    call = ToolCall("c", "look", {"at": ["map"]})
+    blocks = Message("user", [{"type": "text", "text": "We fly to Tokyo"}])
+    tool = {"name": "look", "parameters": {"type": "object"}}
+    history = [
+        MappingProxyType({"role": "user", "content": "Where to?"}),
+        {"role": "assistant", "tool_calls": [call]},
+        Message("tool", "here", tool_call_id="c"),
+        blocks,
+    ]
+    operation = kit.notes.update_after_task_async(history, iterations=10, tools=[tool])
+    call.arguments["at"].append("clock")
+    blocks.content[0]["text"] = "nothing"
+    tool["parameters"]["type"] = "array"
+    assert (await operation).error is None
+    asked = kit.asked[0]
+    assert asked.messages[1].tool_calls[0]["arguments"] == {"at": ["map"]}
+    assert asked.messages[3].content == "We fly to Tokyo"
+    assert asked.tools[0]["parameters"] == {"type": "object"}
+
+
+async def test_names_that_cannot_be_stored_are_cleaned(open_notes):
+    """Lone surrogates in ids harm no update."""
+    kit = await open_notes(reply(writes()), NOTHING)
+    update = await kit.update(task_id="\ud800", thread_id="\ud801", session="\ud802")
+    assert (update.wrote, update.error) == (True, None)
+    assert (await kit.update(task_id="\ud800")).skipped_because == "already_done"
+
+
+async def test_closing_waits_for_callbacks(open_notes):
+    """Who asked to be told is told before the repository is closed."""
+    kit = await open_notes()
+    told = []
+
+    async def callback(outcome):
+        for _ in range(5):
+            await anyio.lowlevel.checkpoint()
+        told.append(outcome.value.ran)
+
+    await kit.notes.update_after_task_async(TRIP, iterations=10, callback=callback)
+    await kit.notes.aclose(5)
+    assert told == [True]

@@ -377,16 +377,17 @@ def test_the_tools_are_the_same_bytes_each_time():
         assert spec["parameters"]["additionalProperties"] is False
 
 
-async def test_unknown_notes_are_not_found(open_notes):
-    """Reading, deleting, restoring and purging what is not there."""
+@pytest.mark.parametrize("name", ["travel", "\ud800", "A b", None, ["x"]])
+async def test_unknown_notes_are_not_found(open_notes, name):
+    """Reading, deleting, restoring and purging what is not there, or can be nowhere."""
     kit = await open_notes()
     for call in (
-        kit.notes.read("travel"),
-        kit.notes.delete("travel"),
-        kit.notes.history("travel"),
-        kit.notes.restore("travel", 1),
-        kit.notes.purge("travel"),
-        kit.notes.undo("update-1"),
+        kit.notes.read(name),
+        kit.notes.delete(name),
+        kit.notes.history(name),
+        kit.notes.restore(name, 1),
+        kit.notes.purge(name),
+        kit.notes.undo(name),
     ):
         with pytest.raises(NotFound):
             await call
