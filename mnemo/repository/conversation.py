@@ -159,7 +159,10 @@ class Conversation(MessageLog):
                 the session holds, or if it holds none, with what is appended next.
 
         Raises:
-            ValueError: *from_seq* is no seq. *Cancellation*: safe; nothing is fed.
+            ValueError: *from_seq* is no seq, or *session* none of this repository: what
+                is erased here would not be erased there. *Cancellation*: safe; nothing is fed.
         """
         self._departments.check_usable()
+        if not isinstance(session, Session) or session.repo_id != self._parts.repo_id:
+            raise ValueError("a conversation feeds a session that its own repository started")
         return await self._departments.feeding.feed(self.thread_id, session, from_seq=from_seq)

@@ -55,3 +55,18 @@ async def test_a_thread_id_that_not_every_store_holds_is_refused(
         for odd in ("a\0b", "a\ud800b"):
             with pytest.raises(ValueError, match="cannot hold"):
                 repo.conversation(odd)
+
+
+async def test_a_conversation_feeds_no_session_of_another_repository() -> None:
+    """What is forgotten in one repository would live on in the other."""
+    async with Mnemo("memory:") as memory:
+        here, there = await memory.open_repo("here"), await memory.open_repo("there")
+        talk = here.conversation("t")
+        own, strange = await here.start_session("g"), await there.start_session("g")
+        for odd in (strange, None, own.id):
+            with pytest.raises(ValueError, match="its own repository"):
+                await talk.feed(odd)  # type: ignore[arg-type]
+        feed = await talk.feed(own)
+        await talk.append({"role": "user", "content": "x"})
+        await feed.caught_up()
+        assert len(own.held_messages("t")) == 1
