@@ -246,11 +246,12 @@ def _kept(text: str, visible: str, head: int, verb_end: int) -> tuple[Request, i
 
 def _before(text: str, visible: str, head: int) -> Request:
     """What a bare request at *head* means: the sentence before it that is no mere courtesy."""
-    while True:
+    for _ in range(MAX_COURTESIES):
         found = _sentence_before(text, visible, head)
         if not _COURTESIES.fullmatch(f"{found.text.rstrip('.!?')} "):
             return found
         head = found.start
+    return Request("", head, head)
 
 
 def _sentence_before(text: str, visible: str, head: int) -> Request:

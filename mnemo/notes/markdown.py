@@ -21,6 +21,8 @@ KEYS = ("topic", "description", "updated_at")
 
 _FENCE = re.compile(r"---[ \t]*(?:\n|\Z)")
 _CLOSE = re.compile(r"^(?:---|\.\.\.)[ \t]*(?:\n|\Z)", re.MULTILINE)
+# As YAML writes times: with a blank before the zone, which may be a bare hour.
+_ZONED = re.compile(r"(.+:\d\d(?:\.\d+)?)\s*([+-])(\d{1,2})(?::?(\d\d))?")
 _KEY = re.compile(r"^(topic|description|updated_at)[ \t]*:[ \t]*(.*?)[ \t]*$", re.MULTILINE)
 
 
@@ -126,6 +128,10 @@ def _plain(value: str) -> str:
 
 def _time(text: str) -> datetime | None:
     """A date or time in UTC; without a zone it is UTC already."""
+    found = _ZONED.fullmatch(text.strip())
+    if found is not None:
+        time, sign, hours, minutes = found.groups()
+        text = f"{time}{sign}{hours:0>2}:{minutes or '00'}"
     try:
         at = datetime.fromisoformat(text.strip())
         return (at if at.tzinfo is not None else at.replace(tzinfo=UTC)).astimezone(UTC)

@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import os
 import stat
+from datetime import UTC, datetime
 
 import pytest
 
 from mnemo.errors import NotFound
 from mnemo.notes.folder import MANIFEST
+from mnemo.notes.markdown import parse
 
 
 @pytest.fixture
@@ -273,3 +275,19 @@ async def test_a_folder_in_the_place_of_the_manifest_is_passed_over(open_notes, 
     report = await kit.notes.import_folder(tmp_path / "in")
     assert report.written == ("travel",)
     assert report.warnings
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "2026-03-08 09:30:00 -5",
+        "2026-03-08T09:30:00-05:00",
+        "2026-03-08T09:30-0500",
+        "2026-03-08 14:30",
+        "2026-03-08T14:30:00Z",
+    ],
+)
+def test_a_time_means_the_same_however_its_zone_is_written(said):
+    """Normalised to UTC, which is the zone of one without."""
+    file = parse(f"---\nupdated_at: {said}\n---\n- Tokyo", "travel")
+    assert file.updated_at == datetime(2026, 3, 8, 14, 30, tzinfo=UTC)
