@@ -68,14 +68,17 @@ class UpdateBudget:
         Do *work* for as long as there is time.
 
         Raises:
-            BudgetExceeded: The time is over; *work* was cancelled.
+            BudgetExceeded: The time is over; *work* was cancelled, and what it says is late.
         """
-        left = self.config.max_wall_s - (self.clock.monotonic() - self.began)
+        most = self.config.max_wall_s
+        left = most - (self.clock.monotonic() - self.began)
         try:
-            return await on_clock(self.clock.sleep, max(0.0, left), work)
+            reply = await on_clock(self.clock.sleep, max(0.0, left), work)
         except TimeoutError as error:
-            spent = self.clock.monotonic() - self.began
-            raise _exceeded("wall", self.config.max_wall_s, spent) from error
+            raise _exceeded("wall", most, self.clock.monotonic() - self.began) from error
+        if (spent := self.clock.monotonic() - self.began) > most:
+            raise _exceeded("wall", most, spent)
+        return reply
 
     def out_of_output(self) -> BudgetExceeded:
         """The error of a reply that was cut off at what was left of the output."""

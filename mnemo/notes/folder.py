@@ -22,6 +22,7 @@ from typing import Any
 import anyio
 import anyio.to_thread
 
+from mnemo._text import clean
 from mnemo.errors import InvalidNote
 from mnemo.note.rows import NoteRow
 from mnemo.note.rules import is_topic
@@ -232,21 +233,23 @@ class Folder:
         for entry in sorted(os.scandir(self._path), key=lambda entry: entry.name):
             if entry.name == MANIFEST:
                 continue
+            # A name that is no text could not even be printed.
+            name = clean(entry.name)
             refusal = _refusal(entry)
             if refusal is not None:
-                notes.refused.append((entry.name, refusal))
+                notes.refused.append((name, refusal))
                 continue
             content = _opened(Path(entry.path))
             if content is None:
-                notes.refused.append((entry.name, "cannot be read"))
+                notes.refused.append((name, "cannot be read"))
                 continue
-            stem = entry.name.removesuffix(".md")
+            stem = name.removesuffix(".md")
             try:
                 file = parse(content.decode("utf-8-sig"), stem)
             except UnicodeDecodeError:
-                notes.refused.append((entry.name, "is not UTF-8"))
+                notes.refused.append((name, "is not UTF-8"))
                 continue
-            yield _Read(entry.name, _digest(content), file)
+            yield _Read(name, _digest(content), file)
 
     # ── The manifest ─────────────────────────────────────────────────────────────────
 
@@ -324,7 +327,7 @@ def _digest(content: bytes) -> str:
 
 def _make(path: Path) -> None:
     if not path.is_dir():
-        path.mkdir(mode=0o700, parents=True)
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
         path.chmod(0o700)
 
 

@@ -13,8 +13,9 @@ import anyio
 
 from mnemo._tasks import is_cancelled
 from mnemo._text import clean, one_line
+from mnemo.errors import InvalidNote
 from mnemo.note.rules import is_topic
-from mnemo.notes.guards import redact
+from mnemo.notes.guards import check_redacted, redact
 
 __all__ = ["OnProgress", "Progress", "Teller"]
 
@@ -64,7 +65,7 @@ class Teller:
 
     async def tool(self, name: str, topic: object) -> None:
         """A tool is carried out."""
-        of = str(topic) if is_topic(topic) else None
+        of = _shown(topic)
         label = one_line(redact(clean(f"{name} {of}" if of else name)))
         await self._tell(Progress("tool", label[:100], self.turn, of))
 
@@ -92,3 +93,12 @@ class Teller:
             log.warning("on_progress was cancelled")
         except Exception:
             log.exception("on_progress failed")
+
+
+def _shown(topic: object) -> str | None:
+    """*topic*, if it can be one that holds no secret: a model may name anything."""
+    try:
+        check_redacted(str(topic), "")
+    except InvalidNote:
+        return None
+    return str(topic) if is_topic(topic) else None

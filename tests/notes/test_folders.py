@@ -7,6 +7,7 @@ import os
 import stat
 from datetime import UTC, datetime
 
+import anyio
 import pytest
 
 from mnemo.errors import NotFound
@@ -291,3 +292,23 @@ def test_a_time_means_the_same_however_its_zone_is_written(said):
     """Normalised to UTC, which is the zone of one without."""
     file = parse(f"---\nupdated_at: {said}\n---\n- Tokyo", "travel")
     assert file.updated_at == datetime(2026, 3, 8, 14, 30, tzinfo=UTC)
+
+
+async def test_exports_side_by_side_all_succeed(open_notes, tmp_path):
+    """Also into a folder that none of them has found."""
+    kit = await open_notes()
+    for number in range(5):
+        await kit.notes.write(f"trip-to-place{number}x", f"- {number}", "A trip")
+    async with anyio.create_task_group() as group:
+        for _ in range(4):
+            group.start_soon(kit.notes.export_folder, tmp_path / "out")
+    assert len((await kit.notes.export_folder(tmp_path / "out")).unchanged) == 5
+
+
+async def test_a_file_name_that_is_no_text_is_reported_as_text(open_notes, tmp_path):
+    """A report can always be printed."""
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / os.fsdecode(b"\xff\xfe.md")).write_text("- Tokyo")
+    kit = await open_notes()
+    ((name, reason),) = (await kit.notes.import_folder(tmp_path / "in")).refused
+    assert (name, reason) == ("\ufffd\ufffd.md", "bad_topic")

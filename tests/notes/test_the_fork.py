@@ -139,6 +139,29 @@ async def test_a_model_that_never_answers_is_cut_off(open_notes):
     assert kit.phases[-1] == "finished"
 
 
+async def test_what_a_model_says_too_late_is_not_done(open_notes):
+    """One that takes no notice of being stopped: its cost counts, its calls do not."""
+
+    async def complete(request):
+        with anyio.CancelScope(shield=True):
+            await kit.clock.advance(91)
+        return reply(writes())
+
+    kit = await open_notes(model=ScriptedChatModel({"update_notes": complete}))
+    update = await kit.update()
+    assert (update.wrote, update.error.which) == (False, "wall")
+    assert update.usage.cost_usd == 0.01
+
+
+async def test_progress_names_no_topic_that_holds_a_secret(open_notes):
+    """A model may name anything; what is shown is a topic, and no key."""
+    calls = [writes(topic="password-is-hunter2"), writes(topic="a\nb"), writes(topic="travel")]
+    kit = await open_notes(reply(*calls), NOTHING)
+    await kit.update()
+    assert [told.topic for told in kit.told if told.phase == "tool"] == [None, None, "travel"]
+    assert "hunter2" not in str(kit.told)
+
+
 async def test_tokens_and_cost_are_bounded(open_notes):
     """No call starts once tokens, output or cost are used up; what was written stays."""
     dear = reply(writes(), usage=Usage("m", 10, 10, 0, 0.5))
