@@ -18,6 +18,7 @@ from typing import Any
 __all__ = [
     "STOP_WORDS",
     "clean",
+    "composed",
     "content_words",
     "count_tokens",
     "fold",
@@ -78,6 +79,11 @@ def clean(text: str) -> str:
     if text.isascii():
         return text.replace("\0", "\ufffd") if "\0" in text else text
     return _SURROGATES.sub("\ufffd", text.replace("\0", "\ufffd"))
+
+
+def composed(text: str) -> str:
+    """*text* as queries are: a letter and its marks, or a syllable's parts, as one character."""
+    return text if text.isascii() else unicodedata.normalize("NFC", text)
 
 
 def is_blank(text: str | None) -> bool:

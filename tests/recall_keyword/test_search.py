@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import unicodedata
 from datetime import timedelta
 from functools import partial
 from typing import Any
@@ -37,6 +38,8 @@ FINDS = [
     ("kyoto", "off to Kyoto\U0001f642"),
     ("kyoto", "\U0001f914Kyoto\U0001faf6again"),
     ("lira", "100 lira\u20ba"),
+    ("\ud55c\uad6d\uc5b4", unicodedata.normalize("NFD", "\ud55c\uad6d\uc5b4 \ubb38\uc11c")),
+    ("\u30d1", unicodedata.normalize("NFD", "\u30d1\u30fc\u30c6\u30a3\u30fc")),
 ]
 
 MISSES = [

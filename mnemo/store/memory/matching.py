@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache, partial
 
 from mnemo._clock import Breather
-from mnemo._text import has_unspaced, index_words, lower_each
+from mnemo._text import composed, has_unspaced, index_words, lower_each
 from mnemo.transcript.records import Group, Query
 
 __all__ = [
@@ -43,7 +43,7 @@ def stems(text: str) -> Words:
 def holds(text: str, operand: str) -> bool:
     """Whether *text* holds *operand*, by the index that the operand alone is looked up in."""
     if has_unspaced(operand):
-        return lower_each(operand) in lower_each(text)
+        return lower_each(operand) in lower_each(composed(text))
     return _count(stems(operand), stems(text)) > 0
 
 
@@ -115,7 +115,7 @@ def relevances_by_triples(query: Query, texts: Sequence[str]) -> list[float]:
     lowered = []
     for text in texts:
         breather.breathe()
-        lowered.append(lower_each(text))
+        lowered.append(lower_each(composed(text)))
     scores = [0.0] * len(texts)
     for group in query.groups:
         for place, score in enumerate(_of_group(group, lowered, breather)):

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from mnemo._clock import Breather
-from mnemo._text import has_unspaced
+from mnemo._text import composed, has_unspaced
 from mnemo.store.sqlite.messages import COLUMNS, read_message
 from mnemo.store.sqlite.texts import TextTables, all_text_tables
 from mnemo.transcript.message import SAID, searchable_text
@@ -112,4 +112,4 @@ def _misfit(row: tuple[Any, ...]) -> str | None:
 def _untold(row: tuple[Any, ...]) -> int | None:
     """The number of a row that has no triples and needs them, or other ones than its own."""
     number, text, triples = row
-    return None if triples == (text if has_unspaced(text) else None) else number
+    return None if triples == (composed(text) if has_unspaced(text) else None) else number

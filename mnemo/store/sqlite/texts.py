@@ -12,7 +12,7 @@ import sqlite3
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from mnemo._text import has_unspaced
+from mnemo._text import composed, has_unspaced
 from mnemo.store.sqlite.bites import insert_rows
 
 __all__ = [
@@ -123,7 +123,7 @@ def put_texts(connection: sqlite3.Connection, repo: int, rows: Sequence[tuple[in
     if number is None:
         number = _take_table(connection, repo)
     insert_rows(connection, _INSERT.format(f"words_{number}"), filled)
-    unspaced = [row for row in filled if not row[1].isascii() and has_unspaced(row[1])]
+    unspaced = [(row, composed(text)) for row, text in filled if has_unspaced(text)]
     if unspaced:
         if not grams:
             connection.execute(_CREATE.format(f"grams_{number}", _GRAMS))
