@@ -13,6 +13,7 @@ import logging
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from contextvars import Context, copy_context
 from typing import Any
 
 import anyio
@@ -28,10 +29,16 @@ OBSERVER_BUFFER = 1_024
 
 
 class Inbox:
-    """A bounded queue that drops its oldest events and remembers how many."""
+    """
+    A bounded queue that drops its oldest events and remembers how many.
+
+    Attributes:
+        context: What the publisher of the event that was got last was in.
+    """
 
     def __init__(self, size: int) -> None:
-        self._events: deque[Event] = deque()
+        self._events: deque[tuple[Event, Context]] = deque()
+        self.context = copy_context()
         self._size = size
         self._dropped = 0
         self._arrived = anyio.Event()
@@ -42,7 +49,7 @@ class Inbox:
         if len(self._events) == self._size:
             self._events.popleft()
             self._dropped += 1
-        self._events.append(event)
+        self._events.append((event, copy_context()))
         self._arrived.set()
 
     def end(self) -> None:
@@ -64,9 +71,10 @@ class Inbox:
             await self._arrived.wait()
         if self._dropped:
             count, self._dropped = self._dropped, 0
-            first = self._events[0]
+            first, _ = self._events[0]
             return EventsDropped(repo_id=first.repo_id, at=first.at, count=count)
-        return self._events.popleft()
+        event, self.context = self._events.popleft()
+        return event
 
 
 class Subscription:
@@ -133,10 +141,10 @@ class EventBus:
         self._pumps.add(done)
         try:
             while (event := await inbox.get()) is not None:
-                try:
-                    await observer(event)
-                except Exception:
-                    log.exception("an observer failed on %s", type(event).__name__)
+                # What the publisher was in the midst of, its observers are in as well.
+                told = anyio.Event()
+                inbox.context.run(self._spawn, _tell, observer, event, told)
+                await told.wait()
         finally:
             self._pumps.discard(done)
             done.set()
@@ -167,6 +175,17 @@ class EventBus:
 def _is_async(observer: Callable[[Event], Any]) -> bool:
     called = getattr(observer, "__call__", None)  # noqa: B004 - an object's own coroutine method
     return inspect.iscoroutinefunction(observer) or inspect.iscoroutinefunction(called)
+
+
+async def _tell(
+    observer: Callable[[Event], Awaitable[Any]], event: Event, told: anyio.Event
+) -> None:
+    try:
+        await observer(event)
+    except Exception:
+        log.exception("an observer failed on %s", type(event).__name__)
+    finally:
+        told.set()
 
 
 def _call(observer: Callable[[Event], Any], event: Event) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import anyio
-from notes_kit import NOTHING, TRIP, reply, writes
+from notes_kit import NOTHING, TRIP, reply, user, writes
 
 from mnemo import Config, Mnemo
 from mnemo.testing import HashingEmbedder, RecordingObserver, ScriptedChatModel
@@ -61,3 +61,32 @@ async def test_closing_the_service_stops_what_does_not_end(db):
     async with Mnemo(db, embedder=HashingEmbedder()) as again:
         notes = (await again.open_repo("r")).notes
         assert (await notes.update_after_task(TRIP, iterations=50)).skipped_because == "no_model"
+
+
+async def test_no_observer_can_set_off_another_update(db):
+    """Neither one that is a function nor one that is told in a task of its own."""
+    model = ScriptedChatModel({"update_notes": NOTHING})
+    inner = []
+    async with Mnemo(db, chat_model=model, embedder=HashingEmbedder()) as memory:
+        repo = await memory.open_repo("r")
+
+        async def again(event):
+            if type(event).__name__ == "MemoryUpdateFinished":
+                more = [user("We also visit Nara.")]
+                inner.append(await repo.notes.update_after_task(more, iterations=50))
+
+        def at_once(event):
+            if type(event).__name__ == "MemoryUpdateFinished":
+                more = [user("We also visit Kyoto.")]
+                operations.append(repo.notes.update_after_task_async(more, iterations=50))
+
+        operations = []
+        memory.subscribe(again)
+        memory.subscribe(at_once)
+        assert (await repo.notes.update_after_task(TRIP, iterations=10)).ran
+        with anyio.fail_after(5):
+            while not inner:  # noqa: ASYNC110 - told in a task of the service's
+                await anyio.sleep(0.001)
+        inner.append(await operations[0])
+    assert [update.skipped_because for update in inner] == ["nested", "nested"]
+    assert len(model.requests) == 1
