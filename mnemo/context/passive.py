@@ -24,6 +24,7 @@ from mnemo.context.passive_terms import terms_of_turn
 from mnemo.context.visible import seen_by
 from mnemo.conversation.counting import counter_of
 from mnemo.conversation.parts import ConversationParts
+from mnemo.errors import UsageError
 from mnemo.events import RecallFailed
 from mnemo.protocols import RecordStore, TranscriptReader, TranscriptWriter
 from mnemo.recall.excerpt import Excerpts
@@ -97,6 +98,9 @@ class PassiveRecall:
 
         Args:
             budget_tokens: Of the viewport; its share for recall bounds them.
+
+        Raises:
+            UsageError: The repository is closed.
                 *Cancellation*: safe; at worst what was found is stored.
         """
         settings = self._parts.config.recall
@@ -111,6 +115,8 @@ class PassiveRecall:
                 return []
             surfaced = turn.stored or await self._surface(turn, budget_tokens)
             return [_hit(each) for each in surfaced.hits]
+        except UsageError:
+            raise  # the repository was closed, which is no failure of recall
         except Exception as error:
             log.exception("nothing comes to mind in thread %r", thread_id)
             self._fail(thread_id, turn, error)

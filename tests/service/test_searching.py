@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from mnemo import Mnemo, NotFound
-from mnemo.testing import HashingEmbedder
+from mnemo import Mnemo, NotFound, UsageError
+from mnemo.events import RecallFailed
+from mnemo.testing import HashingEmbedder, RecordingObserver
 
 
 @pytest.fixture(params=["memory:", "file"])
@@ -64,3 +65,18 @@ async def test_a_purged_thread_is_not_found(where: str) -> None:
         assert await repo.search("kyoto") == []
         with pytest.raises(NotFound):
             await repo.view(message.stored_id)
+
+
+async def test_nothing_comes_to_mind_in_a_closed_repository(where: str) -> None:
+    """A viewport of a closed repository says so, and reports no failed recall."""
+    seen = RecordingObserver()
+    async with Mnemo(where, embedder=HashingEmbedder()) as memory:
+        memory.subscribe(seen)
+        repo = await memory.open_repo("r")
+        chat = repo.conversation("mine")
+        await chat.append({"role": "user", "content": "kyoto in spring"})
+        window = chat.viewport(1_000)
+        await memory.close_repo("r")
+        with pytest.raises(UsageError, match="closed"):
+            await window.recalled()
+    assert not [event for event in seen.events if isinstance(event, RecallFailed)]
