@@ -26,6 +26,10 @@ def _open() -> bool:
     return False
 
 
+def _usable() -> None:
+    return None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NotesParts:
     """
@@ -38,6 +42,7 @@ class NotesParts:
         session_meter: The meter of an open session; ``None`` if it is not open.
         scrub: Rids the store's files of what was erased (``Store.scrub``).
         closing: Whether the service or the repository is shutting down, or closed.
+        check_usable: Raises ``UsageError`` in another event loop, and once all has ended.
     """
 
     repo_id: str
@@ -52,4 +57,5 @@ class NotesParts:
     scrub: Callable[[], Awaitable[bool]] = _later
     session_meter: Callable[[str], UsageMeter | None] = _no_session
     closing: Callable[[], bool] = _open
+    check_usable: Callable[[], None] = _usable
     spans: Spans = NO_SPANS

@@ -105,6 +105,9 @@ class Updater:
 
     async def update(self, arguments: Arguments) -> NoteUpdate:
         """See ``Notes.update_after_task``."""
+        elsewhere = self._elsewhere()
+        if elsewhere is not None:
+            return elsewhere
         call = _Call(arguments)
         try:
             skipped = self._refused_at_once(call)
@@ -120,6 +123,10 @@ class Updater:
         """See ``Notes.update_after_task_async``."""
         told = callback if callable(callback) else None
         operation = PendingOperation("update_notes", callback=told)
+        elsewhere = self._elsewhere()
+        if elsewhere is not None:
+            operation.end(Outcome(value=elsewhere))
+            return operation
         try:
             if callback is not None and told is None:
                 raise ValueError(f"callback must be a function, not {type(callback).__name__}")
@@ -157,6 +164,15 @@ class Updater:
             self._end(operation, call.result)
             raise
         self._end(operation, call.result)
+
+    def _elsewhere(self) -> NoteUpdate | None:
+        """The end of a call from another event loop: nothing of this one may be touched."""
+        try:
+            if not self._closing:
+                self._parts.check_usable()
+        except UsageError as error:
+            return NoteUpdate(error=error, id=new_id("update"))
+        return None
 
     def _refused_at_once(self, call: _Call) -> NoteUpdate | None:
         """Look at the rules that need no store, and take the copy of the history."""

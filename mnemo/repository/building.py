@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection
+from typing import TypeVar
 
 from mnemo.commit.announced import AnnouncedWrites
 from mnemo.commit.lane import CommitLane
@@ -10,10 +11,12 @@ from mnemo.config import Config
 from mnemo.episode.erasure import ErasureReport, Selection
 from mnemo.maintenance.erase import Forgetting
 from mnemo.maintenance.runner import Maintenance
+from mnemo.note.rows import NoteReader, NoteWriter
 from mnemo.notes.notes import Notes
 from mnemo.notes.parts import NotesParts
 from mnemo.prompts.profiles import resolve_profile
 from mnemo.prompts.usage import UsageMeter
+from mnemo.protocols import NoteStore
 from mnemo.recall.pipeline import Recall
 from mnemo.recall.result import RecallResult
 from mnemo.repository.parts import RepositoryParts
@@ -27,6 +30,8 @@ __all__ = [
     "overview_of",
     "recalling",
 ]
+
+T = TypeVar("T")
 
 
 def commit_lane(parts: RepositoryParts) -> CommitLane:
@@ -116,7 +121,27 @@ def erasing(
     return forgetting.forget
 
 
-def notes(parts: RepositoryParts, *, closing: Callable[[], bool]) -> Notes:
+class _GuardedNotes:
+    """A ``NoteStore`` that serves only on its repository's loop, and until that has ended."""
+
+    def __init__(self, store: NoteStore, check_usable: Callable[[], None]) -> None:
+        self._store = store
+        self._check_usable = check_usable
+
+    async def reading(self, work: Callable[[NoteReader], T]) -> T:
+        """As the store. *Raises* ``UsageError``."""
+        self._check_usable()
+        return await self._store.reading(work)
+
+    async def writing(self, work: Callable[[NoteWriter], T]) -> T:
+        """As the store. *Raises* ``UsageError``."""
+        self._check_usable()
+        return await self._store.writing(work)
+
+
+def notes(
+    parts: RepositoryParts, *, closing: Callable[[], bool], check_usable: Callable[[], None]
+) -> Notes:
     """Its notes."""
 
     def session_meter(session_id: str) -> UsageMeter | None:
@@ -126,7 +151,7 @@ def notes(parts: RepositoryParts, *, closing: Callable[[], bool]) -> Notes:
     return Notes(
         NotesParts(
             repo_id=parts.repo_id,
-            store=parts.notes,
+            store=_GuardedNotes(parts.notes, check_usable),
             embedder=parts.embedder,
             chat_model=parts.chat_model,
             clock=parts.clock,
@@ -137,6 +162,7 @@ def notes(parts: RepositoryParts, *, closing: Callable[[], bool]) -> Notes:
             scrub=parts.scrub,
             session_meter=session_meter,
             closing=closing,
+            check_usable=check_usable,
             spans=parts.spans,
         )
     )

@@ -55,6 +55,7 @@ class Repository(RepositoryAnswers, RepositoryUpkeep):
         self._loop = asyncio.get_running_loop()
         self._parts = parts
         self._closed = False
+        self._ended = False
         self._following = anyio.CancelScope()
         self._background: TaskGroup
         self._recalls: set[anyio.CancelScope] = set()
@@ -71,7 +72,9 @@ class Repository(RepositoryAnswers, RepositoryUpkeep):
         self._erase = building.erasing(
             parts, lane, end_sessions=self._sessions.end, erased=self._drop_erased
         )
-        self._notes = building.notes(parts, closing=lambda: self._closed)
+        self._notes = building.notes(
+            parts, closing=lambda: self._closed, check_usable=self._check_not_ended
+        )
         self._recall_notes = self._notes.recall
         self._conversations = RepositoryConversations(
             parts,
@@ -105,10 +108,19 @@ class Repository(RepositoryAnswers, RepositoryUpkeep):
         return self._parts.repo_id
 
     def _check_usable(self) -> None:
-        if self._closed:
+        self._check(closed=self._closed)
+
+    def _check_not_ended(self) -> None:
+        """As ``_check_usable``, but what is under way may go on until closing has ended."""
+        self._check(closed=self._ended)
+
+    def _check(self, *, closed: bool) -> None:
+        if closed:
             raise UsageError(f"repository {self.id!r} is closed; open it again with open_repo")
         if running_loop() is not self._loop:
-            raise UsageError(f"repository {self.id!r} belongs to another event loop")
+            raise UsageError(
+                f"repository {self.id!r} belongs to another event loop; open one per loop"
+            )
 
     # ── Sessions ─────────────────────────────────────────────────────────────────────
 
@@ -315,6 +327,7 @@ class Repository(RepositoryAnswers, RepositoryUpkeep):
         async with anyio.create_task_group() as group:
             group.start_soon(self._sessions.aclose, grace_s)
             group.start_soon(self._notes.aclose, grace_s)
+        self._ended = True
         for recall in tuple(self._recalls):
             recall.cancel()
         self._following.cancel()

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
+
 import anyio
+import pytest
 from notes_kit import NOTHING, TRIP, reply, user, writes
 
-from mnemo import Config, Mnemo
+from mnemo import Config, Mnemo, UsageError
 from mnemo.testing import HashingEmbedder, RecordingObserver, ScriptedChatModel
 
 
@@ -90,3 +94,44 @@ async def test_no_observer_can_set_off_another_update(db):
         inner.append(await operations[0])
     assert [update.skipped_because for update in inner] == ["nested", "nested"]
     assert len(model.requests) == 1
+
+
+async def test_a_held_handle_is_refused_in_another_event_loop(db):
+    """It is told at once, where it used to wait for ever, and the own loop goes on."""
+    async with Mnemo(db, embedder=HashingEmbedder()) as memory:
+        notes = (await memory.open_repo("r")).notes
+        await notes.write("travel", "- Tokyo", "Travel")
+        asked = [user("Remember that tea is at four.")]
+
+        async def elsewhere():
+            for call in (
+                lambda: notes.write("food", "- figs", "Food"),
+                lambda: notes.read("travel"),
+                lambda: notes.recall("travel"),
+            ):
+                with pytest.raises(UsageError, match="another event loop; open one per loop"):
+                    await call()
+            update = await notes.update_after_task(asked, iterations=1)
+            later = await notes.update_after_task_async(asked, iterations=1)
+            return [type(one.error) for one in (update, later)]
+
+        thread = threading.Thread(target=lambda: told.extend(asyncio.run(elsewhere())))
+        told: list[type] = []
+        thread.start()
+        with anyio.fail_after(10):
+            while thread.is_alive():  # noqa: ASYNC110 - a thread, no event
+                await anyio.sleep(0.001)
+        assert told == [UsageError, UsageError]
+        assert [note.topic for note in await notes.list()] == ["travel"]
+
+
+async def test_a_held_handle_is_refused_once_its_repository_is_closed(db):
+    """Notes end with their repository, as its conversations do."""
+    async with Mnemo(db, embedder=HashingEmbedder()) as memory:
+        notes = (await memory.open_repo("r")).notes
+        await memory.close_repo("r")
+        with pytest.raises(UsageError, match="is closed"):
+            await notes.write("travel", "- Tokyo", "Travel")
+        with pytest.raises(UsageError, match="is closed"):
+            await notes.list()
+        assert (await notes.update_after_task([], iterations=1)).skipped_because == "closing"
