@@ -10,10 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from mnemo.note.rows import NoteRow, NoteWriter
+from mnemo.note.rows import ErasedNoteRows, NoteRow, NoteWriter
+from mnemo.note.rules import absorbed_by
 from mnemo.note.values import NoteVersion
 
-__all__ = ["ForgottenNotes", "forget_sources"]
+__all__ = ["ForgottenNotes", "erase_note", "forget_sources"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,8 +72,18 @@ def forget_sources(
     return done
 
 
+def erase_note(tx: NoteWriter, topic: str) -> ErasedNoteRows:
+    """Delete a note with all its versions, and its name where others were absorbed by it."""
+    erased = tx.erase(topic)
+    for other in tx.topics(deleted=True):
+        for version in tx.versions(other):
+            if version.reason == absorbed_by(topic):
+                tx.rewrite(replace(version, reason=""))
+    return erased
+
+
 def _erased(tx: NoteWriter, topic: str, done: ForgottenNotes) -> ForgottenNotes:
-    rows = tx.erase(topic)
+    rows = erase_note(tx, topic)
     return replace(
         done,
         notes=done.notes + 1,

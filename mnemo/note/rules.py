@@ -16,6 +16,7 @@ from mnemo.errors import InvalidNote
 
 __all__ = [
     "MAX_TOPIC",
+    "absorbed_by",
     "check_neighbours",
     "checked_body",
     "checked_description",
@@ -155,6 +156,11 @@ def _alike(topic: str, present: set[str]) -> set[str]:
 
 def _stems(topic: str) -> list[str]:
     return sorted(stem(part) for part in topic.split("-"))
+
+
+def absorbed_by(topic: str) -> str:
+    """Why a note was retired that *topic* took in, as its history says it."""
+    return f"absorbed by {topic}"
 
 
 def first_line(body: str) -> str:

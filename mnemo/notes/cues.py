@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal, TypeAlias
@@ -297,12 +297,6 @@ def _paragraph_end(text: str, start: int) -> int:
     end = min(len(text), start + MAX_CLAUSE)
     found = _BLANK_LINE.search(text, start, end)
     return found.start() if found else end
-
-
-def strongest(kinds: Sequence[CueKind]) -> CueKind | None:
-    """Request before correction before preference."""
-    order: tuple[CueKind, ...] = ("request", "correction", "preference")
-    return next((kind for kind in order if kind in kinds), None)
 
 
 def means_message(request: Request) -> bool:

@@ -14,6 +14,7 @@ from mnemo._pending import Outcome, PendingOperation
 from mnemo._text import clean, count_tokens, is_blank
 from mnemo.episode.erasure import ErasureReport
 from mnemo.errors import NotFound
+from mnemo.note.forgetting import erase_note
 from mnemo.note.rules import is_topic
 from mnemo.note.values import Note, NoteChange, NoteInfo, NoteVersion
 from mnemo.notes.folder import Folder, FolderReport
@@ -162,7 +163,8 @@ class Notes:
         Raises:
             ValueError: *limit* is no number from 1. *Cancellation*: safe.
         """
-        if limit is not None and (isinstance(limit, bool) or limit < 1):
+        whole = isinstance(limit, int) and not isinstance(limit, bool)
+        if limit is not None and not (whole and limit >= 1):
             raise ValueError(f"limit must be a number from 1, not {limit!r}")
         return [row.info for row in (await self._shelf.ranked(query))[:limit]]
 
@@ -254,7 +256,7 @@ class Notes:
             NotFound: There never was such a note. *Cancellation*: completes.
         """
         _possible(topic)
-        erased = await self._parts.store.writing(lambda tx: tx.erase(topic))
+        erased = await self._parts.store.writing(lambda tx: erase_note(tx, topic))
         if not erased.versions:
             raise NotFound("note", topic)
         scrubbed = await self._parts.scrub()

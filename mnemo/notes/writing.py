@@ -16,6 +16,7 @@ from mnemo.config import NotesConfig
 from mnemo.errors import Conflict, InvalidNote, NotFound
 from mnemo.note.rows import Covered, NoteReader, NoteRow, NoteWriter
 from mnemo.note.rules import (
+    absorbed_by,
     check_neighbours,
     checked_body,
     checked_description,
@@ -264,7 +265,7 @@ def retire(
 
 
 def _absorbing(source: Source, topic: str) -> Source:
-    return replace(source, reason=f"absorbed by {topic}", covers=())
+    return replace(source, reason=absorbed_by(topic), covers=())
 
 
 def _cover(tx: NoteWriter, source: Source, topic: str | None) -> None:

@@ -159,3 +159,27 @@ async def test_a_skipped_update_did_nothing_that_could_be_undone(open_notes):
     with pytest.raises(NotFound):
         await kit.notes.undo(skipped.id)
     assert len(await kit.notes.list()) == 1
+
+
+async def test_purging_takes_the_name_out_of_what_was_absorbed(open_notes, tmp_path):
+    """The absorbed note's history stays, without the name of what it went into."""
+    kit = await open_notes(
+        reply(*({"name": "read_note", "topic": topic} for topic in ("zeppelin", "balloon"))),
+        reply(writes(topic="zeppelin", absorbs=["balloon"])),
+        NOTHING,
+    )
+    for topic in ("zeppelin", "balloon"):
+        await kit.notes.write(topic, "- flies", "What flies")
+    await kit.update()
+    assert (await kit.notes.history("balloon"))[-1].reason == "absorbed by zeppelin"
+    await kit.notes.purge("zeppelin")
+    assert [version.reason for version in await kit.notes.history("balloon")] == ["", ""]
+    for file in tmp_path.glob("notes.db*"):
+        assert b"zeppelin" not in file.read_bytes()
+
+
+@pytest.mark.parametrize("limit", [0, -1, 2.5, True, "x"])
+async def test_a_limit_is_a_whole_number_from_one(open_notes, limit):
+    """Anything else is a ``ValueError``."""
+    with pytest.raises(ValueError, match="limit"):
+        await (await open_notes()).notes.list(limit=limit)
