@@ -10,12 +10,14 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from dataclasses import replace
+from datetime import datetime
 from typing import Literal
 
 import anyio
 
 from mnemo._text import is_blank
 from mnemo.config import NotesConfig
+from mnemo.errors import StoreError
 from mnemo.graph.nodes import Vector
 from mnemo.graph.vectors import unit_rows
 from mnemo.note.rows import NoteReader, NoteRow, NoteWriter
@@ -91,9 +93,18 @@ class Shelf:
         row = await self.store.reading(lambda tx: there(tx, topic))
         if not touching:
             return row
+        read_at = await self._touched([topic])
+        return row if read_at is None else replace(row, last_read_at=read_at)
+
+    async def _touched(self, topics: Sequence[str]) -> datetime | None:
+        """When *topics* were read: now; ``None`` if the store does not take it."""
         now = self._clock.now()
-        await self.store.writing(lambda tx: tx.touch([topic], now))
-        return replace(row, last_read_at=now)
+        try:
+            await self.store.writing(lambda tx: tx.touch(topics, now))
+        except StoreError as error:
+            log.warning("that notes were read was not stored: %s", error)
+            return None
+        return now
 
     # ── Ranked ───────────────────────────────────────────────────────────────────────
 
@@ -108,10 +119,13 @@ class Shelf:
         found = [one for one in await self._ranked(query) if self._fits(one)][:k]
         if not found:
             return NoteRecall()
-        now = self._clock.now()
-        topics = [one.row.topic for one in found]
-        await self.store.writing(lambda tx: tx.touch(topics, now))
-        return NoteRecall(tuple(_hit(one, replace(one.row, last_read_at=now)) for one in found))
+        now = await self._touched([one.row.topic for one in found])
+        return NoteRecall(
+            tuple(
+                _hit(one, one.row if now is None else replace(one.row, last_read_at=now))
+                for one in found
+            )
+        )
 
     def _fits(self, one: Ranked) -> bool:
         return bool(one.shared) or one.cosine >= self.config.min_cosine

@@ -179,17 +179,22 @@ async def test_a_call_from_a_plain_thread_is_a_usage_error(memory: Mnemo, repo: 
 async def test_a_store_that_may_only_be_read_is_read_and_closed_without_an_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    """Recall works; only what would write is refused, and closing writes nothing."""
+    """Recall and notes work; only what would write is refused, and closing writes nothing."""
     path = tmp_path / "m.db"
     async with Mnemo(path) as memory:
-        session = await (await memory.open_repo()).start_session("g")
+        repo = await memory.open_repo()
+        session = await repo.start_session("g")
         await session.append("I like figs.", "")
         await session.close_and_commit()
+        await repo.notes.write("figs", "- ripe in August", "Figs")
     before = path.read_bytes()
     monkeypatch.setattr("mnemo.store.sqlite.connection._writable", lambda _: False)
     async with Mnemo(path) as memory:
         repo = await memory.open_repo()
         assert (await repo.recall("figs")).candidates
+        note = await repo.notes.read("figs")
+        assert (note.body, note.last_read_at) == ("- ripe in August", None)
+        assert [hit.note for hit in (await repo.notes.recall("figs")).hits] == [note]
         with pytest.raises(StoreError, match="cannot be written to"):
             await repo.start_session("g")
         assert (await memory.check()).problems == ()
