@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
@@ -77,14 +78,26 @@ class AgentTool:
         Answer a call; what the model sent wrong is answered with ``Error: …``.
 
         A failure of the store is logged and answered so, too. *Cancellation*: safe.
+
+        Args:
+            arguments: A mapping, or its JSON as chat completions give it.
         """
         try:
-            return await self.run(arguments if isinstance(arguments, Mapping) else {})
+            return await self.run(_mapping(arguments))
         except ValueError as error:
             return f"Error: {error}"
         except Exception:
             log.exception("the tool %s failed", self.name)
             return f"Error: {self.missing}"
+
+
+def _mapping(arguments: Any) -> Mapping[str, Any]:
+    if isinstance(arguments, str):
+        try:
+            arguments = json.loads(arguments)
+        except (ValueError, RecursionError):
+            return {}
+    return arguments if isinstance(arguments, Mapping) else {}
 
 
 def search_tool(search: Search) -> AgentTool:

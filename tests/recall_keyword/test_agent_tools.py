@@ -72,6 +72,14 @@ async def test_wrong_arguments_are_answered(
     assert await searching.call(arguments) == f"Error: {error}"
 
 
+async def test_arguments_may_be_json_text(talk: Any, searching: AgentTool) -> None:
+    """Chat completions give them so; text that is no object holds no arguments."""
+    await talk.write(said(0, "tea"))
+    assert (await searching.call('{"query": "tea"}')).startswith("Found 1 result")
+    for broken in ('{"query": "tea"', '["tea"]', "[" * 100_000):
+        assert await searching.call(broken) == "Error: Query cannot be blank"
+
+
 async def test_a_number_in_words_counts_and_unknown_arguments_do_not(
     talk: Any, searching: AgentTool
 ) -> None:
