@@ -142,11 +142,13 @@ class MessageLog:
             expected_seq: What the next seq must be, if anything of the batch is new.
 
         Raises:
-            ValueError: A message is invalid; nothing was stored.
+            ValueError: A message, or *expected_seq*, is invalid; nothing was stored.
             Conflict: An id stands for another message already, or *expected_seq* is not
                 next; nothing was stored. *Cancellation*: the batch is stored as a whole or
                 not at all; appending it again with the same ids is safe.
         """
+        if expected_seq is not None:
+            _require_whole_number("expected_seq", expected_seq, 0)
         batch = several(messages)
         if not batch:
             return []

@@ -54,6 +54,14 @@ async def test_expected_seq_must_be_the_next_one(talk: Talk) -> None:
     assert len(await log.history()) == 3
 
 
+@pytest.mark.parametrize("wrong", ["0", -1, 0.0, True])
+async def test_expected_seq_must_be_a_number(talk: Talk, wrong: Any) -> None:
+    """What can never be next is a mistake to mend, no conflict to try again."""
+    with pytest.raises(ValueError, match="expected_seq must be a whole number"):
+        await talk.log().append(user("first"), expected_seq=wrong)
+    assert await talk.log().history() == []
+
+
 async def test_expected_seq_is_not_compared_when_nothing_is_new(talk: Talk) -> None:
     """A retry of a batch whose reply was lost succeeds; with anything new it does not."""
     log = talk.log()
