@@ -344,6 +344,8 @@ class Notes:
         """
         Take in a folder of Markdown files: a merge, no overwriting; what differs is reported.
 
+        A folder that is not there is taken for an empty one.
+
         Raises:
             StoreError: What was taken in before stays. *Cancellation*: safe between notes.
         """
