@@ -160,7 +160,7 @@ class PassiveRecall:
     async def _found(self, turn: _Turn, budget_tokens: int) -> list[SearchHit]:
         """Candidates that pass, best first, each short enough to be told."""
         settings = self._parts.config.recall
-        terms = terms_of_turn([turn.message.text, *turn.goals])
+        terms = await anyio.to_thread.run_sync(terms_of_turn, [turn.message.text, *turn.goals])
         if len(terms) < max(FEWEST_TERMS, settings.passive_min_terms):
             return []
         ranking = Ranking(self._parts.clock.now(), settings.recency_decay)

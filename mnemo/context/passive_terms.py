@@ -6,6 +6,7 @@ import re
 import unicodedata
 from collections.abc import Iterable, Iterator
 
+from mnemo._clock import Breather
 from mnemo._text import STOP_WORDS, fold, index_stem, unspaced_runs
 
 __all__ = ["terms_of_turn"]
@@ -29,8 +30,10 @@ def terms_of_turn(texts: Iterable[str]) -> tuple[str, ...]:
     verbs; of scripts written without blanks every run of three characters.
     """
     found: dict[str, str] = {}
+    breather = Breather()
     for text in texts:
         for key, term in _terms(unicodedata.normalize("NFC", text)):
+            breather.breathe()
             found.setdefault(key, term)
             if len(found) == MOST_TERMS:
                 return tuple(found.values())
