@@ -214,11 +214,13 @@ def uses_of(reply: ChatReply, *, taken: set[str] | frozenset[str] = frozenset())
 def _use(call: object, used: set[str]) -> ToolUse:
     if not isinstance(call, Mapping):
         return ToolUse(_free_id("", used), "", None)
-    name = call.get("name")
+    inner = call.get("function", call)
+    inner = inner if isinstance(inner, Mapping) else call
+    name = inner.get("name")
     return ToolUse(
         _free_id(call.get("id"), used),
         clean(name) if isinstance(name, str) else "",
-        _arguments(call.get("arguments")),
+        _arguments(inner.get("arguments")),
     )
 
 
@@ -232,6 +234,8 @@ def _free_id(given: object, used: set[str]) -> str:
 
 
 def _arguments(given: object) -> Mapping[str, Any] | None:
+    if given is None or given == "":
+        return {}  # what many models send to a tool that needs none
     if isinstance(given, str) and len(given) <= LONGEST_ARGUMENTS:
         try:
             given = json.loads(given)
