@@ -261,7 +261,11 @@ class Notes:
             raise NotFound("note", topic)
         scrubbed = await self._parts.scrub()
         return ErasureReport(
-            fulltext_rows=erased.fulltext_rows, vectors=erased.vectors, scrubbed=scrubbed
+            notes=1,
+            note_versions=erased.versions,
+            fulltext_rows=erased.fulltext_rows,
+            vectors=erased.vectors,
+            scrubbed=scrubbed,
         )
 
     # ── For agents ───────────────────────────────────────────────────────────────────

@@ -109,6 +109,7 @@ async def test_purging_leaves_nothing(open_notes, tmp_path):
     await kit.notes.write("travel", "- the zeppelin", "Travel")
     report = await kit.notes.purge("travel")
     assert (report.fulltext_rows, report.vectors, report.scrubbed) == (1, 1, True)
+    assert (report.notes, report.note_versions) == (1, 1)
     for file in tmp_path.glob("notes.db*"):
         assert b"zeppelin" not in file.read_bytes()
     with pytest.raises(NotFound):
