@@ -55,11 +55,9 @@ from mnemo.graph.upkeep import MaintenanceReport
 from mnemo.maintenance.reembed import ReembeddingReport
 from mnemo.note.values import Note, NoteChange, NoteInfo, NoteVersion
 from mnemo.prompts.profiles import Profile
-from mnemo.recall.agent_tools import AgentTool
 from mnemo.recall.candidate import Candidate, Explanation, SourceRef
 from mnemo.recall.keyword import SearchHit
 from mnemo.recall.result import ReasonedMemory, RecallResult
-from mnemo.recall.view import MessageView
 from mnemo.repository import (
     ConversationStatistics,
     Repository,
@@ -93,6 +91,8 @@ if TYPE_CHECKING:  # what an open repository hands out is loaded when it is aske
     from mnemo.notes.progress import Progress
     from mnemo.notes.toolbox import NoteToolbox
     from mnemo.notes.update import NoteUpdate
+    from mnemo.recall.agent_tools import AgentTool
+    from mnemo.recall.view import MessageView
     from mnemo.repository.conversation import Conversation
 
 __all__ = [
@@ -200,10 +200,12 @@ __all__ = [
 ]
 
 _LATER = {
+    "AgentTool": "mnemo.recall.agent_tools",
     "CompressedViewport": "mnemo.context.compressed",
     "Conversation": "mnemo.repository.conversation",
     "Feed": "mnemo.conversation.feeding",
     "FolderReport": "mnemo.notes.folder",
+    "MessageView": "mnemo.recall.view",
     "NoteRecall": "mnemo.notes.found",
     "NoteToolbox": "mnemo.notes.toolbox",
     "NoteUpdate": "mnemo.notes.update",

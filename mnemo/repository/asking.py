@@ -8,22 +8,24 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import anyio
 
 from mnemo._spans import Span, memory_attributes
 from mnemo.errors import UsageError
 from mnemo.recall.access import AccessLog
-from mnemo.recall.agent_tools import AgentTool, search_tool, view_tool
 from mnemo.recall.candidate import Candidate
 from mnemo.recall.keyword import SearchHit, search, stream_id
 from mnemo.recall.noted import FoundNotes
 from mnemo.recall.question import RecallContext
 from mnemo.recall.result import RecallResult
-from mnemo.recall.view import MessageView, view
 from mnemo.repository.queries import GraphQueries
 from mnemo.session.session import Session
+
+if TYPE_CHECKING:  # a name in an annotation need not cost every import its time
+    from mnemo.recall.agent_tools import AgentTool
+    from mnemo.recall.view import MessageView
 
 __all__ = ["RepositoryAnswers"]
 
@@ -207,6 +209,8 @@ class RepositoryAnswers(GraphQueries):
             Conflict: Several threads have one; the message names them.
             ValueError: A number is out of range. *Cancellation*: safe.
         """
+        from mnemo.recall.view import view
+
         self._check_usable()
         return await view(
             self._parts.records,
@@ -226,6 +230,8 @@ class RepositoryAnswers(GraphQueries):
             thread_id: The agent's own thread or session: what is visible there is left out
                 of its searches.
         """
+        from mnemo.recall.agent_tools import search_tool, view_tool
+
         self._check_usable()
         searching = partial(self.search, not_visible_in=thread_id)
         return [search_tool(searching), view_tool(self.view)]
