@@ -177,7 +177,7 @@ def write(
     as_json: AsJson = False,
 ) -> None:
     """Create or replace a note; the former text stays in its history."""
-    body = sys.stdin.read() if file == "-" else Path(file).read_text("utf-8")
+    body = sys.stdin.read() if file == "-" else _text_of(Path(file))
     note = in_repo(store, repo, lambda r: r.notes.write(topic, body, description))
     if as_json:
         print_json({"repo": repo, "note": note})
@@ -312,3 +312,10 @@ def _report(report: FolderReport, repo: str, folder: Path, *, as_json: bool) -> 
     lines += [f"conflict: {topic} was changed on both sides" for topic in report.conflicts]
     lines += [f"refused: {name}: {reason}" for name, reason in report.refused]
     print_line("\n".join([*lines, *report.warnings]))
+
+
+def _text_of(file: Path) -> str:
+    try:
+        return file.read_text("utf-8")
+    except FileNotFoundError:
+        raise UsageError(f"{file}: there is no such file") from None

@@ -257,3 +257,17 @@ def test_a_mistyped_store_or_repository_makes_no_notes(noted, tmp_path, command)
     assert "there is no store" in noted("notes", *command, "--store", "typo.db").err
     assert "holds nothing" in noted("notes", *command, "--repo", "typo").err
     assert sorted(path.name for path in tmp_path.iterdir()) == ["mnemo.db", "task.jsonl"]
+
+
+def test_a_note_of_a_file_that_is_not_there_is_one_clear_line(cli, tmp_path):
+    """The file is named, in words and not in a number."""
+    told = cli("notes", "write", "trips", str(tmp_path / "nofile"), "--description", "x")
+    assert (told.code, told.out) == (2, "")
+    assert told.err == f"mnemo: {tmp_path / 'nofile'}: there is no such file\n"
+
+
+def test_the_doctor_counts_notes(cli, write):
+    """A store that holds only notes does not look empty."""
+    cli("notes", "update", str(write("task.jsonl", TASK)))
+    counts = cli("doctor", "--json").data["counts"]
+    assert (counts["notes"], counts["note_versions"]) == (1, 1)

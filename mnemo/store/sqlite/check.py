@@ -84,6 +84,7 @@ CASE WHEN v.key LIKE '%/observation' THEN substr(v.key, 1, length(v.key) - 12)
 _COUNTED = (
     *("repos", "sessions", "episodes", "steps", "nodes", "edges", "vectors", "threads"),
     *("messages", "message_vectors", "compactions", "snapshots", "goals", "pins"),
+    *("notes", "note_versions"),
 )
 
 
