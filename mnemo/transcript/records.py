@@ -15,7 +15,7 @@ from typing import Literal, TypeAlias
 
 from mnemo._clock import as_utc
 from mnemo.transcript.derived import Snapshot
-from mnemo.transcript.message import Kind, ToolCall
+from mnemo.transcript.message import Kind, StoredMessage, ToolCall, searchable_text
 
 __all__ = [
     "Group",
@@ -30,6 +30,8 @@ __all__ = [
     "SurfacingQuery",
     "Surroundings",
     "ViewQuery",
+    "message_record",
+    "snapshot_record",
     "telling_terms",
     "term_weight",
 ]
@@ -263,3 +265,32 @@ def telling_terms(counts: Mapping[str, int], records: int) -> list[str]:
 def term_weight(count: int, records: int) -> float:
     """What a term that *count* of *records* hold says for one of them; BM25's, never 0."""
     return math.log1p((records - count + 0.5) / (count + 0.5))
+
+
+def message_record(message: StoredMessage) -> Record:
+    """A message as a record."""
+    return Record(
+        message_id=message.stored_id,
+        session_id=message.thread_id,
+        seq=message.seq,
+        kind=message.kind or "user",
+        at=message.at or message.recorded_at,
+        actor=message.actor,
+        text=searchable_text(message, tools=True),
+        tool_calls=tuple(message.tool_calls),
+        is_error=message.is_error,
+        name=message.name,
+    )
+
+
+def snapshot_record(snapshot: Snapshot) -> Record:
+    """A snapshot as a record."""
+    return Record(
+        message_id=snapshot.id,
+        session_id=snapshot.thread_id,
+        seq=snapshot.from_seq,
+        kind="snapshot",
+        at=snapshot.at,
+        actor=None,
+        text=snapshot.text,
+    )

@@ -27,7 +27,6 @@ from mnemo.store.memory.matching import (
 from mnemo.store.memory.state import Kept, RepoState, StepState
 from mnemo.store.memory.threads import MessageState, ThreadState
 from mnemo.transcript.derived import Snapshot
-from mnemo.transcript.message import searchable_text
 from mnemo.transcript.records import (
     SNAPSHOTS_BESIDE,
     Hidden,
@@ -39,6 +38,8 @@ from mnemo.transcript.records import (
     SurfacingQuery,
     Surroundings,
     ViewQuery,
+    message_record,
+    snapshot_record,
     telling_terms,
     term_weight,
 )
@@ -74,9 +75,9 @@ class Entry:
             case (step, part):
                 return _half(step, part)
             case Snapshot() as snapshot:
-                return _of_snapshot(snapshot)
+                return snapshot_record(snapshot)
             case MessageState() as state:
-                return _of_message(state)
+                return message_record(state.message)
 
 
 class MemoryRecords:
@@ -233,34 +234,6 @@ def _half(step: Step, part: Part) -> Record:
     )
 
 
-def _of_message(state: MessageState) -> Record:
-    message = state.message
-    return Record(
-        message_id=message.stored_id,
-        session_id=message.thread_id,
-        seq=message.seq,
-        kind=message.kind or "user",
-        at=message.at or message.recorded_at,
-        actor=message.actor,
-        text=searchable_text(message, tools=True),
-        tool_calls=tuple(message.tool_calls),
-        is_error=message.is_error,
-        name=message.name,
-    )
-
-
-def _of_snapshot(snapshot: Snapshot) -> Record:
-    return Record(
-        message_id=snapshot.id,
-        session_id=snapshot.thread_id,
-        seq=snapshot.from_seq,
-        kind="snapshot",
-        at=snapshot.at,
-        actor=None,
-        text=snapshot.text,
-    )
-
-
 # ── Searching, in a worker thread ────────────────────────────────────────────────────
 
 
@@ -373,7 +346,7 @@ def _around_message(
     seq = target.message.seq
     before = _messages(state, 0, seq - 1, since)[::-1][: wanted.before][::-1]
     after = _messages(state, seq + 1, None, since)[: wanted.after]
-    record = _of_message(target)
+    record = message_record(target.message)
     return _with_snapshots(state, record, target.message.epoch, before, after, seq, since)
 
 
@@ -382,7 +355,7 @@ def _around_snapshot(
 ) -> Surroundings:
     before = _messages(state, 0, target.from_seq - 1, since)[::-1][: wanted.before][::-1]
     after = _messages(state, target.from_seq, target.to_seq, since)[: wanted.after]
-    record = _of_snapshot(target)
+    record = snapshot_record(target)
     return _with_snapshots(state, record, target.epoch, before, after, target.to_seq, since)
 
 
@@ -390,7 +363,7 @@ def _messages(
     state: ThreadState, from_seq: int, to_seq: int | None, since: datetime | None
 ) -> list[Record]:
     found = (state.messages[seq] for seq in _seqs(state, from_seq, to_seq))
-    return [_of_message(message) for message in found if _is_alive(message, since)]
+    return [message_record(state.message) for state in found if _is_alive(state, since)]
 
 
 def _with_snapshots(

@@ -17,8 +17,7 @@ from mnemo.store.sqlite.messages import COLUMNS as MESSAGE_COLUMNS
 from mnemo.store.sqlite.messages import read_message
 from mnemo.store.sqlite.rows import chunks, holes
 from mnemo.transcript.derived import Snapshot, Thread
-from mnemo.transcript.message import StoredMessage, searchable_text
-from mnemo.transcript.records import Hidden, Ranking, Record
+from mnemo.transcript.records import Hidden, Ranking, Record, message_record, snapshot_record
 
 __all__ = [
     "BASE",
@@ -164,35 +163,6 @@ def half_record(row: Sequence[Any], side: int) -> Record | None:
         at=datetime.fromisoformat(at),
         actor=actor,
         text=text,
-    )
-
-
-def message_record(message: StoredMessage) -> Record:
-    """A message as a record."""
-    return Record(
-        message_id=message.stored_id,
-        session_id=message.thread_id,
-        seq=message.seq,
-        kind=message.kind or "user",
-        at=message.at or message.recorded_at,
-        actor=message.actor,
-        text=searchable_text(message, tools=True),
-        tool_calls=tuple(message.tool_calls),
-        is_error=message.is_error,
-        name=message.name,
-    )
-
-
-def snapshot_record(snapshot: Snapshot) -> Record:
-    """A snapshot as a record."""
-    return Record(
-        message_id=snapshot.id,
-        session_id=snapshot.thread_id,
-        seq=snapshot.from_seq,
-        kind="snapshot",
-        at=snapshot.at,
-        actor=None,
-        text=snapshot.text,
     )
 
 
