@@ -29,10 +29,14 @@ __all__ = [
 MODE_WEIGHTS: dict[Mode, dict[NodeType, float]] = {
     "semantic": {"semantic": 1.0, "procedural": 0.7, "episodic": 1.0},
     "procedural": {"semantic": 0.7, "procedural": 1.0, "episodic": 0.7},
-    "episodic": {"semantic": 0.7, "procedural": 0.7, "episodic": 1.0, "subgoal": 0.7},
-    "mixed": {"semantic": 1.0, "procedural": 1.0, "episodic": 1.0, "subgoal": 0.7},
+    "episodic": {"semantic": 0.7, "procedural": 0.7, "episodic": 1.0},
+    "mixed": {"semantic": 1.0, "procedural": 1.0, "episodic": 1.0},
 }
-"""Mode → type → weight of its candidates; a type left out is not searched."""
+"""
+Mode → type → weight of its candidates; a type left out is not searched.
+
+A subgoal is a label of its steps and answers nothing that they do not: no mode has it.
+"""
 
 ROUTES: dict[Mode, tuple[NodeType, ...]] = {
     "semantic": ("tag",),

@@ -10,6 +10,7 @@ from mnemo._text import count_tokens, one_line, terms
 from mnemo.graph.nodes import Episodic, NodeType, Procedural
 from mnemo.recall.candidate import Candidate
 from mnemo.recall.result import ReasonedMemory
+from mnemo.recall.text import condition_text
 
 __all__ = ["reason_embedded"]
 
@@ -70,8 +71,9 @@ def _line(candidate: Candidate) -> str:
         return "\n".join(side for side in sides if side)
     if not isinstance(node, Procedural):
         return one_line(node.text)
-    parts = (("when", node.condition), ("do", node.instruction), ("expect", node.expected_outcome))
-    return one_line(" ".join(f"{word} {text}" for word, text in parts if text))
+    parts = (("do", node.instruction), ("expect", node.expected_outcome))
+    told = (condition_text(node.condition), *(f"{word} {text}" for word, text in parts if text))
+    return one_line(" ".join(told))
 
 
 def _date(candidate: Candidate) -> tuple[float, int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -12,7 +13,13 @@ from mnemo._text import one_line
 from mnemo.graph.nodes import Episodic, Node, NodeType, Procedural, Semantic
 from mnemo.recall.candidate import Candidate, SourceRef
 
-__all__ = ["entry_text", "print_candidates"]
+__all__ = ["condition_text", "entry_text", "print_candidates"]
+
+_CONDITIONAL = re.compile(
+    r"(?:when(?:ever)?|if|after|before|while|once|unless|until|in case|as (?:soon|long) as"
+    r"|every time|each time)\b",
+    re.IGNORECASE,
+)
 
 _ORDER: dict[NodeType, int] = {
     "semantic": 0,
@@ -165,7 +172,7 @@ def _said(node: Node) -> str:
             return f"{one_line(node.proposition)} (held until {until:%Y-%m-%d})"
         case Procedural():
             parts = (
-                f"when {one_line(node.condition)}" if node.condition else "",
+                condition_text(node.condition),
                 f"do {one_line(node.instruction)}",
                 f"expect {one_line(node.expected_outcome)}" if node.expected_outcome else "",
             )
@@ -175,6 +182,14 @@ def _said(node: Node) -> str:
             return " -> ".join(side for side in sides if side)
         case _:
             return one_line(node.text)
+
+
+def condition_text(condition: str) -> str:
+    """*condition* on one line, behind ``when`` unless it begins with such a word itself."""
+    condition = one_line(condition)
+    if _CONDITIONAL.match(condition):
+        return condition[0].lower() + condition[1:]
+    return f"when {condition}" if condition else ""
 
 
 def _origin(candidate: Candidate) -> str:

@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from typing import Any, Literal
 
 import numpy as np
+import pytest
 from numpy.typing import NDArray
 
 from mnemo.config import Config
@@ -77,7 +78,7 @@ async def test_the_steps_behind_a_fact_come_with_it(deaf: Any) -> None:
 
 
 async def test_every_candidate_names_its_sources_and_none_twice(world: Any) -> None:
-    """R23: facts, instructions, subgoals, steps and lone nodes all say where they come from."""
+    """Facts, instructions, subgoals, steps and lone nodes all say where they come from."""
     steps = [
         await world.say("The bees need sugar in winter", "Wrote it down", actor="Ana"),
         await world.say("I fed the bees sugar", actor="Ana"),
@@ -88,7 +89,8 @@ async def test_every_candidate_names_its_sources_and_none_twice(world: Any) -> N
     edges = [_behind(fact, step) for step in steps] + [_behind(how, steps[1])]
     edges += [Edge(goal.id, step.node_id, EdgeKind.HIERARCHICAL) for step in steps]
     await world.commit(fact, how, goal, lone, steps=steps, edges=edges)
-    result = await world.recall.recall("bees sugar winter", mode="mixed")
+    types = ("semantic", "procedural", "episodic", "subgoal")
+    result = await world.recall.recall("bees sugar winter", types=types)
     sources = {c.node.id: [s.step_index for s in c.sources] for c in result.candidates}
     assert sources[fact.id] in ([0, 1], [1, 0])
     assert sources[how.id] == [1]
@@ -96,6 +98,21 @@ async def test_every_candidate_names_its_sources_and_none_twice(world: Any) -> N
     assert sources[steps[0].node_id] == [0]
     assert sources[lone.id] == [None]
     assert len({s.identity for s in result.sources}) == len(result.sources) == 3
+
+
+@pytest.mark.parametrize("mode", ["semantic", "procedural", "episodic", "mixed", None])
+async def test_a_subgoal_is_a_candidate_only_by_its_type(world: Any, mode: Any) -> None:
+    """No mode gives a place to the label of steps, which are candidates themselves."""
+    step = await world.say("The bees need sugar in winter", actor="Ana")
+    goal = Subgoal("feed the bees sugar in winter")
+    edge = Edge(goal.id, step.node_id, EdgeKind.HIERARCHICAL)
+    await world.commit(goal, steps=[step], edges=[edge])
+
+    by_mode = await world.recall.recall("bees sugar winter", mode=mode)
+    by_type = await world.recall.recall("bees sugar winter", types=("subgoal",))
+
+    assert [c.node.id for c in by_mode.candidates] == [step.node_id]
+    assert [c.node.id for c in by_type.candidates] == [goal.id]
 
 
 async def test_the_step_that_matches_best_is_named_first(deaf: Any) -> None:

@@ -70,6 +70,25 @@ def test_facts_come_before_instructions_and_episodes() -> None:
     assert "when winter; do feed sugar; expect calm bees" in shown
 
 
+@pytest.mark.parametrize(
+    ("condition", "shown"),
+    [
+        ("winter", "when winter"),
+        ("When deploying to staging", "when deploying to staging"),
+        ("if the build is red", "if the build is red"),
+        ("After a failed login", "after a failed login"),
+        ("whenever Ana\nasks", "whenever Ana asks"),
+        ("Iffy hives", "when Iffy hives"),
+    ],
+)
+def test_a_condition_is_printed_with_one_conjunction(condition: str, shown: str) -> None:
+    """A stored condition may begin with its conjunction; no second one is put before it."""
+    how = candidate(Procedural("feed sugar", condition), 0)
+
+    assert printed([how]).startswith(f"- {shown}; do feed sugar [")
+    assert reason_embedded([how]).procedural == f"{shown} do feed sugar"
+
+
 def test_three_of_one_session_stand_together_in_order_of_steps() -> None:
     """Session groups: a head with the goal, then the lines in the order they were said."""
     said = [candidate(Episodic(f"step {n}"), n) for n in (5, 1, 3)]

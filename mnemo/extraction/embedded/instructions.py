@@ -17,6 +17,7 @@ from mnemo.episode.step import Step
 from mnemo.episode.trajectory import Instruction, Trajectory
 from mnemo.extraction.embedded.cues import Verdict, error_line, masked, success_line, verdict
 from mnemo.extraction.embedded.kinds import Kind, call_name, excerpt, kind_of
+from mnemo.extraction.embedded.lexicon import BASE_VERBS
 from mnemo.extraction.embedded.persons import Voice, third_person
 from mnemo.extraction.embedded.said import finished
 from mnemo.extraction.embedded.scene import Scene, scene_of
@@ -155,11 +156,17 @@ def _done(acts: Sequence[_Act], intent: str, subgoal: str) -> Iterator[Instructi
         tangible = act.succeeded and not (act.seen.polite and not _is_call(acts, at - 1))
         if tangible and run:
             yield _instruction(
-                intent=intent, condition=f"When {subgoal}", acts=run, outcome=_success(act)
+                intent=intent, condition=_when(subgoal), acts=run, outcome=_success(act)
             )
             run = []
         if _is_deed(act.action):
             run.append(act)
+
+
+def _when(subgoal: str) -> str:
+    """*subgoal* behind "When"; a verb that opens it loses its capital, a name does not."""
+    verb = subgoal.split(" ", 1)[0].lower() in BASE_VERBS
+    return f"When {subgoal[:1].lower() if verb else subgoal[:1]}{subgoal[1:]}"
 
 
 def _is_call(acts: Sequence[_Act], at: int) -> bool:

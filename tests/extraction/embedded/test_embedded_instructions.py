@@ -49,6 +49,24 @@ async def test_a_run_that_succeeds_is_kept_in_order(step: Any, instructions_of: 
 
 
 @pytest.mark.parametrize(
+    ("subgoal", "condition"),
+    [
+        ("Deploy to staging", "When deploy to staging"),
+        ("Kubernetes upgrade", "When Kubernetes upgrade"),
+    ],
+)
+async def test_a_condition_is_one_sentence(
+    step: Any, instructions_of: Any, subgoal: str, condition: str
+) -> None:
+    """A subgoal in a condition keeps the capital of a name, not that of a sentence."""
+    (found,) = await instructions_of(
+        step(0, "Go", "make deploy"), step(1, "exit code 0"), subgoal=subgoal
+    )
+
+    assert found.condition == condition
+
+
+@pytest.mark.parametrize(
     "wish",
     [
         "Always answer in metric units.",
