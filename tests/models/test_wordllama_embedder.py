@@ -5,11 +5,15 @@ from __future__ import annotations
 import logging
 import subprocess
 import sys
+import threading
 
 import numpy as np
 import pytest
 
+from mnemo import Mnemo, ModelUnavailable
+from mnemo.models import wordllama
 from mnemo.models.wordllama import MAX_CHARACTERS, WordLlamaEmbedder
+from mnemo.testing import HashingEmbedder
 
 
 @pytest.fixture(scope="module")
@@ -73,3 +77,32 @@ def test_constructing_it_loads_nothing() -> None:
         "sys.exit('tokenizers' in sys.modules or 'safetensors' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+async def test_a_service_that_opens_loads_it_in_a_worker_thread(monkeypatch) -> None:
+    """With no embedder given, the model is there before the first append; with one, it is not."""
+    threads: list[int] = []
+    load = wordllama._load
+
+    def seen() -> object:
+        threads.append(threading.get_ident())
+        return load()
+
+    monkeypatch.setattr(wordllama, "_load", seen)
+    async with Mnemo("memory:", embedder=HashingEmbedder()):
+        assert not threads
+    async with Mnemo("memory:"):
+        assert len(threads) == 1
+        assert threads[0] != threading.get_ident()
+
+
+async def test_a_service_opens_without_the_weights(monkeypatch, caplog) -> None:
+    """Where the wheel is missing the service opens: a repository may bring its own embedder."""
+
+    def absent() -> object:
+        raise ModelUnavailable("the package wordllama is not installed")
+
+    monkeypatch.setattr(wordllama, "_load", absent)
+    async with Mnemo("memory:") as memory:
+        await memory.open_repo("r", embedder=HashingEmbedder())
+    assert "wordllama is not installed" in caplog.text
