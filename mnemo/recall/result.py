@@ -89,11 +89,17 @@ class RecallResult:
 
     @property
     def sources(self) -> list[SourceRef]:
-        """The steps behind the candidates, best first, each once."""
+        """
+        The steps behind the candidates, each once.
+
+        The first source of each candidate, in the order of the candidates; then the
+        others, in the same order, so that a fact with many sources delays no candidate.
+        """
+        first = [source for candidate in self.candidates for source in candidate.sources[:1]]
+        others = [source for candidate in self.candidates for source in candidate.sources[1:]]
         found: dict[tuple[Any, ...], SourceRef] = {}
-        for candidate in self.candidates:
-            for source in candidate.sources:
-                found.setdefault(source.identity, source)
+        for source in (*first, *others):
+            found.setdefault(source.identity, source)
         return list(found.values())
 
     def as_text(self, budget_tokens: int | None = None) -> str:

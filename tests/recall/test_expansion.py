@@ -14,6 +14,8 @@ from mnemo.config import Config
 from mnemo.graph.edges import Edge, EdgeKind
 from mnemo.graph.nodes import Procedural, Semantic, Subgoal, Tag
 from mnemo.protocols import EmbeddingSpace
+from mnemo.recall.candidate import Candidate, SourceRef
+from mnemo.recall.result import RecallResult, RecallTrace
 
 
 class ChosenVectors:
@@ -123,6 +125,20 @@ async def test_the_step_that_matches_best_is_named_first(deaf: Any) -> None:
     await deaf.commit(fact, steps=[weak, strong], edges=[_behind(fact, s) for s in (weak, strong)])
     result = await deaf.recall.recall("bees swarm orchard", types=("semantic",))
     assert [s.step_index for s in result.candidates[0].sources] == [1, 0]
+
+
+def _merged(*places: int) -> Candidate:
+    """A fact with these steps behind it, best first."""
+    steps = [SourceRef("s1", "e1", n, None, "Ana", None, f"step {n}") for n in places]
+    return Candidate(Semantic(f"A fact of {places}."), 0.5, 0.5, "initial", 0, steps)
+
+
+def test_a_fact_with_many_sources_delays_no_candidate() -> None:
+    """The first source of each candidate leads; the others follow behind the last candidate's."""
+    found = [_merged(7, 3, 4), _merged(1, 7), _merged(3), _merged(7, 9)]
+    trace = RecallTrace("mixed", "embedded", (), 1)
+    result = RecallResult("mixed", (), found, None, trace)
+    assert [source.step_index for source in result.sources] == [7, 1, 3, 4, 9]
 
 
 async def test_only_evidence_inside_the_window_is_shown(deaf: Any) -> None:
