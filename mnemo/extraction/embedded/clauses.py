@@ -5,14 +5,15 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
-from mnemo.extraction.embedded.lexicon import (
+from mnemo.english.forms import (
     AUXILIARIES,
     BASE_VERBS,
     DESCRIPTIONS,
     MODALS,
+    is_past,
+    with_s,
     word_set,
 )
-from mnemo.extraction.embedded.persons import is_past, with_s
 
 __all__ = [
     "bare",

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from mnemo._text import STOP_WORDS, fold, stem
-from mnemo.extraction.embedded.lexicon import LIGHT, word_set
+from mnemo.english.forms import word_set
+from mnemo.extraction.embedded.lexicon import LIGHT
 from mnemo.extraction.embedded.topics import core, phrases
 
 __all__ = ["Frequencies", "Matter", "concepts_of", "matter_of"]

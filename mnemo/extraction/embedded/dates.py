@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from datetime import date, datetime, timedelta
 
-from mnemo.extraction.embedded.lexicon import NUMBER_WORDS
+from mnemo.english.forms import NUMBER_WORDS
 
 __all__ = ["with_dates"]
 

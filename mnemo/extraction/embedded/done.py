@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 
+from mnemo.english.forms import is_past, word_set
 from mnemo.extraction.embedded.clauses import bare
 from mnemo.extraction.embedded.dates import with_dates
 from mnemo.extraction.embedded.elided import with_subject
-from mnemo.extraction.embedded.lexicon import word_set
-from mnemo.extraction.embedded.persons import is_past, third_person
+from mnemo.extraction.embedded.persons import third_person
 from mnemo.extraction.embedded.said import PLAIN, Said, Turn, finished
 from mnemo.extraction.embedded.sentences import sentences
 from mnemo.extraction.embedded.topics import content_count

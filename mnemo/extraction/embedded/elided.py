@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 
-from mnemo.extraction.embedded.lexicon import ADVERBS, NOT_ACTS, PARTICIPLES, word_set
-from mnemo.extraction.embedded.persons import is_past
+from mnemo.english.forms import ADVERBS, PARTICIPLES, is_past, word_set
+from mnemo.extraction.embedded.lexicon import NOT_ACTS
 
 __all__ = ["with_subject"]
 

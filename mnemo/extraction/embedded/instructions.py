@@ -13,11 +13,11 @@ import anyio.to_thread
 from mnemo._clock import Breather
 from mnemo._text import fold, is_blank, one_line
 from mnemo.config import Config
+from mnemo.english.forms import BASE_VERBS
 from mnemo.episode.step import Step
 from mnemo.episode.trajectory import Instruction, Trajectory
 from mnemo.extraction.embedded.cues import Verdict, error_line, masked, success_line, verdict
 from mnemo.extraction.embedded.kinds import Kind, call_name, excerpt, kind_of
-from mnemo.extraction.embedded.lexicon import BASE_VERBS
 from mnemo.extraction.embedded.persons import Voice, third_person
 from mnemo.extraction.embedded.said import finished
 from mnemo.extraction.embedded.scene import Scene, scene_of

@@ -10,18 +10,20 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from mnemo.extraction.embedded.lexicon import (
+from mnemo.english.forms import (
     ADVERBS,
     AUXILIARIES,
     BASE_VERBS,
     MODALS,
     PARTICIPLES,
-    PAST_VERBS,
     PREPOSITIONS,
+    is_adverb,
+    is_past,
+    with_s,
     word_set,
 )
 
-__all__ = ["Voice", "is_past", "speaks_of_other", "speaks_of_self", "third_person", "with_s"]
+__all__ = ["Voice", "speaks_of_other", "speaks_of_self", "third_person"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,16 +65,6 @@ _COMPOUND = re.compile(
     r"|both)\s)?(?:[\w'’]+\s){1,2}and\s$",
     re.IGNORECASE,
 )
-_NOT_ED = word_set(
-    """
-    need feed bleed speed succeed proceed exceed breed embed shed wed indeed
-    """
-)
-_NOT_LY = word_set(
-    """
-    rely apply reply supply imply fly comply multiply bully ally
-    """
-)
 _TAILS_ONE = {"m": "is", "ve": "has", "ll": "will"}
 _TAILS_MANY = {"re": "are", "ve": "have", "ll": "will"}
 _SINGULAR = {
@@ -81,20 +73,6 @@ _SINGULAR = {
     "haven’t": "hasn't", "don’t": "doesn't", "aren't": "isn't", "weren't": "wasn't",
 }  # fmt: skip
 _PLURAL = {"wanna": "want to", "gotta": "have to", "ain't": "are not"}
-
-
-def is_past(word: str) -> bool:
-    """Whether *word* (lower case) has the form of a simple past; "put" counts as one."""
-    return word in PAST_VERBS or (word.endswith("ed") and word not in _NOT_ED and len(word) > 3)
-
-
-def with_s(verb: str) -> str:
-    """The third person singular of a base form."""
-    if verb.endswith(("s", "x", "z", "ch", "sh", "o")):
-        return verb + "es"
-    if verb.endswith("y") and verb[-2:-1] not in tuple("aeiou"):
-        return verb[:-1] + "ies"
-    return verb + "s"
 
 
 def speaks_of_self(text: str) -> bool:
@@ -237,7 +215,7 @@ def _verb_after(text: str, end: int) -> tuple[str, str | None, int]:
         if word is None:
             return "", None, end
         lower = word.group(1).lower()
-        if lower in ADVERBS or (lower.endswith("ly") and lower not in _NOT_LY):
+        if is_adverb(lower):
             at = word.end()
             continue
         return text[end : word.start(1)], word.group(1), word.end()

@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 
 from mnemo._text import fold
-from mnemo.extraction.embedded.lexicon import word_set
+from mnemo.english.forms import word_set
 from mnemo.extraction.embedded.topics import phrases
 
 __all__ = ["begins_with_pronoun", "hangs", "is_expletive", "joined_to", "with_person"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from mnemo.extraction.embedded.lexicon import word_set
+from mnemo.english.forms import word_set
 
 __all__ = ["sentences"]
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from mnemo._text import STOP_WORDS, words
+from mnemo.english.forms import ADVERBS
 from mnemo.extraction.embedded.answers import answer_in, is_greeting, quoted
 from mnemo.extraction.embedded.clauses import (
     bare,
@@ -18,7 +19,7 @@ from mnemo.extraction.embedded.clauses import (
 )
 from mnemo.extraction.embedded.dates import with_dates
 from mnemo.extraction.embedded.elided import with_subject
-from mnemo.extraction.embedded.lexicon import ADVERBS, LIGHT
+from mnemo.extraction.embedded.lexicon import LIGHT
 from mnemo.extraction.embedded.persons import speaks_of_other, speaks_of_self, third_person
 from mnemo.extraction.embedded.pronouns import (
     begins_with_pronoun,

@@ -8,14 +8,8 @@ from collections.abc import Iterable
 from functools import lru_cache
 
 from mnemo._text import STOP_WORDS, fold, stem, terms
-from mnemo.extraction.embedded.lexicon import (
-    ADVERBS,
-    BASE_VERBS,
-    LIGHT,
-    NUMBER_WORDS,
-    PREPOSITIONS,
-)
-from mnemo.extraction.embedded.persons import is_past
+from mnemo.english.forms import ADVERBS, BASE_VERBS, NUMBER_WORDS, PREPOSITIONS, is_past
+from mnemo.extraction.embedded.lexicon import LIGHT
 
 __all__ = ["content_count", "core", "generalised", "has_noun", "key_phrases", "phrases", "topics"]
 

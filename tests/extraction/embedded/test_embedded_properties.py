@@ -10,8 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from mnemo.extraction.embedded.lexicon import NUMBER_WORDS
-from mnemo.extraction.embedded.persons import with_s
+from mnemo.english.forms import NUMBER_WORDS, with_s
 
 # Whatever a template, an agreement or a resolved date may add.
 TEMPLATE_WORDS = frozenset(

@@ -1,0 +1,1 @@
+"""What an English sentence says: forms of words, and where its verb stands. Pure."""
