@@ -20,11 +20,19 @@ R = TypeVar("R")
 
 
 class _Flight(Generic[R]):
-    """One run in progress, and whether it has to be followed by another."""
+    """
+    One run in progress, and whether it has to be followed by another.
+
+    Attributes:
+        begun: Whether the run has started, and may have judged what is due.
+        next: The run that followed it, if one did.
+    """
 
     def __init__(self) -> None:
         self.landed = anyio.Event()
+        self.begun = False
         self.again = False
+        self.next: _Flight[R] | None = None
         self.result: R | None = None
         self.error: Exception | None = None
 
@@ -70,16 +78,21 @@ class Flights(Generic[K, R]):
         """
         Run *key*'s work now, or join the run that is under way; give that run's result.
 
+        A run that had begun before the call may have looked for work too early: if it gave
+        nothing (``None`` or 0), the run that follows it answers.
+
         Raises:
             Exception: What the run raised.
             UsageError: The repository was closed before its end.
                 *Cancellation*: safe; only the wait ends.
         """
         flight = self._flights.get(key) or self._start(key)
-        await flight.landed.wait()
-        if flight.error is not None:
-            raise flight.error
-        return flight.result  # type: ignore[return-value]
+        early = flight.begun
+        flight.again = flight.again or early
+        result = await _ended(flight)
+        if early and not result and flight.next is not None:
+            result = await _ended(flight.next)
+        return result  # type: ignore[return-value]
 
     async def settled(self, key: K) -> None:
         """Wait until nothing runs, or is to run, for *key*. *Cancellation*: safe."""
@@ -96,6 +109,7 @@ class Flights(Generic[K, R]):
         flight.error = UsageError("the repository was closed before this was done")
         try:
             async with self._limiter:
+                flight.begun = True
                 flight.result = await self._run(key)
             flight.error = None
         except UsageError as error:  # closed meanwhile; what is due is found at the next start
@@ -112,4 +126,12 @@ class Flights(Generic[K, R]):
             flight.landed.set()
             if flight.again:
                 with suppress(UsageError):  # closed meanwhile, likewise
-                    self._start(key)
+                    flight.next = self._start(key)
+
+
+async def _ended(flight: _Flight[R]) -> R | None:
+    """The result of *flight*, once it has landed. *Raises* what the run raised."""
+    await flight.landed.wait()
+    if flight.error is not None:
+        raise flight.error
+    return flight.result

@@ -56,6 +56,35 @@ async def test_who_joins_gets_the_result_of_the_run_under_way():
         assert await flights.join("a") == 2
 
 
+async def test_a_run_that_looked_too_early_is_asked_again():
+    """Joining a run that began before and gave nothing gives the result of the next one."""
+    due: list[str] = []
+    looked, gate = anyio.Event(), anyio.Event()
+
+    async def run(key: str) -> str | None:
+        found = due.pop() if due else None
+        looked.set()
+        await gate.wait()
+        return found
+
+    async with anyio.create_task_group() as group:
+        flights = Flights(run, spawn=group.start_soon, limit=4)
+        flights.poke("a")
+        await looked.wait()
+        due.append("work")
+        joined: list[str | None] = []
+
+        async def join() -> None:
+            joined.append(await flights.join("a"))
+
+        for _ in range(2):
+            group.start_soon(join)
+        await turns()
+        gate.set()
+        await flights.settled("a")
+    assert joined == ["work", "work"]
+
+
 async def test_keys_run_side_by_side_up_to_the_limit():
     """With a limit of two, a third key waits for its turn."""
     work = Work()

@@ -11,11 +11,12 @@ import anyio
 import anyio.lowlevel
 import pytest
 from mneme_kit import Watched, attach, both, ok, snapshot, watched
-from talk_kit import user
+from talk_kit import make_store, user
 
 from mnemo.context.eviction import evict_by_fallback
 from mnemo.context.judging import due
 from mnemo.protocols import TranscriptWriter
+from mnemo.testing import ManualClock
 from mnemo.transcript.derived import EvictionOutcome
 
 Open = Callable[..., AbstractAsyncContextManager[Watched]]
@@ -38,6 +39,65 @@ async def go_on(kit: Watched) -> None:
     """Let the model answer, and wait for all that follows."""
     kit.model.unblock()
     await kit.settle()
+
+
+class Held:
+    """A store whose next reading of a transcript is held back once it has read."""
+
+    def __init__(self, inner: Any) -> None:
+        self.inner = inner
+        self.gate: anyio.Event | None = None
+        self.holds = False
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.inner, name)
+
+    def transcript(self, repo_id: str) -> Any:
+        """The transcript of the store, with readings that can be held."""
+        return HeldTranscript(self, self.inner.transcript(repo_id))
+
+
+class HeldTranscript:
+    """See ``Held``."""
+
+    def __init__(self, held: Held, inner: Any) -> None:
+        self.held = held
+        self.writing = inner.writing
+        self.inner = inner
+
+    async def reading(self, work: Callable[[Any], Any]) -> Any:
+        """What the store gives, later than it was read."""
+        gate, self.held.gate = self.held.gate, None
+        found = await self.inner.reading(work)
+        if gate is not None:
+            self.held.holds = True
+            await gate.wait()
+        return found
+
+
+async def test_an_eviction_asked_for_after_the_append_that_makes_it_due_finds_it(
+    tmp_path: Path,
+) -> None:
+    """The run under way had looked before the append, so it is not the one that answers."""
+    held_store = Held(make_store("sqlite", tmp_path, ManualClock()))
+    async with watched(store=held_store, auto_evict=False) as kit:
+        await kit.say(5)
+        gate = held_store.gate = anyio.Event()
+        kit.mneme._flights.poke("t")
+        await kit.talk.until(lambda: held_store.holds)
+        await kit.say(1)
+        found: list[EvictionOutcome | None] = []
+
+        async def evict() -> None:
+            found.append(await kit.mneme.evict("t"))
+
+        async with anyio.create_task_group() as group:
+            group.start_soon(evict)
+            await anyio.wait_all_tasks_blocked()
+            gate.set()
+        (outcome,) = found
+        assert outcome is not None
+        assert (outcome.from_seq, outcome.to_seq) == (0, 1)
 
 
 async def by_fallback(kit: Watched) -> EvictionOutcome:
