@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Literal
 
@@ -37,6 +37,14 @@ DEBTS = 64
 """Vectors that are made up for at once (S)."""
 
 
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """When something began: by the clock, and after how many notes that this shelf created."""
+
+    at: datetime
+    created: int
+
+
 class Shelf:
     """
     The notes of one repository.
@@ -53,6 +61,16 @@ class Shelf:
         self.config = config
         self._embedder = embedder
         self._clock = clock
+        self._created = 0
+        self._created_as: dict[str, int] = {}
+
+    def moment(self) -> Moment:
+        """The present, to ask ``is_newer`` about later; a plain call."""
+        return Moment(self._clock.now(), self._created)
+
+    def is_newer(self, row: NoteRow, moment: Moment) -> bool:
+        """Whether the note was created after *moment*, here or by another process."""
+        return self._created_as.get(row.topic, 0) > moment.created or row.created_at > moment.at
 
     async def write(self, change: Write) -> Written:
         """
@@ -72,13 +90,19 @@ class Shelf:
                 tx.save_vectors(space, {row.topic: (row.version, vector)})
             return written
 
-        return await self.store.writing(work)
+        written = await self.store.writing(work)
+        if written.created:
+            self._created += 1
+            self._created_as[written.row.topic] = self._created
+        return written
 
     async def delete(self, topic: str, source: Source, *, expected: int | None = None) -> NoteRow:
         """Retire a note. *Raises* as ``writing.retire``, and ``StoreError``."""
-        return await self.store.writing(
+        gone = await self.store.writing(
             lambda tx: retire(tx, topic, source, self.config, expected=expected)
         )
+        self._created_as.pop(topic, None)
+        return gone
 
     async def read(self, topic: str, *, touching: bool) -> NoteRow:
         """

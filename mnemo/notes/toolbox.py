@@ -58,6 +58,7 @@ class NoteToolbox:
         self._source = source
         self._material = material
         self._touching = touching
+        self._began = shelf.moment()
         self._shown: dict[str, int] = {}
         self._counted = _Counted()
 
@@ -101,14 +102,27 @@ class NoteToolbox:
             return self._met(changed)
 
     def _met(self, changed: Changed) -> Answer:
-        """The answer to who did not know the note as it is; it is shown by that."""
-        code = "conflict" if changed.topic in self._shown else "not_read"
-        self._shown[changed.topic] = changed.row.version if changed.row else 0
-        if changed.row is None:
+        """
+        The answer to a caller that does not know the note as it is; it is shown by that.
+
+        A note that was created since the toolbox was made could not be read before: that is
+        a conflict as well.
+        """
+        row = changed.row
+        if row is None:
+            self._shown[changed.topic] = 0
             return _refusal("conflict", f"the note {changed.topic!r} is not there any more")
-        what = "has changed since you read it" if code == "conflict" else "was not read before"
+        code, what = self._why_unknown(row)
+        self._shown[changed.topic] = row.version
         message = f"the note {changed.topic!r} {what}; this is it: join old and new, and try again"
-        return {**_refusal(code, message), **_shown(changed.row)}
+        return {**_refusal(code, message), **_shown(row)}
+
+    def _why_unknown(self, row: NoteRow) -> tuple[str, str]:
+        if row.topic in self._shown:
+            return "conflict", "has changed since you read it"
+        if self._shelf.is_newer(row, self._began):
+            return "conflict", "was created by another meanwhile"
+        return "not_read", "was not read before"
 
     # ── The tools ────────────────────────────────────────────────────────────────────
 

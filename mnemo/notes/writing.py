@@ -114,10 +114,17 @@ class Write:
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """The note as it is then, and whether that took a new version."""
+    """
+    The note as it is then.
+
+    Attributes:
+        changed: Whether that took a new version.
+        created: Whether the note was not there before.
+    """
 
     row: NoteRow
     changed: bool
+    created: bool = False
 
 
 def checked_text(config: NotesConfig, topic: object, description: object, body: object) -> NoteText:
@@ -167,7 +174,8 @@ def write(tx: NoteWriter, change: Write, config: NotesConfig) -> Written:
     for topic, version in change.absorbs.items():
         retire(tx, topic, _absorbing(source, text.topic), config, expected=version)
     action = change.action or ("merged" if change.absorbs else "updated" if there else "created")
-    return Written(_put(tx, change, row, action, config), changed=True)
+    written = _put(tx, change, row, action, config)
+    return Written(written, changed=True, created=there is None)
 
 
 def present(tx: NoteReader, topic: str) -> NoteRow | None:

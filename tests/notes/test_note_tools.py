@@ -9,6 +9,7 @@ import pytest
 from notes_kit import NOTHING, TRIP, assistant, reply, task, user, writes
 
 from mnemo.errors import Conflict, InvalidNote, NotFound
+from mnemo.notes.notes import Notes
 from mnemo.notes.tool_specs import specs
 from mnemo.prompts.update_notes import INSTRUCTION_MARK
 from mnemo.testing import ScriptedChatModel
@@ -150,6 +151,33 @@ async def test_two_updaters_lose_no_fact(open_notes):
     assert all(update.wrote and update.error is None for update in updates)
     codes = [a.get("code") for request in kit.asked for a in _answers(request)]
     assert "conflict" in codes
+
+
+def writing(body: str) -> dict:
+    """A call of ``write_note``, as a host's toolbox runs it."""
+    (call,) = reply(writes(body=body)).tool_calls
+    return call
+
+
+async def test_a_note_that_another_created_meanwhile_is_a_conflict(open_notes):
+    """Of two that create one note the later meets a conflict that shows it, not ``not_read``."""
+    kit = await open_notes()
+    first, second = kit.notes.toolbox(), kit.notes.toolbox()
+    assert (await first.run(writing("- Tokyo")))["ok"]
+    met = await second.run(writing("- Osaka"))
+    assert (met["code"], met["version"], met["body"]) == ("conflict", 1, "- Tokyo")
+    assert (await second.run(writing("- Tokyo\n- Osaka")))["version"] == 2
+    assert (await kit.notes.toolbox().run(writing("x")))["code"] == "not_read"
+
+
+async def test_a_note_of_another_process_that_is_newer_is_a_conflict(open_notes):
+    """A later date tells what this process has not seen being created."""
+    kit = await open_notes()
+    toolbox = kit.notes.toolbox()
+    kit.clock.advance(1)
+    elsewhere = Notes(kit.notes._parts)
+    await elsewhere.write("travel", "- Tokyo", "Travel")
+    assert (await toolbox.run(writing("x")))["code"] == "conflict"
 
 
 def _answers(request) -> list[dict]:
