@@ -6,13 +6,19 @@ import logging
 import subprocess
 import sys
 import threading
+from functools import cache
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+from real_texts import TEXTS
 
 from mnemo import Mnemo, ModelUnavailable
+from mnemo._text import clean
 from mnemo.models import wordllama
-from mnemo.models.wordllama import MAX_CHARACTERS, WordLlamaEmbedder
+from mnemo.models.wordllama import MAX_CHARACTERS, MAX_TOKENS, WordLlamaEmbedder
 from mnemo.testing import HashingEmbedder
 
 
@@ -50,6 +56,56 @@ async def test_any_text_gives_a_unit_row(embedder: WordLlamaEmbedder, text: str)
 async def test_no_text_gives_no_row(embedder: WordLlamaEmbedder) -> None:
     """An empty batch is answered with an empty array of the right width."""
     assert (await embedder.embed([])).shape == (0, 256)
+
+
+@cache
+def _half_precision() -> NDArray[np.float16]:
+    return wordllama._load().table.astype(np.float16)
+
+
+def _straightforward(texts: list[str]) -> NDArray[np.float32]:
+    """Each text tokenized whole, its half precision vectors added up in single precision."""
+    tokenizer, half = wordllama._load().tokenizer, _half_precision()
+    rows = np.zeros((len(texts), half.shape[1]), np.float32)
+    for row, text in zip(rows, texts, strict=True):
+        encoded = tokenizer.encode(clean(text[:MAX_CHARACTERS]), add_special_tokens=False)
+        if ids := encoded.ids[:MAX_TOKENS]:
+            np.sum(half[np.asarray(ids, np.intp)], axis=0, dtype=np.float32, out=row)
+    return wordllama._unit_or_fixed(rows)
+
+
+def _assert_same_bits(texts: list[str]) -> None:
+    expected = _straightforward(texts).tobytes()
+    for _first_and_remembered in range(2):
+        assert wordllama._load().pool(texts).tobytes() == expected
+
+
+@pytest.mark.slow
+def test_vectors_are_those_of_texts_tokenized_whole() -> None:
+    """Dialogue, tool output, code and other scripts give the same bits piece by piece."""
+    _assert_same_bits(TEXTS)
+
+
+_ODD = st.sampled_from([*" ▁\n\t\u3000\xa0<☕", "  ", "<s>", "</s>", "<unk>", "word", "end."])
+
+
+@pytest.mark.slow
+@settings(deadline=None)
+@given(st.lists(st.lists(_ODD | st.text(max_size=12), max_size=20).map("".join), max_size=6))
+def test_any_text_gives_the_vector_of_its_whole(texts: list[str]) -> None:
+    """Runs of blanks, the tokenizer's own marks and any character give the same bits."""
+    _assert_same_bits(texts)
+
+
+def test_remembered_pieces_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Past the bound what is remembered begins anew, and vectors stay the same."""
+    monkeypatch.setattr(wordllama, "MAX_PIECES", 100)
+    texts = [f"item{number} and item{number + 1} of many" for number in range(60)]
+    _assert_same_bits(texts)
+    wordllama._load().pool(["x" * 4_000])
+    known = wordllama._load().known
+    assert len(known) < 100
+    assert all(len(piece) <= 32 for piece in known)
 
 
 async def test_only_the_beginning_of_a_very_long_text_counts(
