@@ -576,20 +576,14 @@ def _store_maker(store: str | Path | Store, config: Config, clock: Clock) -> Cal
     if is_blank(name):
         raise ConfigError("store cannot be blank: give a path, or 'memory:'")
     if name == "memory:":
-        return lambda: _memory_store(config, clock)
+        return lambda: _sqlite_store(None, config.store, config.session.lease_s, clock)
     if name.startswith(("postgres://", "postgresql://")):
         raise ConfigError("this version keeps things in SQLite or in memory, not in PostgreSQL")
     path = Path(name.removeprefix("sqlite:///"))
     return lambda: _sqlite_store(path, config.store, config.session.lease_s, clock)
 
 
-def _memory_store(config: Config, clock: Clock) -> Store:
-    from mnemo.store.memory import MemoryStore
-
-    return MemoryStore(clock=clock, lease_s=config.session.lease_s)
-
-
-def _sqlite_store(path: Path, config: StoreConfig, lease_s: float, clock: Clock) -> Store:
+def _sqlite_store(path: Path | None, config: StoreConfig, lease_s: float, clock: Clock) -> Store:
     from mnemo.store.sqlite import SqliteStore
 
     return SqliteStore(path, config=config, clock=clock, lease_s=lease_s)

@@ -12,9 +12,9 @@ from helpers import Kit, OpenKit
 
 from mnemo.config import Config
 from mnemo.service import Mnemo
-from mnemo.store.memory import MemoryStore
 from mnemo.testing import HashingEmbedder, ManualClock, RecordingObserver, ScriptedChatModel
 from mnemo.testing.faults import FailingStore
+from mnemo.testing.stores import in_memory_store
 
 
 @pytest.fixture
@@ -51,7 +51,7 @@ async def open_kit() -> AsyncIterator[OpenKit]:
 @pytest.fixture
 def failing_store() -> Callable[[], FailingStore]:
     """Makes stores in memory whose calls can be made to fail."""
-    return lambda: FailingStore(MemoryStore(clock=ManualClock(), lease_s=30))
+    return lambda: FailingStore(in_memory_store())
 
 
 @pytest.fixture

@@ -21,6 +21,7 @@ from mnemo.conversation.parts import ThreadSettings
 from mnemo.protocols import ChatRequest
 from mnemo.testing import ManualClock, ScriptedChatModel, tool_call
 from mnemo.testing.models import Script
+from mnemo.testing.stores import in_memory_store
 from mnemo.transcript.derived import Thread
 from mnemo.transcript.message import Message
 
@@ -119,8 +120,7 @@ class Watched:
 
 @asynccontextmanager
 async def watched(
-    kind: str = "memory",
-    folder: Path = Path(),
+    folder: Path | None = None,
     *,
     script: Script | None = None,
     model: Any = None,
@@ -135,6 +135,7 @@ async def watched(
     Open a thread that is watched with *budget*.
 
     Args:
+        folder: Where its store is; ``None`` is in memory.
         script: Of the purpose ``summarize``; ``None``: there is no chat model, unless *model*.
         viewport: Fields of ``Config.viewport``; attempts follow each other at once.
     """
@@ -147,7 +148,7 @@ async def watched(
         found[0].appended(settings)
 
     async with open_talk(
-        store or make_store(kind, folder, clock),
+        store or (make_store(folder, clock) if folder else in_memory_store(clock)),
         clock,
         config=settings.overlaid(config),
         chat_model=scripted,

@@ -18,9 +18,9 @@ from mnemo.notes.progress import Progress
 from mnemo.notes.update import NoteUpdate
 from mnemo.prompts.usage import UsageMeter
 from mnemo.protocols import ChatReply, ChatRequest, Usage
-from mnemo.store.memory import MemoryStore
 from mnemo.store.sqlite import SqliteStore
 from mnemo.testing import HashingEmbedder, ManualClock, ScriptedChatModel
+from mnemo.testing.stores import in_memory_store
 
 COST = Usage("scripted", 100, 10, 80, 0.01)
 
@@ -130,7 +130,7 @@ OpenNotes = Callable[..., Awaitable[NotesKit]]
 def store_of(kind: str, path: Path, clock: Any) -> Any:
     """An unopened store."""
     if kind == "memory":
-        return MemoryStore(clock=clock, lease_s=30)
+        return in_memory_store(clock)
     return SqliteStore(path, config=StoreConfig(), clock=clock, lease_s=30)
 
 

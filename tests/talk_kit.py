@@ -16,13 +16,10 @@ from mnemo.conversation.log import MessageLog, settings_of
 from mnemo.conversation.parts import ConversationParts, ThreadSettings
 from mnemo.episode.erasure import ErasureReport, Selection
 from mnemo.prompts.usage import UsageMeter
-from mnemo.store.memory import MemoryStore
+from mnemo.store.sqlite import SqliteStore
 from mnemo.testing import HashingEmbedder, ManualClock, RecordingObserver
 from mnemo.transcript.derived import Thread
 from mnemo.transcript.message import Message, StoredMessage, ToolCall, embedded_text
-
-STORES = ("memory", "sqlite")
-"""Where conversations are tested."""
 
 
 @dataclass
@@ -74,12 +71,8 @@ OpenTalk = Callable[..., Awaitable[Talk]]
 """The fixture ``open_conversations``."""
 
 
-def make_store(kind: str, folder: Path, clock: ManualClock) -> Any:
-    """A store that is not open yet; ``sqlite`` is kept in *folder*."""
-    if kind == "memory":
-        return MemoryStore(clock=clock, lease_s=30)
-    from mnemo.store.sqlite import SqliteStore
-
+def make_store(folder: Path, clock: ManualClock) -> SqliteStore:
+    """A store in *folder* that is not open yet."""
     return SqliteStore(folder / "talk.db", config=StoreConfig(), clock=clock, lease_s=30)
 
 

@@ -18,11 +18,9 @@ async def lines_of(memory: Mnemo, repo_id: str) -> list[str]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["memory", "file"])
-async def test_a_cancelled_import_is_whole_or_not_there(tmp_path: Path, kind: str):
+async def test_a_cancelled_import_is_whole_or_not_there(tmp_path: Path):
     """Cancelled after k turns of the loop, for ever larger k up to the end of it."""
-    store = "memory:" if kind == "memory" else tmp_path / "a.db"
-    async with Mnemo(store, embedder=HashingEmbedder()) as memory:
+    async with Mnemo(tmp_path / "a.db", embedder=HashingEmbedder()) as memory:
         repo = await memory.open_repo("r")
         fact, tag = Semantic("The pier is closed."), Tag("pier")
         await repo.apply(Changeset((fact, tag), (Edge(tag.id, fact.id, EdgeKind.MEMBERSHIP),)))

@@ -22,7 +22,6 @@ from mnemo.graph.nodes import Episodic, Intent, Node, Procedural, Semantic, Sour
 from mnemo.index.follower import RepositoryIndex
 from mnemo.models.hashing import HashingEmbedder
 from mnemo.protocols import Applied, EmbeddingSpace, GraphStore
-from mnemo.store.memory.store import MemoryStore
 from mnemo.store.sqlite.store import SqliteStore
 from mnemo.testing.clock import ManualClock
 
@@ -92,14 +91,10 @@ class World:
         return set(await self.graph.edges(ids, kind=kind))
 
 
-@pytest.fixture(params=["memory", "sqlite"])
-async def world(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[World]:
+@pytest.fixture
+async def world(tmp_path: Path) -> AsyncIterator[World]:
     clock = ManualClock()
-    store: MemoryStore | SqliteStore = (
-        MemoryStore(clock=clock, lease_s=30.0)
-        if request.param == "memory"
-        else SqliteStore(tmp_path / "m.db", config=StoreConfig(), clock=clock, lease_s=30.0)
-    )
+    store = SqliteStore(tmp_path / "m.db", config=StoreConfig(), clock=clock, lease_s=30.0)
     owner = await store.open()
     embedder = PlacedEmbedder()
     index = RepositoryIndex(feed=store.feed("r"), embedder=embedder, agent_name="Agent")

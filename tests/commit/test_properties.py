@@ -19,8 +19,8 @@ from mnemo.graph.nodes import NODE_TYPES, Episodic, Semantic, Tag
 from mnemo.index.follower import RepositoryIndex
 from mnemo.models.hashing import HashingEmbedder
 from mnemo.protocols import GraphStore
-from mnemo.store.memory.store import MemoryStore
 from mnemo.testing.clock import ManualClock
+from mnemo.testing.stores import in_memory_store
 
 START = datetime(2024, 1, 1, tzinfo=UTC)
 
@@ -28,7 +28,7 @@ START = datetime(2024, 1, 1, tzinfo=UTC)
 async def graph_after(changesets: list[Changeset]) -> tuple[GraphStore, list[tuple[str, ...]]]:
     """The graph that *changesets* leave, one after another, and their receipts."""
     clock = ManualClock()
-    store = MemoryStore(clock=clock, lease_s=30.0)
+    store = in_memory_store(clock)
     owner = await store.open()
     graph: Any = store.graph("r")
     embedder = HashingEmbedder(64)

@@ -1,4 +1,4 @@
-"""Fixtures of the window's tests: conversations of one repository on every store."""
+"""Fixtures of the window's tests: conversations of one repository."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from window_kit import START, Threads
 from mnemo.testing import ManualClock
 
 
-@pytest.fixture(params=["memory", "sqlite"])
-async def threads(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Threads]:
+@pytest.fixture
+async def threads(tmp_path: Path) -> AsyncIterator[Threads]:
     """The conversations of one repository, without a model and without anybody who watches."""
     clock = ManualClock(START)
-    store = make_store(request.param, tmp_path, clock)
+    store = make_store(tmp_path, clock)
     await store.open()
     yield Threads(store, clock)
     await store.aclose()

@@ -20,10 +20,10 @@ Open = Callable[..., AbstractAsyncContextManager[Watched]]
 LEVEL_2 = STANDING["summarize"][1]
 
 
-@pytest.fixture(params=["memory", "sqlite"])
-def opened(request: pytest.FixtureRequest, tmp_path: Path) -> Open:
+@pytest.fixture
+def opened(tmp_path: Path) -> Open:
     """Opens a watched thread, on every store."""
-    return lambda script=None, **rest: watched(request.param, tmp_path, script=script, **rest)
+    return lambda script=None, **rest: watched(tmp_path, script=script, **rest)
 
 
 class Writer:
@@ -85,11 +85,11 @@ async def test_ranges_that_needed_no_snapshot_are_within(opened: Open) -> None:
 async def test_a_refusal_is_remembered_also_over_a_restart(tmp_path: Path) -> None:
     """Nobody is asked again before as many further snapshots exist."""
     writer = Writer(ok(), snapshot("folded"))
-    async with watched("sqlite", tmp_path, script=writer, l2_threshold=2) as kit:
+    async with watched(tmp_path, script=writer, l2_threshold=2) as kit:
         await evictions(kit, 3)
         said = kit.said
         assert len(writer.folds) == 1
-    async with watched("sqlite", tmp_path, script=writer, l2_threshold=2) as kit:
+    async with watched(tmp_path, script=writer, l2_threshold=2) as kit:
         kit.said = said
         await kit.mneme.resume()
         await kit.mneme.evict("t")

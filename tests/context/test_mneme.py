@@ -18,12 +18,12 @@ from mnemo.testing import tool_call
 Open = Callable[..., AbstractAsyncContextManager[Watched]]
 
 
-@pytest.fixture(params=["memory", "sqlite"])
-def opened(request: pytest.FixtureRequest, tmp_path: Path) -> Open:
+@pytest.fixture
+def opened(tmp_path: Path) -> Open:
     """Opens a watched thread, on every store."""
 
     def open_it(script: Any = None, **rest: Any) -> AbstractAsyncContextManager[Watched]:
-        return watched(request.param, tmp_path, script=script, **rest)
+        return watched(tmp_path, script=script, **rest)
 
     return open_it
 

@@ -22,10 +22,10 @@ from mnemo.transcript.derived import EvictionOutcome
 Open = Callable[..., AbstractAsyncContextManager[Watched]]
 
 
-@pytest.fixture(params=["memory", "sqlite"])
-def opened(request: pytest.FixtureRequest, tmp_path: Path) -> Open:
+@pytest.fixture
+def opened(tmp_path: Path) -> Open:
     """Opens a watched thread, on every store."""
-    return lambda script=None, **rest: watched(request.param, tmp_path, script=script, **rest)
+    return lambda script=None, **rest: watched(tmp_path, script=script, **rest)
 
 
 async def held(kit: Watched, number: int = 6) -> None:
@@ -267,8 +267,8 @@ async def test_a_message_erased_before_it_is_pinned_makes_the_check_fail(opened:
 async def test_two_services_on_one_file_store_one_result(tmp_path: Path) -> None:
     """Both may ask a model; the check at commit lets one through."""
     async with (
-        watched("sqlite", tmp_path, script=snapshot("one")) as one,
-        watched("sqlite", tmp_path, script=snapshot("two")) as other,
+        watched(tmp_path, script=snapshot("one")) as one,
+        watched(tmp_path, script=snapshot("two")) as other,
     ):
         one.model.block()
         other.model.block()
@@ -319,9 +319,9 @@ async def test_joining_a_run_gives_its_outcome(opened: Open) -> None:
 
 async def test_a_closing_repository_leaves_a_run_undone(tmp_path: Path) -> None:
     """Nothing was written; the next service finds it due."""
-    async with watched("sqlite", tmp_path, script=snapshot("s")) as kit:
+    async with watched(tmp_path, script=snapshot("s")) as kit:
         await held(kit)
-    async with watched("sqlite", tmp_path, script=snapshot("t"), budget=None) as kit:
+    async with watched(tmp_path, script=snapshot("t"), budget=None) as kit:
         assert await kit.snapshots.outcomes() == []
         await kit.mneme.resume()
         await kit.talk.until(lambda: kit.mneme.statistics().evictions == 1)

@@ -20,10 +20,10 @@ from mnemo.testing import tool_call
 Open = Callable[..., AbstractAsyncContextManager[Watched]]
 
 
-@pytest.fixture(params=["memory", "sqlite"])
-def opened(request: pytest.FixtureRequest, tmp_path: Path) -> Open:
+@pytest.fixture
+def opened(tmp_path: Path) -> Open:
     """Opens a watched thread, on every store."""
-    return lambda script=None, **rest: watched(request.param, tmp_path, script=script, **rest)
+    return lambda script=None, **rest: watched(tmp_path, script=script, **rest)
 
 
 CUT_OFF = ChatReply(tool_calls=(snapshot("half"),), truncated=True)
@@ -243,7 +243,7 @@ async def test_a_repository_that_closes_is_no_failure(
 
 async def test_a_restart_finds_what_is_due_from_the_store_alone(tmp_path: Path) -> None:
     """V33: the budget, the boundary, outcomes, snapshots and pins are as before."""
-    async with watched("sqlite", tmp_path, script=both(attach([0], [1]), snapshot("s"))) as kit:
+    async with watched(tmp_path, script=both(attach([0], [1]), snapshot("s"))) as kit:
         await kit.goals.add("one")
         await kit.say(6)
         await kit.settle()
@@ -251,7 +251,7 @@ async def test_a_restart_finds_what_is_due_from_the_store_alone(tmp_path: Path) 
         kit.model.block()
         await kit.say(4)
         await kit.talk.until(lambda: kit.model.waiting == 1)
-    async with watched("sqlite", tmp_path, script=ok(), budget=None) as kit:
+    async with watched(tmp_path, script=ok(), budget=None) as kit:
         assert await _all_of(kit) == before
         await kit.mneme.resume()
         await kit.talk.until(lambda: kit.mneme.statistics().evictions > 0)
@@ -261,11 +261,11 @@ async def test_a_restart_finds_what_is_due_from_the_store_alone(tmp_path: Path) 
 
 async def test_to_settle_is_to_wait_for_what_an_earlier_process_left_due(tmp_path: Path) -> None:
     """Nobody has looked at the thread since it was opened; what is due is due all the same."""
-    async with watched("sqlite", tmp_path, script=snapshot()) as kit:
+    async with watched(tmp_path, script=snapshot()) as kit:
         kit.model.block()
         await kit.say(6)
         await kit.talk.until(lambda: kit.model.waiting == 1)
-    async with watched("sqlite", tmp_path, script=ok(), budget=None) as kit:
+    async with watched(tmp_path, script=ok(), budget=None) as kit:
         await kit.mneme.settled("t")
         assert await kit.verdicts() == [(0, 1, "ok")]
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import anyio
 import pytest
-from talk_kit import STORES, Talk, assistant, make_store, open_talk, user
+from talk_kit import Talk, assistant, make_store, open_talk, user
 from window_kit import Nobody
 
 from mnemo._text import count_tokens
@@ -75,24 +75,18 @@ class Mind:
 
 
 @asynccontextmanager
-async def opened(kind: str, folder: Path, **recall: Any) -> AsyncIterator[Mind]:
+async def opened(folder: Path, **recall: Any) -> AsyncIterator[Mind]:
     """A mind over one store."""
     clock = ManualClock()
     config = Config(recall=RecallConfig(**recall))
-    async with open_talk(make_store(kind, folder, clock), clock, config=config) as talk:
+    async with open_talk(make_store(folder, clock), clock, config=config) as talk:
         yield Mind(talk)
 
 
-@pytest.fixture(params=STORES)
-def kind(request: pytest.FixtureRequest) -> str:
-    """Where the conversations are kept."""
-    return str(request.param)
-
-
 @pytest.fixture
-async def mind(kind: str, tmp_path: Path) -> AsyncIterator[Mind]:
+async def mind(tmp_path: Path) -> AsyncIterator[Mind]:
     """With the usual configuration."""
-    async with opened(kind, tmp_path) as mind:
+    async with opened(tmp_path) as mind:
         yield mind
 
 
@@ -196,9 +190,9 @@ async def test_nothing_is_stored_as_well(mind: Mind) -> None:
     assert [(one.seq, one.hits) for one in await mind.surfaced()] == [(0, ())]
 
 
-async def test_a_memory_may_come_up_again_after_the_cooldown(kind: str, tmp_path: Path) -> None:
+async def test_a_memory_may_come_up_again_after_the_cooldown(tmp_path: Path) -> None:
     """As many user turns later as ``passive_cooldown_turns`` says."""
-    async with opened(kind, tmp_path, passive_cooldown_turns=2) as mind:
+    async with opened(tmp_path, passive_cooldown_turns=2) as mind:
         await mind.fill()
         await mind.say(MEMORY, thread="other")
         told = []
@@ -294,9 +288,9 @@ async def test_the_section_is_data(mind: Mind) -> None:
     assert mind.passive.section([hit], 5) == mind.passive.section([], 500) == ""
 
 
-async def test_it_can_be_left_out(kind: str, tmp_path: Path) -> None:
+async def test_it_can_be_left_out(tmp_path: Path) -> None:
     """By ``render(recall=False)``, and by the configuration; nothing is stored then."""
-    async with opened(kind, tmp_path, passive_enabled=False) as mind:
+    async with opened(tmp_path, passive_enabled=False) as mind:
         await mind.fill()
         await mind.say(MEMORY, thread="other")
         await mind.say(QUESTION)

@@ -42,7 +42,7 @@ async def test_a_reopened_store_holds_what_it_held(tmp_path):
     clock = ManualClock(START)
     found = []
     for run in range(2):
-        store = make_store("sqlite", tmp_path, clock)
+        store = make_store(tmp_path, clock)
         await store.open()
         threads = Threads(store, clock)
         if run == 0:
@@ -78,7 +78,7 @@ async def test_two_services_on_one_file_evict_each_message_once(tmp_path):
     clock = ManualClock(START)
     both = []
     for _ in range(2):
-        store = make_store("sqlite", tmp_path, clock)
+        store = make_store(tmp_path, clock)
         assert isinstance(store, SqliteStore)
         await store.open()
         both.append(Threads(store, clock))

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from pathlib import Path
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from talk_kit import make_store
 from window_kit import START, Threads, answered, called, said
 
 from mnemo._text import count_tokens
@@ -18,6 +17,7 @@ from mnemo.context.budget import Budget
 from mnemo.context.noted import Overview
 from mnemo.context.zones import inner_cuts
 from mnemo.testing import ManualClock
+from mnemo.testing.stores import in_memory_store
 from mnemo.transcript.derived import EvictionOutcome, Snapshot
 from mnemo.transcript.units import VIEW, units_of
 
@@ -131,61 +131,62 @@ async def check_coverage(threads: Threads) -> None:
     assert first == {o.snapshot_id: (o.from_seq, o.to_seq) for o in outcomes}
 
 
-async def opened(kind: str, folder: Path) -> Threads:
+@asynccontextmanager
+async def opened() -> AsyncIterator[Threads]:
     """Conversations of a store of their own."""
     clock = ManualClock(START)
-    store = make_store(kind, folder, clock)
+    store = in_memory_store(clock)
     await store.open()
-    return Threads(store, clock)
+    yield Threads(store, clock)
+    await store.aclose()
 
 
 @pytest.mark.slow
 @given(HISTORIES, BUDGETS, NOTES)
 async def test_no_rendering_exceeds_its_budget_or_parts_a_call(history, budget, notes):
     """The newest unit is always in the window, and each message there or in an outcome."""
-    threads = await opened("memory", Path())
-    for kind, what in history:
-        await act(threads, budget, kind, what)
-        await check_rendering(threads, budget, notes)
-        await check_coverage(threads)
+    async with opened() as threads:
+        for kind, what in history:
+            await act(threads, budget, kind, what)
+            await check_rendering(threads, budget, notes)
+            await check_coverage(threads)
 
 
 @pytest.mark.slow
 @given(HISTORIES, BUDGETS, st.lists(MESSAGES, max_size=3), NOTES)
 async def test_appends_alone_leave_memory_and_prefix(history, budget, more, notes):
     """V30: between evictions the earlier window is a prefix, but for late results."""
-    threads = await opened("memory", Path())
-    for kind, what in history:
-        await act(threads, budget, kind, what)
-    overview = overview_of(notes)
-    earlier, row = (
-        await threads.viewport(budget, overview=overview).render(),
-        await threads.row(),
-    )
-    await threads.say(*more)
-    later = await threads.viewport(budget, overview=overview).render()
-    if (await threads.row()).boundary != row.boundary:
-        return
-    assert later.memory == earlier.memory
-    assert later.state == earlier.state or later.degraded
-    ids = {call.id for m in earlier.window for call in m.tool_calls}
-    answers = {m.tool_call_id for m in earlier.window if m.role == "tool" and not is_made(m)}
-    # A second result takes the place of one that came before its call.
-    if ids <= answers and not any(m.tool_calls or m.role == "tool" for m in more):
-        assert later.window[: len(earlier.window)] == earlier.window
+    async with opened() as threads:
+        for kind, what in history:
+            await act(threads, budget, kind, what)
+        overview = overview_of(notes)
+        earlier, row = (
+            await threads.viewport(budget, overview=overview).render(),
+            await threads.row(),
+        )
+        await threads.say(*more)
+        later = await threads.viewport(budget, overview=overview).render()
+        if (await threads.row()).boundary != row.boundary:
+            return
+        assert later.memory == earlier.memory
+        assert later.state == earlier.state or later.degraded
+        ids = {call.id for m in earlier.window for call in m.tool_calls}
+        answers = {m.tool_call_id for m in earlier.window if m.role == "tool" and not is_made(m)}
+        # A second result takes the place of one that came before its call.
+        if ids <= answers and not any(m.tool_calls or m.role == "tool" for m in more):
+            assert later.window[: len(earlier.window)] == earlier.window
 
 
 @pytest.mark.slow
 @settings(max_examples=15)
 @given(HISTORIES, BUDGETS)
-async def test_the_same_history_gives_the_same_bytes(tmp_path_factory, history, budget):
+async def test_the_same_history_gives_the_same_bytes(history, budget):
     """Two services, two stores: every message of the rendering is the same."""
     found = []
-    for kind in ("memory", "sqlite"):
-        threads = await opened(kind, tmp_path_factory.mktemp("twin"))
-        for name, what in history:
-            await act(threads, budget, name, what)
-        rendered = await threads.viewport(budget).render()
+    for _ in range(2):
+        async with opened() as threads:
+            for name, what in history:
+                await act(threads, budget, name, what)
+            rendered = await threads.viewport(budget).render()
         found.append([(m.role, m.content, m.tool_call_id) for m in rendered.messages])
-        await threads.store.aclose()
     assert found[0] == found[1]

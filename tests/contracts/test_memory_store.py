@@ -1,8 +1,8 @@
-"""The memory store keeps the contracts."""
+"""The store keeps the contracts in memory."""
 
 import pytest
 
-from mnemo.store.memory import MemoryStore
+from mnemo.store.sqlite import SqliteStore
 from mnemo.testing.contracts import (
     ArchiveContract,
     DerivedContract,
@@ -20,21 +20,19 @@ from mnemo.testing.contracts import (
     UpkeepContract,
 )
 from mnemo.testing.contracts.kit import MakeStore
-
-
-@pytest.fixture
-def only_store() -> list[MemoryStore]:
-    """The one store of a test: its data lives and dies with the object."""
-    return []
+from mnemo.testing.stores import in_memory_store
 
 
 class OverMemory:
     @pytest.fixture
-    def make_store(self, only_store: list[MemoryStore]) -> MakeStore:
-        def make(clock: object) -> MemoryStore:
-            if not only_store:
-                only_store.append(MemoryStore(clock=clock, lease_s=30))
-            return only_store[0]
+    def make_store(self) -> MakeStore:
+        made: list[SqliteStore] = []
+
+        def make(clock: object) -> SqliteStore:
+            if made:
+                pytest.skip("a database in memory has one service and ends with it")
+            made.append(in_memory_store(clock))
+            return made[0]
 
         return make
 

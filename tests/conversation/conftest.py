@@ -1,4 +1,4 @@
-"""Fixtures of the conversations' tests: every store, a clock that stands still."""
+"""Fixtures of the conversations' tests: a clock that stands still."""
 
 from __future__ import annotations
 
@@ -8,17 +8,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from talk_kit import STORES, OpenTalk, Talk, make_store, open_talk
+from talk_kit import OpenTalk, Talk, make_store, open_talk
 
 from mnemo.testing import ManualClock
 
 
-@pytest.fixture(params=STORES)
-async def open_conversations(
-    request: pytest.FixtureRequest, tmp_path: Path
-) -> AsyncIterator[OpenTalk]:
+@pytest.fixture
+async def open_conversations(tmp_path: Path) -> AsyncIterator[OpenTalk]:
     """
-    Opens conversations over a store of each sort; arguments as of ``open_talk``.
+    Opens conversations over a store; arguments as of ``open_talk``.
 
     With ``after=talk`` that one is closed, and what it stored is opened again.
     """
@@ -30,9 +28,8 @@ async def open_conversations(
             clock = clock or (after.clock if after else ManualClock())
             if after is not None:
                 await after.store.aclose()
-            in_memory = after is not None and request.param == "memory"
-            store = after.store if in_memory else make_store(request.param, tmp_path, clock)
-            return await stack.enter_async_context(open_talk(store, clock, **arguments))
+            opened = open_talk(make_store(tmp_path, clock), clock, **arguments)
+            return await stack.enter_async_context(opened)
 
         yield make
 

@@ -9,8 +9,8 @@ import pytest
 from talk_kit import assistant, open_talk, result, turns, user
 
 from mnemo.conversation.log import MessageLog
-from mnemo.store.memory import MemoryStore
 from mnemo.testing import ManualClock
+from mnemo.testing.stores import in_memory_store
 from mnemo.transcript.message import Message
 from mnemo.transcript.strategies import Recent
 from mnemo.transcript.transaction import TranscriptReader, TranscriptWriter
@@ -69,7 +69,7 @@ def agent_turns(count: int, *, reused: bool) -> list[Message]:
 async def filled(said: Sequence[Message], **keywords: Any) -> tuple[MessageLog, CountingStore]:
     """A thread with these messages, on a store that counts."""
     clock = ManualClock()
-    store = MemoryStore(clock=clock, lease_s=30)
+    store = in_memory_store(clock)
     async with open_talk(store, clock) as talk:
         await talk.log().append(said)
     await store.open()

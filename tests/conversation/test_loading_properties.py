@@ -14,8 +14,8 @@ from talk_kit import Talk, open_talk
 
 from mnemo.conversation import uncovered
 from mnemo.errors import Conflict, UsageError
-from mnemo.store.memory import MemoryStore
 from mnemo.testing import ManualClock
+from mnemo.testing.stores import in_memory_store
 from mnemo.transcript.message import Message, StoredMessage, ToolCall
 from mnemo.transcript.strategies import (
     Composite,
@@ -87,7 +87,7 @@ def over(case: Talked, check: Callable[[Talk, Any], Any]) -> None:
 
     async def run() -> None:
         clock = ManualClock()
-        async with open_talk(MemoryStore(clock=clock, lease_s=30), clock) as talk:
+        async with open_talk(in_memory_store(clock), clock) as talk:
             compression = ToolOutputPruner(2) if case.prune else None
             log = talk.log(retrieval=case.retrieval, compression=compression)
             split = case.clear_at if case.clear_at is not None else 0

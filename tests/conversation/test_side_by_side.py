@@ -22,7 +22,7 @@ async def two(tmp_path: Path) -> AsyncIterator[list[Talk]]:
     """Two services on one file."""
     async with AsyncExitStack() as stack:
         clock = ManualClock()
-        stores = [make_store("sqlite", tmp_path, clock) for _ in range(2)]
+        stores = [make_store(tmp_path, clock) for _ in range(2)]
         yield [await stack.enter_async_context(open_talk(store, clock)) for store in stores]
 
 

@@ -1,4 +1,4 @@
-"""A repository over each store."""
+"""A repository."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ from helpers import OpenKit
 from maintenance_kit import Memory
 
 
-@pytest.fixture(params=["memory", "sqlite"])
-async def memory(request: pytest.FixtureRequest, open_kit: OpenKit, tmp_path: Path) -> Memory:
-    """A repository over each store."""
-    store = "memory:" if request.param == "memory" else tmp_path / "m.db"
-    return Memory(await open_kit(store=store))
+@pytest.fixture
+async def memory(open_kit: OpenKit, tmp_path: Path) -> Memory:
+    """A repository."""
+    return Memory(await open_kit(store=tmp_path / "m.db"))

@@ -29,11 +29,10 @@ from mnemo.events import NodesDeleted, WriteFailed
 NOON = datetime(2024, 3, 1, 12, tzinfo=UTC)
 
 
-@pytest.fixture(params=["memory", "sqlite"])
-async def kit(request, open_kit: OpenKit, tmp_path) -> Kit:
-    """A service without a model over each store."""
-    store = "memory:" if request.param == "memory" else tmp_path / "m.db"
-    return await open_kit(store=store, embedded=True)
+@pytest.fixture
+async def kit(open_kit: OpenKit, tmp_path) -> Kit:
+    """A service without a model."""
+    return await open_kit(store=tmp_path / "m.db", embedded=True)
 
 
 async def told(kit: Kit, name: str, *said: str, at: datetime = NOON, actor: str = "Ana") -> Session:

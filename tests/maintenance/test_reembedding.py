@@ -53,12 +53,6 @@ class Gated:
         return self._answer(await NEW.embed(texts, kind=kind))
 
 
-@pytest.fixture(params=["memory", "sqlite"])
-def place(request: pytest.FixtureRequest, db: Path) -> Any:
-    """Where the store is."""
-    return "memory:" if request.param == "memory" else db
-
-
 @pytest.fixture(autouse=True)
 def small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
     """Several calls of the embedder, several reads of the feed."""
@@ -91,9 +85,9 @@ async def graph_of(repo: Repository) -> Any:
     return nodes, edges, await repo.get_metadata(ids), (await repo.statistics()).revision
 
 
-async def test_an_open_repository_is_moved_and_goes_on(place: Any) -> None:
+async def test_an_open_repository_is_moved_and_goes_on(db: Any) -> None:
     """Every text has a vector of the new space; nodes, edges, metadata and revision stay."""
-    async with Mnemo(place) as memory:
+    async with Mnemo(db) as memory:
         repo = await filled(memory)
         before, count = await graph_of(repo), (await repo.statistics()).vectors
         report = await memory.reembed("r", embedder=NEW)
@@ -125,9 +119,9 @@ async def test_a_closed_repository_is_moved_with_the_services_embedder(db: Path)
         assert (await memory.check()).problems == ()
 
 
-async def test_a_repository_that_is_there_already_is_left_alone(place: Any) -> None:
+async def test_a_repository_that_is_there_already_is_left_alone(db: Any) -> None:
     """So is one without any vector; nothing is asked of the embedder."""
-    async with Mnemo(place) as memory:
+    async with Mnemo(db) as memory:
         await filled(memory)
         again = Gated()
         assert (await memory.reembed("r", embedder=OLD)).vectors == 0
@@ -137,9 +131,9 @@ async def test_a_repository_that_is_there_already_is_left_alone(place: Any) -> N
             await memory.reembed(" ")
 
 
-async def test_a_second_run_goes_on_where_the_first_one_failed(place: Any) -> None:
+async def test_a_second_run_goes_on_where_the_first_one_failed(db: Any) -> None:
     """M27: until the switch the old space is in force; no text is embedded twice."""
-    async with Mnemo(place) as memory:
+    async with Mnemo(db) as memory:
         repo = await filled(memory)
         count = (await repo.statistics()).vectors
         broken = Gated()
@@ -154,9 +148,9 @@ async def test_a_second_run_goes_on_where_the_first_one_failed(place: Any) -> No
         assert len(broken.texts) + len(whole.texts) == count
 
 
-async def test_a_reworded_text_is_embedded_again(place: Any) -> None:
+async def test_a_reworded_text_is_embedded_again(db: Any) -> None:
     """What was staged for an earlier wording does not stand for the present one."""
-    async with Mnemo(place) as memory:
+    async with Mnemo(db) as memory:
         repo = await filled(memory)
         target = (await repo.get_nodes(["subgoal"]))[0]
         half = Gated()
@@ -179,7 +173,7 @@ async def test_a_reworded_text_is_embedded_again(place: Any) -> None:
 
 
 @pytest.mark.parametrize("spoil", ["few", "nan", "zero"])
-async def test_a_bad_reply_stores_nothing(place: Any, spoil: str) -> None:
+async def test_a_bad_reply_stores_nothing(db: Any, spoil: str) -> None:
     """M28: typed, the old space stays, recall works."""
 
     def spoiled(rows: Any) -> Any:
@@ -189,7 +183,7 @@ async def test_a_bad_reply_stores_nothing(place: Any, spoil: str) -> None:
         rows[0] = np.nan if spoil == "nan" else 0
         return rows
 
-    async with Mnemo(place) as memory:
+    async with Mnemo(db) as memory:
         repo = await filled(memory)
         with pytest.raises(InvalidReply):
             await memory.reembed("r", embedder=Gated(spoiled))
@@ -197,9 +191,9 @@ async def test_a_bad_reply_stores_nothing(place: Any, spoil: str) -> None:
         assert (await repo.recall("Who bakes in Faro?")).candidates
 
 
-async def test_what_is_written_meanwhile_is_not_lost(place: Any) -> None:
+async def test_what_is_written_meanwhile_is_not_lost(db: Any) -> None:
     """Appends and commits during the work get their vectors; a staged changeset is committed."""
-    async with Mnemo(place) as memory:
+    async with Mnemo(db) as memory:
         repo = await filled(memory)
         ready = await repo.start_session("later", session_id="ready")
         await ready.append("Omar plays the violin.", "")
@@ -250,9 +244,9 @@ async def test_an_unfinished_session_is_resumed_in_the_new_space(db: Path) -> No
         assert {len(n.vector) for n in nodes if n.vector is not None} == {96}
 
 
-async def test_other_repositories_keep_their_space(place: Any) -> None:
+async def test_other_repositories_keep_their_space(db: Any) -> None:
     """Vectors of one file may be of several spaces."""
-    async with Mnemo(place) as memory:
+    async with Mnemo(db) as memory:
         await filled(memory)
         other = await filled(memory, "other")
         before = (await other.statistics()).vectors
@@ -262,9 +256,9 @@ async def test_other_repositories_keep_their_space(place: Any) -> None:
         assert not (await other.recall("Who bakes in Faro?")).trace.degraded
 
 
-async def test_forgetting_reaches_what_is_staged(place: Any) -> None:
+async def test_forgetting_reaches_what_is_staged(db: Any) -> None:
     """An interrupted move keeps no vector of what was erased."""
-    async with Mnemo(place) as memory:
+    async with Mnemo(db) as memory:
         repo = await filled(memory)
         broken = Gated()
         broken.calls_left = 3
@@ -276,10 +270,10 @@ async def test_forgetting_reaches_what_is_staged(place: Any) -> None:
 
 
 async def test_a_failed_switch_leaves_the_old_space_in_force(
-    place: Any, monkeypatch: pytest.MonkeyPatch
+    db: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Recall embeds its queries again, commits go on."""
-    async with Mnemo(place) as memory:
+    async with Mnemo(db) as memory:
         repo = await filled(memory)
 
         async def failing(space: object, cursor: object) -> int:
@@ -296,9 +290,9 @@ async def test_a_failed_switch_leaves_the_old_space_in_force(
         assert not (await repo.recall("Who bakes in Faro?")).trace.degraded
 
 
-async def test_two_at_once_run_one_after_the_other(place: Any) -> None:
+async def test_two_at_once_run_one_after_the_other(db: Any) -> None:
     """The second finds the repository where it wanted it."""
-    async with Mnemo(place) as memory:
+    async with Mnemo(db) as memory:
         await filled(memory)
         reports = []
 

@@ -11,10 +11,10 @@ import pytest
 from notes_kit import NotesKit, OpenNotes, make_notes
 
 
-@pytest.fixture(params=["memory", "sqlite"])
-def kind(request: pytest.FixtureRequest) -> str:
+@pytest.fixture
+def kind() -> str:
     """Over which store a test runs."""
-    return str(request.param)
+    return "sqlite"
 
 
 @pytest.fixture

@@ -86,10 +86,10 @@ async def test_deletions_do_not_keep_a_note(open_notes):
     assert (await forget(kit, thread_id="t")).versions == 2
 
 
-async def test_forgetting_a_thread_of_the_repository_reaches_its_notes(open_kit, kind, db):
+async def test_forgetting_a_thread_of_the_repository_reaches_its_notes(open_kit, db):
     """``repo.forget(thread_id=…)`` takes notes that rest on it alone, and names the mixed ones."""
     model = ScriptedChatModel.answering()
-    kit = await open_kit(model=model, store="memory:" if kind == "memory" else str(db))
+    kit = await open_kit(model=model, store=str(db))
     notes = kit.repo.notes
     said = task("We fly to Tokyo in March", "Ok.")
     await kit.repo.conversation("t").append(said)

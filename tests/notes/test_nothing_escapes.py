@@ -17,8 +17,8 @@ from notes_kit import NOTHING, TRIP, reply, task, writes
 
 from mnemo.errors import ModelUnavailable, StoreError, UsageError
 from mnemo.notes.notes import Notes
-from mnemo.store.memory import MemoryStore
 from mnemo.testing import HashingEmbedder, ManualClock, ScriptedChatModel
+from mnemo.testing.stores import in_memory_store
 
 HISTORY = task("We fly to Tokyo in March. Please remember that Rex is my dog.", "Ok.")
 
@@ -315,7 +315,7 @@ async def test_closing_gives_a_grace_and_then_stops(open_notes):
 async def test_a_task_that_is_cancelled_outright_ends_its_update_as_well(open_notes):
     """asyncio's own ``cancel`` after k turns, for every k: one end, and every answer is counted."""
     for turns in itertools.count():
-        store = MemoryStore(clock=ManualClock(), lease_s=30)
+        store = in_memory_store()
         await store.open()
         kit = await open_notes(reply(writes()), NOTHING, store=store)
         caller = asyncio.get_running_loop().create_task(kit.update(task_id="t"))

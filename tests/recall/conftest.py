@@ -24,8 +24,9 @@ from mnemo.index.follower import RepositoryIndex
 from mnemo.prompts.usage import UsageMeter
 from mnemo.protocols import ChatModel, Embedder, EmbeddingSpace, GraphWrite
 from mnemo.recall.pipeline import Recall
-from mnemo.store.memory import MemoryStore
+from mnemo.store.sqlite import SqliteStore
 from mnemo.testing import HashingEmbedder, ManualClock
+from mnemo.testing.stores import in_memory_store
 
 NOON = datetime(2024, 3, 1, 12, 0, tzinfo=UTC)
 
@@ -46,7 +47,7 @@ class FailingEmbedder:
 class World:
     """One repository, and what was said in it."""
 
-    store: MemoryStore
+    store: SqliteStore
     clock: ManualClock
     owner: Owner
     embedder: Embedder
@@ -155,7 +156,7 @@ MakeWorld = Callable[..., Any]
 @pytest.fixture
 async def make_world() -> AsyncIterator[MakeWorld]:
     """Makes repositories on stores that are closed when the test ends."""
-    stores: list[MemoryStore] = []
+    stores: list[SqliteStore] = []
 
     async def make(
         *,
@@ -164,7 +165,7 @@ async def make_world() -> AsyncIterator[MakeWorld]:
         model: ChatModel | None = None,
     ) -> World:
         clock = ManualClock(NOON)
-        store = MemoryStore(clock=clock, lease_s=30.0)
+        store = in_memory_store(clock)
         stores.append(store)
         owner = await store.open()
         embedder = embedder or HashingEmbedder()

@@ -17,7 +17,6 @@ from mnemo.episode.journal import Owner, SessionRecord, SessionState
 from mnemo.episode.step import Step, StepDraft
 from mnemo.protocols import RecordStore
 from mnemo.recall.keyword import SearchHit, search
-from mnemo.store.memory.store import MemoryStore
 from mnemo.store.sqlite.store import SqliteStore
 from mnemo.testing.clock import ManualClock
 from mnemo.transcript.derived import Thread
@@ -29,7 +28,7 @@ from mnemo.transcript.records import Hidden
 class Talk:
     """Steps of one store's sessions, and searching them."""
 
-    store: MemoryStore | SqliteStore
+    store: SqliteStore
     owner: Owner
     clock: ManualClock
     sessions: set[str] = field(default_factory=set)
@@ -113,13 +112,9 @@ class Talk:
         return [hit.message_id for hit in await self.search(query, limit=100, **options)]
 
 
-@pytest.fixture(params=["memory", "sqlite"])
-async def talk(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Talk]:
+@pytest.fixture
+async def talk(tmp_path: Path) -> AsyncIterator[Talk]:
     clock = ManualClock()
-    store: MemoryStore | SqliteStore = (
-        MemoryStore(clock=clock, lease_s=30.0)
-        if request.param == "memory"
-        else SqliteStore(tmp_path / "m.db", config=StoreConfig(), clock=clock, lease_s=30.0)
-    )
+    store = SqliteStore(tmp_path / "m.db", config=StoreConfig(), clock=clock, lease_s=30.0)
     yield Talk(store, await store.open(), clock)
     await store.aclose()

@@ -18,10 +18,10 @@ from mnemo.config import Config, RecallConfig, StoreConfig
 from mnemo.recall.excerpt import excerpt
 from mnemo.recall.keyword import SearchHit, search
 from mnemo.recall.query_language import parse
-from mnemo.store.memory import MemoryStore
 from mnemo.store.sqlite import SqliteStore
 from mnemo.testing.clock import ManualClock
 from mnemo.testing.contracts.talk import said, snapshot
+from mnemo.testing.stores import in_memory_store
 
 TEXTS = [
     "The signal and the noise",
@@ -74,7 +74,7 @@ def both(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Both]:
     clock = ManualClock()
     folder: Path = tmp_path_factory.mktemp("both")
     stores = [
-        MemoryStore(clock=clock, lease_s=30),
+        in_memory_store(clock),
         SqliteStore(folder / "m.db", config=StoreConfig(), clock=clock, lease_s=30),
     ]
     messages = [said(n, text) for n, text in enumerate(TEXTS)]

@@ -13,7 +13,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mnemo.config import StoreConfig
-from mnemo.store.memory import MemoryStore
 from mnemo.store.sqlite import SqliteStore
 from mnemo.testing.clock import ManualClock
 from mnemo.testing.contracts.records import asked
@@ -56,17 +55,11 @@ class Filled:
         return places
 
 
-@pytest.fixture(scope="module", params=["memory", "sqlite"])
-def filled(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Filled]:
+@pytest.fixture(scope="module")
+def filled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Filled]:
     clock = ManualClock()
     path = tmp_path_factory.mktemp("ranked") / "m.db"
-    store: Any = (
-        MemoryStore(clock=clock, lease_s=30)
-        if request.param == "memory"
-        else SqliteStore(path, config=StoreConfig(), clock=clock, lease_s=30)
-    )
+    store = SqliteStore(path, config=StoreConfig(), clock=clock, lease_s=30)
     loop = asyncio.new_event_loop()
     filled = Filled(store, clock, loop)
     loop.run_until_complete(filled.open())

@@ -16,7 +16,6 @@ from mnemo.transcript.message import Message
 from mnemo.transcript.strategies import Recent, Summary
 
 SUMMARY = Summary(max_tokens=100, keep_last=2)
-STORES = pytest.mark.parametrize("store", ["memory:", "file"])
 
 
 def said(count: int, *, tokens: int = 10) -> list[Message]:
@@ -26,7 +25,6 @@ def said(count: int, *, tokens: int = 10) -> list[Message]:
 
 async def opened(
     open_kit: OpenKit,
-    store: str,
     db: Path,
     script: Any,
     *,
@@ -36,15 +34,12 @@ async def opened(
     """A repository whose model answers ``summarize`` by *script*."""
     model = ScriptedChatModel.answering({"summarize": script})
     settings = Config(conversation={"compression": SUMMARY, **config}, viewport=viewport or {})
-    return await open_kit(
-        model=model, store="memory:" if store == "memory:" else db, config=settings
-    )
+    return await open_kit(model=model, store=db, config=settings)
 
 
-@STORES
-async def test_old_messages_become_a_summary(open_kit: OpenKit, store: str, db: Path) -> None:
+async def test_old_messages_become_a_summary(open_kit: OpenKit, db: Path) -> None:
     """C18, C19: above the limit load is the summary and the last two; history has them all."""
-    kit = await opened(open_kit, store, db, "They counted.")
+    kit = await opened(open_kit, db, "They counted.")
     talk = kit.repo.conversation("t")
     await talk.append(said(10))
     await talk.settle()
@@ -60,13 +55,12 @@ async def test_old_messages_become_a_summary(open_kit: OpenKit, store: str, db: 
     assert len(kit.seen.of(CompactionRecorded)) == 1
 
 
-@STORES
 @pytest.mark.parametrize("script", [RuntimeError("boom"), "  "])
 async def test_a_failing_summariser_is_in_nobodys_way(
-    open_kit: OpenKit, store: str, db: Path, script: Any
+    open_kit: OpenKit, db: Path, script: Any
 ) -> None:
     """C21, C22: appended, loaded whole, no record; the failure is an event."""
-    kit = await opened(open_kit, store, db, script, retrieval=Recent(50))
+    kit = await opened(open_kit, db, script, retrieval=Recent(50))
     talk = kit.repo.conversation("t")
     assert len(await talk.append(said(20))) == 20
     await talk.settle()
@@ -87,10 +81,9 @@ async def test_records_and_vectors_outlive_the_service(open_kit: OpenKit, db: Pa
         await kit.memory.aclose()
 
 
-@STORES
-async def test_expired_messages_are_gone(open_kit: OpenKit, store: str, db: Path) -> None:
+async def test_expired_messages_are_gone(open_kit: OpenKit, db: Path) -> None:
     """C29: at 60 s a message is there, at 61 s neither in history nor in load, swept or not."""
-    kit = await opened(open_kit, store, db, "Said.", ttl_s=60)
+    kit = await opened(open_kit, db, "Said.", ttl_s=60)
     talk = kit.repo.conversation("t")
     await talk.append(said(1))
     await kit.pass_time(60)
@@ -99,12 +92,11 @@ async def test_expired_messages_are_gone(open_kit: OpenKit, store: str, db: Path
     assert await talk.history() == await talk.load() == []
 
 
-@STORES
 async def test_what_was_said_becomes_memory_that_names_its_message(
-    open_kit: OpenKit, store: str, db: Path
+    open_kit: OpenKit, db: Path
 ) -> None:
     """Issue 5, point 4: history into a session, commit, recall: the source is the message."""
-    kit = await opened(open_kit, store, db, "Said.")
+    kit = await opened(open_kit, db, "Said.")
     talk = kit.repo.conversation("trip")
     (stored, _) = await talk.append(
         [
@@ -121,12 +113,9 @@ async def test_what_was_said_becomes_memory_that_names_its_message(
     assert ("trip", stored.id) in [(s.thread_id, s.message_id) for s in found.sources]
 
 
-@STORES
-async def test_purging_a_thread_takes_the_steps_made_of_it(
-    open_kit: OpenKit, store: str, db: Path
-) -> None:
+async def test_purging_a_thread_takes_the_steps_made_of_it(open_kit: OpenKit, db: Path) -> None:
     """What a session learned from a purged thread alone goes; its open session is ended."""
-    kit = await opened(open_kit, store, db, "Said.")
+    kit = await opened(open_kit, db, "Said.")
     talk = kit.repo.conversation("t")
     await talk.append({"role": "user", "content": "My locker code is 4711."})
     session = await kit.started("note it down")
@@ -142,10 +131,8 @@ async def test_purging_a_thread_takes_the_steps_made_of_it(
     assert len(await kit.repo.search("entirely")) == 1
 
 
-@STORES
 async def test_work_that_breaks_ends_no_other_work(
     open_kit: OpenKit,
-    store: str,
     db: Path,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
@@ -156,7 +143,7 @@ async def test_work_that_breaks_ends_no_other_work(
         raise ValueError("a fault of ours")
 
     monkeypatch.setattr(Compressing, "_try_again", broken)
-    kit = await opened(open_kit, store, db, RuntimeError("boom"), viewport={"max_attempts": 1})
+    kit = await opened(open_kit, db, RuntimeError("boom"), viewport={"max_attempts": 1})
     talk = kit.repo.conversation("t")
     await talk.append(said(20))
     await talk.settle()

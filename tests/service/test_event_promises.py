@@ -52,10 +52,9 @@ def test_every_event_of_the_page_is_there():
 # ── Facts and their order ────────────────────────────────────────────────────────────
 
 
-@pytest.mark.parametrize("kind", ["memory", "file"])
-async def test_the_order_of_events_is_the_order_of_the_facts(open_kit, db, kind):
+async def test_the_order_of_events_is_the_order_of_the_facts(open_kit, db):
     """Of what many tasks write at once: revisions ascend, a deletion follows what it deletes."""
-    kit = await open_kit(store=db if kind == "file" else "memory:")
+    kit = await open_kit(store=db)
 
     async def written_and_deleted(number: int) -> None:
         await kit.repo.apply(by_hand(number))

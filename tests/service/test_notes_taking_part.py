@@ -15,8 +15,8 @@ from mnemo._text import count_tokens
 from mnemo.errors import StoreLocked
 from mnemo.recall.result import RecallResult
 from mnemo.repository import Repository
-from mnemo.store.memory import MemoryStore
 from mnemo.testing import HashingEmbedder, ManualClock, ScriptedChatModel, tool_call
+from mnemo.testing.stores import in_memory_store
 
 BUDGETS = (0, 1, 5, 20, 60, 100, 150, 200, 400, 1_000, 5_000)
 
@@ -122,7 +122,7 @@ async def test_a_note_cannot_leave_its_block_in_a_recall(where: str) -> None:
 async def test_a_recall_answers_without_notes_that_fail() -> None:
     """Degraded, said so in the trace, never failed: the store's error or any other."""
     for error in (StoreLocked("busy"), RuntimeError("a bug")):
-        store = MemoryStore(clock=ManualClock(), lease_s=30)
+        store = in_memory_store()
         async with opened(store) as (_, repo):
             await told(repo)
             plain = await repo.recall("temples of Kyoto")

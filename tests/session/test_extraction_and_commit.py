@@ -16,9 +16,9 @@ from mnemo import (
 )
 from mnemo.errors import ModelUnavailable
 from mnemo.events import ChangesetApplied, SessionTransitioned, WriteFailed
-from mnemo.store.memory import MemoryStore
-from mnemo.testing import ManualClock, ScriptedChatModel
+from mnemo.testing import ScriptedChatModel
 from mnemo.testing.faults import FailingStore
+from mnemo.testing.stores import in_memory_store
 
 
 def transitions(kit) -> list[tuple[str, str]]:
@@ -168,7 +168,7 @@ class PausingStore(FailingStore):
 
 async def test_a_cancelled_commit_runs_to_its_end(open_kit):
     """S15: cancelled while the transaction runs, the state is idle and each node is there once."""
-    store = PausingStore(MemoryStore(clock=ManualClock(), lease_s=30))
+    store = PausingStore(in_memory_store())
     kit = await open_kit(store=store)
     session = await kit.started()
     await session.append("seen", "done")

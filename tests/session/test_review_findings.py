@@ -12,9 +12,9 @@ from helpers import annotating
 from mnemo import Changeset, Config, SessionError, SessionState
 from mnemo.errors import CommitFailed, ModelUnavailable, StoreError
 from mnemo.events import SessionExpired, SessionTransitioned, TrajectoryExtractionFailed
-from mnemo.store.memory import MemoryStore
-from mnemo.testing import ManualClock, ScriptedChatModel
+from mnemo.testing import ScriptedChatModel
 from mnemo.testing.faults import FailingStore
+from mnemo.testing.stores import in_memory_store
 
 AUTO = Config(session={"auto_commit": True})
 
@@ -23,7 +23,7 @@ class PausingStore(FailingStore):
     """A store whose calls of one kind wait, before they are done, until they are let go."""
 
     def __init__(self, paused: str) -> None:
-        super().__init__(MemoryStore(clock=ManualClock(), lease_s=30))
+        super().__init__(in_memory_store())
         self.paused = paused
         self.entered, self.let_go = anyio.Event(), anyio.Event()
 

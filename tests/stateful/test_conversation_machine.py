@@ -162,15 +162,13 @@ class SlowSummarizer:
 
 
 class ConversationMachine(RuleBasedStateMachine):
-    """Two handles of each thread, over one store in memory."""
-
-    kind = "memory"
+    """Two handles of each thread, of two services over one file."""
 
     # ── The world ────────────────────────────────────────────────────────────────────
 
     @initialize()
     def open(self) -> None:
-        """Two services; on disk each has a store of its own over the one file."""
+        """Two services, each with a store of its own over the one file."""
         self.runner = asyncio.Runner()
         self.folder = tempfile.TemporaryDirectory()
         self.models = {"t": Model(None), "fading": Model(TTL_S)}
@@ -182,9 +180,7 @@ class ConversationMachine(RuleBasedStateMachine):
 
     async def _open(self) -> None:
         self.stack = AsyncExitStack()
-        first = make_store(self.kind, Path(self.folder.name), self.clock)
-        second = make_store(self.kind, Path(self.folder.name), self.clock)
-        stores = [first, first if self.kind == "memory" else second]
+        stores = [make_store(Path(self.folder.name), self.clock) for _ in range(2)]
         self.talks = [
             await self.stack.enter_async_context(open_talk(store, self.clock)) for store in stores
         ]
@@ -542,20 +538,12 @@ def _told(message: Message, live: list[Record]) -> str:
     return record.text
 
 
-class OnDiskMachine(ConversationMachine):
-    """The same over one file, which two services have open."""
-
-    kind = "sqlite"
-
-
-BUDGET: dict[str, Any] = {
-    "deadline": None,
-    "derandomize": True,
-    "database": None,
-    "suppress_health_check": list(HealthCheck),
-}
-
-TestInMemory = pytest.mark.slow(ConversationMachine.TestCase)
-TestInMemory.settings = settings(max_examples=60, stateful_step_count=50, **BUDGET)
-TestOnDisk = pytest.mark.slow(OnDiskMachine.TestCase)
-TestOnDisk.settings = settings(max_examples=12, stateful_step_count=40, **BUDGET)
+TestConversations = pytest.mark.slow(ConversationMachine.TestCase)
+TestConversations.settings = settings(
+    max_examples=40,
+    stateful_step_count=45,
+    deadline=None,
+    derandomize=True,
+    database=None,
+    suppress_health_check=list(HealthCheck),
+)

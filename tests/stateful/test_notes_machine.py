@@ -29,8 +29,6 @@ EXPECTED = st.sampled_from([None, 0, 1, 2, 3, 4])
 class NotesMachine(RuleBasedStateMachine):
     """Drives notes and a dictionary of histories side by side."""
 
-    kind = "memory"
-
     def __init__(self) -> None:
         super().__init__()
         self._loop = asyncio.new_event_loop()
@@ -40,7 +38,7 @@ class NotesMachine(RuleBasedStateMachine):
         self._open()
 
     def _open(self) -> None:
-        self.store = store_of(self.kind, self._folder / "n.db", self.clock)
+        self.store = store_of("sqlite", self._folder / "n.db", self.clock)
         self.notes = self._run(self._opened())
 
     async def _opened(self) -> Notes:
@@ -154,12 +152,6 @@ class NotesMachine(RuleBasedStateMachine):
         self._loop.close()
         shutil.rmtree(self._folder)
 
-
-class SqliteNotesMachine(NotesMachine):
-    """The same over SQLite, which is also closed and opened again."""
-
-    kind = "sqlite"
-
     @rule()
     def reopen(self) -> None:
         """What was written is there after a restart."""
@@ -167,14 +159,11 @@ class SqliteNotesMachine(NotesMachine):
         self._open()
 
 
-BOUNDS = settings(
+TestNotes = NotesMachine.TestCase
+TestNotes.settings = settings(
     max_examples=25,
     stateful_step_count=25,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
-TestNotesInMemory = NotesMachine.TestCase
-TestNotesInMemory.settings = BOUNDS
-TestNotesInSqlite = SqliteNotesMachine.TestCase
-TestNotesInSqlite.settings = settings(BOUNDS, max_examples=10)
-TestNotesInMemory.pytestmark = TestNotesInSqlite.pytestmark = [pytest.mark.slow]
+TestNotes.pytestmark = [pytest.mark.slow]

@@ -32,9 +32,10 @@ from mnemo.errors import ModelUnavailable
 from mnemo.events import SessionTransitioned
 from mnemo.graph.nodes import Episodic
 from mnemo.protocols import FeedCursor
-from mnemo.store.memory import MemoryStore
+from mnemo.store.sqlite import SqliteStore
 from mnemo.testing import HashingEmbedder, ManualClock, RecordingObserver, ScriptedChatModel
 from mnemo.testing.faults import FailingStore
+from mnemo.testing.stores import in_memory_store
 
 # The pages' own words, written out once more so that the machine is not its own witness.
 
@@ -91,7 +92,7 @@ FLUSH_S, EXPIRY_S = 120, 600
 class HeldStore(FailingStore):
     """A store whose commits can also be held back, just before their transaction."""
 
-    def __init__(self, store: MemoryStore) -> None:
+    def __init__(self, store: SqliteStore) -> None:
         super().__init__(store)
         self.gate: anyio.Event | None = None
         self.held = 0
@@ -169,7 +170,7 @@ class SessionMachine(RuleBasedStateMachine):
 
     async def _open(self) -> None:
         self.clock = ManualClock()
-        self.store = HeldStore(MemoryStore(clock=self.clock, lease_s=30))
+        self.store = HeldStore(in_memory_store(self.clock))
         self.model = ScriptedChatModel.answering(
             {"annotate": annotating([TRIP, TRIP, BUILD, BREAD])}
         )

@@ -32,11 +32,11 @@ from mnemo.graph.edges import Edge, EdgeKind
 from mnemo.graph.metadata import MetadataDelta
 from mnemo.graph.nodes import Episodic, Node, Semantic, Tag
 from mnemo.protocols import FeedChanges, FeedCursor
-from mnemo.store.memory import MemoryStore
 from mnemo.store.sqlite import SqliteStore
 from mnemo.testing.clock import ManualClock
 from mnemo.testing.contracts.kit import NOON, SPACE, Kit, unit_vector
 from mnemo.testing.contracts.records import found
+from mnemo.testing.stores import in_memory_store
 
 SESSIONS = st.sampled_from(["a", "b"])
 WORDS = st.sampled_from(["porto harbour", "bread", "the violin of omar", "compiler"])
@@ -81,7 +81,7 @@ class TwoStores(RuleBasedStateMachine):
         self.episodes = {"a": 0, "b": 0}
         self.number = 0
         path = Path(self.folder.name) / "m.db"
-        in_memory = MemoryStore(clock=self.clock, lease_s=30)
+        in_memory = in_memory_store(self.clock)
 
         def file(clock: Any) -> SqliteStore:
             return SqliteStore(path, config=StoreConfig(), clock=clock, lease_s=30)

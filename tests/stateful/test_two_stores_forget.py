@@ -25,13 +25,13 @@ from mnemo.graph.edges import Edge, EdgeKind
 from mnemo.graph.metadata import MetadataDelta
 from mnemo.graph.nodes import Intent, Node, Procedural, Semantic, Source, Subgoal, Tag
 from mnemo.protocols import TranscriptWriter
-from mnemo.store.memory import MemoryStore
 from mnemo.store.sqlite import SqliteStore
 from mnemo.testing.clock import ManualClock
 from mnemo.testing.contracts import talk as told
 from mnemo.testing.contracts.kit import NOON, SPACE, Kit, unit_vector
 from mnemo.testing.contracts.records import found
 from mnemo.testing.contracts.transcript import transcript_of
+from mnemo.testing.stores import in_memory_store
 from mnemo.transcript.derived import Thread
 
 WORDS = ("porto", "harbour", "violin", "bread", "compiler", "osaka")
@@ -357,15 +357,11 @@ def test_both_stores_forget_alike(
 
     async def both(folder: str) -> None:
         path = Path(folder) / "m.db"
-        memory: list[MemoryStore] = []
-
-        def in_memory(clock: Any) -> MemoryStore:
-            return memory[0] if memory else MemoryStore(clock=clock, lease_s=30)
 
         def on_disk(clock: Any) -> SqliteStore:
             return SqliteStore(path, config=StoreConfig(), clock=clock, lease_s=30)
 
-        first = await lives(in_memory, talks, known, spoken, selections)
+        first = await lives(in_memory_store, talks, known, spoken, selections)
         second = await lives(on_disk, talks, known, spoken, selections)
         for one, other in zip(first, second, strict=True):
             assert one == other

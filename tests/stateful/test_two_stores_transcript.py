@@ -17,12 +17,12 @@ from hypothesis import strategies as st
 from mnemo.config import StoreConfig
 from mnemo.messages import EmbeddingSpace
 from mnemo.protocols import TranscriptReader, TranscriptWriter
-from mnemo.store.memory import MemoryStore
 from mnemo.store.sqlite import SqliteStore
 from mnemo.testing.clock import ManualClock
 from mnemo.testing.contracts import talk as told
 from mnemo.testing.contracts.kit import NOON, SPACE, unit_vector
 from mnemo.testing.contracts.transcript import transcript_of
+from mnemo.testing.stores import in_memory_store
 from mnemo.transcript.derived import Thread
 
 THREADS = ("t", "t:1", "T")
@@ -256,7 +256,7 @@ def test_both_stores_keep_conversations_alike(works: list[Work]) -> None:
     async def both(folder: str) -> None:
         clock = ManualClock(NOON)
         on_disk = SqliteStore(Path(folder) / "m.db", config=StoreConfig(), clock=clock, lease_s=30)
-        first = await lives(MemoryStore(clock=clock, lease_s=30), works)
+        first = await lives(in_memory_store(clock), works)
         second = await lives(on_disk, works)
         for one, other in zip(first, second, strict=True):
             assert one == other
@@ -267,6 +267,6 @@ def test_both_stores_keep_conversations_alike(works: list[Work]) -> None:
 
 def test_a_work_that_fails_is_told_by_what_it_raised() -> None:
     """The two stores agree also on that; here it is said which one it is."""
-    store = MemoryStore(clock=ManualClock(NOON), lease_s=30)
+    store = in_memory_store(ManualClock(NOON))
     work = Work((lambda tx: tx.keep(Thread(id="t")),), fails=True)
     assert asyncio.run(lives(store, [work]))[0] == "Undone"

@@ -4,10 +4,10 @@ import pytest
 
 from mnemo.errors import Conflict, StoreError
 from mnemo.graph.nodes import Tag
-from mnemo.store.memory import MemoryStore
 from mnemo.testing.clock import ManualClock
 from mnemo.testing.contracts.kit import NOON, Kit
 from mnemo.testing.faults import FailingStore
+from mnemo.testing.stores import in_memory_store
 
 TAG = Tag("Porto", id="tag", created_at=NOON)
 
@@ -15,7 +15,7 @@ TAG = Tag("Porto", id="tag", created_at=NOON)
 @pytest.fixture
 async def failing() -> Kit:
     clock = ManualClock()
-    store = FailingStore(MemoryStore(clock=clock, lease_s=30))
+    store = FailingStore(in_memory_store(clock))
     return Kit(lambda _: store, clock, store, await store.open())
 
 

@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from mnemo.store.sqlite import SqliteStore, schema, texts
-from mnemo.store.sqlite.connection import locate
 from mnemo.store.sqlite.texts import (
     TextTables,
     all_text_tables,
@@ -33,7 +32,7 @@ def file(path: Path) -> Iterator[sqlite3.Connection]:
     with closing(sqlite3.connect(path, isolation_level=None)) as connection:
         connection.execute("PRAGMA secure_delete = ON")
         connection.execute("PRAGMA synchronous = OFF")
-        schema.migrate(connection, locate(path), backup=False)
+        schema.migrate(connection, None)
         connection.executemany("INSERT INTO repos (id) VALUES (?)", [("a",), ("b",)])
         yield connection
 

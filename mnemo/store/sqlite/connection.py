@@ -27,6 +27,7 @@ __all__ = [
     "Location",
     "commit_failure",
     "connect",
+    "connect_in_memory",
     "locate",
     "refusing",
     "translated",
@@ -113,14 +114,7 @@ def connect(
 
     It changes nothing in the file.
     """
-    connection = sqlite3.connect(
-        location.uri(mode),
-        uri=True,
-        timeout=config.busy_timeout_s,
-        isolation_level=None,
-        check_same_thread=False,
-        cached_statements=256,
-    )
+    connection = _open(location.uri(mode), config)
     try:
         connection.execute(f"PRAGMA cache_size = -{_CACHE_KIB}")
         connection.execute(f"PRAGMA synchronous = {config.synchronous.upper()}")
@@ -132,6 +126,22 @@ def connect(
         connection.close()
         raise
     return connection
+
+
+def connect_in_memory(config: StoreConfig) -> sqlite3.Connection:
+    """A connection like ``connect``'s to a new database in memory, which lives as long as it."""
+    return _open("file::memory:", config)
+
+
+def _open(uri: str, config: StoreConfig) -> sqlite3.Connection:
+    return sqlite3.connect(
+        uri,
+        uri=True,
+        timeout=config.busy_timeout_s,
+        isolation_level=None,
+        check_same_thread=False,
+        cached_statements=256,
+    )
 
 
 @contextmanager

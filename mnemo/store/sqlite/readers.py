@@ -1,10 +1,18 @@
-"""Readers: a few read-only connections in worker threads; they never wait for the writer."""
+"""
+Readers: where reads of a store run.
+
+A file is read by a few read-only connections in worker threads, which never wait for
+the writer. A database in memory has one connection, the writer's: its reads are units
+of the writer's thread, and a snapshot is a copy.
+"""
 
 from __future__ import annotations
 
 import sqlite3
+from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import TypeVar
 
 import anyio
@@ -12,8 +20,9 @@ import anyio.to_thread
 
 from mnemo.errors import StoreError
 from mnemo.store.sqlite.connection import translated
+from mnemo.store.sqlite.writer import Writer
 
-__all__ = ["Readers", "Snapshot"]
+__all__ = ["FileReaders", "MemoryReaders", "Readers", "Snapshot"]
 
 T = TypeVar("T")
 
@@ -21,17 +30,10 @@ T = TypeVar("T")
 _CONNECTIONS = 4
 
 
-class Readers:
-    """
-    A pool of connections for reading.
+class Readers(ABC):
+    """Runs reads and pure computations of one open store off the event loop."""
 
-    Args:
-        connect: Opens one more connection.
-    """
-
-    def __init__(self, connect: Callable[[], sqlite3.Connection]) -> None:
-        self._connect = connect
-        self._idle: list[sqlite3.Connection] = []
+    def __init__(self) -> None:
         self._limiter = anyio.CapacityLimiter(_CONNECTIONS)
         # Pure Python: a second thread would only make the event loop wait twice as long.
         self._computing = anyio.CapacityLimiter(1)
@@ -39,14 +41,13 @@ class Readers:
 
     async def read(self, work: Callable[[sqlite3.Connection], T]) -> T:
         """
-        Run *work* in a worker thread, on one revision of the store.
+        Run *work* off the event loop, on one revision of the store.
 
         Raises:
             StoreError: One of its kinds. *Cancellation*: safe; met after the read.
         """
-        if self._closed:
-            raise StoreError("the store is closed: open the service again")
-        return await anyio.to_thread.run_sync(self._run, work, limiter=self._limiter)
+        self._refuse_closed()
+        return await self._read(work)
 
     async def compute(self, work: Callable[[], T]) -> T:
         """Run *work*, which needs no connection, in a worker thread. *Cancellation*: safe."""
@@ -55,22 +56,55 @@ class Readers:
     @asynccontextmanager
     async def snapshot(self) -> AsyncIterator[Snapshot]:
         """
-        One revision, to be read from again and again until the context ends.
+        Hold one revision, to be read from again and again until the context ends.
 
-        The write-ahead log cannot be cut while it is held.
+        The write-ahead log of a file cannot be cut meanwhile.
 
         Raises:
             StoreError: One of its kinds. *Cancellation*: safe.
         """
-        if self._closed:
-            raise StoreError("the store is closed: open the service again")
+        self._refuse_closed()
         with anyio.CancelScope(shield=True):
-            connection = await anyio.to_thread.run_sync(self._begun, limiter=self._limiter)
+            connection = await self._snapshot()
         try:
             yield Snapshot(connection, self._limiter)
         finally:
             with anyio.CancelScope(shield=True):
                 await anyio.to_thread.run_sync(connection.close, limiter=self._limiter)
+
+    def close(self) -> None:
+        """Refuse further reads; those that run end. Idempotent."""
+        self._closed = True
+
+    def _refuse_closed(self) -> None:
+        if self._closed:
+            raise StoreError("the store is closed: open the service again")
+
+    @abstractmethod
+    async def _read(self, work: Callable[[sqlite3.Connection], T]) -> T: ...
+
+    @abstractmethod
+    async def _snapshot(self) -> sqlite3.Connection: ...
+
+
+class FileReaders(Readers):
+    """
+    A pool of read-only connections to a file.
+
+    Args:
+        connect: Opens one more connection.
+    """
+
+    def __init__(self, connect: Callable[[], sqlite3.Connection]) -> None:
+        super().__init__()
+        self._connect = connect
+        self._idle: list[sqlite3.Connection] = []
+
+    async def _read(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        return await anyio.to_thread.run_sync(self._run, work, limiter=self._limiter)
+
+    async def _snapshot(self) -> sqlite3.Connection:
+        return await anyio.to_thread.run_sync(self._begun, limiter=self._limiter)
 
     def _begun(self) -> sqlite3.Connection:
         with translated("reading the store"):
@@ -104,9 +138,38 @@ class Readers:
 
     def close(self) -> None:
         """Close what is idle; a read that runs closes its own. Idempotent."""
-        self._closed = True
+        super().close()
         while self._idle:
             self._idle.pop().close()
+
+
+class MemoryReaders(Readers):
+    """Reads of a database in memory, in the thread of the writer that owns its connection."""
+
+    def __init__(self, writer: Writer) -> None:
+        super().__init__()
+        self._writer = writer
+
+    async def _read(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        return await self._writer.alone(partial(_read_only, work=work))
+
+    async def _snapshot(self) -> sqlite3.Connection:
+        return await self._writer.alone(_copied)
+
+
+def _read_only(connection: sqlite3.Connection, work: Callable[[sqlite3.Connection], T]) -> T:
+    with translated("reading the store"):
+        connection.execute("PRAGMA query_only = ON")
+        try:
+            return work(connection)
+        finally:
+            connection.execute("PRAGMA query_only = OFF")
+
+
+def _copied(connection: sqlite3.Connection) -> sqlite3.Connection:
+    copy = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
+    connection.backup(copy)
+    return copy
 
 
 class Snapshot:

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from mnemo.errors import SchemaTooNew, StoreCorrupt, StoreError
-from mnemo.store.sqlite.connection import Location
 from mnemo.store.sqlite.schema_fourth import fourth
 from mnemo.store.sqlite.schema_third import third
 
@@ -211,15 +211,16 @@ def stored_version(connection: sqlite3.Connection) -> int:
     return int(version)
 
 
-def migrate(connection: sqlite3.Connection, location: Location, *, backup: bool) -> None:
+def migrate(connection: sqlite3.Connection, backed_up: Path | None) -> None:
     """
-    Bring the file to ``VERSION``; does nothing if it is there.
+    Bring the database to ``VERSION``; does nothing if it is there.
 
     Every step is one transaction and looks at the version inside it, so two
     processes may try at once.
 
     Args:
-        backup: Whether to copy an older file beside itself first.
+        backed_up: The file, which is copied beside itself first if it is of an older
+            version; ``None``: no copy is made.
 
     Raises:
         StoreError: Which step failed; the versions before it are in force.
@@ -227,14 +228,14 @@ def migrate(connection: sqlite3.Connection, location: Location, *, backup: bool)
     found = stored_version(connection)
     if found == VERSION:
         return
-    if found and backup:
-        _copy(connection, location, found)
+    if found and backed_up is not None:
+        _copy(connection, backed_up, found)
     for number in range(found + 1, VERSION + 1):
         _step(connection, number)
 
 
-def _copy(connection: sqlite3.Connection, location: Location, version: int) -> None:
-    beside = location.path.with_name(f"{location.path.name}.v{version}.bak")
+def _copy(connection: sqlite3.Connection, path: Path, version: int) -> None:
+    beside = path.with_name(f"{path.name}.v{version}.bak")
     copy = sqlite3.connect(beside)
     try:
         connection.backup(copy)

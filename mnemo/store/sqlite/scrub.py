@@ -76,10 +76,10 @@ class Scrubber:
     Rids the files of one store of what was erased.
 
     Args:
-        path: The store's file.
+        path: The store's file; ``None`` for a database in memory.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path | None) -> None:
         self._path = path
         self.held_up = False
         """Whether the last attempt of this process left something to do."""
@@ -104,33 +104,42 @@ class Scrubber:
 
     async def _scrub(self, writer: Writer, traces: Traces | None, pending: str | None) -> bool:
         await writer.run(_merge_noted)
-        if not await _log_is_cut(writer):
+        if self._path is not None and not await self._rid(self._path, writer, traces, pending):
             return False
-        if await self._must_rewrite(writer, traces, pending):
-            await writer.alone(_rewrite)
-            if not await _log_is_cut(writer):
-                return False
-        await anyio.to_thread.run_sync(self._drop_copies)
         await writer.run(_finish)
         return True
 
-    async def _must_rewrite(
-        self, writer: Writer, traces: Traces | None, pending: str | None
+    async def _rid(
+        self, path: Path, writer: Writer, traces: Traces | None, pending: str | None
     ) -> bool:
-        if self._path.stat().st_size <= ALWAYS_REWRITTEN_BYTES:
-            return True
-        if pending == "expired" and await writer.run(_always_overwritten):
+        if not await _log_is_cut(writer):
             return False
-        if traces is None or traces.too_many or not await writer.run(_always_overwritten):
-            return True
-        return await anyio.to_thread.run_sync(traces.are_in, self._path)
+        if await _must_rewrite(path, writer, traces, pending):
+            await writer.alone(_rewrite)
+            if not await _log_is_cut(writer):
+                return False
+        await anyio.to_thread.run_sync(_drop_copies, path)
+        return True
 
-    def _drop_copies(self) -> None:
-        """Remove the copies that migrations made: they hold what was erased, too."""
-        for copy in self._path.parent.glob("*.bak"):
-            if copy.name.startswith(f"{self._path.name}.v"):
-                logger.info("%s is removed, for what it holds was forgotten", copy.name)
-                copy.unlink(missing_ok=True)
+
+async def _must_rewrite(
+    path: Path, writer: Writer, traces: Traces | None, pending: str | None
+) -> bool:
+    if (await anyio.Path(path).stat()).st_size <= ALWAYS_REWRITTEN_BYTES:
+        return True
+    if pending == "expired" and await writer.run(_always_overwritten):
+        return False
+    if traces is None or traces.too_many or not await writer.run(_always_overwritten):
+        return True
+    return await anyio.to_thread.run_sync(traces.are_in, path)
+
+
+def _drop_copies(path: Path) -> None:
+    """Remove the copies that migrations made: they hold what was erased, too."""
+    for copy in path.parent.glob("*.bak"):
+        if copy.name.startswith(f"{path.name}.v"):
+            logger.info("%s is removed, for what it holds was forgotten", copy.name)
+            copy.unlink(missing_ok=True)
 
 
 async def _log_is_cut(writer: Writer) -> bool:

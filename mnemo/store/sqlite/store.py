@@ -16,13 +16,19 @@ from mnemo.protocols import Clock, StoreReport
 from mnemo.store.processes import new_owner
 from mnemo.store.sqlite.archive import SqliteArchive
 from mnemo.store.sqlite.check import check_full_text, check_store
-from mnemo.store.sqlite.connection import Location, connect, locate, translated
+from mnemo.store.sqlite.connection import (
+    Location,
+    connect,
+    connect_in_memory,
+    locate,
+    translated,
+)
 from mnemo.store.sqlite.feed import SqliteFeed
 from mnemo.store.sqlite.graph import SqliteGraph
 from mnemo.store.sqlite.notes import SqliteNotes
 from mnemo.store.sqlite.overhaul import SqliteOverhaul
 from mnemo.store.sqlite.owners import forget_the_dead, register
-from mnemo.store.sqlite.readers import Readers
+from mnemo.store.sqlite.readers import FileReaders, MemoryReaders, Readers
 from mnemo.store.sqlite.records import SqliteRecords
 from mnemo.store.sqlite.schema import VERSION, migrate, stored_version
 from mnemo.store.sqlite.scrub import Scrubber
@@ -40,20 +46,22 @@ _CHECKED_AT_OPEN_BYTES = 64 * 1024 * 1024
 
 class SqliteStore:
     """
-    One SQLite file, one writer thread, group commit; readers never wait for it.
+    One SQLite database, one writer thread, group commit.
 
     Nothing touches the disk before ``open``.
 
     Args:
-        path: The file; made if it is not there, its folder is not.
+        path: The file; made if it is not there, its folder is not. Readers of a file never
+            wait for the writer. ``None`` is a database in memory with one connection,
+            which ends with ``aclose``.
         lease_s: Seconds that this service's ownership of sessions outlives its last
             ``renew``, as seen by other machines.
     """
 
     def __init__(
-        self, path: str | Path, *, config: StoreConfig, clock: Clock, lease_s: float
+        self, path: str | Path | None, *, config: StoreConfig, clock: Clock, lease_s: float
     ) -> None:
-        self._path = Path(path)
+        self._path = None if path is None else Path(path)
         self._config = config
         self._clock = clock
         self._lease_s = lease_s
@@ -113,20 +121,27 @@ class SqliteStore:
         """
         if self._reading is not None:
             raise StoreError("the store is open already")
-        location, connection = await anyio.to_thread.run_sync(self._prepare)
-        self._reading = Readers(lambda: connect(location, "ro", self._config))
         owner = new_owner()
-        if connection is None:
-            return owner
-        self._writing = Writer(connection, limit=self._config.max_queued_writes)
-        self._writing.start()
+        if self._path is None:
+            self._begin(await anyio.to_thread.run_sync(self._create))
+            self._reading = MemoryReaders(self._writer())
+        else:
+            location, connection = await anyio.to_thread.run_sync(self._prepare, self._path)
+            self._reading = FileReaders(lambda: connect(location, "ro", self._config))
+            if connection is None:
+                return owner
+            self._begin(connection)
         try:
             await self._register(owner)
-            await self._scrubber.scrub(self._writing, traces=None)
+            await self._scrubber.scrub(self._writer(), traces=None)
         except BaseException:
             await self.aclose()
             raise
         return owner
+
+    def _begin(self, connection: sqlite3.Connection) -> None:
+        self._writing = Writer(connection, limit=self._config.max_queued_writes)
+        self._writing.start()
 
     async def _register(self, owner: Owner) -> None:
         now = self._clock.now()
@@ -175,7 +190,7 @@ class SqliteStore:
             problems=tuple(problems),
             counts=counts,
             schema_version=VERSION,
-            synchronous=self._config.synchronous,
+            synchronous="none" if self._path is None else self._config.synchronous,
         )
 
     @property
@@ -186,19 +201,29 @@ class SqliteStore:
     def _writer(self) -> Writer:
         if self._writing is None:
             reason = "cannot be written to" if self._reading else "is not open"
-            raise StoreError(f"the store {str(self._path)!r} {reason}")
+            raise StoreError(f"the store {self._name!r} {reason}")
         return self._writing
 
     def _readers(self) -> Readers:
         if self._reading is None:
-            raise StoreError(f"the store {str(self._path)!r} is not open")
+            raise StoreError(f"the store {self._name!r} is not open")
         return self._reading
+
+    @property
+    def _name(self) -> str:
+        return "memory:" if self._path is None else str(self._path)
 
     # ── Opening, in a worker thread ──────────────────────────────────────────────────
 
-    def _prepare(self) -> tuple[Location, sqlite3.Connection | None]:
-        location = locate(self._path)
-        with translated(f"opening {str(self._path)!r}"):
+    def _create(self) -> sqlite3.Connection:
+        with translated("opening a database in memory"):
+            connection = connect_in_memory(self._config)
+            migrate(connection, None)
+            return connection
+
+    def _prepare(self, path: Path) -> tuple[Location, sqlite3.Connection | None]:
+        location = locate(path)
+        with translated(f"opening {str(path)!r}"):
             if location.exists and not location.writable:
                 self._inspect(location)
                 return location, None
@@ -222,7 +247,7 @@ class SqliteStore:
             stored_version(connection)
             _refuse_damage(connection, location)
             _use_write_ahead_log(connection)
-            migrate(connection, location, backup=self._config.backup_on_migrate)
+            migrate(connection, location.path if self._config.backup_on_migrate else None)
         except BaseException:
             connection.close()
             raise

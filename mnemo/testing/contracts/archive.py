@@ -31,10 +31,10 @@ from mnemo.graph.metadata import MetadataDelta
 from mnemo.graph.nodes import Episodic, Intent, Procedural, Semantic, Source, Subgoal, Tag
 from mnemo.graph.upkeep import Upkeep
 from mnemo.protocols import Archive, Store
-from mnemo.store.memory import MemoryStore
 from mnemo.testing.clock import ManualClock
 from mnemo.testing.contracts.kit import NOON, SPACE, Kit, StoreContract, unit_vector
 from mnemo.testing.contracts.records import found
+from mnemo.testing.stores import in_memory_store
 
 __all__ = ["ArchiveContract"]
 
@@ -234,7 +234,7 @@ class ArchiveContract(StoreContract):
     async def elsewhere(self) -> AsyncIterator[Kit]:
         """Another, empty store."""
         clock = ManualClock(NOON + timedelta(days=1))
-        store = MemoryStore(clock=clock, lease_s=30)
+        store = in_memory_store(clock)
         yield Kit(lambda _: store, clock, store, await store.open())
         await store.aclose()
 

@@ -13,11 +13,11 @@ import pytest_asyncio
 from mnemo.errors import InvalidArchive, UsageError
 from mnemo.messages import Usage
 from mnemo.note.rows import ConversationRow, Covered, NoteReader, NoteWriter, UsageRow
-from mnemo.store.memory import MemoryStore
 from mnemo.testing.clock import ManualClock
 from mnemo.testing.contracts.archive import Change, doubling, dropping, lines_of, of, put, setting
 from mnemo.testing.contracts.kit import NOON, SPACE, Kit, StoreContract, unit_vector
 from mnemo.testing.contracts.notes import row, version_of
+from mnemo.testing.stores import in_memory_store
 
 __all__ = ["NoteArchiveContract"]
 
@@ -106,7 +106,7 @@ class NoteArchiveContract(StoreContract):
     async def elsewhere(self) -> AsyncIterator[Kit]:
         """Another, empty store."""
         clock = ManualClock(NOON)
-        store = MemoryStore(clock=clock, lease_s=30)
+        store = in_memory_store(clock)
         yield Kit(lambda _: store, clock, store, await store.open())
         await store.aclose()
 

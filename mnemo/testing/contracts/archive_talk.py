@@ -12,7 +12,6 @@ import pytest_asyncio
 
 from mnemo.errors import InvalidArchive, UsageError
 from mnemo.protocols import TranscriptReader, TranscriptWriter
-from mnemo.store.memory import MemoryStore
 from mnemo.testing.clock import ManualClock
 from mnemo.testing.contracts.archive import Change, doubling, lines_of, of, put, setting
 from mnemo.testing.contracts.kit import NOON, SPACE, Kit, StoreContract, unit_vector
@@ -29,6 +28,7 @@ from mnemo.testing.contracts.talk import (
     surfaced,
 )
 from mnemo.testing.contracts.transcript import transcript_of
+from mnemo.testing.stores import in_memory_store
 from mnemo.transcript.derived import ErasedRows, Surfaced, Thread
 
 __all__ = ["TalkArchiveContract"]
@@ -88,7 +88,7 @@ class TalkArchiveContract(StoreContract):
     async def elsewhere(self) -> AsyncIterator[Kit]:
         """Another, empty store."""
         clock = ManualClock(NOON)
-        store = MemoryStore(clock=clock, lease_s=30)
+        store = in_memory_store(clock)
         yield Kit(lambda _: store, clock, store, await store.open())
         await store.aclose()
 
