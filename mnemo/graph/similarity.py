@@ -12,8 +12,19 @@ from collections.abc import Callable
 from functools import lru_cache
 
 from mnemo._text import stem, terms
+from mnemo.english.order import same_order
 from mnemo.graph.slots import claims, clash
-from mnemo.graph.wording import dates, is_measure, names, numbers, plain, subject, tokens, units
+from mnemo.graph.wording import (
+    dates,
+    is_measure,
+    measures,
+    names,
+    numbers,
+    plain,
+    subject,
+    tokens,
+    units,
+)
 
 __all__ = ["contradicts", "equal_text", "plain", "same_claim_guard"]
 
@@ -53,6 +64,12 @@ _OPPOSITES = (
     ("minimum", "maximum"),
     ("married", "divorced single"),
     ("gain", "drop"),
+    ("from", "to"),
+    ("lend", "borrow"),
+    ("give send", "receive get"),
+    ("teach", "learn"),
+    ("for", "against"),
+    ("up", "down"),
 )
 
 
@@ -68,9 +85,9 @@ def same_claim_guard(a: str, b: str) -> bool:
     """
     Decide whether *a* and *b* may be the same fact, however near their vectors are.
 
-    ``False`` as soon as numbers, dates, negation or the named subject differ, if each
-    names somebody or something that the other does not, or if they have few words in
-    common. ``True`` is no proof.
+    ``False`` as soon as numbers, dates, negation, the subject or the order of the parties
+    differ, if each names somebody or something that the other does not, or if they have
+    few words in common. ``True`` is no proof.
     """
     if equal_text(a, b):
         return True
@@ -94,11 +111,17 @@ def _polarity_agrees(a: str, b: str) -> bool:
 
 def _subjects_agree(a: str, b: str) -> bool:
     mine, theirs = subject(a), subject(b)
-    if mine == theirs or not (mine and theirs):
-        return True
+    # What "and" joins is a set; whether more was moved than that, the order of parties tells.
+    if sorted(mine) == sorted(theirs) or not (mine and theirs):
+        return sorted(mine) == sorted(theirs)
     # "Ana" and "Ana Silva" may be one person; "Ana's dog", "Ana and Bo" are somebody else.
     short, long = sorted((mine, theirs), key=len)
     return set(short) <= set(long) and not {"'s", "and", "the"} & set(long)
+
+
+def _orders_agree(a: str, b: str) -> bool:
+    """Whether both name the parties in one order: word vectors cannot see who did it to whom."""
+    return same_order(a, b, leave_out=measures())
 
 
 def _names_agree(a: str, b: str) -> bool:
@@ -136,6 +159,7 @@ _GUARDS: tuple[Callable[[str, str], bool], ...] = (
     _subjects_agree,
     _names_agree,
     _words_agree,
+    _orders_agree,
 )
 
 

@@ -23,7 +23,7 @@ from mnemo.graph.slot_table import (
     SPELLINGS,
     WHOSE,
 )
-from mnemo.graph.wording import BRACKETS, LEADING, UNITS, VERBS, said_number, tokens
+from mnemo.graph.wording import BRACKETS, LEADING, UNITS, said_number, tokens
 
 __all__ = ["Claim", "claim_keys", "claims", "clash", "rival_keys"]
 
@@ -194,7 +194,7 @@ def _subject(said: str) -> str:
     """The words of a subject; empty if it is none, or nobody could tell whose it is."""
     words = [word.removesuffix("'s") for word in fold(said).strip().split()]
     words = words[1:] if words[:1] in (["the"], ["a"], ["an"]) else words
-    if not words or any(word in VERBS or word in _NO_SUBJECT for word in words):
+    if not words or any(word in _NO_SUBJECT for word in words):
         return ""
     return " ".join(words)
 
@@ -202,7 +202,13 @@ def _subject(said: str) -> str:
 _NO_SUBJECT = frozenset(
     """
     he she it they this that these those his her their its i we you who which what there
-    somebody someone everybody everyone nobody nothing not no never than as to from in at
+    somebody someone everybody everyone nobody nothing not than as to from in at
+    is are was were am be been has have had does do did will would can could may might must
+    should lives works likes loves hates prefers wants needs uses moved lived worked joined
+    left owns plays speaks studies visited adopted bought started stopped quit said asked
+    told thinks planned plans enjoys drinks eats runs got made took went bakes teaches
+    returned failed passed created fixed changed became turned costs contains supports
+    no never now also still just recently currently actually
     """.split()  # noqa: SIM905
 )
 

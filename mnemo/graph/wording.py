@@ -13,14 +13,17 @@ from datetime import date
 from functools import lru_cache
 
 from mnemo._text import STOP_WORDS, fold, one_line, stem
+from mnemo.english.forms import is_adverb
+from mnemo.english.order import active
+from mnemo.english.verbs import finite_verb
 
 __all__ = [
     "BRACKETS",
     "LEADING",
     "UNITS",
-    "VERBS",
     "dates",
     "is_measure",
+    "measures",
     "names",
     "numbers",
     "plain",
@@ -90,17 +93,6 @@ UNITS = {
 }
 _UNIT = re.compile(r"([€$£¥])\s?\d|\d[\d.,]*\s?([€$£¥%]|[^\W\d_]+)")
 
-# The verbs that end a subject; others are recognised by nothing but their place.
-VERBS = frozenset(
-    _list("""
-    is are was were am be been has have had does do did will would can could may might must
-    should lives works likes loves hates prefers wants needs uses moved lived worked joined
-    left owns plays speaks studies visited adopted bought started stopped quit said asked
-    told thinks planned plans enjoys drinks eats runs got made took went bakes teaches
-    returned failed passed created fixed changed became turned costs contains supports
-    no never not now also still just recently currently actually
-    """)
-)
 LEADING = re.compile(r"^(?:(?:in|on|at|since|after|before|by|during|as of)\b[^,]*,|now,?)\s*", re.I)
 
 
@@ -163,19 +155,19 @@ def names(text: str) -> frozenset[str]:
 @lru_cache(maxsize=4_096)
 def subject(text: str) -> tuple[str, ...]:
     """
-    What *text* speaks of: the folded words before its first verb.
+    What *text* speaks of: the folded words before its finite verb, in the active voice.
 
     ``'s`` follows an owner and ``and`` joins two; ``the`` is kept at the beginning
-    for a thing without a name. Empty if no verb is recognised within eight words.
+    for a thing without a name. Empty if no verb is recognised.
     """
-    head = _POSSESSIVE.sub(" 's ", LEADING.sub("", BRACKETS.sub(" ", text).strip()))
+    words = active(LEADING.sub("", BRACKETS.sub(" ", text).strip()))
+    verb = finite_verb(words, sure=False)
     found: list[str] = []
-    for word in re.findall(r"'s|[^\W_]+(?:[’'.-][^\W_]+)*", head)[:9]:
-        folded = fold(word)
-        if folded in VERBS or folded.endswith("n't"):
-            return _without_article(found)
-        found.append(folded)
-    return ()
+    for word in words[:verb] if verb is not None else ():
+        if word[0].isalnum() and not is_adverb(word.lower()):
+            owner = _POSSESSIVE.sub("", word)
+            found += [fold(owner)] if owner == word else [fold(owner), "'s"]
+    return _without_article(found)
 
 
 def _without_article(words: list[str]) -> tuple[str, ...]:
@@ -186,11 +178,12 @@ def _without_article(words: list[str]) -> tuple[str, ...]:
 
 def is_measure(term: str) -> bool:
     """Whether a stemmed word is a number, a unit or a date, which have their own comparisons."""
-    return not term.isalpha() or term in _measures()
+    return not term.isalpha() or term in measures()
 
 
 @lru_cache(maxsize=1)
-def _measures() -> frozenset[str]:
+def measures() -> frozenset[str]:
+    """The stems of units, numbers and dates."""
     return frozenset(map(stem, (*UNITS, *_NUMBER_WORDS, *_CALENDAR, *_RELATIVE)))
 
 

@@ -57,6 +57,77 @@ DIFFERENT = [
     ("アナは3匹の猫を飼っている", "アナは4匹の猫を飼っている"),
 ]
 
+# Who did what to whom, from whom, before whom.
+TURNED_ROUND = [
+    ("Bo hired Eve as an engineer.", "Eve hired Bo as an engineer."),
+    ("Bo paid Eve for the lamp", "Eve paid Bo for the lamp"),
+    ("Bo lent Eve the bike", "Eve lent Bo the bike"),
+    ("Bo lent the bike to Eve", "Eve lent the bike to Bo"),
+    ("Bo married Eve in May", "Eve married Bo in May"),
+    ("Bo manages Eve at Acme", "Eve manages Bo at Acme"),
+    ("Bo sold the boat to Eve", "Eve sold the boat to Bo"),
+    ("Ana prefers tea to coffee", "Ana prefers coffee to tea"),
+    ("Ana prefers tea to coffee", "Ana prefers tea and coffee"),
+    ("Ana prefers coffee to tea", "Ana prefers coffee and tea"),
+    ("bo hired eve as an engineer", "eve hired bo as an engineer"),
+    ("Bo was hired by Eve", "Bo hired Eve"),
+    ("Eve was hired by Bo", "Eve hired Bo"),
+    ("Eve was hired as an engineer by Bo", "Bo was hired as an engineer by Eve"),
+    ("Bo is Eve's manager", "Eve is Bo's manager"),
+    ("Bo's manager is Eve", "Eve's manager is Bo"),
+    ("Ana's cat chased the dog", "The dog chased Ana's cat"),
+    ("the cat chased the dog", "the dog chased the cat"),
+    ("Ana flew from Rome to Oslo", "Ana flew from Oslo to Rome"),
+    ("Ana said that Bo owes Eve money", "Ana said that Eve owes Bo money"),
+    ("Bo told Eve that Eve hired Bo", "Bo told Eve that Bo hired Eve"),
+    ("Ana Silva and Bo Berg married", "Ana Berg and Bo Silva married"),
+    ("Ana paid Bo and Eve", "Ana and Eve paid Bo"),
+    ("Ana moved to Oslo", "Ana moved from Oslo"),
+    ("Bo borrowed the bike from Eve", "Bo lent the bike to Eve"),
+    ("The cat kvells the lanterns", "The dog kvells the lanterns"),
+    ("Ana introduced Bo to Eve", "Ana introduced Eve to Bo"),
+    ("Bo taught Eve chess", "Eve taught Bo chess"),
+    ("Bo's company acquired Eve's company", "Eve's company acquired Bo's company"),
+    ("Eve, whom Bo hired, is an engineer", "Bo, whom Eve hired, is an engineer"),
+    ("It was Bo who hired Eve", "It was Eve who hired Bo"),
+    ("Bo beats Eve at chess", "Eve beats Bo at chess"),
+    ("Acme acquired Globex", "Globex acquired Acme"),
+    ("Service A calls service B", "Service B calls service A"),
+    ("The api depends on the worker", "The worker depends on the api"),
+    ("Bo trusts Eve more than Cy", "Bo trusts Cy more than Eve"),
+    ("Bo and Eve paid Cy and Dan", "Cy and Dan paid Bo and Eve"),
+    ("Ana works for Bo", "Bo works for Ana"),
+    ("Rex bit Tom", "Tom bit Rex"),
+]
+
+# What "and" joins has no order; the passive and an adverb change none.
+SAME_ORDER = [
+    ("Ana and Bo paid Eve", "Bo and Ana paid Eve"),
+    ("Ana, Bo and Eve moved to Rome", "Eve, Ana and Bo moved to Rome"),
+    ("Ana likes tea and coffee", "Ana likes coffee and tea"),
+    ("Eve was hired by Bo", "Bo hired Eve"),
+    ("Eve was hired by Bo as an engineer", "Bo hired Eve as an engineer."),
+    ("Ana often visits Oslo", "Ana visits Oslo often"),
+    ("Ana met Bo on Monday", "On Monday Ana met Bo"),
+    ("Ana has moved to Porto", "Ana moved to Porto"),
+    ("Bo hired Eve as an engineer.", "Bo has hired Eve as an engineer"),
+    ("Ana Silva and Bo Berg married", "Bo Berg and Ana Silva married"),
+]
+
+
+@pytest.mark.parametrize(("a", "b"), TURNED_ROUND)
+def test_the_same_words_about_others_are_another_fact(a: str, b: str) -> None:
+    """Facts that differ in the order of the parties are kept apart."""
+    assert not same_claim_guard(a, b)
+    assert not same_claim_guard(b, a)
+
+
+@pytest.mark.parametrize(("a", "b"), SAME_ORDER)
+def test_a_set_the_passive_and_adverbs_leave_the_order_as_it_is(a: str, b: str) -> None:
+    """Wordings that keep who did it to whom are not separated."""
+    assert same_claim_guard(a, b)
+    assert same_claim_guard(b, a)
+
 
 @pytest.mark.parametrize(("a", "b"), SAME)
 def test_what_says_the_same_in_other_words_passes_the_guard(a: str, b: str) -> None:
@@ -90,7 +161,10 @@ def test_a_lone_point_is_a_text_of_its_own() -> None:
         ("Ana's dog is old", ("ana", "'s", "dog")),
         ("In March 2024, Ana moved to Porto", ("ana",)),
         ("The staging server is slow", ("the", "stage", "server")),
-        ("Zorb glorfs wibble", ()),
+        ("Zorb glorfs wibble", ("zorb",)),
+        ("Eve was hired by Bo", ("bo",)),
+        ("Bo hired Eve", ("bo",)),
+        ("A long wibble", ()),
     ],
 )
 def test_the_subject_is_what_stands_before_the_verb(text: str, expected: tuple[str, ...]) -> None:
