@@ -15,7 +15,7 @@ from mnemo._text import is_blank
 from mnemo.commit.announced import AnnouncedWrites
 from mnemo.config import Config
 from mnemo.episode.journal import Journal, SessionRecord, SessionState, Settlement
-from mnemo.errors import EmbeddingSpaceMismatch, NotFound
+from mnemo.errors import EmbeddingSpaceMismatch, NotFound, StoreError
 from mnemo.graph.changeset import Changeset
 from mnemo.prompts.profiles import resolve_profile
 from mnemo.prompts.usage import Budget, UsageMeter
@@ -47,6 +47,7 @@ class RepositorySessions:
         self._writes = writes
         self._check_usable = check_usable
         self._opening = anyio.Lock()
+        self._unsure: dict[str, SessionRecord] = {}
         self._moves = 0
 
     # ── In ───────────────────────────────────────────────────────────────────────────
@@ -79,8 +80,27 @@ class RepositorySessions:
         )
         # Nobody may resume it by its id before it is open here.
         async with self._opening if session_id else nullcontext():
-            await self._parts.sessions.create(record, goal_at=now, owner=self._parts.owner)
+            record = await self._created(record)
             return self._opened(Journal(record=record, steps=()), effective, chat_model, embedder)
+
+    async def _created(self, record: SessionRecord) -> SessionRecord:
+        """Write *record*, or find that it, or the one of a failed call like this, is written."""
+        earlier = self._unsure.get(record.id)
+        if earlier is not None and earlier.goal == record.goal and await self._is_written(earlier):
+            return self._unsure.pop(record.id)
+        now, owner = record.updated_at, self._parts.owner
+        try:
+            await self._parts.sessions.create(record, goal_at=now, owner=owner)
+        except StoreError:
+            self._unsure[record.id] = record
+            if not await self._is_written(record):
+                raise
+        self._unsure.pop(record.id, None)
+        return record
+
+    async def _is_written(self, record: SessionRecord) -> bool:
+        journal = await self._parts.sessions.load(record.id)
+        return journal is not None and journal.record.episode_id == record.episode_id
 
     async def resume(
         self,

@@ -21,7 +21,7 @@ from mnemo.episode.step import Annotation, Step
 from mnemo.errors import MnemoError
 from mnemo.events import AnnotationFailed, StepAnnotated
 from mnemo.session.book import EpisodeBook
-from mnemo.session.parts import Extraction, SessionParts
+from mnemo.session.parts import Extraction, SessionParts, record_again
 from mnemo.session.traffic import traffic
 
 __all__ = ["AnnotationLane"]
@@ -171,14 +171,14 @@ class AnnotationLane:
             closing=closing,
         )
         if annotations:
-            await self._parts.store.record(
+            await record_again(
+                self._parts,
                 StepsAnnotated(
                     session_id=self._session_id,
                     episode_id=self._book.id,
                     annotations=tuple(annotations),
                     at=self._parts.clock.now(),
                 ),
-                self._parts.owner,
             )
             self._book.annotate(annotations)
         return annotations

@@ -19,6 +19,7 @@ from mnemo._clock import as_utc
 from mnemo._ids import new_id
 from mnemo._text import clean, is_blank
 from mnemo.episode.step import Step, StepDraft
+from mnemo.errors import StoreError
 from mnemo.session.messages import is_of
 from mnemo.session.parts import SessionParts
 
@@ -93,6 +94,13 @@ class Appending:
 
     def done(self, result: Step | BaseException) -> None:
         """The store's answer, on the event loop."""
+        if isinstance(result, StoreError):
+            self.lane.failed(self, result)
+        else:
+            self.answer(result)
+
+    def answer(self, result: Step | BaseException) -> None:
+        """Give *result*, which is final, to the lane and to all callers."""
         self.lane.finished(self, result)
         for waiter in self.waiters:
             if waiter.done():
@@ -122,9 +130,20 @@ class AppendLane:
     Args:
         durable: Called on the event loop with each step that became durable.
         refused: Called when one could not be written.
+        doubted: Called when the store failed one; ``take_failed`` must be called then.
     """
 
-    __slots__ = ("_durable", "_idle", "_keys", "_parts", "_refused", "_session_id", "in_flight")
+    __slots__ = (
+        "_doubted",
+        "_durable",
+        "_failed",
+        "_idle",
+        "_keys",
+        "_parts",
+        "_refused",
+        "_session_id",
+        "in_flight",
+    )
 
     def __init__(
         self,
@@ -133,12 +152,15 @@ class AppendLane:
         *,
         durable: Callable[[Step], None],
         refused: Callable[[], None],
+        doubted: Callable[[], None],
         keys: Mapping[str, Step] | None = None,
     ) -> None:
         self._parts = parts
         self._session_id = session_id
         self._durable = durable
         self._refused = refused
+        self._doubted = doubted
+        self._failed: list[tuple[Appending, StoreError]] = []
         self._keys: dict[str, Step | Appending] = dict(keys or {})
         self._idle: list[asyncio.Future[None]] = []
         self.in_flight = 0
@@ -187,8 +209,23 @@ class AppendLane:
         )
         return appending
 
+    def failed(self, appending: Appending, error: StoreError) -> None:
+        """Hold back *error* until the journal has said whether the step was written."""
+        self._failed.append((appending, error))
+        if len(self._failed) == 1:
+            self._doubted()
+
+    def take_failed(self) -> list[tuple[Appending, StoreError]]:
+        """The appends that failed since the last call; the caller answers them."""
+        failed, self._failed = self._failed, []
+        return failed
+
+    def learn(self, keys: Mapping[str, Step]) -> None:
+        """Know the steps of *keys* that no append of this lane has."""
+        self._keys = {**keys, **self._keys}
+
     def finished(self, appending: Appending, result: Step | BaseException) -> None:
-        """Note the store's answer before anybody else hears of it."""
+        """Note the final answer before the callers get it."""
         self.in_flight -= 1
         key = appending.draft.key
         if isinstance(result, Step):

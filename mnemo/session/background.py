@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 from mnemo.episode.journal import SessionState, StagedTrajectory
 from mnemo.episode.step import Annotation, Step
-from mnemo.errors import ExtractionFailed
+from mnemo.errors import ExtractionFailed, StoreError
 from mnemo.events import (
     Event,
     TrajectoryCommitted,
@@ -40,7 +40,7 @@ class Collecting(Protocol):
     error: Exception | None
     lane: AnnotationLane | None
     queue: PendingQueue
-    flush_timer: Timer | None
+    flush_timer: Timer
 
     @property
     def state(self) -> SessionState: ...
@@ -93,9 +93,8 @@ class BackgroundCommits:
             self._begin((), flush=True)
 
     def _restart_flush(self) -> None:
-        timer = self._session.flush_timer
-        if timer is not None and self._session.state is SessionState.COLLECTING:
-            timer.restart()
+        if self._session.state is SessionState.COLLECTING:
+            self._session.flush_timer.restart()
 
     async def _run(self, steps: Sequence[Step], flush: bool) -> None:
         session, book = self._session, self._session.the_book()
@@ -128,18 +127,36 @@ class BackgroundCommits:
         self, book: EpisodeBook, staged: StagedTrajectory, *, flush: bool
     ) -> None:
         session = self._session
-        late = Changeset(changes=book.late_rewards())
-        # The id is that of the part, so that a second try after a crash is no second commit.
-        whole = replace(late.merge(staged.changeset), id=f"changeset-{book.id}-{staged.key}")
-        known = set(book.node_ids)
         try:
-            await session.write(book, whole, staged.steps, ends=False)
+            await self._write_part(book, staged, flush=flush)
         except Exception as error:
+            if isinstance(error, StoreError):
+                book.unsure.add(staged.key)
             session.note_commit_failure(error)
             session.queue.fail_waiting(preceding_failed(error))
             self._restart_flush()
             return
         session.error = None
+
+    async def repeat_failed(self, book: EpisodeBook) -> None:
+        """
+        Commit the parts whose first commit failed in the store and may be written.
+
+        Raises:
+            CommitFailed: One failed again; a later call repeats it.
+        """
+        for key in sorted(book.unsure):
+            await self._write_part(book, book.staged[key], flush=False)
+
+    async def _write_part(
+        self, book: EpisodeBook, staged: StagedTrajectory, *, flush: bool
+    ) -> None:
+        session = self._session
+        late = Changeset(changes=book.late_rewards())
+        # The id is that of the part, so that a second try is no second commit.
+        whole = replace(late.merge(staged.changeset), id=f"changeset-{book.id}-{staged.key}")
+        known = set(book.node_ids)
+        await session.write(book, whole, staged.steps, ends=False)
         node_ids = tuple(id for id in book.node_ids if id not in known)
         last = staged.trajectory_id == book.steps[-1].trajectory_id
         kind = TrajectoryFlushed if flush and last else TrajectoryCommitted

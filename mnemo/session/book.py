@@ -33,6 +33,7 @@ class EpisodeBook:
         committed: Indexes of steps that a commit has written.
         in_flight: Indexes of steps that background work has taken.
         staged: Results that are durable and wait to be merged or committed, by key.
+        unsure: Keys of staged results that may have been committed: the store did not say.
         unsettled: Committed steps whose reward may not have reached the graph yet.
         changeset: The whole staged changeset, in ``ready``; *changeset_steps* its steps.
         node_ids: What this episode's commits left, in order, each once.
@@ -45,12 +46,11 @@ class EpisodeBook:
     committed: set[int] = field(default_factory=set)
     in_flight: set[int] = field(default_factory=set)
     staged: dict[str, StagedTrajectory] = field(default_factory=dict)
+    unsure: set[str] = field(default_factory=set)
     unsettled: set[int] = field(default_factory=set)
     changeset: Changeset | None = None
     changeset_steps: tuple[int, ...] = ()
     node_ids: dict[str, None] = field(default_factory=dict)
-    changeset_id: str | None = None
-    revision: int = 0
     closing_reward_asked: bool = False
 
     @classmethod
@@ -140,6 +140,7 @@ class EpisodeBook:
         }
         for key in staged:
             self.staged.pop(key, None)
+            self.unsure.discard(key)
         self.node_ids.update(dict.fromkeys(node_ids))
 
 

@@ -11,6 +11,8 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import anyio
@@ -31,11 +33,13 @@ from mnemo.episode.journal import (
 )
 from mnemo.episode.step import Step, StepDraft
 from mnemo.errors import (
+    Conflict,
     ExtractionFailed,
     MnemoError,
     PendingQueueFull,
     SessionBusy,
     SessionClosed,
+    StoreError,
 )
 from mnemo.events import (
     Event,
@@ -47,21 +51,22 @@ from mnemo.session.annotating import AnnotationLane
 from mnemo.session.appends import Appending, AppendLane
 from mnemo.session.background import BackgroundCommits
 from mnemo.session.book import EpisodeBook
+from mnemo.session.doubts import Doubts
 from mnemo.session.extracting import TrajectoryWorker, failure
 from mnemo.session.machine import Lifecycle, destination, refusal, settled
-from mnemo.session.parts import Extraction, SessionParts
+from mnemo.session.parts import Extraction, SessionParts, record_again
 from mnemo.session.pending import CallbackRunner, PendingQueue, preceding_failed
 from mnemo.session.timers import Timer
 from mnemo.session.traffic import traffic
 from mnemo.session.views import CommitReceipt
-from mnemo.session.waiting import StateWaiters
+from mnemo.session.waiting import Pulse, StateWaiters
 
 __all__ = ["SessionCore"]
 
 log = logging.getLogger("mnemo")
 
 
-class SessionCore:
+class SessionCore(Pulse):
     """
     State, episode and work in flight of one session.
 
@@ -73,6 +78,7 @@ class SessionCore:
     def __init__(
         self, parts: SessionParts, journal: Journal, *, expired: Callable[[], Awaitable[None]]
     ) -> None:
+        super().__init__()
         record = journal.record
         self.parts = parts
         self.id = record.id
@@ -94,25 +100,30 @@ class SessionCore:
             callbacks=self.callbacks,
             changed=self.pulse,
         )
+        self.doubts = Doubts(self)
         self.appends = AppendLane(
-            parts, self.id, durable=self._durable, refused=self.pulse, keys=journal.keys
+            parts,
+            self.id,
+            durable=self.step_written,
+            refused=self.pulse,
+            doubted=self.doubts.append_failed,
+            keys=journal.keys,
         )
         self.for_room = anyio.Lock()
         self._traffic = traffic()
-        self._pulsed: anyio.Event | None = None
         self._scopes: set[anyio.CancelScope] = set()
         self._extraction: Extraction | None = None
         self._worker: TrajectoryWorker | None = None
         self.behind = BackgroundCommits(self)
         self.flush_timer = self._timer(parts.config.session.flush_timeout_s, self.behind.flush)
         self._expiry_timer = self._timer(parts.config.session.session_timeout_s, expired)
+        self._timers = (self.flush_timer, self._expiry_timer)
         self.book: EpisodeBook | None = None
         self.lane: AnnotationLane | None = None
         self._open_book(EpisodeBook.replayed(journal))
 
-    def _timer(self, period_s: float | None, fire: Callable[[], Awaitable[None]]) -> Timer | None:
-        if not self.auto or period_s is None:
-            return None
+    def _timer(self, period_s: float | None, fire: Callable[[], Awaitable[None]]) -> Timer:
+        period_s = period_s if self.auto else None
         return Timer(period_s, fire, clock=self.parts.clock, spawn=self.parts.spawn)
 
     # ── Looking ──────────────────────────────────────────────────────────────────────
@@ -179,7 +190,7 @@ class SessionCore:
     @property
     def expiry_armed(self) -> bool:
         """Whether the session timer runs (again)."""
-        return self._expiry_timer is not None and self._expiry_timer.armed
+        return self._expiry_timer.armed
 
     def extraction(self) -> Extraction:
         """The session's stages, built at first use."""
@@ -207,21 +218,6 @@ class SessionCore:
         if operation == "commit":
             return SessionBusy("commit_in_progress", state=self.state, operation=operation)
         return refusal(SessionState.IDLE, operation, now=self.state)
-
-    # ── Pulse: whoever waits for a condition looks again ─────────────────────────────
-
-    def pulse(self) -> None:
-        """Something changed that somebody may wait for."""
-        if self._pulsed is not None:
-            self._pulsed.set()
-            self._pulsed = None
-
-    async def until(self, condition: Callable[[], bool]) -> None:
-        """Wait for *condition*, looked at after every pulse. *Cancellation*: safe."""
-        while not condition():
-            if self._pulsed is None:
-                self._pulsed = anyio.Event()
-            await self._pulsed.wait()
 
     # ── Transitions ──────────────────────────────────────────────────────────────────
 
@@ -255,27 +251,33 @@ class SessionCore:
 
     def set_timers(self) -> None:
         """Run the timers in ``collecting``, afresh, and stop them elsewhere."""
-        for timer in (self.flush_timer, self._expiry_timer):
-            if timer is None:
-                continue
+        for timer in self._timers:
             if self.state is SessionState.COLLECTING and not self.closing:
                 timer.restart()
             else:
                 timer.stop()
 
-    async def _record(self, act: Act) -> None:
-        await self.parts.store.record(act, self.parts.owner)
+    async def perform(self, operation: str, act: Act, then: Callable[[], None]) -> None:
+        """
+        Write the act that ``aim`` reserved the state for, and call *then* once it is durable.
 
-    async def perform(self, act: Act) -> None:
-        """Write the act that ``aim`` announced."""
+        Raises:
+            StoreError: The act was not written, or the store does not say: then the next
+                operation reads the journal.
+        """
+        assert self.aimed is not None
         try:
-            await self._record(act)
+            await self.parts.store.record(act, self.parts.owner)
+        except StoreError:
+            if not await self.doubts.was_written(operation, self.aimed, then):
+                raise
         finally:
             self.aimed = None
             self.pulse()
+        then()
 
     def aim(self, trigger: str) -> None:
-        """Announce an act, in the turn in which it was decided; nothing contrary passes now."""
+        """Reserve the target state: conflicting operations are refused until the write ends."""
         self.aimed = destination(self.state, trigger)
 
     # ── Episodes ─────────────────────────────────────────────────────────────────────
@@ -306,28 +308,39 @@ class SessionCore:
         act = EpisodeStarted(
             session_id=self.id, episode_id=book.id, goal=goal, at=self.parts.clock.now()
         )
-        await self.perform(act)
-        self.error, self.receipt = None, None
-        self._open_book(book)
-        self.transition("start_episode")
+
+        def started() -> None:
+            self.error, self.receipt = None, None
+            self._open_book(book)
+            self.transition("start_episode")
+
+        await self.perform("start_episode", act, started)
 
     async def discard(self) -> None:
         """End the episode without committing."""
         now = self.parts.clock.now()
         act = EpisodeDiscarded(session_id=self.id, episode_id=self.the_book().id, at=now)
-        await self.perform(act)
+        await self.perform("discard", act, self._discarded)
+
+    def _discarded(self) -> None:
         self.error = None
         self._open_book(None)
         self.transition("discard")
         self.parts.written()
 
-    def _durable(self, step: Step) -> None:
-        self.the_book().steps.append(step)
+    def step_written(self, step: Step) -> None:
+        """Take a durable step into the episode, once; a gap before it is filled later."""
+        steps = self.the_book().steps
+        if step.index > len(steps):
+            self.doubts.steps_missing()
+        if step.index != len(steps):
+            return
+        steps.append(step)
         self._traffic.passed()
         if self.parts.listening():
             self.publish(StepAppended, step_index=step.index)
-        for timer in (self.flush_timer, self._expiry_timer):
-            if timer is not None and self.state is SessionState.COLLECTING:
+        if self.state is SessionState.COLLECTING:
+            for timer in self._timers:
                 timer.restart()
         if self.lane is not None and not self.closing:
             self.lane.wake()
@@ -339,17 +352,17 @@ class SessionCore:
         """Write the close and hand the episode to a worker."""
         now = self.parts.clock.now()
         act = EpisodeClosed(session_id=self.id, episode_id=self.the_book().id, at=now)
-        await self.perform(act)
+        await self.perform("close", act, partial(self._extracting_after, "close"))
+
+    def _extracting_after(self, trigger: str) -> None:
         self.begin_extraction()
-        self.transition("close")
+        self.transition(trigger)
 
     async def retry(self) -> CommitReceipt:
         """Write that a failed extraction is tried again and hand it to a worker."""
         now = self.parts.clock.now()
         act = ExtractionRetried(session_id=self.id, episode_id=self.the_book().id, at=now)
-        await self.perform(act)
-        self.begin_extraction()
-        self.transition("commit")
+        await self.perform("commit", act, partial(self._extracting_after, "commit"))
         return CommitReceipt(status="retrying")
 
     def begin_extraction(self) -> None:
@@ -390,7 +403,10 @@ class SessionCore:
 
     async def _extract_rest(self, book: EpisodeBook) -> None:
         assert self.lane is not None
+        await self.appends.drained()
+        await self.doubts.settle("")
         await self.lane.finish(closing=True)
+        await self.behind.repeat_failed(book)
         failures = await self.worker().extract(book, book.due(book.uncommitted()))
         if failures:
             raise failures[0]
@@ -419,22 +435,26 @@ class SessionCore:
 
     async def _stage(self, book: EpisodeBook) -> None:
         assert book.changeset is not None
-        await self._record(
+        await record_again(
+            self.parts,
             ChangesetStaged(
                 session_id=self.id,
                 episode_id=book.id,
                 changeset=book.changeset,
                 steps=book.changeset_steps,
                 at=self.parts.clock.now(),
-            )
+            ),
         )
 
     async def _keep_uncommitted(self, book: EpisodeBook, error: Exception) -> None:
         try:
             await self._stage(book)
+        except Conflict as conflict:
+            log.info("session %s: the commit that failed was made: %s", self.id, conflict)
         except MnemoError:
             # Not lost: the staged trajectories are durable, and resuming merges them again.
             log.exception("the changeset of session %s could not be staged", self.id)
+        self.doubts.commit_failed(error)
         self.note_commit_failure(error)
         self.queue.fail_waiting(preceding_failed(error))
         self.transition("auto_commit_failed")
@@ -455,7 +475,7 @@ class SessionCore:
             at=self.parts.clock.now(),
         )
         try:
-            await self._record(act)
+            await record_again(self.parts, act)
         except Exception:
             # Not lost: the journal still says "extracting", and resuming extracts again.
             log.exception("the failure of session %s could not be recorded", self.id)
@@ -493,6 +513,11 @@ class SessionCore:
         self.aim("commit")
         return self.parts.own(self.retry)
 
+    async def repeat_commit(self) -> None:
+        """Have the answer of a commit that the journal holds, and show it."""
+        self.committing = True
+        await self.parts.own(self.commit_ready)
+
     async def commit_ready(self) -> CommitReceipt:
         """Apply the staged changeset; ``committing`` was set in the turn that decided it."""
         book = self.the_book()
@@ -502,6 +527,7 @@ class SessionCore:
             with scope:
                 return await self._write_episode(book, "commit")
         except Exception as error:
+            self.doubts.commit_failed(error)
             self.error = error
             if self.queue.nothing_runs:
                 self.queue.fail_waiting(preceding_failed(error))
@@ -543,6 +569,9 @@ class SessionCore:
             at=self.parts.clock.now(),
         )
         applied = await self.parts.commit(changeset, settlement)
+        if applied.again:
+            # The first time, the rewards known by now may not have been.
+            changeset = replace(changeset, changes=())
         book.settle(changeset, steps, keys, applied.node_ids)
         self.parts.written()
         return applied.revision
@@ -554,9 +583,8 @@ class SessionCore:
         if self.closing:
             return
         self.closing = True
-        for timer in (self.flush_timer, self._expiry_timer):
-            if timer is not None:
-                timer.stop()
+        for timer in self._timers:
+            timer.stop()
         if self.lane is not None and not self.busy:
             self.lane.stop()
         self.pulse()

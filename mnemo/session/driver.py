@@ -46,6 +46,8 @@ async def _run(core: SessionCore, operation: PendingOperation) -> None:
 
 
 async def _execute(core: SessionCore, operation: PendingOperation) -> None:
+    if await core.doubts.settle(operation.name):
+        return
     if operation.name == "append":
         (draft,) = operation.arguments
         await _append(core, draft)

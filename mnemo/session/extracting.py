@@ -15,7 +15,7 @@ from mnemo.episode.journal import StagedTrajectory, TrajectoryStaged
 from mnemo.episode.trajectory import Trajectory
 from mnemo.errors import ExtractionFailed, MnemoError
 from mnemo.session.book import EpisodeBook
-from mnemo.session.parts import Extraction, SessionParts
+from mnemo.session.parts import Extraction, SessionParts, record_again
 
 __all__ = ["TrajectoryWorker"]
 
@@ -90,14 +90,14 @@ class TrajectoryWorker:
             steps=steps,
             changeset=changeset,
         )
-        await self._parts.store.record(
+        await record_again(
+            self._parts,
             TrajectoryStaged(
                 session_id=self._session_id,
                 episode_id=book.id,
                 staged=staged,
                 at=self._parts.clock.now(),
             ),
-            self._parts.owner,
         )
         book.staged[staged.key] = staged
         return staged

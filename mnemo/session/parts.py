@@ -9,15 +9,16 @@ from typing import Protocol, TypeVar
 
 from mnemo._spans import NO_SPANS, Spans, Value
 from mnemo.config import Config
-from mnemo.episode.journal import Owner, Settlement
+from mnemo.episode.journal import Act, Owner, Settlement
 from mnemo.episode.step import Annotation, Step
 from mnemo.episode.trajectory import Trajectory
+from mnemo.errors import StoreError
 from mnemo.events import Event
 from mnemo.graph.changeset import Changeset
 from mnemo.prompts.usage import UsageMeter
 from mnemo.protocols import Applied, Clock, SessionStore
 
-__all__ = ["CommitCall", "Extraction", "SessionParts"]
+__all__ = ["CommitCall", "Extraction", "SessionParts", "record_again"]
 
 
 T = TypeVar("T")
@@ -92,3 +93,11 @@ class SessionParts:
     def named(self, session_id: str) -> dict[str, Value]:
         """What every span of a session says of it."""
         return {"mnemo.repo.id": self.repo_id, "mnemo.session.id": session_id}
+
+
+async def record_again(parts: SessionParts, act: Act) -> None:
+    """Write an act that may be written twice; a second time if the store fails the first."""
+    try:
+        await parts.store.record(act, parts.owner)
+    except StoreError:
+        await parts.store.record(act, parts.owner)

@@ -184,6 +184,8 @@ class Session:
                 *Cancellation*: safe; started or not, never half.
         """
         goal = checked_goal(goal)
+        if await self._found_done("start_episode"):
+            return
         self._require("start_episode")
         self._core.aim("start_episode")
         await self._parts.own(partial(self._core.start_episode, goal))
@@ -277,6 +279,7 @@ class Session:
 
     async def _durable(self, draft: StepDraft) -> Step:
         """The step that *draft* has become, after waiting for room where there is none."""
+        await self._core.doubts.settle("append")
         draft = self._core.appends.keyed(draft)
         if self._core.appends.known(draft.key) is None:
             self._core.require("append")
@@ -305,6 +308,8 @@ class Session:
                 auto-commit works in the background. *Cancellation*: safe; a close that
                 is durable is extracted.
         """
+        if await self._found_done("close"):
+            return
         self._require("close")
         self._core.aim("close")
         await self._parts.own(self._core.close)
@@ -321,6 +326,8 @@ class Session:
             CommitFailed: Nothing was written; state, changeset and its id are unchanged.
                 *Cancellation*: completes; ``CancelledError`` is raised after the end.
         """
+        if await self._found_done("commit"):
+            return CommitReceipt(status="retrying")
         self._require("commit")
         return await completed(self._core.begin_commit())
 
@@ -332,6 +339,8 @@ class Session:
             SessionError: ``not_discardable``, ``extraction_in_progress``.
                 *Cancellation*: safe; discarded or not, never half.
         """
+        if await self._found_done("discard"):
+            return
         self._require("discard")
         self._core.aim("discard")
         await self._parts.own(self._core.discard)
@@ -480,7 +489,7 @@ class Session:
 
     def _goes_straight(self) -> bool:
         core = self._core
-        return core.queue.nothing_waits and core.accepts_appends
+        return core.queue.nothing_waits and core.accepts_appends and not core.doubts.any
 
     def _append_ended(
         self, operation: PendingOperation, span: Span, result: Step | BaseException
@@ -501,6 +510,11 @@ class Session:
                 f"session {self.id!r} belongs to another event loop; use it on the loop "
                 "that opened it"
             )
+
+    async def _found_done(self, operation: Operation) -> bool:
+        """Whether the journal holds this operation, whose first call failed."""
+        self._check_usable(operation)
+        return await self._core.doubts.settle(operation)
 
     def _require(self, operation: Operation) -> None:
         self._check_usable(operation)

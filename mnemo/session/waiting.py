@@ -1,14 +1,36 @@
-"""Waiting for a state without polling: resolved by the transition itself."""
+"""Waiting without polling: for a state, resolved by the transition itself, or a condition."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection
+from collections.abc import Callable, Collection
+
+import anyio
 
 from mnemo.episode.journal import SessionState
 from mnemo.errors import SessionClosed
 
-__all__ = ["StateWaiters"]
+__all__ = ["Pulse", "StateWaiters"]
+
+
+class Pulse:
+    """Wakes the tasks that wait for a condition whenever something has changed."""
+
+    def __init__(self) -> None:
+        self._pulsed: anyio.Event | None = None
+
+    def pulse(self) -> None:
+        """Let every waiting task look at its condition again."""
+        if self._pulsed is not None:
+            self._pulsed.set()
+            self._pulsed = None
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        """Wait for *condition*, looked at after every pulse. *Cancellation*: safe."""
+        while not condition():
+            if self._pulsed is None:
+                self._pulsed = anyio.Event()
+            await self._pulsed.wait()
 
 
 class StateWaiters:

@@ -6,21 +6,36 @@ import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal, TypeVar, cast
 
 import anyio.lowlevel
 
-from mnemo.episode.journal import Act, Owner
+from mnemo.episode.erasure import Erased, Selection
+from mnemo.episode.journal import Act, Journal, Owner
 from mnemo.episode.step import Step, StepDraft
 from mnemo.errors import StoreError
-from mnemo.protocols import Applied, GraphStore, GraphWrite, SessionStore, Store
+from mnemo.protocols import (
+    Applied,
+    GraphStore,
+    GraphWrite,
+    NoteStore,
+    Overhaul,
+    SessionStore,
+    Store,
+    TranscriptStore,
+)
 
 __all__ = ["FailingStore", "FailingWrite"]
 
 T = TypeVar("T")
 
-FailingWrite = Literal["apply", "append", "record", "create", "delete"]
-"""The calls that can be made to fail."""
+FailingWrite = Literal[
+    "apply", "append", "record", "create", "delete", "load", "release", "writing", "erase"
+]
+"""
+The calls that can be made to fail; ``writing`` is that of conversations and of notes.
+"""
 
 
 @dataclass(slots=True)
@@ -70,12 +85,24 @@ class FailingStore:
 
     @property
     def sessions(self) -> SessionStore:
-        """The journal; its ``create``, ``append`` and ``record`` may fail."""
+        """The journal; all but ``claim`` and ``records`` may fail."""
         return cast(SessionStore, _FailingSessions(self._store.sessions, self))
 
     def graph(self, repo_id: str) -> GraphStore:
         """The graph of a repository; its ``apply`` and ``delete`` may fail."""
         return cast(GraphStore, _FailingGraph(self._store.graph(repo_id), self))
+
+    def transcript(self, repo_id: str) -> TranscriptStore:
+        """The conversations of a repository; their ``writing`` may fail."""
+        return cast(TranscriptStore, _FailingRows(self._store.transcript(repo_id), self))
+
+    def notes(self, repo_id: str) -> NoteStore:
+        """The notes of a repository; their ``writing`` may fail."""
+        return cast(NoteStore, _FailingRows(self._store.notes(repo_id), self))
+
+    def overhaul(self, repo_id: str) -> Overhaul:
+        """What is done to a repository as a whole; its ``erase`` may fail."""
+        return cast(Overhaul, _FailingOverhaul(self._store.overhaul(repo_id), self))
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._store, name)
@@ -114,6 +141,13 @@ class _FailingSessions:
     async def record(self, act: Act, owner: Owner) -> None:
         await self._faults.run("record", act, lambda: self._sessions.record(act, owner))
 
+    async def load(self, session_id: str) -> Journal | None:
+        return await self._faults.run("load", session_id, lambda: self._sessions.load(session_id))
+
+    async def release(self, owner: Owner, session_id: str | None = None) -> None:
+        release = partial(self._sessions.release, owner, session_id)
+        await self._faults.run("release", session_id, release)
+
     def append(
         self,
         session_id: str,
@@ -146,3 +180,27 @@ class _FailingGraph:
 
     async def delete(self, ids: Any) -> tuple[str, ...]:
         return await self._faults.run("delete", ids, lambda: self._graph.delete(ids))
+
+
+class _FailingRows:
+    def __init__(self, rows: Any, faults: FailingStore) -> None:
+        self._rows = rows
+        self._faults = faults
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._rows, name)
+
+    async def writing(self, work: Callable[[Any], T]) -> T:
+        return await self._faults.run("writing", work, lambda: self._rows.writing(work))
+
+
+class _FailingOverhaul:
+    def __init__(self, overhaul: Overhaul, faults: FailingStore) -> None:
+        self._overhaul = overhaul
+        self._faults = faults
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._overhaul, name)
+
+    async def erase(self, selection: Selection) -> Erased:
+        return await self._faults.run("erase", selection, lambda: self._overhaul.erase(selection))

@@ -1,0 +1,282 @@
+"""Sessions whose store makes a write and then fails it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any, get_args
+
+import pytest
+from helpers import BREAD, BUILD, TRIP, Kit, OpenKit, annotating
+from lost_answers_kit import LosingStore, insistent
+
+from mnemo import CommitFailed, Config, Conflict, Session, SessionError, Step, StoreError
+from mnemo.config import StoreConfig
+from mnemo.episode.journal import EpisodeClosed, StepsAnnotated
+from mnemo.events import (
+    AnnotationFailed,
+    SessionTransitioned,
+    StepAppended,
+    TrajectoryCommitted,
+)
+from mnemo.graph.nodes import NodeType
+from mnemo.protocols import FeedCursor
+from mnemo.store.sqlite.store import SqliteStore
+from mnemo.testing import ManualClock, ScriptedChatModel
+from mnemo.testing.faults import FailingStore
+
+AUTO = Config(session={"auto_commit": True, "flush_timeout_s": None, "session_timeout_s": None})
+
+
+def losing(path: Path, *, nth: int, probe: bool) -> LosingStore:
+    """A store of its own that loses the answer to the *nth* write."""
+    path.mkdir()
+    config = StoreConfig(synchronous="normal")
+    store = SqliteStore(path / "m.db", config=config, clock=ManualClock(), lease_s=30)
+    return LosingStore(store, nth=nth, probe=probe)
+
+
+async def committed(session: Session) -> None:
+    """Bring a session that is past its close to ``idle``, by asking again where that is refused."""
+    state = await session.wait_for("ready", "failed", "idle")
+    while state != "idle":
+        await insistent(session.commit)
+        state = await session.wait_for("ready", "failed", "idle")
+
+
+async def told(session: Session, episode: str, count: int) -> dict[str, Step]:
+    """Append *count* keyed steps, each until it is acknowledged."""
+    steps = {}
+    for number in range(count):
+        key = f"{episode}{number}"
+        append = partial(session.append, f"saw {key}", f"did {key}", key=key)
+        steps[key] = await insistent(append)
+    return steps
+
+
+async def manual_life(kit: Kit) -> dict[str, Step]:
+    """Three episodes: committed, discarded, committed; gives the acknowledged steps."""
+    start = partial(kit.repo.start_session, "first goal", session_id="s")
+    session = await insistent(start)
+    steps = await told(session, "a", 2)
+    await insistent(session.close)
+    await committed(session)
+    await insistent(partial(session.start_episode, "second goal"))
+    steps |= await told(session, "b", 1)
+    await insistent(session.close)
+    assert await session.wait_for("ready", "failed") in ("ready", "failed")
+    await insistent(session.discard)
+    await insistent(partial(session.start_episode, "third goal"))
+    steps |= await told(session, "c", 1)
+    await insistent(session.close)
+    await committed(session)
+    return steps
+
+
+async def automatic_life(kit: Kit) -> dict[str, Step]:
+    """Two episodes with boundaries, whose trajectories are committed in the background."""
+    start = partial(kit.repo.start_session, "first goal", session_id="s")
+    session = await insistent(start)
+    steps = await told(session, "a", 4)
+    await kit.until(lambda: not session.busy and not session.statistics().append_backlog)
+    await insistent(session.close)
+    await committed(session)
+    await insistent(partial(session.start_episode, "second goal"))
+    steps |= await told(session, "b", 1)
+    await insistent(session.close)
+    await committed(session)
+    return steps
+
+
+async def kept(store: FailingStore, *types: NodeType) -> list[Any]:
+    """The steps, and the nodes of *types* with their counts, without ids and times."""
+    graph = store.graph("r")
+    nodes = await graph.nodes(types=types)
+    counts = await graph.metadata([node.id for node in nodes])
+    changes = await store.feed("r").changes(FeedCursor(), limit=1_000)
+    steps = [(step.key, step.index, step.observation) for step in changes.steps]
+    found = [(n.type, n.text, counts[n.id].support_count, counts[n.id].reward_count) for n in nodes]
+    return sorted(steps) + sorted(found)
+
+
+async def keys_give_first_steps(kit: Kit, steps: dict[str, Step]) -> None:
+    """Each key gives the step that was acknowledged for it, in whatever state."""
+    session = await kit.repo.resume_session("s")
+    for key, step in steps.items():
+        again = await session.append("other words", "", key=key)
+        assert (again.node_id, again.observation) == (step.node_id, step.observation)
+
+
+def types_compared(store: LosingStore, *, probe: bool) -> tuple[NodeType, ...]:
+    """Every type, or those that do not depend on an annotation that was made again."""
+    made_again = probe and isinstance(store.lost_subject, StepsAnnotated)
+    return ("episodic", "source") if made_again else get_args(NodeType)
+
+
+@asynccontextmanager
+async def lived(
+    open_kit: OpenKit, path: Path, life: Callable[[Kit], Any], config: Config, nth: int, probe: bool
+) -> AsyncIterator[tuple[Kit, LosingStore, dict[str, Step]]]:
+    """A whole life in which the answer to the *nth* write was lost."""
+    model = ScriptedChatModel.answering({"annotate": annotating([TRIP, TRIP, BUILD, BREAD, BREAD])})
+    store = losing(path / f"{nth}", nth=nth, probe=probe)
+    kit = await open_kit(model=model, config=config, store=store)
+    steps = await life(kit)
+    yield kit, store, steps
+    await kit.memory.aclose()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("probe", [False, True], ids=["answer lost", "answer and probe lost"])
+@pytest.mark.parametrize(
+    ("life", "config"), [(manual_life, Config()), (automatic_life, AUTO)], ids=["manual", "auto"]
+)
+async def test_a_lost_answer_at_any_write_changes_nothing(
+    open_kit: OpenKit, tmp_path: Path, life: Callable[[Kit], Any], config: Config, probe: bool
+) -> None:
+    """Whichever write's answer is lost, a caller who asks again gets to the same memory."""
+    async with lived(open_kit, tmp_path, life, config, 0, False) as (_, whole, _):
+        lost: set[str | None] = set()
+        while None not in lost:
+            nth = len(list(tmp_path.iterdir()))
+            async with lived(open_kit, tmp_path, life, config, nth, probe) as (kit, store, steps):
+                types = types_compared(store, probe=probe)
+                assert await kept(store, *types) == await kept(whole, *types), (nth, store.lost)
+                assert len(kit.seen.of(StepAppended)) == len(steps)
+                await keys_give_first_steps(kit, steps)
+                lost.add(store.lost)
+    assert {"create", "append", "record", "apply"} <= lost
+
+
+async def test_a_background_commit_that_was_made_is_not_made_again(open_kit, failing_store):
+    """Its answer and the look after it are lost: the close commits the rest, and it once."""
+    model = ScriptedChatModel.answering({"annotate": annotating([TRIP, TRIP, BUILD])})
+    store = failing_store()
+    kit = await open_kit(model=model, config=AUTO, store=store)
+    store.fail("apply", before=False)
+    store.fail("apply")
+    session = await kit.started()
+    for number in range(3):
+        await session.append(f"o{number}", f"a{number}")
+    await kit.until(lambda: isinstance(session.error, CommitFailed))
+    receipt = await session.close_and_commit()
+    nodes = await kit.repo.get_nodes(["episodic"])
+    assert sorted(node.step_index for node in nodes) == [0, 1, 2]
+    assert {node.id for node in nodes} <= set(receipt.node_ids)
+    assert len(kit.seen.of(TrajectoryCommitted)) == 1
+
+
+async def test_an_append_that_was_made_leaves_no_gap(open_kit, failing_store):
+    """Answer and look are lost: later steps are annotated, and the key gives the first step."""
+    store = failing_store()
+    kit = await open_kit(store=store)
+    session = await kit.started()
+    store.fail("append", before=False)
+    store.fail("load")
+    with pytest.raises(StoreError):
+        await session.append("first", "", key="k")
+    second = await session.append("second", "")
+    assert second.index == 1
+    assert (await session.append("again", "", key="k")).observation == "first"
+    await session.close_and_commit()
+    found = await kit.repo.get_nodes(["episodic"])
+    assert [node.observation for node in found] == ["first", "second"]
+    assert not kit.seen.of(AnnotationFailed)
+
+
+async def test_steps_behind_one_whose_answer_is_lost_keep_their_order(open_kit, failing_store):
+    """Several appends at once, the first answer lost: each is acknowledged with its place."""
+    store = failing_store()
+    kit = await open_kit(store=store)
+    session = await kit.started()
+    store.fail("append", before=False)
+    operations = [session.append_async(f"o{number}", "") for number in range(4)]
+    assert [await operation for operation in operations] == ["appended"] * 4
+    assert [step.observation for step in session.recent_steps(9)] == ["o0", "o1", "o2", "o3"]
+    assert [event.step_index for event in kit.seen.of(StepAppended)] == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("queued", [False, True], ids=["awaited", "queued"])
+async def test_an_act_that_was_made_is_done_when_it_is_asked_for_again(
+    open_kit, failing_store, queued
+):
+    """Close, commit, start and discard, each with answer and look lost, each called again."""
+    store = failing_store()
+    kit = await open_kit(store=store)
+    session = await kit.started()
+    await session.append("seen", "done")
+    calls = {
+        "close": session.close_async if queued else session.close,
+        "commit": session.commit_async if queued else session.commit,
+        "start": partial(session.start_episode_async if queued else session.start_episode, "n"),
+        "discard": session.discard_async if queued else session.discard,
+    }
+    for name, state in (
+        ("close", "ready"),
+        ("commit", "idle"),
+        ("start", "collecting"),
+        ("close", "ready"),
+        ("discard", "idle"),
+    ):
+        call = "apply" if name == "commit" else "record"
+        store.fail(call, before=False)
+        store.fail("apply" if name == "commit" else "load")
+        with pytest.raises(StoreError):
+            await calls[name]()
+        await calls[name]()
+        assert await session.wait_for(state) == state
+    assert len(await kit.repo.get_nodes(["episodic"])) == 1
+
+
+async def test_another_call_after_an_act_that_was_made_meets_its_state(open_kit, failing_store):
+    """A close in doubt: an append is refused by the table, and the episode is extracted."""
+    store = failing_store()
+    kit = await open_kit(store=store)
+    session = await kit.started()
+    await session.append("seen", "done")
+    store.fail("record", before=False, only=lambda act: isinstance(act, EpisodeClosed))
+    store.fail("load")
+    with pytest.raises(StoreError):
+        await session.close()
+    assert session.state == "collecting"
+    with pytest.raises(SessionError) as refused:
+        await session.append("late", "")
+    assert refused.value.reason in ("extraction_in_progress", "not_collecting")
+    assert await session.wait_for("ready") == "ready"
+
+
+async def test_a_discard_after_a_commit_that_was_made_is_refused(open_kit, failing_store):
+    """The commit is shown with its nodes, and nothing is discarded."""
+    store = failing_store()
+    kit = await open_kit(store=store)
+    session = await kit.started()
+    await session.append("seen", "done")
+    await session.close()
+    await session.wait_for("ready")
+    store.fail("apply", before=False)
+    store.fail("apply")
+    with pytest.raises(CommitFailed):
+        await session.commit()
+    with pytest.raises(SessionError) as refused:
+        await session.discard()
+    assert refused.value.reason == "not_discardable"
+    assert session.state == "idle"
+    assert kit.seen.of(SessionTransitioned)[-1].node_ids
+    assert len(await kit.repo.get_nodes(["episodic"])) == 1
+
+
+async def test_a_session_whose_start_was_made_is_given(open_kit, failing_store):
+    """The answer and the look are lost: the same id again gives the session, not Conflict."""
+    store = failing_store()
+    kit = await open_kit(store=store)
+    store.fail("create", before=False)
+    store.fail("load")
+    with pytest.raises(StoreError):
+        await kit.started("one goal", session_id="mine")
+    with pytest.raises(Conflict):
+        await kit.started("another goal", session_id="mine")
+    session = await kit.started("one goal", session_id="mine")
+    assert (session.id, session.state) == ("mine", "collecting")
+    assert (await session.append("seen", "")).index == 0
