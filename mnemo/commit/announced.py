@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
@@ -12,13 +13,16 @@ from mnemo.commit.intents import MergeIntent
 from mnemo.commit.lane import CommitLane
 from mnemo.config import CommitConfig
 from mnemo.episode.journal import Settlement
-from mnemo.errors import MnemoError
+from mnemo.errors import MnemoError, StoreError
 from mnemo.events import ChangesetApplied, Event, NodesDeleted, WriteFailed
 from mnemo.graph.changeset import Changeset
 from mnemo.graph.nodes import Node
 from mnemo.protocols import Applied, Clock, GraphStore
 
 __all__ = ["AnnouncedWrites"]
+
+FAILED_KEPT = 16
+"""Changesets without an id of their own whose failed write is remembered, the last ones (S)."""
 
 
 class AnnouncedWrites:
@@ -48,6 +52,7 @@ class AnnouncedWrites:
         self._publish = publish
         self._written = written
         self._spans = spans
+        self._failed: deque[tuple[Changeset, Changeset]] = deque(maxlen=FAILED_KEPT)
 
     async def commit(
         self,
@@ -61,20 +66,33 @@ class AnnouncedWrites:
         """
         Write *changeset*, given an id if it has none; see ``CommitLane.commit``.
 
+        One without an id that the store failed keeps the id it was given: the same object
+        again is written once, whether or not the first call wrote it.
+
         Args:
             spans: Those of the session that commits, where they are others.
 
         *Cancellation*: as there; run it in a task that outlives the caller.
         """
-        if changeset.id is None:
-            changeset = replace(changeset, id=new_id("changeset"))
+        given, changeset = changeset, self._with_id(changeset)
         named = memory_attributes("upsert_memory", self._repo_id)
         with (spans or self._spans).span("upsert_memory", attributes=named) as span:
             _say_changeset(span, changeset, settlement)
-            applied = await self._commit(changeset, settlement, config, merge_intent)
+            try:
+                applied = await self._commit(changeset, settlement, config, merge_intent)
+            except StoreError:
+                if given is not changeset:
+                    self._failed.append((given, changeset))
+                raise
             span.set("gen_ai.memory.record.count", len(applied.node_ids))
             span.set("mnemo.revision", applied.revision)
             return applied
+
+    def _with_id(self, changeset: Changeset) -> Changeset:
+        if changeset.id is not None:
+            return changeset
+        failed = (named for given, named in self._failed if given is changeset)
+        return next(failed, None) or replace(changeset, id=new_id("changeset"))
 
     async def _commit(
         self,

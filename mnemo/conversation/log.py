@@ -161,8 +161,13 @@ class MessageLog:
                 search_tools=self._parts.config.recall.index_tool_results,
             ),
             self._was_appended,
+            written=self._holds,
         )
         return appended.messages
+
+    def _holds(self, tx: TranscriptReader, appended: Appended) -> bool:
+        ids = {str(message.id) for message in appended.messages}
+        return ids == tx.by_id(self.thread_id, sorted(ids)).keys()
 
     def _was_appended(self, appended: Appended) -> None:
         if appended.stored:
@@ -274,7 +279,14 @@ class MessageLog:
             origin="caller",
         )
         known = await self._read(partial(_prospect, new=new))
-        return known or (await self._write(partial(record, new=new), self._was_compacted))[0]
+        if known is not None:
+            return known
+        work = partial(record, new=new)
+        made, _ = await self._write(work, self._was_compacted, written=self._has_record)
+        return made
+
+    def _has_record(self, tx: TranscriptReader, recorded: tuple[Compaction, bool]) -> bool:
+        return any(recorded[0].id == one.id for one in tx.all(Compaction, self.thread_id))
 
     def _was_compacted(self, recorded: tuple[Compaction, bool]) -> None:
         made, is_new = recorded
@@ -335,8 +347,15 @@ class MessageLog:
         self,
         work: Callable[[TranscriptWriter, Scope], T],
         then: Callable[[T], None] = lambda result: None,
+        *,
+        written: Callable[[TranscriptReader, T], bool] = lambda tx, result: False,
     ) -> T:
-        """Run *work* in a transaction; *then* is told its result even if the caller is gone."""
+        """
+        Run *work* in a transaction; *then* is called with its result even if cancelled.
+
+        Args:
+            written: Looks whether a transaction that the store failed was made all the same.
+        """
         results: list[T] = []
 
         def within(tx: TranscriptWriter) -> None:
@@ -344,6 +363,9 @@ class MessageLog:
 
         try:
             await self._parts.store.writing(within)
+        except StoreError:
+            if not results or not await self._parts.store.reading(lambda tx: written(tx, *results)):
+                raise
         except Exception:
             raise
         except BaseException:  # cancelled, which does not undo a transaction

@@ -42,6 +42,7 @@ class Forgetting:
         self._erased = erased
         self._clock = clock
         self._publish = publish
+        self._unsure = False
 
     async def forget(self, selection: Selection) -> ErasureReport:
         """
@@ -56,14 +57,17 @@ class Forgetting:
             erased = await self._erase(selection)
         # A session that got its first such step in between has lost it.
         await self._end_sessions(erased.session_ids)
-        if not erased.report.is_empty:
+        if self._unsure or not erased.report.is_empty:
             await self._erased()
+            self._unsure = False
         return erased.report
 
     async def _erase(self, selection: Selection) -> Erased:
         try:
             erased = await self._overhaul.erase(selection)
         except MnemoError as error:
+            # What it may have erased all the same is dropped from memory by the next call.
+            self._unsure = True
             now = self._clock.now()
             self._publish(
                 WriteFailed(repo_id=self._repo_id, at=now, operation="forget", error=str(error))

@@ -151,6 +151,9 @@ def write(tx: NoteWriter, change: Write, config: NotesConfig) -> Written:
     """
     Create, replace or merge a note; the same text again changes nothing.
 
+    The same text is no conflict, whatever version is expected: a write whose answer was
+    lost can be repeated.
+
     Raises:
         Changed: A version is another than the writer knows.
         InvalidNote: ``similar_topic``, ``split_topic``, ``too_many_notes``,
@@ -161,11 +164,12 @@ def write(tx: NoteWriter, change: Write, config: NotesConfig) -> Written:
     if source.by == "rule" and tx.covered(source.covers):
         raise AlreadyServed
     row = present(tx, text.topic)
-    _expect(text.topic, row, change.expected)
     there = row if row is not None and row.is_there else None
-    _cover(tx, source, text.topic)
     if there and not change.absorbs and change.action is None and _same(there, text):
+        _cover(tx, source, text.topic)
         return Written(there, changed=False)
+    _expect(text.topic, row, change.expected)
+    _cover(tx, source, text.topic)
     if there is None:
         _check_new(tx, row, change, config)
     if source.by not in _UNSCREENED:

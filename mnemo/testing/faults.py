@@ -31,10 +31,20 @@ __all__ = ["FailingStore", "FailingWrite"]
 T = TypeVar("T")
 
 FailingWrite = Literal[
-    "apply", "append", "record", "create", "delete", "load", "release", "writing", "erase"
+    "apply",
+    "append",
+    "record",
+    "create",
+    "delete",
+    "load",
+    "release",
+    "reading",
+    "writing",
+    "erase",
 ]
 """
-The calls that can be made to fail; ``writing`` is that of conversations and of notes.
+The calls that can be made to fail; ``reading`` and ``writing`` are those of conversations
+and of notes.
 """
 
 
@@ -93,11 +103,11 @@ class FailingStore:
         return cast(GraphStore, _FailingGraph(self._store.graph(repo_id), self))
 
     def transcript(self, repo_id: str) -> TranscriptStore:
-        """The conversations of a repository; their ``writing`` may fail."""
+        """The conversations of a repository; their ``reading`` and ``writing`` may fail."""
         return cast(TranscriptStore, _FailingRows(self._store.transcript(repo_id), self))
 
     def notes(self, repo_id: str) -> NoteStore:
-        """The notes of a repository; their ``writing`` may fail."""
+        """The notes of a repository; their ``reading`` and ``writing`` may fail."""
         return cast(NoteStore, _FailingRows(self._store.notes(repo_id), self))
 
     def overhaul(self, repo_id: str) -> Overhaul:
@@ -189,6 +199,9 @@ class _FailingRows:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._rows, name)
+
+    async def reading(self, work: Callable[[Any], T]) -> T:
+        return await self._faults.run("reading", work, lambda: self._rows.reading(work))
 
     async def writing(self, work: Callable[[Any], T]) -> T:
         return await self._faults.run("writing", work, lambda: self._rows.writing(work))

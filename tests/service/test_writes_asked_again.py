@@ -1,0 +1,116 @@
+"""Writes of a repository that the store made and then failed, asked for once more."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from mnemo import (
+    Changeset,
+    CommitFailed,
+    Config,
+    MetadataDelta,
+    Semantic,
+    StoreError,
+)
+from mnemo.events import CompactionRecorded
+
+PROBED = pytest.mark.parametrize("probe", [False, True], ids=["answer lost", "answer, probe lost"])
+
+
+def of_the_log(work: Any) -> bool:
+    """Whether it is a log's write, or its look after that, and nothing in the background."""
+    return "MessageLog._write" in getattr(work, "__qualname__", "")
+
+
+async def test_a_changeset_that_was_written_is_not_written_again(open_kit, failing_store):
+    """Without an id of its own: the same object again gives the first revision."""
+    store = failing_store()
+    kit = await open_kit(store=store)
+    node = Semantic("Ada lives in Oslo", 0.8)
+    changeset = Changeset(
+        nodes=(node,), metadata={node.id: MetadataDelta(cumulative_reward=1.0, reward_count=1)}
+    )
+    store.fail("apply", before=False)
+    store.fail("apply")
+    with pytest.raises(CommitFailed):
+        await kit.repo.apply(changeset)
+    assert await kit.repo.apply(changeset) == 1
+    counts = await store.graph("r").metadata([node.id])
+    assert counts[node.id].reward_count == 1
+
+
+@pytest.mark.parametrize("ids", [True, False], ids=["own ids", "no ids"])
+async def test_messages_that_were_appended_are_given(open_kit, failing_store, ids):
+    """The answer is lost: the call gives the messages as they are stored, each once."""
+    store = failing_store()
+    kit = await open_kit(store=store)
+    log = kit.repo.conversation("t")
+    batch = [{"role": "user", "content": f"line {n}"} for n in range(3)]
+    if ids:
+        batch = [{**message, "id": f"m{n}"} for n, message in enumerate(batch)]
+    store.fail("writing", before=False, only=of_the_log)
+    appended = await log.append(batch)
+    assert [message.seq for message in appended] == [0, 1, 2]
+    assert [message.id for message in await log.history()] == [message.id for message in appended]
+
+
+async def test_messages_with_ids_can_be_appended_until_it_is_known(open_kit, failing_store):
+    """A store that is gone after the write: the same ids again give what is stored."""
+    store = failing_store()
+    kit = await open_kit(store=store)
+    log = kit.repo.conversation("t")
+    store.fail("writing", before=False, only=of_the_log)
+    store.fail("reading", only=of_the_log)
+    with pytest.raises(StoreError):
+        await log.append({"role": "user", "content": "hello", "id": "m"}, expected_seq=0)
+    (again,) = await log.append({"role": "user", "content": "hello", "id": "m"}, expected_seq=0)
+    assert (again.seq, await log.next_seq()) == (0, 1)
+
+
+@PROBED
+async def test_a_compaction_that_was_recorded_is_given(open_kit, failing_store, probe):
+    """There is one record, whether the first call learns of it or the second."""
+    store = failing_store()
+    kit = await open_kit(store=store)
+    log = kit.repo.conversation("t")
+    await log.append([{"role": "user", "content": f"line {n}"} for n in range(3)])
+    store.fail("writing", before=False, only=of_the_log)
+    if probe:
+        store.fail("reading", only=of_the_log)
+        with pytest.raises(StoreError):
+            await log.compact(0, 1, "two lines")
+    made = await log.compact(0, 1, "two lines")
+    assert await log.compactions() == [made]
+    assert len(kit.seen.of(CompactionRecorded)) == (0 if probe else 1)
+
+
+async def test_a_note_that_was_written_is_no_conflict(open_kit, failing_store):
+    """The same text with the same expected version again gives the note, without a new version."""
+    store = failing_store()
+    kit = await open_kit(store=store)
+    await kit.repo.notes.write("deploys", "Run the tests first.", "how to deploy")
+    store.fail("writing", before=False)
+    new = ("deploys", "Run the tests, then tag.", "how to deploy")
+    with pytest.raises(StoreError):
+        await kit.repo.notes.write(*new, expected_version=1)
+    note = await kit.repo.notes.write(*new, expected_version=1)
+    assert (note.version, note.body) == (2, "Run the tests, then tag.")
+
+
+async def test_what_was_forgotten_is_not_found_after_the_second_call(open_kit, failing_store):
+    """The erasure was made and failed: nothing is found, and forgetting again succeeds."""
+    store = failing_store()
+    kit = await open_kit(store=store, config=Config())
+    session = await kit.started(session_id="s")
+    await session.append("the zebra is in the cellar", "")
+    await session.close_and_commit()
+    await session.aclose()
+    store.fail("erase", before=False)
+    with pytest.raises(StoreError):
+        await kit.repo.forget(session_id="s")
+    assert await kit.repo.search("zebra") == []
+    again = await kit.repo.forget(session_id="s")
+    assert (again.steps, again.scrubbed) == (0, True)
+    assert not (await kit.repo.recall("where is the zebra?")).candidates
