@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from mnemo._text import lower_each
+
 __all__ = [
     "MIXED",
     "REWARD_BAD",
@@ -45,23 +47,35 @@ class Verdict:
         return REWARD_BAD if self.bad else None
 
 
-_CUE = re.compile(
-    r"(?P<exit>\b(?:exit(?:ed)?(?: with)?(?:[ _](?:code|status))|exitcode|returncode|exit_code)"
+# For text in lower case. Every sign but a tick begins where a word does: in front, that
+# test spares the alternatives at all other places.
+_AT_WORD = (
+    r"(?<!\w)(?:"
+    r"(?P<exit>(?:exit(?:ed)?(?: with)?(?:[ _](?:code|status))|exitcode|returncode|exit_code)"
     r"[\"']?\s{0,2}[:=]?\s{0,2}(?P<code>-?\d{1,5})\b)"
-    r"|(?P<http>\b(?:HTTP/\d(?:\.\d)?|status(?:[ _]?code)?)[\"']?\s{0,2}[:=]?\s{0,2}"
+    r"|(?P<http>(?:http/\d(?:\.\d)?|status(?:[ _]?code)?)[\"']?\s{0,2}[:=]?\s{0,2}"
     r"(?P<status>[1-5]\d\d)\b)"
-    r"|(?P<bad>(?<![\w])(?:error|errors|exception|exceptions|traceback|failed|failure|failures"
+    r"|(?P<bad>(?:error|errors|exception|exceptions|traceback|failed|failure|failures"
     r"|fails"
     r"|failing|denied|not found|timeout|timed out|time out|wrong|crashed|crashes|fatal|panic"
     r"|no such file|refused|unable to|could not|couldn['’]t|cannot|broke|broken|npm err!"
-    r"|(?:does|did|do|is|are)(?:n['’]t| not)(?: \w+)? work(?:ing)?|not working)(?![\w-])"
-    r"|\b\w{1,60}(?:Error|Exception)\b)"
-    r"|(?P<polite>\bthanks\b|\bthank you\b|\bperfect(?:ly)?\b)"
-    r"|(?P<good>\bpassed\b|\bpasses\b|\bpassing\b|\bdone\b|\bfixed\b|\bcreated\b|\bsucceeded\b"
-    r"|\bsuccess(?:ful(?:ly)?)?\b|\bcompleted\b|\bresolved\b|\bsolved\b|\bworked\b"
-    r"|\bworks\b(?!\s+(?:at|for|as|in|with|from|of)\b)|\bworking (?:now|again|fine)\b|✓|✅)",
-    re.IGNORECASE,
+    r"|(?:does|did|do|is|are)(?:n['’]t| not)(?: \w+)? work(?:ing)?|not working)(?![\w-])%s)"
+    r"|(?P<polite>thanks\b|thank you\b|perfect(?:ly)?\b)"
+    r"|(?P<good>(?:passed|passes|passing|done|fixed|created|succeeded|success(?:ful(?:ly)?)?"
+    r"|completed|resolved|solved|worked|works\b(?!\s+(?:at|for|as|in|with|from|of)\b)"
+    r"|working (?:now|again|fine))\b)"
+    r")|[✓✅]"
 )
+_CUE = re.compile(_AT_WORD % "")
+_NAMED_CUE = re.compile(_AT_WORD % r"|\w{1,60}(?:error|exception)\b")
+_NAMES = ("error", "exception")
+# Each sign holds one of these; a look for plain words is far cheaper than the pattern.
+_HINTS = (
+    *_NAMES, "exit", "returncode", "http/", "status", "traceback", "fail", "denied", "not found",
+    "timeout", "timed out", "time out", "wrong", "crash", "fatal", "panic", "no such file",
+    "refused", "unable to", "could not", "couldn", "cannot", "broke", "npm err!", "work", "thank",
+    "perfect", "pass", "done", "fixed", "created", "succe", "completed", "solved", "✓", "✅",
+)  # fmt: skip
 _NO_BAD = re.compile(
     r"(?:\b(?:no|0|zero|without(?: any)?|not any|never|nothing|fixed|fixes|solved|resolved|free of"
     r"|isn['’]t|is not|not)(?:\s+[\w'’]+){0,2}[\s:=]*)$",
@@ -85,8 +99,12 @@ _ENOUGH = 200  # cues looked at in one text: a log of a thousand errors says no 
 
 def verdict(text: str) -> Verdict:
     """Read the signs in *text*, an excerpt of an observation."""
+    folded = _folded(text)
+    if not any(map(folded.__contains__, _HINTS)):
+        return Verdict()
+    pattern = _NAMED_CUE if any(map(folded.__contains__, _NAMES)) else _CUE
     good = bad = polite = False
-    for count, cue in enumerate(_CUE.finditer(text)):
+    for count, cue in enumerate(pattern.finditer(folded)):
         said_good, said_bad = _judge(cue, text)
         polite = polite or (said_good and cue["polite"] is not None)
         good = good or (said_good and cue["polite"] is None)
@@ -94,6 +112,13 @@ def verdict(text: str) -> Verdict:
         if (good and bad) or count >= _ENOUGH:
             break
     return Verdict(good or polite, bad, polite and not good)
+
+
+def _folded(text: str) -> str:
+    """*text* in lower case as a pattern that ignores case reads it; no character moves."""
+    if text.isascii():
+        return text.lower()
+    return lower_each(text.replace("ſ", "s").replace("ı", "i").replace("İ", "i"))
 
 
 def _judge(cue: re.Match[str], text: str) -> tuple[bool, bool]:
