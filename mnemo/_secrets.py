@@ -7,7 +7,7 @@ What takes them out of a text says what it puts in their place, by kind.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Literal, TypeAlias
 
@@ -62,7 +62,7 @@ _PRIVATE = re.compile(
 _RANDOM = re.compile(
     r"(?<![\w/.+-])(?=[A-Za-z+/_-]*\d)(?=[^A-Z\s]*[A-Z])[A-Za-z0-9+/_-]{28,}={0,2}"
 )
-_LONG = re.compile(r"[A-Za-z0-9+/_-]{28}")
+_LONG = 28  # characters of the shortest of them
 _EVERYDAY = frozenset(
     """
     a an the my your our his her its their not no in on at by for of to from being too very
@@ -73,6 +73,7 @@ _EVERYDAY = frozenset(
 )
 
 
+_MANY_DIGITS = re.compile(r"\d(?:[ -]?\d){12}")
 _CARD = re.compile(r"(?<![\w.-])\d(?:[ -]?\d){12,18}(?![\w-])")
 _PASSPHRASE = re.compile(
     r"(?P<name>\bpassphrase(?: (?:is now|is|was) | ?[:=] ?)[\"'“]?)(?P<value>[^\n.!?\"”]{2,512})",
@@ -84,34 +85,49 @@ _PIN = re.compile(
 
 _NAMES = ("pass", "pwd", "secret", "token", "key", "credential", "pin")
 _PREFIXES = (
-    "sk-", "_live_", "_test_", "ghp_", "gho_", "ghu_", "ghs_", "ghr_", "github_pat", "glpat", "xox",
-    "akia", "asia", "sg.", "aiza", "hf_", "npm_", "pypi-", "ya29", "eyj",
+    "sk-", "_live_", "_test_", "ghp_", "gho_", "ghu_", "ghs_", "ghr_", "github_pat_", "glpat-",
+    "xox", "akia", "asia", "sg.", "aiza", "hf_", "npm_", "pypi-", "ya29.", "eyj",
 )  # fmt: skip
 
 
 def without_secrets(text: str, instead: Callable[[Kind], str]) -> str:
     """*text* with ``instead(kind)`` in the place of every value that looks like a secret."""
+    # Most texts hold no secret. Looks for words, long words and many digits are far
+    # cheaper than the patterns that need one of them.
     folded = text.lower()
-    for hints, pattern, kind in _RULES:
-        # A look for plain words is far cheaper than the pattern that needs one of them.
-        if any(hint in folded for hint in hints):
-            text = pattern.sub(partial(_hide, instead, kind), text)
-    if _LONG.search(text):
+    if _holds_any(folded, _GATE):
+        for hints, marks, pattern, kind in _RULES:
+            if _holds_any(folded, hints) and _holds_any(text, marks):
+                text = pattern.sub(partial(_hide, instead, kind), text)
+    if max(map(len, text.split()), default=0) >= _LONG:
         text = _RANDOM.sub(lambda found: instead("key"), text)
-    return _CARD.sub(partial(_hide_card, instead), text)
+    if _MANY_DIGITS.search(text):
+        text = _CARD.sub(partial(_hide_card, instead), text)
+    return text
 
 
-_RULES: tuple[tuple[tuple[str, ...], re.Pattern[str], Kind], ...] = (
-    (("private key",), _PRIVATE, "private-key"),
-    (("://",), _IN_URL, "url-credentials"),
-    (_NAMES, _QUOTED, "password"),
-    (("passphrase",), _PASSPHRASE, "password"),
-    (("pin",), _PIN, "password"),
-    (_NAMES, _ASSIGNED, "password"),
-    (_PREFIXES, _KNOWN, "key"),
-    (("bearer ", "basic "), _BEARER, "token"),
-    (_NAMES, _SPOKEN, "password"),
+def _holds_any(text: str, hints: Iterable[str]) -> bool:
+    return any(map(text.__contains__, hints))
+
+
+# What a text has to hold, in any case, and of which marks one, for the pattern to match.
+_ALWAYS = ("",)
+_RULES: tuple[tuple[tuple[str, ...], Iterable[str], re.Pattern[str], Kind], ...] = (
+    (("private key",), "-", _PRIVATE, "private-key"),
+    (("://",), "@", _IN_URL, "url-credentials"),
+    (_NAMES, '"“`', _QUOTED, "password"),
+    (("passphrase",), _ALWAYS, _PASSPHRASE, "password"),
+    (("pin",), ":=", _PIN, "password"),
+    (_NAMES, ":=", _ASSIGNED, "password"),
+    (_PREFIXES, _ALWAYS, _KNOWN, "key"),
+    (("bearer ", "basic "), _ALWAYS, _BEARER, "token"),
+    (_NAMES, _ALWAYS, _SPOKEN, "password"),
 )
+_GATE = (
+    *_NAMES, "://", "_", "-", "bearer ", "basic ", "xox", "akia", "asia", "sg.", "aiza", "ya29.",
+    "eyj",
+)  # fmt: skip
+"""Parts of the hints above: each of them holds one."""
 
 
 def _hide(instead: Callable[[Kind], str], kind: Kind, match: re.Match[str]) -> str:

@@ -1,0 +1,67 @@
+"""Secrets are found behind cheap looks as the patterns alone find them."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from real_texts import TEXTS
+
+from mnemo import _secrets
+from mnemo._secrets import Kind, without_secrets
+
+
+def _instead(kind: Kind) -> str:
+    return f"[{kind}]"
+
+
+def _by_patterns_alone(text: str) -> str:
+    for _, _, pattern, kind in _secrets._RULES:
+        text = pattern.sub(partial(_secrets._hide, _instead, kind), text)
+    text = _secrets._RANDOM.sub(lambda found: _instead("key"), text)
+    return _secrets._CARD.sub(partial(_secrets._hide_card, _instead), text)
+
+
+def test_real_texts_lose_the_same_secrets_behind_the_looks() -> None:
+    """Dialogue, tool output and credentials of every kind come out the same."""
+    hidden = 0
+    for text in TEXTS:
+        assert without_secrets(text, _instead) == _by_patterns_alone(text), text
+        hidden += without_secrets(text, _instead) != text
+    assert hidden > 100
+
+
+_PARTS = """
+password passphrase passcode pwd PIN pin code token secret api_key api-key access key credentials
+is was are now will be changed to set 's : = := => " ' ` “ ” Bearer Basic sk-abc123 pk_live_abcdef99
+ghp_0123456789abcdef01 github_pat_0123456789abcdef0123 glpat-0123456789ab xoxb-12345678 hf_
+AKIAIOSFODNN7EXAMPLE ASIA AIza0123456789abcdefghij SG.0123456789ab ya29.0123456789 npm_ pypi-
+eyJhbGci.eyJz https://ana:pw1@host -----BEGIN PRIVATE KEY----- -----END hunter2 4111 1111-1111
+1111111111111111 aB3aB3aB3aB3aB3aB3aB3aB3aB3aB3 key blue42 strong
+""".split()  # noqa: SIM905
+
+
+@pytest.mark.slow
+@settings(deadline=None, max_examples=500)
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from(_PARTS) | st.text(st.characters(exclude_characters="ſıİ"), max_size=4),
+            st.sampled_from(["", " ", " ", "\n"]),
+        ),
+        max_size=24,
+    )
+)
+def test_any_mixture_loses_the_same_secrets_behind_the_looks(parts: list[tuple[str, str]]) -> None:
+    """Names, links and values in any order and case come out the same."""
+    text = "".join(part + gap for part, gap in parts)
+    for spelled in (text, text.upper(), text.lower()):
+        assert without_secrets(spelled, _instead) == _by_patterns_alone(spelled)
+
+
+def test_each_hint_passes_the_first_look() -> None:
+    """What any pattern is looked for by is a part of what all are looked for by."""
+    hints = [hint for hints, _, _, _ in _secrets._RULES for hint in hints]
+    assert [hint for hint in hints if not any(part in hint for part in _secrets._GATE)] == []
