@@ -13,6 +13,7 @@ import threading
 import unicodedata
 from collections.abc import Iterable, Iterator
 from functools import lru_cache
+from itertools import chain
 from typing import Any
 
 __all__ = [
@@ -66,7 +67,6 @@ _MEASURED = re.compile("[aeiou][^aeiou]|[^aeiou]y[^aeiouy]")
 # In bytes, as the full text has it.
 _SHORTEST_STEMMED, _LONGEST_STEMMED = 3, 64
 _SURROGATES = re.compile("[\ud800-\udfff]")
-_BLANKS = re.compile(r"\s+")
 
 
 def clean(text: str) -> str:
@@ -93,7 +93,7 @@ def is_blank(text: str | None) -> bool:
 
 def one_line(text: str) -> str:
     """*text* with every run of white space, line breaks included, made one blank."""
-    return _BLANKS.sub(" ", text).strip()
+    return " ".join(text.split())
 
 
 def count_tokens(text: str | None) -> int:
@@ -208,12 +208,14 @@ def terms(text: str) -> Iterator[str]:
 
 def terms_of(folded: Iterable[str]) -> Iterator[str]:
     """The index terms of words that ``words`` gave; see ``terms``."""
-    for word in folded:
-        if word.isascii():
-            if word not in STOP_WORDS:
-                yield stem(word)
-            continue
-        yield from _mixed_terms(word)
+    return chain.from_iterable(map(_terms_of_word, folded))
+
+
+@lru_cache(maxsize=50_000)
+def _terms_of_word(word: str) -> tuple[str, ...]:
+    if not word.isascii():
+        return tuple(_mixed_terms(word))
+    return () if word in STOP_WORDS else (stem(word),)
 
 
 def _mixed_terms(word: str) -> Iterator[str]:

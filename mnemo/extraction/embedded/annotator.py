@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from functools import partial
+from functools import lru_cache, partial
 
 import anyio
 import anyio.to_thread
@@ -18,9 +18,9 @@ from mnemo._text import is_blank, one_line, terms
 from mnemo.config import Config
 from mnemo.episode.step import Step
 from mnemo.extraction.embedded.cues import error_line, success_line, verdict
-from mnemo.extraction.embedded.kinds import Kind, call_name, excerpt, is_call, kind_of
+from mnemo.extraction.embedded.kinds import Kind, call_name, excerpt, kind_of
 from mnemo.extraction.embedded.subgoals import new_subgoal, shortened
-from mnemo.extraction.embedded.topics import content_count, topics
+from mnemo.extraction.embedded.topics import content_count, topical
 from mnemo.extraction.embedded.workers import workers
 from mnemo.protocols import Annotated, AnnotationRequest, Embedder
 
@@ -50,12 +50,25 @@ _SWITCH = re.compile(
     r"|different (?:topic|question|subject)|moving on|let['’]s (?:move on|switch))\b",
     re.IGNORECASE,
 )
-_QUESTION = re.compile(r"[^.!?\n]{2,300}\?+(?=[\s\"'”’)*\]]|$)")
+_QUESTION_MARK = re.compile(r"\?+(?=[\s\"'”’)*\]]|$)")
+_SENTENCE_MARKS = ".!?\n"
+_SHORTEST_QUESTION, _LONGEST_QUESTION = 2, 300  # characters before its mark
 
 
 @dataclass(frozen=True, slots=True)
 class _Seen:
-    """What is looked at of one step."""
+    """
+    What is looked at of one step.
+
+    Attributes:
+        observation, action: Excerpts, secrets hidden.
+        topics: Topical stems of both.
+        words: Content words of the observation, or of the action where that is empty.
+        question: The last one of the action, or else of the observation.
+        tool: Whether the observation is tool output.
+        call: How the action is named if it is a call.
+        breaks: Whether a pause or a change of subject comes before it.
+    """
 
     step: Step
     observation: str
@@ -64,7 +77,8 @@ class _Seen:
     words: int
     question: str | None
     tool: bool
-    called: bool
+    call: str | None
+    breaks: bool
 
     @property
     def text(self) -> str:
@@ -107,15 +121,13 @@ class EmbeddedAnnotator:
         if not request.fresh:
             return (), None
         run = partial(anyio.to_thread.run_sync, limiter=workers())
-        window = await run(_see_all, request)
-        continues = await self._continuations(window, len(request.fresh))
+        window, lexical = await run(_look, request, self._config.extraction.agent_name)
+        continues = await self._continuations(window, lexical)
         return await run(_annotate_all, request, window, continues), None
 
-    async def _continuations(self, window: list[_Seen], fresh: int) -> list[bool]:
+    async def _continuations(self, window: list[_Seen], lexical: list[bool | None]) -> list[bool]:
         """Whether each fresh step continues what the steps before it were about."""
-        first = len(window) - fresh
-        agent = self._config.extraction.agent_name
-        lexical = [_continues(window, at, agent) for at in range(first, len(window))]
+        first = len(window) - len(lexical)
         open_at = [first + i for i, answer in enumerate(lexical) if answer is None]
         if self._embedder is None or not open_at:
             return [bool(answer) for answer in lexical]
@@ -123,59 +135,72 @@ class EmbeddedAnnotator:
         return [bool(a) if a is not None else near[first + i] for i, a in enumerate(lexical)]
 
 
-def _see_all(request: AnnotationRequest) -> list[_Seen]:
+def _look(request: AnnotationRequest, agent: str) -> tuple[list[_Seen], list[bool | None]]:
+    """The steps that are looked at, and of each fresh one what words say of continuing."""
     breather = Breather()
-    seen = []
+    window: list[_Seen] = []
     for step in (*request.before[-WINDOW:], *request.fresh):
-        seen.append(_see(step))
+        window.append(_see(step, window[-1].step if window else None))
         breather.breathe()
-    return seen
+    lexical = []
+    for at in range(len(window) - len(request.fresh), len(window)):
+        lexical.append(_continues(window, at, agent))
+        breather.breathe()
+    return window, lexical
 
 
-def _see(step: Step) -> _Seen:
+def _see(step: Step, before: Step | None) -> _Seen:
     observation, action = excerpt(step.observation), excerpt(step.action)
-    compared = f"{observation[:_COMPARED]}\n{action[:_COMPARED_ACTION]}"
+    observed = list(terms(observation[:_COMPARED]))
     return _Seen(
         step=step,
         observation=observation,
         action=action,
-        topics=topics(compared),
-        words=content_count(observation[:_COMPARED] or action[:_COMPARED]),
+        topics=topical((*observed, *terms(action[:_COMPARED_ACTION]))),
+        words=len(observed) if observation else content_count(action[:_COMPARED]),
         question=_last_question(action) or _last_question(observation),
         tool=kind_of(observation) is Kind.TOOL,
-        called=is_call(action),
+        call=call_name(action),
+        breaks=before is not None and _breaks(before, step, observation, action),
     )
 
 
 def _last_question(text: str) -> str | None:
     if "?" not in text:
         return None
-    questions = _QUESTION.findall(text[-_ASKED:])
-    return one_line(questions[-1]) if questions else None
+    text = text[-_ASKED:]
+    # From the end and from its mark backwards: forwards, every character may begin one.
+    for mark in reversed(list(_QUESTION_MARK.finditer(text))):
+        begin = 1 + max(text.rfind(end, 0, mark.start()) for end in _SENTENCE_MARKS)
+        if mark.start() - begin >= _SHORTEST_QUESTION:
+            return one_line(text[max(begin, mark.start() - _LONGEST_QUESTION) : mark.end()])
+    return None
 
 
-def _breaks(window: list[_Seen], at: int) -> bool:
-    if at == 0:
-        return False
-    now, before = window[at], window[at - 1]
-    if abs(now.step.at - before.step.at) >= PAUSE:
+def _breaks(before: Step, now: Step, observation: str, action: str) -> bool:
+    if abs(now.at - before.at) >= PAUSE:
         return True
-    return bool(_SWITCH.match(now.observation) or _SWITCH.match(now.action))
+    return bool(_SWITCH.match(observation) or _SWITCH.match(action))
 
 
 def _names(seen: Iterable[_Seen], agent: str) -> frozenset[str]:
     """The stems of the parties' names: they only address, so sharing one says nothing."""
-    return frozenset().union(terms(agent), *(terms(one.step.actor) for one in seen))
+    return _stems(agent).union(*(_stems(one.step.actor) for one in seen))
+
+
+@lru_cache(maxsize=1_024)
+def _stems(name: str) -> frozenset[str]:
+    return frozenset(terms(name))
 
 
 def _continues(window: list[_Seen], at: int, agent: str) -> bool | None:
     """What words say; ``None`` where they are silent."""
-    if at == 0 or _breaks(window, at):
+    if at == 0 or window[at].breaks:
         return False
     now, recent = window[at], _recent(window, at)
     if now.words < FEW_WORDS:
         return True
-    if _answers(recent[-1], now) or (recent[-1].called and now.tool):
+    if _answers(recent[-1], now) or (recent[-1].call and now.tool):
         return True
     names = _names((*recent, now), agent)
     known = frozenset().union(*(seen.topics for seen in recent)) - names
@@ -189,12 +214,10 @@ def _continues(window: list[_Seen], at: int, agent: str) -> bool | None:
 
 def _recent(window: list[_Seen], at: int) -> list[_Seen]:
     """The steps before, back to the last break: what came before that is another matter."""
-    recent: list[_Seen] = []
-    for back in range(at - 1, max(-1, at - 1 - WINDOW), -1):
-        recent.insert(0, window[back])
-        if _breaks(window, back):
-            break
-    return recent
+    first = at - 1
+    while first > max(0, at - WINDOW) and not window[first].breaks:
+        first -= 1
+    return window[first:at]
 
 
 def _answers(before: _Seen, now: _Seen) -> bool:
@@ -240,7 +263,7 @@ def _annotate_all(
                 state=_state(goal, window, at),
                 subgoal=subgoal,
                 previous_reward=_reward(window, at),
-                breaks=_breaks(window, at),
+                breaks=now.breaks,
             )
         )
         breather.breathe()
@@ -261,7 +284,7 @@ def _state(goal: str, window: list[_Seen], at: int) -> str:
     now = window[at]
     parts = [f"Goal: {goal}"]
     if at and window[at - 1].action:
-        parts.append(f"Last action: {shortened(_named(window[at - 1].action), 120)}")
+        parts.append(f"Last action: {shortened(_named(window[at - 1]), 120)}")
     if now.observation:
         parts.append(f"Observed: {shortened(_key_line(now), 160)}")
     question = next((s.question for s in reversed(_recent(window, at)) if s.question), None)
@@ -270,8 +293,8 @@ def _state(goal: str, window: list[_Seen], at: int) -> str:
     return shortened("; ".join(parts), _STATE)
 
 
-def _named(action: str) -> str:
-    return call_name(action) or one_line(action[:400])
+def _named(seen: _Seen) -> str:
+    return seen.call or one_line(seen.action[:400])
 
 
 def _key_line(seen: _Seen) -> str:

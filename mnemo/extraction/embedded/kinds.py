@@ -20,7 +20,6 @@ __all__ = [
     "Kind",
     "call_name",
     "excerpt",
-    "is_call",
     "kind_of",
     "parsed_json",
     "without_code",
@@ -137,11 +136,6 @@ def kind_of(text: str, *, after_call: bool = False) -> Kind:
 
 def _is_log_line(line: str) -> bool:
     return _LOG_LINE.match(line) is not None and not _SPOKEN_PAIR.match(line)
-
-
-def is_call(action: str) -> bool:
-    """Whether *action* is ``name(args)``, a shell line, or JSON with a tool name."""
-    return call_name(action) is not None
 
 
 def call_name(action: str) -> str | None:

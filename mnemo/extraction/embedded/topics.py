@@ -11,7 +11,16 @@ from mnemo._text import STOP_WORDS, fold, stem, terms
 from mnemo.english.forms import ADVERBS, BASE_VERBS, NUMBER_WORDS, PREPOSITIONS, is_past
 from mnemo.extraction.embedded.lexicon import LIGHT
 
-__all__ = ["content_count", "core", "generalised", "has_noun", "key_phrases", "phrases", "topics"]
+__all__ = [
+    "content_count",
+    "core",
+    "generalised",
+    "has_noun",
+    "key_phrases",
+    "phrases",
+    "topical",
+    "topics",
+]
 
 _TOKEN = re.compile(r"[^\W_](?:[\w'’./@-]*[^\W_])?|[^\w\s]")
 _DETERMINERS = frozenset(("the", "a", "an", "my", "our", "your", "his", "her", "their", "its"))
@@ -20,7 +29,12 @@ _LIGHT_STEMS = frozenset(stem(word) for word in LIGHT)
 
 def topics(text: str) -> frozenset[str]:
     """The stems of *text* that carry a topic: no stop words, no praise, no fillers."""
-    return frozenset(t for t in terms(text) if t not in _LIGHT_STEMS and len(t) > 1)
+    return topical(terms(text))
+
+
+def topical(found: Iterable[str]) -> frozenset[str]:
+    """Those of the index terms *found* that carry a topic."""
+    return frozenset([t for t in found if t not in _LIGHT_STEMS and len(t) > 1])
 
 
 def content_count(text: str) -> int:
