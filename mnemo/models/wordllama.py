@@ -40,7 +40,6 @@ messages recall@10 fell by 1.9 points without a bound (``scripts/bench_recall``)
 MAX_PIECES = 32_768
 """Pieces of text whose tokens are remembered (about 300 bytes each)."""
 _LONGEST_PIECE = 32
-_CHUNK = 32
 _BLANK = " "  # U+0020 alone: the only white space that the tokenizer treats as one
 _PIECE = re.compile(" +[^ ]*")
 _UNCUT = ("<unk>", "<s>", "</s>", "▁")  # tokens by name, and what a blank becomes
@@ -96,14 +95,7 @@ class WordLlamaEmbedder:
         return await anyio.to_thread.run_sync(self._embed, tuple(texts), limiter=self._limiter)
 
     def _embed(self, texts: tuple[str, ...]) -> NDArray[np.float32]:
-        model = self._loaded()
-        breather = Breather()
-        rows = np.empty((len(texts), DIMENSIONS), np.float32)
-        for start in range(0, len(texts), _CHUNK):
-            chunk = texts[start : start + _CHUNK]
-            rows[start : start + len(chunk)] = model.pool(chunk)
-            breather.breathe()
-        return rows
+        return self._loaded().pool(texts)
 
     def _loaded(self) -> _StaticModel:
         with _LOADING:
@@ -134,13 +126,14 @@ class _StaticModel:
         """The unit mean of each text's token vectors, shape ``(len(texts), 256)``."""
         if len(self.known) >= MAX_PIECES:
             self.known = {}
-        known = self.known
+        known, breather = self.known, Breather()
         # Every text is pooled over its own tokens: padding to the longest text of a
         # batch is what makes mixed lengths slow.
         rows = np.zeros((len(texts), DIMENSIONS), np.float32)
         for row, text in zip(rows, texts, strict=True):
             if ids := self._ids(clean(text[:MAX_CHARACTERS]), known)[:MAX_TOKENS]:
                 np.add.reduce(self.table.take(ids, axis=0), axis=0, out=row)
+            breather.breathe()
         return _unit_or_fixed(rows)
 
     def _ids(self, text: str, known: dict[str, list[int]]) -> list[int]:
