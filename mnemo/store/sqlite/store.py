@@ -127,7 +127,7 @@ class SqliteStore:
             self._reading = MemoryReaders(self._writer())
         else:
             location, connection = await anyio.to_thread.run_sync(self._prepare, self._path)
-            self._reading = FileReaders(lambda: connect(location, "ro", self._config))
+            self._reading = FileReaders(lambda: self._open_reader(location))
             if connection is None:
                 return owner
             self._begin(connection)
@@ -228,6 +228,11 @@ class SqliteStore:
                 self._inspect(location)
                 return location, None
             return location, self._open_for_writing(location)
+
+    def _open_reader(self, location: Location) -> sqlite3.Connection:
+        if self._writing is not None:
+            self._writing.identity.check()
+        return connect(location, "ro", self._config)
 
     def _inspect(self, location: Location) -> None:
         connection = connect(location, "ro", self._config)

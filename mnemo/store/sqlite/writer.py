@@ -24,6 +24,7 @@ import anyio.to_thread
 
 from mnemo.errors import StoreError
 from mnemo.store.sqlite.connection import translated
+from mnemo.store.sqlite.identity import Identity
 
 __all__ = ["Bulk", "Writer"]
 
@@ -69,6 +70,9 @@ class Writer:
         self._waiting = 0
         self._room: list[anyio.Event] = []
         self._closing = False
+        self._lost: StoreError | None = None
+        self.identity = Identity(connection)
+        """The files that it writes to."""
 
     def start(self) -> None:
         """Begin to serve the running event loop."""
@@ -184,18 +188,33 @@ class Writer:
 
     def _write(self, batch: list[_Unit]) -> None:
         try:
+            self._refuse_lost()
             with translated("writing to the store"):
                 self._connection.execute("BEGIN IMMEDIATE")
                 self._run_batch(batch)
                 self._connection.execute("COMMIT")
+            self._check_files()
         except Exception as error:
             self._abandon()
             lost = error.__cause__ if isinstance(error, _TransactionLost) else error
             for unit in batch:
                 unit.result = lost
 
+    def _check_files(self) -> None:
+        """Fail the batch, and every later write, if what it went to is not at the path any more."""
+        try:
+            self.identity.check()
+        except StoreError as error:
+            self._lost = error
+            raise
+
+    def _refuse_lost(self) -> None:
+        if self._lost is not None:
+            raise StoreError(str(self._lost))
+
     def _run_outside(self, unit: _Unit) -> None:
         try:
+            self._refuse_lost()
             with translated("tending the store's file"):
                 (unit.result,) = unit.run(self._connection, [unit.payload])
         except Exception as error:
