@@ -36,6 +36,7 @@ from mnemo.errors import (
     StoreCorrupt,
     StoreError,
     StoreLocked,
+    StoreReadOnly,
     UsageError,
 )
 from mnemo.graph.changeset import Changeset, NodeChange, Revision
@@ -186,6 +187,7 @@ __all__ = [
     "StoreCorrupt",
     "StoreError",
     "StoreLocked",
+    "StoreReadOnly",
     "StoredMessage",
     "Subgoal",
     "Subscription",

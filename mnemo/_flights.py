@@ -9,7 +9,7 @@ from typing import Generic, TypeVar
 
 import anyio
 
-from mnemo.errors import UsageError
+from mnemo.errors import StoreReadOnly, UsageError
 
 __all__ = ["Flights"]
 
@@ -45,7 +45,8 @@ class Flights(Generic[K, R]):
 
     Args:
         run: What is done for a key. An exception is told to who joined, and logged as a
-            failure unless it is the ``UsageError`` of a repository that closes.
+            failure unless it is the ``UsageError`` of a repository that closes, or the
+            ``StoreReadOnly`` of a store that cannot be written.
         spawn: Starts a task; a plain call. Its tasks may be cancelled at any time.
         limit: Runs at once, over all keys.
     """
@@ -112,7 +113,8 @@ class Flights(Generic[K, R]):
                 flight.begun = True
                 flight.result = await self._run(key)
             flight.error = None
-        except UsageError as error:  # closed meanwhile; what is due is found at the next start
+        # Closed meanwhile, or nothing can be written: what is due is found at the next start.
+        except (UsageError, StoreReadOnly) as error:
             log.info("background work on %r ends: %s", key, error)
             flight.error = error
         except Exception as error:

@@ -36,6 +36,7 @@ __all__ = [
     "StoreCorrupt",
     "StoreError",
     "StoreLocked",
+    "StoreReadOnly",
     "UsageError",
 ]
 
@@ -311,6 +312,10 @@ class RecallFailed(MnemoError):
 
 class StoreError(MnemoError):
     """The store could not do it; nothing is half-written. The message says what to do."""
+
+
+class StoreReadOnly(StoreError):
+    """The store was opened for reading: its file may not be written, or the disk is full."""
 
 
 class CommitFailed(StoreError):

@@ -15,7 +15,7 @@ from functools import partial
 import anyio
 
 from mnemo.conversation.parts import ConversationParts, ThreadSettings
-from mnemo.errors import MnemoError, UsageError
+from mnemo.errors import MnemoError, StoreReadOnly, UsageError
 from mnemo.graph.nodes import Vector
 from mnemo.graph.vectors import unit_rows
 from mnemo.protocols import EmbeddingSpace, TranscriptReader, TranscriptWriter
@@ -149,7 +149,8 @@ class Indexing:
         try:
             while await self._portion():
                 self._beat()
-        except UsageError as error:  # the repository closes: the next who opens it goes on
+        # The repository closes, or cannot be written: the next who opens it goes on.
+        except (UsageError, StoreReadOnly) as error:
             log.info("messages are not embedded: %s", error)
         except Exception as error:
             # Whatever an embedder or the store may raise: loading goes on without vectors.

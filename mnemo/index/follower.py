@@ -22,7 +22,7 @@ from anyio import CapacityLimiter
 from numpy.typing import NDArray
 
 from mnemo._clock import Breather, elapsed
-from mnemo.errors import MnemoError
+from mnemo.errors import MnemoError, StoreReadOnly
 from mnemo.graph.changeset import Revision
 from mnemo.graph.corpus import Corpus, CorpusView, Document, DocumentsView
 from mnemo.graph.nodes import NodeType, Vector
@@ -289,6 +289,8 @@ class RepositoryIndex:
     async def _attempt(self) -> bool:
         try:
             await self.embed_waiting()
+        except StoreReadOnly as error:
+            log.info("documents are not embedded: %s", error)
         except Exception as error:
             # Whatever an embedder or the store may raise: recall goes on by keywords.
             if self._failing is None:

@@ -15,7 +15,7 @@ from mnemo.conversation.expiring import Expiry
 from mnemo.conversation.log import settings_of
 from mnemo.conversation.parts import ConversationParts, ThreadSettings
 from mnemo.episode.erasure import ErasureReport
-from mnemo.errors import MnemoError, UsageError
+from mnemo.errors import MnemoError, StoreReadOnly, UsageError
 from mnemo.prompts.usage import UsageMeter
 from mnemo.protocols import TranscriptReader, TranscriptStore, TranscriptWriter
 from mnemo.repository.conversation import Conversation, Departments
@@ -148,8 +148,8 @@ class RepositoryConversations:
         for work in (self._expiry.sweep, self._departments.mneme.resume):
             try:
                 await work()
-            except UsageError:
-                return  # the repository was closed; the next who opens it looks again
+            except (UsageError, StoreReadOnly):
+                return  # it was closed, or cannot be written; the next who opens it looks again
             except MnemoError:
                 log.exception("what was due in a repository's conversations waits for a write")
 

@@ -135,6 +135,18 @@ async def test_a_newer_schema_is_refused(make: MakeSqlite, path: Path) -> None:
     assert path.read_bytes() == before
 
 
+async def test_a_negative_schema_version_is_refused(make: MakeSqlite, path: Path) -> None:
+    """A damaged version runs no migration, and no copy is left beside the file."""
+    await made(make)
+    broken = sqlite3.connect(path)
+    broken.execute("PRAGMA user_version = -1")
+    broken.close()
+    before = path.read_bytes()
+    await refused(make, StoreCorrupt, "schema version is -1")
+    assert path.read_bytes() == before
+    assert [p.name for p in path.parent.iterdir()] == [path.name]
+
+
 async def test_the_present_version_is_not_migrated(make: MakeSqlite, path: Path) -> None:
     """Opening again makes no copy and changes no table."""
     await made(make)

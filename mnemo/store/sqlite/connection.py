@@ -28,12 +28,14 @@ __all__ = [
     "commit_failure",
     "connect",
     "connect_in_memory",
+    "is_unwritable",
     "locate",
     "refusing",
     "translated",
 ]
 
 _LOCKED = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED})
+_UNWRITABLE = frozenset({sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN})
 _DAMAGED = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
 # A page cache of 16 MiB: the hot index pages of some 100,000 steps.
 _CACHE_KIB = 16_384
@@ -54,20 +56,22 @@ class Location:
         path: The file.
         exists: Whether there is a file with something in it.
         writable: Whether file and folder may be written.
+        frozen: Whether SQLite could not make its side files, and needs none to read.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.exists = path.exists() and path.stat().st_size > 0
         self.writable = _writable(path)
+        self.frozen = not _writable(self.path.parent) and not self.has_log()
 
     def uri(self, mode: Literal["ro", "rw", "rwc"]) -> str:
-        """The file's URI; ``immutable`` where SQLite could not make its side files."""
-        frozen = mode == "ro" and not _writable(self.path.parent) and not self._has_log()
-        tail = "&immutable=1" if frozen else ""
+        """The file's URI; ``immutable`` for reading where it is frozen."""
+        tail = "&immutable=1" if mode == "ro" and self.frozen else ""
         return f"file:{quote(str(self.path.absolute()))}?mode={mode}{tail}"
 
-    def _has_log(self) -> bool:
+    def has_log(self) -> bool:
+        """Whether something is in the write-ahead log, which reading needs side files for."""
         log = self.path.with_name(self.path.name + "-wal")
         return log.exists() and log.stat().st_size > 0
 
@@ -186,6 +190,12 @@ def _ours(error: sqlite3.Error, what: str) -> StoreError:
     if code == sqlite3.SQLITE_IOERR:
         return StoreError(f"{what}: the disk reported an error ({error}); nothing was half-written")
     return StoreError(f"{what}: {error}")
+
+
+def is_unwritable(error: StoreError) -> bool:
+    """Whether SQLite found no room, or was refused, where it had to write."""
+    code = getattr(error.__cause__, "sqlite_errorcode", 0) & 0xFF
+    return code in _UNWRITABLE
 
 
 def commit_failure(error: StoreError) -> StoreError:

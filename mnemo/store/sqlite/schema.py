@@ -200,12 +200,14 @@ def stored_version(connection: sqlite3.Connection) -> int:
     The file's schema version; 0 for an empty file. Writes nothing.
 
     Raises:
-        StoreCorrupt: It is somebody else's database.
+        StoreCorrupt: It is somebody else's database, or its version is damaged.
         SchemaTooNew: It was written by a newer mnemo.
     """
     application, version, tables = connection.execute(_IDENTITY).fetchone()
     if application != APPLICATION_ID and (tables or version or application):
         raise StoreCorrupt("the file is a SQLite database, but no mnemo store: name another file")
+    if version < 0:
+        raise StoreCorrupt(f"the store's schema version is {version}: restore a backup")
     if version > VERSION:
         raise SchemaTooNew(version, VERSION)
     return int(version)
@@ -239,6 +241,9 @@ def _copy(connection: sqlite3.Connection, path: Path, version: int) -> None:
     copy = sqlite3.connect(beside)
     try:
         connection.backup(copy)
+    except BaseException:
+        beside.unlink()
+        raise
     finally:
         copy.close()
 

@@ -11,7 +11,7 @@ import anyio.to_thread
 
 from mnemo.config import StoreConfig
 from mnemo.episode.journal import Owner
-from mnemo.errors import StoreCorrupt, StoreError
+from mnemo.errors import StoreCorrupt, StoreError, StoreReadOnly
 from mnemo.protocols import Clock, StoreReport
 from mnemo.store.processes import new_owner
 from mnemo.store.sqlite.archive import SqliteArchive
@@ -20,6 +20,7 @@ from mnemo.store.sqlite.connection import (
     Location,
     connect,
     connect_in_memory,
+    is_unwritable,
     locate,
     translated,
 )
@@ -113,15 +114,15 @@ class SqliteStore:
         """
         Open (creating or migrating) the file and register a new owner.
 
-        A file that may not be written is opened for reading: nobody is registered, and
-        writing calls raise ``StoreError``.
+        A file that may not be written, or lies on a full disk, is opened for reading:
+        nobody is registered, and writing calls raise ``StoreReadOnly``.
 
         Raises:
             StoreError: One of its kinds; the file was not touched. *Cancellation*: safe.
         """
         if self._reading is not None:
             raise StoreError("the store is open already")
-        owner = new_owner()
+        owner, location = new_owner(), None
         if self._path is None:
             self._begin(await anyio.to_thread.run_sync(self._create))
             self._reading = MemoryReaders(self._writer())
@@ -132,8 +133,9 @@ class SqliteStore:
                 return owner
             self._begin(connection)
         try:
-            await self._register(owner)
-            await self._scrubber.scrub(self._writer(), traces=None)
+            await self._enter(owner, location)
+            if self._writing is not None:
+                await self._scrubber.scrub(self._writing, traces=None)
         except BaseException:
             await self.aclose()
             raise
@@ -142,6 +144,17 @@ class SqliteStore:
     def _begin(self, connection: sqlite3.Connection) -> None:
         self._writing = Writer(connection, limit=self._config.max_queued_writes)
         self._writing.start()
+
+    async def _enter(self, owner: Owner, location: Location | None) -> None:
+        """Register *owner*; if there is no room for that, the store is for reading."""
+        try:
+            await self._register(owner)
+        except StoreError as error:
+            if location is None:
+                raise
+            writing, self._writing = self._writer(), None
+            await writing.aclose()
+            await anyio.to_thread.run_sync(self._settle_for_reading, location, error)
 
     async def _register(self, owner: Owner) -> None:
         now = self._clock.now()
@@ -200,8 +213,9 @@ class SqliteStore:
 
     def _writer(self) -> Writer:
         if self._writing is None:
-            reason = "cannot be written to" if self._reading else "is not open"
-            raise StoreError(f"the store {self._name!r} {reason}")
+            if self._reading is not None:
+                raise StoreReadOnly(f"the store {self._name!r} cannot be written to")
+            raise StoreError(f"the store {self._name!r} is not open")
         return self._writing
 
     def _readers(self) -> Readers:
@@ -223,11 +237,24 @@ class SqliteStore:
 
     def _prepare(self, path: Path) -> tuple[Location, sqlite3.Connection | None]:
         location = locate(path)
-        with translated(f"opening {str(path)!r}"):
-            if location.exists and not location.writable:
-                self._inspect(location)
-                return location, None
-            return location, self._open_for_writing(location)
+        if location.exists and not location.writable:
+            self._inspect(location)
+            return location, None
+        try:
+            with translated(f"opening {self._name!r}"):
+                return location, self._open_for_writing(location)
+        except StoreError as error:
+            if not location.exists:
+                raise
+            self._settle_for_reading(location, error)
+            return location, None
+
+    def _settle_for_reading(self, location: Location, error: StoreError) -> None:
+        """Go on without writing after *error*. *Raises* it if that was not for lack of room."""
+        if not is_unwritable(error):
+            raise error
+        self._inspect(location)
+        logger.warning("%r is opened for reading only: %s", self._name, error)
 
     def _open_reader(self, location: Location) -> sqlite3.Connection:
         if self._writing is not None:
@@ -235,14 +262,25 @@ class SqliteStore:
         return connect(location, "ro", self._config)
 
     def _inspect(self, location: Location) -> None:
+        with translated(f"opening {self._name!r}"):
+            try:
+                found = self._version_read(location)
+            except sqlite3.OperationalError:
+                if location.frozen or location.has_log():
+                    raise
+                # There is no room for side files; nobody writes, or they would be there.
+                location.frozen = True
+                found = self._version_read(location)
+        if found != VERSION:
+            raise StoreError(
+                f"the store has schema version {found}, this mnemo needs {VERSION}: "
+                "open it once where it can be written"
+            )
+
+    def _version_read(self, location: Location) -> int:
         connection = connect(location, "ro", self._config)
         try:
-            found = stored_version(connection)
-            if found != VERSION:
-                raise StoreError(
-                    f"the store has schema version {found}, this mnemo needs {VERSION}: "
-                    "open it once where it can be written"
-                )
+            return stored_version(connection)
         finally:
             connection.close()
 

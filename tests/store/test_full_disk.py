@@ -1,0 +1,123 @@
+"""A disk without any room: what is stored can still be read."""
+
+import logging
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import anyio
+import pytest
+
+from mnemo import Mnemo
+from mnemo.errors import StoreReadOnly
+from mnemo.store.sqlite import SqliteStore
+from mnemo.testing import ManualClock
+
+MakeSqlite = Callable[..., SqliteStore]
+
+ROOM = 4 * 1024 * 1024
+SIDE_FILES = 36 * 1024
+"""Room for the index of the write-ahead log (32 KiB), not for a commit in the log."""
+
+WITHOUT_ROOM = """
+import anyio, resource, sys
+from mnemo import Mnemo, StoreReadOnly
+
+async def main():
+    # From now on no byte can be added to any file, as with a full quota.
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, resource.RLIM_INFINITY))
+    async with Mnemo(sys.argv[1]) as memory:
+        repo = await memory.open_repo("r")
+        hits = await repo.search("kyoto")
+        try:
+            await repo.start_session("plan")
+        except StoreReadOnly:
+            print(len(hits))
+
+anyio.run(main)
+"""
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 4 MiB."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", f"size={ROOM}", "tmpfs", str(folder)], capture_output=True
+    )
+    if mounted.returncode:
+        pytest.skip("mounting a file system is not allowed here")
+    yield folder
+    subprocess.run(["umount", "-l", str(folder)], check=True)
+
+
+def fill(folder: Path, *, but: int = 0) -> None:
+    """Leave *but* bytes of room."""
+    state = os.statvfs(folder)
+    (folder / "ballast").write_bytes(bytes(state.f_bavail * state.f_frsize - but))
+
+
+async def remember(path: Path) -> None:
+    async with Mnemo(str(path), clock=ManualClock()) as memory:
+        repo = await memory.open_repo("r")
+        session = await repo.start_session("plan the journey")
+        await session.append("we take the train to kyoto", "book it")
+        talk = repo.conversation("t", ttl_s=60)
+        await talk.append({"role": "user", "content": "this expires"})
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("room", [0, SIDE_FILES])
+async def test_a_full_disk_is_opened_for_reading(
+    small_disk: Path, room: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Search works, writing calls raise ``StoreReadOnly``, and one warning says why.
+
+    Messages have expired since, which are deleted when the store can be written again.
+    """
+    path = small_disk / "mnemo.db"
+    await remember(path)
+    fill(small_disk, but=room)
+    async with Mnemo(str(path)) as memory:
+        repo = await memory.open_repo("r")
+        assert len(await repo.search("kyoto")) == 1
+        with pytest.raises(StoreReadOnly, match="cannot be written"):
+            await repo.start_session("again")
+        assert (await memory.check()).problems == ()
+    assert [r.levelno for r in caplog.records if r.levelno >= logging.WARNING] == [logging.WARNING]
+    assert "the disk" in caplog.text
+
+
+@pytest.mark.slow
+async def test_a_full_disk_is_written_to_once_there_is_room(
+    small_disk: Path, make: MakeSqlite
+) -> None:
+    """Opening again after some space was freed is an ordinary opening."""
+    path = small_disk / "mnemo.db"
+    await remember(path)
+    fill(small_disk)
+    async with Mnemo(str(path)) as memory:
+        await memory.open_repo("r")
+    (small_disk / "ballast").unlink()
+    await remember(path)
+
+
+@pytest.mark.slow
+async def test_a_file_that_cannot_grow_is_opened_for_reading(path: Path) -> None:
+    """Where no byte can be added to a file, as with a full quota, reading goes on."""
+    await remember(path)
+    result = await anyio.run_process(
+        [sys.executable, "-c", WITHOUT_ROOM, str(path)], stderr=subprocess.STDOUT, check=False
+    )
+    assert result.stdout.decode().split()[-1:] == ["1"]
+    assert "Traceback" not in result.stdout.decode()
+
+
+async def test_a_new_store_on_a_full_disk_is_refused(small_disk: Path) -> None:
+    """There is nothing to read; the error says that the disk is full."""
+    fill(small_disk)
+    with pytest.raises(Exception, match="the disk"):
+        await Mnemo(str(small_disk / "mnemo.db")).open()
