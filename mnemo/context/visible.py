@@ -35,6 +35,7 @@ def seen_by(tx: TranscriptReader, stream: str, config: Config) -> Hidden:
     return Hidden(
         stream=stream,
         message_seq=max(thread.boundary, thread.epoch_start),
+        message_since=thread.alive_since(tx.now, config.conversation.ttl_s),
         last_steps=SEEN_STEPS,
         ids=frozenset(snapshot.id for snapshot in _shown(tx, thread, config)),
     )

@@ -158,9 +158,12 @@ class RepositoryAnswers(GraphQueries):
         """
         Find words in everything ever said or observed; all of them must occur.
 
+        A message and the step that a fed session made of it are one record: the hit is the
+        message while it is stored, the step afterwards.
+
         Args:
             query: Words, ``"quoted phrases"``, ``OR`` and ``NOT`` in upper case.
-            session_id: Only this session's steps, or this thread's messages.
+            session_id: Only this session or thread, whichever the record was made in.
             limit: 1 to 100.
             not_visible_in: Without what the agent of this thread or session sees now.
 

@@ -152,13 +152,15 @@ class Hidden:
 
     Attributes:
         stream: A thread's or a session's id.
-        message_seq: Of the thread: messages from this seq on.
-        last_steps: Of the session: so many steps, the last ones.
+        message_seq: Of the thread: messages from this seq on, and steps made of them.
+        message_since: Of these only the ones recorded at this time or later; ``None``: all.
+        last_steps: Of the session: so many steps, the last ones, and messages they repeat.
         ids: Ids of the thread's snapshots that are shown.
     """
 
     stream: str
     message_seq: int | None = None
+    message_since: datetime | None = None
     last_steps: int = 0
     ids: frozenset[str] = frozenset()
 

@@ -16,6 +16,7 @@ from mnemo.store.sqlite.derived import shelf_of
 from mnemo.store.sqlite.messages import COLUMNS as MESSAGE_COLUMNS
 from mnemo.store.sqlite.messages import read_message
 from mnemo.store.sqlite.rows import chunks, holes
+from mnemo.store.sqlite.texts import message_row
 from mnemo.transcript.derived import Snapshot, Thread
 from mnemo.transcript.records import Hidden, Ranking, Record, message_record, snapshot_record
 
@@ -34,9 +35,10 @@ __all__ = [
 
 LEAN = """
     coalesce(p.at, m.at, n.at), coalesce(s.id, t.id), coalesce(2 * p.ordinal + (f.rowid & 1),
-    m.seq, n.from_seq), t.ttl_s, coalesce(m.recorded_at, (
+    m.seq, n.from_seq), coalesce(t.ttl_s, q.ttl_s), coalesce(m.recorded_at, o.recorded_at, (
         SELECT o.recorded_at FROM messages o WHERE o.thread = n.thread
-        AND o.seq BETWEEN n.from_seq AND n.to_seq ORDER BY o.seq LIMIT 1))
+        AND o.seq BETWEEN n.from_seq AND n.to_seq ORDER BY o.seq LIMIT 1)),
+    coalesce(q.id, ''), coalesce(o.seq, -1), o.no
 """
 """What ``Lean`` has behind row and relevance: enough to rank a row, and to see if it lives."""
 BASE = """
@@ -45,19 +47,28 @@ LEFT JOIN sessions s ON s.no = p.session
 LEFT JOIN messages m ON m.no = CASE f.rowid & 3 WHEN 2 THEN f.rowid >> 2 END
 LEFT JOIN snapshots n ON n.no = CASE f.rowid & 3 WHEN 3 THEN f.rowid >> 2 END
 LEFT JOIN threads t ON t.no = coalesce(m.thread, n.thread)
+LEFT JOIN threads q ON q.repo = p.repo AND q.id = p.thread
+LEFT JOIN messages o ON o.thread = q.no AND o.id = p.message
 """
-"""What the rows of a full text *f* are the text of."""
+"""What the rows of a full text *f* are the text of; *o* is the message that a step repeats."""
 _OF_REPO = "coalesce(p.repo, t.repo) = ?"
-_OF_STREAM = "coalesce(s.id, t.id) = ?"
+_OF_STREAM = "? IN (coalesce(s.id, t.id), p.thread)"
 _NOT_LAST_STEPS = """
-NOT (s.id IS ? AND p.ordinal IN (
-    SELECT i.ordinal FROM sessions h CROSS JOIN episodes e ON e.session = h.no
-    CROSS JOIN steps i ON i.episode = e.no WHERE h.id = ?
-    ORDER BY e.no DESC, i.idx DESC LIMIT ?))
+NOT EXISTS (
+    SELECT 1 FROM (
+        SELECT i.ordinal, i.thread, i.message FROM sessions h
+        CROSS JOIN episodes e ON e.session = h.no CROSS JOIN steps i ON i.episode = e.no
+        WHERE h.id = ? ORDER BY e.no DESC, i.idx DESC LIMIT ?) l
+    WHERE l.ordinal = p.ordinal
+    OR (l.thread = coalesce(t.id, q.id) AND l.message = coalesce(m.id, o.id)))
 """
-_NOT_FROM_SEQ = "NOT (t.id IS ? AND m.seq IS NOT NULL AND m.seq >= ?)"
+_NOT_FROM_SEQ = """
+NOT (coalesce(t.id, q.id) IS ? AND coalesce(m.seq, o.seq, -1) >= ?
+     AND coalesce(m.recorded_at, o.recorded_at) >= ?)
+"""
 _NOT_THESE = "NOT (t.id IS ? AND n.id IS NOT NULL AND n.id IN (SELECT value FROM json_each(?)))"
-_THIS_EPOCH = "(t.no IS NULL OR coalesce(m.epoch, n.epoch) = t.epoch)"
+_EPOCH = "coalesce(m.epoch, n.epoch, o.epoch)"
+_THIS_EPOCH = f"({_EPOCH} IS NULL OR {_EPOCH} = coalesce(t.epoch, q.epoch))"
 
 HALF_COLUMNS = "t.ordinal, t.node_id, s.id, t.at, t.actor, t.observation, t.action"
 """What ``half_record`` expects, of ``steps t`` and ``sessions s``."""
@@ -77,7 +88,13 @@ PARTS = ("observation", "action")
 
 
 class Lean(NamedTuple):
-    """A row that matches, as far as it takes to rank it; see ``LEAN``."""
+    """
+    A row that matches, as far as it takes to rank it; see ``LEAN``.
+
+    Attributes:
+        message_thread: Of a step that repeats a stored message: the id of its thread;
+            *message_seq* and *message_no* likewise.
+    """
 
     row: int
     relevance: float
@@ -86,6 +103,9 @@ class Lean(NamedTuple):
     seq: int
     ttl_s: float | None
     recorded_at: str | None
+    message_thread: str
+    message_seq: int
+    message_no: int | None
 
     def order(self, ranking: Ranking) -> tuple[float, float, str, int]:
         """Smallest first."""
@@ -108,9 +128,20 @@ class Expiry:
             self.known[ttl_s] = "" if alive is None else utc_text(alive)
         return self.known[ttl_s]
 
-    def spares(self, lean: Lean) -> bool:
-        """Whether the row is a step's, or what it tells still lives."""
-        return lean.recorded_at is None or lean.recorded_at >= self.since(lean.ttl_s)
+    def living(self, lean: Lean) -> Lean | None:
+        """
+        The row of the record that *lean* is shown as; ``None`` if that is expired.
+
+        A step that repeats a message is shown as the message while that lives, and as
+        itself afterwards.
+        """
+        lives = lean.recorded_at is None or lean.recorded_at >= self.since(lean.ttl_s)
+        if lean.message_no is None:
+            return lean if lives else None
+        if not lives:
+            return lean
+        row = message_row(lean.message_no)
+        return lean._replace(row=row, stream=lean.message_thread, seq=lean.message_seq)
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,9 +170,10 @@ class Scope:
 def _hiding(hidden: Hidden) -> Iterable[tuple[str, tuple[Any, ...]]]:
     stream = hidden.stream
     if hidden.last_steps:
-        yield _NOT_LAST_STEPS, (stream, stream, hidden.last_steps)
+        yield _NOT_LAST_STEPS, (stream, hidden.last_steps)
     if hidden.message_seq is not None:
-        yield _NOT_FROM_SEQ, (stream, hidden.message_seq)
+        since = utc_text(hidden.message_since) if hidden.message_since else ""
+        yield _NOT_FROM_SEQ, (stream, hidden.message_seq, since)
     if hidden.ids:
         yield _NOT_THESE, (stream, json.dumps(sorted(hidden.ids)))
 

@@ -97,9 +97,13 @@ class _Best:
     ranking: Ranking
     limit: int
     rows: list[tuple[tuple[float, float, str, int], Lean]] = field(default_factory=list)
+    seen: set[int] = field(default_factory=set)
 
     def take(self, lean: Lean) -> None:
-        """Keep it if it is among the best."""
+        """Keep it if it is among the best, once: a message and its step are one record."""
+        if lean.row in self.seen:
+            return
+        self.seen.add(lean.row)
         insort(self.rows, (lean.order(self.ranking), lean))
         del self.rows[self.limit :]
 
@@ -143,8 +147,8 @@ def _take(best: _Best, rows: Iterable[Lean], wanted: RecordQuery) -> None:
         breather.breathe()
         if best.is_settled(lean.relevance):
             break
-        if expiry.spares(lean):
-            best.take(lean)
+        if shown := expiry.living(lean):
+            best.take(shown)
 
 
 def _matching(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 
 from mnemo._clock import Breather
@@ -48,6 +48,9 @@ _HOLDS = "SELECT 1 FROM {table} WHERE {table} MATCH ? AND rowid = ?"
 
 @dataclass(frozen=True, slots=True)
 class _Candidate:
+    """A record (*lean*) that the text of *row* brought: its own, or that of a step made of it."""
+
+    row: int
     lean: Lean
     terms: frozenset[str]
 
@@ -131,9 +134,9 @@ class _Index:
         self, one: _Candidate, terms: Sequence[str], weights: Mapping[str, float]
     ) -> _Candidate:
         """*one* with those of *terms* that it holds as well."""
-        also = frozenset(term for term in terms if self._holds(one.lean.row, term))
+        also = frozenset(term for term in terms if self._holds(one.row, term))
         weight = one.lean.relevance + sum(weights[term] for term in sorted(also))
-        return _Candidate(one.lean._replace(relevance=weight), one.terms | also)
+        return replace(one, lean=one.lean._replace(relevance=weight), terms=one.terms | also)
 
     def _holds(self, row: int, term: str) -> bool:
         statement = _HOLDS.format(table=self.table(term))
@@ -162,9 +165,11 @@ def _candidates(
     least = max(1, wanted.min_terms - others)
     expiry = Expiry(wanted.ranking.now, wanted.default_ttl_s)
     breather = Breather()
+    seen: set[int] = set()
     for *row, bits in index.connection.execute(statement, (*values, least, *scope.values)):
         breather.breathe()
-        lean = Lean(*row)
-        if expiry.spares(lean):
+        shown = expiry.living(lean := Lean(*row))
+        if shown is not None and shown.row not in seen:
+            seen.add(shown.row)
             terms = frozenset(term for bit, term in enumerate(drawn) if bits >> bit & 1)
-            yield _Candidate(lean, terms)
+            yield _Candidate(lean.row, shown, terms)
