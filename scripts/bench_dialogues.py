@@ -52,9 +52,8 @@ class Turn:
 
     @property
     def line(self) -> str:
-        """What the baselines print, in the form that ``as_text`` has."""
-        when = f"[{one_line(self.speaker)}, {date_in_words(self.at)}]"
-        return f"- {one_line(self.text)} {when} ({self.session}#{self.id})"
+        """What the baselines print, in the form that ``as_text`` has, without the citation."""
+        return f"- {one_line(self.text)} [{one_line(self.speaker)}, {date_in_words(self.at)}]"
 
 
 @dataclass(frozen=True)
@@ -323,8 +322,8 @@ def session_baseline(dialogues: Iterable[Dialogue]) -> Scores:
 def _row(ids: Sequence[str], question: Question, dialogue: Dialogue) -> dict[str, float]:
     def shown(budget: int) -> tuple[str, Sequence[str]]:
         lines: list[str] = []
-        for id in ids:
-            line = dialogue.turn[id].line
+        for number, id in enumerate(ids, 1):
+            line = f"{dialogue.turn[id].line} [{number}]"
             if count_tokens("\n".join((*lines, line))) > budget:
                 break
             lines.append(line)

@@ -57,7 +57,7 @@ MNEMO = "mnemo"
 NO_PRIOR = "mnemo, role prior off"
 STEPS_ONLY = "mnemo, raw steps only"
 COMPARED = ("recall@10", "ndcg@10")
-_PLACE = re.compile(r"\(([^()#]+)#(\d+)\)")
+_CITATION = re.compile(r" \[(\d+)\]$", re.MULTILINE)
 
 # ── mnemo ────────────────────────────────────────────────────────────────────────────
 
@@ -122,11 +122,11 @@ def short_row(result: Any, question: Question, dialogue: Dialogue) -> dict[str, 
 
 def full_row(result: Any, question: Question, dialogue: Dialogue) -> dict[str, float]:
     """Turns, sessions, and what is printed within each budget."""
-    keys = {(s.session_id, str(s.step_index)): s.key for s in result.sources}
 
     def shown(budget: int) -> tuple[str, list[str]]:
         text = result.as_text(budget)
-        return text, [keys[place] for place in _PLACE.findall(text) if place in keys]
+        cited = (result.cited(int(number)).key for number in _CITATION.findall(text))
+        return text, [key for key in cited if key is not None]
 
     row = turn_and_session_measures(_ranking(result), question, dialogue)
     row["tokens"] = float(count_tokens(result.as_text()))

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from mnemo.errors import NotFound
 from mnemo.graph.changeset import Revision
 from mnemo.prompts.usage import How
 from mnemo.recall.candidate import Candidate, SourceRef
@@ -102,12 +103,24 @@ class RecallResult:
             found.setdefault(source.identity, source)
         return list(found.values())
 
+    def cited(self, number: int) -> SourceRef:
+        """
+        Give the best source of the memory that ``as_text`` marks ``[number]``, from 1.
+
+        Raises:
+            NotFound: No candidate has that number.
+        """
+        if not 1 <= number <= len(self.candidates):
+            raise NotFound("citation", str(number))
+        return self.candidates[number - 1].sources[0]
+
     def as_text(self, budget_tokens: int | None = None) -> str:
         """
         Print the candidates for a prompt: facts, then instructions, then episodes; then notes.
 
-        Whole lines, each memory once; when they do not all fit, the best stay. Only the
-        first line may be cut. Notes have what the candidates leave of the budget.
+        Whole lines, each memory once, with its citation ``[n]`` at the end; ``cited(n)``
+        is the step behind it. When they do not all fit, the best stay. Only the first line
+        may be cut. Notes have what the candidates leave of the budget.
 
         Args:
             budget_tokens: Never more than this, by the service's count; ``None`` prints

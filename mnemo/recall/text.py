@@ -69,10 +69,11 @@ def print_candidates(
 def _entries(candidates: Iterable[Candidate]) -> Iterable[_Entry]:
     seen: set[str] = set()
     for rank, candidate in enumerate(candidates):
-        text = entry_text(candidate)
-        if text in seen:
+        said = entry_text(candidate)
+        if said in seen:
             continue
-        seen.add(text)
+        seen.add(said)
+        text = f"{said} [{rank + 1}]"
         order = _ORDER[candidate.node.type]
         source = candidate.sources[0]
         steps = frozenset(source.identity for source in candidate.sources)
@@ -162,7 +163,7 @@ def _cut(line: str, budget_tokens: int) -> str:
 
 
 def entry_text(candidate: Candidate) -> str:
-    """One line for *candidate*: what it says, then who, when and which step."""
+    """One line for *candidate*: what it says, then who said it and when."""
     return f"- {_said(candidate.node)} {_origin(candidate)}".rstrip()
 
 
@@ -196,10 +197,8 @@ def _origin(candidate: Candidate) -> str:
     source = candidate.sources[0]
     who = one_line(source.actor or "")
     when = date_in_words(source.at) if source.at is not None else ""
-    session = source.session_id
-    place = f"({one_line(session)}#{source.step_index})" if session else ""
     told = ", ".join(part for part in (who, when) if part)
-    return " ".join(part for part in (f"[{told}]" if told else "", place) if part)
+    return f"[{told}]" if told else ""
 
 
 def _when(source: SourceRef) -> tuple[str, str, int]:

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mnemo._text import count_tokens
-from mnemo.errors import RecallFailed, StoreError
+from mnemo.errors import NotFound, RecallFailed, StoreError
 from mnemo.events import RecallExecuted
 from mnemo.events import RecallFailed as RecallFailedEvent
 from mnemo.graph.edges import Edge, EdgeKind
@@ -66,7 +66,7 @@ def test_facts_come_before_instructions_and_episodes() -> None:
         ]
     )
     assert [line.split(" ", 2)[1] for line in shown.splitlines()] == ["Ana", "when", "Ana"]
-    assert "(s3#2)" in shown.splitlines()[0]
+    assert [line.rpartition(" ")[2] for line in shown.splitlines()] == ["[3]", "[2]", "[1]"]
     assert "when winter; do feed sugar; expect calm bees" in shown
 
 
@@ -248,3 +248,27 @@ async def test_facts_are_found_by_their_concepts_and_dates(deaf: Any) -> None:
     await deaf.commit(fact, steps=[step], edges=[edge])
     result = await deaf.recall.recall("Tuesday in February", types=("semantic",))
     assert [c.node.id for c in result.candidates] == [fact.id]
+
+
+async def test_a_citation_leads_to_one_step_of_many_episodes(open_kit: Any) -> None:
+    """Step numbers begin anew in each episode; the numbers in the text do not."""
+    kit = await open_kit(embedded=True)
+    session = await kit.repo.start_session("Plan the garden")
+    said = ["Plant garlic in the garden.", "Plant leeks in the garden."]
+    for text in said:
+        if session.state == "idle":
+            await session.start_episode("Plan the garden")
+        await session.append(text, "")
+        await session.close_and_commit()
+    found = await kit.repo.recall("What to plant in the garden?", types=["episodic"])
+    cited = {
+        line.split("[")[0].strip("- "): found.cited(int(line.rpartition("[")[2].rstrip("]")))
+        for line in found.as_text().splitlines()
+    }
+    assert {text: source.text for text, source in cited.items()} == dict(
+        zip(said, said, strict=True)
+    )
+    assert [source.step_index for source in cited.values()] == [0, 0]
+    for wrong in (0, -1, len(found.candidates) + 1):
+        with pytest.raises(NotFound, match="citation"):
+            found.cited(wrong)
