@@ -38,6 +38,13 @@ PAST_VERBS = word_set(
     fought sought bet split spread tore woke bit blew bent bled burnt cast dug drank dreamt fed
     fled froze hung knelt leapt learnt lent lit overcame quit rode rang shook shone shut slid
     spun stole struck swore swept swung upset withdrew beat cost said learned used
+    arose awoke babysat beheld beset bore bound burst clung crept dove dwelt flung forbade foresaw
+    foretold forgave inlaid knit laid lay leant misled mislaid misread mistook misunderstood outdid
+    outgrew overdid overheard overran overrode oversaw overslept overtook overthrew overwrote
+    partook proofread rebuilt redid redrew remade repaid reran resent reset resold rethought retold
+    retook rewound rewrote rid sank shrank slew slit slung slunk sped spat spelt spilt spit spoilt
+    sprang sprung stank stung strode strove strung thrust trod undercut underwent undertook undid
+    unwound upheld wept withheld withstood wound wove wrung
     """
 )
 
@@ -126,6 +133,7 @@ _NOT_ED = word_set(
 _NOT_LY = word_set(
     """
     rely apply reply supply imply fly comply multiply bully ally
+    family july italy assembly anomaly butterfly belly jelly lily fly ally monopoly sly rally tally
     """
 )
 

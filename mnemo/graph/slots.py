@@ -67,6 +67,8 @@ _CUT = re.compile(
 _LONGEST_VALUE = 10
 _LONGEST_TEXT = 600
 _ASKS_OR_QUOTES = frozenset('?"“”？')
+_AS_SAID = " said: "
+"""Stands before a statement that is kept in its speaker's words."""
 
 
 def _row(attribute: str, pattern: str) -> tuple[str, re.Pattern[str]]:
@@ -127,7 +129,7 @@ _ACTIVITIES: tuple[tuple[re.Pattern[str], bool], ...] = (
 @lru_cache(maxsize=2_048)
 def claims(text: str) -> tuple[Claim, ...]:
     """What *text* claims, each once; nothing if it hedges, asks, quotes, or tells a story."""
-    if len(text) > _LONGEST_TEXT or not _ASKS_OR_QUOTES.isdisjoint(text):
+    if len(text) > _LONGEST_TEXT or _AS_SAID in text or not _ASKS_OR_QUOTES.isdisjoint(text):
         return ()
     if not HEDGES.isdisjoint(_lower_words(text)):
         return ()

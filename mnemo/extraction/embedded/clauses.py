@@ -5,15 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
-from mnemo.english.forms import (
-    AUXILIARIES,
-    BASE_VERBS,
-    DESCRIPTIONS,
-    MODALS,
-    is_past,
-    with_s,
-    word_set,
-)
+from mnemo.english.forms import word_set
+from mnemo.english.verbs import finite_verb, is_order, tokens_of
 
 __all__ = [
     "bare",
@@ -120,55 +113,29 @@ _UNSURE = re.compile(
     r"\b(?:it|its|they|them|their|he|she|him|her|his|this|that|these|those)\b", re.I
 )
 _ASKS = re.compile(r"^(?:can|could|would|will|please|here)\b", re.IGNORECASE)
-_WORD = re.compile(r"[A-Za-z]+(?:[-'’][A-Za-z]+)*")
-_FINITE = AUXILIARIES - word_set("been be")
-# Plurals far more often than verbs.
-_PLURALS = word_set(
-    "books plants tests plans visits dreams drinks changes answers reports records studies hikes"
-)
-_THIRD_FORMS = (frozenset(map(with_s, BASE_VERBS)) - _PLURALS) | {"has", "is", "does"}
 # Nobody is asked to want or to feel: at the start these have lost their "I".
-_STATES = word_set("want need like love know think hope wish believe feel guess mean see hear")
-_TAILS = ("'m", "'re", "'ve", "'ll", "n't", "'d")
-_IS = word_set("it's that's there's he's she's what's who's here's everything's one's")
-_SUBJECTS = word_set("i we they you who that people folks kids friends and or to which")
+_STATES = word_set(
+    "want need like love know think hope wish believe feel guess mean see hear hate prefer"
+)
 
 
 def has_verb(clause: str) -> bool:
-    """Whether *clause* has a word that can be its finite verb."""
-    previous = ""
-    for word in _WORD.findall(clause):
-        word = word.lower().replace("’", "'")
-        if _is_verb(word, previous):
-            return True
-        previous = word
-    return False
-
-
-def _is_verb(word: str, previous: str) -> bool:
-    if word in _FINITE or word in MODALS or word in _IS or word.endswith(_TAILS):
-        return True
-    if not previous:
-        return False
-    if word in _THIRD_FORMS or (is_past(word) and word not in DESCRIPTIONS):
-        return previous not in ("the", "a", "an", "my", "our", "your", "his", "her", "their", "to")
-    if word.endswith("'s"):
-        return False
-    # A base form is as likely a noun: only behind what can be its subject.
-    subject = previous in _SUBJECTS and previous not in ("to", "and", "or")
-    return word in BASE_VERBS and (subject or (previous.endswith("s") and len(previous) > 3))
+    """Whether *clause* has a finite verb."""
+    return finite_verb(tokens_of(clause)) is not None
 
 
 def is_imperative(clause: str) -> bool:
-    """Whether *clause* begins with a base verb that nothing later makes a noun."""
-    words = [w.lower().replace("’", "'") for w in _WORD.findall(clause[:80])][:4]
-    if words and words[0] in ("don't", "never", "always", "just", "please") and len(words) > 1:
+    """Whether *clause* begins with the base form of a verb that nothing later makes a noun."""
+    words = tokens_of(clause[:80])
+    while len(words) > 1 and words[0].lower() in _BEFORE_ORDER:
         words = words[1:]
-    if len(words) < 2 or words[0] not in BASE_VERBS - _STATES or not clause[0].isalpha():
+    first = words[0].lower() if words else ""
+    if not clause[:1].isalpha() or first in _STATES or not is_order(words):
         return False
-    return (
-        words[1] not in _FINITE and words[1] not in _THIRD_FORMS and words[1] not in ("and", "or")
-    )
+    return finite_verb(words[:6]) is None
+
+
+_BEFORE_ORDER = word_set("don't never always just please")
 
 
 def split_clauses(sentence: str) -> list[str]:
@@ -211,7 +178,7 @@ def _stands_after(right: str, joint: re.Match[str]) -> bool:
     if len(words) < 3 or not has_verb(right):
         return False
     if joint["name"]:
-        return _is_verb(words[1].lower(), words[0].lower())
+        return finite_verb(tokens_of(right)) == 1
     if joint["comma"] is not None or joint["dash"]:
         return not _UNSURE.search(" ".join(words[:3]))
     return not _UNSURE.search(right)

@@ -21,15 +21,19 @@ _PREFIXES = {
     "need": "I ",
     "feel": "I ",
     "want": "I ",
+    "hate": "I ",
+    "prefer": "I ",
 }
 _DOING = word_set(
     """
     hoping looking planning thinking working trying heading getting taking feeling going
-    considering saving training learning moving researching
+    considering saving training learning moving researching living
     """
 )
 # "Been busy" may be said of oneself or of the week; "been running" only of oneself.
 _BEEN = re.compile(r"\s+(?:(?:\w+ly|really|super|just|so)\s+)?(?:\w{2,}(?:ing|ed)\b|to\b)", re.I)
+# "No longer working at the harbour" tells of its speaker, whatever the verb.
+_STILL_DOING = re.compile(r"^(?:no longer|not|still|now|currently) \w{2,}ing\b", re.IGNORECASE)
 _CLAUSE = re.compile(r",|;|\s(?:but|so|because|[-–—])\s")
 _FINITE_LATER = re.compile(
     r"\b[a-z]{3,}s (?:me|us|my)\b|\b(?:is|are|was|were|can|will|would|makes?|has|helps?|brings?"
@@ -41,6 +45,8 @@ _FINITE_LATER = re.compile(
 
 def with_subject(clause: str) -> str:
     """*clause*, with "I" (and its auxiliary) in front if it begins with the speaker's own act."""
+    if _STILL_DOING.match(clause):
+        return f"I'm {clause[0].lower()}{clause[1:]}"
     words = _WORD.finditer(clause)
     first = next(words, None)
     if first is None or first.start() != 0:

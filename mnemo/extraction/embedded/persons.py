@@ -58,6 +58,8 @@ _QUOTED = re.compile(
     r"\"[^\"]*\"|“[^”]*”|«[^»]*»|‘[^’]*’(?!\w)|`[^`]*`|(?<![\w])'[^'\n]{2,80}'(?![\w])"
 )
 _WORD = re.compile(r"\s+([A-Za-z]+(?:['’][a-z]+)?)")
+# What may stand before a verb like an adverb.
+_IDIOM = re.compile(r"\s+(?:no longer|not only|kind of|sort of)(?=\s)", re.IGNORECASE)
 _PREVIOUS = re.compile(r"([A-Za-z'’]+)(\s+)$")
 _COMPOUND = re.compile(
     r"(?:^|[,;:]\s|\b(?:when|because|that|where|while|since|after|before|so|if)\s)"
@@ -201,6 +203,8 @@ def _inverted(text: str, match: re.Match[str], out: list[str], forms: dict[str, 
     if before is None or before.group(1).lower() not in AUXILIARIES:
         return False
     word = before.group(1)
+    if word == "May" and before.start() > 0:  # the month
+        return False
     agreed = forms.get(word.lower())
     if agreed and out and out[-1].endswith(before.group()):
         out[-1] = out[-1][: -len(before.group())] + agreed + before.group(2)
@@ -214,8 +218,10 @@ def _verb_after(text: str, end: int) -> tuple[str, str | None, int]:
         word = _WORD.match(text, at)
         if word is None:
             return "", None, end
-        lower = word.group(1).lower()
-        if is_adverb(lower):
+        if idiom := _IDIOM.match(text, at):
+            at = idiom.end()
+            continue
+        if is_adverb(word.group(1).lower()):
             at = word.end()
             continue
         return text[end : word.start(1)], word.group(1), word.end()

@@ -30,6 +30,8 @@ _TALK = re.compile(
     r"|do (?:it|that)\b)",
     re.IGNORECASE,
 )
+# "Would you like some tea?" offers.
+_OFFER = re.compile(r"^(?:like|prefer|rather|care for)\b", re.IGNORECASE)
 # "Review this code": without the text that "this" points at, only a long wish says enough.
 _VAGUE = re.compile(r"\b(?:this|that|these|those|it|them)\b", re.IGNORECASE)
 # Stems that say how to help, not with what.
@@ -47,7 +49,7 @@ def request_of(sentence: str, voice: Voice, *, to_agent: bool) -> str | None:
     if asked is None:
         return None
     what = asked["what"].strip()
-    if not to_agent and _TALK.match(what):
+    if _OFFER.match(what) or (not to_agent and _TALK.match(what)):
         return None
     return asked_to(what, voice)
 

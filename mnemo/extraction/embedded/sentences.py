@@ -6,7 +6,7 @@ import re
 
 from mnemo.english.forms import word_set
 
-__all__ = ["sentences"]
+__all__ = ["sentences", "with_apostrophes"]
 
 _ABBREVIATIONS = word_set(
     """
@@ -42,6 +42,27 @@ def sentences(text: str) -> list[str]:
     for block in _blocks(text):
         found.extend(_split_block(block))
     return found
+
+
+_BARE_CONTRACTION = re.compile(
+    r"\b(?:(do|does|did|is|are|was|were|ca|could|would|should|have|has|had|wo)nt"
+    r"|(?:(?<![\w.])([Ii])(m|ve)|(you|they)re|(we|you|they)ve)(?=\s))\b",
+    re.IGNORECASE,
+)
+
+
+def with_apostrophes(text: str) -> str:
+    """*text* with the apostrophes that hasty writing leaves out: "dont", "im", "theyre"."""
+    return _BARE_CONTRACTION.sub(_contracted, text)
+
+
+def _contracted(match: re.Match[str]) -> str:
+    word = match.group()
+    for tail in ("nt", "re", "ve", "m"):
+        if word.lower().endswith(tail):
+            cut = len(word) - len(tail) + (tail == "nt")
+            return f"{word[:cut]}'{word[cut:]}"
+    return word
 
 
 def _blocks(text: str) -> list[str]:

@@ -18,7 +18,9 @@ _OPENINGS = re.compile(
     + _any_of(
         r"""
             let'?s\b ; let us\b ; let me\b ; here(?:'s| is| are| it| you| we) ; see you ; see ya
-            talk to you ; talk soon ; take care ; have (?:a|fun) ; can't wait ; cannot wait
+            catch you ; farewell\b ; hello\b ; good ?bye\b
+            talk to you ; (?:talk|speak) soon ; safe (?:travels|trip|journey|flight)
+            take care ; have (?:a|fun) ; can't wait ; cannot wait
             keep (?:it|up|me|going|on|in|us|doing|pushing)
             sounds?\b ; looks?\b ; nice\b ; great\b ; good\b ; lov(?:e|ing)\b ; glad\b
             happy (?:to|that|for) ; wishing\b ; sending\b ; hope\b ; hang in

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 from mnemo._text import STOP_WORDS, words
 from mnemo.english.forms import ADVERBS
+from mnemo.english.verbs import is_question, may_have_verb, tokens_of
 from mnemo.extraction.embedded.answers import answer_in, is_greeting, quoted
 from mnemo.extraction.embedded.clauses import (
     bare,
@@ -31,7 +32,7 @@ from mnemo.extraction.embedded.pronouns import (
 from mnemo.extraction.embedded.requests import asked_to, request_of
 from mnemo.extraction.embedded.said import Said, Turn, confidence_of, finished
 from mnemo.extraction.embedded.scene import Scene
-from mnemo.extraction.embedded.sentences import sentences
+from mnemo.extraction.embedded.sentences import sentences, with_apostrophes
 from mnemo.extraction.embedded.smalltalk import is_small_talk
 from mnemo.extraction.embedded.topics import has_noun
 
@@ -66,7 +67,12 @@ _REQUEST = re.compile(
     r"^(?:and |so |but )?(?:can|could|would|will|is it possible)\b", re.IGNORECASE
 )
 # "I have a dog" has one content word and still says something.
-_OWNS = re.compile(r"^(?:I|we)(?:['’]ve| have| own)\b|^I(?:['’]m| am) an?\b", re.IGNORECASE)
+_OWNS = re.compile(
+    r"^(?:I|we)(?:['’]ve| (?:(?:don['’]t|never|no longer|now|still|also) )?(?:have|own))\b"
+    r"|^I(?:['’]m| am) an?\b"
+    r"|^(?:I(?:['’]m| am)|we(?:['’]re| are)) (?:(?:now|still|also|not|no longer) )?[\w-]+\W*$",
+    re.IGNORECASE,
+)
 _QUESTION_END = re.compile(r"\?[\"'”’)\]!?]*$")
 # "I'm so excited to tell you that …": what is told is the fact.
 _PREAMBLE = re.compile(
@@ -147,7 +153,7 @@ def _clauses(sentence: str) -> list[str]:
 
 
 def _sentences(text: str) -> Sequence[str]:
-    found = sentences(text)
+    found = sentences(with_apostrophes(text))
     if len(found) > _MOST_SENTENCES:
         half = _MOST_SENTENCES // 2
         found = found[:half] + found[-half:]
@@ -210,7 +216,7 @@ def _statement(turn: Turn, clause: str) -> str | None:
     wish = request_of(clause, turn.voice, to_agent=to_agent)
     if wish is not None:
         return wish
-    if not clause or _QUESTION_END.search(clause) or is_small_talk(clause):
+    if not clause or _asks(clause) or is_small_talk(clause):
         return None
     if is_imperative(clause):
         return asked_to(clause, turn.voice) if to_agent else None
@@ -218,6 +224,8 @@ def _statement(turn: Turn, clause: str) -> str | None:
     own = speaks_of_self(clause)
     if _about_other(clause, own) or (turn.voice.you is None and speaks_of_other(clause)):
         return None
+    if not has_verb(clause):
+        return _as_it_stands(turn, clause)
     attributed = not own and _needs_attribution(turn, clause)
     if attributed and not has_verb(clause.split(", ", 1)[0]):
         return None
@@ -227,6 +235,15 @@ def _statement(turn: Turn, clause: str) -> str | None:
         return None
     named = third_person(clause, turn.voice)
     return _attributed(turn, named) if attributed else named
+
+
+def _asks(clause: str) -> bool:
+    return _QUESTION_END.search(clause) is not None or is_question(tokens_of(clause))
+
+
+def _as_it_stands(turn: Turn, clause: str) -> str | None:
+    """A statement whose verb may as well be a noun, in its speaker's own words."""
+    return f"{turn.speaker} said: {clause}" if may_have_verb(tokens_of(clause)) else None
 
 
 def _about_other(clause: str, own: bool) -> bool:
@@ -239,11 +256,11 @@ def _about_other(clause: str, own: bool) -> bool:
 
 
 def _says_enough(clause: str, scene: Scene, least: int, *, named_enough: bool = True) -> bool:
-    """Whether it has a verb, and a name, a number or *least* words that carry a topic."""
+    """Whether it has a name, a number or *least* words that carry a topic."""
     folded = words(clause)
     content = [w for w in folded if w not in STOP_WORDS and w not in ADVERBS]
     telling = [w for w in content if w not in LIGHT and not scene.is_name(w)]
-    if not telling or not has_verb(clause):
+    if not telling:
         return False
     named = named_enough and (_NAME_OR_NUMBER.search(clause) or _OWNS.match(clause))
     if least == 2 and len(content) >= 2 and has_noun(clause):
