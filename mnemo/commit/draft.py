@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import replace
 from datetime import datetime
 from typing import Any, TypeVar
@@ -12,9 +12,9 @@ import numpy as np
 from mnemo._clock import Breather
 from mnemo.commit.known import Known
 from mnemo.graph.changeset import Changeset, NodeChange
-from mnemo.graph.edges import Edge
+from mnemo.graph.edges import Edge, EdgeKind
 from mnemo.graph.metadata import MetadataDelta
-from mnemo.graph.nodes import Node
+from mnemo.graph.nodes import Node, Semantic, node_id
 from mnemo.protocols import GraphWrite
 
 __all__ = ["Draft"]
@@ -39,6 +39,8 @@ class Draft:
             for node in changeset.nodes
         }
         self._replaced: dict[str, str] = {}
+        self._moved: dict[tuple[str, str], str] = {}
+        self._added: list[Edge] = []
         self._fields: dict[str, dict[str, Any]] = {}
         self._deltas: dict[str, MetadataDelta] = dict(changeset.metadata)
         for change in changeset.changes:
@@ -108,16 +110,40 @@ class Draft:
         self._replaced[id] = survivor
         self.add(survivor, adjust(self._deltas.pop(id, _NOTHING)))
 
+    def split(self, id: str, steps: Collection[str], *, since: datetime) -> Semantic:
+        """Give *steps* of a fact, with its tags, to a new fact of the same words."""
+        fact = self.node(id)
+        assert isinstance(fact, Semantic)
+        piece = replace(fact, id=node_id("semantic"), valid_from=since)
+        self._new[piece.id] = piece
+        for edge in (*self._changeset.edges, *self._known.edges, *self._added):
+            if edge.kind is EdgeKind.MEMBERSHIP and self.end(edge.target) == id:
+                self._added.append(Edge(edge.source, piece.id, edge.kind))
+        if id in self._known.nodes:
+            self._added += [Edge(id, step, EdgeKind.PROVENANCE) for step in steps]
+        self._moved.update({(id, step): piece.id for step in steps})
+        return piece
+
     def edges(self) -> tuple[Edge, ...]:
-        """The changeset's edges between survivors, without doubles and self-links."""
+        """The edges between survivors, without doubles and self-links."""
         breather = Breather()
         kept: dict[Edge, None] = {}
-        for given in self._changeset.edges:
+        for given in (*self._changeset.edges, *self._added):
             breather.breathe()
-            edge = Edge(self.end(given.source), self.end(given.target), given.kind)
+            edge = Edge(self._source(given), self.end(given.target), given.kind)
             if edge.source != edge.target:
                 kept[edge] = None
         return tuple(kept)
+
+    def _source(self, edge: Edge) -> str:
+        source = self.end(edge.source)
+        while (source, edge.target) in self._moved:
+            source = self.end(self._moved[source, edge.target])
+        return source
+
+    def _dropped(self) -> tuple[Edge, ...]:
+        moved = [(id, step) for id, step in self._moved if id in self._known.nodes]
+        return tuple(Edge(id, step, EdgeKind.PROVENANCE) for id, step in moved)
 
     def write(self, *, before: Iterable[str] = ()) -> GraphWrite:
         """
@@ -138,6 +164,7 @@ class Draft:
             expected_revision=self._known.revision,
             nodes=tuple(self._new.values()),
             edges=self.edges(),
+            dropped=self._dropped(),
             metadata=deltas,
             changes=tuple(NodeChange(id, values) for id, values in self._fields.items()),
             node_ids=tuple(dict.fromkeys(ids)),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
@@ -94,15 +95,27 @@ async def _neighbours(
 async def _surroundings(
     asked: Questions, graph: GraphStore, nodes: Mapping[str, Node]
 ) -> tuple[Edge, ...]:
-    """Provenance of facts, instructions and rewarded steps, and intents of instructions."""
+    """
+    Provenance of facts, instructions and rewarded steps, intents of instructions, and tags of
+    the facts that have several steps, which a late contradiction may cut in two.
+    """
     supported = [id for id, n in nodes.items() if n.type in ("semantic", "procedural")]
     edges: list[Edge] = []
     if supported or asked.rewarded:
         ids = tuple(dict.fromkeys((*supported, *asked.rewarded)))
         edges += await graph.edges(ids, kind=EdgeKind.PROVENANCE)
+    if several := _with_several_steps(edges, nodes):
+        edges += await graph.edges(several, kind=EdgeKind.MEMBERSHIP)
     if instructions := [id for id, n in nodes.items() if n.type == "procedural"]:
         edges += await graph.edges(instructions, kind=EdgeKind.HIERARCHICAL)
     return tuple(edges)
+
+
+def _with_several_steps(edges: Iterable[Edge], nodes: Mapping[str, Node]) -> list[str]:
+    counts = Counter(edge.source for edge in edges)
+    return [
+        id for id, n in counts.items() if n > 1 and id in nodes and nodes[id].type == "semantic"
+    ]
 
 
 async def _add(nodes: dict[str, Node], graph: GraphStore, ids: Iterable[str]) -> None:

@@ -2,31 +2,31 @@
 A changeset meets the stored graph: what is the same becomes one, the rest is added.
 
 Pure: all that is asked of models and the store has been answered before. In order:
-tags, intents, facts said again, contradictions, instructions; against the store and
+tags, intents, facts said again or contradicted, instructions; against the store and
 within the changeset. What is replaced disappears with its id; its edges and
 differences go to the survivor.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from datetime import datetime
+from functools import partial
 
 from mnemo._clock import Breather, as_utc
 from mnemo.commit.draft import Draft
 from mnemo.commit.intents import IntentPlan
 from mnemo.commit.known import Known
 from mnemo.commit.neighbours import Neighbours
-from mnemo.commit.supersede import supersede
 from mnemo.commit.support import Support
+from mnemo.commit.timeline import place_facts
 from mnemo.config import CommitConfig
 from mnemo.graph.changeset import Changeset
 from mnemo.graph.edges import EdgeKind
 from mnemo.graph.lookup import label_key, text_key
 from mnemo.graph.metadata import MetadataDelta
 from mnemo.graph.nodes import Procedural, Semantic, Tag
-from mnemo.graph.similarity import equal_text, same_claim_guard
+from mnemo.graph.similarity import equal_text
 from mnemo.protocols import GraphWrite
 
 __all__ = ["reconcile"]
@@ -60,9 +60,15 @@ def reconcile(
     _pay_late_rewards(draft, changeset, known)
     _unite_tags(draft, known)
     _unite_intents(draft, intents)
-    _unite_facts(draft, known, near, support)
-    if config.supersede:
-        supersede(draft, changeset, known, near, support)
+    place_facts(
+        draft,
+        changeset,
+        known,
+        near,
+        support,
+        reinforce=partial(_reinforce_fact, draft, support),
+        supersede=config.supersede,
+    )
     _unite_instructions(draft, changeset, known, support)
     return draft.write(before=before)
 
@@ -104,39 +110,8 @@ def _unite_intents(draft: Draft, plan: IntentPlan) -> None:
 # ── Facts ────────────────────────────────────────────────────────────────────────────
 
 
-def _unite_facts(draft: Draft, known: Known, near: Neighbours, support: Support) -> None:
-    breather = Breather()
-    kept: dict[str, list[str]] = {}
-    for fact in draft.new(Semantic):
-        breather.breathe()
-        key = text_key(fact.proposition)
-        equal = [node.id for node in known.keys.get(("semantic", key), ())] + kept.get(key, [])
-        same = next(_same_facts(fact, equal, draft, near, support), None)
-        if same is None:
-            kept.setdefault(key, []).append(fact.id)
-            draft.supported(fact.id)
-        else:
-            _reinforce_fact(fact, same, draft, support)
-
-
-def _same_facts(
-    fact: Semantic, equal: list[str], draft: Draft, near: Neighbours, support: Support
-) -> Iterator[Semantic]:
-    """The facts that *fact* says again: of equal text first, then the nearest."""
-    for agree, ids in ((equal_text, equal), (same_claim_guard, near.of(fact.id))):
-        for id in ids:
-            other = draft.survivor(id, Semantic)
-            same = other is not None and agree(other.proposition, fact.proposition)
-            if other and same and not _is_over(other, fact, support):
-                yield other
-
-
-def _is_over(other: Semantic, fact: Semantic, support: Support) -> bool:
-    """Whether *other* had ceased to hold as *fact* was said, which then begins anew."""
-    return other.valid_to is not None and support.latest(fact) >= as_utc(other.valid_to)
-
-
-def _reinforce_fact(fact: Semantic, same: Semantic, draft: Draft, support: Support) -> None:
+def _reinforce_fact(draft: Draft, support: Support, fact: Semantic, same: Semantic) -> None:
+    """Let *same* stand for *fact* too: their confidence, start and steps are united."""
     starts = [as_utc(at) for at in (same.valid_from, fact.valid_from) if at is not None]
     joint = 1 - (1 - same.confidence) * (1 - fact.confidence)
     draft.set(

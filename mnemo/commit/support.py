@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import UTC, datetime
+from statistics import fmean
+from typing import TypeAlias
 
 from mnemo._clock import Breather, as_utc
 from mnemo.commit.known import Known
 from mnemo.graph.changeset import Changeset
 from mnemo.graph.edges import EdgeKind
+from mnemo.graph.metadata import MetadataDelta
 from mnemo.graph.nodes import Episodic, Semantic
 
-__all__ = ["Support"]
+__all__ = ["Position", "Support"]
+
+Position: TypeAlias = tuple[datetime, str]
+"""Where a statement stands: its step's time (UTC) and, for equal times, its step's id."""
 
 _EVER = datetime.min.replace(tzinfo=UTC)
 
@@ -33,8 +40,13 @@ class Support:
 
     def latest(self, fact: Semantic) -> datetime:
         """When *fact* was last said: its latest step, else the best that it knows."""
-        times = [as_utc(step.at) for step in self._steps.get(fact.id, ()) if step.at is not None]
-        return max(times, default=self.start(fact))
+        return self.positions(fact)[-1][0]
+
+    def positions(self, fact: Semantic) -> list[Position]:
+        """Its statements, ascending; of a fact without steps, its start and its own id."""
+        steps = {step.id: step for step in self._steps.get(fact.id, ()) if step.at is not None}
+        found = [(as_utc(step.at), id) for id, step in steps.items() if step.at is not None]
+        return sorted(found) or [(self.start(fact), fact.id)]
 
     def start(self, fact: Semantic) -> datetime:
         """Since when *fact* holds: ``valid_from``, else when it was made, else ever."""
@@ -49,6 +61,29 @@ class Support:
     def unite(self, id: str, survivor: str) -> None:
         """Let the steps of *id* be those of *survivor* too."""
         self._steps.setdefault(survivor, []).extend(self._steps.get(id, ()))
+
+    def move(self, steps: Iterable[str], id: str, target: str) -> MetadataDelta:
+        """
+        Let *steps* of *id* be those of *target*, which has none.
+
+        Returns:
+            What the move adds to the counts of *target*: its episodes, and the mean of the
+            known rewards of the steps.
+        """
+        moved = set(steps)
+        before = self._steps.get(id, [])
+        self._steps[target] = [step for step in before if step.id in moved]
+        self._steps[id] = [step for step in before if step.id not in moved]
+        rewards = [step.reward for step in self._steps[target] if step.reward is not None]
+        return MetadataDelta(
+            cumulative_reward=fmean(rewards) if rewards else 0.0,
+            reward_count=1 if rewards else 0,
+            support_count=len(self._episodes(target)) or 1,
+        )
+
+    def shared_episodes(self, id: str, other: str) -> int:
+        """How many episodes are behind both."""
+        return len(self._episodes(id) & self._episodes(other))
 
     def _episodes(self, id: str) -> set[tuple[str | None, str]]:
         steps = self._steps.get(id, ())

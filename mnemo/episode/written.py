@@ -28,6 +28,7 @@ class GraphWrite:
             carry no vector (those of their step serve); another node without one is
             found by keyword until the index has caught up with it.
         edges: To insert; one that exists already is skipped.
+        dropped: Stored edges to delete, before *edges* are inserted.
         metadata: Node id → difference; every new node gets an entry in any case.
         changes: New field values (``vector`` included) of stored nodes.
         node_ids: What the receipt names: ids that exist afterwards, created or changed.
@@ -42,6 +43,7 @@ class GraphWrite:
     expected_revision: Revision
     nodes: tuple[Node, ...] = ()
     edges: tuple[Edge, ...] = ()
+    dropped: tuple[Edge, ...] = ()
     metadata: Mapping[str, MetadataDelta] = field(default_factory=dict)
     changes: tuple[NodeChange, ...] = ()
     node_ids: tuple[str, ...] = ()

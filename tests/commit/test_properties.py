@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from itertools import groupby, permutations
 from typing import Any
 
 import anyio
@@ -80,6 +81,109 @@ def test_what_was_said_last_holds_whatever_is_committed_last(values: list[str], 
             assert fact.valid_to is None or fact.valid_to >= fact.valid_from
 
     anyio.run(check)
+
+
+Run = tuple[str, tuple[str, ...], datetime, datetime | None, str | None]
+"""A fact: words, ids of its steps, since when, until when, words of what ended it."""
+
+
+def stated(*statements: tuple[str, int, int]) -> Changeset:
+    """Facts of equal words united, each with its steps: (words, day, number of the step)."""
+    steps = {
+        number: Episodic(
+            "seen",
+            id=f"episodic-{number}",
+            at=START + timedelta(days=day),
+            session_id="s",
+            episode_id=f"e{number}",
+        )
+        for _, day, number in statements
+    }
+    facts, edges = [], []
+    for words in dict.fromkeys(words for words, _, _ in statements):
+        mine = [steps[number] for text, _, number in statements if text == words]
+        facts.append(Semantic(words, valid_from=min(step.at for step in mine if step.at)))
+        edges += [Edge(facts[-1].id, step.id, EdgeKind.PROVENANCE) for step in mine]
+    return Changeset(nodes=(*steps.values(), *facts), edges=tuple(edges))
+
+
+def runs_of(statements: list[tuple[str, int, int]]) -> list[Run]:
+    """What is to be stored: runs of one value in the order of time and step id."""
+    ordered = sorted(statements, key=lambda one: (one[1], f"episodic-{one[2]}"))
+    runs = [list(run) for _, run in groupby(ordered, key=lambda one: one[0])]
+    ends = [(START + timedelta(days=run[0][1]), run[0][0]) for run in runs[1:]]
+    return sorted(
+        (
+            run[0][0],
+            tuple(sorted(f"episodic-{number}" for _, _, number in run)),
+            START + timedelta(days=run[0][1]),
+            *end,
+        )
+        for run, end in zip(runs, [*ends, (None, None)], strict=True)
+    )
+
+
+async def stored_runs(graph: GraphStore) -> list[Run]:
+    facts = {n.id: n for n in await graph.nodes(types=("semantic",)) if isinstance(n, Semantic)}
+    edges = await graph.edges(list(facts), kind=EdgeKind.PROVENANCE)
+    found = []
+    for fact in facts.values():
+        steps = sorted(edge.target for edge in edges if edge.source == fact.id)
+        closer = facts[fact.superseded_by].proposition if fact.superseded_by else None
+        assert fact.valid_from is not None
+        found.append((fact.proposition, tuple(steps), fact.valid_from, fact.valid_to, closer))
+    return sorted(found)
+
+
+STATED = st.lists(
+    st.tuples(st.sampled_from(["Rome", "Oslo", "Bern"]), st.integers(0, 5)), min_size=1, max_size=7
+)
+
+
+@pytest.mark.slow
+@settings(deadline=None, max_examples=60)
+@given(stated_values=STATED, order=st.randoms(use_true_random=False), size=st.integers(1, 3))
+def test_the_order_of_commits_changes_nothing(
+    stated_values: list[tuple[str, int]], order: Any, size: int
+) -> None:
+    """Values of one slot, said on several days: whatever the order, the same runs hold."""
+    statements = [
+        (f"Ada lives in {value}", day, number) for number, (value, day) in enumerate(stated_values)
+    ]
+    shuffled = list(statements)
+    order.shuffle(shuffled)
+    batches = [shuffled[i : i + size] for i in range(0, len(shuffled), size)]
+
+    async def check() -> None:
+        graph, _ = await graph_after([stated(*batch) for batch in batches])
+        assert await stored_runs(graph) == runs_of(statements)
+        counts = await graph.metadata([n.id for n in await graph.nodes(types=("semantic",))])
+        supported = sum(entry.support_count for entry in counts.values())
+        assert size > 1 or supported == len(statements)
+
+    anyio.run(check)
+
+
+@pytest.mark.parametrize("order", list(permutations(range(4))))
+async def test_a_value_that_came_and_went_has_its_times_in_any_order(order: Any) -> None:
+    """Rome, Oslo, Rome, Rome: two spells in Rome, the second said twice, with one between."""
+    statements = [
+        (f"Ada lives in {value}", day, day)
+        for day, value in enumerate(["Rome", "Oslo", "Rome", "Rome"])
+    ]
+    graph, _ = await graph_after([stated(statements[number]) for number in order])
+    assert await stored_runs(graph) == runs_of(statements)
+
+
+async def test_a_fact_that_is_cut_in_two_keeps_its_tags_on_both() -> None:
+    """A late contradiction between two statements: both spells have the tag."""
+    changesets = [said("Bo lives in Rome", 0, "Rome"), said("Bo lives in Rome", 2)]
+    graph, _ = await graph_after([*changesets, said("Bo lives in Oslo", 1)])
+    facts = await graph.nodes(types=("semantic",))
+    rome = {fact.id for fact in facts if fact.text == "Bo lives in Rome"}
+    edges = await graph.edges(list(rome), kind=EdgeKind.MEMBERSHIP)
+    assert len(rome) == 2
+    assert {edge.target for edge in edges} == rome
 
 
 WORDS = st.sampled_from(["Ana likes tea", "Ana likes tea.", "Bo has 2 cats", "Bo has 3 cats"])

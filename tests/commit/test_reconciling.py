@@ -257,8 +257,8 @@ async def test_the_order_of_commits_does_not_matter(
     }
 
 
-async def test_on_equal_times_the_one_committed_later_holds(world: Any, draft: Any) -> None:
-    """X16: the clock cannot decide, so the order of commits does."""
+async def test_on_equal_times_the_later_step_id_holds(world: Any, draft: Any) -> None:
+    """The clock cannot decide, so the ids of the steps do."""
     await say(world, draft, BUDGETS[0], DAY_1)
     await say(world, draft, BUDGETS[1], DAY_1)
     assert await timeline(world) == {BUDGETS[0]: (DAY_1, BUDGETS[1]), BUDGETS[1]: OPEN}

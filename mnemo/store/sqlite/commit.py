@@ -45,6 +45,10 @@ _NUMBERS = "SELECT id, no FROM nodes WHERE repo = ? AND id IN ({})"
 _ADD_KEY = "INSERT OR IGNORE INTO node_keys (repo, key, node) VALUES (?, ?, ?)"
 _DROP_KEYS = "DELETE FROM node_keys WHERE node = ?"
 _ADD_EDGE = "INSERT OR IGNORE INTO edges (source, target, kind) VALUES (?, ?, ?)"
+_DROP_EDGE = """
+DELETE FROM edges WHERE source = (SELECT no FROM nodes WHERE repo = ?1 AND id = ?2)
+AND target = (SELECT no FROM nodes WHERE repo = ?1 AND id = ?3) AND kind = ?4
+"""
 _CHANGED = "UPDATE nodes SET revision = ? WHERE no = ?"
 _ADD_METADATA = """
 UPDATE nodes SET cumulative_reward = cumulative_reward + ?, reward_count = reward_count + ?,
@@ -178,6 +182,8 @@ def _write_graph(
     _add_nodes(connection, repo, prepared, revision)
     numbers = _numbers(connection, repo, write)
     _add_keys(connection, repo, prepared.keys, numbers)
+    dropped = [(repo, edge.source, edge.target, str(edge.kind)) for edge in write.dropped]
+    connection.executemany(_DROP_EDGE, dropped)
     edge_count = _add_edges(connection, write.edges, numbers, revision)
     for change in write.changes:
         change_node(connection, repo, change, revision)

@@ -1,0 +1,190 @@
+"""
+Facts said again and facts that contradict, put in the order of time.
+
+The statements of a fact are the steps that support it. A fact is a run of statements with
+no contradicting statement between them, in the order of (time, step id). It holds from its
+first statement to the first contradicting one after it. So the order of commits does not
+matter: a statement that arrives late joins the run it belongs to, begins one of its own,
+or cuts a stored run in two. Nothing is deleted.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect
+from collections.abc import Callable, Iterable, Iterator, Sequence
+
+from mnemo._clock import Breather, as_utc
+from mnemo.commit.draft import Draft
+from mnemo.commit.known import Known
+from mnemo.commit.neighbours import Neighbours
+from mnemo.commit.support import Position, Support
+from mnemo.graph.changeset import Changeset
+from mnemo.graph.lookup import lookup_keys, rival_keys, text_key
+from mnemo.graph.metadata import MetadataDelta
+from mnemo.graph.nodes import Semantic
+from mnemo.graph.similarity import contradicts, equal_text, same_claim_guard
+
+__all__ = ["place_facts"]
+
+
+def place_facts(
+    draft: Draft,
+    changeset: Changeset,
+    known: Known,
+    near: Neighbours,
+    support: Support,
+    *,
+    reinforce: Callable[[Semantic, Semantic], None],
+    supersede: bool,
+) -> None:
+    """
+    Unite the new facts with what they say again, and close what is contradicted.
+
+    Args:
+        reinforce: Lets its second argument, stored or new, stand for its first, a new fact.
+        supersede: Whether contradictions count.
+    """
+    timeline = _Timeline(draft, known, near, support, reinforce)
+    breather = Breather()
+    for fact in draft.new(Semantic):
+        breather.breathe()
+        replaced = changeset.replaces.get(fact.id, ()) if supersede else ()
+        timeline.place(fact, replaced, supersede=supersede)
+
+
+class _Timeline:
+    def __init__(
+        self,
+        draft: Draft,
+        known: Known,
+        near: Neighbours,
+        support: Support,
+        reinforce: Callable[[Semantic, Semantic], None],
+    ) -> None:
+        self._draft = draft
+        self._known = known
+        self._near = near
+        self._support = support
+        self._reinforce = reinforce
+        self._placed: dict[str, dict[str, None]] = {}
+
+    def place(self, fact: Semantic, replaced: Iterable[str], *, supersede: bool) -> None:
+        """Put *fact* in its place among those that say the same, and those it contradicts."""
+        same = {other.id: other for other in self._same(fact)}
+        rivals = self._rivals(fact, replaced, same) if supersede else []
+        for part in self._cut(fact, rivals):
+            owner = self._joined(part, same, rivals)
+            same[owner.id] = owner
+            rivals = [piece for rival in rivals for piece in self._cut(rival, [owner])]
+            self._close_around(owner.id, rivals)
+
+    # ── What it meets ────────────────────────────────────────────────────────────────
+
+    def _same(self, fact: Semantic) -> Iterator[Semantic]:
+        """Facts of the same claim: of equal text first, then the nearest."""
+        equal = self._keyed([text_key(fact.proposition)])
+        for agree, ids in ((equal_text, equal), (same_claim_guard, self._near.of(fact.id))):
+            for other in self._survivors(ids, fact):
+                if agree(other.proposition, fact.proposition):
+                    yield other
+
+    def _rivals(
+        self, fact: Semantic, replaced: Iterable[str], same: Iterable[str]
+    ) -> list[Semantic]:
+        """Facts that *fact* contradicts, or is said to replace."""
+        ids = [*self._keyed(rival_keys(fact.proposition)), *self._near.of(fact.id)]
+        found = [
+            other
+            for other in self._survivors(ids, fact)
+            if contradicts(other.proposition, fact.proposition)
+        ]
+        rivals = {other.id: other for other in (*self._survivors(replaced, fact), *found)}
+        return [rival for id, rival in rivals.items() if id not in same]
+
+    def _keyed(self, keys: Iterable[str]) -> list[str]:
+        keys = list(keys)
+        stored = [node.id for key in keys for node in self._known.keys.get(("semantic", key), ())]
+        return stored + [id for key in keys for id in self._placed.get(key, ())]
+
+    def _survivors(self, ids: Iterable[str], fact: Semantic) -> Iterator[Semantic]:
+        for id in dict.fromkeys(map(self._draft.end, ids)):
+            other = self._draft.survivor(id, Semantic)
+            if other is not None and id != fact.id:
+                yield other
+
+    # ── Runs of statements ───────────────────────────────────────────────────────────
+
+    def _cut(self, fact: Semantic, others: Sequence[Semantic]) -> list[Semantic]:
+        """*fact* in as many facts as the statements of *others* leave runs of its own."""
+        marks = self._marks(others)
+        runs: dict[int, list[Position]] = {}
+        for position in self._support.positions(fact):
+            runs.setdefault(bisect(marks, position), []).append(position)
+        later = [runs[gap] for gap in sorted(runs)[1:]]
+        return [fact, *(self._split(fact, run) for run in later)]
+
+    def _marks(self, facts: Iterable[Semantic]) -> list[Position]:
+        return sorted(position for fact in facts for position in self._support.positions(fact))
+
+    def _split(self, fact: Semantic, run: Sequence[Position]) -> Semantic:
+        """A fact of its own for the statements of *run*."""
+        steps = [step for _, step in run]
+        piece = self._draft.split(fact.id, steps, since=run[0][0])
+        gained = self._support.move(steps, fact.id, piece.id)
+        kept = self._support.shared_episodes(fact.id, piece.id)
+        self._draft.add(piece.id, gained)
+        self._draft.add(fact.id, MetadataDelta(support_count=kept - gained.support_count))
+        self._remember(piece)
+        return piece
+
+    def _joined(self, part: Semantic, same: Iterable[str], rivals: Sequence[Semantic]) -> Semantic:
+        """The fact whose run *part* belongs to; itself, where it begins one."""
+        marks = self._marks(rivals)
+        closers = {rival.id for rival in rivals}
+        for id in list(same):
+            other = self._draft.survivor(id, Semantic)
+            if other and other.id != part.id and self._is_one_run(other, part, marks, closers):
+                self._reinforce(part, other)
+                return other
+        self._draft.supported(part.id)
+        self._remember(part)
+        return part
+
+    def _is_one_run(
+        self, other: Semantic, part: Semantic, marks: list[Position], closers: set[str]
+    ) -> bool:
+        if other.valid_to is not None and other.superseded_by not in closers:
+            # What ended it is not known by its statements: its end is.
+            return self._support.latest(part) < as_utc(other.valid_to)
+        gap = bisect(marks, self._support.positions(part)[0])
+        return any(bisect(marks, at) == gap for at in self._support.positions(other))
+
+    def _remember(self, fact: Semantic) -> None:
+        for key in lookup_keys(fact):
+            self._placed.setdefault(key, {})[fact.id] = None
+
+    # ── Ends ─────────────────────────────────────────────────────────────────────────
+
+    def _close_around(self, id: str, rivals: Sequence[Semantic]) -> None:
+        """Close what was said before the fact, and the fact by what was said after it."""
+        owner = self._now(id)
+        said = self._support.positions(owner)
+        for rival in rivals:
+            if self._support.positions(rival)[-1] < said[0]:
+                self._close(self._now(rival.id), by=owner)
+        later = [rival for rival in rivals if self._support.positions(rival)[0] > said[-1]]
+        if later:
+            first = min(later, key=lambda rival: self._support.positions(rival)[0])
+            self._close(owner, by=self._now(first.id))
+
+    def _close(self, fact: Semantic, *, by: Semantic) -> None:
+        """Let *by* close *fact*, unless something earlier has closed it already."""
+        starts = self._support.start
+        end = max(starts(fact), starts(by))
+        if fact.valid_to is None or as_utc(fact.valid_to) > end:
+            self._draft.set(fact.id, valid_to=end, superseded_by=by.id)
+
+    def _now(self, id: str) -> Semantic:
+        fact = self._draft.survivor(id, Semantic)
+        assert fact is not None
+        return fact
