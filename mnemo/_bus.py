@@ -18,6 +18,7 @@ from typing import Any
 
 import anyio
 
+from mnemo._foreign import call, called
 from mnemo.events import Event, EventsDropped
 
 __all__ = ["EventBus", "Subscription"]
@@ -96,7 +97,7 @@ class EventBus:
         spawn: Starts a task that outlives the call.
     """
 
-    def __init__(self, spawn: Callable[..., None]) -> None:
+    def __init__(self, spawn: Callable[..., object]) -> None:
         self._spawn = spawn
         self._observers: dict[Subscription, Callable[[Event], Any]] = {}
         self._inboxes: list[Inbox] = []
@@ -181,7 +182,7 @@ async def _tell(
     observer: Callable[[Event], Awaitable[Any]], event: Event, told: anyio.Event
 ) -> None:
     try:
-        await observer(event)
+        await called(observer, event)
     except Exception:
         log.exception("an observer failed on %s", type(event).__name__)
     finally:
@@ -190,7 +191,7 @@ async def _tell(
 
 def _call(observer: Callable[[Event], Any], event: Event) -> None:
     try:
-        observer(event)
+        call(observer, event)
     except Exception:
         log.exception("an observer failed on %s", type(event).__name__)
 

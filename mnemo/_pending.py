@@ -6,7 +6,6 @@ Who accepts an operation decides when it runs and ends it exactly once.
 
 from __future__ import annotations
 
-import inspect
 import logging
 from collections import deque
 from collections.abc import Callable, Generator
@@ -15,6 +14,9 @@ from typing import Any
 
 import anyio
 import anyio.lowlevel
+
+from mnemo._foreign import called
+from mnemo._tasks import CancelHandle
 
 __all__ = ["Callback", "CallbackRunner", "Outcome", "PendingOperation"]
 
@@ -105,14 +107,13 @@ class CallbackRunner:
         spawn: Starts a task that outlives the call.
     """
 
-    __slots__ = ("_due", "_idle", "_scope", "_spawn", "_stopped", "task_id")
+    __slots__ = ("_due", "_idle", "_spawn", "_stopped", "task_id")
 
-    def __init__(self, spawn: Callable[..., None]) -> None:
+    def __init__(self, spawn: Callable[..., object]) -> None:
         self._spawn = spawn
         self._due: deque[tuple[Callback, Outcome]] = deque()
         self._idle: anyio.Event | None = None
-        self._scope = anyio.CancelScope()
-        self._stopped = False
+        self._stopped = CancelHandle()
         self.task_id: int | None = None
 
     def add(self, callback: Callback, outcome: Outcome) -> None:
@@ -126,35 +127,25 @@ class CallbackRunner:
         self.task_id = anyio.get_current_task().id
         try:
             while self._due:
-                self._scope = anyio.CancelScope()
-                if self._stopped:
-                    self._scope.cancel()
-                await _call(*self._due.popleft(), self._scope)
+                await self._call(*self._due.popleft())
         finally:
             self._idle, self.task_id = None, None
             idle.set()
 
+    async def _call(self, callback: Callback, outcome: Outcome) -> None:
+        try:
+            with self._stopped:
+                await called(callback, outcome)
+            if self._stopped.cancelled_caught:
+                log.warning("a callback was cancelled")
+        except Exception:
+            log.exception("a callback failed")
+
     def stop(self) -> None:
         """Cancel the callback that does not end; those after it run, but may not wait."""
-        self._stopped = True
-        self._scope.cancel()
+        self._stopped.cancel()
 
     async def drained(self) -> None:
         """Wait until none is due. A callback that calls this itself does not wait for itself."""
         if self._idle is not None and anyio.get_current_task().id != self.task_id:
             await self._idle.wait()
-
-
-async def _call(callback: Callback, outcome: Outcome, scope: anyio.CancelScope) -> None:
-    try:
-        result = callback(outcome)
-        if inspect.isawaitable(result):
-            with scope:
-                await result
-            if scope.cancelled_caught:
-                log.warning("a callback was cancelled")
-    except anyio.get_cancelled_exc_class():
-        log.warning("a callback was cancelled")
-        await anyio.lowlevel.checkpoint_if_cancelled()
-    except Exception:
-        log.exception("a callback failed")

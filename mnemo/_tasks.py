@@ -1,10 +1,12 @@
 """
-The only place where a task without a parent begins.
+The only place where a task without a parent begins, and what cancels one from outside.
 
 A service may be opened by one task and closed by another (a pytest fixture, a web
-framework's lifespan hooks), which an anyio task group does not allow: it belongs to
-the task that entered it. So one root task enters the group and hosts every other
-task of the service. Nothing else in mnemo creates a task outside a task group.
+framework's lifespan hooks), which an anyio task group does not allow: it belongs to the
+task that entered it. It also ends all its tasks when one of them fails. So the tasks of a
+service are plain tasks of the event loop, each in a cancel scope of its own. They are
+started and cancelled by plain calls, which loop callbacks make as well: nothing here
+needs a running task.
 """
 
 from __future__ import annotations
@@ -12,59 +14,154 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Coroutine
-from typing import Any, TypeVar
+from functools import partial
+from types import TracebackType
+from typing import Any, Self, TypeVar
 
 import anyio
 import anyio.lowlevel
-from anyio.abc import TaskGroup
 
 from mnemo.errors import SessionClosed, UsageError
 
-__all__ = ["TaskRoot", "completed", "detached", "is_cancelled", "on_clock", "owned", "running_loop"]
+__all__ = [
+    "Branch",
+    "CancelHandle",
+    "TaskRoot",
+    "completed",
+    "detached",
+    "on_clock",
+    "owned",
+    "running_loop",
+]
 
 log = logging.getLogger("mnemo")
 T = TypeVar("T")
+
+
+class CancelHandle:
+    """
+    Cancels the work inside its ``with`` block from outside; made anywhere.
+
+    An ``anyio.CancelScope`` cannot be made where no task runs, as in a loop callback. The
+    block may be entered again after it was left, and is cancelled at once then if
+    ``cancel`` was called at any time.
+    """
+
+    __slots__ = ("_called", "_scope")
+
+    def __init__(self) -> None:
+        self._called = False
+        self._scope: anyio.CancelScope | None = None
+
+    def cancel(self) -> None:
+        """End the work at its next await that is not shielded; a plain call, idempotent."""
+        self._called = True
+        if self._scope is not None:
+            self._scope.cancel()
+
+    @property
+    def cancelled_caught(self) -> bool:
+        """Whether ``cancel`` has cut the work off."""
+        return self._scope is not None and self._scope.cancelled_caught
+
+    def __enter__(self) -> Self:
+        self._scope = anyio.CancelScope()
+        if self._called:
+            self._scope.cancel()
+        self._scope.__enter__()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> bool:
+        assert self._scope is not None
+        return bool(self._scope.__exit__(kind, error, trace))
+
+
+class Branch:
+    """
+    Tasks that are cancelled together, before the others of their root.
+
+    Args:
+        spawn: The root's.
+    """
+
+    def __init__(self, spawn: Callable[..., object]) -> None:
+        self._spawn = spawn
+        self._handles: set[CancelHandle] = set()
+        self.ended = False
+
+    def spawn(self, work: Callable[..., Awaitable[Any]], *args: Any) -> None:
+        """
+        Start *work* as a task of the root's; a plain call.
+
+        Raises:
+            UsageError: They were cancelled before.
+        """
+        if self.ended:
+            raise UsageError("it is closed; open it again")
+        handle = CancelHandle()
+        self._spawn(self._within, handle, work, args)
+        self._handles.add(handle)
+
+    async def _within(
+        self, handle: CancelHandle, work: Callable[..., Awaitable[Any]], args: tuple[Any, ...]
+    ) -> None:
+        try:
+            with handle:
+                await work(*args)
+        finally:
+            self._handles.discard(handle)
+
+    def cancel(self) -> None:
+        """Cancel all of them and take no more; waits for none. Idempotent."""
+        self.ended = True
+        for handle in tuple(self._handles):
+            handle.cancel()
 
 
 class TaskRoot:
     """Hosts the tasks of one service; a task that fails is logged and stops nobody else."""
 
     def __init__(self) -> None:
-        self._group: TaskGroup | None = None
-        self._host: asyncio.Task[None] | None = None
-        self._hosted: set[asyncio.Task[Any] | None] = set()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._hosted: dict[asyncio.Task[None], CancelHandle] = {}
+        self._closing = False
 
-    async def open(self) -> None:
-        """Start the root task on the running event loop."""
-        started = anyio.Event()
-        self._host = detached(lambda: self._run(started))
-        await started.wait()
+    def open(self) -> None:
+        """Host tasks on the running event loop from now on."""
+        self._loop = asyncio.get_running_loop()
 
-    async def _run(self, started: anyio.Event) -> None:
-        async with anyio.create_task_group() as self._group:
-            started.set()
-            await anyio.sleep_forever()
+    def spawn(self, work: Callable[..., Awaitable[Any]], *args: Any) -> asyncio.Task[None]:
+        """
+        Start *work* as a task in the caller's context; a plain call.
 
-    def spawn(self, work: Callable[..., Awaitable[Any]], *args: Any) -> None:
-        """Start *work* in the root's task group; a plain call."""
-        if self._group is None:
-            raise RuntimeError("the task root is not open")
-        self._group.start_soon(self._guarded, work, args)
+        Raises:
+            UsageError: The root is not open on the running event loop.
+        """
+        if self._loop is None or running_loop() is not self._loop:
+            raise UsageError("the service is not open on this event loop")
+        handle = CancelHandle()
+        if self._closing:
+            handle.cancel()
+        name = getattr(work, "__qualname__", repr(work))
+        task = self._loop.create_task(_within(handle, work, args), name=name)
+        self._hosted[task] = handle
+        task.add_done_callback(self._ended)
+        return task
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        del self._hosted[task]
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.error("a background task failed: %s", task.get_name(), exc_info=error)
 
     @property
     def hosts_caller(self) -> bool:
         """Whether the running task is one of the root's, which cannot wait for the root's end."""
         return asyncio.current_task() in self._hosted
-
-    async def _guarded(self, work: Callable[..., Awaitable[Any]], args: tuple[Any, ...]) -> None:
-        task = asyncio.current_task()
-        self._hosted.add(task)
-        try:
-            await work(*args)
-        except Exception:
-            log.exception("a background task failed: %s", getattr(work, "__qualname__", work))
-        finally:
-            self._hosted.discard(task)
 
     def own(self, work: Callable[[], Awaitable[T]]) -> asyncio.Future[T]:
         """
@@ -76,28 +173,38 @@ class TaskRoot:
 
     async def aclose(self) -> None:
         """Cancel every task and wait until all have ended. Idempotent."""
-        host, self._host = self._host, None
-        if host is None:
-            return
-        host.cancel()
+        self._closing = True
+        for handle in tuple(self._hosted.values()):
+            handle.cancel()
         with anyio.CancelScope(shield=True):
-            await asyncio.wait([host])
-        self._group = None
+            while self._hosted:
+                await asyncio.wait(tuple(self._hosted))
+        self._loop = None
+
+
+async def _within(
+    handle: CancelHandle, work: Callable[..., Awaitable[Any]], args: tuple[Any, ...]
+) -> None:
+    with handle:
+        await work(*args)
 
 
 def detached(work: Callable[[], Coroutine[Any, Any, T]]) -> asyncio.Task[T]:
     """
     Start *work* as a task without a parent; whoever holds the result owns it.
 
-    For the root itself, and for closing it: that cannot run inside what it closes.
+    For closing the root: that cannot run inside what it closes.
     """
     return asyncio.get_running_loop().create_task(work(), name="mnemo")
 
 
-def owned(spawn: Callable[..., None], work: Callable[[], Awaitable[T]]) -> asyncio.Future[T]:
+def owned(
+    spawn: Callable[..., asyncio.Task[None]], work: Callable[[], Awaitable[T]]
+) -> asyncio.Future[T]:
     """Run *work* in a task that *spawn* starts, as ``TaskRoot.own`` does."""
     future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-    spawn(_settle, work, future)
+    # Also where the end of the loop cancels the task before its first step.
+    spawn(_settle, work, future).add_done_callback(partial(_abandon, future))
     return future
 
 
@@ -114,9 +221,11 @@ async def _settle(work: Callable[[], Awaitable[T]], future: asyncio.Future[T]) -
     else:
         if not future.done():
             future.set_result(result)
-    finally:
-        if not future.done():
-            future.set_exception(UsageError("the service was closed before this was done"))
+
+
+def _abandon(future: asyncio.Future[T], _: asyncio.Task[None]) -> None:
+    if not future.done():
+        future.set_exception(UsageError("the service was closed before this was done"))
 
 
 async def completed(future: asyncio.Future[T]) -> T:
@@ -142,16 +251,6 @@ async def completed(future: asyncio.Future[T]) -> T:
         future.exception()  # seen by nobody, which is no fault of the future's
         raise
     return future.result()
-
-
-def is_cancelled() -> bool:
-    """
-    Whether somebody is cancelling the running task.
-
-    Where not, a ``CancelledError`` comes from foreign code that was itself cancelled.
-    """
-    task = asyncio.current_task()
-    return task is not None and task.cancelling() > 0
 
 
 def running_loop() -> asyncio.AbstractEventLoop | None:

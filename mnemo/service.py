@@ -21,6 +21,7 @@ import anyio.to_thread
 
 from mnemo._bus import EventBus, Subscription
 from mnemo._clock import SystemClock
+from mnemo._foreign import called
 from mnemo._spans import NO_SPANS, Spans, find_spans
 from mnemo._tasks import TaskRoot, completed, detached, running_loop
 from mnemo._text import is_blank
@@ -128,7 +129,7 @@ class Mnemo:
                 await store.aclose()
             raise
         self._store = store
-        await self._root.open()
+        self._root.open()
         self._root.spawn(self._renew_lease, store, self._owner)
 
     async def aclose(self) -> None:
@@ -376,11 +377,12 @@ class Mnemo:
         """
         from mnemo.index.documents import texts_of
         from mnemo.maintenance.reembed import Reembedding
+        from mnemo.models.traced import traced
 
         store, _ = self._usable()
         checked_repo_id(repo_id)
         self._adopt(embedder)
-        target = embedder or self._default_embedder()
+        target = traced(embedder or self._default_embedder(), self._spans)
         open_here = self._repos.get(repo_id)
         config = open_here.config if open_here else self._config
         moving = Reembedding(
@@ -396,8 +398,6 @@ class Mnemo:
     @asynccontextmanager
     async def _switching(self, repo_id: str, target: Embedder) -> AsyncIterator[None]:
         """Nobody opens the repository; if it is open, it leaves its space and enters the next."""
-        from mnemo.models.traced import traced
-
         async with self._lock("open", repo_id):
             repo = self._repos.get(repo_id)
             if repo is None:
@@ -407,7 +407,7 @@ class Mnemo:
             try:
                 await repo.leave_space(embedder.hold)
                 yield
-                embedder.move_to(traced(target, self._spans))
+                embedder.move_to(target)
                 await repo.enter_space()
             finally:
                 embedder.release()
@@ -552,7 +552,7 @@ async def _close_models(models: Iterable[Any]) -> None:
     for model in models:
         try:
             with anyio.fail_after(MODEL_CLOSING_S):
-                await model.aclose()
+                await called(model.aclose)
         except Exception:
             # Foreign code; everything of ours is closed already, and the others should be.
             log.exception("the model %s could not be closed", type(model).__name__)

@@ -154,7 +154,7 @@ async def make_notes(
         await store.open()
         stack.push_async_callback(store.aclose)
     root = TaskRoot()
-    await root.open()
+    root.open()
     stack.push_async_callback(root.aclose)
     sessions: dict[str, UsageMeter] = {}
     events: list[Event] = []

@@ -89,7 +89,7 @@ async def open_talk(
     seen, root = RecordingObserver(), TaskRoot()
     appended: list[ThreadSettings] = []
     await store.open()
-    await root.open()
+    root.open()
 
     async def forget(thread_id: str) -> ErasureReport:
         erased = await store.overhaul("r").erase(Selection(thread_id=thread_id))

@@ -14,6 +14,7 @@ from functools import partial
 from typing import TypeAlias
 
 from mnemo._flights import Flights
+from mnemo._foreign import called
 from mnemo._text import clean, is_blank
 from mnemo.conversation.compacting import NewRecord, record
 from mnemo.conversation.counting import counter_of
@@ -241,7 +242,7 @@ class Compressing:
     # ── Both ─────────────────────────────────────────────────────────────────────────
 
     async def _text(self, asked: SummaryRequest) -> str:
-        text = await self._summarizer.summarize(asked)
+        text = await called(self._summarizer.summarize, asked)
         if not isinstance(text, str) or is_blank(text):
             raise InvalidReply("the summary is blank", purpose="summarize")
         return cut_to(clean(text), asked.max_tokens, self._count)

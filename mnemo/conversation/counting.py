@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 
+from mnemo._foreign import call
 from mnemo._text import count_tokens
 from mnemo.config import ConversationConfig
 from mnemo.transcript.message import MOST_TOKENS
@@ -27,7 +28,7 @@ def counter_of(config: ConversationConfig) -> Count:
 
     def count(text: str) -> int:
         try:
-            tokens = given(text)
+            tokens = call(given, text)
         except Exception as error:
             log.warning("the token counter failed, the estimate is used: %s", error)
             return count_tokens(text)

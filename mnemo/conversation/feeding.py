@@ -16,6 +16,8 @@ from typing import Protocol
 
 import anyio
 
+from mnemo._foreign import called
+from mnemo._tasks import CancelHandle
 from mnemo.conversation.parts import ConversationParts
 from mnemo.errors import MnemoError, StoreError, UsageError
 from mnemo.protocols import TranscriptReader
@@ -77,7 +79,7 @@ class Feed:
         self._parts = parts
         self._session = session
         self._next = from_seq
-        self._scope = anyio.CancelScope()
+        self._handle = CancelHandle()
         self._poked = anyio.Event()
         self._beat = anyio.Event()
         self._wanted = 1
@@ -96,7 +98,7 @@ class Feed:
 
     def cancel(self) -> None:
         """End it; what is being written may still be. Idempotent, a plain call."""
-        self._scope.cancel()
+        self._handle.cancel()
 
     async def caught_up(self) -> None:
         """
@@ -117,7 +119,7 @@ class Feed:
     async def run(self) -> None:
         """Feed until the end. *Cancellation*: safe."""
         try:
-            with self._scope:
+            with self._handle:
                 await self._feed()
         except Exception as error:
             self._stopped(error)
@@ -170,7 +172,7 @@ class Feed:
             self._next, more = portion.next_seq, portion.more
 
     async def _hand_over(self, portion: _Portion) -> None:
-        await self._session.append_messages(portion.messages)
+        await called(self._session.append_messages, portion.messages)
         if await self._parts.store.reading(partial(self._was_purged, portion)):
             # They were read before the purge and written after it: it has to reach them, too.
             await self._parts.forget(self.thread_id)

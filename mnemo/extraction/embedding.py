@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections import OrderedDict
 from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
-from mnemo._tasks import is_cancelled
 from mnemo._text import clean
 from mnemo.errors import ModelError, ModelUnavailable
 from mnemo.graph.nodes import Vector
@@ -50,10 +48,6 @@ class TextEmbedder:
             rows = np.asarray(await self._embedder.embed(texts), dtype=np.float32)
         except ModelError:
             raise
-        except asyncio.CancelledError as error:
-            if is_cancelled():
-                raise
-            raise _foreign(error) from error
         except Exception as error:
             raise _foreign(error) from error
         expected = (len(texts), self._embedder.space.dimensions)

@@ -1,4 +1,4 @@
-"""An embedder whose calls can be seen, where it asks somebody outside."""
+"""An embedder behind the door for user code, whose calls can be seen."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from mnemo._foreign import called
 from mnemo._spans import Spans, model_attributes
 from mnemo.protocols import Embedder, EmbeddingSpace
 
@@ -16,25 +17,19 @@ __all__ = ["traced"]
 
 def traced(embedder: Embedder, spans: Spans) -> Embedder:
     """
-    *embedder* with a span for every call, if it names its ``provider``.
+    *embedder*, which can raise nothing but an ``Exception`` now.
 
-    One that computes in this process names none, and is given back as it is.
+    One that names its ``provider`` has a span for every call; one that computes in this
+    process names none.
     """
     if not spans.active or not hasattr(embedder, "provider"):
-        return embedder
+        return _ForeignEmbedder(embedder)
     return _TracedEmbedder(embedder, spans)
 
 
-class _TracedEmbedder:
-    def __init__(self, embedder: Embedder, spans: Spans) -> None:
+class _ForeignEmbedder:
+    def __init__(self, embedder: Embedder) -> None:
         self._embedder = embedder
-        self._spans = spans
-        self._named = {
-            **model_attributes("embeddings", embedder),
-            "gen_ai.embeddings.dimension.count": embedder.space.dimensions,
-        }
-        model = self._named.get("gen_ai.request.model", embedder.space.name)
-        self._name = f"embeddings {model}"
 
     @property
     def space(self) -> EmbeddingSpace:
@@ -43,7 +38,25 @@ class _TracedEmbedder:
     async def embed(
         self, texts: Sequence[str], *, kind: Literal["document", "query"] = "document"
     ) -> NDArray[np.float32]:
+        rows: NDArray[np.float32] = await called(self._embedder.embed, texts, kind=kind)
+        return rows
+
+
+class _TracedEmbedder(_ForeignEmbedder):
+    def __init__(self, embedder: Embedder, spans: Spans) -> None:
+        super().__init__(embedder)
+        self._spans = spans
+        self._named = {
+            **model_attributes("embeddings", embedder),
+            "gen_ai.embeddings.dimension.count": embedder.space.dimensions,
+        }
+        model = self._named.get("gen_ai.request.model", embedder.space.name)
+        self._name = f"embeddings {model}"
+
+    async def embed(
+        self, texts: Sequence[str], *, kind: Literal["document", "query"] = "document"
+    ) -> NDArray[np.float32]:
         with self._spans.span(self._name, kind="client", attributes=self._named) as span:
             span.set("mnemo.embeddings.texts", len(texts))
             span.set("mnemo.embeddings.kind", kind)
-            return await self._embedder.embed(texts, kind=kind)
+            return await super().embed(texts, kind=kind)

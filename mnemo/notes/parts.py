@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
@@ -52,7 +53,7 @@ class NotesParts:
     clock: Clock
     config: NotesConfig
     publish: Callable[[Event], None]
-    spawn: Callable[..., None]
+    spawn: Callable[..., asyncio.Task[None]]
     meter: UsageMeter
     scrub: Callable[[], Awaitable[bool]] = _later
     session_meter: Callable[[str], UsageMeter | None] = _no_session

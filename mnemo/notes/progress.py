@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import inspect
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -11,7 +9,7 @@ from typing import Any, Literal, TypeAlias
 
 import anyio
 
-from mnemo._tasks import is_cancelled
+from mnemo._foreign import called
 from mnemo._text import clean, one_line
 from mnemo.errors import InvalidNote
 from mnemo.note.rules import is_topic
@@ -80,17 +78,10 @@ class Teller:
         if self._callback is None:
             return
         try:
-            told = self._callback(progress)
-            if inspect.isawaitable(told):
-                with anyio.move_on_after(PATIENCE_S) as scope:
-                    await told
-                if scope.cancelled_caught:
-                    log.warning("on_progress took longer than %g s; it was cut off", PATIENCE_S)
-        except asyncio.CancelledError:
-            # Of what the callback waited for: it must not pass for our caller's end.
-            if is_cancelled():
-                raise
-            log.warning("on_progress was cancelled")
+            with anyio.move_on_after(PATIENCE_S) as scope:
+                await called(self._callback, progress)
+            if scope.cancelled_caught:
+                log.warning("on_progress took longer than %g s; it was cut off", PATIENCE_S)
         except Exception:
             log.exception("on_progress failed")
 

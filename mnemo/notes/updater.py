@@ -7,7 +7,6 @@ and an event, wherever it was raised.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
@@ -21,7 +20,7 @@ import anyio.lowlevel
 
 from mnemo._ids import new_id
 from mnemo._pending import CallbackRunner, Outcome, PendingOperation
-from mnemo._tasks import completed, is_cancelled, owned
+from mnemo._tasks import CancelHandle, completed, owned
 from mnemo._text import is_blank
 from mnemo.errors import UsageError
 from mnemo.notes.guards import said_of
@@ -63,7 +62,7 @@ class _Call:
     ask: Ask | None = None
     background: bool = False
     accepted: bool = False
-    scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)
+    handle: CancelHandle = field(default_factory=CancelHandle)
     released: anyio.Event = field(default_factory=anyio.Event)
     superseded: bool = False
     result: NoteUpdate = field(default_factory=NoteUpdate)
@@ -143,7 +142,7 @@ class Updater:
         return operation
 
     def _cancel(self, call: _Call) -> bool:
-        call.scope.cancel()
+        call.handle.cancel()
         return call in self._calls
 
     def _end(self, operation: PendingOperation, update: NoteUpdate) -> None:
@@ -209,9 +208,9 @@ class Updater:
         self._calls.add(call)
         guard = UPDATING.set(True)
         try:
-            with call.scope:
+            with call.handle:
                 call.result = await self._in_turn(call)
-            if call.scope.cancelled_caught and not call.result.ran:
+            if call.handle.cancelled_caught and not call.result.ran:
                 error = UsageError("the update of notes was cancelled")
                 call.result = NoteUpdate(error=error, id=new_id("update"))
         finally:
@@ -299,7 +298,7 @@ class Updater:
         self._running += 1
         try:
             try:
-                await _worked(run)
+                await run.work()
             except Exception as error:
                 log.error("an update of notes failed: %s", said_of(error))
                 return await self._ended(call, run, error)
@@ -340,20 +339,10 @@ class Updater:
                 await self._until_idle()
                 await self._callbacks.drained()
             for call in self._calls:
-                call.scope.cancel()
+                call.handle.cancel()
             await self._until_idle()
 
     async def _until_idle(self) -> None:
         """Wait for the end of all calls, but for one that this is called from."""
         while self._calls and not UPDATING.get():
             await self._idle.wait()
-
-
-async def _worked(run: Run) -> None:
-    try:
-        await run.work()
-    except asyncio.CancelledError as error:
-        # Of foreign code that was itself cancelled: it must not pass for our caller's end.
-        if is_cancelled():
-            raise
-        raise UsageError("what the update of notes had called was cancelled") from error

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import math
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
@@ -10,8 +9,8 @@ from typing import TypeVar
 
 import anyio
 
+from mnemo._foreign import called
 from mnemo._spans import NO_SPANS, Spans
-from mnemo._tasks import is_cancelled
 from mnemo._text import clean
 from mnemo.errors import ModelError, ModelTimeout, ModelUnavailable
 from mnemo.prompts.call_spans import CallSpans
@@ -74,18 +73,12 @@ class Caller:
         purpose = request.purpose
         try:
             with anyio.fail_after(self._patience_s):
-                reply = await self._model.complete(request)
+                reply = await called(self._model.complete, request)
         except ModelError as error:
             error.purpose = error.purpose or purpose
             raise
         except TimeoutError as error:
             raise _timed_out(purpose, self._timeout_s) from error
-        except asyncio.CancelledError as error:
-            # A model whose own work was cancelled must not pass for our caller's cancellation:
-            # a task that it ends would leave its session waiting for ever.
-            if is_cancelled():
-                raise
-            raise _foreign(purpose, error) from error
         except Exception as error:
             raise _foreign(purpose, error) from error
         if not isinstance(reply, ChatReply):

@@ -8,7 +8,6 @@ what it fails to say is done without.
 
 from __future__ import annotations
 
-import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
@@ -22,7 +21,6 @@ from anyio import CapacityLimiter
 
 from mnemo._clock import elapsed
 from mnemo._spans import NO_SPANS, Spans
-from mnemo._tasks import is_cancelled
 from mnemo.config import Config
 from mnemo.errors import RecallFailed
 from mnemo.events import Event, RecallExecuted
@@ -263,10 +261,8 @@ class Recall:
                 reply = await self._embedder.embed(question.texts, kind="query")
             dimensions = self._embedder.space.dimensions
             rows = unit_rows(reply, rows=len(question.texts), dimensions=dimensions)
-        except (Exception, asyncio.CancelledError) as error:
+        except Exception as error:
             # An embedder is foreign code; whatever it raises, keywords still answer.
-            if isinstance(error, asyncio.CancelledError) and is_cancelled():
-                raise
             progress.does_without("embedder", error)
             return question
         return question.embedded(rows)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 from datetime import datetime
+from functools import partial
 
+from mnemo._foreign import call
 from mnemo.config import ScoringConfig, TypeScoring
 from mnemo.graph.metadata import NodeMetadata
 from mnemo.graph.nodes import Node
@@ -53,5 +55,5 @@ class NudgedRelevance:
 
 def value_function(scoring: ScoringConfig) -> ValueFunction:
     """The one that *scoring* names, or the shipped one."""
-    chosen: ValueFunction = scoring.value_function or NudgedRelevance(scoring)
-    return chosen
+    given: ValueFunction | None = scoring.value_function
+    return partial(call, given) if given else NudgedRelevance(scoring)

@@ -11,14 +11,13 @@ from mnemo.config import Config
 from mnemo.episode.erasure import ErasureReport, Selection
 from mnemo.maintenance.erase import Forgetting
 from mnemo.maintenance.runner import Maintenance
-from mnemo.note.rows import NoteReader, NoteWriter
 from mnemo.notes.notes import Notes
 from mnemo.notes.parts import NotesParts
 from mnemo.prompts.profiles import resolve_profile
 from mnemo.prompts.usage import UsageMeter
-from mnemo.protocols import NoteStore
 from mnemo.recall.pipeline import Recall
 from mnemo.recall.result import RecallResult
+from mnemo.repository.guarded import Guarded
 from mnemo.repository.parts import RepositoryParts
 
 __all__ = [
@@ -121,24 +120,6 @@ def erasing(
     return forgetting.forget
 
 
-class _GuardedNotes:
-    """A ``NoteStore`` that serves only on its repository's loop, and until that has ended."""
-
-    def __init__(self, store: NoteStore, check_usable: Callable[[], None]) -> None:
-        self._store = store
-        self._check_usable = check_usable
-
-    async def reading(self, work: Callable[[NoteReader], T]) -> T:
-        """As the store. *Raises* ``UsageError``."""
-        self._check_usable()
-        return await self._store.reading(work)
-
-    async def writing(self, work: Callable[[NoteWriter], T]) -> T:
-        """As the store. *Raises* ``UsageError``."""
-        self._check_usable()
-        return await self._store.writing(work)
-
-
 def notes(
     parts: RepositoryParts, *, closing: Callable[[], bool], check_usable: Callable[[], None]
 ) -> Notes:
@@ -151,7 +132,7 @@ def notes(
     return Notes(
         NotesParts(
             repo_id=parts.repo_id,
-            store=_GuardedNotes(parts.notes, check_usable),
+            store=Guarded(parts.notes, check_usable),
             embedder=parts.embedder,
             chat_model=parts.chat_model,
             clock=parts.clock,

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import Any, TypeAlias, TypeVar
+from typing import Any
 
-from anyio.abc import TaskGroup
-
+from mnemo._tasks import Branch
 from mnemo.context.noted import Overview
 from mnemo.context.passive import PassiveRecall
 from mnemo.conversation.expiring import Expiry
@@ -17,34 +16,15 @@ from mnemo.conversation.parts import ConversationParts, ThreadSettings
 from mnemo.episode.erasure import ErasureReport
 from mnemo.errors import MnemoError, StoreReadOnly, UsageError
 from mnemo.prompts.usage import UsageMeter
-from mnemo.protocols import TranscriptReader, TranscriptStore, TranscriptWriter
+from mnemo.protocols import TranscriptReader
 from mnemo.repository.conversation import Conversation, Departments
+from mnemo.repository.guarded import Guarded
 from mnemo.repository.parts import ConversationStatistics, RepositoryParts, ThreadRecord
 from mnemo.transcript.derived import Thread
 
 __all__ = ["RepositoryConversations"]
 
 log = logging.getLogger("mnemo")
-T = TypeVar("T")
-Work: TypeAlias = Callable[..., Coroutine[Any, Any, Any]]
-
-
-class Guarded:
-    """A ``TranscriptStore`` that serves only while its repository is open."""
-
-    def __init__(self, store: TranscriptStore, check_usable: Callable[[], None]) -> None:
-        self._store = store
-        self._check_usable = check_usable
-
-    async def reading(self, work: Callable[[TranscriptReader], T]) -> T:
-        """As the store. *Raises* ``UsageError`` where the repository is closed."""
-        self._check_usable()
-        return await self._store.reading(work)
-
-    async def writing(self, work: Callable[[TranscriptWriter], T]) -> T:
-        """As the store. *Raises* ``UsageError`` where the repository is closed."""
-        self._check_usable()
-        return await self._store.writing(work)
 
 
 def _threads(tx: TranscriptReader, *, default_ttl_s: float | None) -> list[ThreadRecord]:
@@ -71,6 +51,7 @@ class RepositoryConversations:
     Makes the handles of one repository's threads, and runs what works behind them.
 
     Args:
+        tasks: Where that work runs.
         forget: Erases a thread with all that was derived from it alone.
         overview: Tells of the repository's notes.
         check_usable: Raises ``UsageError`` where the repository is closed.
@@ -80,13 +61,12 @@ class RepositoryConversations:
         self,
         parts: RepositoryParts,
         *,
+        tasks: Branch,
         forget: Callable[[str], Awaitable[ErasureReport]],
         overview: Overview,
         check_usable: Callable[[], None],
     ) -> None:
-        self._group: TaskGroup | None = None
-        self._waiting: list[tuple[Work, tuple[Any, ...]]] = []
-        self._ended = False
+        self._tasks = tasks
         self.usage = UsageMeter()
         self._parts = ConversationParts(
             repo_id=parts.repo_id,
@@ -96,7 +76,7 @@ class RepositoryConversations:
             clock=parts.clock,
             config=parts.config,
             publish=parts.publish,
-            spawn=self._spawn,
+            spawn=tasks.spawn,
             meter=self.usage,
             forget=forget,
             appended=self._appended,
@@ -133,16 +113,10 @@ class RepositoryConversations:
             usage=self.usage.by_purpose,
         )
 
-    async def run(self, group: TaskGroup) -> None:
-        """Take up what an earlier run left due, then work until cancelled."""
-        self._group = group
-        for work, args in self._waiting:
-            group.start_soon(_guarded, work, args)
-        group.start_soon(self._take_up)
-        try:
-            await self._departments.indexing.run()
-        finally:
-            self._ended = True
+    def open(self) -> None:
+        """Take up what an earlier run left due, and work until the tasks are cancelled."""
+        self._tasks.spawn(self._take_up)
+        self._tasks.spawn(self._departments.indexing.run)
 
     async def _take_up(self) -> None:
         for work in (self._expiry.sweep, self._departments.mneme.resume):
@@ -162,26 +136,10 @@ class RepositoryConversations:
         self._departments.indexing.poke()
 
     def _appended(self, settings: ThreadSettings) -> None:
-        if self._ended:  # what is due is found in the store by the next who opens it
+        if self._tasks.ended:  # what is due is found in the store by the next who opens it
             return
         self._expiry.appended(settings)
         self._departments.indexing.appended(settings)
         self._departments.feeding.appended(settings.thread_id)
         self._departments.compressing.appended(settings)
         self._departments.mneme.appended(settings)
-
-    def _spawn(self, work: Work, *args: Any) -> None:
-        if self._ended:
-            raise UsageError("the repository is closed; open it again with open_repo")
-        if self._group is None:
-            self._waiting.append((work, args))
-        else:
-            self._group.start_soon(_guarded, work, args)
-
-
-async def _guarded(work: Work, args: tuple[Any, ...]) -> None:
-    """Do some work; its failure is logged, and ends no other work of the repository."""
-    try:
-        await work(*args)
-    except Exception:
-        log.exception("work behind a conversation failed: %s", getattr(work, "__qualname__", work))

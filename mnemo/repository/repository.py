@@ -14,9 +14,8 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 import anyio
-from anyio.abc import TaskGroup
 
-from mnemo._tasks import completed, running_loop
+from mnemo._tasks import Branch, completed, running_loop
 from mnemo.config import Config
 from mnemo.episode.erasure import ErasureReport
 from mnemo.episode.journal import SessionRecord
@@ -56,8 +55,7 @@ class Repository(RepositoryAnswers, RepositoryUpkeep):
         self._parts = parts
         self._closed = False
         self._ended = False
-        self._following = anyio.CancelScope()
-        self._background: TaskGroup
+        self._tasks = Branch(parts.root.spawn)
         self._recalls: set[anyio.CancelScope] = set()
         self._access = AccessLog(parts.graph, parts.clock)
         self._usage = UsageMeter()
@@ -78,6 +76,7 @@ class Repository(RepositoryAnswers, RepositoryUpkeep):
         self._recall_notes = self._notes.recall
         self._conversations = RepositoryConversations(
             parts,
+            tasks=self._tasks,
             forget=self._forget_thread,
             overview=building.overview_of(self._notes),
             check_usable=self._check_usable,
@@ -92,15 +91,10 @@ class Repository(RepositoryAnswers, RepositoryUpkeep):
         """
         await self._sessions.check_space(self._parts.embedder)
         with self._parts.spans.at(None):
-            self._parts.root.spawn(self._follow)
+            self._tasks.spawn(self._parts.index.run)
+            self._tasks.spawn(self._access.run)
+            self._conversations.open()
         self._parts.index.poke()
-
-    async def _follow(self) -> None:
-        with self._following:
-            async with anyio.create_task_group() as self._background:
-                self._background.start_soon(self._parts.index.run)
-                self._background.start_soon(self._access.run)
-                self._background.start_soon(self._conversations.run, self._background)
 
     @property
     def id(self) -> str:
@@ -303,7 +297,7 @@ class Repository(RepositoryAnswers, RepositoryUpkeep):
         """Nothing erased is found from now on; soon nothing of it is in memory."""
         await self._parts.index.catch_up()
         if not self._closed:
-            self._background.start_soon(self._renew_index)
+            self._tasks.spawn(self._renew_index)
 
     async def _renew_index(self) -> None:
         try:
@@ -330,7 +324,7 @@ class Repository(RepositoryAnswers, RepositoryUpkeep):
         self._ended = True
         for recall in tuple(self._recalls):
             recall.cancel()
-        self._following.cancel()
+        self._tasks.cancel()
         await self._access.try_to_flush()
 
 

@@ -267,7 +267,7 @@ class RepositorySessions:
 
 
 def _spawned_apart(
-    spans: Spans, spawn: Callable[..., None], work: Callable[..., Awaitable[Any]], *args: Any
+    spans: Spans, spawn: Callable[..., object], work: Callable[..., Awaitable[Any]], *args: Any
 ) -> None:
     """*spawn* a task that is not under the caller's span: it would outlive that by far."""
     with spans.at(None):

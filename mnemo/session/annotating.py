@@ -16,6 +16,7 @@ import anyio
 import anyio.to_thread
 from anyio.lowlevel import RunVar
 
+from mnemo._tasks import CancelHandle
 from mnemo.episode.journal import StepsAnnotated
 from mnemo.episode.step import Annotation, Step
 from mnemo.errors import MnemoError
@@ -63,7 +64,7 @@ class AnnotationLane:
         self._room = room
         self._next = self._resume_at()
         self._running: anyio.Event | None = None
-        self._scope = anyio.CancelScope()
+        self._stopped = CancelHandle()
         self._turn = anyio.Lock()
         self._pause: asyncio.Future[None] | None = None
         self._hurry = False
@@ -88,11 +89,11 @@ class AnnotationLane:
 
     def stop(self) -> None:
         """Start no further call and cancel the one in flight; unannotated steps stay durable."""
-        self._scope.cancel()
+        self._stopped.cancel()
 
     async def _run(self, ended: anyio.Event) -> None:
         try:
-            with self._scope:
+            with self._stopped:
                 await _built(self._extraction)
                 while self.backlog:
                     await self._annotate_next()

@@ -18,6 +18,7 @@ from typing import Any
 import anyio
 import anyio.to_thread
 
+from mnemo._tasks import CancelHandle
 from mnemo._text import clean
 from mnemo.episode.journal import (
     Act,
@@ -111,7 +112,7 @@ class SessionCore(Pulse):
         )
         self.for_room = anyio.Lock()
         self._traffic = traffic()
-        self._scopes: set[anyio.CancelScope] = set()
+        self._handles: set[CancelHandle] = set()
         self._extraction: Extraction | None = None
         self._worker: TrajectoryWorker | None = None
         self.behind = BackgroundCommits(self)
@@ -372,22 +373,22 @@ class SessionCore(Pulse):
 
     def launch(self, work: Callable[..., Awaitable[None]], *args: Any) -> None:
         """Start work that the end of the session cancels, in the caller's trace."""
-        scope = anyio.CancelScope()
-        self._scopes.add(scope)
-        self.parts.spawn(self._in_scope, scope, self.parts.spans.here(), work, args)
+        handle = CancelHandle()
+        self._handles.add(handle)
+        self.parts.spawn(self._cancellable, handle, self.parts.spans.here(), work, args)
 
-    async def _in_scope(
+    async def _cancellable(
         self,
-        scope: anyio.CancelScope,
+        handle: CancelHandle,
         place: object,
         work: Callable[..., Awaitable[None]],
         args: tuple[Any, ...],
     ) -> None:
         try:
-            with scope, self.parts.spans.at(place):
+            with handle, self.parts.spans.at(place):
                 await work(*args)
         finally:
-            self._scopes.discard(scope)
+            self._handles.discard(handle)
 
     async def _extract_episode(self) -> None:
         book = self.the_book()
@@ -521,10 +522,10 @@ class SessionCore(Pulse):
     async def commit_ready(self) -> CommitReceipt:
         """Apply the staged changeset; ``committing`` was set in the turn that decided it."""
         book = self.the_book()
-        scope = anyio.CancelScope()
-        self._scopes.add(scope)
+        handle = CancelHandle()
+        self._handles.add(handle)
         try:
-            with scope:
+            with handle:
                 return await self._write_episode(book, "commit")
         except Exception as error:
             self.doubts.commit_failed(error)
@@ -534,7 +535,7 @@ class SessionCore(Pulse):
             self.transition("commit_failed")
             raise
         finally:
-            self._scopes.discard(scope)
+            self._handles.discard(handle)
             self.committing = False
             self.pulse()
         raise SessionClosed(state=self.state, operation="commit")
@@ -593,7 +594,7 @@ class SessionCore(Pulse):
         """Cancel extraction and annotation, but let every running transaction end."""
         if self.lane is not None:
             self.lane.stop()
-        for scope in list(self._scopes):
-            scope.cancel()
+        for handle in tuple(self._handles):
+            handle.cancel()
         await self.appends.drained()
         await self.until(lambda: not self.occupied)

@@ -10,8 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 
-import anyio
-
+from mnemo._tasks import CancelHandle
 from mnemo.protocols import Clock
 
 __all__ = ["Timer"]
@@ -27,7 +26,7 @@ class Timer:
         spawn: Starts a task that outlives the call.
     """
 
-    __slots__ = ("_clock", "_due", "_fire", "_period_s", "_scope", "_spawn")
+    __slots__ = ("_clock", "_due", "_fire", "_period_s", "_running", "_spawn")
 
     def __init__(
         self,
@@ -42,7 +41,7 @@ class Timer:
         self._clock = clock
         self._spawn = spawn
         self._due: float | None = None
-        self._scope: anyio.CancelScope | None = None
+        self._running: CancelHandle | None = None
 
     @property
     def armed(self) -> bool:
@@ -54,23 +53,23 @@ class Timer:
         if self._period_s is None:
             return
         self._due = self._clock.monotonic() + self._period_s
-        if self._scope is None:
-            self._scope = anyio.CancelScope()
-            self._spawn(self._run, self._scope)
+        if self._running is None:
+            self._running = CancelHandle()
+            self._spawn(self._run, self._running)
 
     def stop(self) -> None:
         """Disarm it; a firing that has begun goes on."""
         self._due = None
-        if self._scope is not None:
-            self._scope.cancel()
-            self._scope = None
+        if self._running is not None:
+            self._running.cancel()
+            self._running = None
 
-    async def _run(self, scope: anyio.CancelScope) -> None:
-        with scope:
-            while self._scope is scope and self._due is not None:
+    async def _run(self, handle: CancelHandle) -> None:
+        with handle:
+            while self._running is handle and self._due is not None:
                 left = self._due - self._clock.monotonic()
                 if left > 0:
                     await self._clock.sleep(left)
                     continue
-                self._due, self._scope = None, None
+                self._due, self._running = None, None
                 await self._fire()

@@ -52,6 +52,7 @@ part of the surface, from which applications such as the command line choose.
 EVERYWHERE = {
     "_tasks": "config",
     "_bus": "config",
+    "_foreign": "config",
     "_environment": "config",
     "_pending": "config",
     "_flights": "config",
@@ -156,6 +157,33 @@ def test_tasks_begin_in_one_place_only():
         and ast.unparse(node.func).endswith(tuple(name[:-1] for name in banned))
     }
     assert found <= {"_tasks.py"}
+
+
+def unentered_scopes(source: str) -> int:
+    """Cancel scopes and task groups of anyio that are not entered where they are made."""
+    tree = ast.parse(source)
+    entered = {
+        id(item.context_expr)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.With | ast.AsyncWith)
+        for item in node.items
+    }
+    made = ("anyio.CancelScope", "anyio.create_task_group")
+    return sum(
+        isinstance(node, ast.Call) and ast.unparse(node.func) in made and id(node) not in entered
+        for node in ast.walk(tree)
+    )
+
+
+def test_cancel_scopes_are_entered_where_they_are_made():
+    """Plain calls come from loop callbacks as well, where no task runs that could have a scope."""
+    found = {
+        str(path.relative_to(ROOT)): number
+        for path in ROOT.rglob("*.py")
+        if (number := unentered_scopes(path.read_text(encoding="utf-8")))
+    }
+    assert found == {"_tasks.py": 1}
+    assert unentered_scopes("def f(self):\n    self.scope = anyio.CancelScope()") == 1
 
 
 def test_functions_stay_small():

@@ -49,7 +49,7 @@ async def main(path: str, name: str, facts: int) -> None:
     store = SqliteStore(path, config=StoreConfig(), clock=clock, lease_s=30)
     await store.open()
     root = TaskRoot()
-    await root.open()
+    root.open()
     parts = NotesParts(
         repo_id="r",
         store=store.notes("r"),

@@ -1,0 +1,90 @@
+"""
+The one door to user code: observers, callbacks, models, embedders, functions of a config.
+
+Whatever user code raises leaves here as an ``Exception``, so that it can end neither a
+task of the service nor a loop callback: a ``CancelledError`` of something that it waited
+for is told from a cancellation of the running task, which passes. ``KeyboardInterrupt``
+and ``SystemExit`` leave the event loop in its next turn, when the state of the caller is
+settled.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import anyio.lowlevel
+
+from mnemo._tasks import running_loop
+
+__all__ = ["Interrupted", "call", "called"]
+
+T = TypeVar("T")
+
+
+class Interrupted(Exception):
+    """User code raised what is no ``Exception``; ``__cause__`` is that."""
+
+
+def call(function: Callable[..., T], *args: Any, **kwargs: Any) -> T:
+    """
+    Call a plain function of a user.
+
+    Raises:
+        Exception: What it raised; ``Interrupted`` in place of what is none.
+    """
+    try:
+        return function(*args, **kwargs)
+    except Exception:
+        raise
+    except BaseException as error:
+        raise _interrupted(error) from error
+
+
+async def called(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """
+    Call a function of a user, and await what it gives if that can be awaited.
+
+    Raises:
+        Exception: What it raised; ``Interrupted`` in place of what is none.
+            *Cancellation*: passed to what is awaited, and raised.
+    """
+    result = call(function, *args, **kwargs)
+    return await _awaited(result) if inspect.isawaitable(result) else result
+
+
+async def _awaited(awaitable: Any) -> Any:
+    task = asyncio.current_task()
+    assert task is not None
+    if task.cancelling():
+        # A cancellation that is due arrives here, where it cannot be taken for theirs.
+        await anyio.lowlevel.checkpoint()
+    before = task.cancelling()
+    try:
+        return await awaitable
+    except Exception:
+        raise
+    except BaseException as error:
+        if _is_ours(error, task, before):
+            raise
+        raise _interrupted(error) from error
+
+
+def _is_ours(error: BaseException, task: asyncio.Task[Any], before: int) -> bool:
+    """Whether somebody cancels the running task, or closes its coroutine."""
+    if isinstance(error, asyncio.CancelledError):
+        return task.cancelling() > before
+    closes = running_loop() is None or asyncio.current_task() is not task
+    return isinstance(error, GeneratorExit) and closes
+
+
+def _interrupted(error: BaseException) -> Interrupted:
+    if isinstance(error, KeyboardInterrupt | SystemExit) and (loop := running_loop()):
+        loop.call_soon(_leave, error)
+    return Interrupted(type(error).__name__)
+
+
+def _leave(error: BaseException) -> None:
+    raise error

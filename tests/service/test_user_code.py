@@ -1,0 +1,236 @@
+"""User code that raises anything at all: the service goes on, and closes."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
+
+import anyio
+import pytest
+
+from mnemo import Config, Mnemo
+from mnemo.events import StepAppended
+from mnemo.testing import HashingEmbedder, ScriptedChatModel
+
+
+class Unexpected(BaseException):
+    """No ``Exception``, and known to nobody."""
+
+
+async def wait_for_what_is_cancelled() -> None:
+    """A ``CancelledError`` of something else than the running task."""
+    waited = asyncio.get_running_loop().create_future()
+    waited.cancel()
+    await waited
+
+
+def raising(error: BaseException) -> Callable[..., None]:
+    """A function that raises *error*."""
+
+    def function(*_: Any, **__: Any) -> None:
+        raise error
+
+    return function
+
+
+def waiting(*_: Any, **__: Any) -> Awaitable[None]:
+    """What gives something to wait for that was cancelled, whatever it is called with."""
+    return wait_for_what_is_cancelled()
+
+
+async def cut_off(*_: Any, **__: Any) -> None:
+    """A coroutine function that ends in a foreign ``CancelledError``."""
+    await wait_for_what_is_cancelled()
+
+
+async def ending(*_: Any, **__: Any) -> None:
+    """A coroutine function that raises what nobody expects."""
+    raise Unexpected
+
+
+HOSTILE = [raising(asyncio.CancelledError()), raising(Unexpected()), cut_off, ending]
+
+
+@pytest.mark.parametrize("observer", HOSTILE)
+async def test_an_observer_that_raises_anything_stops_nothing(open_kit, observer):
+    """Appends return, sessions start and commit, and the service closes."""
+    kit = await open_kit()
+    kit.memory.subscribe(observer)
+    with anyio.fail_after(10):
+        session = await kit.repo.start_session("g")
+        for number in range(3):
+            await session.append(f"Ada lives in town {number}.", "noted")
+        assert (await session.close_and_commit()).status == "committed"
+        await kit.repo.start_session("h")
+        await kit.memory.aclose()
+
+
+@pytest.mark.parametrize("callback", [*HOSTILE, waiting])
+async def test_a_callback_that_raises_anything_stops_nothing(open_kit, callback):
+    """Each operation ends as it should, and the callbacks behind it run."""
+    kit = await open_kit()
+    session = await kit.repo.start_session("g")
+    heard = []
+    with anyio.fail_after(10):
+        first = session.append_async("Ada lives in Lund.", "noted", callback)
+        second = session.close_async(callback)
+        third = session.commit_async(heard.append)
+        assert [await first, await second, await third] == ["appended", "closed", "committed"]
+        await kit.memory.aclose()
+    assert len(heard) == 1
+
+
+class HostileEmbedder(HashingEmbedder):
+    """Embeds as ordered, until it is told to be *hostile*."""
+
+    hostile: Callable[..., Any] | None = None
+
+    async def embed(self, texts: Sequence[str], *, kind: Any = "document") -> Any:
+        if self.hostile is None:
+            return await super().embed(texts, kind=kind)
+        told = self.hostile(texts)
+        return await told if told is not None else None
+
+
+@pytest.mark.parametrize("hostile", [*HOSTILE, waiting])
+async def test_an_embedder_that_raises_anything_only_fails(db, hostile):
+    """Recall answers by words meanwhile; what was appended is there, and found later."""
+    embedder = HostileEmbedder()
+    with anyio.fail_after(10):
+        async with Mnemo(db, embedder=embedder, config=Config(shutdown_grace_s=0.05)) as memory:
+            repo = await memory.open_repo("r")
+            session = await repo.start_session("g", embedder=HostileEmbedder())
+            embedder.hostile = hostile
+            await session.append("Ada lives in Lund.", "noted")
+            found = await repo.recall("Where does Ada live?")
+            assert "Ada lives in Lund." in found.as_text()
+            await repo.conversation("t").append({"role": "user", "content": "hello"})
+            embedder.hostile = None
+            assert (await session.close_and_commit()).status == "committed"
+
+
+@pytest.mark.parametrize("hostile", HOSTILE)
+async def test_a_chat_model_that_raises_anything_only_fails(open_kit, hostile):
+    """The embedded stages step in, and the commit is made."""
+
+    class Model(ScriptedChatModel):
+        async def complete(self, request):
+            told = hostile(request)
+            return await told if told is not None else None
+
+    kit = await open_kit(model=Model())
+    session = await kit.repo.start_session("g")
+    with anyio.fail_after(10):
+        await session.append("Ada lives in Lund.", "noted")
+        await session.close()
+        await session.wait_for("ready", "failed")
+        await kit.memory.aclose()
+
+
+@pytest.mark.parametrize("error", [asyncio.CancelledError(), Unexpected(), GeneratorExit()])
+async def test_functions_of_a_config_that_raise_anything_only_fail(db, error):
+    """A token counter is passed over, a value function fails one recall."""
+    config = Config(
+        conversation={"token_counter": raising(error)},
+        scoring={"value_function": raising(error)},
+        shutdown_grace_s=0.05,
+    )
+    with anyio.fail_after(10):
+        async with Mnemo(db, embedder=HashingEmbedder(), config=config) as memory:
+            repo = await memory.open_repo("r")
+            await repo.conversation("t").append({"role": "user", "content": "hello"})
+            (message,) = await repo.conversation("t").load()
+            assert message.content == "hello"
+            session = await repo.start_session("g")
+            await session.append("Ada lives in Lund.", "noted")
+            with pytest.raises(Exception, match="recall could not answer"):
+                await repo.recall("Where does Ada live?")
+            await session.append("Ada lives in Rome.", "noted")
+
+
+async def test_a_cancelled_caller_is_not_taken_for_foreign_code(open_kit):
+    """While the embedder is asked, a cancellation of the caller passes, outright or by scope."""
+    asked = anyio.Event()
+
+    class Endless(HashingEmbedder):
+        async def embed(self, texts, *, kind="document"):
+            asked.set()
+            await anyio.sleep_forever()
+
+    kit = await open_kit()
+    repo = await kit.memory.open_repo("endless", embedder=Endless())
+    session = await repo.start_session("g")
+    await session.append("Ada lives in Lund.", "noted")
+    recalling = asyncio.ensure_future(repo.recall("Where does Ada live?"))
+    await asked.wait()
+    recalling.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await recalling
+    with anyio.move_on_after(0.05) as scope:
+        await repo.recall("Where does Ada live?")
+    assert scope.cancelled_caught
+
+
+async def test_foreign_code_is_told_apart_while_its_caller_cleans_up(open_kit):
+    """Whoever was cancelled and goes on is not cancelled again by a model's own affair."""
+    kit = await open_kit()
+    repo = await kit.memory.open_repo("hostile", embedder=(embedder := HostileEmbedder()))
+    session = await repo.start_session("g")
+    await session.append("Ada lives in Lund.", "noted")
+    embedder.hostile = cut_off
+    begun, found = anyio.Event(), []
+
+    async def cancelled_once() -> None:
+        try:
+            begun.set()
+            await anyio.sleep_forever()
+        except asyncio.CancelledError:
+            found.append(await repo.recall("Where does Ada live?"))
+
+    task = asyncio.ensure_future(cancelled_once())
+    await begun.wait()
+    task.cancel()
+    await task
+    assert "Ada lives in Lund." in found[0].as_text()
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit])
+@pytest.mark.parametrize("is_async", [False, True])
+def test_an_interrupt_of_an_observer_leaves_the_loop_with_the_state_settled(db, error, is_async):
+    """The step is durable and the service closes on the way out; nothing is left hanging."""
+
+    told = []
+
+    def observer(event):
+        told.append(event)
+        if [type(one) for one in told].count(StepAppended) == 1:
+            raise error("enough")
+
+    async def observing(event):
+        observer(event)
+
+    async def main() -> None:
+        memory = Mnemo(db, embedder=HashingEmbedder(), config=Config(shutdown_grace_s=0.05))
+        async with memory:
+            repo = await memory.open_repo("r")
+            session = await repo.start_session("g", session_id="s")
+            memory.subscribe(observing if is_async else observer)
+            try:
+                await session.append("Ada lives in Lund.", "noted")
+                await anyio.sleep_forever()
+            finally:
+                await session.append("Ada lives in Rome.", "noted")
+
+    with pytest.raises(error, match="enough"):
+        asyncio.run(main())
+    assert _steps(db) == 2
+
+
+def _steps(db: Any) -> int:
+    async def count() -> int:
+        async with Mnemo(db, embedder=HashingEmbedder()) as memory:
+            repo = await memory.open_repo("r")
+            return (await repo.statistics()).steps
+
+    return asyncio.run(count())
