@@ -194,6 +194,8 @@ def is_question(words: Sequence[str]) -> bool:
         return True
     if second in DETERMINERS:
         return first in _BE or first in MODALS or first == "has"
+    if first in ("do", "does", "did") and _is_plural(second):
+        return len(words) > 2 and _is_open(words[2].lower())
     return words[1][0].isupper() and first not in ("have", "had")
 
 

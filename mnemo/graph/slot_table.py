@@ -67,8 +67,13 @@ HOLDS: tuple[tuple[str, str], ...] = (
 
 ENDED: tuple[tuple[str, str], ...] = (
     ("residence", rf"(?:no longer|{_NOT}|used to) (?:lives?|resides?) (?:in|at) {_PLACE}"),
+    ("residence", rf"(?:is|are) (?:no longer|not) (?:living|residing|based) (?:in|at) {_PLACE}"),
     ("residence", rf"{_HAS}moved (?:out of|away from) {_PLACE}"),
     ("employer", rf"(?:no longer|{_NOT}|used to) works? (?:at|for) {_ORGANISATION}"),
+    (
+        "employer",
+        rf"(?:is|are) (?:no longer|not) (?:working|employed) (?:at|for|by) {_ORGANISATION}",
+    ),
     ("employer", rf"{_HAS}stopped working (?:at|for) {_ORGANISATION}"),
     ("employer", rf"{_HAS}(?:left|quit|resigned from|retired from) (?P<v>{_UPPER}(?: {_UPPER})*)"),
     (

@@ -104,6 +104,13 @@ def _attribute_patterns(names: str) -> Iterator[str]:
 _ADVERB = r"(?:(?:now|currently|still|also|really|often|usually|always) )*"
 _NAMED = r"(?P<s>(?:The |the )?[^\W\d_a-z][\w.-]*(?: [^\W\d_a-z][\w.-]*){0,3}(?:['’]s [\w-]+)?)"
 _ACTIVITIES: tuple[tuple[re.Pattern[str], bool], ...] = (
+    (
+        re.compile(
+            rf"{_NAMED} (?:is|are) (?:not|no longer) (?P<v>\w+ing\b.*?)"
+            r"(?: any ?(?:more|longer))?$"
+        ),
+        False,
+    ),
     (re.compile(rf"{_NAMED} (?:has |have |is |are )?no longer (?P<v>\w.*)"), False),
     (
         re.compile(
@@ -114,7 +121,8 @@ _ACTIVITIES: tuple[tuple[re.Pattern[str], bool], ...] = (
     ),
     (
         re.compile(
-            rf"{_NAMED} (?:does not|doesn['’]t|do not|don['’]t) (?P<v>\w.*?) any ?(?:more|longer)"
+            rf"{_NAMED} (?:does not|doesn['’]t|do not|don['’]t|(?:has |have )?never)"
+            r" (?P<v>\w.*?)(?: any ?(?:more|longer))?$"
         ),
         False,
     ),
@@ -124,6 +132,8 @@ _ACTIVITIES: tuple[tuple[re.Pattern[str], bool], ...] = (
     (re.compile(rf"{_NAMED} {_ADVERB}(?P<v>[a-z]+s\b.*)"), True),
 )
 """How an activity is said to go on, or to have ended."""
+_IS_NO_LONGER = re.compile(r" (?:is|are) no longer (?!\w+ing\b)")
+_BASES = {"has": "have", "does": "do", "goes": "go"}
 
 
 @lru_cache(maxsize=2_048)
@@ -176,10 +186,10 @@ def _activity_claims(text: str) -> Iterator[Claim]:
         if found is None or not subject:
             continue
         verb, *others = tokens(_CUT.sub("", found["v"]))
-        if " is no longer " in text or " are no longer " in text:
+        if _IS_NO_LONGER.search(text):
             verb, others = "is", [verb, *others]
         what = _terms(" ".join(others))
-        yield Claim(f"{subject} {stem(verb)}", what, holds, activity=True)
+        yield Claim(f"{subject} {stem(_BASES.get(verb, verb))}", what, holds, activity=True)
         return
 
 

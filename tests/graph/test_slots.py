@@ -36,6 +36,13 @@ CONTRADICTING = [
     ("Ana smokes", "Ana no longer smokes"),
     ("Ana is vegetarian", "Ana is no longer vegetarian"),
     ("Ana likes green tea", "Ana doesn't like tea anymore"),
+    ("Ana eats meat", "Ana never eats meat"),
+    ("Ana eats meat", "Ana doesn't eat meat"),
+    ("Ana eats meat", "Ana is not eating meat anymore"),
+    ("Ana smokes", "Ana has never smoked"),
+    ("Ana has a car", "Ana doesn't have a car"),
+    ("Ana works at the harbour", "Ana is no longer working at the harbour"),
+    ("Ana lives in Lund", "Ana is no longer living in Lund"),
     ("Bo's wife is Ana", "Bo's wife is Clara"),
     ("Bo's address is 12 Hill Street", "Bo's address is 7 Oak Road"),
     ("The staging server's status is open", "The staging server's status is closed"),
@@ -45,6 +52,9 @@ CONTRADICTING = [
     ("Ana's job is nurse", "Ana works as a teacher"),
 ]
 COMPATIBLE = [
+    ("Ana eats meat", "Ana doesn't eat meat on Fridays"),
+    ("Ana likes tea", "Ana doesn't like coffee"),
+    ("Ana likes to walk", "Ana never walks alone"),
     ("Ana likes tea", "Ana likes coffee"),
     ("Ana has a dog", "Ana has a cat"),
     ("Ana lives in Porto", "Bo lives in Lisbon"),

@@ -18,6 +18,7 @@ _OPENINGS = re.compile(
     + _any_of(
         r"""
             let'?s\b ; let us\b ; let me\b ; here(?:'s| is| are| it| you| we) ; see you ; see ya
+            (?:sleep|rest) (?:tight|well) ; best wishes
             catch you ; farewell\b ; hello\b ; good ?bye\b
             talk to you ; (?:talk|speak) soon ; safe (?:travels|trip|journey|flight)
             take care ; have (?:a|fun) ; can't wait ; cannot wait
