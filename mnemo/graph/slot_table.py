@@ -7,7 +7,17 @@ named ``v``. English; another language needs rows of its own.
 
 from __future__ import annotations
 
-__all__ = ["ATTRIBUTES", "CHANGED", "COPULA", "ENDED", "HEDGES", "HOLDS", "SPELLINGS", "WHOSE"]
+__all__ = [
+    "ATTRIBUTES",
+    "CHANGED",
+    "COPULA",
+    "ENDED",
+    "HEDGES",
+    "HOLDS",
+    "SPELLINGS",
+    "UNOWNED",
+    "WHOSE",
+]
 
 ADVERBS = r"(?:(?:now|currently|recently|just|still|already|actually|finally|officially|also) )*"
 _HAS = r"(?:(?:has|have|had|'s|’s) )?" + ADVERBS
@@ -23,14 +33,23 @@ _ROLE = r"(?P<v>[^,;.]+?)(?= (?:at|for|in|with|of|on|since|and|but|who)\b|[,;.]|
 WHOSE = r"(?:(?:his|her|their|its|the|a|[\w-]+['’]s) )"
 
 _OCCUPATION = (
-    r"(?:accountant|actor|actress|analyst|architect|artist|baker|barista|bartender|biologist"
-    r"|builder|butcher|carpenter|chef|chemist|cleaner|coach|consultant|cook|dentist|designer"
-    r"|developer|director|doctor|driver|economist|editor|electrician|engineer|farmer|firefighter"
-    r"|gardener|hairdresser|journalist|judge|lawyer|lecturer|librarian|manager|mechanic|midwife"
-    r"|musician|nurse|officer|painter|paramedic|pharmacist|photographer|physicist|pilot|plumber"
-    r"|police officer|postdoc|professor|programmer|psychologist|receptionist|researcher"
-    r"|salesperson|scientist|secretary|soldier|surgeon|teacher|therapist|translator|vet"
-    r"|veterinarian|waiter|waitress|writer)"
+    r"(?:accountant|actor|actress|administrator|advisor|agent|analyst|apprentice|architect|artist"
+    r"|assistant|astronomer|attorney|auditor|author|baker|banker|barber|barista|bartender|beekeeper"
+    r"|biologist|bookkeeper|brewer|broker|builder|butcher|caregiver|caretaker|carpenter|cashier"
+    r"|chef|chemist|cleaner|clerk|coach|conductor|consultant|contractor|cook|counsell?or|courier"
+    r"|curator|dancer|dentist|designer|detective|developer|dietitian|diplomat|director|doctor"
+    r"|driver|economist|editor|electrician|engineer|farmer|firefighter|fisherman|florist"
+    r"|freelancer|gardener|geologist|goldsmith|guard|hairdresser|historian|housekeeper|inspector"
+    r"|instructor|interpreter|janitor|jeweller|joiner|journalist|judge|landscaper|lawyer|lecturer"
+    r"|librarian|lifeguard|locksmith|logistician|machinist|manager|mason|mathematician|mechanic"
+    r"|midwife|miner|musician|nanny|nurse|nutritionist|officer|optician|painter|paralegal"
+    r"|paramedic|pastor|pediatrician|pharmacist|photographer|physicist|physiotherapist|pianist"
+    r"|pilot|plumber|police officer|politician|porter|postdoc|postman|priest|principal|producer"
+    r"|professor|programmer|psychiatrist|psychologist|publisher|radiologist|realtor|receptionist"
+    r"|recruiter|reporter|researcher|roofer|sailor|salesperson|salesman|saleswoman|scientist"
+    r"|sculptor|seamstress|secretary|singer|soldier|statistician|steward|stewardess|supervisor"
+    r"|surgeon|surveyor|tailor|teacher|technician|therapist|trainer|translator|tutor|undertaker"
+    r"|vet|veterinarian|waiter|waitress|watchmaker|welder|writer)"
 )
 
 HOLDS: tuple[tuple[str, str], ...] = (
@@ -116,6 +135,11 @@ ATTRIBUTES: tuple[tuple[str, str], ...] = (
     ),
 )
 """What the value must look like, and the attributes said as in "Bo's budget is 2000"."""
+
+UNOWNED = frozenset(
+    ("deadline", "due date", "start date", "end date", "release date", "launch date", "budget")
+)
+"""Attributes of which "the deadline" means the one that everybody knows."""
 
 CHANGED = (
     r"(?:set|changed|raised|lowered|increased|decreased|reduced|cut|moved|extended|updated"

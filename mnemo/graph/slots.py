@@ -21,6 +21,7 @@ from mnemo.graph.slot_table import (
     HEDGES,
     HOLDS,
     SPELLINGS,
+    UNOWNED,
     WHOSE,
 )
 from mnemo.graph.wording import BRACKETS, LEADING, UNITS, said_number, tokens
@@ -54,6 +55,12 @@ _SUBJECT = r"(?P<s>[^\s,;:\"“]+(?: [^\s,;:\"“]+){0,5}?) "
 _FINAL = re.compile(r"[.!\s]+$")
 _WORD = re.compile(r"[€$£¥%]|[^\W_]+(?:['’.,:/@-][^\W_]+)*")
 _DIGIT = re.compile(r"\d")
+# Behind a statement these say that it holds, which the present tense does too.
+_LASTING = re.compile(
+    r",? (?:now|nowadays|these days|currently|at present|at the moment|right now|for now"
+    r"|from now on|as of (?:now|today))$"
+)
+_PRESENT = re.compile(r"^(?:(?:new|current|present|latest|updated|actual) )+")
 _VAGUE_TIME = re.compile(r"\b(?:in (?:19|20)\d\d|years ago|as a (?:child|kid|student)|back in)\b")
 _FILLERS = frozenset(
     ("around", "roughly", "approximately", "circa", "nearly", "almost", "exactly", "now")
@@ -94,9 +101,9 @@ def _attribute_rows() -> tuple[tuple[re.Pattern[str], re.Pattern[str]], ...]:
 
 def _attribute_patterns(names: str) -> Iterator[str]:
     a = rf"(?P<a>(?:[\w-]+ ){{0,3}}?(?:{names}))"
-    yield rf"(?P<s>.+?)['’]s {a} {COPULA}(?P<v>.+)"
+    yield rf"(?P<s>.+?)(?:['’]s|(?<=s)['’]) {a} {COPULA}(?P<v>.+)"
     yield rf"(?:The|the|Our|our) {a} (?:of|for) (?P<s>.+?) {COPULA}(?P<v>.+)"
-    yield rf"(?:The|the) (?P<s>(?:[\w-]+ ){{1,3}}?)(?P<a>{names}) {COPULA}(?P<v>.+)"
+    yield rf"(?:The|the) (?P<s>(?:[\w-]+ ){{0,3}}?)(?P<a>{names}) {COPULA}(?P<v>.+)"
     yield rf"{_SUBJECT}(?:has|have) an? {a} of (?P<v>.+)"
     yield rf"{_SUBJECT}(?:(?:has|have) )?{CHANGED} {WHOSE}{a} (?:from .+? )?to (?P<v>.+)"
 
@@ -145,7 +152,7 @@ def claims(text: str) -> tuple[Claim, ...]:
         return ()
     bracketed = " ".join(BRACKETS.findall(text))
     bare = re.sub(r"\s+", " ", BRACKETS.sub(" ", text)).replace(" ,", ",")
-    bare = LEADING.sub("", _FINAL.sub("", bare.strip()))
+    bare = _LASTING.sub("", LEADING.sub("", _FINAL.sub("", bare.strip())))
     said = (*_slot_claims(bare), *_attribute_claims(bare, bracketed))
     return tuple(dict.fromkeys((*said, *_activity_claims(bare))))
 
@@ -167,8 +174,7 @@ def _slot_claims(text: str) -> Iterator[Claim]:
 def _attribute_claims(text: str, bracketed: str) -> Iterator[Claim]:
     for pattern, shape in _attribute_rows():
         found = pattern.match(text)
-        subject = _subject(found["s"]) if found else ""
-        if found is None or not subject:
+        if found is None or not (subject := _owner(found["s"], found["a"])):
             continue
         holds = _NEGATED.match(found["v"]) is None
         said = _CUT.sub("", _NEGATED.sub("", found["v"]))
@@ -193,8 +199,14 @@ def _activity_claims(text: str) -> Iterator[Claim]:
         return
 
 
+def _owner(said: str, attribute: str) -> str:
+    """Whose *attribute* it is; ``"the"``: a text that names no owner speaks of the only one."""
+    words = _PRESENT.sub("", f"{fold(said)} ".lstrip()).strip()
+    return _subject(words) if words else ("the" if attribute in UNOWNED else "")
+
+
 def _attribute(said: str) -> str:
-    words = fold(said)
+    words = _PRESENT.sub("", fold(said))
     for spelling, kept in SPELLINGS.items():
         words = re.sub(
             rf"\b{re.escape(spelling)}$" if " " in spelling else rf"\b{spelling}\b", kept, words

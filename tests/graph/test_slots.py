@@ -50,6 +50,15 @@ CONTRADICTING = [
     ("User's email is a@x.org", "User's email is b@x.org"),
     ("Bo is working on the car", "Bo stopped working on the car"),
     ("Ana's job is nurse", "Ana works as a teacher"),
+    ("Ana works as a nurse", "Ana is a paramedic now"),
+    ("Ana is a nurse", "Ana is a welder these days"),
+    ("Ana is a lifeguard at the moment", "Ana is currently a tutor"),
+    ("Bo's address is 12 Hill Street", "Bo's new address is 7 Oak Road"),
+    ("Bo's current phone number is 555 12", "Bo's phone number is now 555 77"),
+    ("Ana and others' budget is 200", "Ana and others' new budget is 300"),
+    ("The deadline is March 10", "The deadline is March 20"),
+    ("The deadline is March 10", "The new deadline is 2 April"),
+    ("The release date is 3 May", "The release date was moved to 9 May"),
 ]
 COMPATIBLE = [
     ("Ana eats meat", "Ana doesn't eat meat on Fridays"),
@@ -86,6 +95,10 @@ COMPATIBLE = [
     ("Is Bo's budget 2000?", "Bo's budget is 3000"),
     ("Bo works for free", "Bo works at Acme"),
     ("Ana is 30", "Ana is 30 years old"),
+    ("The deadline is March 10", "The project deadline is March 20"),
+    ("Bo's former address is 12 Hill Street", "Bo's address is 7 Oak Road"),
+    ("The port is 8080", "The port is 9090"),
+    ("Ana is a paramedic now", "Ana is a vegetarian now"),
 ]
 
 
