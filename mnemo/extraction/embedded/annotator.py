@@ -14,11 +14,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mnemo._clock import Breather
-from mnemo._text import is_blank, one_line, terms
+from mnemo._text import fold, is_blank, one_line, terms
 from mnemo.config import Config
 from mnemo.episode.step import Step
 from mnemo.extraction.embedded.cues import error_line, success_line, verdict
-from mnemo.extraction.embedded.kinds import Kind, call_name, excerpt, kind_of
+from mnemo.extraction.embedded.kinds import call_name, calls_behind, excerpt
+from mnemo.extraction.embedded.replies import verdict_of_reply
+from mnemo.extraction.embedded.scene import Parties, Role, is_output
 from mnemo.extraction.embedded.subgoals import new_subgoal, shortened
 from mnemo.extraction.embedded.topics import content_count, topical
 from mnemo.extraction.embedded.workers import workers
@@ -65,8 +67,10 @@ class _Seen:
         topics: Topical stems of both.
         words: Content words of the observation, or of the action where that is empty.
         question: The last one of the action, or else of the observation.
+        role: Of the actor.
         tool: Whether the observation is tool output.
         call: How the action is named if it is a call.
+        calls: Names of the calls in the action.
         breaks: Whether a pause or a change of subject comes before it.
     """
 
@@ -76,8 +80,10 @@ class _Seen:
     topics: frozenset[str]
     words: int
     question: str | None
+    role: Role
     tool: bool
     call: str | None
+    calls: tuple[str, ...]
     breaks: bool
 
     @property
@@ -93,12 +99,12 @@ class EmbeddedAnnotator:
     subgoal, never on how steps were batched: give at least three in ``before``.
 
     Args:
-        config: ``config.extraction.agent_name`` is read.
+        config: The names of the parties are read.
         embedder: Decides where no word is shared; without one such a step is a new subgoal.
     """
 
     def __init__(self, config: Config, *, embedder: Embedder | None = None) -> None:
-        self._config = config
+        self._parties = Parties.of(config)
         self._embedder = embedder
 
     @property
@@ -121,7 +127,7 @@ class EmbeddedAnnotator:
         if not request.fresh:
             return (), None
         run = partial(anyio.to_thread.run_sync, limiter=workers())
-        window, lexical = await run(_look, request, self._config.extraction.agent_name)
+        window, lexical = await run(_look, request, self._parties)
         continues = await self._continuations(window, lexical)
         return await run(_annotate_all, request, window, continues), None
 
@@ -135,22 +141,23 @@ class EmbeddedAnnotator:
         return [bool(a) if a is not None else near[first + i] for i, a in enumerate(lexical)]
 
 
-def _look(request: AnnotationRequest, agent: str) -> tuple[list[_Seen], list[bool | None]]:
+def _look(request: AnnotationRequest, parties: Parties) -> tuple[list[_Seen], list[bool | None]]:
     """The steps that are looked at, and of each fresh one what words say of continuing."""
     breather = Breather()
     window: list[_Seen] = []
     for step in (*request.before[-WINDOW:], *request.fresh):
-        window.append(_see(step, window[-1].step if window else None))
+        window.append(_see(step, window[-WINDOW:], parties))
         breather.breathe()
     lexical = []
     for at in range(len(window) - len(request.fresh), len(window)):
-        lexical.append(_continues(window, at, agent))
+        lexical.append(_continues(window, at, parties.agent))
         breather.breathe()
     return window, lexical
 
 
-def _see(step: Step, before: Step | None) -> _Seen:
+def _see(step: Step, before: Sequence[_Seen], parties: Parties) -> _Seen:
     observation, action = excerpt(step.observation), excerpt(step.action)
+    call, role = call_name(action), _role(step, before, parties)
     observed = list(terms(observation[:_COMPARED]))
     return _Seen(
         step=step,
@@ -159,10 +166,19 @@ def _see(step: Step, before: Step | None) -> _Seen:
         topics=topical((*observed, *terms(action[:_COMPARED_ACTION]))),
         words=len(observed) if observation else content_count(action[:_COMPARED]),
         question=_last_question(action) or _last_question(observation),
-        tool=kind_of(observation) is Kind.TOOL,
-        call=call_name(action),
-        breaks=before is not None and _breaks(before, step, observation, action),
+        role=role,
+        tool=is_output(observation, role, after_call=bool(before) and bool(before[-1].calls)),
+        call=call,
+        calls=(call,) if call is not None else calls_behind(action),
+        breaks=bool(before) and _breaks(before[-1].step, step, observation, action),
     )
+
+
+def _role(step: Step, before: Sequence[_Seen], parties: Parties) -> Role:
+    called = frozenset(fold(name) for seen in before for name in seen.calls)
+    role = parties.role(step.actor, called)
+    marked = step.message_id is not None or any(seen.role is Role.TOOL for seen in before)
+    return Role.PERSON if marked and role is Role.UNMARKED else role
 
 
 def _last_question(text: str) -> str | None:
@@ -200,7 +216,7 @@ def _continues(window: list[_Seen], at: int, agent: str) -> bool | None:
     now, recent = window[at], _recent(window, at)
     if now.words < FEW_WORDS:
         return True
-    if _answers(recent[-1], now) or (recent[-1].call and now.tool):
+    if _answers(recent[-1], now) or (recent[-1].calls and now.tool):
         return True
     names = _names((*recent, now), agent)
     known = frozenset().union(*(seen.topics for seen in recent)) - names
@@ -256,7 +272,9 @@ def _annotate_all(
     for at in range(first, len(window)):
         now = window[at]
         if subgoal is None or not continues[at - first]:
-            subgoal = new_subgoal(now.observation, now.action, now.step.actor, goal)
+            subgoal = new_subgoal(
+                now.observation, now.action, now.step.actor, goal, is_output=now.tool
+            )
         found.append(
             Annotated(
                 index=now.step.index,
@@ -277,7 +295,9 @@ def _reward(window: list[_Seen], at: int) -> float | None:
     now, before = window[at], window[at - 1]
     if is_blank(now.observation) or (is_blank(before.action) and not now.tool):
         return None
-    return verdict(now.observation).reward
+    if now.tool:
+        return verdict(now.observation).reward
+    return verdict_of_reply(now.observation, before.action).reward
 
 
 def _state(goal: str, window: list[_Seen], at: int) -> str:

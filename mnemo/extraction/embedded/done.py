@@ -10,7 +10,7 @@ from mnemo.extraction.embedded.clauses import bare
 from mnemo.extraction.embedded.dates import with_dates
 from mnemo.extraction.embedded.elided import with_subject
 from mnemo.extraction.embedded.persons import third_person
-from mnemo.extraction.embedded.said import PLAIN, Said, Turn, finished
+from mnemo.extraction.embedded.said import PLAIN, Said, Turn, confidence_of, finished
 from mnemo.extraction.embedded.sentences import sentences
 from mnemo.extraction.embedded.topics import content_count
 
@@ -33,8 +33,23 @@ _TALK = word_set(
 )
 
 
+# "I noted that you like jazz": what it supposes of the other party is no act.
+_OF_OTHER = re.compile(
+    r"^\s*(?:(?:that|how|why|whether|if)\b.*\b(?:you|your|he|she|they)\b"
+    r"|you['’](?:re|ve|d|ll)\b"
+    r"|you (?:are|were|have|had|do|did|will|would|can|could|must|should|may|might|like|love|want"
+    r"|need|live|work|prefer|hate|enjoy|own|know)\b"
+    r"|your [\w' -]{1,40}? (?:is|are|was|were|has|have|will)\b)",
+    re.IGNORECASE,
+)
+
+
 def facts_of_agent(turn: Turn, breathe: Callable[[], None]) -> Iterator[Said]:
-    """The acts that *turn*, the agent's words, states as done."""
+    """
+    The acts that *turn*, the agent's words, states as done.
+
+    What it guesses, or says of the other party, is no fact.
+    """
     said = [s for s in sentences(turn.text)[:_MOST_SENTENCES] if not s.endswith("?")]
     for sentence in said:
         breathe()
@@ -45,6 +60,8 @@ def facts_of_agent(turn: Turn, breathe: Callable[[], None]) -> Iterator[Said]:
         if act is None or act["verb"] in _TALK or not is_past(act["verb"]):
             continue
         if len(clause) > 300 or content_count(clause) < 2:
+            continue
+        if _OF_OTHER.match(clause[act.end() :]) or confidence_of(clause) < PLAIN:
             continue
         text = finished(with_dates(third_person(clause, turn.voice), turn.at))
         yield Said(text, PLAIN, (turn.step,), turn.speaker)

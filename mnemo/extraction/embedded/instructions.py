@@ -16,11 +16,13 @@ from mnemo.config import Config
 from mnemo.english.forms import BASE_VERBS
 from mnemo.episode.step import Step
 from mnemo.episode.trajectory import Instruction, Trajectory
+from mnemo.extraction.embedded.clauses import bare, is_imperative
 from mnemo.extraction.embedded.cues import Verdict, error_line, masked, success_line, verdict
-from mnemo.extraction.embedded.kinds import Kind, call_name, excerpt, kind_of
+from mnemo.extraction.embedded.kinds import call_name, calls_in, excerpt
 from mnemo.extraction.embedded.persons import Voice, third_person
+from mnemo.extraction.embedded.replies import verdict_of_reply
 from mnemo.extraction.embedded.said import finished
-from mnemo.extraction.embedded.scene import Scene, scene_of
+from mnemo.extraction.embedded.scene import Parties, Scene, scene_of
 from mnemo.extraction.embedded.sentences import sentences
 from mnemo.extraction.embedded.subgoals import shortened
 from mnemo.extraction.embedded.topics import content_count, generalised
@@ -32,16 +34,23 @@ _MOST_ACTIONS = 6  # of one instruction, the last ones
 _LONGEST_ACTION = 240  # characters
 _WISH = re.compile(
     r"^(?:(?:please|also|and|but|oh|ok|okay|so|hey|one more thing|remember)[,:]?\s+){0,2}"
-    r"(?:(?P<never>never|please (?:don['’]t|do not|never|always)|don['’]t ever|do not ever"
-    r"|(?:don['’]t|do not))"
-    r"|always|from now on|going forward|in (?:the )?future|henceforth|make sure (?:to|you) always"
-    r"|i(?: would|['’]d)? (?:want|like|need) you to (?:always|never)|you (?:should"
-    r"|must) (?:always|never))"
+    r"(?:never|always|please (?:don['’]?t|do not|never|always)"
+    r"|(?:don['’]?t|do not)(?: ever)?|from now on|going forward|in (?:the )?future|henceforth"
+    r"|(?:make sure|remember) (?:to|you) (?:always|never)"
+    r"|(?:whenever|every time|each time) you"
+    r"|i(?: would|['’]d)? (?:want|like|need) you to (?:always|never)"
+    r"|i (?:don['’]?t|do not|never) want you to"
+    r"|you (?:(?:should|must) (?:always|never|not)|(?:should|must)n['’]?t))"
     r"\b[,:]?\s+(?P<rest>\S.*)",
     re.IGNORECASE,
 )
+# "Answer in French from now on": an order, and that it lasts.
+_LASTING = re.compile(
+    r"\b(?:from now on|going forward|in (?:the )?future|at all times|every time|each time)\W*$",
+    re.IGNORECASE,
+)
 _NO_WISH = re.compile(
-    r"^(?:i |my |we |thought |wanted |know |liked |loved |been |had |was |were |really |worry"
+    r"^(?:i |my |we |thought |wanted |know |liked |loved |been |had |have |was |were |really |worry"
     r"|give up|forget|say never"
     r"|mind|hesitate|be |get me wrong|tell me|ask|know)",
     re.IGNORECASE,
@@ -56,6 +65,7 @@ class _Act:
     observation: str
     action: str
     seen: Verdict
+    is_output: bool
 
     @property
     def failed(self) -> bool:
@@ -71,11 +81,12 @@ class EmbeddedProceduralExtractor:
     Finds instructions by cues; no cue, no instruction.
 
     Args:
-        config: ``config.extraction.max_instructions`` and ``agent_name`` are read.
+        config: ``config.extraction.max_instructions`` and the names of the parties are read.
     """
 
     def __init__(self, config: Config) -> None:
-        self._config = config.extraction
+        self._limit = config.extraction.max_instructions
+        self._parties = Parties.of(config)
 
     async def extract_instructions(self, trajectory: Trajectory) -> list[Instruction]:
         """
@@ -83,18 +94,18 @@ class EmbeddedProceduralExtractor:
 
         *Cancellation*: safe; the thread at work ends by itself.
         """
-        work = partial(_extract, trajectory, self._config.agent_name)
+        work = partial(_extract, trajectory, self._parties)
         found = await anyio.to_thread.run_sync(work, limiter=workers(), abandon_on_cancel=True)
-        return found[: self._config.max_instructions]
+        return found[: self._limit]
 
 
-def _extract(trajectory: Trajectory, agent: str) -> list[Instruction]:
+def _extract(trajectory: Trajectory, parties: Parties) -> list[Instruction]:
     breather = Breather()
+    scene = scene_of((*trajectory.context, *trajectory.steps), parties)
     acts = []
-    for step in trajectory.steps:
-        acts.append(_act(step))
+    for at in range(len(trajectory.context), len(scene.steps)):
+        acts.append(_act(scene, at))
         breather.breathe()
-    scene = scene_of((*trajectory.context, *trajectory.steps), agent)
     intent = _intent(excerpt(trajectory.subgoal), excerpt(trajectory.goal))
     found = [
         *_fixed(acts, intent),
@@ -114,9 +125,13 @@ def _intent(subgoal: str, goal: str) -> str:
     return generalised(goal)
 
 
-def _act(step: Step) -> _Act:
+def _act(scene: Scene, at: int) -> _Act:
+    step = scene.steps[at]
     observation = excerpt(step.observation)
-    return _Act(step, observation, one_line(excerpt(step.action)), verdict(observation))
+    output = scene.is_output(at, observation)
+    before = excerpt(scene.steps[at - 1].action) if at else ""
+    seen = verdict(observation) if output else verdict_of_reply(observation, before)
+    return _Act(step, observation, one_line(excerpt(step.action)), seen, output)
 
 
 def _fixed(acts: Sequence[_Act], intent: str) -> Iterator[Instruction]:
@@ -170,7 +185,7 @@ def _when(subgoal: str) -> str:
 
 
 def _is_call(acts: Sequence[_Act], at: int) -> bool:
-    return at >= 0 and call_name(acts[at].action) is not None
+    return at >= 0 and bool(calls_in(acts[at].step.action))
 
 
 def _is_deed(action: str) -> bool:
@@ -211,12 +226,11 @@ def _wishes(
         return
     for act in acts:
         actor = act.step.actor
-        if scene.is_agent(actor) or kind_of(act.observation) is Kind.TOOL:
+        if act.is_output or not scene.is_person(actor):
             continue
         for sentence in sentences(act.observation):
             breather.breathe()
-            match = _WISH.match(sentence)
-            if match is None or _NO_WISH.match(match["rest"]) or sentence.endswith("?"):
+            if not _is_wish(sentence):
                 continue
             voice = Voice(actor, f"{actor} and others", None)
             yield Instruction(
@@ -227,6 +241,14 @@ def _wishes(
                 return_score=act.step.reward,
                 steps=(act.step.index,),
             )
+
+
+def _is_wish(sentence: str) -> bool:
+    if sentence.endswith("?"):
+        return False
+    if match := _WISH.match(sentence):
+        return _NO_WISH.match(match["rest"]) is None
+    return _LASTING.search(sentence) is not None and is_imperative(bare(sentence))
 
 
 def _instruction(*, intent: str, condition: str, acts: Sequence[_Act], outcome: str) -> Instruction:

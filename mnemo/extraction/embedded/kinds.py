@@ -12,6 +12,7 @@ import re
 from enum import StrEnum
 from typing import Any
 
+from mnemo.extraction.embedded.cues import verdict
 from mnemo.extraction.embedded.secrets import redact
 
 __all__ = [
@@ -19,9 +20,12 @@ __all__ = [
     "TAIL",
     "Kind",
     "call_name",
+    "calls_behind",
+    "calls_in",
     "excerpt",
     "kind_of",
     "parsed_json",
+    "without_calls",
     "without_code",
 ]
 
@@ -64,15 +68,13 @@ _LOG_LINE = re.compile(
     r")"
 )
 _SPOKEN_PAIR = re.compile(r"^\s*[A-Z][a-z]+(?: [a-z]+){0,3}:\s+\S+(?:\s+\S+){3,}")
-_ADDRESSES = re.compile(
-    r"\b(?:i|i['’]\w+|my|me|we|our|you|your|please|thanks|thank|yes|no|ok|okay|sorry|actually)\b"
-    r"|\?",
-    re.IGNORECASE,
-)
+_PAIR = re.compile(r"^\s*(?!(?:DEBUG|INFO|TRACE|WARN\w*)\b)[^\W\d][\w-]{0,40}:\s+\S", re.IGNORECASE)
+_TITLED_PAIR = re.compile(r"^\s*[A-Z][a-z-]{2,40}:\s+\S")
 _FENCE = re.compile(r"```.*?(?:```|\Z)|~~~.*?(?:~~~|\Z)", re.DOTALL)
 _CALL = re.compile(
     r"^\s*([A-Za-z_][\w.]{0,80})\((?:[^()]|\([^()]*\)){0,4000}\)\s*;?\s*$", re.DOTALL
 )
+_CALL_LINE = re.compile(r"^([A-Za-z_][\w.]{0,80})\(.*\)$")
 _SHELL = re.compile(
     r"^\s*(?:\$\s+)?(?:sudo\s+|time\s+|cd\s+\S+\s*(?:&&|;)\s*|[A-Z_][A-Z0-9_]*=\S+\s+)*"
     r"(?P<command>(?:git|pip3?|python3?|pytest|npm|npx|yarn|pnpm|node|cargo|go|make|docker|kubectl"
@@ -115,23 +117,27 @@ def parsed_json(text: str) -> Any:
         return None
 
 
-def kind_of(text: str, *, after_call: bool = False) -> Kind:
+def kind_of(text: str, *, said: bool = False) -> Kind:
     """
-    Whether *text*, an observation or an action's words, is tool output or speech.
+    Whether *text*, an observation or an action's words, looks like tool output or speech.
 
     Args:
-        after_call: Whether the action before was a call: then a line that addresses
-            nobody is its output.
+        said: Whether it is known that somebody says it, or nothing was called: then
+            ``Decision: we ship`` is a note, not a key and its value.
     """
     if parsed_json(text) is not None:
         return Kind.TOOL
-    if after_call and not _ADDRESSES.search(text[:2_000]):
-        return Kind.TOOL
     lines = [line for line in text.split("\n", 400)[:400] if line and not line.isspace()]
-    if not lines:
-        return Kind.SPEECH
-    logs = sum(_is_log_line(line[:400]) for line in lines)
+    alone = len(lines) == 1
+    logs = sum(
+        _is_log_line(line[:400]) and not (said and _is_note(line[:400], alone=alone))
+        for line in lines
+    )
     return Kind.TOOL if logs * 2 > len(lines) else Kind.SPEECH
+
+
+def _is_note(line: str, *, alone: bool) -> bool:
+    return (_PAIR if alone else _TITLED_PAIR).match(line) is not None and not verdict(line).bad
 
 
 def _is_log_line(line: str) -> bool:
@@ -149,6 +155,35 @@ def call_name(action: str) -> str | None:
     if shell and not _PROSE_SHELL.match(first):
         return shell["command"].strip()[:80]
     return _json_tool(parsed_json(action))
+
+
+def calls_in(action: str) -> tuple[str, ...]:
+    """The calls of *action*: itself, or the lines behind its words that are calls."""
+    named = call_name(action)
+    return (named,) if named is not None else calls_behind(action)
+
+
+def calls_behind(action: str) -> tuple[str, ...]:
+    """The calls in the lines behind the words of *action*."""
+    return tuple(match.group(1) for line in _lines_of_calls(action) if (match := _call_in(line)))
+
+
+def without_calls(action: str) -> str:
+    """The words of *action* before its lines of calls."""
+    calls = _lines_of_calls(action)
+    return "\n".join(action.split("\n")[: -len(calls)]) if calls else action
+
+
+def _lines_of_calls(action: str) -> list[str]:
+    if not action.rstrip().endswith(")") or len(action) > HEAD:
+        return []
+    lines = action.rstrip().split("\n")
+    first = next((at for at in range(len(lines), 0, -1) if not _call_in(lines[at - 1])), 0)
+    return lines[first:]
+
+
+def _call_in(line: str) -> re.Match[str] | None:
+    return _CALL_LINE.match(line)
 
 
 def _json_tool(value: Any) -> str | None:

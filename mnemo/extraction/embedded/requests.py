@@ -8,7 +8,7 @@ from mnemo.extraction.embedded.clauses import is_imperative
 from mnemo.extraction.embedded.persons import Voice, third_person
 from mnemo.extraction.embedded.topics import content_count, topics
 
-__all__ = ["asked_to", "request_of", "wanted_in"]
+__all__ = ["asked_to", "is_report", "request_of", "wanted_in"]
 
 _REQUEST = re.compile(
     r"^(?:(?:so|and|but|also|hey|hi|ok|okay|now|then|hmm)[,\s]+)?(?:please\s+)?"
@@ -39,6 +39,24 @@ _HELPING = frozenset(("figur", "review", "check", "fix", "understand", "improv",
 _PLEASE = re.compile(r"^(?:please|just)\s+", re.IGNORECASE)
 
 
+# "Deploy to staging done" tells; "Get the deploy to staging done" asks.
+_RESULT = re.compile(
+    r"\b(?:done|finished|completed?|failed|succeeded|successful(?:ly)?|passed|aborted|cancell?ed"
+    r"|pending|running|in progress|underway|ok|okay)\W*$",
+    re.IGNORECASE,
+)
+_LINKED = re.compile(
+    r"\b(?:is|are|be|been|get|gets|getting|got|have|has|make|keep|mark|marked|leave|until|till|when"
+    r"|if|once|as|that|which|what)\b",
+    re.IGNORECASE,
+)
+
+
+def is_report(clause: str) -> bool:
+    """Whether *clause*, which begins like an order, names a deed and its result."""
+    return _RESULT.search(clause) is not None and not _LINKED.search(clause)
+
+
 def request_of(sentence: str, voice: Voice, *, to_agent: bool) -> str | None:
     """
     What *sentence* asks for, as a fact about who asked; ``None`` if it asks for nothing.
@@ -58,7 +76,7 @@ def wanted_in(sentence: str) -> str | None:
     """What *sentence* asks an agent to do, in its own words; ``None`` if it asks for nothing."""
     if asked := _REQUEST.match(sentence):
         what = asked["what"].strip()
-    elif is_imperative(sentence):
+    elif is_imperative(sentence) and not is_report(sentence):
         what = _PLEASE.sub("", sentence)
     else:
         return None

@@ -1,70 +1,158 @@
-"""Who takes part in a run of steps, and whom their pronouns mean."""
+"""Who takes part in a run of steps: people, the agent, tools; and whom their pronouns mean."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 
 from mnemo._text import fold, is_blank
+from mnemo.config import Config
 from mnemo.episode.step import Step
+from mnemo.extraction.embedded.clauses import has_verb, is_imperative
+from mnemo.extraction.embedded.cues import verdict
+from mnemo.extraction.embedded.kinds import Kind, calls_in, excerpt, kind_of
 from mnemo.extraction.embedded.lexicon import GROUP_NOUNS
 from mnemo.extraction.embedded.persons import Voice
+from mnemo.extraction.embedded.sentences import sentences
 
-__all__ = ["Scene", "scene_of"]
+__all__ = ["Parties", "Role", "Scene", "is_output", "scene_of"]
 
-_AGENTS = frozenset(("assistant", "agent", "ai", "bot", "model", "system", "tool"))
+TOOLS = frozenset(("tool", "function", "environment", "env", "terminal", "shell", "console"))
+"""Actors whose words are the output of a call; so are those named like a tool that was called."""
+
 _YOU = re.compile(r"\b(?:you|your|y['’]all)\b", re.IGNORECASE)
+_ADDRESSES = re.compile(
+    r"\b(?:i|i['’]\w+|my|me|we|our|you|your|please|thanks|thank|yes|no|ok|okay|sorry|actually)\b"
+    r"|\?",
+    re.IGNORECASE,
+)
 _WORD = re.compile(r"[a-z]+")
 _BOTH = re.compile(
     r"\b(?:we|us|our)\b.{0,40}\b(?:chat|chatted|talk|talked|spoke|meet|met|catch up)\b"
+    r"|\b(?:you and (?:i|me)|the two of us|(?:shall|should|could|can) we|let['’]?s"
+    r"|we (?:should|could))\b"
 )
+# "You should have come" is said to one who did not.
+_WE_AND_YOU = re.compile(
+    r"\bwe\b[^.!?\n]*\b(?<!thank )you\b(?!['’]| (?:know|should|would|could|must|can|will|need)\b)"
+    r"|\byou\b(?!['’]| (?:know|should|would|could|must|can|will|need)\b)[^.!?\n]*\bwe\b"
+)
+
+
+class Role(StrEnum):
+    """What an actor is in an agent's loop; ``UNMARKED``: the step did not say who spoke."""
+
+    PERSON = "person"
+    AGENT = "agent"
+    TOOL = "tool"
+    UNMARKED = "unmarked"
+
+
+@dataclass(frozen=True, slots=True)
+class Parties:
+    """
+    The names that a configuration gives to roles.
+
+    Attributes:
+        agent: Who acts.
+        agents: Folded actors of the agent's side.
+        unnamed: The actor of an observation whose step names none.
+    """
+
+    agent: str
+    agents: frozenset[str]
+    unnamed: str
+
+    @classmethod
+    def of(cls, config: Config) -> Parties:
+        """The parties of *config*."""
+        agent = config.extraction.agent_name
+        agents = frozenset(map(fold, (*config.recall.agent_actors, agent)))
+        return cls(agent, agents - TOOLS, config.extraction.default_actor)
+
+    def role(self, actor: str, called: frozenset[str]) -> Role:
+        """What *actor* is where the tools in *called* (folded names) were called."""
+        folded = fold(actor)
+        if folded in TOOLS or folded in called:
+            return Role.TOOL
+        if folded in self.agents:
+            return Role.AGENT
+        return Role.UNMARKED if actor == self.unnamed else Role.PERSON
 
 
 @dataclass(frozen=True, slots=True)
 class Scene:
     """
-    The parties of a trajectory.
+    The parties of a run of steps.
 
     Attributes:
-        people: Distinct actors whose words are observations, in order of appearance.
-        agent: Who acts.
+        steps: The run, ascending.
+        people: Distinct people whose words are observations, in order of appearance.
+        agent: Who acts, under the name that it has here.
+        with_agent: Whether the agent takes part.
         names: The folded words of all parties' names.
+        called: Folded names of the tools that were called.
+        marked: Whether each step says who spoke: then an unnamed actor is a person.
     """
 
+    steps: tuple[Step, ...]
+    parties: Parties
     people: tuple[str, ...]
     agent: str
+    with_agent: bool
     names: frozenset[str]
+    called: frozenset[str]
+    marked: bool
 
     @property
     def is_talk_of_two(self) -> bool:
         """Whether two people talk, each turn a step of its own."""
-        return len(self.people) == 2
+        return len(self.people) == 2 and not self.with_agent
 
-    def is_agent(self, actor: str) -> bool:
-        """Whether *actor* is the one who acts, by name or by role."""
-        folded = fold(actor)
-        return folded == fold(self.agent) or folded in _AGENTS
+    def role(self, actor: str) -> Role:
+        """What *actor* is here."""
+        role = self.parties.role(actor, self.called)
+        return Role.PERSON if role is Role.UNMARKED and self.marked else role
+
+    def is_person(self, actor: str) -> bool:
+        """Whether *actor* is neither the agent nor a tool."""
+        return self.role(actor) in (Role.PERSON, Role.UNMARKED)
+
+    def call_before(self, at: int) -> str | None:
+        """How the call is named whose output step *at* observes; ``""``: one of several."""
+        if fold(self.steps[at].actor) in self.called:
+            return self.steps[at].actor
+        back = at - 1
+        while back > 0 and is_blank(self.steps[back].action) and self._is_tool(back):
+            back -= 1
+        calls = calls_in(excerpt(self.steps[back].action)) if back >= 0 else ()
+        return calls[0] if len(set(calls)) == 1 else ("" if calls else None)
+
+    def is_output(self, at: int, text: str) -> bool:
+        """Whether *text*, the observation of step *at*, is a tool's output."""
+        role = self.role(self.steps[at].actor)
+        return is_output(text, role, after_call=self.call_before(at) is not None)
 
     def other(self, speaker: str) -> str | None:
         """The other party; ``None`` if there is not exactly one."""
         others = [name for name in self.people if name != speaker]
-        if len(others) == 1:
-            return others[0]
-        return self.agent if not others and speaker != self.agent else None
+        if speaker != self.agent and (self.with_agent or not others):
+            others.append(self.agent)
+        return others[0] if len(others) == 1 else None
 
     def voice(self, speaker: str, said_lately: Iterable[str], asked: str | None) -> Voice:
         """
         Whom *speaker*'s pronouns mean.
 
-        "We" is both parties, but not where the speaker has just talked of people of
-        its own ("my kids"), nor in answer to a question about "you", which leaves out
-        who asked, and not with an agent, which goes nowhere.
+        "We" is both parties only where the words say so: a speaker has a family, friends
+        and a company, and an agent goes nowhere.
         """
         other = self.other(speaker)
         together = other is not None and (
-            self.is_agent(speaker)
-            or not (self.is_agent(other) or _without_other(said_lately, asked))
+            not self.is_person(speaker)
+            or (self.is_person(other) and _with_other(said_lately, asked))
         )
         return Voice(speaker, f"{speaker} and {other if together else 'others'}", other)
 
@@ -76,24 +164,64 @@ class Scene:
             for name in self.names
         )
 
+    def _is_tool(self, at: int) -> bool:
+        return self.role(self.steps[at].actor) is Role.TOOL
 
-def scene_of(steps: Iterable[Step], agent: str) -> Scene:
+
+def scene_of(steps: Sequence[Step], parties: Parties) -> Scene:
     """Who takes part in *steps*."""
-    steps = tuple(steps)
-    people = dict.fromkeys(s.actor for s in steps if not is_blank(s.observation))
-    names = frozenset(word for name in (*people, agent) for word in fold(name).split())
-    return Scene(tuple(people), agent, names)
+    called = frozenset(fold(name) for s in steps if "(" in s.action for name in calls_in(s.action))
+    heard = {s.actor: parties.role(s.actor, called) for s in steps if not is_blank(s.observation)}
+    acts = any(not is_blank(s.action) for s in steps)
+    agents = [a for a, role in heard.items() if role is Role.AGENT and fold(a) != "system"]
+    agent = parties.agent if acts or not agents else agents[0]
+    people = tuple(a for a, role in heard.items() if role in (Role.PERSON, Role.UNMARKED))
+    return Scene(
+        steps=tuple(steps),
+        parties=parties,
+        people=people,
+        agent=agent,
+        with_agent=acts or bool(agents),
+        names=frozenset(word for name in (*people, agent) for word in fold(name).split()),
+        called=called,
+        marked=Role.TOOL in heard.values() or any(s.message_id is not None for s in steps),
+    )
 
 
-def _without_other(texts: Iterable[str], asked: str | None) -> bool:
-    """Whether "we" leaves out the other party, by what was said, the latest first."""
+def is_output(text: str, role: Role, *, after_call: bool) -> bool:
+    """
+    Whether *text*, observed of an actor with *role*, is a tool's output.
+
+    The role says so. Where it is not known, a text behind a call is its output unless it
+    is a sentence or addresses somebody.
+    """
+    said = role is Role.PERSON or (role is not Role.TOOL and not after_call)
+    if role is Role.TOOL or kind_of(text, said=said) is Kind.TOOL:
+        return True
+    return not said and not _is_said(text)
+
+
+def _is_said(text: str) -> bool:
+    """Whether *text* addresses somebody or has a sentence; a result or an error is none."""
+    head = text[:2_000]
+    if _ADDRESSES.search(head):
+        return True
+    found = verdict(head)
+    return not (found.good or found.bad) and any(
+        has_verb(sentence) or is_imperative(sentence) for sentence in sentences(head)
+    )
+
+
+def _with_other(texts: Iterable[str], asked: str | None) -> bool:
+    """Whether "we" means both parties, by what was said, the latest first."""
     for at, text in enumerate(texts):
         folded = text.lower()
         if _BOTH.search(folded):
-            return False
-        if at == 0 and asked is not None and _YOU.search(asked):
             return True
-        words = _WORD.findall(folded)
-        if any(word in GROUP_NOUNS for word in words):
+        if at == 0 and asked is not None and _YOU.search(asked):
+            return False
+        if any(word in GROUP_NOUNS for word in _WORD.findall(folded)):
+            return False
+        if at == 0 and _WE_AND_YOU.search(folded):
             return True
     return False

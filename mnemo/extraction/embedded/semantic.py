@@ -11,14 +11,23 @@ import anyio.to_thread
 from mnemo._clock import Breather
 from mnemo._text import is_blank, one_line
 from mnemo.config import Config
+from mnemo.english.verbs import is_question, tokens_of
 from mnemo.episode.step import Step
 from mnemo.episode.trajectory import Fact, Trajectory
 from mnemo.extraction.embedded.concepts import Frequencies, concepts_of, matter_of
 from mnemo.extraction.embedded.corrections import corrected
 from mnemo.extraction.embedded.done import facts_of_agent
-from mnemo.extraction.embedded.kinds import Kind, call_name, excerpt, kind_of, without_code
+from mnemo.extraction.embedded.kinds import (
+    Kind,
+    call_name,
+    excerpt,
+    kind_of,
+    without_calls,
+    without_code,
+)
 from mnemo.extraction.embedded.said import Said, Turn, folded_key
-from mnemo.extraction.embedded.scene import Scene, scene_of
+from mnemo.extraction.embedded.scene import Parties, Role, Scene, scene_of
+from mnemo.extraction.embedded.sentences import sentences
 from mnemo.extraction.embedded.speech import facts_of_turn
 from mnemo.extraction.embedded.tools import CONFIDENCE, facts_of_output
 from mnemo.extraction.embedded.workers import workers
@@ -29,6 +38,7 @@ _QUESTION = re.compile(r"(?:^|(?<=[.!?…])\s+|(?<=\n))([^.!?\n]{2,240}\?)")
 _ASKED = re.compile(
     r"^\W*(asked (?:for|about|whether|if|when|where|what|how|who|which)\b[^.!?\n]{2,160})", re.I
 )
+_LONGEST_QUESTION = 160  # characters of a question without a mark
 _LATELY = 4  # own turns before this one that say who "we" are
 
 
@@ -37,11 +47,12 @@ class EmbeddedSemanticExtractor:
     Distils facts by rules; every word of a fact is the steps', a name, a date or a template's.
 
     Args:
-        config: ``config.extraction.max_facts`` and ``agent_name`` are read.
+        config: ``config.extraction.max_facts`` and the names of the parties are read.
     """
 
     def __init__(self, config: Config) -> None:
-        self._config = config.extraction
+        self._max_facts = config.extraction.max_facts
+        self._parties = Parties.of(config)
 
     async def extract_facts(self, trajectory: Trajectory) -> list[Fact]:
         """
@@ -49,61 +60,47 @@ class EmbeddedSemanticExtractor:
 
         *Cancellation*: safe; the thread at work ends by itself.
         """
-        work = partial(_extract, trajectory, self._config.agent_name, self._config.max_facts)
+        work = partial(_extract, trajectory, self._parties, self._max_facts)
         return await anyio.to_thread.run_sync(work, limiter=workers(), abandon_on_cancel=True)
 
 
-def _extract(trajectory: Trajectory, agent: str, limit: int) -> list[Fact]:
-    history = (*trajectory.context, *trajectory.steps)
-    scene = scene_of(history, agent)
+def _extract(trajectory: Trajectory, parties: Parties, limit: int) -> list[Fact]:
+    scene = scene_of((*trajectory.context, *trajectory.steps), parties)
     breather = Breather()
     said: list[Said] = []
-    for at in range(len(trajectory.context), len(history)):
-        said.extend(_of_step(history, at, scene, breather.breathe))
+    for at in range(len(trajectory.context), len(scene.steps)):
+        said.extend(_of_step(scene, at, breather.breathe))
         breather.breathe()
     kept = _best(_distinct(corrected(said)), limit)
     return _with_concepts(kept, {step.index for step in trajectory.steps}, breather)
 
 
-def _of_step(
-    history: Sequence[Step], at: int, scene: Scene, breathe: Callable[[], None]
-) -> Iterator[Said]:
-    step = history[at]
+def _of_step(scene: Scene, at: int, breathe: Callable[[], None]) -> Iterator[Said]:
+    step = scene.steps[at]
     if not is_blank(step.observation):
-        yield from _of_observation(history, at, scene, breathe)
+        yield from _of_observation(scene, at, breathe)
     if not is_blank(step.action) and call_name(step.action) is None:
-        action = without_code(excerpt(step.action))
+        action = without_code(without_calls(excerpt(step.action)))
         if kind_of(action) is Kind.SPEECH:
-            yield from facts_of_agent(_turn(action, scene.agent, history, at, scene), breathe)
+            yield from facts_of_agent(_turn(action, scene.agent, scene, at), breathe)
 
 
-def _of_observation(
-    history: Sequence[Step], at: int, scene: Scene, breathe: Callable[[], None]
-) -> Iterator[Said]:
-    step = history[at]
+def _of_observation(scene: Scene, at: int, breathe: Callable[[], None]) -> Iterator[Said]:
+    step = scene.steps[at]
     text = without_code(excerpt(step.observation))
-    call = _call_before(history, at)
-    if kind_of(text, after_call=call is not None) is Kind.TOOL:
-        for fact in facts_of_output(text, call, breathe):
+    if scene.is_output(at, text):
+        for fact in facts_of_output(text, scene.call_before(at), breathe):
             yield Said(fact, CONFIDENCE, (step.index,), "")
         return
-    turn = _turn(text, step.actor, history, at, scene)
-    by_agent = scene.is_agent(step.actor)
-    yield from facts_of_agent(turn, breathe) if by_agent else facts_of_turn(turn, breathe)
+    turn = _turn(text, step.actor, scene, at)
+    by_person = scene.is_person(step.actor)
+    yield from facts_of_turn(turn, breathe) if by_person else facts_of_agent(turn, breathe)
 
 
-def _call_before(history: Sequence[Step], at: int) -> str | None:
-    """How the call is named whose output is observed: the action before, which a step lags."""
-    if at == 0 or is_blank(history[at - 1].action):
-        return None
-    action = excerpt(history[at - 1].action)
-    return call_name(action)
-
-
-def _turn(text: str, speaker: str, history: Sequence[Step], at: int, scene: Scene) -> Turn:
-    step = history[at]
-    asked, asker = _asked_before(history, at) if speaker == step.actor else (None, None)
-    lately = [text, *_own_turns(history, at, speaker)]
+def _turn(text: str, speaker: str, scene: Scene, at: int) -> Turn:
+    step = scene.steps[at]
+    asked, asker = _asked_before(scene, at) if speaker == step.actor else (None, None)
+    lately = [text, *_own_turns(scene.steps, at, speaker)]
     return Turn(
         text=text,
         speaker=speaker,
@@ -123,22 +120,26 @@ def _own_turns(history: Sequence[Step], at: int, speaker: str) -> list[str]:
     return own[: -_LATELY - 1 : -1]
 
 
-def _asked_before(history: Sequence[Step], at: int) -> tuple[str | None, int | None]:
+def _asked_before(scene: Scene, at: int) -> tuple[str | None, int | None]:
     """The question that step *at* may answer, and the step that asked it."""
     if at == 0:
         return None, None
-    before = history[at - 1]
+    before = scene.steps[at - 1]
     if not is_blank(before.action):
         action = excerpt(before.action[-2_000:])
         told = _ASKED.match(action)
         return (one_line(told.group(1)) if told else _question(action)), before.index
-    if before.actor == history[at].actor:
+    if before.actor == scene.steps[at].actor or scene.role(before.actor) is Role.TOOL:
         return None, None
     return _question(excerpt(before.observation[-2_000:])), before.index
 
 
 def _question(text: str) -> str | None:
-    found = _QUESTION.findall(text) if "?" in text else []
+    if "?" not in text:
+        last = text[-_LONGEST_QUESTION:].rsplit("\n", 1)[-1]
+        asked = next(reversed(sentences(last)), "")
+        return one_line(asked) if is_question(tokens_of(asked)) and '"' not in asked else None
+    found = _QUESTION.findall(text)
     return one_line(found[-1]) if found and '"' not in found[-1] else None
 
 

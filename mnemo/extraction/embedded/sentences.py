@@ -19,6 +19,8 @@ _ABBREVIATIONS = word_set(
 _MAY_END = frozenset(("etc", "inc", "ltd", "co", "corp", "a.m", "p.m", "u.s", "u.k", "no", "sun"))
 
 _LIST_MARK = re.compile(r"^[ \t]*(?:[-*+•–]|\d{1,3}[.)]|\[[ xX]\]|#{1,6}|>)[ \t]+")
+# "Decision: …" on a line of its own does not go on with the line before.
+_LABEL = re.compile(r"[A-Z][\w-]*(?: [a-z-]+){0,2}:\s+\S")
 _MARKUP = re.compile(r"\*\*|__(?=\w)|(?<=\w)__")
 # A mark that may end a sentence, its closing quotes and brackets, then a blank or the end.
 _END = re.compile(
@@ -67,7 +69,7 @@ def _contracted(match: re.Match[str]) -> str:
 
 def _blocks(text: str) -> list[str]:
     if "\n" not in text:
-        return [_unmarked(text)]
+        return [_unmarked(_LIST_MARK.sub("", text))]
     blocks: list[str] = []
     open_block = False
     for line in text.split("\n"):
@@ -75,12 +77,19 @@ def _blocks(text: str) -> list[str]:
         bare = _unmarked(line[item.end() :] if item else line)
         if not bare:
             open_block = False
-        elif open_block and not item and not blocks[-1].endswith((":", ".", "!", "?")):
+        elif open_block and not item and _goes_on(blocks[-1], bare):
             blocks[-1] += " " + bare
         else:
             blocks.append(bare)
             open_block = True
     return blocks
+
+
+def _goes_on(block: str, line: str) -> bool:
+    """Whether *line* continues *block*, which a wrapped line does and a new note does not."""
+    if block.endswith((":", ".", "!", "?")) or _LABEL.match(line):
+        return False
+    return not (_LABEL.match(block) and line[0].isupper())
 
 
 def _unmarked(line: str) -> str:

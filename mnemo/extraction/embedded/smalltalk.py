@@ -31,6 +31,7 @@ _OPENINGS = re.compile(
             best of luck ; thank ; thx ; congrat ; welcome ; no (?:worries|problem|doubts?)
             my pleasure ; sorry\b ; how \w+\b ; what (?:a|an)\b ; agreed ; such a\b ; believe me
             trust me ; long time no ; guess what ; never give up ; look at ; take a look
+            never ?mind
             check (?:it|this|them|that|out|your)\b
             feel free ; remember\b ; imagine\b ; same here ; me too ; go for it ; note that
             please note ; totally agree ; can't agree ; couldn't agree ; highly recommend ; super\b

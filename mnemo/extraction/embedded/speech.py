@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from mnemo._text import STOP_WORDS, words
 from mnemo.english.forms import ADVERBS
 from mnemo.english.verbs import is_question, may_have_verb, tokens_of
-from mnemo.extraction.embedded.answers import answer_in, is_greeting, quoted
+from mnemo.extraction.embedded.answers import answer_in, is_greeting, quoted, with_detail
 from mnemo.extraction.embedded.clauses import (
     bare,
     has_verb,
@@ -21,6 +21,7 @@ from mnemo.extraction.embedded.clauses import (
 from mnemo.extraction.embedded.dates import with_dates
 from mnemo.extraction.embedded.elided import with_subject
 from mnemo.extraction.embedded.lexicon import LIGHT
+from mnemo.extraction.embedded.minutes import noted
 from mnemo.extraction.embedded.persons import speaks_of_other, speaks_of_self, third_person
 from mnemo.extraction.embedded.pronouns import (
     begins_with_pronoun,
@@ -29,7 +30,7 @@ from mnemo.extraction.embedded.pronouns import (
     joined_to,
     with_person,
 )
-from mnemo.extraction.embedded.requests import asked_to, request_of
+from mnemo.extraction.embedded.requests import asked_to, is_report, request_of
 from mnemo.extraction.embedded.said import Said, Turn, confidence_of, finished
 from mnemo.extraction.embedded.scene import Scene
 from mnemo.extraction.embedded.sentences import sentences, with_apostrophes
@@ -96,7 +97,8 @@ def facts_of_turn(turn: Turn, breathe: Callable[[], None]) -> list[Said]:
     """
     heard = _Heard([], [], None)
     may_answer = turn.asked is not None
-    for sentence in _sentences(turn.text):
+    said = _sentences(turn.text)
+    for sentence in with_detail(said) if may_answer else said:
         breathe()
         if may_answer and not is_greeting(turn, sentence):
             may_answer = False
@@ -104,7 +106,7 @@ def facts_of_turn(turn: Turn, breathe: Callable[[], None]) -> list[Said]:
             if answer := answer_in(turn, first):
                 heard.found.append(answer)
                 heard.before.append(answer.text)
-                sentence = rest
+                sentence = _own_clause(first, rest)
         for clause in _clauses(sentence):
             _hear(turn, clause, heard)
     return heard.found
@@ -137,6 +139,13 @@ def _hear(turn: Turn, clause: str, heard: _Heard) -> None:
     else:
         heard.anchor = None
     heard.before.append(heard.found[-1].text if said else third_person(clause, turn.voice))
+
+
+def _own_clause(answer: str, rest: str) -> str:
+    """What of an answer is a statement by itself: "I'm a nurse", also behind a "Yes"."""
+    clause = without_lead(answer)
+    own = speaks_of_self(clause) and has_verb(clause) and not rest
+    return clause if own else rest
 
 
 def _first_part(sentence: str) -> tuple[str, str]:
@@ -173,6 +182,9 @@ def _fact(
     stage = _STAGE.match(clause)
     if stage:
         return _said(turn, f"{turn.speaker} {stage['verb']} {stage['rest']}", clause)
+    note = noted(clause, turn.scene.is_name)
+    if note is not None:
+        return _said(turn, third_person(note, turn.voice), clause) if note else None
     correction = _CORRECTION.match(clause)
     clause = clause[correction.end() :] if correction else clause
     statement = _statement(turn, clause)
@@ -219,7 +231,7 @@ def _statement(turn: Turn, clause: str) -> str | None:
     if not clause or _asks(clause) or is_small_talk(clause):
         return None
     if is_imperative(clause):
-        return asked_to(clause, turn.voice) if to_agent else None
+        return asked_to(clause, turn.voice) if to_agent and not is_report(clause) else None
     clause = with_subject(clause)
     own = speaks_of_self(clause)
     if _about_other(clause, own) or (turn.voice.you is None and speaks_of_other(clause)):

@@ -37,7 +37,9 @@ def shortened(text: str, limit: int) -> str:
     return (head if blank and len(head) > limit // 2 else cut).rstrip(" ,;:") + "…"
 
 
-def new_subgoal(observation: str, action: str, actor: str, goal: str) -> str:
+def new_subgoal(
+    observation: str, action: str, actor: str, goal: str, *, is_output: bool = False
+) -> str:
     """
     Why the action was taken, in its own words.
 
@@ -48,10 +50,11 @@ def new_subgoal(observation: str, action: str, actor: str, goal: str) -> str:
     Args:
         observation: Excerpt, secrets hidden; so is *action*.
         actor: Whose name is no topic.
+        is_output: Whether a tool gave the observation: then it asks for nothing.
     """
     observation, action = without_code(observation), without_code(action)
     subgoal = (
-        _of_request(observation)
+        ("" if is_output else _of_request(observation))
         or _of_call(action)
         or _of_clause(action)
         or _of_phrases(observation, action, actor)
@@ -60,8 +63,6 @@ def new_subgoal(observation: str, action: str, actor: str, goal: str) -> str:
 
 
 def _of_request(observation: str) -> str:
-    if kind_of(observation) is Kind.TOOL:
-        return ""
     for sentence in sentences(observation[:_COMPARED])[:_FIRST]:
         for clause in split_clauses(sentence):
             wanted = None if _STANDING.match(clause) else wanted_in(bare(clause))

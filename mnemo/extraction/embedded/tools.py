@@ -60,6 +60,10 @@ _NO_KEYS = word_set(
     trace
     """
 )
+# What somebody says or wants is no value that a call returned.
+_REPORTS_SPEECH = re.compile(
+    r"\b(?:says?|said|asks?|asked|wants?|wanted|told|tells|please|always|never)\b", re.IGNORECASE
+)
 _MARK = re.compile(r"^[\s=\-_*#>$|+✓✔✗×•]+|[\s=\-_*#|+]+$")
 _TIMESTAMP = re.compile(
     r"^\[?\d{4}-\d\d-\d\d[T ]\d\d:\d\d(?::\d\d(?:[.,]\d+)?)?(?:Z|[+-]\d\d:?\d\d)?\]?\s*"
@@ -90,6 +94,8 @@ def facts_of_output(text: str, call: str | None, breathe: Callable[[], None]) ->
 def _of_lines(text: str, source: str, breathe: Callable[[], None]) -> Iterator[str]:
     lines = [line for raw in text.split("\n") if (line := _trimmed(raw))]
     if len(lines) == 1 and not verdict(lines[0]).bad and len(lines[0]) <= _LONGEST_VALUE:
+        if _REPORTS_SPEECH.search(lines[0]):
+            return
         yield _of_line(lines[0], source) or f"{source} returned {lines[0].rstrip('.')}."
         return
     yield from _errors(lines, source, breathe)

@@ -12,10 +12,12 @@ from hypothesis import strategies as st
 from real_texts import TEXTS
 
 from mnemo._text import one_line
+from mnemo.config import Config
 from mnemo.episode.step import Step
 from mnemo.extraction.embedded import annotator
 from mnemo.extraction.embedded.annotator import _last_question, _Seen
 from mnemo.extraction.embedded.kinds import Kind, call_name, excerpt, kind_of
+from mnemo.extraction.embedded.scene import Parties
 from mnemo.extraction.embedded.topics import content_count, topics
 from mnemo.protocols import AnnotationRequest
 
@@ -73,9 +75,8 @@ def _steps(count: int) -> list[Step]:
 
 
 def _looked_at(steps: list[Step]) -> list[_Seen]:
-    window, _ = annotator._look(
-        AnnotationRequest(goal="g", before=(), fresh=tuple(steps), closing=False), "assistant"
-    )
+    request = AnnotationRequest(goal="g", before=(), fresh=tuple(steps), closing=False)
+    window, _ = annotator._look(request, Parties.of(Config()))
     return window
 
 
@@ -87,7 +88,8 @@ def test_what_is_seen_of_a_step_is_what_each_reader_finds() -> None:
         assert seen.topics == topics(f"{observation[:600]}\n{action[:200]}")
         assert seen.words == content_count(observation[:600] or action[:600])
         assert seen.question == (_last_question(action) or _last_question(observation))
-        assert seen.tool == (kind_of(observation) is Kind.TOOL)
+        by_form = kind_of(observation, said=True) is Kind.TOOL
+        assert seen.tool == (seen.step.actor == "tool" or by_form)
         assert seen.call == call_name(action)
 
 

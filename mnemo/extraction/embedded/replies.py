@@ -1,0 +1,80 @@
+"""What a person's reply says of the action before it: small talk says nothing."""
+
+from __future__ import annotations
+
+import re
+
+from mnemo._text import is_blank
+from mnemo.extraction.embedded.clauses import bare, split_clauses
+from mnemo.extraction.embedded.cues import Verdict, verdict
+from mnemo.extraction.embedded.kinds import calls_in
+from mnemo.extraction.embedded.sentences import sentences
+from mnemo.extraction.embedded.topics import topics
+
+__all__ = ["verdict_of_reply"]
+
+_SOFTWARE = (
+    r"\w*error|\w*exception|traceback|exit(?:ed)?(?: with)?[ _](?:code|status)|exitcode"
+    r"|returncode|http/\d|npm err|no such file|timeout|timed out|command not found|build|suite"
+    r"|pipeline|ci|deploy(?:ment)?|migration|script|server|login|merge|commit|install(?:ation)?"
+    r"|import|export|upload|download|command|container|database|query|api|endpoint"
+)
+_STRICT = re.compile(rf"\b(?:{_SOFTWARE}|(?:unit |my |our )tests)s?\b", re.IGNORECASE)
+_TECHNICAL = re.compile(
+    rf"\b(?:{_SOFTWARE}|tests?|checks?|app|site|page|code|branch|job|service|function|file|status"
+    r"|\d+ passed|\d+ failed)s?\b",
+    re.IGNORECASE,
+)
+_OWN = re.compile(r"^(?:i|i['’]\w+|we|we['’]\w+|my|our)\b", re.IGNORECASE)
+# Of people and what is theirs, not of what the agent did.
+_PERSONAL = re.compile(
+    r"^(?:(?:yesterday|today|last \w+|this morning|then|so|and|but|unfortunately|sadly),? )*"
+    r"(?:i|i['’]\w+|we|we['’]\w+|he|she|they|my|our|his|her|their|[A-Z][a-z]+['’]s|one of)\b",
+    re.IGNORECASE,
+)
+_POINTS_BACK = re.compile(
+    r"^(?:(?:and|but|so|no|yes|ok|okay|sorry|now|great|well|hmm|it looks like|looks like)[, ]+)*"
+    r"(?:it|it['’]s|that|that['’]s|this|these|those|you|you['’]ve|everything|nothing|all|still|now"
+    r"|not|already|works?|worked|working|fixed|done|solved|resolved|perfect|wrong|broken|failed"
+    r"|success|completed?|passed|does(?:n['’]t| not)|did(?:n['’]t| not)|same)\b",
+    re.IGNORECASE,
+)
+
+
+def verdict_of_reply(reply: str, action: str) -> Verdict:
+    """
+    Read the signs in *reply*, a person's words, that speak of *action*.
+
+    Thanks always do. Other signs do where the clause points back ("it works"), is about
+    software, or shares a topic with *action*; behind a call also any clause that is not
+    about people and what is theirs.
+
+    Args:
+        action: The words or the call before the reply; blank: there was none.
+    """
+    whole = verdict(reply)
+    if not (whole.good or whole.bad):
+        return whole
+    told = _signs(reply, action)
+    good = [found for found in told if found.good]
+    return Verdict(
+        good=bool(good),
+        bad=any(found.bad for found in told),
+        polite=bool(good) and all(found.polite for found in good),
+    )
+
+
+def _signs(reply: str, action: str) -> list[Verdict]:
+    any_counts = is_blank(action) or bool(calls_in(action))
+    about = topics(action)
+    clauses = [bare(c) or c for sentence in sentences(reply) for c in split_clauses(sentence)]
+    found = [(clause, verdict(clause)) for clause in clauses]
+    return [v for c, v in found if v.polite or _speaks_of(c, about, any_counts=any_counts)]
+
+
+def _speaks_of(clause: str, about: frozenset[str], *, any_counts: bool) -> bool:
+    if _PERSONAL.match(clause):
+        return _OWN.match(clause) is not None and _STRICT.search(clause) is not None
+    if _POINTS_BACK.match(clause) or _TECHNICAL.search(clause):
+        return True
+    return any_counts or not about.isdisjoint(topics(clause))

@@ -1,0 +1,162 @@
+"""Short answers joined to their questions, and notes written as in minutes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+ALLERGIES = "Do you have any allergies?"
+MEAT = "Do you eat meat?"
+
+
+async def propositions(facts_of: Any, *steps: Any) -> list[str]:
+    return [fact.proposition for fact in await facts_of(*steps)]
+
+
+@pytest.mark.parametrize("by_agent", [True, False])
+@pytest.mark.parametrize(
+    ("question", "reply", "answer"),
+    [
+        (ALLERGIES, "Yes, peanuts.", "Yes, peanuts"),
+        (ALLERGIES, "yes peanuts and shellfish", "yes peanuts and shellfish"),
+        (ALLERGIES, "Peanuts.", "Peanuts"),
+        (ALLERGIES, "Yes. Peanuts.", "Yes, Peanuts"),
+        (ALLERGIES, "Not really", "Not really"),
+        (MEAT, "No.", "No"),
+        (MEAT, "nope", "nope"),
+        (MEAT, "no", "no"),
+        (MEAT, "I don't.", "I don't"),
+        (MEAT, "i dont", "i don't"),
+        (MEAT, "Only fish.", "Only fish"),
+        (MEAT, "Never!", "Never"),
+        ("do you smoke", "nah", "nah"),
+        ("Great, are you married?", "Yep", "Yep"),
+        ("Thanks! Do you own a car?", "Yes, a red Saab", "Yes, a red Saab"),
+        ("Have you ever been to Peru?", "Not yet", "Not yet"),
+        ("Is your daughter vegetarian?", "Yes she is", "Yes she is"),
+        ("When is your appointment?", "Tuesday at nine", "Tuesday at nine"),
+    ],
+)
+async def test_an_answer_stands_with_its_question(
+    step: Any, facts_of: Any, question: str, reply: str, answer: str, by_agent: bool
+) -> None:
+    """Whoever asked, with or without capitals and marks: the question gives it its meaning."""
+    asked = step(0, "Hello", question) if by_agent else step(0, question, actor="Bo")
+
+    facts = await facts_of(asked, step(1, reply, actor="Ana"))
+
+    assert [f.steps for f in facts] == [(0, 1)]
+    told = facts[0].proposition
+    assert told.startswith(f'Asked "{question.removeprefix("Thanks! ")}", Ana answered "{answer}')
+
+
+@pytest.mark.parametrize(
+    ("question", "reply"),
+    [
+        (ALLERGIES, "Never mind."),
+        (ALLERGIES, "No problem!"),
+        (ALLERGIES, "Why do you ask?"),
+        ("Can I help you with anything else?", "No."),
+        ("Are you sure?", "Yes."),
+        ("Anything else?", "No, thanks."),
+        ("How are you?", "Good, thanks!"),
+        ("Does that help?", "Yes!"),
+    ],
+)
+async def test_an_answer_about_the_talk_is_no_fact(
+    step: Any, facts_of: Any, question: str, reply: str
+) -> None:
+    """Yes and no to a question that is about nothing say nothing."""
+    assert await facts_of(step(0, "Hello", question), step(1, reply, actor="Ana")) == []
+
+
+async def test_an_answer_with_a_sentence_behind_it_gives_both(step: Any, facts_of: Any) -> None:
+    """The answer joins its question, and the sentence stands for itself."""
+    steps = [step(0, "Hello", MEAT), step(1, "No. I became a vegetarian in May.", actor="Ana")]
+
+    assert await propositions(facts_of, *steps) == [
+        'Asked "Do you eat meat?", Ana answered "No".',
+        "Ana became a vegetarian in May.",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("said", "fact"),
+    [
+        ("Decision: we drop Firefox ESR 102", "Decision: Ana and others drop Firefox ESR 102."),
+        ("decision: we drop firefox esr 102", "Decision: Ana and others drop firefox esr 102."),
+        ("Decision - keep Postgres 16.", "Decision: keep Postgres 16."),
+        ("Decided: the API goes public in May", "Decided: the API goes public in May."),
+        ("Agreed: no deploys on Fridays", "Agreed: no deploys on Fridays."),
+        ("Action item: Chen to update the runbook", "Action item: Chen to update the runbook."),
+        ("TODO: rotate the signing keys", "TODO: rotate the signing keys."),
+        ("Next step: I call the landlord", "Next step: Ana calls the landlord."),
+        ("Chen to update the runbook", "Chen to update the runbook."),
+        ("- Priya and Chen to book the venue", "Priya and Chen to book the venue."),
+        ("Maria Lopez to review the contract", "Maria Lopez to review the contract."),
+        ("The legal team to review the contract", "The legal team to review the contract."),
+        ("Deadline: March 10", "The deadline is March 10."),
+        ("deadline: 10 March", "The deadline is 10 March."),
+        ("My address: 12 Elm Street", "Ana's address is 12 Elm Street."),
+        ("Owner: Priya", "The owner is Priya."),
+        ("My new address is 12 Elm Street.", "Ana's new address is 12 Elm Street."),
+        ("The deadline is March 10", "The deadline is March 10."),
+        ("I'm a paramedic now", "Ana is a paramedic now."),
+        ("im a paramedic now", "Ana is a paramedic now."),
+    ],
+)  # fmt: skip
+async def test_a_note_is_a_fact(step: Any, facts_of: Any, said: str, fact: str) -> None:
+    """Decisions, tasks of somebody and labelled values, as people write them down."""
+    assert await propositions(facts_of, step(0, said, "Noted.", actor="Ana")) == [fact]
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "Nice to meet the team",
+        "Time to update the runbook",
+        "Ready to review the contract",
+        "Something to think about",
+        "Happy to help the team",
+        "Welcome to the team",
+        "Attempt to fix the build",
+        "Decision: ?",
+        "Question: who owns the runbook?",
+        "Note: thanks!",
+        "PS: thank you",
+        "Me: haha",
+    ],
+)
+async def test_a_fragment_with_to_or_a_label_is_no_note(
+    step: Any, facts_of: Any, said: str
+) -> None:
+    """Nobody is named who is to do it, or the label stands before nothing."""
+    assert await propositions(facts_of, step(0, said, "Ok.", actor="Ana")) == []
+
+
+async def test_each_line_of_minutes_is_a_fact(step: Any, facts_of: Any) -> None:
+    """Labelled lines that a person writes are no tool's output, and do not run together."""
+    minutes = (
+        "Weekly sync\nDecision: we drop Firefox ESR 102\nOwner: Priya\nDeadline: March 10\n"
+        "Chen to update the runbook"
+    )
+
+    facts = await propositions(facts_of, step(0, minutes, actor="Ana"))
+
+    assert facts == [
+        "Decision: Ana and others drop Firefox ESR 102.",
+        "The owner is Priya.",
+        "The deadline is March 10.",
+        "Chen to update the runbook.",
+    ]
+
+
+async def test_the_same_lines_behind_a_call_are_its_output(step: Any, facts_of: Any) -> None:
+    """What a call printed stays keys and values."""
+    steps = [step(0, "Look", "status()"), step(1, "State: green\nOwner: Priya", actor="tool")]
+
+    assert await propositions(facts_of, *steps) == [
+        "`status` returned State = green.",
+        "`status` returned Owner = Priya.",
+    ]
