@@ -12,7 +12,15 @@ from datetime import UTC, datetime
 
 import anyio
 
-__all__ = ["Breather", "SystemClock", "as_utc", "date_in_words", "elapsed"]
+__all__ = [
+    "Breather",
+    "SystemClock",
+    "as_utc",
+    "date_in_words",
+    "elapsed",
+    "in_utc",
+    "of_timestamp",
+]
 
 _WEEKDAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
 _MONTHS = [
@@ -49,7 +57,29 @@ class SystemClock:
 
 def as_utc(at: datetime) -> datetime:
     """Give a time without a zone the zone UTC; one with a zone is kept as it is."""
-    return at if at.tzinfo is not None else at.replace(tzinfo=UTC)
+    return at if at.utcoffset() is not None else at.replace(tzinfo=UTC)
+
+
+def in_utc(at: datetime) -> datetime:
+    """
+    The same moment in UTC; what lies outside the years 1 to 9999 there, their nearest end.
+
+    Times are refused at the door that have no place in UTC; one that an earlier version
+    has stored must not make reading fail.
+    """
+    at = as_utc(at)
+    try:
+        return at.astimezone(UTC)
+    except OverflowError:
+        return (datetime.min if at.year == 1 else datetime.max).replace(tzinfo=UTC)
+
+
+def of_timestamp(seconds: float) -> datetime:
+    """The time of Unix *seconds*, in UTC; outside the years 1 to 9999 their nearest end."""
+    try:
+        return datetime.fromtimestamp(seconds, UTC)
+    except (OverflowError, ValueError):
+        return (datetime.min if seconds < 0 else datetime.max).replace(tzinfo=UTC)
 
 
 def date_in_words(at: datetime) -> str:

@@ -21,6 +21,7 @@ from typing import Any, Self, TypeVar
 import anyio
 import anyio.lowlevel
 
+from mnemo._door import finite_number
 from mnemo.errors import SessionClosed, UsageError
 
 __all__ = [
@@ -274,12 +275,12 @@ async def on_clock(
         timeout_s: ``None`` is without limit.
 
     Raises:
-        ValueError: *timeout_s* is negative or no number.
+        ValueError: *timeout_s* is negative or no finite number.
         TimeoutError: The time is over; *work* was cancelled.
     """
     if timeout_s is None:
         return await work()
-    if not isinstance(timeout_s, int | float) or not timeout_s >= 0:
+    if finite_number("timeout_s", timeout_s) < 0:
         raise ValueError(f"timeout_s must not be negative, but is {timeout_s!r}")
     results: list[T] = []
     errors: list[BaseException] = []

@@ -25,6 +25,7 @@ from pydantic import (
 )
 from pydantic_core import ErrorDetails
 
+from mnemo._door import MOST_NUMBER
 from mnemo.errors import ConfigError
 from mnemo.transcript.strategies import (
     Composite,
@@ -51,7 +52,7 @@ __all__ = [
     "ViewportConfig",
 ]
 
-Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+Seconds = Annotated[float, Field(gt=0)]
 Share = Annotated[float, Field(ge=0, le=1)]
 Cosine = Annotated[float, Field(ge=-1, le=1)]
 
@@ -61,11 +62,19 @@ LEAST_WINDOW = 0.3
 
 
 class Settings(BaseModel):
-    """A frozen section of the configuration; unknown keys are refused with ``ConfigError``."""
+    """
+    A frozen section of the configuration; its numbers are finite, and integers fit a store.
+
+    Unknown keys and values out of range are refused with ``ConfigError``.
+    """
 
     # Deferred: a schema is built when its first section is made, not by importing mnemo.
     model_config = ConfigDict(
-        frozen=True, extra="forbid", arbitrary_types_allowed=True, defer_build=True
+        frozen=True,
+        extra="forbid",
+        arbitrary_types_allowed=True,
+        defer_build=True,
+        allow_inf_nan=False,
     )
 
     def __init__(self, **values: Any) -> None:
@@ -73,6 +82,14 @@ class Settings(BaseModel):
             super().__init__(**values)
         except ValidationError as error:
             raise ConfigError(_readable(error)) from error
+
+    @model_validator(mode="after")
+    def _storable(self) -> Self:
+        for name in type(self).model_fields:
+            value = getattr(self, name)
+            if isinstance(value, int) and abs(value) > MOST_NUMBER:
+                raise ValueError(f"{name} must be at most {MOST_NUMBER:,}")
+        return self
 
     def overlaid(self, over: Self | None) -> Self:
         """This section with every field that was set on purpose in *over*, at any depth."""
@@ -269,7 +286,7 @@ class ScoringConfig(Settings):
 class MaintenanceConfig(Settings):
     """Decay and validation (``config.maintenance``)."""
 
-    decay_grace_s: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 86_400.0
+    decay_grace_s: Annotated[float, Field(ge=0)] = 86_400.0
     """Seconds from its creation in which no node decays (S)."""
     validation_threshold: Cosine = 0.3
     """Best cosine with its evidence from which a fact or instruction is grounded (M)."""
@@ -297,7 +314,7 @@ class ConversationConfig(Settings):
     """Seconds until a call without a result counts as abandoned (S)."""
     summary_max_attempts: Annotated[int, Field(ge=1, le=10)] = 3
     """Attempts at one summary before the next append (S)."""
-    retry_backoff_s: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 5.0
+    retry_backoff_s: Annotated[float, Field(ge=0)] = 5.0
     """Seconds before the second attempt, doubled for each after it (S)."""
 
     @property
@@ -342,7 +359,7 @@ class ViewportConfig(Settings):
     """Requests of one run, at most."""
     max_attempts: Annotated[int, Field(ge=1)] = 3
     """Runs over the same range before the fallback."""
-    retry_backoff_s: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 5.0
+    retry_backoff_s: Annotated[float, Field(ge=0)] = 5.0
     """Seconds before the second attempt, doubled for each after it."""
     run_timeout_s: Seconds = 120.0
     """Seconds of one run, at most."""
@@ -436,7 +453,7 @@ class NotesConfig(Settings):
     """Notes that one update may retire, merged ones included (S)."""
     list_page: Annotated[int, Field(ge=1, le=50)] = 20
     """Notes that ``list_notes`` shows at once (C)."""
-    recency_half_life_d: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 30.0
+    recency_half_life_d: Annotated[float, Field(gt=0)] = 30.0
     """Days of disuse in which a note's recency halves (S)."""
     min_cosine: Share = 0.4
     """Cosine from which a note without a shared word is recalled (S)."""

@@ -21,10 +21,11 @@ import anyio.to_thread
 
 from mnemo._bus import EventBus, Subscription
 from mnemo._clock import SystemClock
+from mnemo._door import exact_id, whole_number
 from mnemo._foreign import called
 from mnemo._spans import NO_SPANS, Spans, find_spans
 from mnemo._tasks import TaskRoot, completed, detached, running_loop
-from mnemo._text import is_blank
+from mnemo._text import clean, is_blank
 from mnemo.config import Config, StoreConfig, TelemetryConfig
 from mnemo.episode.archive import ArchiveHead
 from mnemo.episode.journal import Owner
@@ -222,7 +223,7 @@ class Mnemo:
             config: Overrides the service's, field by field.
 
         Raises:
-            ValueError: *repo_id* is blank or too long.
+            ValueError: *repo_id* is blank, too long or cannot be stored.
             ConfigError: A model is something else, such as its name.
             RepositoryAlreadyOpen: Use ``repo(repo_id)``.
             EmbeddingSpaceMismatch: It was made with another embedder; nothing was written.
@@ -369,7 +370,7 @@ class Mnemo:
             embedder: Default: the service's. Later opens must bring it, too.
 
         Raises:
-            ValueError: *repo_id* is blank or too long.
+            ValueError: *repo_id* is blank, too long or cannot be stored.
             ModelError: The embedder failed; what it did is kept for the next call.
             Conflict: Somebody else moves the repository to a third space.
             StoreError: The store could not be read or written.
@@ -430,7 +431,7 @@ class Mnemo:
         owns its sessions, nor the ids of messages that were erased, nor what notes have cost.
 
         Entering raises:
-            ValueError: *repo_id* is blank or too long.
+            ValueError: *repo_id* is blank, too long or cannot be stored.
             NotFound: There is nothing in it, and it is not open.
             StoreError: It could not be read. *Cancellation*: safe.
         """
@@ -460,7 +461,7 @@ class Mnemo:
             What the archive says of itself: ``revision``, ``space``, ``counts``.
 
         Raises:
-            ValueError: *repo_id* is blank or too long.
+            ValueError: *repo_id* is blank, too long or cannot be stored.
             RepositoryAlreadyOpen: It is open in this service.
             UsageError: It is not empty.
             Conflict: A session of the archive is in this store, or was forgotten in it.
@@ -513,12 +514,10 @@ class Mnemo:
                 it and an ``EventsDropped`` stands in their place; at least 1.
 
         Raises:
-            ValueError: *buffer* is less than 1.
+            ValueError: *buffer* is no whole number from 1.
         """
         self._usable()
-        if buffer < 1:
-            raise ValueError(f"buffer must be at least 1, not {buffer}")
-        return self._bus.stream(buffer)
+        return self._bus.stream(whole_number("buffer", buffer, 1))
 
 
 async def _found_spans(wanted: TelemetryConfig) -> Spans:
@@ -528,10 +527,10 @@ async def _found_spans(wanted: TelemetryConfig) -> Spans:
 
 
 def checked_repo_id(repo_id: str) -> str:
-    """*repo_id*. *Raises* ``ValueError`` if it is blank or too long."""
+    """*repo_id*. *Raises* ``ValueError``: it is blank, too long or cannot be stored."""
     if not isinstance(repo_id, str) or is_blank(repo_id) or len(repo_id) > MAX_REPO_ID:
         raise ValueError(f"repo_id must be text of 1 to {MAX_REPO_ID} characters, not blank")
-    return repo_id
+    return exact_id("repo_id", repo_id)
 
 
 def _check_models(chat_model: object, embedder: object) -> None:
@@ -575,6 +574,8 @@ def _store_maker(store: str | Path | Store, config: Config, clock: Clock) -> Cal
     name = str(store)
     if is_blank(name):
         raise ConfigError("store cannot be blank: give a path, or 'memory:'")
+    if clean(name) != name:
+        raise ConfigError("the store's path cannot hold U+0000 or half a surrogate pair")
     if name == "memory:":
         return lambda: _sqlite_store(None, config.store, config.session.lease_s, clock)
     if name.startswith(("postgres://", "postgresql://")):

@@ -9,6 +9,7 @@ nothing.
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -16,6 +17,7 @@ from typing import Protocol
 
 import anyio
 
+from mnemo._door import whole_number
 from mnemo._foreign import called
 from mnemo._tasks import CancelHandle
 from mnemo.conversation.parts import ConversationParts
@@ -223,8 +225,8 @@ class Feeding:
         if from_seq is None:
             held = list(session.held_messages(thread_id))
             from_seq = await self._parts.store.reading(partial(_behind, thread_id, held))
-        elif isinstance(from_seq, bool) or not isinstance(from_seq, int) or from_seq < 0:
-            raise ValueError(f"from_seq must be a whole number, at least 0, not {from_seq!r}")
+        else:
+            whole_number("from_seq", from_seq, 0, math.inf)
         feed = Feed(self._parts, thread_id, session, from_seq)
         self._parts.spawn(self._run, feed)
         self._feeds.setdefault(thread_id, []).append(feed)

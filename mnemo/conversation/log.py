@@ -13,6 +13,7 @@ import anyio.to_thread
 from anyio import CapacityLimiter
 
 from mnemo._clock import Breather
+from mnemo._door import exact_id, stored_text, whole_number
 from mnemo._text import clean, is_blank
 from mnemo.config import Config
 from mnemo.conversation.appending import Appended, Draft, append, drafts_of
@@ -71,13 +72,10 @@ def settings_of(
     What the keywords of a handle come to; one that is omitted is as *config* says.
 
     Raises:
-        ValueError: The id is blank or cannot be stored, a strategy is none, or *ttl_s* is
+        ValueError: The id is blank, too long or cannot be stored, a strategy is none, or *ttl_s* is
             not above 0.
     """
-    if not isinstance(thread_id, str) or is_blank(thread_id):
-        raise ValueError("a thread needs an id that is not blank")
-    if clean(thread_id) != thread_id:
-        raise ValueError("a thread's id cannot hold U+0000 or half a surrogate pair")
+    exact_id("a thread's id", thread_id)
     own = config.conversation
     chosen = own.retrieval if retrieval is OMITTED else retrieval
     if not isinstance(chosen, Recent | Semantic | Composite):
@@ -148,7 +146,7 @@ class MessageLog:
                 not at all; appending it again with the same ids is safe.
         """
         if expected_seq is not None:
-            _require_whole_number("expected_seq", expected_seq, 0)
+            whole_number("expected_seq", expected_seq, 0)
         batch = several(messages)
         if not batch:
             return []
@@ -218,7 +216,7 @@ class MessageLog:
                 *Cancellation*: safe.
         """
         if budget_tokens is not None:
-            _require_whole_number("budget_tokens", budget_tokens, 1)
+            whole_number("budget_tokens", budget_tokens, 1)
         if query is not None and not isinstance(query, str):
             raise ValueError(f"query must be text or None, not {type(query).__name__}")
         near = await self._nearness(query)
@@ -267,10 +265,10 @@ class MessageLog:
             Conflict: A live record shares a seq with it; it is named. *Cancellation*:
                 completes; calling again is safe.
         """
-        _require_range(start_seq, _require_whole_number("the last seq", end_seq, 0))
+        _require_range(start_seq, whole_number("the last seq", end_seq, 0, math.inf))
         if not isinstance(summary_text, str) or is_blank(summary_text):
             raise ValueError("a summary cannot be blank")
-        text = clean(summary_text)
+        text = stored_text("a summary", summary_text)
         new = NewRecord(
             start_seq=start_seq,
             end_seq=end_seq,
@@ -418,12 +416,6 @@ def _within(value: Any) -> Collection[Any]:
 
 
 def _require_range(from_seq: object, to_seq: object) -> None:
-    first = _require_whole_number("the first seq", from_seq, 0)
-    if to_seq is not None and first > _require_whole_number("the last seq", to_seq, 0):
+    first = whole_number("the first seq", from_seq, 0, math.inf)
+    if to_seq is not None and first > whole_number("the last seq", to_seq, 0, math.inf):
         raise ValueError(f"the range {from_seq}..{to_seq} is turned round")
-
-
-def _require_whole_number(name: str, value: object, least: int) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or value < least:
-        raise ValueError(f"{name} must be a whole number, at least {least}, not {value!r}")
-    return value

@@ -6,6 +6,7 @@ from typing import Annotated, Literal, TypeAlias
 
 from pydantic import AfterValidator, Field
 
+from mnemo._door import MOST_NUMBER
 from mnemo.episode.archive_notes import (
     ArchivedNoteChange,
     ArchivedNoteMark,
@@ -23,7 +24,7 @@ MOST_BODY, MOST_DESCRIPTION = 4_000, 200
 """Code points that any configuration allows."""
 
 Topic: TypeAlias = Annotated[str, AfterValidator(checked_topic)]
-Number: TypeAlias = Annotated[int, Field(ge=1)]
+Number: TypeAlias = Annotated[int, Field(ge=1, le=MOST_NUMBER)]
 AuthorName: TypeAlias = Literal["model", "rule", "agent", "application", "import", "undo"]
 TrustName: TypeAlias = Literal[
     "stated", "inferred", "observed", "unquoted", "application", "imported", ""

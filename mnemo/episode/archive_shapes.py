@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal, TypeAlias
 import numpy as np
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
+from mnemo._door import MOST_NUMBER, finite_number, stored_time, whole_number
 from mnemo.episode.archive import (
     KINDS,
     ArchivedChangeset,
@@ -45,7 +46,7 @@ def _as_time(value: Any) -> datetime:
     at = datetime.fromisoformat(value)
     if at.tzinfo is None:
         raise ValueError("a time must name its zone")
-    return at
+    return stored_time("a time", at)
 
 
 def _as_vector(value: Any) -> Vector:
@@ -80,7 +81,9 @@ def _as_value(name: str, value: Any) -> Any:
         wanted = (int, float)
     if value is not None and (not isinstance(value, wanted) or isinstance(value, bool)):
         raise ValueError(f"{name} must be {' or '.join(kind.__name__ for kind in wanted)}")
-    return value
+    if name in _WHOLE_NUMBERS and value is not None:
+        return whole_number(name, value, 0)
+    return finite_number(name, value) if isinstance(value, float) else value
 
 
 def _node(type: NodeType, id: str, said: dict[str, Any], vector: Vector | None = None) -> Node:
@@ -98,7 +101,7 @@ Id: TypeAlias = Annotated[str, Field(min_length=1)]
 Time: TypeAlias = Annotated[Any, BeforeValidator(_as_time)]
 Packed: TypeAlias = Annotated[Any, BeforeValidator(_as_vector)]
 Fields: TypeAlias = Annotated[Any, BeforeValidator(_as_changes)]
-Count: TypeAlias = Annotated[int, Field(ge=0)]
+Count: TypeAlias = Annotated[int, Field(ge=0, le=MOST_NUMBER)]
 Share: TypeAlias = Annotated[float, Field(ge=0, le=1)]
 NodeTypeName: TypeAlias = Literal[
     "episodic", "semantic", "procedural", "subgoal", "intent", "tag", "source"
@@ -110,7 +113,7 @@ StateName: TypeAlias = Literal["idle", "collecting", "extracting", "ready", "fai
 class Shape(BaseModel):
     """A line, or a part of one: exactly these fields."""
 
-    model_config = ConfigDict(extra="forbid", strict=True)
+    model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
 
     def record(self) -> Any:
         """What it says. *Raises* ``ValueError`` for what only shows when it is put together."""
@@ -122,7 +125,7 @@ class Shape(BaseModel):
 
 class _Space(Shape):
     name: Id
-    dimensions: Annotated[int, Field(ge=1)]
+    dimensions: Annotated[int, Field(ge=1, le=MOST_NUMBER)]
 
 
 KINDS_OF: dict[int, tuple[str, ...]] = {1: tuple(KINDS)[:8], 2: tuple(KINDS)}

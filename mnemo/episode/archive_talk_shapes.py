@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import Field
 
+from mnemo._door import MOST_NUMBER
 from mnemo.episode.archive import ArchivedMessage, ArchivedMessageVector
 from mnemo.episode.archive_shapes import Count, Id, Packed, Shape, Time
 from mnemo.transcript.derived import (
@@ -27,7 +28,7 @@ RoleName: TypeAlias = Literal["user", "assistant", "system", "tool"]
 KindName: TypeAlias = Literal[
     "user", "assistant", "system", "tool_call", "tool_result", "thought", "reply", "summary"
 ]
-Positive: TypeAlias = Annotated[int, Field(ge=1)]
+Positive: TypeAlias = Annotated[int, Field(ge=1, le=MOST_NUMBER)]
 
 _FIELDS = tuple(f.name for f in fields(StoredMessage))
 
@@ -39,9 +40,9 @@ class _Thread(Shape):
     epoch_start: Count
     boundary: Count
     budget_tokens: Positive | None
-    ttl_s: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None
+    ttl_s: Annotated[float, Field(ge=0)] | None
     next_goal: Positive
-    declined_to: Annotated[int, Field(ge=-1)]
+    declined_to: Annotated[int, Field(ge=-1, le=MOST_NUMBER)]
 
     def record(self) -> Thread:
         if max(self.epoch_start, self.boundary, self.declined_to) > self.next_seq:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import base64
-from datetime import UTC, datetime
+from datetime import datetime
 
 import numpy as np
 
+from mnemo._clock import in_utc
 from mnemo.graph.nodes import Vector
 
 __all__ = ["instant_text", "packed", "time_text"]
@@ -19,7 +20,7 @@ def time_text(at: datetime) -> str:
 
 def instant_text(at: datetime | None) -> str | None:
     """The moment alone, in UTC."""
-    return None if at is None else at.astimezone(UTC).isoformat(timespec="microseconds")
+    return None if at is None else in_utc(at).isoformat(timespec="microseconds")
 
 
 def packed(vector: Vector | None) -> str | None:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Protocol
 
-from mnemo._clock import as_utc
+from mnemo._clock import as_utc, in_utc
+from mnemo._door import known_id
 
 __all__ = ["Erased", "ErasureReport", "Selection", "StepTest"]
 
@@ -39,9 +40,10 @@ class Selection:
         """Check the arguments of ``forget``. *Raises* ``ValueError`` if none is given."""
         if session_id is None and thread_id is None and before is None:
             raise ValueError("say what to forget: session_id, thread_id or before")
-        for name, id in (("session_id", session_id), ("thread_id", thread_id)):
-            if id is not None and not isinstance(id, str):
-                raise ValueError(f"{name} must be text, not {type(id).__name__}")
+        if session_id is not None:
+            session_id = known_id("session_id", session_id)
+        if thread_id is not None:
+            thread_id = known_id("thread_id", thread_id)
         if before is not None and not isinstance(before, datetime):
             raise ValueError(f"before must be a datetime, not {type(before).__name__}")
         aware = as_utc(before) if before is not None else None
@@ -66,7 +68,7 @@ class Selection:
 
     def takes(self) -> StepTest:
         """Whether a step of its session (or any session) is selected."""
-        end = self.before.astimezone(UTC) if self.before is not None else None
+        end = in_utc(self.before) if self.before is not None else None
 
         def test(at: datetime, thread_id: str | None = None) -> bool:
             return self.thread_id in (None, thread_id) and (end is None or as_utc(at) < end)

@@ -8,12 +8,14 @@ that of trajectories. ``validate`` refuses what could not be stored as it stands
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
+from datetime import datetime
 from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
+from mnemo._door import exact_id, finite_number, stored_text, stored_time
 from mnemo.graph.edges import ENDS, Edge
 from mnemo.graph.metadata import MetadataDelta
 from mnemo.graph.nodes import Node, NodeType
@@ -93,6 +95,24 @@ class Changeset:
             ),
         )
 
+    def check_storable(self) -> None:
+        """
+        Refuse values from outside that not every store can keep.
+
+        Raises:
+            ValueError: An id, text, number or time that is none or beyond the limits; it
+                is named.
+        """
+        ends = (end for edge in self.edges for end in (edge.source, edge.target))
+        for id in (*(node.id for node in self.nodes), *ends, *self.metadata, *self.replaces):
+            exact_id("an id of a changeset", id)
+        for node in self.nodes:
+            for f in fields(node):
+                _check_value(f"{f.name} of {node.id!r}", getattr(node, f.name))
+        for change in self.changes:
+            for name, value in change.fields.items():
+                _check_value(f"{name} of {change.id!r}", value)
+
     def validate(
         self, *, stored: Mapping[str, NodeType] | None = None, dimensions: int | None = None
     ) -> None:
@@ -118,6 +138,15 @@ class Changeset:
         for id in (*self.metadata, *(change.id for change in self.changes)):
             if id not in types:
                 raise ValueError(f"a change names the unknown node {id!r}")
+
+
+def _check_value(name: str, value: object) -> None:
+    if isinstance(value, str) and stored_text(name, value) != value:
+        raise ValueError(f"{name} cannot hold U+0000 or half a surrogate pair")
+    if isinstance(value, float):
+        finite_number(name, value)
+    if isinstance(value, datetime):
+        stored_time(name, value)
 
 
 def _check_vectors(nodes: Iterable[Node], dimensions: int | None) -> None:

@@ -7,13 +7,13 @@ lane's turn and writes what of its plan still holds, in one transaction.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 
 from anyio import CapacityLimiter, Lock
 
 from mnemo._clock import elapsed
+from mnemo._door import finite_number
 from mnemo._tasks import TaskRoot, completed
 from mnemo.commit.lane import CommitLane
 from mnemo.config import Config
@@ -100,13 +100,13 @@ class Maintenance:
             StoreError: Nothing was changed. *Cancellation*: safe while it plans; the
                 transaction completes.
         """
-        if not -1.0 <= threshold <= 1.0:
+        if not -1.0 <= finite_number("threshold", threshold) <= 1.0:
             raise ValueError(f"threshold must be a cosine in [-1, 1], but is {threshold}")
         return await self._run("consolidate", partial(plan_consolidation, threshold=threshold))
 
     async def decay(self, *, threshold: float, types: Sequence[str]) -> MaintenanceReport:
         """Delete what is not used; see ``Repository.decay``. Errors as of ``consolidate``."""
-        if not (math.isfinite(threshold) and threshold >= 0):
+        if finite_number("threshold", threshold) < 0:
             raise ValueError(f"threshold must be a score of at least 0, but is {threshold}")
         chosen = decaying_types(types)
         return await self._run("decay", partial(plan_decay, threshold=threshold, types=chosen))

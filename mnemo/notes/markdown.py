@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
+from mnemo._door import stored_time
 from mnemo._text import is_blank
 from mnemo.note.rows import NoteRow
 from mnemo.note.rules import first_line, is_topic
@@ -134,6 +135,6 @@ def _time(text: str) -> datetime | None:
         text = f"{time}{sign}{hours:0>2}:{minutes or '00'}"
     try:
         at = datetime.fromisoformat(text.strip())
-        return (at if at.tzinfo is not None else at.replace(tzinfo=UTC)).astimezone(UTC)
-    except (ValueError, OverflowError):
+        return stored_time("updated_at", at).astimezone(UTC)
+    except ValueError:
         return None

@@ -9,6 +9,7 @@ from datetime import UTC
 from os import PathLike
 from typing import Any
 
+from mnemo._door import whole_number
 from mnemo._ids import new_id
 from mnemo._pending import Outcome, PendingOperation
 from mnemo._text import clean, count_tokens, is_blank
@@ -163,9 +164,8 @@ class Notes:
         Raises:
             ValueError: *limit* is no number from 1. *Cancellation*: safe.
         """
-        whole = isinstance(limit, int) and not isinstance(limit, bool)
-        if limit is not None and not (whole and limit >= 1):
-            raise ValueError(f"limit must be a number from 1, not {limit!r}")
+        if limit is not None:
+            whole_number("limit", limit, 1)
         return [row.info for row in (await self._shelf.ranked(query))[:limit]]
 
     async def read(self, topic: str) -> Note:
@@ -184,8 +184,11 @@ class Notes:
 
         Raises:
             InvalidNote: The texts cannot be kept; ``.reason`` says why.
+            ValueError: *expected_version* is no whole number from 0.
             Conflict: The version is another. *Cancellation*: completes once it is begun.
         """
+        if expected_version is not None:
+            whole_number("expected_version", expected_version, 0)
         text = checked_text(self._parts.config, topic, description, body)
         change = Write(text=text, source=_APPLICATION, expected=expected_version)
         return (await self._shelf.write(change)).row.note
@@ -196,8 +199,11 @@ class Notes:
 
         Raises:
             NotFound: There is no such note.
+            ValueError: *expected_version* is no whole number from 0.
             Conflict: Its version is another. *Cancellation*: completes.
         """
+        if expected_version is not None:
+            whole_number("expected_version", expected_version, 0)
         await self._shelf.read(_possible(topic), touching=False)
         await self._shelf.delete(topic, _APPLICATION, expected=expected_version)
 
@@ -220,9 +226,11 @@ class Notes:
 
         Raises:
             NotFound: There never was such a note, or the version is not kept.
+            ValueError: *version* is no whole number from 1.
             InvalidNote: ``no_text``: that version is a deletion. *Cancellation*: completes.
         """
         _possible(topic)
+        whole_number("version", version, 1)
         config = self._parts.config
         row = await self._parts.store.writing(
             lambda tx: restore(tx, topic, version, _APPLICATION, config)
@@ -281,8 +289,7 @@ class Notes:
         """
         if not isinstance(query, str) or is_blank(query):
             raise ValueError("Query cannot be blank")
-        if isinstance(k, bool) or not isinstance(k, int) or k < 1:
-            raise ValueError(f"k must be a number from 1, not {k!r}")
+        whole_number("k", k, 1)
         return await self._shelf.recall(query, k)
 
     async def overview(self, budget_tokens: int = 1000) -> str:
@@ -293,7 +300,11 @@ class Notes:
 
         Args:
             budget_tokens: At most so many; how many notes are not shown is said at the end.
+
+        Raises:
+            ValueError: *budget_tokens* is no whole number from 0. *Cancellation*: safe.
         """
+        whole_number("budget_tokens", budget_tokens, 0)
         rows = by_change(await self._parts.store.reading(lambda tx: tx.rows()))
         if not rows:
             return "There are no notes yet."

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Literal, TypeAlias
 
-from mnemo._text import clean, is_blank
+from mnemo._door import stored_id, whole_number
+from mnemo._text import is_blank
 from mnemo.config import NotesConfig
 from mnemo.note.rows import NoteReader
 from mnemo.notes.cues import Phrases
@@ -87,8 +88,7 @@ class Ask:
         Raises:
             ValueError: One of them cannot be what it is meant to be.
         """
-        if isinstance(iterations, bool) or not isinstance(iterations, int) or iterations < 0:
-            raise ValueError(f"iterations must be a whole number from 0, not {iterations!r}")
+        whole_number("iterations", iterations, 0)
         if outcome not in OUTCOMES:
             raise ValueError(f"outcome must be one of {', '.join(OUTCOMES)}, not {outcome!r}")
         if isinstance(tools, str | Mapping) or not isinstance(tools, Sequence):
@@ -139,9 +139,7 @@ class Ask:
 
 
 def _name(what: str, given: object) -> str | None:
-    if given is not None and (not isinstance(given, str) or is_blank(given)):
-        raise ValueError(f"{what} must be text that is not blank, or None")
-    return None if given is None else clean(given)
+    return None if given is None else stored_id(what, given)
 
 
 def _thread_of(messages: Sequence[Message]) -> str | None:

@@ -12,6 +12,7 @@ import re
 from collections.abc import Callable, Iterator
 from datetime import UTC, date, datetime, timedelta
 
+from mnemo._clock import of_timestamp
 from mnemo._text import fold
 
 __all__ = ["spans_of"]
@@ -63,10 +64,10 @@ def spans_of(query: str, first: float, last: float) -> list[tuple[float, float]]
         first, last: Of what is stored; finite.
     """
     told = fold(query)
-    today = datetime.fromtimestamp(last, UTC).date()
+    today = of_timestamp(last).date()
     if not _CALENDAR[0] <= today.year <= _CALENDAR[1]:
         return []
-    oldest = max(datetime.fromtimestamp(first, UTC).year, today.year - MAX_YEARS)
+    oldest = max(of_timestamp(first).year, today.year - MAX_YEARS)
     years = range(oldest, today.year + 1)
     calendar = _LAST.sub(" ", told)
     found = dict.fromkeys([*_relative(told, today), *_absolute(calendar, years)])

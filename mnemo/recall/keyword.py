@@ -14,7 +14,8 @@ from functools import partial
 
 import anyio.to_thread
 
-from mnemo._text import clean, has_unspaced, is_blank
+from mnemo._door import known_id, whole_number
+from mnemo._text import has_unspaced, is_blank
 from mnemo.config import Config
 from mnemo.protocols import Clock, RecordStore
 from mnemo.recall.excerpt import excerpt
@@ -97,11 +98,7 @@ async def search(
 
 def stream_id(name: str, given: object) -> str | None:
     """The id of a session or thread as it is stored. *Raises* ``ValueError``: it is no text."""
-    if given is None:
-        return None
-    if not isinstance(given, str):
-        raise ValueError(f"{name} must be text or None, not {type(given).__name__}")
-    return clean(given)
+    return None if given is None else known_id(name, given)
 
 
 def _checked(query: str | None, limit: int) -> Query:
@@ -109,8 +106,7 @@ def _checked(query: str | None, limit: int) -> Query:
         raise ValueError(f"query must be text, not {type(query).__name__}")
     if query is None or is_blank(query):
         raise ValueError("Query cannot be blank")
-    if isinstance(limit, bool) or not isinstance(limit, int) or not 1 <= limit <= MOST_HITS:
-        raise ValueError(f"limit must be from 1 to {MOST_HITS}, not {limit}")
+    whole_number("limit", limit, 1, MOST_HITS)
     return parse(query)
 
 

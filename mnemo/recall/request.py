@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import get_args
 
+from mnemo._door import whole_number
 from mnemo._text import clean, is_blank
 from mnemo.graph.nodes import NodeType
 from mnemo.prompts.asked import Asked
@@ -58,9 +59,9 @@ class Request:
         """Check the arguments. *Raises* ``ValueError`` for a blank query or one out of range."""
         return cls(
             query=_checked_query(query),
-            k=_at_least(1, k, "k"),
+            k=whole_number("k", k, 1),
             mode=_checked_mode(mode),
-            max_hops=_at_least(0, max_hops, "max_hops"),
+            max_hops=whole_number("max_hops", max_hops, 0),
             reason=reason if reason is None else bool(reason),
             window=Window.checked(since, until),
             types=_checked_types(types),
@@ -100,9 +101,3 @@ def _checked_types(types: Sequence[str] | None) -> tuple[NodeType, ...] | None:
     if isinstance(types, str) or unknown or not chosen:
         raise ValueError(f"types must be some of {', '.join(_TYPES)}, not {types!r}")
     return chosen
-
-
-def _at_least(least: int, value: int, name: str) -> int:
-    if value < least:
-        raise ValueError(f"{name} must be at least {least}, not {value}")
-    return value

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from mnemo._door import whole_number
 from mnemo.errors import NotFound
 from mnemo.graph.changeset import Revision
 from mnemo.prompts.usage import How
@@ -127,10 +128,10 @@ class RecallResult:
                 all, 0 gives ``""``.
 
         Raises:
-            ValueError: *budget_tokens* is negative.
+            ValueError: *budget_tokens* is negative, or no whole number.
         """
-        if budget_tokens is not None and budget_tokens < 0:
-            raise ValueError(f"budget_tokens must not be negative, but is {budget_tokens}")
+        if budget_tokens is not None:
+            whole_number("budget_tokens", budget_tokens, 0)
         text = print_candidates(
             self.candidates,
             goals=self.goals,

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
+from mnemo._clock import of_timestamp
 from mnemo.config import Config
 from mnemo.episode.step import Step, episodic_node
 from mnemo.graph.corpus import CorpusView
@@ -309,7 +310,7 @@ class Search:
         steps = self._corpus.steps
         seconds = [float(steps.last[d]) for id in support for d in steps.of(id)]
         if seconds:
-            return datetime.fromtimestamp(max(seconds), UTC)
+            return of_timestamp(max(seconds))
         return node.created_at or _LONG_AGO
 
     # ── Sources ──────────────────────────────────────────────────────────────────────

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from mnemo._text import clean
+from mnemo._door import known_id, whole_number
 from mnemo.config import Config
 from mnemo.protocols import RecordStore
 from mnemo.recall.keyword import stream_id
@@ -98,16 +98,11 @@ async def view(
             *Cancellation*: safe.
     """
     for name, count in (("before", before), ("after", after)):
-        if isinstance(count, bool) or not isinstance(count, int):
-            raise ValueError(f"{name} must be a whole number, not {count!r}")
-        if not 0 <= count <= MOST_NEIGHBOURS:
-            raise ValueError(f"{name} must be from 0 to {MOST_NEIGHBOURS}, not {count}")
-    if not isinstance(message_id, str):
-        raise ValueError(f"message_id must be text, not {type(message_id).__name__}")
+        whole_number(name, count, 0, MOST_NEIGHBOURS)
     budget = _budget(config.recall.view_budget_tokens if budget_tokens is None else budget_tokens)
     found = await records.around(
         ViewQuery(
-            message_id=clean(message_id),
+            message_id=known_id("message_id", message_id),
             session_id=stream_id("session_id", session_id),
             before=before,
             after=after,
@@ -126,9 +121,7 @@ async def view(
 
 
 def _budget(tokens: int) -> int:
-    if isinstance(tokens, bool) or not isinstance(tokens, int) or tokens < LEAST_BUDGET:
-        raise ValueError(f"budget_tokens must be at least {LEAST_BUDGET}, not {tokens!r}")
-    return tokens
+    return whole_number("budget_tokens", tokens, LEAST_BUDGET)
 
 
 # ── Making it fit ────────────────────────────────────────────────────────────────────

@@ -141,6 +141,8 @@ class RepositoryAnswers(GraphQueries):
             return replace(result, trace=replace(result.trace, degraded=degraded))
 
     def _context(self, session: Session | str) -> RecallContext | None:
+        if not isinstance(session, str | Session):
+            raise ValueError(f"session must be a Session or an id, not {type(session).__name__}")
         id = session if isinstance(session, str) else session.id
         known = self._parts.open_sessions.get(id)
         if known is None or known.repo_id != self._parts.repo_id or known.context() is None:

@@ -5,12 +5,13 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
+from mnemo._door import known_id, whole_number
 from mnemo.graph.edges import Edge, EdgeKind
 from mnemo.graph.metadata import NodeMetadata
 from mnemo.graph.nodes import NODE_TYPES, Node, NodeType
 from mnemo.repository.parts import RepositoryParts
 
-__all__ = ["GraphQueries"]
+__all__ = ["GraphQueries", "known_ids"]
 
 
 class GraphQueries(ABC):
@@ -25,7 +26,7 @@ class GraphQueries(ABC):
     async def get_node(self, id: str) -> Node | None:
         """The node, superseded or not; ``None`` if there is none. *Cancellation*: safe."""
         self._check_usable()
-        nodes = await self._parts.graph.nodes([id])
+        nodes = await self._parts.graph.nodes([known_id("id", id)])
         return nodes[0] if nodes else None
 
     async def get_nodes(self, types: Sequence[str]) -> list[Node]:
@@ -36,7 +37,7 @@ class GraphQueries(ABC):
     async def get_metadata(self, ids: Sequence[str]) -> dict[str, NodeMetadata]:
         """Entries of the ids that exist; unknown ids are absent. *Cancellation*: safe."""
         self._check_usable()
-        return await self._parts.graph.metadata(list(ids))
+        return await self._parts.graph.metadata(known_ids(ids))
 
     async def get_edges(
         self, ids: Sequence[str], *, edge_type: EdgeKind | str | None = None
@@ -49,7 +50,7 @@ class GraphQueries(ABC):
         """
         self._check_usable()
         kind = EdgeKind(edge_type) if edge_type is not None else None
-        return await self._parts.graph.edges(list(ids), kind=kind)
+        return await self._parts.graph.edges(known_ids(ids), kind=kind)
 
     async def get_linked_nodes(
         self, ids: Sequence[str], *, edge_type: EdgeKind | str | None = None
@@ -63,7 +64,7 @@ class GraphQueries(ABC):
             ValueError: Unknown edge type. *Cancellation*: safe.
         """
         self._check_usable()
-        wanted = set(ids)
+        wanted = set(known_ids(ids))
         found: dict[str, None] = {}
         for edge in await self.get_edges(list(wanted), edge_type=edge_type):
             if edge.source in wanted:
@@ -79,14 +80,20 @@ class GraphQueries(ABC):
         The newest nodes of *types* with their metadata, newest first, ties by id.
 
         Raises:
-            ValueError: *top_k* < 1 or an unknown type. *Cancellation*: safe.
+            ValueError: *top_k* is no whole number from 1, or an unknown type. *Cancellation*: safe.
         """
         self._check_usable()
-        if top_k < 1:
-            raise ValueError("top_k must be at least 1")
+        whole_number("top_k", top_k, 1)
         nodes = await self._parts.graph.nodes(types=_checked_types(types), newest=top_k)
         metadata = await self._parts.graph.metadata([node.id for node in nodes])
         return [(node, metadata[node.id]) for node in nodes if node.id in metadata]
+
+
+def known_ids(ids: Sequence[str]) -> list[str]:
+    """*ids*, to look up. *Raises* ``ValueError``: it is one text, or one of them is none."""
+    if isinstance(ids, str):
+        raise ValueError(f"ids must be a list of ids, not one text: give [{ids!r}]")
+    return [known_id("an id", id) for id in ids]
 
 
 def _checked_types(types: Sequence[str]) -> list[NodeType]:

@@ -29,6 +29,7 @@ from mnemo.protocols import (
 from mnemo.recall.access import AccessLog
 from mnemo.repository.asking import RepositoryAnswers
 from mnemo.repository.parts import RepositoryParts, RepositoryStatistics, ThreadRecord
+from mnemo.repository.queries import known_ids
 from mnemo.repository.upkeep import RepositoryUpkeep
 from mnemo.session.session import Session
 from mnemo.transcript.strategies import OMITTED, Compression, Retrieval
@@ -231,6 +232,7 @@ class Repository(RepositoryAnswers, RepositoryUpkeep):
             CommitFailed: Nothing was written. *Cancellation*: completes.
         """
         self._check_usable()
+        changeset.check_storable()
         applied = await completed(self._parts.root.own(partial(self._writes.commit, changeset)))
         return applied.revision
 
@@ -245,9 +247,8 @@ class Repository(RepositoryAnswers, RepositoryUpkeep):
             ValueError: *ids* is one text, whose letters would be taken for ids.
         """
         self._check_usable()
-        if isinstance(ids, str):
-            raise ValueError(f"ids must be a list of ids, not one text: give [{ids!r}]")
-        return await completed(self._parts.root.own(partial(self._writes.delete, tuple(ids))))
+        known = tuple(known_ids(ids))
+        return await completed(self._parts.root.own(partial(self._writes.delete, known)))
 
     async def statistics(self) -> RepositoryStatistics:
         """Nodes and edges by type, revision, queue depths, index state. *Cancellation*: safe."""

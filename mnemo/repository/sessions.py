@@ -9,9 +9,9 @@ from typing import Any
 
 import anyio
 
+from mnemo._door import exact_id, known_id
 from mnemo._ids import new_id
 from mnemo._spans import Spans, find_spans
-from mnemo._text import is_blank
 from mnemo.commit.announced import AnnouncedWrites
 from mnemo.config import Config
 from mnemo.episode.journal import Journal, SessionRecord, SessionState, Settlement
@@ -63,8 +63,8 @@ class RepositorySessions:
     ) -> Session:
         """Start a session with an open episode; durable when it returns."""
         goal = checked_goal(goal)
-        if session_id is not None and (not isinstance(session_id, str) or is_blank(session_id)):
-            raise ValueError("session_id must be text that is not blank, or None")
+        if session_id is not None:
+            exact_id("session_id", session_id)
         effective = self._effective(config)
         if embedder is not None:
             await self.check_space(embedder)
@@ -111,6 +111,7 @@ class RepositorySessions:
         embedder: Embedder | None,
     ) -> Session:
         """Open a session as its last durable act left it, or give the one that is open."""
+        session_id = known_id("session_id", session_id)
         effective = self._effective(config)
         async with self._opening:
             open_here = self._parts.open_sessions.get(session_id)

@@ -9,15 +9,14 @@ timers, annotation) follows.
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
-from mnemo._clock import as_utc
+from mnemo._door import stored_id, stored_json, stored_text, stored_time
 from mnemo._ids import new_id
-from mnemo._text import clean, is_blank
+from mnemo._text import is_blank
 from mnemo.episode.step import Step, StepDraft
 from mnemo.errors import StoreError
 from mnemo.session.messages import is_of
@@ -42,25 +41,20 @@ def make_draft(
 
     Raises:
         ValueError: Both texts blank, a text that is no ``str``, a blank actor or key,
-            or metadata that is no JSON object.
+            metadata that is no JSON object, or a value that exceeds a limit of ``_door``.
     """
-    for name, text in (("observation", observation), ("action", action)):
-        if not isinstance(text, str):
-            raise ValueError(f"{name} must be text, not {type(text).__name__}")
-    if is_blank(observation) and is_blank(action):
+    observed, acted = stored_text("observation", observation), stored_text("action", action)
+    if is_blank(observed) and is_blank(acted):
         raise ValueError("observation and action cannot both be blank")
-    for name, word in (("actor", actor), ("key", key)):
-        if word is not None and (not isinstance(word, str) or is_blank(word)):
-            raise ValueError(f"{name} must be text that is not blank, or None")
-    if at is not None and not isinstance(at, datetime):
-        raise ValueError(f"at must be a datetime, not {type(at).__name__}")
+    if actor is not None and (not isinstance(actor, str) or is_blank(actor)):
+        raise ValueError("actor must be text that is not blank, or None")
     return StepDraft(
-        observation=clean(observation),
-        action=clean(action),
-        at=as_utc(at) if at is not None else now,
-        actor=clean(actor) if actor is not None else default_actor,
+        observation=observed,
+        action=acted,
+        at=stored_time("at", at) if at is not None else now,
+        actor=stored_text("actor", actor) if actor is not None else default_actor,
         node_id=new_id("episodic"),
-        key=clean(key) if key is not None else None,
+        key=stored_id("key", key) if key is not None else None,
         metadata=_storable(metadata),
     )
 
@@ -68,11 +62,9 @@ def make_draft(
 def _storable(metadata: Mapping[str, Any] | None) -> dict[str, Any]:
     if metadata is None:
         return {}
-    try:
-        copy = json.loads(clean(json.dumps(dict(metadata), allow_nan=False, ensure_ascii=False)))
-    except (TypeError, ValueError, RecursionError) as error:
-        raise ValueError(f"metadata must be a JSON object: {error}") from error
-    assert isinstance(copy, dict)
+    if not isinstance(metadata, Mapping):
+        raise ValueError(f"metadata must be a JSON object, not {type(metadata).__name__}")
+    copy: dict[str, Any] = stored_json("metadata", dict(metadata))
     return copy
 
 

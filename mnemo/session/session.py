@@ -17,9 +17,10 @@ from typing import Any
 
 import anyio
 
+from mnemo._door import stored_text, whole_number
 from mnemo._spans import Span
 from mnemo._tasks import completed, on_clock, running_loop
-from mnemo._text import clean, is_blank
+from mnemo._text import is_blank
 from mnemo.episode.journal import Journal, SessionState
 from mnemo.episode.step import Step, StepDraft
 from mnemo.errors import (
@@ -53,10 +54,10 @@ MAX_RATE_LIMIT_PAUSE_S = 30.0
 
 
 def checked_goal(goal: str) -> str:
-    """*goal*, storable. *Raises* ``ValueError`` if it is blank or no text."""
+    """*goal*, storable. *Raises* ``ValueError``: it is blank, no text or too long."""
     if not isinstance(goal, str) or is_blank(goal):
         raise ValueError("goal cannot be blank")
-    return clean(goal)
+    return stored_text("goal", goal)
 
 
 async def _step(taken: Step | Appending) -> Step:
@@ -358,12 +359,12 @@ class Session:
             timeout_s: Seconds of the clock to wait; it bounds the waiting, not the work.
 
         Raises:
+            ValueError: A number is out of range.
             ExtractionFailed: The last one; the state is ``failed``.
             TimeoutError: Extraction goes on; the session is as it would have been.
                 *Cancellation*: only the wait ends.
         """
-        if max_retries < 0:
-            raise ValueError("max_retries must not be negative")
+        whole_number("max_retries", max_retries, 0)
         self._check_usable("close")
         whole = partial(self._close_and_commit, max_retries)
         return await on_clock(self._parts.clock.sleep, timeout_s, whole)

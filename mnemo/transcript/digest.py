@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 
+from mnemo._clock import in_utc
 from mnemo._text import is_blank, one_line
 from mnemo.transcript.message import THINKING_TOOL, StoredMessage
 
@@ -52,7 +53,7 @@ def digest(messages: Sequence[StoredMessage], *, max_chars: int) -> str:
 
 def dates(times: Iterable[datetime]) -> str:
     """The day of *times*, or the first and the last day, in UTC: ``2026-03-05..2026-03-06``."""
-    days = sorted(time.astimezone(UTC).date().isoformat() for time in times)
+    days = sorted(in_utc(time).date().isoformat() for time in times)
     return days[0] if days[0] == days[-1] else f"{days[0]}..{days[-1]}"
 
 

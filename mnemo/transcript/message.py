@@ -8,13 +8,13 @@ made, so a store and a model never meet one that cannot be kept or sent.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from datetime import datetime
 from typing import Any, Literal, TypeAlias, get_args
 
-from mnemo._clock import as_utc
-from mnemo._text import clean, is_blank
+from mnemo._door import stored_id, stored_json, stored_text, stored_time
+from mnemo._text import is_blank
 
 __all__ = [
     "MOST_TOKENS",
@@ -63,9 +63,9 @@ class ToolCall:
 
     def __post_init__(self) -> None:
         put = object.__setattr__
-        put(self, "id", _text("tool call id", self.id))
+        put(self, "id", stored_id("tool call id", self.id))
         put(self, "name", _text("tool call name", self.name))
-        put(self, "arguments", _json_copy("tool call arguments", self.arguments))
+        put(self, "arguments", stored_json("tool call arguments", self.arguments))
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,15 +110,16 @@ class Message:
         if self.role not in get_args(Role):
             raise ValueError(f"role must be user, assistant, system or tool, not {self.role!r}")
         put(self, "content", _content(self.content))
-        for name in ("id", "tool_call_id", "name", "actor"):
-            put(self, name, _optional_text(name, getattr(self, name)))
+        for name, checked in _NAMES.items():
+            value = getattr(self, name)
+            put(self, name, None if value is None else checked(name, value))
         put(self, "tool_calls", _calls(self.tool_calls))
         self._check_tools()
         put(self, "at", _time(self.at))
         put(self, "token_count", _count(self.token_count))
         if not isinstance(self.metadata, Mapping):
             raise ValueError("metadata must be a JSON object")
-        put(self, "metadata", _json_copy("metadata", dict(self.metadata)))
+        put(self, "metadata", stored_json("metadata", dict(self.metadata)))
         put(self, "kind", self._checked_kind())
 
     def _check_tools(self) -> None:
@@ -278,20 +279,24 @@ def _texts_of(blocks: Iterable[Mapping[str, Any]]) -> Iterable[str]:
 def _text(name: str, value: object) -> str:
     if not isinstance(value, str) or is_blank(value):
         raise ValueError(f"{name} must be text that is not blank")
-    return clean(value)
+    return stored_text(name, value)
 
 
-def _optional_text(name: str, value: object) -> str | None:
-    return None if value is None else _text(name, value)
+_NAMES: dict[str, Callable[[str, object], str]] = {
+    "id": stored_id,
+    "tool_call_id": stored_id,
+    "name": _text,
+    "actor": _text,
+}
 
 
 def _content(content: object) -> Content:
     if content is None:
         return None
     if isinstance(content, str):
-        return clean(content)
+        return stored_text("content", content)
     if isinstance(content, list | tuple) and all(isinstance(b, Mapping) for b in content):
-        blocks: list[dict[str, Any]] = _json_copy("content", [dict(b) for b in content])
+        blocks: list[dict[str, Any]] = stored_json("content", [dict(b) for b in content])
         return blocks
     raise ValueError("content must be text, None or a list of content blocks (JSON objects)")
 
@@ -319,11 +324,7 @@ def _call(given: object) -> ToolCall:
 
 
 def _time(at: object) -> datetime | None:
-    if at is None:
-        return None
-    if not isinstance(at, datetime):
-        raise ValueError(f"at must be a datetime, not {type(at).__name__}")
-    return as_utc(at)
+    return None if at is None else stored_time("at", at)
 
 
 def _count(count: object) -> int | None:
@@ -332,24 +333,6 @@ def _count(count: object) -> int | None:
     if isinstance(count, bool) or not isinstance(count, int) or not 0 <= count <= MOST_TOKENS:
         raise ValueError(f"token_count must be a whole number of tokens, 0 to {MOST_TOKENS}")
     return count or None
-
-
-def _json_copy(name: str, value: Any) -> Any:
-    """A copy of *value* that shares nothing with it, cleaned. *Raises* ``ValueError``: no JSON."""
-    try:
-        return _cleaned(json.loads(json.dumps(value, allow_nan=False)))
-    except (TypeError, ValueError, RecursionError) as error:
-        raise ValueError(f"{name} must be JSON: {error}") from error
-
-
-def _cleaned(value: Any) -> Any:
-    if isinstance(value, str):
-        return clean(value)
-    if isinstance(value, list):
-        return [_cleaned(item) for item in value]
-    if isinstance(value, dict):
-        return {clean(key): _cleaned(item) for key, item in value.items()}
-    return value
 
 
 def _compact(value: Any) -> str:

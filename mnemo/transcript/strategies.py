@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
+from mnemo._door import whole_number
+
 __all__ = [
     "OMITTED",
     "Composite",
@@ -24,12 +26,6 @@ MOST_UNITS = 10_000
 """Largest ``k``."""
 
 
-def _require(name: str, value: object, least: int, most: float = math.inf) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
-        upper = "" if math.isinf(most) else f" and at most {most:,}"
-        raise ValueError(f"{name} must be a whole number, at least {least}{upper}, not {value!r}")
-
-
 @dataclass(frozen=True, slots=True)
 class Recent:
     """The last ``2k`` units: a turn counts as two. ``k`` in [1, 10,000]."""
@@ -37,7 +33,7 @@ class Recent:
     k: int = 10
 
     def __post_init__(self) -> None:
-        _require("k", self.k, 1, MOST_UNITS)
+        whole_number("k", self.k, 1, MOST_UNITS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,9 +51,9 @@ class Semantic:
     max_index_size: int | None = None
 
     def __post_init__(self) -> None:
-        _require("k", self.k, 1, MOST_UNITS)
+        whole_number("k", self.k, 1, MOST_UNITS)
         if self.max_index_size is not None:
-            _require("max_index_size", self.max_index_size, 1)
+            whole_number("max_index_size", self.max_index_size, 1)
 
 
 @dataclass(frozen=True, slots=True, init=False)
@@ -107,9 +103,9 @@ class Summary:
     max_summary_tokens: int = 1_000
 
     def __post_init__(self) -> None:
-        _require("max_tokens", self.max_tokens, 1)
-        _require("keep_last", self.keep_last, 0)
-        _require("max_summary_tokens", self.max_summary_tokens, 1)
+        whole_number("max_tokens", self.max_tokens, 1)
+        whole_number("keep_last", self.keep_last, 0)
+        whole_number("max_summary_tokens", self.max_summary_tokens, 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +115,7 @@ class ToolOutputPruner:
     max_chars: int = 4_000
 
     def __post_init__(self) -> None:
-        _require("max_chars", self.max_chars, 0)
+        whole_number("max_chars", self.max_chars, 0)
 
 
 Retrieval: TypeAlias = Recent | Semantic | Composite

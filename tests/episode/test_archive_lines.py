@@ -31,7 +31,9 @@ from mnemo.messages import EmbeddingSpace
 NOON = datetime(2024, 3, 1, 12, tzinfo=UTC)
 TEXTS = st.text().map(clean)
 TIMES = st.datetimes(
-    timezones=st.integers(-86_399, 86_399).map(lambda s: timezone(timedelta(seconds=s)))
+    min_value=datetime(1, 1, 2),
+    max_value=datetime(9999, 12, 30),
+    timezones=st.integers(-86_399, 86_399).map(lambda s: timezone(timedelta(seconds=s))),
 )
 SHARES = st.none() | st.floats(0, 1)
 JSON = st.recursive(

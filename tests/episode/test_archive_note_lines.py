@@ -28,7 +28,9 @@ from mnemo.note.values import NoteChange, NoteVersion
 NOON = datetime(2024, 3, 1, 12, tzinfo=UTC)
 TEXTS = st.text(max_size=80).map(clean)
 TIMES = st.datetimes(
-    timezones=st.integers(-86_399, 86_399).map(lambda s: timezone(timedelta(seconds=s)))
+    min_value=datetime(1, 1, 2),
+    max_value=datetime(9999, 12, 30),
+    timezones=st.integers(-86_399, 86_399).map(lambda s: timezone(timedelta(seconds=s))),
 )
 BODIES = (
     st.text(max_size=200)

@@ -39,7 +39,9 @@ from mnemo.transcript.message import StoredMessage
 NOON = datetime(2024, 3, 1, 12, tzinfo=UTC)
 TEXTS = st.text().map(clean)
 TIMES = st.datetimes(
-    timezones=st.integers(-86_399, 86_399).map(lambda s: timezone(timedelta(seconds=s)))
+    min_value=datetime(1, 1, 2),
+    max_value=datetime(9999, 12, 30),
+    timezones=st.integers(-86_399, 86_399).map(lambda s: timezone(timedelta(seconds=s))),
 )
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False)

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import functools
+import math
+from collections.abc import Iterator
+from typing import get_args
+
 import pytest
 
 from mnemo import Config, ConfigError
-from mnemo.config import SessionConfig
+from mnemo.config import SessionConfig, Settings
 
 
 @pytest.mark.parametrize(
@@ -69,3 +74,35 @@ def test_a_wrong_variable_is_refused(monkeypatch, name, value):
     monkeypatch.setenv(name, value)
     with pytest.raises(ConfigError):
         Config.from_env()
+
+
+def _numbers(section: type[Settings], *above: str) -> Iterator[tuple[tuple[str, ...], type]]:
+    """The path of every numeric field of a section and those in it, and its kind of number."""
+    for name, field in section.model_fields.items():
+        kinds = {getattr(kind, "__origin__", kind) for kind in get_args(field.annotation)}
+        for kind in kinds | {field.annotation}:
+            if kind in (int, float):
+                yield (*above, name), kind
+            elif isinstance(kind, type) and issubclass(kind, Settings):
+                yield from _numbers(kind, *above, name)
+
+
+NUMBERS = dict(_numbers(Config))
+
+
+def test_the_settings_have_many_numbers():
+    """The next test is about all of them; their kinds are found behind ``| None``, too."""
+    assert len(NUMBERS) > 90
+    assert NUMBERS["session", "flush_timeout_s"] is float
+    assert NUMBERS["session", "max_model_calls"] is int
+    assert NUMBERS["scoring", "intent", "k"] is float
+
+
+@pytest.mark.parametrize("path", NUMBERS, ids=".".join)
+def test_no_number_of_the_settings_is_infinite(path):
+    """Infinity and NaN are refused everywhere, and integers that no store can hold."""
+    beyond = [2**63, -(2**70)] if NUMBERS[path] is int else []
+    for odd in (math.inf, -math.inf, math.nan, *beyond):
+        values = functools.reduce(lambda inner, name: {name: inner}, reversed(path), odd)
+        with pytest.raises(ConfigError, match=path[-1]):
+            Config(**values)

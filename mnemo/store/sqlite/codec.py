@@ -12,13 +12,13 @@ import json
 import zlib
 from collections.abc import Mapping
 from dataclasses import asdict, fields
-from datetime import UTC, datetime
+from datetime import datetime
 from functools import cache
 from typing import Any
 
 import numpy as np
 
-from mnemo._clock import Breather
+from mnemo._clock import Breather, in_utc
 from mnemo.graph.changeset import Changeset, NodeChange
 from mnemo.graph.edges import Edge, EdgeKind
 from mnemo.graph.metadata import MetadataDelta
@@ -74,7 +74,7 @@ def decode_time(text: str | None) -> datetime | None:
 
 def utc_text(at: datetime) -> str:
     """ISO 8601 in UTC with microseconds: as text it sorts as the instants do."""
-    return at.astimezone(UTC).isoformat(timespec="microseconds")
+    return in_utc(at).isoformat(timespec="microseconds")
 
 
 def moment(node: Node) -> str | None:

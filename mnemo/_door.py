@@ -1,0 +1,146 @@
+"""
+The one door for values from outside: what every store can keep passes, the rest is refused.
+
+Texts lose the characters that no store can be trusted with; ids that name a repository, a
+session or a thread are compared exactly, so they are refused instead of changed.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from datetime import UTC, datetime
+from typing import Any
+
+from mnemo._clock import as_utc
+from mnemo._text import clean, is_blank
+
+__all__ = [
+    "MOST_ID_BYTES",
+    "MOST_NUMBER",
+    "MOST_TEXT_BYTES",
+    "exact_id",
+    "finite_number",
+    "known_id",
+    "stored_id",
+    "stored_json",
+    "stored_text",
+    "stored_time",
+    "whole_number",
+]
+
+MOST_ID_BYTES = 512
+"""UTF-8 bytes of an id or key: what an index of any store can hold."""
+MOST_TEXT_BYTES = 64 * 2**20
+"""UTF-8 bytes of one text, 64 MiB."""
+MOST_NUMBER = 2**63 - 1
+"""Largest integer of a store."""
+_FIRST = datetime.min.replace(tzinfo=UTC)
+# The last second is left out: as Unix seconds, its end is the year 10000.
+_BEHIND_LAST = datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC)
+
+
+def stored_text(name: str, value: object) -> str:
+    """
+    *value* as it is stored: U+0000 and lone surrogates become U+FFFD.
+
+    Raises:
+        ValueError: It is no text, or longer than ``MOST_TEXT_BYTES``.
+    """
+    if not isinstance(value, str):
+        raise ValueError(f"{name} must be text, not {type(value).__name__}")
+    if not _fits(value, MOST_TEXT_BYTES):
+        raise ValueError(f"{name} has more than {MOST_TEXT_BYTES:,} bytes; store it in parts")
+    return clean(value)
+
+
+def stored_id(name: str, value: object) -> str:
+    """*value* as it is stored. *Raises* ``ValueError``: blank, no text, or above 512 bytes."""
+    if not isinstance(value, str) or is_blank(value):
+        raise ValueError(f"{name} must be text that is not blank")
+    if not _fits(value, MOST_ID_BYTES):
+        raise ValueError(f"{name} has more than {MOST_ID_BYTES} bytes")
+    return clean(value)
+
+
+def exact_id(name: str, value: object) -> str:
+    """*value* itself. *Raises* ``ValueError``: as ``stored_id``, or it would be changed."""
+    if stored_id(name, value) != value:
+        raise ValueError(f"{name} cannot hold U+0000 or half a surrogate pair")
+    return str(value)
+
+
+def known_id(name: str, value: object) -> str:
+    """An id to look up, as it would be stored. *Raises* ``ValueError``: it is no text."""
+    if not isinstance(value, str):
+        raise ValueError(f"{name} must be text, not {type(value).__name__}")
+    return clean(value)
+
+
+def stored_json(name: str, value: object) -> Any:
+    """
+    A copy of *value* that shares nothing with it, its texts as ``stored_text`` gives them.
+
+    Raises:
+        ValueError: It is no JSON, or longer than a text may be.
+    """
+    try:
+        written = json.dumps(value, allow_nan=False, ensure_ascii=False)
+        copy = json.loads(stored_text(name, written))
+    except (TypeError, ValueError, RecursionError) as error:
+        raise ValueError(f"{name} must be JSON: {error}") from error
+    # JSON escapes U+0000, so it is still there; lone surrogates are not.
+    return _cleaned(copy) if "\\u0000" in written else copy
+
+
+def _cleaned(value: Any) -> Any:
+    if isinstance(value, str):
+        return clean(value)
+    if isinstance(value, list):
+        return [_cleaned(item) for item in value]
+    if isinstance(value, dict):
+        return {clean(key): _cleaned(item) for key, item in value.items()}
+    return value
+
+
+def whole_number(name: str, value: object, least: int, most: float = MOST_NUMBER) -> int:
+    """*value*. *Raises* ``ValueError``: no ``int`` (``bool`` is none), or out of range."""
+    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+        is_told = most < MOST_NUMBER or (isinstance(value, int) and value > most)
+        upper = f" and at most {most:,}" if is_told else ""
+        raise ValueError(f"{name} must be a whole number, at least {least}{upper}, not {value!r}")
+    return value
+
+
+def finite_number(name: str, value: object) -> float:
+    """*value*. *Raises* ``ValueError``: it is no number, or an infinite one."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        raise ValueError(f"{name} must be a finite number, not {value!r}")
+    return value
+
+
+def stored_time(name: str, value: object) -> datetime:
+    """
+    *value*, aware: without a zone it is UTC.
+
+    A time is kept if it lies in the years 1 to 9999 in UTC, but for their last second: so it
+    can be converted to UTC, and to Unix seconds and back.
+
+    Raises:
+        ValueError: It is no ``datetime``, or lies outside.
+    """
+    if not isinstance(value, datetime):
+        raise ValueError(f"{name} must be a datetime, not {type(value).__name__}")
+    aware = as_utc(value)
+    if not _FIRST <= aware < _BEHIND_LAST:
+        raise ValueError(f"{name} must lie in the years 1 to 9999 of UTC, not {value}")
+    return aware
+
+
+def _fits(text: str, most: int) -> bool:
+    """Whether *text* has at most *most* bytes in UTF-8; encodes it only if that is in doubt."""
+    if 4 * len(text) <= most:
+        return True
+    if len(text) > most or text.isascii():
+        return len(text) <= most
+    return len(text.encode("utf-8", "surrogatepass")) <= most
