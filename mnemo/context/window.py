@@ -7,7 +7,7 @@ before it is absent, never after. One aggregate decides; no list of what is visi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
@@ -15,7 +15,7 @@ from typing import TypeAlias
 
 from mnemo._text import count_tokens
 from mnemo.context.budget import Budget
-from mnemo.context.zones import Zone, eviction_zone, inner_cuts, reach
+from mnemo.context.zones import Zone, eviction_zone, inner_cuts, reach, torn_zone
 from mnemo.protocols import TranscriptReader, TranscriptWriter
 from mnemo.transcript.derived import EvictionOutcome, Thread
 from mnemo.transcript.message import Message, StoredMessage
@@ -141,7 +141,10 @@ def make_room(
         if len(outcomes) == MAX_ZONES:
             return outcomes, False
         outcomes.append(evict(tx, tx.thread(thread.id), zone))
-        head.drop(zone)
+        if head.is_torn_by(zone):
+            head = _Head.read(tx, tx.thread(thread.id), since, frame)
+        else:
+            head.drop(zone)
     return outcomes, head.is_whole
 
 
@@ -152,13 +155,24 @@ def newest_window(
     units = units_of(_newest_messages(tx, thread, since, frame.budget.window))
     if not units:
         return Window.of(tx, thread, since, units, frame)
-    for cut in (units[0].first_seq, *inner_cuts(units, now=tx.now, deadline_s=0)):
+    ascending = sorted((m for unit in units for m in unit.messages), key=lambda m: m.seq)
+    clean = (units[0].first_seq, *inner_cuts(units, now=tx.now, deadline_s=0))
+    for cut in (*clean, *_torn_cuts(ascending, clean[-1], frame.budget.window)):
         missing = (thread.boundary, cut - 1) if cut > thread.boundary else None
-        rest = [unit for unit in units if unit.first_seq >= cut]
+        rest = units_of(message for message in ascending if message.seq >= cut)
         window = Window.of(tx, thread, since, rest, frame, missing=missing)
-        if window.tokens <= frame.budget.window:
+        if window.tokens <= frame.budget.window or len(rest) == 1:
             break
     return window
+
+
+def _torn_cuts(ascending: Sequence[StoredMessage], behind: int, tokens: int) -> Iterator[int]:
+    """The seqs behind the last clean cut from which on messages fit, ascending."""
+    left = sum(message.tokens for message in ascending)
+    for message in ascending:
+        if message.seq > behind and (left <= tokens or message is ascending[-1]):
+            yield message.seq
+        left -= message.tokens
 
 
 def _newest_messages(
@@ -228,12 +242,19 @@ class _Head:
         """What leaves first; ``None`` if nothing can, or more would have to be read."""
         if not self.is_whole and not self._reaches_far():
             return None
-        return eviction_zone(
+        zone = eviction_zone(
             self._units, self._frame.budget, from_seq=self._from_seq, now=now, deadline_s=0
         )
+        if zone is None and self.is_whole:
+            return torn_zone(self._units, from_seq=self._from_seq)
+        return zone
+
+    def is_torn_by(self, zone: Zone) -> bool:
+        """Whether *zone*, its first, holds a part of a group only."""
+        return any(unit.first_seq <= zone.to_seq < unit.last_seq for unit in self._units)
 
     def drop(self, zone: Zone) -> None:
-        """Go on behind *zone*, its first."""
+        """Go on behind *zone*, its first, which tears no group."""
         gone = sum(unit.first_seq <= zone.to_seq for unit in self._units)
         del self._units[:gone], self._shown[:gone]
         self._span -= zone.tokens

@@ -22,6 +22,7 @@ __all__ = [
     "is_due",
     "middle_and_recent",
     "reach",
+    "torn_zone",
     "zone_up_to",
 ]
 
@@ -80,6 +81,16 @@ def eviction_zone(
     return zone_up_to(near, cut, from_seq=from_seq)
 
 
+def torn_zone(units: Sequence[Unit], *, from_seq: int) -> Zone | None:
+    """
+    What leaves first of a window that is too long and has no clean cut; ``None``: one unit.
+
+    The oldest group is cut: what of it lies before the next unit leaves, and what lies behind
+    is shown as late results, or as a call without one.
+    """
+    return zone_up_to(units, units[1].first_seq, from_seq=from_seq) if len(units) > 1 else None
+
+
 def reach(budget: Budget) -> int:
     """Tokens of a window's beginning that decide about its zone, if there is a cut in them."""
     return max(budget.zone, budget.window // 2)
@@ -92,8 +103,8 @@ def inner_cuts(units: Sequence[Unit], *, now: datetime, deadline_s: float) -> li
 
 
 def zone_up_to(units: Iterable[Unit], cut: int, *, from_seq: int) -> Zone:
-    """What lies before the clean cut *cut*, of a window that begins at *from_seq*."""
-    within = [message for unit in units if unit.first_seq < cut for message in unit.messages]
+    """What lies before seq *cut*, of a window that begins at *from_seq*."""
+    within = [message for unit in units for message in unit.messages if message.seq < cut]
     within.sort(key=lambda message: message.seq)
     tokens = sum(message.tokens for message in within)
     return Zone(tuple(within), from_seq, within[-1].seq, tokens)

@@ -235,3 +235,51 @@ class Unwritable:
 def test_the_kit_gives_messages_their_place():
     """What these tests stand on."""
     assert [(m.seq, m.recorded_at) for m in thread_of([said()])] == [(0, START)]
+
+
+@pytest.mark.parametrize("result_tokens", [100, 900])
+async def test_a_result_far_behind_its_call_does_not_hold_the_window_open(threads, result_tokens):
+    """The call leaves with what lies behind it; its result is shown as a late one."""
+    found = answered("a", tokens=result_tokens, text="word" * result_tokens)
+    await threads.say(called("a"), *numbered(0, 39), found)
+    rendered = await threads.viewport().render()
+    assert rendered.window[-1].text == f"[late result of a] {found.text}"
+    assert not any(message.role == "tool" for message in rendered.messages)
+    assert rendered.over_budget == (result_tokens > 700)
+    assert len(rendered.window) == (1 if rendered.over_budget else 5)
+    outcomes = await threads.kept(EvictionOutcome)
+    assert [outcomes[0].from_seq, outcomes[-1].to_seq + 1] == [0, (await threads.row()).boundary]
+
+
+async def test_interlocked_groups_leave_one_after_the_other(threads):
+    """Without a clean cut the oldest group is cut, and only as far as it must be."""
+    calls = [called(id, tokens=20) for id in "abc"]
+    results = [answered(id, tokens=300) for id in "abc"]
+    await threads.say(*calls, *results)
+    shown = await threads.viewport().messages()
+    assert [(m.role, m.text) for m in shown][-3:] == [
+        ("user", "[late result of a] found it"),
+        ("user", "[late result of b] found it"),
+        ("user", "[late result of c] found it"),
+    ][-len(shown) :]
+    assert sum(message.token_count or 0 for message in shown) <= 700
+
+
+async def test_interlocked_groups_that_fit_are_left_alone(threads):
+    """A cut is made in a window that is too long, and in no other."""
+    await threads.say(called("a"), called("b"), answered("a"), answered("b"))
+    shown = await threads.viewport().messages()
+    assert [message.role for message in shown] == ["assistant", "tool", "assistant", "tool"]
+
+
+async def test_a_reading_that_cannot_write_fits_the_budget_without_a_clean_cut(
+    threads, monkeypatch
+):
+    """The newest messages that fit are shown, a result without its call as a late one."""
+    await threads.say(called("a"), *numbered(0, 39), answered("a"))
+    store = Unwritable(threads.parts.store)
+    monkeypatch.setattr(threads.store, "transcript", lambda repo_id: store)
+    rendered = await threads.viewport().render()
+    assert sum(message.token_count or 0 for message in rendered.window) <= 700
+    assert texts(rendered.window)[-1].startswith("[late result of ")
+    assert rendered.degraded == (0, 34)
