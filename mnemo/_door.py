@@ -87,10 +87,10 @@ def stored_json(name: str, value: object) -> Any:
     try:
         written = json.dumps(value, allow_nan=False, ensure_ascii=False)
         copy = json.loads(stored_text(name, written))
+        # JSON escapes U+0000, so it is still there; lone surrogates are not.
+        return _cleaned(copy) if "\\u0000" in written else copy
     except (TypeError, ValueError, RecursionError) as error:
         raise ValueError(f"{name} must be JSON: {error}") from error
-    # JSON escapes U+0000, so it is still there; lone surrogates are not.
-    return _cleaned(copy) if "\\u0000" in written else copy
 
 
 def _cleaned(value: Any) -> Any:

@@ -27,6 +27,8 @@ from pydantic_core import ErrorDetails
 
 from mnemo._door import MOST_NUMBER
 from mnemo.errors import ConfigError
+from mnemo.transcript.counting import IMAGE_TOKENS, Counter
+from mnemo.transcript.message import MOST_TOKENS
 from mnemo.transcript.strategies import (
     Composite,
     Recent,
@@ -310,12 +312,25 @@ class ConversationConfig(Settings):
     """Seconds from its recording after which a message is expired; ``None`` is never."""
     token_counter: Callable[[str], int] | None = None
     """Counts tokens in place of the estimate; one that fails is passed over."""
+    image_tokens: Annotated[int, Field(ge=0, le=MOST_TOKENS)] = IMAGE_TOKENS
+    """
+    Tokens of an image, of whatever size (S).
+
+    Source: OpenAI's "Images and vision" guide counts 85 + 6 x 170 = 1,105 for an image of
+    2,048 x 4,096 pixels in high detail; Anthropic's counts width x height / 750, which is
+    1,100 for about 1,024 x 800.
+    """
     tool_deadline_s: Seconds = 180.0
     """Seconds until a call without a result counts as abandoned (S)."""
     summary_max_attempts: Annotated[int, Field(ge=1, le=10)] = 3
     """Attempts at one summary before the next append (S)."""
     retry_backoff_s: Annotated[float, Field(ge=0)] = 5.0
     """Seconds before the second attempt, doubled for each after it (S)."""
+
+    @property
+    def count(self) -> Counter:
+        """Counts the tokens of texts and messages as is configured here."""
+        return Counter(self.token_counter, self.image_tokens)
 
     @property
     def compressions(self) -> tuple[Summary | ToolOutputPruner, ...]:

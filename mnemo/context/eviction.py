@@ -16,7 +16,6 @@ from mnemo._text import clean
 from mnemo.config import Config
 from mnemo.context import pins
 from mnemo.context.zones import Zone
-from mnemo.conversation.counting import counter_of
 from mnemo.events import Event, EvictionCompleted, SnapshotTaken
 from mnemo.protocols import TranscriptReader, TranscriptWriter
 from mnemo.transcript.derived import (
@@ -109,7 +108,7 @@ def commit(
     since = thread.alive_since(tx.now, config.conversation.ttl_s)
     if thread.epoch != read.epoch or not still_there(tx, zone.messages, since):
         return None
-    count = counter_of(config.conversation)
+    count = config.conversation.count
     if thread.boundary == zone.from_seq:
         replaced = None
     elif (replaced := _fallback_of(tx, thread, zone)) is None or verdict.kind != "snapshot":
@@ -247,7 +246,7 @@ def _snapshot(
         from_seq=zone.from_seq,
         to_seq=zone.to_seq,
         text=text,
-        token_count=counter_of(config.conversation)(text),
+        token_count=config.conversation.count(text),
         origin=origin,
         at=tx.now,
         said_from=said_at(zone.messages[0]),

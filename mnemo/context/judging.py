@@ -12,7 +12,6 @@ from mnemo.context import goals, pins
 from mnemo.context.budget import Budget
 from mnemo.context.compressed import CompressedViewport, compress
 from mnemo.context.zones import Zone, eviction_zone, is_due, reach
-from mnemo.conversation.counting import counter_of
 from mnemo.protocols import TranscriptReader
 from mnemo.transcript.derived import Goal, Pin, Thread
 from mnemo.transcript.units import Unit, units_of
@@ -68,7 +67,7 @@ class Due:
             now=self.now,
             deadline_s=self.deadline_s,
             max_tokens=config.viewport.max_input_tokens,
-            count=counter_of(config.conversation),
+            count=config.conversation.count,
         )
 
 

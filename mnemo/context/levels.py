@@ -20,7 +20,6 @@ from mnemo.context.eviction import Verdict, attach_all, rewritten, still_there
 from mnemo.context.judging import Due
 from mnemo.context.living import living_snapshots
 from mnemo.context.zones import eviction_zone
-from mnemo.conversation.counting import counter_of
 from mnemo.protocols import TranscriptReader, TranscriptWriter
 from mnemo.transcript.derived import Origin, Snapshot, Thread
 from mnemo.transcript.digest import clipped
@@ -101,7 +100,7 @@ def commit_fold(
         from_seq=first.from_seq,
         to_seq=last.to_seq,
         text=text,
-        token_count=counter_of(config.conversation)(text),
+        token_count=config.conversation.count(text),
         origin=origin,
         at=tx.now,
         said_from=min(s.said_from for s in fold.snapshots),
@@ -196,7 +195,7 @@ def commit_offer(
         return None
     if not still_there(tx, offered.messages, since):
         return None
-    count = counter_of(config.conversation)
+    count = config.conversation.count
     if not attach_all(tx, thread, verdict.links, since, count):
         return None
     better = rewritten(offered.snapshot, verdict.text, count)

@@ -12,7 +12,6 @@ from mnemo.context.rendering import scene_of
 from mnemo.context.state import goals_text
 from mnemo.context.window import Frame, Window, whole_window
 from mnemo.context.zones import is_due
-from mnemo.conversation.counting import counter_of
 from mnemo.conversation.parts import ThreadSettings
 from mnemo.conversation.scope import Scope
 from mnemo.protocols import TranscriptReader
@@ -69,7 +68,7 @@ def look(
     watched = scope.thread.budget_tokens
     given = (budget_tokens, watched, config.viewport.budget_tokens)
     budget = Budget.of(next(each for each in given if each is not None), config.viewport)
-    count = counter_of(config.conversation)
+    count = config.conversation.count
     frame = Frame(budget, config.conversation.tool_deadline_s, count)
     window = whole_window(tx, scope.thread, scope.since, frame)
     scene = scene_of(tx, window)

@@ -22,7 +22,6 @@ from mnemo.config import Config
 from mnemo.context.budget import Budget
 from mnemo.context.passive_terms import terms_of_turn
 from mnemo.context.visible import seen_by
-from mnemo.conversation.counting import counter_of
 from mnemo.conversation.parts import ConversationParts
 from mnemo.errors import UsageError
 from mnemo.events import RecallFailed
@@ -86,7 +85,7 @@ class PassiveRecall:
     def __init__(self, parts: ConversationParts, records: RecordStore) -> None:
         self._parts = parts
         self._records = records
-        self._count = counter_of(parts.config.conversation)
+        self._count = parts.config.conversation.count
         self._failed: dict[str, int] = {}
 
     async def recalled(self, thread_id: str, budget_tokens: int) -> list[SearchHit]:

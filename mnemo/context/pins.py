@@ -14,7 +14,6 @@ from typing import Any
 
 from mnemo._text import count_tokens
 from mnemo.context.living import living_pins
-from mnemo.conversation.counting import counter_of
 from mnemo.conversation.parts import ConversationParts, ThreadSettings
 from mnemo.conversation.scope import Scope
 from mnemo.errors import Conflict, NotFound
@@ -203,7 +202,7 @@ class Pins:
             Conflict: A goal is completed. *Cancellation*: completes.
         """
         given = _numbers("seqs", seqs), _numbers("goal_ids", goal_ids)
-        count = counter_of(self._parts.config.conversation)
+        count = self._parts.config.conversation.count
 
         def work(tx: TranscriptWriter) -> int:
             scope = self._scope(tx)

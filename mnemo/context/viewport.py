@@ -24,7 +24,6 @@ from mnemo.context.window import (
     window_if_fits,
 )
 from mnemo.context.zones import Zone
-from mnemo.conversation.counting import counter_of
 from mnemo.conversation.parts import ConversationParts, ThreadSettings
 from mnemo.conversation.scope import Scope
 from mnemo.errors import StoreError
@@ -134,7 +133,7 @@ class Viewport:
         self._overview = overview
         self._budget = Budget.of(tokens, config.viewport, notes=overview is not None)
         self._frame = Frame(
-            self._budget, config.conversation.tool_deadline_s, counter_of(config.conversation)
+            self._budget, config.conversation.tool_deadline_s, config.conversation.count
         )
         self._stored = False
         mneme.watch(settings.thread_id, tokens, notes=overview is not None)

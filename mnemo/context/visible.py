@@ -9,7 +9,6 @@ from mnemo.config import Config
 from mnemo.context.budget import Budget
 from mnemo.context.living import living_snapshots
 from mnemo.context.memory import memory_text
-from mnemo.conversation.counting import counter_of
 from mnemo.protocols import TranscriptReader
 from mnemo.transcript.derived import Snapshot, Thread
 from mnemo.transcript.records import Hidden
@@ -48,6 +47,6 @@ def _shown(tx: TranscriptReader, thread: Thread, config: Config) -> list[Snapsho
         return []
     living = living_snapshots(tx, current, thread.alive_since(tx.now, config.conversation.ttl_s))
     budget = Budget.of(thread.budget_tokens, config.viewport)
-    memory = memory_text(living, budget, counter_of(config.conversation))
+    memory = memory_text(living, budget, config.conversation.count)
     shown = {tuple(map(int, seqs)) for seqs in _SHOWN.findall(_TOLD.sub("", memory))}
     return [snapshot for snapshot in living if (snapshot.from_seq, snapshot.to_seq) in shown]

@@ -14,8 +14,9 @@ from typing import Any
 from mnemo._ids import new_id
 from mnemo.conversation.scope import Scope
 from mnemo.errors import Conflict
+from mnemo.transcript.counting import tokens_of
 from mnemo.transcript.derived import Thread
-from mnemo.transcript.message import Message, StoredMessage, measured_text, message_of
+from mnemo.transcript.message import Message, StoredMessage, message_of
 from mnemo.transcript.transaction import TranscriptWriter
 from mnemo.transcript.units import Count, is_view_made
 
@@ -64,7 +65,7 @@ def drafts_of(
     for one in given:
         message = message_of(one)
         if not is_view_made(message):
-            tokens = message.token_count or count(measured_text(message))
+            tokens = message.token_count or tokens_of(message, count)
             drafts.append(Draft(message, message.id or new_id("message"), tokens))
         if pause is not None:
             pause()

@@ -17,7 +17,6 @@ from mnemo._flights import Flights
 from mnemo._foreign import called
 from mnemo._text import clean, is_blank
 from mnemo.conversation.compacting import NewRecord, record
-from mnemo.conversation.counting import counter_of
 from mnemo.conversation.due import DueRange, due_fold, due_range, is_unchanged
 from mnemo.conversation.parts import ConversationParts, ThreadSettings
 from mnemo.conversation.scope import Scope
@@ -68,7 +67,7 @@ class Compressing:
 
     def __init__(self, parts: ConversationParts, *, summarizer: Summarizer | None = None) -> None:
         self._parts = parts
-        self._count = counter_of(parts.config.conversation)
+        self._count = parts.config.conversation.count
         self._summarizer, self._origin = self._chosen(summarizer)
         self._flights = Flights(self._run, spawn=parts.spawn, limit=MOST_AT_ONCE)
         self._watched: dict[str, _Watch] = {}

@@ -24,7 +24,6 @@ from mnemo.conversation.compacting import (
     record,
     require_whole,
 )
-from mnemo.conversation.counting import counter_of
 from mnemo.conversation.loading import Wanted, load
 from mnemo.conversation.parts import ConversationParts, ThreadSettings
 from mnemo.conversation.pruning import limit_of
@@ -118,7 +117,7 @@ class MessageLog:
     def __init__(self, parts: ConversationParts, settings: ThreadSettings) -> None:
         self._parts = parts
         self._settings = settings
-        self._count = counter_of(parts.config.conversation)
+        self._count = parts.config.conversation.count
         self._limiter = CapacityLimiter(1)
 
     @property

@@ -14,14 +14,15 @@ first call after it, unless something else does.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import cached_property
 from typing import Any
 
 from mnemo._text import count_tokens
-from mnemo.transcript.message import SAID, Message, StoredMessage, ToolCall, measured_text
+from mnemo.transcript.counting import Count, tokens_of
+from mnemo.transcript.message import SAID, Message, StoredMessage, ToolCall
 
 __all__ = [
     "NO_RESULT",
@@ -37,9 +38,6 @@ __all__ = [
     "units_of",
     "viewed",
 ]
-
-Count = Callable[[str], int]
-"""Counts the tokens of a text."""
 
 VIEW = "mnemo:view"
 """
@@ -336,7 +334,7 @@ def viewed(message: StoredMessage, how: str, count: Count, **changes: Any) -> St
     """*message* as a view shows it, marked with ``VIEW`` and counted anew."""
     metadata = {**message.metadata, VIEW: how}
     shown = replace(message, metadata=metadata, token_count=None, **changes)
-    return replace(shown, token_count=count(measured_text(shown)))
+    return replace(shown, token_count=tokens_of(shown, count))
 
 
 def is_view_made(message: Message) -> bool:

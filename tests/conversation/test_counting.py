@@ -1,0 +1,83 @@
+"""Tokens of messages: text, calls, images, and other blocks by their size."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from talk_kit import OpenTalk
+
+from mnemo.config import Config, ConversationConfig
+from mnemo.transcript.counting import IMAGE_TOKENS, Counter, tokens_of
+from mnemo.transcript.message import Message
+
+DATA = "A" * 400_000
+
+
+def blocks(*content: dict[str, Any], **fields: Any) -> Message:
+    """A message of content blocks."""
+    return Message(role="user", content=list(content), **fields)
+
+
+@pytest.mark.parametrize(
+    "image",
+    [
+        {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{DATA}"}},
+        {"type": "input_image", "image_url": f"data:image/png;base64,{DATA}"},
+        {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": DATA}},
+        {"type": "image", "data": DATA, "mimeType": "image/png"},
+        {"type": "file", "mime_type": "image/webp", "data": DATA},
+    ],
+)
+def test_an_image_counts_the_same_whatever_its_form(image: dict[str, Any]) -> None:
+    """Its bytes are not what a model reads; its text, if it has one, counts as well."""
+    assert IMAGE_TOKENS == 1_100
+    assert tokens_of(blocks(image), Counter()) == 1_100
+    assert tokens_of(blocks(image, image), Counter(image_tokens=7)) == 14
+    assert tokens_of(blocks({"type": "text", "text": "four"}, image), Counter()) == 1_101
+
+
+def test_an_image_within_another_block_counts_as_one() -> None:
+    """What is around it counts by its size."""
+    image = {"type": "image", "source": {"type": "base64", "data": DATA}}
+    result = {"type": "tool_result", "content": [{"type": "text", "text": "seen"}, image]}
+    assert 1_100 < tokens_of(blocks(result), Counter()) < 1_150
+    part = {"inline_data": {"mime_type": "image/png", "data": DATA}}
+    assert 1_100 < tokens_of(blocks(part), Counter()) < 1_120
+
+
+def test_a_block_without_text_counts_by_its_size() -> None:
+    """Sound, documents and thoughts of a model's own form."""
+    sound = {"type": "input_audio", "input_audio": {"data": DATA, "format": "wav"}}
+    assert tokens_of(blocks(sound), Counter()) > 100_000
+    thought = {"type": "thinking", "thinking": "word" * 100, "signature": "x" * 40}
+    assert 110 < tokens_of(blocks(thought), Counter()) < 140
+
+
+def test_text_and_calls_count_as_they_did() -> None:
+    """A block with a text counts by that alone."""
+    cached = {"type": "text", "text": "hello world", "cache_control": {"type": "ephemeral"}}
+    assert tokens_of(blocks(cached), Counter()) == 3
+    assert tokens_of(Message(role="user", content="hello world"), len) == 11
+    assert tokens_of(Message(role="assistant", content=None), Counter()) == 0
+
+
+def test_blocks_nested_without_end_are_counted_by_size() -> None:
+    """Too deep to be looked through for images is not too deep to be counted."""
+    deep: Any = "x"
+    for _ in range(400):
+        deep = [deep]
+    assert tokens_of(blocks({"type": "deep", "in": deep}), Counter()) > 200
+
+
+async def test_images_fill_a_budget(open_conversations: OpenTalk) -> None:
+    """Three data URLs of 400 KB need the tokens of three images, or as many as is configured."""
+    image = {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{DATA}"}}
+    talk = await open_conversations()
+    await talk.log().append([blocks(image) for _ in range(3)])
+    assert len(await talk.log().load(budget_tokens=3_300)) == 3
+    assert len(await talk.log().load(budget_tokens=3_299)) == 2
+    config = Config(conversation=ConversationConfig(image_tokens=10))
+    other = await open_conversations(config=config, after=talk)
+    (stored,) = await other.log("u").append(blocks(image))
+    assert stored.token_count == 10
