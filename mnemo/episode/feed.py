@@ -30,7 +30,8 @@ class FeedChanges:
 
     Attributes:
         cursor: Where the next read goes on.
-        steps: New steps of episodes that are not discarded, ascending by ordinal.
+        steps: New steps of episodes that are not discarded, ascending by ordinal, without
+            their annotations.
         nodes: New and changed nodes but ``episodic`` and ``source``, which are found as steps.
         details: Node id → what its document needs beyond the node: for a fact
             ``{"tags": (label, …), "latest_at": datetime | None, "steps": (id, …)}``, for

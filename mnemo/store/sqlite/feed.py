@@ -17,24 +17,24 @@ from mnemo.store.sqlite.codec import decode_vector, encode_vector
 from mnemo.store.sqlite.readers import Readers
 from mnemo.store.sqlite.rows import chunks, holes, read_nodes, repo_row
 from mnemo.store.sqlite.spaces import check_space
-from mnemo.store.sqlite.steps import COLUMNS, read_steps
+from mnemo.store.sqlite.steps import COLUMNS, UNANNOTATED, read_steps
 from mnemo.store.sqlite.writer import Writer
 
 __all__ = ["SqliteFeed", "owned_keys"]
 
-_FROM_STEPS = f"""
-SELECT {COLUMNS} FROM steps t
+_FROM_STEPS = """
+SELECT {} FROM steps t
 JOIN episodes e ON e.no = t.episode JOIN sessions s ON s.no = t.session
 """
 _NEW_STEPS = (
-    _FROM_STEPS
+    _FROM_STEPS.format(UNANNOTATED)
     + """
 WHERE t.ordinal > ? AND +t.repo = ? AND t.gone = 0 ORDER BY t.ordinal LIMIT ?
 """
 )
 # By the plus: along the ordinals, of which few are new; not over all of a repository's steps.
 _LAST_STEP = "SELECT coalesce(max(ordinal), 0) FROM steps"
-_STEPS_BY_NODE = _FROM_STEPS + "WHERE t.repo = ? AND t.node_id IN ({})"
+_STEPS_BY_NODE = _FROM_STEPS.format(COLUMNS) + "WHERE t.repo = ? AND t.node_id IN ({})"
 _CHANGED_NODES = """
 SELECT id, type, body, NULL, revision FROM nodes
 WHERE repo = ? AND revision > ? AND revision <= ? AND type NOT IN ('episodic', 'source')

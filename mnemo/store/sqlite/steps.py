@@ -23,14 +23,18 @@ from mnemo.store.sqlite.connection import refusing
 from mnemo.store.sqlite.texts import put_texts, step_row
 from mnemo.store.sqlite.tombs import was_erased
 
-__all__ = ["COLUMNS", "Handed", "annotate", "append_steps", "read_steps"]
+__all__ = ["COLUMNS", "UNANNOTATED", "Handed", "annotate", "append_steps", "read_steps"]
 
-COLUMNS = """
+_COLUMNS = """
     s.id, e.id, t.idx, t.observation, t.action, t.at, t.actor, t.node_id, t.key, t.metadata,
-    t.ordinal, t.state, t.subgoal, t.reward, t.trajectory_id, t.boundary, t.embedded,
-    t.subgoal_vector, t.thread, t.message
+    t.ordinal, {}, t.thread, t.message
 """
+COLUMNS = _COLUMNS.format(
+    "t.state, t.subgoal, t.reward, t.trajectory_id, t.boundary, t.embedded, t.subgoal_vector"
+)
 """What ``read_steps`` expects, of ``steps t``, ``episodes e``, ``sessions s``."""
+UNANNOTATED = _COLUMNS.format("NULL, NULL, NULL, NULL, NULL, NULL, NULL")
+"""The same without annotations, half of what is stored of a step."""
 
 _NO_METADATA = "{}"
 _LANE = """
@@ -49,6 +53,7 @@ UPDATE steps SET state = ?, subgoal = ?, reward = ?, trajectory_id = ?, boundary
                  embedded = ?, subgoal_vector = ?
 WHERE episode = ? AND idx = ?
 """
+_INDEXES = "SELECT idx FROM steps WHERE episode = ?"
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,12 +180,23 @@ def annotate(
     Raises:
         NotFound: A step of that index was never appended.
     """
-    for found in annotations:
-        values = (found.state, found.subgoal, found.reward, found.trajectory_id, found.boundary)
-        vector = None if found.vector is None else encode_vector(found.vector)
-        place = (found.embedded, vector, episode, found.index)
-        if connection.execute(_ANNOTATE, values + place).rowcount == 0:
-            raise NotFound("step", str(found.index))
+    rows = [
+        (
+            found.state,
+            found.subgoal,
+            found.reward,
+            found.trajectory_id,
+            found.boundary,
+            found.embedded,
+            None if found.vector is None else encode_vector(found.vector),
+            episode,
+            found.index,
+        )
+        for found in annotations
+    ]
+    if connection.executemany(_ANNOTATE, rows).rowcount != len(rows):
+        known = {index for (index,) in connection.execute(_INDEXES, (episode,))}
+        raise NotFound("step", str(next(row[-1] for row in rows if row[-1] not in known)))
 
 
 def read_steps(rows: Iterable[tuple[Any, ...]]) -> list[Step]:

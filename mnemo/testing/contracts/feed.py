@@ -46,6 +46,16 @@ class DocumentFeedContract(StoreContract):
         assert (before.steps, after.steps) == ((first,), (second,))
         assert (await kit.changes(after.cursor)).steps == ()
 
+    async def test_steps_come_without_their_annotations(self, kit: Kit) -> None:
+        """What steps are found by does not hang on annotation; looked up, they have it."""
+        await kit.start()
+        step = await kit.append("one", "two", key="k")
+        found = Annotation(index=0, state=None, subgoal="go", reward=None, trajectory_id="t")
+        await kit.record(StepsAnnotated(annotations=(found,), **kit.place()))
+        assert (await kit.changes()).steps == (step,)
+        looked_up = await kit.store.feed("r").steps([step.node_id])
+        assert looked_up[step.node_id].annotation == found
+
     async def test_nodes_come_without_raw_steps(self, kit: Kit) -> None:
         """Episodic and source nodes are found as steps; all others are in the feed."""
         await kit.apply(FACT, TAG, Episodic("o", created_at=NOON), Source("o", created_at=NOON))
