@@ -51,7 +51,7 @@ class Annotation:
         reward: In [0, 1], or ``None``: unknown, never replaced by a number.
         trajectory_id: The trajectory the step belongs to.
         boundary: Whether a trajectory begins with this step (never for the first).
-        vector: The subgoal's embedding, unit norm.
+        vector: The subgoal's embedding, unit norm; ``None`` where it is that of the step before.
         embedded: Whether the embedded annotator stood in for a failing model.
     """
 

@@ -107,6 +107,7 @@ class _Cut:
         if boundary or self._trajectory_id is None:
             # By its first step, not counted: unique whatever gaps failed batches left.
             self._trajectory_id = f"{step.episode_id}/{step.index}"
+        continued = self._compared is not None and self._compared.subgoal == entry.subgoal
         annotation = Annotation(
             index=step.index,
             state=entry.state or None,
@@ -114,7 +115,7 @@ class _Cut:
             reward=reward,
             trajectory_id=self._trajectory_id,
             boundary=boundary,
-            vector=self._vectors.get(entry.subgoal),
+            vector=None if continued else self._vectors.get(entry.subgoal),
             embedded=self._embedded,
         )
         self._compared = annotation if entry.subgoal else self._compared

@@ -242,6 +242,18 @@ async def test_equal_subgoals_are_embedded_once(
     assert embedder.embedded == ["a"]
 
 
+@pytest.mark.parametrize("batch", [1, 2, 8])
+async def test_a_subgoal_has_its_vector_where_it_is_new(
+    make_step: MakeStep, written: Callable[..., Extraction], batch: int
+) -> None:
+    """Steps that go on with it need none, and the next other subgoal is compared all the same."""
+    extraction = written(WrittenAnnotator(["a", "a", "", "a", "b", "b", "a", "a"]))
+    steps = await annotate_all(extraction, [make_step(i) for i in range(8)], batch=batch)
+    found = [step.annotation for step in steps if step.annotation]
+    assert [one.vector is not None for one in found] == [i in (0, 4, 6) for i in range(8)]
+    assert [one.boundary for one in found] == [i in (4, 6) for i in range(8)]
+
+
 async def test_a_break_begins_a_trajectory_but_not_before_the_first_step(
     make_step: MakeStep, written: Callable[..., Extraction]
 ) -> None:
