@@ -32,6 +32,9 @@ from mnemo.graph.vectors import HEAD, Heads, head_and_tail
 
 __all__ = ["Corpus", "CorpusView", "Document", "DocumentsView", "Side", "StepsView"]
 
+_GATHERED = 1_024
+"""Rows that are gathered at most: more would hold the interpreter for long when written."""
+
 Floats = NDArray[np.float32]
 Mask = NDArray[np.bool_]
 Ints = NDArray[np.int32]
@@ -242,19 +245,22 @@ class _Documents:
         self.living = 0
         self._terms = array("i")
         self._published = 0
+        self._rows: list[tuple[Any, ...]] = []
 
-    def add(self, document: Document, breather: Breather) -> int:
-        """Append *document*; its postings are seen after ``publish``."""
+    def add(self, document: Document, breather: Breather, *own: Any) -> int:
+        """
+        Append *document*; its postings are seen after ``publish``.
+
+        Args:
+            own: What the columns hold of it that only this type of document has.
+        """
         number = len(self.ids)
         found, spoken = self.lexicon.read(document.text, breather)
         self._terms.extend(found)
-        columns = self.columns
-        columns["lengths"].append(len(found))
-        columns["log_words"].append(math.log(max(spoken, 1)))
-        columns["alive"].append(True)
-        columns["first"].append(document.first)
-        columns["last"].append(document.last)
-        columns["valid_to"].append(document.valid_to)
+        times = (document.first, document.last, document.valid_to)
+        self._rows.append((len(found), math.log(max(spoken, 1)), *times, True, *own))
+        if len(self._rows) >= _GATHERED:
+            self._settle()
         self.ids.append(document.id)
         self.nodes.append(document.node)
         if document.origin is not None:
@@ -263,8 +269,16 @@ class _Documents:
         self.documents[document.id] = (*self.documents.get(document.id, ()), number)
         return number
 
+    def _settle(self) -> None:
+        """Write the gathered rows, a column at a time, before anything else touches columns."""
+        rows, self._rows = self._rows, []
+        if rows:
+            for column, values in zip(self.columns.values(), zip(*rows, strict=True), strict=True):
+                column.extend(values)
+
     def publish(self) -> NDArray[np.int32]:
         """Let readers find what is new by its words; gives its terms, end to end."""
+        self._settle()
         terms = np.array(self._terms, np.int32)
         lengths = self.columns["lengths"].view()[self._published :].astype(np.int32)
         self.postings.add(self._published, lengths, terms)
@@ -274,6 +288,7 @@ class _Documents:
     def remove(self, ids: Iterable[str]) -> None:
         gone = [number for id in ids for number in self.documents.pop(id, ())]
         if gone:
+            self._settle()
             self.living -= len(gone)
             self.columns["alive"].replace(gone, False)
 
@@ -319,13 +334,13 @@ class _Steps(_Documents):
         self.columns |= {
             "session": Column(np.int32),
             "previous": Column(np.int32),
-            "next": Column(np.int32),
             "actor": Column(np.int32),
             "acted": Column(np.bool_),
             "asks": Column(np.bool_),
+            "starts": Column(np.int64),
+            "next": Column(np.int32),
             "rows": Column(np.int32),
             "kinship": Column(np.float32),
-            "starts": Column(np.int64),
         }
         self._sequence = Column(np.int32)
         self._sessions = _Numbering()
@@ -347,29 +362,19 @@ class _Steps(_Documents):
         return None
 
     def add_side(self, side: Side, breather: Breather) -> int:
-        self.columns["starts"].append(self._noted)
-        number = self.add(side, breather)
-        self._noted = self._sequence.count + len(self._terms)
         session = self._sessions.number(side.session_id)
-        previous = self._last.get(session, -1)
-        values = {
-            "session": session,
-            "previous": previous,
-            "next": -1,
-            "actor": self._actors.number(fold(side.actor)),
-            "acted": side.acted,
-            "asks": side.asks,
-            "rows": -1,
-            "kinship": 0.0,
-        }
-        for name, value in values.items():
-            self.columns[name].append(value)
+        previous, actor = self._last.get(session, -1), self._actors.number(fold(side.actor))
+        # Neither a following one, nor a vector and so a kinship, is known yet.
+        own = (session, previous, actor, side.acted, side.asks, self._noted, -1, -1, 0.0)
+        number = self.add(side, breather, *own)
+        self._noted = self._sequence.count + len(self._terms)
         if previous >= 0:
             self._followed.append((previous, number))
         self._last[session] = number
         return number
 
     def _link_next(self) -> None:
+        self._settle()
         if self._followed:
             previous, following = np.array(self._followed, np.int32).T
             self.columns["next"].link(previous, following)
