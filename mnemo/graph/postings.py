@@ -45,7 +45,7 @@ class Postings:
     def __init__(self, numbers: Mapping[str, int]) -> None:
         self._numbers = numbers
         self._first = _EndToEnd.of(np.zeros(0, np.int64), np.zeros(0, np.int64))
-        self._later: dict[int, Column] = {}
+        self._later: dict[int, Column | Ints] = {}
 
     def add(self, first: int, lengths: NDArray[np.int32], terms: NDArray[np.int32]) -> None:
         """
@@ -64,19 +64,28 @@ class Postings:
         begins = np.flatnonzero(np.diff(owners, prepend=-1))
         ends = [*begins[1:].tolist(), len(codes)]
         for term, begin, end in zip(owners[begins].tolist(), begins.tolist(), ends, strict=True):
-            column = self._later.get(term) or Column(np.int64, capacity=end - begin)
-            column.extend(codes[begin:end])
-            # Only now may a reader meet it: a column is never seen empty.
-            self._later[term] = column
+            known = self._later.get(term)
+            if known is None:
+                # Most terms come once: a part of this page, until there is more of it.
+                self._later[term] = codes[begin:end]
+            elif isinstance(known, Column):
+                known.extend(codes[begin:end])
+            else:
+                column = Column(np.int64, capacity=2 * (len(known) + end - begin))
+                column.extend(known)
+                column.extend(codes[begin:end])
+                # Only now may a reader meet it: a column is never seen without what it had.
+                self._later[term] = column
 
     def read(self, term: str, documents: int) -> tuple[Ints, Floats] | None:
         """The documents below *documents* that hold *term*, with counts; ``None`` if none."""
         number = self._numbers.get(term)
         if number is None:
             return None
-        codes, column = self._first.read(number), self._later.get(number)
-        if column is not None:
-            codes = np.concatenate((codes, column.view())) if len(codes) else column.view()
+        codes, later = self._first.read(number), self._later.get(number)
+        if later is not None:
+            added = later.view() if isinstance(later, Column) else later
+            codes = np.concatenate((codes, added)) if len(codes) else added
         if len(codes) and codes[-1] >> _TF_BITS >= documents:
             codes = codes[: int(np.searchsorted(codes, documents << _TF_BITS))]
         if not len(codes):

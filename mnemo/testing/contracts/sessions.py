@@ -213,7 +213,7 @@ class SessionStoreContract(StoreContract):
         """One unknown index refuses the whole act."""
         await kit.start()
         await kit.append("a")
-        with pytest.raises(NotFound):
+        with pytest.raises(NotFound, match="7"):
             await kit.record(_annotated(kit, annotation(0), annotation(7)))
         assert (await kit.load()).steps[0].annotation is None
 
