@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -12,9 +12,12 @@ from mnemo._text import is_blank, one_line
 from mnemo.commit.known import Known
 from mnemo.config import CommitConfig
 from mnemo.errors import ModelError
+from mnemo.graph.changeset import Changeset
+from mnemo.graph.edges import EdgeKind
 from mnemo.graph.lookup import text_key
-from mnemo.graph.nodes import Intent, Vector
+from mnemo.graph.nodes import Intent, Vector, Wording
 from mnemo.graph.similarity import equal_text
+from mnemo.graph.wordings import added
 
 __all__ = ["IntentPlan", "MergeIntent", "VectorsOf", "plan_intents"]
 
@@ -38,14 +41,16 @@ class IntentPlan:
     Attributes:
         same: Id of a new intent → the stored or earlier new one that stands for it.
         reworded: Id of a surviving intent → its new description and vector.
+        worded: Id of a surviving intent → its wordings, where they are new.
     """
 
     same: dict[str, str] = field(default_factory=dict)
     reworded: dict[str, tuple[str, Vector]] = field(default_factory=dict)
+    worded: dict[str, tuple[Wording, ...]] = field(default_factory=dict)
 
 
 async def plan_intents(
-    new: Iterable[Intent],
+    changeset: Changeset,
     known: Known,
     *,
     config: CommitConfig,
@@ -55,13 +60,31 @@ async def plan_intents(
     """
     Decide for each new intent, in order, whether one that is known stands for it.
 
+    An intent that is reworded keeps the vectors of what it was called before, so that
+    what was near it stays near.
+
     Args:
         merge: ``None`` where there is no model: then the known one is used as it is.
     """
-    planner = _Planner(known, config, merge, vectors_of)
-    for intent in new:
-        await planner.place(intent)
+    planner = _Planner(known, config, merge, vectors_of, _sources(changeset))
+    for intent in changeset.nodes:
+        if isinstance(intent, Intent):
+            await planner.place(intent)
     return planner.plan
+
+
+def _sources(changeset: Changeset) -> dict[str, tuple[str, ...]]:
+    """Intent → the steps behind its instructions."""
+    steps: dict[str, list[str]] = {}
+    found: dict[str, dict[str, None]] = {}
+    for edge in changeset.edges:
+        if edge.kind is EdgeKind.PROVENANCE:
+            steps.setdefault(edge.source, []).append(edge.target)
+    for edge in changeset.edges:
+        if edge.kind is EdgeKind.HIERARCHICAL:
+            behind = dict.fromkeys(steps.get(edge.target, ()))
+            found.setdefault(edge.source, {}).update(behind)
+    return {id: tuple(ids) for id, ids in found.items()}
 
 
 class _Planner:
@@ -71,8 +94,10 @@ class _Planner:
         config: CommitConfig,
         merge: MergeIntent | None,
         vectors_of: VectorsOf,
+        sources: Mapping[str, tuple[str, ...]],
     ) -> None:
         self.plan = IntentPlan()
+        self._sources = sources
         self._known = known
         self._config = config
         self._merge = merge
@@ -81,12 +106,22 @@ class _Planner:
 
     async def place(self, intent: Intent) -> None:
         found, cosine = self._nearest(intent)
+        said = Wording(intent.description, self._sources.get(intent.id, ()))
         if found is None or cosine < self._config.intent_merge_threshold - _ROUNDING:
             self._kept.append(intent)
+            self._word(intent, said)
             return
         self.plan.same[intent.id] = found.id
         if cosine < self._config.intent_identity_threshold - _ROUNDING:
-            await self._reword(found, intent)
+            await self._reword(found, intent, said)
+        elif any(one.text == said.text for one in self._wordings(found)):
+            self._word(found, said)
+
+    def _wordings(self, intent: Intent) -> tuple[Wording, ...]:
+        return self.plan.worded.get(intent.id, intent.wordings)
+
+    def _word(self, intent: Intent, said: Wording) -> None:
+        self.plan.worded[intent.id] = added(self._wordings(intent), said)
 
     def _nearest(self, intent: Intent) -> tuple[Intent | None, float]:
         if equal := self._equal(intent):
@@ -104,37 +139,46 @@ class _Planner:
         for id, cosine in self._known.near.get(intent.id, ()):
             stored = self._known.nodes.get(id)
             if isinstance(stored, Intent):
-                yield stored, self._cosine(intent, self._vector(stored), otherwise=cosine)
+                yield stored, max(cosine, self._cosine(intent, self._vectors(stored)))
 
     def _own_cosines(self, intent: Intent) -> Iterable[tuple[Intent, float]]:
         for kept in self._kept:
-            vector = self._vector(kept)
-            yield kept, self._cosine(intent, kept.vector if vector is None else vector)
+            yield kept, self._cosine(intent, self._vectors(kept))
 
-    def _cosine(self, intent: Intent, vector: Vector | None, *, otherwise: float = -1.0) -> float:
-        if intent.vector is None or vector is None:
-            return otherwise
-        return float(np.dot(intent.vector, vector))
+    def _cosine(self, intent: Intent, vectors: Iterable[Vector]) -> float:
+        if intent.vector is None:
+            return -1.0
+        return max((float(np.dot(intent.vector, vector)) for vector in vectors), default=-1.0)
 
     def _text(self, intent: Intent) -> str:
         return self.plan.reworded[intent.id][0] if self._is_reworded(intent) else intent.description
 
-    def _vector(self, intent: Intent) -> Vector | None:
-        """The vector it got here; the one it came with is the index's affair."""
-        return self.plan.reworded[intent.id][1] if self._is_reworded(intent) else None
+    def _vectors(self, intent: Intent) -> list[Vector]:
+        """Its own vector and those of its wordings, as far as they are known here."""
+        own = self.plan.reworded[intent.id][1] if self._is_reworded(intent) else intent.vector
+        vectors = (own, *(one.vector for one in self._wordings(intent)))
+        return [vector for vector in vectors if vector is not None]
 
     def _is_reworded(self, intent: Intent) -> bool:
         return intent.id in self.plan.reworded
 
-    async def _reword(self, stored: Intent, intent: Intent) -> None:
+    async def _reword(self, stored: Intent, intent: Intent, said: Wording) -> None:
         before = self._text(stored)
         text = await self._common(before, intent.description)
         if text is None or text == before:
             return
-        vector = (await self._vectors_of([text])).get(text)
+        wordings = self._wordings(stored)
+        bare = [one.text for one in wordings if one.vector is None]
+        vectors = await self._vectors_of([text, *bare])
         # Without its vector the new text could not be found: the old one stays.
-        if vector is not None:
-            self.plan.reworded[stored.id] = text, vector
+        if text in vectors:
+            self.plan.reworded[stored.id] = text, vectors[text]
+            kept = [
+                replace(one, vector=vectors[one.text]) if one.text in bare else one
+                for one in wordings
+                if one.text not in bare or one.text in vectors
+            ]
+            self.plan.worded[stored.id] = added(kept, replace(said, vector=intent.vector))
 
     async def _common(self, stored: str, new: str) -> str | None:
         if self._merge is None:

@@ -37,7 +37,7 @@ from mnemo.episode.journal import Owner, Settlement
 from mnemo.errors import CommitFailed, ModelError, StaleRevision, StoreError
 from mnemo.graph.changeset import Changeset
 from mnemo.graph.corpus import CorpusView
-from mnemo.graph.nodes import Intent, Node, NodeType, Vector
+from mnemo.graph.nodes import Node, NodeType, Vector
 from mnemo.graph.upkeep import ROUTING, Upkeep
 from mnemo.graph.vectors import unit_rows
 from mnemo.protocols import (
@@ -260,7 +260,7 @@ class _Commit:
             asked, stored, graph, index, revision=revision, thresholds=self._thresholds
         )
         intents = await plan_intents(
-            [node for node in changeset.nodes if isinstance(node, Intent)],
+            changeset,
             known,
             config=self._config,
             merge=self._common_intent if self._merge else None,

@@ -105,6 +105,8 @@ def _unite_intents(draft: Draft, plan: IntentPlan) -> None:
         draft.replace(id, survivor)
     for id, (description, vector) in plan.reworded.items():
         draft.set(id, description=description, vector=vector)
+    for id, wordings in plan.worded.items():
+        draft.set(id, wordings=wordings)
 
 
 # ── Facts ────────────────────────────────────────────────────────────────────────────

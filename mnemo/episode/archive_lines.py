@@ -44,6 +44,7 @@ from mnemo.errors import InvalidArchive
 from mnemo.graph.changeset import Changeset
 from mnemo.graph.edges import Edge
 from mnemo.graph.nodes import Node
+from mnemo.graph.wordings import plain_wordings
 
 __all__ = ["FORMAT", "VERSION", "ArchiveReader", "head_line", "record_lines"]
 
@@ -242,6 +243,8 @@ def _fields(node: Node) -> dict[str, Any]:
 def _plain(value: Any) -> Any:
     if isinstance(value, datetime):
         return time_text(value)
+    if isinstance(value, tuple):
+        return plain_wordings(value)
     return packed(value) if isinstance(value, np.ndarray) else value
 
 

@@ -30,6 +30,7 @@ from mnemo.graph.changeset import Changeset, NodeChange
 from mnemo.graph.edges import Edge, EdgeKind
 from mnemo.graph.metadata import MetadataDelta, NodeMetadata
 from mnemo.graph.nodes import NODE_TYPES, Node, NodeType, Vector
+from mnemo.graph.wordings import read_wordings
 from mnemo.messages import EmbeddingSpace
 
 __all__ = ["KINDS_OF", "SHAPES", "Count", "HeadShape", "Id", "Packed", "Shape", "Time"]
@@ -72,6 +73,8 @@ def _as_changes(said: Any) -> dict[str, Any]:
 def _as_value(name: str, value: Any) -> Any:
     if name == "vector":
         return _as_vector(value) if value is not None else None
+    if name == "wordings":
+        return read_wordings(value)
     if name in _TIMES:
         return _as_time(value) if value is not None else None
     wanted: tuple[type, ...] = (str,)

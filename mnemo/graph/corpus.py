@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 from array import array
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -26,7 +26,7 @@ from mnemo._text import fold
 from mnemo.graph.changeset import Revision
 from mnemo.graph.columns import Column
 from mnemo.graph.lexicon import Lexicon
-from mnemo.graph.nodes import Node, NodeType, Vector
+from mnemo.graph.nodes import Intent, Node, NodeType, Vector
 from mnemo.graph.postings import Postings
 from mnemo.graph.vectors import HEAD, Heads, head_and_tail
 
@@ -200,12 +200,14 @@ class CorpusView:
     Attributes:
         restated: Pairs of a fact's document and a document of a step behind it, shape
             ``(pairs, 2)``; those of dead documents are among them.
+        wordings: Former wordings of intents, under the intent's id; they have vectors only.
     """
 
     revision: Revision
     steps: StepsView
     nodes: Mapping[NodeType, DocumentsView]
     restated: Ints
+    wordings: DocumentsView
 
     def of_type(self, kind: NodeType) -> DocumentsView | None:
         """The documents of one type; ``source`` nodes are found as the steps they repeat."""
@@ -458,6 +460,7 @@ class Corpus:
         self._nodes: dict[NodeType, _Documents] = {
             kind: _Documents(dimensions, lexicon) for kind in kinds
         }
+        self._wordings = _Documents(dimensions, lexicon)
         self._waiting: dict[str, tuple[_Documents, int]] = {}
         self._restated = _Restated()
 
@@ -498,10 +501,21 @@ class Corpus:
         group.remove([document.id])
         number = group.add(document, breather)
         self._waiting[document.key] = (group, number)
+        if isinstance(node, Intent):
+            self._put_wordings(node, document, breather)
         self._restated.add(number, document.steps, self._steps.documents)
         if vector is not None:
             self.add_vectors({document.key: vector})
         return vector is None
+
+    def _put_wordings(self, intent: Intent, document: Document, breather: Breather) -> None:
+        self._wordings.remove([intent.id])
+        rows = [one.vector for one in intent.wordings if one.text != intent.description]
+        known = [row for row in rows if row is not None and len(row) == self.dimensions]
+        bare = replace(document, text="", meaning="", origin=None)
+        numbers = [self._wordings.add(bare, breather) for _ in known]
+        if known:
+            self._wordings.add_vectors(numbers, known)
 
     def add_vectors(self, vectors: Mapping[str, Vector]) -> set[str]:
         """Give documents their vectors; the keys that none waited for are given back."""
@@ -524,7 +538,7 @@ class Corpus:
         gone = set(ids)
         if not gone:
             return []
-        for group in (self._steps, *self._nodes.values()):
+        for group in (self._steps, self._wordings, *self._nodes.values()):
             group.remove(gone)
         keys = [k for k, (group, at) in self._waiting.items() if group.ids[at] in gone]
         for key in keys:
@@ -533,11 +547,14 @@ class Corpus:
 
     def view(self, revision: Revision, breather: Breather) -> CorpusView:
         """Everything as it is now; call it while nobody writes."""
-        for group in (self._steps, *self._nodes.values()):
+        for group in (self._steps, self._wordings, *self._nodes.values()):
             group.publish()
             breather.breathe()
         nodes = {kind: DocumentsView(**group.fields()) for kind, group in self._nodes.items()}
-        return CorpusView(revision, self._steps.view(), nodes, self._restated.pairs.view())
+        wordings = DocumentsView(**self._wordings.fields())
+        return CorpusView(
+            revision, self._steps.view(), nodes, self._restated.pairs.view(), wordings
+        )
 
 
 def _inherited(group: _Documents, document: Document) -> Vector | None:

@@ -7,14 +7,14 @@ remains: no content word of it may be known from erased steps alone.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
 
 from mnemo._clock import as_utc
 from mnemo._text import terms
 from mnemo.graph.metadata import NodeMetadata
-from mnemo.graph.nodes import Episodic, Intent, Node, Procedural, Semantic, Subgoal
+from mnemo.graph.nodes import Episodic, Intent, Node, Procedural, Semantic, Subgoal, Wording
 
 __all__ = ["Claim", "Ground", "Said", "Verdict", "judge", "relinked", "reworded", "stripped"]
 
@@ -182,6 +182,34 @@ def reworded(
     if isinstance(node, Subgoal):
         return replace(node, description=goal or "", vector=None)
     return None
+
+
+def without_sources(
+    intent: Intent, members: Sequence[Node], erased: Container[str]
+) -> tuple[Intent, tuple[Wording, ...]]:
+    """
+    An intent without the wordings that only erased steps gave it, and those wordings.
+
+    Its description changes if it has words of theirs that nothing remaining says.
+
+    Args:
+        members: Its instructions that remain.
+        erased: Ids of the episodic nodes of the erased steps.
+    """
+    kept, gone = [], []
+    for one in intent.wordings:
+        left = tuple(source for source in one.sources if source not in erased)
+        if one.sources and not left:
+            gone.append(one)
+        else:
+            kept.append(replace(one, sources=left))
+    after = replace(intent, wordings=tuple(kept))
+    said = [*members, *(Intent(one.text) for one in kept)]
+    if gone and said:
+        fitting = reworded(after, said, lambda: _words(one.text for one in gone))
+        assert isinstance(fitting, Intent)
+        after = fitting
+    return after, tuple(gone)
 
 
 def _member_texts(member: Node) -> tuple[str | None, ...]:

@@ -29,6 +29,7 @@ __all__ = [
     "Subgoal",
     "Tag",
     "Vector",
+    "Wording",
     "node_id",
 ]
 
@@ -173,12 +174,34 @@ class Subgoal(Node):
 
 
 @dataclass(frozen=True, slots=True)
+class Wording:
+    """
+    What an intent was called.
+
+    Attributes:
+        sources: Ids of the episodic nodes behind the instructions that it came with.
+        vector: Unit-norm float32; ``None`` while it is the intent's own.
+    """
+
+    text: str
+    sources: tuple[str, ...] = ()
+    vector: Vector | None = field(default=None, compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
 class Intent(Node):
-    """The goal that instructions serve, free of names and numbers."""
+    """
+    The goal that instructions serve, free of names and numbers.
+
+    Attributes:
+        wordings: What it was called by those whose instructions it has, at most eight;
+            made at commit. Another intent that is near one of them is near this one.
+    """
 
     type: ClassVar[NodeType] = "intent"
 
     description: str
+    wordings: tuple[Wording, ...] = field(default=(), kw_only=True)
 
     @property
     def text(self) -> str:

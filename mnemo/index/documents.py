@@ -12,7 +12,8 @@ from mnemo._clock import Breather, as_utc, date_in_words
 from mnemo.episode.feed import FeedChanges
 from mnemo.episode.step import Part, Step, evidence_text
 from mnemo.graph.corpus import Document, Side
-from mnemo.graph.nodes import Node, Procedural, Semantic, Subgoal
+from mnemo.graph.nodes import Intent, Node, Procedural, Semantic, Subgoal
+from mnemo.graph.wordings import wording_key
 
 __all__ = ["MAX_EMBEDDED_CHARACTERS", "keyword_text", "node_document", "step_sides", "texts_of"]
 
@@ -55,6 +56,9 @@ def texts_of(changes: FeedChanges, *, agent_name: str) -> dict[str, str]:
         breather.breathe()
     for node in changes.nodes:
         texts[node.id] = node.text[:MAX_EMBEDDED_CHARACTERS]
+        for one in node.wordings if isinstance(node, Intent) else ():
+            if one.vector is not None:
+                texts[wording_key(node.id, one.text)] = one.text[:MAX_EMBEDDED_CHARACTERS]
     return texts
 
 

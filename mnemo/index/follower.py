@@ -11,9 +11,9 @@ the feed, the only way into the index.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import islice, repeat
+from itertools import chain, islice, repeat
 
 import anyio
 import anyio.to_thread
@@ -27,6 +27,7 @@ from mnemo.graph.changeset import Revision
 from mnemo.graph.corpus import Corpus, CorpusView, Document, DocumentsView
 from mnemo.graph.nodes import NodeType, Vector
 from mnemo.graph.vectors import unit_rows
+from mnemo.graph.wordings import MOST_WORDINGS
 from mnemo.index.documents import MAX_EMBEDDED_CHARACTERS, node_document, step_sides
 from mnemo.protocols import DocumentFeed, Embedder, FeedChanges, FeedCursor
 
@@ -252,8 +253,9 @@ class RepositoryIndex:
         view = self._view.of_type(type)
         if view is None or not view.count or not len(vectors):
             return [[] for _ in vectors]
+        views = (view, self._view.wordings) if type == "intent" else (view,)
         return await anyio.to_thread.run_sync(
-            _nearest, view, vectors, threshold, limit, limiter=self._limiter
+            _nearest_of, views, vectors, threshold, limit, limiter=self._limiter
         )
 
     # ── Embedding in the background ──────────────────────────────────────────────────
@@ -346,6 +348,22 @@ class RepositoryIndex:
                 self._waiting[key] = self._waiting.pop(key)
 
 
+def _nearest_of(
+    views: Sequence[DocumentsView], vectors: NDArray[np.float32], threshold: float, limit: int
+) -> list[list[tuple[str, float]]]:
+    """For each of *vectors* the best of all *views*, each id once."""
+    found = [_nearest(view, vectors, threshold, limit) for view in views]
+    if len(found) == 1:
+        return found[0]
+    merged = []
+    for lists in zip(*found, strict=True):
+        best: dict[str, float] = {}
+        for id, cosine in sorted(chain.from_iterable(lists), key=lambda pair: -pair[1]):
+            best.setdefault(id, cosine)
+        merged.append(list(best.items())[:limit])
+    return merged
+
+
 def _nearest(
     view: DocumentsView, vectors: NDArray[np.float32], threshold: float, limit: int
 ) -> list[list[tuple[str, float]]]:
@@ -386,8 +404,8 @@ def _near(
 def _best(
     view: DocumentsView, documents: NDArray[np.intp], cosines: NDArray[np.float32], limit: int
 ) -> list[tuple[str, float]]:
-    # Two documents may speak for one step: the better one counts.
+    # Several documents may speak for one step or intent: the best one counts.
     best: dict[str, float] = {}
-    for at in np.argsort(-cosines, kind="stable")[: 2 * limit]:
+    for at in np.argsort(-cosines, kind="stable")[: MOST_WORDINGS * limit]:
         best.setdefault(view.ids[documents[at]], float(cosines[at]))
     return list(best.items())[:limit]

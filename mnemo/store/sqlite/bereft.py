@@ -5,17 +5,19 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Callable, Iterable
 from datetime import datetime
+from typing import Any
 
 from mnemo._clock import Breather
 from mnemo.graph.changeset import NodeChange
-from mnemo.graph.erasure import Claim, Ground, Said, judge, relinked, reworded
+from mnemo.graph.erasure import Claim, Ground, Said, judge, relinked, reworded, without_sources
 from mnemo.graph.metadata import NodeMetadata
-from mnemo.graph.nodes import Episodic, Node, Semantic
+from mnemo.graph.nodes import Episodic, Intent, Node, Semantic
+from mnemo.graph.wordings import packed_vector
 from mnemo.store.sqlite.codec import decode_node, encode_node
 from mnemo.store.sqlite.commit import change_node
 from mnemo.store.sqlite.traces import Traces
 
-__all__ = ["go", "settle_claims", "settle_routing", "settle_superseded"]
+__all__ = ["go", "settle_claims", "settle_routing", "settle_superseded", "settle_wordings"]
 
 # Members that are read to tell whether a tag or an intent is worded from what remains.
 _MEMBERS_READ = 200
@@ -67,6 +69,16 @@ CROSS JOIN erased_nodes x ON x.no = e.target
 LEFT JOIN edges p ON p.source = x.no AND p.kind = 'provenance'
 CROSS JOIN nodes g ON g.no IN (x.no, p.target) AND g.type = 'episodic'
 WHERE e.source = ?
+"""
+_ERASED_STEPS = "SELECT node_id FROM erased_steps"
+_WORDED = f"""
+SELECT n.no, n.id, n.body FROM nodes n
+WHERE n.repo = ? AND n.type = 'intent' AND n.no NOT IN (SELECT no FROM erased_nodes)
+AND EXISTS (
+    SELECT 1 FROM json_each(iif(json_valid(n.body), n.body, '{{}}'), '$.wordings') w,
+                  json_each(w.value, '$[1]') s
+    WHERE s.value IN ({_ERASED_STEPS})
+) ORDER BY n.no
 """
 _DROP_VECTOR = "DELETE FROM vectors WHERE repo = ? AND key = ?"
 
@@ -175,6 +187,29 @@ def settle_routing(
             connection.execute(_DROP_VECTOR, (repo, id))
             changed += 1
     return changed
+
+
+def settle_wordings(
+    connection: sqlite3.Connection, repo: int, revision: int, traces: Traces
+) -> int:
+    """Take erased steps out of the sources of wordings; give how many intents changed."""
+    erased = {id for (id,) in connection.execute(_ERASED_STEPS)}
+    worded = connection.execute(_WORDED, (repo,)).fetchall()
+    for number, id, body in worded:
+        intent = decode_node(id, "intent", body)
+        assert isinstance(intent, Intent)
+        rows = connection.execute(_MEMBERS, (number, _MEMBERS_READ)).fetchall()
+        after, gone = without_sources(intent, _nodes(rows), erased)
+        fields: dict[str, Any] = {"wordings": after.wordings}
+        if after.description != intent.description:
+            traces.add(intent.description)
+            fields["description"] = after.description
+            connection.execute(_DROP_VECTOR, (repo, id))
+        for one in gone:
+            traces.add(one.text)
+            traces.add(packed_vector(one.vector) or "")
+        change_node(connection, repo, NodeChange(id, fields), revision)
+    return len(worded)
 
 
 def _nodes(rows: Iterable[tuple[str, str, str]]) -> list[Node]:

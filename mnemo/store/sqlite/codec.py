@@ -23,6 +23,7 @@ from mnemo.graph.changeset import Changeset, NodeChange
 from mnemo.graph.edges import Edge, EdgeKind
 from mnemo.graph.metadata import MetadataDelta
 from mnemo.graph.nodes import NODE_TYPES, Node, NodeType, Vector
+from mnemo.graph.wordings import plain_wordings, read_wordings
 
 __all__ = [
     "decode_changeset",
@@ -115,12 +116,16 @@ def _body(node: Node) -> dict[str, Any]:
     values = {name: getattr(node, name) for name in _field_names(node.type)}
     for name in _NODE_TIMES & values.keys():
         values[name] = encode_time(values[name])
+    if "wordings" in values:
+        values["wordings"] = plain_wordings(values["wordings"]) or None
     return {name: value for name, value in values.items() if value is not None}
 
 
 def _node(id: str, type: NodeType, body: dict[str, Any], vector: Vector | None) -> Node:
     for name in _NODE_TIMES & body.keys():
         body[name] = decode_time(body[name])
+    if type == "intent":
+        body["wordings"] = read_wordings(body.get("wordings") or ())
     # None is left out of the body; it must not come back as another default.
     values = {name: body.get(name) for name in _field_names(type)}
     return NODE_TYPES[type](id=id, vector=vector, **values)

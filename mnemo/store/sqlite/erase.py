@@ -15,7 +15,12 @@ from datetime import datetime
 
 from mnemo._clock import Breather
 from mnemo.episode.erasure import Erased, ErasureReport, Selection
-from mnemo.store.sqlite.bereft import settle_claims, settle_routing, settle_superseded
+from mnemo.store.sqlite.bereft import (
+    settle_claims,
+    settle_routing,
+    settle_superseded,
+    settle_wordings,
+)
 from mnemo.store.sqlite.remnants import end_episodes, end_sessions, said_in
 from mnemo.store.sqlite.rows import repo_row
 from mnemo.store.sqlite.shown import unshow
@@ -111,7 +116,10 @@ _OVERWRITE = (
         WHERE repo = ? AND key IN ({_VECTOR_KEYS})""",
 )
 _DROP_VECTORS = f"DELETE FROM vectors WHERE repo = ? AND key IN ({_VECTOR_KEYS})"
-_DROP_MOVING = f"DELETE FROM moving WHERE repo = ? AND key IN ({_VECTOR_KEYS})"
+# Staged vectors of wordings are few, and made again by the next attempt.
+_DROP_MOVING = f"""
+DELETE FROM moving WHERE repo = ? AND (key IN ({_VECTOR_KEYS}) OR instr(key, '/wording-'))
+"""
 _REMOVALS = """
 INSERT INTO removals (repo, node_id)
 SELECT ?, id FROM erased_nodes UNION SELECT ?, node_id FROM erased_steps
@@ -198,7 +206,8 @@ def _erase_graph(
     changed = settle_claims(connection, said, revision)
     restored = settle_superseded(connection, repo, revision)
     connection.execute(_ORPHANS)
-    moved = settle_routing(connection, repo, said, revision, traces)
+    moved = settle_wordings(connection, repo, revision, traces)
+    moved += settle_routing(connection, repo, said, revision, traces)
     # Tags that no remaining member names went in between, and were somebody's members.
     moved += end_episodes(connection, repo, said, revision, traces)
     traces.take(connection, repo)

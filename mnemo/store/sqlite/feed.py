@@ -11,6 +11,7 @@ from typing import Any
 from mnemo._clock import Breather
 from mnemo.episode.step import Step
 from mnemo.graph.nodes import Node, Vector
+from mnemo.graph.wordings import wording_owner
 from mnemo.protocols import EmbeddingSpace, FeedChanges, FeedCursor
 from mnemo.store.sqlite.acts import repo_number
 from mnemo.store.sqlite.codec import decode_vector, encode_vector
@@ -301,7 +302,7 @@ def _owner(key: str) -> str:
     for part in ("/observation", "/action"):
         if key.endswith(part):
             return key.removesuffix(part)
-    return key
+    return wording_owner(key)
 
 
 # ── Looking up ───────────────────────────────────────────────────────────────────────

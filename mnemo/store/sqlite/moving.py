@@ -4,14 +4,23 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from mnemo._clock import Breather
 from mnemo.episode.feed import FeedCursor
 from mnemo.errors import Conflict
 from mnemo.graph.changeset import Changeset
+from mnemo.graph.nodes import Intent, Vector
+from mnemo.graph.wordings import wording_key
 from mnemo.protocols import EmbeddingSpace
 from mnemo.store.sqlite.acts import repo_number
-from mnemo.store.sqlite.codec import decode_changeset, encode_changeset
+from mnemo.store.sqlite.codec import (
+    decode_changeset,
+    decode_node,
+    decode_vector,
+    encode_changeset,
+    encode_node,
+)
 from mnemo.store.sqlite.feed import owned_keys
 from mnemo.store.sqlite.message_vectors import owe_all
 from mnemo.store.sqlite.rows import chunks, holes, repo_row
@@ -37,6 +46,11 @@ CROSS JOIN moving m ON m.repo = t.repo
 AND m.key IN (t.node_id || '/observation', t.node_id || '/action')
 WHERE t.repo = ? AND t.gone = 0 ORDER BY t.ordinal
 """
+_WORDED = """
+SELECT no, id, body FROM nodes
+WHERE repo = ? AND type = 'intent' AND instr(body, '"wordings"')
+"""
+_STAGED_VECTOR = "SELECT vector FROM moving WHERE repo = ? AND key = ?"
 _STAMP = """
 UPDATE repos SET space_name = ?, space_dimensions = ?,
        next_space_name = NULL, next_space_dimensions = NULL
@@ -123,6 +137,7 @@ def switch_space(
     connection.execute(_DROP, (repo,))
     moved = connection.execute(_MOVE_STEPS, (repo,)).rowcount
     moved += connection.execute(_MOVE_NODES, (repo, cursor.revision)).rowcount
+    _move_wordings(connection, repo)
     connection.execute(_STAMP, (space.name, space.dimensions, repo))
     connection.execute(_CLEAR, (repo,))
     connection.execute(_FORGET_SUBGOALS, (repo,))
@@ -135,6 +150,26 @@ def switch_space(
         connection.execute(_SET_TRAJECTORY, (_unembedded(blob), episode, key))
         breather.breathe()
     return moved
+
+
+def _move_wordings(connection: sqlite3.Connection, repo: int) -> None:
+    """Give the wordings of intents their staged vectors; those that have none lose theirs."""
+    breather = Breather()
+    for number, id, body in connection.execute(_WORDED, (repo,)).fetchall():
+        intent = decode_node(id, "intent", body)
+        assert isinstance(intent, Intent)
+        moved = tuple(
+            replace(one, vector=_staged_vector(connection, repo, wording_key(id, one.text)))
+            for one in intent.wordings
+        )
+        after = encode_node(replace(intent, wordings=moved))
+        connection.execute("UPDATE nodes SET body = ? WHERE no = ?", (after, number))
+        breather.breathe()
+
+
+def _staged_vector(connection: sqlite3.Connection, repo: int, key: str) -> Vector | None:
+    row = connection.execute(_STAGED_VECTOR, (repo, key)).fetchone()
+    return None if row is None else decode_vector(row[0])
 
 
 def _unembedded(blob: bytes) -> bytes:
