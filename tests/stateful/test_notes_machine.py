@@ -74,11 +74,12 @@ class NotesMachine(RuleBasedStateMachine):
     def write(self, topic: str, body: str, expected: int | None) -> None:
         """A write makes a version, unless the text is there already or the version is another."""
         work = self.notes.write(topic, body, "about", expected_version=expected)
-        if expected is not None and expected != self._version(topic):
+        is_there = self._present(topic) == body
+        if expected not in (None, self._version(topic)) and not is_there:
             self._fails(work, Conflict)
             return
         note = self._run(work)
-        if self._present(topic) != body:
+        if not is_there:
             self.model.setdefault(topic, []).append(body)
         assert (note.body, note.version) == (body, len(self.model[topic]))
 
