@@ -234,7 +234,7 @@ class SessionMachine(RuleBasedStateMachine):
 
     def _calm(self) -> bool:
         owed = any(one.done and not one.outcomes for one in self.accepted)
-        if owed or self._core.aimed is not None:
+        if owed or self._core.aimed is not None or self.store.queued_writes:
             return False
         if self.ended:
             return True
