@@ -8,11 +8,10 @@ what "and" joins is a set: its members stand in alphabetical order.
 from __future__ import annotations
 
 import itertools
-import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
+from typing import NamedTuple
 
 from mnemo._text import STOP_WORDS, fold, stem
 from mnemo.english.forms import PARTICIPLES, PREPOSITIONS, is_adverb, is_past, word_set
@@ -22,11 +21,9 @@ __all__ = ["Place", "active", "order", "same_order"]
 
 _BE = word_set("is are was were be been being am gets got")
 _JOINS = frozenset(("and", "or", "&"))
-_POSSESSIVE = re.compile(r"'s?$")
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
+class Place(NamedTuple):
     """
     Where a word stands.
 
@@ -72,10 +69,10 @@ def order(text: str) -> Mapping[Key, Place]:
     found: dict[Key, Place] = {}
     seen: Counter[str] = Counter()
     for at, group in _grouped(words, len(words) if verb is None else verb):
-        word = fold(_POSSESSIVE.sub("", words[at]))
+        word = fold(words[at])
         if not word[:1].isalpha() or word in STOP_WORDS or is_adverb(word):
             continue
-        term = stem(word)
+        term = stem(word.removesuffix("'s"))
         seen[term] += 1
         found[term, seen[term]] = Place(len(found), group)
     return found
@@ -87,8 +84,9 @@ def order(text: str) -> Mapping[Key, Place]:
 def _grouped(words: Sequence[str], verb: int) -> Iterator[tuple[int, int]]:
     """The indexes of all words, those of each group sorted by its members, with its number."""
     done, group = 0, 0
-    for at, word in enumerate(words):
-        if at < done or word.lower() not in _JOINS:
+    joins = _JOINS.intersection(words)
+    for at, word in enumerate(words if joins else ()):
+        if at < done or word not in joins:
             continue
         members = [*_before(words, at, done, verb), _after(words, at + 1, verb)]
         start = members[0].start
@@ -148,10 +146,11 @@ def _ends_member(words: Sequence[str], start: int, at: int) -> bool:
 def active(text: str) -> tuple[str, ...]:
     """The words and marks of *text*, the doer of a passive before what is done to whom."""
     words = tokens_of(text)
+    if "by" not in words:
+        return words
     lower = [word.lower() for word in words]
-    done = _passive(lower)
-    by = next((i for i in range(done, len(lower)) if lower[i] == "by"), None) if done else None
-    if not done or by is None:
+    done, by = _passive(lower), lower.index("by")
+    if not 0 < done < by:
         return words
     end = _after(words, by + 1, len(words)).stop
     doer = words[by + 1 : end]

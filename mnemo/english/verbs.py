@@ -262,7 +262,7 @@ def _is_by_place(clause: _Clause, at: int, before: int) -> bool:
         return verbal
     many = _is_many(clause.lower, before) and previous not in _CLOSERS
     based = many and clause.words[at] == word and not is_gerund(word)
-    return based and (verbal or not clause.sure)
+    return based and (verbal or not clause.sure or clause.lower[:2] == ["me", "and"])
 
 
 def _is_rather_third(clause: _Clause, word: str, following: str) -> bool:

@@ -23,6 +23,7 @@ _PREFIXES = {
     "want": "I ",
     "hate": "I ",
     "prefer": "I ",
+    "am": "I ",
 }
 _DOING = word_set(
     """
