@@ -32,7 +32,8 @@ _SPOKEN = re.compile(
     r"(?P<name>\b(?:password|passphrase|passcode|pwd|api[ _-]?key|secret[ _-]?key|access[ _-]?key"
     r"|(?:access |auth |api |bearer )?token|pin(?: code| number)?|secret)\b"
     r"(?: (?:for|of|to|on) [\w'’.-]{1,40}(?: [\w'’.-]{1,40}){0,3}?)?"
-    r"(?: {1,3}(?:is now|is|was|are|will be|changed to|set to)(?: still| now)?|['’]s):?"
+    r"(?:(?:[,;:.!–—-]? {1,3}(?:and )?(?:it|that|this|which))?"
+    r"(?: {1,3}(?:is now|is|was|are|will be|changed to|set to)(?: still| now)?|['’]s)):?"
     r" {1,3}(?:[\"'“`*_]{0,3}))(?P<value>[^\s\"'”`,]{2,512})"
     # Any other key: only a value with a digit, so that "the key is patience" stays.
     r"|(?P<key>\bkey (?:is now|is"
@@ -67,6 +68,7 @@ _EVERYDAY = frozenset(
     """
     a an the my your our his her its their not no in on at by for of to from being too very
     required missing invalid expired wrong correct incorrect needed set empty unset none null true
+    important easy hard fine good bad ok okay here there mine yours ours old new same different time
     false str string int bool bytes optional used stored saved safe secret hidden secure weak
     strong long short too unknown valid that out changed reset leaked lost forgotten updated shared
     """.split()  # noqa: SIM905

@@ -243,3 +243,13 @@ async def test_rules_guard_against_orders_too(open_notes):
     update = await kit.update(task(said, "Ok."), iterations=1)
     assert update.requests[0].refused == "instruction_like"
     assert not update.wrote
+
+
+async def test_a_password_that_is_told_in_passing_is_not_kept(open_notes):
+    """Neither in a note nor as its topic; the request says why."""
+    kit = await open_notes(without_model=True)
+    update = await kit.update(task("remember my password, it is hunter2", "Ok."), iterations=1)
+    (request,) = update.requests
+    assert (request.topic, request.refused) == (None, "secret")
+    assert "hunter2" not in str(update)
+    assert await kit.notes.list() == []
