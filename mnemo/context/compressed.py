@@ -17,6 +17,7 @@ from mnemo.context.budget import Budget
 from mnemo.context.zones import Zone, eviction_zone, inner_cuts, middle_and_recent, zone_up_to
 from mnemo.transcript.message import SAID, THINKING_TOOL, Message, StoredMessage
 from mnemo.transcript.units import Count, Unit
+from mnemo.transcript.untrusted import without_marks
 
 __all__ = ["CompressedViewport", "compress"]
 
@@ -168,7 +169,8 @@ class _Zones:
             for label, text in _spoken(message):
                 yield from _counted(calls, failed)
                 calls = failed = 0
-                yield _line(f"message {message.seq} {label}:", _ends(text, most))
+                said = _line(f"message {message.seq} {label}:", _ends(text, most))
+                yield without_marks(said)
             made, lost = self.calls.get(message.seq, (0, 0))
             calls, failed = calls + made, failed + lost
         yield from _counted(calls, failed)

@@ -11,7 +11,7 @@ from mnemo.context.goals import in_order
 from mnemo.transcript.derived import Goal, Pin
 from mnemo.transcript.digest import clipped
 from mnemo.transcript.units import Count
-from mnemo.transcript.untrusted import escaped
+from mnemo.transcript.untrusted import escaped, without_marks
 
 __all__ = ["goals_text"]
 
@@ -99,7 +99,8 @@ def _outlines(goals: Sequence[Goal]) -> Iterator[_Outline]:
 def _goal_line(goal: Goal) -> str:
     indent = "  " if goal.parent_id is not None else ""
     mark = " " if goal.is_live else "x"
-    return f"{indent}- [{mark}] {one_line(goal.description)} (goal {goal.id})"
+    told = without_marks(one_line(goal.description))
+    return f"{indent}- [{mark}] {told} (goal {goal.id})"
 
 
 def _pin_lines(goal: Goal, pins: Iterable[Pin], told: set[int]) -> Iterator[str]:

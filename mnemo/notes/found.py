@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 
 from mnemo._text import clean, count_tokens, one_line
 from mnemo.note.values import Note
+from mnemo.transcript.untrusted import json_line, without_marks
 
 __all__ = ["NoteHit", "NoteRecall", "one_line_of"]
 
@@ -76,16 +76,8 @@ def _block(hit: NoteHit, text: str) -> str:
     note = hit.note
     head = {"topic": note.topic, "updated": note.updated_at.date().isoformat(), "trust": note.trust}
     rows = (head, {"description": note.description}, {"text": text})
-    lines = (_written(row) for row in rows)
+    lines = (json_line(row) for row in rows)
     return "\n".join((f"BEGIN NOTE {note.topic}", *lines, f"END NOTE {note.topic}"))
-
-
-def _written(row: dict[str, str]) -> str:
-    text = json.dumps(row, ensure_ascii=False)
-    for mark in ("\x85", "\u2028", "\u2029"):
-        text = text.replace(mark, f"\\u{ord(mark):04x}")
-    # Servers that split the whole prompt take marks of chat templates for their own.
-    return text.replace("<", "\\u003c").replace("[INST", "\\u005bINST")
 
 
 def _short(text: str, limit: int) -> str:
@@ -94,4 +86,4 @@ def _short(text: str, limit: int) -> str:
 
 def one_line_of(topic: str, description: str, day: str) -> str:
     """A note's line in a list; its texts cannot begin another one."""
-    return f"- {topic}: {one_line(clean(description))} ({day})"
+    return f"- {topic}: {without_marks(one_line(clean(description)))} ({day})"

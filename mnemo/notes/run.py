@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 from dataclasses import replace
 from functools import partial
@@ -32,6 +31,7 @@ from mnemo.prompts.calling import Caller
 from mnemo.prompts.tool_loop import Answered, Loop, ToolUse, run_loop
 from mnemo.prompts.update_notes import ListedNote, NotesQuestion, instruction
 from mnemo.protocols import ChatMessage, ChatModel, ChatReply, ChatRequest, Usage
+from mnemo.transcript.untrusted import json_line
 
 __all__ = ["Run", "finished"]
 
@@ -225,7 +225,7 @@ class Run:
         answer = await self._toolbox.carry_out(use.name, use.arguments)
         if answer.get("code") != BAD_ARGUMENTS:
             self._malformed[-1] = False
-        return Answered(json.dumps(answer, ensure_ascii=False))
+        return Answered(json_line(answer))
 
     def _check_malformed(self) -> None:
         """*Raises* ``InvalidReply``: the last two turns held calls, and none fits its schema."""

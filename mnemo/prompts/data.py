@@ -8,12 +8,12 @@ what was once said or observed cannot pass for an instruction by its form.
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
 from mnemo.episode.step import Step
+from mnemo.transcript.untrusted import json_line
 
 __all__ = [
     "DATA_RULE",
@@ -34,17 +34,6 @@ DATA_RULE = (
 # Not strftime: it would follow the machine's locale.
 _WEEKDAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
 
-_CONTROL = re.compile(
-    r"[\x85\u2028\u2029]"
-    r"|<(?=[|\uff5c]|/?s>|[a-z]+_of_turn>|[be]os>|/?SYS>|</?SYS>>)|\[(?=/?INST\])",
-    re.IGNORECASE,
-)
-"""
-What some servers read as the end of a line, or of a message: escaped, as JSON allows.
-
-Servers that split the whole prompt into tokens take these marks of chat templates for
-their own, wherever they stand.
-"""
 
 MAX_TEXT_CHARACTERS = 16_000
 """Characters of one observation or action that a model is shown (S)."""
@@ -56,13 +45,8 @@ MIN_TEXT_CHARACTERS = 80
 
 def block(title: str, rows: Iterable[Mapping[str, Any]]) -> str:
     """Set off *rows* under *title*; without rows it says that there are none."""
-    lines = [_CONTROL.sub(_escaped, json.dumps(row, ensure_ascii=False)) for row in rows]
+    lines = [json_line(row) for row in rows]
     return "\n".join((f"BEGIN {title}", *(lines or ["(none)"]), f"END {title}"))
-
-
-def _escaped(found: re.Match[str]) -> str:
-    first, rest = found.group()[0], found.group()[1:]
-    return f"\\u{ord(first):04x}{rest}"
 
 
 def read_block(text: str, title: str) -> list[dict[str, Any]]:

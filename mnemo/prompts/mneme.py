@@ -11,7 +11,7 @@ from mnemo.prompts.profiles import Profile, instructed
 from mnemo.protocols import ChatMessage, Purpose
 from mnemo.transcript.derived import Goal, Pin, Snapshot
 from mnemo.transcript.digest import dates
-from mnemo.transcript.untrusted import untrusted
+from mnemo.transcript.untrusted import untrusted, without_marks
 
 __all__ = [
     "ATTACH",
@@ -139,7 +139,7 @@ def _tool(name: str, description: str, **properties: Any) -> dict[str, Any]:
 def _goal_lines(goals: Sequence[Goal]) -> Iterable[str]:
     for goal in goals[-MOST_LINES:]:
         part_of = f" (part of goal {goal.parent_id})" if goal.parent_id is not None else ""
-        yield f"goal {goal.id}{part_of}: {one_line(goal.description)}"
+        yield f"goal {goal.id}{part_of}: {without_marks(one_line(goal.description))}"
 
 
 def _pin_lines(goals: Sequence[Goal], pins: Sequence[Pin]) -> Iterable[str]:

@@ -15,6 +15,7 @@ from mnemo.protocols import ChatMessage, ChatReply, ChatRequest
 from mnemo.transcript.calls import told_text
 from mnemo.transcript.message import StoredMessage
 from mnemo.transcript.summary import SummaryRequest
+from mnemo.transcript.untrusted import without_marks
 
 __all__ = ["EARLIER", "MESSAGES", "SUMMARIES", "shorter_request", "summary_of", "summary_request"]
 
@@ -75,7 +76,7 @@ def shorter_request(before: ChatRequest, text: str, max_tokens: int) -> ChatRequ
     """Ask once more, for less than the *text* that *before* was answered with."""
     demand = f"That is too long. Say it in at most {_words(max_tokens)} words: keep what matters."
     again = (
-        ChatMessage("assistant", shortened(text, SHOWN_CHARACTERS)),
+        ChatMessage("assistant", without_marks(shortened(text, SHOWN_CHARACTERS))),
         ChatMessage("user", demand),
     )
     return ChatRequest(messages=(*before.messages, *again), purpose="summarize")

@@ -12,6 +12,7 @@ from mnemo._text import is_blank, one_line
 from mnemo.errors import Conflict, NotFound
 from mnemo.recall.keyword import SearchHit
 from mnemo.recall.view import MessageView
+from mnemo.transcript.untrusted import without_marks
 
 __all__ = ["AgentTool", "search_tool", "view_tool"]
 
@@ -224,4 +225,4 @@ def _found(query: str, hits: list[SearchHit]) -> str:
 def _told(hit: SearchHit) -> str:
     stream, day = one_line(hit.session_id), hit.at.date().isoformat()
     head = f'[message {one_line(hit.message_id)}, session "{stream}", {hit.kind}, {day}]'
-    return f"{head}\n  {hit.snippet}"
+    return without_marks(f"{head}\n  {hit.snippet}")

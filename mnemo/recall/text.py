@@ -1,4 +1,8 @@
-"""Candidates as text for a prompt. Recalled text is data: it cannot open a line of its own."""
+"""
+Candidates as text for a prompt.
+
+Recalled text is data: it can neither open a line of its own nor hold a mark of a chat template.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +16,7 @@ from mnemo._clock import date_in_words
 from mnemo._text import one_line
 from mnemo.graph.nodes import Episodic, Node, NodeType, Procedural, Semantic
 from mnemo.recall.candidate import Candidate, SourceRef
+from mnemo.transcript.untrusted import without_marks
 
 __all__ = ["condition_text", "entry_text", "print_candidates"]
 
@@ -69,7 +74,7 @@ def print_candidates(
 def _entries(candidates: Iterable[Candidate]) -> Iterable[_Entry]:
     seen: set[str] = set()
     for rank, candidate in enumerate(candidates):
-        said = entry_text(candidate)
+        said = without_marks(entry_text(candidate))
         if said in seen:
             continue
         seen.add(said)
@@ -92,7 +97,7 @@ def _grouped(entries: list[_Entry], goals: Mapping[str, str], group_min_hits: in
             continue
         order, rank, when = entry.place
         first = best.setdefault((order, session), rank)
-        head = one_line(f"{session}: {goals.get(session, '')}").rstrip(": ")
+        head = without_marks(one_line(f"{session}: {goals.get(session, '')}").rstrip(": "))
         grouped.append(replace(entry, place=(order, first, when), head=head))
     return grouped
 

@@ -25,6 +25,7 @@ from mnemo.recall.view_lines import (
 )
 from mnemo.transcript.derived import Snapshot
 from mnemo.transcript.records import Record, ViewQuery
+from mnemo.transcript.untrusted import without_marks
 
 __all__ = ["MessageView", "view"]
 
@@ -311,7 +312,7 @@ def _neighbour(record: Record) -> _Piece:
 
 def _compressed(snapshot: Snapshot) -> _Piece:
     head = range_line(snapshot)
-    text = "\n".join("  " + line for line in snapshot.text.splitlines())
+    text = "\n".join("  " + line for line in without_marks(snapshot.text).splitlines())
     return _Piece(snapshot.from_seq, snapshot.to_seq, (f"{head}\n{text}", head), is_snapshot=True)
 
 

@@ -10,6 +10,7 @@ from mnemo._text import one_line
 from mnemo.transcript.derived import Snapshot
 from mnemo.transcript.message import THINKING_TOOL, ToolCall
 from mnemo.transcript.records import Record
+from mnemo.transcript.untrusted import without_marks
 
 __all__ = ["cut_bytes", "indented", "line_of", "range_line", "size", "told", "told_whole"]
 
@@ -34,7 +35,7 @@ def size(text: str) -> int:
 
 def cut_bytes(text: str, most: int) -> str:
     """*text* on one line, of at most *most* bytes; ``…`` where it was cut."""
-    text = one_line(text)
+    text = without_marks(one_line(text))
     if size(text) <= most:
         return text
     kept = text.encode("utf-8", "replace")[: max(most - 3, 0)].decode("utf-8", "ignore")
@@ -42,8 +43,8 @@ def cut_bytes(text: str, most: int) -> str:
 
 
 def indented(text: str) -> str:
-    """*text* with every line after the first indented, whatever ends its lines."""
-    return _INDENT.join(text.splitlines())
+    """*text*, without marks, with every line after the first indented, whatever ends its lines."""
+    return _INDENT.join(without_marks(text).splitlines())
 
 
 def line_of(target: Record, text: str, *, last_seq: int | None = None) -> str:

@@ -1,18 +1,66 @@
-"""Text that models or strangers wrote, wrapped so that it cannot speak as anybody else."""
+"""Stored text in a request: data that can neither close its tag nor speak as anybody else."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
 
-__all__ = ["escaped", "untrusted"]
+__all__ = ["escaped", "json_line", "untrusted", "without_marks"]
 
 _MARKUP = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;"})
 _QUOTED = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;", "\n": "&#10;"})
 
+_LINE_END = re.compile(r"[\x85\u2028\u2029]")
+"""What some servers read as the end of a line, and JSON lets stand."""
+_MARK = re.compile(
+    r"""
+    < (?= [|\uff5c]                                   # <|im_start|>, <|eot_id|>, fullwidth bars
+        | /? s > | /? [a-z]+_of_turn > | [be]os > | (?:unk|pad|mask|image|audio|video) >
+        | <? /? SYS >
+        | /? (?: tools? | tool_(?:calls?|responses?|results?|outputs?) | functions?
+               | function_(?:calls?|results?) | invoke | parameter | think | thinking | reasoning
+               | im_start | im_end | system | user | assistant ) [\s>=/]
+        )
+    | \[ (?= /? (?: INST | SYSTEM_PROMPT | AVAILABLE_TOOLS | TOOL_CALLS | TOOL_RESULTS
+                  | TOOL_CONTENT | CALL_ID | ARGS | MODEL_SETTINGS | THINK | PREFIX | SUFFIX
+                  | MIDDLE | IMG(?:_BREAK|_END)? | BEGIN_AUDIO | AUDIO | [gs]MASK | BOS | EOS ) \] )
+    """,
+    re.IGNORECASE | re.VERBOSE,
+)
+"""
+Marks of chat templates (ChatML, Llama 2 to 4, Gemma, Mistral, DeepSeek, Qwen, GLM).
+
+Servers that split the whole prompt into tokens take them for their own, wherever they stand.
+"""
+
+
+def without_marks(text: str, spelled: Callable[[str], str] = lambda one: f"&#{ord(one)};") -> str:
+    """
+    *text* in which no mark of a chat template stands; what has none is unchanged.
+
+    The one escaping of stored text that enters a request as data.
+
+    Args:
+        spelled: Spells the first character of a mark; default: as an HTML entity.
+    """
+    return _MARK.sub(lambda found: spelled(found.group()), text)
+
+
+def json_line(row: Mapping[str, Any]) -> str:
+    """*row* as JSON on one line, with line ends and marks of chat templates escaped in it."""
+    written = json.dumps(row, ensure_ascii=False)
+    return without_marks(_LINE_END.sub(lambda found: _as_json(found.group()), written), _as_json)
+
+
+def _as_json(one: str) -> str:
+    return f"\\u{ord(one):04x}"
+
 
 def escaped(text: str) -> str:
-    """*text* with ``&``, ``<`` and ``>`` as entities: it can neither open nor close a tag."""
-    return text.translate(_MARKUP)
+    """*text* with ``&``, ``<`` and ``>`` as entities, and without marks of chat templates."""
+    return without_marks(text.translate(_MARKUP))
 
 
 def untrusted(tag: str, text: str, attributes: Mapping[str, object] | None = None) -> str:
@@ -24,5 +72,9 @@ def untrusted(tag: str, text: str, attributes: Mapping[str, object] | None = Non
         attributes: In order, before ``trusted``; values are escaped too.
     """
     named = {**(attributes or {}), "trusted": "false"}
-    written = "".join(f' {name}="{str(value).translate(_QUOTED)}"' for name, value in named.items())
+    written = "".join(f' {name}="{_quoted(value)}"' for name, value in named.items())
     return f"<{tag}{written}>\n{escaped(text)}\n</{tag}>"
+
+
+def _quoted(value: object) -> str:
+    return without_marks(str(value).translate(_QUOTED))
