@@ -44,6 +44,13 @@ _OF_OTHER = re.compile(
 )
 
 
+# "I updated your profile: you live in Rome": the act, and a guess behind it.
+_GUESS_BEHIND = re.compile(
+    r"\s*(?:[,;:]|\s[-–—])\s+(?:so |and |but |because |since |that )?(?:you|your|the user)\b.*",
+    re.IGNORECASE | re.DOTALL,
+)
+
+
 def facts_of_agent(turn: Turn, breathe: Callable[[], None]) -> Iterator[Said]:
     """
     The acts that *turn*, the agent's words, states as done.
@@ -56,6 +63,7 @@ def facts_of_agent(turn: Turn, breathe: Callable[[], None]) -> Iterator[Said]:
         clause = bare(sentence)
         if len(said) <= _SHORT:
             clause = with_subject(clause)
+        clause = _GUESS_BEHIND.sub("", clause)
         act = _OWN_ACT.match(clause)
         if act is None or act["verb"] in _TALK or not is_past(act["verb"]):
             continue

@@ -8,7 +8,7 @@ from mnemo._text import is_blank
 from mnemo.extraction.embedded.clauses import bare, split_clauses
 from mnemo.extraction.embedded.cues import Verdict, verdict
 from mnemo.extraction.embedded.kinds import calls_in
-from mnemo.extraction.embedded.sentences import sentences
+from mnemo.extraction.embedded.sentences import sentences, with_apostrophes
 from mnemo.extraction.embedded.topics import topics
 
 __all__ = ["verdict_of_reply"]
@@ -29,7 +29,8 @@ _OWN = re.compile(r"^(?:i|i['’]\w+|we|we['’]\w+|my|our)\b", re.IGNORECASE)
 # Of people and what is theirs, not of what the agent did.
 _PERSONAL = re.compile(
     r"^(?:(?:yesterday|today|last \w+|this morning|then|so|and|but|unfortunately|sadly),? )*"
-    r"(?:i|i['’]\w+|we|we['’]\w+|he|she|they|my|our|his|her|their|[A-Z][a-z]+['’]s|one of)\b",
+    r"(?:i|i['’]\w+|we|we['’]\w+|he|she|they|my|our|his|her|their|one of"
+    r"|(?!it|that|what|there|here|everything|nothing)(?-i:[A-Z])[a-z]+['’]s)\b",
     re.IGNORECASE,
 )
 _POINTS_BACK = re.compile(
@@ -39,6 +40,10 @@ _POINTS_BACK = re.compile(
     r"|success|completed?|passed|does(?:n['’]t| not)|did(?:n['’]t| not)|same)\b",
     re.IGNORECASE,
 )
+
+
+# Behind a question "it" is what was asked about: "How did it go?", "It went wrong".
+_WORKS = re.compile(r"\b(?:work(?:s|ed|ing)?|fixed|solved|resolved)\b", re.IGNORECASE)
 
 
 def verdict_of_reply(reply: str, action: str) -> Verdict:
@@ -52,6 +57,7 @@ def verdict_of_reply(reply: str, action: str) -> Verdict:
     Args:
         action: The words or the call before the reply; blank: there was none.
     """
+    reply = with_apostrophes(reply)
     whole = verdict(reply)
     if not (whole.good or whole.bad):
         return whole
@@ -66,15 +72,22 @@ def verdict_of_reply(reply: str, action: str) -> Verdict:
 
 def _signs(reply: str, action: str) -> list[Verdict]:
     any_counts = is_blank(action) or bool(calls_in(action))
+    points_back = _WORKS if action.rstrip().endswith("?") else _POINTS_BACK
     about = topics(action)
     clauses = [bare(c) or c for sentence in sentences(reply) for c in split_clauses(sentence)]
     found = [(clause, verdict(clause)) for clause in clauses]
-    return [v for c, v in found if v.polite or _speaks_of(c, about, any_counts=any_counts)]
+    return [
+        sign
+        for clause, sign in found
+        if sign.polite
+        or (any_counts and not _PERSONAL.match(clause))
+        or _speaks_of(clause, about, points_back)
+    ]
 
 
-def _speaks_of(clause: str, about: frozenset[str], *, any_counts: bool) -> bool:
+def _speaks_of(clause: str, about: frozenset[str], points_back: re.Pattern[str]) -> bool:
     if _PERSONAL.match(clause):
         return _OWN.match(clause) is not None and _STRICT.search(clause) is not None
-    if _POINTS_BACK.match(clause) or _TECHNICAL.search(clause):
+    if _TECHNICAL.search(clause) or points_back.search(clause):
         return True
-    return any_counts or not about.isdisjoint(topics(clause))
+    return not about.isdisjoint(topics(clause))

@@ -212,6 +212,9 @@ GUESSES = [
     "i believe you have two kids",
     "It sounds like you moved to Porto.",
     "So you work as a carpenter in Bremen.",
+    "Got it, you live in Rome.",
+    "Noted: your name is Clara",
+    "The user seems to like tea.",
 ]
 
 
@@ -231,6 +234,8 @@ async def test_a_guess_of_the_agent_is_no_fact(step: Any, facts_of: Any, guess: 
         ("I booked the table that you wanted.", "Agent booked the table that User wanted."),
         ("I emailed your landlord about the heating.",
          "Agent emailed User's landlord about the heating."),
+        ("I updated the travel profile: you live in Rome now.",
+         "Agent updated the travel profile."),
         ("I found three flats in Lund.", "Agent found three flats in Lund."),
     ],
 )  # fmt: skip
@@ -337,7 +342,10 @@ SMALL_TALK = [
 ]
 
 
-@pytest.mark.parametrize("action", ["Good morning! How are you today?", "Booked a table at Lido."])
+ACTIONS = ["Good morning! How are you today?", "How did it go?", "Booked a table at Lido."]
+
+
+@pytest.mark.parametrize("action", ACTIONS)
 @pytest.mark.parametrize("said", SMALL_TALK)
 async def test_small_talk_is_no_reward(step: Any, action: str, said: str) -> None:
     """What happened to people and to what is theirs does not judge the agent."""
@@ -356,6 +364,8 @@ async def test_small_talk_is_no_reward(step: Any, action: str, said: str) -> Non
         ("How can I help? Shall I explain it again?", "Thank you, perfect.", 0.9),
         ("make deploy", "The deploy failed", 0.1),
         ("Good morning! How are you today?", "I get an error when I log in", 0.1),
+        ("Does it run now?", "it doesnt work", 0.1),
+        ("I booked the flight.", "That's wrong, I said Tuesday", 0.1),
     ],
 )
 async def test_a_reply_about_the_deed_is_a_reward(
