@@ -261,6 +261,8 @@ class Mneme:
         try:
             zone, verdict = await self._runs.evict(found, attempt=failed + 1)
             return await self._commit(found, zone, verdict)
+        except UsageError:  # the repository closes: the next who opens it finds what is due
+            raise
         except Exception as error:
             self._failed(thread_id, error)
             failed = self._pauses.failed(key, about)

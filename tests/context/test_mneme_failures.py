@@ -241,6 +241,27 @@ async def test_a_repository_that_closes_is_no_failure(
         assert [one.message for one in caplog.records if one.levelname != "INFO"] == []
 
 
+async def test_a_reply_that_finds_its_repository_closed_is_no_failure(
+    opened: Open, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A run whose model answers while the repository closes is no event, count or warning."""
+    async with opened(both(snapshot("s"))) as kit:
+        kit.model.block()
+        await kit.say(6)
+        await kit.talk.until(lambda: kit.model.waiting == 1)
+
+        async def closed(work: Any) -> Any:
+            raise UsageError("repository 'r' is closed")
+
+        monkeypatch.setattr(kit.mneme._parts.store, "reading", closed)
+        monkeypatch.setattr(kit.mneme._parts.store, "writing", closed)
+        kit.model.unblock()
+        await kit.talk.until(lambda: kit.mneme.statistics().running == 0)
+        assert kit.events("EvictionFailed") == []
+        assert kit.mneme.statistics().failures == 0
+        assert [one.message for one in caplog.records if one.levelname != "INFO"] == []
+
+
 async def test_a_restart_finds_what_is_due_from_the_store_alone(tmp_path: Path) -> None:
     """V33: the budget, the boundary, outcomes, snapshots and pins are as before."""
     async with watched(tmp_path, script=both(attach([0], [1]), snapshot("s"))) as kit:
