@@ -9,6 +9,7 @@ from typing import Generic, TypeVar
 
 import anyio
 
+from mnemo._tasks import Home
 from mnemo.errors import StoreReadOnly, UsageError
 
 __all__ = ["Flights"]
@@ -58,6 +59,7 @@ class Flights(Generic[K, R]):
         spawn: Callable[..., object],
         limit: int,
     ) -> None:
+        self._home = Home("the repository")
         self._run = run
         self._spawn = spawn
         self._limiter = anyio.CapacityLimiter(limit)
@@ -84,9 +86,10 @@ class Flights(Generic[K, R]):
 
         Raises:
             Exception: What the run raised.
-            UsageError: The repository was closed before its end.
-                *Cancellation*: safe; only the wait ends.
+            UsageError: The repository was closed before its end, or belongs to another
+                event loop. *Cancellation*: safe; only the wait ends.
         """
+        self._home.check()
         flight = self._flights.get(key) or self._start(key)
         early = flight.begun
         flight.again = flight.again or early

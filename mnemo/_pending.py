@@ -6,6 +6,7 @@ Who accepts an operation decides when it runs and ends it exactly once.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Generator
@@ -16,7 +17,8 @@ import anyio
 import anyio.lowlevel
 
 from mnemo._foreign import called
-from mnemo._tasks import CancelHandle
+from mnemo._tasks import CancelHandle, running_loop
+from mnemo.errors import UsageError
 
 __all__ = ["Callback", "CallbackRunner", "Outcome", "PendingOperation"]
 
@@ -39,8 +41,9 @@ class PendingOperation:
     """
     An accepted operation.
 
-    Awaiting it gives the outcome's value or raises its error. *Cancellation*: only the
-    wait ends, never the operation.
+    Awaiting it gives the outcome's value or raises its error; ``UsageError`` on another
+    event loop than the one it was begun on. *Cancellation*: only the wait ends, never the
+    operation.
 
     Attributes:
         name: What is done, e.g. ``append``, ``commit`` or ``update_notes``.
@@ -53,6 +56,7 @@ class PendingOperation:
     begun: bool = field(default=False, repr=False)
     place: object = field(default=None, repr=False)
     outcome: Outcome | None = None
+    _loop: asyncio.AbstractEventLoop | None = field(default_factory=running_loop, repr=False)
     _ended: anyio.Event | None = field(default=None, repr=False)
     _withdraw: Callable[[PendingOperation], bool] | None = field(default=None, repr=False)
 
@@ -74,7 +78,11 @@ class PendingOperation:
             True if it was still waiting: it ends with ``cancelled`` and all that were
             accepted after it with ``preceding_op_failed``. False if it runs or is done;
             nothing changes.
+
+        Raises:
+            UsageError: It waits, and belongs to another event loop.
         """
+        self._check_loop()
         return self._withdraw is not None and self._withdraw(self)
 
     def end(self, outcome: Outcome) -> None:
@@ -86,7 +94,12 @@ class PendingOperation:
     def __await__(self) -> Generator[Any, Any, Any]:
         return self._wait().__await__()
 
+    def _check_loop(self) -> None:
+        if not self.done and running_loop() is not self._loop:
+            raise UsageError(f"{self.name} was begun on another event loop; wait for it there")
+
     async def _wait(self) -> Any:
+        self._check_loop()
         if self.outcome is None:
             if self._ended is None:
                 self._ended = anyio.Event()

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 from collections.abc import Awaitable, Callable, Coroutine
 from functools import partial
 from types import TracebackType
@@ -27,6 +28,7 @@ from mnemo.errors import SessionClosed, UsageError
 __all__ = [
     "Branch",
     "CancelHandle",
+    "Home",
     "TaskRoot",
     "completed",
     "detached",
@@ -37,6 +39,41 @@ __all__ = [
 
 log = logging.getLogger("mnemo")
 T = TypeVar("T")
+
+
+class Home:
+    """
+    The event loop, of one process, that something belongs to: the running one.
+
+    Args:
+        what: Names that something in messages to people.
+    """
+
+    __slots__ = ("_loop", "_process", "_what")
+
+    def __init__(self, what: str) -> None:
+        self._what = what
+        self._loop = asyncio.get_running_loop()
+        self._process = os.getpid()
+
+    @property
+    def is_forked(self) -> bool:
+        """Whether the running process is a fork of it: it has none of the threads."""
+        return os.getpid() != self._process
+
+    def check(self) -> None:
+        """
+        Let a call pass that comes from here.
+
+        Raises:
+            UsageError: It comes from another event loop, a plain thread or a forked process.
+        """
+        if self.is_forked:
+            raise UsageError(
+                f"{self._what} belongs to the process that forked; open one per process"
+            )
+        if running_loop() is not self._loop:
+            raise UsageError(f"{self._what} belongs to another event loop; open one per loop")
 
 
 class CancelHandle:
@@ -144,7 +181,7 @@ class TaskRoot:
             UsageError: The root is not open on the running event loop.
         """
         if self._loop is None or running_loop() is not self._loop:
-            raise UsageError("the service is not open on this event loop")
+            raise UsageError("the service is not open, or belongs to another event loop")
         handle = CancelHandle()
         if self._closing:
             handle.cancel()
@@ -234,14 +271,17 @@ async def completed(future: asyncio.Future[T]) -> T:
     Wait for *future* to its end whatever happens to the caller.
 
     *Cancellation*: completes; a cancellation that arrived meanwhile is raised after
-    the end, in place of the result.
+    the end, in place of the result. In a forked process, which has no end of it, at once.
     """
+    process = os.getpid()
     interrupted: asyncio.CancelledError | None = None
     with anyio.CancelScope(shield=True):
         while not future.done():
             try:
                 await asyncio.wait([future])
             except asyncio.CancelledError as cancelled:
+                if os.getpid() != process:
+                    raise
                 interrupted = cancelled
     if interrupted is not None:
         future.exception()

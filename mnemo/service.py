@@ -24,7 +24,7 @@ from mnemo._clock import SystemClock
 from mnemo._door import exact_id, whole_number
 from mnemo._foreign import called
 from mnemo._spans import NO_SPANS, Spans, find_spans
-from mnemo._tasks import TaskRoot, completed, detached, running_loop
+from mnemo._tasks import Home, TaskRoot, completed, detached
 from mnemo._text import clean, is_blank
 from mnemo.config import Config, StoreConfig, TelemetryConfig
 from mnemo.episode.archive import ArchiveHead
@@ -94,7 +94,7 @@ class Mnemo:
         self._spans: Spans = NO_SPANS
         self._store: Store | None = None
         self._owner: Owner | None = None
-        self._loop: asyncio.AbstractEventLoop | None = None
+        self._home: Home | None = None
         self._root = TaskRoot()
         self._bus = EventBus(self._root.spawn)
         self._repos: dict[str, Repository] = {}
@@ -116,16 +116,16 @@ class Mnemo:
             StoreError: One of its kinds; the file was not touched.
             UsageError: It was opened or closed before. *Cancellation*: safe.
         """
-        if self._loop is not None or self._closed:
+        if self._home is not None or self._closed:
             raise UsageError("this service was opened or closed before; make a new Mnemo")
-        self._loop = asyncio.get_running_loop()
+        self._home = Home("the service")
         store = self._make_store()
         try:
             self._spans = await _found_spans(self._config.telemetry)
             self._owner = await store.open()
             await self._load_default()
         except BaseException:
-            self._loop = None
+            self._home = None
             with anyio.CancelScope(shield=True):
                 await store.aclose()
             raise
@@ -141,8 +141,13 @@ class Mnemo:
         ``config.shutdown_grace_s`` seconds, then they are stopped with nothing lost:
         what was unfinished is found again at the next start. Called from inside an
         observer or a callback it does not wait, for that would be for itself.
-        *Cancellation*: completes; only the wait ends.
+
+        Raises:
+            UsageError: Another event loop or process opened it; nothing was closed.
+                *Cancellation*: completes; only the wait ends.
         """
+        if self._home is not None:
+            self._home.check()
         self._closed = True
         if self._store is None:
             return
@@ -176,10 +181,14 @@ class Mnemo:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        await self.aclose()
+        # A forked process that leaves the block has nothing to close; its parent has.
+        if self._home is None or not self._home.is_forked:
+            await self.aclose()
 
     def __del__(self) -> None:
-        if getattr(self, "_store", None) is not None and not self._closed:
+        if getattr(self, "_store", None) is None or self._closed:
+            return
+        if self._home is not None and not self._home.is_forked:
             said = "a Mnemo service was never closed: use `async with`, or await its aclose()"
             warnings.warn(said, ResourceWarning, stacklevel=2, source=self)
 
@@ -199,10 +208,9 @@ class Mnemo:
     def _usable(self) -> tuple[Store, Owner]:
         if self._closed:
             raise UsageError("the service is closed; make a new Mnemo")
-        if self._store is None or self._owner is None:
+        if self._store is None or self._owner is None or self._home is None:
             raise UsageError("the service is not open; use `async with Mnemo(…) as memory:`")
-        if running_loop() is not self._loop:
-            raise UsageError("the service belongs to another event loop; open one per loop")
+        self._home.check()
         return self._store, self._owner
 
     # ── Repositories ─────────────────────────────────────────────────────────────────

@@ -19,7 +19,7 @@ import anyio
 
 from mnemo._door import whole_number
 from mnemo._foreign import called
-from mnemo._tasks import CancelHandle
+from mnemo._tasks import CancelHandle, Home
 from mnemo.conversation.parts import ConversationParts
 from mnemo.errors import MnemoError, StoreError, UsageError
 from mnemo.protocols import TranscriptReader
@@ -81,6 +81,7 @@ class Feed:
         self._parts = parts
         self._session = session
         self._next = from_seq
+        self._home = Home(f"the feed of {session.id!r}")
         self._handle = CancelHandle()
         self._poked = anyio.Event()
         self._beat = anyio.Event()
@@ -99,7 +100,13 @@ class Feed:
         self._poked.set()
 
     def cancel(self) -> None:
-        """End it; what is being written may still be. Idempotent, a plain call."""
+        """
+        End it; what is being written may still be. Idempotent, a plain call.
+
+        Raises:
+            UsageError: It belongs to another event loop.
+        """
+        self._home.check()
         self._handle.cancel()
 
     async def caught_up(self) -> None:
@@ -108,9 +115,10 @@ class Feed:
 
         Raises:
             SessionError: The session takes no more; it is ``error`` as well.
-            UsageError: It was cancelled, or the repository was closed.
-                *Cancellation*: safe; only the wait ends.
+            UsageError: It was cancelled, or the repository was closed; or it belongs to
+                another event loop. *Cancellation*: safe; only the wait ends.
         """
+        self._home.check()
         self.poke()
         target = self._wanted
         while self._done < target:

@@ -7,7 +7,6 @@ which commits are reconciled one after the other.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -15,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import anyio
 
-from mnemo._tasks import Branch, completed, running_loop
+from mnemo._tasks import Branch, Home, completed
 from mnemo.config import Config
 from mnemo.episode.erasure import ErasureReport
 from mnemo.episode.journal import SessionRecord
@@ -52,7 +51,7 @@ class Repository(RepositoryAnswers, RepositoryUpkeep):
         from mnemo.repository.conversations import RepositoryConversations
         from mnemo.repository.sessions import RepositorySessions
 
-        self._loop = asyncio.get_running_loop()
+        self._home = Home(f"repository {parts.repo_id!r}")
         self._parts = parts
         self._closed = False
         self._ended = False
@@ -112,10 +111,7 @@ class Repository(RepositoryAnswers, RepositoryUpkeep):
     def _check(self, *, closed: bool) -> None:
         if closed:
             raise UsageError(f"repository {self.id!r} is closed; open it again with open_repo")
-        if running_loop() is not self._loop:
-            raise UsageError(
-                f"repository {self.id!r} belongs to another event loop; open one per loop"
-            )
+        self._home.check()
 
     # ── Sessions ─────────────────────────────────────────────────────────────────────
 

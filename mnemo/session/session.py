@@ -8,7 +8,6 @@ session's own task, one at a time. What they do is in ``core``; what is legal, i
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Iterable, Mapping
 from datetime import datetime
@@ -19,7 +18,7 @@ import anyio
 
 from mnemo._door import stored_text, whole_number
 from mnemo._spans import Span
-from mnemo._tasks import completed, on_clock, running_loop
+from mnemo._tasks import Home, completed, on_clock
 from mnemo._text import is_blank
 from mnemo.episode.journal import Journal, SessionState
 from mnemo.episode.step import Step, StepDraft
@@ -28,7 +27,6 @@ from mnemo.errors import (
     RateLimited,
     SessionClosed,
     StoreError,
-    UsageError,
 )
 from mnemo.events import SessionExpired
 from mnemo.prompts.usage import UsageMeter
@@ -73,7 +71,7 @@ class Session:
     """
 
     def __init__(self, parts: SessionParts, journal: Journal) -> None:
-        self._loop = asyncio.get_running_loop()
+        self._home = Home(f"session {journal.record.id!r}")
         self._parts = parts
         self._core = SessionCore(parts, journal, expired=self._expire)
         self._named = parts.named(journal.record.id)
@@ -506,11 +504,7 @@ class Session:
     def _check_usable(self, operation: str) -> None:
         if self._core.closing:
             raise SessionClosed(state=self.state, operation=operation)
-        if running_loop() is not self._loop:
-            raise UsageError(
-                f"session {self.id!r} belongs to another event loop; use it on the loop "
-                "that opened it"
-            )
+        self._home.check()
 
     async def _found_done(self, operation: Operation) -> bool:
         """Whether the journal holds this operation, whose first call failed."""
@@ -572,9 +566,13 @@ class Session:
         End the session; its durable work stays resumable. Idempotent, never raises for a state.
 
         Running transactions end, extraction is stopped, waiting operations end with
-        ``session_closed``, their callbacks run. *Cancellation*: completes; only the
-        wait ends.
+        ``session_closed``, their callbacks run.
+
+        Raises:
+            UsageError: It belongs to another event loop; nothing was ended.
+                *Cancellation*: completes; only the wait ends.
         """
+        self._home.check()
         self._core.stop_starting()
         if self._shut is None:
             self._shut = anyio.Event()

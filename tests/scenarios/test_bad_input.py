@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import resource
 import sqlite3
 import time
@@ -356,9 +357,10 @@ async def elsewhere(call: Callable[[], Any]) -> None:
     """Make *call* on an event loop of its own, in another thread."""
 
     async def make() -> None:
-        result = call()
-        if isinstance(result, Awaitable):
-            await result
+        with anyio.fail_after(5):
+            result = call()
+            if isinstance(result, Awaitable):
+                await result
 
     await anyio.to_thread.run_sync(anyio.run, make)
 
@@ -366,8 +368,44 @@ async def elsewhere(call: Callable[[], Any]) -> None:
 async def test_another_event_loop_is_refused(open_kit: OpenKit) -> None:
     """Service, repository and session belong to the loop that opened them, and say so."""
     kit: Kit = await open_kit()
+    kit.model.block("annotate")
     session = await kit.started()
+    talk = kit.repo.conversation("t")
+    await talk.append({"role": "user", "content": "hello"})
+    window, feed = talk.viewport(1_000), await talk.feed(session)
+    queued = kit.repo.notes.update_after_task_async([{"role": "user"}] * 9, iterations=9)
     calls: list[Callable[[], Any]] = [
+        kit.memory.aclose,
+        lambda: kit.memory.close_repo("r"),
+        kit.memory.check,
+        session.aclose,
+        session.commit,
+        session.discard,
+        session.close_and_commit,
+        lambda: session.start_episode("h"),
+        lambda: session.append_messages([{"role": "user", "content": "hi"}]),
+        session.commit_async,
+        session.discard_async,
+        kit.repo.statistics,
+        kit.repo.sessions,
+        kit.repo.threads,
+        lambda: kit.repo.search("hello"),
+        lambda: kit.repo.forget(session_id=session.id),
+        lambda: kit.repo.conversation("t"),
+        lambda: kit.repo.notes,
+        lambda: talk.append({"role": "user", "content": "hi"}),
+        talk.load,
+        talk.history,
+        talk.compress,
+        talk.settle,
+        talk.clear,
+        talk.purge,
+        lambda: talk.feed(session),
+        window.messages,
+        window.render,
+        window.evict,
+        feed.caught_up,
+        feed.cancel,
         lambda: kit.memory.open_repo("other"),
         lambda: kit.memory.list_repos(),
         lambda: kit.repo.recall("anything"),
@@ -381,5 +419,25 @@ async def test_another_event_loop_is_refused(open_kit: OpenKit) -> None:
     for call in calls:
         with pytest.raises(UsageError, match="another event loop"):
             await elsewhere(call)
+    await kit.until(lambda: queued.done)
     assert (session.state, session.statistics().steps) == ("collecting", 0)
     await session.append("here", "")
+
+
+def test_what_outlives_a_run_of_its_event_loop_says_so(tmp_path: Path) -> None:
+    """A service that is open while its loop does not run refuses every call of the next loop."""
+
+    async def opened() -> tuple[Mnemo, Session]:
+        memory = Mnemo(tmp_path / "m.db", embedder=HashingEmbedder())
+        await memory.open()
+        return memory, await (await memory.open_repo("r")).start_session("g")
+
+    async def refused() -> None:
+        for call in (memory.aclose, session.aclose, session.close, memory.check):
+            with pytest.raises(UsageError, match="another event loop"), anyio.fail_after(5):
+                await call()
+
+    with asyncio.Runner() as owner:
+        memory, session = owner.run(opened())
+        asyncio.run(refused())
+        owner.run(memory.aclose())
