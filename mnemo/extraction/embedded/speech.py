@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from mnemo._text import STOP_WORDS, words
-from mnemo.english.forms import ADVERBS
+from mnemo.english.forms import ADVERBS, is_past, word_set
 from mnemo.english.verbs import is_question, may_have_verb, tokens_of
 from mnemo.extraction.embedded.answers import answer_in, is_greeting, quoted, with_detail
 from mnemo.extraction.embedded.clauses import (
@@ -73,6 +73,19 @@ _OWNS = re.compile(
     r"|^I(?:['’]m| am) an?\b"
     r"|^(?:I(?:['’]m| am)|we(?:['’]re| are)) (?:(?:now|still|also|not|no longer) )?[\w-]+\W*$",
     re.IGNORECASE,
+)
+# "I no longer smoke" says all in its verb; so does no verb of talk and no act of the moment.
+_HABIT = re.compile(
+    r"^(?:I|we) (?:(?:never|always|often|usually|sometimes|rarely|seldom|hardly ever|no longer"
+    r"|still|now|also|mostly|do not|don['’]t) )*(?P<verb>[a-z]+)"
+    r"(?: (?:out|in|at home|alone|well|badly|a lot|any ?more))*\W*$",
+    re.IGNORECASE,
+)
+_OF_TALK = word_set(
+    """
+    admit agree apologise apologize assume concur confess disagree doubt forget insist laugh
+    promise regret remember suppose surrender swear understand wonder
+    """
 )
 _QUESTION_END = re.compile(r"\?[\"'”’)\]!?]*$")
 # "I'm so excited to tell you that …": what is told is the fact.
@@ -274,10 +287,17 @@ def _says_enough(clause: str, scene: Scene, least: int, *, named_enough: bool = 
     telling = [w for w in content if w not in LIGHT and not scene.is_name(w)]
     if not telling:
         return False
-    named = named_enough and (_NAME_OR_NUMBER.search(clause) or _OWNS.match(clause))
+    named = named_enough and (
+        _NAME_OR_NUMBER.search(clause) or _OWNS.match(clause) or _is_habit(clause)
+    )
     if least == 2 and len(content) >= 2 and has_noun(clause):
         return True
     return len(telling) >= least or (bool(named) and bool(content))
+
+
+def _is_habit(clause: str) -> bool:
+    found = _HABIT.match(clause)
+    return found is not None and not is_past(found["verb"]) and found["verb"] not in _OF_TALK
 
 
 def _needs_attribution(turn: Turn, clause: str) -> bool:
