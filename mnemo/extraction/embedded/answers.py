@@ -38,7 +38,8 @@ _YES_NO = re.compile(
     re.IGNORECASE,
 )
 _DODGES = re.compile(
-    r"^(?:never ?mind|not sure|no (?:idea|clue)|dunno|good question|let me|one (?:moment|second)"
+    r"^(?:\w{1,3},? )?(?:never ?mind|not sure|who knows|maybe|perhaps|hm+\b"
+    r"|no (?:idea|clue)|dunno|good question|let me|one (?:moment|second)"
     r"|i (?:don['’]?t|do not) know|(?:it )?depends|why\b|skip|pass$|whatever)",
     re.IGNORECASE,
 )
@@ -60,7 +61,8 @@ def with_detail(said: Sequence[str]) -> Sequence[str]:
 
 def is_greeting(turn: Turn, sentence: str) -> bool:
     """Whether *sentence*, before an answer, says nothing itself."""
-    if _YES_NO.match(sentence) and _YES_NO_QUESTION.match(without_lead(turn.asked or "")):
+    said = without_vocatives(sentence, turn.scene.is_name)
+    if _YES_NO.match(said) and _YES_NO_QUESTION.match(without_lead(turn.asked or "")):
         return False
     clause = bare(without_vocatives(without_lead(sentence), turn.scene.is_name))
     content = [w for w in words(clause) if w not in STOP_WORDS and not turn.scene.is_name(w)]
@@ -71,7 +73,7 @@ def answer_in(turn: Turn, sentence: str) -> Said | None:
     """The fact that a short answer makes together with its question."""
     if turn.asked is None or _QUESTION_END.search(sentence) or '"' in sentence:
         return None
-    if _DODGES.match(sentence):
+    if _DODGES.match(bare(sentence)):
         return None
     answer = FINAL.sub("", without_vocatives(sentence, turn.scene.is_name))
     content = [w for w in words(_YES_NO.sub("", answer)) if w not in STOP_WORDS]

@@ -72,7 +72,7 @@ def verdict_of_reply(reply: str, action: str) -> Verdict:
 
 def _signs(reply: str, action: str) -> list[Verdict]:
     any_counts = is_blank(action) or bool(calls_in(action))
-    points_back = _WORKS if action.rstrip().endswith("?") else _POINTS_BACK
+    asks = action.rstrip().endswith("?")
     about = topics(action)
     clauses = [bare(c) or c for sentence in sentences(reply) for c in split_clauses(sentence)]
     found = [(clause, verdict(clause)) for clause in clauses]
@@ -81,13 +81,15 @@ def _signs(reply: str, action: str) -> list[Verdict]:
         for clause, sign in found
         if sign.polite
         or (any_counts and not _PERSONAL.match(clause))
-        or _speaks_of(clause, about, points_back)
+        or _speaks_of(clause, about, asked=asks)
     ]
 
 
-def _speaks_of(clause: str, about: frozenset[str], points_back: re.Pattern[str]) -> bool:
+def _speaks_of(clause: str, about: frozenset[str], *, asked: bool) -> bool:
     if _PERSONAL.match(clause):
         return _OWN.match(clause) is not None and _STRICT.search(clause) is not None
-    if _TECHNICAL.search(clause) or points_back.search(clause):
+    if _TECHNICAL.search(clause):
+        return True
+    if _POINTS_BACK.match(clause) and not (asked and _WORKS.search(clause) is None):
         return True
     return not about.isdisjoint(topics(clause))

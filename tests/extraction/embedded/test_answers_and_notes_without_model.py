@@ -57,6 +57,9 @@ async def test_an_answer_stands_with_its_question(
         (ALLERGIES, "Never mind."),
         (ALLERGIES, "No problem!"),
         (ALLERGIES, "Why do you ask?"),
+        ("You live in Oslo, right?", "Hm, let me think"),
+        ("Are you a nurse?", "ha who knows"),
+        ("You like jazz, don't you?", "maybe"),
         ("Can I help you with anything else?", "No."),
         ("Are you sure?", "Yes."),
         ("Anything else?", "No, thanks."),
@@ -69,6 +72,15 @@ async def test_an_answer_about_the_talk_is_no_fact(
 ) -> None:
     """Yes and no to a question that is about nothing say nothing."""
     assert await facts_of(step(0, "Hello", question), step(1, reply, actor="Ana")) == []
+
+
+async def test_an_answer_behind_a_greeting_is_heard(step: Any, facts_of: Any) -> None:
+    """A party's name in front only addresses it."""
+    steps = [step(0, MEAT, actor="Bo"), step(1, "Hello Bo, no I don't", actor="Ana")]
+
+    assert await propositions(facts_of, *steps) == [
+        'Asked "Do you eat meat?", Ana answered "no I don\'t".'
+    ]
 
 
 async def test_an_answer_with_a_sentence_behind_it_gives_both(step: Any, facts_of: Any) -> None:

@@ -339,6 +339,7 @@ SMALL_TALK = [
     "My boss is wrong about everything",
     "I've worked all day",
     "His phone's screen is broken",
+    "Tuesday works better for Lea",
 ]
 
 
