@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import fields, is_dataclass
 from datetime import UTC, datetime
 from typing import Any
 
@@ -21,6 +23,7 @@ __all__ = [
     "MOST_TEXT_BYTES",
     "exact_id",
     "finite_number",
+    "is_small",
     "known_id",
     "stored_id",
     "stored_json",
@@ -35,6 +38,12 @@ MOST_TEXT_BYTES = 64 * 2**20
 """UTF-8 bytes of one text, 64 MiB."""
 MOST_NUMBER = 2**63 - 1
 """Largest integer of a store."""
+SMALL_BATCH = 16
+"""Values that are checked on the event loop; more go to a worker thread (S)."""
+SMALL_TEXT = 65_536
+"""Characters of a batch that are checked on the event loop, likewise (S)."""
+ITEM = 64
+"""Characters that take as long as one value within a batch (S)."""
 _FIRST = datetime.min.replace(tzinfo=UTC)
 # The last second is left out: as Unix seconds, its end is the year 10000.
 _BEHIND_LAST = datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC)
@@ -144,3 +153,24 @@ def _fits(text: str, most: int) -> bool:
     if len(text) > most or text.isascii():
         return len(text) <= most
     return len(text.encode("utf-8", "surrogatepass")) <= most
+
+
+def is_small(values: Sequence[object]) -> bool:
+    """Whether checking and copying *values*, with all that they hold, takes a moment only."""
+    if len(values) > SMALL_BATCH:
+        return False
+    room, found = SMALL_TEXT, list(values)
+    while found and room >= 0:
+        value = found.pop()
+        inner = _within(value)
+        room -= len(value) if isinstance(value, str) else ITEM * len(inner)
+        found += inner if room >= 0 else ()
+    return room >= 0
+
+
+def _within(value: object) -> Collection[object]:
+    if isinstance(value, Mapping):
+        return value.values()
+    if is_dataclass(value):
+        return [getattr(value, f.name) for f in fields(value)]
+    return value if isinstance(value, list | tuple) else ()

@@ -21,8 +21,9 @@ from typing import Any, Self, TypeVar
 
 import anyio
 import anyio.lowlevel
+import anyio.to_thread
 
-from mnemo._door import finite_number
+from mnemo._door import finite_number, is_small
 from mnemo.errors import SessionClosed, UsageError
 
 __all__ = [
@@ -31,6 +32,7 @@ __all__ = [
     "Home",
     "TaskRoot",
     "completed",
+    "computed",
     "detached",
     "on_clock",
     "owned",
@@ -300,6 +302,16 @@ def running_loop() -> asyncio.AbstractEventLoop | None:
         return asyncio.get_running_loop()
     except RuntimeError:
         return None
+
+
+async def computed(work: Callable[[], T], *values: object) -> T:
+    """
+    The result of *work*, which takes as long as *values* are large.
+
+    It runs on the event loop if they are small, else in a worker thread.
+    *Cancellation*: completes in the thread; the result is dropped.
+    """
+    return work() if is_small(values) else await anyio.to_thread.run_sync(work)
 
 
 async def on_clock(

@@ -66,6 +66,9 @@ _INDEXED = re.compile(f"(?:[^\\W_][{_MARKS}]*)+")
 _MEASURED = re.compile("[aeiou][^aeiou]|[^aeiou]y[^aeiouy]")
 # In bytes, as the full text has it.
 _SHORTEST_STEMMED, _LONGEST_STEMMED = 3, 64
+_BLANK = re.compile(r"\s")
+SLICE = 65_536
+"""Characters that are looked through in one call, or a few more."""
 _SURROGATES = re.compile("[\ud800-\udfff]")
 
 
@@ -76,9 +79,15 @@ def clean(text: str) -> str:
     No store can be trusted with these two, and losing the rest of the text to
     them would be worse than losing them.
     """
+    if "\0" in text:
+        text = text.replace("\0", "\ufffd")
     if text.isascii():
-        return text.replace("\0", "\ufffd") if "\0" in text else text
-    return _SURROGATES.sub("\ufffd", text.replace("\0", "\ufffd"))
+        return text
+    try:
+        text.encode()  # far cheaper than the pattern, and fails at a lone surrogate only
+    except UnicodeEncodeError:
+        return _SURROGATES.sub("\ufffd", text)
+    return text
 
 
 def composed(text: str) -> str:
@@ -129,7 +138,19 @@ def unspaced_runs(text: str) -> list[tuple[int, int]]:
 
 def words(text: str) -> list[str]:
     """The words of *text*, folded, in order; an apostrophe or point inside a word is part of it."""
-    return _WORD.findall(fold(text))
+    if len(text) <= SLICE:
+        return _WORD.findall(fold(text))
+    return [word for part in _slices(text) for word in _WORD.findall(fold(part))]
+
+
+def _slices(text: str) -> Iterator[str]:
+    """*text* in parts that end at white space: one call on all of it would hold the interpreter."""
+    start = 0
+    while start < len(text):
+        found = _BLANK.search(text, start + SLICE)
+        end = found.end() if found else len(text)
+        yield text[start:end]
+        start = end
 
 
 def content_words(text: str) -> list[str]:

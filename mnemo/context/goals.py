@@ -112,12 +112,12 @@ def _pursued(known: dict[int, Goal], goal_id: int) -> Goal:
 def _description(text: str) -> str:
     if not isinstance(text, str) or is_blank(text):
         raise ValueError("a goal needs a description that is not blank")
-    trimmed = clean(text.strip())
+    trimmed = text.strip()
     if len(trimmed) > MAX_CHARACTERS:
         raise ValueError(
             f"a goal's description has {len(trimmed)} characters, at most {MAX_CHARACTERS} fit"
         )
-    return trimmed
+    return clean(trimmed)
 
 
 class Goals:

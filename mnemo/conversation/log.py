@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
@@ -13,7 +13,8 @@ import anyio.to_thread
 from anyio import CapacityLimiter
 
 from mnemo._clock import Breather
-from mnemo._door import exact_id, stored_text, whole_number
+from mnemo._door import exact_id, is_small, stored_text, whole_number
+from mnemo._tasks import computed
 from mnemo._text import clean, is_blank
 from mnemo.config import Config
 from mnemo.conversation.appending import Appended, Draft, append, drafts_of
@@ -33,7 +34,7 @@ from mnemo.episode.erasure import ErasureReport
 from mnemo.errors import StoreError
 from mnemo.events import CompactionRecorded, Event, RecallFailed
 from mnemo.transcript.derived import Compaction
-from mnemo.transcript.message import Message, StoredMessage, ToolCall, several
+from mnemo.transcript.message import Message, StoredMessage, several
 from mnemo.transcript.strategies import (
     OMITTED,
     Composite,
@@ -48,15 +49,11 @@ from mnemo.transcript.transaction import TranscriptReader, TranscriptWriter
 __all__ = ["MessageLog", "settings_of"]
 
 log = logging.getLogger("mnemo")
+
+MOST_READ = 8_192
+"""Characters of a query that are read."""
 T = TypeVar("T")
 Given = Message | Mapping[str, Any]
-
-SMALL_BATCH = 16
-"""Messages that are checked on the event loop; more go to a worker thread."""
-SMALL_TEXT = 65_536
-"""Characters of a batch that are checked on the event loop, likewise."""
-ITEM = 64
-"""Characters that take as long as one value within a message (S)."""
 
 
 def settings_of(
@@ -171,7 +168,7 @@ class MessageLog:
             self._parts.appended(self._settings)
 
     async def _drafts(self, batch: Sequence[Given]) -> list[Draft]:
-        if self._parts.config.conversation.token_counter is None and _is_small(batch):
+        if self._parts.config.conversation.token_counter is None and is_small(batch):
             return drafts_of(batch, self._count)
         work = partial(drafts_of, batch, self._count, pause=Breather().breathe)
         return await anyio.to_thread.run_sync(work, limiter=self._limiter)
@@ -237,7 +234,7 @@ class MessageLog:
         if query is None or is_blank(query) or not asks_for_meaning(self._settings.retrieval):
             return Nearness()
         try:
-            rows = await self._parts.embedder.embed([clean(query)], kind="query")
+            rows = await self._parts.embedder.embed([clean(query[:MOST_READ])], kind="query")
             return Nearness(vector=rows[0])
         except Exception as error:
             return Nearness(failure=error)
@@ -272,7 +269,7 @@ class MessageLog:
             start_seq=start_seq,
             end_seq=end_seq,
             text=text,
-            tokens=self._count(text),
+            tokens=await computed(partial(self._count, text), text),
             origin="caller",
         )
         known = await self._read(partial(_prospect, new=new))
@@ -390,28 +387,6 @@ def _clear(tx: TranscriptWriter, scope: Scope) -> None:
 def _keep(tx: TranscriptWriter, scope: Scope) -> None:
     if scope.is_stale:
         tx.keep(scope.thread)
-
-
-def _is_small(batch: Sequence[Given]) -> bool:
-    if len(batch) > SMALL_BATCH:
-        return False
-    room, found = SMALL_TEXT, list[Any](batch)
-    while found and room >= 0:
-        value = found.pop()
-        inner = _within(value)
-        room -= len(value) if isinstance(value, str) else ITEM * len(inner)
-        found += inner if room >= 0 else ()
-    return room >= 0
-
-
-def _within(value: Any) -> Collection[Any]:
-    if isinstance(value, Message):
-        return (value.content, value.tool_calls, value.metadata)
-    if isinstance(value, ToolCall):
-        return (value.arguments,)
-    if isinstance(value, Mapping):
-        return value.values()
-    return value if isinstance(value, list | tuple) else ()
 
 
 def _require_range(from_seq: object, to_seq: object) -> None:

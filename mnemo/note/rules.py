@@ -17,6 +17,7 @@ from mnemo.errors import InvalidNote
 __all__ = [
     "MAX_TOPIC",
     "absorbed_by",
+    "check_length",
     "check_neighbours",
     "checked_body",
     "checked_description",
@@ -29,6 +30,9 @@ __all__ = [
 
 MAX_TOPIC = 64
 """Characters of a topic, at most."""
+
+LONGEST = 16
+"""Times its limit that a text may be before it is cleaned (S)."""
 
 _TOPIC = re.compile(r"[a-z][a-z0-9]*(?:-[a-z0-9]+)*")
 _RESERVED = frozenset(
@@ -72,6 +76,22 @@ def suggested_topic(text: str) -> str | None:
     topic = "-".join(parts)
     longer = f"{topic}-note"
     return next((given for given in (topic, longer) if is_topic(given)), None)
+
+
+def check_length(name: str, text: object, limit: int) -> None:
+    """
+    Refuse at a glance what is far too long, before anything in it is looked at.
+
+    A text may be longer than *limit* by what is taken out of it, such as secrets and
+    invisible characters.
+
+    Raises:
+        InvalidNote: ``body_too_long`` or ``bad_description``.
+    """
+    if isinstance(text, str) and len(text) > LONGEST * limit:
+        reason = "body_too_long" if name == "body" else "bad_description"
+        message = f"a {name} has at most {limit} characters; this has {len(text)}"
+        raise InvalidNote(reason, message)
 
 
 def checked_description(text: object, limit: int) -> str:

@@ -26,6 +26,7 @@ from mnemo.notes.guards import said_of
 from mnemo.notes.ranking import Ranked, by_query, by_use, passage, query_terms
 from mnemo.notes.writing import Source, Write, Written, retire, there, write
 from mnemo.protocols import Clock, Embedder, NoteStore
+from mnemo.recall.question import MAX_QUERY_CHARACTERS
 
 __all__ = ["Shelf"]
 
@@ -155,6 +156,7 @@ class Shelf:
         return bool(one.shared) or one.cosine >= self.config.min_cosine
 
     async def _ranked(self, query: str) -> list[Ranked]:
+        query = query[:MAX_QUERY_CHARACTERS]
         await self.settle_debts()
         (vector,) = await self._embedded([query], "query")
         terms, space = query_terms(query), self._embedder.space

@@ -17,6 +17,7 @@ from mnemo.errors import Conflict, InvalidNote, NotFound
 from mnemo.note.rows import Covered, NoteReader, NoteRow, NoteWriter
 from mnemo.note.rules import (
     absorbed_by,
+    check_length,
     check_neighbours,
     checked_body,
     checked_description,
@@ -135,6 +136,8 @@ def checked_text(config: NotesConfig, topic: object, description: object, body: 
         InvalidNote: One of the codes of ``note.rules``, or ``secret``.
     """
     name = checked_topic(topic)
+    check_length("body", body, config.body_max_chars)
+    check_length("description", description, config.description_max_chars)
     if config.redact:
         # What cannot be seen goes first: it must not stand between the letters of a secret.
         description = redact(plain_text(description)) if isinstance(description, str) else None

@@ -20,6 +20,7 @@ from mnemo.config import Config
 from mnemo.protocols import Clock, RecordStore
 from mnemo.recall.excerpt import excerpt
 from mnemo.recall.query_language import parse
+from mnemo.recall.question import MAX_QUERY_CHARACTERS
 from mnemo.transcript.records import Group, Hidden, Query, Ranking, RecordHit, RecordQuery
 
 __all__ = ["SearchHit", "hit_of", "search", "stream_id"]
@@ -67,7 +68,8 @@ async def search(
     Find what was said by its words, best first; ``[]`` if nothing matches.
 
     Args:
-        query: Words that must all occur, quoted phrases, ``OR`` and ``NOT``.
+        query: Words that must all occur, quoted phrases, ``OR`` and ``NOT``; its first
+            8,192 characters are read.
         session_id: Search one session or thread only.
         limit: Hits at most, 1 to 100.
         hidden: What to leave out; see ``context.visible.seen_by``.
@@ -107,7 +109,7 @@ def _checked(query: str | None, limit: int) -> Query:
     if query is None or is_blank(query):
         raise ValueError("Query cannot be blank")
     whole_number("limit", limit, 1, MOST_HITS)
-    return parse(query)
+    return parse(query[:MAX_QUERY_CHARACTERS])
 
 
 async def _matching(records: RecordStore, wanted: RecordQuery) -> list[RecordHit]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 from mnemo._clock import of_timestamp
+from mnemo._tasks import computed
 from mnemo.config import Config
 from mnemo.episode.step import Step, episodic_node
 from mnemo.graph.corpus import CorpusView
@@ -240,7 +241,8 @@ class Search:
         """The best with their sources."""
         best = self.ranked[: self._terms.k]
         await self._read_steps(id for scored in best for id in self._named(scored))
-        return [self._candidate(scored) for scored in best]
+        texts = [text for step in self._steps.values() for text in (step.observation, step.action)]
+        return await computed(lambda: [self._candidate(scored) for scored in best], texts)
 
     # ── Reading and scoring ──────────────────────────────────────────────────────────
 

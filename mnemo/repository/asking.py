@@ -145,7 +145,7 @@ class RepositoryAnswers(GraphQueries):
             raise ValueError(f"session must be a Session or an id, not {type(session).__name__}")
         id = session if isinstance(session, str) else session.id
         known = self._parts.open_sessions.get(id)
-        if known is None or known.repo_id != self._parts.repo_id or known.context() is None:
+        if known is None or known.repo_id != self._parts.repo_id or known.episode_id is None:
             return None
         return RecallContext(goal=known.goal, steps=known.recent_steps(CONTEXT_STEPS))
 

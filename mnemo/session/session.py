@@ -9,7 +9,7 @@ session's own task, one at a time. What they do is in ``core``; what is legal, i
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from functools import partial
 from typing import Any
@@ -18,7 +18,7 @@ import anyio
 
 from mnemo._door import stored_text, whole_number
 from mnemo._spans import Span
-from mnemo._tasks import Home, completed, on_clock
+from mnemo._tasks import Home, completed, computed, on_clock
 from mnemo._text import is_blank
 from mnemo.episode.journal import Journal, SessionState
 from mnemo.episode.step import Step, StepDraft
@@ -38,7 +38,7 @@ from mnemo.session.messages import drafts_of, messages_of
 from mnemo.session.parts import SessionParts
 from mnemo.session.pending import Callback, PendingOperation
 from mnemo.session.views import CommitReceipt, SessionContext, SessionStatistics
-from mnemo.transcript.message import Message
+from mnemo.transcript.message import Message, several
 
 __all__ = ["Session", "checked_goal"]
 
@@ -222,7 +222,8 @@ class Session:
         """
         with self._parts.spans.span("append", attributes=self._named) as span:
             self._check_usable("append")
-            draft = self._draft(observation, action, at, actor, key, metadata)
+            drafting = partial(self._draft, observation, action, at, actor, key, metadata)
+            draft = await computed(drafting, observation, action, metadata)
             return await self._appended(draft, span)
 
     async def append_messages(
@@ -251,12 +252,16 @@ class Session:
                 *Cancellation*: as for a failure; the step being written is durable or not.
         """
         self._check_usable("append")
-        drafts = drafts_of(
-            messages_of(messages),
+        given = several(messages)
+        drafts = await computed(partial(self._drafts, given), *given)
+        return [await self._append_message(draft) for draft in drafts]
+
+    def _drafts(self, given: Sequence[Message | Mapping[str, Any]]) -> list[StepDraft]:
+        return drafts_of(
+            messages_of(given),
             now=self._parts.clock.now(),
             default_actor=self._parts.config.extraction.default_actor,
         )
-        return [await self._append_message(draft) for draft in drafts]
 
     async def _append_message(self, draft: StepDraft) -> Step:
         with self._parts.spans.span("append", attributes=self._named) as span:
