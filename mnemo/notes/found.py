@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from mnemo._text import clean, count_tokens, one_line
 from mnemo.note.values import Note
+from mnemo.transcript.counting import Count
 from mnemo.transcript.untrusted import json_line, without_marks
 
 __all__ = ["NoteHit", "NoteRecall", "one_line_of"]
@@ -33,19 +34,20 @@ class NoteRecall:
     """The notes that a query found, best first."""
 
     hits: tuple[NoteHit, ...] = ()
+    count: Count = field(default=count_tokens, repr=False, compare=False)
 
     def as_text(self, budget_tokens: int | None = None) -> str:
         """
         One fenced block per note, labelled as data; whatever a note holds, it stays inside.
 
         Args:
-            budget_tokens: At most so many, by ``ceil(utf8_bytes / 4)``: passages are shortened
+            budget_tokens: At most so many, by the service's count: passages are shortened
                 first, then notes are left out and counted. ``None``: whole bodies.
         """
         if not self.hits:
             return NOTHING
         whole = _text([_block(hit, hit.note.body) for hit in self.hits], 0)
-        if budget_tokens is None or count_tokens(whole) <= budget_tokens:
+        if budget_tokens is None or self.count(whole) <= budget_tokens:
             return whole
         return self._fitted(budget_tokens)
 
@@ -53,7 +55,7 @@ class NoteRecall:
         longest = max(len(hit.passage) for hit in self.hits)
         while True:
             text = _text([_block(hit, _short(hit.passage, longest)) for hit in self.hits], 0)
-            if count_tokens(text) <= budget_tokens:
+            if self.count(text) <= budget_tokens:
                 return text
             if longest <= LEAST_SHOWN:
                 break
@@ -61,7 +63,7 @@ class NoteRecall:
         blocks = [_block(hit, _short(hit.passage, LEAST_SHOWN)) for hit in self.hits]
         for left_out in range(1, len(blocks)):
             text = _text(blocks[:-left_out], left_out)
-            if count_tokens(text) <= budget_tokens:
+            if self.count(text) <= budget_tokens:
                 return text
         return f"({len(blocks)} notes match, none fits.)"
 

@@ -12,7 +12,7 @@ from typing import Any
 from mnemo._door import whole_number
 from mnemo._ids import new_id
 from mnemo._pending import Outcome, PendingOperation
-from mnemo._text import clean, count_tokens, is_blank
+from mnemo._text import clean, is_blank
 from mnemo.episode.erasure import ErasureReport
 from mnemo.errors import NotFound
 from mnemo.note.forgetting import erase_note
@@ -67,7 +67,7 @@ class Notes:
 
     def __init__(self, parts: NotesParts) -> None:
         self._parts = parts
-        self._shelf = Shelf(parts.store, parts.embedder, parts.clock, parts.config)
+        self._shelf = Shelf(parts.store, parts.embedder, parts.clock, parts.config, parts.count)
         self._updater = Updater(parts, self._shelf)
 
     # ── The end of a task ────────────────────────────────────────────────────────────
@@ -309,11 +309,12 @@ class Notes:
         if not rows:
             return "There are no notes yet."
         lines: builtins.list[str] = []
-        left = budget_tokens - count_tokens(_more(len(rows)))
+        count = self._parts.count
+        left = budget_tokens - count(_more(len(rows)))
         for row in rows:
             day = row.updated_at.astimezone(UTC).date().isoformat()
             line = one_line_of(row.topic, row.description, day)
-            left -= count_tokens(line) + 1
+            left -= count(line) + 1
             if left < 0:
                 break
             lines.append(line)

@@ -7,10 +7,12 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from mnemo._spans import NO_SPANS, Spans
+from mnemo._text import count_tokens
 from mnemo.config import NotesConfig
 from mnemo.events import Event
 from mnemo.prompts.usage import UsageMeter
 from mnemo.protocols import ChatModel, Clock, Embedder, NoteStore
+from mnemo.transcript.counting import Count
 
 __all__ = ["NotesParts"]
 
@@ -43,6 +45,7 @@ class NotesParts:
         session_meter: The meter of an open session; ``None`` if it is not open.
         scrub: Rids the store's files of what was erased (``Store.scrub``).
         closing: Whether the service or the repository is shutting down, or closed.
+        count: Counts the tokens of what is shown.
         check_usable: Raises ``UsageError`` in another event loop, and once all has ended.
     """
 
@@ -59,4 +62,5 @@ class NotesParts:
     session_meter: Callable[[str], UsageMeter | None] = _no_session
     closing: Callable[[], bool] = _open
     check_usable: Callable[[], None] = _usable
+    count: Count = count_tokens
     spans: Spans = NO_SPANS

@@ -15,7 +15,7 @@ from typing import Literal
 
 import anyio
 
-from mnemo._text import is_blank
+from mnemo._text import count_tokens, is_blank
 from mnemo.config import NotesConfig
 from mnemo.errors import StoreError
 from mnemo.graph.nodes import Vector
@@ -27,6 +27,7 @@ from mnemo.notes.ranking import Ranked, by_query, by_use, passage, query_terms
 from mnemo.notes.writing import Source, Write, Written, retire, there, write
 from mnemo.protocols import Clock, Embedder, NoteStore
 from mnemo.recall.question import MAX_QUERY_CHARACTERS
+from mnemo.transcript.counting import Count
 
 __all__ = ["Shelf"]
 
@@ -53,13 +54,20 @@ class Shelf:
     Args:
         store: Where they are.
         embedder: Makes their vectors, and those of queries.
+        count: Counts the tokens of what is shown.
     """
 
     def __init__(
-        self, store: NoteStore, embedder: Embedder, clock: Clock, config: NotesConfig
+        self,
+        store: NoteStore,
+        embedder: Embedder,
+        clock: Clock,
+        config: NotesConfig,
+        count: Count = count_tokens,
     ) -> None:
         self.store = store
         self.config = config
+        self._count = count
         self._embedder = embedder
         self._clock = clock
         self._created = 0
@@ -149,7 +157,8 @@ class Shelf:
             tuple(
                 _hit(one, one.row if now is None else replace(one.row, last_read_at=now))
                 for one in found
-            )
+            ),
+            self._count,
         )
 
     def _fits(self, one: Ranked) -> bool:

@@ -7,6 +7,7 @@ from typing import Protocol
 
 from mnemo._text import count_tokens
 from mnemo.note.values import Note
+from mnemo.transcript.counting import Count
 
 __all__ = ["FoundNote", "FoundNotes", "behind"]
 
@@ -45,13 +46,15 @@ class FoundNotes(Protocol):
         ...
 
 
-def behind(text: str, notes: FoundNotes | None, budget_tokens: int | None) -> str:
+def behind(
+    text: str, notes: FoundNotes | None, budget_tokens: int | None, count: Count = count_tokens
+) -> str:
     """*text*, and behind it as much of *notes* as fits what it leaves of the budget."""
     if notes is None or not notes.hits:
         return text
     before = f"{text}{GAP}" if text else ""
     if budget_tokens is None:
         return before + notes.as_text()
-    left = budget_tokens - count_tokens(before)
+    left = budget_tokens - count(before)
     whole = before + notes.as_text(left) if left > 0 else text
-    return whole if count_tokens(whole) <= budget_tokens else text
+    return whole if count(whole) <= budget_tokens else text

@@ -216,6 +216,7 @@ class Recall:
             trace=_trace(plan, corpus, zero, search, refinements),
             goals=await self._goals(candidates),
             group_min_hits=self._config.recall.group_min_hits,
+            count=self._config.conversation.count,
         )
 
     def _second_look(
@@ -237,7 +238,7 @@ class Recall:
             return None
         if run.adviser is None:
             run.progress.stages |= dict.fromkeys(purposes_of(candidates), "embedded")
-            return reason_embedded(candidates)
+            return reason_embedded(candidates, self._config.conversation.count)
         answer = await reason_by_model(run.adviser, run.asked, candidates, self._profile)
         if answer is None and wanted:
             raise run.adviser.failures[purposes_of(candidates)[0]]

@@ -11,6 +11,7 @@ from mnemo.graph.nodes import Episodic, NodeType, Procedural
 from mnemo.recall.candidate import Candidate
 from mnemo.recall.result import ReasonedMemory
 from mnemo.recall.text import condition_text
+from mnemo.transcript.counting import Count
 
 __all__ = ["reason_embedded"]
 
@@ -20,7 +21,7 @@ REPETITION = 0.8
 """Share of common terms from which one text repeats another."""
 
 
-def reason_embedded(candidates: Sequence[Candidate]) -> ReasonedMemory:
+def reason_embedded(candidates: Sequence[Candidate], count: Count = count_tokens) -> ReasonedMemory:
     """
     Put *candidates* (best first) into words, by type.
 
@@ -28,9 +29,9 @@ def reason_embedded(candidates: Sequence[Candidate]) -> ReasonedMemory:
     date, newest last, instructions best first, episodes in order of time. Every line is
     a candidate's own text; ``ReasonedMemory.sources`` says which steps they come from.
     """
-    facts = sorted(_chosen(candidates, "semantic"), key=_date)
-    instructions = _chosen(candidates, "procedural")
-    episodes = sorted(_chosen(candidates, "episodic"), key=_date)
+    facts = sorted(_chosen(candidates, "semantic", count), key=_date)
+    instructions = _chosen(candidates, "procedural", count)
+    episodes = sorted(_chosen(candidates, "episodic", count), key=_date)
     return ReasonedMemory(
         semantic=_words(facts),
         procedural=_words(instructions),
@@ -43,13 +44,13 @@ def _words(chosen: Iterable[Candidate]) -> str | None:
     return "\n".join(map(_line, chosen)) or None
 
 
-def _chosen(candidates: Iterable[Candidate], type: NodeType) -> list[Candidate]:
+def _chosen(candidates: Iterable[Candidate], type: NodeType, count: Count) -> list[Candidate]:
     chosen: list[Candidate] = []
     said: list[frozenset[str]] = []
     left = BUDGET_TOKENS
     for candidate in (c for c in candidates if c.node.type == type):
         words = frozenset(terms(candidate.node.text))
-        cost = count_tokens(_line(candidate) + "\n")
+        cost = count(_line(candidate) + "\n")
         if cost > left or any(_repeats(words, other) for other in said):
             continue
         left -= cost

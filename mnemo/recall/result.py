@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from mnemo._door import whole_number
+from mnemo._text import count_tokens
 from mnemo.errors import NotFound
 from mnemo.graph.changeset import Revision
 from mnemo.prompts.usage import How
@@ -14,6 +15,7 @@ from mnemo.recall.candidate import Candidate, SourceRef
 from mnemo.recall.noted import FoundNotes, behind
 from mnemo.recall.plan import Mode
 from mnemo.recall.text import print_candidates
+from mnemo.transcript.counting import Count
 
 __all__ = ["ReasonedMemory", "RecallResult", "RecallTrace"]
 
@@ -78,6 +80,7 @@ class RecallResult:
         goals: Session id → its goal, for sessions whose candidates are printed together.
         group_min_hits: Candidates of one session from which they are.
         notes: A ``NoteRecall``; ``None`` where notes were not asked for, or failed.
+        count: What the tokens of ``as_text`` are counted with.
     """
 
     mode: Mode
@@ -88,6 +91,7 @@ class RecallResult:
     goals: Mapping[str, str] = field(default_factory=dict, repr=False)
     group_min_hits: int = 3
     notes: FoundNotes | None = None
+    count: Count = field(default=count_tokens, repr=False, compare=False)
 
     @property
     def sources(self) -> list[SourceRef]:
@@ -137,5 +141,6 @@ class RecallResult:
             goals=self.goals,
             group_min_hits=self.group_min_hits,
             budget_tokens=budget_tokens,
+            count=self.count,
         )
-        return behind(text, self.notes, budget_tokens)
+        return behind(text, self.notes, budget_tokens, self.count)

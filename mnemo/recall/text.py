@@ -10,12 +10,14 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from mnemo._clock import date_in_words
-from mnemo._text import one_line
+from mnemo._text import count_tokens, one_line
 from mnemo.graph.nodes import Episodic, Node, NodeType, Procedural, Semantic
 from mnemo.recall.candidate import Candidate, SourceRef
+from mnemo.transcript.counting import Count, fitted
 from mnemo.transcript.untrusted import without_marks
 
 __all__ = ["condition_text", "entry_text", "print_candidates"]
@@ -55,19 +57,26 @@ def print_candidates(
     goals: Mapping[str, str],
     group_min_hits: int,
     budget_tokens: int | None,
+    count: Count = count_tokens,
 ) -> str:
     """
     Print *candidates*: facts, then instructions, then episodes; see ``RecallResult.as_text``.
 
     Args:
         goals: Session id → goal, for the lines above groups.
+        count: What *budget_tokens* are counted with.
     """
     entries = _grouped(list(_entries(candidates)), goals, group_min_hits)
     if budget_tokens is None:
         return _lines(entries)
-    chosen = _fitting(_news_first(entries), budget_tokens)
+    return fitted(partial(_within, entries), budget_tokens, count)
+
+
+def _within(entries: Sequence[_Entry], size: int) -> str:
+    """The lines that fit *size* bytes, or as much of the first one."""
+    chosen = _fitting(_news_first(entries), size)
     if not chosen and entries:
-        return _cut(_lines([replace(entries[0], head=None)]), budget_tokens)
+        return _cut(_lines([replace(entries[0], head=None)]), size)
     return _lines(chosen)
 
 
@@ -125,7 +134,7 @@ def _lines(entries: Iterable[_Entry]) -> str:
     return "\n".join(lines)
 
 
-def _fitting(entries: Iterable[_Entry], budget_tokens: int) -> list[_Entry]:
+def _fitting(entries: Iterable[_Entry], size: int) -> list[_Entry]:
     """
     The first of *entries*, by rank, that fit together with the heads they need.
 
@@ -133,7 +142,7 @@ def _fitting(entries: Iterable[_Entry], budget_tokens: int) -> list[_Entry]:
     """
     chosen: list[_Entry] = []
     heads: set[tuple[int, str]] = set()
-    left = 4 * budget_tokens + 1  # bytes; every line but one is preceded by a line break
+    left = size + 1  # every line but one is preceded by a line break
     for entry in entries:
         head = None if entry.head is None else (entry.place[0], entry.head)
         left -= _bytes(_body(entry)) + 1
@@ -158,10 +167,8 @@ def _body(entry: _Entry) -> str:
     return entry.text if entry.head is None else f"  {entry.text}"
 
 
-def _cut(line: str, budget_tokens: int) -> str:
-    if budget_tokens <= 0:
-        return ""
-    return line.encode()[: 4 * budget_tokens].decode("utf-8", "ignore")
+def _cut(line: str, size: int) -> str:
+    return line.encode()[:size].decode("utf-8", "ignore")
 
 
 # ── Lines ────────────────────────────────────────────────────────────────────────────

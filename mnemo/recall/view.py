@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from mnemo._door import known_id, whole_number
+from mnemo._text import count_tokens
 from mnemo.config import Config
 from mnemo.protocols import RecordStore
 from mnemo.recall.keyword import stream_id
@@ -23,6 +24,7 @@ from mnemo.recall.view_lines import (
     told,
     told_whole,
 )
+from mnemo.transcript.counting import Count, fitted
 from mnemo.transcript.derived import Snapshot
 from mnemo.transcript.records import Record, ViewQuery
 from mnemo.transcript.untrusted import without_marks
@@ -35,8 +37,6 @@ MOST_NEIGHBOURS = 100
 """Largest ``before`` and ``after``."""
 SHORTENED = 200
 """Characters that a neighbour is shortened to before it goes."""
-BYTES_PER_TOKEN = 4
-"""As ``count_tokens`` counts them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,6 +49,7 @@ class MessageView:
         snapshots_before: Of what is further ahead, at most three; *snapshots_after* likewise.
         last_seq: Of a snapshot: where its range ends.
         budget_tokens: Of ``as_text``, unless it is told otherwise.
+        count: What they are counted with.
     """
 
     target: Record
@@ -58,19 +59,21 @@ class MessageView:
     snapshots_after: tuple[Snapshot, ...] = ()
     last_seq: int = 0
     budget_tokens: int = 4_000
+    count: Count = field(default=count_tokens, repr=False, compare=False)
 
     def as_text(self, budget_tokens: int | None = None) -> str:
         """
         It in words; what does not fit is counted, from the edges towards the target.
 
         Args:
-            budget_tokens: At least 100; the estimate of the text never exceeds it.
+            budget_tokens: At least 100. The text has no more, by the service's count, unless
+                its frame alone has.
 
         Raises:
             ValueError: It is below.
         """
         budget = _budget(self.budget_tokens if budget_tokens is None else budget_tokens)
-        return _Page.of(self, BYTES_PER_TOKEN * budget).text()
+        return fitted(lambda size: _Page.of(self, size).text(), budget, self.count)
 
 
 async def view(
@@ -118,6 +121,7 @@ async def view(
         snapshots_after=found.snapshots_after,
         last_seq=found.last_seq,
         budget_tokens=budget,
+        count=config.conversation.count,
     )
 
 

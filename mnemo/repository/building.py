@@ -144,6 +144,7 @@ def notes(
             session_meter=session_meter,
             closing=closing,
             check_usable=check_usable,
+            count=parts.config.conversation.count,
             spans=parts.spans,
         )
     )

@@ -222,7 +222,8 @@ class Session:
         """
         with self._parts.spans.span("append", attributes=self._named) as span:
             self._check_usable("append")
-            drafting = partial(self._draft, observation, action, at, actor, key, metadata)
+            given = {"at": at, "actor": actor, "key": key, "metadata": metadata}
+            drafting = partial(self._draft, observation, action, **given)
             draft = await computed(drafting, observation, action, metadata)
             return await self._appended(draft, span)
 
@@ -444,7 +445,7 @@ class Session:
                 ``pending_queue_full``, ``append_backlog_full``; nothing was accepted.
         """
         self._check_usable("append")
-        draft = self._draft(observation, action, at, actor, key, metadata)
+        draft = self._draft(observation, action, at=at, actor=actor, key=key, metadata=metadata)
         operation = PendingOperation("append", (draft,), callback)
         known = self._core.appends.known(draft.key)
         if known is None and not self._goes_straight():
@@ -520,25 +521,10 @@ class Session:
         self._check_usable(operation)
         self._core.require(operation)
 
-    def _draft(
-        self,
-        observation: str,
-        action: str,
-        at: datetime | None,
-        actor: str | None,
-        key: str | None,
-        metadata: Mapping[str, Any] | None,
-    ) -> StepDraft:
-        return make_draft(
-            observation,
-            action,
-            at=at,
-            actor=actor,
-            key=key,
-            metadata=metadata,
-            now=self._parts.clock.now(),
-            default_actor=self._parts.config.extraction.default_actor,
-        )
+    def _draft(self, observation: str, action: str, **given: Any) -> StepDraft:
+        parts = self._parts
+        actor = parts.config.extraction.default_actor
+        return make_draft(observation, action, now=parts.clock.now(), default_actor=actor, **given)
 
     # ── The end ──────────────────────────────────────────────────────────────────────
 
