@@ -374,4 +374,15 @@ class StoreLocked(StoreError):
 
 
 class StoreCorrupt(StoreError):
-    """The file is not a mnemo store, or damaged; nothing was written to it."""
+    """
+    The file is not a mnemo store, or damaged; nothing was written to it.
+
+    Attributes:
+        table: Of the row that cannot be decoded; ``None``: it is the file itself.
+        key: What names the row in its table.
+    """
+
+    def __init__(self, message: str, *, table: str | None = None, key: str | None = None) -> None:
+        self.table = table
+        self.key = key
+        super().__init__(message)

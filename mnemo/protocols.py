@@ -281,6 +281,7 @@ class GraphStore(Protocol):
         types: Sequence[NodeType] | None = None,
         keys: Sequence[str] | None = None,
         newest: int | None = None,
+        intact: bool = False,
     ) -> list[Node]:
         """
         Nodes by id (in the order of *ids*, unknown ones absent) or by type, oldest first.
@@ -289,15 +290,18 @@ class GraphStore(Protocol):
         (``graph.lookup``), each once; answered from an index, at a cost that does not grow
         with the graph. With *newest*, only so many of *types*, newest first, ties by id;
         with both, of each key only so many of those stored last, all of them oldest first.
+        A damaged one is ``StoreCorrupt``; if *intact*, it is logged and left out.
         """
         ...
 
-    async def metadata(self, ids: Sequence[str]) -> dict[str, NodeMetadata]:
-        """Entries of the ids that exist."""
+    async def metadata(self, ids: Sequence[str], *, intact: bool = ...) -> dict[str, NodeMetadata]:
+        """Entries of the ids that exist; *intact* as in ``nodes``."""
         ...
 
-    async def edges(self, ids: Sequence[str], *, kind: EdgeKind | None = None) -> list[Edge]:
-        """Edges with an end among *ids*."""
+    async def edges(
+        self, ids: Sequence[str], *, kind: EdgeKind | None = None, intact: bool = False
+    ) -> list[Edge]:
+        """Edges with an end among *ids*; *intact* as in ``nodes``."""
         ...
 
     async def touch(self, counts: Mapping[str, int], at: datetime) -> None:
@@ -476,12 +480,7 @@ class Store(Protocol):
     def sessions(self) -> SessionStore: ...
 
     async def open(self) -> Owner:
-        """
-        Open (creating or migrating) the store and register a new owner.
-
-        Raises:
-            StoreError: One of its kinds; the file was not touched.
-        """
+        """Create, open or migrate, and register an owner. *Raises* ``StoreError``; untouched."""
         ...
 
     async def aclose(self) -> None:

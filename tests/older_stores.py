@@ -22,12 +22,27 @@ _COLUMNS_OF_THIRD = (
 )
 
 
+def make_fourth_version(path: Path) -> None:
+    """Take from a file what the fifth version of the schema added."""
+    with closing(sqlite3.connect(path, isolation_level=None)) as file:
+        drop_fifth(file)
+        file.execute("PRAGMA user_version = 4")
+
+
+def drop_fifth(file: sqlite3.Connection) -> None:
+    """Drop the columns of the fifth version."""
+    file.execute("DROP INDEX nodes_superseded")
+    for column in ("session_id", "episode_id", "superseded_by"):
+        file.execute(f"ALTER TABLE nodes DROP COLUMN {column}")
+
+
 def make_second_version(path: Path) -> None:
     """Take from a file what the versions of the schema after the second added."""
     with closing(sqlite3.connect(path, isolation_level=None)) as file:
         file.execute("BEGIN")
         for name in _added_since(file):
             file.execute(f"DROP TABLE {name}")
+        drop_fifth(file)
         file.execute("DROP INDEX steps_thread")
         for table, column in _COLUMNS_OF_THIRD:
             file.execute(f"ALTER TABLE {table} DROP COLUMN {column}")

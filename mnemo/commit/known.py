@@ -65,7 +65,7 @@ async def look_up(
     nodes = dict(stored)
     found: dict[tuple[NodeType, str], dict[str, Node]] = {}
     for type, keys in asked.keys.items():
-        for node in await graph.nodes(types=(type,), keys=keys, newest=MOST_PER_KEY):
+        for node in await graph.nodes(types=(type,), keys=keys, newest=MOST_PER_KEY, intact=True):
             nodes[node.id] = node
             for key in lookup_keys(node):
                 found.setdefault((type, key), {})[node.id] = node
@@ -103,11 +103,11 @@ async def _surroundings(
     edges: list[Edge] = []
     if supported or asked.rewarded:
         ids = tuple(dict.fromkeys((*supported, *asked.rewarded)))
-        edges += await graph.edges(ids, kind=EdgeKind.PROVENANCE)
+        edges += await graph.edges(ids, kind=EdgeKind.PROVENANCE, intact=True)
     if several := _with_several_steps(edges, nodes):
-        edges += await graph.edges(several, kind=EdgeKind.MEMBERSHIP)
+        edges += await graph.edges(several, kind=EdgeKind.MEMBERSHIP, intact=True)
     if instructions := [id for id, n in nodes.items() if n.type == "procedural"]:
-        edges += await graph.edges(instructions, kind=EdgeKind.HIERARCHICAL)
+        edges += await graph.edges(instructions, kind=EdgeKind.HIERARCHICAL, intact=True)
     return tuple(edges)
 
 
@@ -121,4 +121,4 @@ def _with_several_steps(edges: Iterable[Edge], nodes: Mapping[str, Node]) -> lis
 async def _add(nodes: dict[str, Node], graph: GraphStore, ids: Iterable[str]) -> None:
     missing = tuple(dict.fromkeys(id for id in ids if id not in nodes))
     if missing:
-        nodes.update({node.id: node for node in await graph.nodes(missing)})
+        nodes.update({node.id: node for node in await graph.nodes(missing, intact=True)})

@@ -252,7 +252,7 @@ class _Commit:
         graph, index = self._seams.graph, self._seams.index
         revision = await index.catch_up()
         ids = await self._seams.in_thread(named_ids, changeset)
-        stored = {node.id: node for node in await graph.nodes(ids)}
+        stored = {node.id: node for node in await graph.nodes(ids, intact=True)}
         changeset, texts = await self._seams.in_thread(self._checked, changeset, stored)
         vectors = await self._vectors_of(texts)
         changeset, asked = await self._seams.in_thread(_questioned, changeset, stored, vectors)

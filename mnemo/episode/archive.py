@@ -45,6 +45,7 @@ __all__ = [
     "ArchivedTrajectory",
     "ArchivedVector",
     "EpisodeStatus",
+    "LeftOut",
     "NumberedRecord",
     "Record",
     "owner_of_vector",
@@ -167,6 +168,14 @@ class ArchivedMessageVector:
     vector: Vector = field(compare=False, repr=False)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeftOut:
+    """In the place of a record of *kind* that is damaged in its store; *key* names its row."""
+
+    kind: str
+    key: str
+
+
 Record: TypeAlias = (
     ArchivedSession
     | ArchivedEpisode
@@ -185,6 +194,7 @@ Record: TypeAlias = (
     | Goal
     | Pin
     | NoteRecord
+    | LeftOut
 )
 NumberedRecord: TypeAlias = tuple[int, Record]
 """A record and the line that it came from."""

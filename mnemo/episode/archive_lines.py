@@ -30,6 +30,7 @@ from mnemo.episode.archive import (
     ArchivedTrajectory,
     ArchivedVector,
     ArchiveHead,
+    LeftOut,
     NumberedRecord,
     Record,
 )
@@ -93,6 +94,8 @@ def _line(data: Mapping[str, Any]) -> str:
 
 def _data(record: Record) -> dict[str, Any]:
     match record:
+        case LeftOut(kind=kind, key=key):
+            return {"kind": kind, "damaged": key}
         case ArchivedStep():
             return {"kind": "step"} | _step(record)
         case ArchivedNode():
@@ -316,6 +319,8 @@ class ArchiveReader:
             due = f"a line of kind {expected!r}" if expected else "no further line"
             raise self._wrong(f"its kind is {kind!r}, but {due} is due by the archive's head")
         self._left[expected] -= 1
+        if "damaged" in raw:
+            return LeftOut(kind=expected, key=str(raw["damaged"]))
         record: Record = self._shaped(_SHAPES[expected], raw)
         self._check_against_head(record)
         return record

@@ -93,8 +93,11 @@ class ErasureReport:
         notes: Of which nothing is left; *note_versions* those that were deleted, of all notes.
         mixed_notes: Topics of notes that rest on other sources, too: what was said in the
             erased ones may still stand in their text.
+        unreadable: Damaged rows that may hold something of the erased, and could not be
+            judged: "the table, a blank, the row's key". They were left as they are.
         scrubbed: Whether the bytes are gone from the store's files too. False: another
-            process reads an older state, or the disk refused; it is finished later.
+            process reads an older state, or the disk refused, and it is finished later; or
+            something is *unreadable*.
     """
 
     messages: int = 0
@@ -113,6 +116,7 @@ class ErasureReport:
     notes: int = 0
     note_versions: int = 0
     mixed_notes: tuple[str, ...] = ()
+    unreadable: tuple[str, ...] = ()
     scrubbed: bool = True
 
     @property

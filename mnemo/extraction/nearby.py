@@ -32,6 +32,6 @@ class StoredFacts:
         await self._index.catch_up()
         # Twice as many as are shown: some of them may have been superseded.
         (found,) = await self._index.nearest(rows, type="semantic", threshold=0.0, limit=2 * limit)
-        nodes = await self._graph.nodes([id for id, _ in found])
+        nodes = await self._graph.nodes([id for id, _ in found], intact=True)
         facts = [node for node in nodes if isinstance(node, Semantic) and node.valid_to is None]
         return [StoredFact(fact.id, fact.proposition) for fact in facts[:limit]]

@@ -51,7 +51,7 @@ class Sources:
         """Entries of *ids*, read in pieces. *Cancellation*: safe."""
         found: dict[str, NodeMetadata] = {}
         for piece in pieces(ids):
-            found.update(await self.graph.metadata(piece))
+            found.update(await self.graph.metadata(piece, intact=True))
         return found
 
 

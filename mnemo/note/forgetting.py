@@ -62,7 +62,7 @@ def forget_sources(
 
     done = ForgottenNotes()
     for topic in tx.topics(deleted=True):
-        versions = tx.versions(topic)
+        versions = tx.versions(topic, intact=True)
         gone = [v for v in versions if v.action != "deleted" and is_gone(v)]
         kept = [v for v in versions if v.action != "deleted" and not is_gone(v)]
         if gone and not kept:
@@ -76,7 +76,7 @@ def erase_note(tx: NoteWriter, topic: str) -> ErasedNoteRows:
     """Delete a note with all its versions, and its name where others were absorbed by it."""
     erased = tx.erase(topic)
     for other in tx.topics(deleted=True):
-        for version in tx.versions(other):
+        for version in tx.versions(other, intact=True):
             if version.reason == absorbed_by(topic):
                 tx.rewrite(replace(version, reason=""))
     return erased
@@ -107,7 +107,7 @@ def _thinned(
     done: ForgottenNotes,
 ) -> ForgottenNotes:
     """Drop what rests on the erased alone, but for the present text; blank the quotes."""
-    (row,) = tx.rows([topic])
+    row = next(iter(tx.rows([topic])), None)
     dropped = [version for version in gone if not _is_present(row, version)]
     for version in dropped:
         tx.drop(topic, version.version)
@@ -122,9 +122,9 @@ def _thinned(
     return replace(
         done,
         versions=done.versions + len(dropped),
-        mixed=(*done.mixed, topic) if row.is_there else done.mixed,
+        mixed=(*done.mixed, topic) if row is not None and row.is_there else done.mixed,
     )
 
 
-def _is_present(row: NoteRow, version: NoteVersion) -> bool:
-    return row.is_there and version.version == row.version
+def _is_present(row: NoteRow | None, version: NoteVersion) -> bool:
+    return row is not None and row.is_there and version.version == row.version

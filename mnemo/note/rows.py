@@ -145,7 +145,7 @@ class NoteReader(Protocol):
         """The topics of the notes that are there, sorted; with those that were, if asked."""
         ...
 
-    def versions(self, topic: str) -> list[NoteVersion]:
+    def versions(self, topic: str, *, intact: bool = False) -> list[NoteVersion]:
         """What is kept of its versions, oldest first."""
         ...
 

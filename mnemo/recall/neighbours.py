@@ -37,7 +37,7 @@ class Neighbours:
         if not missing or not any(view.count for view in self._corpus.nodes.values()):
             return
         self._read.update(missing)
-        for edge in await self._graph.edges(missing):
+        for edge in await self._graph.edges(missing, intact=True):
             self._note(edge)
 
     def _note(self, edge: Edge) -> None:

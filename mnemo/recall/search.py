@@ -252,7 +252,7 @@ class Search:
         await self._neighbours.load(f.id for f in found if f.type not in ("episodic", "source"))
         await self._read_steps(f.id for f in found if f.type in ("episodic", "source"))
         nodes = await self._nodes(found)
-        metadata = await self._graph.metadata([node.id for node in nodes.values()])
+        metadata = await self._graph.metadata([node.id for node in nodes.values()], intact=True)
         for f in found:
             node = nodes.get((f.type, f.id))
             scored = self._score(f, node, metadata.get(node.id)) if node else None
@@ -279,8 +279,8 @@ class Search:
         return nodes | (await self._source_nodes(sought) if sought else {})
 
     async def _source_nodes(self, steps: Sequence[str]) -> dict[tuple[NodeType, str], Node]:
-        edges = [e for e in await self._graph.edges(steps) if e.source in set(steps)]
-        targets = await self._graph.nodes([e.target for e in edges], types=("source",))
+        edges = [e for e in await self._graph.edges(steps, intact=True) if e.source in set(steps)]
+        targets = await self._graph.nodes([e.target for e in edges], types=("source",), intact=True)
         nodes = {node.id: node for node in targets}
         return {("source", e.source): nodes[e.target] for e in edges if e.target in nodes}
 

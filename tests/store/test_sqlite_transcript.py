@@ -12,7 +12,7 @@ import pytest
 
 from mnemo.errors import Conflict
 from mnemo.protocols import TranscriptReader, TranscriptWriter
-from mnemo.store.sqlite.messages import read_message
+from mnemo.store.sqlite.messages import MESSAGES
 from mnemo.store.sqlite.reading import Reading
 from mnemo.testing.contracts.kit import NOON, SPACE, Kit, unit_vector
 from mnemo.testing.contracts.talk import (
@@ -237,10 +237,12 @@ async def test_a_message_of_many_calls_is_read_once(
     await transcript.writing(lambda tx: tx.add([call(0, *calls), result(1, "c7")]))
     read: list[int] = []
 
+    decode = MESSAGES.one
+
     def counted(row: tuple[Any, ...]) -> StoredMessage:
         read.append(row[1])
-        return read_message(row)
+        return decode(row)
 
-    monkeypatch.setattr("mnemo.store.sqlite.messages.read_message", counted)
+    monkeypatch.setattr(MESSAGES, "one", counted)
     found = await transcript.reading(lambda tx: tx.of_calls("t", calls))
     assert [message.seq for message in found] == read == [0, 1]

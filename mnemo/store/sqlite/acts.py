@@ -22,8 +22,9 @@ from mnemo.episode.journal import (
     TrajectoryStaged,
 )
 from mnemo.errors import Conflict, NotFound
-from mnemo.store.sqlite.codec import encode_time, utc_text
+from mnemo.store.sqlite.codec import decode_list, encode_time, utc_text
 from mnemo.store.sqlite.connection import refusing
+from mnemo.store.sqlite.damage import Rows
 from mnemo.store.sqlite.steps import annotate
 from mnemo.store.sqlite.tombs import refuse_erased
 
@@ -83,7 +84,10 @@ class _Place:
     present: int | None
     episode: int
     status: str
-    receipt_nodes: tuple[str, ...]
+    receipt: str
+
+
+_RECEIPTS = Rows("episodes", "s s", lambda row: decode_list(row[1], str))
 
 
 def repo_number(connection: sqlite3.Connection, repo_id: str) -> int:
@@ -179,7 +183,7 @@ def _place(connection: sqlite3.Connection, session_id: str, episode_id: str, tok
     if episode is None:
         refuse_erased(connection, [episode_id])
         raise NotFound("episode", episode_id)
-    return _Place(session, repo, present, episode, status, tuple(json.loads(receipt)))
+    return _Place(session, repo, present, episode, status, receipt)
 
 
 def _start(connection: sqlite3.Connection, act: EpisodeStarted, token: str) -> None:
@@ -246,7 +250,8 @@ def settle(
     connection.executemany(_COMMIT_STEP, marks)
     consumed = [(place.episode, key) for key in settlement.staged]
     connection.executemany(_DROP_STAGED_KEY, consumed)
-    receipt = list(dict.fromkeys(place.receipt_nodes + node_ids))
+    earlier = _RECEIPTS.one((settlement.episode_id, place.receipt))
+    receipt = list(dict.fromkeys([*earlier, *node_ids]))
     connection.execute(_SET_RECEIPT, (json.dumps(receipt), place.episode))
     _touch(connection, place, settlement.at)
     if settlement.ends:

@@ -9,11 +9,12 @@ from functools import partial
 
 import anyio
 
-from mnemo.episode.archive import ArchiveHead, NumberedRecord, Record
-from mnemo.store.sqlite.arrival_checks import CHECKS, INDEXES, check
+from mnemo.episode.archive import KINDS, ArchiveHead, LeftOut, NumberedRecord, Record
+from mnemo.store.sqlite.arrival_checks import CHECKS, INDEXES, check, prune
 from mnemo.store.sqlite.arrival_move import move, refuse_filled
 from mnemo.store.sqlite.arrivals import ArrivingRows, attach, detach, put
-from mnemo.store.sqlite.departures import DEPARTURES, ReadRows, head_of, opened
+from mnemo.store.sqlite.damage import Passed, Rows, log_passed
+from mnemo.store.sqlite.departures import DEPARTURES, head_of, opened
 from mnemo.store.sqlite.readers import Readers, Snapshot
 from mnemo.store.sqlite.writer import Writer
 
@@ -62,7 +63,8 @@ class SqliteArchive:
             writer = self._writer()
             await writer.alone(attach)
             try:
-                await self._receive(writer, pages)
+                if await self._receive(writer, pages):
+                    await writer.alone(prune)
                 for reason, query in CHECKS:
                     await writer.alone(partial(check, reason=reason, query=query))
                 await writer.run(partial(move, repo_id=self._repo_id, head=head))
@@ -70,15 +72,15 @@ class SqliteArchive:
                 with anyio.CancelScope(shield=True):
                     await writer.alone(detach)
 
-    async def _receive(
-        self, writer: Writer, pages: AsyncIterator[Sequence[NumberedRecord]]
-    ) -> None:
+    async def _receive(self, writer: Writer, pages: AsyncIterator[Sequence[NumberedRecord]]) -> int:
+        """Keep the records apart; give how many were left out of the archive."""
         arriving = ArrivingRows()
         async for page in pages:
             batch = await self._readers().compute(partial(arriving.batch, page))
             await writer.alone(partial(put, batch=batch))
         for statement in INDEXES:
             await writer.alone(partial(_execute, statement))
+        return arriving.left_out
 
 
 def _execute(statement: str, connection: sqlite3.Connection) -> None:
@@ -86,11 +88,17 @@ def _execute(statement: str, connection: sqlite3.Connection) -> None:
 
 
 async def _pages(snapshot: Snapshot, repo: int) -> AsyncIterator[Sequence[Record]]:
-    for query, read in DEPARTURES:
+    for kind, (query, read) in zip(KINDS, DEPARTURES, strict=True):
         rows = await snapshot.read(partial(opened, query, repo))
-        while page := await snapshot.read(partial(_page, rows, read)):
+        while page := await snapshot.read(partial(_page, rows, kind, read)):
             yield page
 
 
-def _page(rows: sqlite3.Cursor, read: ReadRows, _: sqlite3.Connection) -> Sequence[Record]:
-    return read(rows.fetchmany(_PAGE_ROWS))
+def _page(
+    rows: sqlite3.Cursor, kind: str, read: Rows[Record], _: sqlite3.Connection
+) -> Sequence[Record]:
+    passed: Passed = []
+    found = read.all(rows.fetchmany(_PAGE_ROWS), passed)
+    log_passed(passed)
+    left_out = [LeftOut(kind=kind, key=damage.key or "") for damage in passed]
+    return [*found, *left_out]

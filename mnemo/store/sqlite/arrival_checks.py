@@ -6,10 +6,11 @@ import sqlite3
 
 from mnemo.errors import InvalidArchive
 from mnemo.graph.edges import ENDS
+from mnemo.store.sqlite.arrivals import TABLES
 from mnemo.store.sqlite.arrivals_notes import NOTE_CHECKS, NOTE_INDEXES, NOTE_UNIQUE
 from mnemo.store.sqlite.arrivals_talk import TALK_CHECKS, TALK_INDEXES, TALK_UNIQUE
 
-__all__ = ["CHECKS", "INDEXES", "check"]
+__all__ = ["CHECKS", "INDEXES", "check", "prune"]
 
 INDEXES = (
     "CREATE INDEX arriving.sessions_id ON sessions (id)",
@@ -113,6 +114,43 @@ CHECKS: tuple[tuple[str, str], ...] = (
     *NOTE_CHECKS,
 )
 """What is wrong, and the query for the lines where it is."""
+
+
+_UNFINISHED_WITH_GAP = """
+SELECT e.id FROM arriving.episodes e WHERE e.status IN ('open', 'closed') AND
+(SELECT max(t.idx) + 1 - count(*) FROM arriving.steps t WHERE t.episode = e.id) > 0
+"""
+_SETTLE = (
+    # A raw step whose node was left out stays as one that was not committed.
+    """UPDATE arriving.steps SET committed = 0 WHERE committed AND NOT gone
+       AND NOT EXISTS (SELECT 1 FROM arriving.nodes n WHERE n.id = arriving.steps.node_id)""",
+    # An episode that lacks a step cannot go on: it ends, and its session rests.
+    f"""UPDATE arriving.steps SET gone = 1
+        WHERE NOT committed AND episode IN ({_UNFINISHED_WITH_GAP})""",
+    f"DELETE FROM arriving.staged WHERE episode IN ({_UNFINISHED_WITH_GAP})",
+    f"""UPDATE arriving.sessions SET state = 'idle', error = NULL, error_trajectory = NULL
+        WHERE id IN (SELECT session FROM arriving.episodes WHERE id IN ({_UNFINISHED_WITH_GAP}))""",
+    f"""UPDATE arriving.episodes SET status = 'discarded', changeset = NULL, changeset_steps = NULL
+        WHERE id IN ({_UNFINISHED_WITH_GAP})""",
+)
+
+
+def prune(connection: sqlite3.Connection) -> None:
+    """
+    Drop what hangs on records that were left out of the archive, until all fits together.
+
+    What *CHECKS* would refuse is dropped; an archive without such records is refused.
+    """
+    for statement in _SETTLE:
+        connection.execute(statement)
+    dropped = True
+    while dropped:
+        dropped = False
+        for _, query in CHECKS:
+            for line in connection.execute(query).fetchall():
+                dropped = True
+                for table in TABLES:
+                    connection.execute(f"DELETE FROM arriving.{table} WHERE line = ?", line)
 
 
 def check(connection: sqlite3.Connection, reason: str, query: str) -> None:

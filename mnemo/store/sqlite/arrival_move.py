@@ -78,10 +78,12 @@ _MOVES = (
     CROSS JOIN arriving.episodes e ON e.id = a.episode ORDER BY a.n
     """,
     """
-    INSERT INTO nodes (no, repo, id, type, created_at, at, body, revision, last_accessed_at,
-                       access_count, cumulative_reward, reward_count, support_count, penalty)
-    SELECT :nodes + n, :repo, id, type, created_at, at, body, revision, last_accessed_at,
-           access_count, cumulative_reward, reward_count, support_count, penalty
+    INSERT INTO nodes (no, repo, id, type, created_at, session_id, episode_id, superseded_by, at,
+                       body, revision, last_accessed_at, access_count, cumulative_reward,
+                       reward_count, support_count, penalty)
+    SELECT :nodes + n, :repo, id, type, created_at, session_id, episode_id, superseded_by, at,
+           body, revision, last_accessed_at, access_count, cumulative_reward, reward_count,
+           support_count, penalty
     FROM arriving.nodes ORDER BY n
     """,
     """

@@ -23,6 +23,7 @@ from mnemo.episode.archive import (
     ArchivedStep,
     ArchivedTrajectory,
     ArchivedVector,
+    LeftOut,
     NumberedRecord,
     Record,
     owner_of_vector,
@@ -35,14 +36,13 @@ from mnemo.store.sqlite.arrivals_talk import TALK_TABLE_OF, TALK_TABLES, talk_ro
 from mnemo.store.sqlite.codec import (
     encode_changeset,
     encode_json,
-    encode_node,
     encode_time,
     encode_vector,
-    moment,
+    node_columns,
     utc_text,
 )
 
-__all__ = ["ArrivingRows", "Batch", "attach", "detach", "put"]
+__all__ = ["TABLES", "ArrivingRows", "Batch", "attach", "detach", "put"]
 
 Batch = list[tuple[str, list[tuple[Any, ...]]]]
 """Statements with the rows that each is executed with."""
@@ -56,7 +56,8 @@ _TABLES = {
     "steps": """session, episode, idx, node_id, observation, action, at, actor, key, metadata,
                 thread, message, committed, gone, state, subgoal, reward, trajectory_id, boundary,
                 embedded, subgoal_vector""",
-    "nodes": """id, type, created_at, at, body, revision, last_accessed_at, access_count,
+    "nodes": """id, type, created_at, session_id, episode_id, superseded_by, at, body,
+                revision, last_accessed_at, access_count,
                 cumulative_reward, reward_count, support_count, penalty""",
     "edges": "source, target, kind",
     "vectors": "key, owner, is_side, vector",
@@ -64,6 +65,8 @@ _TABLES = {
     **TALK_TABLES,
     **NOTE_TABLES,
 }
+TABLES = tuple(_TABLES)
+"""The tables that records wait in."""
 _ATTACH = (
     "ATTACH '' AS arriving",
     # Nothing of it outlives the connection, so nothing is to be rolled back or flushed.
@@ -109,11 +112,16 @@ class ArrivingRows:
 
     def __init__(self) -> None:
         self._last = dict.fromkeys(_TABLES, 0)
+        self.left_out = 0
+        """Records that were damaged in the store that the archive was made of."""
 
     def batch(self, records: Sequence[NumberedRecord]) -> Batch:
         """The rows of *records* and what they are put by."""
         breather, batch = Breather(), []
         for kind, run in groupby(records, key=lambda numbered: type(numbered[1])):
+            if kind is LeftOut:
+                self.left_out += len(list(run))
+                continue
             table = _TABLE_OF[kind]
             rows, keys = [], []
             for line, record in run:
@@ -222,8 +230,7 @@ def _node(record: ArchivedNode) -> tuple[Any, ...]:
         node.id,
         node.type,
         utc_text(counts.created_at),
-        moment(node),
-        encode_node(node),
+        *node_columns(node),
         record.revision,
         encode_time(counts.last_accessed_at),
         counts.access_count,

@@ -6,6 +6,7 @@ import sqlite3
 from collections.abc import Iterator
 from itertools import chain
 
+from mnemo.store.sqlite.check_rows import check_rows
 from mnemo.store.sqlite.check_texts import check_texts
 from mnemo.store.sqlite.check_threads import THREAD_CHECKS
 from mnemo.store.sqlite.texts import all_text_tables, count_texts
@@ -28,6 +29,27 @@ _CHECKS = (
         """
         SELECT count(*), min(v.key) FROM vectors v JOIN repos r ON r.no = v.repo
         WHERE length(v.vector) <> 4 * r.space_dimensions
+        """,
+    ),
+    (
+        "staged vectors of a wrong length",
+        """
+        SELECT count(*), min(v.key) FROM moving v JOIN repos r ON r.no = v.repo
+        WHERE length(v.vector) <> 4 * r.next_space_dimensions
+        """,
+    ),
+    (
+        "vectors of notes of a wrong length",
+        """
+        SELECT count(*), min(n.topic) FROM note_vectors v JOIN notes n ON n.no = v.note
+        WHERE length(v.vector) <> 4 * v.dimensions
+        """,
+    ),
+    (
+        "vectors of subgoals of a wrong length",
+        """
+        SELECT count(*), min(t.node_id) FROM steps t JOIN repos r ON r.no = t.repo
+        WHERE length(t.subgoal_vector) <> 4 * r.space_dimensions
         """,
     ),
     (
@@ -90,7 +112,8 @@ _COUNTED = (
 
 def check_store(connection: sqlite3.Connection) -> tuple[list[str], dict[str, int]]:
     """The problems found (none is healthy), and how many rows there are of each kind."""
-    problems = [*_damage(connection), *_disagreements(connection), *check_texts(connection)]
+    problems = [*_damage(connection), *check_rows(connection), *_disagreements(connection)]
+    problems += check_texts(connection)
     counts = {
         table: int(connection.execute(f"SELECT count(*) FROM {table}").fetchone()[0])
         for table in _COUNTED

@@ -8,7 +8,8 @@ from typing import Any
 
 from mnemo._clock import Breather
 from mnemo._text import composed, has_unspaced
-from mnemo.store.sqlite.messages import COLUMNS, read_message
+from mnemo.errors import StoreCorrupt
+from mnemo.store.sqlite.messages import COLUMNS, MESSAGES
 from mnemo.store.sqlite.texts import TextTables, all_text_tables
 from mnemo.transcript.message import SAID, searchable_text
 
@@ -102,7 +103,10 @@ def _counted(
 
 def _misfit(row: tuple[Any, ...]) -> str | None:
     """The id of a message that is not searched by what it should be."""
-    message, indexed = read_message(row), row[-1]
+    try:
+        message, indexed = MESSAGES.one(row), row[-1]
+    except StoreCorrupt:
+        return None  # the check of rows names it
     told = message.kind in SAID
     text = searchable_text(message, tools=True)
     fits = indexed == (text or None)

@@ -71,7 +71,8 @@ THREAD_CHECKS: tuple[tuple[str, str], ...] = (
         "messages whose calls are not known by their ids",
         """
         SELECT count(*), min(m.id) FROM messages m WHERE m.tool_calls IS NOT NULL
-        AND EXISTS (SELECT 1 FROM json_each(m.tool_calls) c WHERE NOT EXISTS
+        AND EXISTS (SELECT 1 FROM json_each(iif(json_valid(m.tool_calls), m.tool_calls, '[]')) c
+                    WHERE c.type = 'array' AND NOT EXISTS
                     (SELECT 1 FROM message_calls k WHERE k.thread = m.thread
                      AND k.call_id = c.value ->> '$[0]' AND k.seq = m.seq))
         """,

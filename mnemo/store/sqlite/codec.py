@@ -14,7 +14,9 @@ from collections.abc import Mapping
 from dataclasses import asdict, fields
 from datetime import datetime
 from functools import cache
-from typing import Any
+from math import isfinite
+from types import UnionType
+from typing import Any, get_args, get_origin, get_type_hints
 
 import numpy as np
 
@@ -28,7 +30,9 @@ from mnemo.graph.wordings import plain_wordings, read_wordings
 __all__ = [
     "decode_changeset",
     "decode_json",
+    "decode_list",
     "decode_node",
+    "decode_object",
     "decode_time",
     "decode_vector",
     "encode_changeset",
@@ -36,7 +40,8 @@ __all__ = [
     "encode_node",
     "encode_time",
     "encode_vector",
-    "moment",
+    "node_columns",
+    "stored_time",
     "utc_text",
 ]
 
@@ -63,14 +68,42 @@ def decode_json(text: str) -> Any:
     return json.loads(text)
 
 
+def decode_object(text: str) -> dict[str, Any]:
+    """A JSON object. *Raises* ``ValueError`` for other JSON."""
+    found: dict[str, Any] = _expected(decode_json(text), dict)
+    return found
+
+
+def decode_list(text: str, kind: type[Any] = object) -> list[Any]:
+    """A JSON array of values of *kind*. *Raises* ``ValueError`` for other JSON."""
+    found: list[Any] = _expected(decode_json(text), list)
+    for value in found:
+        _expected(value, kind)
+    return found
+
+
+def _expected(value: Any, kind: type[Any]) -> Any:
+    if not isinstance(value, kind):
+        raise ValueError(f"not {kind.__name__} but {type(value).__name__}")
+    return value
+
+
 def encode_time(at: datetime | None) -> str | None:
     """ISO 8601 with the zone's offset, which is part of what was said."""
     return at.isoformat() if at is not None else None
 
 
 def decode_time(text: str | None) -> datetime | None:
-    """The time with its offset."""
-    return datetime.fromisoformat(text) if text is not None else None
+    """The time with its offset; ``None`` for none."""
+    return stored_time(text) if text is not None else None
+
+
+def stored_time(text: str) -> datetime:
+    """The time with its offset. *Raises* ``ValueError`` for text that is no aware time."""
+    at = datetime.fromisoformat(text)
+    if at.tzinfo is None:
+        raise ValueError("a time without its zone")
+    return at
 
 
 def utc_text(at: datetime) -> str:
@@ -78,10 +111,17 @@ def utc_text(at: datetime) -> str:
     return in_utc(at).isoformat(timespec="microseconds")
 
 
-def moment(node: Node) -> str | None:
-    """When what *node* holds was said, as ``utc_text``; ``None`` for kinds that do not know."""
+def node_columns(node: Node) -> tuple[str | None, ...]:
+    """
+    What is stored of *node* beside its id, type and vector.
+
+    Returns:
+        Session, episode and superseding fact, by which it can be judged without its body;
+        when what it holds was said, as ``utc_text``; its body.
+    """
     at = getattr(node, "at", None)
-    return utc_text(at) if at is not None else None
+    stems = (getattr(node, name, None) for name in ("session_id", "episode_id", "superseded_by"))
+    return (*stems, utc_text(at) if at is not None else None, encode_node(node))
 
 
 def encode_vector(vector: Vector) -> bytes:
@@ -89,9 +129,19 @@ def encode_vector(vector: Vector) -> bytes:
     return np.ascontiguousarray(vector, dtype="<f4").tobytes()
 
 
-def decode_vector(blob: bytes) -> Vector:
-    """A read-only float32 vector over *blob*."""
-    return np.frombuffer(blob, dtype="<f4").astype(np.float32, copy=False)
+def decode_vector(blob: bytes, dimensions: int | None = None) -> Vector:
+    """
+    A read-only float32 vector over *blob*.
+
+    Raises:
+        ValueError: It has not *dimensions* (where given), or holds what is no number.
+    """
+    vector = np.frombuffer(blob, dtype="<f4").astype(np.float32, copy=False)
+    if dimensions is not None and len(vector) != dimensions:
+        raise ValueError(f"a vector of {len(vector)} dimensions, not {dimensions}")
+    if not isfinite(vector.dot(vector)):
+        raise ValueError("a vector that is not finite")
+    return vector
 
 
 # ── Nodes ────────────────────────────────────────────────────────────────────────────
@@ -123,12 +173,29 @@ def _body(node: Node) -> dict[str, Any]:
 
 def _node(id: str, type: NodeType, body: dict[str, Any], vector: Vector | None) -> Node:
     for name in _NODE_TIMES & body.keys():
-        body[name] = decode_time(body[name])
+        body[name] = datetime.fromisoformat(body[name])
     if type == "intent":
         body["wordings"] = read_wordings(body.get("wordings") or ())
     # None is left out of the body; it must not come back as another default.
     values = {name: body.get(name) for name in _field_names(type)}
+    for name, kinds in _field_kinds(type):
+        if not isinstance(values[name], kinds):
+            raise ValueError(f"{name} is {values[name].__class__.__name__}")
     return NODE_TYPES[type](id=id, vector=vector, **values)
+
+
+@cache
+def _field_kinds(type: NodeType) -> tuple[tuple[str, tuple[Any, ...]], ...]:
+    """The classes that a value of each field may have."""
+    hints = get_type_hints(NODE_TYPES[type])
+    return tuple((name, _classes(hints[name])) for name in _field_names(type))
+
+
+def _classes(hint: Any) -> tuple[Any, ...]:
+    """The classes in *hint*, such as ``str | None``; an integer is a number too."""
+    parts = get_args(hint) if isinstance(hint, UnionType) else (hint,)
+    classes = tuple(get_origin(part) or part for part in parts)
+    return (*classes, int) if float in classes else classes
 
 
 # ── Changesets ───────────────────────────────────────────────────────────────────────
@@ -205,7 +272,7 @@ def _rich_fields(values: Mapping[str, Any]) -> dict[str, Any]:
 
 def _rich(value: Any) -> Any:
     if isinstance(value, dict) and _TIME in value:
-        return decode_time(value[_TIME])
+        return datetime.fromisoformat(value[_TIME])
     if isinstance(value, dict) and _VECTOR in value:
         return _unpacked(value[_VECTOR])
     return value

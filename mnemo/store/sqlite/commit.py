@@ -12,23 +12,25 @@ import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from typing import Any
 
 from mnemo._clock import Breather
 from mnemo.errors import CommitFailed, StaleRevision
 from mnemo.graph.changeset import NodeChange, Revision
 from mnemo.graph.edges import Edge, EdgeKind
 from mnemo.graph.lookup import lookup_keys
-from mnemo.graph.nodes import Episodic, Node, Source
+from mnemo.graph.nodes import Episodic, Source
 from mnemo.protocols import Applied, GraphWrite
 from mnemo.store.sqlite.acts import repo_number, settle
-from mnemo.store.sqlite.codec import decode_node, encode_node, encode_vector, moment, utc_text
+from mnemo.store.sqlite.codec import decode_list, encode_vector, node_columns, utc_text
 from mnemo.store.sqlite.connection import refusing
-from mnemo.store.sqlite.rows import chunks, holes
+from mnemo.store.sqlite.damage import Rows
+from mnemo.store.sqlite.rows import NODES, SET_COLUMNS, chunks, holes
 from mnemo.store.sqlite.spaces import check_space
 from mnemo.store.sqlite.tombs import refuse_erased
 from mnemo.store.sqlite.upkeep import encode_changed, keep_up
 
-__all__ = ["Prepared", "apply_write", "change_node", "delete_nodes", "prepare"]
+__all__ = ["CHANGESETS", "Prepared", "apply_write", "change_node", "delete_nodes", "prepare"]
 
 _APPLIED = "SELECT revision, node_ids, edge_count FROM changesets WHERE repo = ? AND id = ?"
 _REMEMBER = """
@@ -37,9 +39,11 @@ INSERT INTO changesets (repo, id, revision, node_ids, edge_count) VALUES (?, ?, 
 _REVISION = "SELECT revision FROM repos WHERE no = ?"
 _SET_REVISION = "UPDATE repos SET revision = ? WHERE no = ?"
 _ADD_NODE = """
-INSERT INTO nodes (repo, id, type, created_at, at, body, revision) VALUES (?, ?, ?, ?, ?, ?, ?)
+INSERT INTO nodes (repo, id, type, created_at, session_id, episode_id, superseded_by, at, body,
+                   revision)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 """
-_CHANGE_NODE = "UPDATE nodes SET body = ?, at = ?, revision = ? WHERE no = ?"
+_CHANGE_NODE = f"UPDATE nodes SET {SET_COLUMNS}, revision = ? WHERE no = ?"
 _FIND_NODE = "SELECT no, type, body FROM nodes WHERE repo = ? AND id = ?"
 _NUMBERS = "SELECT id, no FROM nodes WHERE repo = ? AND id IN ({})"
 _ADD_KEY = "INSERT OR IGNORE INTO node_keys (repo, key, node) VALUES (?, ?, ?)"
@@ -69,23 +73,29 @@ _HIDE_STEP = "UPDATE steps SET gone = 1 WHERE repo = ? AND node_id = ?"
 _ADD_REMOVAL = "INSERT INTO removals (repo, node_id) VALUES (?, ?)"
 
 
+CHANGESETS = Rows(
+    "changesets", "s i s i", lambda row: (row[1], tuple(decode_list(row[2], str)), row[3])
+)
+"""Revision, node ids and number of edges, of rows that begin with the id."""
+
+
 @dataclass(frozen=True, slots=True)
 class Prepared:
     """
     A write with its rows made.
 
     Attributes:
-        nodes: Per node (id, type, created_at, at, body).
+        nodes: Per node id, type, creation time and ``node_columns``.
         keys: Lookup key and node id.
         vectors: Key → bytes.
         changed: Body and id of what upkeep changes.
     """
 
     write: GraphWrite
-    nodes: list[tuple[str, str, str, str | None, str]]
+    nodes: list[tuple[Any, ...]]
     keys: list[tuple[str, str]]
     vectors: dict[str, bytes]
-    changed: list[tuple[str, str]]
+    changed: list[tuple[Any, ...]]
 
 
 def prepare(write: GraphWrite, now: datetime) -> Prepared:
@@ -99,16 +109,13 @@ def prepare(write: GraphWrite, now: datetime) -> Prepared:
     prepared = Prepared(write, [], [], {}, encode_changed(write.upkeep))
     for given in write.nodes:
         node = given if given.created_at else replace(given, created_at=now)
-        prepared.nodes.append(_node_row(node, node.created_at or now))
+        row = (node.id, node.type, utc_text(node.created_at or now), *node_columns(node))
+        prepared.nodes.append(row)
         prepared.keys.extend((key, node.id) for key in lookup_keys(node))
         if node.vector is not None:
             prepared.vectors[node.id] = encode_vector(node.vector)
         breather.breathe()
     return prepared
-
-
-def _node_row(node: Node, created_at: datetime) -> tuple[str, str, str, str | None, str]:
-    return (node.id, node.type, utc_text(created_at), moment(node), encode_node(node))
 
 
 def apply_write(
@@ -163,7 +170,7 @@ def _origins(write: GraphWrite) -> Iterator[str | None]:
 def _apply_again(
     connection: sqlite3.Connection, write: GraphWrite, token: str, earlier: tuple[int, str, int]
 ) -> Applied:
-    revision, node_ids, edge_count = earlier[0], tuple(json.loads(earlier[1])), earlier[2]
+    revision, node_ids, edge_count = CHANGESETS.one((write.changeset_id, *earlier))
     if write.settlement is not None:
         settle(connection, write.settlement, token, node_ids, again=True)
     return Applied(revision=revision, node_ids=node_ids, edge_count=edge_count, again=True)
@@ -264,8 +271,8 @@ def change_node(
     if row is None:
         raise CommitFailed(f"nothing was written: the node {change.id!r} does not exist")
     number, type, body = row
-    node = replace(decode_node(change.id, type, body), **change.fields)
-    connection.execute(_CHANGE_NODE, (encode_node(node), moment(node), revision, number))
+    node = replace(NODES.one((change.id, type, body, None)), **change.fields)
+    connection.execute(_CHANGE_NODE, (*node_columns(node), revision, number))
     connection.execute(_DROP_KEYS, (number,))
     connection.executemany(_ADD_KEY, [(repo, key, number) for key in lookup_keys(node)])
     # What a routing node says is part of its members' documents.

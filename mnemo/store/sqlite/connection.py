@@ -21,6 +21,7 @@ from mnemo.errors import (
     StoreError,
     StoreLocked,
 )
+from mnemo.store.sqlite.damage import lenient_text
 
 __all__ = [
     "CommitLocked",
@@ -138,7 +139,7 @@ def connect_in_memory(config: StoreConfig) -> sqlite3.Connection:
 
 
 def _open(uri: str, config: StoreConfig) -> sqlite3.Connection:
-    return sqlite3.connect(
+    connection = sqlite3.connect(
         uri,
         uri=True,
         timeout=config.busy_timeout_s,
@@ -146,6 +147,8 @@ def _open(uri: str, config: StoreConfig) -> sqlite3.Connection:
         check_same_thread=False,
         cached_statements=256,
     )
+    connection.text_factory = lenient_text
+    return connection
 
 
 @contextmanager

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import sqlite3
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from datetime import datetime
-from typing import Any, TypeAlias
+from collections.abc import Sequence
+from typing import Any
 
-from mnemo._clock import Breather
 from mnemo.episode.archive import (
     ArchivedChangeset,
     ArchivedEpisode,
@@ -20,21 +17,19 @@ from mnemo.episode.archive import (
     ArchiveHead,
     Record,
 )
-from mnemo.episode.journal import SessionState, StagedTrajectory
-from mnemo.graph.edges import Edge, EdgeKind
-from mnemo.graph.metadata import NodeMetadata
+from mnemo.episode.journal import SessionState
 from mnemo.messages import EmbeddingSpace
-from mnemo.store.sqlite.codec import decode_changeset, decode_node, decode_vector
+from mnemo.store.sqlite.codec import decode_changeset, decode_list, decode_vector, stored_time
+from mnemo.store.sqlite.commit import CHANGESETS
+from mnemo.store.sqlite.damage import Rows
 from mnemo.store.sqlite.departures_notes import NOTE_COUNTS, NOTE_DEPARTURES
 from mnemo.store.sqlite.departures_talk import TALK_COUNTS, TALK_DEPARTURES, WORDS
-from mnemo.store.sqlite.rows import repo_row
-from mnemo.store.sqlite.steps import COLUMNS, read_steps
+from mnemo.store.sqlite.rows import EDGES, METADATA, NODES, repo_row
+from mnemo.store.sqlite.sessions import STAGED
+from mnemo.store.sqlite.steps import COLUMNS, STEPS
 from mnemo.store.sqlite.texts import text_tables
 
-__all__ = ["DEPARTURES", "ReadRows", "head_of", "opened"]
-
-Rows: TypeAlias = Iterable[tuple[Any, ...]]
-ReadRows: TypeAlias = Callable[[Rows], Sequence[Record]]
+__all__ = ["DEPARTURES", "head_of", "opened"]
 
 _COUNTS = f"""
 SELECT 'session', count(*) FROM sessions WHERE repo = :repo
@@ -64,7 +59,7 @@ FROM sessions s CROSS JOIN episodes e ON e.session = s.no
 WHERE +s.repo = ? ORDER BY s.no, e.no
 """
 _STAGED = """
-SELECT e.id, g.key, g.trajectory_id, g.steps, g.changeset
+SELECT g.key, g.trajectory_id, g.steps, g.changeset, e.id
 FROM sessions s CROSS JOIN episodes e ON e.session = s.no CROSS JOIN staged g ON g.episode = e.no
 WHERE +s.repo = ? ORDER BY s.no, e.no, g.rowid
 """
@@ -74,7 +69,7 @@ CROSS JOIN episodes e ON e.no = t.episode CROSS JOIN sessions s ON s.no = t.sess
 WHERE +t.repo = ? ORDER BY t.ordinal
 """
 _NODES = """
-SELECT id, type, body, revision, created_at, last_accessed_at, access_count,
+SELECT id, type, body, revision, id, created_at, last_accessed_at, access_count,
        cumulative_reward, reward_count, support_count, penalty
 FROM nodes WHERE +repo = ? ORDER BY no
 """
@@ -82,7 +77,10 @@ _EDGES = """
 SELECT a.id, b.id, e.kind FROM nodes a CROSS JOIN edges e ON e.source = a.no
 CROSS JOIN nodes b ON b.no = e.target WHERE +a.repo = ? ORDER BY a.no, e.target, e.kind
 """
-_VECTORS = "SELECT key, vector FROM vectors WHERE repo = ? ORDER BY seq"
+_VECTORS = """
+SELECT v.key, v.vector, r.space_dimensions FROM repos r CROSS JOIN vectors v ON v.repo = r.no
+WHERE r.no = ? ORDER BY v.seq
+"""
 _CHANGESETS = """
 SELECT id, revision, node_ids, edge_count FROM changesets WHERE +repo = ? ORDER BY rowid
 """
@@ -96,110 +94,68 @@ def head_of(connection: sqlite3.Connection, repo_id: str) -> tuple[int, ArchiveH
     return repo, ArchiveHead(revision=revision, space=space, counts=counts)
 
 
-def _one_by_one(read: Callable[[tuple[Any, ...]], Record]) -> ReadRows:
-    def read_all(rows: Rows) -> Sequence[Record]:
-        return list(_breathing(map(read, rows)))
-
-    return read_all
-
-
-def _breathing(records: Iterator[Record]) -> Iterator[Record]:
-    breather = Breather()
-    for record in records:
-        breather.breathe()
-        yield record
-
-
-def _session(row: tuple[Any, ...]) -> Record:
+def _session(row: Sequence[Any]) -> Record:
     id, state, updated_at, error, trajectory = row
     return ArchivedSession(
         id=id,
         state=SessionState(state),
-        updated_at=datetime.fromisoformat(updated_at),
+        updated_at=stored_time(updated_at),
         error=error,
         error_trajectory=trajectory,
     )
 
 
-def _episode(row: tuple[Any, ...]) -> Record:
+def _episode(row: Sequence[Any]) -> Record:
     id, session_id, goal, goal_at, status, changeset, steps, receipt = row
     return ArchivedEpisode(
         id=id,
         session_id=session_id,
         goal=goal,
-        goal_at=datetime.fromisoformat(goal_at),
+        goal_at=stored_time(goal_at),
         status=status,
         changeset=decode_changeset(changeset) if changeset else None,
-        changeset_steps=tuple(json.loads(steps)) if changeset else (),
-        receipt_nodes=tuple(json.loads(receipt)),
+        changeset_steps=tuple(decode_list(steps, int)) if changeset else (),
+        receipt_nodes=tuple(decode_list(receipt, str)),
     )
 
 
-def _trajectory(row: tuple[Any, ...]) -> Record:
-    episode_id, key, trajectory_id, steps, changeset = row
-    staged = StagedTrajectory(
-        key=key,
-        trajectory_id=trajectory_id,
-        steps=tuple(json.loads(steps)),
-        changeset=decode_changeset(changeset),
-    )
-    return ArchivedTrajectory(episode_id=episode_id, staged=staged)
+def _trajectory(row: Sequence[Any]) -> Record:
+    return ArchivedTrajectory(episode_id=row[-1], staged=STAGED.one(row))
 
 
-def _steps(rows: Rows) -> Sequence[Record]:
-    found = list(rows)
-    return [
-        ArchivedStep(step=step, committed=bool(row[-2]), gone=bool(row[-1]))
-        for step, row in zip(read_steps(found), found, strict=True)
-    ]
+def _step(row: Sequence[Any]) -> Record:
+    return ArchivedStep(step=STEPS.one(row), committed=bool(row[-2]), gone=bool(row[-1]))
 
 
-def _node(row: tuple[Any, ...]) -> Record:
-    id, type, body, revision, created_at, accessed_at, accesses, reward, rewards, support, less = (
-        row
-    )
-    metadata = NodeMetadata(
-        created_at=datetime.fromisoformat(created_at),
-        last_accessed_at=datetime.fromisoformat(accessed_at) if accessed_at else None,
-        access_count=accesses,
-        cumulative_reward=reward,
-        reward_count=rewards,
-        support_count=support,
-        penalty=less,
-    )
-    return ArchivedNode(node=decode_node(id, type, body), metadata=metadata, revision=revision)
+def _node(row: Sequence[Any]) -> Record:
+    id, type, body, revision = row[:4]
+    _, metadata = METADATA.one(row[4:])
+    node = NODES.one((id, type, body))
+    return ArchivedNode(node=node, metadata=metadata, revision=revision)
 
 
-def _edge(row: tuple[Any, ...]) -> Record:
-    source, target, kind = row
-    return Edge(source, target, EdgeKind(kind))
+def _vector(row: Sequence[Any]) -> Record:
+    return ArchivedVector(key=row[0], vector=decode_vector(row[1], row[2]))
 
 
-def _vector(row: tuple[Any, ...]) -> Record:
-    key, blob = row
-    return ArchivedVector(key=key, vector=decode_vector(blob))
+def _changeset(row: Sequence[Any]) -> Record:
+    revision, node_ids, edge_count = CHANGESETS.one(row)
+    return ArchivedChangeset(id=row[0], revision=revision, node_ids=node_ids, edge_count=edge_count)
 
 
-def _changeset(row: tuple[Any, ...]) -> Record:
-    id, revision, node_ids, edge_count = row
-    return ArchivedChangeset(
-        id=id, revision=revision, node_ids=tuple(json.loads(node_ids)), edge_count=edge_count
-    )
-
-
-DEPARTURES: tuple[tuple[str, ReadRows], ...] = (
-    (_SESSIONS, _one_by_one(_session)),
-    (_EPISODES, _one_by_one(_episode)),
-    (_STAGED, _one_by_one(_trajectory)),
-    (_STEPS, _steps),
-    (_NODES, _one_by_one(_node)),
-    (_EDGES, _one_by_one(_edge)),
-    (_VECTORS, _one_by_one(_vector)),
-    (_CHANGESETS, _one_by_one(_changeset)),
+DEPARTURES: tuple[tuple[str, Rows[Any]], ...] = (
+    (_SESSIONS, Rows("sessions", "s s s s? s?", _session)),
+    (_EPISODES, Rows("episodes", "s s s s s b? s? s", _episode)),
+    (_STAGED, Rows("staged", "s s s b s", _trajectory, key=(4, 0))),
+    (_STEPS, Rows("steps", "", _step, key=(7,))),
+    (_NODES, Rows("nodes", "s s s i", _node)),
+    (_EDGES, EDGES),
+    (_VECTORS, Rows("vectors", "s b i", _vector)),
+    (_CHANGESETS, Rows("changesets", "s", _changeset)),
     *TALK_DEPARTURES,
     *NOTE_DEPARTURES,
 )
-"""Query (of a repository's number) and reader of its rows, in the order of an archive."""
+"""Query (of a repository's number) and reader of its rows, in the order of ``KINDS``."""
 
 # Of a repository without any text.
 _NO_WORDS = "(SELECT 0 AS rowid WHERE 0)"

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from functools import partial
-from typing import Any, TypeAlias
+from collections.abc import Sequence
+from typing import Any
 
-from mnemo._clock import Breather
 from mnemo.episode.archive import Record
 from mnemo.episode.archive_notes import (
     ArchivedNoteChange,
@@ -15,13 +13,10 @@ from mnemo.episode.archive_notes import (
     ArchivedNoteTask,
 )
 from mnemo.note.rows import Covered
-from mnemo.note.values import NoteChange
-from mnemo.store.sqlite.note_rows import read_note, read_version
+from mnemo.store.sqlite.damage import Rows
+from mnemo.store.sqlite.note_rows import CHANGES, NOTES, VERSIONS
 
 __all__ = ["NOTE_COLUMNS", "NOTE_COUNTS", "NOTE_DEPARTURES", "VERSION_COLUMNS"]
-
-Rows: TypeAlias = Iterable[tuple[Any, ...]]
-ReadRows: TypeAlias = Callable[[Rows], Sequence[Record]]
 
 NOTE_COLUMNS = (
     *("topic", "version", "description", "body", "created_at", "updated_at", "last_read_at"),
@@ -53,7 +48,7 @@ FROM notes n CROSS JOIN note_versions v ON v.note = n.no
 WHERE n.repo = ? ORDER BY n.topic, v.version
 """
 _CHANGES = """
-SELECT j.update_id, n.topic, j.action, j.version, j.by
+SELECT n.topic, j.action, j.version, j.by, j.update_id
 FROM note_journal j JOIN notes n ON n.no = j.note
 WHERE n.repo = ? ORDER BY coalesce(j.update_id, ''), j.seq
 """
@@ -67,37 +62,28 @@ WHERE r.repo = ? ORDER BY r.digest
 _TASKS = "SELECT task_id FROM note_tasks WHERE repo = ? ORDER BY task_id"
 
 
-def _all(read: Callable[..., Record], rows: Rows) -> Sequence[Record]:
-    breather, records = Breather(), []
-    for row in rows:
-        records.append(read(*row))
-        breather.breathe()
-    return records
+def _change(row: Sequence[Any]) -> Record:
+    return ArchivedNoteChange(update_id=row[4], change=CHANGES.one(row[:4]))
 
 
-def _change(update_id: str | None, topic: str, action: Any, version: int, by: Any) -> Record:
-    change = NoteChange(topic=topic, action=action, version=version, by=by)
-    return ArchivedNoteChange(update_id=update_id, change=change)
+def _mark(row: Sequence[Any]) -> Record:
+    return ArchivedNoteMark(key=row[0])
 
 
-def _mark(key: str) -> Record:
-    return ArchivedNoteMark(key=key)
+def _request(row: Sequence[Any]) -> Record:
+    return ArchivedNoteRequest(digest=row[0], covered=Covered(topic=row[1], refused=row[2]))
 
 
-def _request(digest: str, topic: str | None, refused: str | None) -> Record:
-    return ArchivedNoteRequest(digest=digest, covered=Covered(topic=topic, refused=refused))
+def _task(row: Sequence[Any]) -> Record:
+    return ArchivedNoteTask(task_id=row[0])
 
 
-def _task(task_id: str) -> Record:
-    return ArchivedNoteTask(task_id=task_id)
-
-
-NOTE_DEPARTURES: tuple[tuple[str, ReadRows], ...] = (
-    (_NOTES, partial(_all, read_note)),
-    (_VERSIONS, partial(_all, read_version)),
-    (_CHANGES, partial(_all, _change)),
-    (_MARKS, partial(_all, _mark)),
-    (_REQUESTS, partial(_all, _request)),
-    (_TASKS, partial(_all, _task)),
+NOTE_DEPARTURES: tuple[tuple[str, Rows[Any]], ...] = (
+    (_NOTES, NOTES),
+    (_VERSIONS, VERSIONS),
+    (_CHANGES, Rows("note_journal", "s s i s s?", _change, key=(0, 2))),
+    (_MARKS, Rows("note_marks", "s", _mark)),
+    (_REQUESTS, Rows("note_requests", "s s? s?", _request)),
+    (_TASKS, Rows("note_tasks", "s", _task)),
 )
 """Query (of a repository's number) and reader of its rows, in the order of an archive."""

@@ -2,28 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from functools import partial
-from typing import Any, TypeAlias
+from collections.abc import Sequence
+from typing import Any
 
-from mnemo._clock import Breather
-from mnemo.episode.archive import ArchivedMessage, ArchivedMessageVector, Record
+from mnemo.episode.archive import ArchivedMessage, ArchivedMessageVector
 from mnemo.store.sqlite.codec import decode_vector
+from mnemo.store.sqlite.damage import Rows
 from mnemo.store.sqlite.derived import Shelf, shelf_of
-from mnemo.store.sqlite.messages import COLUMNS, read_message
+from mnemo.store.sqlite.messages import COLUMNS, MESSAGES
+from mnemo.store.sqlite.threads import THREADS
 from mnemo.transcript.derived import (
     Compaction,
     EvictionOutcome,
     Goal,
     Pin,
     Snapshot,
-    Thread,
 )
 
 __all__ = ["DERIVED", "TALK_COUNTS", "TALK_DEPARTURES", "THREAD_COLUMNS", "WORDS"]
-
-Rows: TypeAlias = Iterable[tuple[Any, ...]]
-ReadRows: TypeAlias = Callable[[Rows], Sequence[Record]]
 
 WORDS = "{words}"
 """Stands in a query for the table of the repository's full text."""
@@ -60,7 +56,8 @@ SELECT {COLUMNS}, m.owed, EXISTS (SELECT 1 FROM {WORDS} WHERE rowid = 4 * m.no +
 FROM messages m CROSS JOIN threads t ON t.no = m.thread WHERE +m.repo = ? ORDER BY m.no
 """
 _VECTORS = """
-SELECT t.id, v.seq, v.vector FROM threads t CROSS JOIN message_vectors v ON v.thread = t.no
+SELECT t.id, v.seq, v.vector, r.space_dimensions FROM repos r JOIN threads t ON t.repo = r.no
+CROSS JOIN message_vectors v ON v.thread = t.no
 JOIN messages m ON m.thread = v.thread AND m.seq = v.seq WHERE t.repo = ? ORDER BY m.no
 """
 
@@ -74,30 +71,21 @@ def _derived_of(shelf: Shelf[Any]) -> str:
     )
 
 
-def _all(read: Callable[..., Record], rows: Rows) -> Sequence[Record]:
-    breather, records = Breather(), []
-    for row in rows:
-        records.append(read(*row))
-        breather.breathe()
-    return records
+def _message(row: Sequence[Any]) -> ArchivedMessage:
+    return ArchivedMessage(message=MESSAGES.one(row), owed=bool(row[-2]), searched=bool(row[-1]))
 
 
-def _thread(*values: Any) -> Thread:
-    return Thread(**dict(zip(THREAD_COLUMNS, values, strict=True)))
+def _vector(row: Sequence[Any]) -> ArchivedMessageVector:
+    thread_id, seq, blob, dimensions = row
+    return ArchivedMessageVector(
+        thread_id=thread_id, seq=seq, vector=decode_vector(blob, dimensions)
+    )
 
 
-def _message(*row: Any) -> ArchivedMessage:
-    return ArchivedMessage(message=read_message(row), owed=bool(row[-2]), searched=bool(row[-1]))
-
-
-def _vector(thread_id: str, seq: int, blob: bytes) -> ArchivedMessageVector:
-    return ArchivedMessageVector(thread_id=thread_id, seq=seq, vector=decode_vector(blob))
-
-
-TALK_DEPARTURES: tuple[tuple[str, ReadRows], ...] = (
-    (_THREADS, partial(_all, _thread)),
-    (_MESSAGES, partial(_all, _message)),
-    (_VECTORS, partial(_all, _vector)),
-    *((_derived_of(shelf), partial(_all, shelf.read)) for shelf in DERIVED.values()),
+TALK_DEPARTURES: tuple[tuple[str, Rows[Any]], ...] = (
+    (_THREADS, THREADS),
+    (_MESSAGES, Rows("messages", "", _message, key=(0, 2))),
+    (_VECTORS, Rows("message_vectors", "s i b i", _vector, key=(0, 1))),
+    *((_derived_of(shelf), shelf.rows) for shelf in DERIVED.values()),
 )
 """Query (of a repository's number) and reader of its rows, in the order of an archive."""

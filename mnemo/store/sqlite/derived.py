@@ -5,10 +5,16 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Any, Generic, TypeVar
 
-from mnemo.store.sqlite.codec import decode_json, decode_time, encode_json, encode_time
+from mnemo.store.sqlite.codec import (
+    decode_list,
+    decode_time,
+    encode_json,
+    encode_time,
+    stored_time,
+)
+from mnemo.store.sqlite.damage import Rows
 from mnemo.transcript.derived import (
     Compaction,
     Derived,
@@ -19,7 +25,7 @@ from mnemo.transcript.derived import (
     Surfaced,
 )
 
-__all__ = ["SNAPSHOT_COLUMNS", "Shelf", "read_snapshot", "shelf_of"]
+__all__ = ["Shelf", "decode_shown", "shelf_of"]
 
 D = TypeVar("D", bound=Derived)
 
@@ -34,7 +40,7 @@ class Shelf(Generic[D]):
         order: Columns that it is ordered by, distinct within its thread.
         index: What finds the live ones in that order; none where all are live.
         values: Every column but the thread's, with its value.
-        read: The value of a thread's id and those columns, in that order.
+        rows: Reads a thread's id and those columns, in that order.
     """
 
     table: str
@@ -42,7 +48,7 @@ class Shelf(Generic[D]):
     key: tuple[str, ...]
     order: tuple[str, ...]
     values: Callable[[D], tuple[Any, ...]]
-    read: Callable[..., D]
+    rows: Rows[D]
     live: str = ""
     index: str = ""
 
@@ -86,7 +92,7 @@ class Shelf(Generic[D]):
         query, values = self.query(epoch=epoch, live=live, newest=newest), [thread]
         values += [value for value in (epoch, newest) if value is not None]
         rows = connection.execute(query, values)
-        found = [self.read(thread_id, *row) for row in rows]
+        found = self.rows.all((thread_id, *row) for row in rows)
         return found if newest is None else found[::-1]
 
     def query(self, *, epoch: int | None, live: bool, newest: int | None) -> str:
@@ -136,7 +142,7 @@ def _read_compaction(
         token_count=tokens,
         level=level,
         origin=origin,
-        at=datetime.fromisoformat(at),
+        at=stored_time(at),
         superseded_by=superseded_by,
     )
 
@@ -148,7 +154,7 @@ def _snapshot(value: Snapshot) -> tuple[Any, ...]:
     return (*places, value.origin, value.token_count, *rest)
 
 
-def read_snapshot(
+def _read_snapshot(
     thread_id: str,
     id: str,
     epoch: int,
@@ -163,7 +169,6 @@ def read_snapshot(
     said_to: str,
     text: str,
 ) -> Snapshot:
-    """A snapshot of a thread's id and a row with ``SNAPSHOT_COLUMNS``."""
     return Snapshot(
         id=id,
         thread_id=thread_id,
@@ -174,9 +179,9 @@ def read_snapshot(
         text=text,
         token_count=tokens,
         origin=origin,
-        at=datetime.fromisoformat(at),
-        said_from=datetime.fromisoformat(said_from),
-        said_to=datetime.fromisoformat(said_to),
+        at=stored_time(at),
+        said_from=stored_time(said_from),
+        said_to=stored_time(said_to),
         covered_by=covered_by,
     )
 
@@ -204,7 +209,7 @@ def _read_outcome(
         kind=kind,
         snapshot_id=snapshot_id,
         attempts=attempts,
-        at=datetime.fromisoformat(at),
+        at=stored_time(at),
     )
 
 
@@ -230,7 +235,7 @@ def _read_goal(
         parent_id=parent_id,
         description=description,
         status=status,
-        created_at=datetime.fromisoformat(created_at),
+        created_at=stored_time(created_at),
         completed_at=decode_time(completed_at),
     )
 
@@ -249,7 +254,7 @@ def _read_pin(
         seq=seq,
         message_id=message_id,
         excerpt=excerpt,
-        goal_ids=tuple(decode_json(goals)),
+        goal_ids=tuple(decode_list(goals, int)),
         token_count=tokens,
     )
 
@@ -259,6 +264,11 @@ def _surfaced(value: Surfaced) -> tuple[Any, ...]:
     return (value.epoch, value.seq, encode_time(value.at), shown, hits)
 
 
+def decode_shown(text: str) -> tuple[tuple[str, str], ...]:
+    """Stream and id of each record that surfaced. *Raises* ``ValueError`` for other JSON."""
+    return tuple((str(stream), str(id)) for stream, id in decode_list(text, list))
+
+
 def _read_surfaced(
     thread_id: str, epoch: int, seq: int, at: str, shown: str, hits: str
 ) -> Surfaced:
@@ -266,9 +276,9 @@ def _read_surfaced(
         thread_id=thread_id,
         epoch=epoch,
         seq=seq,
-        shown=tuple((session_id, id) for session_id, id in decode_json(shown)),
-        hits=tuple(decode_json(hits)),
-        at=datetime.fromisoformat(at),
+        shown=decode_shown(shown),
+        hits=tuple(decode_list(hits, dict)),
+        at=stored_time(at),
     )
 
 
@@ -281,7 +291,9 @@ _COMPACTIONS = Shelf(
     key=("id",),
     order=("epoch", "start_seq", "end_seq", "id"),
     values=_compaction,
-    read=_read_compaction,
+    rows=Rows(
+        "compactions", "s s i i i i s i s? s s", lambda row: _read_compaction(*row), key=(0, 1)
+    ),
     live="superseded_by IS NULL",
     index="compactions_live",
 )
@@ -294,19 +306,19 @@ _SNAPSHOTS = Shelf(
     key=("id",),
     order=("epoch", "from_seq", "to_seq", "id"),
     values=_snapshot,
-    read=read_snapshot,
+    rows=Rows(
+        "snapshots", "s s i i i i s i s? s s s s", lambda row: _read_snapshot(*row), key=(0, 1)
+    ),
     live="covered_by IS NULL",
     index="snapshots_live",
 )
-SNAPSHOT_COLUMNS = ", ".join(f"s.{column}" for column in _SNAPSHOTS.columns)
-"""What ``read_snapshot`` expects after a thread's id, of ``snapshots s``."""
 _OUTCOMES = Shelf(
     "outcomes",
     ("epoch", "from_seq", "to_seq", "kind", "snapshot_id", "attempts", "at"),
     key=("epoch", "from_seq"),
     order=("epoch", "from_seq"),
     values=_outcome,
-    read=_read_outcome,
+    rows=Rows("outcomes", "s i i i s s? i s", lambda row: _read_outcome(*row), key=(0, 1, 2)),
 )
 _GOALS = Shelf(
     "goals",
@@ -314,7 +326,7 @@ _GOALS = Shelf(
     key=("epoch", "id"),
     order=("epoch", "id"),
     values=_goal,
-    read=_read_goal,
+    rows=Rows("goals", "s i i i? s s s? s", lambda row: _read_goal(*row), key=(0, 1, 2)),
     live="status = 'active'",
     index="goals_active",
 )
@@ -324,7 +336,7 @@ _PINS = Shelf(
     key=("epoch", "seq"),
     order=("epoch", "seq"),
     values=_pin,
-    read=_read_pin,
+    rows=Rows("pins", "s i i s s i s", lambda row: _read_pin(*row), key=(0, 1, 2)),
 )
 _SURFACED = Shelf(
     "surfaced",
@@ -332,7 +344,7 @@ _SURFACED = Shelf(
     key=("epoch", "seq"),
     order=("epoch", "seq"),
     values=_surfaced,
-    read=_read_surfaced,
+    rows=Rows("surfaced", "s i i s s s", lambda row: _read_surfaced(*row), key=(0, 1, 2)),
 )
 _SHELVES: Mapping[type, Shelf[Any]] = {
     Compaction: _COMPACTIONS,

@@ -9,9 +9,11 @@ one by one, by the rules of ``graph.erasure``.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from datetime import datetime
+from datetime import UTC, datetime
+from functools import partial
+from typing import Any
 
 from mnemo._clock import Breather
 from mnemo.episode.erasure import Erased, ErasureReport, Selection
@@ -21,6 +23,8 @@ from mnemo.store.sqlite.bereft import (
     settle_superseded,
     settle_wordings,
 )
+from mnemo.store.sqlite.codec import stored_time
+from mnemo.store.sqlite.damage import Passed, Rows
 from mnemo.store.sqlite.remnants import end_episodes, end_sessions, said_in
 from mnemo.store.sqlite.rows import repo_row
 from mnemo.store.sqlite.shown import unshow
@@ -28,7 +32,9 @@ from mnemo.store.sqlite.texts import drop_texts, step_row
 from mnemo.store.sqlite.tombs import remember_erased
 from mnemo.store.sqlite.traces import Traces
 
-__all__ = ["erase", "touched_sessions"]
+__all__ = ["erase", "taken", "touched_sessions"]
+
+_ANY_TIME = datetime.min.replace(tzinfo=UTC)
 
 _TABLES = (
     """CREATE TEMP TABLE IF NOT EXISTS erased_steps
@@ -142,16 +148,21 @@ def touched_sessions(
 ) -> tuple[str, ...]:
     """The sessions that steps are selected of, and the one that goes whole; changes nothing."""
     repo = repo_row(connection, repo_id)[0]
-    found = {row[1] for row in _selected(connection, repo, selection)}
+    found = {row[1] for row in _selected(connection, repo, selection, [])}
     return _ids_of(connection, found | _whole(connection, repo, selection))
 
 
 def erase(
-    connection: sqlite3.Connection, repo_id: str, selection: Selection
+    connection: sqlite3.Connection, repo_id: str, selection: Selection, unreadable: Passed
 ) -> tuple[Erased, Traces]:
-    """Erase what is selected; give what was done and by what its traces would be known."""
+    """
+    Erase what is selected; give what was done and by what its traces would be known.
+
+    Args:
+        unreadable: Gets what may hold something of the erased and cannot be judged.
+    """
     repo, revision, _, _ = repo_row(connection, repo_id)
-    rows = _selected(connection, repo, selection)
+    rows = _selected(connection, repo, selection, unreadable)
     whole = _whole(connection, repo, selection)
     traces = Traces()
     if not rows and not whole:
@@ -160,7 +171,7 @@ def erase(
         connection.execute(statement)
     connection.executemany(_SELECT, [row[:4] for row in rows])
     session_ids = _ids_of(connection, {row[1] for row in rows} | whole)
-    report, node_ids = _erase_graph(connection, repo, revision + 1, traces)
+    report, node_ids = _erase_graph(connection, repo, revision + 1, traces, unreadable)
     unshow(connection, repo, connection.execute(_RECORDS).fetchall(), traces)
     report = _erase_steps(connection, repo, report)
     sessions = end_sessions(connection, whole)
@@ -170,18 +181,29 @@ def erase(
 
 
 def _selected(
-    connection: sqlite3.Connection, repo: int, selection: Selection
-) -> list[tuple[int, int, int, str, str, str | None]]:
-    takes, breather = selection.takes(), Breather()
-    found = []
+    connection: sqlite3.Connection, repo: int, selection: Selection, unreadable: Passed
+) -> list[tuple[Any, ...]]:
+    breather = Breather()
+    found: list[tuple[Any, ...]] = []
+    read = Rows("steps", "i i i s s s?", partial(taken, selection, 4), key=(3,))
     id, thread = selection.session_id, selection.thread_id
     query, of_thread = (_CANDIDATES, ()) if thread is None else (_CANDIDATES_OF_THREAD, (thread,))
     for row in connection.execute(query, (repo, id, id, *of_thread)):
-        # As text, times do not sort as the instants do: each keeps its own zone.
-        if takes(datetime.fromisoformat(row[4]), row[5]):
+        if any(read.all([row], unreadable)):
             found.append(row)
         breather.breathe()
     return found
+
+
+def taken(selection: Selection, place: int, row: Sequence[Any]) -> bool:
+    """
+    Whether *selection* takes a row with its time at *place*, and its thread's id behind that.
+
+    As text, times do not sort as the instants do: each keeps its own zone. Where no time
+    was given, none is read.
+    """
+    at = _ANY_TIME if selection.before is None else stored_time(row[place])
+    return selection.takes()(at, row[place + 1])
 
 
 def _whole(connection: sqlite3.Connection, repo: int, selection: Selection) -> set[int]:
@@ -197,19 +219,19 @@ def _ids_of(connection: sqlite3.Connection, numbers: Iterable[int]) -> tuple[str
 
 
 def _erase_graph(
-    connection: sqlite3.Connection, repo: int, revision: int, traces: Traces
+    connection: sqlite3.Connection, repo: int, revision: int, traces: Traces, unreadable: Passed
 ) -> tuple[ErasureReport, tuple[str, ...]]:
     said = said_in(connection)
     connection.execute(_NODES_OF_STEPS, (repo,))
     connection.execute(_SOURCES)
     connection.execute(_CLAIMS)
-    changed = settle_claims(connection, said, revision)
-    restored = settle_superseded(connection, repo, revision)
+    changed = settle_claims(connection, said, revision, unreadable)
+    restored = settle_superseded(connection, repo, revision, unreadable)
     connection.execute(_ORPHANS)
-    moved = settle_wordings(connection, repo, revision, traces)
-    moved += settle_routing(connection, repo, said, revision, traces)
+    moved = settle_wordings(connection, repo, revision, traces, unreadable)
+    moved += settle_routing(connection, repo, said, revision, traces, unreadable)
     # Tags that no remaining member names went in between, and were somebody's members.
-    moved += end_episodes(connection, repo, said, revision, traces)
+    moved += end_episodes(connection, repo, said, revision, traces, unreadable)
     traces.take(connection, repo)
     node_ids = tuple(id for (id,) in connection.execute(_GOING))
     connection.execute(_SHOW_MEMBERS, (revision,))

@@ -10,6 +10,8 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterable
 
+from mnemo.store.sqlite.codec import decode_list
+from mnemo.store.sqlite.damage import Passed, Rows
 from mnemo.store.sqlite.scrub import note_pending
 from mnemo.store.sqlite.shown import unnote_thread, unshow
 from mnemo.store.sqlite.texts import drop_texts, message_row, snapshot_row
@@ -77,11 +79,17 @@ _GONE_COMPACTIONS = "no IN (SELECT no FROM erased_compactions)"
 _GONE_SNAPSHOTS = "no IN (SELECT no FROM erased_snapshots)"
 _GONE_PLACES = "(thread, epoch, seq) IN (SELECT thread, epoch, seq FROM erased_messages)"
 _GONE_VECTORS = "(thread, seq) IN (SELECT thread, seq FROM erased_messages)"
-_DROP_CALLS = """
-DELETE FROM message_calls WHERE (thread, call_id, seq) IN
-    (SELECT x.thread, c.value ->> '$[0]', x.seq FROM erased_messages x
-     CROSS JOIN messages m ON m.no = x.no CROSS JOIN json_each(m.tool_calls) c)
+_CALLING = """
+SELECT x.thread, x.seq, m.tool_calls FROM erased_messages x CROSS JOIN messages m ON m.no = x.no
+WHERE m.tool_calls IS NOT NULL
 """
+_CALLS = Rows(
+    "messages",
+    "i i s",
+    lambda row: [(row[0], call[0], row[1]) for call in decode_list(row[2], list)],
+)
+_DROP_CALL = "DELETE FROM message_calls WHERE thread = ? AND call_id = ? AND seq = ?"
+_DROP_CALLS = "DELETE FROM message_calls WHERE thread = ? AND seq = ?"
 _OVERWRITE = (
     _blanked(
         "messages",
@@ -184,6 +192,16 @@ def _erase_rest(connection: sqlite3.Connection, table: str, thread: int) -> int:
     return connection.execute(f"DELETE FROM {table} WHERE thread = ?", (thread,)).rowcount
 
 
+def _drop_calls(connection: sqlite3.Connection) -> None:
+    """Forget who makes the erased calls; of a damaged message by looking through its thread."""
+    for row in connection.execute(_CALLING).fetchall():
+        damaged: Passed = []
+        for calls in _CALLS.all([row], damaged):
+            connection.executemany(_DROP_CALL, calls)
+        if damaged:
+            connection.execute(_DROP_CALLS, row[:2])
+
+
 def _erase(connection: sqlite3.Connection, repo: int, traces: Traces | None) -> ErasedRows:
     messages = connection.execute(_MESSAGES).fetchall()
     snapshots = [no for (no,) in connection.execute(_SNAPSHOTS)]
@@ -191,7 +209,7 @@ def _erase(connection: sqlite3.Connection, repo: int, traces: Traces | None) -> 
         traces.take_messages(connection)
     remember_messages(connection, [(thread, id) for _, thread, id in messages])
     unshow(connection, repo, connection.execute(_RECORDS).fetchall(), traces)
-    connection.execute(_DROP_CALLS)
+    _drop_calls(connection)
     rows = [message_row(no) for no, _, _ in messages] + [snapshot_row(no) for no in snapshots]
     fulltext_rows = drop_texts(connection, repo, rows)
     for statement in (*_OVERWRITE, *_LET_GO, _COUNT):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from datetime import datetime
 from functools import partial
 from typing import Any
 
@@ -14,11 +13,12 @@ from mnemo.graph.nodes import Node, Vector
 from mnemo.graph.wordings import wording_owner
 from mnemo.protocols import EmbeddingSpace, FeedChanges, FeedCursor
 from mnemo.store.sqlite.acts import repo_number
-from mnemo.store.sqlite.codec import decode_vector, encode_vector
+from mnemo.store.sqlite.codec import decode_time, decode_vector, encode_vector
+from mnemo.store.sqlite.damage import Passed, Rows, log_passed
 from mnemo.store.sqlite.readers import Readers
-from mnemo.store.sqlite.rows import chunks, holes, read_nodes, repo_row
+from mnemo.store.sqlite.rows import NODES, chunks, holes, repo_row
 from mnemo.store.sqlite.spaces import check_space
-from mnemo.store.sqlite.steps import COLUMNS, UNANNOTATED, read_steps
+from mnemo.store.sqlite.steps import COLUMNS, STEPS, UNANNOTATED
 from mnemo.store.sqlite.writer import Writer
 
 __all__ = ["SqliteFeed", "owned_keys"]
@@ -53,7 +53,7 @@ _NEW_VECTORS = """
 SELECT seq, key, vector FROM vectors WHERE repo = ? AND seq > ? ORDER BY seq LIMIT ?
 """
 _TAGS = """
-SELECT f.id, t.body ->> '$.label' FROM nodes f
+SELECT f.id, iif(json_valid(t.body), t.body ->> '$.label', NULL) FROM nodes f
 JOIN edges e ON e.target = f.no AND e.kind = 'membership' JOIN nodes t ON t.no = e.source
 WHERE f.repo = ? AND f.id IN ({}) ORDER BY t.no
 """
@@ -63,7 +63,7 @@ JOIN edges e ON e.source = f.no AND e.kind = 'provenance' JOIN nodes s ON s.no =
 WHERE f.repo = ? AND f.id IN ({}) ORDER BY s.no
 """
 _INTENTS = """
-SELECT p.id, i.body ->> '$.description' FROM nodes p
+SELECT p.id, iif(json_valid(i.body), i.body ->> '$.description', NULL) FROM nodes p
 JOIN edges e ON e.target = p.no AND e.kind = 'hierarchical' JOIN nodes i ON i.no = e.source
 WHERE p.repo = ? AND p.id IN ({}) ORDER BY i.no
 """
@@ -89,6 +89,12 @@ UNION ALL SELECT 'nodes:' || type, count(*) FROM nodes WHERE repo = :repo GROUP 
 UNION ALL SELECT 'edges:' || e.kind, count(*) FROM edges e JOIN nodes n ON n.no = e.source
           WHERE n.repo = :repo GROUP BY e.kind
 """
+
+
+_ORDINAL = 10
+"""The place of a step's ordinal among ``COLUMNS``."""
+_TIMES = Rows("nodes", "s s?", lambda row: decode_time(row[1]))
+_EPISODES = Rows("episodes", "s s", lambda row: (row[0], row[1]))
 
 
 class SqliteFeed:
@@ -138,7 +144,9 @@ class SqliteFeed:
 
         def count(connection: sqlite3.Connection) -> dict[str, int]:
             repo = repo_row(connection, self._repo_id)[0]
-            return dict(connection.execute(_COUNTS, {"repo": repo}).fetchall())
+            counts = connection.execute(_COUNTS, {"repo": repo}).fetchall()
+            # A damaged type or kind is no text, and none that is counted.
+            return {kind: count for kind, count in counts if isinstance(kind, str)}
 
         return await self._readers().read(count)
 
@@ -149,11 +157,12 @@ class SqliteFeed:
 def _changes(
     connection: sqlite3.Connection, repo_id: str, after: FeedCursor, limit: int
 ) -> FeedChanges:
-    repo, revision, _, _ = repo_row(connection, repo_id)
-    steps, last_step = _new_steps(connection, repo, after.step, limit)
+    repo, revision, _, dimensions = repo_row(connection, repo_id)
+    passed: Passed = []
+    steps, last_step, more = _new_steps(connection, repo, after.step, limit, passed)
     until = _whole_revisions(connection, repo, after.revision, revision, limit)
     rows = connection.execute(_CHANGED_NODES, (repo, after.revision, until)).fetchall()
-    nodes = read_nodes(row[:4] for row in rows)
+    nodes = NODES.all(rows, passed)
     removals = _removals(connection, repo, after)
     stored = connection.execute(_NEW_VECTORS, (repo, after.vector, limit)).fetchall()
     cursor = FeedCursor(
@@ -162,28 +171,32 @@ def _changes(
         removal=removals[-1][0] if removals else after.removal,
         vector=stored[-1][0] if stored else after.vector,
     )
+    vectors = _vectors(dimensions).all(stored, passed)
+    details = _details(connection, repo, nodes, passed)
+    log_passed(passed)
     return FeedChanges(
         cursor=cursor,
         revision=revision,
         steps=tuple(steps),
         nodes=tuple(nodes),
-        details=_details(connection, repo, nodes),
+        details=details,
         origins=_origins(connection, repo, {row[0]: row[4] for row in rows}),
         removed=tuple(id for _, id in removals if id is not None),
-        vectors=_decoded(stored),
-        more=len(steps) == limit or until < revision or len(stored) == limit,
+        vectors=dict(vectors),
+        more=more or until < revision or len(stored) == limit,
     )
 
 
 def _new_steps(
-    connection: sqlite3.Connection, repo: int, after: int, limit: int
-) -> tuple[list[Step], int]:
-    """Steps behind *after*, and the ordinal up to which there are no others of *repo*."""
-    steps = read_steps(connection.execute(_NEW_STEPS, (after, repo, limit)).fetchall())
-    if len(steps) == limit:
-        return steps, steps[-1].ordinal
+    connection: sqlite3.Connection, repo: int, after: int, limit: int, passed: Passed
+) -> tuple[list[Step], int, bool]:
+    """Steps behind *after*, the ordinal up to which that is all, and whether more follow."""
+    rows = connection.execute(_NEW_STEPS, (after, repo, limit)).fetchall()
+    steps = STEPS.all(rows, passed)
+    if len(rows) == limit:
+        return steps, rows[-1][_ORDINAL], True
     (last,) = connection.execute(_LAST_STEP).fetchone()
-    return steps, max(after, last)
+    return steps, max(after, last), False
 
 
 def _whole_revisions(
@@ -211,7 +224,7 @@ def _removals(
 
 
 def _details(
-    connection: sqlite3.Connection, repo: int, nodes: Sequence[Node]
+    connection: sqlite3.Connection, repo: int, nodes: Sequence[Node], passed: Passed
 ) -> dict[str, dict[str, Any]]:
     facts = [node.id for node in nodes if node.type == "semantic"]
     instructions = [node.id for node in nodes if node.type == "procedural"]
@@ -221,15 +234,20 @@ def _details(
     details: dict[str, dict[str, Any]] = {}
     for id in facts:
         behind = steps.get(id, ())
-        latest = max((at for _, at in behind if at), default=None)
+        times = [at for at in _TIMES.all(behind, passed) if at is not None]
         details[id] = {
-            "tags": tuple(tag for (tag,) in tags.get(id, ())),
-            "latest_at": datetime.fromisoformat(latest) if latest else None,
+            "tags": _texts(tags.get(id, ())),
+            "latest_at": max(times, default=None),
             "steps": tuple(sorted(step for step, _ in behind)),
         }
     for id in instructions:
-        details[id] = {"intents": tuple(intent for (intent,) in intents.get(id, ()))}
+        details[id] = {"intents": _texts(intents.get(id, ()))}
     return details
+
+
+def _texts(rows: Iterable[tuple[Any, ...]]) -> tuple[str, ...]:
+    """What routing nodes say; a damaged one says nothing, and is itself met as a node."""
+    return tuple(text for (text,) in rows if isinstance(text, str))
 
 
 def _origins(
@@ -258,13 +276,11 @@ def _grouped(
 # ── Vectors ──────────────────────────────────────────────────────────────────────────
 
 
-def _decoded(rows: Iterable[tuple[int, str, bytes]]) -> dict[str, Vector]:
-    breather = Breather()
-    vectors = {}
-    for _, key, blob in rows:
-        vectors[key] = decode_vector(blob)
-        breather.breathe()
-    return vectors
+def _vectors(dimensions: int | None) -> Rows[tuple[str, Vector]]:
+    """Key and vector of rows (number, key, vector)."""
+    return Rows(
+        "vectors", "i s b", lambda row: (row[1], decode_vector(row[2], dimensions)), key=(1,)
+    )
 
 
 def _encoded(vectors: Mapping[str, Vector]) -> dict[str, bytes]:
@@ -311,15 +327,20 @@ def _owner(key: str) -> str:
 def _steps(connection: sqlite3.Connection, repo_id: str, ids: Sequence[str]) -> dict[str, Step]:
     repo = repo_row(connection, repo_id)[0]
     found: dict[str, Step] = {}
+    passed: Passed = []
     for chunk in chunks(list(dict.fromkeys(ids))):
         rows = connection.execute(_STEPS_BY_NODE.format(holes(chunk)), (repo, *chunk)).fetchall()
-        found.update((step.node_id, step) for step in read_steps(rows))
+        found.update((step.node_id, step) for step in STEPS.all(rows, passed))
+    log_passed(passed)
     return found
 
 
 def _goals(connection: sqlite3.Connection, repo_id: str, ids: Sequence[str]) -> dict[str, str]:
     repo = repo_row(connection, repo_id)[0]
     goals: dict[str, str] = {}
+    passed: Passed = []
     for chunk in chunks(list(dict.fromkeys(ids))):
-        goals.update(connection.execute(_GOALS.format(holes(chunk)), (repo, *chunk)))
+        rows = connection.execute(_GOALS.format(holes(chunk)), (repo, *chunk))
+        goals.update(_EPISODES.all(rows, passed))
+    log_passed(passed)
     return goals

@@ -6,6 +6,7 @@ import sqlite3
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from functools import partial
+from typing import TypeVar
 
 from mnemo._clock import Breather
 from mnemo.episode.journal import Owner
@@ -18,11 +19,22 @@ from mnemo.protocols import Applied, Clock, GraphWrite
 from mnemo.store.sqlite.codec import encode_time
 from mnemo.store.sqlite.commit import apply_write, delete_nodes, prepare
 from mnemo.store.sqlite.connection import commit_failure
+from mnemo.store.sqlite.damage import Passed, log_passed
 from mnemo.store.sqlite.readers import Readers
-from mnemo.store.sqlite.rows import chunks, holes, read_nodes, repo_row
+from mnemo.store.sqlite.rows import (
+    EDGES,
+    METADATA,
+    METADATA_COLUMNS,
+    NODES,
+    chunks,
+    holes,
+    repo_row,
+)
 from mnemo.store.sqlite.writer import Writer
 
 __all__ = ["SqliteGraph"]
+
+T = TypeVar("T")
 
 _NODES = """
 SELECT n.id, n.type, n.body, v.vector FROM nodes n
@@ -35,11 +47,7 @@ _HAS_KEY = " AND n.no IN (SELECT node FROM node_keys WHERE repo = ? AND key IN (
 _LAST_OF_KEY = """
  AND n.no IN (SELECT node FROM node_keys WHERE repo = ? AND key = ? ORDER BY node DESC LIMIT ?)
 """
-_METADATA = """
-SELECT id, created_at, last_accessed_at, access_count, cumulative_reward, reward_count,
-       support_count, penalty
-FROM nodes WHERE repo = ? AND id IN ({})
-"""
+_METADATA = f"SELECT {METADATA_COLUMNS} FROM nodes WHERE repo = ? AND id IN ({{}})"
 _EDGES = """
 SELECT a.id, b.id, e.kind FROM edges e
 JOIN nodes a ON a.no = e.source JOIN nodes b ON b.no = e.target
@@ -107,23 +115,34 @@ class SqliteGraph:
         types: Sequence[NodeType] | None = None,
         keys: Sequence[str] | None = None,
         newest: int | None = None,
+        intact: bool = False,
     ) -> list[Node]:
         """Nodes by id (in the order of *ids*) or by type, oldest first; see ``GraphStore``."""
         if ids is not None:
-            return await self._readers().read(partial(_by_id, repo_id=self._repo_id, ids=ids))
-        return await self._readers().read(
-            partial(_by_type, repo_id=self._repo_id, types=types, keys=keys, newest=newest)
-        )
+            work = partial(_by_id, repo_id=self._repo_id, ids=ids)
+        else:
+            work = partial(_by_type, repo_id=self._repo_id, types=types, keys=keys, newest=newest)
+        return await self._read(work, intact=intact)
 
-    async def metadata(self, ids: Sequence[str]) -> dict[str, NodeMetadata]:
-        """Entries of the ids that exist."""
-        return await self._readers().read(partial(_metadata, repo_id=self._repo_id, ids=ids))
+    async def metadata(
+        self, ids: Sequence[str], *, intact: bool = False
+    ) -> dict[str, NodeMetadata]:
+        """Entries of the ids that exist; *intact* as in ``nodes``."""
+        work = partial(_metadata, repo_id=self._repo_id, ids=ids)
+        return await self._read(work, intact=intact)
 
-    async def edges(self, ids: Sequence[str], *, kind: EdgeKind | None = None) -> list[Edge]:
-        """Edges with an end among *ids*, each once."""
-        return await self._readers().read(
-            partial(_edges, repo_id=self._repo_id, ids=ids, kind=kind)
-        )
+    async def edges(
+        self, ids: Sequence[str], *, kind: EdgeKind | None = None, intact: bool = False
+    ) -> list[Edge]:
+        """Edges with an end among *ids*, each once; *intact* as in ``nodes``."""
+        work = partial(_edges, repo_id=self._repo_id, ids=ids, kind=kind)
+        return await self._read(work, intact=intact)
+
+    async def _read(self, work: Callable[..., T], *, intact: bool) -> T:
+        passed: Passed | None = [] if intact else None
+        found = await self._readers().read(partial(work, passed=passed))
+        log_passed(passed or [])
+        return found
 
     async def touch(self, counts: Mapping[str, int], at: datetime) -> None:
         """Add to access counts of nodes that exist; no new revision. *Cancellation*: completes."""
@@ -138,14 +157,16 @@ class SqliteGraph:
         await self._writer().run(add)
 
 
-def _by_id(connection: sqlite3.Connection, repo_id: str, ids: Sequence[str]) -> list[Node]:
+def _by_id(
+    connection: sqlite3.Connection, repo_id: str, ids: Sequence[str], passed: Passed | None
+) -> list[Node]:
     repo = repo_row(connection, repo_id)[0]
     wanted = list(dict.fromkeys(ids))
     found: dict[str, Node] = {}
     for chunk in chunks(wanted):
         query = f"{_NODES} AND n.id IN ({holes(chunk)})"
         rows = connection.execute(query, (repo, *chunk)).fetchall()
-        found.update((node.id, node) for node in read_nodes(rows))
+        found.update((node.id, node) for node in NODES.all(rows, passed))
     return [found[id] for id in wanted if id in found]
 
 
@@ -155,6 +176,7 @@ def _by_type(
     types: Sequence[NodeType] | None,
     keys: Sequence[str] | None,
     newest: int | None,
+    passed: Passed | None,
 ) -> list[Node]:
     repo = repo_row(connection, repo_id)[0]
     query, values = _NODES, [repo]
@@ -165,43 +187,37 @@ def _by_type(
         parameters += types
     if keys is None:
         order, bound = (_OLDEST_FIRST, ()) if newest is None else (_NEWEST_FIRST, (newest,))
-        return read_nodes(connection.execute(query + order, (*parameters, *bound)).fetchall())
+        rows = connection.execute(query + order, (*parameters, *bound)).fetchall()
+        return NODES.all(rows, passed)
     sought = list(dict.fromkeys(keys))
     if newest is not None:
         for key in sought:
             narrowed = query + _LAST_OF_KEY + _OLDEST_FIRST
             rows += connection.execute(narrowed, (*parameters, repo, key, newest))
-        return read_nodes(dict.fromkeys(rows))
+        return NODES.all(dict.fromkeys(rows), passed)
     for chunk in chunks(sought):
         narrowed = query + _HAS_KEY.format(holes(chunk)) + _OLDEST_FIRST
         rows += connection.execute(narrowed, (*parameters, repo, *chunk))
-    return read_nodes(dict.fromkeys(rows))
+    return NODES.all(dict.fromkeys(rows), passed)
 
 
 def _metadata(
-    connection: sqlite3.Connection, repo_id: str, ids: Sequence[str]
+    connection: sqlite3.Connection, repo_id: str, ids: Sequence[str], passed: Passed | None
 ) -> dict[str, NodeMetadata]:
     repo = repo_row(connection, repo_id)[0]
-    entries = {}
-    breather = Breather()
+    entries: dict[str, NodeMetadata] = {}
     for chunk in chunks(list(dict.fromkeys(ids))):
-        query = _METADATA.format(holes(chunk))
-        for id, created_at, accessed_at, *counts in connection.execute(query, (repo, *chunk)):
-            entries[id] = NodeMetadata(
-                created_at=datetime.fromisoformat(created_at),
-                last_accessed_at=datetime.fromisoformat(accessed_at) if accessed_at else None,
-                access_count=counts[0],
-                cumulative_reward=counts[1],
-                reward_count=counts[2],
-                support_count=counts[3],
-                penalty=counts[4],
-            )
-            breather.breathe()
+        rows = connection.execute(_METADATA.format(holes(chunk)), (repo, *chunk))
+        entries.update(METADATA.all(rows, passed))
     return entries
 
 
 def _edges(
-    connection: sqlite3.Connection, repo_id: str, ids: Sequence[str], kind: EdgeKind | None
+    connection: sqlite3.Connection,
+    repo_id: str,
+    ids: Sequence[str],
+    kind: EdgeKind | None,
+    passed: Passed | None,
 ) -> list[Edge]:
     repo = repo_row(connection, repo_id)[0]
     tail, extra = (" AND e.kind = ?", (str(kind),)) if kind is not None else ("", ())
@@ -213,4 +229,4 @@ def _edges(
             for row in connection.execute(query, (repo, *chunk, *extra)):
                 found[row] = None
                 breather.breathe()
-    return [Edge(source, target, EdgeKind(kind)) for source, target, kind in found]
+    return EDGES.all(found, passed)

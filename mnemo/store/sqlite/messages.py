@@ -3,18 +3,27 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from mnemo._clock import Breather
 from mnemo.errors import Conflict
 from mnemo.store.sqlite.bites import insert_rows
-from mnemo.store.sqlite.codec import decode_json, encode_json, encode_time, utc_text
+from mnemo.store.sqlite.codec import (
+    decode_list,
+    decode_object,
+    decode_time,
+    decode_vector,
+    encode_json,
+    encode_time,
+    stored_time,
+    utc_text,
+)
 from mnemo.store.sqlite.connection import refusing
+from mnemo.store.sqlite.damage import Passed, Rows, log_passed
 from mnemo.store.sqlite.rows import chunks, holes
 from mnemo.store.sqlite.texts import message_row, put_texts
 from mnemo.transcript.message import (
@@ -27,13 +36,12 @@ from mnemo.transcript.message import (
 
 __all__ = [
     "COLUMNS",
+    "MESSAGES",
     "insert_messages",
     "messages_by_id",
     "messages_in",
     "messages_of_calls",
     "owed_messages",
-    "read_message",
-    "read_messages",
     "span_of",
     "vectors_of",
 ]
@@ -42,7 +50,7 @@ COLUMNS = """
     t.id, m.seq, m.id, m.epoch, m.role, m.kind, m.tokens, m.recorded_at, m.at, m.is_error,
     m.tool_call_id, m.name, m.actor, m.content, m.blocks, m.tool_calls, m.metadata
 """
-"""What ``read_message`` expects first, of ``messages m`` and ``threads t``."""
+"""What ``MESSAGES`` expects first, of ``messages m`` and ``threads t``."""
 
 # CROSS JOIN keeps the order: the one thread, then its messages by an index.
 _OF_THREAD = f"""
@@ -146,18 +154,8 @@ def _row(message: StoredMessage) -> tuple[Any, ...]:
 # ── Reading ──────────────────────────────────────────────────────────────────────────
 
 
-def read_messages(rows: Iterable[tuple[Any, ...]]) -> list[StoredMessage]:
-    """Messages of rows with ``COLUMNS``; further columns are ignored."""
-    breather = Breather()
-    messages = []
-    for row in rows:
-        messages.append(read_message(row))
-        breather.breathe()
-    return messages
-
-
-def read_message(row: tuple[Any, ...]) -> StoredMessage:
-    """The message of one such row, a copy of its own."""
+def _read(row: Sequence[Any]) -> StoredMessage:
+    """The message of a row, a copy of its own."""
     content, blocks, calls, metadata = row[13:17]
     return StoredMessage.restored(
         thread_id=row[0],
@@ -167,16 +165,20 @@ def read_message(row: tuple[Any, ...]) -> StoredMessage:
         role=row[4],
         kind=row[5],
         token_count=row[6],
-        recorded_at=datetime.fromisoformat(row[7]),
-        at=datetime.fromisoformat(row[8]) if row[8] else None,
+        recorded_at=stored_time(row[7]),
+        at=decode_time(row[8]),
         is_error=bool(row[9]),
         tool_call_id=row[10],
         name=row[11],
         actor=row[12],
-        content=decode_json(blocks) if blocks is not None else content,
-        tool_calls=tuple(_call(*call) for call in decode_json(calls)) if calls else (),
-        metadata=decode_json(metadata) if metadata else {},
+        content=decode_list(blocks, dict) if blocks is not None else content,
+        tool_calls=tuple(_call(*call) for call in decode_list(calls, list)) if calls else (),
+        metadata=decode_object(metadata) if metadata else {},
     )
+
+
+MESSAGES = Rows("messages", "s i s i s s i? s s? i s? s? s? s? s? s? s?", _read, key=(0, 2))
+"""Messages of rows with ``COLUMNS``; a row is named by its thread and its id."""
 
 
 def _call(id: str, name: str, arguments: Any) -> ToolCall:
@@ -207,9 +209,9 @@ def messages_in(
             query += condition
             values.append(value)  # type: ignore[arg-type]
     if newest is None:
-        return read_messages(connection.execute(query + " ORDER BY m.seq", values))
+        return MESSAGES.all(connection.execute(query + " ORDER BY m.seq", values))
     query += " ORDER BY m.seq DESC LIMIT ?"
-    return read_messages(connection.execute(query, [*values, newest]))[::-1]
+    return MESSAGES.all(connection.execute(query, [*values, newest]))[::-1]
 
 
 def messages_by_id(
@@ -219,7 +221,7 @@ def messages_by_id(
     found: dict[str, StoredMessage] = {}
     for chunk in chunks(list(dict.fromkeys(ids))):
         rows = connection.execute(_BY_ID.format(holes(chunk)), (thread, *chunk))
-        found.update((message.stored_id, message) for message in read_messages(rows))
+        found.update((message.stored_id, message) for message in MESSAGES.all(rows))
     return found
 
 
@@ -234,7 +236,7 @@ def messages_of_calls(
     found: list[StoredMessage] = []
     for places in chunks(sorted(seqs)):
         rows = connection.execute(_BY_SEQ.format(holes(places)), (thread, *places))
-        found += read_messages(rows)
+        found += MESSAGES.all(rows)
     return found
 
 
@@ -255,20 +257,26 @@ def owed_messages(
 ) -> list[StoredMessage]:
     """Messages that wait for their vector, oldest first; of one thread or of all."""
     if thread is None:
-        return read_messages(connection.execute(_OWED, (repo, limit)))
-    return read_messages(connection.execute(_OWED_IN, (thread, limit)))
+        return MESSAGES.all(connection.execute(_OWED, (repo, limit)))
+    return MESSAGES.all(connection.execute(_OWED_IN, (thread, limit)))
 
 
 def vectors_of(
-    connection: sqlite3.Connection, thread: int, from_seq: int, since: datetime | None
-) -> tuple[list[int], NDArray[np.float32]] | None:
-    """Seqs and vectors, ascending; ``None``: there are none."""
+    connection: sqlite3.Connection,
+    thread: int,
+    dimensions: int,
+    from_seq: int,
+    since: datetime | None,
+) -> tuple[list[int], NDArray[np.float32]]:
+    """Seqs and vectors, ascending; damaged ones are passed by."""
     query, values = _VECTORS, [thread, from_seq]
     if since is not None:
         query, values = query + _ALIVE, [*values, utc_text(since)]  # type: ignore[list-item]
-    rows = connection.execute(query + " ORDER BY v.seq", values).fetchall()
-    if not rows:
-        return None
-    joined = np.frombuffer(b"".join(blob for _, blob in rows), dtype="<f4")
-    vectors = joined.reshape(len(rows), -1).astype(np.float32)
+    read = Rows("message_vectors", "i b", lambda row: (row[0], decode_vector(row[1], dimensions)))
+    passed: Passed = []
+    rows = read.all(connection.execute(query + " ORDER BY v.seq", values), passed)
+    log_passed(passed)
+    vectors = np.empty((len(rows), dimensions), dtype=np.float32)
+    for place, (_, vector) in enumerate(rows):
+        vectors[place] = vector
     return [seq for seq, _ in rows], vectors

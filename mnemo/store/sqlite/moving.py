@@ -9,21 +9,20 @@ from dataclasses import replace
 from mnemo._clock import Breather
 from mnemo.episode.feed import FeedCursor
 from mnemo.errors import Conflict
-from mnemo.graph.changeset import Changeset
 from mnemo.graph.nodes import Intent, Vector
 from mnemo.graph.wordings import wording_key
 from mnemo.protocols import EmbeddingSpace
 from mnemo.store.sqlite.acts import repo_number
 from mnemo.store.sqlite.codec import (
     decode_changeset,
-    decode_node,
     decode_vector,
     encode_changeset,
     encode_node,
 )
+from mnemo.store.sqlite.damage import Passed, Rows, log_passed
 from mnemo.store.sqlite.feed import owned_keys
 from mnemo.store.sqlite.message_vectors import owe_all
-from mnemo.store.sqlite.rows import chunks, holes, repo_row
+from mnemo.store.sqlite.rows import NODES, chunks, holes, repo_row
 
 __all__ = ["begin_move", "stage_moved", "switch_space", "unmoved"]
 
@@ -47,7 +46,7 @@ AND m.key IN (t.node_id || '/observation', t.node_id || '/action')
 WHERE t.repo = ? AND t.gone = 0 ORDER BY t.ordinal
 """
 _WORDED = """
-SELECT no, id, body FROM nodes
+SELECT no, id, type, body FROM nodes
 WHERE repo = ? AND type = 'intent' AND instr(body, '"wordings"')
 """
 _STAGED_VECTOR = "SELECT vector FROM moving WHERE repo = ? AND key = ?"
@@ -143,23 +142,29 @@ def switch_space(
     connection.execute(_FORGET_SUBGOALS, (repo,))
     owe_all(connection, repo)
     breather = Breather()
-    for episode, blob in connection.execute(_CHANGESETS, (repo,)).fetchall():
-        connection.execute(_SET_CHANGESET, (_unembedded(blob), episode))
+    passed: Passed = []
+    rows = connection.execute(_CHANGESETS, (repo,)).fetchall()
+    for episode, blob in _EPISODES.all(rows, passed):
+        connection.execute(_SET_CHANGESET, (blob, episode))
         breather.breathe()
-    for episode, key, blob in connection.execute(_TRAJECTORIES, (repo,)).fetchall():
-        connection.execute(_SET_TRAJECTORY, (_unembedded(blob), episode, key))
+    rows = connection.execute(_TRAJECTORIES, (repo,)).fetchall()
+    for episode, key, blob in _STAGED_ROWS.all(rows, passed):
+        connection.execute(_SET_TRAJECTORY, (blob, episode, key))
         breather.breathe()
+    log_passed(passed)
     return moved
 
 
 def _move_wordings(connection: sqlite3.Connection, repo: int) -> None:
     """Give the wordings of intents their staged vectors; those that have none lose theirs."""
     breather = Breather()
-    for number, id, body in connection.execute(_WORDED, (repo,)).fetchall():
-        intent = decode_node(id, "intent", body)
-        assert isinstance(intent, Intent)
+    for number, *row in connection.execute(_WORDED, (repo,)).fetchall():
+        # A damaged one says nothing that could be found by a vector.
+        intent = next(iter(NODES.all([row], [])), None)
+        if not isinstance(intent, Intent):
+            continue
         moved = tuple(
-            replace(one, vector=_staged_vector(connection, repo, wording_key(id, one.text)))
+            replace(one, vector=_staged_vector(connection, repo, wording_key(intent.id, one.text)))
             for one in intent.wordings
         )
         after = encode_node(replace(intent, wordings=moved))
@@ -169,9 +174,15 @@ def _move_wordings(connection: sqlite3.Connection, repo: int) -> None:
 
 def _staged_vector(connection: sqlite3.Connection, repo: int, key: str) -> Vector | None:
     row = connection.execute(_STAGED_VECTOR, (repo, key)).fetchone()
-    return None if row is None else decode_vector(row[0])
+    return None if row is None else next(iter(_MOVED.all([(key, *row)], [])), None)
 
 
 def _unembedded(blob: bytes) -> bytes:
-    changeset: Changeset = decode_changeset(blob)
-    return encode_changeset(changeset.without_vectors())
+    return encode_changeset(decode_changeset(blob).without_vectors())
+
+
+_MOVED = Rows("moving", "s b", lambda row: decode_vector(row[1]))
+_EPISODES = Rows("episodes", "i b", lambda row: (row[0], _unembedded(row[1])))
+_STAGED_ROWS = Rows(
+    "staged", "i s b", lambda row: (row[0], row[1], _unembedded(row[2])), key=(0, 1)
+)

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
-from typing import Any
+from typing import Any, TypeVar
 
 from mnemo.graph.nodes import Vector
 from mnemo.messages import EmbeddingSpace, Usage
 from mnemo.note.rows import ConversationRow, Covered, NoteRow, UsageRow
 from mnemo.note.values import NoteChange, NoteVersion
-from mnemo.store.sqlite.codec import decode_json, decode_time, decode_vector
+from mnemo.store.sqlite.codec import decode_list, decode_time, decode_vector, stored_time
+from mnemo.store.sqlite.damage import Passed, Rows, log_passed
 from mnemo.store.sqlite.rows import chunks, holes
 
-__all__ = ["Reading", "read_note", "read_version"]
+__all__ = ["CHANGES", "NOTES", "VERSIONS", "Reading"]
+
+T = TypeVar("T")
 
 _NOTE = """
 SELECT n.topic, n.version, n.description, n.body, n.created_at, n.updated_at,
@@ -85,27 +88,36 @@ class Reading:
             yield from self._all(query.format(holes(some)), self._repo, *some)
 
     def rows(self, topics: Sequence[str] | None = None) -> list[NoteRow]:
-        """The notes that are there, by topic; of *topics* also those that were deleted."""
+        """
+        The notes that are there, by topic; of *topics* also those that were deleted.
+
+        Raises:
+            StoreCorrupt: One of *topics* is damaged. Without topics it is left out, and logged.
+        """
+        passed: Passed = []
+        found = self._rows(topics, passed if topics is None else None)
+        log_passed(passed)
+        return found
+
+    def _rows(self, topics: Sequence[str] | None, passed: Passed | None) -> list[NoteRow]:
         if topics is None:
-            return [read_note(*values) for values in self._all(_THERE, self._repo)]
+            return NOTES.all(self._all(_THERE, self._repo), passed)
         query = f"{_NOTE} WHERE n.repo = ? AND n.topic IN ({{}}) ORDER BY n.topic"
-        return [read_note(*values) for values in self._of_keys(query, sorted(set(topics)))]
+        return NOTES.all(self._of_keys(query, sorted(set(topics))), passed)
 
     def topics(self, *, deleted: bool = False) -> list[str]:
         """The topics of the notes that are there, sorted; with those that were, if asked."""
         query = _ALL_TOPICS if deleted else _TOPICS
         return [topic for (topic,) in self._all(query, self._repo)]
 
-    def versions(self, topic: str) -> list[NoteVersion]:
-        """What is kept of its versions, oldest first."""
-        return [read_version(*values) for values in self._all(_VERSIONS, self._repo, topic)]
+    def versions(self, topic: str, *, intact: bool = False) -> list[NoteVersion]:
+        """What is kept of its versions, oldest first; see ``NoteReader``."""
+        rows = self._all(_VERSIONS, self._repo, topic)
+        return _passing(VERSIONS, rows) if intact else VERSIONS.all(rows)
 
     def changes(self, update_id: str) -> list[NoteChange]:
         """What an update did, in order."""
-        return [
-            NoteChange(topic=topic, action=action, version=version, by=by)
-            for topic, action, version, by in self._all(_CHANGES, self._repo, update_id)
-        ]
+        return CHANGES.all(self._all(_CHANGES, self._repo, update_id))
 
     def counts(self) -> tuple[int, int]:
         """Notes that are there, and versions kept of all."""
@@ -123,12 +135,13 @@ class Reading:
     def vectors(self, space: EmbeddingSpace) -> dict[str, Vector]:
         """Topic → vector of its present version, where there is one of *space*."""
         rows = self._all(_VECTORS, self._repo, space.name, space.dimensions)
-        return {topic: decode_vector(blob) for topic, blob in rows}
+        read = Rows("note_vectors", "s b", lambda row: decode_vector(row[1], space.dimensions))
+        return {row[0]: vector for row in rows for vector in _passing(read, [row])}
 
     def owed(self, space: EmbeddingSpace, *, limit: int) -> list[NoteRow]:
         """Notes that have no vector of *space*, by topic."""
         rows = self._all(_OWED, space.name, space.dimensions, self._repo, limit)
-        return [read_note(*values) for values in rows]
+        return _passing(NOTES, rows)
 
     def marked(self, keys: Sequence[str]) -> frozenset[str]:
         """Those of *keys* that are marks."""
@@ -149,17 +162,23 @@ class Reading:
 
     def conversation(self, key: str) -> ConversationRow:
         """What is known of its updates; of an unknown one, nothing."""
-        for found, ended_at, part, failures in self._all(_CONVERSATION, self._repo, key):
-            ended = decode_time(ended_at)
-            return ConversationRow(key=found, ended_at=ended, part=part, failures=failures)
-        return ConversationRow(key=key)
+        found = CONVERSATIONS.all(self._all(_CONVERSATION, self._repo, key))
+        return found[0] if found else ConversationRow(key=key)
 
     def usage(self, update_id: str) -> list[UsageRow]:
         """What its calls cost, in order."""
-        return [_usage(*values) for values in self._all(_USAGE, self._repo, update_id)]
+        return USAGE.all(self._all(_USAGE, self._repo, update_id))
 
 
-def read_note(
+def _passing(read: Rows[T], rows: Iterable[Sequence[Any]]) -> list[T]:
+    """The intact ones of *rows*; the others are logged."""
+    passed: Passed = []
+    found = read.all(rows, passed)
+    log_passed(passed)
+    return found
+
+
+def _note(
     topic: str,
     version: int,
     description: str,
@@ -170,21 +189,20 @@ def read_note(
     trust: Any,
     deleted_by: Any,
 ) -> NoteRow:
-    """The note in a row of ``notes``."""
     return NoteRow(
         topic=topic,
         version=version,
         description=description,
         body=body,
-        created_at=datetime.fromisoformat(created_at),
-        updated_at=datetime.fromisoformat(updated_at),
+        created_at=stored_time(created_at),
+        updated_at=stored_time(updated_at),
         last_read_at=decode_time(last_read_at),
         trust=trust,
         deleted_by=deleted_by,
     )
 
 
-def read_version(
+def _version(
     topic: str,
     version: int,
     action: Any,
@@ -201,20 +219,19 @@ def read_version(
     trust: Any,
     reason: str,
 ) -> NoteVersion:
-    """The version in a row of ``note_versions``, behind its note's topic."""
     return NoteVersion(
         topic=topic,
         version=version,
         action=action,
         body=body,
         description=description,
-        at=datetime.fromisoformat(at),
+        at=stored_time(at),
         by=by,
         update_id=update_id,
         task_id=task_id,
         session_id=session_id,
         thread_id=thread_id,
-        message_ids=tuple(decode_json(message_ids)),
+        message_ids=tuple(decode_list(message_ids, str)),
         evidence=evidence,
         trust=trust,
         reason=reason,
@@ -237,7 +254,33 @@ def _usage(
         update_id=update_id,
         task_id=task_id,
         session_id=session_id,
-        at=datetime.fromisoformat(at),
+        at=stored_time(at),
         purpose=purpose,
         usage=Usage(model, input_tokens, output_tokens, cached_tokens, cost_usd),
     )
+
+
+NOTES = Rows("notes", "s i s s s s s? s s?", lambda row: _note(*row))
+"""Notes of rows with the columns of ``notes`` from the topic on."""
+VERSIONS = Rows(
+    "note_versions",
+    "s i s s s s s s? s? s? s? s s s s",
+    lambda row: _version(*row),
+    key=(0, 1),
+)
+"""Versions of rows of ``note_versions``, behind their note's topic."""
+CHANGES = Rows(
+    "note_journal",
+    "s s i s",
+    lambda row: NoteChange(topic=row[0], action=row[1], version=row[2], by=row[3]),
+    key=(0, 2),
+)
+"""Rows of the journal: topic, action, version, author."""
+CONVERSATIONS = Rows(
+    "note_conversations",
+    "s s? s i",
+    lambda row: ConversationRow(
+        key=row[0], ended_at=decode_time(row[1]), part=row[2], failures=row[3]
+    ),
+)
+USAGE = Rows("note_usage", "s s? s? s s s i i i f?", lambda row: _usage(*row))

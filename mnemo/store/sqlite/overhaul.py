@@ -56,6 +56,7 @@ class SqliteOverhaul:
         """
         erased, traces = await self._writer().run(partial(self._erase, selection))
         scrubbed = await self._scrubber.scrub(self._writer(), traces)
+        scrubbed = scrubbed and not erased.report.unreadable
         return replace(erased, report=replace(erased.report, scrubbed=scrubbed))
 
     async def begin_move(self, space: EmbeddingSpace) -> None:

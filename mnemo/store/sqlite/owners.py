@@ -7,6 +7,7 @@ from datetime import datetime
 
 from mnemo.episode.journal import Owner
 from mnemo.store.processes import is_alive
+from mnemo.store.sqlite.damage import Passed, Rows, log_passed
 
 __all__ = ["forget_the_dead", "register", "still_owns", "unregister"]
 
@@ -15,7 +16,8 @@ INSERT INTO owners (token, host, pid, started, lease_until) VALUES (?, ?, ?, ?, 
 ON CONFLICT (token) DO UPDATE SET lease_until = excluded.lease_until
 """
 _FIND = "SELECT host, pid, started, lease_until FROM owners WHERE token = ?"
-_OTHERS = "SELECT token, host, pid, started FROM owners WHERE host = ?"
+_OTHERS = "SELECT token, host, pid, started, lease_until, token FROM owners WHERE host = ?"
+_OWNERS = Rows("owners", "s s i i f", lambda row: (*row[1:],))
 _RELEASE = "UPDATE sessions SET owner = NULL WHERE owner = ?"
 _DELETE = "DELETE FROM owners WHERE token = ?"
 
@@ -44,7 +46,7 @@ def still_owns(connection: sqlite3.Connection, token: str, *, me: Owner, now: da
     row = connection.execute(_FIND, (token,)).fetchone()
     if row is None:
         return False
-    host, pid, started, lease_until = row
+    host, pid, started, lease_until = _OWNERS.one((token, *row))
     if host == me.host and pid != me.pid:
         alive = is_alive(pid, started)
         if alive is not None:
@@ -56,7 +58,10 @@ def still_owns(connection: sqlite3.Connection, token: str, *, me: Owner, now: da
 
 def forget_the_dead(connection: sqlite3.Connection, me: Owner) -> None:
     """Release what processes owned that died on this host."""
-    for token, _, pid, started in connection.execute(_OTHERS, (me.host,)).fetchall():
+    passed: Passed = []
+    rows = connection.execute(_OTHERS, (me.host,)).fetchall()
+    for _, pid, started, _, token in _OWNERS.all(rows, passed):
         same = (pid, started) == (me.pid, me.started)
         if not same and is_alive(pid, started) is False:
             unregister(connection, token)
+    log_passed(passed)

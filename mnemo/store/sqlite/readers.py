@@ -119,11 +119,14 @@ class FileReaders(Readers):
             connection = self._idle.pop() if self._idle else self._open()
             try:
                 connection.execute("BEGIN")
-                return work(connection)
-            finally:
-                if connection.in_transaction:
-                    connection.execute("ROLLBACK")
-                self._give_back(connection)
+                result = work(connection)
+                connection.execute("ROLLBACK")
+            except BaseException:
+                # The traceback may hold a cursor, which would hold the revision it reads.
+                connection.close()
+                raise
+            self._give_back(connection)
+            return result
 
     def _open(self) -> sqlite3.Connection:
         connection = self._connect()
@@ -168,6 +171,7 @@ def _read_only(connection: sqlite3.Connection, work: Callable[[sqlite3.Connectio
 
 def _copied(connection: sqlite3.Connection) -> sqlite3.Connection:
     copy = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
+    copy.text_factory = connection.text_factory
     connection.backup(copy)
     return copy
 

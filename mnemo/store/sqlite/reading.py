@@ -113,11 +113,9 @@ class Reading:
         self, thread_id: str, *, from_seq: int = 0, since: datetime | None = None
     ) -> tuple[list[int], NDArray[np.float32]]:
         """Seqs of messages that have a vector, ascending, and the vectors."""
-        found = vectors_of(self._connection, self._number(thread_id), from_seq, since)
-        if found is not None:
-            return found
         dimensions = repo_row(self._connection, self._repo_id)[3] or 0
-        return [], np.empty((0, dimensions), dtype=np.float32)
+        number = self._number(thread_id)
+        return vectors_of(self._connection, number, dimensions, from_seq, since)
 
     # ── What was derived ─────────────────────────────────────────────────────────────
 

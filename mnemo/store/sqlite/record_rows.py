@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, NamedTuple
 
-from mnemo._clock import Breather
 from mnemo._text import is_blank
-from mnemo.store.sqlite.codec import utc_text
+from mnemo.store.sqlite.codec import stored_time, utc_text
+from mnemo.store.sqlite.damage import Passed, Rows, log_passed
 from mnemo.store.sqlite.derived import shelf_of
 from mnemo.store.sqlite.messages import COLUMNS as MESSAGE_COLUMNS
-from mnemo.store.sqlite.messages import read_message
+from mnemo.store.sqlite.messages import MESSAGES
 from mnemo.store.sqlite.rows import chunks, holes
 from mnemo.store.sqlite.texts import message_row
 from mnemo.transcript.derived import Snapshot, Thread
@@ -23,11 +23,12 @@ from mnemo.transcript.records import Hidden, Ranking, Record, message_record, sn
 __all__ = [
     "BASE",
     "HALF_COLUMNS",
+    "HALVES",
     "LEAN",
+    "LEANS",
     "Expiry",
     "Lean",
     "Scope",
-    "half_record",
     "message_record",
     "read_records",
     "snapshot_record",
@@ -71,7 +72,7 @@ _EPOCH = "coalesce(m.epoch, n.epoch, o.epoch)"
 _THIS_EPOCH = f"({_EPOCH} IS NULL OR {_EPOCH} = coalesce(t.epoch, q.epoch))"
 
 HALF_COLUMNS = "t.ordinal, t.node_id, s.id, t.at, t.actor, t.observation, t.action"
-"""What ``half_record`` expects, of ``steps t`` and ``sessions s``."""
+"""What ``HALVES`` expects, of ``steps t`` and ``sessions s``."""
 _STEPS = f"""
 SELECT {HALF_COLUMNS} FROM steps t JOIN sessions s ON s.no = t.session WHERE t.ordinal IN ({{}})
 """
@@ -80,7 +81,7 @@ SELECT {MESSAGE_COLUMNS}, m.no FROM messages m CROSS JOIN threads t ON t.no = m.
 WHERE m.no IN ({{}})
 """
 _SNAPSHOTS = """
-SELECT {columns}, t.id, n.no FROM snapshots n CROSS JOIN threads t ON t.no = n.thread
+SELECT n.no, t.id, {columns} FROM snapshots n CROSS JOIN threads t ON t.no = n.thread
 WHERE n.no IN ({{}})
 """
 
@@ -98,7 +99,7 @@ class Lean(NamedTuple):
 
     row: int
     relevance: float
-    at: str
+    at: datetime
     stream: str
     seq: int
     ttl_s: float | None
@@ -109,8 +110,15 @@ class Lean(NamedTuple):
 
     def order(self, ranking: Ranking) -> tuple[float, float, str, int]:
         """Smallest first."""
-        at = datetime.fromisoformat(self.at)
-        return ranking.order(self.relevance, at, self.stream, self.seq)
+        return ranking.order(self.relevance, self.at, self.stream, self.seq)
+
+
+LEANS = Rows(
+    "records",
+    "i f s s i f? s? s i i?",
+    lambda row: Lean(row[0], row[1], stored_time(row[2]), *row[3:10]),
+)
+"""Rows that match, of row, relevance and ``LEAN``; a row is named by its place in the full text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,8 +189,11 @@ def _hiding(hidden: Hidden) -> Iterable[tuple[str, tuple[Any, ...]]]:
 # ── Records ──────────────────────────────────────────────────────────────────────────
 
 
-def half_record(row: Sequence[Any], side: int) -> Record | None:
-    """A half of the step of a row with ``HALF_COLUMNS``; ``None``: nothing was said there."""
+def _halves(row: Sequence[Any]) -> tuple[Record | None, Record | None]:
+    return _half(row, 0), _half(row, 1)
+
+
+def _half(row: Sequence[Any], side: int) -> Record | None:
     ordinal, node_id, session, at, actor = row[:5]
     text = row[5 + side]
     if is_blank(text):
@@ -192,40 +203,53 @@ def half_record(row: Sequence[Any], side: int) -> Record | None:
         session_id=session,
         seq=2 * ordinal + side,
         kind="action" if side else "observation",
-        at=datetime.fromisoformat(at),
+        at=stored_time(at),
         actor=actor,
         text=text,
     )
 
 
+HALVES = Rows("steps", "i s s s s s s", _halves, key=(1,))
+"""The halves of steps, of rows with ``HALF_COLUMNS``; ``None``: nothing was said there."""
+
+
 def read_records(connection: sqlite3.Connection, rows: Sequence[int]) -> dict[int, Record]:
-    """The records of these rows of a full text."""
-    breather = Breather()
+    """The records of these rows of a full text; damaged ones are passed by."""
     found: dict[int, Record] = {}
+    passed: Passed = []
     for read, sort in ((_read_halves, (0, 1)), (_read_messages, (2,)), (_read_snapshots, (3,))):
         for some in chunks(sorted({row >> 2 for row in rows if row & 3 in sort})):
-            breather.breathe()
-            found |= read(connection, some)
+            found |= read(connection, some, passed)
+    log_passed(passed)
     return found
 
 
-_Read = Callable[[sqlite3.Connection, Sequence[int]], dict[int, Record]]
+def _read_halves(
+    connection: sqlite3.Connection, ordinals: Sequence[int], passed: Passed
+) -> dict[int, Record]:
+    rows = connection.execute(_STEPS.format(holes(ordinals)), ordinals)
+    records = (half for halves in HALVES.all(rows, passed) for half in halves)
+    return {2 * record.seq - (record.seq & 1): record for record in records if record is not None}
 
 
-def _read_halves(connection: sqlite3.Connection, ordinals: Sequence[int]) -> dict[int, Record]:
-    rows = connection.execute(_STEPS.format(holes(ordinals)), ordinals).fetchall()
-    halves = ((4 * row[0] + side, half_record(row, side)) for row in rows for side in (0, 1))
-    return {row: record for row, record in halves if record is not None}
+def _read_messages(
+    connection: sqlite3.Connection, numbers: Sequence[int], passed: Passed
+) -> dict[int, Record]:
+    found: dict[int, Record] = {}
+    for row in connection.execute(_MESSAGES.format(holes(numbers)), numbers):
+        for message in MESSAGES.all([row], passed):
+            found[4 * row[-1] + 2] = message_record(message)
+    return found
 
 
-def _read_messages(connection: sqlite3.Connection, numbers: Sequence[int]) -> dict[int, Record]:
-    rows = connection.execute(_MESSAGES.format(holes(numbers)), numbers)
-    return {4 * row[-1] + 2: message_record(read_message(row)) for row in rows}
-
-
-def _read_snapshots(connection: sqlite3.Connection, numbers: Sequence[int]) -> dict[int, Record]:
+def _read_snapshots(
+    connection: sqlite3.Connection, numbers: Sequence[int], passed: Passed
+) -> dict[int, Record]:
     shelf = shelf_of(Snapshot)
     columns = ", ".join(f"n.{column}" for column in shelf.columns)
     query = _SNAPSHOTS.format(columns=columns).format(holes(numbers))
-    rows = connection.execute(query, numbers)
-    return {4 * no + 3: snapshot_record(shelf.read(id, *row)) for *row, id, no in rows}
+    found: dict[int, Record] = {}
+    for no, *row in connection.execute(query, numbers):
+        for snapshot in shelf.rows.all([row], passed):
+            found[4 * no + 3] = snapshot_record(snapshot)
+    return found

@@ -8,13 +8,14 @@ from functools import partial
 from typing import Any, NoReturn
 
 from mnemo.errors import Conflict, NotFound
+from mnemo.store.sqlite.damage import Passed, Rows, log_passed
 from mnemo.store.sqlite.derived import shelf_of
 from mnemo.store.sqlite.messages import COLUMNS as MESSAGE_COLUMNS
-from mnemo.store.sqlite.messages import read_message
+from mnemo.store.sqlite.messages import MESSAGES
 from mnemo.store.sqlite.record_rows import (
     HALF_COLUMNS,
+    HALVES,
     Expiry,
-    half_record,
     message_record,
     snapshot_record,
 )
@@ -79,6 +80,8 @@ _AFTER = (
     + "ORDER BY n.from_seq LIMIT ?"
 )
 _LAST_SEQ = 2**63 - 1
+_THREADS: Rows[tuple[Any, ...]] = Rows("threads", "i s f? s? i", tuple, key=(1,))
+"""Number, id and time to live of a thread, when the record was made, and its place."""
 
 _Look = Callable[[], Surroundings]
 
@@ -121,7 +124,7 @@ def _in_sessions(
     if part not in _SIDES:
         return []
     row = connection.execute(_STEP, (repo, node_id)).fetchone()
-    target = half_record(row, _SIDES[part]) if row else None
+    target = HALVES.one(row)[_SIDES[part]] if row else None
     if target is None or wanted.session_id not in (None, target.session_id):
         return []
     return [(target.session_id, partial(_around_step, connection, row, target, wanted))]
@@ -131,7 +134,7 @@ def _around_step(
     connection: sqlite3.Connection, row: Sequence[Any], target: Record, wanted: ViewQuery
 ) -> Surroundings:
     place = row[-3:]
-    own = [half for side in (0, 1) if (half := half_record(row, side))]
+    own = [half for half in HALVES.one(row) if half]
     earlier = _halves(connection, _STEPS_BESIDE.format("<", "DESC", "DESC"), place, wanted.before)
     later = _halves(connection, _STEPS_BESIDE.format(">", "", ""), place, wanted.after)
     halves = sorted([*earlier, *own, *later], key=lambda half: half.seq)
@@ -147,8 +150,10 @@ def _around_step(
 def _halves(
     connection: sqlite3.Connection, statement: str, place: Sequence[int], limit: int
 ) -> list[Record]:
-    rows = connection.execute(statement, (*place, limit)).fetchall()
-    return [half for row in rows for side in (0, 1) if (half := half_record(row, side))]
+    passed: Passed = []
+    rows = HALVES.all(connection.execute(statement, (*place, limit)), passed)
+    log_passed(passed)
+    return [half for halves in rows for half in halves if half]
 
 
 # ── Messages and snapshots ───────────────────────────────────────────────────────────
@@ -158,9 +163,10 @@ def _in_threads(
     connection: sqlite3.Connection, repo: int, wanted: ViewQuery, expiry: Expiry
 ) -> list[tuple[str, _Look]]:
     values = (repo, wanted.message_id, wanted.session_id, wanted.session_id)
+    rows = _THREADS.all(connection.execute(_STREAMS, values).fetchall())
     return [
         (id, partial(_around_message, connection, thread, seq, wanted, expiry.since(ttl_s)))
-        for thread, id, ttl_s, recorded_at, seq in connection.execute(_STREAMS, values).fetchall()
+        for thread, id, ttl_s, recorded_at, seq in rows
         if recorded_at >= expiry.since(ttl_s)
     ]
 
@@ -169,7 +175,7 @@ def _around_message(
     connection: sqlite3.Connection, thread: int, seq: int, wanted: ViewQuery, since: str
 ) -> Surroundings:
     (found,) = connection.execute(_MESSAGES.format(""), (thread, seq, seq, since, 1))
-    target = read_message(found)
+    target = MESSAGES.one(found)
     before = _messages(connection, thread, (0, seq - 1), since, -wanted.before)
     after = _messages(connection, thread, (seq + 1, _LAST_SEQ), since, wanted.after)
     record = message_record(target)
@@ -180,7 +186,7 @@ def _among_snapshots(
     connection: sqlite3.Connection, repo: int, wanted: ViewQuery, expiry: Expiry
 ) -> list[tuple[str, _Look]]:
     values = (repo, wanted.message_id, wanted.session_id, wanted.session_id)
-    rows = connection.execute(_SNAPSHOT_STREAMS, values).fetchall()
+    rows = _THREADS.all(connection.execute(_SNAPSHOT_STREAMS, values).fetchall())
     return [
         (id, partial(_around_snapshot, connection, (thread, id, no), wanted, expiry.since(ttl_s)))
         for thread, id, ttl_s, recorded_at, no in rows
@@ -193,7 +199,7 @@ def _around_snapshot(
 ) -> Surroundings:
     thread, id, no = place
     row = connection.execute(f"{_SNAPSHOTS} WHERE n.no = ?", (no,)).fetchone()
-    target = shelf_of(Snapshot).read(id, *row)
+    target = shelf_of(Snapshot).rows.one((id, *row))
     before = _messages(connection, thread, (0, target.from_seq - 1), since, -wanted.before)
     after = _messages(connection, thread, (target.from_seq, target.to_seq), since, wanted.after)
     record, last = snapshot_record(target), target.to_seq
@@ -206,7 +212,9 @@ def _messages(
     """The first *count* messages of the range; the last ones if it is negative."""
     statement = _MESSAGES.format("DESC" if count < 0 else "")
     rows = connection.execute(statement, (thread, *seqs, since, abs(count)))
-    found = [message_record(read_message(row)) for row in rows]
+    passed: Passed = []
+    found = [message_record(message) for message in MESSAGES.all(rows, passed)]
+    log_passed(passed)
     return found[::-1] if count < 0 else found
 
 
@@ -228,12 +236,15 @@ def _surroundings(
         ).fetchall()
         for statement, edge in ((_BEFORE, first), (_AFTER, last))
     ]
-    read = partial(shelf_of(Snapshot).read, target.session_id)
+    rows = shelf_of(Snapshot).rows
+    passed: Passed = []
+    snapshots = [rows.all(((target.session_id, *r) for r in some), passed) for some in beside]
+    log_passed(passed)
     return Surroundings(
         target=target,
         before=tuple(before),
         after=tuple(after),
         last_seq=last_seq,
-        snapshots_before=tuple(read(*row) for row in reversed(beside[0])),
-        snapshots_after=tuple(read(*row) for row in beside[1]),
+        snapshots_before=tuple(reversed(snapshots[0])),
+        snapshots_after=tuple(snapshots[1]),
     )

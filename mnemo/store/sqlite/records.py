@@ -12,8 +12,9 @@ from typing import Any
 from mnemo._clock import Breather
 from mnemo._text import has_unspaced, lower_each
 from mnemo.protocols import Clock
+from mnemo.store.sqlite.damage import Passed, log_passed
 from mnemo.store.sqlite.readers import Readers
-from mnemo.store.sqlite.record_rows import BASE, LEAN, Expiry, Lean, Scope, read_records
+from mnemo.store.sqlite.record_rows import BASE, LEAN, LEANS, Expiry, Lean, Scope, read_records
 from mnemo.store.sqlite.record_views import around
 from mnemo.store.sqlite.rows import repo_row
 from mnemo.store.sqlite.surfacing import surfacing
@@ -121,7 +122,11 @@ def _search(connection: sqlite3.Connection, repo_id: str, wanted: RecordQuery) -
     else:
         found = _by_words(connection, tables.words, scope, wanted) if tables.words else []
     records = read_records(connection, [lean.row for lean in found])
-    return [RecordHit(record=records[lean.row], relevance=lean.relevance) for lean in found]
+    return [
+        RecordHit(record=records[lean.row], relevance=lean.relevance)
+        for lean in found
+        if lean.row in records
+    ]
 
 
 def _in_triples(query: Query) -> bool:
@@ -161,12 +166,19 @@ def _matching(
         ValueError: It is refused.
     """
     try:
-        for row in connection.execute(statement, values):
-            yield Lean(*row)
+        yield from _leans(connection.execute(statement, values))
     except sqlite3.OperationalError as error:
         if error.sqlite_errorcode != sqlite3.SQLITE_ERROR:
             raise
         raise ValueError(f"not a search expression: {values[0]!r}: {error}") from error
+
+
+def _leans(rows: Iterable[Sequence[Any]]) -> Iterator[Lean]:
+    """*rows* one by one, since few of many may be taken; damaged ones are passed by."""
+    passed: Passed = []
+    for row in rows:
+        yield from LEANS.all([row], passed)
+    log_passed(passed)
 
 
 # ── Parts of words ───────────────────────────────────────────────────────────────────
@@ -211,8 +223,7 @@ def _scanned(
     (count,) = connection.execute(_COUNT.format(table=table)).fetchone()
     for sort in _ALL_SORTS if count <= scan_limit else _EACH_SORT:
         statement = _SCAN.format(table=table, sort=sort, condition=scope.condition)
-        for row in connection.execute(statement, (scan_limit, *scope.values)):
-            yield Lean(*row)
+        yield from _leans(connection.execute(statement, (scan_limit, *scope.values)))
 
 
 def _holding(

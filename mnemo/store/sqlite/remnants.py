@@ -5,11 +5,14 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Callable, Iterable
 from functools import partial
+from typing import Any
 
 from mnemo._clock import Breather
+from mnemo.errors import StoreCorrupt
 from mnemo.graph.changeset import NodeChange
 from mnemo.graph.erasure import Said, stripped
 from mnemo.store.sqlite.commit import change_node
+from mnemo.store.sqlite.damage import Passed
 from mnemo.store.sqlite.tombs import remember_erased
 from mnemo.store.sqlite.traces import Traces
 
@@ -95,18 +98,33 @@ def said_in(connection: sqlite3.Connection) -> Said:
         row = connection.execute(_GOAL, (id,)).fetchone()
         if row is None:
             return ()
-        texts = [text for said in connection.execute(_SAID, (id,)) for text in said]
+        texts = [_text(text) for said in connection.execute(_SAID, (id,)) for text in said]
         if connection.execute(_LEFT, (row[0],)).fetchone() is None:
-            texts.append(row[1])
+            texts.append(_text(row[1]))
         return texts
 
     return Said(texts_of)
 
 
+def _text(stored: Any) -> str | None:
+    """*stored* as text; of one that is damaged what can be read of it."""
+    return stored.decode(errors="replace") if isinstance(stored, bytes) else stored
+
+
 def end_episodes(
-    connection: sqlite3.Connection, repo: int, said: Said, revision: int, traces: Traces
+    connection: sqlite3.Connection,
+    repo: int,
+    said: Said,
+    revision: int,
+    traces: Traces,
+    unreadable: Passed,
 ) -> int:
-    """End and shorten the episodes that steps go from; give how many nodes were reworded."""
+    """
+    End and shorten the episodes that steps go from; give how many nodes were reworded.
+
+    Args:
+        unreadable: Gets the nodes that are damaged, and may hold what only erased steps said.
+    """
     changed, breather = 0, Breather()
     for number, id, status, goal, count in connection.execute(_TOUCHED).fetchall():
         breather.breathe()
@@ -117,34 +135,54 @@ def end_episodes(
             for statement in _HIDE:
                 connection.execute(statement, (number,) * statement.count("?"))
         connection.execute(_SHORTEN, (count, number))
-        changed += _strip(connection, repo, number, goal, partial(said.of, [id]), revision, traces)
+        change = partial(_change, connection, repo, revision, unreadable)
+        changed += _strip(
+            connection, number, _text(goal) or "", partial(said.of, [id]), traces, change
+        )
     return changed
+
+
+def _change(
+    connection: sqlite3.Connection,
+    repo: int,
+    revision: int,
+    unreadable: Passed,
+    node_id: str,
+    after: tuple[str | None, str | None],
+) -> bool:
+    """Reword a step's node, if there is one; whether that was done."""
+    if connection.execute(_IS_NODE, (repo, node_id)).fetchone() is None:
+        return False
+    try:
+        change = NodeChange(node_id, {"state": after[0], "subgoal": after[1]})
+        change_node(connection, repo, change, revision)
+    except StoreCorrupt as damage:
+        unreadable.append(damage)
+        return False
+    return True
 
 
 def _strip(
     connection: sqlite3.Connection,
-    repo: int,
     episode: int,
     goal: str,
     erased: Callable[[], frozenset[str]],
-    revision: int,
     traces: Traces,
+    change: Callable[[str, tuple[str | None, str | None]], bool],
 ) -> int:
     """Take from the annotations of remaining steps what only erased ones said."""
     changed = 0
     rows = connection.execute(_ANNOTATED, (episode,)).fetchall()
     gone = erased() if rows else frozenset()
-    for ordinal, node_id, *said, state, subgoal in rows:
-        after = stripped(state, subgoal, "\n".join(said), goal, gone)
+    for ordinal, node_id, *texts in rows:
+        *said, state, subgoal = map(_text, texts)
+        after = stripped(state, subgoal, "\n".join(text or "" for text in said), goal, gone)
         if after == (state, subgoal):
             continue
         traces.add(state)
         traces.add(subgoal)
         connection.execute(_STRIP, (*after, ordinal))
-        if connection.execute(_IS_NODE, (repo, node_id)).fetchone() is not None:
-            change = NodeChange(node_id, {"state": after[0], "subgoal": after[1]})
-            change_node(connection, repo, change, revision)
-            changed += 1
+        changed += change(node_id, after)
     return changed
 
 

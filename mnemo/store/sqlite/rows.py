@@ -3,14 +3,24 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable, Iterator, Sequence
-from typing import TypeVar
+from collections.abc import Iterator, Sequence
+from typing import Any, TypeVar
 
-from mnemo._clock import Breather
-from mnemo.graph.nodes import Node
-from mnemo.store.sqlite.codec import decode_node
+from mnemo.graph.edges import Edge, EdgeKind
+from mnemo.graph.metadata import NodeMetadata
+from mnemo.store.sqlite.codec import decode_node, decode_time, stored_time
+from mnemo.store.sqlite.damage import Rows
 
-__all__ = ["chunks", "holes", "read_nodes", "repo_row"]
+__all__ = [
+    "EDGES",
+    "METADATA",
+    "METADATA_COLUMNS",
+    "NODES",
+    "SET_COLUMNS",
+    "chunks",
+    "holes",
+    "repo_row",
+]
 
 T = TypeVar("T")
 
@@ -43,11 +53,29 @@ def repo_row(
     return row if row is not None else (0, 0, None, None)
 
 
-def read_nodes(rows: Iterable[tuple[str, str, str, bytes | None]]) -> list[Node]:
-    """Nodes of rows (id, type, body, vector); for a worker thread."""
-    breather = Breather()
-    nodes = []
-    for id, type, body, vector in rows:
-        nodes.append(decode_node(id, type, body, vector))  # type: ignore[arg-type]
-        breather.breathe()
-    return nodes
+def _metadata(row: Sequence[Any]) -> tuple[str, NodeMetadata]:
+    id, created_at, accessed_at, accesses, reward, rewards, support, penalty = row[:8]
+    return id, NodeMetadata(
+        created_at=stored_time(created_at),
+        last_accessed_at=decode_time(accessed_at),
+        access_count=accesses,
+        cumulative_reward=reward,
+        reward_count=rewards,
+        support_count=support,
+        penalty=penalty,
+    )
+
+
+METADATA_COLUMNS = """
+    id, created_at, last_accessed_at, access_count, cumulative_reward, reward_count,
+    support_count, penalty
+"""
+"""What ``METADATA`` expects, of ``nodes``."""
+METADATA = Rows("nodes", "s s s? i f i i f", _metadata)
+"""Id and counts of a node."""
+SET_COLUMNS = "session_id = ?, episode_id = ?, superseded_by = ?, at = ?, body = ?"
+"""Sets what ``node_columns`` gives."""
+NODES = Rows("nodes", "s s s b?", lambda row: decode_node(*row[:4]))
+"""Nodes of rows (id, type, body, vector)."""
+EDGES = Rows("edges", "s s s", lambda row: Edge(row[0], row[1], EdgeKind(row[2])), key=(0, 1, 2))
+"""Edges of rows (id of the source, id of the target, kind)."""

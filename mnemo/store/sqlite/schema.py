@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from mnemo.errors import SchemaTooNew, StoreCorrupt, StoreError
+from mnemo.store.sqlite.schema_fifth import fifth
 from mnemo.store.sqlite.schema_fourth import fourth
 from mnemo.store.sqlite.schema_third import third
 
@@ -190,7 +191,7 @@ def _second(db: Any) -> None:
         db["meta"].insert({"name": "overwritten", "value": "always"})
 
 
-_MIGRATIONS: tuple[Callable[[Any], None], ...] = (_first, _second, third, fourth)
+_MIGRATIONS: tuple[Callable[[Any], None], ...] = (_first, _second, third, fourth, fifth)
 VERSION = len(_MIGRATIONS)
 """The newest schema version, which this code reads and writes."""
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from functools import partial
 from typing import Any
@@ -24,13 +23,20 @@ from mnemo.errors import NotFound, SessionBusy
 from mnemo.graph.changeset import Changeset
 from mnemo.protocols import Clock
 from mnemo.store.sqlite.acts import create_session, write_act
-from mnemo.store.sqlite.codec import decode_changeset, encode_changeset, utc_text
+from mnemo.store.sqlite.codec import (
+    decode_changeset,
+    decode_list,
+    encode_changeset,
+    stored_time,
+    utc_text,
+)
+from mnemo.store.sqlite.damage import Passed, Rows, log_passed
 from mnemo.store.sqlite.owners import still_owns, unregister
 from mnemo.store.sqlite.readers import Readers
-from mnemo.store.sqlite.steps import COLUMNS, Handed, append_steps, read_steps
+from mnemo.store.sqlite.steps import COLUMNS, STEPS, Handed, append_steps
 from mnemo.store.sqlite.writer import Writer
 
-__all__ = ["SqliteSessions"]
+__all__ = ["STAGED", "SqliteSessions"]
 
 _RECORDS = """
 SELECT s.id, r.id, e.goal, s.state, e.id, s.no, e.no,
@@ -43,7 +49,7 @@ _ONE_RECORD = _RECORDS + "WHERE s.id = ?"
 _REPO_RECORDS = _RECORDS + "WHERE r.id = ? ORDER BY 9 DESC, s.no DESC"
 _UNFINISHED_RECORDS = _RECORDS + "WHERE r.id = ? AND s.state <> 'idle' ORDER BY 9 DESC, s.no DESC"
 _REST = """
-SELECT s.error, s.error_trajectory, e.changeset, e.changeset_steps, e.receipt_nodes
+SELECT e.id, s.error, s.error_trajectory, e.changeset, e.changeset_steps, e.receipt_nodes
 FROM sessions s JOIN episodes e ON e.no = s.episode WHERE s.no = ?
 """
 _STEPS = f"""
@@ -115,15 +121,27 @@ class SqliteSessions:
         return await self._readers().compute(partial(encode_changeset, changeset))
 
     async def load(self, session_id: str) -> Journal | None:
-        """The session as its last durable act left it; ``None`` if unknown."""
+        """
+        The session as its last durable act left it; ``None`` if unknown.
+
+        Raises:
+            StoreCorrupt: A row of it is damaged. *Cancellation*: safe.
+        """
         return await self._readers().read(partial(_load, session_id=session_id))
 
     async def records(self, repo_id: str, *, unfinished: bool) -> list[SessionRecord]:
-        """Its sessions, or only those that are not idle, newest act first."""
+        """
+        Its sessions, or only those that are not idle, newest act first.
+
+        A damaged one is passed by, so that the others can be resumed; ``load`` names it.
+        """
         query = _UNFINISHED_RECORDS if unfinished else _REPO_RECORDS
 
         def read(connection: sqlite3.Connection) -> list[SessionRecord]:
-            return [_record(row) for row in connection.execute(query, (repo_id,))]
+            passed: Passed = []
+            found = _SESSIONS.all(connection.execute(query, (repo_id,)), passed)
+            log_passed(passed)
+            return found
 
         return await self._readers().read(read)
 
@@ -164,15 +182,15 @@ def _claim(connection: sqlite3.Connection, session_id: str, me: Owner, now: date
     connection.execute(_CLAIM, (me.token, number))
 
 
-def _record(row: tuple[Any, ...]) -> SessionRecord:
-    id, repo_id, goal, state, episode_id, _, _, steps, updated_at = row
+def _record(row: Sequence[Any]) -> SessionRecord:
+    id, repo_id, goal, state, episode_id, _, _, steps, updated_at = row[:9]
     return SessionRecord(
         id=id,
         repo_id=repo_id,
         goal=goal,
         state=SessionState(state),
         steps=steps,
-        updated_at=datetime.fromisoformat(updated_at),
+        updated_at=stored_time(updated_at),
         episode_id=None if state == SessionState.IDLE else episode_id,
     )
 
@@ -181,36 +199,45 @@ def _load(connection: sqlite3.Connection, session_id: str) -> Journal | None:
     row = connection.execute(_ONE_RECORD, (session_id,)).fetchone()
     if row is None:
         return None
-    record, session, episode = _record(row), row[5], row[6]
-    keyed = read_steps(connection.execute(_KEYED, (session,)))
+    record, session, episode = _SESSIONS.one(row), row[5], row[6]
+    keyed = STEPS.all(connection.execute(_KEYED, (session,)))
     keys = {step.key: step for step in keyed if step.key is not None}
     if record.state is SessionState.IDLE:
         return Journal(record=record, steps=(), keys=keys)
-    error, trajectory, changeset, changeset_steps, receipt = connection.execute(
-        _REST, (session,)
-    ).fetchone()
+    rest = _EPISODES.one(connection.execute(_REST, (session,)).fetchone())
     rows = connection.execute(_STEPS, (episode,)).fetchall()
     return Journal(
         record=record,
-        steps=tuple(read_steps(rows)),
+        steps=tuple(STEPS.all(rows)),
         committed=frozenset(row[2] for row in rows if row[-1]),
-        staged=_staged(connection, episode),
-        changeset=decode_changeset(changeset) if changeset else None,
-        changeset_steps=tuple(json.loads(changeset_steps)) if changeset else (),
-        error=error,
-        error_trajectory=trajectory,
+        staged={one.key: one for one in STAGED.all(connection.execute(_STAGED, (episode,)))},
         keys=keys,
-        receipt_nodes=tuple(json.loads(receipt)),
+        **rest,
     )
 
 
-def _staged(connection: sqlite3.Connection, episode: int) -> dict[str, StagedTrajectory]:
+def _rest(row: Sequence[Any]) -> dict[str, Any]:
+    _, error, trajectory, changeset, steps, receipt = row
     return {
-        key: StagedTrajectory(
-            key=key,
-            trajectory_id=trajectory_id,
-            steps=tuple(json.loads(steps)),
-            changeset=decode_changeset(blob),
-        )
-        for key, trajectory_id, steps, blob in connection.execute(_STAGED, (episode,))
+        "error": error,
+        "error_trajectory": trajectory,
+        "changeset": decode_changeset(changeset) if changeset else None,
+        "changeset_steps": tuple(decode_list(steps, int)) if changeset else (),
+        "receipt_nodes": tuple(decode_list(receipt, str)),
     }
+
+
+def _trajectory(row: Sequence[Any]) -> StagedTrajectory:
+    key, trajectory_id, steps, blob = row[:4]
+    return StagedTrajectory(
+        key=key,
+        trajectory_id=trajectory_id,
+        steps=tuple(decode_list(steps, int)),
+        changeset=decode_changeset(blob),
+    )
+
+
+_SESSIONS = Rows("sessions", "s s s s s i i i s", _record)
+_EPISODES = Rows("episodes", "s s? s? b? s? s", _rest)
+STAGED = Rows("staged", "s s s b", _trajectory, key=(1, 0))
+"""Staged results of rows (key, trajectory, steps, changeset)."""

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterable
+from itertools import chain
 
-from mnemo.store.sqlite.codec import decode_json
+from mnemo.store.sqlite.damage import Passed, Rows
+from mnemo.store.sqlite.derived import decode_shown
 from mnemo.store.sqlite.traces import Traces
 from mnemo.transcript.derived import Surfaced
 
@@ -20,6 +22,10 @@ _UNNOTE = """
 DELETE FROM surfaced_records WHERE repo = ? AND stream = ? AND record = ?
 AND thread = ? AND epoch = ? AND seq = ?
 """
+_UNNOTE_PLACE = """
+DELETE FROM surfaced_records WHERE repo = ? AND thread = ? AND epoch = ? AND seq = ?
+"""
+_SHOWN = Rows("surfaced", "i i i s", lambda row: decode_shown(row[3]), key=(0, 1, 2))
 _SHOWING = """
 SELECT thread, epoch, seq FROM surfaced_records WHERE repo = ? AND stream = ? AND record = ?
 """
@@ -44,16 +50,26 @@ def note_shown(connection: sqlite3.Connection, repo: int, thread: int, value: Su
 def unnote_shown(connection: sqlite3.Connection, repo: int, thread: int, value: Surfaced) -> None:
     """Forget what the stored row of this place shows; ahead of its deletion."""
     place = (thread, value.epoch, value.seq)
-    row = connection.execute(_BEFORE, place).fetchone()
-    shown = decode_json(row[0]) if row is not None else []
-    connection.executemany(_UNNOTE, [(repo, *record, *place) for record in shown])
+    for row in connection.execute(_BEFORE, place).fetchall():
+        _unnote(connection, repo, place, row[0])
 
 
 def unnote_thread(connection: sqlite3.Connection, repo: int, thread: int) -> None:
     """Forget what the rows of a thread show; ahead of their deletion."""
     for *place, shown in connection.execute(_SHOWN_IN, (thread,)).fetchall():
-        records = decode_json(shown)
-        connection.executemany(_UNNOTE, [(repo, *record, thread, *place) for record in records])
+        _unnote(connection, repo, (thread, *place), shown)
+
+
+def _unnote(
+    connection: sqlite3.Connection, repo: int, place: tuple[int, int, int], shown: str
+) -> None:
+    """Forget what the row of *place* shows; of a damaged one by looking through all rows."""
+    damaged: Passed = []
+    records = _SHOWN.all([(*place, shown)], damaged)
+    for record in chain.from_iterable(records):
+        connection.execute(_UNNOTE, (repo, *record, *place))
+    if damaged:
+        connection.execute(_UNNOTE_PLACE, (repo, *place))
 
 
 def unshow(
@@ -70,6 +86,6 @@ def unshow(
         shown, hits = connection.execute(_HITS, place).fetchone()
         if traces is not None:
             traces.add(hits)
-        connection.executemany(_UNNOTE, [(repo, *record, *place) for record in decode_json(shown)])
+        _unnote(connection, repo, place, shown)
         connection.execute(_BLANK, place)
         connection.execute(_DROP, place)

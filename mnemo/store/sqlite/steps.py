@@ -5,25 +5,25 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Any
 
-from mnemo._clock import Breather
 from mnemo.episode.step import Annotation, Step, StepDraft
 from mnemo.errors import Conflict, NotFound, UsageError
 from mnemo.store.sqlite.bites import insert_rows
 from mnemo.store.sqlite.codec import (
-    decode_json,
+    decode_object,
     decode_vector,
     encode_json,
     encode_time,
     encode_vector,
+    stored_time,
 )
 from mnemo.store.sqlite.connection import refusing
+from mnemo.store.sqlite.damage import Rows
 from mnemo.store.sqlite.texts import put_texts, step_row
 from mnemo.store.sqlite.tombs import was_erased
 
-__all__ = ["COLUMNS", "UNANNOTATED", "Handed", "annotate", "append_steps", "read_steps"]
+__all__ = ["COLUMNS", "STEPS", "UNANNOTATED", "Handed", "annotate", "append_steps"]
 
 _COLUMNS = """
     s.id, e.id, t.idx, t.observation, t.action, t.at, t.actor, t.node_id, t.key, t.metadata,
@@ -32,7 +32,7 @@ _COLUMNS = """
 COLUMNS = _COLUMNS.format(
     "t.state, t.subgoal, t.reward, t.trajectory_id, t.boundary, t.embedded, t.subgoal_vector"
 )
-"""What ``read_steps`` expects, of ``steps t``, ``episodes e``, ``sessions s``."""
+"""What ``STEPS`` expects, of ``steps t``, ``episodes e``, ``sessions s``."""
 UNANNOTATED = _COLUMNS.format("NULL, NULL, NULL, NULL, NULL, NULL, NULL")
 """The same without annotations, half of what is stored of a step."""
 
@@ -199,17 +199,7 @@ def annotate(
         raise NotFound("step", str(next(row[-1] for row in rows if row[-1] not in known)))
 
 
-def read_steps(rows: Iterable[tuple[Any, ...]]) -> list[Step]:
-    """Steps of rows with ``COLUMNS``; further columns are ignored."""
-    breather = Breather()
-    steps = []
-    for row in rows:
-        steps.append(_read(row))
-        breather.breathe()
-    return steps
-
-
-def _read(row: tuple[Any, ...]) -> Step:
+def _read(row: Sequence[Any]) -> Step:
     session_id, episode_id, index, observation, action, at, actor, node_id, key = row[:9]
     return Step(
         session_id=session_id,
@@ -217,11 +207,11 @@ def _read(row: tuple[Any, ...]) -> Step:
         index=index,
         observation=observation,
         action=action,
-        at=datetime.fromisoformat(at),
+        at=stored_time(at),
         actor=actor,
         node_id=node_id,
         key=key,
-        metadata=decode_json(row[9]) if row[9] != _NO_METADATA else {},
+        metadata=decode_object(row[9]) if row[9] != _NO_METADATA else {},
         thread_id=row[18],
         message_id=row[19],
         ordinal=row[10],
@@ -229,7 +219,7 @@ def _read(row: tuple[Any, ...]) -> Step:
     )
 
 
-def _annotation(index: int, columns: tuple[Any, ...]) -> Annotation | None:
+def _annotation(index: int, columns: Sequence[Any]) -> Annotation | None:
     state, subgoal, reward, trajectory_id, boundary, embedded, vector = columns
     if subgoal is None:
         return None
@@ -243,3 +233,7 @@ def _annotation(index: int, columns: tuple[Any, ...]) -> Annotation | None:
         vector=None if vector is None else decode_vector(vector),
         embedded=bool(embedded),
     )
+
+
+STEPS = Rows("steps", "s s i s s s s s s? s i s? s? f? s? i? i? b? s? s?", _read, key=(7,))
+"""Steps of rows with ``COLUMNS``."""

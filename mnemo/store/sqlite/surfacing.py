@@ -9,7 +9,8 @@ from itertools import islice
 
 from mnemo._clock import Breather
 from mnemo._text import has_unspaced
-from mnemo.store.sqlite.record_rows import BASE, LEAN, Expiry, Lean, Scope, read_records
+from mnemo.store.sqlite.damage import Passed, log_passed
+from mnemo.store.sqlite.record_rows import BASE, LEAN, LEANS, Expiry, Lean, Scope, read_records
 from mnemo.store.sqlite.rows import repo_row
 from mnemo.store.sqlite.texts import TextTables, text_tables
 from mnemo.transcript.records import (
@@ -96,6 +97,7 @@ def _hits(
     hits = (
         (RecordHit(record=records[one.lean.row], relevance=one.lean.relevance), one.terms)
         for one in ordered
+        if one.lean.row in records
     )
     kept = (
         h for h in hits if (h[0].record.session_id, h[0].record.message_id) not in wanted.excluded
@@ -166,10 +168,13 @@ def _candidates(
     expiry = Expiry(wanted.ranking.now, wanted.default_ttl_s)
     breather = Breather()
     seen: set[int] = set()
-    for *row, bits in index.connection.execute(statement, (*values, least, *scope.values)):
+    passed: Passed = []
+    for row in index.connection.execute(statement, (*values, least, *scope.values)):
         breather.breathe()
-        shown = expiry.living(lean := Lean(*row))
-        if shown is not None and shown.row not in seen:
-            seen.add(shown.row)
-            terms = frozenset(term for bit, term in enumerate(drawn) if bits >> bit & 1)
-            yield _Candidate(lean.row, shown, terms)
+        for lean in LEANS.all([row], passed):
+            shown = expiry.living(lean)
+            if shown is not None and shown.row not in seen:
+                seen.add(shown.row)
+                terms = frozenset(term for bit, term in enumerate(drawn) if row[-1] >> bit & 1)
+                yield _Candidate(lean.row, shown, terms)
+    log_passed(passed)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Sequence
 from typing import Any
 
+from mnemo.store.sqlite.damage import Passed, Rows, log_passed
 from mnemo.transcript.derived import Thread
 
-__all__ = ["keep_thread", "read_thread", "read_threads", "thread_number"]
+__all__ = ["THREADS", "keep_thread", "read_thread", "read_threads", "thread_number"]
 
 _COLUMNS = """id, next_seq, epoch, epoch_start, boundary, budget_tokens, ttl_s, next_goal,
     declined_to"""
@@ -43,16 +45,19 @@ def keep_thread(connection: sqlite3.Connection, repo: int, thread: Thread) -> No
 def read_thread(connection: sqlite3.Connection, repo: int, id: str) -> Thread:
     """The thread; of one that nobody wrote to, what it would begin with."""
     row = connection.execute(_READ, (repo, id)).fetchone()
-    return Thread(id=id) if row is None else _thread(row)
+    return Thread(id=id) if row is None else THREADS.one(row)
 
 
 def read_threads(connection: sqlite3.Connection, repo: int, *, watched: bool) -> list[Thread]:
-    """All threads of the repository by id, or those with a budget."""
+    """All threads of the repository by id, or those with a budget; damaged ones are passed by."""
     query = _READ_WATCHED if watched else _READ_ALL
-    return [_thread(row) for row in connection.execute(query, (repo,))]
+    passed: Passed = []
+    found = THREADS.all(connection.execute(query, (repo,)), passed)
+    log_passed(passed)
+    return found
 
 
-def _thread(row: tuple[Any, ...]) -> Thread:
+def _thread(row: Sequence[Any]) -> Thread:
     id, next_seq, epoch, epoch_start, boundary, budget_tokens, ttl_s, next_goal, declined_to = row
     return Thread(
         id=id,
@@ -65,3 +70,7 @@ def _thread(row: tuple[Any, ...]) -> Thread:
         next_goal=next_goal,
         declined_to=declined_to,
     )
+
+
+THREADS = Rows("threads", "s i i i i i? f? i i", _thread)
+"""Threads of rows with the columns of ``threads`` from the id on."""

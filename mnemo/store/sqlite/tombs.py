@@ -13,6 +13,7 @@ from collections.abc import Iterable
 from hashlib import blake2b
 
 from mnemo.errors import Conflict
+from mnemo.store.sqlite.damage import Passed, Rows, log_passed
 
 __all__ = [
     "erased_messages",
@@ -22,8 +23,9 @@ __all__ = [
     "was_erased",
 ]
 
-_SALT = "SELECT value FROM meta WHERE name = 'salt'"
-_ADD_SALT = "INSERT INTO meta (name, value) VALUES ('salt', ?)"
+_SALT = "SELECT name, value FROM meta WHERE name = 'salt'"
+_SALTS: Rows[bytes] = Rows("meta", "s s", lambda row: bytes.fromhex(row[1]))
+_ADD_SALT = "INSERT OR REPLACE INTO meta (name, value) VALUES ('salt', ?)"
 _ANY = "SELECT 1 FROM erased LIMIT 1"
 _FIND = "SELECT 1 FROM erased WHERE digest = ?"
 _REMEMBER = "INSERT OR IGNORE INTO erased (digest) VALUES (?)"
@@ -64,14 +66,13 @@ def erased_messages(
     connection: sqlite3.Connection, thread: int, ids: Iterable[str]
 ) -> frozenset[str]:
     """Those of *ids* that were erased from the thread of this number."""
-    if connection.execute(_ANY).fetchone() is None:
+    salt = _stored_salt(connection)
+    if salt is None or connection.execute(_ANY).fetchone() is None:
         return frozenset()
-    (salt,) = connection.execute(_SALT).fetchone()
-    key = bytes.fromhex(salt)
     return frozenset(
         id
         for id in ids
-        if connection.execute(_FIND, (_digest(key, _in_thread(thread, id)),)).fetchone()
+        if connection.execute(_FIND, (_digest(salt, _in_thread(thread, id)),)).fetchone()
     )
 
 
@@ -81,12 +82,21 @@ def _in_thread(thread: int, id: str) -> str:
 
 
 def _salt(connection: sqlite3.Connection) -> bytes:
-    row = connection.execute(_SALT).fetchone()
-    if row is None:
-        row = (secrets.token_hex(16),)
-        connection.execute(_ADD_SALT, row)
-    return bytes.fromhex(row[0])
+    salt = _stored_salt(connection)
+    if salt is None:
+        salt = secrets.token_bytes(16)
+        connection.execute(_ADD_SALT, (salt.hex(),))
+    return salt
 
 
-def _digest(salt: bytes, id: str) -> bytes:
-    return blake2b(id.encode("utf-8", "surrogatepass"), key=salt, digest_size=16).digest()
+def _stored_salt(connection: sqlite3.Connection) -> bytes | None:
+    """``None``: there is none yet, or it is damaged, and the digests made with it mean nothing."""
+    passed: Passed = []
+    found = _SALTS.all(connection.execute(_SALT), passed)
+    log_passed(passed)
+    return found[0] if found else None
+
+
+def _digest(salt: bytes, id: str | bytes) -> bytes:
+    raw = id if isinstance(id, bytes) else id.encode("utf-8", "surrogatepass")
+    return blake2b(raw, key=salt, digest_size=16).digest()

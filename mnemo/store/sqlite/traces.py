@@ -38,9 +38,12 @@ FROM erased_steps x CROSS JOIN steps t ON t.ordinal = x.ordinal
 """
 # What a node says, not the names of its fields nor its ids, which are everywhere.
 _NODES = """
-SELECT n.body ->> '$.proposition', n.body ->> '$.instruction', n.body ->> '$.condition',
-       n.body ->> '$.expected_outcome', n.body ->> '$.description', n.body ->> '$.label'
-FROM erased_nodes x CROSS JOIN nodes n ON n.no = x.no WHERE x.type NOT IN ('episodic', 'source')
+SELECT body ->> '$.proposition', body ->> '$.instruction', body ->> '$.condition',
+       body ->> '$.expected_outcome', body ->> '$.description', body ->> '$.label'
+FROM (SELECT iif(json_valid(n.body), n.body,
+                 json_object('proposition', CAST(n.body AS TEXT))) AS body
+      FROM erased_nodes x CROSS JOIN nodes n ON n.no = x.no
+      WHERE x.type NOT IN ('episodic', 'source'))
 """
 _KEYS = "SELECT k.key FROM erased_nodes x CROSS JOIN node_keys k ON k.node = x.no"
 _VECTORS = """
@@ -85,9 +88,9 @@ class Traces:
         """Whether so much was erased that looking for it costs more than rewriting the file."""
         return self._bytes > _MOST_BYTES
 
-    def add(self, value: str | bytes | None) -> None:
-        """Add one text or vector as the file holds it."""
-        if not value or self.too_many:
+    def add(self, value: object) -> None:
+        """Add one text or vector as the file holds it; of other kinds there is nothing to see."""
+        if not isinstance(value, str | bytes) or not value or self.too_many:
             return
         raw = value if isinstance(value, bytes) else value.encode("utf-8", "surrogatepass")
         self._values.append(raw)

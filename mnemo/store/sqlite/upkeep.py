@@ -11,13 +11,14 @@ import sqlite3
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 
 from mnemo._clock import Breather
 from mnemo.errors import CommitFailed
 from mnemo.graph.changeset import Revision
 from mnemo.graph.upkeep import RAW, Upkeep
-from mnemo.store.sqlite.codec import encode_node, encode_time
-from mnemo.store.sqlite.rows import chunks, holes
+from mnemo.store.sqlite.codec import encode_time, node_columns
+from mnemo.store.sqlite.rows import SET_COLUMNS, chunks, holes
 
 __all__ = ["encode_changed", "keep_up"]
 
@@ -33,7 +34,7 @@ _TABLES = (
 )
 _EMPTIED = ("DELETE FROM merging", "DELETE FROM leaving")
 _NAMED = "SELECT id, no, type FROM nodes WHERE repo = ? AND id IN ({})"
-_CHANGE = "UPDATE nodes SET body = ?, revision = ? WHERE no = ?"
+_CHANGE = f"UPDATE nodes SET {SET_COLUMNS}, revision = ? WHERE no = ?"
 _PENALIZE = "UPDATE nodes SET penalty = ? WHERE no = ?"
 
 # ── Merging ──────────────────────────────────────────────────────────────────────────
@@ -68,11 +69,10 @@ WHERE nodes.no = g.survivor
 """
 _COUNT_EPISODES = """
 UPDATE nodes SET support_count = g.episodes
-FROM (SELECT m.survivor, count(DISTINCT json_array(s.body ->> '$.session_id',
-                                                   s.body ->> '$.episode_id')) AS episodes
+FROM (SELECT m.survivor, count(DISTINCT json_array(s.session_id, s.episode_id)) AS episodes
       FROM (SELECT DISTINCT survivor FROM merging) m
       CROSS JOIN edges e ON e.source = m.survivor AND e.kind = 'provenance'
-      CROSS JOIN nodes s ON s.no = e.target AND s.body ->> '$.episode_id' IS NOT NULL
+      CROSS JOIN nodes s ON s.no = e.target AND s.episode_id IS NOT NULL
       GROUP BY m.survivor) g
 WHERE nodes.no = g.survivor
 """
@@ -119,12 +119,12 @@ class Kept:
     removed: tuple[str, ...]
 
 
-def encode_changed(upkeep: Upkeep | None) -> list[tuple[str, str]]:
-    """Bodies and ids of the changed nodes; for a worker thread."""
+def encode_changed(upkeep: Upkeep | None) -> list[tuple[Any, ...]]:
+    """``node_columns`` and ids of the changed nodes; for a worker thread."""
     breather = Breather()
     rows = []
     for node in upkeep.changed if upkeep else ():
-        rows.append((encode_node(node), node.id))
+        rows.append((*node_columns(node), node.id))
         breather.breathe()
     return rows
 
@@ -133,7 +133,7 @@ def keep_up(
     connection: sqlite3.Connection,
     repo: int,
     upkeep: Upkeep,
-    changed: Sequence[tuple[str, str]],
+    changed: Sequence[tuple[Any, ...]],
     revision: Revision,
 ) -> Kept:
     """
@@ -148,7 +148,7 @@ def keep_up(
     numbers = _numbers(connection, repo, upkeep)
     for statement in _TABLES:
         connection.execute(statement)
-    connection.executemany(_CHANGE, [(body, revision, numbers[id]) for body, id in changed])
+    connection.executemany(_CHANGE, [(*columns, revision, numbers[id]) for *columns, id in changed])
     penalties = [(penalty, numbers[id]) for id, penalty in upkeep.penalties.items()]
     connection.executemany(_PENALIZE, penalties)
     if upkeep.merges:

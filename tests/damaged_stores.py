@@ -1,0 +1,199 @@
+"""A store with a row in every table, ways to damage it, and every public call on it."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from mnemo.config import StoreConfig
+from mnemo.graph.edges import Edge, EdgeKind
+from mnemo.graph.nodes import Episodic, Semantic
+from mnemo.repository import Repository
+from mnemo.store.sqlite import SqliteStore
+from mnemo.store.sqlite.check_rows import tables_of
+from mnemo.testing.clock import ManualClock
+from mnemo.testing.contracts.archive import filled
+from mnemo.testing.contracts.archive_notes import noted
+from mnemo.testing.contracts.archive_talk import talk
+from mnemo.testing.contracts.kit import NOON, SPACE, Kit
+
+TEXTS = {
+    "blob": "x'ff00fe'",
+    "no UTF-8": "CAST(x'c328ff' AS TEXT)",
+    "other text": "'garbage'",
+    "cut JSON": "'{\"a\": [1'",
+    "other JSON": "'[null, 5]'",
+}
+NUMBERS = {"text": "'seven'", "blob": "x'00'"}
+BLOBS = {"short": "x'00'", "cut": "substr({column}, 1, length({column}) / 2)", "text": "'seven'"}
+KINDS = {"TEXT": TEXTS, "INTEGER": NUMBERS, "REAL": NUMBERS, "FLOAT": NUMBERS, "BLOB": BLOBS}
+"""Declared type of a column → kind of damage → the SQL of the damaged value."""
+
+
+class ContractEmbedder:
+    """Vectors of the space of the contracts."""
+
+    space = SPACE
+
+    async def embed(self, texts: Sequence[str], *, kind: str = "document") -> Any:
+        """Vectors that depend on the length of each text alone."""
+        rows = np.array([[len(t) + 1, 1, 2, 3] for t in texts], np.float32).reshape(-1, 4)
+        return rows / np.linalg.norm(rows, axis=1, keepdims=True)
+
+
+async def make_store(path: Path) -> None:
+    """Repository ``r`` with a row in every table, and an independent session in it and in ``q``."""
+    clock = ManualClock(NOON)
+
+    def store(clock: Any) -> SqliteStore:
+        return SqliteStore(path, config=StoreConfig(), clock=clock, lease_s=30)
+
+    first = store(clock)
+    kit = Kit(store, clock, first, await first.open())
+    await filled(kit)
+    await first.transcript("r").writing(talk)
+    await first.notes("r").writing(noted)
+    await first.overhaul("r").begin_move(SPACE)
+    key = {"f1": (b"d", np.ones(4, np.float32) / 2)}
+    await first.overhaul("r").stage(SPACE, key)
+    for repo in ("r", "q"):
+        await independent(kit, repo)
+    await first.sessions.release(kit.owner)
+    await first.aclose()
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("INSERT INTO owners VALUES ('gone', 'elsewhere', 1, 1, 0.0)")
+        connection.execute("UPDATE sessions SET owner = 'gone' WHERE id = 'w'")
+        connection.commit()
+
+
+async def independent(kit: Kit, repo: str) -> None:
+    """A session that shares nothing with the others, and the fact that stems from it."""
+    session = f"other-{repo}"
+    await kit.start(session, repo=repo)
+    await kit.append("the harbour light", "looked", session=session, node_id=f"e-{repo}")
+    await kit.close(session)
+    await kit.discard(session)
+    place = {"session_id": session, "episode_id": f"{session}-1"}
+    await kit.apply(
+        Episodic("the harbour light", "looked", id=f"e-{repo}", at=NOON, created_at=NOON, **place),
+        Semantic("The light is green", id=f"f-{repo}", created_at=NOON),
+        id=f"of {session}",
+        edges=[Edge(f"f-{repo}", f"e-{repo}", EdgeKind.PROVENANCE)],
+        repo=repo,
+    )
+
+
+def columns_of(path: Path) -> list[tuple[str, str, str]]:
+    """Table, column and declared type of all columns, but for numbers that rows are joined by."""
+    with closing(sqlite3.connect(path)) as connection:
+        return [
+            (table, name, type)
+            for table in tables_of(connection)
+            for name, type in connection.execute(
+                "SELECT name, type FROM pragma_table_info(?) ORDER BY cid", (table,)
+            )
+        ]
+
+
+def damage(path: Path, table: str, column: str, value: str, *, every: bool = False) -> bool:
+    """Put *value* into a column of the table's first row, or of all; whether it could be done."""
+    value = value.format(column=column) if "{column}" in value else value
+    condition = "" if every else f" AND {_first(path, table, column)}"
+    with closing(sqlite3.connect(path)) as connection:
+        statement = f"UPDATE {table} SET {column} = {value} WHERE {column} IS NOT NULL{condition}"
+        try:
+            changed = connection.execute(statement).rowcount
+        except sqlite3.IntegrityError:
+            return False
+        connection.commit()
+    return changed > 0
+
+
+def _first(path: Path, table: str, column: str) -> str:
+    with closing(sqlite3.connect(path)) as connection:
+        keys = connection.execute(
+            "SELECT name FROM pragma_table_info(?) WHERE pk ORDER BY pk", (table,)
+        )
+        names = ", ".join(name for (name,) in keys)
+    return (
+        f"({names}) = (SELECT {names} FROM {table} WHERE {column} IS NOT NULL "
+        f"ORDER BY {names} LIMIT 1)"
+    )
+
+
+Call = tuple[str, Callable[[], Awaitable[Any]]]
+
+
+def reads(repo: Repository) -> Iterator[Call]:
+    """Every public read of a repository."""
+    types = ("episodic", "semantic", "procedural", "subgoal", "intent", "tag", "source")
+    ids = ["f1", "f2", "n1", "p", "g", "i", "t", "o", "f-r"]
+    for type in types:
+        yield f"get_nodes {type}", lambda type=type: repo.get_nodes([type])
+    yield "get_metadata", lambda: repo.get_metadata(ids)
+    yield "get_edges", lambda: repo.get_edges(ids)
+    yield "get_linked_nodes", lambda: repo.get_linked_nodes(["f1", "n1"])
+    yield "latest", lambda: repo.latest(5)
+    yield "statistics", repo.statistics
+    yield "search", lambda: repo.search("tea")
+    yield "search three", lambda: repo.search("お茶")
+    yield "recall", lambda: repo.recall("who likes tea?")
+    yield "recall_in_context", lambda: repo.recall_in_context("s", "who likes tea?")
+    for id in ("n1/action", "m0", "m1", "s1"):
+        yield f"view {id}", lambda id=id: repo.view(id)
+    yield "sessions", repo.sessions
+    yield "unfinished_sessions", repo.unfinished_sessions
+    yield "threads", repo.threads
+    for thread in ("t", "T"):
+        talk = repo.conversation(thread)
+        yield f"load {thread}", talk.load
+        yield f"look {thread}", lambda talk=talk: talk.look(500)
+        yield f"goals {thread}", lambda talk=talk: talk.goals.list()
+        yield f"pins {thread}", lambda talk=talk: talk.pins.list()
+        yield f"snapshots {thread}", lambda talk=talk: talk.snapshots.list()
+    notes = repo.notes
+    yield "notes list", notes.list
+    yield "notes read", lambda: notes.read("trips")
+    yield "notes history", lambda: notes.history("trips")
+    yield "notes recall", lambda: notes.recall("ramen")
+    yield "notes overview", notes.overview
+    yield "notes statistics", notes.statistics
+
+
+def writes(repo: Repository) -> Iterator[Call]:
+    """Public writes of a repository that others' damage must not stop."""
+    yield "consolidate", repo.consolidate
+    yield "decay", lambda: repo.decay(threshold=0.5)
+    yield "validate", repo.validate
+    yield "append", lambda: repo.conversation("new").append({"role": "user", "content": "hi"})
+    yield "append old", lambda: repo.conversation("t").append({"role": "user", "content": "hi"})
+    yield "write note", lambda: repo.notes.write("fresh", "- a line", description="d")
+    yield "new session", lambda: whole_session(repo)
+    for id in ("s", "t", "u", "v", "w"):
+        yield f"resume {id}", lambda id=id: resumed(repo, id)
+
+
+async def whole_session(repo: Repository) -> None:
+    """An episode from start to commit."""
+    session = await repo.start_session("plan the journey")
+    await session.append("I live in Porto.", "")
+    await session.close_and_commit()
+    await session.aclose()
+
+
+async def resumed(repo: Repository, id: str) -> None:
+    session = await repo.resume_session(id)
+    await session.aclose()
+
+
+def erasures(repo: Repository) -> Iterator[Call]:
+    """Forgetting, narrow to broad."""
+    yield "forget other", lambda: repo.forget(session_id="other-r")
+    yield "forget before", lambda: repo.forget(before=NOON)
+    yield "forget s", lambda: repo.forget(session_id="s")
+    yield "forget thread", lambda: repo.forget(thread_id="t")

@@ -1,0 +1,364 @@
+"""Rows that cannot be decoded: the check names them, and everything else goes on."""
+
+import json
+import shutil
+import sqlite3
+from collections.abc import AsyncIterator, Iterator
+from contextlib import closing, suppress
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+import pytest_asyncio
+from damaged_stores import (
+    KINDS,
+    ContractEmbedder,
+    damage,
+    erasures,
+    make_store,
+    reads,
+    writes,
+)
+from older_stores import make_fourth_version
+
+from mnemo import Mnemo, MnemoError, Repository, StoreCorrupt
+from mnemo.config import StoreConfig
+from mnemo.graph.changeset import Changeset
+from mnemo.graph.nodes import Tag
+from mnemo.store.sqlite.check_rows import ENCODED, TIMES, check_rows, tables_of
+from mnemo.store.sqlite.connection import connect_in_memory
+from mnemo.store.sqlite.schema import migrate
+from mnemo.testing.clock import ManualClock
+from mnemo.testing.contracts.kit import NOON
+
+WORKS_IN_SPITE = {"append", "new session", "consolidate", "decay", "validate", "write note"}
+"""Writes that touch no damaged row of somebody else."""
+
+
+def columns() -> Iterator[tuple[str, str, str]]:
+    """Table, name and declared type of every column of the schema."""
+    with closing(connect_in_memory(StoreConfig())) as connection:
+        migrate(connection, None)
+        for table in tables_of(connection):
+            for name, type in connection.execute(
+                "SELECT name, type FROM pragma_table_info(?) ORDER BY cid", (table,)
+            ):
+                yield table, name, type
+
+
+def is_encoded(table: str, name: str) -> bool:
+    return (table, name) in ENCODED or name in TIMES or (table, name) == ("nodes", "body")
+
+
+PLAIN = ("blob", "no UTF-8", "text")
+"""Kinds of damage that show in texts and bytes that nothing is encoded in."""
+DAMAGES = [
+    pytest.param(table, name, value, id=f"{table}.{name}: {kind}")
+    for table, name, type in columns()
+    for kind, value in KINDS[type].items()
+    # Any text is as good as any other where nothing is encoded in it.
+    if is_encoded(table, name) or type in ("INTEGER", "REAL", "FLOAT") or kind in PLAIN
+    if kind != "cut"
+]
+ENCODED_COLUMNS = [
+    pytest.param(table, name, list(KINDS[type].values())[-2], id=f"{table}.{name}")
+    for table, name, type in columns()
+    if is_encoded(table, name)
+]
+
+
+@pytest.fixture(scope="module")
+def filled(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A closed store with a row in every table."""
+    path = tmp_path_factory.mktemp("filled") / "mnemo.db"
+    anyio.run(make_store, path)
+    return path
+
+
+@pytest.fixture
+def path(filled: Path, tmp_path: Path) -> Path:
+    """A copy of its own, to be damaged."""
+    return Path(shutil.copy(filled, tmp_path / "mnemo.db"))
+
+
+@pytest_asyncio.fixture
+async def memory(path: Path) -> AsyncIterator[Mnemo]:
+    """A service on the file, opened by ``opened``."""
+    memory = Mnemo(path, embedder=ContractEmbedder(), clock=ManualClock(NOON))
+    yield memory
+    await memory.aclose()
+
+
+async def opened(memory: Mnemo) -> Repository:
+    await memory.open()
+    return await memory.open_repo("r")
+
+
+def first_key(path: Path, table: str, column: str = "id") -> str:
+    with closing(sqlite3.connect(path)) as connection:
+        return str(connection.execute(f"SELECT {column} FROM {table} LIMIT 1").fetchone()[0])
+
+
+def rows_of(path: Path, query: str) -> list[Any]:
+    with closing(sqlite3.connect(path)) as connection:
+        return connection.execute(query).fetchall()
+
+
+def execute(path: Path, statement: str, *values: Any) -> None:
+    with closing(sqlite3.connect(path)) as connection:
+        assert connection.execute(statement, values).rowcount > 0
+        connection.commit()
+
+
+# ── The check ────────────────────────────────────────────────────────────────────────
+
+
+def test_an_intact_store_has_no_damaged_row(path: Path) -> None:
+    """The check of rows is silent on a store with a row in every table."""
+    assert found_in(path) == []
+
+
+@pytest.mark.parametrize(("table", "column", "value"), DAMAGES)
+def test_the_check_names_every_damaged_column(
+    path: Path, table: str, column: str, value: str
+) -> None:
+    """A damaged value of any column is found, and its table is named; others are not."""
+    if not damage(path, table, column, value):
+        pytest.skip("SQLite refuses this value here, or the column is empty")
+    problems = found_in(path)
+    assert [problem.split()[2] for problem in problems] == [table]
+
+
+@pytest.mark.parametrize(
+    ("table", "column"),
+    [(table, column) for table, column in ENCODED if column.endswith("vector")],
+)
+async def test_the_check_finds_vectors_of_a_wrong_length(
+    path: Path, memory: Mnemo, table: str, column: str
+) -> None:
+    """Half a vector is whole numbers still, but not of the embedding space."""
+    assert damage(path, table, column, KINDS["BLOB"]["cut"])
+    await opened(memory)
+    problems = (await memory.check()).problems
+    assert [problem for problem in problems if "wrong length" in problem]
+
+
+def found_in(path: Path) -> list[str]:
+    with closing(connect_in_memory(StoreConfig())) as connection:
+        with closing(sqlite3.connect(path)) as file:
+            file.backup(connection)
+        return list(check_rows(connection))
+
+
+# ── Everything else ──────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("table", "column", "value"), ENCODED_COLUMNS)
+async def test_no_public_call_meets_a_raw_error(
+    path: Path, memory: Mnemo, table: str, column: str, value: str
+) -> None:
+    """
+    With one damaged value every call gives a result or ``StoreCorrupt``.
+
+    Export, erasure, maintenance and other sessions go on; another repository is as ever.
+    """
+    if not damage(path, table, column, value):
+        pytest.skip("SQLite refuses this value here, or the column is empty")
+    repo = await opened(memory)
+    other = await memory.open_repo("q")
+    for _, work in reads(repo):
+        await tolerant(work)
+    for name, work in writes(repo):
+        await (work() if name in WORKS_IN_SPITE else tolerant(work))
+    for name in ("r", "q"):
+        assert await exported(memory, name)
+    for _, work in erasures(repo):
+        await work()
+    assert [node.id for node in await other.get_nodes(["semantic"])] == ["f-q"]
+    assert (await other.forget(session_id="other-q")).unreadable == ()
+
+
+async def tolerant(work: Any) -> None:
+    """Do *work*; its refusal must be one of ours."""
+    with suppress(MnemoError):
+        await work()
+
+
+async def exported(memory: Mnemo, repo_id: str) -> list[dict[str, Any]]:
+    async with memory.export_repo(repo_id) as lines:
+        return [json.loads(line) async for line in lines]
+
+
+# ── Reading ──────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    ("table", "key", "statement"),
+    [
+        ("nodes", "f1", "UPDATE nodes SET body = '{' WHERE id = 'f1'"),
+        ("nodes", "f1", "UPDATE nodes SET body = '[]' WHERE id = 'f1'"),
+        ("nodes", "f1", "UPDATE nodes SET body = '{\"proposition\": 5}' WHERE id = 'f1'"),
+        ("nodes", "f1", "UPDATE nodes SET body = CAST(x'ff' AS TEXT) WHERE id = 'f1'"),
+    ],
+)
+async def test_a_damaged_node_is_named(
+    path: Path, memory: Mnemo, table: str, key: str, statement: str
+) -> None:
+    """``get_node`` and ``get_nodes`` say which row of which table it is."""
+    execute(path, statement)
+    repo = await opened(memory)
+    for work in (repo.get_node("f1"), repo.get_nodes(["semantic"])):
+        with pytest.raises(StoreCorrupt, match="nodes") as caught:
+            await work
+        assert (caught.value.table, caught.value.key) == (table, key)
+    assert await repo.get_node("f2")
+
+
+async def test_a_damaged_staged_changeset_fails_its_own_session(path: Path, memory: Mnemo) -> None:
+    """``resume_session`` names it; the other unfinished sessions are resumed."""
+    execute(path, "UPDATE episodes SET changeset = x'0102' WHERE id = 'u-1'")
+    repo = await opened(memory)
+    with pytest.raises(StoreCorrupt) as caught:
+        await repo.resume_session("u")
+    assert (caught.value.table, caught.value.key) == ("episodes", "u-1")
+    session = await repo.resume_session("t")
+    await session.aclose()
+
+
+async def test_recall_goes_on_around_a_damaged_node(
+    path: Path, memory: Mnemo, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The index leaves it out and logs its table and key."""
+    execute(path, "UPDATE nodes SET body = 'x' WHERE id = 'f1'")
+    repo = await opened(memory)
+    result = await repo.recall("Who loves tea?")
+    assert "f2" in [candidate.node.id for candidate in result.candidates]
+    assert "the row 'f1' of nodes" in caplog.text
+
+
+async def test_maintenance_passes_by_a_damaged_node(path: Path, memory: Mnemo) -> None:
+    """Consolidation, decay and validation do the rest."""
+    execute(path, "UPDATE nodes SET body = 'x' WHERE id = 'f1'")
+    repo = await opened(memory)
+    assert (await repo.validate()).checked == 3
+    assert (await repo.consolidate()).checked == 2
+    await repo.decay()
+
+
+async def test_a_failed_read_does_not_hold_an_older_revision(path: Path, memory: Mnemo) -> None:
+    """Reads after one that met a damaged row see what was written since, the error still alive."""
+    execute(path, "UPDATE nodes SET body = 'x' WHERE id = 'f1'")
+    repo = await opened(memory)
+    errors = []
+    for n in range(3):
+        with pytest.raises(StoreCorrupt) as caught:
+            await repo.get_nodes(["semantic"])
+        errors.append(caught.value)
+        before = (await repo.statistics()).revision
+        await repo.apply(Changeset(nodes=(Tag(f"tag {n}", id=f"tag-{n}"),)))
+        assert (await repo.statistics()).revision == before + 1
+        assert await repo.get_node(f"tag-{n}")
+
+
+# ── Erasing ──────────────────────────────────────────────────────────────────────────
+
+
+async def test_forgetting_another_session_is_not_stopped(path: Path, memory: Mnemo) -> None:
+    """A damaged node that shares nothing with the erased is of no concern."""
+    execute(path, "UPDATE nodes SET body = 'x' WHERE id = 'f1'")
+    repo = await opened(memory)
+    report = await repo.forget(session_id="other-r")
+    assert (report.steps, report.nodes, report.unreadable) == (1, 2, ())
+    assert report.scrubbed
+
+
+async def test_a_damaged_fact_of_the_erased_alone_goes(path: Path, memory: Mnemo) -> None:
+    """Its provenance is in columns, so nothing of it has to be read."""
+    execute(path, "UPDATE nodes SET body = 'hidden word' WHERE id IN ('f-r', 'e-r')")
+    repo = await opened(memory)
+    report = await repo.forget(session_id="other-r")
+    assert (report.nodes, report.unreadable, report.scrubbed) == (2, (), True)
+    assert await repo.get_node("f-r") is None
+    await memory.aclose()
+    assert b"hidden word" not in path.read_bytes()
+
+
+@pytest.mark.parametrize("damaged", ["f-r", "n1"])
+async def test_what_cannot_be_judged_is_named(path: Path, memory: Mnemo, damaged: str) -> None:
+    """A fact that others support too, damaged itself or in its evidence, stays and is told."""
+    link = "SELECT a.no, b.no, 'provenance' FROM nodes a, nodes b WHERE a.id = 'f-r'"
+    execute(path, f"INSERT INTO edges {link} AND b.id = 'n1'")
+    execute(path, "UPDATE nodes SET body = 'x' WHERE id = ?", damaged)
+    repo = await opened(memory)
+    report = await repo.forget(session_id="other-r")
+    assert (report.steps, report.unreadable) == (1, (f"nodes {damaged}",))
+    assert not report.scrubbed
+    assert "f-r" in await repo.get_metadata(["f-r"])
+
+
+async def test_a_step_without_a_readable_time_is_named(path: Path, memory: Mnemo) -> None:
+    """``before`` cannot judge it; naming its session can."""
+    execute(path, "UPDATE steps SET at = 'noon' WHERE observation = 'the harbour light'")
+    repo = await opened(memory)
+    report = await repo.forget(before=NOON)
+    assert [name.split()[0] for name in report.unreadable] == ["steps"]
+    assert (await repo.forget(session_id="other-r")).steps == 1
+
+
+async def test_an_older_store_gets_its_columns(path: Path, memory: Mnemo) -> None:
+    """The migration fills them from the bodies; a body that cannot be read leaves them empty."""
+    execute(path, "UPDATE nodes SET body = 'x' WHERE id = 'e-r'")
+    stems = "SELECT session_id, episode_id, superseded_by FROM nodes ORDER BY id"
+    before = rows_of(path, f"SELECT * FROM ({stems}) WHERE session_id <> 'other-r'")
+    make_fourth_version(path)
+    await memory.open()
+    assert rows_of(path, f"SELECT * FROM ({stems}) WHERE session_id IS NOT NULL") == before
+    assert [row for row in before if row[0]]
+
+
+async def test_a_replaced_fact_holds_again_beyond_a_damaged_one(path: Path, memory: Mnemo) -> None:
+    """What replaced what stands in a column: a chain is followed through a damaged fact."""
+    execute(path, "UPDATE nodes SET superseded_by = 'f2', body = 'x' WHERE id = 'f-r'")
+    body = '{"proposition":"old","confidence":0.8,"superseded_by":"f-r"}'
+    execute(path, "UPDATE nodes SET superseded_by = 'f-r', body = ? WHERE id = 'f1'", body)
+    repo = await opened(memory)
+    await repo.forget(session_id="other-r")
+    fact = await repo.get_node("f1")
+    assert getattr(fact, "superseded_by", None) == "f2"
+
+
+# ── Archives ─────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("kind", "statement"),
+    [
+        ("node", "UPDATE nodes SET body = 'x' WHERE id = 'n1'"),
+        ("step", "UPDATE steps SET at = 'x' WHERE node_id = 'n1'"),
+        ("step", "UPDATE steps SET metadata = '[' WHERE episode IN (SELECT no FROM episodes "
+         "WHERE id = 's-2')"),
+        ("episode", "UPDATE episodes SET changeset = x'00' WHERE id = 'u-1'"),
+        ("session", "UPDATE sessions SET updated_at = 'x' WHERE id = 's'"),
+        ("message", "UPDATE messages SET recorded_at = 'x' WHERE seq = 1"),
+        ("thread", "UPDATE threads SET next_seq = 'x' WHERE id = 't'"),
+        ("note", "UPDATE notes SET updated_at = 'x' WHERE topic = 'trips'"),
+        ("note_version", "UPDATE note_versions SET message_ids = '{}' WHERE version = 2"),
+        ("vector", "UPDATE vectors SET vector = x'00' WHERE key = 'f1'"),
+    ],
+)  # fmt: skip
+async def test_an_export_marks_what_it_left_out(
+    path: Path, memory: Mnemo, kind: str, statement: str
+) -> None:
+    """The line says so, and the archive can be imported without what hangs on it."""
+    execute(path, statement)
+    await opened(memory)
+    lines = await exported(memory, "r")
+    marked = [line for line in lines if "damaged" in line]
+    assert {line["kind"] for line in marked} == {kind}
+    async with Mnemo("memory:", embedder=ContractEmbedder()) as elsewhere:
+        await elsewhere.import_repo("copy", (json.dumps(line) for line in lines))
+        assert (await elsewhere.check()).problems == ()
+        assert not [line for line in await exported(elsewhere, "copy") if "damaged" in line]
