@@ -188,7 +188,8 @@ class TaskRoot:
         if self._closing:
             handle.cancel()
         name = getattr(work, "__qualname__", repr(work))
-        task = self._loop.create_task(_within(handle, work, args), name=name)
+        # Not by the loop's task factory: an eager one would run the work inside this call.
+        task = asyncio.Task(_within(handle, work, args), loop=self._loop, name=name)
         self._hosted[task] = handle
         task.add_done_callback(self._ended)
         return task

@@ -149,7 +149,7 @@ def test_no_import_hides_behind_type_checking():
 
 def test_tasks_begin_in_one_place_only():
     """Nothing but the task root makes a task outside an anyio task group."""
-    banned = ("create_task(", "ensure_future(", "gather(")
+    banned = ("create_task(", "ensure_future(", "gather(", "asyncio.Task(")
     found = {
         str(path.relative_to(ROOT))
         for path in ROOT.rglob("*.py")

@@ -1,0 +1,98 @@
+"""The task root: what hosts a service's tasks."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import anyio
+import pytest
+
+from mnemo._tasks import Branch, TaskRoot
+from mnemo.errors import UsageError
+
+
+@pytest.fixture
+async def root() -> AsyncIterator[TaskRoot]:
+    """An open root, closed when the test ends."""
+    root = TaskRoot()
+    root.open()
+    yield root
+    await root.aclose()
+
+
+class Ended(BaseException):
+    """No ``Exception``."""
+
+
+@pytest.mark.parametrize("error", [ValueError("no"), asyncio.CancelledError(), Ended()])
+async def test_a_task_that_fails_ends_no_other(root: TaskRoot, error: BaseException) -> None:
+    """Whatever it raises; who waits for its result is told."""
+
+    async def fail() -> None:
+        raise error
+
+    other = anyio.Event()
+    root.spawn(fail)
+    with pytest.raises((ValueError, UsageError)):
+        await root.own(fail)
+    root.spawn(_set, other)
+    with anyio.fail_after(5):
+        await other.wait()
+
+
+async def _set(event: anyio.Event) -> None:
+    event.set()
+
+
+async def test_work_never_begins_inside_the_plain_call(root: TaskRoot) -> None:
+    """Not even under an eager task factory, which an application may have set: it is not asked."""
+    asked = []
+
+    def factory(loop, coroutine, **rest):
+        asked.append(coroutine)
+        return asyncio.Task(coroutine, loop=loop, **rest)
+
+    asyncio.get_running_loop().set_task_factory(factory)
+    begun = anyio.Event()
+    root.spawn(_set, begun)
+    asyncio.get_running_loop().set_task_factory(None)
+    with anyio.fail_after(5):
+        await begun.wait()
+    assert not asked
+
+
+async def test_a_branch_is_cancelled_before_the_rest(root: TaskRoot) -> None:
+    """Its tasks end, also those that have not begun, and it takes no more; others go on."""
+    branch, ended, other = Branch(root.spawn), [], anyio.Event()
+
+    async def wait(name: str) -> None:
+        try:
+            await anyio.sleep_forever()
+        finally:
+            ended.append(name)
+
+    branch.spawn(wait, "begun")
+    await anyio.lowlevel.checkpoint()
+    branch.spawn(wait, "not begun")
+    branch.cancel()
+    with pytest.raises(UsageError, match="closed"):
+        branch.spawn(wait, "late")
+    root.spawn(_set, other)
+    with anyio.fail_after(5):
+        await other.wait()
+        while len(ended) < 2:
+            await anyio.lowlevel.checkpoint()
+    assert sorted(ended) == ["begun", "not begun"]
+
+
+async def test_an_act_whose_task_the_loop_cancels_before_its_first_step_is_told(
+    root: TaskRoot,
+) -> None:
+    """As at the end of ``asyncio.run``: who waits for the act does not wait for ever."""
+    act = root.own(anyio.sleep_forever)
+    for task in asyncio.all_tasks():
+        if task is not asyncio.current_task():
+            task.cancel()
+    with pytest.raises(UsageError, match="closed before"), anyio.fail_after(5):
+        await act
