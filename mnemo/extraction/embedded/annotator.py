@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import lru_cache, partial
@@ -11,7 +11,6 @@ from functools import lru_cache, partial
 import anyio
 import anyio.to_thread
 import numpy as np
-from numpy.typing import NDArray
 
 from mnemo._clock import Breather
 from mnemo._text import fold, is_blank, one_line, terms
@@ -24,6 +23,7 @@ from mnemo.extraction.embedded.scene import Parties, Role, is_output
 from mnemo.extraction.embedded.subgoals import new_subgoal, shortened
 from mnemo.extraction.embedded.topics import content_count, topical
 from mnemo.extraction.embedded.workers import workers
+from mnemo.graph.nodes import Vector
 from mnemo.protocols import Annotated, AnnotationRequest, Embedder
 
 __all__ = ["EmbeddedAnnotator"]
@@ -128,17 +128,22 @@ class EmbeddedAnnotator:
             return (), None
         run = partial(anyio.to_thread.run_sync, limiter=workers())
         window, lexical = await run(_look, request, self._parties)
-        continues = await self._continuations(window, lexical)
-        return await run(_annotate_all, request, window, continues), None
+        vectors = await self._vectors(window, _undecided(window, lexical))
+        return await run(_annotate_all, request, window, lexical, vectors), None
 
-    async def _continuations(self, window: list[_Seen], lexical: list[bool | None]) -> list[bool]:
-        """Whether each fresh step continues what the steps before it were about."""
-        first = len(window) - len(lexical)
-        open_at = [first + i for i, answer in enumerate(lexical) if answer is None]
+    async def _vectors(self, window: list[_Seen], open_at: list[int]) -> dict[int, Vector]:
+        """Of the steps *open_at* and of those before that each may continue, by their places."""
         if self._embedder is None or not open_at:
-            return [bool(answer) for answer in lexical]
-        near = await _near_window(self._embedder, window, open_at)
-        return [bool(a) if a is not None else near[first + i] for i, a in enumerate(lexical)]
+            return {}
+        needed = sorted({back for at in open_at for back in range(max(0, at - WINDOW), at + 1)})
+        rows = await self._embedder.embed([window[i].text or "-" for i in needed])
+        return dict(zip(needed, rows, strict=True))
+
+
+def _undecided(window: list[_Seen], lexical: list[bool | None]) -> list[int]:
+    """The places of fresh steps of which words do not say whether they continue."""
+    first = len(window) - len(lexical)
+    return [first + i for i, answer in enumerate(lexical) if answer is None]
 
 
 def _look(request: AnnotationRequest, parties: Parties) -> tuple[list[_Seen], list[bool | None]]:
@@ -245,24 +250,18 @@ def _answers(before: _Seen, now: _Seen) -> bool:
     return before.step.actor != now.step.actor or is_blank(now.observation)
 
 
-async def _near_window(
-    embedder: Embedder, window: list[_Seen], open_at: list[int]
-) -> dict[int, bool]:
-    needed = sorted({back for at in open_at for back in range(max(0, at - WINDOW), at + 1)})
-    vectors = await embedder.embed([window[i].text or "-" for i in needed])
-    row = {i: vectors[n] for n, i in enumerate(needed)}
-    return {at: _is_near(row, window, at) for at in open_at}
-
-
-def _is_near(row: dict[int, NDArray[np.float32]], window: list[_Seen], at: int) -> bool:
-    recent = len(_recent(window, at))
-    mean = np.mean([row[i] for i in range(at - recent, at)], axis=0)
-    norm = float(np.linalg.norm(mean))
-    return norm > 0 and float(row[at] @ mean) / norm >= CLOSE
+def _is_near(vectors: Mapping[int, Vector], recent: Sequence[int], at: int) -> bool:
+    """Whether step *at* is close to the mean of the steps *recent*."""
+    mean = np.add.reduce([vectors[i] for i in recent]) / len(recent)
+    norm = float(np.sqrt(mean @ mean))
+    return norm > 0 and float(vectors[at] @ mean) / norm >= CLOSE
 
 
 def _annotate_all(
-    request: AnnotationRequest, window: list[_Seen], continues: list[bool]
+    request: AnnotationRequest,
+    window: list[_Seen],
+    lexical: list[bool | None],
+    vectors: Mapping[int, Vector],
 ) -> list[Annotated]:
     breather = Breather()
     goal = shortened(one_line(excerpt(request.goal)), _SUBGOAL)
@@ -271,7 +270,10 @@ def _annotate_all(
     first = len(window) - len(request.fresh)
     for at in range(first, len(window)):
         now = window[at]
-        if subgoal is None or not continues[at - first]:
+        continues = lexical[at - first]
+        if continues is None and vectors:
+            continues = _is_near(vectors, range(at - len(_recent(window, at)), at), at)
+        if subgoal is None or not continues:
             subgoal = new_subgoal(
                 now.observation, now.action, now.step.actor, goal, is_output=now.tool
             )

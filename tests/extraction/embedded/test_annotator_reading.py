@@ -6,6 +6,7 @@ import random
 import re
 from datetime import UTC, datetime, timedelta
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -106,3 +107,24 @@ def test_recent_steps_reach_back_to_the_last_break() -> None:
             ):
                 break
         assert annotator._recent(window, at) == recent
+
+
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_nearness_to_recent_steps_is_the_cosine_with_their_mean(count: int) -> None:
+    """The same bits decide as with the library's mean and norm."""
+    rows = np.random.default_rng(3).normal(size=(400, count + 1, 24)).astype(np.float32)
+    rows[:, count] += 0.5 * rows[:, :count].sum(axis=1)
+    near = 0
+    for vectors in rows:
+        mean = np.mean(list(vectors[:count]), axis=0)
+        cosine = float(vectors[count] @ mean) / float(np.linalg.norm(mean))
+        found = annotator._is_near(dict(enumerate(vectors)), range(count), count)
+        assert found == (cosine >= annotator.CLOSE)
+        near += found
+    assert 0 < near < 400
+
+
+def test_nothing_is_near_to_steps_that_cancel_out() -> None:
+    """A mean of no length has no direction to be close to."""
+    vectors = {0: np.float32([1, 0]), 1: np.float32([-1, 0]), 2: np.float32([0, 1])}
+    assert not annotator._is_near(vectors, range(2), 2)
