@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields
 from datetime import datetime
+from operator import attrgetter
 from typing import Any, Literal
 
 from mnemo._clock import date_in_words
@@ -125,7 +126,12 @@ class Step:
 
     def annotated(self, annotation: Annotation) -> Step:
         """This step with *annotation*."""
-        return replace(self, annotation=annotation)
+        # ``dataclasses.replace`` takes three times as long, on the event loop, for every step.
+        return Step(annotation=annotation, **dict(zip(_APPENDED, _appended(self), strict=True)))
+
+
+_APPENDED = tuple(field.name for field in fields(Step) if field.name != "annotation")
+_appended = attrgetter(*_APPENDED)
 
 
 def when_and_who(at: datetime, actor: str) -> str:

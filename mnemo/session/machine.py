@@ -147,6 +147,9 @@ def _machine() -> Any:
     )
 
 
+_STATES = {str(state): state for state in SessionState}
+
+
 class Lifecycle:
     """
     One session as a model of the shared machine.
@@ -172,7 +175,7 @@ class Lifecycle:
     @property
     def now(self) -> SessionState:
         """The present state."""
-        return SessionState(self._state)
+        return _STATES[self._state]
 
     def fire(self, trigger: str) -> tuple[SessionState, SessionState]:
         """
