@@ -13,7 +13,7 @@ import mnemo
 ROOT = Path(mnemo.__file__).parent
 
 LINES: list[set[str]] = [
-    {"errors", "_clock", "_door", "_ids", "_secrets", "_spans", "_text", "english"},
+    {"errors", "_clock", "_door", "_ids", "_secrets", "_spans", "_text", "english", "runtime"},
     {"graph", "transcript", "note", "config", "events", "messages"},
     {"episode"},
     {"protocols"},
