@@ -4,12 +4,26 @@ from __future__ import annotations
 
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from real_texts import TEXTS
+from snowballstemmer.english_stemmer import EnglishStemmer
+from snowballstemmer.porter_stemmer import PorterStemmer
 
-from mnemo._text import clean, count_tokens, fold, has_unspaced, is_blank, one_line, stem, terms
+from mnemo._text import (
+    clean,
+    count_tokens,
+    fold,
+    has_unspaced,
+    is_blank,
+    one_line,
+    stem,
+    terms,
+    words,
+)
 
 
 @pytest.mark.slow
@@ -72,3 +86,17 @@ def test_scripts_without_blanks_are_told_from_the_others():
     """One character of them is enough; accents, Greek and emoji are none."""
     assert all(map(has_unspaced, ("東", "a ไทย b", "カ", "한국", "plain and ពាក្យ")))
     assert not any(map(has_unspaced, ("", "plain", "Café", "Ελλάδα", "🙂")))
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "pure"), [("english", EnglishStemmer), ("porter", PorterStemmer)]
+)
+def test_the_compiled_stemmer_stems_as_the_pure_one(algorithm: str, pure: Any) -> None:
+    """With the extra ``fast`` words are found by the same stems."""
+    compiled = pytest.importorskip("Stemmer").Stemmer(algorithm)
+    known = {word for text in TEXTS for word in words(text) if word.isascii() and word.isalpha()}
+    endings = ("ing", "ed", "s", "es", "ly", "ation", "fulness", "ibly", "ies", "ously", "ized")
+    spelled = sorted({*known, *(word + ending for word in known for ending in endings)})
+    assert len(spelled) > 2_000
+    stemmer = pure()
+    assert [compiled.stemWord(word) for word in spelled] == [stemmer.stemWord(w) for w in spelled]
