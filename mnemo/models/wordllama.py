@@ -42,6 +42,10 @@ MAX_PIECES = 32_768
 _LONGEST_PIECE = 32
 _BLANK = " "  # U+0020 alone: the only white space that the tokenizer treats as one
 _PIECE = re.compile(" +[^ ]*")
+_LETTER = "a"
+_WORD_AND_MARKS = re.compile(
+    rf"(?!{_LETTER}[^A-Za-z])(?P<word>[A-Za-z]+)(?P<marks>[.,!?;:'\"()-].*)", re.DOTALL
+)
 _UNCUT = ("<unk>", "<s>", "</s>", "▁")  # tokens by name, and what a blank becomes
 _LOADING = threading.Lock()
 _WEIGHTS = "weights/l2_supercat_256.safetensors"
@@ -108,8 +112,9 @@ class _StaticModel:
     Token vectors and the tokenizer that chooses among them.
 
     No token of the vocabulary has a blank behind another character, so that the tokens of
-    a text are those of its blank-separated pieces, one after the other. Texts repeat
-    pieces, and tokenizing is what costs most: 50 of 70 µs for a sentence.
+    a text are those of its blank-separated pieces, one after the other; and none has a mark
+    behind a letter, so that those of "word!" are those of "word" and of the mark. Texts
+    repeat pieces, and tokenizing is what costs most: 50 of 70 µs for a sentence.
 
     Attributes:
         table: Shape ``(tokens, 256)``. Single precision: adding up half precision takes
@@ -142,13 +147,22 @@ class _StaticModel:
             return self._encoded(text)
         ids: list[int] = []
         for piece in _pieces(text):
-            found = known.get(piece)
-            if found is None:
-                found = self._encoded(piece)
-                if len(piece) <= _LONGEST_PIECE:
-                    known[piece] = found
-            ids += found
+            ids += known.get(piece) or self._learnt(piece, known)
         return ids
+
+    def _learnt(self, piece: str, known: dict[str, list[int]]) -> list[int]:
+        """Ids of a *piece* that is new: as a word and the marks behind it, if it is these."""
+        parted = _WORD_AND_MARKS.fullmatch(piece)
+        if parted is None:
+            found = self._encoded(piece)
+        else:
+            word, behind = parted["word"], f"{_LETTER}{parted['marks']}"
+            # The letter is a token by itself there.
+            of_marks = (known.get(behind) or self._learnt(behind, known))[1:]
+            found = (known.get(word) or self._learnt(word, known)) + of_marks
+        if len(piece) <= _LONGEST_PIECE:
+            known[piece] = found
+        return found
 
     def _encoded(self, text: str) -> list[int]:
         ids: list[int] = self.tokenizer.encode(text, add_special_tokens=False).ids

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 import subprocess
 import sys
 import threading
@@ -86,7 +87,19 @@ def test_vectors_are_those_of_texts_tokenized_whole() -> None:
     _assert_same_bits(TEXTS)
 
 
-_ODD = st.sampled_from([*" ▁\n\t\u3000\xa0<☕", "  ", "<s>", "</s>", "<unk>", "word", "end."])
+@pytest.mark.slow
+def test_no_token_of_the_vocabulary_spans_a_cut() -> None:
+    """No blank stands behind another character, no mark behind a letter, and a letter is one."""
+    tokenizer = wordllama._load().tokenizer
+    tokens = [token for token in tokenizer.get_vocab() if not token.startswith("<")]
+    assert len(tokens) > 31_000
+    assert [t for t in tokens if re.search("[^▁]▁|[A-Za-z][.,!?;:'\"()-]", t)] == []
+    assert tokenizer.encode("a", add_special_tokens=False).tokens == ["▁a"]
+
+
+_ODD = st.sampled_from(
+    [*" ▁\n\t\u3000\xa0<☕", "  ", "<s>", "</s>", "<unk>", "word", "end.", "a", "it's", "("]
+)
 
 
 @pytest.mark.slow
