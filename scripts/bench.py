@@ -1,11 +1,12 @@
 """
-Measure mnemo: appends, episodes, recall, loop lag, idle sessions, import time.
+Measure mnemo: appends, a sustained load, episodes, recall, loop lag, idle sessions, import time.
 
 Every phase runs in a process of its own, so that none inherits another's heap, and
 beats a heartbeat on the event loop. What is loaded once is loaded before, and shown by
-``first-use``. Garbage collection is set as a service would set it (``--plain-gc``
-leaves it alone). Targets are those of the project; a figure that misses its target is
-marked. A busy machine shows first in the lag of an idle loop.
+``first-use``. With a FILE of dialogues, their turns are a sustained load too. Garbage
+collection is set as a service would set it (``--plain-gc`` leaves it alone). Targets are
+those of the project; a figure that misses its target is marked. A busy machine shows first
+in the lag of an idle loop; processor time suffers least from it.
 """
 
 from __future__ import annotations
@@ -21,10 +22,14 @@ from pathlib import Path
 from typing import Any
 
 import anyio
-from bench_kit import SIZES, Figure, Sizes, heartbeat, machine, settle_heap
+from bench_dialogues import BadInput
+from bench_kit import SIZES, Figure, Sizes, heartbeat, machine
+from bench_load import sustained, sustained_turns, turns_of
 from bench_process import idle_sessions, import_time
 from bench_reading import recall_at
 from bench_writing import appends_full, appends_normal, episodes, first_use
+
+from mnemo.runtime import settle_collector
 
 Phase = Callable[[Sizes, Path], Awaitable[list[Figure]]]
 
@@ -36,8 +41,8 @@ async def idle_loop(sizes: Sizes, folder: Path) -> list[Figure]:
     return [Figure(f.name, f.value, f.unit) for f in beats.figures("idle loop")]
 
 
-def phases(sizes: Sizes) -> dict[str, Phase]:
-    """Name → phase, in the order in which they run."""
+def phases(sizes: Sizes, file: Path | None) -> dict[str, Phase]:
+    """Name → phase, in the order in which they run; the dialogues in *file* are one."""
     known: dict[str, Phase] = {
         "idle-loop": idle_loop,
         "import": import_time,
@@ -45,15 +50,18 @@ def phases(sizes: Sizes) -> dict[str, Phase]:
         "sessions": idle_sessions,
         "appends-normal": appends_normal,
         "appends-full": appends_full,
+        "sustained": sustained,
         "episodes": episodes,
     }
+    if file is not None:
+        known["turns"] = partial(sustained_turns, file)
     return known | {f"recall-{count}": partial(recall_at, count) for count in sizes.nodes}
 
 
 def measure(phase: Phase, sizes: Sizes, place: Path | None, *, plain_gc: bool) -> list[Figure]:
     """Run *phase* in this process, its files in a fresh folder below *place*."""
     if not plain_gc:
-        settle_heap()
+        settle_collector()
     with tempfile.TemporaryDirectory(prefix="mnemo-bench-", dir=place) as folder:
         return anyio.run(phase, sizes, Path(folder))
 
@@ -65,6 +73,8 @@ def measure_apart(name: str, arguments: argparse.Namespace) -> list[dict[str, An
         command.append("--plain-gc")
     if arguments.dir is not None:
         command += ["--dir", str(arguments.dir)]
+    if arguments.file is not None:
+        command.append(str(arguments.file))
     out = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
     figures: list[dict[str, Any]] = json.loads(out)
     return figures
@@ -96,7 +106,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Measure what the command line asks for; 0 also where a target is missed."""
     arguments = _parse(argv)
     sizes = SIZES[arguments.size]
-    known = phases(sizes)
+    known = phases(sizes, arguments.file)
     if arguments.inside:
         phase = known[arguments.inside]
         figures = measure(phase, sizes, arguments.dir, plain_gc=arguments.plain_gc)
@@ -106,6 +116,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     if not chosen:
         print(f"no phase is called {arguments.only}; known: {', '.join(known)}", file=sys.stderr)
         return 2
+    if arguments.file is not None:
+        try:
+            turns_of(arguments.file)
+        except BadInput as error:
+            print(error, file=sys.stderr)
+            return 2
     facts, measured = machine(), {}
     if not arguments.json:
         print(headline(facts))
@@ -125,6 +141,9 @@ def _wanted(name: str, only: Sequence[str]) -> bool:
 
 def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="scripts/bench", description=__doc__)
+    parser.add_argument(
+        "file", type=Path, nargs="?", help="dialogues in the format of scripts/bench_recall"
+    )
     parser.add_argument(
         "--only",
         action="append",

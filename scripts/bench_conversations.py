@@ -22,11 +22,12 @@ from time import perf_counter
 
 import anyio
 from bench import headline, line
-from bench_kit import Figure, Words, batches, heartbeat, machine, percentile, settle_heap
+from bench_kit import Figure, Words, batches, heartbeat, machine, percentile
 
 from mnemo import Config, Mnemo
 from mnemo.repository import Repository
 from mnemo.repository.conversation import Conversation
+from mnemo.runtime import settle_collector
 from mnemo.transcript.message import Message, ToolCall
 from mnemo.transcript.strategies import Recent, Summary
 
@@ -123,7 +124,7 @@ async def measure(path: Path, sizes: Sequence[int], calls: int, each: int) -> Fi
             await alone.grow(length)
             await watched.grow(length)
             grown = Figure("grown to this length", perf_counter() - began, "s")
-            settle_heap()
+            settle_collector()
             at_size = await _single(repo, alone, watched, calls)
             at_size += await _crowd(repo, f"crowd of {length}", each)
             figures[f"{length:,} messages in the thread"] = [grown, *at_size]

@@ -39,11 +39,14 @@ class Sizes:
     imports: int
     nodes: tuple[int, ...]
     queries: int
+    sustained: int
 
 
-FULL = Sizes(4_000, 16_000, (1, 8, 64, 256), 7, 64, 300, 10_000, 5, (1_000, 10_000, 100_000), 200)
-QUICK = Sizes(1_000, 6_000, (1, 8, 64, 256), 3, 64, 30, 2_000, 3, (1_000, 10_000), 60)
-TINY = Sizes(20, 128, (1, 64), 1, 4, 5, 50, 1, (200,), 5)
+FULL = Sizes(
+    4_000, 16_000, (1, 8, 64, 256), 7, 64, 300, 10_000, 5, (1_000, 10_000, 100_000), 200, 32_000
+)
+QUICK = Sizes(1_000, 6_000, (1, 8, 64, 256), 3, 64, 30, 2_000, 3, (1_000, 10_000), 60, 8_000)
+TINY = Sizes(20, 128, (1, 64), 1, 4, 5, 50, 1, (200,), 5, 256)
 MILLION = replace(FULL, nodes=(1_000_000,))
 SIZES = {"full": FULL, "quick": QUICK, "tiny": TINY, "million": MILLION}
 
@@ -79,19 +82,6 @@ def percentile(values: Sequence[float], share: float) -> float:
     """The value that *share* of *values* do not exceed (nearest rank)."""
     ordered = sorted(values)
     return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
-
-
-def settle_heap() -> None:
-    """
-    What a service that cares for lag does once it is up.
-
-    A full garbage collection stops every thread for as long as the heap is large: here
-    what is loaded stays out of it, and collections are rarer. Sessions, commits and
-    recall leave no cycles behind, so nothing waits for them.
-    """
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(5_000, 3, 10_000)
 
 
 # ── The loop's lag ───────────────────────────────────────────────────────────────────

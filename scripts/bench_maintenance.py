@@ -26,7 +26,7 @@ from typing import Any
 
 import anyio
 from bench import headline, line
-from bench_kit import Figure, Words, batches, heartbeat, machine, percentile, settle_heap
+from bench_kit import Figure, Words, batches, heartbeat, machine, percentile
 from bench_reading import AT_ONCE, REPO, Filler
 
 from mnemo import Edge, EdgeKind, MaintenanceReport, Mnemo, Node, Semantic, Session, Tag
@@ -38,6 +38,7 @@ from mnemo.episode.step import Step, episodic_node
 from mnemo.models.wordllama import WordLlamaEmbedder
 from mnemo.protocols import Embedder
 from mnemo.repository import Repository
+from mnemo.runtime import settle_collector
 from mnemo.store.sqlite import SqliteStore
 
 FACTS_PER_TAG = 20
@@ -126,7 +127,7 @@ async def measure(name: str, path: Path, *, beside: bool, before_s: float) -> li
         await repo.recall("What is there?", types=["semantic"])
         session = await repo.start_session("Append without pause")
         await session.append("The first.", "")
-        settle_heap()
+        settle_collector()
         before_mb = _resident_mb()
         figures: list[Figure] = []
         if beside:

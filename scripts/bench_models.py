@@ -26,10 +26,11 @@ from typing import Any
 
 import anyio
 from bench import headline, idle_loop, line
-from bench_kit import SIZES, Figure, Heartbeat, Words, heartbeat, machine, percentile, settle_heap
+from bench_kit import SIZES, Figure, Heartbeat, Words, heartbeat, machine, percentile
 
 from mnemo import Config, Mnemo, Repository, Session
 from mnemo.models import OpenAIChatModel, OpenAIEmbedder
+from mnemo.runtime import settle_collector
 
 TESTS = Path(__file__).parents[1] / "tests"
 DIMENSIONS = 256
@@ -188,7 +189,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 0
     # What fails on purpose is counted below, and needs no words.
     logging.getLogger("mnemo").setLevel(logging.ERROR)
-    settle_heap()
+    settle_collector()
     facts = machine()
     idle = [figure.as_json() for figure in anyio.run(idle_loop, SIZES["quick"], Path())]
     if not arguments.json:

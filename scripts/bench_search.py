@@ -25,7 +25,7 @@ from typing import Any
 
 import anyio
 from bench import headline, line
-from bench_kit import Figure, Words, batches, heartbeat, machine, percentile, settle_heap
+from bench_kit import Figure, Words, batches, heartbeat, machine, percentile
 
 from mnemo._clock import SystemClock
 from mnemo._text import STOP_WORDS, count_tokens
@@ -38,6 +38,7 @@ from mnemo.prompts.usage import UsageMeter
 from mnemo.protocols import TranscriptWriter
 from mnemo.recall.keyword import search
 from mnemo.recall.view import view
+from mnemo.runtime import settle_collector
 from mnemo.store.sqlite import SqliteStore
 from mnemo.transcript.derived import Thread
 from mnemo.transcript.message import StoredMessage
@@ -158,7 +159,7 @@ async def measure(path: Path, messages: int, calls: int) -> dict[str, list[dict[
         began = perf_counter()
         history = await fill(store, messages)
         filling = Figure(f"{messages:,} messages written", perf_counter() - began, "s")
-        settle_heap()
+        settle_collector()
         figures = {"filling": [filling]}
         asked = {
             **_searches(store, history, clock),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 from statistics import median
-from time import perf_counter
+from time import perf_counter, thread_time
 from typing import Literal
 
 import anyio
@@ -22,6 +22,7 @@ LEAST_PER_S: dict[tuple[str, int], float] = {
     ("normal", 64): 8_000,
     ("full", 64): 6_000,
 }
+EVENT_LOOP_US = {64: 40.0}
 EPISODE_STEPS = 50
 ROUNDS = 5
 WORDS = Words()
@@ -82,15 +83,19 @@ async def _appends(mode: Durability, sizes: Sizes, folder: Path) -> list[Figure]
 async def _timed_appends(mode: Durability, sessions: Sequence[Session], each: int) -> list[Figure]:
     took: Timed = []
     per_s: Timed = []
+    used_s = -thread_time()
     async with heartbeat() as beats:
         for _ in range(ROUNDS):
             began = perf_counter()
             took += await _append_all(sessions, each)
             per_s.append(each * len(sessions) / (perf_counter() - began))
+    used_us = 1e6 * (used_s + thread_time()) / len(took)
+    most = EVENT_LOOP_US.get(len(sessions))
     name = f"append, {mode}, {len(sessions)} in flight"
     least = LEAST_PER_S.get((mode, len(sessions)))
     return [
         Figure(f"{name}: durable, median of {ROUNDS}", median(per_s), "/s", least=least),
+        Figure(f"{name}: processor on the event loop, each", used_us, "µs", most=most),
         Figure(f"{name}: p50", 1_000 * percentile(took, 0.5), "ms"),
         Figure(f"{name}: p99", 1_000 * percentile(took, 0.99), "ms"),
         *beats.figures(name),

@@ -26,7 +26,8 @@ def test_every_phase_of_the_bench_gives_its_figures():
     result = json.loads(done.stdout)
     assert {"cpu", "cores", "python", "sqlite", "packages"} <= result["machine"].keys()
     once = {"idle-loop", "import", "first-use", "sessions", "episodes"}
-    assert set(result["phases"]) == once | {"appends-normal", "appends-full", "recall-200"}
+    appends = {"appends-normal", "appends-full", "sustained"}
+    assert set(result["phases"]) == once | appends | {"recall-200"}
     for figures in result["phases"].values():
         assert all(figure["value"] >= 0 for figure in figures)
     lags = [f["name"] for f in result["phases"]["appends-full"] if "lag max" in f["name"]]
@@ -48,3 +49,35 @@ def test_an_unknown_phase_is_refused():
     done = bench("--only", "nothing")
     assert done.returncode == 2
     assert "appends-normal" in done.stderr
+
+
+PHASES = ("event loop", "writer", "annotated", "embedded", "indexed", "other threads")
+
+
+@pytest.mark.slow
+def test_processor_time_of_a_sustained_load_is_told_by_phase(tmp_path: Path):
+    """Turns of a file are appended, and every phase has its part of the whole."""
+    said = ["I sold the red boat.", "Why? It was lovely.", "It leaked, and Ana wants a new one."]
+    turns = [
+        {
+            "id": f"t{number}",
+            "session": "1",
+            "at": f"2024-03-01T12:{number:02}:00",
+            "speaker": "Bo",
+            "text": f"{said[number % 3]} That was number {number}.",
+        }
+        for number in range(60)
+    ]
+    path = tmp_path / "dialogues.json"
+    path.write_text(json.dumps([{"id": "d", "turns": turns, "questions": []}]))
+    done = bench(str(path), "--only", "turns", "--json")
+    assert done.returncode == 0, done.stderr
+    (figures,) = json.loads(done.stdout)["phases"].values()
+    used = {f["name"].rpartition(", ")[2]: f["value"] for f in figures if f["unit"] == "µs"}
+    assert all(used[phase] > 0 for phase in PHASES)
+    assert sum(used[phase] for phase in PHASES) <= used["all"] * 1.05
+    rates = [figure["name"] for figure in figures if figure["unit"] == "/s"]
+    assert [name.rpartition(": ")[2] for name in rates] == [
+        "durable",
+        "annotated, embedded, indexed",
+    ]
