@@ -221,7 +221,7 @@ class RecallConfig(Settings):
     agent_actors: frozenset[str] = frozenset(
         ("agent", "assistant", "ai", "bot", "model", "system", "tool")
     )
-    """Actors that are the agent's side, case aside."""
+    """Actors that are the agent's side, case aside; extraction reads them too."""
     group_min_hits: Annotated[int, Field(ge=2)] = 3
     """Candidates of one session that are printed together (P)."""
     recency_decay: Annotated[float, Field(ge=0, le=10)] = 0.3
