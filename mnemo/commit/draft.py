@@ -136,10 +136,13 @@ class Draft:
         return tuple(kept)
 
     def _source(self, edge: Edge) -> str:
-        source = self.end(edge.source)
-        while (source, edge.target) in self._moved:
-            source = self.end(self._moved[source, edge.target])
-        return source
+        source = edge.source
+        while True:
+            # First: a fact may have been cut before another came to stand for its rest.
+            after = self._moved.get((source, edge.target)) or self.end(source)
+            if after == source:
+                return source
+            source = after
 
     def _dropped(self) -> tuple[Edge, ...]:
         moved = [(id, step) for id, step in self._moved if id in self._known.nodes]

@@ -181,8 +181,15 @@ class _Timeline:
         """Let *by* close *fact*, unless something earlier has closed it already."""
         starts = self._support.start
         end = max(starts(fact), starts(by))
-        if fact.valid_to is None or as_utc(fact.valid_to) > end:
+        until = as_utc(fact.valid_to) if fact.valid_to is not None else None
+        if until is None or until > end or (until == end and self._is_before(by, fact)):
             self._draft.set(fact.id, valid_to=end, superseded_by=by.id)
+
+    def _is_before(self, by: Semantic, fact: Semantic) -> bool:
+        """Whether *by* was said before what has closed *fact*, at the same time."""
+        closer = self._draft.survivor(fact.superseded_by or "", Semantic)
+        positions = self._support.positions
+        return closer is not None and positions(by)[0] < positions(closer)[0]
 
     def _now(self, id: str) -> Semantic:
         fact = self._draft.survivor(id, Semantic)

@@ -175,6 +175,15 @@ async def test_a_value_that_came_and_went_has_its_times_in_any_order(order: Any)
     assert await stored_runs(graph) == runs_of(statements)
 
 
+async def test_the_parts_of_a_new_fact_join_the_runs_they_belong_to() -> None:
+    """One changeset says Rome before and after Oslo: each statement goes to its own spell."""
+    rome, oslo = "Ada lives in Rome", "Ada lives in Oslo"
+    statements = [(rome, 0, 0), (rome, 1, 1), (oslo, 2, 2), (rome, 3, 3), (rome, 4, 4)]
+    batches = ([statements[0]], [statements[2]], [statements[4]], [statements[1], statements[3]])
+    graph, _ = await graph_after([stated(*batch) for batch in batches])
+    assert await stored_runs(graph) == runs_of(statements)
+
+
 async def test_a_fact_that_is_cut_in_two_keeps_its_tags_on_both() -> None:
     """A late contradiction between two statements: both spells have the tag."""
     changesets = [said("Bo lives in Rome", 0, "Rome"), said("Bo lives in Rome", 2)]
