@@ -46,13 +46,6 @@ _CHECKS = (
         """,
     ),
     (
-        "vectors of subgoals of a wrong length",
-        """
-        SELECT count(*), min(t.node_id) FROM steps t JOIN repos r ON r.no = t.repo
-        WHERE length(t.subgoal_vector) <> 4 * r.space_dimensions
-        """,
-    ),
-    (
         "edges whose end is gone",
         """
         SELECT count(*), min(e.kind) FROM edges e
