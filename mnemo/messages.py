@@ -103,11 +103,14 @@ class EmbeddingSpace:
         dimensions: Length of every vector.
         dense_weight: How much its cosine is worth beside BM25 in recall: 1.0 for
             contextual embedders, 0.6 for static ones, 0.2 for hashing. Not stamped.
+        static: Whether a text's vector is the mean of its words', so that recall may ask
+            for single words and weight them by how rare they are. Not stamped.
     """
 
     name: str
     dimensions: int
     dense_weight: float = 1.0
+    static: bool = False
 
     def __str__(self) -> str:
         return f"{self.name} ({self.dimensions} dimensions)"

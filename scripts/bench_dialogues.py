@@ -173,6 +173,11 @@ class Scores:
         self.rows.append(row)
         self.categories.append(category)
 
+    def of(self, category: str) -> Scores:
+        """Those of one category."""
+        own = [place for place, name in enumerate(self.categories) if name == category]
+        return Scores([self.rows[place] for place in own], [category] * len(own))
+
     def column(self, name: str) -> NDArray[np.float64]:
         """One measure of every question."""
         return np.asarray([row[name] for row in self.rows])

@@ -17,9 +17,10 @@ import platform
 import re
 import sys
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -51,10 +52,12 @@ from mnemo.graph.corpus import StepsView
 from mnemo.graph.postings import B
 from mnemo.protocols import Embedder
 from mnemo.recall import candidates
+from mnemo.recall.ranking import SIGNALS
 from mnemo.recall.signals import StepWeights
 
 MNEMO = "mnemo"
 NO_PRIOR = "mnemo, role prior off"
+NO_SIGNALS = "mnemo, fitted signals off"
 STEPS_ONLY = "mnemo, raw steps only"
 COMPARED = ("recall@10", "ndcg@10")
 _CITATION = re.compile(r" \[(\d+)\]$", re.MULTILINE)
@@ -152,8 +155,23 @@ def weights_changed(change: Callable[[StepWeights], StepWeights]) -> Iterator[No
 
 
 def _without(signal: str) -> Callable[[StepWeights], StepWeights]:
+    if signal in SIGNALS:
+        return lambda weights: replace(weights, fitted=_other_than({signal}, weights))
     value = B if signal == "b" else 0.0
     return lambda weights: replace(weights, **{signal: value})
+
+
+def _without_group(group: str) -> Callable[[StepWeights], StepWeights]:
+    left_out = {name for name, signal in SIGNALS.items() if signal.group == group}
+    return lambda weights: replace(weights, fitted=_other_than(left_out, weights))
+
+
+def _other_than(left_out: Container[str], weights: StepWeights) -> dict[str, float]:
+    return {name: w for name, w in weights.fitted.items() if name not in left_out}
+
+
+def _no_signals(weights: StepWeights) -> StepWeights:
+    return replace(weights, fitted={})
 
 
 async def ablate(memory: Mnemo, dialogues: Sequence[Dialogue]) -> dict[str, Scores]:
@@ -170,6 +188,9 @@ async def ablate(memory: Mnemo, dialogues: Sequence[Dialogue]) -> dict[str, Scor
         with weights_changed(_without(signal)):
             scores, _ = await ask_all(memory, dialogues, row=short_row)
         found[f"{signal} {weight:+.2f}"] = scores
+    for group in dict.fromkeys(SIGNALS[name].group for name in shipped if name in SIGNALS):
+        with weights_changed(_without_group(group)):
+            found[f"all of {group}"], _ = await ask_all(memory, dialogues, row=short_row)
     found["hops"], _ = await ask_all(memory, dialogues, max_hops=0, row=short_row)
     return found
 
@@ -200,6 +221,8 @@ async def measure(
             methods[NO_PRIOR], _ = await ask_all(
                 memory, dialogues, settings={"observation_prior": 0.0}
             )
+            with weights_changed(_no_signals):
+                methods[NO_SIGNALS], _ = await ask_all(memory, dialogues)
             methods[MNEMO], seconds = await ask_all(memory, dialogues)
             if ablated:
                 ablations = await ablate(memory, dialogues)
@@ -216,6 +239,7 @@ async def measure(
         "methods": {name: _summary(scores) for name, scores in methods.items()},
         "sessions": {"BM25 over whole sessions": session_baseline(dialogues).means()},
         "differences": _differences(methods),
+        "by category": _by_category(methods),
         "ablation": _ablation(ablations),
     }
 
@@ -237,10 +261,24 @@ def _differences(methods: dict[str, Scores]) -> dict[str, dict[str, dict[str, fl
     return {
         name: {
             measure: difference(mine, theirs, measure)
-            for measure in (*COMPARED, *(budgets if name == STEPS_ONLY else ()))
+            for measure in (
+                *COMPARED,
+                *(budgets if name in (STEPS_ONLY, NO_SIGNALS) else ()),
+            )
         }
         for name, theirs in methods.items()
         if name != MNEMO
+    }
+
+
+def _by_category(methods: dict[str, Scores]) -> dict[str, dict[str, float]]:
+    """recall@10 of each category, and what the fitted signals add to it."""
+    names = dict.fromkeys(methods[MNEMO].categories)
+    mine, plain = (methods[m] for m in (MNEMO, NO_SIGNALS))
+    return {
+        name: {"recall@10": mine.of(name).means()["recall@10"]}
+        | difference(mine.of(name), plain.of(name), "recall@10")
+        for name in sorted(names)
     }
 
 
@@ -283,6 +321,26 @@ def show(report: dict[str, Any]) -> None:
         _show_differences(name, measured)
 
 
+def show_together(reports: dict[str, dict[str, Any]]) -> None:
+    """Print one table over several files."""
+    print(f"recall@10, {next(iter(reports.values()))['embedder']}; differences with their 95 %")
+    for file, report in reports.items():
+        mine = 100 * report["methods"][MNEMO]["overall"]["recall@10"]
+        print(f"\n{file}, {report['questions']} questions: {mine:.1f}")
+        for name, measured in report["differences"].items():
+            _show_difference(f"  more than {name.removeprefix('mnemo, ')}", measured["recall@10"])
+        print("  more than fitted signals off, by category")
+        for name, d in report["by category"].items():
+            _show_difference(f"    {name} ({100 * d['recall@10']:.1f})", d)
+        for name, measured in report["ablation"].items():
+            _show_difference(f"  what it gives: {name}", measured["recall@10"])
+
+
+def _show_difference(name: str, d: dict[str, float]) -> None:
+    numbers = f"{100 * d['mean']:+.1f} ({100 * d['low']:+.1f} to {100 * d['high']:+.1f})"
+    print(f"{name:<46}{numbers}")
+
+
 def _table(
     title: str, rows: dict[str, dict[str, float]], columns: Sequence[str], scale: float
 ) -> None:
@@ -304,22 +362,30 @@ def _show_differences(name: str, measured: dict[str, dict[str, float]]) -> None:
 def main() -> int:
     """Run the bench; exit code 2 for a file that cannot be read."""
     parser = argparse.ArgumentParser(prog="bench_recall", description=__doc__.split("\n\n")[0])
-    parser.add_argument("file", type=Path, help="dialogues with labelled evidence, JSON")
+    parser.add_argument(
+        "files", type=Path, nargs="+", help="dialogues with labelled evidence, JSON"
+    )
     parser.add_argument("--json", action="store_true", help="print JSON instead of tables")
     parser.add_argument("--ablate", action="store_true", help="also: each signal off in turn")
     parser.add_argument("--embedder", choices=EMBEDDERS, default="wordllama")
     arguments = parser.parse_args()
     try:
-        dialogues = read_dialogues(arguments.file)
+        files = {path.name: read_dialogues(path) for path in arguments.files}
     except BadInput as error:
         print(f"bench_recall: {error}", file=sys.stderr)
         return 2
     embedder = OnceEmbedder(EMBEDDERS[arguments.embedder]())
-    report = anyio.run(lambda: measure(dialogues, embedder, ablated=arguments.ablate))
+    reports = {
+        name: anyio.run(partial(measure, dialogues, embedder, ablated=arguments.ablate))
+        for name, dialogues in files.items()
+    }
+    (first, *others) = reports.values()
     if arguments.json:
-        print(json.dumps(report, indent=2))
+        print(json.dumps(reports if others else first, indent=2))
+    elif others:
+        show_together(reports)
     else:
-        show(report)
+        show(first)
     return 0
 
 

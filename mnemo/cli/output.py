@@ -152,15 +152,24 @@ def _account(number: int, candidate: Candidate) -> list[str]:
     ]
     if why := candidate.why:
         led = [f"   via: {one_line(why.via)}"] if why.via else []
-        signals = ", ".join(f"{name} {value:+.2f}" for name, value in why.signals.items())
         lines += [
             *led,
-            f"   signals: {signals or 'none of its own'}; cosine {why.cosine:.2f}",
+            f"   signals{'' if why.signals else ': none of its own'}; cosine {why.cosine:.2f}",
+            *_bars(why.signals),
             f"   value: relevance {candidate.relevance:.3f}, recency {why.recency:.2f}, "
             f"frequency {why.frequency:.2f}, reward {why.reward:.2f}, "
             f"penalty {why.penalty:.2f}, mode weight {why.mode_weight:g}",
         ]
     return lines + [f"   from {_place(source)}" for source in candidate.sources]
+
+
+def _bars(signals: Mapping[str, float]) -> list[str]:
+    """A line with a bar for each of *signals*: ``+`` for what it adds, ``-`` for what it takes."""
+    longest = max(map(abs, signals.values()), default=1.0)
+    return [
+        f"     {name:<17}{value:+6.2f} {'+-'[value < 0] * round(24 * abs(value) / longest)}"
+        for name, value in signals.items()
+    ]
 
 
 def _place(source: SourceRef) -> str:

@@ -80,12 +80,14 @@ class Side(Document):
         actor: Who speaks or acts.
         acted: Whether it is the agent's action.
         asks: Whether it ends as a question.
+        form: Bits of ``graph.form``.
     """
 
     session_id: str
     actor: str
     acted: bool
     asks: bool
+    form: int = 0
 
 
 # ── Views ────────────────────────────────────────────────────────────────────────────
@@ -162,6 +164,8 @@ class StepsView(DocumentsView):
         actor: Number of who spoke, into ``actors``.
         acted: True for the agent's own actions.
         asks: True if what was said ends as a question.
+        form: Bits of ``graph.form``.
+        place: How many documents of its session come before it.
         rows: Row of a document's vector; meaningless unless it has one.
         kinship: Cosine with the previous document; meaningless unless both have vectors.
         actors: Folded names.
@@ -177,6 +181,8 @@ class StepsView(DocumentsView):
     actor: Ints
     acted: Mask
     asks: Mask
+    form: NDArray[np.uint8]
+    place: Ints
     rows: Ints
     kinship: Floats
     actors: Sequence[str]
@@ -190,6 +196,12 @@ class StepsView(DocumentsView):
         """The median length of the living documents, in words; 0 if there is none."""
         alive = self.log_words[self.alive]
         return math.exp(float(np.median(alive))) if len(alive) else 0.0
+
+    @cached_property
+    def lateness(self) -> Floats:
+        """How late in its session a document stands: 0 the first, 1 the last."""
+        last = np.maximum(np.bincount(self.session, minlength=self.sessions) - 1, 1)
+        return (self.place / last[self.session]).astype(np.float32)
 
 
 @dataclass(frozen=True, slots=True)
@@ -339,6 +351,8 @@ class _Steps(_Documents):
             "actor": Column(np.int32),
             "acted": Column(np.bool_),
             "asks": Column(np.bool_),
+            "form": Column(np.uint8),
+            "place": Column(np.int32),
             "starts": Column(np.int64),
             "next": Column(np.int32),
             "rows": Column(np.int32),
@@ -347,7 +361,7 @@ class _Steps(_Documents):
         self._sequence = Column(np.int32)
         self._sessions = _Numbering()
         self._actors = _Numbering()
-        self._last: dict[int, int] = {}
+        self._last: dict[int, tuple[int, int]] = {}
         self._followed: list[tuple[int, int]] = []
         self._noted = 0
 
@@ -365,14 +379,15 @@ class _Steps(_Documents):
 
     def add_side(self, side: Side, breather: Breather) -> int:
         session = self._sessions.number(side.session_id)
-        previous, actor = self._last.get(session, -1), self._actors.number(fold(side.actor))
+        previous, place = self._last.get(session, (-1, -1))
+        actor = self._actors.number(fold(side.actor))
+        said = (actor, side.acted, side.asks, side.form, place + 1)
         # Neither a following one, nor a vector and so a kinship, is known yet.
-        own = (session, previous, actor, side.acted, side.asks, self._noted, -1, -1, 0.0)
-        number = self.add(side, breather, *own)
+        number = self.add(side, breather, session, previous, *said, self._noted, -1, -1, 0.0)
         self._noted = self._sequence.count + len(self._terms)
         if previous >= 0:
             self._followed.append((previous, number))
-        self._last[session] = number
+        self._last[session] = number, place + 1
         return number
 
     def _link_next(self) -> None:

@@ -12,6 +12,7 @@ from mnemo._clock import Breather, as_utc, date_in_words
 from mnemo.episode.feed import FeedChanges
 from mnemo.episode.step import Part, Step, evidence_text
 from mnemo.graph.corpus import Document, Side
+from mnemo.graph.form import form_of
 from mnemo.graph.nodes import Intent, Node, Procedural, Semantic, Subgoal
 from mnemo.graph.wordings import wording_key
 
@@ -44,6 +45,7 @@ def step_sides(step: Step, *, agent_name: str) -> Iterator[Side]:
             actor=agent_name if acted else step.actor,
             acted=acted,
             asks=said.rstrip().endswith(_QUESTION_MARKS),
+            form=form_of(said),
         )
 
 

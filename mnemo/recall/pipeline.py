@@ -259,9 +259,10 @@ class Recall:
         """The question with its vectors; without any if the embedder fails or hangs."""
         try:
             with anyio.fail_after(self._config.recall.timeout_s):
-                reply = await self._embedder.embed(question.texts, kind="query")
-            dimensions = self._embedder.space.dimensions
-            rows = unit_rows(reply, rows=len(question.texts), dimensions=dimensions)
+                space = self._embedder.space
+                texts = (*question.texts, *(question.words if space.static else ()))
+                reply = await self._embedder.embed(texts, kind="query")
+            rows = unit_rows(reply, rows=len(texts), dimensions=space.dimensions)
         except Exception as error:
             # An embedder is foreign code; whatever it raises, keywords still answer.
             progress.does_without("embedder", error)

@@ -11,7 +11,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from mnemo._text import clean, fold, words
+from mnemo._text import clean, content_words, fold, words
 from mnemo.episode.step import Step
 from mnemo.graph.lemmas import index_terms
 
@@ -27,6 +27,9 @@ CONTEXT_VECTOR_WEIGHT = 0.5
 CONTEXT_TERM_WEIGHT = 0.3
 MAX_PAIRS = 32
 """Pairs of neighbouring terms that are looked for; a question has fewer."""
+
+MAX_WORDS = 16
+"""Content words of a query that get vectors of their own; a question has fewer."""
 
 _OF_THE_AGENT = re.compile(
     r"\b(?:did|have|had|were|was) you\b|\byour (?:advice|answers?|suggestions?|recommendations?)\b"
@@ -75,6 +78,8 @@ class Question:
         texts: What is to be embedded: the query, its tags, and last the context.
         telling: Places in *texts* of the query and of the tags that say more than it does.
         vectors: Unit rows of the query and its tags; ``None`` without an embedder.
+        words: Its content words, each once, at most 16.
+        word_vectors: Their unit rows; ``None`` where words have no vectors of their own.
     """
 
     terms: dict[str, float]
@@ -86,9 +91,14 @@ class Question:
     has_context: bool = False
     telling: tuple[int, ...] = (0,)
     vectors: NDArray[np.float32] | None = field(default=None, compare=False, repr=False)
+    words: tuple[str, ...] = ()
+    word_vectors: NDArray[np.float32] | None = field(default=None, compare=False, repr=False)
 
     def embedded(self, rows: NDArray[np.float32]) -> Question:
-        """This question with the vectors of its ``texts``."""
+        """This question with the vectors of its ``texts`` and, if given, of its ``words``."""
+        if len(rows) > len(self.texts):
+            known = replace(self, word_vectors=rows[len(self.texts) :])
+            return known.embedded(rows[: len(self.texts)])
         if self.has_context:
             leading = rows[0] + np.float32(CONTEXT_VECTOR_WEIGHT) * rows[-1]
             rows = np.vstack((leading / max(float(np.linalg.norm(leading)), 1e-9), rows[1:-1]))
@@ -137,6 +147,7 @@ def ask(query: str, tags: Sequence[str] = (), context: RecallContext | None = No
         about=_about(query),
         has_context=context is not None,
         telling=(0, *telling),
+        words=tuple(dict.fromkeys(content_words(query)))[:MAX_WORDS],
     )
 
 

@@ -24,6 +24,7 @@ from mnemo.recall.chain import Chain
 from mnemo.recall.dates import spans_of
 from mnemo.recall.matching import Matches
 from mnemo.recall.question import Question
+from mnemo.recall.ranking import Asked, added_to, fitted_weights
 
 __all__ = ["Hits", "StepWeights", "node_hits", "restated_scores", "step_hits"]
 
@@ -31,6 +32,8 @@ FEW = 20
 """Documents of a type below which a deviation means nothing."""
 ROUNDING = 1e-5
 """Deviation, as a share of the mean, that single precision makes of equal numbers at most."""
+FOUND = 1e-3
+"""Share of its score that a step keeps at least, whatever the fitted signals take from it."""
 SHORT_B = 0.4
 """
 How much the length of a chat turn counts against it: less than in BM25's usual text,
@@ -68,6 +71,8 @@ class StepWeights:
         observation: Added where it is not the agent's side, unless the question asks for
             what the agent said.
         b: BM25's share of the length, in [0, 1]; of sessions the usual one.
+        fitted: Of ``ranking.SIGNALS``: what each adds to the sum of the others, per
+            deviation of that sum.
     """
 
     own: float = 0.0
@@ -87,11 +92,13 @@ class StepWeights:
     length: float = 0.0
     observation: float = 0.0
     b: float = B
+    fitted: Mapping[str, float] = field(default_factory=dict)
 
     def shown(self) -> dict[str, float]:
         """Signal → weight, those that count."""
-        named = ((f.name, getattr(self, f.name)) for f in fields(self) if f.name != "b")
-        return {name: weight for name, weight in named if weight}
+        names = (f.name for f in fields(self) if f.name not in ("b", "fitted"))
+        named = {name: getattr(self, name) for name in names} | dict(self.fitted)
+        return {name: weight for name, weight in named.items() if weight}
 
     @classmethod
     def for_short(cls, dense_weight: float) -> StepWeights:
@@ -111,6 +118,7 @@ class StepWeights:
             asks=-0.2,
             length=0.15,
             b=SHORT_B,
+            fitted=fitted_weights("short"),
         )
 
     @classmethod
@@ -125,6 +133,7 @@ class StepWeights:
             named=0.4,
             dated=0.4,
             observation=observation,
+            fitted=fitted_weights("long"),
         )
 
 
@@ -250,9 +259,16 @@ def step_hits(
     parts["neighbours"] = _lent(view, scores, chain, weights, sides)
     parts["priors"] = _priors(view, question, ok, weights, sides)
     scores = scores + parts["neighbours"] + parts["priors"]
-    scores[~ok] = -np.inf
-    if not _stands_out(scores):
+    if not _stands_out(scores[ok]):
         return _combine(view, question, matches, words, cosines, known, dense_weight, ok, explain)
+    deviation = scores[ok].std()
+    asked = Asked(view, question, ok, chain, sides.agent, scores / deviation)
+    for name, added in added_to(asked, weights.fitted).items():
+        parts[name] = deviation * added
+    raised = scores + sum(parts[name] for name in weights.fitted if name in parts)
+    # They set the order; what the question finds without them stays found.
+    scores = np.where(scores > 0, np.maximum(raised, np.float32(FOUND) * scores), raised)
+    scores[~ok] = -np.inf
     shares = matches.shares(words)
     reachable = ok & (known | shares)
     return Hits(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sqlite3
 
 import anyio
@@ -303,7 +304,10 @@ def test_recall_explains_where_each_candidate_comes_from(cli, write):
     assert cli("ingest", str(write("steps.jsonl", lines))).code == 0
     told = cli("recall", "Where does Ada live?", "--explain")
     assert told.code == 0
-    assert "signals: words +" in told.out
+    best = told.out.partition("\n2. ")[0]
+    bars = dict(re.findall(r"^ {5}([a-z_' :]+?) +[+-]\d+\.\d\d ([+-]*)$", best, re.M))
+    assert set(bars["words"]) == {"+"}
+    assert set("".join(bars.values())) == {"+", "-"}
     assert "value: relevance" in told.out
     assert "Ada lives in Osaka." in told.out
     (first, *_) = cli("recall", "Where does Ada live?", "--explain", "--json").data["candidates"]

@@ -46,14 +46,15 @@ METHODS = {
     "dense",
     "RRF 60 of both",
     "mnemo",
+    "mnemo, fitted signals off",
     "mnemo, role prior off",
     "mnemo, raw steps only",
 }
 BUDGETS = (512, 1024, 2048, 4096)
 
 
-def bench(*arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, str(SCRIPTS / "bench_recall.py"), *arguments]
+def bench(*arguments: str, script: str = "bench_recall.py") -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, str(SCRIPTS / script), *arguments]
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
@@ -108,6 +109,7 @@ def test_each_signal_is_left_out_in_turn(report: dict[str, Any]) -> None:
     """--ablate names every signal of short documents with its weight, and the hops."""
     left_out = {name.split()[0] for name in report["ablation"]}
     assert {"own", "joined", "cosine", "restated", "reply", "named", "b", "hops"} <= left_out
+    assert {"topic", "first", "all"} <= left_out
     assert "observation" not in left_out
     differences = [d for found in report["ablation"].values() for d in found.values()]
     assert any(d["mean"] != 0 for d in differences)
@@ -122,6 +124,34 @@ def test_the_tables_can_be_read(file: Path) -> None:
         assert f"\n{title} " in done.stdout
     assert "mnemo less BM25" in done.stdout
     assert "what each signal gives" not in done.stdout
+
+
+@pytest.mark.slow
+def test_several_files_make_one_table(file: Path, tmp_path: Path) -> None:
+    """Each file has its recall, differences and categories, under its name."""
+    other = tmp_path / "others.json"
+    other.write_text(json.dumps([DIALOGUE | {"id": "d2"}]), "utf-8")
+    done = bench(str(file), str(other))
+    assert done.returncode == 0, done.stderr
+    for name in (file.name, other.name):
+        assert f"\n{name}, 4 questions: " in done.stdout
+    assert done.stdout.count("  more than BM25 ") == done.stdout.count("    two (") == 2
+
+
+@pytest.mark.slow
+def test_weights_are_fitted_to_the_evidence_and_checked(file: Path, tmp_path: Path) -> None:
+    """The fit prints every way to check it, changes nothing unless told, and refuses no files."""
+    other = tmp_path / "others.json"
+    other.write_text(json.dumps([DIALOGUE | {"id": "d2"}]), "utf-8")
+    table = SCRIPTS.parent / "mnemo" / "recall" / "ranking.json"
+    before = table.read_bytes()
+    done = bench(str(file), str(other), script="fit_ranking.py")
+    assert done.returncode == 0, done.stderr
+    assert "weights for short documents" in done.stdout
+    for way in ("shipped weights", "fitted without the dialogue", "fitted without the file"):
+        assert done.stdout.count(f"  {way} ") == 2
+    assert table.read_bytes() == before
+    assert bench(str(tmp_path / "none.json"), script="fit_ranking.py").returncode == 2
 
 
 @pytest.fixture

@@ -1,0 +1,224 @@
+"""
+What is added to a step's score: who speaks, the form of what was said, the answer's type.
+
+The weights are a table that ``scripts/fit_ranking`` fits and ``ranking.json`` holds; 1 is
+one deviation of the score among the eligible steps. NumPy only, no await.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cache, cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mnemo._text import fold
+from mnemo.graph.corpus import StepsView
+from mnemo.graph.form import CAPITAL, DATE, FIRST, NUMBER, PLACE, QUOTE, REASON, YOU
+from mnemo.graph.lemmas import index_terms_of
+from mnemo.graph.postings import idf
+from mnemo.recall.chain import Chain
+from mnemo.recall.question import Question
+
+__all__ = ["SIGNALS", "Asked", "Signal", "added_to", "fitted_weights", "table"]
+
+Floats = NDArray[np.float32]
+Mask = NDArray[np.bool_]
+
+BEST = 500
+"""Steps, by score, of which the signals are computed that cost a vector each."""
+SAMPLED = 1_000
+"""Vectors, evenly spread, whose mean stands for that of all."""
+
+_WHEN = r"\bwhen\b|\b(?:what|which) (?:day|date|week|month|year|time)\b"
+_WHERE = (
+    r"\bwhere\b|\b(?:what|which) (?:\w+ )?"
+    r"(?:place|city|citie|country|countrie|state|town|location|area)s?\b"
+)
+_HOW_LONG = r"\bhow long\b|\bhow many (?:days|weeks|months|years|hours|minutes)\b"
+_WHY = r"\bwhy\b|\bwhat (?:inspired|motivated|made|reason|caused)\b|\breasons?\b"
+
+
+@dataclass(frozen=True)
+class Asked:
+    """
+    One question over the eligible steps, as the signals see it.
+
+    Attributes:
+        ok: Which documents are eligible.
+        agent: Which documents are the agent's side.
+        scores: The score that is added to, in its own deviations.
+    """
+
+    view: StepsView
+    question: Question
+    ok: Mask
+    chain: Chain
+    agent: Mask
+    scores: Floats
+
+    @cached_property
+    def query(self) -> str:
+        """The folded query."""
+        return fold(self.question.query)
+
+    @cached_property
+    def topic(self) -> tuple[Floats, Floats] | None:
+        """
+        Cosine of the query's rare words with each step, and with it and both its neighbours.
+
+        Of the ``BEST`` steps only, the others have 0. All vectors are centred.
+        """
+        vector = self._rare_words()
+        if vector is None:
+            return None
+        view, chain = self.view, self.chain
+        # A row beyond the view's vectors belongs to one that came after the view.
+        known = self.ok & (view.rows >= 0) & (view.rows < len(view.vectors))
+        best = _best(np.where(known, self.scores, -np.inf), BEST)
+        mean = view.vectors[:: max(1, len(view.vectors) // SAMPLED)].mean(axis=0)
+        vector = _unit(vector - mean)
+        rows = np.stack((best, chain.previous[best], chain.next[best]))
+        there = np.stack((known[best], chain.has_previous[best], chain.has_next[best]))
+        there &= known[rows]
+        vectors = view.vectors[np.where(there, view.rows[rows], 0)]
+        near = _unit(vectors - mean) * there[..., np.newaxis]
+        own, around = np.zeros((2, view.count), np.float32)
+        own[best] = near[0] @ vector
+        around[best] = _unit(near.sum(axis=0)) @ vector
+        return own, around
+
+    def _rare_words(self) -> Floats | None:
+        """The mean vector of the query's words, each weighted by how rare it is."""
+        vectors = self.question.word_vectors
+        if vectors is None or not len(vectors) or vectors.shape[1] != self.view.vectors.shape[1]:
+            return None
+        if not len(self.view.vectors):
+            return None
+        held = [self._held(word) for word in self.question.words]
+        rarity = np.asarray([idf(self.view.count, count) for count in held], np.float32)
+        return _unit(rarity @ vectors)
+
+    def _held(self, word: str) -> int:
+        """How many documents hold the rarest term of *word*."""
+        found = (self.view.postings.read(t, self.view.count) for t in index_terms_of((word,)))
+        return min((len(posting[0]) for posting in found if posting), default=self.view.count // 20)
+
+    @cached_property
+    def named(self) -> Mask:
+        """Whether the question names the actor, for each of ``view.actors``."""
+        named = self.question.named
+        return np.asarray([not named.isdisjoint(a.split()) for a in self.view.actors], np.bool_)
+
+
+Values = Callable[[Asked], NDArray[Any] | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Signal:
+    """
+    A property of a step that may tell the one that answers.
+
+    Attributes:
+        group: What it is about; groups are left out together by the bench.
+        values: One number per document, ``None`` where the question has no use for it.
+        expected: The sign that its weight should have; the fit says where it has the other.
+    """
+
+    group: str
+    values: Values
+    expected: int = 1
+
+
+def _form(bits: int) -> Values:
+    return lambda asked: (asked.view.form & bits) > 0
+
+
+def _answer(asks: str, bits: int) -> Values:
+    pattern = re.compile(asks)
+    return lambda asked: (asked.view.form & bits) > 0 if pattern.search(asked.query) else None
+
+
+def _speaker(asked: Asked) -> Mask | None:
+    return asked.named[asked.view.actor] if asked.named.any() else None
+
+
+def _other(asked: Asked) -> Mask | None:
+    return ~asked.named[asked.view.actor] if asked.named.any() else None
+
+
+def _reply(asked: Asked) -> Floats:
+    after = asked.chain.after(np.maximum(asked.scores, 0))
+    return after * (~asked.agent & asked.agent[asked.chain.next])
+
+
+def _topic(asked: Asked) -> Floats | None:
+    return None if asked.topic is None else asked.topic[0]
+
+
+def _topic_around(asked: Asked) -> Floats | None:
+    return None if asked.topic is None else asked.topic[1]
+
+
+def _best(scores: Floats, count: int) -> NDArray[np.intp]:
+    """The *count* documents of the highest finite scores, in any order."""
+    known = np.flatnonzero(np.isfinite(scores))
+    if len(known) <= count:
+        return known
+    return known[np.argpartition(-scores[known], count)[:count]]
+
+
+def _unit(rows: Floats) -> Floats:
+    lengths = np.linalg.norm(rows, axis=-1, keepdims=True)
+    return np.asarray(rows / np.maximum(lengths, 1e-6), np.float32)
+
+
+SIGNALS: Mapping[str, Signal] = {
+    "topic": Signal("topic", _topic),
+    "topic around": Signal("topic", _topic_around),
+    "speaker": Signal("who", _speaker),
+    "other speaker": Signal("who", _other, -1),
+    "first person": Signal("form", _form(FIRST)),
+    "you": Signal("form", _form(YOU), -1),
+    "date": Signal("form", _form(DATE)),
+    "capital": Signal("form", _form(CAPITAL)),
+    "late in session": Signal("form", lambda asked: asked.view.lateness, -1),
+    "when: date": Signal("answer", _answer(_WHEN, DATE)),
+    "where: place": Signal("answer", _answer(_WHERE, PLACE)),
+    "how long: number": Signal("answer", _answer(_HOW_LONG, NUMBER | DATE)),
+    "why: reason": Signal("answer", _answer(_WHY, REASON)),
+    "which: capital": Signal("answer", _answer(r"\bwhich\b", CAPITAL)),
+    "what: quotation": Signal("answer", _answer(r"\bwhat\b", QUOTE)),
+    "agent's reply": Signal("roles", _reply),
+    "length": Signal("roles", lambda asked: asked.view.log_words, -1),
+}
+"""Every signal, by its name in the table of weights."""
+
+
+@cache
+def table() -> dict[str, Any]:
+    """The shipped table: weights for short and long documents, and how they were fitted."""
+    read: dict[str, Any] = json.loads(Path(__file__).with_name("ranking.json").read_text("utf-8"))
+    return read
+
+
+def fitted_weights(length: str) -> Mapping[str, float]:
+    """Signal → weight for ``"short"`` or ``"long"`` documents."""
+    weights: Mapping[str, float] = table()["weights"][length]
+    return weights
+
+
+def added_to(asked: Asked, weights: Mapping[str, float]) -> dict[str, Floats]:
+    """What each signal adds, in deviations, with mean 0 over the eligible documents."""
+    added: dict[str, Floats] = {}
+    for name, weight in weights.items():
+        values = SIGNALS[name].values(asked)
+        if values is not None:
+            added[name] = np.float32(weight) * (values - np.float32(values[asked.ok].mean()))
+    return added
