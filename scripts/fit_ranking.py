@@ -227,9 +227,10 @@ async def check(
         "fitted without the file": lambda _: without_file,
     }
     found = {way: await asked_with(memory, dialogues, w) for way, w in ways.items()}
+    gains = {way: difference(scores, plain, "recall@10") for way, scores in found.items()}
     return {
-        "without signals": plain.means()["recall@10"],
-        **{way: difference(scores, plain, "recall@10") for way, scores in found.items()},
+        "without signals": round(plain.means()["recall@10"], 4),
+        **{way: {k: round(v, 4) for k, v in gain.items()} for way, gain in gains.items()},
     }
 
 
