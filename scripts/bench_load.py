@@ -13,7 +13,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractAsyncContextManager, contextmanager, nullcontext
 from functools import partial
 from itertools import product
 from pathlib import Path
@@ -23,7 +23,7 @@ from typing import Any
 import anyio
 import anyio.to_thread
 from bench_dialogues import read_dialogues
-from bench_kit import Figure, Sizes, heartbeat
+from bench_kit import Figure, Heartbeat, Sizes, heartbeat
 from bench_writing import warm_up
 
 from mnemo import Mnemo
@@ -149,34 +149,41 @@ async def _loaded(name: str, said: Sequence[Said], count: int, folder: Path) -> 
     """Once for processor time and rates, and once more for lag: a heartbeat costs both."""
     await warm_up(folder)
     each = max(1, count // SESSIONS)
-    figures = await _measured(name, said, each, folder / "load.db")
-    async with heartbeat() as beats:
-        await _measured(name, said, each, folder / "lag.db")
+    figures, _ = await _measured(name, said, each, folder / "load.db", nullcontext(Heartbeat()))
+    _, beats = await _measured(name, said, each, folder / "lag.db", heartbeat())
     lag, *rest = beats.figures(f"{SESSIONS} sessions, {name}")
     return [*figures, Figure(lag.name, lag.value, lag.unit, most=LAG_P99_MS), *rest]
 
 
-async def _measured(name: str, said: Sequence[Said], each: int, path: Path) -> list[Figure]:
+async def _measured(
+    name: str,
+    said: Sequence[Said],
+    each: int,
+    path: Path,
+    watched: AbstractAsyncContextManager[Heartbeat],
+) -> tuple[list[Figure], Heartbeat]:
     async with Mnemo(path) as memory:
         repo = await memory.open_repo("bench")
         sessions = [await repo.start_session("Take everything down") for _ in range(SESSIONS)]
         settle_collector()
         used_s = {"all": -time.process_time(), "writer": -_writer_s()}
         used_s["event loop"] = -time.thread_time()
-        with booked() as phases:
-            began = perf_counter()
-            await _append_all(sessions, said, each)
-            durable_s = perf_counter() - began
-            await _drained(repo, sessions, vectors=_sides(said, each))
-            all_s = perf_counter() - began
+        async with watched as beats:
+            with booked() as phases:
+                began = perf_counter()
+                await _append_all(sessions, said, each)
+                durable_s = perf_counter() - began
+                await _drained(repo, sessions, vectors=_sides(said, each))
+                all_s = perf_counter() - began
         used_s["all"] += time.process_time()
         used_s["writer"] += _writer_s()
         used_s["event loop"] += time.thread_time()
-    return [
+    figures = [
         _rate(name, "durable", each, durable_s),
         _rate(name, "annotated, embedded, indexed", each, all_s),
         *_costs(name, used_s | phases, each * SESSIONS),
     ]
+    return figures, beats
 
 
 def _rate(name: str, what: str, each: int, seconds: float) -> Figure:
