@@ -73,7 +73,7 @@ async def test_a_failing_summariser_is_in_nobodys_way(
 async def test_records_and_vectors_outlive_the_service(open_kit: OpenKit, db: Path) -> None:
     """C12, C20: reopened, the next record begins right after the last one's end."""
     for number, expected in enumerate([[(0, 8)], [(0, 8), (9, 17)]]):
-        kit = await opened(open_kit, "file", db, "Said.")
+        kit = await opened(open_kit, db, "Said.")
         talk = kit.repo.conversation("t")
         await talk.append(said(11 if not number else 9))
         await talk.settle()
