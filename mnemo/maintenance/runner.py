@@ -100,13 +100,13 @@ class Maintenance:
             StoreError: Nothing was changed. *Cancellation*: safe while it plans; the
                 transaction completes.
         """
-        if not -1.0 <= finite_number("threshold", threshold) <= 1.0:
+        if not -1.0 <= finite_number("threshold, a cosine,", threshold) <= 1.0:
             raise ValueError(f"threshold must be a cosine in [-1, 1], but is {threshold}")
         return await self._run("consolidate", partial(plan_consolidation, threshold=threshold))
 
     async def decay(self, *, threshold: float, types: Sequence[str]) -> MaintenanceReport:
         """Delete what is not used; see ``Repository.decay``. Errors as of ``consolidate``."""
-        if finite_number("threshold", threshold) < 0:
+        if finite_number("threshold, a score,", threshold) < 0:
             raise ValueError(f"threshold must be a score of at least 0, but is {threshold}")
         chosen = decaying_types(types)
         return await self._run("decay", partial(plan_decay, threshold=threshold, types=chosen))

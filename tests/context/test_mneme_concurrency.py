@@ -79,7 +79,7 @@ async def test_an_eviction_asked_for_after_the_append_that_makes_it_due_finds_it
     tmp_path: Path,
 ) -> None:
     """The run under way had looked before the append, so it is not the one that answers."""
-    held_store = Held(make_store("sqlite", tmp_path, ManualClock()))
+    held_store = Held(make_store(tmp_path, ManualClock()))
     async with watched(store=held_store, auto_evict=False) as kit:
         await kit.say(5)
         gate = held_store.gate = anyio.Event()

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
 from typing import Any, TypeVar
 
 import pytest
@@ -66,19 +67,18 @@ def agent_turns(count: int, *, reused: bool) -> list[Message]:
     return said
 
 
-async def filled(said: Sequence[Message], **keywords: Any) -> tuple[MessageLog, CountingStore]:
+@asynccontextmanager
+async def filled(
+    said: Sequence[Message], **keywords: Any
+) -> AsyncIterator[tuple[MessageLog, CountingStore]]:
     """A thread with these messages, on a store that counts."""
     clock = ManualClock()
     store = in_memory_store(clock)
     async with open_talk(store, clock) as talk:
         await talk.log().append(said)
-    await store.open()
-    counting = CountingStore(store.transcript("r"))
-    parts = talk.parts
-    log = MessageLog(
-        type(parts)(**{**_fields(parts), "store": counting}), talk.settings(**keywords)
-    )
-    return log, counting
+        counting = CountingStore(store.transcript("r"))
+        parts = type(talk.parts)(**{**_fields(talk.parts), "store": counting})
+        yield MessageLog(parts, talk.settings(**keywords)), counting
 
 
 def _fields(value: Any) -> dict[str, Any]:
@@ -90,28 +90,28 @@ def _fields(value: Any) -> dict[str, Any]:
 async def test_a_load_at_twenty_thousand_messages_reads_a_tail(reused: bool) -> None:
     """Also where call ids are used again and again, the newest call is open, and a ttl is set."""
     said = [*agent_turns(5_000, reused=reused), user("now"), assistant(None, "call_1", id="open")]
-    log, counting = await filled(said, retrieval=Recent(10), ttl_s=10_000)
-    counting.counts.update(rows=0, queries=0)
-    assert len(await log.load()) >= 20
-    assert counting.counts["rows"] < 400
-    assert counting.counts["queries"] < 20
+    async with filled(said, retrieval=Recent(10), ttl_s=10_000) as (log, counting):
+        counting.counts.update(rows=0, queries=0)
+        assert len(await log.load()) >= 20
+        assert counting.counts["rows"] < 400
+        assert counting.counts["queries"] < 20
 
 
 @pytest.mark.slow
 async def test_a_load_behind_records_reads_what_they_leave() -> None:
     """Records over the past are read, their messages are not."""
-    log, counting = await filled(turns(20_000))
-    for start in range(0, 19_500, 1_500):
-        await log.compact(start, start + 1_499, f"from {start} on")
-    counting.counts.update(rows=0, queries=0)
-    assert len(await log.load(budget_tokens=10_000)) == 13 + 20
-    assert counting.counts["rows"] < 200
+    async with filled(turns(20_000)) as (log, counting):
+        for start in range(0, 19_500, 1_500):
+            await log.compact(start, start + 1_499, f"from {start} on")
+        counting.counts.update(rows=0, queries=0)
+        assert len(await log.load(budget_tokens=10_000)) == 13 + 20
+        assert counting.counts["rows"] < 200
 
 
 @pytest.mark.slow
 async def test_an_append_at_twenty_thousand_messages_reads_its_own_ids() -> None:
     """Idempotency is looked up by id, and a refused append reads no more than an accepted one."""
-    log, counting = await filled(turns(20_000))
-    counting.counts.update(rows=0, queries=0)
-    await log.append([user("new", id="new"), *turns(2)])
-    assert counting.counts == {"rows": 2, "queries": 1}
+    async with filled(turns(20_000)) as (log, counting):
+        counting.counts.update(rows=0, queries=0)
+        await log.append([user("new", id="new"), *turns(2)])
+        assert counting.counts == {"rows": 2, "queries": 1}

@@ -255,7 +255,7 @@ async def test_what_a_loser_superseded_names_the_survivor(memory: Any) -> None:
 
 async def test_facts_without_a_vector_are_left_alone(memory: Any) -> None:
     """They are found again when their vector is there."""
-    memory.repo._following.cancel()
+    memory.repo._tasks.cancel()
     nodes = (Semantic("Ana likes tea", id="a"), Semantic("Ana likes tea.", id="b"))
     write = GraphWrite(changeset_id="c", expected_revision=0, nodes=nodes)
     await memory.graph.apply(write, memory.repo._parts.owner)

@@ -155,7 +155,7 @@ def in_both_stores(drawn: Drawn, story: Callable[[Any], Awaitable[Any]]) -> list
                 async with Mnemo(store, embedder=HashingEmbedder(), clock=clock) as memory:
                     repo = await memory.open_repo("r")
                     # Else it would embed what has no vector, at a moment of its own.
-                    repo._following.cancel()
+                    repo._tasks.cancel()
                     await stored(repo, drawn)
                     answers.append(await story(repo))
                     assert (await memory.check()).problems == ()

@@ -62,9 +62,9 @@ async def test_a_negative_timeout_is_a_plain_value_error(repo: Repository):
     session = await repo.start_session("g")
     await session.append("I like figs.", "")
     for seconds in (-1, float("nan")):
-        with pytest.raises(ValueError, match="timeout_s must (not be negative|be a finite number)"):
+        with pytest.raises(ValueError, match="timeout_s must"):
             await session.close_and_commit(timeout_s=seconds)
-    with pytest.raises(ValueError, match="timeout_s must (not be negative|be a finite number)"):
+    with pytest.raises(ValueError, match="timeout_s must"):
         await session.wait_for("ready", timeout_s=-1)
     assert session.state == "collecting"
 
