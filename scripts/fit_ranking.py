@@ -104,9 +104,9 @@ def recorded() -> Any:
     seen: list[ranking.Asked] = []
     shipped = signals.added_to
 
-    def record(asked: ranking.Asked, weights: Any) -> Any:
+    def record(asked: ranking.Asked, weights: Any, *, explain: bool) -> Any:
         seen.append(asked)
-        return shipped(asked, weights)
+        return shipped(asked, weights, explain=explain)
 
     signals.added_to = record
     try:

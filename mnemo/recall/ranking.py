@@ -31,7 +31,7 @@ __all__ = ["SIGNALS", "Asked", "Signal", "added_to", "fitted_weights", "table"]
 Floats = NDArray[np.float32]
 Mask = NDArray[np.bool_]
 
-BEST = 500
+BEST = 200
 """Steps, by score, of which the signals are computed that cost a vector each."""
 SAMPLED = 1_000
 """Vectors, evenly spread, whose mean stands for that of all."""
@@ -62,6 +62,11 @@ class Asked:
     chain: Chain
     agent: Mask
     scores: Floats
+
+    @cached_property
+    def everyone(self) -> bool:
+        """Whether all documents are eligible."""
+        return bool(self.ok.all())
 
     @cached_property
     def query(self) -> str:
@@ -136,13 +141,35 @@ class Signal:
     expected: int = 1
 
 
-def _form(bits: int) -> Values:
-    return lambda asked: (asked.view.form & bits) > 0
+FORMS = np.arange(256)
+"""Every form that a step can have."""
 
 
-def _answer(asks: str, bits: int) -> Values:
-    pattern = re.compile(asks)
-    return lambda asked: (asked.view.form & bits) > 0 if pattern.search(asked.query) else None
+@dataclass(frozen=True)
+class Form:
+    """
+    Whether a step has one of *bits*, where the question matches *asks*.
+
+    It depends on the step's form alone: all such signals are added up per form.
+    """
+
+    bits: int
+    asks: re.Pattern[str] | None = None
+
+    def __call__(self, asked: Asked) -> NDArray[Any] | None:
+        """One number per document."""
+        held = self.of_forms(asked)
+        return None if held is None else held[asked.view.form]
+
+    def of_forms(self, asked: Asked) -> Mask | None:
+        """One number per form."""
+        if self.asks is not None and not self.asks.search(asked.query):
+            return None
+        return (FORMS & self.bits) > 0
+
+
+def _answer(asks: str, bits: int) -> Form:
+    return Form(bits, re.compile(asks))
 
 
 def _speaker(asked: Asked) -> Mask | None:
@@ -175,7 +202,7 @@ def _best(scores: Floats, count: int) -> NDArray[np.intp]:
 
 
 def _unit(rows: Floats) -> Floats:
-    lengths = np.linalg.norm(rows, axis=-1, keepdims=True)
+    lengths = np.sqrt(np.einsum("...i,...i->...", rows, rows))[..., np.newaxis]
     return np.asarray(rows / np.maximum(lengths, 1e-6), np.float32)
 
 
@@ -184,10 +211,10 @@ SIGNALS: Mapping[str, Signal] = {
     "topic around": Signal("topic", _topic_around),
     "speaker": Signal("who", _speaker),
     "other speaker": Signal("who", _other, -1),
-    "first person": Signal("form", _form(FIRST)),
-    "you": Signal("form", _form(YOU), -1),
-    "date": Signal("form", _form(DATE)),
-    "capital": Signal("form", _form(CAPITAL)),
+    "first person": Signal("form", Form(FIRST)),
+    "you": Signal("form", Form(YOU), -1),
+    "date": Signal("form", Form(DATE)),
+    "capital": Signal("form", Form(CAPITAL)),
     "late in session": Signal("form", lambda asked: asked.view.lateness, -1),
     "when: date": Signal("answer", _answer(_WHEN, DATE)),
     "where: place": Signal("answer", _answer(_WHERE, PLACE)),
@@ -214,11 +241,29 @@ def fitted_weights(length: str) -> Mapping[str, float]:
     return weights
 
 
-def added_to(asked: Asked, weights: Mapping[str, float]) -> dict[str, Floats]:
-    """What each signal adds, in deviations, with mean 0 over the eligible documents."""
+def added_to(
+    asked: Asked, weights: Mapping[str, float], *, explain: bool = False
+) -> dict[str, Floats]:
+    """
+    What signals add, in deviations, with mean 0 over the eligible documents.
+
+    Args:
+        explain: Whether to name each signal; else those of the form alone are one, ``form``.
+    """
     added: dict[str, Floats] = {}
+    forms = np.zeros(len(FORMS), np.float32)
     for name, weight in weights.items():
-        values = SIGNALS[name].values(asked)
-        if values is not None:
-            added[name] = np.float32(weight) * (values - np.float32(values[asked.ok].mean()))
+        values = SIGNALS[name].values
+        if isinstance(values, Form) and not explain:
+            held = values.of_forms(asked)
+            forms += 0 if held is None else np.float32(weight) * held
+        elif (each := values(asked)) is not None:
+            added[name] = _centred(np.float32(weight) * each, asked)
+    if forms.any():
+        added["form"] = _centred(forms[asked.view.form], asked)
     return added
+
+
+def _centred(values: Floats, asked: Asked) -> Floats:
+    eligible = values if asked.everyone else values[asked.ok]
+    return np.asarray(values - eligible.mean(), np.float32)

@@ -263,9 +263,10 @@ def step_hits(
         return _combine(view, question, matches, words, cosines, known, dense_weight, ok, explain)
     deviation = scores[ok].std()
     asked = Asked(view, question, ok, chain, sides.agent, scores / deviation)
-    for name, added in added_to(asked, weights.fitted).items():
+    raised = scores.copy()
+    for name, added in added_to(asked, weights.fitted, explain=explain).items():
         parts[name] = deviation * added
-    raised = scores + sum(parts[name] for name in weights.fitted if name in parts)
+        raised += parts[name]
     # They set the order; what the question finds without them stays found.
     scores = np.where(scores > 0, np.maximum(raised, np.float32(FOUND) * scores), raised)
     scores[~ok] = -np.inf
