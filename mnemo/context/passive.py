@@ -1,5 +1,5 @@
 """
-Passive recall: what comes to mind in a turn without being asked for (search.md, section 9).
+Passive recall: what comes to mind in a turn without being asked for.
 
 No model judges. A memory must share enough telling words with the turn, must be new to
 it, and must fit; mostly nothing does. What surfaced is recorded once per turn, so every

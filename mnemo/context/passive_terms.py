@@ -12,7 +12,7 @@ from mnemo._text import STOP_WORDS, fold, index_stem, unspaced_runs
 __all__ = ["terms_of_turn"]
 
 MOST_TERMS = 32
-"""Terms of a turn that count (search.md, section 9)."""
+"""Terms of a turn that count."""
 SHORTEST = 3
 """Characters of a term, at least; of an unspaced script, exactly."""
 TASK_VERBS = frozenset(

@@ -16,7 +16,7 @@ from mnemo.transcript.records import Hidden
 __all__ = ["seen_by"]
 
 SEEN_STEPS = 5
-"""Last steps of a session that its agent has before it (search.md, section 2)."""
+"""Last steps of a session that its agent has before it."""
 _SHOWN = re.compile(r"^\[messages (\d+)\.\.(\d+), ", re.MULTILINE)
 # Escaped text cannot end its tag, so what is left is the framing.
 _TOLD = re.compile(r"<memory trusted=\"false\">.*?</memory>", re.DOTALL)

@@ -20,7 +20,7 @@ __all__ = ["OnProgress", "Progress", "Teller"]
 log = logging.getLogger("mnemo")
 
 PATIENCE_S = 1.0
-"""Seconds that a callback may take (notes.md, section 14)."""
+"""Seconds that a callback may take."""
 
 OnProgress: TypeAlias = Callable[["Progress"], Any]
 

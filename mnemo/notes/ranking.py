@@ -16,7 +16,7 @@ from mnemo.note.rows import NoteRow
 __all__ = ["Ranked", "by_change", "by_query", "by_use", "passage", "query_terms"]
 
 RELEVANCE, RECENCY = 0.6, 0.4
-"""How much each counts in a score (notes.md, section 11)."""
+"""How much each counts in a score."""
 PASSAGE_CHARACTERS = 300
 """Characters of a passage, about."""
 

@@ -38,7 +38,7 @@ __all__ = ["Run", "finished"]
 log = logging.getLogger("mnemo")
 
 MARKS = 10_000
-"""Marks that are kept, the latest ones (notes.md, section 3)."""
+"""Marks that are kept, the latest ones."""
 QUERY_CHARACTERS = 2_000
 """Characters of the new part by which the notes are ranked (S)."""
 

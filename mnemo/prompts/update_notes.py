@@ -17,7 +17,7 @@ INSTRUCTION_MARK = "[injected by mnemo: the task is over, look after the notes]"
 NOTHING_TO_NOTE = "Nothing to note."
 """What a model answers that has nothing to keep."""
 LIST_TOKENS = 1_500
-"""Tokens of the list of notes (notes.md, section 5)."""
+"""Tokens of the list of notes."""
 WHOLE_TOKENS = 4_000
 """Tokens of the whole message."""
 

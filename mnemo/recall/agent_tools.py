@@ -1,4 +1,4 @@
-"""Search and drill-down as tools that an agent calls (search.md, section 8)."""
+"""Search and drill-down as tools that an agent calls."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What of a text is shown: one stretch of it, around what was found (search.md, section 6)."""
+"""What of a text is shown: one stretch of it, around what was found."""
 
 from __future__ import annotations
 

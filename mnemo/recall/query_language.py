@@ -1,5 +1,5 @@
 """
-What a keyword query means: words, phrases, ``OR`` and ``NOT`` (search.md, section 3).
+What a keyword query means: words, phrases, ``OR`` and ``NOT``.
 
 No string that a user or a model can type is a syntax error.
 """

@@ -1,8 +1,7 @@
 """
 Drill-down: a record with what lies around it, and how that is told within a budget.
 
-Shrinking goes from the edges towards the target, which is never absent
-(search.md, section 7).
+Shrinking goes from the edges towards the target, which is never absent.
 """
 
 from __future__ import annotations

@@ -74,12 +74,12 @@ def _quoted(operand: str) -> str:
 
 
 SNAPSHOTS_BESIDE = 3
-"""Snapshots on each side of a record's surroundings, at most (search.md, section 7)."""
+"""Snapshots on each side of a record's surroundings, at most."""
 DAYS_OF_A_YEAR = 365.0
 SCORE_DIGITS = 9
 """Decimals to which scores are told apart."""
 COMMON_SHARE = 0.2
-"""Share of the records above which a term tells nothing (search.md, section 9)."""
+"""Share of the records above which a term tells nothing."""
 FEW_RECORDS = 20
 """Records below which every term tells something."""
 

@@ -377,7 +377,7 @@ async def one_try(
 async def test_a_cancelled_call_is_done_or_not_done(
     open_kit: OpenKit, tmp_path: Path, case: type[Case], cancel: Cancel, embedded: bool
 ) -> None:
-    """S08, S15: after any number of turns nothing is half, lost, locked or left waiting."""
+    """After any number of turns nothing is half, lost, locked or left waiting."""
     turns, tries = 0, 0
     while True:
         tries += 1

@@ -64,7 +64,7 @@ BAD = {
 
 @pytest.mark.parametrize("what", BAD)
 async def test_what_cannot_be_stored_is_refused_whole(world: Any, what: str) -> None:
-    """X25: nothing is stored and the revision stays."""
+    """Nothing is stored and the revision stays."""
     await world.commit(Changeset(nodes=(Semantic("Ana likes tea"),)))
     before = await world.graph.revision()
     with pytest.raises(ValueError, match=r"\w"):

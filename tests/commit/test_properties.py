@@ -62,7 +62,7 @@ VALUES = st.lists(st.sampled_from(["2000", "3000", "4000"]), min_size=1, max_siz
 @settings(deadline=None, max_examples=60)
 @given(values=VALUES, order=st.randoms(use_true_random=False))
 def test_what_was_said_last_holds_whatever_is_committed_last(values: list[str], order: Any) -> None:
-    """X16: of one slot exactly one value is open, that of the latest statement."""
+    """Of one slot exactly one value is open, that of the latest statement."""
     changesets = [said(f"Bo's budget is {value} euros", day) for day, value in enumerate(values)]
     order.shuffle(changesets)
 

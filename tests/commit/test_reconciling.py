@@ -25,7 +25,7 @@ async def merged(stored: str, new: str) -> str:
 
 
 async def test_spellings_of_a_label_are_one_tag(world: Any, draft: Any) -> None:
-    """X11: two spellings in one batch and a third one later leave one tag with three facts."""
+    """Two spellings in one batch and a third one later leave one tag with three facts."""
     first = draft()
     first.fact("Ana uses Postgres", tags=["Database"])
     first.fact("Bo uses SQLite", tags=[" database "])
@@ -67,7 +67,7 @@ async def two_intents(world: Any, draft: Any, cosine: float, **options: Any) -> 
 
 
 async def test_intents_that_are_nearly_equal_are_one(world: Any, draft: Any) -> None:
-    """X12: a cosine of 0.97 leaves one intent with both instructions, and asks nobody."""
+    """A cosine of 0.97 leaves one intent with both instructions, and asks nobody."""
 
     async def refuse(stored: str, new: str) -> str:
         raise AssertionError("nobody may be asked")
@@ -78,7 +78,7 @@ async def test_intents_that_are_nearly_equal_are_one(world: Any, draft: Any) -> 
 
 
 async def test_similar_intents_get_a_common_description(world: Any, draft: Any) -> None:
-    """X13: a cosine of 0.88 asks once; the old id says the new text, with its embedding."""
+    """A cosine of 0.88 asks once; the old id says the new text, with its embedding."""
     world.embedder.place("deploy a service", 1.5)
     (intent,) = await two_intents(world, draft, 0.88, merge_intent=merged)
     assert intent.description == "deploy a service"
@@ -90,7 +90,7 @@ async def test_similar_intents_get_a_common_description(world: Any, draft: Any) 
 
 
 async def test_a_failing_merge_uses_the_stored_intent(world: Any, draft: Any) -> None:
-    """X14: the commit succeeds, the stored intent is as it was, with both instructions."""
+    """The commit succeeds, the stored intent is as it was, with both instructions."""
 
     async def fail(stored: str, new: str) -> str:
         raise ModelUnavailable("no model today")
@@ -101,7 +101,7 @@ async def test_a_failing_merge_uses_the_stored_intent(world: Any, draft: Any) ->
 
 
 async def test_without_a_model_the_stored_intent_is_used(world: Any, draft: Any) -> None:
-    """X14: no model is like a model that fails."""
+    """No model is like a model that fails."""
     (intent,) = await two_intents(world, draft, 0.88)
     assert intent.description == "deploy the service"
 
@@ -128,7 +128,7 @@ async def test_intents_of_one_changeset_meet_each_other(world: Any, draft: Any) 
 
 
 async def test_a_fact_of_two_episodes_is_stored_once(world: Any, draft: Any) -> None:
-    """X15: support 2, provenance to steps of both, more confidence than either, all tags."""
+    """Support 2, provenance to steps of both, more confidence than either, all tags."""
     for episode, step, at, tag in (("e1", "a", DAY_1, "tea"), ("e2", "b", DAY_2, "drinks")):
         given = draft(episode)
         fact = given.fact("Ana likes tea.", given.step(step, at), tags=[tag], confidence=0.8)
@@ -234,7 +234,7 @@ OPEN = (None, None)
 
 
 async def test_a_later_value_closes_the_earlier_one(world: Any, draft: Any) -> None:
-    """X16: two nodes; the first has its end and its successor, the second holds."""
+    """Two nodes; the first has its end and its successor, the second holds."""
     await say(world, draft, BUDGETS[0], DAY_1)
     await say(world, draft, BUDGETS[1], DAY_2)
     assert await timeline(world) == {BUDGETS[0]: (DAY_2, BUDGETS[1]), BUDGETS[1]: OPEN}
@@ -246,7 +246,7 @@ async def test_a_later_value_closes_the_earlier_one(world: Any, draft: Any) -> N
 async def test_the_order_of_commits_does_not_matter(
     world: Any, draft: Any, order: tuple[int, ...]
 ) -> None:
-    """X16: whatever arrives first, every value is closed by the one said next."""
+    """Whatever arrives first, every value is closed by the one said next."""
     days = (DAY_1, DAY_2, DAY_3)
     for i in order:
         await say(world, draft, BUDGETS[i], days[i])
@@ -265,7 +265,7 @@ async def test_on_equal_times_the_later_step_id_holds(world: Any, draft: Any) ->
 
 
 async def test_within_one_changeset_the_later_step_holds(world: Any, draft: Any) -> None:
-    """X16: a changed mind within one episode is a contradiction like any other."""
+    """A changed mind within one episode is a contradiction like any other."""
     given = draft("e1")
     later = given.step("b", DAY_2)
     given.fact(BUDGETS[1], later)
@@ -275,7 +275,7 @@ async def test_within_one_changeset_the_later_step_holds(world: Any, draft: Any)
 
 
 async def test_without_supersession_both_hold(world: Any, draft: Any) -> None:
-    """X17: ``supersede=False`` closes nothing."""
+    """``supersede=False`` closes nothing."""
     await say(world, draft, BUDGETS[0], DAY_1, supersede=False)
     await say(world, draft, BUDGETS[1], DAY_2, supersede=False)
     assert await timeline(world) == {BUDGETS[0]: OPEN, BUDGETS[1]: OPEN}
@@ -381,7 +381,7 @@ def steps_of(subgoal: str) -> Changeset:
 
 
 async def test_a_step_committed_twice_is_stored_once(world: Any) -> None:
-    """X10: ids of steps follow from the steps, so a second time adds nothing, not even counts."""
+    """Ids of steps follow from the steps, so a second time adds nothing, not even counts."""
     await world.commit(steps_of("find a hotel"))
     before = (await world.graph.metadata(["episodic-1"]))["episodic-1"]
     await world.commit(steps_of("find a hotel"))

@@ -64,7 +64,7 @@ def test_a_budget_is_a_positive_whole_number(tokens):
     ],
 )
 def test_settings_that_do_not_fit_each_other_are_refused(settings):
-    """V34: less than 0.3 for the window, or replies too short for a snapshot: ConfigError."""
+    """Less than 0.3 for the window, or replies too short for a snapshot: ConfigError."""
     with pytest.raises(ConfigError):
         ViewportConfig(**settings)
 

@@ -39,13 +39,13 @@ def seqs(messages):
 
 
 def test_an_empty_window_has_no_text():
-    """V01: nothing said, nothing shown."""
+    """Nothing said, nothing shown."""
     view = view_of([])
     assert (view.eviction, view.middle, view.recent, view.text) == ([], [], [], "")
 
 
 def test_nine_messages_are_three_in_each_zone():
-    """V06: budget 1,290; and one message is RECENT only."""
+    """Budget 1,290; and one message is RECENT only."""
     view = view_of([said()] * 9, tokens=1_290)
     assert seqs(view.eviction) == [0, 1, 2]
     assert seqs(view.middle) == [3, 4, 5]
@@ -55,7 +55,7 @@ def test_nine_messages_are_three_in_each_zone():
 
 
 def test_the_whole_text_of_a_small_window():
-    """V07: all three headings once, in order, each message where it belongs."""
+    """All three headings once, in order, each message where it belongs."""
     assert lines_of([said("one"), said("two", role="assistant"), said("three"), said("four")]) == [
         "── EVICTION ZONE ──",
         "message 0 User: one",
@@ -87,7 +87,7 @@ def test_every_speaker_has_a_name():
 
 
 def test_calls_between_two_spoken_lines_are_counted():
-    """V08: neither the tool's name nor its result appears, one call is singular."""
+    """Neither the tool's name nor its result appears, one call is singular."""
     history = [
         said("ask"),
         called("a", "b", name="lookup", tokens=10),
@@ -107,7 +107,7 @@ def test_calls_between_two_spoken_lines_are_counted():
 
 
 def test_failed_calls_are_counted():
-    """V08: one failed of two."""
+    """One failed of two."""
     history = [called("a", "b"), answered("a", is_error=True), answered("b"), said("so")]
     assert "[2 tools called, 1 failed]" in lines_of(history)
 
@@ -136,7 +136,7 @@ def test_a_message_with_text_and_calls_gives_its_line_and_its_count():
 
 
 def test_a_thinking_call_is_a_thought():
-    """V09: `message <n> Thought: <text>` and no tool count; beside other calls as well."""
+    """`message <n> Thought: <text>` and no tool count; beside other calls as well."""
     think = {"id": "t", "name": "think", "arguments": {"thought": "hm"}}
     look = {"id": "l", "name": "look", "arguments": {}}
     alone = [Message(role="assistant", tool_calls=[think]), answered("t", text="noted")]

@@ -32,7 +32,7 @@ async def test_a_blank_or_too_long_goal_is_refused(threads, text):
 
 
 async def test_a_parent_must_be_an_active_root(threads):
-    """V23: a sub-goal as parent: ValueError; an unknown one: NotFound; a completed: Conflict."""
+    """A sub-goal as parent: ValueError; an unknown one: NotFound; a completed: Conflict."""
     goals = threads.goals()
     await goals.add("root")
     await goals.add("sub", parent_id=1)
@@ -47,7 +47,7 @@ async def test_a_parent_must_be_an_active_root(threads):
 
 
 async def test_completing_twice_is_a_conflict(threads):
-    """V23: and an unknown goal can be neither completed nor updated."""
+    """And an unknown goal can be neither completed nor updated."""
     goals = threads.goals()
     await goals.add("root")
     await goals.complete(1)
@@ -72,7 +72,7 @@ async def test_a_goal_gets_other_words(threads):
 
 
 async def test_completing_a_root_completes_its_active_sub_goals(threads):
-    """V22: a completed sub-goal keeps its time; the pins of both are released."""
+    """A completed sub-goal keeps its time; the pins of both are released."""
     goals, pins = threads.goals(), threads.pins()
     await threads.say(said("one"), said("two"))
     for text, parent in (("root", None), ("active", 1), ("done", 1), ("other", None)):

@@ -50,7 +50,7 @@ async def evictions(kit: Watched, number: int) -> None:
 
 
 async def test_five_snapshots_are_folded_into_one_of_level_2(opened: Open) -> None:
-    """V28: four are not; the request has all five texts, the result their whole range."""
+    """Four are not; the request has all five texts, the result their whole range."""
     writer = Writer()
     async with opened(writer) as kit:
         await evictions(kit, 4)
@@ -236,7 +236,7 @@ async def test_only_current_snapshots_of_a_level_are_listed(opened: Open) -> Non
 
 
 async def test_memory_shows_each_text_once_at_its_level(opened: Open) -> None:
-    """V27: under its heading, nowhere else; what is covered is absent."""
+    """Under its heading, nowhere else; what is covered is absent."""
     async with opened(Writer(), l2_threshold=2) as kit:
         view = kit.viewport()
         await evictions(kit, 1)

@@ -45,7 +45,7 @@ def results(request: ChatRequest) -> list[str]:
 
 
 async def test_five_messages_call_no_model(opened: Open) -> None:
-    """V02: 500 tokens are below the trigger."""
+    """500 tokens are below the trigger."""
     async with opened(snapshot()) as kit:
         await kit.say(5)
         await kit.settle()
@@ -54,7 +54,7 @@ async def test_five_messages_call_no_model(opened: Open) -> None:
 
 
 async def test_six_messages_leave_a_snapshot_of_the_first_two(opened: Open) -> None:
-    """V03: one level-1 snapshot, and the window starts behind it."""
+    """One level-1 snapshot, and the window starts behind it."""
     async with opened(snapshot("s")) as kit:
         await kit.say(6)
         await kit.settle()
@@ -70,7 +70,7 @@ async def test_six_messages_leave_a_snapshot_of_the_first_two(opened: Open) -> N
 
 
 async def test_what_is_not_worth_keeping_leaves_without_a_snapshot(opened: Open) -> None:
-    """V04: the outcome says ``ok``."""
+    """The outcome says ``ok``."""
     async with opened(ok()) as kit:
         await kit.say(6)
         await kit.settle()
@@ -81,7 +81,7 @@ async def test_what_is_not_worth_keeping_leaves_without_a_snapshot(opened: Open)
 
 @pytest.mark.parametrize(("last", "calls"), [(95, 0), (96, 1)])
 async def test_the_trigger_is_passed_not_reached(opened: Open, last: int, calls: int) -> None:
-    """V05: a span of exactly 595 is not due, one of 596 is."""
+    """A span of exactly 595 is not due, one of 596 is."""
     async with opened(snapshot()) as kit:
         await kit.say(5)
         await kit.say(1, tokens=last)
@@ -98,7 +98,7 @@ async def test_one_message_however_long_is_not_due(opening: Open) -> None:
 
 
 async def test_a_run_asks_with_its_purpose_and_its_tools(opening: Open) -> None:
-    """V10: pinning is offered only while a goal is active."""
+    """Pinning is offered only while a goal is active."""
     async with opening(ok()) as kit:
         await kit.say(6)
         await kit.settle()
@@ -141,7 +141,7 @@ async def test_a_run_shows_window_goals_and_pins(opening: Open) -> None:
 
 
 async def test_a_blank_text_is_refused_and_the_next_one_counts(opened: Open) -> None:
-    """V11: the model is told, and one snapshot has the second text."""
+    """The model is told, and one snapshot has the second text."""
     async with opened([snapshot(" \n"), snapshot("s")]) as kit:
         await kit.say(6)
         await kit.settle()
@@ -150,7 +150,7 @@ async def test_a_blank_text_is_refused_and_the_next_one_counts(opened: Open) -> 
 
 
 async def test_a_text_that_is_too_long_is_refused(opened: Open) -> None:
-    """V12: the error names both numbers, and nothing is stored."""
+    """The error names both numbers, and nothing is stored."""
     async with opened([snapshot("x" * 8_193), "I give up."], retry_backoff_s=5) as kit:
         await kit.say(6)
         assert await kit.mneme.evict("t") is None
@@ -161,7 +161,7 @@ async def test_a_text_that_is_too_long_is_refused(opened: Open) -> None:
 
 
 async def test_messages_are_pinned_with_the_snapshot(opened: Open) -> None:
-    """V13: two messages and two goals are two pins and four links."""
+    """Two messages and two goals are two pins and four links."""
     async with opened([attach([0, 1, 1], [1, 2]), snapshot()]) as kit:
         await kit.goals.add("one")
         await kit.goals.add("two")
@@ -174,7 +174,7 @@ async def test_messages_are_pinned_with_the_snapshot(opened: Open) -> None:
 
 
 async def test_all_that_is_wrong_with_a_pin_is_told_at_once(opened: Open) -> None:
-    """V14: in the table's order; nothing is pinned."""
+    """In the table's order; nothing is pinned."""
     async with opened([attach([999, 0], [1]), ok()]) as kit:
         await kit.goals.add("one")
         await kit.goals.add("two")
@@ -187,7 +187,7 @@ async def test_all_that_is_wrong_with_a_pin_is_told_at_once(opened: Open) -> Non
 
 
 async def test_all_calls_of_one_reply_are_carried_out(opened: Open) -> None:
-    """V15: pin and snapshot in one reply take one request, and both are committed."""
+    """Pin and snapshot in one reply take one request, and both are committed."""
     async with opened(both(attach([0], [1]), snapshot("s"))) as kit:
         await kit.goals.add("one")
         await kit.say(6)
@@ -208,7 +208,7 @@ async def test_the_last_valid_snapshot_counts(opening: Open) -> None:
 
 
 async def test_what_mneme_says_is_no_part_of_the_conversation(opened: Open) -> None:
-    """V16: neither its requests nor its tools' results are stored as messages."""
+    """Neither its requests nor its tools' results are stored as messages."""
     async with opened([snapshot(" "), snapshot("s")]) as kit:
         await kit.say(6)
         await kit.settle()
@@ -217,7 +217,7 @@ async def test_what_mneme_says_is_no_part_of_the_conversation(opened: Open) -> N
 
 
 async def test_a_thread_without_a_viewport_is_left_alone(opened: Open) -> None:
-    """V35: no model is asked, nothing is evicted, whatever its length."""
+    """No model is asked, nothing is evicted, whatever its length."""
     async with opened(snapshot(), budget=None) as kit:
         for _ in range(10):
             await kit.say(100)

@@ -40,7 +40,7 @@ FAILING: list[Any] = [
 
 @pytest.mark.parametrize("answer", FAILING, ids=lambda answer: str(answer)[:20])
 async def test_after_three_attempts_the_range_leaves_by_rule(opened: Open, answer: Any) -> None:
-    """V17: whatever the model does instead of a verdict; what it staged is dropped."""
+    """Whatever the model does instead of a verdict; what it staged is dropped."""
     async with opened(answer, max_rounds=2) as kit:
         await kit.goals.add("one")
         await kit.say(6)
@@ -134,7 +134,7 @@ async def test_what_a_failed_run_staged_is_dropped(opened: Open) -> None:
 
 
 async def test_without_a_model_the_fallback_is_the_ordinary_way(opened: Open) -> None:
-    """V18: at once, and a pure function of the zone."""
+    """At once, and a pure function of the zone."""
     async with opened() as kit:
         await kit.say(6)
         await kit.settle()
@@ -153,7 +153,7 @@ async def test_without_a_model_the_fallback_is_the_ordinary_way(opened: Open) ->
 async def test_the_same_zone_elsewhere_gives_the_same_text_but_for_its_dates(
     opened: Open,
 ) -> None:
-    """V18: another thread, another day."""
+    """Another thread, another day."""
     async with opened() as kit:
         await kit.say(6)
         await kit.settle()
@@ -187,7 +187,7 @@ def _called(number: int) -> list[Any]:
 
 
 async def test_nobody_notices_a_model_that_always_raises(opened: Open) -> None:
-    """V19: append, load, messages and render answer throughout."""
+    """Append, load, messages and render answer throughout."""
     async with opened(RuntimeError("boom"), retry_backoff_s=5) as kit:
         view = kit.viewport()
         for _ in range(20):
@@ -263,7 +263,7 @@ async def test_a_reply_that_finds_its_repository_closed_is_no_failure(
 
 
 async def test_a_restart_finds_what_is_due_from_the_store_alone(tmp_path: Path) -> None:
-    """V33: the budget, the boundary, outcomes, snapshots and pins are as before."""
+    """The budget, the boundary, outcomes, snapshots and pins are as before."""
     async with watched(tmp_path, script=both(attach([0], [1]), snapshot("s"))) as kit:
         await kit.goals.add("one")
         await kit.say(6)

@@ -165,7 +165,7 @@ def test_notes_never_push_memory_out(memory, tokens):
 
 
 async def test_mneme_goes_by_the_smaller_window():
-    """V03 with notes: 0.85 of 650 is 552, so 560 tokens are due; without notes they are not."""
+    """With notes 0.85 of 650 is 552, so 560 tokens are due; without notes they are not."""
     for notes, boundary in ((False, 0), (True, 1)):
         async with watched() as kit:
             kit.mneme.watch("t", 1_000, notes=notes)

@@ -61,7 +61,7 @@ async def test_a_further_goal_is_added_to_the_pin(threads):
     ],
 )
 async def test_what_cannot_be_pinned_is_refused_as_a_whole(threads, seqs, goal_ids, error, told):
-    """V14: the errors are told in the order of the table, and nothing is attached."""
+    """The errors are told in the order of the table, and nothing is attached."""
     pins = await begun(threads, "first", "second", "third")
     await threads.goals().complete(3)
     with pytest.raises(error) as caught:
@@ -74,7 +74,7 @@ async def test_what_cannot_be_pinned_is_refused_as_a_whole(threads, seqs, goal_i
 
 
 async def test_a_pin_goes_with_the_last_active_goal_that_holds_it(threads):
-    """V21: held by goals 1 and 2, completing 1 releases 0, completing 2 releases 1."""
+    """Held by goals 1 and 2, completing 1 releases 0, completing 2 releases 1."""
     pins = await begun(threads, "first", "second")
     await pins.attach([0], [1, 2])
     assert (await threads.goals().complete(1)).released_pins == 0
@@ -104,7 +104,7 @@ async def test_a_pin_goes_with_the_last_active_goal_that_holds_it(threads):
     ],
 )
 async def test_an_excerpt_is_the_beginning_of_what_was_said(threads, message, excerpt):
-    """V20: 300 characters give 200 that end with an ellipsis; no text gives the seq."""
+    """300 characters give 200 that end with an ellipsis; no text gives the seq."""
     await threads.say(message)
     await threads.goals().add("goal")
     await threads.pins().attach([0], [1])

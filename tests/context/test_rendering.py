@@ -24,7 +24,7 @@ async def begun(threads, count=6):
 
 
 async def test_memory_stands_first_and_state_before_the_latest_user_message(threads):
-    """V27: a level-1 snapshot is told under Recent memory, and nowhere else."""
+    """A level-1 snapshot is told under Recent memory, and nowhere else."""
     viewport = await begun(threads)
     await threads.say(said("turn"), said("looking", role="assistant"))
     await threads.evict("They met.")
@@ -99,7 +99,7 @@ async def test_a_rendering_can_be_appended_as_a_whole(threads):
 
 
 async def test_long_term_memory_comes_first_without_what_it_covers(threads):
-    """V27: a level 2 precedes, covered level-1 texts are absent."""
+    """A level 2 precedes, covered level-1 texts are absent."""
     viewport = await begun(threads, 8)
     for text in ("first", "second", "third"):
         await threads.evict(text)
@@ -121,7 +121,7 @@ async def test_long_term_memory_comes_first_without_what_it_covers(threads):
 
 
 async def test_what_a_level_2_only_overlaps_is_still_current(threads):
-    """V29: level 1 at 5..25 and level 2 at 1..20."""
+    """Level 1 at 5..25 and level 2 at 1..20."""
     await threads.say(said())
     snapshots = [snapshot(5, 25, "lower"), snapshot(1, 20, "upper", level=2)]
     await threads.parts.store.writing(lambda tx: tx.put(*snapshots))
@@ -206,7 +206,7 @@ async def test_memories_beside_an_expired_one_stay(threads):
 
 
 async def test_a_pin_is_shown_once_its_message_has_left_the_window(threads):
-    """V24: under its goal, also when the goal is a sub-goal."""
+    """Under its goal, also when the goal is a sub-goal."""
     viewport = await begun(threads)
     await threads.goals().add("root")
     await threads.goals().add("sub", parent_id=1)
@@ -224,7 +224,7 @@ async def test_a_pin_is_shown_once_its_message_has_left_the_window(threads):
 
 
 async def test_the_second_goal_of_a_pin_refers_to_the_first(threads):
-    """V25: its excerpt once, `(above)` at the second."""
+    """Its excerpt once, `(above)` at the second."""
     viewport = await begun(threads)
     for text in ("first", "second"):
         await threads.goals().add(text)
@@ -240,7 +240,7 @@ async def test_the_second_goal_of_a_pin_refers_to_the_first(threads):
 
 
 async def test_a_completed_goal_is_not_in_the_state(threads):
-    """V26: an active one is; a completed sub-goal stays with its mark under its root."""
+    """An active one is; a completed sub-goal stays with its mark under its root."""
     viewport = await begun(threads)
     goals = threads.goals()
     await goals.add("done")
@@ -322,7 +322,7 @@ async def test_goals_that_overflow_are_clipped_then_counted(threads):
 
 
 async def test_appends_leave_memory_and_the_earlier_window_as_they_are(threads):
-    """V30: memory is byte-identical, the earlier window a prefix of the later one."""
+    """Memory is byte-identical, the earlier window a prefix of the later one."""
     viewport = await begun(threads, 4)
     await threads.evict("They met.")
     earlier = await viewport.render()
@@ -335,7 +335,7 @@ async def test_appends_leave_memory_and_the_earlier_window_as_they_are(threads):
 
 
 async def test_a_completed_goal_changes_nothing_before_the_state(threads):
-    """V31: all bytes before the state block are identical."""
+    """All bytes before the state block are identical."""
     viewport = await begun(threads, 4)
     await threads.evict("They met.")
     for text in ("one", "two"):

@@ -38,7 +38,7 @@ async def everything(threads):
 
 
 async def test_a_reopened_store_holds_what_it_held(tmp_path):
-    """V33: boundary, outcomes, snapshots, goals and pins, and the same rendering."""
+    """Boundary, outcomes, snapshots, goals and pins, and the same rendering."""
     clock = ManualClock(START)
     found = []
     for run in range(2):

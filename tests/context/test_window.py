@@ -22,7 +22,7 @@ def numbered(first, last, **fields):
 
 
 async def test_an_empty_thread_has_an_empty_window(threads):
-    """V01: nothing said, nothing seen, and nobody is told."""
+    """Nothing said, nothing seen, and nobody is told."""
     viewport = threads.viewport()
     assert await viewport.messages() == []
     assert (await viewport.compressed()).text == ""
@@ -33,7 +33,7 @@ async def test_an_empty_thread_has_an_empty_window(threads):
 
 
 async def test_five_messages_stay_in_the_window(threads):
-    """V02: the boundary is 0 and nobody is told."""
+    """The boundary is 0 and nobody is told."""
     await threads.say(*numbered(0, 4))
     assert texts(await threads.viewport().messages()) == ["m0", "m1", "m2", "m3", "m4"]
     assert (await threads.row()).boundary == 0
@@ -42,7 +42,7 @@ async def test_five_messages_stay_in_the_window(threads):
 
 @pytest.mark.parametrize(("tokens", "told"), [(595, []), (596, ["t"])])
 async def test_mneme_is_told_above_the_trigger(threads, tokens, told):
-    """V05: at a span of exactly 595 it is not, at 596 it is; reading evicts in neither case."""
+    """At a span of exactly 595 it is not, at 596 it is; reading evicts in neither case."""
     await threads.say(said(tokens=500), said(tokens=tokens - 500))
     assert len(await threads.viewport().messages()) == 2
     assert threads.mneme.poked == told
@@ -79,7 +79,7 @@ async def test_what_does_not_fit_is_summarised_before_it_is_absent(threads):
 
 
 async def test_a_message_too_long_for_the_window_is_shown_alone(threads):
-    """V32: whole, over budget, and all others have outcomes."""
+    """Whole, over budget, and all others have outcomes."""
     await threads.say(*numbered(0, 4), said("x" * 3_600, tokens=900))
     viewport = threads.viewport()
     [only] = await viewport.messages()

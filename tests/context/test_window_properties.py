@@ -154,7 +154,7 @@ async def test_no_rendering_exceeds_its_budget_or_parts_a_call(history, budget, 
 @pytest.mark.slow
 @given(HISTORIES, BUDGETS, st.lists(MESSAGES, max_size=3), NOTES)
 async def test_appends_alone_leave_memory_and_prefix(history, budget, more, notes):
-    """V30: between evictions the earlier window is a prefix, but for late results."""
+    """Between evictions the earlier window is a prefix, but for late results."""
     async with opened() as threads:
         for kind, what in history:
             await act(threads, budget, kind, what)

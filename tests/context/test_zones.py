@@ -87,14 +87,14 @@ def test_either_all_following_tool_groups_go_along_or_none():
 
 
 def test_due_is_above_the_trigger_and_takes_two_units():
-    """V05: a span of exactly 595 is not due, 596 is; one unit never is."""
+    """A span of exactly 595 is not due, 596 is; one unit never is."""
     assert not is_due(595, 6, BUDGET)
     assert is_due(596, 6, BUDGET)
     assert not is_due(5_000, 1, BUDGET)
 
 
 def test_nine_equal_units_make_three_zones_of_three():
-    """V06: with budget 1,290 three messages are in each zone."""
+    """With budget 1,290 three messages are in each zone."""
     budget = Budget.of(1_290, ViewportConfig())
     units = units_of(thread_of([said()] * 9))
     zone = eviction_zone(units, budget, from_seq=0, now=START, deadline_s=180)
@@ -103,7 +103,7 @@ def test_nine_equal_units_make_three_zones_of_three():
 
 
 def test_one_unit_is_recent():
-    """V06: given one message, it is recent, even if it costs nothing."""
+    """Given one message, it is recent, even if it costs nothing."""
     [unit] = units_of(thread_of([said()]))
     assert middle_and_recent([unit]) == ([], [unit])
     assert middle_and_recent([]) == ([], [])

@@ -16,7 +16,7 @@ from mnemo.transcript.message import Message, ToolCall
 
 
 async def test_an_unknown_thread_is_empty_and_asking_creates_nothing(talk: Talk) -> None:
-    """C1: of an unknown thread everything is empty, also with a ttl to be stored."""
+    """Of an unknown thread everything is empty, also with a ttl to be stored."""
     log = talk.log(ttl_s=5)
     assert [await log.load(), await log.history(), await log.compactions()] == [[], [], []]
     await log.clear()
@@ -25,7 +25,7 @@ async def test_an_unknown_thread_is_empty_and_asking_creates_nothing(talk: Talk)
 
 
 async def test_seqs_start_at_zero_and_grow_by_one(talk: Talk) -> None:
-    """C2: three messages get 0, 1, 2, the next one 3."""
+    """Three messages get 0, 1, 2, the next one 3."""
     log = talk.log()
     a, b, c, d = turns(4)
     assert seqs(await log.append([a, b, c])) == [0, 1, 2]
@@ -34,7 +34,7 @@ async def test_seqs_start_at_zero_and_grow_by_one(talk: Talk) -> None:
 
 
 async def test_a_batch_appended_twice_is_stored_once(talk: Talk) -> None:
-    """C3: the second append gives the same seqs, and the history has each message once."""
+    """The second append gives the same seqs, and the history has each message once."""
     log = talk.log()
     first = await log.append(turns(3))
     again = await log.append(turns(3))
@@ -44,7 +44,7 @@ async def test_a_batch_appended_twice_is_stored_once(talk: Talk) -> None:
 
 
 async def test_expected_seq_must_be_the_next_one(talk: Talk) -> None:
-    """C4: the next seq is accepted; one too low or too high is a conflict that stores nothing."""
+    """The next seq is accepted; one too low or too high is a conflict that stores nothing."""
     log = talk.log()
     await log.append(turns(2), expected_seq=0)
     await log.append(user("third"), expected_seq=2)
@@ -72,7 +72,7 @@ async def test_expected_seq_is_not_compared_when_nothing_is_new(talk: Talk) -> N
 
 
 async def test_a_batch_with_an_invalid_message_uses_up_no_seq(talk: Talk) -> None:
-    """C5: nothing of the batch is stored, and the next append begins where it would have."""
+    """Nothing of the batch is stored, and the next append begins where it would have."""
     log = talk.log()
     await log.append(turns(1))
     batch: list[Any] = [user("fine"), {"role": "robot", "content": "x"}]
@@ -91,7 +91,7 @@ async def test_a_batch_with_an_invalid_message_uses_up_no_seq(talk: Talk) -> Non
     ],
 )
 async def test_an_id_cannot_stand_for_two_messages(talk: Talk, other: dict[str, Any]) -> None:
-    """C6: the same id with another role, content or call is a conflict; the first text stays."""
+    """The same id with another role, content or call is a conflict; the first text stays."""
     log = talk.log()
     await log.append(turns(1))
     with pytest.raises(Conflict, match="m0"):
@@ -100,7 +100,7 @@ async def test_an_id_cannot_stand_for_two_messages(talk: Talk, other: dict[str, 
 
 
 async def test_other_tool_calls_under_one_id_are_a_conflict(talk: Talk) -> None:
-    """C6: calls are compared too, their arguments included; time and metadata are not."""
+    """Calls are compared too, their arguments included; time and metadata are not."""
     log = talk.log()
     first = assistant(None, "c1", id="a")
     await log.append(first)
@@ -122,7 +122,7 @@ async def test_one_id_twice_in_a_batch_is_stored_once_or_refused(talk: Talk) -> 
 
 
 async def test_equal_texts_without_ids_are_two_messages(talk: Talk) -> None:
-    """C7: nothing is taken for the same because its words are."""
+    """Nothing is taken for the same because its words are."""
     log = talk.log()
     stored = await log.append([user("ok"), user("ok")])
     assert seqs(stored) == [0, 1]
@@ -130,7 +130,7 @@ async def test_equal_texts_without_ids_are_two_messages(talk: Talk) -> None:
 
 
 async def test_everything_about_a_message_comes_back(talk: Talk) -> None:
-    """C8: None, calls in order, nested metadata and equal times survive, as the caller's own."""
+    """None, calls in order, nested metadata and equal times survive, as the caller's own."""
     log = talk.log()
     at = datetime(2024, 5, 1, 12, tzinfo=timezone(timedelta(hours=2)))
     blocks = [{"type": "text", "text": "seen"}, {"type": "image", "url": "x"}]
@@ -166,14 +166,14 @@ async def test_everything_about_a_message_comes_back(talk: Talk) -> None:
     ],
 )
 async def test_an_invalid_message_is_refused(talk: Talk, invalid: Any) -> None:
-    """C9: an unknown role, a result without its call, an unknown key: nothing is stored."""
+    """An unknown role, a result without its call, an unknown key: nothing is stored."""
     with pytest.raises(ValueError, match=r".+"):
         await talk.log().append([invalid])
     assert await talk.log().history() == []
 
 
 async def test_one_id_in_two_threads_is_two_messages(talk: Talk) -> None:
-    """C10: an id is unique within its thread only, and ids of threads are compared exactly."""
+    """An id is unique within its thread only, and ids of threads are compared exactly."""
     names = ["a", "a:b", "A", "a%"]
     for name in names:
         await talk.log(name).append(user(f"of {name}", id="same"))
@@ -182,7 +182,7 @@ async def test_one_id_in_two_threads_is_two_messages(talk: Talk) -> None:
 
 
 async def test_a_reopened_store_knows_everything(open_conversations: OpenTalk) -> None:
-    """C12: history, ids, seqs, records and the next seq are as before."""
+    """History, ids, seqs, records and the next seq are as before."""
     talk = await open_conversations()
     log = talk.log()
     await log.append(turns(6))
@@ -247,7 +247,7 @@ async def test_text_that_no_store_can_hold_is_mended(talk: Talk) -> None:
 
 
 async def test_tokens_are_estimated_unless_given(talk: Talk) -> None:
-    """C32: bytes over four, rounded up; a positive count is kept, 0 is replaced."""
+    """Bytes over four, rounded up; a positive count is kept, 0 is replaced."""
     log = talk.log()
     given = [user(text) for text in ("hello world", "a", "")] + [Message(role="user")]
     given += [user("hello world", token_count=7), user("hello world", token_count=0)]
@@ -258,7 +258,7 @@ async def test_tokens_are_estimated_unless_given(talk: Talk) -> None:
 
 
 async def test_a_counter_belongs_to_its_service(open_conversations: OpenTalk) -> None:
-    """C33: a service's counter counts there only; one that fails is passed over."""
+    """A service's counter counts there only; one that fails is passed over."""
 
     def broken(text: str) -> int:
         if text == "raise":

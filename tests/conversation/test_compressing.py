@@ -26,7 +26,7 @@ def shown(request: ChatRequest) -> list[str]:
 
 
 async def test_exactly_the_limit_is_not_above_it(open_conversations: OpenTalk) -> None:
-    """C18: messages of exactly 100 tokens: no call, no record; one token more: one call."""
+    """Messages of exactly 100 tokens: no call, no record; one token more: one call."""
     kit = await compressed(open_conversations, Summary(max_tokens=100, keep_last=2))
     await kit.append(*(said(f"m{n}") for n in range(10)))
     assert kit.calls == 0
@@ -37,7 +37,7 @@ async def test_exactly_the_limit_is_not_above_it(open_conversations: OpenTalk) -
 
 
 async def test_the_last_units_stay_verbatim(open_conversations: OpenTalk) -> None:
-    """C19: ten messages above the limit with keep_last=2 give the record 0..7."""
+    """Ten messages above the limit with keep_last=2 give the record 0..7."""
     kit = await compressed(open_conversations, Summary(max_tokens=50, keep_last=2))
     await kit.append(*(said(f"m{n}") for n in range(10)))
     (made,) = await kit.records()
@@ -48,7 +48,7 @@ async def test_the_last_units_stay_verbatim(open_conversations: OpenTalk) -> Non
 
 
 async def test_load_is_the_summary_and_what_was_kept(open_conversations: OpenTalk) -> None:
-    """C19: after the record 0..7 of ten messages load gives the summary and the last two."""
+    """After the record 0..7 of ten messages load gives the summary and the last two."""
     kit = await compressed(open_conversations, Summary(max_tokens=50, keep_last=2))
     await kit.append(*(said(f"m{n}") for n in range(10)))
     loaded = await kit.talk.log(retrieval=Recent(10)).load()
@@ -59,7 +59,7 @@ async def test_load_is_the_summary_and_what_was_kept(open_conversations: OpenTal
 async def test_the_next_record_begins_where_the_last_one_ended(
     open_conversations: OpenTalk,
 ) -> None:
-    """C20: a second compression starts right after the first one's end, and is told of it."""
+    """A second compression starts right after the first one's end, and is told of it."""
     kit = await compressed(open_conversations, Summary(max_tokens=50, keep_last=2))
     await kit.append(*(said(f"m{n}") for n in range(10)))
     await kit.append(*(said(f"m{n}") for n in range(10, 15)))

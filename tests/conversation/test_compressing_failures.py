@@ -54,7 +54,7 @@ async def hanging(request: ChatRequest) -> str:
 async def test_a_failing_model_changes_nothing(
     open_conversations: OpenTalk, script: Any, error: str
 ) -> None:
-    """C21, C22: raising, blank, cut off or hanging: appended, no record, load whole, told."""
+    """Raising, blank, cut off or hanging: appended, no record, load whole, told."""
     config = Config(extraction={"timeout_s": 0.01})
     kit = await compressed(open_conversations, SUMMARY, script=script, config=config)
     stored = await kit.log.append(ten())

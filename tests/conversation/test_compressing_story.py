@@ -65,7 +65,7 @@ async def everything_is_there(kit: Compressed) -> None:
 async def test_whatever_the_summariser_does_nothing_is_lost(
     open_conversations: OpenTalk, seed: int
 ) -> None:
-    """Section 8: append and load answer as if compression did not exist; records never overlap."""
+    """Append and load answer as if compression did not exist; records never overlap."""
     chance = random.Random(seed)
     config = Config(conversation={"tool_deadline_s": 40})
     script = answers(random.Random(seed))

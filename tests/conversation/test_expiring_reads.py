@@ -10,7 +10,7 @@ from mnemo.transcript.strategies import Semantic
 
 
 async def test_a_message_expires_after_its_time(talk: Talk) -> None:
-    """C29: at exactly 60 s it is there; after that no reading gives it, swept or not."""
+    """At exactly 60 s it is there; after that no reading gives it, swept or not."""
     log = talk.log(ttl_s=60)
     await log.append([user("old", id="old"), assistant("calls", "a")])
     await talk.clock.advance(60)
@@ -22,7 +22,7 @@ async def test_a_message_expires_after_its_time(talk: Talk) -> None:
 
 
 async def test_an_expired_message_is_not_found_by_meaning(talk: Talk) -> None:
-    """C29: the index does not lead to it either."""
+    """The index does not lead to it either."""
     log = talk.log(ttl_s=60, retrieval=Semantic(1))
     await log.append(user("apples and pears"))
     await talk.clock.advance(61)
@@ -95,7 +95,7 @@ async def test_the_configured_ttl_holds_for_all_threads(open_conversations: Open
 
 
 async def test_a_purge_leaves_nothing_but_the_next_seq(talk: Talk) -> None:
-    """C31: the report counts what was there, a second one zero, other threads stay."""
+    """The report counts what was there, a second one zero, other threads stay."""
     log, other = talk.log(), talk.log("other")
     await log.append(turns(5))
     await other.append(turns(2))
@@ -111,7 +111,7 @@ async def test_a_purge_leaves_nothing_but_the_next_seq(talk: Talk) -> None:
 
 
 async def test_purging_an_unknown_thread_counts_nothing(talk: Talk) -> None:
-    """C1: it succeeds, and creates nothing."""
+    """It succeeds, and creates nothing."""
     assert (await talk.log("nobody").purge()).is_empty
     assert await talk.parts.store.reading(lambda tx: tx.threads()) == []
 

@@ -53,7 +53,7 @@ async def test_only_so_many_threads_are_remembered(
 
 
 async def test_a_message_lives_exactly_as_long_as_it_may(open_conversations: OpenTalk) -> None:
-    """C29: at exactly 60 s history, load and vectors have the message; a second later not."""
+    """At exactly 60 s history, load and vectors have the message; a second later not."""
     talk, expiry = await swept(open_conversations, config=MINUTE)
     log = talk.log()
     await log.append(user("tea"))

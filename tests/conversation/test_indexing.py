@@ -73,7 +73,7 @@ def embedder() -> CountingEmbedder:
 async def test_one_more_message_is_one_more_embedding(
     open_conversations: OpenTalk, embedder: CountingEmbedder
 ) -> None:
-    """C28: fifty indexed messages and one more: exactly one document is embedded."""
+    """Fifty indexed messages and one more: exactly one document is embedded."""
     talk = await open_conversations(embedder=embedder)
     async with indexing(talk) as worker:
         await talk.log().append([user(f"number {n}") for n in range(50)])

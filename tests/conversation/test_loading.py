@@ -15,20 +15,20 @@ from mnemo.transcript.units import NO_RESULT, VIEW
 
 
 async def test_recent_gives_the_last_units(talk: Talk) -> None:
-    """C11: a turn counts as two, so ``Recent(3)`` gives six of eight messages, in order."""
+    """A turn counts as two, so ``Recent(3)`` gives six of eight messages, in order."""
     log = talk.log(retrieval=Recent(3))
     await log.append(turns(8))
     assert texts(await log.load()) == [f"m{number}" for number in range(2, 8)]
 
 
 async def test_twenty_messages_are_loaded_by_default(talk: Talk) -> None:
-    """C11: of 25 messages the last 20."""
+    """Of 25 messages the last 20."""
     await talk.log().append(turns(25))
     assert texts(await talk.log().load()) == [f"m{number}" for number in range(5, 25)]
 
 
 async def test_a_group_is_one_unit(talk: Talk) -> None:
-    """C24: with ``Recent(1)`` a call with three results is given whole, and one unit before."""
+    """With ``Recent(1)`` a call with three results is given whole, and one unit before."""
     log = talk.log(retrieval=Recent(1))
     await log.append([*turns(3), assistant(None, "a", "b", "c")])
     await log.append([result("c", "C"), result("a", "A"), result("b", "B")])
@@ -160,7 +160,7 @@ async def test_a_covered_system_message_is_in_its_summary(talk: Talk) -> None:
 
 
 async def test_the_newest_units_that_fit_are_taken(talk: Talk) -> None:
-    """C25: a budget that two units fill exactly gives both; one token less only the newest."""
+    """A budget that two units fill exactly gives both; one token less only the newest."""
     log = talk.log()
     await log.append(turns(3, token_count=10))
     assert texts(await log.load(budget_tokens=20)) == ["m1", "m2"]
@@ -176,7 +176,7 @@ async def test_filling_stops_at_the_first_unit_that_does_not_fit(talk: Talk) -> 
 
 
 async def test_a_budget_below_what_is_required_is_refused(talk: Talk) -> None:
-    """C26: both numbers are named; nothing is silently cut."""
+    """Both numbers are named; nothing is silently cut."""
     log = talk.log()
     await log.append([*turns(2), user("newest", token_count=30)])
     await log.append(Message(role="system", content="x", token_count=7))
@@ -226,7 +226,7 @@ async def test_nothing_is_written_by_a_load(talk: Talk) -> None:
 
 
 async def test_a_cleared_thread_starts_empty(talk: Talk) -> None:
-    """C30: ``load`` is empty, ``history`` whole, and the next append continues the seq."""
+    """``load`` is empty, ``history`` whole, and the next append continues the seq."""
     log = talk.log()
     await log.append([Message(role="system", content="old rule"), assistant("c", "a")])
     await log.clear()

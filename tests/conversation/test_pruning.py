@@ -10,7 +10,7 @@ from mnemo.transcript.strategies import Summary, ToolOutputPruner
 
 
 async def test_a_long_result_is_shown_cut(talk: Talk) -> None:
-    """C23: 4,001 characters become 4,000 and a note with the id; 4,000 stay; all is kept."""
+    """4,001 characters become 4,000 and a note with the id; 4,000 stay; all is kept."""
     log = talk.log(compression=ToolOutputPruner(4_000))
     long, exact = "x" * 4_001, "y" * 4_000
     await log.append([assistant(None, "a", "b"), result("a", long, id="ra"), result("b", exact)])

@@ -45,7 +45,7 @@ async def filled(talk: Talk) -> None:
 
 
 async def test_the_nearest_units_are_given_in_order(talk: Talk) -> None:
-    """C27: the two nearest to the query, in seq order."""
+    """The two nearest to the query, in seq order."""
     await filled(talk)
     loaded = await talk.log(retrieval=Semantic(2)).load(query="ferry tickets")
     assert texts(loaded) == [SAID[0], SAID[2]]
@@ -53,7 +53,7 @@ async def test_the_nearest_units_are_given_in_order(talk: Talk) -> None:
 
 @pytest.mark.parametrize("query", [None, "", " \n"])
 async def test_without_a_query_the_last_units_are_given(talk: Talk, query: str | None) -> None:
-    """C27: a blank query is none: the last ``k`` units, a turn counting as one each."""
+    """A blank query is none: the last ``k`` units, a turn counting as one each."""
     await filled(talk)
     loaded = await talk.log(retrieval=Semantic(2)).load(query=query)
     assert texts(loaded) == SAID[3:]

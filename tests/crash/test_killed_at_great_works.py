@@ -88,7 +88,7 @@ def steps_of_the_word(path: Path) -> int:
 
 @pytest.mark.slow
 async def test_a_kill_leaves_forgetting_undone_or_done(tmp_path: Path) -> None:
-    """M29: after the next open either all is there, or no row and no byte of it is."""
+    """After the next open either all is there, or no row and no byte of it is."""
     chance, met = random.Random(5), Counter[str]()
     for life in range(8):
         path = tmp_path / str(life) / "m.db"
@@ -149,7 +149,7 @@ async def test_what_was_left_to_scrub_is_scrubbed_at_the_next_open(
 
 @pytest.mark.slow
 async def test_a_kill_leaves_the_old_space_or_the_new_one(tmp_path: Path) -> None:
-    """M27: one of the two opens; from the old one the move is made, and recall goes by vector."""
+    """One of the two opens; from the old one the move is made, and recall goes by vector."""
     chance, met = random.Random(6), Counter[str]()
     for life in range(6):
         path = tmp_path / str(life) / "m.db"

@@ -32,7 +32,7 @@ def killed_after(path: Path, lines: int) -> dict[str, int]:
 @pytest.mark.slow
 @pytest.mark.parametrize("lines", [1, 6, 23])
 async def test_a_killed_write_is_whole_or_not_there(tmp_path, lines):
-    """N22: note, history, journal and full text agree, and nothing acknowledged is lost."""
+    """Note, history, journal and full text agree, and nothing acknowledged is lost."""
     path = tmp_path / "notes.db"
     acknowledged = killed_after(path, lines)
     store = store_of("sqlite", path, ManualClock())

@@ -107,7 +107,7 @@ def _with(steps: Sequence[Step], found: Sequence[Annotation]) -> list[Step]:
 async def test_each_step_takes_one_call_and_the_last_reward_another(
     make_step: MakeStep, make_extraction: MakeExtraction
 ) -> None:
-    """X01: four steps that come one by one take four calls, and the close takes one more."""
+    """Four steps that come one by one take four calls, and the close takes one more."""
     model = ScriptedChatModel.answering()
     steps = await annotate_all(make_extraction(model), [make_step(i) for i in range(4)])
     assert len(model.calls("annotate")) == 5
@@ -117,7 +117,7 @@ async def test_each_step_takes_one_call_and_the_last_reward_another(
 async def test_a_step_gets_its_reward_with_the_next_observation(
     make_step: MakeStep, make_extraction: MakeExtraction
 ) -> None:
-    """X02: the second and third call score steps 0 and 1, the close scores step 2."""
+    """The second and third call score steps 0 and 1, the close scores step 2."""
     model = ScriptedChatModel(
         {
             "annotate": [
@@ -135,7 +135,7 @@ async def test_a_step_gets_its_reward_with_the_next_observation(
 async def test_one_call_annotates_a_batch_with_the_rewards_inside_it(
     make_step: MakeStep, make_extraction: MakeExtraction
 ) -> None:
-    """X03 (the model's side): step 0 takes one call, the eight that piled up behind it one more."""
+    """Step 0 takes one call, the eight that piled up behind it one more."""
     model = ScriptedChatModel.answering()
     extraction = make_extraction(model)
     first, *others = [make_step(i) for i in range(9)]
@@ -174,7 +174,7 @@ async def test_a_last_reward_is_unknown_before_the_close(
 async def test_a_reward_outside_its_range_is_clamped_and_null_is_unknown(
     make_step: MakeStep, make_extraction: MakeExtraction
 ) -> None:
-    """X04: 1.7 becomes 1.0; null stays unknown."""
+    """1.7 becomes 1.0; null stays unknown."""
     batch = [
         entry(),
         entry(previous_reward=1.7),
@@ -212,7 +212,7 @@ async def test_a_step_without_annotation_gets_no_reward(
 async def test_a_boundary_lies_below_the_threshold_only(
     make_step: MakeStep, embedder: Any, written: Callable[..., Extraction]
 ) -> None:
-    """X05: cosines 0.80, 0.75 and 0.74 give one boundary, before the fourth step."""
+    """Cosines 0.80, 0.75 and 0.74 give one boundary, before the fourth step."""
     angles = np.cumsum([0.0, *np.rad2deg(np.arccos([0.80, 0.75, 0.74]))])
     names = ["a", "b", "c", "d"]
     embedder.degrees = dict(zip(names, angles, strict=True))

@@ -56,7 +56,7 @@ def ends(changeset: Changeset, kind: EdgeKind) -> set[tuple[str, str]]:
 
 
 def test_every_step_has_its_episodic_and_source_node(make_trajectory: MakeTrajectory) -> None:
-    """X10: n episodic and n source nodes, each episodic below its subgoal and above its source."""
+    """N episodic and n source nodes, each episodic below its subgoal and above its source."""
     changeset = built(make_trajectory(5))
     kinds = Counter(node.type for node in changeset.nodes)
     assert kinds == {"episodic": 5, "source": 5, "subgoal": 1}
@@ -99,7 +99,7 @@ def test_parts_of_a_trajectory_share_its_subgoal(
 
 
 def test_a_fact_rests_on_its_supporting_steps_only(make_trajectory: MakeTrajectory) -> None:
-    """X08: five steps and a fact on step 1 give one provenance edge, to the node of step 1."""
+    """Five steps and a fact on step 1 give one provenance edge, to the node of step 1."""
     changeset = built(make_trajectory(5), [known("Bo likes tea", 1)])
     (fact,) = [n for n in changeset.nodes if isinstance(n, Semantic)]
     targets = [t for s, t in ends(changeset, EdgeKind.PROVENANCE) if s == fact.id]
@@ -110,7 +110,7 @@ def test_a_fact_rests_on_its_supporting_steps_only(make_trajectory: MakeTrajecto
 def test_siblings_never_grow_quadratically(
     make_trajectory: MakeTrajectory, facts: int, edges: int
 ) -> None:
-    """X09: each fact is linked to the next two."""
+    """Each fact is linked to the next two."""
     changeset = built(make_trajectory(1), [known(f"fact {i}") for i in range(facts)])
     assert len(ends(changeset, EdgeKind.SIBLING)) == edges
 
@@ -122,7 +122,7 @@ def test_the_sibling_window_can_be_closed(make_trajectory: MakeTrajectory) -> No
 
 
 def test_spellings_of_one_concept_are_one_tag(make_trajectory: MakeTrajectory) -> None:
-    """X11 (within a batch): "Database" and "DATABASE" are one tag, the first spelling stays."""
+    """ "Database" and "DATABASE" are one tag, the first spelling stays."""
     facts = [
         known("Bo tunes a database", concepts=("Database", "Bo")),
         known("Ana sells a database", concepts=("DATABASE",)),
@@ -153,7 +153,7 @@ def _at(step: Step, at: datetime) -> Step:
 def test_the_first_reward_of_a_fact_is_the_mean_of_the_known_ones(
     make_annotated: MakeStep, make_trajectory: MakeTrajectory
 ) -> None:
-    """X04: an unknown reward is left out, and with nothing known there is none."""
+    """An unknown reward is left out, and with nothing known there is none."""
     rewards = [0.2, None, 0.6]
     trajectory = make_trajectory([make_annotated(i, reward=r) for i, r in enumerate(rewards)])
     changeset = built(trajectory, [known("a", 0, 1, 2), known("b", 1)])

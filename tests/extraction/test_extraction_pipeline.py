@@ -50,7 +50,7 @@ def purposes(model: ScriptedChatModel) -> list[str]:
 async def test_a_trajectory_takes_three_calls(
     make_trajectory: MakeTrajectory, make_extraction: MakeExtraction
 ) -> None:
-    """X06: two facts and one instruction take exactly the calls semantic, procedural, returns."""
+    """Two facts and one instruction take exactly the calls semantic, procedural, returns."""
     model = ScriptedChatModel(
         {
             "semantic": {"facts": [fact("Bo likes tea"), fact("Ana owns a boat")]},
@@ -71,7 +71,7 @@ async def test_a_trajectory_takes_three_calls(
 async def test_scores_become_returns(
     make_trajectory: MakeTrajectory, make_extraction: MakeExtraction
 ) -> None:
-    """X07: 1, 10, 5 and 14 give 0, 1, 0.444 and 1; no score is no return."""
+    """1, 10, 5 and 14 give 0, 1, 0.444 and 1; no score is no return."""
     scores = [{"index": i, "score": s} for i, s in enumerate((1, 10, 5, 14))]
     model = ScriptedChatModel(
         {
@@ -101,7 +101,7 @@ async def test_no_instruction_is_scored_beyond_the_limit(
 async def test_nothing_to_learn_leaves_the_steps(
     make_trajectory: MakeTrajectory, make_extraction: MakeExtraction
 ) -> None:
-    """X18: empty lists are valid; episodic, source and subgoal nodes are there."""
+    """Empty lists are valid; episodic, source and subgoal nodes are there."""
     model = ScriptedChatModel(NOTHING)
     changeset = await make_extraction(model).extract(make_trajectory(3))
     kinds = Counter(node.type for node in changeset.nodes)
@@ -112,7 +112,7 @@ async def test_nothing_to_learn_leaves_the_steps(
 async def test_an_invalid_reply_is_corrected_once(
     make_trajectory: MakeTrajectory, make_extraction: MakeExtraction
 ) -> None:
-    """X19: a second call shows the bad reply and what was wrong with it."""
+    """A second call shows the bad reply and what was wrong with it."""
     model = ScriptedChatModel(
         {**NOTHING, "semantic": ["I would rather not", {"facts": [fact("Bo likes tea")]}]}
     )
@@ -129,7 +129,7 @@ async def test_an_invalid_reply_is_corrected_once(
 async def test_two_invalid_replies_are_a_failure(
     make_trajectory: MakeTrajectory, make_extraction: MakeExtraction
 ) -> None:
-    """X20: exactly two calls, then ``InvalidReply`` with the raw reply."""
+    """Exactly two calls, then ``InvalidReply`` with the raw reply."""
     model = ScriptedChatModel({**NOTHING, "semantic": "never"})
     with pytest.raises(InvalidReply) as caught:
         await make_extraction(model).extract(make_trajectory(1))
@@ -140,7 +140,7 @@ async def test_two_invalid_replies_are_a_failure(
 async def test_a_reply_in_a_fence_behind_a_thought_is_accepted(
     make_trajectory: MakeTrajectory, make_extraction: MakeExtraction
 ) -> None:
-    """X21: no corrective call is needed."""
+    """No corrective call is needed."""
     thought = '<think>{"facts": [1]} or so?</think>'
     text = thought + '\n```json\n{"facts": [{"proposition": "Bo sings"}]}\n```'
     model = ScriptedChatModel({**NOTHING, "semantic": text})
@@ -154,7 +154,7 @@ async def test_a_fact_with_a_leading_pronoun_is_dropped_alone(
     make_extraction: MakeExtraction,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """X22: the others are stored, and the log counts what was dropped."""
+    """The others are stored, and the log counts what was dropped."""
     facts = [fact("Bo sings"), fact("He likes tea"), fact("Ana owns a boat")]
     model = ScriptedChatModel({**NOTHING, "semantic": {"facts": facts}})
     with caplog.at_level("INFO", logger="mnemo.extraction"):
@@ -168,7 +168,7 @@ async def test_a_profile_reaches_the_requests_it_is_meant_for(
     make_step: MakeStep,
     make_extraction: MakeExtraction,
 ) -> None:
-    """X23: an overlay is in its purpose only, the domain in four, neither in merge_intent."""
+    """An overlay is in its purpose only, the domain in four, neither in merge_intent."""
     profile = Profile(
         name="sea", domain_context="All at sea.", overlays={"semantic": "Mind the tides."}
     )

@@ -28,7 +28,7 @@ def annotated(kit: Kit, calls: int) -> bool:
 
 
 async def test_four_steps_take_five_annotate_calls(open_kit: OpenKit) -> None:
-    """X01: one call per step, and one for the last reward."""
+    """One call per step, and one for the last reward."""
     kit = await open_kit()
     session = await kit.started()
     for i in range(4):
@@ -39,7 +39,7 @@ async def test_four_steps_take_five_annotate_calls(open_kit: OpenKit) -> None:
 
 
 async def test_what_piled_up_behind_a_hanging_model_goes_into_one_call(open_kit: OpenKit) -> None:
-    """X03: nine steps while the model hangs: step 0 takes one call, the other eight one."""
+    """Nine steps while the model hangs: step 0 takes one call, the other eight one."""
     kit = await open_kit(config=Config(annotation=AnnotationConfig(batch_size=8)))
     kit.model.block("annotate")
     session = await kit.started()
@@ -53,7 +53,7 @@ async def test_what_piled_up_behind_a_hanging_model_goes_into_one_call(open_kit:
 
 
 async def test_rewards_come_a_step_late(open_kit: OpenKit) -> None:
-    """X02: 0.8 and 0.3 from the second and third call, the last from the close."""
+    """0.8 and 0.3 from the second and third call, the last from the close."""
     rewards = iter([None, 0.8, 0.3])
 
     def annotate(request: Any) -> dict[str, Any]:
@@ -72,7 +72,7 @@ async def test_rewards_come_a_step_late(open_kit: OpenKit) -> None:
 
 
 async def test_nothing_to_learn_still_stores_the_steps(open_kit: OpenKit) -> None:
-    """X18 and X10: each step has its episodic and source node, under one subgoal."""
+    """Each step has its episodic and source node, under one subgoal."""
     kit = await open_kit(model=ScriptedChatModel.answering(NOTHING))
     session = await kit.started()
     for i in range(3):
@@ -93,7 +93,7 @@ async def test_nothing_to_learn_still_stores_the_steps(open_kit: OpenKit) -> Non
 
 
 async def test_a_corrected_reply_makes_the_session_ready(open_kit: OpenKit) -> None:
-    """X19: not JSON, then a good reply: two semantic calls and ``ready``."""
+    """Not JSON, then a good reply: two semantic calls and ``ready``."""
     semantic: list[Any] = ["no", {"facts": [fact("Bo sings")]}]
     kit = await open_kit(model=ScriptedChatModel.answering({**NOTHING, "semantic": semantic}))
     session = await kit.started()
@@ -104,7 +104,7 @@ async def test_a_corrected_reply_makes_the_session_ready(open_kit: OpenKit) -> N
 
 
 async def test_two_bad_replies_fail_the_extraction(open_kit: OpenKit) -> None:
-    """X20: ``ExtractionFailed`` caused by ``InvalidReply`` with its raw text; nothing stored."""
+    """``ExtractionFailed`` caused by ``InvalidReply`` with its raw text; nothing stored."""
     kit = await open_kit(model=ScriptedChatModel.answering({**NOTHING, "semantic": "never"}))
     session = await kit.started()
     await session.append("Bo sings", "")
@@ -118,7 +118,7 @@ async def test_two_bad_replies_fail_the_extraction(open_kit: OpenKit) -> None:
 
 
 async def test_spellings_of_a_concept_meet_in_one_tag(open_kit: OpenKit) -> None:
-    """X11: "Database" and " database " in one batch and "DATABASE" later are one tag."""
+    """ "Database" and " database " in one batch and "DATABASE" later are one tag."""
     facts = [
         {
             "facts": [

@@ -50,7 +50,7 @@ def shape(changeset: Changeset) -> tuple[list[tuple[str, str]], list[tuple[str, 
 
 
 async def test_a_dialogue_becomes_facts_with_their_sources(make_step: MakeStep) -> None:
-    """X26: Ana's cat is a fact that names her, the cat and the day, from that step alone."""
+    """Ana's cat is a fact that names her, the cat and the day, from that step alone."""
     steps = [make_step(i, said, done) for i, (said, done) in enumerate(TALK)]
     changeset = await extracted(steps)
     changeset.validate()
@@ -72,7 +72,7 @@ async def test_a_dialogue_becomes_facts_with_their_sources(make_step: MakeStep) 
 
 
 async def test_equal_input_gives_equal_nodes(make_step: MakeStep) -> None:
-    """X33: nodes, edges and texts are the same the second time, ids aside."""
+    """Nodes, edges and texts are the same the second time, ids aside."""
     steps = [make_step(i, said, done) for i, (said, done) in enumerate(TALK)]
     assert shape(await extracted(steps)) == shape(await extracted(steps))
 

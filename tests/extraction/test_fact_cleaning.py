@@ -53,7 +53,7 @@ def one(fact: Fact, steps: Sequence[Step]) -> Fact:
 def test_a_fact_that_cannot_stand_alone_is_dropped_and_counted(
     text: str, steps: list[Step]
 ) -> None:
-    """X22: blank facts and those with a leading pronoun go alone; the others stay."""
+    """Blank facts and those with a leading pronoun go alone; the others stay."""
     clean = clean_facts([Fact(proposition=text), Fact(proposition="Bo likes tea")], steps)
     assert [fact.proposition for fact in clean.facts] == ["Bo likes tea"]
     assert clean.dropped == 1

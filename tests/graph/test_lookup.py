@@ -10,7 +10,7 @@ from mnemo.graph.nodes import Episodic, Intent, Procedural, Semantic, Tag
 
 @pytest.mark.parametrize("label", ["Database", " database ", "DATABASE", "ＤＡＴＡＢＡＳＥ"])
 def test_spellings_of_one_tag_share_a_key(label: str) -> None:
-    """X11: case, blanks and compatibility forms do not make another tag."""
+    """Case, blanks and compatibility forms do not make another tag."""
     assert label_key(label) == label_key("database")
 
 

@@ -138,7 +138,7 @@ def test_what_says_the_same_in_other_words_passes_the_guard(a: str, b: str) -> N
 
 @pytest.mark.parametrize(("a", "b"), DIFFERENT)
 def test_what_differs_in_number_date_negation_or_subject_is_separated(a: str, b: str) -> None:
-    """X16: facts whose vectors are close are kept apart by what they say."""
+    """Facts whose vectors are close are kept apart by what they say."""
     assert not same_claim_guard(a, b)
     assert not same_claim_guard(b, a)
 

@@ -104,7 +104,7 @@ COMPATIBLE = [
 
 @pytest.mark.parametrize(("a", "b"), CONTRADICTING)
 def test_two_values_of_one_slot_contradict(a: str, b: str) -> None:
-    """X16: whichever is said first, both cannot hold now."""
+    """Whichever is said first, both cannot hold now."""
     assert contradicts(a, b)
     assert contradicts(b, a)
 

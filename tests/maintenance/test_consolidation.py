@@ -15,7 +15,7 @@ from mnemo.protocols import GraphWrite
 
 
 async def test_two_facts_above_the_threshold_become_one(memory: Any) -> None:
-    """M01: at a cosine of 0.9 one is left, and the report names both."""
+    """At a cosine of 0.9 one is left, and the report names both."""
     await memory.twins()
     report = await memory.repo.consolidate()
     assert await memory.ids("semantic") == {"a"}
@@ -28,7 +28,7 @@ async def test_two_facts_above_the_threshold_become_one(memory: Any) -> None:
 
 @pytest.mark.parametrize("cosine", [0.84, 0.85])
 async def test_facts_up_to_the_threshold_both_stay(memory: Any, cosine: float) -> None:
-    """M01: at 0.84, and at the threshold itself, which must be exceeded."""
+    """At 0.84, and at the threshold itself, which must be exceeded."""
     await memory.fact("Ana likes green tea", "a", vector=at_cosine(1.0))
     await memory.fact("Ana likes green tea very much", "b", vector=at_cosine(cosine))
     assert (await memory.repo.consolidate()).deleted == 0
@@ -51,7 +51,7 @@ async def test_a_threshold_that_is_no_cosine_is_refused(memory: Any, threshold: 
 
 
 async def test_the_losers_edges_are_the_survivors(memory: Any) -> None:
-    """M02: its tag, its provenance and its sibling."""
+    """Its tag, its provenance and its sibling."""
     for id in ("s1", "s2"):
         await memory.step(id)
     await memory.fact("Ana likes green tea", "a", vector=at_cosine(1.0), tags=["tea"], steps=["s1"])
@@ -68,7 +68,7 @@ async def test_the_losers_edges_are_the_survivors(memory: Any) -> None:
 
 
 async def test_accesses_and_rewards_are_added(memory: Any) -> None:
-    """M03: 3 and 4 accesses, 1.0 of 2 and 0.5 of 1 rewards."""
+    """3 and 4 accesses, 1.0 of 2 and 0.5 of 1 rewards."""
     await memory.fact("Ana likes green tea", "a", vector=at_cosine(1.0), reward=(1.0, 2))
     await memory.fact(
         "Ana likes green tea very much", "b", vector=at_cosine(0.9), reward=(0.5, 1), days=3
@@ -94,7 +94,7 @@ async def test_recalls_count_before_it_is_decided_who_survives(memory: Any) -> N
 
 
 async def test_duplicates_without_a_common_tag_are_merged(memory: Any) -> None:
-    """M04: they are found by their vectors, wherever they are in the graph."""
+    """They are found by their vectors, wherever they are in the graph."""
     await memory.fact("Ana likes green tea", "a", vector=at_cosine(1.0), tags=["tea"])
     await memory.fact("Ana likes green tea very much", "b", vector=at_cosine(0.9), tags=["x"])
     report = await memory.repo.consolidate()
@@ -103,7 +103,7 @@ async def test_duplicates_without_a_common_tag_are_merged(memory: Any) -> None:
 
 
 async def test_three_mutual_duplicates_leave_one(memory: Any) -> None:
-    """M05: one survivor, two deleted, no id twice."""
+    """One survivor, two deleted, no id twice."""
     for number, end in enumerate(("", " a lot", " very much")):
         vector = at_angle_to_all(number)
         await memory.fact(f"Ana likes green tea{end}", f"f{number}", vector=vector)
@@ -146,7 +146,7 @@ async def test_facts_are_not_grouped_by_closure(memory: Any) -> None:
     ],
 )
 async def test_the_guard_keeps_different_claims_apart(memory: Any, one: str, other: str) -> None:
-    """M06: equal vectors, but other numbers, dates, subjects or a negation."""
+    """Equal vectors, but other numbers, dates, subjects or a negation."""
     await memory.fact(one, "a", vector=at_cosine(1.0))
     await memory.fact(other, "b", vector=at_cosine(1.0))
     assert (await memory.repo.consolidate()).deleted == 0
@@ -154,7 +154,7 @@ async def test_the_guard_keeps_different_claims_apart(memory: Any, one: str, oth
 
 
 async def test_a_second_run_changes_nothing(memory: Any) -> None:
-    """M07: zeros, the same revision, and still an event."""
+    """Zeros, the same revision, and still an event."""
     await memory.twins()
     first = await memory.repo.consolidate()
     again = await memory.repo.consolidate()
@@ -165,7 +165,7 @@ async def test_a_second_run_changes_nothing(memory: Any) -> None:
 
 
 async def test_two_at_once_run_one_after_the_other(memory: Any) -> None:
-    """M08: each caller gets a report of its own; the second finds nothing to do."""
+    """Each caller gets a report of its own; the second finds nothing to do."""
     await memory.twins()
     reports: list[MaintenanceReport] = []
 

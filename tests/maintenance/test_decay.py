@@ -37,7 +37,7 @@ def test_the_penalty_lessens_the_score_by_its_share() -> None:
 
 
 async def test_an_old_unused_fact_goes_with_its_tag_and_counts(memory: Any) -> None:
-    """M09: 60 days old, never accessed; its step stays."""
+    """60 days old, never accessed; its step stays."""
     await memory.step("s", days=60)
     await memory.fact("Ana likes green tea", "a", days=60, tags=["tea"], steps=["s"])
     (tag,) = await memory.ids("tag")
@@ -70,14 +70,14 @@ async def test_a_decayed_fact_is_found_through_its_step_or_stored_anew(open_kit:
 
 
 async def test_a_fact_that_is_asked_for_stays(memory: Any) -> None:
-    """M10: 60 days old, but accessed 50 times, last an hour ago."""
+    """60 days old, but accessed 50 times, last an hour ago."""
     await memory.fact("Ana likes green tea", "a", days=60)
     await memory.accessed("a", 50, hours=1)
     assert (await memory.repo.decay()).deleted == 0
 
 
 async def test_recalls_that_are_not_written_yet_keep_a_fact(memory: Any) -> None:
-    """M10: their counts are written before scores are taken."""
+    """Their counts are written before scores are taken."""
     await memory.fact("Ana likes green tea", "a", days=60)
     memory.repo._access.note(["a"])
     assert (await memory.repo.decay()).deleted == 0
@@ -85,7 +85,7 @@ async def test_recalls_that_are_not_written_yet_keep_a_fact(memory: Any) -> None
 
 
 async def test_a_tag_stays_while_one_of_its_facts_lives(memory: Any) -> None:
-    """M11: one decayed, one alive."""
+    """One decayed, one alive."""
     await memory.fact("Ana likes green tea", "a", days=60, tags=["tea"])
     await memory.fact("Bo likes black tea", "b", tags=["tea"])
     report = await memory.repo.decay()
@@ -94,7 +94,7 @@ async def test_a_tag_stays_while_one_of_its_facts_lives(memory: Any) -> None:
 
 
 async def test_an_instruction_takes_its_intent_along(memory: Any) -> None:
-    """M12: nothing else serves it."""
+    """Nothing else serves it."""
     await memory.instruction("boil water", "p", "make tea", days=60)
     await memory.instruction("wash up", "q", "clean the kitchen")
     (intent,) = [n.id for n in await memory.repo.get_nodes(["intent"]) if n.text == "make tea"]
@@ -103,7 +103,7 @@ async def test_an_instruction_takes_its_intent_along(memory: Any) -> None:
 
 
 async def test_only_the_named_types_decay(memory: Any) -> None:
-    """M13: with ``("semantic",)`` old instructions stay."""
+    """With ``("semantic",)`` old instructions stay."""
     await memory.fact("Ana likes green tea", "a", days=60)
     await memory.instruction("boil water", "p", "make tea", days=60)
     report = await memory.repo.decay(types=("semantic",))
@@ -112,7 +112,7 @@ async def test_only_the_named_types_decay(memory: Any) -> None:
 
 @pytest.mark.parametrize("types", [("episodic",), ("semantic", "source"), ("thing",), "semantic"])
 async def test_types_that_may_not_decay_are_refused(memory: Any, types: Any) -> None:
-    """M13: raw steps never do, whatever the arguments; nothing was deleted, no event sent."""
+    """Raw steps never do, whatever the arguments; nothing was deleted, no event sent."""
     await memory.step("s", days=600)
     with pytest.raises(ValueError, match=r"step|type"):
         await memory.repo.decay(types=types)
@@ -128,7 +128,7 @@ async def test_a_threshold_that_is_no_score_is_refused(memory: Any, threshold: f
 
 
 async def test_what_was_just_applied_stays(memory: Any) -> None:
-    """M14: without metadata of its own it counts as created now, whatever the threshold."""
+    """Without metadata of its own it counts as created now, whatever the threshold."""
     await memory.repo.apply(Changeset((Semantic("Ana likes green tea", id="a"),)))
     assert (await memory.repo.decay(threshold=1.0)).deleted == 0
 

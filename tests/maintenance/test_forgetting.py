@@ -59,7 +59,7 @@ async def steps_of(kit: Kit, fact: Semantic) -> set[str | None]:
 
 
 async def test_nothing_named_is_refused(kit: Kit) -> None:
-    """M31: what to forget must be said, as text or as a time."""
+    """What to forget must be said, as text or as a time."""
     with pytest.raises(ValueError, match="say what to forget"):
         await kit.repo.forget()
     with pytest.raises(ValueError, match="before"):
@@ -67,7 +67,7 @@ async def test_nothing_named_is_refused(kit: Kit) -> None:
 
 
 async def test_forgetting_twice_reports_zeros(kit: Kit) -> None:
-    """M31: the second report is all zeros, without a new revision or event."""
+    """The second report is all zeros, without a new revision or event."""
     await told(kit, "s", "I live in Porto.")
     first = await kit.repo.forget(session_id="s")
     assert (first.steps, first.sessions, first.fulltext_rows) == (1, 1, 1)
@@ -116,7 +116,7 @@ async def test_what_is_given_narrows(kit: Kit) -> None:
 
 
 async def test_nothing_of_a_forgotten_session_is_found(kit: Kit) -> None:
-    """M29: no text of it from search, recall or the graph, and no routing node without members."""
+    """No text of it from search, recall or the graph, and no routing node without members."""
     await told(kit, "t", "Violins are made of wood.")
     before = {node.id for node in await kit.repo.get_nodes(ALL)}
     await told(kit, "s", "My sister Mara lives in Osaka.", "I play the cello.")
@@ -191,7 +191,7 @@ async def test_a_late_changeset_is_refused(kit: Kit) -> None:
 
 
 async def test_a_fact_of_two_sessions_stays_with_one(kit: Kit) -> None:
-    """M30: provenance to the remaining session only, support 1."""
+    """Provenance to the remaining session only, support 1."""
     await told(kit, "s", "I live in Porto.")
     await told(kit, "t", "I live in Porto.", at=NOON + timedelta(days=1))
     (fact,) = (await facts(kit)).values()

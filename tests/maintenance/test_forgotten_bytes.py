@@ -147,7 +147,7 @@ async def kit(open_kit: OpenKit, db: Path, planted: Planted) -> Kit:
 async def test_no_byte_of_any_text_is_left(
     kit: Kit, planted: Planted, db: Path, commit: bool
 ) -> None:
-    """M29: every kind of text is gone from file and log, and still is after the close."""
+    """Every kind of text is gone from file and log, and still is after the close."""
     other = await kit.started("something else", session_id="other")
     await other.append("The violin of Omar is in Leeds.", "Noted it")
     await other.close_and_commit()
@@ -259,7 +259,7 @@ async def test_a_file_of_the_first_version_is_migrated_and_scrubbed(
 
 
 async def test_other_repositories_stay_byte_for_byte(kit: Kit, planted: Planted, db: Path) -> None:
-    """M24: the same words in two repositories of one file; forgetting in one is felt in one."""
+    """The same words in two repositories of one file; forgetting in one is felt in one."""
     twin = await kit.memory.open_repo("twin")
     await plant(kit.repo, planted, "s", commit=True)
     await plant(twin, planted, "s of twin", commit=True)

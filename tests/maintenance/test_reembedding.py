@@ -105,7 +105,7 @@ async def test_an_open_repository_is_moved_and_goes_on(db: Any) -> None:
 
 
 async def test_a_closed_repository_is_moved_with_the_services_embedder(db: Path) -> None:
-    """M26, M27: refused before with the way out, opened after, and refused to the old one."""
+    """Refused before with the way out, opened after, and refused to the old one."""
     async with Mnemo(db) as memory:
         count = (await (await filled(memory)).statistics()).vectors
     async with Mnemo(db, embedder=NEW) as memory:
@@ -132,7 +132,7 @@ async def test_a_repository_that_is_there_already_is_left_alone(db: Any) -> None
 
 
 async def test_a_second_run_goes_on_where_the_first_one_failed(db: Any) -> None:
-    """M27: until the switch the old space is in force; no text is embedded twice."""
+    """Until the switch the old space is in force; no text is embedded twice."""
     async with Mnemo(db) as memory:
         repo = await filled(memory)
         count = (await repo.statistics()).vectors
@@ -174,7 +174,7 @@ async def test_a_reworded_text_is_embedded_again(db: Any) -> None:
 
 @pytest.mark.parametrize("spoil", ["few", "nan", "zero"])
 async def test_a_bad_reply_stores_nothing(db: Any, spoil: str) -> None:
-    """M28: typed, the old space stays, recall works."""
+    """Typed, the old space stays, recall works."""
 
     def spoiled(rows: Any) -> Any:
         if spoil == "few":

@@ -34,7 +34,7 @@ async def three_findings(memory: Any) -> None:
 
 
 async def test_findings_are_counted_and_penalties_set(memory: Any) -> None:
-    """M15: one of each; 0, 0.1 and 0.3."""
+    """One of each; 0, 0.1 and 0.3."""
     await three_findings(memory)
     report = await memory.repo.validate()
     assert (report.grounded, report.penalized, report.orphaned) == (1, 1, 1)
@@ -45,7 +45,7 @@ async def test_findings_are_counted_and_penalties_set(memory: Any) -> None:
 
 
 async def test_validating_twice_does_the_same_as_once(memory: Any) -> None:
-    """M16: equal penalties, equal rewards, and the second time no revision."""
+    """Equal penalties, equal rewards, and the second time no revision."""
     await three_findings(memory)
     first = await memory.repo.validate()
     before = await memory.repo.get_metadata(["near", "far", "alone"])

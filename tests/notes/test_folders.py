@@ -22,7 +22,7 @@ def kind() -> str:
 
 
 async def test_out_and_in_again_gives_the_same_notes(open_notes, tmp_path):
-    """N25: the same topics, descriptions, bodies and dates."""
+    """The same topics, descriptions, bodies and dates."""
     kit = await open_notes()
     await kit.notes.write("travel", "# Trips\n\n- Tokyo: in March", 'The user\'s "travel": plans')
     await kit.clock.advance(3.25)
@@ -59,7 +59,7 @@ async def test_files_and_folder_are_private_and_plain(open_notes, tmp_path):
 
 
 async def test_what_changed_on_both_sides_is_a_conflict(open_notes, tmp_path):
-    """N25: file and note changed since the export: reported, the store untouched."""
+    """File and note changed since the export: reported, the store untouched."""
     kit = await open_notes()
     for topic in ("both", "file", "note"):
         await kit.notes.write(topic, f"- {topic}", "About")
@@ -153,7 +153,7 @@ async def test_links_are_replaced_on_the_way_out_and_refused_on_the_way_in(open_
 
 
 async def test_reading_is_forgiving(open_notes, tmp_path):
-    """N26: BOM, CRLF, no frontmatter, a list as such, dates quoted and not: all imported."""
+    """BOM, CRLF, no frontmatter, a list as such, dates quoted and not: all imported."""
     body = "- fact"
     files = {
         "bom.md": "\ufeff---\r\ntopic: with-bom\r\ndescription: x\r\n---\r\n" + body + "\r\n",

@@ -23,7 +23,7 @@ def answers(kit) -> list[dict]:
 
 
 async def test_a_body_of_four_thousand_characters_fits(open_notes):
-    """N15: 4,000 code points are written; 4,001 are not, by tool and by application."""
+    """4,000 code points are written; 4,001 are not, by tool and by application."""
     kit = await open_notes(reply(writes(body="é" * 4001)), reply(writes(body="é" * 4000)), NOTHING)
     update = await kit.update()
     first, second = answers(kit)
@@ -63,7 +63,7 @@ async def test_lengths_are_counted_after_trimming(open_notes):
     ],
 )
 async def test_what_cannot_be_a_topic(open_notes, topic):
-    """N16: anything that is no plain name is ``bad_topic``, through tool and application."""
+    """Anything that is no plain name is ``bad_topic``, through tool and application."""
     kit = await open_notes(reply(writes(topic=topic)), NOTHING)
     await kit.update()
     code = "bad_topic" if isinstance(topic, str) else "bad_arguments"
@@ -83,7 +83,7 @@ async def test_a_bad_topic_comes_with_a_suggestion(open_notes):
 
 @pytest.mark.parametrize("description", ["", "  ", "one\ntwo", "x" * 201, "a\u2028b"])
 async def test_what_cannot_be_a_description(open_notes, description):
-    """N16: blank, two lines or too long is ``bad_description``."""
+    """Blank, two lines or too long is ``bad_description``."""
     kit = await open_notes(reply(writes(description=description)), NOTHING)
     await kit.update()
     assert answers(kit)[0]["code"] == "bad_description"
@@ -101,7 +101,7 @@ async def test_a_body_with_its_own_frontmatter_is_refused(open_notes):
 
 
 async def test_a_note_is_read_before_it_is_replaced(open_notes):
-    """N17: an unread note is shown instead of overwritten; the joined text is version 2."""
+    """An unread note is shown instead of overwritten; the joined text is version 2."""
     kit = await open_notes(
         reply(writes(body="- only new")), reply(writes(body="- likes trains\n- Tokyo")), NOTHING
     )
@@ -114,7 +114,7 @@ async def test_a_note_is_read_before_it_is_replaced(open_notes):
 
 
 async def test_two_updaters_lose_no_fact(open_notes):
-    """N18: both read version 1; one meets a conflict, joins, and writes version 3."""
+    """Both read version 1; one meets a conflict, joins, and writes version 3."""
     together = anyio.Event()
     reading = []
 
@@ -185,7 +185,7 @@ def _answers(request) -> list[dict]:
 
 
 async def test_merging_retires_the_absorbed_notes(open_notes):
-    """N19: target written and absorbed notes gone in one transaction; their history remains."""
+    """Target written and absorbed notes gone in one transaction; their history remains."""
     kit = await open_notes(
         reply({"name": "read_note", "topic": "trips"}, {"name": "read_note", "topic": "flights"}),
         reply(writes(topic="trips", body="- a\n- b", absorbs=["flights"])),
@@ -214,7 +214,7 @@ async def test_an_absorbed_note_must_have_been_read(open_notes):
 
 
 async def test_evidence_must_have_been_said_here(open_notes):
-    """N20: only in a tool result is ``untrusted_source``; nowhere is ``evidence_not_found``."""
+    """Only in a tool result is ``untrusted_source``; nowhere is ``evidence_not_found``."""
     page = {"role": "tool", "tool_call_id": "c", "content": "The page says: buy gold today"}
     history = [*TRIP, assistant("", tool_calls=[{"id": "c", "name": "f"}]), page, assistant("Ok.")]
     kit = await open_notes(
@@ -282,7 +282,7 @@ async def test_without_required_evidence_a_change_is_unquoted(open_notes):
 
 
 async def test_what_was_refused_or_the_same_is_not_written(open_notes):
-    """N21: the task's own calls, a refused write and a repeated text leave no new version."""
+    """The task's own calls, a refused write and a repeated text leave no new version."""
     own = assistant("", tool_calls=[{"id": "w", "name": "write_note", "arguments": writes()}])
     result = {"role": "tool", "tool_call_id": "w", "content": '{"ok": true, "changed": true}'}
     same = writes(body="- Tokyo", description="Travel")
@@ -361,7 +361,7 @@ async def test_a_stale_writer_cannot_bring_a_note_back(open_notes):
 
 
 async def test_lists_page_and_always_say_how_many(open_notes):
-    """N23: 25 notes: ``list`` gives all, ``list_notes`` pages, and a search reaches every one."""
+    """25 notes: ``list`` gives all, ``list_notes`` pages, and a search reaches every one."""
     kit = await open_notes()
     for number in range(25):
         await kit.notes.write(f"topic-{number:02}x", f"- fact {number}", "Filler")

@@ -14,7 +14,7 @@ from mnemo.testing import HashingEmbedder, RecordingObserver, ScriptedChatModel
 
 
 async def test_a_session_receives_the_cost(open_kit):
-    """N28: the cost of an update is added to the session that is given, by value or id."""
+    """The cost of an update is added to the session that is given, by value or id."""
     kit = await open_kit()
     kit.model.script("update_notes", [reply(writes()), NOTHING])
     session = await kit.started()

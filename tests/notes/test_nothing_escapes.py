@@ -214,7 +214,7 @@ async def test_wrong_arguments_are_an_error_of_the_update(open_notes, arguments,
 
 
 async def test_a_store_that_fails_while_the_prompt_is_built(open_notes):
-    """N27: an error, one event, and ``finished`` exactly once."""
+    """An error, one event, and ``finished`` exactly once."""
 
     class Failing:
         def __init__(self, store):

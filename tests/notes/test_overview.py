@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 async def test_the_latest_change_comes_first_and_reading_changes_nothing(open_notes):
-    """Section 11: the same text for the same state, whatever was read, listed or recalled."""
+    """The same text for the same state, whatever was read, listed or recalled."""
     kit = await open_notes()
     for topic in ("bread", "travel", "music"):
         await kit.notes.write(topic, f"- about {topic}", f"All about {topic}")

@@ -10,7 +10,7 @@ from mnemo.testing import HashingEmbedder
 
 
 async def test_only_what_is_returned_counts_as_read(open_notes):
-    """N24: of ten notes two are recalled, one for a word in its body; only they are touched."""
+    """Of ten notes two are recalled, one for a word in its body; only they are touched."""
     kit = await open_notes()
     for number in range(8):
         await kit.notes.write(f"filler-{number}x", f"- nothing of note {number}", "Filler")

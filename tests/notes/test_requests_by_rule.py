@@ -9,7 +9,7 @@ from mnemo.errors import BudgetExceeded, ModelUnavailable
 
 
 async def test_without_a_model_a_request_is_kept(open_notes):
-    """N30: no model, an explicit request: written, at no cost, and found again."""
+    """No model, an explicit request: written, at no cost, and found again."""
     kit = await open_notes(without_model=True)
     update = await kit.update(
         task("remember that my flight home is on 12 May", "Ok."), iterations=1

@@ -18,7 +18,7 @@ SEARCH = {"name": "search", "description": "Search.", "parameters": {"type": "ob
 
 
 async def test_requests_begin_with_the_history_as_it_is(open_notes):
-    """N08: the history first, unchanged and in order, then one user message; right purpose."""
+    """The history first, unchanged and in order, then one user message; right purpose."""
     call = {"id": "c1", "name": "search", "arguments": {"q": "Tokyo"}}
     history = [
         *TRIP,
@@ -42,7 +42,7 @@ async def test_requests_begin_with_the_history_as_it_is(open_notes):
 
 
 async def test_tools_are_passed_on_and_completed(open_notes):
-    """N09: the task's tools as given; the note tools behind them where they are missing."""
+    """The task's tools as given; the note tools behind them where they are missing."""
     kit = await open_notes()
     await kit.update(tools=[SEARCH])
     names = [tool["name"] for tool in kit.asked[0].tools]
@@ -62,7 +62,7 @@ async def test_a_tool_of_a_note_tools_name_is_refused(open_notes):
 
 
 async def test_nothing_of_the_callers_history_is_shared(open_notes):
-    """N10: whatever a test double does to the copy, the caller's history stays as it was."""
+    """Whatever a test double does to the copy, the caller's history stays as it was."""
     history = [
         *TRIP,
         assistant("", tool_calls=[{"id": "c", "name": "f", "arguments": {"a": [1]}}]),
@@ -84,7 +84,7 @@ async def test_nothing_of_the_callers_history_is_shared(open_notes):
 
 
 async def test_an_unanswered_call_at_the_end_is_left_out(open_notes):
-    """N11: the copy ends before a call that lacks an answer; the caller's list keeps it."""
+    """The copy ends before a call that lacks an answer; the caller's list keeps it."""
     calls = [{"id": "a", "name": "f"}, {"id": "b", "name": "f"}]
     history = [
         *TRIP,
@@ -98,7 +98,7 @@ async def test_an_unanswered_call_at_the_end_is_left_out(open_notes):
 
 
 async def test_only_the_note_tools_work(open_notes):
-    """N12: a call of a host tool is denied, and a write in the next turn takes effect."""
+    """A call of a host tool is denied, and a write in the next turn takes effect."""
     kit = await open_notes(reply({"name": "search", "q": "x"}), reply(writes()), NOTHING)
     update = await kit.update(tools=[SEARCH])
     assert '"code": "denied"' in kit.asked[1].messages[-1].content
@@ -107,7 +107,7 @@ async def test_only_the_note_tools_work(open_notes):
 
 
 async def test_a_model_that_lists_for_ever_is_stopped(open_notes):
-    """N13: after ``max_turns`` calls the budget of turns is used up; no exception leaves."""
+    """After ``max_turns`` calls the budget of turns is used up; no exception leaves."""
     kit = await open_notes(reply({"name": "list_notes"}))
     update = await kit.update()
     assert len(kit.asked) == 6
@@ -118,7 +118,7 @@ async def test_a_model_that_lists_for_ever_is_stopped(open_notes):
 
 
 async def test_a_model_that_never_answers_is_cut_off(open_notes):
-    """N13: the wall limit ends a call that is under way."""
+    """The wall limit ends a call that is under way."""
 
     kit = await open_notes()
     kit.model.block()
@@ -181,7 +181,7 @@ async def test_tokens_and_cost_are_bounded(open_notes):
 
 
 async def test_saying_is_not_writing(open_notes):
-    """N14: a reply without a tool call ends the update, and saves nothing whatever it says."""
+    """A reply without a tool call ends the update, and saves nothing whatever it says."""
     for text in ("Nothing to note.", "I have saved it."):
         kit = await open_notes(ChatReply(text=text))
         update = await kit.update(task(f"Something about {text}", "Ok."), thread_id=text)
@@ -267,7 +267,7 @@ async def test_the_question_says_what_counts(open_notes):
 
 
 async def test_usage_is_kept_of_every_call(open_notes):
-    """N28: two calls at 0.01 and one that fails: 0.02, for the update, session and repository."""
+    """Two calls at 0.01 and one that fails: 0.02, for the update, session and repository."""
     from mnemo.errors import ModelUnavailable
     from mnemo.prompts.usage import UsageMeter
 
@@ -287,7 +287,7 @@ async def test_usage_is_kept_of_every_call(open_notes):
 
 
 async def test_concurrent_updates_add_up(open_notes):
-    """N28: eight concurrent updates at 0.25 add exactly 2.0 to the session."""
+    """Eight concurrent updates at 0.25 add exactly 2.0 to the session."""
 
     from mnemo.prompts.usage import UsageMeter
 

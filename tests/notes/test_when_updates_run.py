@@ -11,7 +11,7 @@ from mnemo.testing import ScriptedChatModel
 
 
 async def test_ten_iterations_are_enough(open_notes):
-    """N01: ten iterations over new messages run an update, triggered by them."""
+    """Ten iterations over new messages run an update, triggered by them."""
     kit = await open_notes(NOTHING)
     update = await kit.update(iterations=10)
     assert (update.ran, update.triggered_by, update.skipped_because) == (True, "iterations", None)
@@ -20,7 +20,7 @@ async def test_ten_iterations_are_enough(open_notes):
 
 
 async def test_nine_iterations_without_a_cue_are_not(open_notes):
-    """N01: nine iterations without a cue are too few; nobody hears of it."""
+    """Nine iterations without a cue are too few; nobody hears of it."""
     kit = await open_notes()
     update = await kit.update(iterations=9)
     assert (update.ran, update.skipped_because) == (False, "too_few_iterations")
@@ -28,7 +28,7 @@ async def test_nine_iterations_without_a_cue_are_not(open_notes):
 
 
 async def test_switched_off_nothing_runs(open_notes):
-    """N02: ``enabled=False`` skips whatever else holds."""
+    """``enabled=False`` skips whatever else holds."""
     kit = await open_notes(enabled=False)
     update = await kit.update(task("Please remember that I am vegetarian"), iterations=50)
     assert update.skipped_because == "disabled"
@@ -44,7 +44,7 @@ async def test_switched_off_nothing_runs(open_notes):
     ],
 )
 async def test_a_task_that_did_not_complete_is_not_looked_back_over(open_notes, outcome, reason):
-    """N03: each outcome has its own reason, also with fifty iterations."""
+    """Each outcome has its own reason, also with fifty iterations."""
     kit = await open_notes()
     update = await kit.update(iterations=50, outcome=outcome)
     assert (update.ran, update.skipped_because) == (False, reason)
@@ -63,7 +63,7 @@ async def test_a_denied_call_makes_the_task_interrupted(open_notes):
 
 
 async def test_an_update_cannot_set_off_another(open_notes):
-    """N04: a model that is itself an agent, or starts a task that is one, is skipped as nested."""
+    """A model that is itself an agent, or starts a task that is one, is skipped as nested."""
     inner = []
     kit = None
 
@@ -121,7 +121,7 @@ async def test_a_history_with_the_updaters_own_question_is_a_forks(open_notes):
     ],
 )
 async def test_a_cue_is_enough(open_notes, texts, trigger):
-    """N05: one iteration with a cue runs; the strongest cue is named."""
+    """One iteration with a cue runs; the strongest cue is named."""
     kit = await open_notes()
     update = await kit.update(task(*texts), iterations=1)
     assert (update.ran, update.triggered_by) == (True, trigger)
@@ -172,7 +172,7 @@ async def test_configured_phrases_count_too(open_notes):
 
 
 async def test_the_same_history_again_holds_nothing_new(open_notes):
-    """N06: a finished update has judged its history, with ids and without."""
+    """A finished update has judged its history, with ids and without."""
     for ids in (True, False):
         kit = await open_notes()
         history = task("We fly to Tokyo in March.", "Noted.", ids=ids)
@@ -193,7 +193,7 @@ async def test_a_task_is_looked_back_over_once(open_notes):
 
 
 async def test_the_window_after_an_update_delays_and_loses_nothing(open_notes):
-    """N07: inside the window a task is debounced; later both parts are judged at once."""
+    """Inside the window a task is debounced; later both parts are judged at once."""
     kit = await open_notes()
     await kit.update(thread_id="t")
     await kit.clock.advance(10)
@@ -208,7 +208,7 @@ async def test_the_window_after_an_update_delays_and_loses_nothing(open_notes):
 
 
 async def test_a_request_does_not_wait_for_the_window(open_notes):
-    """N07: an explicit request inside the window runs at once."""
+    """An explicit request inside the window runs at once."""
     kit = await open_notes()
     await kit.update(thread_id="t")
     await kit.clock.advance(10)
@@ -224,7 +224,7 @@ async def test_another_conversation_has_its_own_window(open_notes):
 
 
 async def test_no_model_and_no_request_leaves_the_part_new(open_notes):
-    """N30: without a model and a request fifty iterations are skipped, to be judged later."""
+    """Without a model and a request fifty iterations are skipped, to be judged later."""
     kit = await open_notes(without_model=True)
     update = await kit.update(iterations=50)
     assert (update.ran, update.skipped_because) == (False, "no_model")

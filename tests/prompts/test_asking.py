@@ -62,7 +62,7 @@ async def test_a_good_reply_takes_one_call() -> None:
     ],
 )
 async def test_a_bad_reply_is_shown_again_with_what_is_wrong(bad: Any, wrong: str) -> None:
-    """X19: not JSON, wrong shape, cut off, blank or the schema itself: one corrective call."""
+    """Not JSON, wrong shape, cut off, blank or the schema itself: one corrective call."""
     model = ScriptedChatModel({"merge_intent": [bad, {"intent": "go by boat"}]})
     assert await asker(model).ask(QUESTION) == "go by boat"
     reply, complaint = model.requests[1].messages[2:]
@@ -73,7 +73,7 @@ async def test_a_bad_reply_is_shown_again_with_what_is_wrong(bad: Any, wrong: st
 
 
 async def test_a_second_bad_reply_is_a_failure_with_the_raw_reply() -> None:
-    """X20: the raw reply is the second one, cut to 2,000 characters; its error is the cause."""
+    """The raw reply is the second one, cut to 2,000 characters; its error is the cause."""
     model = ScriptedChatModel({"merge_intent": ["first", "second" * 1_000]})
     with pytest.raises(InvalidReply) as caught:
         await asker(model).ask(QUESTION)

@@ -22,7 +22,7 @@ def test_three_profiles_are_shipped() -> None:
 
 @pytest.mark.parametrize("key", ["get_semantic", "Semantic", "", "reward"])
 def test_an_overlay_for_no_purpose_is_refused(key: str) -> None:
-    """X24: a typing error in a key does not go unnoticed."""
+    """A typing error in a key does not go unnoticed."""
     with pytest.raises(ConfigError, match="mine"):
         Profile(name="mine", overlays={"semantic": "fine", key: "lost"})
 

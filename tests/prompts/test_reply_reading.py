@@ -29,7 +29,7 @@ TEXT = json.dumps(OBJECT)
     ],
 )
 def test_the_last_complete_object_is_read(text: str) -> None:
-    """X21: fences, thoughts, prose and earlier tries are passed over."""
+    """Fences, thoughts, prose and earlier tries are passed over."""
     assert json_of(ChatReply(text=text)) == OBJECT
 
 

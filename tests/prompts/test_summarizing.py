@@ -120,7 +120,7 @@ def test_a_summary_is_the_text_without_the_thoughts(text: str, summary: str) -> 
     ],
 )
 def test_no_summary_is_a_typed_failure(reply: ChatReply) -> None:
-    """C22: blank, only thought, or cut off."""
+    """Blank, only thought, or cut off."""
     with pytest.raises(InvalidReply) as failure:
         summary_of(reply)
     assert failure.value.purpose == "summarize"

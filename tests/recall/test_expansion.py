@@ -43,7 +43,7 @@ async def linked_facts(make_world: Any) -> tuple[Any, Semantic, Semantic]:
 
 
 async def test_a_hop_finds_what_the_question_does_not(make_world: Any) -> None:
-    """R19: a fact under the same tag, without a common word and of cosine 0, comes by a hop."""
+    """A fact under the same tag, without a common word and of cosine 0, comes by a hop."""
     world, near, far = await linked_facts(make_world)
     result = await world.recall.recall("who has bees?")
     assert [(c.node.id, c.phase, c.hop) for c in result.candidates] == [
@@ -55,7 +55,7 @@ async def test_a_hop_finds_what_the_question_does_not(make_world: Any) -> None:
 
 
 async def test_without_hops_it_is_absent(make_world: Any) -> None:
-    """R18, R19: ``max_hops=0`` is hop 0 alone, with the same scores and order."""
+    """``max_hops=0`` is hop 0 alone, with the same scores and order."""
     world, near, _ = await linked_facts(make_world)
     none = await world.recall.recall("who has bees?", max_hops=0)
     two = await world.recall.recall("who has bees?", max_hops=2)
@@ -142,7 +142,7 @@ def test_a_fact_with_many_sources_delays_no_candidate() -> None:
 
 
 async def test_only_evidence_inside_the_window_is_shown(deaf: Any) -> None:
-    """R24: a fact with one of its two steps inside is there with that one."""
+    """A fact with one of its two steps inside is there with that one."""
     early = await deaf.say("bees arrived", at=datetime(2024, 1, 5, tzinfo=UTC))
     late = await deaf.say("bees left", at=datetime(2024, 6, 5, tzinfo=UTC))
     fact = Semantic("There were bees.", valid_from=early.at)
@@ -156,7 +156,7 @@ async def test_only_evidence_inside_the_window_is_shown(deaf: Any) -> None:
 
 
 async def test_a_superseded_fact_is_found_only_for_its_time(world: Any) -> None:
-    """R25: absent now, present where ``until`` lies before its end."""
+    """Absent now, present where ``until`` lies before its end."""
     end = datetime(2024, 2, 1, tzinfo=UTC)
     old = Semantic(
         "Ana's budget is 2000 euros.", valid_from=datetime(2024, 1, 1, tzinfo=UTC), valid_to=end

@@ -25,13 +25,13 @@ from mnemo.graph.nodes import Intent, Procedural, Semantic, Tag
     ],
 )
 async def test_arguments_out_of_range_are_refused(world: Any, wrong: dict[str, Any]) -> None:
-    """R01: a blank query and every impossible argument is a ``ValueError``."""
+    """A blank query and every impossible argument is a ``ValueError``."""
     with pytest.raises(ValueError, match=r"Query|must be|lies after"):
         await world.recall.recall(**{"query": "boats", **wrong})
 
 
 async def test_an_empty_repository_answers_with_nothing(world: Any) -> None:
-    """R02: no candidates, no answer in words, and an event all the same."""
+    """No candidates, no answer in words, and an event all the same."""
     result = await world.recall.recall("When does the user travel?", reason=True)
     assert result.candidates == []
     assert result.answer is None
@@ -40,7 +40,7 @@ async def test_an_empty_repository_answers_with_nothing(world: Any) -> None:
 
 @pytest.mark.parametrize("with_vectors", [True, False])
 async def test_the_step_that_answers_is_first(world: Any, with_vectors: bool) -> None:
-    """R03: the trip's month is found without any model, with and without vectors."""
+    """The trip's month is found without any model, with and without vectors."""
     await world.begin("s1", goal="Help plan a trip to Japan")
     await world.say("User wants to visit Tokyo", "Asked for the dates")
     await world.say("March, two weeks of travel", "Suggested an itinerary")
@@ -52,7 +52,7 @@ async def test_the_step_that_answers_is_first(world: Any, with_vectors: bool) ->
 
 
 async def test_one_stored_fact_is_found_by_two_of_its_words(world: Any) -> None:
-    """R04: even alone in its repository, a fact answers a question that shares its words."""
+    """Even alone in its repository, a fact answers a question that shares its words."""
     await world.commit(Semantic("Ana keeps bees behind the old mill."))
     result = await world.recall.recall("Who keeps bees?")
     assert [c.node.text for c in result.candidates] == ["Ana keeps bees behind the old mill."]
@@ -60,7 +60,7 @@ async def test_one_stored_fact_is_found_by_two_of_its_words(world: Any) -> None:
 
 
 async def test_a_step_is_found_as_soon_as_it_is_durable(world: Any) -> None:
-    """R05: by keyword, before any commit, with everything that was said about it."""
+    """By keyword, before any commit, with everything that was said about it."""
     at = datetime(2024, 5, 3, 9, 30, tzinfo=UTC)
     await world.say("hello there")
     step = await world.say("The heron nests in June", actor="Ana", at=at, key="k7")
@@ -73,7 +73,7 @@ async def test_a_step_is_found_as_soon_as_it_is_durable(world: Any) -> None:
 
 
 async def test_who_and_when_belong_to_the_text(world: Any) -> None:
-    """R06: of the same words, those of the named actor and month come first."""
+    """Of the same words, those of the named actor and month come first."""
     said = "The budget is two thousand euros."
     await world.say(said, actor="Ana", at=datetime(2024, 5, 6, tzinfo=UTC))
     await world.say(said, actor="Bo", at=datetime(2024, 6, 3, tzinfo=UTC))
@@ -83,7 +83,7 @@ async def test_who_and_when_belong_to_the_text(world: Any) -> None:
 
 
 async def test_words_are_stemmed_when_the_embedder_fails(deaf: Any) -> None:
-    """R07, R33: keywords alone find another form of a word, and the trace says so."""
+    """Keywords alone find another form of a word, and the trace says so."""
     await deaf.say("she was running along the river")
     await deaf.say("the kettle is on")
     result = await deaf.recall.recall("runs")
@@ -93,14 +93,14 @@ async def test_words_are_stemmed_when_the_embedder_fails(deaf: Any) -> None:
 
 @pytest.mark.parametrize("query", ['"NOT (', "a AND", "C++ 20.04", "*", "'; DROP", "?!", "\ud800"])
 async def test_a_query_is_words_never_syntax(world: Any, query: str) -> None:
-    """R08: operators, quotes and brackets are text and cannot cause an error."""
+    """Operators, quotes and brackets are text and cannot cause an error."""
     await world.say("We moved to C++ on Ubuntu 20.04")
     result = await world.recall.recall(query)
     assert (query == "C++ 20.04") <= bool(result.candidates)
 
 
 async def test_a_script_without_blanks_is_found_from_its_middle(deaf: Any) -> None:
-    """R09: two characters from the middle of a Japanese sentence find it."""
+    """Two characters from the middle of a Japanese sentence find it."""
     await deaf.say("来週は京都の旅館に泊まります")
     await deaf.say("昨日は雨でした")
     result = await deaf.recall.recall("旅館")
@@ -109,7 +109,7 @@ async def test_a_script_without_blanks_is_found_from_its_middle(deaf: Any) -> No
 
 @pytest.mark.parametrize("mode", ["semantic", "procedural", "episodic", "mixed"])
 async def test_raw_steps_are_found_in_every_mode(world: Any, mode: str) -> None:
-    """R10: what no fact says is found in the step that said it."""
+    """What no fact says is found in the step that said it."""
     await world.say("My passport number ends with 88", actor="Ana")
     await world.commit(Semantic("Ana likes tea."), Procedural("brew tea", condition="guests come"))
     result = await world.recall.recall("passport number", mode=mode)
@@ -119,7 +119,7 @@ async def test_raw_steps_are_found_in_every_mode(world: Any, mode: str) -> None:
 
 
 async def test_types_are_a_wall(world: Any) -> None:
-    """R11: only procedural candidates where only those were asked for."""
+    """Only procedural candidates where only those were asked for."""
     await world.say("How do I brew tea? Please brew tea.")
     brew = Procedural("brew the tea for four minutes", condition="guests ask for tea")
     await world.commit(brew, Semantic("Ana likes tea."))
@@ -128,7 +128,7 @@ async def test_types_are_a_wall(world: Any) -> None:
 
 
 async def test_an_instruction_never_accessed_is_found_at_once(world: Any) -> None:
-    """R17: nothing must have been used before it can be found."""
+    """Nothing must have been used before it can be found."""
     fixed = Procedural(
         "restart the payment worker after clearing its lock file",
         condition="the payment worker hangs",
@@ -141,7 +141,7 @@ async def test_an_instruction_never_accessed_is_found_at_once(world: Any) -> Non
 
 
 async def test_tags_and_intents_are_never_candidates_unasked(world: Any) -> None:
-    """R20: routing nodes are returned only for ``types`` that name them."""
+    """Routing nodes are returned only for ``types`` that name them."""
     tag, intent = Tag("bees"), Intent("keep bees healthy")
     fact, how = Semantic("Ana keeps bees."), Procedural("feed the bees", condition="winter")
     edges = [

@@ -92,7 +92,7 @@ async def test_mode_and_plan_are_asked_at_the_same_time(with_model: Models) -> N
 
 
 async def test_a_given_mode_is_not_asked_for(with_model: Models) -> None:
-    """R12: ``mode="semantic"`` and a model: no ``mode`` call, one ``plan`` call."""
+    """``mode="semantic"`` and a model: no ``mode`` call, one ``plan`` call."""
     world, model = await with_model()
     result = await world.recall.recall("Who is Mara?", mode="semantic", reason=False)
     assert (len(model.calls("mode")), len(model.calls("plan"))) == (0, 1)
@@ -101,7 +101,7 @@ async def test_a_given_mode_is_not_asked_for(with_model: Models) -> None:
 
 
 async def test_use_model_false_asks_for_words_only(with_model: Models) -> None:
-    """R13: ``use_model=False``: no model call besides reasoning, and no second look either."""
+    """``use_model=False``: no model call besides reasoning, and no second look either."""
     world, model = await with_model(config=Config(recall={"use_model": False}))
     result = await world.recall.recall("Who is Mara?")
     assert asked(model) == ["reason_episodic"]
@@ -132,7 +132,7 @@ async def test_without_a_model_every_stage_is_embedded(make_world: Any) -> None:
 
 
 async def test_an_empty_repository_asks_no_model(make_world: Any) -> None:
-    """R02: no candidates, no answer, no call, whatever was asked for."""
+    """No candidates, no answer, no call, whatever was asked for."""
     model = ScriptedChatModel.answering()
     world = await make_world(model=model)
     for reason in (None, True):
@@ -255,7 +255,7 @@ async def test_recalls_side_by_side_count_their_own_calls(with_model: Models) ->
 
 
 async def test_a_failing_plan_is_the_embedded_plan(with_model: Models) -> None:
-    """R34: candidates all the same, the half that failed embedded, and the trace names it."""
+    """Candidates all the same, the half that failed embedded, and the trace names it."""
     world, model = await with_model({"plan": "no JSON", "mode": {"mode": "episodic"}})
     result = await world.recall.recall("What does Mara mend?", reason=False)
     assert result.candidates
@@ -338,7 +338,7 @@ async def test_a_cancelled_recall_cancels_its_calls(with_model: Models) -> None:
 
 
 async def test_nothing_is_silently_poorer(with_model: Models) -> None:
-    """R33: with a failing embedder too, keywords answer and each failure is named once."""
+    """With a failing embedder too, keywords answer and each failure is named once."""
     embedder = HashingEmbedder()
     world, _ = await with_model({"plan": DOWN, "refine": {"tags": ["nets"]}}, embedder=embedder)
     embedder.embed = _refusing  # type: ignore[method-assign]
@@ -369,7 +369,7 @@ async def _hanging(texts: Sequence[str], *, kind: str = "document") -> Any:
 
 
 async def test_a_refinement_brings_new_candidates(with_model: Models) -> None:
-    """R21: they have phase ``refinement`` and the hop; one ``refine`` call with budget 1."""
+    """They have phase ``refinement`` and the hop; one ``refine`` call with budget 1."""
     world, model = await with_model({"plan": {"tags": []}, "refine": {"tags": ["harbour nets"]}})
     result = await world.recall.recall("sister", reason=False)
     assert [(c.phase, c.hop, c.sources[0].step_index) for c in result.candidates] == [
@@ -406,7 +406,7 @@ async def test_a_refinement_leaves_what_was_found_alone(with_model: Models) -> N
 async def test_the_budget_bounds_refinements(
     with_model: Models, budget: int, max_hops: int, calls: int
 ) -> None:
-    """R22: as many as the lesser of budget and hops; budget 0: no ``refine`` call."""
+    """As many as the lesser of budget and hops; budget 0: no ``refine`` call."""
     config = Config(recall={"refinement_budget": budget})
     world, model = await with_model({"refine": {"tags": ["harbour"]}}, config)
     result = await world.recall.recall("sister", max_hops=max_hops, reason=False)
@@ -463,7 +463,7 @@ async def test_the_window_holds_for_a_refinement_too(with_model: Models) -> None
 
 
 async def test_each_type_is_put_into_words_apart(with_model: Models) -> None:
-    """R26: three types: three calls, each over the candidates of its own type."""
+    """Three types: three calls, each over the candidates of its own type."""
     world, model = await with_model(
         {
             "reason_semantic": {"reasoning": "r", "information": "Ana feeds them."},
@@ -510,7 +510,7 @@ async def test_each_type_is_put_into_words_apart(with_model: Models) -> None:
 
 
 async def test_a_type_that_is_not_there_is_not_asked_about(with_model: Models) -> None:
-    """R26: only facts: one call, the other fields ``None``; by default with a model."""
+    """Only facts: one call, the other fields ``None``; by default with a model."""
     world, model = await with_model()
     await three_types(world)
     result = await world.recall.recall("bees", types=("semantic",))
@@ -521,7 +521,7 @@ async def test_a_type_that_is_not_there_is_not_asked_about(with_model: Models) -
 
 
 async def test_reason_false_makes_no_words(with_model: Models) -> None:
-    """R27: ``reason=False`` asks no reasoning question although there is a model."""
+    """``reason=False`` asks no reasoning question although there is a model."""
     world, model = await with_model()
     result = await world.recall.recall("sister", reason=False)
     assert result.answer is None
@@ -599,7 +599,7 @@ async def test_one_failing_type_has_no_words(with_model: Models, reply: Any) -> 
 
 
 async def test_a_model_that_fails_altogether_fails_the_words(with_model: Models) -> None:
-    """R34: with ``reason=True`` failing reasoning is ``RecallFailed``, with cause and event."""
+    """With ``reason=True`` failing reasoning is ``RecallFailed``, with cause and event."""
     world, _ = await with_model({"reason_episodic": "no JSON"})
     with pytest.raises(RecallFailed) as failure:
         await world.recall.recall("sister", reason=True)

@@ -29,7 +29,7 @@ def value(relevance: float, known: NodeMetadata | None) -> float:
 
 
 def test_a_reward_lifts_and_its_lack_is_neutral() -> None:
-    """R15: mean rewards of 0.9, none and 0.1 rank in this order."""
+    """Mean rewards of 0.9, none and 0.1 rank in this order."""
     good = value(0.5, metadata(cumulative_reward=1.8, reward_count=2))
     none = value(0.5, metadata())
     bad = value(0.5, metadata(cumulative_reward=0.1, reward_count=1))
@@ -38,7 +38,7 @@ def test_a_reward_lifts_and_its_lack_is_neutral() -> None:
 
 
 def test_nothing_overtakes_twice_the_relevance() -> None:
-    """R16: the worst metadata at twice the relevance beats the best metadata."""
+    """The worst metadata at twice the relevance beats the best metadata."""
     worst = metadata(created_at=NOON - timedelta(days=4_000), cumulative_reward=0.0, reward_count=9)
     best = metadata(
         last_accessed_at=NOON, access_count=10**9, cumulative_reward=9.0, reward_count=9
@@ -70,7 +70,7 @@ def test_single_settings_leave_the_rest_of_their_row() -> None:
 
 
 async def test_the_more_used_of_equal_facts_comes_first(make_world: Any) -> None:
-    """R14: ten accesses decide between equals, and nothing with the weights at 0."""
+    """Ten accesses decide between equals, and nothing with the weights at 0."""
     twins = Semantic("Ana keeps bees."), Semantic("Bo keeps bees.")
     for weights, differ in ({}, True), (dict.fromkeys(WEIGHTS, 0.0), False):
         world = await make_world(config=Config(scoring=weights))
@@ -98,7 +98,7 @@ async def test_another_value_function_decides_alone(make_world: Any) -> None:
 
 
 async def test_accesses_are_counted_behind_the_answer(world: Any) -> None:
-    """R30: what was noted is in the counts after a flush, merged, and nothing else is."""
+    """What was noted is in the counts after a flush, merged, and nothing else is."""
     seen, other = Semantic("Ana keeps bees."), Semantic("Bo sells boats.")
     await world.commit(seen, other)
     log = AccessLog(world.graph, world.clock)

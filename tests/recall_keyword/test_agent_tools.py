@@ -31,7 +31,7 @@ def viewing(talk: Any) -> AgentTool:
 
 
 async def test_results_are_counted_and_named(talk: Any, searching: AgentTool) -> None:
-    """Acceptance 29: none, one and three results, each with what view_messages takes."""
+    """None, one and three results, each with what view_messages takes."""
     assert await searching.call({"query": "x"}) == 'No results found for "x".'
     await talk.write(said(0, "kyoto in spring"))
     assert await searching.call({"query": "kyoto"}) == (
@@ -68,7 +68,7 @@ async def test_results_are_counted_and_named(talk: Any, searching: AgentTool) ->
 async def test_wrong_arguments_are_answered(
     searching: AgentTool, arguments: Any, error: str
 ) -> None:
-    """Acceptance 29: a model is told what is wrong; nothing is raised."""
+    """A model is told what is wrong; nothing is raised."""
     assert await searching.call(arguments) == f"Error: {error}"
 
 
@@ -97,7 +97,7 @@ async def test_the_query_is_told_on_one_short_line(searching: AgentTool) -> None
 
 
 async def test_a_view_is_given_as_text(talk: Any, viewing: AgentTool) -> None:
-    """Acceptance 30: by an id, of one thread if it is in several, or not found."""
+    """By an id, of one thread if it is in several, or not found."""
     await talk.write(said(0, "kyoto"), said(0, "osaka", thread="u"), said(1, id="x1"))
     assert "→ message 1" in await viewing.call({"message_id": "x1"})
     assert await viewing.call({"message_id": "x"}) == "Error: Message x not found"
@@ -145,7 +145,7 @@ async def test_cancellation_passes_through() -> None:
 def test_the_schemas_are_what_models_and_frameworks_take(
     searching: AgentTool, viewing: AgentTool
 ) -> None:
-    """Acceptance 31: valid JSON Schema, the one required name, nothing else allowed."""
+    """Valid JSON Schema, the one required name, nothing else allowed."""
     for tool, needed in ((searching, "query"), (viewing, "message_id")):
         assert json.loads(json.dumps(tool.parameters)) == tool.parameters
         assert tool.parameters["type"] == "object"

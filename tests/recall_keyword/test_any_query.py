@@ -112,7 +112,7 @@ def both(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Both]:
 def test_every_string_finds_the_same_in_both_stores(
     both: Both, query: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Section 3: only a blank query is refused; nothing falls back, nothing else raises."""
+    """Only a blank query is refused; nothing falls back, nothing else raises."""
     if is_blank(query):
         with pytest.raises(ValueError, match=r"^Query cannot be blank$"):
             both.search(both.stores[0], query)
@@ -159,7 +159,7 @@ def _words(text: str) -> list[str]:
 def test_an_excerpt_holds_the_match(
     words: list[str], place: int, chars: int, operand: str, gap: str
 ) -> None:
-    """Section 6: whatever stands around it, within the bound, and no mark leads."""
+    """Whatever stands around it, within the bound, and no mark leads."""
     if operand.isascii():
         words = [*words[:place], f" {operand} ", *words[place:]]
     else:

@@ -13,13 +13,13 @@ FILLER = " ".join(f"word{i}" for i in range(2_000))
 
 
 def test_a_short_text_is_shown_whole() -> None:
-    """Acceptance 17: up to the bound the excerpt is the text, white space collapsed."""
+    """Up to the bound the excerpt is the text, white space collapsed."""
     text = "Ana  likes\n\ttea " * 6
     assert excerpt(text, ["tea"], 300) == " ".join(text.split())
 
 
 def test_a_late_match_is_in_the_excerpt() -> None:
-    """Acceptance 16: at most 300 characters, the match inside, marks on both sides."""
+    """At most 300 characters, the match inside, marks on both sides."""
     shown = excerpt(f"{FILLER} zebra {FILLER}", ["zebra"], 300)
     assert len(shown) <= 300
     assert "zebra" in shown

@@ -46,7 +46,7 @@ MEANINGS = {
 
 @pytest.mark.parametrize("query", MEANINGS)
 def test_a_query_means_quoted_operands(query: str) -> None:
-    """Acceptance 6, 7, 8, 9, 11, 12: operators only between operands, all else is text."""
+    """Operators only between operands, all else is text."""
     assert parse(query).expression == MEANINGS[query]
 
 

@@ -85,6 +85,6 @@ def filled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Filled]:
 def test_the_best_few_are_those_of_all(
     filled: Filled, groups: list[list[str]], decay: float, limit: int
 ) -> None:
-    """Section 5: whatever the ages, a limit cuts the one exact order."""
+    """Whatever the ages, a limit cuts the one exact order."""
     everything = filled.search(groups, decay, EVERYTHING)
     assert filled.search(groups, decay, limit) == everything[:limit]

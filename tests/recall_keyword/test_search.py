@@ -53,34 +53,34 @@ MISSES = [
 
 @pytest.mark.parametrize("query", [None, "", "  ", "\u00a0", "\u3000\n"])
 async def test_a_blank_query_is_refused(talk: Any, query: str | None) -> None:
-    """Acceptance 1: nothing to look for is an error, not an empty answer."""
+    """Nothing to look for is an error, not an empty answer."""
     with pytest.raises(ValueError, match=r"^Query cannot be blank$"):
         await talk.search(query)
 
 
 @pytest.mark.parametrize("limit", [0, -1, 101])
 async def test_a_limit_out_of_range_is_refused(talk: Any, limit: int) -> None:
-    """Acceptance 20: one to a hundred hits."""
+    """One to a hundred hits."""
     with pytest.raises(ValueError, match="limit"):
         await talk.search("tea", limit=limit)
 
 
 @pytest.mark.parametrize(("query", "text"), FINDS)
 async def test_a_query_finds_its_text(talk: Any, query: str, text: str) -> None:
-    """Acceptance 5, 6, 7, 8, 10, 11, 12, 13: as soon as the step is durable."""
+    """As soon as the step is durable."""
     step = await talk.say(text)
     assert await talk.found(query) == [f"{step}/observation"]
 
 
 @pytest.mark.parametrize(("query", "text"), MISSES)
 async def test_a_query_does_not_find_other_texts(talk: Any, query: str, text: str) -> None:
-    """Acceptance 7, 9, 10: all words, none of the excluded, phrases in order."""
+    """All words, none of the excluded, phrases in order."""
     await talk.say(text)
     assert await talk.found(query) == []
 
 
 async def test_both_halves_of_a_step_are_found_as_what_they_are(talk: Any) -> None:
-    """Acceptance 2: an observation and an action are hits of their own kind and id."""
+    """An observation and an action are hits of their own kind and id."""
     step = await talk.say("the lighthouse is dark", "lit the lighthouse")
     hits = await talk.search("lighthouse")
     assert {(hit.message_id, hit.kind, hit.snippet) for hit in hits} == {
@@ -92,7 +92,7 @@ async def test_both_halves_of_a_step_are_found_as_what_they_are(talk: Any) -> No
 
 
 async def test_a_session_is_a_filter(talk: Any) -> None:
-    """Acceptance 18: hits of that session only; of an unknown one none."""
+    """Hits of that session only; of an unknown one none."""
     await talk.say("tea", session="s1")
     other = await talk.say("tea", session="s2")
     assert await talk.found("tea", session_id="s2") == [f"{other}/observation"]
@@ -100,14 +100,14 @@ async def test_a_session_is_a_filter(talk: Any) -> None:
 
 
 async def test_another_repository_is_not_searched(talk: Any) -> None:
-    """Acceptance 19: the repository is the isolation boundary."""
+    """The repository is the isolation boundary."""
     await talk.say("tea", repo="other", session="s1")
     assert await talk.found("tea") == []
     assert len(await talk.found("tea", repo="other")) == 1
 
 
 async def test_the_limit_keeps_the_best(talk: Any) -> None:
-    """Acceptance 20: seven matches and a limit of two give the two best, in order."""
+    """Seven matches and a limit of two give the two best, in order."""
     for days in (6, 0, 5, 1, 4, 2, 3):
         await talk.say("tea", days_ago=100 * days)
     hits = await talk.search("tea", limit=2)
@@ -116,7 +116,7 @@ async def test_the_limit_keeps_the_best(talk: Any) -> None:
 
 
 async def test_a_year_lowers_a_score_by_the_decay(talk: Any) -> None:
-    """Acceptance 15: equal texts a year apart differ by 1.3, without decay by nothing."""
+    """Equal texts a year apart differ by 1.3, without decay by nothing."""
     await talk.say("tea", days_ago=365)
     await talk.say("tea", days_ago=0)
     newer, older = await talk.search("tea")

@@ -15,7 +15,7 @@ FILLER = "lorem ipsum dolor sit amet consectetur "
 
 
 async def test_each_kind_of_record_is_found_as_what_it_is(talk: Any) -> None:
-    """Acceptance 2: six hits for a word said in six ways."""
+    """Six hits for a word said in six ways."""
     await talk.say("the lighthouse is dark", "lit the lighthouse")
     await talk.write(
         said(0, "which lighthouse?"),
@@ -30,7 +30,7 @@ async def test_each_kind_of_record_is_found_as_what_it_is(talk: Any) -> None:
 
 
 async def test_tool_traffic_is_not_found_but_an_agents_reply_is(talk: Any) -> None:
-    """Acceptance 3: a word in a call or result gives nothing; in a reply one hit."""
+    """A word in a call or result gives nothing; in a reply one hit."""
     await talk.write(
         call(0, "zebra"),
         result(1, "zebra", content="zebra"),
@@ -42,7 +42,7 @@ async def test_tool_traffic_is_not_found_but_an_agents_reply_is(talk: Any) -> No
 
 
 async def test_what_is_written_is_found_at_once(talk: Any) -> None:
-    """Acceptance 4: as soon as the transaction has returned."""
+    """As soon as the transaction has returned."""
     await talk.write(said(0, "violin"))
     assert await talk.found("violin") == ["m0"]
 
@@ -59,14 +59,14 @@ async def test_what_is_written_is_found_at_once(talk: Any) -> None:
     ],
 )
 async def test_a_word_inside_an_unspaced_run_is_found(talk: Any, query: str, text: str) -> None:
-    """Acceptance 14: by three characters and by fewer; the excerpt holds it."""
+    """By three characters and by fewer; the excerpt holds it."""
     await talk.write(said(0, f"{text * 3} {FILLER * 40}{text}"), said(1, "tokyo"))
     (hit,) = await talk.search(query)
     assert (hit.message_id, query.split()[0] in hit.snippet) == ("m0", True)
 
 
 async def test_a_match_of_few_characters_is_in_its_excerpt(talk: Any) -> None:
-    """Acceptance 16, for triples: a late match stands in the middle."""
+    """A late match stands in the middle."""
     await talk.write(said(0, "の話" * 4_000 + "東京" + "でした" * 2_000))
     (hit,) = await talk.search("東京")
     assert "東京" in hit.snippet
@@ -75,7 +75,7 @@ async def test_a_match_of_few_characters_is_in_its_excerpt(talk: Any) -> None:
 
 
 async def test_a_thread_is_a_filter(talk: Any) -> None:
-    """Acceptance 18: hits of that thread only; unknown ones have none."""
+    """Hits of that thread only; unknown ones have none."""
     await talk.write(said(0, "tea"), said(0, "tea", thread="u", id="u0"))
     await talk.say("tea", session="s")
     assert await talk.found("tea", session_id="u") == ["u0"]
@@ -84,7 +84,7 @@ async def test_a_thread_is_a_filter(talk: Any) -> None:
 
 
 async def test_messages_of_another_repository_are_not_found(talk: Any) -> None:
-    """Acceptance 19: the repository is the isolation boundary."""
+    """The repository is the isolation boundary."""
     await talk.write(said(0, "tea"), repo="other")
     assert await talk.found("tea") == []
 
@@ -97,7 +97,7 @@ async def test_all_epochs_are_found(talk: Any) -> None:
 
 
 async def test_what_a_thread_shows_is_left_out_of_its_search(talk: Any) -> None:
-    """Acceptance 21: before the boundary it is found, from it on not; others' are."""
+    """Before the boundary it is found, from it on not; others' are."""
     await talk.write(*(said(n, "tea") for n in range(15)))
     await talk.write(*(said(n, "tea", thread="u", id=f"u{n}") for n in range(15)))
     await talk.keep(Thread(id="t", next_seq=15, boundary=10, budget_tokens=1_000))
@@ -115,7 +115,7 @@ async def test_the_limit_counts_what_is_not_visible(talk: Any) -> None:
 
 
 async def test_a_thread_without_a_viewport_shows_all_of_its_epoch(talk: Any) -> None:
-    """Acceptance 22: none of its live messages; those before a clear are not visible."""
+    """None of its live messages; those before a clear are not visible."""
     await talk.write(said(0, "tea"), said(1, "tea", epoch=1))
     row = Thread(id="t", next_seq=2, epoch=1, epoch_start=1, boundary=1)
     await talk.keep(row)

@@ -48,7 +48,7 @@ def around(target: int, count: int = 10, **values: Any) -> MessageView:
 
 
 async def test_ten_neighbours_stand_on_each_side(talk: Any) -> None:
-    """Acceptance 23: 15..24 and 26..35 around 25; 0..2 before 3."""
+    """15..24 and 26..35 around 25; 0..2 before 3."""
     await talk.write(*(said(n) for n in range(50)))
     middle, early = await opened(talk, "m25"), await opened(talk, "m3")
     assert [r.seq for r in middle.before] == list(range(15, 25))
@@ -57,7 +57,7 @@ async def test_ten_neighbours_stand_on_each_side(talk: Any) -> None:
 
 
 async def test_an_id_must_be_known_and_of_one_thread(talk: Any) -> None:
-    """Acceptance 24: unknown, twice, and named."""
+    """Unknown, twice, and named."""
     await talk.write(said(0), said(0, "other", thread="u"))
     with pytest.raises(NotFound) as refused:
         await opened(talk, "nobody")
@@ -80,7 +80,7 @@ async def test_no_id_is_too_odd_to_be_unknown(talk: Any, id: str) -> None:
 
 
 async def test_a_search_hit_can_be_viewed(talk: Any) -> None:
-    """Section 6: a hit's id goes to the view unchanged, whatever it is a hit of."""
+    """A hit's id goes to the view unchanged, whatever it is a hit of."""
     step = await talk.say("kyoto in spring", "noted kyoto")
     await talk.write(said(0, "kyoto"))
     await talk.keep(snapshot(0, 0, text="about kyoto"))
@@ -96,7 +96,7 @@ async def test_a_search_hit_can_be_viewed(talk: Any) -> None:
 
 
 async def test_a_level_two_stands_for_what_it_contains(talk: Any) -> None:
-    """Acceptance 26: both level-1 snapshots ahead of the window, then only the level 2."""
+    """Both level-1 snapshots ahead of the window, then only the level 2."""
     await talk.write(*(said(n) for n in range(40)))
     await talk.keep(snapshot(0, 4), snapshot(5, 9))
     assert [s.id for s in (await opened(talk, "m25")).snapshots_before] == ["s0-4", "s5-9"]
@@ -105,7 +105,7 @@ async def test_a_level_two_stands_for_what_it_contains(talk: Any) -> None:
 
 
 async def test_the_target_may_stand_alone(talk: Any) -> None:
-    """Acceptance 28: no neighbours were asked for."""
+    """No neighbours were asked for."""
     await talk.write(*(said(n) for n in range(3)))
     alone = await opened(talk, "m1", before=0, after=0)
     assert (alone.before, alone.after) == ((), ())
@@ -128,7 +128,7 @@ async def test_numbers_out_of_range_are_refused(talk: Any, wrong: dict[str, Any]
 
 
 def test_a_view_in_words() -> None:
-    """Acceptance 25: the layout of section 7, neighbours in order, the arrow once."""
+    """The layout of section 7, neighbours in order, the arrow once."""
     said_then = datetime(2026, 3, 1, 8, tzinfo=UTC)
     before = snapshot(0, 11, text="The user settled on Kyoto.\nThen slept.")
     before = replace(before, said_from=said_then)
@@ -150,7 +150,7 @@ def test_a_view_in_words() -> None:
 
 
 async def test_tool_traffic_is_an_outline_unless_it_is_the_target(talk: Any) -> None:
-    """Acceptance 27: a neighbour's status and length; the target's content."""
+    """A neighbour's status and length; the target's content."""
     content = "first line\nsecond " + "x" * 489
     calls = (ToolCall("c", "read_file", {"path": "p" * 300}),)
     await talk.write(

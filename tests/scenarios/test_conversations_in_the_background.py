@@ -38,7 +38,7 @@ async def opened(
 
 
 async def test_old_messages_become_a_summary(open_kit: OpenKit, db: Path) -> None:
-    """C18, C19: above the limit load is the summary and the last two; history has them all."""
+    """Above the limit load is the summary and the last two; history has them all."""
     kit = await opened(open_kit, db, "They counted.")
     talk = kit.repo.conversation("t")
     await talk.append(said(10))
@@ -59,7 +59,7 @@ async def test_old_messages_become_a_summary(open_kit: OpenKit, db: Path) -> Non
 async def test_a_failing_summariser_is_in_nobodys_way(
     open_kit: OpenKit, db: Path, script: Any
 ) -> None:
-    """C21, C22: appended, loaded whole, no record; the failure is an event."""
+    """Appended, loaded whole, no record; the failure is an event."""
     kit = await opened(open_kit, db, script, retrieval=Recent(50))
     talk = kit.repo.conversation("t")
     assert len(await talk.append(said(20))) == 20
@@ -71,7 +71,7 @@ async def test_a_failing_summariser_is_in_nobodys_way(
 
 
 async def test_records_and_vectors_outlive_the_service(open_kit: OpenKit, db: Path) -> None:
-    """C12, C20: reopened, the next record begins right after the last one's end."""
+    """Reopened, the next record begins right after the last one's end."""
     for number, expected in enumerate([[(0, 8)], [(0, 8), (9, 17)]]):
         kit = await opened(open_kit, db, "Said.")
         talk = kit.repo.conversation("t")
@@ -82,7 +82,7 @@ async def test_records_and_vectors_outlive_the_service(open_kit: OpenKit, db: Pa
 
 
 async def test_expired_messages_are_gone(open_kit: OpenKit, db: Path) -> None:
-    """C29: at 60 s a message is there, at 61 s neither in history nor in load, swept or not."""
+    """At 60 s a message is there, at 61 s neither in history nor in load, swept or not."""
     kit = await opened(open_kit, db, "Said.", ttl_s=60)
     talk = kit.repo.conversation("t")
     await talk.append(said(1))

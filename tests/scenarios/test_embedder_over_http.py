@@ -53,7 +53,7 @@ async def test_vectors_of_a_server_serve_the_whole_way(server: ScriptedServer) -
 
 
 async def test_without_vectors_recall_goes_by_keywords(server: ScriptedServer) -> None:
-    """R33: appends return, recall finds the steps and says what it did without."""
+    """Appends return, recall finds the steps and says what it did without."""
     server.fail(faults.KEY_REFUSED, times=FOREVER)
     async with kit_of(server) as kit:
         session = await kit.repo.start_session("travel")

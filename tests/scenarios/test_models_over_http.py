@@ -242,7 +242,7 @@ async def test_close_and_commit_waits_as_long_as_the_server_asks(
 async def test_a_failing_merge_of_intents_does_not_fail_the_commit(
     server: ScriptedServer, provider: Provider
 ) -> None:
-    """X14: the stored intent stays as it is, and the new instruction is linked to it."""
+    """The stored intent stays as it is, and the new instruction is linked to it."""
     intents = iter(
         [
             "deploy the customer payment service cluster today",

@@ -28,7 +28,7 @@ def start(path: Path, name: str) -> subprocess.Popen[str]:
 
 @pytest.mark.slow
 async def test_two_processes_lose_no_fact(tmp_path):
-    """N18: each change finds the other's, by the version check in its transaction."""
+    """Each change finds the other's, by the version check in its transaction."""
     path = tmp_path / "notes.db"
     store = store_of("sqlite", path, ManualClock())
     await store.open()

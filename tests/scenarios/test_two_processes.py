@@ -79,7 +79,7 @@ async def repo(memory: Mnemo) -> Repository:
 async def test_both_commit_at_once_and_nothing_is_lost_or_doubled(
     memory: Mnemo, repo: Repository, db: Path
 ) -> None:
-    """M33: every step of both has one node, every label one tag, every receipt holds."""
+    """Every step of both has one node, every label one tag, every receipt holds."""
     receipts: list[list[str]] = []
 
     async def ours() -> None:
@@ -109,7 +109,7 @@ async def test_both_commit_at_once_and_nothing_is_lost_or_doubled(
 
 
 async def test_each_reads_the_other_at_its_next_call(repo: Repository, db: Path) -> None:
-    """M33: a step that the other has appended, a fact that it has committed, at once."""
+    """A step that the other has appended, a fact that it has committed, at once."""
     async with another_process(db) as other:
         await other.ask("start", "theirs")
         await other.ask("append", "theirs", "Omar keeps his violin in Leeds")

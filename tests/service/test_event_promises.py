@@ -100,7 +100,7 @@ async def test_an_event_is_sent_after_its_fact_is_durable(open_kit):
 
 
 async def test_a_changeset_met_again_is_not_told_again(open_kit):
-    """M21: one ChangesetApplied, and none for what changes nothing."""
+    """One ChangesetApplied, and none for what changes nothing."""
     kit = await open_kit()
     assert await kit.repo.apply(by_hand(1)) == await kit.repo.apply(by_hand(1))
     await kit.repo.delete_nodes(["unknown"])
@@ -221,7 +221,7 @@ async def test_an_observer_that_lags_loses_its_oldest_and_is_told_once(open_kit)
 
 
 async def test_commits_go_on_beside_observers_that_raise_or_hang(open_kit, caplog):
-    """M22: a third observer gets every event, in order, and the trouble is logged."""
+    """A third observer gets every event, in order, and the trouble is logged."""
     kit = await open_kit(embedded=True)
 
     async def hanging(event: Event) -> None:

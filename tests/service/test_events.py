@@ -16,7 +16,7 @@ async def appended(kit, count: int) -> None:
 
 
 async def test_a_bad_observer_stops_nobody(open_kit):
-    """M22: one raises, one never returns; appends go on and a third sees all in order."""
+    """One raises, one never returns; appends go on and a third sees all in order."""
     kit = await open_kit()
 
     def raising(event) -> None:
@@ -34,7 +34,7 @@ async def test_a_bad_observer_stops_nobody(open_kit):
 
 
 async def test_a_lagging_reader_is_told_what_it_lost(open_kit):
-    """M23: with buffer=4 and 10 events it sees EventsDropped(6) and the last four."""
+    """With buffer=4 and 10 events it sees EventsDropped(6) and the last four."""
     kit = await open_kit()
     session = await kit.started()
     kit.model.block()

@@ -16,7 +16,7 @@ async def episode(kit, goal: str, *said: str):
 
 
 async def test_accesses_are_counted_and_survive(open_kit, db):
-    """R30: a returned candidate's access_count grows by 1, also after reopening."""
+    """A returned candidate's access_count grows by 1, also after reopening."""
     kit = await open_kit(store=db, embedded=True)
     session = await episode(kit, "g", "Ana lives in Porto")
     await session.close_and_commit()
@@ -34,7 +34,7 @@ async def test_accesses_are_counted_and_survive(open_kit, db):
 
 
 async def test_an_unknown_session_gives_plain_recall(open_kit):
-    """R31: recall_in_context with an unknown or idle session finds the same as recall."""
+    """Recall_in_context with an unknown or idle session finds the same as recall."""
     kit = await open_kit(embedded=True)
     session = await episode(kit, "g", "Ana lives in Porto", "Bo bakes bread")
     await session.close_and_commit()
@@ -45,7 +45,7 @@ async def test_an_unknown_session_gives_plain_recall(open_kit):
 
 
 async def test_the_context_of_a_session_weighs_in(open_kit):
-    """R32: "what next?" in the context of the session about trains returns train steps first."""
+    """ "what next?" in the context of the session about trains returns train steps first."""
     kit = await open_kit(embedded=True)
     trains = await episode(
         kit,
@@ -73,7 +73,7 @@ async def test_the_context_of_a_session_weighs_in(open_kit):
 
 
 async def test_a_step_is_recalled_while_its_session_collects(open_kit):
-    """R05: the source of a step just appended has session, index, actor, time and key."""
+    """The source of a step just appended has session, index, actor, time and key."""
     kit = await open_kit(embedded=True)
     session = await kit.started()
     at = datetime(2024, 3, 1, 14, 30, tzinfo=UTC)
@@ -100,7 +100,7 @@ async def test_a_step_is_recalled_while_its_session_collects(open_kit):
     ],
 )
 async def test_a_wrong_question_is_refused(open_kit, arguments):
-    """R01: blank query, k=0, an unknown mode or type, since after until: ValueError."""
+    """Blank query, k=0, an unknown mode or type, since after until: ValueError."""
     kit = await open_kit(embedded=True)
     with pytest.raises(ValueError):  # noqa: PT011 - each has a message of its own
         await kit.repo.recall(**arguments)

@@ -50,7 +50,7 @@ async def contents(repo: Any) -> Mapping[str, Any]:
 
 
 async def test_a_recall_reasons_where_a_model_is_configured(open_kit):
-    """R26, R27: by default plan and words come from the model, with the steps behind them."""
+    """By default plan and words come from the model, with the steps behind them."""
     kit = await open_kit()
     await told(kit, "Mara mends nets at the harbour")
     found = await kit.repo.recall("Who mends nets?")
@@ -157,7 +157,7 @@ async def test_a_model_that_answers_nonsense_takes_nothing_away(open_kit, reply)
 
 
 async def test_failing_words_are_a_failed_recall_and_count_no_access(open_kit):
-    """R34: ``RecallFailed`` with cause and event; no candidate was returned, none is counted."""
+    """``RecallFailed`` with cause and event; no candidate was returned, none is counted."""
     kit = await open_kit(model=ScriptedChatModel.answering({"reason_episodic": DOWN}))
     await told(kit, "Mara mends nets at the harbour")
     before = await contents(kit.repo)

@@ -18,7 +18,7 @@ def where(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 
 async def test_an_agent_finds_what_it_does_not_see(where: str) -> None:
-    """Acceptance 4, 21, 22, 25: other threads and sessions, and what left its window."""
+    """Other threads and sessions, and what left its window."""
     async with Mnemo(where, embedder=HashingEmbedder()) as memory:
         repo = await memory.open_repo("r")
         mine, other = repo.conversation("mine"), repo.conversation("other")
@@ -40,7 +40,7 @@ async def test_an_agent_finds_what_it_does_not_see(where: str) -> None:
 
 
 async def test_an_agent_searches_and_views_by_tools(where: str) -> None:
-    """Acceptance 29, 30: bound to its thread, the tools leave out what it sees."""
+    """Bound to its thread, the tools leave out what it sees."""
     async with Mnemo(where, embedder=HashingEmbedder()) as memory:
         repo = await memory.open_repo("r")
         await repo.conversation("mine").append([{"role": "user", "content": "about kyoto"}])
@@ -122,7 +122,7 @@ async def test_a_fed_step_comes_to_mind_as_its_message(where: str) -> None:
 
 
 async def test_a_purged_thread_is_not_found(where: str) -> None:
-    """Section 1: erased records are neither found nor viewed."""
+    """Erased records are neither found nor viewed."""
     async with Mnemo(where, embedder=HashingEmbedder()) as memory:
         repo = await memory.open_repo("r")
         thread = repo.conversation("mine")

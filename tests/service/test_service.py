@@ -122,7 +122,7 @@ async def test_a_session_id_is_unique_for_ever(open_kit):
 
 
 async def test_another_embedding_space_is_refused(db):
-    """M26: equal dimensions do not make two spaces equal; the error names both."""
+    """Equal dimensions do not make two spaces equal; the error names both."""
     async with Mnemo(db, embedder=HashingEmbedder()) as memory:
         repo = await memory.open_repo("r")
         await repo.apply(fact("Ana lives in Porto", "Ana"))
@@ -148,7 +148,7 @@ async def test_a_bad_profile_is_refused_before_anything_is_recorded(open_kit):
 
 
 async def test_linked_nodes_are_the_neighbours(open_kit):
-    """M17, M18: get_linked_nodes gives the other ends, by kind; unknown ids give []."""
+    """Get_linked_nodes gives the other ends, by kind; unknown ids give []."""
     kit = await open_kit()
     changeset = fact("Ana lives in Porto", "Ana")
     await kit.repo.apply(changeset)
@@ -162,7 +162,7 @@ async def test_linked_nodes_are_the_neighbours(open_kit):
 
 
 async def test_the_latest_come_first(open_kit):
-    """M19: latest(2) gives the last two, newest first, with their metadata."""
+    """Latest(2) gives the last two, newest first, with their metadata."""
     kit = await open_kit()
     places = ["Porto", "Lagos", "Faro", "Braga", "Tavira"]
     for place in places:
@@ -178,7 +178,7 @@ async def test_the_latest_come_first(open_kit):
 
 
 async def test_deleted_nodes_are_gone_with_their_edges(open_kit, db):
-    """M20: the number that existed; edges gone from the neighbours, also after reopening."""
+    """The number that existed; edges gone from the neighbours, also after reopening."""
     kit = await open_kit(store=db)
     changeset = fact("Ana lives in Porto", "Ana")
     await kit.repo.apply(changeset)
@@ -194,7 +194,7 @@ async def test_deleted_nodes_are_gone_with_their_edges(open_kit, db):
 
 
 async def test_one_changeset_is_applied_once(open_kit):
-    """M21: applied twice it gives equal revisions and one event."""
+    """Applied twice it gives equal revisions and one event."""
     kit = await open_kit()
     changeset = Changeset(nodes=fact("Ana lives in Porto", "Ana").nodes, id="changeset-1")
     first = await kit.repo.apply(changeset)
@@ -203,7 +203,7 @@ async def test_one_changeset_is_applied_once(open_kit):
 
 
 async def test_a_changeset_that_does_not_validate_stores_nothing(open_kit):
-    """X25: an edge to an unknown node is refused; the revision is unchanged."""
+    """An edge to an unknown node is refused; the revision is unchanged."""
     kit = await open_kit()
     node = Semantic("Ana lives in Porto")
     bad = Changeset(nodes=(node,), edges=(Edge("nowhere", node.id, EdgeKind.MEMBERSHIP),))
@@ -214,7 +214,7 @@ async def test_a_changeset_that_does_not_validate_stores_nothing(open_kit):
 
 
 async def test_repositories_do_not_leak(open_kit):
-    """M24: what one repository holds is unknown to another of the same store."""
+    """What one repository holds is unknown to another of the same store."""
     kit = await open_kit()
     other = await kit.memory.open_repo("other")
     changeset = fact("Ana lives in Porto", "Ana")

@@ -10,7 +10,7 @@ from mnemo.events import StepAppended
 
 
 async def test_a_hanging_model_never_holds_an_append(open_kit):
-    """S04: given a blocked model, 50 appends all return with indexes 0 to 49."""
+    """Given a blocked model, 50 appends all return with indexes 0 to 49."""
     kit = await open_kit()
     kit.model.block()
     session = await kit.started()
@@ -21,7 +21,7 @@ async def test_a_hanging_model_never_holds_an_append(open_kit):
 
 
 async def test_a_full_backlog_holds_the_append_until_there_is_room(open_kit):
-    """S05: beyond max_append_backlog an append waits for the model, then gets the next index."""
+    """Beyond max_append_backlog an append waits for the model, then gets the next index."""
     kit = await open_kit(config=Config(session={"max_append_backlog": 4}))
     kit.model.block()
     session = await kit.started()
@@ -54,7 +54,7 @@ async def test_a_waiting_append_that_is_cancelled_leaves_no_trace(open_kit):
 
 
 async def test_a_queued_append_beyond_the_backlog_is_refused(open_kit):
-    """S06: append_async beyond the limit raises PendingQueueFull and no callback ever runs."""
+    """Append_async beyond the limit raises PendingQueueFull and no callback ever runs."""
     kit = await open_kit(config=Config(session={"max_append_backlog": 4}))
     kit.model.block()
     session = await kit.started()
@@ -70,7 +70,7 @@ async def test_a_queued_append_beyond_the_backlog_is_refused(open_kit):
 
 
 async def test_a_repeated_key_gives_the_first_step(open_kit):
-    """S07: two appends with one key are one step and one event."""
+    """Two appends with one key are one step and one event."""
     kit = await open_kit()
     session = await kit.started()
     first = await session.append("said", "done", key="k")

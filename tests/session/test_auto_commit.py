@@ -24,7 +24,7 @@ async def stored(kit, type: str = "episodic") -> int:
 
 
 async def test_a_boundary_commits_what_came_before_it(open_kit):
-    """S25: the first trajectory's nodes are stored while the session collects."""
+    """The first trajectory's nodes are stored while the session collects."""
     model = ScriptedChatModel.answering({"annotate": annotating([TRIP, TRIP, BUILD])})
     kit = await open_kit(model=model, config=AUTO)
     session = await kit.started()
@@ -37,7 +37,7 @@ async def test_a_boundary_commits_what_came_before_it(open_kit):
 
 
 async def test_after_extraction_the_session_will_be_idle(open_kit):
-    """S26: commit_async is refused while extracting, start_episode_async ends with "started"."""
+    """Commit_async is refused while extracting, start_episode_async ends with "started"."""
     kit = await open_kit(config=AUTO)
     kit.model.block("semantic")
     session = await kit.started()
@@ -53,7 +53,7 @@ async def test_after_extraction_the_session_will_be_idle(open_kit):
 
 
 async def test_the_flush_comes_after_two_quiet_minutes(open_kit):
-    """S27: nothing at 119 s; at 120 s stored, TrajectoryFlushed, still collecting."""
+    """Nothing at 119 s; at 120 s stored, TrajectoryFlushed, still collecting."""
     kit = await open_kit(config=AUTO)
     session = await kit.started()
     await session.append("seen", "done")
@@ -66,7 +66,7 @@ async def test_the_flush_comes_after_two_quiet_minutes(open_kit):
 
 
 async def test_every_append_starts_the_flush_timer_anew(open_kit):
-    """S28: a step, 100 s, a step, 100 s: nothing; 20 s more: both."""
+    """A step, 100 s, a step, 100 s: nothing; 20 s more: both."""
     kit = await open_kit(config=AUTO)
     session = await kit.started()
     await session.append("one", "")
@@ -79,7 +79,7 @@ async def test_every_append_starts_the_flush_timer_anew(open_kit):
 
 
 async def test_parts_of_a_trajectory_share_their_subgoal(open_kit):
-    """S29: a flush, two more steps and another flush: three steps, one subgoal node."""
+    """A flush, two more steps and another flush: three steps, one subgoal node."""
     kit = await open_kit(config=AUTO)
     session = await kit.started()
     await session.append("one", "")
@@ -93,7 +93,7 @@ async def test_parts_of_a_trajectory_share_their_subgoal(open_kit):
 
 
 async def test_an_abandoned_session_expires_with_everything_committed(open_kit):
-    """S30: 600 s without an append: rest committed, SessionExpired, then SessionClosed."""
+    """600 s without an append: rest committed, SessionExpired, then SessionClosed."""
     kit = await open_kit(config=Config(session={"auto_commit": True, "flush_timeout_s": None}))
     session = await kit.started()
     await session.append("seen", "done")
@@ -125,7 +125,7 @@ async def test_a_flush_and_then_the_expiry_commit_each_step_once(open_kit):
     ],
 )
 async def test_without_timers_time_changes_nothing(open_kit, config):
-    """S31: any advance of the clock stores nothing and ends nothing."""
+    """Any advance of the clock stores nothing and ends nothing."""
     kit = await open_kit(config=config)
     session = await kit.started()
     await session.append("seen", "done")
@@ -136,7 +136,7 @@ async def test_without_timers_time_changes_nothing(open_kit, config):
 
 
 async def test_background_work_holds_back_a_close(open_kit):
-    """S32: awaited close raises extraction_in_progress; close_async ends with "closed"."""
+    """Awaited close raises extraction_in_progress; close_async ends with "closed"."""
     model = ScriptedChatModel.answering({"annotate": annotating([TRIP, BUILD])})
     kit = await open_kit(model=model, config=AUTO)
     kit.model.block("semantic")

@@ -60,7 +60,7 @@ async def in_state(kit, state: str) -> Session:
 
 
 async def test_a_fresh_session_collects_for_its_goal(open_kit):
-    """S01: start_session gives a collecting session with an episode and its goal."""
+    """Start_session gives a collecting session with an episode and its goal."""
     kit = await open_kit()
     session = await kit.started("g")
     assert session.state is SessionState.COLLECTING
@@ -69,7 +69,7 @@ async def test_a_fresh_session_collects_for_its_goal(open_kit):
 
 
 async def test_a_blank_goal_is_refused_and_records_nothing(open_kit):
-    """S02: a goal of blanks is ValueError, and no session is recorded."""
+    """A goal of blanks is ValueError, and no session is recorded."""
     kit = await open_kit()
     with pytest.raises(ValueError, match="goal"):
         await kit.started("   ")
@@ -78,7 +78,7 @@ async def test_a_blank_goal_is_refused_and_records_nothing(open_kit):
 
 @pytest.mark.parametrize(("state", "operation", "reason"), REFUSALS)
 async def test_an_illegal_call_is_refused_with_its_reason(open_kit, state, operation, reason):
-    """S03: each refused cell of the table gives its reason and changes nothing."""
+    """Each refused cell of the table gives its reason and changes nothing."""
     kit = await open_kit()
     session = await in_state(kit, state)
     before = (session.state, session.context(), session.error, session.episode_id)
@@ -93,7 +93,7 @@ async def test_an_illegal_call_is_refused_with_its_reason(open_kit, state, opera
 
 @pytest.mark.parametrize("state", ["ready", "failed"])
 async def test_discarding_ends_the_episode_but_keeps_the_words(open_kit, state):
-    """S38: after discard the session is idle, recall finds nothing, search still does."""
+    """After discard the session is idle, recall finds nothing, search still does."""
     kit = await open_kit()
     session = await in_state(kit, state)
     await session.discard()

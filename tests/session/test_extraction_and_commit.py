@@ -26,7 +26,7 @@ def transitions(kit) -> list[tuple[str, str]]:
 
 
 async def test_a_close_leads_through_extracting_to_ready(open_kit):
-    """S10: close gives collecting→extracting, extracting→ready; wait_for returns by itself."""
+    """Close gives collecting→extracting, extracting→ready; wait_for returns by itself."""
     kit = await open_kit()
     session = await kit.started()
     await session.append("seen", "done")
@@ -36,7 +36,7 @@ async def test_a_close_leads_through_extracting_to_ready(open_kit):
 
 
 async def test_failing_semantic_calls_fail_the_episode(open_kit):
-    """S11: the state is failed, the error names the episode, the steps are still there."""
+    """The state is failed, the error names the episode, the steps are still there."""
     model = ScriptedChatModel.answering({"semantic": ModelUnavailable("down")})
     kit = await open_kit(model=model)
     session = await kit.started()
@@ -50,7 +50,7 @@ async def test_failing_semantic_calls_fail_the_episode(open_kit):
 
 
 async def test_two_bad_replies_fail_with_the_raw_text(open_kit):
-    """X20: exactly two calls, cause InvalidReply with .raw, nothing stored."""
+    """Exactly two calls, cause InvalidReply with .raw, nothing stored."""
     model = ScriptedChatModel.answering({"semantic": "no json at all"})
     kit = await open_kit(model=model)
     session = await kit.started()
@@ -71,7 +71,7 @@ async def three_trajectories(kit):
 
 
 async def test_a_retry_asks_about_the_failed_trajectory_only(open_kit):
-    """S12: commit() in failed returns "retrying"; only the second trajectory is asked again."""
+    """Commit() in failed returns "retrying"; only the second trajectory is asked again."""
     broken = [True]
 
     def semantic(request):
@@ -100,7 +100,7 @@ async def test_a_retry_asks_about_the_failed_trajectory_only(open_kit):
 
 
 async def test_what_a_commit_names_can_be_read(open_kit):
-    """S13: after commit every id of the receipt exists, and the state is idle."""
+    """After commit every id of the receipt exists, and the state is idle."""
     kit = await open_kit()
     session = await kit.started()
     await session.append("Ana lives in Porto", "noted it")
@@ -118,7 +118,7 @@ async def test_what_a_commit_names_can_be_read(open_kit):
 
 
 async def test_a_failing_transaction_keeps_the_changeset(open_kit, failing_store):
-    """S14: CommitFailed, ready, no node; the second commit writes the same changeset id."""
+    """CommitFailed, ready, no node; the second commit writes the same changeset id."""
     store = failing_store()
     store.fail("apply", error=CommitFailed("the disk is full"))
     kit = await open_kit(store=store)
@@ -167,7 +167,7 @@ class PausingStore(FailingStore):
 
 
 async def test_a_cancelled_commit_runs_to_its_end(open_kit):
-    """S15: cancelled while the transaction runs, the state is idle and each node is there once."""
+    """Cancelled while the transaction runs, the state is idle and each node is there once."""
     store = PausingStore(in_memory_store())
     kit = await open_kit(store=store)
     session = await kit.started()
@@ -195,7 +195,7 @@ async def test_a_cancelled_commit_runs_to_its_end(open_kit):
 
 @pytest.mark.parametrize(("failures", "ends"), [(2, "idle"), (3, "failed")])
 async def test_close_and_commit_retries_so_often(open_kit, failures, ends):
-    """S33: two failures and a success give a receipt; three give the last ExtractionFailed."""
+    """Two failures and a success give a receipt; three give the last ExtractionFailed."""
     answers = [ModelUnavailable(f"down {n}") for n in range(failures)] + [{"facts": []}]
     kit = await open_kit(model=ScriptedChatModel.answering({"semantic": answers}))
     session = await kit.started()
@@ -226,7 +226,7 @@ async def test_a_rate_limit_is_waited_for_on_the_clock(open_kit):
 
 
 async def test_the_timeout_bounds_the_waiting_not_the_work(open_kit):
-    """S34: TimeoutError after 5 s of clock, state extracting; unblocked it becomes ready."""
+    """TimeoutError after 5 s of clock, state extracting; unblocked it becomes ready."""
     kit = await open_kit()
     kit.model.block("semantic")
     session = await kit.started()

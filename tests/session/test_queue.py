@@ -33,7 +33,7 @@ class Outcomes:
 
 
 async def test_a_commit_queued_while_extracting_commits(open_kit):
-    """S16: the callback sees "committed" once, after the nodes can be read."""
+    """The callback sees "committed" once, after the nodes can be read."""
     kit = await open_kit()
     session = await extracting(kit)
     seen = []
@@ -50,7 +50,7 @@ async def test_a_commit_queued_while_extracting_commits(open_kit):
 
 
 async def test_a_second_commit_is_refused(open_kit):
-    """S17: extracting with one queued commit projects to idle."""
+    """Extracting with one queued commit projects to idle."""
     kit = await open_kit()
     session = await extracting(kit)
     session.commit_async()
@@ -61,7 +61,7 @@ async def test_a_second_commit_is_refused(open_kit):
 
 
 async def test_the_sixth_waiting_operation_finds_the_queue_full(open_kit):
-    """S18: five are accepted, a sixth legal one is pending_queue_full."""
+    """Five are accepted, a sixth legal one is pending_queue_full."""
     kit = await open_kit()
     session = await extracting(kit)
     session.commit_async()
@@ -79,7 +79,7 @@ async def test_the_sixth_waiting_operation_finds_the_queue_full(open_kit):
 
 
 async def test_a_failed_extraction_ends_all_that_wait(open_kit):
-    """S19: both end with extraction_failed, each callback once, state failed."""
+    """Both end with extraction_failed, each callback once, state failed."""
     model = ScriptedChatModel.answering({"semantic": ModelUnavailable("down")})
     kit = await open_kit(model=model)
     session = await extracting(kit)
@@ -93,7 +93,7 @@ async def test_a_failed_extraction_ends_all_that_wait(open_kit):
 
 
 async def test_a_failed_commit_ends_what_was_accepted_after_it(open_kit, failing_store):
-    """S20: first CommitFailed, second preceding_op_failed, state ready."""
+    """First CommitFailed, second preceding_op_failed, state ready."""
     store = failing_store()
     store.fail("apply", error=CommitFailed("the disk is full"))
     kit = await open_kit(store=store)
@@ -110,7 +110,7 @@ async def test_a_failed_commit_ends_what_was_accepted_after_it(open_kit, failing
 
 
 async def test_an_idle_session_accepts_only_a_start(open_kit):
-    """S21: the others raise invalid_operation; start_episode_async ends with "started"."""
+    """The others raise invalid_operation; start_episode_async ends with "started"."""
     kit = await open_kit()
     session = await kit.started()
     await session.close_and_commit()
@@ -128,7 +128,7 @@ async def test_an_idle_session_accepts_only_a_start(open_kit):
 
 
 async def test_a_whole_episode_can_be_queued_in_one_turn(open_kit):
-    """S22: start, append, close, commit without awaiting: four outcomes in this order."""
+    """Start, append, close, commit without awaiting: four outcomes in this order."""
     kit = await open_kit()
     session = await kit.started()
     await session.close_and_commit()
@@ -149,7 +149,7 @@ async def test_a_whole_episode_can_be_queued_in_one_turn(open_kit):
 
 
 async def test_callbacks_that_raise_or_sleep_change_nothing(open_kit):
-    """S23: later operations run, each callback once, state as if they had not."""
+    """Later operations run, each callback once, state as if they had not."""
     kit = await open_kit()
     session = await kit.started()
     called, let_go = [], anyio.Event()
@@ -188,7 +188,7 @@ async def test_a_cancelled_callback_stops_no_other(open_kit):
 
 
 async def test_a_withdrawn_commit_takes_its_followers_with_it(open_kit):
-    """S24: cancel() is True, awaiting raises "cancelled", the follower preceding_op_failed."""
+    """Cancel() is True, awaiting raises "cancelled", the follower preceding_op_failed."""
     kit = await open_kit()
     session = await extracting(kit)
     commit, start = session.commit_async(), session.start_episode_async("next")

@@ -30,7 +30,7 @@ async def test_steps_survive_a_restart(open_kit, db):
 
 
 async def test_a_resumed_extraction_goes_on_by_itself(open_kit, db):
-    """S35: a session that stopped while extracting is listed so and reaches ready."""
+    """A session that stopped while extracting is listed so and reaches ready."""
     kit = await open_kit(store=db)
     kit.model.block("semantic")
     session = await kit.started(session_id="s")
@@ -44,7 +44,7 @@ async def test_a_resumed_extraction_goes_on_by_itself(open_kit, db):
 
 
 async def test_a_resumed_ready_session_commits_without_a_model(open_kit, db):
-    """S36: the staged changeset is written under its own id, and no model is called."""
+    """The staged changeset is written under its own id, and no model is called."""
     kit = await open_kit(store=db)
     session = await kit.started(session_id="s")
     await session.append("seen", "done")
@@ -165,7 +165,7 @@ async def test_a_session_open_elsewhere_is_refused(open_kit, db):
 
 
 async def test_the_shutdown_lets_a_short_extraction_finish(open_kit, db):
-    """S37: an extraction shorter than the grace is staged before the service closes."""
+    """An extraction shorter than the grace is staged before the service closes."""
     kit = await open_kit(store=db, config=Config(shutdown_grace_s=5))
     kit.model.block("semantic")
     session = await kit.started(session_id="s")
@@ -181,7 +181,7 @@ async def test_the_shutdown_lets_a_short_extraction_finish(open_kit, db):
 
 
 async def test_the_shutdown_stops_a_long_extraction_with_nothing_lost(open_kit, db):
-    """S37: one longer than the grace is found again as extracting."""
+    """One longer than the grace is found again as extracting."""
     kit = await open_kit(store=db)
     kit.model.block("semantic")
     session = await kit.started(session_id="s")

@@ -276,7 +276,7 @@ PLACES = st.lists(st.sampled_from(ODD_IDS), min_size=3, max_size=3, unique=True)
 @SETTINGS
 @given(ids=PLACES, operations=OPERATIONS)
 def test_repositories_of_one_file_share_nothing_but_the_file(ids, operations):
-    """M24, M25: the same texts, tags, keys and ids; each is as it would be alone."""
+    """The same texts, tags, keys and ids; each is as it would be alone."""
     with TemporaryDirectory() as folder:
         asyncio.run(lives(Path(folder) / "shared.db", ids, operations))
 
@@ -285,5 +285,5 @@ def test_repositories_of_one_file_share_nothing_but_the_file(ids, operations):
 @SETTINGS
 @given(ids=PLACES, operations=OPERATIONS)
 def test_repositories_of_one_memory_store_share_nothing(ids, operations):
-    """M24, M25: as of a file."""
+    """As of a file."""
     asyncio.run(lives("memory:", ids, operations))

@@ -34,7 +34,7 @@ async def test_an_untold_store_does_what_it_should(failing: Kit) -> None:
 
 
 async def test_a_fault_before_the_effect_writes_nothing(failing: Kit) -> None:
-    """S14: the call fails as often as it was told to, then goes through."""
+    """The call fails as often as it was told to, then goes through."""
     faults(failing).fail("apply", times=2)
     for _ in range(2):
         with pytest.raises(StoreError, match="made to fail"):

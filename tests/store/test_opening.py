@@ -123,7 +123,7 @@ async def test_a_truncated_file_is_refused(make: MakeSqlite, path: Path) -> None
 
 
 async def test_a_newer_schema_is_refused(make: MakeSqlite, path: Path) -> None:
-    """M35: both versions are named, and no byte is changed."""
+    """Both versions are named, and no byte is changed."""
     await made(make)
     newer = sqlite3.connect(path)
     newer.execute(f"PRAGMA user_version = {schema.VERSION + 5}")
@@ -157,7 +157,7 @@ async def test_the_present_version_is_not_migrated(make: MakeSqlite, path: Path)
 async def test_a_failing_migration_leaves_the_version_before_it(
     make: MakeSqlite, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """M36: the step that failed is named, a copy exists, and opening again resumes."""
+    """The step that failed is named, a copy exists, and opening again resumes."""
     await made(make)
     steps: list[Callable[[object], None]] = [*schema._MIGRATIONS]
 

@@ -114,7 +114,7 @@ async def test_two_processes_talk_in_one_thread(kit: Kit, path: Path) -> None:
 
 @pytest.mark.slow
 async def test_two_processes_write_one_file(kit: Kit, path: Path) -> None:
-    """M32, M33: both append and commit at once; each sees the other's at its next call."""
+    """Both append and commit at once; each sees the other's at its next call."""
     await kit.start("mine")
     async with another_process(path) as other:
         assert await other.ask("start", "theirs") == "done"
@@ -135,7 +135,7 @@ async def test_two_processes_write_one_file(kit: Kit, path: Path) -> None:
 
 @pytest.mark.slow
 async def test_what_was_acknowledged_survives_a_kill(kit: Kit, path: Path) -> None:
-    """S09: killed between commits, a process leaves whole steps without a gap."""
+    """Killed between commits, a process leaves whole steps without a gap."""
     for round in range(4):
         async with another_process(path) as other:
             assert await other.ask("start", f"s{round}") == "done"

@@ -17,7 +17,7 @@ FACT = Semantic("Ana lives in Porto", id="fact", created_at=NOON)
 
 
 async def test_a_foreign_lock_is_waited_for_then_said(kit: Kit, path: Path) -> None:
-    """M34: past the busy timeout nothing is written, and later writes succeed."""
+    """Past the busy timeout nothing is written, and later writes succeed."""
     await kit.start()
     foreign = sqlite3.connect(path, isolation_level=None)
     foreign.execute("BEGIN IMMEDIATE")
@@ -74,7 +74,7 @@ async def test_a_full_disk_leaves_everything_as_it_was(kit: Kit) -> None:
 
 
 async def test_a_failing_row_rolls_the_whole_commit_back(kit: Kit, path: Path) -> None:
-    """S14: where one row of many is refused, no node, edge, vector or state is left."""
+    """Where one row of many is refused, no node, edge, vector or state is left."""
     await kit.start()
     await kit.append("o")
     await kit.close()

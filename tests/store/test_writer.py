@@ -195,7 +195,7 @@ async def test_a_held_back_unit_can_be_cancelled(connection: sqlite3.Connection)
 async def test_an_accepted_unit_completes_though_cancelled(
     connection: sqlite3.Connection, tmp_path: Path
 ) -> None:
-    """S15: a cancelled caller gets its result; the cancellation is met at its next await."""
+    """A cancelled caller gets its result; the cancellation is met at its next await."""
     writer = Writer(connection, limit=10)
     writer.start()
     with anyio.CancelScope() as scope:

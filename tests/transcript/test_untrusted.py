@@ -13,7 +13,7 @@ from mnemo.transcript.untrusted import untrusted
 
 @given(some.text(), some.text())
 def test_exactly_one_tag_opens_and_one_closes(text: str, value: str) -> None:
-    """C34: whatever text and attributes say, and nothing of them is lost."""
+    """Whatever text and attributes say, and nothing of them is lost."""
     wrapped = untrusted("summary", text, {"of": value})
     assert wrapped.count("<") == wrapped.count(">") == 2
     assert wrapped.count("</summary>") == 1

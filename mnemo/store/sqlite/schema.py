@@ -23,7 +23,7 @@ __all__ = ["APPLICATION_ID", "VERSION", "migrate", "stored_version"]
 APPLICATION_ID = 0x6D6E656D
 """The letters "mnem"."""
 
-# Words are stemmed and folded the same way in every query (search.md, section 4).
+# Words are stemmed and folded the same way in every query.
 _RECORDS_FTS = """
 CREATE VIRTUAL TABLE records_fts
 USING fts5(text, tokenize = 'porter unicode61 remove_diacritics 2')

@@ -37,7 +37,7 @@ class DocumentFeedContract(StoreContract):
         assert (changes.revision, changes.more, dict(changes.vectors)) == (0, False, {})
 
     async def test_a_step_is_in_the_feed_once_it_is_durable(self, kit: Kit) -> None:
-        """R05: steps come before any extraction, ascending, and not again."""
+        """Steps come before any extraction, ascending, and not again."""
         await kit.start()
         first = await kit.append("one")
         before = await kit.changes()
@@ -121,7 +121,7 @@ class DocumentFeedContract(StoreContract):
         assert (await kit.changes(after.cursor)).removed == ()
 
     async def test_a_discard_takes_its_steps_from_recall(self, kit: Kit) -> None:
-        """S38: uncommitted steps leave the feed, for old readers and for new ones."""
+        """Uncommitted steps leave the feed, for old readers and for new ones."""
         await kit.start()
         step = await kit.append("secret")
         before = await kit.changes()

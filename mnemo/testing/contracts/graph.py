@@ -50,7 +50,7 @@ class GraphStoreContract(StoreContract):
         assert await graph.delete(["x"]) == ()
 
     async def test_a_write_is_one_revision(self, kit: Kit) -> None:
-        """S13: nodes, edges and metadata are there when apply returns."""
+        """Nodes, edges and metadata are there when apply returns."""
         applied = await kit.apply(FACT, TAG, edges=[MEMBERSHIP])
         graph = kit.store.graph("r")
         assert (applied.revision, applied.edge_count, applied.again) == (1, 1, False)
@@ -95,7 +95,7 @@ class GraphStoreContract(StoreContract):
         assert (await graph.metadata(["fact"]))["fact"].created_at == kit.clock.now()
 
     async def test_a_changeset_is_applied_once(self, kit: Kit) -> None:
-        """M21: met again it writes nothing, and says what it said the first time."""
+        """Met again it writes nothing, and says what it said the first time."""
         first = await kit.apply(FACT)
         await kit.apply(TAG, id="between")
         again = await kit.apply(replace(FACT, id="other"), id="c")
@@ -119,7 +119,7 @@ class GraphStoreContract(StoreContract):
         assert again.again
 
     async def test_an_edge_to_nowhere_refuses_everything(self, kit: Kit) -> None:
-        """X25: nothing is stored, the revision stays, the id is not used up."""
+        """Nothing is stored, the revision stays, the id is not used up."""
         edge = Edge("tag", "nowhere", EdgeKind.MEMBERSHIP)
         with pytest.raises(CommitFailed):
             await kit.apply(FACT, TAG, edges=[MEMBERSHIP, edge])
@@ -192,7 +192,7 @@ class GraphStoreContract(StoreContract):
         assert await kit.store.feed("r").space() == SPACE
 
     async def test_a_vector_of_another_space_refuses_everything(self, kit: Kit) -> None:
-        """M26: another name or another length is a mismatch, and nothing is written."""
+        """Another name or another length is a mismatch, and nothing is written."""
         fact = replace(FACT, vector=unit_vector(1, 0, 0, 0))
         tag = replace(TAG, vector=unit_vector(1, 0, 0))
         await kit.apply(fact, space=SPACE)
@@ -214,7 +214,7 @@ class GraphStoreContract(StoreContract):
         assert await kit.store.graph("r").nodes(["fact"]) == [FACT]
 
     async def test_a_refused_commit_leaves_its_session(self, kit: Kit) -> None:
-        """S14: after a failure the session is ready with its changeset, and can try again."""
+        """After a failure the session is ready with its changeset, and can try again."""
         await _ready(kit)
         settlement = kit.settlement(0, 1, ends=True)
         with pytest.raises(CommitFailed):
@@ -278,7 +278,7 @@ class GraphStoreContract(StoreContract):
     # ── Deleting ─────────────────────────────────────────────────────────────────────
 
     async def test_deleting_takes_the_edges_along(self, kit: Kit) -> None:
-        """M20: unknown ids are skipped, neighbours stay without the edge."""
+        """Unknown ids are skipped, neighbours stay without the edge."""
         await kit.apply(replace(FACT, vector=unit_vector(1, 0, 0, 0)), TAG, edges=[MEMBERSHIP])
         graph = kit.store.graph("r")
         assert await graph.delete(["fact", "nobody", "fact"]) == ("fact",)
@@ -357,7 +357,7 @@ class GraphStoreContract(StoreContract):
         assert await graph.revision() == 1
 
     async def test_repositories_share_nothing(self, kit: Kit) -> None:
-        """M24, M25: equal ids live side by side, whatever the repositories are called."""
+        """Equal ids live side by side, whatever the repositories are called."""
         strange = "a%' --/"
         await kit.apply(FACT, repo="a")
         await kit.apply(replace(FACT, proposition="other"), TAG, edges=[MEMBERSHIP], repo=strange)
@@ -370,7 +370,7 @@ class GraphStoreContract(StoreContract):
         assert (await a.revision(), await other.revision()) == (2, 1)
 
     async def test_another_service_sees_a_commit_at_its_next_call(self, kit: Kit) -> None:
-        """M33: what one wrote the other reads, and both cannot write the same revision."""
+        """What one wrote the other reads, and both cannot write the same revision."""
         store, owner = await kit.another()
         await kit.apply(FACT)
         graph = store.graph("r")

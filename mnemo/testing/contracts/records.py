@@ -191,7 +191,7 @@ class RecordStoreContract(StoreContract):
         assert len(await self._search(kit, ["kyoto"], repo="other")) == 2
 
     async def test_discarded_text_is_still_searched(self, kit: Kit) -> None:
-        """S38: a discard takes steps from recall, not from what was said."""
+        """A discard takes steps from recall, not from what was said."""
         await kit.start()
         step = await kit.append("kyoto")
         await kit.close()

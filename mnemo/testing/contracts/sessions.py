@@ -55,7 +55,7 @@ class SessionStoreContract(StoreContract):
     # ── Creating ─────────────────────────────────────────────────────────────────────
 
     async def test_a_new_session_collects_into_its_episode(self, kit: Kit) -> None:
-        """S01: the record of a new session is found with its goal and its open episode."""
+        """The record of a new session is found with its goal and its open episode."""
         await kit.start(goal="plan a trip")
         record = (await kit.load()).record
         assert (record.id, record.repo_id, record.goal) == ("s", "r", "plan a trip")
@@ -129,7 +129,7 @@ class SessionStoreContract(StoreContract):
         assert halves == [("", "only acted"), ("only observed", "")]
 
     async def test_a_used_key_is_refused_alone(self, kit: Kit) -> None:
-        """S07: a second step under one key leaves no step, no gap, and its neighbours alone."""
+        """A second step under one key leaves no step, no gap, and its neighbours alone."""
         await kit.start()
         first = await kit.append("first", key="k")
         with pytest.raises(Conflict):
@@ -179,7 +179,7 @@ class SessionStoreContract(StoreContract):
     # ── Acts and what a session resumes as ───────────────────────────────────────────
 
     async def test_collecting_resumes_collecting(self, kit: Kit) -> None:
-        """S09: after opening anew the steps are there once, and the next index follows."""
+        """After opening anew the steps are there once, and the next index follows."""
         await kit.start()
         step = await kit.append("observed", "acted")
         await kit.reopen()
@@ -218,7 +218,7 @@ class SessionStoreContract(StoreContract):
         assert (await kit.load()).steps[0].annotation is None
 
     async def test_a_close_resumes_as_extracting(self, kit: Kit) -> None:
-        """S35: a closed episode is found as extracting, with its staged trajectories."""
+        """A closed episode is found as extracting, with its staged trajectories."""
         await kit.start()
         await kit.append_all([("a", ""), ("b", "")])
         await kit.close()
@@ -249,7 +249,7 @@ class SessionStoreContract(StoreContract):
         assert (retried.error, set(retried.staged)) == (None, {"t-0:0"})
 
     async def test_a_staged_changeset_resumes_as_ready(self, kit: Kit) -> None:
-        """S36: the same changeset under the same id, vectors included; staged parts are gone."""
+        """The same changeset under the same id, vectors included; staged parts are gone."""
         await kit.start()
         await kit.append("a")
         await kit.close()
@@ -263,7 +263,7 @@ class SessionStoreContract(StoreContract):
         assert_same(journal.changeset, CHANGESET)
 
     async def test_a_discard_ends_in_idle_with_nothing_left(self, kit: Kit) -> None:
-        """S38: after a discard the session is idle and carries nothing into the next episode."""
+        """After a discard the session is idle and carries nothing into the next episode."""
         await kit.start()
         await kit.append("a", key="k")
         await kit.close()

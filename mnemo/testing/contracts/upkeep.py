@@ -60,7 +60,7 @@ class UpkeepContract(StoreContract):
         return (await kit.apply(id=id, upkeep=Upkeep(**upkeep))).removed
 
     async def test_a_survivor_gets_every_edge_of_the_loser(self, kit: Kit) -> None:
-        """M02: ends are replaced, doubles and self-links dropped."""
+        """Ends are replaced, doubles and self-links dropped."""
         await self._filled(kit)
         assert await self._keep(kit, merges={"b": "a"}) == ("b",)
         edges = set(await kit.store.graph("r").edges(["a"]))
@@ -82,7 +82,7 @@ class UpkeepContract(StoreContract):
         assert set(siblings) == set(joined("a>d", "d>a", kind=EdgeKind.SIBLING))
 
     async def test_a_survivor_gets_the_counts_of_the_losers(self, kit: Kit) -> None:
-        """M03: sums, the earliest creation, the latest access, the smallest penalty."""
+        """Sums, the earliest creation, the latest access, the smallest penalty."""
         await self._filled(kit)
         early = fact("e", created_at=NOON - timedelta(days=2))
         rewards = {
@@ -179,7 +179,7 @@ class UpkeepContract(StoreContract):
             assert (applied.revision, applied.removed, applied.again) == (1, (), False)
 
     async def test_a_sweep_removes_what_nothing_hangs_on(self, kit: Kit) -> None:
-        """M11, M12: routing nodes go with their last member, and not before."""
+        """Routing nodes go with their last member, and not before."""
         nodes: list[Node] = [fact("a"), fact("b"), tag("one"), tag("two"), tag("lone")]
         nodes += [Procedural("do", id="p", created_at=NOON), step("s")]
         nodes += [Intent("goal", id="i", created_at=NOON), Subgoal("why", id="g", created_at=NOON)]
@@ -214,7 +214,7 @@ class UpkeepContract(StoreContract):
         assert len(await kit.store.graph("q").nodes(["x"])) == 1
 
     async def test_penalties_are_set_and_stay(self, kit: Kit) -> None:
-        """M16: set, not added; a revision, since recall weighs them."""
+        """Set, not added; a revision, since recall weighs them."""
         await self._filled(kit)
         for id in ("u", "v"):
             await self._keep(kit, id=id, penalties={"a": 0.3})

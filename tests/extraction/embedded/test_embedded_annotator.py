@@ -65,7 +65,7 @@ def with_subgoal(step: Step, result: Annotated) -> Step:
 
 
 async def test_a_switch_of_topic_begins_one_new_subgoal(step: Any) -> None:
-    """X31: six steps of a trip and six of a failing build have one boundary, at the switch."""
+    """Six steps of a trip and six of a failing build have one boundary, at the switch."""
     steps = [step(i, text) for i, text in enumerate(TRIP + BUILD)]
 
     subgoals = [a.subgoal for a in await annotated(steps)]
@@ -77,7 +77,7 @@ async def test_a_switch_of_topic_begins_one_new_subgoal(step: Any) -> None:
 
 @pytest.mark.parametrize("batch", [1, 2, 5])
 async def test_annotations_do_not_depend_on_batches(step: Any, batch: Any) -> None:
-    """X33: one step at a time or all at once, the same is said of every step."""
+    """One step at a time or all at once, the same is said of every step."""
     steps = [
         step(i, text, "Looked it up" if i % 3 else "Which month?")
         for i, text in enumerate(TRIP + BUILD)
@@ -108,7 +108,7 @@ async def test_annotations_do_not_depend_on_batches(step: Any, batch: Any) -> No
 async def test_the_next_observation_rewards_an_action(
     step: Any, observed: Any, reward: Any
 ) -> None:
-    """X29: success, failure, both, or no sign in what is observed next."""
+    """Success, failure, both, or no sign in what is observed next."""
     steps = [step(0, "The tests are red", "Changed the parser"), step(1, observed, "")]
 
     second = (await annotated(steps))[1]
@@ -183,7 +183,7 @@ async def test_an_embedder_decides_where_no_word_is_shared(step: Any) -> None:
 
 
 async def test_a_secret_reaches_neither_state_nor_subgoal(step: Any) -> None:
-    """X32: a key in an observation or an action is hidden from what annotation says."""
+    """A key in an observation or an action is hidden from what annotation says."""
     secret = "sk-abcdefghijklmnop1234"
     steps = [
         step(0, f'{{"api_key": "{secret}"}}', f"curl -H 'Authorization: Bearer {secret}' api"),

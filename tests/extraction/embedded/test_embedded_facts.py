@@ -8,7 +8,7 @@ import pytest
 
 
 async def test_a_first_person_event_names_actor_and_date(step: Any, facts_of: Any) -> None:
-    """X26: "yesterday" of Ana on 2024-03-01 gives a fact with her name and 2024-02-29."""
+    """ "yesterday" of Ana on 2024-03-01 gives a fact with her name and 2024-02-29."""
     (fact,) = await facts_of(step(0, "I adopted a cat yesterday.", actor="Ana"))
 
     assert fact.proposition == "Ana adopted a cat yesterday [2024-02-29]."
@@ -17,12 +17,12 @@ async def test_a_first_person_event_names_actor_and_date(step: Any, facts_of: An
 
 
 async def test_small_talk_gives_no_fact(step: Any, facts_of: Any) -> None:
-    """X27: greetings, questions and thanks are not worth keeping."""
+    """Greetings, questions and thanks are not worth keeping."""
     assert await facts_of(step(0, "Hi! How are you? Thanks, that's great!")) == []
 
 
 async def test_points_inside_names_and_versions_do_not_split(step: Any, facts_of: Any) -> None:
-    """X28: an abbreviation, a version and a host name make one sentence and one fact."""
+    """An abbreviation, a version and a host name make one sentence and one fact."""
     (fact,) = await facts_of(step(0, "Dr. Lee uses v2.1.3 at example.org."))
 
     assert "Dr. Lee uses v2.1.3 at example.org" in fact.proposition
@@ -38,7 +38,7 @@ async def test_points_inside_names_and_versions_do_not_split(step: Any, facts_of
     ],
 )
 async def test_a_secret_enters_no_fact(step: Any, facts_of: Any, text: Any) -> None:
-    """X32: what looks like a key or password is in no proposition and no concept."""
+    """What looks like a key or password is in no proposition and no concept."""
     facts = await facts_of(step(0, text))
 
     told = " ".join(f"{f.proposition} {f.concepts}" for f in facts)
@@ -46,7 +46,7 @@ async def test_a_secret_enters_no_fact(step: Any, facts_of: Any, text: Any) -> N
 
 
 async def test_equal_input_gives_equal_facts(step: Any, facts_of: Any) -> None:
-    """X33: the same steps give the same facts, in the same order."""
+    """The same steps give the same facts, in the same order."""
     steps = [step(0, "I moved to Porto last week. My sister Eva lives in Braga.", actor="Ana")]
 
     assert await facts_of(*steps) == await facts_of(*steps) != []

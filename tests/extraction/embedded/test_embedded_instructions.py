@@ -10,7 +10,7 @@ from mnemo.episode.step import Annotation, Step
 
 
 async def test_a_fix_is_kept_and_the_failed_try_left_out(step: Any, instructions_of: Any) -> None:
-    """X30: an error, a failing try, a fix and success make one instruction of the fix."""
+    """An error, a failing try, a fix and success make one instruction of the fix."""
     (found,) = await instructions_of(
         step(0, "ImportError: no module named yaml", "pip install yml"),
         step(1, "ERROR: No matching distribution found for yml", "pip install pyyaml"),
@@ -151,7 +151,7 @@ async def test_numbers_in_errors_are_masked(step: Any, instructions_of: Any) -> 
 
 
 async def test_an_instruction_holds_no_secret(step: Any, instructions_of: Any) -> None:
-    """X32: a key used on the way to success is hidden."""
+    """A key used on the way to success is hidden."""
     found = await instructions_of(
         step(0, "Error: denied", "login --token=abcd1234efgh"), step(1, "all tests passed")
     )
