@@ -1,4 +1,4 @@
-"""What hostile servers, replies and foreign models once did to a memory, and must not."""
+"""Hostile servers, replies and foreign models: each is a typed failure that harms nothing."""
 
 from __future__ import annotations
 
