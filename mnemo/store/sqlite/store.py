@@ -221,6 +221,9 @@ class SqliteStore:
     def _readers(self) -> Readers:
         if self._reading is None:
             raise StoreError(f"the store {self._name!r} is not open")
+        if self._writing is not None:
+            # Open connections still read the deleted file, and in it what was refused.
+            self._writing.refuse_lost()
         return self._reading
 
     @property

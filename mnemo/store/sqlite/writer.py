@@ -188,7 +188,7 @@ class Writer:
 
     def _write(self, batch: list[_Unit]) -> None:
         try:
-            self._refuse_lost()
+            self.refuse_lost()
             with translated("writing to the store"):
                 self._connection.execute("BEGIN IMMEDIATE")
                 self._run_batch(batch)
@@ -208,13 +208,19 @@ class Writer:
             self._lost = error
             raise
 
-    def _refuse_lost(self) -> None:
+    def refuse_lost(self) -> None:
+        """
+        Do nothing as long as the store's files are there.
+
+        Raises:
+            StoreError: A commit found them deleted or replaced.
+        """
         if self._lost is not None:
             raise StoreError(str(self._lost))
 
     def _run_outside(self, unit: _Unit) -> None:
         try:
-            self._refuse_lost()
+            self.refuse_lost()
             with translated("tending the store's file"):
                 (unit.result,) = unit.run(self._connection, [unit.payload])
         except Exception as error:
