@@ -124,7 +124,7 @@ async def test_an_embedder_that_raises_cancelled_error_degrades_recall() -> None
         await session.append("Ana has a cat", "")
         found = await repo.recall("cat")
         assert found.candidates
-        assert found.trace.degraded == ("embedder: CancelledError",)
+        assert found.trace.degraded == ("embedder: Interrupted",)
 
 
 @pytest.mark.parametrize(

@@ -29,7 +29,7 @@ NOON = datetime(2024, 5, 1, 12, tzinfo=UTC)
 
 
 def message(text: str, **fields: Any) -> StoredMessage:
-    given = {"role": "user", "content": text, "id": text, "at": NOON, **fields}
+    given = {"role": "user", "content": text, "id": text[:100], "at": NOON, **fields}
     return StoredMessage(**given, thread_id="t", seq=0, epoch=0, recorded_at=NOON)
 
 
