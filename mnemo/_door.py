@@ -90,26 +90,50 @@ def stored_json(name: str, value: object) -> Any:
     """
     A copy of *value* that shares nothing with it, its texts as ``stored_text`` gives them.
 
+    It is copied value by value: writing and reading a large one as JSON are two calls that
+    each hold the interpreter to their end. Tuples become lists, keys become text.
+
     Raises:
-        ValueError: It is no JSON, or longer than a text may be.
+        ValueError: It is no JSON, or its texts have more than ``MOST_TEXT_BYTES`` together.
     """
+    sizes: list[int] = []
     try:
-        written = json.dumps(value, allow_nan=False, ensure_ascii=False)
-        copy = json.loads(stored_text(name, written))
-        # JSON escapes U+0000, so it is still there; lone surrogates are not.
-        return _cleaned(copy) if "\\u0000" in written else copy
+        copy = _copied(value, sizes)
     except (TypeError, ValueError, RecursionError) as error:
         raise ValueError(f"{name} must be JSON: {error}") from error
+    if sum(sizes) > MOST_TEXT_BYTES:
+        raise ValueError(f"{name} has more than {MOST_TEXT_BYTES:,} bytes; store it in parts")
+    return copy
 
 
-def _cleaned(value: Any) -> Any:
+def _copied(value: Any, sizes: list[int]) -> Any:
+    if value is None or isinstance(value, bool):
+        return value
     if isinstance(value, str):
-        return clean(value)
-    if isinstance(value, list):
-        return [_cleaned(item) for item in value]
+        # Of an enumeration's member the text itself, as JSON has it.
+        text = clean(value if type(value) is str else str.__str__(value))
+        sizes.append(len(text) if text.isascii() else len(text.encode()))
+        return text
+    if isinstance(value, int):
+        # Python refuses to write an integer of thousands of digits: here, not in the store.
+        return int(value) if value.bit_length() <= 64 else json.loads(json.dumps(value))
+    if isinstance(value, float):
+        if not math.isfinite(value):
+            raise ValueError(f"{value} is no JSON number")
+        return float(value)
+    if isinstance(value, list | tuple):
+        return [_copied(item, sizes) for item in value]
     if isinstance(value, dict):
-        return {clean(key): _cleaned(item) for key, item in value.items()}
-    return value
+        return {_key(key, sizes): _copied(item, sizes) for key, item in value.items()}
+    raise TypeError(f"{type(value).__name__} is no type of JSON")
+
+
+def _key(key: object, sizes: list[int]) -> str:
+    if isinstance(key, str):
+        return str(_copied(key, sizes))
+    if key is None or isinstance(key, int | float):
+        return json.dumps(key, allow_nan=False)
+    raise TypeError(f"a key is {type(key).__name__}, not text")
 
 
 def whole_number(name: str, value: object, least: int, most: float = MOST_NUMBER) -> int:

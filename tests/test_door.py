@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import enum
+import json
 from datetime import UTC, datetime, timedelta, timezone
+from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from mnemo._clock import in_utc, of_timestamp
 from mnemo._door import (
@@ -85,6 +90,70 @@ def test_characters_that_no_store_can_be_trusted_with_are_replaced_or_refused(od
     }
     with pytest.raises(ValueError, match="cannot hold"):
         exact_id("id", odd)
+
+
+JSON = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0")),
+    lambda inner: (
+        st.lists(inner)
+        | st.lists(inner).map(tuple)
+        | st.dictionaries(st.text("ab") | st.integers() | st.booleans() | st.none(), inner)
+    ),
+    max_leaves=12,
+)
+
+
+@given(JSON)
+def test_a_copy_of_json_is_what_writing_and_reading_it_gives(value: Any) -> None:
+    """Tuples become lists, keys become text, and nothing is shared."""
+    copy = stored_json("json", value)
+    assert json.dumps(copy) == json.dumps(json.loads(json.dumps(value)))
+    if isinstance(value, list | dict):
+        assert copy is not value
+
+
+class Colour(str, enum.Enum):  # noqa: UP042 - a member's str() is not its text
+    RED = "red"
+
+
+class Size(enum.IntEnum):
+    SMALL = 1
+
+
+def test_members_of_enumerations_are_stored_as_their_values() -> None:
+    """As JSON has them, as values and as keys."""
+    assert stored_json("json", {Colour.RED: [Colour.RED, Size.SMALL]}) == {"red": ["red", 1]}
+    assert type(stored_json("json", Colour.RED)) is str
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        float("nan"),
+        [float("inf")],
+        {"a": object()},
+        {(1, 2): 1},
+        {float("nan"): 1},
+        b"x",
+        pytest.param(10**5_000, id="5,001 digits"),
+    ],
+)
+def test_what_json_has_no_word_for_is_refused(value: Any) -> None:
+    """The error says what it is."""
+    with pytest.raises(ValueError, match="metadata must be JSON"):
+        stored_json("metadata", value)
+
+
+def test_json_that_contains_itself_is_refused() -> None:
+    """Nor is anything nested deeper than the interpreter can follow."""
+    endless: list[Any] = []
+    endless.append(endless)
+    with pytest.raises(ValueError, match="metadata must be JSON"):
+        stored_json("metadata", endless)
 
 
 def test_an_escaped_backslash_before_u0000_is_no_nul() -> None:
