@@ -104,7 +104,8 @@ def _group(items: Sequence[_Operand | str]) -> Group | None:
     if not telling:
         return None
     excluded = [operand.text for operand in unwanted if not _is_function_word(operand)]
-    return Group(tuple(operand.text for operand in telling), tuple(excluded))
+    # A word said twice finds nothing else, and the index would count all its places again.
+    return Group(tuple(dict.fromkeys(operand.text for operand in telling)), tuple(excluded))
 
 
 def _is_function_word(operand: _Operand) -> bool:

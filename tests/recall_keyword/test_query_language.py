@@ -79,3 +79,9 @@ def test_no_string_is_a_syntax_error(index: sqlite3.Connection, query: str) -> N
     if expression:
         found = index.execute("SELECT count(*) FROM records WHERE records MATCH ?", (expression,))
         assert found.fetchone()[0] in (0, 1)
+
+
+def test_a_word_said_many_times_is_looked_up_once() -> None:
+    """A pasted text repeats its words; the index reads every place of each operand."""
+    assert parse("kyoto temples " * 500).wanted == ("kyoto", "temples")
+    assert parse('"old town" "old town" OR tea tea').wanted == ("old town", "tea")
