@@ -267,7 +267,7 @@ def test_a_mere_look_changes_nothing(cli, tmp_path):
         (("history", "t", "--from-seq", "3", "--to-seq", "1"), "turned round"),
         (("history", " "), "blank"),
         (("search", " "), "Query cannot be blank"),
-        (("search", "x", "--limit", "0"), "limit must be from 1"),
+        (("search", "x", "--limit", "0"), "limit must be a whole number, at least 1"),
         (("view", "typo"), "not found"),
         (("view", "chat#1", "--before", "-1"), "before must be"),
         (("view", "chat#1", "--budget", "1"), "at least 100"),
