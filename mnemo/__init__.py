@@ -2,7 +2,6 @@
 
 from typing import TYPE_CHECKING, Any
 
-from mnemo._bus import Subscription
 from mnemo.config import Config
 from mnemo.episode.archive import ArchiveHead
 from mnemo.episode.erasure import ErasureReport
@@ -65,6 +64,7 @@ from mnemo.repository import (
     RepositoryStatistics,
     ThreadRecord,
 )
+from mnemo.runtime.bus import Subscription
 from mnemo.service import Mnemo
 from mnemo.session.pending import Outcome, PendingOperation
 from mnemo.session.session import Session

@@ -25,8 +25,8 @@ from pydantic import (
 )
 from pydantic_core import ErrorDetails
 
-from mnemo._door import MOST_NUMBER
 from mnemo.errors import ConfigError
+from mnemo.runtime.validation import MOST_NUMBER
 from mnemo.transcript.counting import IMAGE_TOKENS, Counter
 from mnemo.transcript.message import MOST_TOKENS
 from mnemo.transcript.strategies import (
@@ -534,6 +534,6 @@ class Config(Settings):
         Raises:
             ConfigError: If a variable names no setting, or its value is out of range.
         """
-        from mnemo._environment import read_environment
+        from mnemo.runtime.environment import read_environment
 
-        return cls(**read_environment())
+        return cls(**read_environment(cls.model_fields))

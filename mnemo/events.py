@@ -283,3 +283,8 @@ class EventsDropped(Event):
     """The reader lagged; *count* of its oldest events were lost to it (never to the store)."""
 
     count: int
+
+    @classmethod
+    def after(cls, kept: Event, count: int) -> EventsDropped:
+        """Report *count* events lost before *kept*."""
+        return cls(repo_id=kept.repo_id, at=kept.at, count=count)

@@ -19,13 +19,6 @@ from typing import Any, Self
 import anyio
 import anyio.to_thread
 
-from mnemo._bus import EventBus, Subscription
-from mnemo._clock import SystemClock
-from mnemo._door import exact_id, whole_number
-from mnemo._foreign import called
-from mnemo._spans import NO_SPANS, Spans, find_spans
-from mnemo._tasks import Home, TaskRoot, completed, detached
-from mnemo._text import clean, is_blank
 from mnemo.config import Config, StoreConfig, TelemetryConfig
 from mnemo.episode.archive import ArchiveHead
 from mnemo.episode.journal import Owner
@@ -38,10 +31,17 @@ from mnemo.errors import (
     StoreError,
     UsageError,
 )
-from mnemo.events import Event
+from mnemo.events import Event, EventsDropped
 from mnemo.maintenance.reembed import ReembeddingReport
 from mnemo.protocols import ChatModel, Clock, Embedder, Store, StoreReport
 from mnemo.repository import Repository, RepositoryParts
+from mnemo.runtime.bus import EventBus, Subscription
+from mnemo.runtime.clock import SystemClock
+from mnemo.runtime.spans import NO_SPANS, Spans, find_spans
+from mnemo.runtime.tasks import Home, TaskRoot, completed, detached
+from mnemo.runtime.text import clean, is_blank
+from mnemo.runtime.user_code import called
+from mnemo.runtime.validation import exact_id, whole_number
 from mnemo.session.session import Session
 
 __all__ = ["Mnemo"]
@@ -96,7 +96,7 @@ class Mnemo:
         self._owner: Owner | None = None
         self._home: Home | None = None
         self._root = TaskRoot()
-        self._bus = EventBus(self._root.spawn)
+        self._bus: EventBus[Event] = EventBus(self._root.spawn, EventsDropped.after)
         self._repos: dict[str, Repository] = {}
         self._sessions: dict[str, Session] = {}
         self._embedders: dict[str, Any] = {}

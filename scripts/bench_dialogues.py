@@ -14,13 +14,13 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from mnemo._clock import date_in_words
-from mnemo._text import count_tokens, one_line, terms
 from mnemo.episode.step import when_and_who
 from mnemo.graph.postings import Bm25
 from mnemo.models.minilm import MiniLMEmbedder
 from mnemo.models.wordllama import WordLlamaEmbedder
 from mnemo.protocols import Embedder, EmbeddingSpace
+from mnemo.runtime.clock import date_in_words
+from mnemo.runtime.text import count_tokens, one_line, terms
 
 BUDGETS = (512, 1024, 2048, 4096)
 DEPTH = 50

@@ -18,7 +18,7 @@ from typing import Any
 
 import anyio
 
-from mnemo._text import STOP_WORDS
+from mnemo.runtime.text import STOP_WORDS
 
 BEAT_S = 0.005
 LAG_P99_MS, LAG_MAX_MS = 5.0, 25.0

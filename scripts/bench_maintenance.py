@@ -30,8 +30,6 @@ from bench_kit import Figure, Words, batches, heartbeat, machine, percentile
 from bench_reading import AT_ONCE, REPO, Filler
 
 from mnemo import Edge, EdgeKind, MaintenanceReport, Mnemo, Node, Semantic, Session, Tag
-from mnemo._clock import SystemClock
-from mnemo._ids import new_id
 from mnemo.config import StoreConfig
 from mnemo.episode.journal import Owner
 from mnemo.episode.step import Step, episodic_node
@@ -39,6 +37,8 @@ from mnemo.models.wordllama import WordLlamaEmbedder
 from mnemo.protocols import Embedder
 from mnemo.repository import Repository
 from mnemo.runtime import settle_collector
+from mnemo.runtime.clock import SystemClock
+from mnemo.runtime.ids import new_id
 from mnemo.store.sqlite import SqliteStore
 
 FACTS_PER_TAG = 20

@@ -21,14 +21,14 @@ from bench_kit import Figure, Sizes, Words, batches, heartbeat, percentile, resi
 from bench_writing import warm_up
 
 from mnemo import Edge, EdgeKind, Mnemo, Node, Semantic, SessionRecord, SessionState, Tag
-from mnemo._clock import SystemClock
-from mnemo._ids import new_id
 from mnemo.config import StoreConfig
 from mnemo.episode.journal import Owner
 from mnemo.episode.step import Step, StepDraft, episodic_node, evidence_text
 from mnemo.models.wordllama import WordLlamaEmbedder
 from mnemo.protocols import Embedder, GraphWrite
 from mnemo.repository import Repository
+from mnemo.runtime.clock import SystemClock
+from mnemo.runtime.ids import new_id
 from mnemo.store.sqlite import SqliteStore
 
 RECALL_P95_MS = {10_000: 10.0, 100_000: 30.0, 1_000_000: 150.0}

@@ -47,13 +47,13 @@ from bench_dialogues import (
 )
 
 from mnemo import Config, Mnemo
-from mnemo._text import count_tokens
 from mnemo.graph.corpus import StepsView
 from mnemo.graph.postings import B
 from mnemo.protocols import Embedder
 from mnemo.recall import candidates
 from mnemo.recall.ranking import SIGNALS
 from mnemo.recall.signals import StepWeights
+from mnemo.runtime.text import count_tokens
 
 MNEMO = "mnemo"
 NO_PRIOR = "mnemo, role prior off"

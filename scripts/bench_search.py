@@ -27,8 +27,6 @@ import anyio
 from bench import headline, line
 from bench_kit import Figure, Words, batches, heartbeat, machine, percentile
 
-from mnemo._clock import SystemClock
-from mnemo._text import STOP_WORDS, count_tokens
 from mnemo.config import Config, StoreConfig
 from mnemo.context.passive import PassiveRecall
 from mnemo.conversation.parts import ConversationParts
@@ -39,6 +37,8 @@ from mnemo.protocols import TranscriptWriter
 from mnemo.recall.keyword import search
 from mnemo.recall.view import view
 from mnemo.runtime import settle_collector
+from mnemo.runtime.clock import SystemClock
+from mnemo.runtime.text import STOP_WORDS, count_tokens
 from mnemo.store.sqlite import SqliteStore
 from mnemo.transcript.derived import Thread
 from mnemo.transcript.message import StoredMessage

@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from mnemo._tasks import TaskRoot
 from mnemo.config import NotesConfig, StoreConfig
 from mnemo.events import Event, MemoryUpdateFinished
 from mnemo.notes.notes import Notes
@@ -18,6 +17,7 @@ from mnemo.notes.progress import Progress
 from mnemo.notes.update import NoteUpdate
 from mnemo.prompts.usage import UsageMeter
 from mnemo.protocols import ChatReply, ChatRequest, Usage
+from mnemo.runtime.tasks import TaskRoot
 from mnemo.store.sqlite import SqliteStore
 from mnemo.testing import HashingEmbedder, ManualClock, ScriptedChatModel
 from mnemo.testing.stores import in_memory_store

@@ -48,9 +48,9 @@ from starlette.types import Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.server import ServerState
 
-from mnemo._text import count_tokens
 from mnemo.errors import ModelError
 from mnemo.protocols import ChatRequest, Purpose
+from mnemo.runtime.text import count_tokens
 from mnemo.testing import HashingEmbedder, ScriptedChatModel
 from mnemo.testing.models import Script
 

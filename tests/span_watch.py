@@ -9,7 +9,7 @@ from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from mnemo._spans import Spans, find_spans
+from mnemo.runtime.spans import Spans, find_spans
 
 
 class Watch:

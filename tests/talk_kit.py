@@ -10,12 +10,12 @@ from typing import Any
 
 import anyio
 
-from mnemo._tasks import TaskRoot
 from mnemo.config import Config, StoreConfig
 from mnemo.conversation.log import MessageLog, settings_of
 from mnemo.conversation.parts import ConversationParts, ThreadSettings
 from mnemo.episode.erasure import ErasureReport, Selection
 from mnemo.prompts.usage import UsageMeter
+from mnemo.runtime.tasks import TaskRoot
 from mnemo.store.sqlite import SqliteStore
 from mnemo.testing import HashingEmbedder, ManualClock, RecordingObserver
 from mnemo.transcript.derived import Thread

@@ -7,7 +7,6 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any, TypeVar
 
-from mnemo._text import count_tokens
 from mnemo.config import Config
 from mnemo.context.budget import Budget
 from mnemo.context.eviction import Verdict, commit
@@ -22,6 +21,7 @@ from mnemo.episode.erasure import ErasureReport
 from mnemo.events import Event
 from mnemo.prompts.usage import UsageMeter
 from mnemo.protocols import Store, TranscriptWriter
+from mnemo.runtime.text import count_tokens
 from mnemo.testing import HashingEmbedder, ManualClock
 from mnemo.transcript.derived import Derived, EvictionOutcome, OutcomeKind, Snapshot, Thread
 from mnemo.transcript.message import Message, StoredMessage, ToolCall

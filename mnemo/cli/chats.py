@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from mnemo import Message, ToolCall
-from mnemo._text import is_blank
 from mnemo.cli.formats import IngestError, read_values
+from mnemo.runtime.text import is_blank
 
 __all__ = ["Chat", "read_chat"]
 

@@ -21,8 +21,8 @@ import anyio
 from anyio.streams.text import TextReceiveStream
 
 from mnemo import Mnemo, Repository, Session, SourceRef, UsageError
-from mnemo._text import one_line
 from mnemo.cli.output import recall_data
+from mnemo.runtime.text import one_line
 
 __all__ = ["REPO", "demo"]
 

@@ -16,8 +16,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from mnemo._text import is_blank
 from mnemo.errors import UsageError
+from mnemo.runtime.text import is_blank
 
 __all__ = ["IngestError", "Reading", "Talk", "Turn", "read_talks", "read_values"]
 

@@ -9,7 +9,7 @@ from importlib.resources import files
 from typing import Any
 
 from mnemo import Edge, Episodic, Node, NodeMetadata, Procedural, Repository, Semantic
-from mnemo._text import one_line
+from mnemo.runtime.text import one_line
 
 __all__ = ["DRAWN", "graph_data", "graph_page"]
 

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 import anyio
 
 from mnemo import Conflict, Repository, Session, SessionError, SessionState, Step
-from mnemo._text import clean
 from mnemo.cli.formats import Talk, Turn
+from mnemo.runtime.text import clean
 
 __all__ = ["AT_ONCE", "Tally", "ingest"]
 

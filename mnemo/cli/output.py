@@ -16,8 +16,8 @@ from rich.table import Table
 from rich.text import Text
 
 from mnemo import Candidate, RecallResult, SessionRecord, SourceRef
-from mnemo._text import one_line
 from mnemo.protocols import StoreReport
+from mnemo.runtime.text import one_line
 
 __all__ = [
     "as_data",

@@ -7,8 +7,6 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
-from mnemo._ids import new_id
-from mnemo._spans import NO_SPANS, Span, Spans, memory_attributes
 from mnemo.commit.intents import MergeIntent
 from mnemo.commit.lane import CommitLane
 from mnemo.config import CommitConfig
@@ -18,6 +16,8 @@ from mnemo.events import ChangesetApplied, Event, NodesDeleted, WriteFailed
 from mnemo.graph.changeset import Changeset
 from mnemo.graph.nodes import Node
 from mnemo.protocols import Applied, Clock, GraphStore
+from mnemo.runtime.ids import new_id
+from mnemo.runtime.spans import NO_SPANS, Span, Spans, memory_attributes
 
 __all__ = ["AnnouncedWrites"]
 

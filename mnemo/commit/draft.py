@@ -9,13 +9,13 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from mnemo._clock import Breather
 from mnemo.commit.known import Known
 from mnemo.graph.changeset import Changeset, NodeChange
 from mnemo.graph.edges import Edge, EdgeKind
 from mnemo.graph.metadata import MetadataDelta
 from mnemo.graph.nodes import Node, Semantic, node_id
 from mnemo.protocols import GraphWrite
+from mnemo.runtime.clock import Breather
 
 __all__ = ["Draft"]
 

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from mnemo._text import is_blank, one_line
 from mnemo.commit.known import Known
 from mnemo.config import CommitConfig
 from mnemo.errors import ModelError
@@ -18,6 +17,7 @@ from mnemo.graph.lookup import text_key
 from mnemo.graph.nodes import Intent, Vector, Wording
 from mnemo.graph.similarity import equal_text
 from mnemo.graph.wordings import added
+from mnemo.runtime.text import is_blank, one_line
 
 __all__ = ["IntentPlan", "MergeIntent", "VectorsOf", "plan_intents"]
 

@@ -19,7 +19,6 @@ import anyio.to_thread
 import numpy as np
 from anyio import CancelScope, CapacityLimiter, Lock
 
-from mnemo._ids import new_id
 from mnemo.commit.changes import (
     Questions,
     check,
@@ -48,6 +47,7 @@ from mnemo.protocols import (
     GraphWrite,
     VectorIndex,
 )
+from mnemo.runtime.ids import new_id
 
 __all__ = ["CommitLane"]
 

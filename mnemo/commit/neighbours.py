@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from mnemo._clock import Breather
 from mnemo.commit.known import Known
 from mnemo.graph.changeset import Changeset
 from mnemo.graph.nodes import Semantic
+from mnemo.runtime.clock import Breather
 
 __all__ = ["Neighbours"]
 

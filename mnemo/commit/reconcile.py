@@ -13,7 +13,6 @@ from dataclasses import replace
 from datetime import datetime
 from functools import partial
 
-from mnemo._clock import Breather, as_utc
 from mnemo.commit.draft import Draft
 from mnemo.commit.intents import IntentPlan
 from mnemo.commit.known import Known
@@ -28,6 +27,7 @@ from mnemo.graph.metadata import MetadataDelta
 from mnemo.graph.nodes import Procedural, Semantic, Tag
 from mnemo.graph.similarity import equal_text
 from mnemo.protocols import GraphWrite
+from mnemo.runtime.clock import Breather, as_utc
 
 __all__ = ["reconcile"]
 

@@ -7,12 +7,12 @@ from datetime import UTC, datetime
 from statistics import fmean
 from typing import TypeAlias
 
-from mnemo._clock import Breather, as_utc
 from mnemo.commit.known import Known
 from mnemo.graph.changeset import Changeset
 from mnemo.graph.edges import EdgeKind
 from mnemo.graph.metadata import MetadataDelta
 from mnemo.graph.nodes import Episodic, Semantic
+from mnemo.runtime.clock import Breather, as_utc
 
 __all__ = ["Position", "Support"]
 

@@ -13,7 +13,6 @@ from __future__ import annotations
 from bisect import bisect
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from mnemo._clock import Breather, as_utc
 from mnemo.commit.draft import Draft
 from mnemo.commit.known import Known
 from mnemo.commit.neighbours import Neighbours
@@ -23,6 +22,7 @@ from mnemo.graph.lookup import lookup_keys, rival_keys, text_key
 from mnemo.graph.metadata import MetadataDelta
 from mnemo.graph.nodes import Semantic
 from mnemo.graph.similarity import contradicts, equal_text, same_claim_guard
+from mnemo.runtime.clock import Breather, as_utc
 
 __all__ = ["place_facts"]
 

@@ -12,9 +12,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from mnemo._text import count_tokens, one_line
 from mnemo.context.budget import Budget
 from mnemo.context.zones import Zone, eviction_zone, inner_cuts, middle_and_recent, zone_up_to
+from mnemo.runtime.text import count_tokens, one_line
 from mnemo.transcript.message import SAID, THINKING_TOOL, Message, StoredMessage
 from mnemo.transcript.units import Count, Unit
 from mnemo.transcript.untrusted import without_marks

@@ -11,13 +11,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from mnemo._ids import new_id
-from mnemo._text import clean
 from mnemo.config import Config
 from mnemo.context import pins
 from mnemo.context.zones import Zone
 from mnemo.events import Event, EvictionCompleted, SnapshotTaken
 from mnemo.protocols import TranscriptReader, TranscriptWriter
+from mnemo.runtime.ids import new_id
+from mnemo.runtime.text import clean
 from mnemo.transcript.derived import (
     EvictionOutcome,
     Goal,

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from mnemo._text import clean, is_blank
 from mnemo.context.pins import release
 from mnemo.errors import Conflict, NotFound
 from mnemo.protocols import TranscriptReader, TranscriptStore, TranscriptWriter
+from mnemo.runtime.text import clean, is_blank
 from mnemo.transcript.derived import Goal, GoalCompletion
 
 __all__ = ["Goals", "add", "complete", "in_order", "listed", "update"]

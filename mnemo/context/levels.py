@@ -12,8 +12,6 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Literal
 
-from mnemo._ids import new_id
-from mnemo._text import clean
 from mnemo.config import Config
 from mnemo.context.budget import Budget
 from mnemo.context.eviction import Verdict, attach_all, rewritten, still_there
@@ -21,6 +19,8 @@ from mnemo.context.judging import Due
 from mnemo.context.living import living_snapshots
 from mnemo.context.zones import eviction_zone
 from mnemo.protocols import TranscriptReader, TranscriptWriter
+from mnemo.runtime.ids import new_id
+from mnemo.runtime.text import clean
 from mnemo.transcript.derived import Origin, Snapshot, Thread
 from mnemo.transcript.digest import clipped
 from mnemo.transcript.message import StoredMessage

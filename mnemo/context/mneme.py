@@ -15,7 +15,6 @@ from dataclasses import dataclass, replace
 
 import anyio.lowlevel
 
-from mnemo._flights import Flights
 from mnemo.context.eviction import Committed, Verdict, commit, events_of
 from mnemo.context.folding import Folding
 from mnemo.context.judging import Due, due
@@ -26,6 +25,7 @@ from mnemo.conversation.parts import ConversationParts, ThreadSettings
 from mnemo.errors import UsageError
 from mnemo.events import Event, EvictionFailed
 from mnemo.protocols import TranscriptWriter
+from mnemo.runtime.flights import Flights
 from mnemo.transcript.derived import EvictionOutcome, Thread
 
 __all__ = ["Mneme", "MnemeStatistics"]

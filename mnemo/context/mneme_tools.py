@@ -10,11 +10,11 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from mnemo._text import clean, is_blank, one_line
 from mnemo.context.eviction import Links
 from mnemo.context.pins import Refusal
 from mnemo.prompts.mneme import ATTACH, EVERYTHING_OK, SAVE_SNAPSHOT, tools
 from mnemo.prompts.tool_loop import Answered, ToolUse
+from mnemo.runtime.text import clean, is_blank, one_line
 
 __all__ = ["CheckLinks", "Desk"]
 

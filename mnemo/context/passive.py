@@ -17,7 +17,6 @@ from typing import Any
 
 import anyio.to_thread
 
-from mnemo._text import one_line
 from mnemo.config import Config
 from mnemo.context.budget import Budget
 from mnemo.context.passive_terms import terms_of_turn
@@ -28,6 +27,7 @@ from mnemo.events import RecallFailed
 from mnemo.protocols import RecordStore, TranscriptReader, TranscriptWriter
 from mnemo.recall.excerpt import Excerpts
 from mnemo.recall.keyword import SearchHit, hit_of
+from mnemo.runtime.text import one_line
 from mnemo.transcript.derived import Goal, Snapshot, Surfaced, Thread
 from mnemo.transcript.message import StoredMessage
 from mnemo.transcript.records import Hidden, Ranking, RecordHit, SurfacingQuery

@@ -6,8 +6,8 @@ import re
 import unicodedata
 from collections.abc import Iterable, Iterator
 
-from mnemo._clock import Breather
-from mnemo._text import STOP_WORDS, fold, index_stem, unspaced_runs
+from mnemo.runtime.clock import Breather
+from mnemo.runtime.text import STOP_WORDS, fold, index_stem, unspaced_runs
 
 __all__ = ["terms_of_turn"]
 

@@ -12,12 +12,12 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
-from mnemo._text import count_tokens
 from mnemo.context.living import living_pins
 from mnemo.conversation.parts import ConversationParts, ThreadSettings
 from mnemo.conversation.scope import Scope
 from mnemo.errors import Conflict, NotFound
 from mnemo.protocols import TranscriptReader, TranscriptWriter
+from mnemo.runtime.text import count_tokens
 from mnemo.transcript.derived import Goal, Pin, Thread
 from mnemo.transcript.message import StoredMessage
 from mnemo.transcript.units import Count

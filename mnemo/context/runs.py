@@ -8,8 +8,6 @@ from typing import TypeVar
 import anyio.to_thread
 from anyio import CapacityLimiter
 
-from mnemo._tasks import on_clock
-from mnemo._text import clean
 from mnemo.context import pins
 from mnemo.context.eviction import Verdict
 from mnemo.context.judging import Due
@@ -23,6 +21,8 @@ from mnemo.prompts.mneme import eviction_messages, fold_messages
 from mnemo.prompts.profiles import resolve_profile
 from mnemo.prompts.tool_loop import Loop, Why, run_loop
 from mnemo.protocols import ChatMessage, ChatModel, TranscriptReader
+from mnemo.runtime.tasks import on_clock
+from mnemo.runtime.text import clean
 from mnemo.transcript.derived import Snapshot, Thread
 
 __all__ = ["NoOutcome", "Runs"]

@@ -6,8 +6,8 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
-from mnemo._text import one_line
 from mnemo.context.goals import in_order
+from mnemo.runtime.text import one_line
 from mnemo.transcript.derived import Goal, Pin
 from mnemo.transcript.digest import clipped
 from mnemo.transcript.units import Count

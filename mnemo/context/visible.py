@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 
-from mnemo._text import clean
 from mnemo.config import Config
 from mnemo.context.budget import Budget
 from mnemo.context.living import living_snapshots
 from mnemo.context.memory import memory_text
 from mnemo.protocols import TranscriptReader
+from mnemo.runtime.text import clean
 from mnemo.transcript.derived import Snapshot, Thread
 from mnemo.transcript.records import Hidden
 

@@ -13,10 +13,10 @@ from datetime import datetime
 from functools import cached_property
 from typing import TypeAlias
 
-from mnemo._text import count_tokens
 from mnemo.context.budget import Budget
 from mnemo.context.zones import Zone, eviction_zone, inner_cuts, reach, torn_zone
 from mnemo.protocols import TranscriptReader, TranscriptWriter
+from mnemo.runtime.text import count_tokens
 from mnemo.transcript.derived import EvictionOutcome, Thread
 from mnemo.transcript.message import Message, StoredMessage
 from mnemo.transcript.units import Count, Unit, completed, units_of

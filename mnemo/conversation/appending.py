@@ -11,9 +11,9 @@ from dataclasses import dataclass, fields, replace
 from datetime import datetime
 from typing import Any
 
-from mnemo._ids import new_id
 from mnemo.conversation.scope import Scope
 from mnemo.errors import Conflict
+from mnemo.runtime.ids import new_id
 from mnemo.transcript.counting import tokens_of
 from mnemo.transcript.derived import Thread
 from mnemo.transcript.message import Message, StoredMessage, message_of

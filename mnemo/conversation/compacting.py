@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from mnemo._ids import new_id
-from mnemo._text import is_blank
 from mnemo.conversation.scope import Scope, live_records, outlived
 from mnemo.errors import Conflict
+from mnemo.runtime.ids import new_id
+from mnemo.runtime.text import is_blank
 from mnemo.transcript.derived import Compaction, Origin
 from mnemo.transcript.message import Message, StoredMessage
 from mnemo.transcript.transaction import TranscriptReader, TranscriptWriter

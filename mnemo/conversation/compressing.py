@@ -13,9 +13,6 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TypeAlias
 
-from mnemo._flights import Flights
-from mnemo._foreign import called
-from mnemo._text import clean, is_blank
 from mnemo.conversation.compacting import NewRecord, record
 from mnemo.conversation.due import DueRange, due_fold, due_range, is_unchanged
 from mnemo.conversation.parts import ConversationParts, ThreadSettings
@@ -24,6 +21,9 @@ from mnemo.conversation.summarizing import ChatSummarizer, EmbeddedSummarizer, c
 from mnemo.errors import Conflict, InvalidReply, MnemoError, UsageError
 from mnemo.events import CompactionRecorded, CompressionFailed
 from mnemo.protocols import Summarizer, SummaryRequest, TranscriptReader, TranscriptWriter
+from mnemo.runtime.flights import Flights
+from mnemo.runtime.text import clean, is_blank
+from mnemo.runtime.user_code import called
 from mnemo.transcript.derived import Compaction, Origin
 from mnemo.transcript.strategies import Summary
 

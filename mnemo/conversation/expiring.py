@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 
-from mnemo._flights import Flights
 from mnemo.conversation.parts import ConversationParts, ThreadSettings
 from mnemo.protocols import TranscriptReader, TranscriptWriter
+from mnemo.runtime.flights import Flights
 from mnemo.transcript.message import StoredMessage
 
 __all__ = ["Expiry"]

@@ -17,12 +17,12 @@ from typing import Protocol
 
 import anyio
 
-from mnemo._door import whole_number
-from mnemo._foreign import called
-from mnemo._tasks import CancelHandle, Home
 from mnemo.conversation.parts import ConversationParts
 from mnemo.errors import MnemoError, StoreError, UsageError
 from mnemo.protocols import TranscriptReader
+from mnemo.runtime.tasks import CancelHandle, Home
+from mnemo.runtime.user_code import called
+from mnemo.runtime.validation import whole_number
 from mnemo.transcript.message import StoredMessage
 
 __all__ = ["Feed", "Feeding", "Session"]

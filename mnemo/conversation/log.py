@@ -12,10 +12,6 @@ from typing import Any, TypeVar
 import anyio.to_thread
 from anyio import CapacityLimiter
 
-from mnemo._clock import Breather
-from mnemo._door import exact_id, is_small, stored_text, whole_number
-from mnemo._tasks import computed
-from mnemo._text import clean, is_blank
 from mnemo.config import Config
 from mnemo.conversation.appending import Appended, Draft, append, drafts_of
 from mnemo.conversation.compacting import (
@@ -33,6 +29,10 @@ from mnemo.conversation.scope import Scope
 from mnemo.episode.erasure import ErasureReport
 from mnemo.errors import StoreError
 from mnemo.events import CompactionRecorded, Event, RecallFailed
+from mnemo.runtime.clock import Breather
+from mnemo.runtime.tasks import computed
+from mnemo.runtime.text import clean, is_blank
+from mnemo.runtime.validation import exact_id, is_small, stored_text, whole_number
 from mnemo.transcript.derived import Compaction
 from mnemo.transcript.message import Message, StoredMessage, several
 from mnemo.transcript.strategies import (

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
-from mnemo._spans import NO_SPANS, Spans
 from mnemo.config import Config
 from mnemo.episode.erasure import ErasureReport
 from mnemo.events import Event
 from mnemo.prompts.usage import UsageMeter
 from mnemo.protocols import ChatModel, Clock, Embedder, TranscriptStore
+from mnemo.runtime.spans import NO_SPANS, Spans
 from mnemo.transcript.strategies import Retrieval, Summary, ToolOutputPruner
 
 __all__ = ["ConversationParts", "ThreadSettings"]

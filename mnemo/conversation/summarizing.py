@@ -9,7 +9,6 @@ from functools import partial
 import anyio.to_thread
 from anyio import CapacityLimiter
 
-from mnemo._spans import NO_SPANS, Spans
 from mnemo.config import Config
 from mnemo.errors import ModelError
 from mnemo.prompts.calling import Caller
@@ -17,6 +16,7 @@ from mnemo.prompts.profiles import resolve_profile
 from mnemo.prompts.summarize import shorter_request, summary_of, summary_request
 from mnemo.prompts.usage import UsageMeter
 from mnemo.protocols import ChatModel, ChatReply, ChatRequest, SummaryRequest
+from mnemo.runtime.spans import NO_SPANS, Spans
 from mnemo.transcript.digest import digest
 from mnemo.transcript.units import Count
 

@@ -18,7 +18,6 @@ from typing import Any, Final
 import numpy as np
 from pydantic import ValidationError
 
-from mnemo._clock import Breather
 from mnemo.episode.archive import (
     KINDS,
     ArchivedChangeset,
@@ -46,6 +45,7 @@ from mnemo.graph.changeset import Changeset
 from mnemo.graph.edges import Edge
 from mnemo.graph.nodes import Node
 from mnemo.graph.wordings import plain_wordings
+from mnemo.runtime.clock import Breather
 
 __all__ = ["FORMAT", "VERSION", "ArchiveReader", "head_line", "record_lines"]
 

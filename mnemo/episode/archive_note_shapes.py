@@ -6,7 +6,6 @@ from typing import Annotated, Literal, TypeAlias
 
 from pydantic import AfterValidator, Field
 
-from mnemo._door import MOST_NUMBER
 from mnemo.episode.archive_notes import (
     ArchivedNoteChange,
     ArchivedNoteMark,
@@ -17,6 +16,7 @@ from mnemo.episode.archive_shapes import Id, Shape, Time
 from mnemo.note.rows import Covered, NoteRow
 from mnemo.note.rules import checked_body, checked_description, checked_topic
 from mnemo.note.values import NoteChange, NoteVersion
+from mnemo.runtime.validation import MOST_NUMBER
 
 __all__ = ["NOTE_SHAPES"]
 

@@ -11,7 +11,6 @@ from typing import Annotated, Any, Literal, TypeAlias
 import numpy as np
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
-from mnemo._door import MOST_NUMBER, finite_number, stored_time, whole_number
 from mnemo.episode.archive import (
     KINDS,
     ArchivedChangeset,
@@ -32,6 +31,7 @@ from mnemo.graph.metadata import MetadataDelta, NodeMetadata
 from mnemo.graph.nodes import NODE_TYPES, Node, NodeType, Vector
 from mnemo.graph.wordings import read_wordings
 from mnemo.messages import EmbeddingSpace
+from mnemo.runtime.validation import MOST_NUMBER, finite_number, stored_time, whole_number
 
 __all__ = ["KINDS_OF", "SHAPES", "Count", "HeadShape", "Id", "Packed", "Shape", "Time"]
 

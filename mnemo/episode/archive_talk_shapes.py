@@ -7,9 +7,9 @@ from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import Field
 
-from mnemo._door import MOST_NUMBER
 from mnemo.episode.archive import ArchivedMessage, ArchivedMessageVector
 from mnemo.episode.archive_shapes import Count, Id, Packed, Shape, Time
+from mnemo.runtime.validation import MOST_NUMBER
 from mnemo.transcript.derived import (
     Compaction,
     EvictionOutcome,

@@ -7,8 +7,8 @@ from datetime import datetime
 
 import numpy as np
 
-from mnemo._clock import in_utc
 from mnemo.graph.nodes import Vector
+from mnemo.runtime.clock import in_utc
 
 __all__ = ["instant_text", "packed", "time_text"]
 

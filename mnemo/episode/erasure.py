@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Protocol
 
-from mnemo._clock import as_utc, in_utc
-from mnemo._door import known_id
+from mnemo.runtime.clock import as_utc, in_utc
+from mnemo.runtime.validation import known_id
 
 __all__ = ["Erased", "ErasureReport", "Selection", "StepTest"]
 

@@ -8,9 +8,9 @@ from datetime import datetime
 from operator import attrgetter
 from typing import Any, Literal
 
-from mnemo._clock import date_in_words
-from mnemo._text import one_line
 from mnemo.graph.nodes import Episodic, Vector
+from mnemo.runtime.clock import date_in_words
+from mnemo.runtime.text import one_line
 
 __all__ = [
     "Annotation",

@@ -12,8 +12,6 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from statistics import fmean
 
-from mnemo._clock import Breather
-from mnemo._text import clean, is_blank, one_line, terms
 from mnemo.episode.step import Step, episodic_node
 from mnemo.episode.trajectory import Instruction, Trajectory
 from mnemo.extraction.facts import KnownFact
@@ -23,6 +21,8 @@ from mnemo.graph.lookup import label_key
 from mnemo.graph.metadata import MetadataDelta
 from mnemo.graph.nodes import Intent, Node, Procedural, Semantic, Source, Subgoal, Tag
 from mnemo.graph.similarity import plain
+from mnemo.runtime.clock import Breather
+from mnemo.runtime.text import clean, is_blank, one_line, terms
 
 __all__ = ["assemble", "clean_instructions", "source_id", "subgoal_id"]
 

@@ -8,10 +8,10 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from mnemo._text import clean
 from mnemo.errors import ModelError, ModelUnavailable
 from mnemo.graph.nodes import Vector
 from mnemo.protocols import Embedder
+from mnemo.runtime.text import clean
 
 __all__ = ["TextEmbedder"]
 

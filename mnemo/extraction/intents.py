@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 
-from mnemo._spans import NO_SPANS, Spans
 from mnemo.config import Config
 from mnemo.prompts.ask import Asker
 from mnemo.prompts.merge_intent import merge_intent_question
 from mnemo.prompts.profiles import resolve_profile
 from mnemo.prompts.usage import UsageMeter
 from mnemo.protocols import ChatModel
+from mnemo.runtime.spans import NO_SPANS, Spans
 
 __all__ = ["build_intent_merger"]
 

@@ -16,7 +16,6 @@ import anyio.to_thread
 import numpy as np
 from numpy.typing import NDArray
 
-from mnemo._spans import NO_SPANS, Spans
 from mnemo.config import Config
 from mnemo.episode.step import Annotation, Step
 from mnemo.episode.trajectory import Fact, Instruction, Trajectory
@@ -41,6 +40,7 @@ from mnemo.protocols import (
     ProceduralExtractor,
     SemanticExtractor,
 )
+from mnemo.runtime.spans import NO_SPANS, Spans
 
 __all__ = ["Extraction", "UsageMeter", "build_extraction"]
 

@@ -15,10 +15,10 @@ from typing import Any
 
 import numpy as np
 
-from mnemo._door import exact_id, finite_number, stored_text, stored_time
 from mnemo.graph.edges import ENDS, Edge
 from mnemo.graph.metadata import MetadataDelta
 from mnemo.graph.nodes import Node, NodeType
+from mnemo.runtime.validation import exact_id, finite_number, stored_text, stored_time
 
 __all__ = ["Changeset", "NodeChange", "Revision"]
 

@@ -21,14 +21,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mnemo._clock import Breather
-from mnemo._text import fold
 from mnemo.graph.changeset import Revision
 from mnemo.graph.columns import Column
 from mnemo.graph.lexicon import Lexicon
 from mnemo.graph.nodes import Intent, Node, NodeType, Vector
 from mnemo.graph.postings import Postings
 from mnemo.graph.vectors import HEAD, Heads, head_and_tail
+from mnemo.runtime.clock import Breather
+from mnemo.runtime.text import fold
 
 __all__ = ["Corpus", "CorpusView", "Document", "DocumentsView", "Side", "StepsView"]
 

@@ -11,10 +11,10 @@ from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
 
-from mnemo._clock import as_utc
-from mnemo._text import terms
 from mnemo.graph.metadata import NodeMetadata
 from mnemo.graph.nodes import Episodic, Intent, Node, Procedural, Semantic, Subgoal, Wording
+from mnemo.runtime.clock import as_utc
+from mnemo.runtime.text import terms
 
 __all__ = ["Claim", "Ground", "Said", "Verdict", "judge", "relinked", "reworded", "stripped"]
 

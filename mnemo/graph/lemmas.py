@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from mnemo._text import terms_of, words
+from mnemo.runtime.text import terms_of, words
 
 __all__ = ["index_terms", "index_terms_of"]
 
@@ -52,7 +52,7 @@ def index_terms(text: str) -> Iterator[str]:
 
 
 def index_terms_of(folded: Iterable[str]) -> Iterator[str]:
-    """The index terms of words that ``mnemo._text.words`` gave; see ``index_terms``."""
+    """The index terms of words that ``mnemo.runtime.text.words`` gave; see ``index_terms``."""
     return terms_of(_base(word) for word in folded)
 
 

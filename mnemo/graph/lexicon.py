@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import chain
 
-from mnemo._clock import Breather
-from mnemo._text import words
 from mnemo.graph.lemmas import index_terms_of
+from mnemo.runtime.clock import Breather
+from mnemo.runtime.text import words
 
 __all__ = ["Lexicon"]
 

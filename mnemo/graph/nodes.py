@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Literal, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from mnemo._ids import new_id
+from mnemo.runtime.ids import new_id
 from mnemo.transcript import strategies
 
 __all__ = [

@@ -11,7 +11,6 @@ import re
 from collections.abc import Callable
 from functools import lru_cache
 
-from mnemo._text import stem, terms
 from mnemo.english.order import same_order
 from mnemo.graph.slots import claims, clash
 from mnemo.graph.wording import (
@@ -25,6 +24,7 @@ from mnemo.graph.wording import (
     tokens,
     units,
 )
+from mnemo.runtime.text import stem, terms
 
 __all__ = ["contradicts", "equal_text", "plain", "same_claim_guard"]
 

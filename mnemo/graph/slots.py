@@ -12,7 +12,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 
-from mnemo._text import STOP_WORDS, fold, stem
 from mnemo.graph.slot_table import (
     ATTRIBUTES,
     CHANGED,
@@ -25,6 +24,7 @@ from mnemo.graph.slot_table import (
     WHOSE,
 )
 from mnemo.graph.wording import BRACKETS, LEADING, UNITS, said_number, tokens
+from mnemo.runtime.text import STOP_WORDS, fold, stem
 
 __all__ = ["Claim", "claim_keys", "claims", "clash", "rival_keys"]
 

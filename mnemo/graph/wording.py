@@ -12,10 +12,10 @@ import unicodedata
 from datetime import date
 from functools import lru_cache
 
-from mnemo._text import STOP_WORDS, fold, one_line, stem
 from mnemo.english.forms import is_adverb
 from mnemo.english.order import active
 from mnemo.english.verbs import finite_verb
+from mnemo.runtime.text import STOP_WORDS, fold, one_line, stem
 
 __all__ = [
     "BRACKETS",

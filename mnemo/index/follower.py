@@ -21,7 +21,6 @@ import numpy as np
 from anyio import CapacityLimiter
 from numpy.typing import NDArray
 
-from mnemo._clock import Breather, elapsed
 from mnemo.errors import MnemoError, StoreReadOnly
 from mnemo.graph.changeset import Revision
 from mnemo.graph.corpus import Corpus, CorpusView, Document, DocumentsView
@@ -30,6 +29,7 @@ from mnemo.graph.vectors import unit_rows
 from mnemo.graph.wordings import MOST_WORDINGS
 from mnemo.index.documents import MAX_EMBEDDED_CHARACTERS, node_document, step_sides
 from mnemo.protocols import DocumentFeed, Embedder, FeedChanges, FeedCursor
+from mnemo.runtime.clock import Breather, elapsed
 
 __all__ = ["IndexStatistics", "RepositoryIndex"]
 

@@ -16,15 +16,15 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from mnemo._clock import Breather, as_utc
 from mnemo.graph.corpus import CorpusView
 from mnemo.graph.metadata import NodeMetadata
 from mnemo.graph.nodes import Node, Semantic
 from mnemo.graph.similarity import same_claim_guard
 from mnemo.graph.upkeep import Upkeep
-from mnemo.graph.value import decay_score, parameters_of
 from mnemo.maintenance.near import BAND, Near, Neighbourhood
 from mnemo.maintenance.plan import Counts, Sources, holds_still, living, pieces, vector_rows
+from mnemo.recall.value import decay_score, parameters_of
+from mnemo.runtime.clock import Breather, as_utc
 
 __all__ = ["Consolidation", "plan_consolidation"]
 

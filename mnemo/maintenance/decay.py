@@ -6,13 +6,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from mnemo._clock import Breather, as_utc
 from mnemo.graph.corpus import CorpusView
 from mnemo.graph.metadata import NodeMetadata
 from mnemo.graph.nodes import NODE_TYPES, Node, NodeType
 from mnemo.graph.upkeep import RAW, Upkeep
-from mnemo.graph.value import decay_score, parameters_of
 from mnemo.maintenance.plan import Counts, Sources, holds_still, living, pieces
+from mnemo.recall.value import decay_score, parameters_of
+from mnemo.runtime.clock import Breather, as_utc
 
 __all__ = ["Decay", "decaying_types", "plan_decay"]
 

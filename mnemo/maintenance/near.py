@@ -24,7 +24,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from mnemo._clock import Breather
+from mnemo.runtime.clock import Breather
 
 __all__ = ["BAND", "NEIGHBOURS", "Near", "Neighbourhood"]
 

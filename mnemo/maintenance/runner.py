@@ -12,9 +12,6 @@ from functools import partial
 
 from anyio import CapacityLimiter, Lock
 
-from mnemo._clock import elapsed
-from mnemo._door import finite_number
-from mnemo._tasks import TaskRoot, completed
 from mnemo.commit.lane import CommitLane
 from mnemo.config import Config
 from mnemo.errors import MnemoError
@@ -31,6 +28,9 @@ from mnemo.maintenance.decay import decaying_types, plan_decay
 from mnemo.maintenance.plan import Plan, Sources
 from mnemo.maintenance.validate import plan_validation
 from mnemo.protocols import Clock, Embedder, GraphStore, VectorIndex
+from mnemo.runtime.clock import elapsed
+from mnemo.runtime.tasks import TaskRoot, completed
+from mnemo.runtime.validation import finite_number
 
 __all__ = ["Maintenance"]
 

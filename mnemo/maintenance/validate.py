@@ -17,8 +17,6 @@ from typing import Literal, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from mnemo._clock import Breather
-from mnemo._text import terms
 from mnemo.config import MaintenanceConfig
 from mnemo.errors import ModelError
 from mnemo.graph.corpus import CorpusView
@@ -28,6 +26,8 @@ from mnemo.graph.nodes import Episodic, Node, NodeType, Vector
 from mnemo.graph.upkeep import Upkeep
 from mnemo.graph.vectors import unit_rows
 from mnemo.maintenance.plan import Counts, Sources, holds_still, living, pieces, vector_rows
+from mnemo.runtime.clock import Breather
+from mnemo.runtime.text import terms
 
 __all__ = ["Validation", "plan_validation"]
 

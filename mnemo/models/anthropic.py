@@ -9,7 +9,6 @@ from typing import Any
 
 from pydantic import SecretStr
 
-from mnemo._text import is_blank
 from mnemo.errors import ConfigError
 from mnemo.models.chat import HttpChatModel
 from mnemo.models.endpoint import secret_key
@@ -18,6 +17,7 @@ from mnemo.models.structured import Form, Learned
 from mnemo.models.transport import Transport, number
 from mnemo.models.wire import Call, Said, Tool, WrongShape, as_text, few, forced, written
 from mnemo.protocols import ChatMessage, Clock
+from mnemo.runtime.text import is_blank
 
 __all__ = ["AnthropicChatModel"]
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from mnemo._text import clean, count_tokens, is_blank
+from mnemo.runtime.text import clean, count_tokens, is_blank
 
 __all__ = ["VectorCache", "batches", "cut", "key_of", "sendable"]
 

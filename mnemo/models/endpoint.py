@@ -9,8 +9,8 @@ from urllib.parse import SplitResult, urlsplit
 
 from pydantic import SecretStr
 
-from mnemo._text import is_blank
 from mnemo.errors import ConfigError
+from mnemo.runtime.text import is_blank
 
 __all__ = ["Endpoint", "secret_headers", "secret_key"]
 

@@ -12,9 +12,9 @@ import numpy as np
 from anyio import CapacityLimiter
 from numpy.typing import NDArray
 
-from mnemo._clock import Breather
-from mnemo._text import clean, terms
 from mnemo.protocols import EmbeddingSpace
+from mnemo.runtime.clock import Breather
+from mnemo.runtime.text import clean, terms
 
 __all__ = ["HashingEmbedder"]
 

@@ -21,9 +21,9 @@ import numpy as np
 from anyio import CapacityLimiter
 from numpy.typing import NDArray
 
-from mnemo._text import clean
 from mnemo.errors import ModelUnavailable
 from mnemo.protocols import EmbeddingSpace
+from mnemo.runtime.text import clean
 
 __all__ = ["MiniLMEmbedder"]
 

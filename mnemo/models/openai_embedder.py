@@ -15,7 +15,6 @@ from anyio import CapacityLimiter
 from numpy.typing import NDArray
 from pydantic import SecretStr
 
-from mnemo._text import count_tokens, is_blank
 from mnemo.errors import ConfigError, ModelError
 from mnemo.models.embedding_batches import VectorCache, batches, cut, key_of, sendable
 from mnemo.models.embedding_reply import read_rows
@@ -23,6 +22,7 @@ from mnemo.models.failures import Failure
 from mnemo.models.prices import Price, counted, price_table, usage_of
 from mnemo.models.transport import Transport, number
 from mnemo.protocols import Clock, EmbeddingSpace
+from mnemo.runtime.text import count_tokens, is_blank
 
 __all__ = ["EmbeddingUsage", "OpenAIEmbedder"]
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, get_args
 
-from mnemo._text import is_blank
 from mnemo.errors import ConfigError
 from mnemo.models.transport import number
 from mnemo.protocols import Purpose
+from mnemo.runtime.text import is_blank
 
 __all__ = ["checked_overrides", "model_name", "output_bound", "temperature_of"]
 

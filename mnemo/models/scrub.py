@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 
 from pydantic import SecretStr
 
-from mnemo._text import clean, one_line
+from mnemo.runtime.text import clean, one_line
 
 __all__ = ["Scrubber"]
 

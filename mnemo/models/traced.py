@@ -8,9 +8,9 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from mnemo._foreign import called
-from mnemo._spans import Spans, model_attributes
 from mnemo.protocols import Embedder, EmbeddingSpace
+from mnemo.runtime.spans import Spans, model_attributes
+from mnemo.runtime.user_code import called
 
 __all__ = ["traced"]
 

@@ -17,7 +17,6 @@ import anyio
 import anyio.to_thread
 from pydantic import SecretStr
 
-from mnemo._clock import SystemClock
 from mnemo.errors import ConfigError, InvalidReply, ModelError, ModelTimeout, RateLimited
 from mnemo.models.clients import Clients
 from mnemo.models.endpoint import Endpoint, secret_headers, secret_key
@@ -25,6 +24,7 @@ from mnemo.models.failures import Failure, Teller
 from mnemo.models.limits import Limits
 from mnemo.models.scrub import SHARED, Scrubber
 from mnemo.protocols import Clock
+from mnemo.runtime.clock import SystemClock
 
 __all__ = ["Transport", "bearer"]
 

@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
-from mnemo._text import clean, count_tokens
 from mnemo.models.structured import Form, Learned, with_schema
 from mnemo.protocols import ChatMessage, ChatRequest
+from mnemo.runtime.text import clean, count_tokens
 
 __all__ = [
     "Call",

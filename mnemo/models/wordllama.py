@@ -22,10 +22,10 @@ import numpy as np
 from anyio import CapacityLimiter
 from numpy.typing import NDArray
 
-from mnemo._clock import Breather
-from mnemo._text import clean
 from mnemo.errors import ModelUnavailable
 from mnemo.protocols import EmbeddingSpace
+from mnemo.runtime.clock import Breather
+from mnemo.runtime.text import clean
 
 __all__ = ["WordLlamaEmbedder"]
 

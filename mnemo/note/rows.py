@@ -158,7 +158,7 @@ class NoteReader(Protocol):
         ...
 
     def matching(self, terms: Sequence[str]) -> dict[str, frozenset[str]]:
-        """Term (as ``_text.terms`` gives them) → topics of the notes that hold it."""
+        """Term (as ``runtime.text.terms`` gives them) → topics of the notes that hold it."""
         ...
 
     def vectors(self, space: EmbeddingSpace) -> dict[str, Vector]:

@@ -11,8 +11,8 @@ import re
 import unicodedata
 from collections.abc import Sequence
 
-from mnemo._text import clean, fold, is_blank, one_line, stem
 from mnemo.errors import InvalidNote
+from mnemo.runtime.text import clean, fold, is_blank, one_line, stem
 
 __all__ = [
     "MAX_TOPIC",

@@ -7,12 +7,12 @@ import math
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
 
-from mnemo._tasks import on_clock
-from mnemo._text import count_tokens
 from mnemo.config import NotesConfig
 from mnemo.errors import BudgetExceeded
 from mnemo.notes.fork import PURPOSE, tokens_of
 from mnemo.protocols import ChatReply, ChatRequest, Clock, Usage
+from mnemo.runtime.tasks import on_clock
+from mnemo.runtime.text import count_tokens
 
 __all__ = ["UpdateBudget", "summed"]
 

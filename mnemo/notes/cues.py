@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal, TypeAlias
 
-from mnemo._text import is_blank
+from mnemo.runtime.text import is_blank
 
 __all__ = ["CueKind", "Phrases", "Request", "corrects", "prefers", "requests_in"]
 

@@ -22,7 +22,6 @@ from typing import Any
 import anyio
 import anyio.to_thread
 
-from mnemo._text import clean
 from mnemo.errors import InvalidNote
 from mnemo.note.rows import NoteRow
 from mnemo.note.rules import is_topic
@@ -31,6 +30,7 @@ from mnemo.notes.markdown import NoteFile, parse, written
 from mnemo.notes.shelf import Shelf
 from mnemo.notes.writing import Changed, NoteText, Source, Write, checked_text, present
 from mnemo.protocols import Clock
+from mnemo.runtime.text import clean
 
 __all__ = ["Folder", "FolderReport"]
 

@@ -14,11 +14,11 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
-from mnemo._text import count_tokens, is_blank
 from mnemo.config import NotesConfig
 from mnemo.notes.guards import redact
 from mnemo.prompts.update_notes import INSTRUCTION_MARK
 from mnemo.protocols import ChatMessage, ChatModel, Purpose
+from mnemo.runtime.text import count_tokens, is_blank
 from mnemo.transcript.message import Message, ToolCall, message_of
 
 __all__ = ["Prefix", "asks_elsewhere", "carries_instruction", "copied", "prefix", "redacted"]

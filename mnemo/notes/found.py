@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from mnemo._text import clean, count_tokens, one_line
 from mnemo.note.values import Note
+from mnemo.runtime.text import clean, count_tokens, one_line
 from mnemo.transcript.counting import Count
 from mnemo.transcript.untrusted import json_line, without_marks
 

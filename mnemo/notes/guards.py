@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 import unicodedata
 
-from mnemo._secrets import without_secrets
-from mnemo._text import clean, fold
 from mnemo.errors import InvalidNote
+from mnemo.runtime.secrets import without_secrets
+from mnemo.runtime.text import clean, fold
 
 __all__ = ["REDACTED", "check_redacted", "check_screen", "redact", "said_of"]
 

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from mnemo._door import stored_time
-from mnemo._text import is_blank
 from mnemo.note.rows import NoteRow
 from mnemo.note.rules import first_line, is_topic
+from mnemo.runtime.text import is_blank
+from mnemo.runtime.validation import stored_time
 
 __all__ = ["NoteFile", "parse", "written"]
 

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal, TypeAlias
 
-from mnemo._text import fold, is_blank, one_line
 from mnemo.errors import InvalidNote
 from mnemo.note.rules import plain_text
 from mnemo.note.values import Trust
@@ -27,6 +26,7 @@ from mnemo.notes.cues import (
     prefers,
     requests_in,
 )
+from mnemo.runtime.text import fold, is_blank, one_line
 from mnemo.transcript.message import Message, StoredMessage, measured_text
 
 __all__ = [

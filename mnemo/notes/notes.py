@@ -9,10 +9,6 @@ from datetime import UTC
 from os import PathLike
 from typing import Any
 
-from mnemo._door import whole_number
-from mnemo._ids import new_id
-from mnemo._pending import Outcome, PendingOperation
-from mnemo._text import clean, is_blank
 from mnemo.episode.erasure import ErasureReport
 from mnemo.errors import NotFound
 from mnemo.note.forgetting import erase_note
@@ -32,6 +28,10 @@ from mnemo.notes.trigger import phrases_of
 from mnemo.notes.update import NoteUpdate
 from mnemo.notes.updater import Updater
 from mnemo.notes.writing import Source, Write, checked_text
+from mnemo.runtime.ids import new_id
+from mnemo.runtime.operations import Outcome, PendingOperation
+from mnemo.runtime.text import clean, is_blank
+from mnemo.runtime.validation import whole_number
 from mnemo.transcript.message import Message
 
 __all__ = ["Notes", "NotesStatistics"]

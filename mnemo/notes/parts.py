@@ -6,12 +6,12 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
-from mnemo._spans import NO_SPANS, Spans
-from mnemo._text import count_tokens
 from mnemo.config import NotesConfig
 from mnemo.events import Event
 from mnemo.prompts.usage import UsageMeter
 from mnemo.protocols import ChatModel, Clock, Embedder, NoteStore
+from mnemo.runtime.spans import NO_SPANS, Spans
+from mnemo.runtime.text import count_tokens
 from mnemo.transcript.counting import Count
 
 __all__ = ["NotesParts"]

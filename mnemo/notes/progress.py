@@ -9,11 +9,11 @@ from typing import Any, Literal, TypeAlias
 
 import anyio
 
-from mnemo._foreign import called
-from mnemo._text import clean, one_line
 from mnemo.errors import InvalidNote
 from mnemo.note.rules import is_topic
 from mnemo.notes.guards import check_redacted, redact
+from mnemo.runtime.text import clean, one_line
+from mnemo.runtime.user_code import called
 
 __all__ = ["OnProgress", "Progress", "Teller"]
 

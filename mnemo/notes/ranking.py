@@ -9,9 +9,9 @@ from datetime import datetime
 
 import numpy as np
 
-from mnemo._text import fold, one_line, stem, terms, words
 from mnemo.graph.nodes import Vector
 from mnemo.note.rows import NoteRow
+from mnemo.runtime.text import fold, one_line, stem, terms, words
 
 __all__ = ["Ranked", "by_change", "by_query", "by_use", "passage", "query_terms"]
 

@@ -14,7 +14,6 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from itertools import chain, count, takewhile
 
-from mnemo._text import content_words, fold, has_unspaced, is_blank, one_line, stem
 from mnemo.config import NotesConfig
 from mnemo.errors import InvalidNote
 from mnemo.note.rows import Covered, NoteReader, NoteRow, NoteWriter
@@ -23,6 +22,7 @@ from mnemo.notes.guards import redact
 from mnemo.notes.material import Asked, folded
 from mnemo.notes.shelf import Shelf
 from mnemo.notes.writing import AlreadyServed, Changed, Source, Write, checked_text
+from mnemo.runtime.text import content_words, fold, has_unspaced, is_blank, one_line, stem
 
 __all__ = ["NoteRequest", "keep_by_rule", "open_requests", "outcomes", "settle_said"]
 

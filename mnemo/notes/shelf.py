@@ -15,7 +15,6 @@ from typing import Literal
 
 import anyio
 
-from mnemo._text import count_tokens, is_blank
 from mnemo.config import NotesConfig
 from mnemo.errors import StoreError
 from mnemo.graph.nodes import Vector
@@ -27,6 +26,7 @@ from mnemo.notes.ranking import Ranked, by_query, by_use, passage, query_terms
 from mnemo.notes.writing import Source, Write, Written, retire, there, write
 from mnemo.protocols import Clock, Embedder, NoteStore
 from mnemo.recall.question import MAX_QUERY_CHARACTERS
+from mnemo.runtime.text import count_tokens, is_blank
 from mnemo.transcript.counting import Count
 
 __all__ = ["Shelf"]

@@ -11,7 +11,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from mnemo._text import is_blank, one_line
 from mnemo.errors import InvalidNote, NotFound
 from mnemo.note.rows import NoteRow
 from mnemo.note.rules import checked_topic, plain_text
@@ -22,6 +21,7 @@ from mnemo.notes.tool_specs import NAMES, misfit, specs
 from mnemo.notes.writing import Changed, Source, Write, checked_text
 from mnemo.prompts.tool_loop import uses_of
 from mnemo.protocols import ChatReply
+from mnemo.runtime.text import is_blank, one_line
 from mnemo.transcript.message import ToolCall
 
 __all__ = ["NoteToolbox"]

@@ -18,10 +18,6 @@ from typing import Any
 import anyio
 import anyio.lowlevel
 
-from mnemo._ids import new_id
-from mnemo._pending import CallbackRunner, Outcome, PendingOperation
-from mnemo._tasks import CancelHandle, completed, owned
-from mnemo._text import is_blank
 from mnemo.errors import UsageError
 from mnemo.notes.guards import said_of
 from mnemo.notes.parts import NotesParts
@@ -30,6 +26,10 @@ from mnemo.notes.run import Run, finished
 from mnemo.notes.shelf import Shelf
 from mnemo.notes.trigger import UPDATING, Ask, Due, Skip, judge
 from mnemo.notes.update import NoteUpdate
+from mnemo.runtime.ids import new_id
+from mnemo.runtime.operations import CallbackRunner, Outcome, PendingOperation
+from mnemo.runtime.tasks import CancelHandle, completed, owned
+from mnemo.runtime.text import is_blank
 
 __all__ = ["UpdateCounts", "Updater"]
 

@@ -8,12 +8,12 @@ from typing import TypeVar
 
 import anyio.to_thread
 
-from mnemo._spans import NO_SPANS, Spans
 from mnemo.errors import InvalidReply, ModelError
 from mnemo.prompts.calling import Caller
 from mnemo.prompts.question import Question, is_short, json_of, raw_text, what_is_wrong
 from mnemo.prompts.usage import UsageMeter
 from mnemo.protocols import ChatMessage, ChatModel, ChatReply, ChatRequest
+from mnemo.runtime.spans import NO_SPANS, Spans
 
 __all__ = ["Asker"]
 

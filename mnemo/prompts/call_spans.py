@@ -6,10 +6,10 @@ import json
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from mnemo._spans import Span, Spans, Value, model_attributes
 from mnemo.prompts.question import raw_text
 from mnemo.prompts.tool_loop import uses_of
 from mnemo.protocols import ChatMessage, ChatModel, ChatReply, ChatRequest, Purpose
+from mnemo.runtime.spans import Span, Spans, Value, model_attributes
 
 __all__ = ["CallSpans"]
 

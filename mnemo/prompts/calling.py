@@ -9,13 +9,13 @@ from typing import TypeVar
 
 import anyio
 
-from mnemo._foreign import called
-from mnemo._spans import NO_SPANS, Spans
-from mnemo._text import clean
 from mnemo.errors import ModelError, ModelTimeout, ModelUnavailable
 from mnemo.prompts.call_spans import CallSpans
 from mnemo.prompts.usage import UsageMeter
 from mnemo.protocols import ChatModel, ChatReply, ChatRequest, Purpose, Usage
+from mnemo.runtime.spans import NO_SPANS, Spans
+from mnemo.runtime.text import clean
+from mnemo.runtime.user_code import called
 
 __all__ = ["Caller"]
 

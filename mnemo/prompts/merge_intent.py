@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from mnemo._text import is_blank, one_line
 from mnemo.prompts.data import DATA_RULE, block
 from mnemo.prompts.profiles import Profile, instructed
 from mnemo.prompts.question import Question, Reply, schema_of
+from mnemo.runtime.text import is_blank, one_line
 
 __all__ = ["INTENTS", "MergeIntentReply", "merge_intent_question"]
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from mnemo._text import one_line
 from mnemo.prompts.data import shortened
 from mnemo.prompts.profiles import Profile, instructed
 from mnemo.protocols import ChatMessage, Purpose
+from mnemo.runtime.text import one_line
 from mnemo.transcript.derived import Goal, Pin, Snapshot
 from mnemo.transcript.digest import dates
 from mnemo.transcript.untrusted import untrusted, without_marks

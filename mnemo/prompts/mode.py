@@ -6,12 +6,12 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from mnemo._text import fold, one_line
 from mnemo.prompts.asked import Asked
 from mnemo.prompts.data import DATA_RULE
 from mnemo.prompts.modes import MODES, Mode
 from mnemo.prompts.profiles import Profile, instructed
 from mnemo.prompts.question import Question, Reply, schema_of
+from mnemo.runtime.text import fold, one_line
 
 __all__ = ["ModeReply", "mode_question"]
 

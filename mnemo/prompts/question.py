@@ -13,8 +13,8 @@ from typing import Any, Generic, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from mnemo._text import clean
 from mnemo.protocols import ChatMessage, ChatReply, Purpose
+from mnemo.runtime.text import clean
 
 __all__ = ["Question", "Reply", "is_short", "json_of", "raw_text", "schema_of", "what_is_wrong"]
 

@@ -6,12 +6,12 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from mnemo._text import clean, is_blank
 from mnemo.errors import InvalidReply
 from mnemo.prompts.data import DATA_RULE, block, fitting_length, shortened, time_of
 from mnemo.prompts.profiles import Profile, instructed
 from mnemo.prompts.question import raw_text
 from mnemo.protocols import ChatMessage, ChatReply, ChatRequest
+from mnemo.runtime.text import clean, is_blank
 from mnemo.transcript.calls import told_text
 from mnemo.transcript.message import StoredMessage
 from mnemo.transcript.summary import SummaryRequest

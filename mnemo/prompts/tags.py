@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from mnemo._text import fold, one_line
 from mnemo.prompts.question import Reply
+from mnemo.runtime.text import fold, one_line
 
 __all__ = ["TagsReply", "distinct", "read_tags"]
 

@@ -14,8 +14,8 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
-from mnemo._text import clean, is_blank
 from mnemo.protocols import ChatMessage, ChatReply, ChatRequest, Purpose
+from mnemo.runtime.text import clean, is_blank
 
 __all__ = ["Answered", "CarryOut", "Loop", "LoopEnd", "ToolUse", "Why", "run_loop", "uses_of"]
 

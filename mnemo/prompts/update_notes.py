@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from mnemo._clock import date_in_words
-from mnemo._text import count_tokens, one_line
 from mnemo.prompts.data import block
+from mnemo.runtime.clock import date_in_words
+from mnemo.runtime.text import count_tokens, one_line
 
 __all__ = ["INSTRUCTION_MARK", "NOTHING_TO_NOTE", "ListedNote", "NotesQuestion", "instruction"]
 

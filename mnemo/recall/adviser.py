@@ -6,13 +6,13 @@ from typing import TypeVar
 
 import anyio
 
-from mnemo._spans import NO_SPANS, Spans
 from mnemo.errors import ModelError, ModelTimeout
 from mnemo.prompts.ask import Asker
 from mnemo.prompts.question import Question
 from mnemo.prompts.usage import How, UsageMeter
 from mnemo.protocols import ChatModel, Purpose, Usage
 from mnemo.recall.progress import Progress
+from mnemo.runtime.spans import NO_SPANS, Spans
 
 __all__ = ["Adviser"]
 

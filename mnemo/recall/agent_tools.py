@@ -8,10 +8,10 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from mnemo._text import is_blank, one_line
 from mnemo.errors import Conflict, NotFound
 from mnemo.recall.keyword import SearchHit
 from mnemo.recall.view import MessageView
+from mnemo.runtime.text import is_blank, one_line
 from mnemo.transcript.untrusted import without_marks
 
 __all__ = ["AgentTool", "search_tool", "view_tool"]

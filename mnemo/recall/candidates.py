@@ -9,8 +9,6 @@ from datetime import datetime
 import numpy as np
 from numpy.typing import NDArray
 
-from mnemo._clock import as_utc
-from mnemo._text import fold
 from mnemo.config import Config, TypeScoring
 from mnemo.graph.corpus import CorpusView, DocumentsView, StepsView
 from mnemo.graph.nodes import NodeType
@@ -18,6 +16,8 @@ from mnemo.recall.candidate import Phase
 from mnemo.recall.question import Question
 from mnemo.recall.score import parameters_of
 from mnemo.recall.signals import Hits, StepWeights, node_hits, restated_scores, step_hits
+from mnemo.runtime.clock import as_utc
+from mnemo.runtime.text import fold
 
 __all__ = ["Found", "HopZero", "Window", "hop_zero", "step_weights"]
 

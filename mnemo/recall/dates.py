@@ -12,8 +12,8 @@ import re
 from collections.abc import Callable, Iterator
 from datetime import UTC, date, datetime, timedelta
 
-from mnemo._clock import of_timestamp
-from mnemo._text import fold
+from mnemo.runtime.clock import of_timestamp
+from mnemo.runtime.text import fold
 
 __all__ = ["spans_of"]
 

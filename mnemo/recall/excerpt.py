@@ -7,8 +7,8 @@ import unicodedata
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from mnemo._clock import Breather
-from mnemo._text import fold, has_unspaced, index_words, one_line
+from mnemo.runtime.clock import Breather
+from mnemo.runtime.text import fold, has_unspaced, index_words, one_line
 
 __all__ = ["Excerpts", "excerpt"]
 

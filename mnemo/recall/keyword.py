@@ -14,13 +14,13 @@ from functools import partial
 
 import anyio.to_thread
 
-from mnemo._door import known_id, whole_number
-from mnemo._text import has_unspaced, is_blank
 from mnemo.config import Config
 from mnemo.protocols import Clock, RecordStore
 from mnemo.recall.excerpt import excerpt
 from mnemo.recall.query_language import parse
 from mnemo.recall.question import MAX_QUERY_CHARACTERS
+from mnemo.runtime.text import has_unspaced, is_blank
+from mnemo.runtime.validation import known_id, whole_number
 from mnemo.transcript.records import Group, Hidden, Query, Ranking, RecordHit, RecordQuery
 
 __all__ = ["SearchHit", "hit_of", "search", "stream_id"]

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from mnemo._text import count_tokens
 from mnemo.note.values import Note
+from mnemo.runtime.text import count_tokens
 from mnemo.transcript.counting import Count
 
 __all__ = ["FoundNote", "FoundNotes", "behind"]

@@ -19,8 +19,6 @@ import anyio
 import anyio.to_thread
 from anyio import CapacityLimiter
 
-from mnemo._clock import elapsed
-from mnemo._spans import NO_SPANS, Spans
 from mnemo.config import Config
 from mnemo.errors import RecallFailed
 from mnemo.events import Event, RecallExecuted
@@ -44,6 +42,8 @@ from mnemo.recall.refinement import SecondLook, expand
 from mnemo.recall.request import Request
 from mnemo.recall.result import ReasonedMemory, RecallResult, RecallTrace
 from mnemo.recall.search import Search, Terms
+from mnemo.runtime.clock import elapsed
+from mnemo.runtime.spans import NO_SPANS, Spans
 
 __all__ = ["Recall", "RecallContext"]
 

@@ -11,9 +11,9 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from mnemo._text import STOP_WORDS, fold, one_line
 from mnemo.graph.nodes import NodeType
 from mnemo.prompts.modes import MODES, Mode
+from mnemo.runtime.text import STOP_WORDS, fold, one_line
 
 __all__ = [
     "MODES",

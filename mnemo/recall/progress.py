@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from mnemo._clock import elapsed
 from mnemo.prompts.usage import How
+from mnemo.runtime.clock import elapsed
 
 __all__ = ["Progress"]
 

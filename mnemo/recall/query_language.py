@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
-from mnemo._text import STOP_WORDS, fold
+from mnemo.runtime.text import STOP_WORDS, fold
 from mnemo.transcript.records import Group, Query
 
 __all__ = ["parse"]

@@ -11,9 +11,9 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from mnemo._text import clean, content_words, fold, words
 from mnemo.episode.step import Step
 from mnemo.graph.lemmas import index_terms
+from mnemo.runtime.text import clean, content_words, fold, words
 
 __all__ = ["Question", "RecallContext", "ask"]
 

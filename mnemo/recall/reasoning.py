@@ -6,11 +6,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from mnemo._text import count_tokens, one_line, terms
 from mnemo.graph.nodes import Episodic, NodeType, Procedural
 from mnemo.recall.candidate import Candidate
 from mnemo.recall.result import ReasonedMemory
 from mnemo.recall.text import condition_text
+from mnemo.runtime.text import count_tokens, one_line, terms
 from mnemo.transcript.counting import Count
 
 __all__ = ["reason_embedded"]

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import get_args
 
-from mnemo._door import whole_number
-from mnemo._text import clean, is_blank
 from mnemo.graph.nodes import NodeType
 from mnemo.prompts.asked import Asked
 from mnemo.recall.candidates import Window
 from mnemo.recall.plan import MODES, Mode
 from mnemo.recall.question import MAX_QUERY_CHARACTERS, RecallContext
+from mnemo.runtime.text import clean, is_blank
+from mnemo.runtime.validation import whole_number
 
 __all__ = ["Request"]
 

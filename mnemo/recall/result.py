@@ -6,8 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from mnemo._door import whole_number
-from mnemo._text import count_tokens
 from mnemo.errors import NotFound
 from mnemo.graph.changeset import Revision
 from mnemo.prompts.usage import How
@@ -15,6 +13,8 @@ from mnemo.recall.candidate import Candidate, SourceRef
 from mnemo.recall.noted import FoundNotes, behind
 from mnemo.recall.plan import Mode
 from mnemo.recall.text import print_candidates
+from mnemo.runtime.text import count_tokens
+from mnemo.runtime.validation import whole_number
 from mnemo.transcript.counting import Count
 
 __all__ = ["ReasonedMemory", "RecallResult", "RecallTrace"]

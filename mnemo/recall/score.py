@@ -6,12 +6,12 @@ import math
 from datetime import datetime
 from functools import partial
 
-from mnemo._foreign import call
 from mnemo.config import ScoringConfig, TypeScoring
 from mnemo.graph.metadata import NodeMetadata
 from mnemo.graph.nodes import Node
-from mnemo.graph.value import frequency, parameters_of, recency, reward
 from mnemo.protocols import ValueFunction
+from mnemo.recall.value import frequency, parameters_of, recency, reward
+from mnemo.runtime.user_code import call
 
 __all__ = [
     "NudgedRelevance",

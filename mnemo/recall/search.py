@@ -7,8 +7,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
-from mnemo._clock import of_timestamp
-from mnemo._tasks import computed
 from mnemo.config import Config
 from mnemo.episode.step import Step, episodic_node
 from mnemo.graph.corpus import CorpusView
@@ -21,6 +19,8 @@ from mnemo.recall.expand import BEHIND, HOP_DECAY, SEEDS, Route, routes_from, ta
 from mnemo.recall.neighbours import Neighbours
 from mnemo.recall.plan import MODE_WEIGHTS, ROUTES, Mode
 from mnemo.recall.score import frequency, parameters_of, recency, reward, value_function
+from mnemo.runtime.clock import of_timestamp
+from mnemo.runtime.tasks import computed
 
 __all__ = ["Scored", "Search", "Terms"]
 

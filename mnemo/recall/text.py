@@ -13,10 +13,10 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from mnemo._clock import date_in_words
-from mnemo._text import count_tokens, one_line
 from mnemo.graph.nodes import Episodic, Node, NodeType, Procedural, Semantic
 from mnemo.recall.candidate import Candidate, SourceRef
+from mnemo.runtime.clock import date_in_words
+from mnemo.runtime.text import count_tokens, one_line
 from mnemo.transcript.counting import Count, fitted
 from mnemo.transcript.untrusted import without_marks
 

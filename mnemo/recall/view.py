@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from mnemo._door import known_id, whole_number
-from mnemo._text import count_tokens
 from mnemo.config import Config
 from mnemo.protocols import RecordStore
 from mnemo.recall.keyword import stream_id
@@ -23,6 +21,8 @@ from mnemo.recall.view_lines import (
     told,
     told_whole,
 )
+from mnemo.runtime.text import count_tokens
+from mnemo.runtime.validation import known_id, whole_number
 from mnemo.transcript.counting import Count, fitted
 from mnemo.transcript.derived import Snapshot
 from mnemo.transcript.records import Record, ViewQuery

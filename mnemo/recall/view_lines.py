@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from mnemo._text import one_line
+from mnemo.runtime.text import one_line
 from mnemo.transcript.derived import Snapshot
 from mnemo.transcript.message import THINKING_TOOL, ToolCall
 from mnemo.transcript.records import Record

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 import anyio
 
-from mnemo._spans import Span, memory_attributes
 from mnemo.errors import UsageError
 from mnemo.recall.access import AccessLog
 from mnemo.recall.candidate import Candidate
@@ -21,6 +20,7 @@ from mnemo.recall.noted import FoundNotes
 from mnemo.recall.question import RecallContext
 from mnemo.recall.result import RecallResult
 from mnemo.repository.queries import GraphQueries
+from mnemo.runtime.spans import Span, memory_attributes
 from mnemo.session.session import Session
 
 if TYPE_CHECKING:  # a name in an annotation need not cost every import its time

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from mnemo._tasks import on_clock
 from mnemo.context.goals import Goals
 from mnemo.context.looking import WindowLook, look
 from mnemo.context.mneme import Mneme
@@ -18,6 +17,7 @@ from mnemo.conversation.feeding import Feed, Feeding
 from mnemo.conversation.indexing import Indexing
 from mnemo.conversation.log import MessageLog
 from mnemo.conversation.parts import ConversationParts, ThreadSettings
+from mnemo.runtime.tasks import on_clock
 from mnemo.session.session import Session
 from mnemo.transcript.derived import Compaction
 

@@ -7,7 +7,6 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any
 
-from mnemo._tasks import Branch
 from mnemo.context.noted import Overview
 from mnemo.context.passive import PassiveRecall
 from mnemo.conversation.expiring import Expiry
@@ -20,6 +19,7 @@ from mnemo.protocols import TranscriptReader
 from mnemo.repository.conversation import Conversation, Departments
 from mnemo.repository.guarded import Guarded
 from mnemo.repository.parts import ConversationStatistics, RepositoryParts, ThreadRecord
+from mnemo.runtime.tasks import Branch
 from mnemo.transcript.derived import Thread
 
 __all__ = ["RepositoryConversations"]

@@ -7,8 +7,6 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from mnemo._spans import NO_SPANS, Spans
-from mnemo._tasks import TaskRoot
 from mnemo.config import Config
 from mnemo.episode.journal import Owner
 from mnemo.events import Event
@@ -28,6 +26,8 @@ from mnemo.protocols import (
     TranscriptStore,
     VectorIndex,
 )
+from mnemo.runtime.spans import NO_SPANS, Spans
+from mnemo.runtime.tasks import TaskRoot
 from mnemo.session.session import Session
 
 __all__ = ["ConversationStatistics", "RepositoryParts", "RepositoryStatistics", "ThreadRecord"]

@@ -5,11 +5,11 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
-from mnemo._door import known_id, whole_number
 from mnemo.graph.edges import Edge, EdgeKind
 from mnemo.graph.metadata import NodeMetadata
 from mnemo.graph.nodes import NODE_TYPES, Node, NodeType
 from mnemo.repository.parts import RepositoryParts
+from mnemo.runtime.validation import known_id, whole_number
 
 __all__ = ["GraphQueries", "known_ids"]
 

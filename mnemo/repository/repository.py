@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 
 import anyio
 
-from mnemo._tasks import Branch, Home, completed
 from mnemo.config import Config
 from mnemo.episode.erasure import ErasureReport
 from mnemo.episode.journal import SessionRecord
@@ -30,6 +29,7 @@ from mnemo.repository.asking import RepositoryAnswers
 from mnemo.repository.parts import RepositoryParts, RepositoryStatistics, ThreadRecord
 from mnemo.repository.queries import known_ids
 from mnemo.repository.upkeep import RepositoryUpkeep
+from mnemo.runtime.tasks import Branch, Home, completed
 from mnemo.session.session import Session
 from mnemo.transcript.strategies import OMITTED, Compression, Retrieval
 

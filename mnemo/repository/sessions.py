@@ -9,9 +9,6 @@ from typing import Any
 
 import anyio
 
-from mnemo._door import exact_id, known_id
-from mnemo._ids import new_id
-from mnemo._spans import Spans, find_spans
 from mnemo.commit.announced import AnnouncedWrites
 from mnemo.config import Config
 from mnemo.episode.journal import Journal, SessionRecord, SessionState, Settlement
@@ -21,6 +18,9 @@ from mnemo.prompts.profiles import resolve_profile
 from mnemo.prompts.usage import Budget, UsageMeter
 from mnemo.protocols import Applied, ChatModel, Embedder
 from mnemo.repository.parts import RepositoryParts
+from mnemo.runtime.ids import new_id
+from mnemo.runtime.spans import Spans, find_spans
+from mnemo.runtime.validation import exact_id, known_id
 from mnemo.session.parts import Extraction, SessionParts
 from mnemo.session.session import Session, checked_goal
 

@@ -7,11 +7,11 @@ from datetime import datetime
 from functools import partial
 from typing import Protocol
 
-from mnemo._spans import memory_attributes
-from mnemo._tasks import completed
 from mnemo.episode.erasure import ErasureReport, Selection
 from mnemo.graph.upkeep import MaintenanceReport
 from mnemo.repository.queries import GraphQueries
+from mnemo.runtime.spans import memory_attributes
+from mnemo.runtime.tasks import completed
 
 __all__ = ["RepositoryUpkeep"]
 

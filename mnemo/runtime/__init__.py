@@ -1,4 +1,4 @@
-"""What a process that runs mnemo sets for the whole of itself."""
+"""Time, chance, tasks and text, and settings of the whole process."""
 
 from mnemo.runtime.collector import settle_collector
 

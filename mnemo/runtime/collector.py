@@ -1,4 +1,4 @@
-"""Python's garbage collector, set for a service whose event loop must not stand still."""
+"""Garbage collector settings for a service whose event loop must not stall."""
 
 from __future__ import annotations
 

@@ -14,11 +14,11 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
-from mnemo._door import stored_id, stored_json, stored_text, stored_time
-from mnemo._ids import new_id
-from mnemo._text import is_blank
 from mnemo.episode.step import Step, StepDraft
 from mnemo.errors import StoreError
+from mnemo.runtime.ids import new_id
+from mnemo.runtime.text import is_blank
+from mnemo.runtime.validation import stored_id, stored_json, stored_text, stored_time
 from mnemo.session.messages import is_of
 from mnemo.session.parts import SessionParts
 
@@ -41,7 +41,8 @@ def make_draft(
 
     Raises:
         ValueError: Both texts blank, a text that is no ``str``, a blank actor or key,
-            metadata that is no JSON object, or a value that exceeds a limit of ``_door``.
+            metadata that is no JSON object, or a value that exceeds a limit of
+            ``runtime.validation``.
     """
     observed, acted = stored_text("observation", observation), stored_text("action", action)
     if is_blank(observed) and is_blank(acted):

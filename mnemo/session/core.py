@@ -18,8 +18,6 @@ from typing import Any
 import anyio
 import anyio.to_thread
 
-from mnemo._tasks import CancelHandle
-from mnemo._text import clean
 from mnemo.episode.journal import (
     Act,
     ChangesetStaged,
@@ -48,6 +46,8 @@ from mnemo.events import (
     StepAppended,
 )
 from mnemo.graph.changeset import Changeset
+from mnemo.runtime.tasks import CancelHandle
+from mnemo.runtime.text import clean
 from mnemo.session.annotating import AnnotationLane
 from mnemo.session.appends import Appending, AppendLane
 from mnemo.session.background import BackgroundCommits

@@ -10,9 +10,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from copy import deepcopy
 from datetime import datetime
 
-from mnemo._ids import new_id
-from mnemo._text import is_blank
 from mnemo.episode.step import Step, StepDraft
+from mnemo.runtime.ids import new_id
+from mnemo.runtime.text import is_blank
 from mnemo.transcript.calls import told_text
 from mnemo.transcript.message import Message, StoredMessage, message_of, several
 from mnemo.transcript.units import is_view_made

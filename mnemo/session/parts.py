@@ -7,7 +7,6 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
-from mnemo._spans import NO_SPANS, Spans, Value
 from mnemo.config import Config
 from mnemo.episode.journal import Act, Owner, Settlement
 from mnemo.episode.step import Annotation, Step
@@ -17,6 +16,7 @@ from mnemo.events import Event
 from mnemo.graph.changeset import Changeset
 from mnemo.prompts.usage import UsageMeter
 from mnemo.protocols import Applied, Clock, SessionStore
+from mnemo.runtime.spans import NO_SPANS, Spans, Value
 
 __all__ = ["CommitCall", "Extraction", "SessionParts", "record_again"]
 

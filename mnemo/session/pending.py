@@ -10,7 +10,6 @@ from collections import deque
 from collections.abc import Callable
 from typing import cast
 
-from mnemo._pending import Callback, CallbackRunner, Outcome, PendingOperation
 from mnemo.episode.journal import SessionState
 from mnemo.errors import (
     InvalidOperation,
@@ -19,6 +18,7 @@ from mnemo.errors import (
     PrecedingOperationFailed,
     SessionClosed,
 )
+from mnemo.runtime.operations import Callback, CallbackRunner, Outcome, PendingOperation
 from mnemo.session.machine import Operation, project
 
 __all__ = ["Callback", "CallbackRunner", "Outcome", "PendingOperation", "PendingQueue"]

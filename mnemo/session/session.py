@@ -16,10 +16,6 @@ from typing import Any
 
 import anyio
 
-from mnemo._door import stored_text, whole_number
-from mnemo._spans import Span
-from mnemo._tasks import Home, completed, computed, on_clock
-from mnemo._text import is_blank
 from mnemo.episode.journal import Journal, SessionState
 from mnemo.episode.step import Step, StepDraft
 from mnemo.errors import (
@@ -30,6 +26,10 @@ from mnemo.errors import (
 )
 from mnemo.events import SessionExpired
 from mnemo.prompts.usage import UsageMeter
+from mnemo.runtime.spans import Span
+from mnemo.runtime.tasks import Home, completed, computed, on_clock
+from mnemo.runtime.text import is_blank
+from mnemo.runtime.validation import stored_text, whole_number
 from mnemo.session.appends import Appending, make_draft
 from mnemo.session.core import SessionCore
 from mnemo.session.driver import drive

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 
-from mnemo._tasks import CancelHandle
 from mnemo.protocols import Clock
+from mnemo.runtime.tasks import CancelHandle
 
 __all__ = ["Timer"]
 

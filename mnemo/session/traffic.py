@@ -11,7 +11,7 @@ import asyncio
 
 from anyio.lowlevel import RunVar
 
-from mnemo._clock import elapsed
+from mnemo.runtime.clock import elapsed
 
 __all__ = ["Traffic", "traffic"]
 

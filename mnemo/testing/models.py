@@ -11,7 +11,6 @@ from typing import Any, TypeAlias
 import anyio
 import anyio.lowlevel
 
-from mnemo._text import content_words, count_tokens, is_blank, one_line
 from mnemo.errors import ModelUnavailable
 from mnemo.prompts.annotate import NEW_STEPS
 from mnemo.prompts.asked import QUESTION
@@ -20,6 +19,7 @@ from mnemo.prompts.merge_intent import INTENTS
 from mnemo.prompts.reason import RECALLED, ReasonPurpose
 from mnemo.prompts.returns import INSTRUCTIONS
 from mnemo.protocols import ChatReply, ChatRequest, Purpose, Usage
+from mnemo.runtime.text import content_words, count_tokens, is_blank, one_line
 
 __all__ = ["Answer", "Script", "ScriptedChatModel", "tool_call"]
 

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from mnemo._text import is_blank
+from mnemo.runtime.text import is_blank
 from mnemo.transcript.message import THINKING_TOOL, Message, ToolCall
 
 __all__ = ["call_text", "told_text"]

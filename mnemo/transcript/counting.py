@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from mnemo._foreign import call
-from mnemo._text import count_tokens
+from mnemo.runtime.text import count_tokens
+from mnemo.runtime.user_code import call
 from mnemo.transcript.message import MOST_TOKENS, Message, measured_text
 
 __all__ = ["IMAGE_TOKENS", "Count", "Counter", "fitted", "tokens_of"]

@@ -10,8 +10,8 @@ import re
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 
-from mnemo._clock import in_utc
-from mnemo._text import is_blank, one_line
+from mnemo.runtime.clock import in_utc
+from mnemo.runtime.text import is_blank, one_line
 from mnemo.transcript.message import THINKING_TOOL, StoredMessage
 
 __all__ = ["clipped", "dates", "digest", "first_sentence"]

@@ -13,8 +13,8 @@ from dataclasses import dataclass, field, fields
 from datetime import datetime
 from typing import Any, Literal, TypeAlias, get_args
 
-from mnemo._door import stored_id, stored_json, stored_text, stored_time
-from mnemo._text import is_blank
+from mnemo.runtime.text import is_blank
+from mnemo.runtime.validation import stored_id, stored_json, stored_text, stored_time
 
 __all__ = [
     "MOST_TOKENS",

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Literal, TypeAlias
 
-from mnemo._clock import as_utc
+from mnemo.runtime.clock import as_utc
 from mnemo.transcript.derived import Snapshot
 from mnemo.transcript.message import Kind, StoredMessage, ToolCall, searchable_text
 

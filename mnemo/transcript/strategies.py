@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from mnemo._door import whole_number
+from mnemo.runtime.validation import whole_number
 
 __all__ = [
     "OMITTED",

@@ -20,7 +20,7 @@ from datetime import datetime
 from functools import cached_property
 from typing import Any
 
-from mnemo._text import count_tokens
+from mnemo.runtime.text import count_tokens
 from mnemo.transcript.counting import Count, tokens_of
 from mnemo.transcript.message import SAID, Message, StoredMessage, ToolCall
 

@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from window_kit import START, answered, called, said, thread_of
 
-from mnemo._text import count_tokens
 from mnemo.config import ViewportConfig
 from mnemo.context.budget import Budget
 from mnemo.context.compressed import compress
+from mnemo.runtime.text import count_tokens
 from mnemo.transcript.message import Message
 from mnemo.transcript.units import units_of
 

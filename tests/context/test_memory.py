@@ -7,10 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from window_kit import snapshot
 
-from mnemo._text import count_tokens
 from mnemo.config import ViewportConfig
 from mnemo.context.budget import Budget
 from mnemo.context.memory import memory_text
+from mnemo.runtime.text import count_tokens
 
 TEXTS = st.one_of(
     st.text(max_size=400),

@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 from mneme_kit import watched
 from window_kit import Threads, said
 
-from mnemo._text import count_tokens
 from mnemo.config import ViewportConfig
 from mnemo.context.budget import Budget
 from mnemo.context.noted import GAP, notes_text, with_notes
 from mnemo.errors import ConfigError, StoreLocked
+from mnemo.runtime.text import count_tokens
 
 
 def overview_of(*lines: str):

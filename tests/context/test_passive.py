@@ -12,7 +12,6 @@ import pytest
 from talk_kit import Talk, assistant, make_store, open_talk, user
 from window_kit import Nobody
 
-from mnemo._text import count_tokens
 from mnemo.config import Config, RecallConfig
 from mnemo.context import passive
 from mnemo.context.passive import HEADING, PassiveRecall
@@ -21,6 +20,7 @@ from mnemo.context.viewport import Viewport
 from mnemo.events import RecallFailed
 from mnemo.recall.excerpt import Excerpts
 from mnemo.recall.keyword import SearchHit
+from mnemo.runtime.text import count_tokens
 from mnemo.testing import ManualClock
 from mnemo.testing.contracts.talk import goal
 from mnemo.transcript.derived import Surfaced

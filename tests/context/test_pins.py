@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from window_kit import answered, called, said
 
-from mnemo._text import count_tokens
 from mnemo.context.pins import check
 from mnemo.errors import Conflict, NotFound
+from mnemo.runtime.text import count_tokens
 from mnemo.transcript.message import Message
 
 

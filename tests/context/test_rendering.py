@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from window_kit import START, answered, called, said, snapshot
 
-from mnemo._text import count_tokens
 from mnemo.recall.keyword import SearchHit
+from mnemo.runtime.text import count_tokens
 
 
 def texts(messages):

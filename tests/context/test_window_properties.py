@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from window_kit import START, Threads, answered, called, said
 
-from mnemo._text import count_tokens
 from mnemo.config import ViewportConfig
 from mnemo.context.budget import Budget
 from mnemo.context.noted import Overview
+from mnemo.runtime.text import count_tokens
 from mnemo.testing import ManualClock
 from mnemo.testing.stores import in_memory_store
 from mnemo.transcript.derived import EvictionOutcome, Snapshot

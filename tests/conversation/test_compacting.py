@@ -11,11 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as some
 from talk_kit import Talk, assistant, result, texts, turns, user
 
-from mnemo._text import count_tokens
 from mnemo.conversation.compacting import NewRecord, reconstructed, record
 from mnemo.conversation.scope import Scope
 from mnemo.errors import Conflict
 from mnemo.events import CompactionRecorded
+from mnemo.runtime.text import count_tokens
 from mnemo.transcript.derived import Compaction
 from mnemo.transcript.message import Message
 

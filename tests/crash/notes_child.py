@@ -6,11 +6,11 @@ import sys
 
 import anyio
 
-from mnemo._clock import SystemClock
 from mnemo.config import NotesConfig, StoreConfig
 from mnemo.notes.notes import Notes
 from mnemo.notes.parts import NotesParts
 from mnemo.prompts.usage import UsageMeter
+from mnemo.runtime.clock import SystemClock
 from mnemo.store.sqlite import SqliteStore
 from mnemo.testing import HashingEmbedder
 

@@ -12,10 +12,10 @@ from pathlib import Path
 import anyio
 import pytest
 
-from mnemo._clock import SystemClock
 from mnemo.config import StoreConfig
 from mnemo.episode.erasure import Selection
 from mnemo.protocols import TranscriptWriter
+from mnemo.runtime.clock import SystemClock
 from mnemo.store.sqlite import SqliteStore
 from mnemo.testing.contracts.talk import compaction, goal, pin, said, snapshot
 from mnemo.transcript.derived import Thread
@@ -25,7 +25,7 @@ COUNT = 300
 
 PROGRAM = """
 import sys, anyio
-from mnemo._clock import SystemClock
+from mnemo.runtime.clock import SystemClock
 from mnemo.config import StoreConfig
 from mnemo.episode.erasure import Selection
 from mnemo.store.sqlite import SqliteStore

@@ -11,7 +11,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mnemo._text import clean
 from mnemo.episode.archive import (
     KINDS,
     ArchivedNode,
@@ -27,6 +26,7 @@ from mnemo.errors import InvalidArchive, UsageError
 from mnemo.graph.metadata import NodeMetadata
 from mnemo.graph.nodes import Semantic
 from mnemo.messages import EmbeddingSpace
+from mnemo.runtime.text import clean
 
 NOON = datetime(2024, 3, 1, 12, tzinfo=UTC)
 TEXTS = st.text().map(clean)

@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mnemo._text import clean, is_blank
 from mnemo.episode.archive import KINDS, ArchiveHead
 from mnemo.episode.archive_lines import ArchiveReader, head_line, record_lines
 from mnemo.episode.archive_notes import (
@@ -24,6 +23,7 @@ from mnemo.errors import InvalidArchive
 from mnemo.note.rows import Covered, NoteRow
 from mnemo.note.rules import plain_text
 from mnemo.note.values import NoteChange, NoteVersion
+from mnemo.runtime.text import clean, is_blank
 
 NOON = datetime(2024, 3, 1, 12, tzinfo=UTC)
 TEXTS = st.text(max_size=80).map(clean)

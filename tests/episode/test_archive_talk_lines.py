@@ -11,7 +11,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mnemo._text import clean
 from mnemo.episode.archive import (
     KINDS,
     ArchivedMessage,
@@ -23,6 +22,7 @@ from mnemo.episode.archive_lines import ArchiveReader, head_line, record_lines
 from mnemo.episode.step import Step
 from mnemo.errors import InvalidArchive
 from mnemo.messages import EmbeddingSpace
+from mnemo.runtime.text import clean
 from mnemo.testing.contracts.talk import (
     call,
     compaction,

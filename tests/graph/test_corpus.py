@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from real_texts import TEXTS
 
-from mnemo._clock import Breather
 from mnemo.graph.corpus import Corpus, CorpusView, Side, StepsView
+from mnemo.runtime.clock import Breather
 
 _TEXTS = [text[:400] for text in TEXTS if text.strip()][:300]
 

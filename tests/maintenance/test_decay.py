@@ -12,8 +12,8 @@ from mnemo.events import DecayCompleted
 from mnemo.graph.changeset import Changeset
 from mnemo.graph.metadata import NodeMetadata
 from mnemo.graph.upkeep import Upkeep
-from mnemo.graph.value import decay_score
 from mnemo.protocols import GraphWrite
+from mnemo.recall.value import decay_score
 from mnemo.testing import ManualClock
 
 

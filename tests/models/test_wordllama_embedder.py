@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 from real_texts import TEXTS
 
 from mnemo import Mnemo, ModelUnavailable
-from mnemo._text import clean
 from mnemo.models import wordllama
 from mnemo.models.wordllama import MAX_CHARACTERS, MAX_TOKENS, WordLlamaEmbedder
+from mnemo.runtime.text import clean
 from mnemo.testing import HashingEmbedder
 
 

@@ -9,7 +9,7 @@ import anyio.lowlevel
 import anyio.to_thread
 from notes_kit import NOTHING, TRIP, reply, user, writes
 
-from mnemo._pending import PendingOperation
+from mnemo.runtime.operations import PendingOperation
 from mnemo.transcript.message import Message, ToolCall
 
 

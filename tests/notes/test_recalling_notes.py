@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from mnemo._text import count_tokens
 from mnemo.errors import ModelUnavailable
+from mnemo.runtime.text import count_tokens
 from mnemo.testing import HashingEmbedder
 
 

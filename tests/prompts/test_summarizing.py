@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mnemo._text import count_tokens
 from mnemo.conversation.summarizing import cut_to
 from mnemo.errors import InvalidReply
 from mnemo.prompts.data import read_block
@@ -23,6 +22,7 @@ from mnemo.prompts.summarize import (
     summary_request,
 )
 from mnemo.protocols import ChatReply, SummaryRequest
+from mnemo.runtime.text import count_tokens
 from mnemo.transcript.message import StoredMessage
 
 NOON = datetime(2024, 5, 1, 12, tzinfo=UTC)

@@ -9,13 +9,13 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mnemo._clock import Breather
 from mnemo.config import Config
 from mnemo.graph.corpus import Corpus, CorpusView, Side
 from mnemo.graph.nodes import NodeType, Semantic
 from mnemo.index.documents import node_document
 from mnemo.recall.candidates import HopZero, Window, hop_zero
 from mnemo.recall.question import ask
+from mnemo.runtime.clock import Breather
 
 WIDTH = 16
 BEGIN = datetime(2024, 3, 1, 9, tzinfo=UTC)

@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mnemo._text import count_tokens
 from mnemo.errors import NotFound, RecallFailed, StoreError
 from mnemo.events import RecallExecuted
 from mnemo.events import RecallFailed as RecallFailedEvent
@@ -21,6 +20,7 @@ from mnemo.recall.pipeline import RecallContext
 from mnemo.recall.plan import choose_mode, find_tags
 from mnemo.recall.reasoning import reason_embedded
 from mnemo.recall.text import print_candidates
+from mnemo.runtime.text import count_tokens
 
 NOON = datetime(2024, 3, 1, 12, 0, tzinfo=UTC)
 

@@ -13,11 +13,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from mnemo._text import index_stem, is_blank, lower_each
 from mnemo.config import Config, RecallConfig, StoreConfig
 from mnemo.recall.excerpt import excerpt
 from mnemo.recall.keyword import SearchHit, search
 from mnemo.recall.query_language import parse
+from mnemo.runtime.text import index_stem, is_blank, lower_each
 from mnemo.store.sqlite import SqliteStore
 from mnemo.testing.clock import ManualClock
 from mnemo.testing.contracts.talk import said, snapshot

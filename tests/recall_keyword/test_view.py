@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mnemo._text import count_tokens
 from mnemo.config import Config
 from mnemo.errors import Conflict, NotFound
 from mnemo.recall.view import MessageView, view
+from mnemo.runtime.text import count_tokens
 from mnemo.testing.contracts.talk import call, result, said, snapshot
 from mnemo.transcript.message import ToolCall
 from mnemo.transcript.records import Record

@@ -13,13 +13,13 @@ from typing import Any
 
 import anyio
 
-from mnemo._clock import SystemClock
-from mnemo._tasks import TaskRoot
 from mnemo.config import NotesConfig, StoreConfig
 from mnemo.notes.notes import Notes
 from mnemo.notes.parts import NotesParts
 from mnemo.prompts.usage import UsageMeter
 from mnemo.protocols import ChatReply, ChatRequest
+from mnemo.runtime.clock import SystemClock
+from mnemo.runtime.tasks import TaskRoot
 from mnemo.store.sqlite import SqliteStore
 from mnemo.testing import HashingEmbedder, ScriptedChatModel
 

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from mnemo import Conversation, InvalidNote, Mnemo, Repository, Session
-from mnemo._tasks import computed
-from mnemo._text import SLICE, clean, words
 from mnemo.recall import keyword
 from mnemo.recall.question import MAX_QUERY_CHARACTERS
+from mnemo.runtime.tasks import computed
+from mnemo.runtime.text import SLICE, clean, words
 from mnemo.testing import HashingEmbedder
 
 LARGE = "The fox jumps over Lisbon, é. " * 4_000

@@ -10,7 +10,6 @@ import pytest
 
 import mnemo.events
 from mnemo import Changeset, CommitFailed, RecallFailed, Semantic
-from mnemo._bus import OBSERVER_BUFFER
 from mnemo.errors import StoreError
 from mnemo.events import (
     ChangesetApplied,
@@ -22,6 +21,7 @@ from mnemo.events import (
     StepAppended,
     WriteFailed,
 )
+from mnemo.runtime.bus import OBSERVER_BUFFER
 from mnemo.testing import RecordingObserver
 
 OF_THE_PAGE = """

@@ -11,10 +11,10 @@ import anyio
 import pytest
 
 from mnemo import Config, ConfigError, Mnemo
-from mnemo._text import count_tokens
 from mnemo.errors import StoreLocked
 from mnemo.recall.result import RecallResult
 from mnemo.repository import Repository
+from mnemo.runtime.text import count_tokens
 from mnemo.testing import HashingEmbedder, ManualClock, ScriptedChatModel, tool_call
 from mnemo.testing.stores import in_memory_store
 

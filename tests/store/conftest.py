@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from mnemo._clock import SystemClock
 from mnemo.config import StoreConfig
+from mnemo.runtime.clock import SystemClock
 from mnemo.store.sqlite import SqliteStore
 from mnemo.testing.clock import ManualClock
 from mnemo.testing.contracts.kit import Kit

@@ -10,8 +10,6 @@ import sys
 import anyio
 import anyio.to_thread
 
-from mnemo._clock import SystemClock
-from mnemo._text import count_tokens
 from mnemo.config import Config, StoreConfig
 from mnemo.conversation.appending import append, drafts_of
 from mnemo.conversation.parts import ThreadSettings
@@ -19,6 +17,8 @@ from mnemo.conversation.scope import Scope
 from mnemo.errors import MnemoError
 from mnemo.graph.nodes import Tag
 from mnemo.protocols import TranscriptWriter
+from mnemo.runtime.clock import SystemClock
+from mnemo.runtime.text import count_tokens
 from mnemo.store.sqlite import SqliteStore
 from mnemo.testing.contracts.kit import NOON, Kit
 from mnemo.transcript.strategies import Recent

@@ -217,7 +217,7 @@ async def test_full_durability_waits_for_the_disk(make: MakeSqlite) -> None:
 
 READ_ONLY = """
 import anyio, os, sys
-from mnemo._clock import SystemClock
+from mnemo.runtime.clock import SystemClock
 from mnemo.config import StoreConfig
 from mnemo.errors import StoreError
 from mnemo.store.sqlite import SqliteStore

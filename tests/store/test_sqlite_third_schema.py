@@ -117,7 +117,7 @@ async def test_a_migration_that_fails_late_changes_nothing(
 
 PROGRAM = """
 import os, signal, sys, anyio
-from mnemo._clock import SystemClock
+from mnemo.runtime.clock import SystemClock
 from mnemo.config import StoreConfig
 from mnemo.store.sqlite import SqliteStore, schema_third
 

@@ -8,7 +8,7 @@ from functools import partial
 import pytest
 from span_watch import Watch
 
-from mnemo._spans import find_spans
+from mnemo.runtime.spans import find_spans
 
 
 @pytest.fixture

@@ -12,7 +12,6 @@ from opentelemetry.semconv.attributes import error_attributes, server_attributes
 from opentelemetry.trace import SpanKind, StatusCode
 from span_watch import Watch, content, facts
 
-from mnemo._spans import model_attributes
 from mnemo.errors import (
     BudgetExceeded,
     InvalidReply,
@@ -26,6 +25,7 @@ from mnemo.prompts.ask import Asker
 from mnemo.prompts.merge_intent import merge_intent_question
 from mnemo.prompts.usage import Budget, UsageMeter
 from mnemo.protocols import ChatReply, Usage
+from mnemo.runtime.spans import model_attributes
 from mnemo.testing import ScriptedChatModel
 
 QUESTION = merge_intent_question("sail to Zanzibar", "row to Zanzibar", None)

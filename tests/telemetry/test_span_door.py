@@ -14,7 +14,7 @@ from opentelemetry.sdk.trace import SpanProcessor, TracerProvider
 from opentelemetry.sdk.trace.sampling import ALWAYS_OFF, ParentBased, Sampler, SamplingResult
 from span_watch import Watch, facts, parent_of
 
-from mnemo._spans import NO_SPANS, find_spans, model_attributes
+from mnemo.runtime.spans import NO_SPANS, find_spans, model_attributes
 
 
 def run(program: str) -> str:
@@ -130,7 +130,7 @@ print(*sorted({{span.name for span in exporter.get_finished_spans()}}))
 def test_without_an_sdk_a_span_is_nothing() -> None:
     """The API alone records nothing, so nothing is kept for it either."""
     program = """
-from mnemo._spans import NO_SPANS, find_spans
+from mnemo.runtime.spans import NO_SPANS, find_spans
 spans = find_spans()
 print(spans.active, spans.span("append") is NO_SPANS.span("append"))
 """

@@ -12,8 +12,6 @@ import anyio
 import anyio.to_thread
 import numpy as np
 
-from mnemo._clock import Breather
-from mnemo._text import fold, is_blank, one_line, terms
 from mnemo.config import Config
 from mnemo.episode.step import Step
 from mnemo.extraction.embedded.cues import error_line, success_line, verdict
@@ -25,6 +23,8 @@ from mnemo.extraction.embedded.topics import content_count, topical
 from mnemo.extraction.embedded.workers import workers
 from mnemo.graph.nodes import Vector
 from mnemo.protocols import Annotated, AnnotationRequest, Embedder
+from mnemo.runtime.clock import Breather
+from mnemo.runtime.text import fold, is_blank, one_line, terms
 
 __all__ = ["EmbeddedAnnotator"]
 

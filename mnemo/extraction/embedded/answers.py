@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from mnemo._text import STOP_WORDS, one_line, words
 from mnemo.extraction.embedded.clauses import bare, has_verb, without_lead, without_vocatives
 from mnemo.extraction.embedded.dates import with_dates
 from mnemo.extraction.embedded.lexicon import LIGHT
@@ -13,6 +12,7 @@ from mnemo.extraction.embedded.persons import speaks_of_other
 from mnemo.extraction.embedded.pronouns import begins_with_pronoun
 from mnemo.extraction.embedded.said import FINAL, Said, Turn, confidence_of
 from mnemo.extraction.embedded.smalltalk import is_small_talk
+from mnemo.runtime.text import STOP_WORDS, one_line, words
 
 __all__ = ["answer_in", "is_greeting", "quoted", "with_detail"]
 

@@ -8,10 +8,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-from mnemo._text import STOP_WORDS, fold, stem
 from mnemo.english.forms import word_set
 from mnemo.extraction.embedded.lexicon import LIGHT
 from mnemo.extraction.embedded.topics import core, phrases
+from mnemo.runtime.text import STOP_WORDS, fold, stem
 
 __all__ = ["Frequencies", "Matter", "concepts_of", "matter_of"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from mnemo._text import lower_each
+from mnemo.runtime.text import lower_each
 
 __all__ = [
     "MIXED",

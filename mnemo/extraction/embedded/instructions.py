@@ -10,8 +10,6 @@ from itertools import pairwise
 
 import anyio.to_thread
 
-from mnemo._clock import Breather
-from mnemo._text import fold, is_blank, one_line
 from mnemo.config import Config
 from mnemo.english.forms import BASE_VERBS
 from mnemo.episode.step import Step
@@ -27,6 +25,8 @@ from mnemo.extraction.embedded.sentences import sentences
 from mnemo.extraction.embedded.subgoals import shortened
 from mnemo.extraction.embedded.topics import content_count, generalised
 from mnemo.extraction.embedded.workers import workers
+from mnemo.runtime.clock import Breather
+from mnemo.runtime.text import fold, is_blank, one_line
 
 __all__ = ["EmbeddedProceduralExtractor"]
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
-from mnemo._text import STOP_WORDS, fold
 from mnemo.english.forms import ADVERBS, BASE_VERBS, word_set
 from mnemo.extraction.embedded.clauses import has_verb
 from mnemo.extraction.embedded.lexicon import LIGHT
 from mnemo.extraction.embedded.smalltalk import is_small_talk
 from mnemo.extraction.embedded.topics import content_count
+from mnemo.runtime.text import STOP_WORDS, fold
 
 __all__ = ["noted"]
 

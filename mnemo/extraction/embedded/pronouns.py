@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from mnemo._text import fold
 from mnemo.english.forms import word_set
 from mnemo.extraction.embedded.topics import phrases
+from mnemo.runtime.text import fold
 
 __all__ = ["begins_with_pronoun", "hangs", "is_expletive", "joined_to", "with_person"]
 

@@ -6,9 +6,9 @@ import re
 from dataclasses import dataclass
 from datetime import datetime
 
-from mnemo._text import fold, one_line
 from mnemo.extraction.embedded.persons import Voice
 from mnemo.extraction.embedded.scene import Scene
+from mnemo.runtime.text import fold, one_line
 
 __all__ = ["FINAL", "PLAIN", "Said", "Turn", "confidence_of", "finished", "folded_key"]
 

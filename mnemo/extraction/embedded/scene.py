@@ -7,7 +7,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from mnemo._text import fold, is_blank
 from mnemo.config import Config
 from mnemo.episode.step import Step
 from mnemo.extraction.embedded.clauses import has_verb, is_imperative
@@ -16,6 +15,7 @@ from mnemo.extraction.embedded.kinds import Kind, calls_in, excerpt, kind_of
 from mnemo.extraction.embedded.lexicon import GROUP_NOUNS
 from mnemo.extraction.embedded.persons import Voice
 from mnemo.extraction.embedded.sentences import sentences
+from mnemo.runtime.text import fold, is_blank
 
 __all__ = ["Parties", "Role", "Scene", "is_output", "scene_of"]
 

@@ -7,7 +7,7 @@ subgoal or state can hold one. The raw step keeps its words; it is the user's ow
 
 from __future__ import annotations
 
-from mnemo._secrets import without_secrets
+from mnemo.runtime.secrets import without_secrets
 
 __all__ = ["HIDDEN", "redact"]
 

@@ -8,8 +8,6 @@ from functools import partial
 
 import anyio.to_thread
 
-from mnemo._clock import Breather
-from mnemo._text import is_blank, one_line
 from mnemo.config import Config
 from mnemo.english.verbs import is_question, tokens_of
 from mnemo.episode.step import Step
@@ -31,6 +29,8 @@ from mnemo.extraction.embedded.sentences import sentences
 from mnemo.extraction.embedded.speech import facts_of_turn
 from mnemo.extraction.embedded.tools import CONFIDENCE, facts_of_output
 from mnemo.extraction.embedded.workers import workers
+from mnemo.runtime.clock import Breather
+from mnemo.runtime.text import is_blank, one_line
 
 __all__ = ["EmbeddedSemanticExtractor"]
 

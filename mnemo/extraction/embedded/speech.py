@@ -6,7 +6,6 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from mnemo._text import STOP_WORDS, words
 from mnemo.english.forms import ADVERBS, is_past, word_set
 from mnemo.english.verbs import is_question, may_have_verb, tokens_of
 from mnemo.extraction.embedded.answers import answer_in, is_greeting, quoted, with_detail
@@ -36,6 +35,7 @@ from mnemo.extraction.embedded.scene import Scene
 from mnemo.extraction.embedded.sentences import sentences, with_apostrophes
 from mnemo.extraction.embedded.smalltalk import is_small_talk
 from mnemo.extraction.embedded.topics import has_noun
+from mnemo.runtime.text import STOP_WORDS, words
 
 __all__ = ["facts_of_turn"]
 

@@ -7,9 +7,9 @@ from collections import Counter
 from collections.abc import Iterable
 from functools import lru_cache
 
-from mnemo._text import STOP_WORDS, fold, stem, terms
 from mnemo.english.forms import ADVERBS, BASE_VERBS, NUMBER_WORDS, PREPOSITIONS, is_past
 from mnemo.extraction.embedded.lexicon import LIGHT
+from mnemo.runtime.text import STOP_WORDS, fold, stem, terms
 
 __all__ = [
     "content_count",

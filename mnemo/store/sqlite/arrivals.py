@@ -14,7 +14,6 @@ from collections.abc import Iterable, Sequence
 from itertools import groupby
 from typing import Any
 
-from mnemo._clock import Breather
 from mnemo.episode.archive import (
     ArchivedChangeset,
     ArchivedEpisode,
@@ -31,6 +30,7 @@ from mnemo.episode.archive import (
 from mnemo.episode.archive_notes import NoteRecord
 from mnemo.graph.edges import Edge
 from mnemo.graph.lookup import lookup_keys
+from mnemo.runtime.clock import Breather
 from mnemo.store.sqlite.arrivals_notes import NOTE_TABLE_OF, NOTE_TABLES, note_row
 from mnemo.store.sqlite.arrivals_talk import TALK_TABLE_OF, TALK_TABLES, talk_row
 from mnemo.store.sqlite.codec import (

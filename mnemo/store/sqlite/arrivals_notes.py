@@ -5,7 +5,6 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any
 
-from mnemo._text import terms
 from mnemo.episode.archive import Record
 from mnemo.episode.archive_notes import (
     ArchivedNoteChange,
@@ -16,6 +15,7 @@ from mnemo.episode.archive_notes import (
 )
 from mnemo.note.rows import NoteRow
 from mnemo.note.values import NoteVersion
+from mnemo.runtime.text import terms
 from mnemo.store.sqlite.codec import encode_json, encode_time
 from mnemo.store.sqlite.departures_notes import NOTE_COLUMNS, VERSION_COLUMNS
 

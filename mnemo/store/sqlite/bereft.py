@@ -6,12 +6,12 @@ import sqlite3
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from mnemo._clock import Breather
 from mnemo.errors import StoreCorrupt
 from mnemo.graph.changeset import NodeChange
 from mnemo.graph.erasure import Claim, Ground, Said, judge, relinked, reworded, without_sources
 from mnemo.graph.nodes import Episodic, Intent, Node, Semantic
 from mnemo.graph.wordings import packed_vector
+from mnemo.runtime.clock import Breather
 from mnemo.store.sqlite.codec import node_columns
 from mnemo.store.sqlite.commit import change_node
 from mnemo.store.sqlite.damage import Passed

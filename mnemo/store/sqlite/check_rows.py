@@ -7,12 +7,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, get_args
 
-from mnemo._clock import Breather
 from mnemo.episode.archive import EpisodeStatus
 from mnemo.episode.journal import SessionState
 from mnemo.errors import StoreCorrupt
 from mnemo.graph.edges import EdgeKind
 from mnemo.graph.nodes import NODE_TYPES
+from mnemo.runtime.clock import Breather
 from mnemo.store.sqlite.codec import (
     decode_changeset,
     decode_list,

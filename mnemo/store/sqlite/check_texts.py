@@ -6,9 +6,9 @@ import sqlite3
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from mnemo._clock import Breather
-from mnemo._text import composed, has_unspaced
 from mnemo.errors import StoreCorrupt
+from mnemo.runtime.clock import Breather
+from mnemo.runtime.text import composed, has_unspaced
 from mnemo.store.sqlite.messages import COLUMNS, MESSAGES
 from mnemo.store.sqlite.texts import TextTables, all_text_tables
 from mnemo.transcript.message import SAID, searchable_text

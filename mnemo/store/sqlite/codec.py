@@ -20,12 +20,12 @@ from typing import Any, get_args, get_origin, get_type_hints
 
 import numpy as np
 
-from mnemo._clock import Breather, in_utc
 from mnemo.graph.changeset import Changeset, NodeChange
 from mnemo.graph.edges import Edge, EdgeKind
 from mnemo.graph.metadata import MetadataDelta
 from mnemo.graph.nodes import NODE_TYPES, Node, NodeType, Vector
 from mnemo.graph.wordings import plain_wordings, read_wordings
+from mnemo.runtime.clock import Breather, in_utc
 
 __all__ = [
     "decode_changeset",

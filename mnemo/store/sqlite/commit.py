@@ -14,13 +14,13 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
-from mnemo._clock import Breather
 from mnemo.errors import CommitFailed, StaleRevision
 from mnemo.graph.changeset import NodeChange, Revision
 from mnemo.graph.edges import Edge, EdgeKind
 from mnemo.graph.lookup import lookup_keys
 from mnemo.graph.nodes import Episodic, Source
 from mnemo.protocols import Applied, GraphWrite
+from mnemo.runtime.clock import Breather
 from mnemo.store.sqlite.acts import repo_number, settle
 from mnemo.store.sqlite.codec import decode_list, encode_vector, node_columns, utc_text
 from mnemo.store.sqlite.connection import refusing

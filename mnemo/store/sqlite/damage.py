@@ -8,8 +8,8 @@ import zlib
 from collections.abc import Callable, Generator, Iterable, Sequence
 from typing import Any, Generic, TypeAlias, TypeVar
 
-from mnemo._clock import Breather
 from mnemo.errors import StoreCorrupt
+from mnemo.runtime.clock import Breather
 
 __all__ = ["Passed", "Rows", "lenient_text", "log_passed"]
 

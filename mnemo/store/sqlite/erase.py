@@ -15,8 +15,8 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
-from mnemo._clock import Breather
 from mnemo.episode.erasure import Erased, ErasureReport, Selection
+from mnemo.runtime.clock import Breather
 from mnemo.store.sqlite.bereft import (
     settle_claims,
     settle_routing,

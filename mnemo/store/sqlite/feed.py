@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from mnemo._clock import Breather
 from mnemo.episode.step import Step
 from mnemo.graph.nodes import Node, Vector
 from mnemo.graph.wordings import wording_owner
 from mnemo.protocols import EmbeddingSpace, FeedChanges, FeedCursor
+from mnemo.runtime.clock import Breather
 from mnemo.store.sqlite.acts import repo_number
 from mnemo.store.sqlite.codec import decode_time, decode_vector, encode_vector
 from mnemo.store.sqlite.damage import Passed, Rows, log_passed

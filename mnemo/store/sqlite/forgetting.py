@@ -8,10 +8,10 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 
-from mnemo._clock import Breather
 from mnemo.episode.erasure import Erased, Selection
 from mnemo.note.forgetting import ForgottenNotes, forget_sources
 from mnemo.note.rows import NoteRow
+from mnemo.runtime.clock import Breather
 from mnemo.store.sqlite.damage import Passed, Rows
 from mnemo.store.sqlite.departures_notes import VERSION_COLUMNS
 from mnemo.store.sqlite.erase import erase, taken

@@ -8,7 +8,6 @@ from datetime import datetime
 from functools import partial
 from typing import TypeVar
 
-from mnemo._clock import Breather
 from mnemo.episode.journal import Owner
 from mnemo.errors import StoreError
 from mnemo.graph.changeset import Revision
@@ -16,6 +15,7 @@ from mnemo.graph.edges import Edge, EdgeKind
 from mnemo.graph.metadata import NodeMetadata
 from mnemo.graph.nodes import Node, NodeType
 from mnemo.protocols import Applied, Clock, GraphWrite
+from mnemo.runtime.clock import Breather
 from mnemo.store.sqlite.codec import encode_time
 from mnemo.store.sqlite.commit import apply_write, delete_nodes, prepare
 from mnemo.store.sqlite.connection import commit_failure

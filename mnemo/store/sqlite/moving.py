@@ -6,12 +6,12 @@ import sqlite3
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from mnemo._clock import Breather
 from mnemo.episode.feed import FeedCursor
 from mnemo.errors import Conflict
 from mnemo.graph.nodes import Intent, Vector
 from mnemo.graph.wordings import wording_key
 from mnemo.protocols import EmbeddingSpace
+from mnemo.runtime.clock import Breather
 from mnemo.store.sqlite.acts import repo_number
 from mnemo.store.sqlite.codec import (
     decode_changeset,

@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import TypeVar
 
-from mnemo._text import terms
 from mnemo.graph.nodes import Vector
 from mnemo.messages import EmbeddingSpace
 from mnemo.note.rows import (
@@ -21,6 +20,7 @@ from mnemo.note.rows import (
 )
 from mnemo.note.values import NoteVersion
 from mnemo.protocols import Clock
+from mnemo.runtime.text import terms
 from mnemo.store.sqlite.codec import encode_json, encode_time, encode_vector
 from mnemo.store.sqlite.note_rows import Reading
 from mnemo.store.sqlite.readers import Readers

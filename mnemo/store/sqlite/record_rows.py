@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, NamedTuple
 
-from mnemo._text import is_blank
+from mnemo.runtime.text import is_blank
 from mnemo.store.sqlite.codec import stored_time, utc_text
 from mnemo.store.sqlite.damage import Passed, Rows, log_passed
 from mnemo.store.sqlite.derived import shelf_of

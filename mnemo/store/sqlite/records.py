@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from mnemo._clock import Breather
-from mnemo._text import has_unspaced, lower_each
 from mnemo.protocols import Clock
+from mnemo.runtime.clock import Breather
+from mnemo.runtime.text import has_unspaced, lower_each
 from mnemo.store.sqlite.damage import Passed, log_passed
 from mnemo.store.sqlite.readers import Readers
 from mnemo.store.sqlite.record_rows import BASE, LEAN, LEANS, Expiry, Lean, Scope, read_records

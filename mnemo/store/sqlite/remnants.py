@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any
 
-from mnemo._clock import Breather
 from mnemo.errors import StoreCorrupt
 from mnemo.graph.changeset import NodeChange
 from mnemo.graph.erasure import Said, stripped
+from mnemo.runtime.clock import Breather
 from mnemo.store.sqlite.commit import change_node
 from mnemo.store.sqlite.damage import Passed
 from mnemo.store.sqlite.tombs import remember_erased

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 
-from mnemo._clock import Breather
-from mnemo._text import has_unspaced
+from mnemo.runtime.clock import Breather
+from mnemo.runtime.text import has_unspaced
 from mnemo.store.sqlite.damage import Passed, log_passed
 from mnemo.store.sqlite.record_rows import BASE, LEAN, LEANS, Expiry, Lean, Scope, read_records
 from mnemo.store.sqlite.rows import repo_row

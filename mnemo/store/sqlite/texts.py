@@ -12,7 +12,7 @@ import sqlite3
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from mnemo._text import composed, has_unspaced
+from mnemo.runtime.text import composed, has_unspaced
 from mnemo.store.sqlite.bites import insert_rows
 
 __all__ = [

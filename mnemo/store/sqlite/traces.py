@@ -18,7 +18,7 @@ from typing import Any, BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
-from mnemo._clock import Breather
+from mnemo.runtime.clock import Breather
 
 __all__ = ["Traces"]
 

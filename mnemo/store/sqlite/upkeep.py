@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from mnemo._clock import Breather
 from mnemo.errors import CommitFailed
 from mnemo.graph.changeset import Revision
 from mnemo.graph.upkeep import RAW, Upkeep
+from mnemo.runtime.clock import Breather
 from mnemo.store.sqlite.codec import encode_time, node_columns
 from mnemo.store.sqlite.rows import SET_COLUMNS, chunks, holes
 

@@ -12,7 +12,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from real_texts import TEXTS
 
-from mnemo._text import one_line
 from mnemo.config import Config
 from mnemo.episode.step import Step
 from mnemo.extraction.embedded import annotator
@@ -21,6 +20,7 @@ from mnemo.extraction.embedded.kinds import Kind, call_name, excerpt, kind_of
 from mnemo.extraction.embedded.scene import Parties
 from mnemo.extraction.embedded.topics import content_count, topics
 from mnemo.protocols import AnnotationRequest
+from mnemo.runtime.text import one_line
 
 _QUESTION = re.compile(r"[^.!?\n]{2,300}\?+(?=[\s\"'”’)*\]]|$)")
 

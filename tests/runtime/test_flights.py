@@ -6,8 +6,8 @@ import anyio
 import anyio.lowlevel
 import pytest
 
-from mnemo._flights import Flights
 from mnemo.errors import UsageError
+from mnemo.runtime.flights import Flights
 
 
 class Work:

@@ -1,11 +1,10 @@
 """
-The one door to user code: observers, callbacks, models, embedders, functions of a config.
+Calls into user code: observers, callbacks, models, embedders, functions of a config.
 
 Whatever user code raises leaves here as an ``Exception``, so that it can end neither a
-task of the service nor a loop callback: a ``CancelledError`` of something that it waited
-for is told from a cancellation of the running task, which passes. ``KeyboardInterrupt``
-and ``SystemExit`` leave the event loop in its next turn, when the state of the caller is
-settled.
+task of the service nor a loop callback. A ``CancelledError`` that the user's code raised
+is told from a cancellation of the running task, which passes. ``KeyboardInterrupt`` and
+``SystemExit`` leave the event loop in its next turn, after the caller settled its state.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from typing import Any, TypeVar
 
 import anyio.lowlevel
 
-from mnemo._tasks import running_loop
+from mnemo.runtime.tasks import running_loop
 
 __all__ = ["Interrupted", "call", "called"]
 

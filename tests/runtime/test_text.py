@@ -13,7 +13,7 @@ from real_texts import TEXTS
 from snowballstemmer.english_stemmer import EnglishStemmer
 from snowballstemmer.porter_stemmer import PorterStemmer
 
-from mnemo._text import (
+from mnemo.runtime.text import (
     clean,
     count_tokens,
     fold,

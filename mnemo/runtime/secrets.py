@@ -1,8 +1,4 @@
-"""
-Values that nobody must come to learn from us: keys, tokens, passwords, card numbers.
-
-What takes them out of a text says what it puts in their place, by kind.
-"""
+"""Secret detection: finds keys, tokens, passwords and card numbers in text."""
 
 from __future__ import annotations
 
@@ -11,7 +7,7 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Literal, TypeAlias
 
-from mnemo._text import STOP_WORDS
+from mnemo.runtime.text import STOP_WORDS
 
 __all__ = ["Kind", "without_secrets"]
 

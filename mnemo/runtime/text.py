@@ -1,8 +1,8 @@
 """
-The only door to words: cleaning, token counts, folding, stop words, stems.
+Text normalisation: cleaning, token counts, folding, stop words and stems.
 
 Everything that compares texts (keyword recall, the guard of a commit, the
-embedded extractors) uses these, so that they agree on what a word is.
+embedded extractors) uses these functions, so that all agree on what a word is.
 """
 
 from __future__ import annotations

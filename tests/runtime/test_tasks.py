@@ -8,8 +8,8 @@ from collections.abc import AsyncIterator
 import anyio
 import pytest
 
-from mnemo._tasks import Branch, TaskRoot
 from mnemo.errors import UsageError
+from mnemo.runtime.tasks import Branch, TaskRoot
 
 
 @pytest.fixture

@@ -1,9 +1,8 @@
 """
-Who hears of events.
+The event bus: publishing to observers and streams without waiting for them.
 
-Publishing never waits: synchronous observers are called at once, each of the others
-(and each reader of the stream) has a bounded queue of its own that drops its oldest
-events and says how many.
+Synchronous observers are called at once. Each asynchronous observer and each stream has
+a bounded queue of its own, which drops its oldest events and reports how many.
 """
 
 from __future__ import annotations
@@ -14,38 +13,43 @@ from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from contextvars import Context, copy_context
-from typing import Any
+from typing import Any, Generic, TypeAlias, TypeVar
 
 import anyio
 
-from mnemo._foreign import call, called
-from mnemo.events import Event, EventsDropped
+from mnemo.runtime.user_code import call, called
 
 __all__ = ["EventBus", "Subscription"]
 
 log = logging.getLogger("mnemo")
 
+E = TypeVar("E")
+
+DropReport: TypeAlias = Callable[[E, int], E]
+"""Makes the event that reports lost events, from the first kept one and their number."""
+
 OBSERVER_BUFFER = 1_024
 """Events that an asynchronous observer may lag behind before it loses the oldest."""
 
 
-class Inbox:
+class Inbox(Generic[E]):
     """
-    A bounded queue that drops its oldest events and remembers how many.
+    A bounded queue that drops its oldest events and counts them.
 
     Attributes:
-        context: What the publisher of the event that was got last was in.
+        context: The publisher's context variables for the event that ``get`` gave last.
     """
 
-    def __init__(self, size: int) -> None:
-        self._events: deque[tuple[Event, Context]] = deque()
+    def __init__(self, size: int, drop_report: DropReport[E]) -> None:
+        self._events: deque[tuple[E, Context]] = deque()
+        self._drop_report = drop_report
         self.context = copy_context()
         self._size = size
         self._dropped = 0
         self._arrived = anyio.Event()
         self._ended = False
 
-    def put(self, event: Event) -> None:
+    def put(self, event: E) -> None:
         """Add an event, dropping the oldest if there is no room."""
         if len(self._events) == self._size:
             self._events.popleft()
@@ -54,17 +58,17 @@ class Inbox:
         self._arrived.set()
 
     def end(self) -> None:
-        """No more will come; what is buffered can still be read."""
+        """Accept no more events; buffered ones can still be read."""
         self._ended = True
         self._arrived.set()
 
     def clear(self) -> None:
-        """Forget what is buffered."""
+        """Drop all buffered events."""
         self._events.clear()
         self._dropped = 0
 
-    async def get(self) -> Event | None:
-        """The next event, an ``EventsDropped`` first if some were lost; ``None`` at the end."""
+    async def get(self) -> E | None:
+        """Wait for the next event, a report of lost ones first; ``None`` at the end."""
         while not self._events:
             if self._ended:
                 return None
@@ -72,14 +76,13 @@ class Inbox:
             await self._arrived.wait()
         if self._dropped:
             count, self._dropped = self._dropped, 0
-            first, _ = self._events[0]
-            return EventsDropped(repo_id=first.repo_id, at=first.at, count=count)
+            return self._drop_report(self._events[0][0], count)
         event, self.context = self._events.popleft()
         return event
 
 
 class Subscription:
-    """What ``subscribe`` gives: the way to stop."""
+    """A subscription to events; ``cancel`` ends it."""
 
     def __init__(self, cancel: Callable[[], None]) -> None:
         self._cancel = cancel
@@ -89,34 +92,36 @@ class Subscription:
         self._cancel()
 
 
-class EventBus:
+class EventBus(Generic[E]):
     """
-    Hands each event to every observer and reader.
+    Delivers each event to every observer and stream.
 
     Args:
         spawn: Starts a task that outlives the call.
+        drop_report: Makes the event that reports lost events.
     """
 
-    def __init__(self, spawn: Callable[..., object]) -> None:
+    def __init__(self, spawn: Callable[..., object], drop_report: DropReport[E]) -> None:
         self._spawn = spawn
-        self._observers: dict[Subscription, Callable[[Event], Any]] = {}
-        self._inboxes: list[Inbox] = []
+        self._drop_report = drop_report
+        self._observers: dict[Subscription, Callable[[E], Any]] = {}
+        self._inboxes: list[Inbox[E]] = []
         self._pumps: set[anyio.Event] = set()
 
     @property
     def active(self) -> bool:
-        """Whether anybody listens; lets a hot path skip making an event."""
+        """Whether there are observers; lets a hot path skip making an event."""
         return bool(self._observers or self._inboxes)
 
-    def publish(self, event: Event) -> None:
-        """Hand *event* to all; never waits, never raises for what an observer does."""
+    def publish(self, event: E) -> None:
+        """Deliver *event* to all; never waits, and never raises what an observer raises."""
         for subscription, observer in list(self._observers.items()):
             if subscription in self._observers:
                 _call(observer, event)
         for inbox in self._inboxes:
             inbox.put(event)
 
-    def subscribe(self, observer: Callable[[Event], Any]) -> Subscription:
+    def subscribe(self, observer: Callable[[E], Any]) -> Subscription:
         """See ``Mnemo.subscribe``."""
         if _is_async(observer):
             return self._subscribe_async(observer)
@@ -124,8 +129,8 @@ class EventBus:
         self._observers[subscription] = observer
         return subscription
 
-    def _subscribe_async(self, observer: Callable[[Event], Awaitable[Any]]) -> Subscription:
-        inbox = Inbox(OBSERVER_BUFFER)
+    def _subscribe_async(self, observer: Callable[[E], Awaitable[Any]]) -> Subscription:
+        inbox = Inbox(OBSERVER_BUFFER, self._drop_report)
         self._inboxes.append(inbox)
 
         def cancel() -> None:
@@ -137,12 +142,12 @@ class EventBus:
         self._spawn(self._pump, inbox, observer)
         return Subscription(cancel)
 
-    async def _pump(self, inbox: Inbox, observer: Callable[[Event], Awaitable[Any]]) -> None:
+    async def _pump(self, inbox: Inbox[E], observer: Callable[[E], Awaitable[Any]]) -> None:
         done = anyio.Event()
         self._pumps.add(done)
         try:
             while (event := await inbox.get()) is not None:
-                # What the publisher was in the midst of, its observers are in as well.
+                # Observers run in the publisher's context variables, its spans included.
                 told = anyio.Event()
                 inbox.context.run(self._spawn, _tell, observer, event, told)
                 await told.wait()
@@ -151,11 +156,11 @@ class EventBus:
             done.set()
 
     @asynccontextmanager
-    async def stream(self, buffer: int) -> AsyncIterator[AsyncIterator[Event]]:
+    async def stream(self, buffer: int) -> AsyncIterator[AsyncIterator[E]]:
         """See ``Mnemo.events``."""
         if buffer < 1:
             raise ValueError("buffer must be at least 1")
-        inbox = Inbox(buffer)
+        inbox = Inbox(buffer, self._drop_report)
         self._inboxes.append(inbox)
         try:
             yield _iterate(inbox)
@@ -164,7 +169,7 @@ class EventBus:
                 self._inboxes.remove(inbox)
 
     async def aclose(self, grace_s: float) -> None:
-        """Deliver what is due, for at most *grace_s* seconds, and end every reader."""
+        """Deliver buffered events for at most *grace_s* seconds, then end every stream."""
         self._observers.clear()
         for inbox in self._inboxes:
             inbox.end()
@@ -173,14 +178,12 @@ class EventBus:
                 await pump.wait()
 
 
-def _is_async(observer: Callable[[Event], Any]) -> bool:
+def _is_async(observer: Callable[[E], Any]) -> bool:
     called = getattr(observer, "__call__", None)  # noqa: B004 - an object's own coroutine method
     return inspect.iscoroutinefunction(observer) or inspect.iscoroutinefunction(called)
 
 
-async def _tell(
-    observer: Callable[[Event], Awaitable[Any]], event: Event, told: anyio.Event
-) -> None:
+async def _tell(observer: Callable[[E], Awaitable[Any]], event: E, told: anyio.Event) -> None:
     try:
         await called(observer, event)
     except Exception:
@@ -189,13 +192,13 @@ async def _tell(
         told.set()
 
 
-def _call(observer: Callable[[Event], Any], event: Event) -> None:
+def _call(observer: Callable[[E], Any], event: E) -> None:
     try:
         call(observer, event)
     except Exception:
         log.exception("an observer failed on %s", type(event).__name__)
 
 
-async def _iterate(inbox: Inbox) -> AsyncIterator[Event]:
+async def _iterate(inbox: Inbox[E]) -> AsyncIterator[E]:
     while (event := await inbox.get()) is not None:
         yield event

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mnemo._clock import SystemClock
+from mnemo.runtime.clock import SystemClock
 
 
 async def test_a_time_that_is_over_is_not_waited_for():

@@ -9,8 +9,8 @@ from typing import Generic, TypeVar
 
 import anyio
 
-from mnemo._tasks import Home
 from mnemo.errors import StoreReadOnly, UsageError
+from mnemo.runtime.tasks import Home
 
 __all__ = ["Flights"]
 

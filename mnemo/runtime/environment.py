@@ -1,14 +1,15 @@
-"""Settings from ``MNEMO_*`` variables; apart, because pydantic-settings is slow to import."""
+"""Reading settings from ``MNEMO_*`` variables; pydantic-settings is slow to import."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from pydantic import create_model
+from pydantic.fields import FieldInfo
 from pydantic_settings import BaseSettings, EnvSettingsSource
 
-from mnemo.config import Config
 from mnemo.errors import ConfigError
 
 __all__ = ["read_environment"]
@@ -28,19 +29,22 @@ NOT_SETTINGS = frozenset(
 """Variables of the command line and the scripts that share the prefix."""
 
 
-def read_environment() -> dict[str, Any]:
+def read_environment(sections: Mapping[str, FieldInfo]) -> dict[str, Any]:
     """
-    Give the settings of the environment as nested keyword arguments of ``Config``.
+    Read the settings of the environment as nested keyword arguments.
+
+    Args:
+        sections: Fields of the model that takes them.
 
     Raises:
         ConfigError: If a variable with the prefix names no section or setting, or its
             value is no JSON where JSON is needed.
     """
-    _refuse_unknown()
-    sections: dict[str, Any] = {
-        name: (field.annotation, field.default) for name, field in Config.model_fields.items()
+    _refuse_unknown(sections)
+    fields: dict[str, Any] = {
+        name: (field.annotation, field.default) for name, field in sections.items()
     }
-    shape = create_model("Environment", __base__=BaseSettings, **sections)
+    shape = create_model("Environment", __base__=BaseSettings, **fields)
     source = EnvSettingsSource(shape, env_prefix=PREFIX, env_nested_delimiter="__")
     source.env_vars = {k: v for k, v in source.env_vars.items() if k not in NOT_SETTINGS}
     try:
@@ -49,11 +53,11 @@ def read_environment() -> dict[str, Any]:
         raise ConfigError(f"the environment cannot be read: {error}") from error
 
 
-def _refuse_unknown() -> None:
+def _refuse_unknown(sections: Collection[str]) -> None:
     for variable in os.environ:
         name = variable.lower()
         if not name.startswith(PREFIX.lower()) or name in NOT_SETTINGS:
             continue
         section = name.removeprefix(PREFIX.lower()).partition("__")[0]
-        if section not in Config.model_fields:
+        if section not in sections:
             raise ConfigError(f"{variable}: there is no setting {section!r}")

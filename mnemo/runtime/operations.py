@@ -1,7 +1,7 @@
 """
-Accepted operations: what their callers hold, and how callbacks are told of their ends.
+Pending operations: the handle that a caller gets, and the task that runs callbacks.
 
-Who accepts an operation decides when it runs and ends it exactly once.
+Whoever accepts an operation decides when it runs and ends it exactly once.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from typing import Any
 import anyio
 import anyio.lowlevel
 
-from mnemo._foreign import called
-from mnemo._tasks import CancelHandle, running_loop
 from mnemo.errors import UsageError
+from mnemo.runtime.tasks import CancelHandle, running_loop
+from mnemo.runtime.user_code import called
 
 __all__ = ["Callback", "CallbackRunner", "Outcome", "PendingOperation"]
 

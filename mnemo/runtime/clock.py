@@ -1,5 +1,5 @@
 """
-The only door to time.
+The system clock and time helpers; the only door to time.
 
 Wall time (aware, UTC) is for what is stored; monotonic time is for timers. Both
 come from one ``Clock``, so a test can hold them still.

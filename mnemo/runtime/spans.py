@@ -1,9 +1,9 @@
 """
-The only door to OpenTelemetry: spans of what mnemo does, where somebody may look at them.
+OpenTelemetry spans; the only door to that package, which is optional.
 
-Names of spans and attributes are those of OpenTelemetry's conventions for generative AI,
-memory operations included; what these do not name begins with ``mnemo.``. A span never
-changes what the work in it does: a tracer that raises is logged once and passed over.
+Names of spans and attributes follow OpenTelemetry's conventions for generative AI,
+memory operations included; others begin with ``mnemo.``. A span never changes the work
+in it: a tracer that raises is logged once and passed over.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Literal, Self, TypeAlias
 
-from mnemo._text import clean
+from mnemo.runtime.text import clean
 
 __all__ = [
     "NO_SPANS",

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mnemo._clock import in_utc, of_timestamp
-from mnemo._door import (
+from mnemo.runtime.clock import in_utc, of_timestamp
+from mnemo.runtime.validation import (
     MOST_ID_BYTES,
     MOST_NUMBER,
     MOST_TEXT_BYTES,

@@ -1,4 +1,4 @@
-"""The only door to chance: ids, unique across processes and sortable by time."""
+"""Id generation: unique across processes and sortable by time; the only door to chance."""
 
 from __future__ import annotations
 

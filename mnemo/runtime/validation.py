@@ -1,8 +1,8 @@
 """
-The one door for values from outside: what every store can keep passes, the rest is refused.
+Validation of values from outside: what no store can keep is cleaned or refused.
 
-Texts lose the characters that no store can be trusted with; ids that name a repository, a
-session or a thread are compared exactly, so they are refused instead of changed.
+Texts lose the characters that stores do not keep reliably. Ids of repositories, sessions
+and threads are compared exactly, so they are refused instead of changed.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from dataclasses import fields, is_dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from mnemo._clock import as_utc
-from mnemo._text import clean, is_blank
+from mnemo.runtime.clock import as_utc
+from mnemo.runtime.text import clean, is_blank
 
 __all__ = [
     "MOST_ID_BYTES",

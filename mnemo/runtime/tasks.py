@@ -1,5 +1,5 @@
 """
-The only place where a task without a parent begins, and what cancels one from outside.
+Task roots and cancel handles: the only place where a task without a parent starts.
 
 A service may be opened by one task and closed by another (a pytest fixture, a web
 framework's lifespan hooks), which an anyio task group does not allow: it belongs to the
@@ -23,8 +23,8 @@ import anyio
 import anyio.lowlevel
 import anyio.to_thread
 
-from mnemo._door import finite_number, is_small
 from mnemo.errors import SessionClosed, UsageError
+from mnemo.runtime.validation import finite_number, is_small
 
 __all__ = [
     "Branch",

@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from real_texts import TEXTS
 
-from mnemo import _secrets
-from mnemo._secrets import Kind, without_secrets
+from mnemo.runtime import secrets
+from mnemo.runtime.secrets import Kind, without_secrets
 
 
 def _instead(kind: Kind) -> str:
@@ -18,10 +18,10 @@ def _instead(kind: Kind) -> str:
 
 
 def _by_patterns_alone(text: str) -> str:
-    for _, _, pattern, kind in _secrets._RULES:
-        text = pattern.sub(partial(_secrets._hide, _instead, kind), text)
-    text = _secrets._RANDOM.sub(lambda found: _instead("key"), text)
-    return _secrets._CARD.sub(partial(_secrets._hide_card, _instead), text)
+    for _, _, pattern, kind in secrets._RULES:
+        text = pattern.sub(partial(secrets._hide, _instead, kind), text)
+    text = secrets._RANDOM.sub(lambda found: _instead("key"), text)
+    return secrets._CARD.sub(partial(secrets._hide_card, _instead), text)
 
 
 def test_real_texts_lose_the_same_secrets_behind_the_looks() -> None:
@@ -63,5 +63,5 @@ def test_any_mixture_loses_the_same_secrets_behind_the_looks(parts: list[tuple[s
 
 def test_each_hint_passes_the_first_look() -> None:
     """What any pattern is looked for by is a part of what all are looked for by."""
-    hints = [hint for hints, _, _, _ in _secrets._RULES for hint in hints]
-    assert [hint for hint in hints if not any(part in hint for part in _secrets._GATE)] == []
+    hints = [hint for hints, _, _, _ in secrets._RULES for hint in hints]
+    assert [hint for hint in hints if not any(part in hint for part in secrets._GATE)] == []
