@@ -78,7 +78,7 @@ from mnemo.transcript.derived import (
     Snapshot,
 )
 from mnemo.transcript.message import Message, StoredMessage, ToolCall
-from mnemo.transcript.strategies import Composite, Recent, Summary, ToolOutputPruner
+from mnemo.transcript.strategies import Composite, Nearest, Recent, Summary, ToolOutputPruner
 
 if TYPE_CHECKING:  # what an open repository hands out is loaded when it is asked for
     from mnemo.context.compressed import CompressedViewport
@@ -138,6 +138,7 @@ __all__ = [
     "ModelError",
     "ModelTimeout",
     "ModelUnavailable",
+    "Nearest",
     "Node",
     "NodeChange",
     "NodeMetadata",

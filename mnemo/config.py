@@ -31,8 +31,8 @@ from mnemo.transcript.counting import IMAGE_TOKENS, Counter
 from mnemo.transcript.message import MOST_TOKENS
 from mnemo.transcript.strategies import (
     Composite,
+    Nearest,
     Recent,
-    Semantic,
     Summary,
     ToolOutputPruner,
 )
@@ -304,7 +304,7 @@ OneCompression: TypeAlias = InstanceOf[Summary] | InstanceOf[ToolOutputPruner]
 class ConversationConfig(Settings):
     """What was said (``config.conversation``)."""
 
-    retrieval: InstanceOf[Recent] | InstanceOf[Semantic] | InstanceOf[Composite] = Recent(10)
+    retrieval: InstanceOf[Recent] | InstanceOf[Nearest] | InstanceOf[Composite] = Recent(10)
     """What ``load`` chooses of the history."""
     compression: OneCompression | tuple[OneCompression, ...] | None = None
     """How the history is made shorter: one strategy, several in order, or none."""

@@ -20,7 +20,7 @@ from mnemo.graph.nodes import Vector
 from mnemo.graph.vectors import unit_rows
 from mnemo.protocols import EmbeddingSpace, TranscriptReader, TranscriptWriter
 from mnemo.transcript.message import StoredMessage, embedded_text
-from mnemo.transcript.strategies import Composite, Retrieval, Semantic
+from mnemo.transcript.strategies import Composite, Nearest, Retrieval
 
 __all__ = ["Indexing"]
 
@@ -240,7 +240,7 @@ def _erase(tx: TranscriptWriter, messages: Sequence[StoredMessage]) -> None:
 
 
 def _index_limits(retrieval: Retrieval) -> list[int | None]:
-    """How many vectors each ``Semantic`` in *retrieval* wants kept; ``None``: all."""
+    """How many vectors each ``Nearest`` in *retrieval* wants kept; ``None``: all."""
     if isinstance(retrieval, Composite):
         return [limit for part in retrieval.strategies for limit in _index_limits(part)]
-    return [retrieval.max_index_size] if isinstance(retrieval, Semantic) else []
+    return [retrieval.max_index_size] if isinstance(retrieval, Nearest) else []

@@ -38,9 +38,9 @@ from mnemo.transcript.message import Message, StoredMessage, several
 from mnemo.transcript.strategies import (
     OMITTED,
     Composite,
+    Nearest,
     Recent,
     Retrieval,
-    Semantic,
     Summary,
     ToolOutputPruner,
 )
@@ -74,8 +74,8 @@ def settings_of(
     exact_id("a thread's id", thread_id)
     own = config.conversation
     chosen = own.retrieval if retrieval is OMITTED else retrieval
-    if not isinstance(chosen, Recent | Semantic | Composite):
-        raise ValueError("retrieval must be Recent, Semantic or Composite")
+    if not isinstance(chosen, Recent | Nearest | Composite):
+        raise ValueError("retrieval must be Recent, Nearest or Composite")
     return ThreadSettings(
         thread_id=thread_id,
         retrieval=chosen,
@@ -198,11 +198,11 @@ class MessageLog:
         What the agent is to read, ascending: summaries in place of what was compacted, system
         messages, and what the retrieval strategy chooses, tool groups whole and complete.
 
-        Nothing is written, and no model is asked; a query under ``Semantic`` is embedded.
+        Nothing is written, and no model is asked; a query under ``Nearest`` is embedded.
         If that fails, the newest messages are given, and ``RecallFailed`` is sent.
 
         Args:
-            query: What ``Semantic`` looks for; blank is the same as none.
+            query: What ``Nearest`` looks for; blank is the same as none.
             budget_tokens: At least 1. Pinned messages and the newest unit are required;
                 then whole units are taken newest first as long as they fit.
 

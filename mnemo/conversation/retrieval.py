@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mnemo.conversation.uncovered import Uncovered
-from mnemo.transcript.strategies import Composite, Recent, Retrieval, Semantic
+from mnemo.transcript.strategies import Composite, Nearest, Recent, Retrieval
 from mnemo.transcript.units import Unit
 
 __all__ = ["Choice", "Nearness", "asks_for_meaning", "choose", "fitting"]
@@ -75,14 +75,14 @@ def asks_for_meaning(strategy: Retrieval) -> bool:
     """Whether *strategy* compares with the query, so that the query needs a vector."""
     if isinstance(strategy, Composite):
         return any(map(asks_for_meaning, strategy.strategies))
-    return isinstance(strategy, Semantic)
+    return isinstance(strategy, Nearest)
 
 
 def choose(strategy: Retrieval, live: Uncovered, near: Nearness) -> Choice:
     """
     Choose among the units that are not pinned.
 
-    Where nearness cannot be told, a ``Semantic`` chooses as ``Recent`` of its ``k``; as a
+    Where nearness cannot be told, a ``Nearest`` chooses as ``Recent`` of its ``k``; as a
     part of a ``Composite`` it leaves the choice to the other parts.
     """
     choice = _choice(strategy, live, near)
@@ -92,7 +92,7 @@ def choose(strategy: Retrieval, live: Uncovered, near: Nearness) -> Choice:
 def _choice(strategy: Retrieval, live: Uncovered, near: Nearness) -> Choice | None:
     if isinstance(strategy, Recent):
         return Choice(tuple(live.newest(2 * strategy.k)))
-    if isinstance(strategy, Semantic):
+    if isinstance(strategy, Nearest):
         units = _nearest(strategy, live, near)
         return None if units is None else Choice(tuple(units))
     weighed = zip(strategy.weights, strategy.strategies, strict=True)
@@ -101,7 +101,7 @@ def _choice(strategy: Retrieval, live: Uncovered, near: Nearness) -> Choice | No
     return Choice(parts=left) if left else None
 
 
-def _nearest(strategy: Semantic, live: Uncovered, near: Nearness) -> list[Unit] | None:
+def _nearest(strategy: Nearest, live: Uncovered, near: Nearness) -> list[Unit] | None:
     chosen: dict[int, Unit] = {}
     if near.vector is not None or near.failure is not None:
         ranked = near.ranked(live, strategy.max_index_size)

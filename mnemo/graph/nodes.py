@@ -1,21 +1,20 @@
 """
-The seven kinds of node.
+Graph nodes: frozen values of seven types.
 
-Nodes are frozen and dumb: they do not save themselves and know no store. An id
-left out is given, prefixed by type; a vector left out is made at commit.
+Nodes do not save themselves and know no store. An id left out is generated, prefixed by
+type; a vector left out is made at commit.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, ClassVar, Literal, TypeAlias
+from typing import ClassVar, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from mnemo.runtime.ids import new_id
-from mnemo.transcript import strategies
 
 __all__ = [
     "NODE_TYPES",
@@ -95,27 +94,10 @@ class Episodic(Node):
         return "\n".join(part for part in (self.observation, self.action) if part)
 
 
-class _TwoMeanings(type):
-    """
-    Calls of ``Semantic`` without a text give the retrieval strategy of that name.
-
-    The surface has two things of this name: a fact, and ``Semantic(k)`` for
-    ``repo.conversation``. Both are made as their pages say.
-    """
-
-    def __call__(cls, *args: Any, **fields: Any) -> Any:
-        if "proposition" in fields or (args and not isinstance(args[0], int)):
-            return super().__call__(*args, **fields)
-        return strategies.Semantic(*args, **fields)
-
-
 @dataclass(frozen=True, slots=True)
-class Semantic(Node, metaclass=_TwoMeanings):
+class Semantic(Node):
     """
     A fact: self-contained and atomic.
-
-    Called with a number, or without a text, as in ``Semantic(5)``, it gives the retrieval
-    strategy instead (``mnemo.transcript.strategies``).
 
     Attributes:
         confidence: In [0, 1].

@@ -188,7 +188,7 @@ class Repository(RepositoryAnswers, RepositoryUpkeep):
 
         Args:
             thread_id: Any text that is not blank, compared exactly.
-            retrieval: ``Recent``, ``Semantic`` or ``Composite``: what ``load`` chooses.
+            retrieval: ``Recent``, ``Nearest`` or ``Composite``: what ``load`` chooses.
             compression: ``Summary``, ``ToolOutputPruner``, several in order, or ``None``.
             ttl_s: Seconds after which messages expire; ``None``: never. What is omitted is
                 as ``config.conversation`` says.

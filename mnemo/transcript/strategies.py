@@ -13,9 +13,9 @@ __all__ = [
     "OMITTED",
     "Composite",
     "Compression",
+    "Nearest",
     "Recent",
     "Retrieval",
-    "Semantic",
     "Summary",
     "ToolOutputPruner",
 ]
@@ -37,7 +37,7 @@ class Recent:
 
 
 @dataclass(frozen=True, slots=True)
-class Semantic:
+class Nearest:
     """
     The ``k`` units nearest to the query, in the order in which they were said.
 
@@ -61,23 +61,23 @@ class Composite:
     """
     What any of its strategies chooses; each gets its weight's share of a token budget.
 
-    ``Composite()`` is ``Recent(6)`` with 0.6 and ``Semantic(10)`` with 0.4.
+    ``Composite()`` is ``Recent(6)`` with 0.6 and ``Nearest(10)`` with 0.4.
 
     Attributes:
         weights: As many as strategies, each above 0, in proportion; default: equal.
     """
 
-    strategies: tuple[Recent | Semantic | Composite, ...]
+    strategies: tuple[Recent | Nearest | Composite, ...]
     weights: tuple[float, ...]
 
     def __init__(
-        self, *strategies: Recent | Semantic | Composite, weights: Sequence[float] | None = None
+        self, *strategies: Recent | Nearest | Composite, weights: Sequence[float] | None = None
     ) -> None:
         if not strategies:
-            strategies = (Recent(6), Semantic(10))
+            strategies = (Recent(6), Nearest(10))
             weights = (0.6, 0.4) if weights is None else weights
-        if not all(isinstance(one, Recent | Semantic | Composite) for one in strategies):
-            raise ValueError("a Composite is made of Recent, Semantic and Composite strategies")
+        if not all(isinstance(one, Recent | Nearest | Composite) for one in strategies):
+            raise ValueError("a Composite is made of Recent, Nearest and Composite strategies")
         given = tuple(weights) if weights is not None else (1.0,) * len(strategies)
         if len(given) != len(strategies):
             raise ValueError(f"{len(strategies)} strategies need as many weights, not {len(given)}")
@@ -118,5 +118,5 @@ class ToolOutputPruner:
         whole_number("max_chars", self.max_chars, 0)
 
 
-Retrieval: TypeAlias = Recent | Semantic | Composite
+Retrieval: TypeAlias = Recent | Nearest | Composite
 Compression: TypeAlias = Summary | ToolOutputPruner

@@ -6,7 +6,7 @@ import pytest
 from talk_kit import OpenTalk, Talk, assistant, result, seqs, texts, turns, user
 
 from mnemo.config import Config
-from mnemo.transcript.strategies import Semantic
+from mnemo.transcript.strategies import Nearest
 
 
 async def test_a_message_expires_after_its_time(talk: Talk) -> None:
@@ -23,7 +23,7 @@ async def test_a_message_expires_after_its_time(talk: Talk) -> None:
 
 async def test_an_expired_message_is_not_found_by_meaning(talk: Talk) -> None:
     """The index does not lead to it either."""
-    log = talk.log(ttl_s=60, retrieval=Semantic(1))
+    log = talk.log(ttl_s=60, retrieval=Nearest(1))
     await log.append(user("apples and pears"))
     await talk.clock.advance(61)
     await log.append([user("ships at sea"), user("winter snow")])

@@ -16,7 +16,7 @@ from mnemo.conversation.indexing import Indexing
 from mnemo.errors import ModelUnavailable, StoreError, UsageError
 from mnemo.testing import HashingEmbedder
 from mnemo.transcript.message import Message
-from mnemo.transcript.strategies import Composite, Recent, Semantic
+from mnemo.transcript.strategies import Composite, Nearest, Recent
 
 
 class CountingEmbedder:
@@ -246,7 +246,7 @@ async def test_the_oldest_vectors_of_the_thread_go(
 ) -> None:
     """``max_index_size`` drops the thread's own oldest vectors, and no other thread's."""
     talk = await open_conversations(embedder=embedder)
-    bounded = talk.settings(retrieval=Composite(Recent(2), Semantic(2, max_index_size=3)))
+    bounded = talk.settings(retrieval=Composite(Recent(2), Nearest(2, max_index_size=3)))
     await talk.log("other").append([user(f"x{n}") for n in range(5)])
     await talk.log().append([user(f"m{n}") for n in range(5)])
     async with indexing(talk) as worker:
@@ -261,7 +261,7 @@ async def test_the_oldest_vectors_of_the_thread_go(
         await worker.settled("t")
         assert await vectors(talk) == [3, 4, 5]
         await talk.log().append(user("m6"))
-        worker.appended(talk.settings(retrieval=Semantic(2)))
+        worker.appended(talk.settings(retrieval=Nearest(2)))
         await worker.settled("t")
         assert await vectors(talk) == [3, 4, 5, 6]
 

@@ -19,9 +19,9 @@ from mnemo.testing.stores import in_memory_store
 from mnemo.transcript.message import Message, StoredMessage, ToolCall
 from mnemo.transcript.strategies import (
     Composite,
+    Nearest,
     Recent,
     Retrieval,
-    Semantic,
     ToolOutputPruner,
 )
 from mnemo.transcript.units import VIEW, units_of
@@ -65,7 +65,7 @@ def said() -> some.SearchStrategy[Message]:
 def chosen() -> some.SearchStrategy[Retrieval]:
     """Any strategy, with few units."""
     k = some.integers(1, 4)
-    plain = some.builds(Recent, k) | some.builds(Semantic, k)
+    plain = some.builds(Recent, k) | some.builds(Nearest, k)
     pair = some.tuples(plain, plain).map(lambda two: Composite(*two, weights=[2, 1]))
     return plain | pair
 

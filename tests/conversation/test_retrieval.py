@@ -10,6 +10,7 @@ import pytest
 from numpy.typing import NDArray
 from talk_kit import OpenTalk, Talk, assistant, result, texts, user
 
+import mnemo
 from mnemo.config import Config
 from mnemo.conversation.log import settings_of
 from mnemo.errors import ModelUnavailable
@@ -17,7 +18,7 @@ from mnemo.events import RecallFailed
 from mnemo.messages import EmbeddingSpace
 from mnemo.testing import HashingEmbedder
 from mnemo.transcript.message import Message
-from mnemo.transcript.strategies import Composite, Recent, Semantic, ToolOutputPruner
+from mnemo.transcript.strategies import Composite, Nearest, Recent, ToolOutputPruner
 
 SAID = [
     "the ferry to Naxos leaves at noon",
@@ -47,15 +48,33 @@ async def filled(talk: Talk) -> None:
 async def test_the_nearest_units_are_given_in_order(talk: Talk) -> None:
     """The two nearest to the query, in seq order."""
     await filled(talk)
-    loaded = await talk.log(retrieval=Semantic(2)).load(query="ferry tickets")
+    loaded = await talk.log(retrieval=Nearest(2)).load(query="ferry tickets")
     assert texts(loaded) == [SAID[0], SAID[2]]
+
+
+async def test_nearest_is_a_strategy_of_the_public_surface() -> None:
+    """A repository's conversation takes ``mnemo.Nearest``, alone or in a ``Composite``."""
+    async with mnemo.Mnemo("memory:") as memory:
+        repo = await memory.open_repo("r")
+        for strategy in (mnemo.Nearest(2), mnemo.Composite(mnemo.Recent(1), mnemo.Nearest())):
+            talk = repo.conversation("t", retrieval=strategy)
+            await talk.append({"id": "1", "role": "user", "content": "hello"})
+            assert texts(await talk.load(query="hello")) == ["hello"]
+        with pytest.raises(ValueError, match="retrieval must be"):
+            repo.conversation("t", retrieval=mnemo.Semantic("hello"))
+
+
+def test_a_strategy_out_of_range_is_refused() -> None:
+    """``k`` is at least 1."""
+    with pytest.raises(ValueError, match="k must be"):
+        mnemo.Nearest(0)
 
 
 @pytest.mark.parametrize("query", [None, "", " \n"])
 async def test_without_a_query_the_last_units_are_given(talk: Talk, query: str | None) -> None:
     """A blank query is none: the last ``k`` units, a turn counting as one each."""
     await filled(talk)
-    loaded = await talk.log(retrieval=Semantic(2)).load(query=query)
+    loaded = await talk.log(retrieval=Nearest(2)).load(query=query)
     assert texts(loaded) == SAID[3:]
 
 
@@ -64,7 +83,7 @@ async def test_another_threads_nearer_vectors_take_nothing_away(talk: Talk) -> N
     await filled(talk)
     await talk.log("other").append([user("ferry tickets")] * 50)
     await talk.embed("other")
-    loaded = await talk.log(retrieval=Semantic(1)).load(query="ferry tickets")
+    loaded = await talk.log(retrieval=Nearest(1)).load(query="ferry tickets")
     assert texts(loaded) == [SAID[2]]
 
 
@@ -72,13 +91,13 @@ async def test_what_has_no_vector_yet_fills_up(talk: Talk) -> None:
     """The index may lag; the newest of what it does not know come after what it knows."""
     await filled(talk)
     await talk.log().append([user("not yet indexed"), user("nor this")])
-    loaded = await talk.log(retrieval=Semantic(6)).load(query="ferry")
+    loaded = await talk.log(retrieval=Nearest(6)).load(query="ferry")
     assert texts(loaded) == [*SAID, "nor this"]
 
 
 async def test_a_hit_brings_its_whole_group(talk: Talk) -> None:
     """A spoken call is given with its results, a reply with its call and the others' results."""
-    log = talk.log(retrieval=Semantic(1))
+    log = talk.log(retrieval=Nearest(1))
     await log.append([assistant("asking about ferries", "a", "b"), user("meanwhile")])
     await log.append([result("b", "B"), result("a", "boats to Paros", kind="reply")])
     await log.append([user(text) for text in SAID[3:]])
@@ -90,7 +109,7 @@ async def test_a_hit_brings_its_whole_group(talk: Talk) -> None:
 async def test_what_a_record_covers_is_not_found_by_meaning(talk: Talk) -> None:
     """It is in its summary, and shown once."""
     await filled(talk)
-    log = talk.log(retrieval=Semantic(1))
+    log = talk.log(retrieval=Nearest(1))
     await log.compact(1, 2, "s")
     loaded = await log.load(query="tickets for the ferry")
     assert texts(loaded)[0] == SAID[0]
@@ -100,7 +119,7 @@ async def test_what_a_record_covers_is_not_found_by_meaning(talk: Talk) -> None:
 async def test_only_the_newest_vectors_count_in_a_bounded_index(talk: Talk) -> None:
     """Beyond ``max_index_size`` the oldest are found no more."""
     await filled(talk)
-    bounded = Semantic(1, max_index_size=3)
+    bounded = Nearest(1, max_index_size=3)
     assert texts(await talk.log(retrieval=bounded).load(query="Naxos ferry")) == [SAID[2]]
 
 
@@ -109,7 +128,7 @@ async def test_a_composite_is_the_union_of_its_parts(talk: Talk) -> None:
     await filled(talk)
     await talk.log().append(user(SAID[0]))
     await talk.embed()
-    both = Composite(Recent(1), Semantic(2))
+    both = Composite(Recent(1), Nearest(2))
     loaded = await talk.log(retrieval=both).load(query="ferry to Naxos leaves")
     assert texts(loaded) == [SAID[0], SAID[4], SAID[0]]
 
@@ -120,7 +139,7 @@ async def test_a_failing_embedder_gives_the_newest_messages(
     """What ``Recent(k)`` gives is loaded, and the failure is told."""
     talk = await open_conversations(embedder=Unwilling())
     await filled(talk)
-    log = talk.log(retrieval=Semantic(1))
+    log = talk.log(retrieval=Nearest(1))
     assert texts(await log.load(query="ferry")) == SAID[3:]
     [told] = talk.seen.of(RecallFailed)
     assert (told.query, told.error) == ("ferry", "the embedder is away")
@@ -136,7 +155,7 @@ async def test_an_index_of_another_space_gives_the_newest_messages(talk: Talk) -
     owed = await store.reading(lambda tx: tx.owed(limit=10))
     vectors = {(m.thread_id, m.seq): np.array([1, 0], np.float32) for m in owed}
     await store.writing(lambda tx: tx.save_vectors(narrow, vectors))
-    assert texts(await talk.log(retrieval=Semantic(2)).load(query="ferry")) == SAID[1:]
+    assert texts(await talk.log(retrieval=Nearest(2)).load(query="ferry")) == SAID[1:]
     assert len(talk.seen.of(RecallFailed)) == 1
 
 
@@ -144,9 +163,9 @@ async def test_one_failing_part_leaves_the_others(open_conversations: OpenTalk) 
     """A composite without its semantic part is its other parts; of none, the newest."""
     talk = await open_conversations(embedder=Unwilling())
     await filled(talk)
-    partly = Composite(Semantic(3), Recent(1))
+    partly = Composite(Nearest(3), Recent(1))
     assert texts(await talk.log(retrieval=partly).load(query="ferry")) == SAID[3:]
-    wholly = Composite(Semantic(1))
+    wholly = Composite(Nearest(1))
     assert texts(await talk.log(retrieval=wholly).load(query="ferry")) == SAID[3:]
 
 
@@ -164,7 +183,7 @@ async def test_system_messages_are_not_found_but_always_there(talk: Talk) -> Non
     """They are pinned beside what is found."""
     await talk.log().append(Message(role="system", content="ferry ferry ferry"))
     await filled(talk)
-    loaded = await talk.log(retrieval=Semantic(1)).load(query="ferry tickets")
+    loaded = await talk.log(retrieval=Nearest(1)).load(query="ferry tickets")
     assert texts(loaded) == ["ferry ferry ferry", SAID[2]]
 
 
