@@ -165,7 +165,6 @@ class StepsView(DocumentsView):
         acted: True for the agent's own actions.
         asks: True if what was said ends as a question.
         form: Bits of ``graph.form``.
-        place: How many documents of its session come before it.
         rows: Row of a document's vector; meaningless unless it has one.
         kinship: Cosine with the previous document; meaningless unless both have vectors.
         actors: Folded names.
@@ -182,7 +181,6 @@ class StepsView(DocumentsView):
     acted: Mask
     asks: Mask
     form: NDArray[np.uint8]
-    place: Ints
     rows: Ints
     kinship: Floats
     actors: Sequence[str]
@@ -196,12 +194,6 @@ class StepsView(DocumentsView):
         """The median length of the living documents, in words; 0 if there is none."""
         alive = self.log_words[self.alive]
         return math.exp(float(np.median(alive))) if len(alive) else 0.0
-
-    @cached_property
-    def lateness(self) -> Floats:
-        """How late in its session a document stands: 0 the first, 1 the last."""
-        last = np.maximum(np.bincount(self.session, minlength=self.sessions) - 1, 1)
-        return (self.place / last[self.session]).astype(np.float32)
 
 
 @dataclass(frozen=True, slots=True)
@@ -352,7 +344,6 @@ class _Steps(_Documents):
             "acted": Column(np.bool_),
             "asks": Column(np.bool_),
             "form": Column(np.uint8),
-            "place": Column(np.int32),
             "starts": Column(np.int64),
             "next": Column(np.int32),
             "rows": Column(np.int32),
@@ -361,7 +352,7 @@ class _Steps(_Documents):
         self._sequence = Column(np.int32)
         self._sessions = _Numbering()
         self._actors = _Numbering()
-        self._last: dict[int, tuple[int, int]] = {}
+        self._last: dict[int, int] = {}
         self._followed: list[tuple[int, int]] = []
         self._noted = 0
 
@@ -379,15 +370,15 @@ class _Steps(_Documents):
 
     def add_side(self, side: Side, breather: Breather) -> int:
         session = self._sessions.number(side.session_id)
-        previous, place = self._last.get(session, (-1, -1))
+        previous = self._last.get(session, -1)
         actor = self._actors.number(fold(side.actor))
-        said = (actor, side.acted, side.asks, side.form, place + 1)
+        said = (actor, side.acted, side.asks, side.form)
         # Neither a following one, nor a vector and so a kinship, is known yet.
         number = self.add(side, breather, session, previous, *said, self._noted, -1, -1, 0.0)
         self._noted = self._sequence.count + len(self._terms)
         if previous >= 0:
             self._followed.append((previous, number))
-        self._last[session] = number, place + 1
+        self._last[session] = number
         return number
 
     def _link_next(self) -> None:

@@ -66,7 +66,24 @@ class Asked:
     @cached_property
     def everyone(self) -> bool:
         """Whether all documents are eligible."""
-        return bool(self.ok.all())
+        return self.population == len(self.ok)
+
+    @cached_property
+    def population(self) -> int:
+        """How many documents are eligible."""
+        return int(np.count_nonzero(self.ok))
+
+    @cached_property
+    def lateness(self) -> Floats:
+        """How late in its session a document stands: 0 the first eligible one, 1 the last."""
+        numbers = np.flatnonzero(self.ok)
+        sessions = self.view.session[numbers]
+        order = np.argsort(sessions, kind="stable")
+        sizes = np.bincount(sessions, minlength=self.view.sessions)
+        within = np.arange(len(numbers)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+        late = np.zeros(self.view.count, np.float32)
+        late[numbers[order]] = within / np.maximum(np.repeat(sizes, sizes) - 1, 1)
+        return late
 
     @cached_property
     def query(self) -> str:
@@ -87,7 +104,10 @@ class Asked:
         # A row beyond the view's vectors belongs to one that came after the view.
         known = self.ok & (view.rows >= 0) & (view.rows < len(view.vectors))
         best = _best(np.where(known, self.scores, -np.inf), BEST)
-        mean = view.vectors[:: max(1, len(view.vectors) // SAMPLED)].mean(axis=0)
+        eligible = view.rows[known]
+        if not len(eligible):
+            return None
+        mean = view.vectors[eligible[:: max(1, len(eligible) // SAMPLED)]].mean(axis=0)
         vector = _unit(vector - mean)
         rows = np.stack((best, chain.previous[best], chain.next[best]))
         there = np.stack((known[best], chain.has_previous[best], chain.has_next[best]))
@@ -107,13 +127,14 @@ class Asked:
         if not len(self.view.vectors):
             return None
         held = [self._held(word) for word in self.question.words]
-        rarity = np.asarray([idf(self.view.count, count) for count in held], np.float32)
+        rarity = np.asarray([idf(self.population, count) for count in held], np.float32)
         return _unit(rarity @ vectors)
 
     def _held(self, word: str) -> int:
-        """How many documents hold the rarest term of *word*."""
+        """How many eligible documents hold the rarest term of *word*."""
         found = (self.view.postings.read(t, self.view.count) for t in index_terms_of((word,)))
-        return min((len(posting[0]) for posting in found if posting), default=self.view.count // 20)
+        counts = [int(np.count_nonzero(self.ok[posting[0]])) for posting in found if posting]
+        return min(filter(None, counts), default=self.population // 20)
 
     @cached_property
     def named(self) -> Mask:
@@ -215,7 +236,7 @@ SIGNALS: Mapping[str, Signal] = {
     "you": Signal("form", Form(YOU), -1),
     "date": Signal("form", Form(DATE)),
     "capital": Signal("form", Form(CAPITAL)),
-    "late in session": Signal("form", lambda asked: asked.view.lateness, -1),
+    "late in session": Signal("form", lambda asked: asked.lateness, -1),
     "when: date": Signal("answer", _answer(_WHEN, DATE)),
     "where: place": Signal("answer", _answer(_WHERE, PLACE)),
     "how long: number": Signal("answer", _answer(_HOW_LONG, NUMBER | DATE)),
