@@ -9,12 +9,17 @@ from typing import Any
 
 import pytest
 from helpers import Kit, OpenKit
+from hypothesis import HealthCheck, settings
 
 from mnemo.config import Config
 from mnemo.service import Mnemo
 from mnemo.testing import HashingEmbedder, ManualClock, RecordingObserver, ScriptedChatModel
 from mnemo.testing.faults import FailingStore
 from mnemo.testing.stores import in_memory_store
+
+# No test fails because a machine is busy.
+settings.register_profile("mnemo", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("mnemo")
 
 
 @pytest.fixture

@@ -141,7 +141,6 @@ async def opened() -> AsyncIterator[Threads]:
 
 
 @pytest.mark.slow
-@settings(deadline=None)
 @given(HISTORIES, BUDGETS, NOTES)
 async def test_no_rendering_exceeds_its_budget_or_parts_a_call(history, budget, notes):
     """The newest unit is always in the window, and each message there or in an outcome."""
@@ -153,7 +152,6 @@ async def test_no_rendering_exceeds_its_budget_or_parts_a_call(history, budget, 
 
 
 @pytest.mark.slow
-@settings(deadline=None)
 @given(HISTORIES, BUDGETS, st.lists(MESSAGES, max_size=3), NOTES)
 async def test_appends_alone_leave_memory_and_prefix(history, budget, more, notes):
     """Between evictions the earlier window is a prefix, but for late results."""
@@ -179,7 +177,7 @@ async def test_appends_alone_leave_memory_and_prefix(history, budget, more, note
 
 
 @pytest.mark.slow
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(HISTORIES, BUDGETS)
 async def test_the_same_history_gives_the_same_bytes(history, budget):
     """Two services, two stores: every message of the rendering is the same."""

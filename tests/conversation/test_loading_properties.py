@@ -79,7 +79,7 @@ talked = some.builds(
     prune=some.booleans(),
 )
 
-thoroughly = settings(max_examples=120, deadline=None, suppress_health_check=list(HealthCheck))
+thoroughly = settings(max_examples=120, suppress_health_check=list(HealthCheck))
 
 
 def over(case: Talked, check: Callable[[Talk, Any], Any]) -> None:

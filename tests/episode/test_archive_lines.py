@@ -66,7 +66,7 @@ def vector(*values: float) -> Any:
 
 
 @pytest.mark.slow
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(texts=st.tuples(TEXTS, TEXTS, TEXTS), at=TIMES, reward=SHARES, metadata=JSON)
 def test_a_step_is_read_back_as_it_was(texts, at, reward, metadata):
     """Whatever is said, whenever and wherever: text, time, numbers and metadata are exact."""
@@ -88,7 +88,7 @@ def test_a_step_is_read_back_as_it_was(texts, at, reward, metadata):
     assert record_lines([found]) == [line]
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(text=TEXTS, at=TIMES, counts=st.tuples(*[st.integers(0, 9)] * 2), reward=st.floats(0, 9))
 def test_a_node_is_read_back_as_it_was(text, at, counts, reward):
     """A field at its default is left out, one that is None where the default is not stays None."""

@@ -28,7 +28,7 @@ pytestmark = pytest.mark.slow
 EMBEDDER = HashingEmbedder()
 NOW = ManualClock().now()
 TEXTS = ("Ana likes tea", "Ana likes tea a lot", "Ana likes 2 teas", "Bo likes tea", "Cy runs")
-SLOW = settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+SLOW = settings(max_examples=40, suppress_health_check=list(HealthCheck))
 
 
 @dataclass

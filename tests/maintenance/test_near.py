@@ -68,7 +68,7 @@ def by_left(pairs: Pairs) -> dict[int, list[float]]:
 
 
 @pytest.mark.slow
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(
     seed=st.integers(0, 2**32 - 1),
     count=st.integers(0, 300),

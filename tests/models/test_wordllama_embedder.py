@@ -11,7 +11,7 @@ from functools import cache
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 from real_texts import TEXTS
@@ -103,7 +103,6 @@ _ODD = st.sampled_from(
 
 
 @pytest.mark.slow
-@settings(deadline=None)
 @given(st.lists(st.lists(_ODD | st.text(max_size=12), max_size=20).map("".join), max_size=6))
 def test_any_text_gives_the_vector_of_its_whole(texts: list[str]) -> None:
     """Runs of blanks, the tokenizer's own marks and any character give the same bits."""

@@ -137,7 +137,7 @@ def found(view: CorpusView, window: Window, query: str, types: tuple[NodeType, .
     )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(said=turns, bounds=bounds, query=st.sampled_from([QUERY, DATED]))
 def test_a_filtered_recall_is_that_of_a_filtered_repository(
     said: list[Said], bounds: tuple[int | None, int | None], query: str

@@ -47,7 +47,7 @@ class Talkative:
         return "notes " * 100
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(TEXTS, st.lists(TEXTS, max_size=4), st.integers(0, 400))
 def test_candidates_stay_and_the_budget_is_kept(text, bodies, budget):
     """Whatever notes say: as many as fit, in whole blocks, behind what was there already."""

@@ -104,7 +104,6 @@ def both(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Both]:
 @given(query=QUERIES)
 @settings(
     max_examples=400,
-    deadline=None,
     derandomize=True,
     database=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
@@ -155,7 +154,7 @@ def _words(text: str) -> list[str]:
     operand=st.sampled_from(["zebra", "縞馬"]),
     gap=st.sampled_from(["", " "]),
 )
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_an_excerpt_holds_the_match(
     words: list[str], place: int, chars: int, operand: str, gap: str
 ) -> None:

@@ -44,7 +44,7 @@ eyJhbGci.eyJz https://ana:pw1@host -----BEGIN PRIVATE KEY----- -----END hunter2 
 
 
 @pytest.mark.slow
-@settings(deadline=None, max_examples=500)
+@settings(max_examples=500)
 @given(
     st.lists(
         st.tuples(

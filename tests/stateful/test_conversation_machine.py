@@ -542,7 +542,6 @@ TestConversations = pytest.mark.slow(ConversationMachine.TestCase)
 TestConversations.settings = settings(
     max_examples=40,
     stateful_step_count=45,
-    deadline=None,
     derandomize=True,
     database=None,
     suppress_health_check=list(HealthCheck),

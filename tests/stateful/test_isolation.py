@@ -265,7 +265,6 @@ async def strangers(together: list[Tenant]) -> None:
 # Examples are short as they are; each opens four services, too many to shrink one.
 SETTINGS = settings(
     max_examples=16,
-    deadline=None,
     suppress_health_check=[HealthCheck.too_slow],
     phases=(Phase.explicit, Phase.generate),
 )

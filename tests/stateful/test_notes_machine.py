@@ -164,7 +164,6 @@ TestNotes = NotesMachine.TestCase
 TestNotes.settings = settings(
     max_examples=25,
     stateful_step_count=25,
-    deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
 TestNotes.pytestmark = [pytest.mark.slow]

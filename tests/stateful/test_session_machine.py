@@ -677,7 +677,6 @@ class AutoCommitMachine(SessionMachine):
 BUDGET = settings(
     max_examples=100,
     stateful_step_count=25,
-    deadline=None,
     derandomize=True,
     database=None,
     suppress_health_check=list(HealthCheck),

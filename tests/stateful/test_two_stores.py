@@ -400,7 +400,6 @@ TestTwoStores = pytest.mark.slow(TwoStores.TestCase)
 TestTwoStores.settings = settings(
     max_examples=40,
     stateful_step_count=25,
-    deadline=None,
     derandomize=True,
     database=None,
     suppress_health_check=list(HealthCheck),

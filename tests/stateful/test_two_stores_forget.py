@@ -339,7 +339,6 @@ async def refusals(kit: Kit) -> list[str]:
 @pytest.mark.slow
 @settings(
     max_examples=150,
-    deadline=None,
     derandomize=True,
     database=None,
     suppress_health_check=list(HealthCheck),

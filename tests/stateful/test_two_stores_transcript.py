@@ -244,7 +244,6 @@ async def lives(store: Any, works: list[Work]) -> list[Any]:
 @pytest.mark.slow
 @settings(
     max_examples=60,
-    deadline=None,
     derandomize=True,
     database=None,
     suppress_health_check=list(HealthCheck),

@@ -22,9 +22,7 @@ TEMPLATE_WORDS = frozenset(
 )
 
 # The fixtures only build values, so sharing them between examples does no harm.
-ANY_TEXT = settings(
-    max_examples=80, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+ANY_TEXT = settings(max_examples=80, suppress_health_check=[HealthCheck.function_scoped_fixture])
 WORDS = st.sampled_from(
     """
     I I'm I've my me we our us you your he she it they this that Ana Bo yesterday today tomorrow
