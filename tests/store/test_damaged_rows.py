@@ -20,7 +20,6 @@ from damaged_stores import (
     reads,
     writes,
 )
-from older_stores import make_fourth_version
 
 from mnemo import Mnemo, MnemoError, Repository, StoreCorrupt
 from mnemo.config import StoreConfig
@@ -305,17 +304,6 @@ async def test_a_step_without_a_readable_time_is_named(path: Path, memory: Mnemo
     report = await repo.forget(before=NOON)
     assert [name.split()[0] for name in report.unreadable] == ["steps"]
     assert (await repo.forget(session_id="other-r")).steps == 1
-
-
-async def test_an_older_store_gets_its_columns(path: Path, memory: Mnemo) -> None:
-    """The migration fills them from the bodies; a body that cannot be read leaves them empty."""
-    execute(path, "UPDATE nodes SET body = 'x' WHERE id = 'e-r'")
-    stems = "SELECT session_id, episode_id, superseded_by FROM nodes ORDER BY id"
-    before = rows_of(path, f"SELECT * FROM ({stems}) WHERE session_id <> 'other-r'")
-    make_fourth_version(path)
-    await memory.open()
-    assert rows_of(path, f"SELECT * FROM ({stems}) WHERE session_id IS NOT NULL") == before
-    assert [row for row in before if row[0]]
 
 
 async def test_a_replaced_fact_holds_again_beyond_a_damaged_one(path: Path, memory: Mnemo) -> None:

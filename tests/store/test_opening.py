@@ -147,6 +147,21 @@ async def test_a_negative_schema_version_is_refused(make: MakeSqlite, path: Path
     assert [p.name for p in path.parent.iterdir()] == [path.name]
 
 
+@pytest.mark.parametrize("version", [1, 4])
+async def test_a_schema_before_the_first_is_refused(
+    make: MakeSqlite, path: Path, version: int
+) -> None:
+    """The error says how to take the data over; no byte is changed, no copy is made."""
+    await made(make)
+    older = sqlite3.connect(path)
+    older.execute(f"PRAGMA user_version = {version}")
+    older.close()
+    before = path.read_bytes()
+    await refused(make, StoreError, f"schema version {version}, .* export .* import")
+    assert path.read_bytes() == before
+    assert [p.name for p in path.parent.iterdir()] == [path.name]
+
+
 async def test_the_present_version_is_not_migrated(make: MakeSqlite, path: Path) -> None:
     """Opening again makes no copy and changes no table."""
     await made(make)
@@ -159,7 +174,6 @@ async def test_a_failing_migration_leaves_the_version_before_it(
 ) -> None:
     """The step that failed is named, a copy exists, and opening again resumes."""
     await made(make)
-    steps: list[Callable[[object], None]] = [*schema._MIGRATIONS]
 
     def second(db: object) -> None:
         db.execute("CREATE TABLE second (x)")
@@ -168,7 +182,7 @@ async def test_a_failing_migration_leaves_the_version_before_it(
         db.execute("CREATE TABLE third (x)")
         db.execute("CREATE TABLE third (x)")
 
-    monkeypatch.setattr(schema, "_MIGRATIONS", (*steps, second, third))
+    monkeypatch.setattr(schema, "_MIGRATIONS", (second, third))
     present = schema.VERSION
     monkeypatch.setattr(schema, "VERSION", present + 2)
     with pytest.raises(StoreError, match=f"to schema {present + 2} failed"):
@@ -176,9 +190,8 @@ async def test_a_failing_migration_leaves_the_version_before_it(
     assert _tables(path) == (present + 1, {"second"})
     assert path.with_name(f"mnemo.db.v{present}.bak").exists()
 
-    monkeypatch.setattr(
-        schema, "_MIGRATIONS", (*steps, second, lambda db: db.execute("CREATE TABLE third (x)"))
-    )
+    mended = (second, lambda db: db.execute("CREATE TABLE third (x)"))
+    monkeypatch.setattr(schema, "_MIGRATIONS", mended)
     await made(make)
     assert _tables(path) == (present + 2, {"second", "third"})
 
