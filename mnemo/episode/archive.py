@@ -5,6 +5,9 @@ A store gives and takes records; ``archive_lines`` turns them into the lines of 
 The repository's own id is in none of them, nor are numbers that a store gives. What was
 erased leaves no trace in them: the digests by which a store knows an erased message's id
 again are that store's own, and so is what surfaced by itself, which only the present needs.
+Of notes, what calls of models cost stays at home, and when an update last ended; vectors are
+owed after an import. Marks and requests are known by digests of the words themselves, the same
+in every store: after an import nothing is judged or written twice.
 """
 
 from __future__ import annotations
@@ -14,7 +17,6 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Literal, TypeAlias
 
-from mnemo.episode.archive_notes import NOTE_KINDS, NoteRecord
 from mnemo.episode.journal import SessionState, StagedTrajectory
 from mnemo.episode.step import Step
 from mnemo.graph.changeset import Changeset, Revision
@@ -22,6 +24,8 @@ from mnemo.graph.edges import Edge
 from mnemo.graph.metadata import NodeMetadata
 from mnemo.graph.nodes import Node, Vector
 from mnemo.messages import EmbeddingSpace
+from mnemo.note.rows import Covered, NoteRow
+from mnemo.note.values import NoteChange, NoteVersion
 from mnemo.transcript.derived import (
     Compaction,
     EvictionOutcome,
@@ -40,6 +44,10 @@ __all__ = [
     "ArchivedMessage",
     "ArchivedMessageVector",
     "ArchivedNode",
+    "ArchivedNoteChange",
+    "ArchivedNoteMark",
+    "ArchivedNoteRequest",
+    "ArchivedNoteTask",
     "ArchivedSession",
     "ArchivedStep",
     "ArchivedTrajectory",
@@ -169,6 +177,36 @@ class ArchivedMessageVector:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ArchivedNoteChange:
+    """What was done to a note; *update_id*: by which update, if by any."""
+
+    update_id: str | None
+    change: NoteChange
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArchivedNoteMark:
+    """The mark of a message that an update has judged."""
+
+    key: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArchivedNoteRequest:
+    """What became of an explicit request; it names no note that was erased."""
+
+    digest: str
+    covered: Covered
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArchivedNoteTask:
+    """A task that was looked back over."""
+
+    task_id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LeftOut:
     """In the place of a record of *kind* that is damaged in its store; *key* names its row."""
 
@@ -193,7 +231,12 @@ Record: TypeAlias = (
     | EvictionOutcome
     | Goal
     | Pin
-    | NoteRecord
+    | NoteRow
+    | NoteVersion
+    | ArchivedNoteChange
+    | ArchivedNoteMark
+    | ArchivedNoteRequest
+    | ArchivedNoteTask
     | LeftOut
 )
 NumberedRecord: TypeAlias = tuple[int, Record]
@@ -216,7 +259,12 @@ KINDS: dict[str, type[Record]] = {
     "outcome": EvictionOutcome,
     "goal": Goal,
     "pin": Pin,
-    **NOTE_KINDS,
+    "note": NoteRow,
+    "note_version": NoteVersion,
+    "note_change": ArchivedNoteChange,
+    "note_mark": ArchivedNoteMark,
+    "note_request": ArchivedNoteRequest,
+    "note_task": ArchivedNoteTask,
 }
 """
 The kinds of record, in the order of an archive.
@@ -224,7 +272,9 @@ The kinds of record, in the order of an archive.
 Within a kind: sessions as they were made, episodes and trajectories by those, steps as
 they arrived, nodes as they were stored, edges by the places of their ends, vectors and
 changesets as they were written; threads by their ids, messages as they arrived, what is
-derived from them by thread and then by range, seq or goal id; notes as ``NOTE_KINDS`` says.
+derived from them by thread and then by range, seq or goal id. Notes by topic, deleted ones
+too; versions by topic and number; changes by update and then as they were made; marks as they
+were set; requests and tasks by what they are known by.
 """
 
 

@@ -10,41 +10,27 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping
-from dataclasses import MISSING, fields
-from datetime import datetime
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
-import numpy as np
-from pydantic import ValidationError
+from pydantic import TypeAdapter, ValidationError, with_config
+from typing_extensions import TypedDict
 
 from mnemo.episode.archive import (
     KINDS,
     ArchivedChangeset,
-    ArchivedEpisode,
     ArchivedMessageVector,
     ArchivedNode,
-    ArchivedSession,
-    ArchivedStep,
-    ArchivedTrajectory,
     ArchivedVector,
     ArchiveHead,
     LeftOut,
     NumberedRecord,
     Record,
 )
-from mnemo.episode.archive_note_lines import note_data
-from mnemo.episode.archive_note_shapes import NOTE_SHAPES
-from mnemo.episode.archive_notes import NoteRecord
-from mnemo.episode.archive_shapes import KINDS_OF, SHAPES, HeadShape, Shape
-from mnemo.episode.archive_talk_lines import talk_data
-from mnemo.episode.archive_talk_shapes import TALK_SHAPES
-from mnemo.episode.archive_values import instant_text, packed, time_text
+from mnemo.episode.entities import ARCHIVED
+from mnemo.episode.fields import STRICT, Count, Id, Positive
 from mnemo.errors import InvalidArchive
-from mnemo.graph.changeset import Changeset
-from mnemo.graph.edges import Edge
-from mnemo.graph.nodes import Node
-from mnemo.graph.wordings import plain_wordings
+from mnemo.messages import EmbeddingSpace
 from mnemo.runtime.clock import Breather
 
 __all__ = ["FORMAT", "VERSION", "ArchiveReader", "head_line", "record_lines"]
@@ -52,11 +38,11 @@ __all__ = ["FORMAT", "VERSION", "ArchiveReader", "head_line", "record_lines"]
 FORMAT: Final = "mnemo-repository"
 VERSION: Final = 2
 """Of the format of lines; it has nothing to do with the schema of any store."""
-READABLE: Final = tuple(KINDS_OF)
-"""Versions that are read: 1 knew no conversations and no notes."""
+KINDS_OF: Final = {1: tuple(KINDS)[:8], 2: tuple(KINDS)}
+"""The kinds of record of each version that is read: 1 knew no conversations and no notes."""
 
+_KIND_OF = {kind: name for name, kind in KINDS.items()}
 _ENCODER = json.JSONEncoder(ensure_ascii=True, allow_nan=False, separators=(",", ":"))
-_SHAPES = SHAPES | TALK_SHAPES | NOTE_SHAPES
 _SURROGATES = re.compile("[\ud800-\udfff]")
 _ESCAPED_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 
@@ -93,165 +79,49 @@ def _line(data: Mapping[str, Any]) -> str:
 
 
 def _data(record: Record) -> dict[str, Any]:
-    match record:
-        case LeftOut(kind=kind, key=key):
-            return {"kind": kind, "damaged": key}
-        case ArchivedStep():
-            return {"kind": "step"} | _step(record)
-        case ArchivedNode():
-            return {"kind": "node"} | _node(record)
-        case Edge(source=source, target=target, kind=kind):
-            return {"kind": "edge", "source": source, "target": target, "type": str(kind)}
-        case ArchivedVector(key=key, vector=vector):
-            return {"kind": "vector", "key": key, "vector": packed(vector)}
-        case ArchivedSession():
-            return {"kind": "session"} | _session(record)
-        case ArchivedEpisode():
-            return {"kind": "episode"} | _episode(record)
-        case ArchivedTrajectory():
-            return {"kind": "trajectory"} | _trajectory(record)
-        case ArchivedChangeset():
-            return {"kind": "changeset"} | _applied(record)
-        case _ if isinstance(record, NoteRecord):
-            return note_data(record)
-        case _:
-            return talk_data(record)
-
-
-def _session(record: ArchivedSession) -> dict[str, Any]:
-    return {
-        "id": record.id,
-        "state": str(record.state),
-        "updated_at": instant_text(record.updated_at),
-        "error": record.error,
-        "error_trajectory": record.error_trajectory,
-    }
-
-
-def _episode(record: ArchivedEpisode) -> dict[str, Any]:
-    return {
-        "id": record.id,
-        "session": record.session_id,
-        "goal": record.goal,
-        "goal_at": time_text(record.goal_at),
-        "status": record.status,
-        "changeset": _changeset(record.changeset) if record.changeset else None,
-        "changeset_steps": record.changeset_steps,
-        "receipt_nodes": record.receipt_nodes,
-    }
-
-
-def _trajectory(record: ArchivedTrajectory) -> dict[str, Any]:
-    staged = record.staged
-    return {
-        "episode": record.episode_id,
-        "key": staged.key,
-        "trajectory": staged.trajectory_id,
-        "steps": staged.steps,
-        "changeset": _changeset(staged.changeset),
-    }
-
-
-def _step(record: ArchivedStep) -> dict[str, Any]:
-    step = record.step
-    return {
-        "session": step.session_id,
-        "episode": step.episode_id,
-        "index": step.index,
-        "node_id": step.node_id,
-        "observation": step.observation,
-        "action": step.action,
-        "at": time_text(step.at),
-        "actor": step.actor,
-        "key": step.key,
-        "metadata": dict(step.metadata),
-        "committed": record.committed,
-        "gone": record.gone,
-        "annotation": _annotation(step.annotation) if step.annotation else None,
-        "thread": step.thread_id,
-        "message": step.message_id,
-    }
-
-
-def _annotation(found: Any) -> dict[str, Any]:
-    return {
-        "state": found.state,
-        "subgoal": found.subgoal,
-        "reward": None if found.reward is None else float(found.reward),
-        "trajectory": found.trajectory_id,
-        "boundary": found.boundary,
-        "embedded": found.embedded,
-        "vector": packed(found.vector),
-    }
-
-
-def _node(record: ArchivedNode) -> dict[str, Any]:
-    counts = record.metadata
-    return {
-        "id": record.node.id,
-        "type": record.node.type,
-        "revision": record.revision,
-        "fields": _fields(record.node),
-        "counts": {
-            "created_at": instant_text(counts.created_at),
-            "last_accessed_at": instant_text(counts.last_accessed_at),
-            "access_count": counts.access_count,
-            "cumulative_reward": float(counts.cumulative_reward),
-            "reward_count": counts.reward_count,
-            "support_count": counts.support_count,
-            "penalty": float(counts.penalty),
-        },
-    }
-
-
-def _applied(record: ArchivedChangeset) -> dict[str, Any]:
-    return {
-        "id": record.id,
-        "revision": record.revision,
-        "node_ids": record.node_ids,
-        "edge_count": record.edge_count,
-    }
-
-
-def _changeset(changeset: Changeset) -> dict[str, Any]:
-    return {
-        "id": changeset.id,
-        "nodes": [
-            {"id": n.id, "type": n.type, "fields": _fields(n), "vector": packed(n.vector)}
-            for n in changeset.nodes
-        ],
-        "edges": [(e.source, e.target, str(e.kind)) for e in changeset.edges],
-        "metadata": {
-            id: (float(delta.cumulative_reward), delta.reward_count, delta.support_count)
-            for id, delta in changeset.metadata.items()
-        },
-        "changes": [
-            {"id": c.id, "fields": {name: _plain(value) for name, value in c.fields.items()}}
-            for c in changeset.changes
-        ],
-        "replaces": {id: list(replaced) for id, replaced in changeset.replaces.items()},
-    }
-
-
-def _fields(node: Node) -> dict[str, Any]:
-    """What *node* says, but for what stands at its default."""
-    said = {}
-    for f in fields(node):
-        value = getattr(node, f.name)
-        if f.name not in ("id", "vector") and (f.default is MISSING or value != f.default):
-            said[f.name] = _plain(value)
-    return said
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, datetime):
-        return time_text(value)
-    if isinstance(value, tuple):
-        return plain_wordings(value)
-    return packed(value) if isinstance(value, np.ndarray) else value
+    if isinstance(record, LeftOut):
+        return {"kind": record.kind, "damaged": record.key}
+    kind = _KIND_OF[type(record)]
+    return {"kind": kind} | ARCHIVED[kind].line(record)
 
 
 # ── Reading ──────────────────────────────────────────────────────────────────────────
+
+
+@with_config(STRICT)
+class _Space(TypedDict):
+    name: Id
+    dimensions: Positive
+
+
+@with_config(STRICT)
+class _Head(TypedDict):
+    format: str
+    version: int
+    revision: Count
+    space: _Space | None
+    counts: dict[str, Count]
+
+
+_HEAD: TypeAdapter[_Head] = TypeAdapter(_Head)
+
+
+def _head(raw: dict[str, Any]) -> ArchiveHead:
+    said = _HEAD.validate_python(raw)
+    kinds = KINDS_OF[said["version"]]
+    if said["counts"].keys() != set(kinds):
+        raise ValueError(f"counts must name {', '.join(kinds)}")
+    space = EmbeddingSpace(**said["space"]) if said["space"] else None
+    counts = dict.fromkeys(KINDS, 0) | said["counts"]
+    return ArchiveHead(revision=said["revision"], space=space, counts=counts)
+
+
+def _from_first(kind: str, raw: dict[str, Any]) -> dict[str, Any]:
+    """A line of version 1 as version 2 has it: its steps were made from no message."""
+    return {"thread": None, "message": None} | raw if kind == "step" else raw
+
+
+_UPGRADES: dict[int, Callable[[str, dict[str, Any]], dict[str, Any]]] = {1: _from_first}
 
 
 class ArchiveReader:
@@ -259,6 +129,7 @@ class ArchiveReader:
 
     def __init__(self) -> None:
         self._line = 0
+        self._version = VERSION
         self._left: dict[str, int] = {}
         self._dimensions: int | None = None
         self._revision = 0
@@ -276,12 +147,13 @@ class ArchiveReader:
         raw = self._object(line)
         if raw.get("format") != FORMAT:
             raise self._wrong(f'it is no head of a repository\'s archive ("format": "{FORMAT}")')
-        if (version := raw.get("version")) not in READABLE:
+        if (version := raw.get("version")) not in tuple(KINDS_OF):
             raise self._wrong(
                 f"the archive has format version {version}, this mnemo reads up to {VERSION}: "
                 "import it with the mnemo that it was made for"
             )
-        head: ArchiveHead = self._shaped(HeadShape, raw)
+        head: ArchiveHead = self._shaped(_head, raw)
+        self._version = int(version)
         self._left = {kind: head.counts[kind] for kind in KINDS}
         self._dimensions = head.space.dimensions if head.space else None
         self._revision = head.revision
@@ -321,7 +193,9 @@ class ArchiveReader:
         self._left[expected] -= 1
         if "damaged" in raw:
             return LeftOut(kind=expected, key=str(raw["damaged"]))
-        record: Record = self._shaped(_SHAPES[expected], raw)
+        if self._version in _UPGRADES:
+            raw = _UPGRADES[self._version](expected, raw)
+        record: Record = self._shaped(ARCHIVED[expected].read, raw)
         self._check_against_head(record)
         return record
 
@@ -355,9 +229,9 @@ class ArchiveReader:
             raise self._wrong("a text holds a lone surrogate, or bytes that are no UTF-8")
         return raw
 
-    def _shaped(self, shape: type[Shape], raw: dict[str, Any]) -> Any:
+    def _shaped(self, read: Callable[[dict[str, Any]], Any], raw: dict[str, Any]) -> Any:
         try:
-            return shape.model_validate(raw).record()
+            return read(raw)
         except ValidationError as error:
             first = error.errors(include_url=False, include_input=False)[0]
             where = ".".join(map(str, first["loc"]))

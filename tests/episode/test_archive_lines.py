@@ -150,6 +150,10 @@ def inside(number: int, name: str, **values: Any) -> list[str]:
         (changed(2, id=""), 2, "id: "),
         (changed(2, id=...), 2, "id: "),
         (changed(2, id=7), 2, "id: "),
+        (changed(2, id="x" * 513), 2, "id: .*512 bytes"),
+        (changed(3, node_id="é" * 257), 3, "node_id: .*512 bytes"),
+        (changed(3, thread="x" * 513), 3, "thread: .*512 bytes"),
+        (changed(3, key="x" * 1026), 3, "key: .*1025 bytes"),
         (changed(2, secret=1), 2, "secret: "),
         (changed(2, state="asleep"), 2, "state: "),
         (changed(2, updated_at="yesterday"), 2, "updated_at: "),
@@ -200,3 +204,17 @@ def test_what_is_whole_is_read():
     assert record_lines(read_back(*WHOLE)) == WHOLE[1:]
     with pytest.raises(InvalidArchive, match="nothing in it"):
         ArchiveReader().head(None)
+
+
+def test_ids_of_the_greatest_length_are_read():
+    """Also where a store makes a key of two: of a thread's step, and of a step's vector."""
+    lines = changed(3, key="x" * 1025, node_id="é" * 256)
+    assert read_back(*lines)[1].step.key == "x" * 1025
+    key = "é" * 256 + "/observation"
+    assert read_back(*changed(5, key=key))[3].key == key
+
+
+def test_what_no_store_can_keep_is_replaced():
+    """U+0000 in a text, as everywhere at the door."""
+    step = read_back(*changed(3, observation="a\0b", metadata={"k": "\0"}))[1].step
+    assert (step.observation, step.metadata) == ("a\ufffdb", {"k": "\ufffd"})

@@ -10,15 +10,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mnemo.episode.archive import KINDS, ArchiveHead
-from mnemo.episode.archive_lines import ArchiveReader, head_line, record_lines
-from mnemo.episode.archive_notes import (
-    NOTE_KINDS,
+from mnemo.episode.archive import (
+    KINDS,
     ArchivedNoteChange,
     ArchivedNoteMark,
     ArchivedNoteRequest,
     ArchivedNoteTask,
+    ArchiveHead,
 )
+from mnemo.episode.archive_lines import ArchiveReader, head_line, record_lines
 from mnemo.errors import InvalidArchive
 from mnemo.note.rows import Covered, NoteRow
 from mnemo.note.rules import plain_text
@@ -42,7 +42,7 @@ DESCRIPTIONS = BODIES.filter(lambda text: len(text.splitlines()) == 1)
 
 def read_back(*records: Any) -> list[Any]:
     """*records*, through the lines of an archive."""
-    of = {kind: name for name, kind in NOTE_KINDS.items()}
+    of = {kind: name for name, kind in KINDS.items()}
     counts = dict.fromkeys(KINDS, 0)
     for record in records:
         counts[of[type(record)]] += 1

@@ -240,8 +240,9 @@ async def test_a_message_of_many_calls_is_read_once(
     decode = MESSAGES.one
 
     def counted(row: tuple[Any, ...]) -> StoredMessage:
-        read.append(row[1])
-        return decode(row)
+        message = decode(row)
+        read.append(message.seq)
+        return message
 
     monkeypatch.setattr(MESSAGES, "one", counted)
     found = await transcript.reading(lambda tx: tx.of_calls("t", calls))

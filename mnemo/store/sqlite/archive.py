@@ -10,11 +10,17 @@ from functools import partial
 import anyio
 
 from mnemo.episode.archive import KINDS, ArchiveHead, LeftOut, NumberedRecord, Record
-from mnemo.store.sqlite.arrival_checks import CHECKS, INDEXES, check, prune
-from mnemo.store.sqlite.arrival_move import move, refuse_filled
-from mnemo.store.sqlite.arrivals import ArrivingRows, attach, detach, put
+from mnemo.store.sqlite.archive_checks import CHECKS, INDEXES, check, prune
+from mnemo.store.sqlite.archive_export import EXPORTS, head_of, opened
+from mnemo.store.sqlite.archive_import import (
+    StagedRows,
+    attach,
+    detach,
+    move,
+    put,
+    refuse_filled,
+)
 from mnemo.store.sqlite.damage import Passed, Rows, log_passed
-from mnemo.store.sqlite.departures import DEPARTURES, head_of, opened
 from mnemo.store.sqlite.readers import Readers, Snapshot
 from mnemo.store.sqlite.writer import Writer
 
@@ -74,7 +80,7 @@ class SqliteArchive:
 
     async def _receive(self, writer: Writer, pages: AsyncIterator[Sequence[NumberedRecord]]) -> int:
         """Keep the records apart; give how many were left out of the archive."""
-        arriving = ArrivingRows()
+        arriving = StagedRows()
         async for page in pages:
             batch = await self._readers().compute(partial(arriving.batch, page))
             await writer.alone(partial(put, batch=batch))
@@ -88,7 +94,8 @@ def _execute(statement: str, connection: sqlite3.Connection) -> None:
 
 
 async def _pages(snapshot: Snapshot, repo: int) -> AsyncIterator[Sequence[Record]]:
-    for kind, (query, read) in zip(KINDS, DEPARTURES, strict=True):
+    for kind in KINDS:
+        query, read = EXPORTS[kind]
         rows = await snapshot.read(partial(opened, query, repo))
         while page := await snapshot.read(partial(_page, rows, kind, read)):
             yield page

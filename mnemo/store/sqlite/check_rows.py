@@ -21,8 +21,8 @@ from mnemo.store.sqlite.codec import (
     stored_time,
 )
 from mnemo.store.sqlite.damage import Rows
-from mnemo.store.sqlite.derived import decode_shown
 from mnemo.store.sqlite.rows import NODES
+from mnemo.store.tables import decode_shown
 from mnemo.transcript.message import Kind, Role
 
 __all__ = ["ENCODED", "TIMES", "check_rows", "tables_of"]

@@ -7,13 +7,13 @@ in the writer, so that nothing there waits for anything but the store.
 
 from __future__ import annotations
 
-import json
 import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
+from mnemo.episode.archive import ArchivedChangeset
 from mnemo.errors import CommitFailed, StaleRevision
 from mnemo.graph.changeset import NodeChange, Revision
 from mnemo.graph.edges import Edge, EdgeKind
@@ -22,19 +22,18 @@ from mnemo.graph.nodes import Episodic, Source
 from mnemo.protocols import Applied, GraphWrite
 from mnemo.runtime.clock import Breather
 from mnemo.store.sqlite.acts import repo_number, settle
-from mnemo.store.sqlite.codec import decode_list, encode_vector, node_columns, utc_text
+from mnemo.store.sqlite.codec import encode_vector, node_columns, utc_text
 from mnemo.store.sqlite.connection import refusing
-from mnemo.store.sqlite.damage import Rows
 from mnemo.store.sqlite.rows import NODES, SET_COLUMNS, chunks, holes
 from mnemo.store.sqlite.spaces import check_space
 from mnemo.store.sqlite.tombs import refuse_erased
 from mnemo.store.sqlite.upkeep import encode_changed, keep_up
+from mnemo.store.tables import CHANGESETS
 
-__all__ = ["CHANGESETS", "Prepared", "apply_write", "change_node", "delete_nodes", "prepare"]
+__all__ = ["Prepared", "apply_write", "change_node", "delete_nodes", "prepare"]
 
-_APPLIED = "SELECT revision, node_ids, edge_count FROM changesets WHERE repo = ? AND id = ?"
-_REMEMBER = """
-INSERT INTO changesets (repo, id, revision, node_ids, edge_count) VALUES (?, ?, ?, ?, ?)
+_APPLIED = f"""
+SELECT {", ".join(CHANGESETS.columns)} FROM changesets WHERE repo = ? AND id = ?
 """
 _REVISION = "SELECT revision FROM repos WHERE no = ?"
 _SET_REVISION = "UPDATE repos SET revision = ? WHERE no = ?"
@@ -71,12 +70,6 @@ _DROP_NODE = "DELETE FROM nodes WHERE no = ?"
 _DROP_VECTORS = "DELETE FROM vectors WHERE repo = ? AND key IN (?, ?, ?)"
 _HIDE_STEP = "UPDATE steps SET gone = 1 WHERE repo = ? AND node_id = ?"
 _ADD_REMOVAL = "INSERT INTO removals (repo, node_id) VALUES (?, ?)"
-
-
-CHANGESETS = Rows(
-    "changesets", "s i s i", lambda row: (row[1], tuple(decode_list(row[2], str)), row[3])
-)
-"""Revision, node ids and number of edges, of rows that begin with the id."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,8 +146,13 @@ def apply_write(
         revision += 1
         connection.execute(_SET_REVISION, (revision, repo))
     if changed or write.upkeep is None:
-        receipt = (revision, json.dumps(write.node_ids), edge_count)
-        connection.execute(_REMEMBER, (repo, write.changeset_id, *receipt))
+        applied = ArchivedChangeset(
+            id=write.changeset_id,
+            revision=revision,
+            node_ids=tuple(write.node_ids),
+            edge_count=edge_count,
+        )
+        connection.execute(CHANGESETS.insert, (repo, *CHANGESETS.values(applied)))
     return Applied(
         revision=revision, node_ids=write.node_ids, edge_count=edge_count, removed=removed
     )
@@ -168,12 +166,14 @@ def _origins(write: GraphWrite) -> Iterator[str | None]:
 
 
 def _apply_again(
-    connection: sqlite3.Connection, write: GraphWrite, token: str, earlier: tuple[int, str, int]
+    connection: sqlite3.Connection, write: GraphWrite, token: str, earlier: Sequence[Any]
 ) -> Applied:
-    revision, node_ids, edge_count = CHANGESETS.one((write.changeset_id, *earlier))
+    found = CHANGESETS.rows.one(earlier)
     if write.settlement is not None:
-        settle(connection, write.settlement, token, node_ids, again=True)
-    return Applied(revision=revision, node_ids=node_ids, edge_count=edge_count, again=True)
+        settle(connection, write.settlement, token, found.node_ids, again=True)
+    return Applied(
+        revision=found.revision, node_ids=found.node_ids, edge_count=found.edge_count, again=True
+    )
 
 
 def _write_graph(

@@ -18,7 +18,7 @@ from mnemo.store.sqlite.damage import Passed, Rows, log_passed
 from mnemo.store.sqlite.readers import Readers
 from mnemo.store.sqlite.rows import NODES, chunks, holes, repo_row
 from mnemo.store.sqlite.spaces import check_space
-from mnemo.store.sqlite.steps import COLUMNS, STEPS, UNANNOTATED
+from mnemo.store.sqlite.steps import COLUMNS, ORDINAL, STEPS, UNANNOTATED
 from mnemo.store.sqlite.writer import Writer
 
 __all__ = ["SqliteFeed", "owned_keys"]
@@ -91,8 +91,6 @@ UNION ALL SELECT 'edges:' || e.kind, count(*) FROM edges e JOIN nodes n ON n.no 
 """
 
 
-_ORDINAL = 10
-"""The place of a step's ordinal among ``COLUMNS``."""
 _TIMES = Rows("nodes", "s s?", lambda row: decode_time(row[1]))
 _EPISODES = Rows("episodes", "s s", lambda row: (row[0], row[1]))
 
@@ -194,7 +192,7 @@ def _new_steps(
     rows = connection.execute(_NEW_STEPS, (after, repo, limit)).fetchall()
     steps = STEPS.all(rows, passed)
     if len(rows) == limit:
-        return steps, rows[-1][_ORDINAL], True
+        return steps, rows[-1][ORDINAL], True
     (last,) = connection.execute(_LAST_STEP).fetchone()
     return steps, max(after, last), False
 

@@ -13,10 +13,9 @@ from mnemo.note.forgetting import ForgottenNotes, forget_sources
 from mnemo.note.rows import NoteRow
 from mnemo.runtime.clock import Breather
 from mnemo.store.sqlite.damage import Passed, Rows
-from mnemo.store.sqlite.departures_notes import VERSION_COLUMNS
 from mnemo.store.sqlite.erase import erase, taken
 from mnemo.store.sqlite.erase_messages import erase_messages, erase_thread
-from mnemo.store.sqlite.note_rows import VERSIONS
+from mnemo.store.sqlite.note_rows import VERSION_COLUMNS, VERSIONS
 from mnemo.store.sqlite.notes import NoteWriting
 from mnemo.store.sqlite.rows import repo_row
 from mnemo.store.sqlite.texts import merge_texts

@@ -5,23 +5,14 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from mnemo.errors import Conflict
+from mnemo.store import tables
 from mnemo.store.sqlite.bites import insert_rows
-from mnemo.store.sqlite.codec import (
-    decode_list,
-    decode_object,
-    decode_time,
-    decode_vector,
-    encode_json,
-    encode_time,
-    stored_time,
-    utc_text,
-)
+from mnemo.store.sqlite.codec import decode_vector, utc_text
 from mnemo.store.sqlite.connection import refusing
 from mnemo.store.sqlite.damage import Passed, Rows, log_passed
 from mnemo.store.sqlite.rows import chunks, holes
@@ -29,7 +20,6 @@ from mnemo.store.sqlite.texts import message_row, put_texts
 from mnemo.transcript.message import (
     Role,
     StoredMessage,
-    ToolCall,
     embedded_text,
     searchable_text,
 )
@@ -46,10 +36,7 @@ __all__ = [
     "vectors_of",
 ]
 
-COLUMNS = """
-    t.id, m.seq, m.id, m.epoch, m.role, m.kind, m.tokens, m.recorded_at, m.at, m.is_error,
-    m.tool_call_id, m.name, m.actor, m.content, m.blocks, m.tool_calls, m.metadata
-"""
+COLUMNS = f"t.id, {tables.MESSAGES.of('m')}"
 """What ``MESSAGES`` expects first, of ``messages m`` and ``threads t``."""
 
 # CROSS JOIN keeps the order: the one thread, then its messages by an index.
@@ -91,10 +78,8 @@ AND EXISTS (SELECT 1 FROM messages m WHERE m.thread = v.thread AND m.seq = v.seq
             AND m.recorded_at >= ?)
 """
 _LAST_NO = "SELECT seq FROM sqlite_sequence WHERE name = 'messages'"
-_INSERT = """
-INSERT INTO messages (no, repo, thread, owed, seq, id, epoch, role, kind, tokens, recorded_at, at,
-                      is_error, tool_call_id, name, actor, content, blocks, tool_calls, metadata)
-VALUES
+_INSERT = f"""
+INSERT INTO messages (no, repo, thread, owed, {", ".join(tables.MESSAGES.columns)}) VALUES
 """
 _INSERT_CALL = "INSERT INTO message_calls (thread, call_id, seq) VALUES "
 
@@ -120,7 +105,7 @@ def insert_messages(
     rows, texts, calls = [], [], []
     for no, (thread, message) in enumerate(zip(threads, messages, strict=True), last + 1):
         owed = bool(embedded_text(message))
-        rows.append((no, repo, thread, owed, *_row(message)))
+        rows.append((no, repo, thread, owed, *tables.MESSAGES.values(message)))
         texts.append((message_row(no), searchable_text(message, tools=search_tools)))
         calls += [(thread, call.id, message.seq) for call in message.tool_calls]
     with refusing(Conflict("a message's id or seq is in the thread already")):
@@ -129,64 +114,11 @@ def insert_messages(
     put_texts(connection, repo, texts)
 
 
-def _row(message: StoredMessage) -> tuple[Any, ...]:
-    content, calls = message.content, message.tool_calls
-    return (
-        message.seq,
-        message.id,
-        message.epoch,
-        message.role,
-        message.kind,
-        message.token_count,
-        utc_text(message.recorded_at),
-        encode_time(message.at),
-        message.is_error,
-        message.tool_call_id,
-        message.name,
-        message.actor,
-        content if isinstance(content, str) else None,
-        encode_json(content) if isinstance(content, list) else None,
-        encode_json([[c.id, c.name, c.arguments] for c in calls]) if calls else None,
-        encode_json(dict(message.metadata)) if message.metadata else None,
-    )
-
-
 # ── Reading ──────────────────────────────────────────────────────────────────────────
 
 
-def _read(row: Sequence[Any]) -> StoredMessage:
-    """The message of a row, a copy of its own."""
-    content, blocks, calls, metadata = row[13:17]
-    return StoredMessage.restored(
-        thread_id=row[0],
-        seq=row[1],
-        id=row[2],
-        epoch=row[3],
-        role=row[4],
-        kind=row[5],
-        token_count=row[6],
-        recorded_at=stored_time(row[7]),
-        at=decode_time(row[8]),
-        is_error=bool(row[9]),
-        tool_call_id=row[10],
-        name=row[11],
-        actor=row[12],
-        content=decode_list(blocks, dict) if blocks is not None else content,
-        tool_calls=tuple(_call(*call) for call in decode_list(calls, list)) if calls else (),
-        metadata=decode_object(metadata) if metadata else {},
-    )
-
-
-MESSAGES = Rows("messages", "s i s i s s i? s s? i s? s? s? s? s? s? s?", _read, key=(0, 2))
+MESSAGES = tables.MESSAGES.rows
 """Messages of rows with ``COLUMNS``; a row is named by its thread and its id."""
-
-
-def _call(id: str, name: str, arguments: Any) -> ToolCall:
-    """One that was checked before it was stored."""
-    call = object.__new__(ToolCall)
-    for field, value in (("id", id), ("name", name), ("arguments", arguments)):
-        object.__setattr__(call, field, value)
-    return call
 
 
 def messages_in(

@@ -8,22 +8,19 @@ from datetime import datetime
 from typing import Any, TypeVar
 
 from mnemo.graph.nodes import Vector
-from mnemo.messages import EmbeddingSpace, Usage
+from mnemo.messages import EmbeddingSpace
 from mnemo.note.rows import ConversationRow, Covered, NoteRow, UsageRow
 from mnemo.note.values import NoteChange, NoteVersion
-from mnemo.store.sqlite.codec import decode_list, decode_time, decode_vector, stored_time
+from mnemo.store import tables
+from mnemo.store.sqlite.codec import decode_vector
 from mnemo.store.sqlite.damage import Passed, Rows, log_passed
 from mnemo.store.sqlite.rows import chunks, holes
 
-__all__ = ["CHANGES", "NOTES", "VERSIONS", "Reading"]
+__all__ = ["NOTES", "VERSIONS", "VERSION_COLUMNS", "Reading"]
 
 T = TypeVar("T")
 
-_NOTE = """
-SELECT n.topic, n.version, n.description, n.body, n.created_at, n.updated_at,
-       n.last_read_at, n.trust, n.deleted_by
-FROM notes n
-"""
+_NOTE = f"SELECT {tables.NOTES.of('n')} FROM notes n"
 _THERE = f"{_NOTE} WHERE n.repo = ? AND n.deleted_by IS NULL ORDER BY n.topic"
 _OWED = f"""
 {_NOTE} LEFT JOIN note_vectors v ON v.note = n.no AND v.version = n.version
@@ -32,14 +29,13 @@ WHERE n.repo = ? AND n.deleted_by IS NULL AND v.note IS NULL ORDER BY n.topic LI
 """
 _TOPICS = "SELECT topic FROM notes WHERE repo = ? AND deleted_by IS NULL ORDER BY topic"
 _ALL_TOPICS = "SELECT topic FROM notes WHERE repo = ? ORDER BY topic"
-_VERSIONS = """
-SELECT n.topic, v.version, v.action, v.body, v.description, v.at, v.by, v.update_id, v.task_id,
-       v.session_id, v.thread_id, v.message_ids, v.evidence, v.trust, v.reason
+_VERSIONS = f"""
+SELECT n.topic, {tables.NOTE_VERSIONS.of("v")}
 FROM notes n JOIN note_versions v ON v.note = n.no
 WHERE n.repo = ? AND n.topic = ? ORDER BY v.version
 """
-_CHANGES = """
-SELECT n.topic, j.action, j.version, j.by FROM note_journal j JOIN notes n ON n.no = j.note
+_CHANGES = f"""
+SELECT n.topic, {tables.NOTE_CHANGES.of("j")} FROM note_journal j JOIN notes n ON n.no = j.note
 WHERE j.repo = ? AND j.update_id = ? ORDER BY j.seq
 """
 _COUNTS = """
@@ -56,12 +52,12 @@ WHERE n.repo = ? AND n.deleted_by IS NULL AND v.version = n.version
   AND v.space = ? AND v.dimensions = ?
 """
 _DONE = "SELECT 1 FROM note_tasks WHERE repo = ? AND task_id = ?"
-_CONVERSATION = """
-SELECT key, ended_at, part, failures FROM note_conversations WHERE repo = ? AND key = ?
+_CONVERSATION = f"""
+SELECT {", ".join(tables.NOTE_CONVERSATIONS.columns)}
+FROM note_conversations WHERE repo = ? AND key = ?
 """
-_USAGE = """
-SELECT update_id, task_id, session_id, at, purpose, model, input_tokens, output_tokens,
-       cached_tokens, cost_usd
+_USAGE = f"""
+SELECT {", ".join(tables.NOTE_USAGE.columns)}
 FROM note_usage WHERE repo = ? AND update_id = ? ORDER BY seq
 """
 
@@ -117,7 +113,8 @@ class Reading:
 
     def changes(self, update_id: str) -> list[NoteChange]:
         """What an update did, in order."""
-        return CHANGES.all(self._all(_CHANGES, self._repo, update_id))
+        rows = self._all(_CHANGES, self._repo, update_id)
+        return [record.change for record in tables.NOTE_CHANGES.rows.all(rows)]
 
     def counts(self) -> tuple[int, int]:
         """Notes that are there, and versions kept of all."""
@@ -162,12 +159,12 @@ class Reading:
 
     def conversation(self, key: str) -> ConversationRow:
         """What is known of its updates; of an unknown one, nothing."""
-        found = CONVERSATIONS.all(self._all(_CONVERSATION, self._repo, key))
+        found = tables.NOTE_CONVERSATIONS.rows.all(self._all(_CONVERSATION, self._repo, key))
         return found[0] if found else ConversationRow(key=key)
 
     def usage(self, update_id: str) -> list[UsageRow]:
         """What its calls cost, in order."""
-        return USAGE.all(self._all(_USAGE, self._repo, update_id))
+        return tables.NOTE_USAGE.rows.all(self._all(_USAGE, self._repo, update_id))
 
 
 def _passing(read: Rows[T], rows: Iterable[Sequence[Any]]) -> list[T]:
@@ -178,109 +175,8 @@ def _passing(read: Rows[T], rows: Iterable[Sequence[Any]]) -> list[T]:
     return found
 
 
-def _note(
-    topic: str,
-    version: int,
-    description: str,
-    body: str,
-    created_at: str,
-    updated_at: str,
-    last_read_at: str | None,
-    trust: Any,
-    deleted_by: Any,
-) -> NoteRow:
-    return NoteRow(
-        topic=topic,
-        version=version,
-        description=description,
-        body=body,
-        created_at=stored_time(created_at),
-        updated_at=stored_time(updated_at),
-        last_read_at=decode_time(last_read_at),
-        trust=trust,
-        deleted_by=deleted_by,
-    )
-
-
-def _version(
-    topic: str,
-    version: int,
-    action: Any,
-    body: str,
-    description: str,
-    at: str,
-    by: Any,
-    update_id: str | None,
-    task_id: str | None,
-    session_id: str | None,
-    thread_id: str | None,
-    message_ids: str,
-    evidence: str,
-    trust: Any,
-    reason: str,
-) -> NoteVersion:
-    return NoteVersion(
-        topic=topic,
-        version=version,
-        action=action,
-        body=body,
-        description=description,
-        at=stored_time(at),
-        by=by,
-        update_id=update_id,
-        task_id=task_id,
-        session_id=session_id,
-        thread_id=thread_id,
-        message_ids=tuple(decode_list(message_ids, str)),
-        evidence=evidence,
-        trust=trust,
-        reason=reason,
-    )
-
-
-def _usage(
-    update_id: str,
-    task_id: str | None,
-    session_id: str | None,
-    at: str,
-    purpose: str,
-    model: str,
-    input_tokens: int,
-    output_tokens: int,
-    cached_tokens: int,
-    cost_usd: float | None,
-) -> UsageRow:
-    return UsageRow(
-        update_id=update_id,
-        task_id=task_id,
-        session_id=session_id,
-        at=stored_time(at),
-        purpose=purpose,
-        usage=Usage(model, input_tokens, output_tokens, cached_tokens, cost_usd),
-    )
-
-
-NOTES = Rows("notes", "s i s s s s s? s s?", lambda row: _note(*row))
+NOTES = tables.NOTES.rows
 """Notes of rows with the columns of ``notes`` from the topic on."""
-VERSIONS = Rows(
-    "note_versions",
-    "s i s s s s s s? s? s? s? s s s s",
-    lambda row: _version(*row),
-    key=(0, 1),
-)
-"""Versions of rows of ``note_versions``, behind their note's topic."""
-CHANGES = Rows(
-    "note_journal",
-    "s s i s",
-    lambda row: NoteChange(topic=row[0], action=row[1], version=row[2], by=row[3]),
-    key=(0, 2),
-)
-"""Rows of the journal: topic, action, version, author."""
-CONVERSATIONS = Rows(
-    "note_conversations",
-    "s s? s i",
-    lambda row: ConversationRow(
-        key=row[0], ended_at=decode_time(row[1]), part=row[2], failures=row[3]
-    ),
-)
-USAGE = Rows("note_usage", "s s? s? s s s i i i f?", lambda row: _usage(*row))
+VERSIONS = tables.NOTE_VERSIONS.rows
+"""Versions of rows with ``VERSION_COLUMNS``, behind their note's topic."""
+VERSION_COLUMNS = tables.NOTE_VERSIONS.columns

@@ -21,12 +21,13 @@ from mnemo.note.rows import (
 from mnemo.note.values import NoteVersion
 from mnemo.protocols import Clock
 from mnemo.runtime.text import terms
-from mnemo.store.sqlite.codec import encode_json, encode_time, encode_vector
+from mnemo.store.sqlite.codec import encode_time, encode_vector
 from mnemo.store.sqlite.note_rows import Reading
 from mnemo.store.sqlite.readers import Readers
 from mnemo.store.sqlite.rows import chunks, holes, repo_row
 from mnemo.store.sqlite.scrub import note_pending
 from mnemo.store.sqlite.writer import Writer
+from mnemo.store.tables import NOTE_CONVERSATIONS, NOTE_USAGE, NOTE_VERSIONS, NOTES
 
 __all__ = ["NoteWriting", "SqliteNotes"]
 
@@ -34,23 +35,6 @@ T = TypeVar("T")
 
 _ENTER = "INSERT OR IGNORE INTO repos (id) VALUES (?)"
 _FIND = "SELECT no FROM notes WHERE repo = ? AND topic = ?"
-_PUT_NOTE = """
-INSERT INTO notes (repo, topic, version, description, body, created_at, updated_at,
-                   last_read_at, trust, deleted_by)
-VALUES (:repo, :topic, :version, :description, :body, :created_at, :updated_at,
-        :last_read_at, :trust, :deleted_by)
-ON CONFLICT (repo, topic) DO UPDATE SET
-    version = excluded.version, description = excluded.description, body = excluded.body,
-    created_at = excluded.created_at, updated_at = excluded.updated_at,
-    last_read_at = excluded.last_read_at, trust = excluded.trust,
-    deleted_by = excluded.deleted_by
-"""
-_PUT_VERSION = """
-INSERT OR REPLACE INTO note_versions
-    (note, version, action, body, description, at, by, update_id, task_id, session_id,
-     thread_id, message_ids, evidence, trust, reason)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
-"""
 _PRUNE = """
 DELETE FROM note_versions WHERE note = :note AND version <=
     (SELECT version FROM note_versions WHERE note = :note
@@ -77,15 +61,6 @@ DELETE FROM note_marks WHERE repo = :repo AND seq <=
 _COVER = "INSERT OR IGNORE INTO note_requests (repo, digest, topic, refused) VALUES (?, ?, ?, ?)"
 _UNNAME = "UPDATE note_requests SET topic = NULL WHERE repo = ? AND topic = ?"
 _FINISH = "INSERT OR IGNORE INTO note_tasks (repo, task_id) VALUES (?, ?)"
-_PUT_CONVERSATION = """
-INSERT OR REPLACE INTO note_conversations (repo, key, ended_at, part, failures)
-VALUES (?, ?, ?, ?, ?)
-"""
-_PUT_USAGE = """
-INSERT INTO note_usage (repo, update_id, task_id, session_id, purpose, at, model,
-                        input_tokens, output_tokens, cached_tokens, cost_usd)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
-"""
 
 
 class SqliteNotes:
@@ -129,9 +104,9 @@ class NoteWriting(Reading):
     def put(self, row: NoteRow, version: NoteVersion, *, keep: int) -> None:
         """Write a note with a version, its journal row and its full-text row."""
         execute = self._connection.execute
-        execute(_PUT_NOTE, self._note_values(row))
+        NOTES.put(self._connection, self._repo, row)
         ((number,),) = execute(_FIND, (self._repo, row.topic)).fetchall()
-        execute(_PUT_VERSION, _version_values(number, version))
+        NOTE_VERSIONS.put(self._connection, number, version)
         execute(_PRUNE, {"note": number, "keep": keep})
         change = (version.update_id, number, version.action, version.version, version.by)
         execute(_PUT_CHANGE, (self._repo, *change))
@@ -139,20 +114,6 @@ class NoteWriting(Reading):
         execute(_DROP_VECTOR, (number,))
         if row.is_there:
             execute(_PUT_WORDS, (number, " ".join(terms(row.text))))
-
-    def _note_values(self, row: NoteRow) -> dict[str, object]:
-        return {
-            "repo": self._repo,
-            "topic": row.topic,
-            "version": row.version,
-            "description": row.description,
-            "body": row.body,
-            "created_at": encode_time(row.created_at),
-            "updated_at": encode_time(row.updated_at),
-            "last_read_at": encode_time(row.last_read_at),
-            "trust": row.trust,
-            "deleted_by": row.deleted_by,
-        }
 
     def touch(self, topics: Sequence[str], at: datetime) -> None:
         """Set when they were last read; no version."""
@@ -186,7 +147,7 @@ class NoteWriting(Reading):
         """Replace a version by one with fewer words."""
         found = self._connection.execute(_FIND, (self._repo, version.topic)).fetchone()
         if found is not None:
-            self._connection.execute(_PUT_VERSION, _version_values(found[0], version))
+            NOTE_VERSIONS.put(self._connection, found[0], version)
             note_pending(self._connection)
 
     def drop(self, topic: str, version: int) -> None:
@@ -220,32 +181,8 @@ class NoteWriting(Reading):
 
     def keep_conversation(self, row: ConversationRow) -> None:
         """Write what is known of a conversation's updates."""
-        values = (row.key, encode_time(row.ended_at), row.part, row.failures)
-        self._connection.execute(_PUT_CONVERSATION, (self._repo, *values))
+        NOTE_CONVERSATIONS.put(self._connection, self._repo, row)
 
     def add_usage(self, row: UsageRow) -> None:
         """Write what a call cost."""
-        of, usage = (row.update_id, row.task_id, row.session_id), row.usage
-        tokens = (usage.input_tokens, usage.output_tokens, usage.cached_tokens)
-        values = (row.purpose, encode_time(row.at), usage.model, *tokens, usage.cost_usd)
-        self._connection.execute(_PUT_USAGE, (self._repo, *of, *values))
-
-
-def _version_values(number: int, version: NoteVersion) -> tuple[object, ...]:
-    return (
-        number,
-        version.version,
-        version.action,
-        version.body,
-        version.description,
-        encode_time(version.at),
-        version.by,
-        version.update_id,
-        version.task_id,
-        version.session_id,
-        version.thread_id,
-        encode_json(version.message_ids),
-        version.evidence,
-        version.trust,
-        version.reason,
-    )
+        self._connection.execute(NOTE_USAGE.insert, (self._repo, *NOTE_USAGE.values(row)))

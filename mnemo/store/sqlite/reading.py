@@ -10,7 +10,6 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from mnemo.store.sqlite.derived import shelf_of
 from mnemo.store.sqlite.messages import (
     messages_by_id,
     messages_in,
@@ -22,6 +21,7 @@ from mnemo.store.sqlite.messages import (
 from mnemo.store.sqlite.rows import repo_row
 from mnemo.store.sqlite.threads import read_thread, read_threads, thread_number
 from mnemo.store.sqlite.tombs import erased_messages
+from mnemo.store.tables import table_of
 from mnemo.transcript.derived import Derived, Thread
 from mnemo.transcript.message import Role, StoredMessage
 
@@ -137,7 +137,7 @@ class Reading:
         newest: int | None = None,
     ) -> list[D]:
         """What of *kind* was derived from the thread, ascending."""
-        return shelf_of(kind).all(
+        return table_of(kind).all(
             self._connection,
             self._number(thread_id),
             thread_id,

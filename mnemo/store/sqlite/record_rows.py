@@ -12,12 +12,12 @@ from typing import Any, NamedTuple
 from mnemo.runtime.text import is_blank
 from mnemo.store.sqlite.codec import stored_time, utc_text
 from mnemo.store.sqlite.damage import Passed, Rows, log_passed
-from mnemo.store.sqlite.derived import shelf_of
 from mnemo.store.sqlite.messages import COLUMNS as MESSAGE_COLUMNS
 from mnemo.store.sqlite.messages import MESSAGES
 from mnemo.store.sqlite.rows import chunks, holes
 from mnemo.store.sqlite.texts import message_row
-from mnemo.transcript.derived import Snapshot, Thread
+from mnemo.store.tables import SNAPSHOTS
+from mnemo.transcript.derived import Thread
 from mnemo.transcript.records import Hidden, Ranking, Record, message_record, snapshot_record
 
 __all__ = [
@@ -245,11 +245,9 @@ def _read_messages(
 def _read_snapshots(
     connection: sqlite3.Connection, numbers: Sequence[int], passed: Passed
 ) -> dict[int, Record]:
-    shelf = shelf_of(Snapshot)
-    columns = ", ".join(f"n.{column}" for column in shelf.columns)
-    query = _SNAPSHOTS.format(columns=columns).format(holes(numbers))
+    query = _SNAPSHOTS.format(columns=SNAPSHOTS.of("n")).format(holes(numbers))
     found: dict[int, Record] = {}
     for no, *row in connection.execute(query, numbers):
-        for snapshot in shelf.rows.all([row], passed):
+        for snapshot in SNAPSHOTS.rows.all([row], passed):
             found[4 * no + 3] = snapshot_record(snapshot)
     return found

@@ -9,7 +9,6 @@ from typing import Any, NoReturn
 
 from mnemo.errors import Conflict, NotFound
 from mnemo.store.sqlite.damage import Passed, Rows, log_passed
-from mnemo.store.sqlite.derived import shelf_of
 from mnemo.store.sqlite.messages import COLUMNS as MESSAGE_COLUMNS
 from mnemo.store.sqlite.messages import MESSAGES
 from mnemo.store.sqlite.record_rows import (
@@ -20,7 +19,7 @@ from mnemo.store.sqlite.record_rows import (
     snapshot_record,
 )
 from mnemo.store.sqlite.rows import repo_row
-from mnemo.transcript.derived import Snapshot
+from mnemo.store.tables import SNAPSHOTS
 from mnemo.transcript.records import SNAPSHOTS_BESIDE, Record, Surroundings, ViewQuery
 
 __all__ = ["around"]
@@ -53,10 +52,7 @@ SELECT {MESSAGE_COLUMNS} FROM threads t CROSS JOIN messages m INDEXED BY message
 ON m.thread = t.no WHERE t.no = ? AND m.seq BETWEEN ? AND ? AND m.recorded_at >= ?
 ORDER BY m.seq {{}} LIMIT ?
 """
-_SNAPSHOTS = f"""
-SELECT {", ".join(f"n.{column}" for column in shelf_of(Snapshot).columns)}
-FROM snapshots n
-"""
+_SNAPSHOTS = f"SELECT {SNAPSHOTS.of('n')} FROM snapshots n "
 # Of what another one contains only that one counts, if it lies on the same side.
 _UNCONTAINED = """
 AND NOT EXISTS (
@@ -199,7 +195,7 @@ def _around_snapshot(
 ) -> Surroundings:
     thread, id, no = place
     row = connection.execute(f"{_SNAPSHOTS} WHERE n.no = ?", (no,)).fetchone()
-    target = shelf_of(Snapshot).rows.one((id, *row))
+    target = SNAPSHOTS.rows.one((id, *row))
     before = _messages(connection, thread, (0, target.from_seq - 1), since, -wanted.before)
     after = _messages(connection, thread, (target.from_seq, target.to_seq), since, wanted.after)
     record, last = snapshot_record(target), target.to_seq
@@ -236,7 +232,7 @@ def _surroundings(
         ).fetchall()
         for statement, edge in ((_BEFORE, first), (_AFTER, last))
     ]
-    rows = shelf_of(Snapshot).rows
+    rows = SNAPSHOTS.rows
     passed: Passed = []
     snapshots = [rows.all(((target.session_id, *r) for r in some), passed) for some in beside]
     log_passed(passed)

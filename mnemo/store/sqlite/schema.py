@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from mnemo.errors import SchemaTooNew, StoreCorrupt, StoreError
+from mnemo.store import tables
 
 __all__ = ["APPLICATION_ID", "VERSION", "migrate", "stored_version"]
 
@@ -86,46 +87,8 @@ _JOURNAL = (
     """,
     "CREATE UNIQUE INDEX idx_episodes_id ON episodes (id)",
     "CREATE INDEX idx_episodes_session ON episodes (session)",
-    """
-    CREATE TABLE staged (
-        episode INTEGER,
-        key TEXT,
-        trajectory_id TEXT,
-        steps TEXT,
-        changeset BLOB,
-        PRIMARY KEY (episode, key)
-    )
-    """,
-    # AUTOINCREMENT: a number that a reader of the feed has seen is never given again.
-    # thread, message: of a step that was made from a message, the thread's id and its own.
-    """
-    CREATE TABLE steps (
-        ordinal INTEGER PRIMARY KEY AUTOINCREMENT,
-        repo INTEGER NOT NULL,
-        session INTEGER NOT NULL,
-        episode INTEGER NOT NULL,
-        idx INTEGER NOT NULL,
-        node_id TEXT NOT NULL,
-        observation TEXT NOT NULL,
-        action TEXT NOT NULL,
-        at TEXT NOT NULL,
-        actor TEXT NOT NULL,
-        key TEXT,
-        metadata TEXT NOT NULL,
-        recorded_at TEXT NOT NULL,
-        committed INTEGER NOT NULL DEFAULT 0,
-        gone INTEGER NOT NULL DEFAULT 0,
-        state TEXT,
-        subgoal TEXT,
-        reward REAL,
-        trajectory_id TEXT,
-        boundary INTEGER,
-        embedded INTEGER,
-        subgoal_vector BLOB,
-        thread TEXT,
-        message TEXT
-    )
-    """,
+    tables.STAGED.ddl,
+    tables.STEPS.ddl,
     "CREATE UNIQUE INDEX steps_place ON steps (episode, idx)",
     "CREATE UNIQUE INDEX steps_key ON steps (session, key) WHERE key IS NOT NULL",
     "CREATE UNIQUE INDEX steps_node ON steps (repo, node_id)",
@@ -205,65 +168,12 @@ _GRAPH = (
     )
     """,
     "CREATE INDEX idx_removals_repo_seq ON removals (repo, seq)",
-    """
-    CREATE TABLE changesets (
-        repo INTEGER,
-        id TEXT,
-        revision INTEGER,
-        node_ids TEXT,
-        edge_count INTEGER,
-        PRIMARY KEY (repo, id)
-    )
-    """,
+    tables.CHANGESETS.ddl,
     "CREATE INDEX idx_changesets_repo_revision ON changesets (repo, revision)",
 )
-# ``thread`` in all the other tables is this ``no``, which is never another thread's. Seqs
-# are missing where messages were erased, and ``erased`` counts them.
-_THREADS = """
-CREATE TABLE threads (
-    no INTEGER PRIMARY KEY AUTOINCREMENT,
-    repo INTEGER NOT NULL,
-    id TEXT NOT NULL,
-    next_seq INTEGER NOT NULL,
-    epoch INTEGER NOT NULL,
-    epoch_start INTEGER NOT NULL,
-    boundary INTEGER NOT NULL,
-    budget_tokens INTEGER,
-    ttl_s REAL,
-    next_goal INTEGER NOT NULL,
-    declined_to INTEGER NOT NULL,
-    erased INTEGER NOT NULL DEFAULT 0,
-    UNIQUE (repo, id)
-)
-"""
-# What is counted and filtered by stands before what can be long, so that it is read
-# without the pages that the rest overflows to. Text content is in ``content``, blocks
-# are JSON in ``blocks``; of content that is None both are NULL.
-_MESSAGES = """
-CREATE TABLE messages (
-    no INTEGER PRIMARY KEY AUTOINCREMENT,
-    repo INTEGER NOT NULL,
-    thread INTEGER NOT NULL,
-    seq INTEGER NOT NULL,
-    id TEXT NOT NULL,
-    epoch INTEGER NOT NULL,
-    role TEXT NOT NULL,
-    kind TEXT NOT NULL,
-    tokens INTEGER,
-    owed INTEGER NOT NULL,
-    recorded_at TEXT NOT NULL,
-    at TEXT,
-    is_error INTEGER NOT NULL,
-    tool_call_id TEXT,
-    name TEXT,
-    actor TEXT,
-    content TEXT,
-    blocks TEXT,
-    tool_calls TEXT,
-    metadata TEXT
-)
-"""
-_MESSAGES_INDEXES = (
+_CONVERSATIONS = (
+    tables.THREADS.ddl,
+    tables.MESSAGES.ddl,
     "CREATE UNIQUE INDEX messages_place ON messages (thread, seq)",
     "CREATE UNIQUE INDEX messages_id ON messages (thread, id)",
     "CREATE INDEX messages_system ON messages (thread, seq) WHERE role = 'system'",
@@ -272,8 +182,6 @@ _MESSAGES_INDEXES = (
        WHERE tool_call_id IS NOT NULL""",
     "CREATE INDEX messages_owed ON messages (repo, no) WHERE owed = 1",
     "CREATE INDEX messages_owed_in ON messages (thread, no) WHERE owed = 1",
-)
-_OF_MESSAGES = (
     # Which message makes a call; who answers it is in the messages themselves.
     """
     CREATE TABLE message_calls (
@@ -283,111 +191,21 @@ _OF_MESSAGES = (
         PRIMARY KEY (thread, call_id, seq)
     ) WITHOUT ROWID
     """,
-    """
-    CREATE TABLE message_vectors (
-        thread INTEGER NOT NULL,
-        seq INTEGER NOT NULL,
-        vector BLOB NOT NULL,
-        PRIMARY KEY (thread, seq)
-    )
-    """,
-)
-_SUMMARIES = (
-    """
-    CREATE TABLE compactions (
-        no INTEGER PRIMARY KEY AUTOINCREMENT,
-        thread INTEGER NOT NULL,
-        id TEXT NOT NULL,
-        epoch INTEGER NOT NULL,
-        start_seq INTEGER NOT NULL,
-        end_seq INTEGER NOT NULL,
-        level INTEGER NOT NULL,
-        origin TEXT NOT NULL,
-        tokens INTEGER NOT NULL,
-        superseded_by TEXT,
-        at TEXT NOT NULL,
-        text TEXT NOT NULL,
-        UNIQUE (thread, id)
-    )
-    """,
+    tables.MESSAGE_VECTORS.ddl,
+    tables.COMPACTIONS.ddl,
     "CREATE INDEX compactions_range ON compactions (thread, epoch, start_seq, end_seq, id)",
     """CREATE INDEX compactions_live ON compactions (thread, epoch, start_seq, end_seq, id)
        WHERE superseded_by IS NULL""",
-    """
-    CREATE TABLE snapshots (
-        no INTEGER PRIMARY KEY AUTOINCREMENT,
-        thread INTEGER NOT NULL,
-        id TEXT NOT NULL,
-        epoch INTEGER NOT NULL,
-        level INTEGER NOT NULL,
-        from_seq INTEGER NOT NULL,
-        to_seq INTEGER NOT NULL,
-        origin TEXT NOT NULL,
-        tokens INTEGER NOT NULL,
-        covered_by TEXT,
-        at TEXT NOT NULL,
-        said_from TEXT NOT NULL,
-        said_to TEXT NOT NULL,
-        text TEXT NOT NULL,
-        UNIQUE (thread, id)
-    )
-    """,
+    tables.SNAPSHOTS.ddl,
     "CREATE INDEX snapshots_id ON snapshots (id)",
     "CREATE INDEX snapshots_range ON snapshots (thread, epoch, from_seq, to_seq, id)",
     """CREATE INDEX snapshots_live ON snapshots (thread, epoch, from_seq, to_seq, id)
        WHERE covered_by IS NULL""",
-)
-_WINDOW = (
-    """
-    CREATE TABLE outcomes (
-        thread INTEGER NOT NULL,
-        epoch INTEGER NOT NULL,
-        from_seq INTEGER NOT NULL,
-        to_seq INTEGER NOT NULL,
-        kind TEXT NOT NULL,
-        snapshot_id TEXT,
-        attempts INTEGER NOT NULL,
-        at TEXT NOT NULL,
-        PRIMARY KEY (thread, epoch, from_seq)
-    ) WITHOUT ROWID
-    """,
-    """
-    CREATE TABLE goals (
-        thread INTEGER NOT NULL,
-        id INTEGER NOT NULL,
-        epoch INTEGER NOT NULL,
-        parent_id INTEGER,
-        status TEXT NOT NULL,
-        created_at TEXT NOT NULL,
-        completed_at TEXT,
-        description TEXT NOT NULL,
-        PRIMARY KEY (thread, epoch, id)
-    )
-    """,
+    tables.OUTCOMES.ddl,
+    tables.GOALS.ddl,
     "CREATE INDEX goals_active ON goals (thread, epoch, id) WHERE status = 'active'",
-    """
-    CREATE TABLE pins (
-        thread INTEGER NOT NULL,
-        epoch INTEGER NOT NULL,
-        seq INTEGER NOT NULL,
-        message_id TEXT NOT NULL,
-        goal_ids TEXT NOT NULL,
-        tokens INTEGER NOT NULL,
-        excerpt TEXT NOT NULL,
-        PRIMARY KEY (thread, epoch, seq)
-    )
-    """,
-    """
-    CREATE TABLE surfaced (
-        thread INTEGER NOT NULL,
-        epoch INTEGER NOT NULL,
-        seq INTEGER NOT NULL,
-        at TEXT NOT NULL,
-        shown TEXT NOT NULL,
-        hits TEXT NOT NULL,
-        PRIMARY KEY (thread, epoch, seq)
-    )
-    """,
+    tables.PINS.ddl,
+    tables.SURFACED.ddl,
     # Where a record was shown, so that what showed it can go with it.
     """
     CREATE TABLE surfaced_records (
@@ -401,119 +219,28 @@ _WINDOW = (
     ) WITHOUT ROWID
     """,
 )
-# A deleted note keeps its row without texts, so that its versions go on counting.
-_NOTES = """
-CREATE TABLE notes (
-    no INTEGER PRIMARY KEY,
-    repo INTEGER NOT NULL,
-    topic TEXT NOT NULL,
-    version INTEGER NOT NULL,
-    description TEXT NOT NULL,
-    body TEXT NOT NULL,
-    created_at TEXT NOT NULL,
-    updated_at TEXT NOT NULL,
-    last_read_at TEXT,
-    trust TEXT NOT NULL,
-    deleted_by TEXT,
-    UNIQUE (repo, topic)
-)
-"""
-_VERSIONS = """
-CREATE TABLE note_versions (
-    note INTEGER NOT NULL,
-    version INTEGER NOT NULL,
-    action TEXT NOT NULL,
-    body TEXT NOT NULL,
-    description TEXT NOT NULL,
-    at TEXT NOT NULL,
-    by TEXT NOT NULL,
-    update_id TEXT,
-    task_id TEXT,
-    session_id TEXT,
-    thread_id TEXT,
-    message_ids TEXT NOT NULL,
-    evidence TEXT NOT NULL,
-    trust TEXT NOT NULL,
-    reason TEXT NOT NULL,
-    PRIMARY KEY (note, version)
-) WITHOUT ROWID
-"""
-# Outlives versions that are dropped: it says what an update did, not what it wrote.
-_NOTE_JOURNAL = """
-CREATE TABLE note_journal (
-    seq INTEGER PRIMARY KEY,
-    repo INTEGER NOT NULL,
-    update_id TEXT,
-    note INTEGER NOT NULL,
-    action TEXT NOT NULL,
-    version INTEGER NOT NULL,
-    by TEXT NOT NULL
-)
-"""
-# Of the version and the embedding space that it names; any other is owed.
-_NOTE_VECTORS = """
-CREATE TABLE note_vectors (
-    note INTEGER PRIMARY KEY,
-    version INTEGER NOT NULL,
-    space TEXT NOT NULL,
-    dimensions INTEGER NOT NULL,
-    vector BLOB NOT NULL
-)
-"""
-# Its words are folded and stemmed before they come here, as those of a query are.
-_NOTE_WORDS = "CREATE VIRTUAL TABLE note_words USING fts5(terms, tokenize = 'unicode61')"
-_MARKS = """
-CREATE TABLE note_marks (
-    seq INTEGER PRIMARY KEY AUTOINCREMENT,
-    repo INTEGER NOT NULL,
-    key TEXT NOT NULL,
-    UNIQUE (repo, key)
-)
-"""
-_COVERED = """
-CREATE TABLE note_requests (
-    repo INTEGER NOT NULL,
-    digest TEXT NOT NULL,
-    topic TEXT,
-    refused TEXT,
-    PRIMARY KEY (repo, digest)
-) WITHOUT ROWID
-"""
-_DONE = """
-CREATE TABLE note_tasks (
-    repo INTEGER NOT NULL,
-    task_id TEXT NOT NULL,
-    PRIMARY KEY (repo, task_id)
-) WITHOUT ROWID
-"""
-_CONVERSATIONS = """
-CREATE TABLE note_conversations (
-    repo INTEGER NOT NULL,
-    key TEXT NOT NULL,
-    ended_at TEXT,
-    part TEXT NOT NULL,
-    failures INTEGER NOT NULL,
-    PRIMARY KEY (repo, key)
-) WITHOUT ROWID
-"""
-_USAGE = """
-CREATE TABLE note_usage (
-    seq INTEGER PRIMARY KEY,
-    repo INTEGER NOT NULL,
-    update_id TEXT NOT NULL,
-    task_id TEXT,
-    session_id TEXT,
-    purpose TEXT NOT NULL,
-    at TEXT NOT NULL,
-    model TEXT NOT NULL,
-    input_tokens INTEGER NOT NULL,
-    output_tokens INTEGER NOT NULL,
-    cached_tokens INTEGER NOT NULL,
-    cost_usd REAL
-)
-"""
-_NOTE_INDEXES = (
+_NOTES = (
+    tables.NOTES.ddl,
+    tables.NOTE_VERSIONS.ddl,
+    tables.NOTE_CHANGES.ddl,
     "CREATE INDEX note_journal_update ON note_journal (repo, update_id)",
+    # Of the version and the embedding space that it names; any other is owed.
+    """
+    CREATE TABLE note_vectors (
+        note INTEGER PRIMARY KEY,
+        version INTEGER NOT NULL,
+        space TEXT NOT NULL,
+        dimensions INTEGER NOT NULL,
+        vector BLOB NOT NULL
+    )
+    """,
+    # Its words are folded and stemmed before they come here, as those of a query are.
+    "CREATE VIRTUAL TABLE note_words USING fts5(terms, tokenize = 'unicode61')",
+    tables.NOTE_MARKS.ddl,
+    tables.NOTE_REQUESTS.ddl,
+    tables.NOTE_TASKS.ddl,
+    tables.NOTE_CONVERSATIONS.ddl,
+    tables.NOTE_USAGE.ddl,
     "CREATE INDEX note_usage_update ON note_usage (repo, update_id)",
 )
 
@@ -524,12 +251,7 @@ SELECT (SELECT application_id FROM pragma_application_id),
        (SELECT count(*) FROM sqlite_master)
 """
 
-_CREATE = (
-    *(*_REGISTERS, *_JOURNAL, *_GRAPH),
-    *(_THREADS, _MESSAGES, *_MESSAGES_INDEXES, *_OF_MESSAGES, *_SUMMARIES, *_WINDOW),
-    *(_NOTES, _VERSIONS, _NOTE_JOURNAL, _NOTE_VECTORS, _NOTE_WORDS),
-    *(_MARKS, _COVERED, _DONE, _CONVERSATIONS, _USAGE, *_NOTE_INDEXES),
-)
+_CREATE = (*_REGISTERS, *_JOURNAL, *_GRAPH, *_CONVERSATIONS, *_NOTES)
 # Each makes the next version: the first one version 6. It is given a ``sqlite_utils.Database``.
 _MIGRATIONS: tuple[Callable[[Any], None], ...] = ()
 VERSION = _FIRST_VERSION + len(_MIGRATIONS)

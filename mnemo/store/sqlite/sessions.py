@@ -15,7 +15,6 @@ from mnemo.episode.journal import (
     Owner,
     SessionRecord,
     SessionState,
-    StagedTrajectory,
     TrajectoryStaged,
 )
 from mnemo.episode.step import Step, StepDraft
@@ -35,8 +34,9 @@ from mnemo.store.sqlite.owners import still_owns, unregister
 from mnemo.store.sqlite.readers import Readers
 from mnemo.store.sqlite.steps import COLUMNS, STEPS, Handed, append_steps
 from mnemo.store.sqlite.writer import Writer
+from mnemo.store.tables import STAGED
 
-__all__ = ["STAGED", "SqliteSessions"]
+__all__ = ["SqliteSessions"]
 
 _RECORDS = """
 SELECT s.id, r.id, e.goal, s.state, e.id, s.no, e.no,
@@ -62,8 +62,8 @@ SELECT {COLUMNS} FROM steps t
 JOIN episodes e ON e.no = t.episode JOIN sessions s ON s.no = t.session
 WHERE t.session = ? AND t.key IS NOT NULL ORDER BY t.ordinal
 """
-_STAGED = """
-SELECT key, trajectory_id, steps, changeset FROM staged WHERE episode = ? ORDER BY rowid
+_STAGED = f"""
+SELECT {", ".join(STAGED.columns)} FROM staged WHERE episode = ? ORDER BY rowid
 """
 _HOLDER = "SELECT no, owner FROM sessions WHERE id = ?"
 _CLAIM = "UPDATE sessions SET owner = ? WHERE no = ?"
@@ -210,7 +210,7 @@ def _load(connection: sqlite3.Connection, session_id: str) -> Journal | None:
         record=record,
         steps=tuple(STEPS.all(rows)),
         committed=frozenset(row[2] for row in rows if row[-1]),
-        staged={one.key: one for one in STAGED.all(connection.execute(_STAGED, (episode,)))},
+        staged={one.key: one for one in STAGED.rows.all(connection.execute(_STAGED, (episode,)))},
         keys=keys,
         **rest,
     )
@@ -227,17 +227,5 @@ def _rest(row: Sequence[Any]) -> dict[str, Any]:
     }
 
 
-def _trajectory(row: Sequence[Any]) -> StagedTrajectory:
-    key, trajectory_id, steps, blob = row[:4]
-    return StagedTrajectory(
-        key=key,
-        trajectory_id=trajectory_id,
-        steps=tuple(decode_list(steps, int)),
-        changeset=decode_changeset(blob),
-    )
-
-
 _SESSIONS = Rows("sessions", "s s s s s i i i s", _record)
 _EPISODES = Rows("episodes", "s s? s? b? s? s", _rest)
-STAGED = Rows("staged", "s s s b", _trajectory, key=(1, 0))
-"""Staged results of rows (key, trajectory, steps, changeset)."""

@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from itertools import chain
 
 from mnemo.store.sqlite.damage import Passed, Rows
-from mnemo.store.sqlite.derived import decode_shown
 from mnemo.store.sqlite.traces import Traces
+from mnemo.store.tables import decode_shown
 from mnemo.transcript.derived import Surfaced
 
 __all__ = ["note_shown", "unnote_shown", "unnote_thread", "unshow"]

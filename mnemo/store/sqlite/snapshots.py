@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import sqlite3
 
-from mnemo.store.sqlite.derived import shelf_of
 from mnemo.store.sqlite.texts import drop_texts, put_texts, snapshot_row
+from mnemo.store.tables import SNAPSHOTS
 from mnemo.transcript.derived import Snapshot
 
 __all__ = ["drop_snapshot", "put_snapshot"]
@@ -18,7 +18,7 @@ def put_snapshot(
 ) -> None:
     """Insert it, or replace the one of its id."""
     before = connection.execute(_FIND, (thread, snapshot.id)).fetchone()
-    shelf_of(Snapshot).put(connection, thread, snapshot)
+    SNAPSHOTS.put(connection, thread, snapshot)
     no, text = connection.execute(_FIND, (thread, snapshot.id)).fetchone()
     if before is not None and before[1] == text:
         return

@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from mnemo.graph.nodes import Vector
 from mnemo.messages import EmbeddingSpace
 from mnemo.store.sqlite.codec import encode_vector
-from mnemo.store.sqlite.derived import shelf_of
 from mnemo.store.sqlite.erase_messages import erase_messages
 from mnemo.store.sqlite.message_vectors import drop_old_vectors, save_vectors
 from mnemo.store.sqlite.messages import insert_messages
@@ -15,7 +14,7 @@ from mnemo.store.sqlite.reading import Reading
 from mnemo.store.sqlite.scrub import note_expired
 from mnemo.store.sqlite.shown import note_shown, unnote_shown
 from mnemo.store.sqlite.snapshots import drop_snapshot, put_snapshot
-from mnemo.store.sqlite.threads import keep_thread
+from mnemo.store.tables import THREADS, table_of
 from mnemo.transcript.derived import Derived, ErasedRows, Snapshot, Surfaced, Thread
 from mnemo.transcript.message import StoredMessage
 
@@ -27,7 +26,7 @@ class Writing(Reading):
 
     def keep(self, thread: Thread) -> None:
         """Write the thread's row."""
-        keep_thread(self._connection, self._repo, thread)
+        THREADS.put(self._connection, self._repo, thread)
 
     def _begun(self, thread_id: str) -> int:
         number = self._number(thread_id)
@@ -50,7 +49,7 @@ class Writing(Reading):
                 continue
             if isinstance(value, Surfaced):
                 note_shown(self._connection, self._repo, thread, value)
-            shelf_of(type(value)).put(self._connection, thread, value)
+            table_of(type(value)).put(self._connection, thread, value)
 
     def drop(self, *values: Derived) -> None:
         """Delete; what is not there is skipped."""
@@ -60,7 +59,7 @@ class Writing(Reading):
                 drop_snapshot(self._connection, self._repo, thread, value)
             if isinstance(value, Surfaced):
                 unnote_shown(self._connection, self._repo, thread, value)
-            shelf_of(type(value)).drop(self._connection, thread, value)
+            table_of(type(value)).drop(self._connection, thread, value)
 
     def erase(self, thread_id: str, seqs: Sequence[int]) -> ErasedRows:
         """Delete messages and what was derived from ranges that held one of them."""

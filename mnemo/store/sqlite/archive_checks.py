@@ -1,4 +1,4 @@
-"""Whether the records that have arrived fit each other; each finding is a line of the archive."""
+"""Whether staged records of an archive fit each other; each finding is a line of the archive."""
 
 from __future__ import annotations
 
@@ -6,9 +6,8 @@ import sqlite3
 
 from mnemo.errors import InvalidArchive
 from mnemo.graph.edges import ENDS
-from mnemo.store.sqlite.arrivals import TABLES
-from mnemo.store.sqlite.arrivals_notes import NOTE_CHECKS, NOTE_INDEXES, NOTE_UNIQUE
-from mnemo.store.sqlite.arrivals_talk import TALK_CHECKS, TALK_INDEXES, TALK_UNIQUE
+from mnemo.store.sqlite.archive_export import OWNED
+from mnemo.store.sqlite.archive_import import TABLES, owner_column
 
 __all__ = ["CHECKS", "INDEXES", "check", "prune"]
 
@@ -19,8 +18,12 @@ INDEXES = (
     "CREATE INDEX arriving.steps_node ON steps (node_id)",
     "CREATE INDEX arriving.steps_episode ON steps (episode, n)",
     "CREATE INDEX arriving.nodes_id ON nodes (id)",
-    *TALK_INDEXES,
-    *NOTE_INDEXES,
+    "CREATE INDEX arriving.threads_id ON threads (id)",
+    "CREATE INDEX arriving.messages_place ON messages (thread, seq)",
+    "CREATE INDEX arriving.compactions_id ON compactions (thread, id)",
+    "CREATE INDEX arriving.snapshots_id ON snapshots (thread, id)",
+    "CREATE INDEX arriving.notes_topic ON notes (topic)",
+    "CREATE INDEX arriving.note_versions_number ON note_versions (note, version)",
 )
 """What checks and the move need; made once everything is there, which is cheaper."""
 
@@ -33,8 +36,12 @@ _UNIQUE = (
     ("edges", "source, target, kind"),
     ("vectors", "key"),
     ("changesets", "id"),
-    *TALK_UNIQUE,
-    *NOTE_UNIQUE,
+    ("messages", "thread, seq"),
+    *(
+        (table.name, ", ".join((*owner_column(table), *table.key)))
+        for table in OWNED.values()
+        if table.name != "note_journal"
+    ),
 )
 _TWICE = "SELECT max(line) FROM arriving.{} WHERE {} GROUP BY {} HAVING count(*) > 1 ORDER BY 1"
 
@@ -43,6 +50,27 @@ _ALLOWED = ", ".join(
     for kind, pairs in ENDS.items()
     for source, target in sorted(pairs)
 )
+_THREAD_ENDS = {
+    "messages": "a.seq >= t.next_seq",
+    "compactions": "a.end_seq >= t.next_seq",
+    "snapshots": "a.to_seq >= t.next_seq",
+    "outcomes": "a.to_seq >= t.next_seq",
+    "goals": "a.id >= t.next_goal",
+    "pins": "a.seq >= t.next_seq",
+}
+_OF_THREADS = tuple(table.name for table in OWNED.values() if table.parent == "thread")
+_NO_THREAD = """
+SELECT line FROM arriving.{} WHERE thread NOT IN (SELECT id FROM arriving.threads) ORDER BY n
+"""
+_PAST_END = """
+SELECT a.line FROM arriving.{} a JOIN arriving.threads t ON t.id = a.thread
+WHERE a.epoch > t.epoch OR {} ORDER BY a.n
+"""
+
+_NO_NOTE = """
+SELECT a.line FROM arriving.{} a WHERE NOT EXISTS
+(SELECT 1 FROM arriving.notes n WHERE n.topic = a.note AND n.version >= a.version) ORDER BY a.n
+"""
 _LAST = "SELECT max(n) FROM arriving.episodes WHERE session = s.id"
 _FITTING = """
 CASE s.state WHEN 'idle' THEN e.status IN ('committed', 'discarded')
@@ -110,8 +138,52 @@ CHECKS: tuple[tuple[str, str], ...] = (
            AND NOT EXISTS (SELECT 1 FROM arriving.steps t WHERE t.node_id = v.owner
                            AND v.is_side AND NOT t.gone) ORDER BY v.n""",
     ),
-    *TALK_CHECKS,
-    *NOTE_CHECKS,
+    *(("its thread is not in the archive", _NO_THREAD.format(table)) for table in _OF_THREADS),
+    *(
+        ("it is past the end of its thread", _PAST_END.format(table, end))
+        for table, end in _THREAD_ENDS.items()
+    ),
+    (
+        "what the vector is of has none, or waits for one",
+        """SELECT v.line FROM arriving.message_vectors v WHERE NOT EXISTS
+           (SELECT 1 FROM arriving.messages m WHERE m.thread = v.thread AND m.seq = v.seq
+            AND m.speaks AND NOT m.owed) ORDER BY v.n""",
+    ),
+    (
+        "the message that it pins is not in the archive",
+        """SELECT p.line FROM arriving.pins p WHERE NOT EXISTS
+           (SELECT 1 FROM arriving.messages m WHERE m.thread = p.thread AND m.seq = p.seq
+            AND m.id = p.message_id) ORDER BY p.n""",
+    ),
+    *(
+        (
+            "the summary that it names is not in the archive",
+            f"""SELECT a.line FROM arriving.{table} a WHERE a.{column} IS NOT NULL AND NOT EXISTS
+                (SELECT 1 FROM arriving.{named} b WHERE b.thread = a.thread AND b.id = a.{column})
+                ORDER BY a.n""",
+        )
+        for table, column, named in (
+            ("compactions", "superseded_by", "compactions"),
+            ("snapshots", "covered_by", "snapshots"),
+            ("outcomes", "snapshot_id", "snapshots"),
+        )
+    ),
+    *(
+        ("its note is not in the archive, or has not come to that version", _NO_NOTE.format(table))
+        for table in ("note_versions", "note_journal")
+    ),
+    (
+        "the note is not as its latest version says",
+        """SELECT n.line FROM arriving.notes n WHERE NOT EXISTS
+           (SELECT 1 FROM arriving.note_versions v WHERE v.note = n.topic
+            AND v.version = n.version AND v.body = n.body AND v.description = n.description
+            AND (v.action = 'deleted') = (n.deleted_by IS NOT NULL)) ORDER BY n.n""",
+    ),
+    (
+        "the note that it names is not in the archive",
+        """SELECT line FROM arriving.note_requests WHERE topic IS NOT NULL
+           AND topic NOT IN (SELECT topic FROM arriving.notes) ORDER BY n""",
+    ),
 )
 """What is wrong, and the query for the lines where it is."""
 

@@ -1,4 +1,4 @@
-"""A repository's rows as records of an archive: what is read, and in which order."""
+"""Export: a repository's rows as records of an archive, in the order of an archive."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from mnemo.episode.archive import (
-    ArchivedChangeset,
     ArchivedEpisode,
+    ArchivedMessage,
+    ArchivedMessageVector,
     ArchivedNode,
     ArchivedSession,
     ArchivedStep,
@@ -19,17 +20,59 @@ from mnemo.episode.archive import (
 )
 from mnemo.episode.journal import SessionState
 from mnemo.messages import EmbeddingSpace
+from mnemo.store import tables
 from mnemo.store.sqlite.codec import decode_changeset, decode_list, decode_vector, stored_time
-from mnemo.store.sqlite.commit import CHANGESETS
 from mnemo.store.sqlite.damage import Rows
-from mnemo.store.sqlite.departures_notes import NOTE_COUNTS, NOTE_DEPARTURES
-from mnemo.store.sqlite.departures_talk import TALK_COUNTS, TALK_DEPARTURES, WORDS
 from mnemo.store.sqlite.rows import EDGES, METADATA, NODES, repo_row
-from mnemo.store.sqlite.sessions import STAGED
 from mnemo.store.sqlite.steps import COLUMNS, STEPS
 from mnemo.store.sqlite.texts import text_tables
+from mnemo.store.tables import Table
 
-__all__ = ["DEPARTURES", "head_of", "opened"]
+__all__ = ["EXPORTS", "OWNED", "OWNERS", "head_of", "opened"]
+
+OWNED: dict[str, Table[Any]] = {
+    "changeset": tables.CHANGESETS,
+    "thread": tables.THREADS,
+    "message": tables.MESSAGES,
+    "message_vector": tables.MESSAGE_VECTORS,
+    "compaction": tables.COMPACTIONS,
+    "snapshot": tables.SNAPSHOTS,
+    "outcome": tables.OUTCOMES,
+    "goal": tables.GOALS,
+    "pin": tables.PINS,
+    "note": tables.NOTES,
+    "note_version": tables.NOTE_VERSIONS,
+    "note_change": tables.NOTE_CHANGES,
+    "note_mark": tables.NOTE_MARKS,
+    "note_request": tables.NOTE_REQUESTS,
+    "note_task": tables.NOTE_TASKS,
+}
+"""Table of each kind of record that belongs to a thread, a note or the repository alone."""
+OWNERS: dict[str, Table[Any]] = {"thread": tables.THREADS, "note": tables.NOTES}
+"""Owners by the column that has their number."""
+
+
+def _counted(kind: str, table: Table[Any]) -> str:
+    if table.parent == "repo":
+        return f"SELECT '{kind}', count(*) FROM {table.name} WHERE repo = :repo"
+    return (
+        f"SELECT '{kind}', count(*) FROM {OWNERS[table.parent].name} p "
+        f"JOIN {table.name} d ON d.{table.parent} = p.no WHERE p.repo = :repo"
+    )
+
+
+def _selected(table: Table[Any]) -> str:
+    """The rows of a repository by owner and order."""
+    order = ", ".join(f"d.{column}" for column in table.order)
+    if table.parent == "repo":
+        return f"SELECT {table.of('d')} FROM {table.name} d WHERE d.repo = ? ORDER BY {order}"
+    owner = OWNERS[table.parent]
+    (id,) = owner.key
+    return (
+        f"SELECT p.{id}, {table.of('d')} FROM {owner.name} p CROSS JOIN {table.name} d "
+        f"ON d.{table.parent} = p.no WHERE p.repo = ? ORDER BY p.{id}, {order}"
+    )
+
 
 _COUNTS = f"""
 SELECT 'session', count(*) FROM sessions WHERE repo = :repo
@@ -42,9 +85,7 @@ UNION ALL SELECT 'node', count(*) FROM nodes WHERE repo = :repo
 UNION ALL SELECT 'edge', count(*) FROM nodes n JOIN edges e ON e.source = n.no
           WHERE n.repo = :repo
 UNION ALL SELECT 'vector', count(*) FROM vectors WHERE repo = :repo
-UNION ALL SELECT 'changeset', count(*) FROM changesets WHERE repo = :repo
-UNION ALL {TALK_COUNTS}
-UNION ALL {NOTE_COUNTS}
+UNION ALL {" UNION ALL ".join(_counted(kind, table) for kind, table in OWNED.items())}
 """
 # A plus before a column keeps its index out of it: tables are read in the order they
 # are in, with nothing to sort.
@@ -58,8 +99,8 @@ SELECT e.id, s.id, e.goal, e.goal_at, e.status, e.changeset, e.changeset_steps, 
 FROM sessions s CROSS JOIN episodes e ON e.session = s.no
 WHERE +s.repo = ? ORDER BY s.no, e.no
 """
-_STAGED = """
-SELECT g.key, g.trajectory_id, g.steps, g.changeset, e.id
+_STAGED = f"""
+SELECT e.id, {tables.STAGED.of("g")}
 FROM sessions s CROSS JOIN episodes e ON e.session = s.no CROSS JOIN staged g ON g.episode = e.no
 WHERE +s.repo = ? ORDER BY s.no, e.no, g.rowid
 """
@@ -81,8 +122,31 @@ _VECTORS = """
 SELECT v.key, v.vector, r.space_dimensions FROM repos r CROSS JOIN vectors v ON v.repo = r.no
 WHERE r.no = ? ORDER BY v.seq
 """
-_CHANGESETS = """
-SELECT id, revision, node_ids, edge_count FROM changesets WHERE +repo = ? ORDER BY rowid
+_CHANGESETS = f"""
+SELECT {", ".join(tables.CHANGESETS.columns)} FROM changesets WHERE +repo = ? ORDER BY rowid
+"""
+WORDS = "{words}"
+"""Stands in a query for the table of the repository's full text."""
+_MESSAGES = f"""
+SELECT t.id, {tables.MESSAGES.of("m")}, m.owed,
+       EXISTS (SELECT 1 FROM {WORDS} WHERE rowid = 4 * m.no + 2)
+FROM messages m CROSS JOIN threads t ON t.no = m.thread WHERE +m.repo = ? ORDER BY m.no
+"""
+_MESSAGE_VECTORS = """
+SELECT t.id, v.seq, v.vector, r.space_dimensions FROM repos r JOIN threads t ON t.repo = r.no
+CROSS JOIN message_vectors v ON v.thread = t.no
+JOIN messages m ON m.thread = v.thread AND m.seq = v.seq WHERE t.repo = ? ORDER BY m.no
+"""
+_NOTE_CHANGES = f"""
+SELECT n.topic, {tables.NOTE_CHANGES.of("j")} FROM note_journal j JOIN notes n ON n.no = j.note
+WHERE n.repo = ? ORDER BY coalesce(j.update_id, ''), j.seq
+"""
+_NOTE_MARKS = "SELECT key FROM note_marks WHERE repo = ? ORDER BY seq"
+# The topic of a note that was purged would be a trace of it.
+_NOTE_REQUESTS = """
+SELECT r.digest, n.topic, r.refused
+FROM note_requests r LEFT JOIN notes n ON n.repo = r.repo AND n.topic = r.topic
+WHERE r.repo = ? ORDER BY r.digest
 """
 
 
@@ -120,7 +184,7 @@ def _episode(row: Sequence[Any]) -> Record:
 
 
 def _trajectory(row: Sequence[Any]) -> Record:
-    return ArchivedTrajectory(episode_id=row[-1], staged=STAGED.one(row))
+    return ArchivedTrajectory(episode_id=row[0], staged=tables.STAGED.rows.one(row[1:]))
 
 
 def _step(row: Sequence[Any]) -> Record:
@@ -138,31 +202,46 @@ def _vector(row: Sequence[Any]) -> Record:
     return ArchivedVector(key=row[0], vector=decode_vector(row[1], row[2]))
 
 
-def _changeset(row: Sequence[Any]) -> Record:
-    revision, node_ids, edge_count = CHANGESETS.one(row)
-    return ArchivedChangeset(id=row[0], revision=revision, node_ids=node_ids, edge_count=edge_count)
+def _message(row: Sequence[Any]) -> Record:
+    message = tables.MESSAGES.rows.one(row)
+    return ArchivedMessage(message=message, owed=bool(row[-2]), searched=bool(row[-1]))
 
 
-DEPARTURES: tuple[tuple[str, Rows[Any]], ...] = (
-    (_SESSIONS, Rows("sessions", "s s s s? s?", _session)),
-    (_EPISODES, Rows("episodes", "s s s s s b? s? s", _episode)),
-    (_STAGED, Rows("staged", "s s s b s", _trajectory, key=(4, 0))),
-    (_STEPS, Rows("steps", "", _step, key=(7,))),
-    (_NODES, Rows("nodes", "s s s i", _node)),
-    (_EDGES, EDGES),
-    (_VECTORS, Rows("vectors", "s b i", _vector)),
-    (_CHANGESETS, Rows("changesets", "s", _changeset)),
-    *TALK_DEPARTURES,
-    *NOTE_DEPARTURES,
-)
-"""Query (of a repository's number) and reader of its rows, in the order of ``KINDS``."""
+def _message_vector(row: Sequence[Any]) -> Record:
+    thread_id, seq, blob, dimensions = row
+    vector = decode_vector(blob, dimensions)
+    return ArchivedMessageVector(thread_id=thread_id, seq=seq, vector=vector)
+
+
+_SPECIAL: dict[str, tuple[str, Rows[Any]]] = {
+    "session": (_SESSIONS, Rows("sessions", "s s s s? s?", _session)),
+    "episode": (_EPISODES, Rows("episodes", "s s s s s b? s? s", _episode)),
+    "trajectory": (_STAGED, Rows("staged", "s", _trajectory, key=(0, 1))),
+    "step": (_STEPS, Rows("steps", "", _step)),
+    "node": (_NODES, Rows("nodes", "s s s i", _node)),
+    "edge": (_EDGES, EDGES),
+    "vector": (_VECTORS, Rows("vectors", "s b i", _vector)),
+    "changeset": (_CHANGESETS, tables.CHANGESETS.rows),
+    "message": (_MESSAGES, Rows("messages", "", _message)),
+    "message_vector": (
+        _MESSAGE_VECTORS,
+        Rows("message_vectors", "s i b i", _message_vector, key=(0, 1)),
+    ),
+    "note_change": (_NOTE_CHANGES, tables.NOTE_CHANGES.rows),
+    "note_mark": (_NOTE_MARKS, tables.NOTE_MARKS.rows),
+    "note_request": (_NOTE_REQUESTS, tables.NOTE_REQUESTS.rows),
+}
+EXPORTS: dict[str, tuple[str, Rows[Any]]] = _SPECIAL | {
+    kind: (_selected(table), table.rows) for kind, table in OWNED.items() if kind not in _SPECIAL
+}
+"""Query (of a repository's number) and reader of its rows, by kind of record."""
 
 # Of a repository without any text.
 _NO_WORDS = "(SELECT 0 AS rowid WHERE 0)"
 
 
 def opened(query: str, repo: int, connection: sqlite3.Connection) -> sqlite3.Cursor:
-    """The rows of one query of ``DEPARTURES``."""
+    """The rows of one query of ``EXPORTS``."""
     if WORDS in query:
         query = query.replace(WORDS, text_tables(connection, repo).words or _NO_WORDS)
     return connection.execute(query, (repo,))

@@ -1,0 +1,429 @@
+"""
+Import: records of an archive are staged, checked, and moved over in one transaction.
+
+They are staged in a database of their own that the writer attaches, private to its
+connection and gone with it. So the store's file is locked only for the last move, and
+a broken archive leaves nothing in it.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Sequence
+from itertools import groupby
+from typing import Any
+
+from mnemo.episode.archive import (
+    ArchivedEpisode,
+    ArchivedMessage,
+    ArchivedNode,
+    ArchivedSession,
+    ArchivedStep,
+    ArchivedTrajectory,
+    ArchivedVector,
+    ArchiveHead,
+    LeftOut,
+    NumberedRecord,
+    Record,
+    owner_of_vector,
+)
+from mnemo.errors import Conflict, UsageError
+from mnemo.graph.edges import Edge
+from mnemo.graph.lookup import lookup_keys
+from mnemo.note.rows import NoteRow
+from mnemo.runtime.clock import Breather
+from mnemo.runtime.text import terms
+from mnemo.store import tables
+from mnemo.store.sqlite.acts import repo_number
+from mnemo.store.sqlite.archive_export import OWNED, OWNERS
+from mnemo.store.sqlite.codec import (
+    encode_changeset,
+    encode_time,
+    encode_vector,
+    node_columns,
+    utc_text,
+)
+from mnemo.store.sqlite.rows import repo_row
+from mnemo.store.sqlite.texts import message_row, put_texts, snapshot_row, step_row
+from mnemo.store.sqlite.tombs import refuse_erased
+from mnemo.store.tables import Table
+from mnemo.transcript.message import embedded_text, searchable_text
+
+__all__ = [
+    "TABLES",
+    "Batch",
+    "StagedRows",
+    "attach",
+    "detach",
+    "move",
+    "owner_column",
+    "put",
+    "refuse_filled",
+]
+
+Batch = list[tuple[str, list[tuple[Any, ...]]]]
+"""Statements with the rows that each is executed with."""
+
+_STAGED_MORE = {
+    "messages": ("owed", "text", "speaks"),
+    "notes": ("terms",),
+    "steps": ("committed", "gone"),
+}
+"""Columns beside those of the table: what a record is found by, and how it stands."""
+
+
+def _staged(table: Table[Any]) -> str:
+    more = _STAGED_MORE.get(table.name, ())
+    return ", ".join((*owner_column(table), *table.columns, *more))
+
+
+def owner_column(table: Table[Any]) -> tuple[str, ...]:
+    """The staged column with the id of the owner."""
+    return () if table.parent == "repo" else (table.parent,)
+
+
+# ``n`` counts up from 1 in each table: the places that numbers of the store follow.
+_TABLES = {
+    "sessions": "id, state, updated_at, error, error_trajectory",
+    "episodes": """id, session, goal, goal_at, status, changeset, changeset_steps,
+                   receipt_nodes""",
+    "staged": _staged(tables.STAGED),
+    "steps": f"session, {_staged(tables.STEPS)}, {', '.join(tables.ANNOTATIONS.columns)}",
+    "nodes": """id, type, created_at, session_id, episode_id, superseded_by, at, body,
+                revision, last_accessed_at, access_count,
+                cumulative_reward, reward_count, support_count, penalty""",
+    "edges": "source, target, kind",
+    "vectors": "key, owner, is_side, vector",
+    **{table.name: _staged(table) for table in OWNED.values()},
+}
+TABLES = tuple(_TABLES)
+"""The tables that records are staged in."""
+_ATTACH = (
+    "ATTACH '' AS arriving",
+    # Nothing of it outlives the connection, so nothing is to be rolled back or flushed.
+    "PRAGMA arriving.journal_mode = OFF",
+    "PRAGMA arriving.synchronous = OFF",
+    "CREATE TABLE arriving.keys (node INTEGER NOT NULL, key TEXT NOT NULL)",
+    *(
+        f"CREATE TABLE arriving.{table} (n INTEGER PRIMARY KEY, line INTEGER, {columns})"
+        for table, columns in _TABLES.items()
+    ),
+)
+_PUT = {
+    table: f"INSERT INTO arriving.{table} (n, line, {columns}) "
+    f"VALUES (?, ?{', ?' * len(columns.split(','))})"
+    for table, columns in _TABLES.items()
+}
+_PUT_KEY = "INSERT INTO arriving.keys (node, key) VALUES (?, ?)"
+
+
+def attach(connection: sqlite3.Connection) -> None:
+    """Make room for one archive; outside of any transaction."""
+    for statement in _ATTACH:
+        connection.execute(statement)
+
+
+def detach(connection: sqlite3.Connection) -> None:
+    """Drop everything that has arrived; outside of any transaction."""
+    connection.execute("DETACH arriving")
+
+
+def put(connection: sqlite3.Connection, batch: Batch) -> None:
+    """Keep rows; the store's own file is neither read nor locked."""
+    connection.execute("BEGIN")
+    try:
+        for statement, rows in batch:
+            connection.executemany(statement, rows)
+    finally:
+        connection.execute("COMMIT")
+
+
+class StagedRows:
+    """Makes the rows of records, page by page; for a worker thread."""
+
+    def __init__(self) -> None:
+        self._last = dict.fromkeys(_TABLES, 0)
+        self.left_out = 0
+        """Records that were damaged in the store that the archive was made of."""
+
+    def batch(self, records: Sequence[NumberedRecord]) -> Batch:
+        """The rows of *records* and what they are put by."""
+        breather, batch = Breather(), []
+        for kind, run in groupby(records, key=lambda numbered: type(numbered[1])):
+            if kind is LeftOut:
+                self.left_out += len(list(run))
+                continue
+            table = _TABLE_OF[kind]
+            rows, keys = [], []
+            for line, record in run:
+                self._last[table] += 1
+                place = self._last[table]
+                rows.append((place, line, *_row(record)))
+                if isinstance(record, ArchivedNode):
+                    keys += [(place, key) for key in lookup_keys(record.node)]
+                breather.breathe()
+            batch += [(_PUT[table], rows), (_PUT_KEY, keys)]
+        return batch
+
+
+_TABLE_OF: dict[type[Record], str] = {
+    ArchivedSession: "sessions",
+    ArchivedEpisode: "episodes",
+    ArchivedTrajectory: "staged",
+    ArchivedStep: "steps",
+    ArchivedNode: "nodes",
+    Edge: "edges",
+    ArchivedVector: "vectors",
+    ArchivedMessage: "messages",
+    **{table.entity.kind: table.name for table in OWNED.values()},
+}
+_OWNED_OF: dict[type[Record], Table[Any]] = {t.entity.kind: t for t in OWNED.values()}
+
+
+def _row(record: Record) -> tuple[Any, ...]:
+    match record:
+        case ArchivedStep():
+            return _step(record)
+        case ArchivedNode():
+            return _node(record)
+        case Edge(source=source, target=target, kind=kind):
+            return (source, target, str(kind))
+        case ArchivedVector(key=key, vector=vector):
+            return (key, *owner_of_vector(key), encode_vector(vector))
+        case ArchivedSession() as s:
+            return (s.id, str(s.state), utc_text(s.updated_at), s.error, s.error_trajectory)
+        case ArchivedEpisode():
+            return _episode(record)
+        case ArchivedTrajectory(episode_id=episode, staged=staged):
+            return (episode, *tables.STAGED.values(staged))
+        case ArchivedMessage(message=message, owed=owed, searched=searched):
+            text = searchable_text(message, tools=True) if searched else ""
+            return (*tables.MESSAGES.owned(message), owed, text, bool(embedded_text(message)))
+        case NoteRow():
+            return (*tables.NOTES.values(record), " ".join(terms(record.text)))
+        case _:
+            return _OWNED_OF[type(record)].owned(record)
+
+
+def _episode(record: ArchivedEpisode) -> tuple[Any, ...]:
+    staged = record.changeset
+    return (
+        record.id,
+        record.session_id,
+        record.goal,
+        encode_time(record.goal_at),
+        record.status,
+        encode_changeset(staged) if staged is not None else None,
+        json.dumps(record.changeset_steps) if staged is not None else None,
+        json.dumps(record.receipt_nodes),
+    )
+
+
+def _step(record: ArchivedStep) -> tuple[Any, ...]:
+    found = record.step.annotation
+    columns = tables.ANNOTATIONS
+    annotation = (None,) * len(columns.columns) if found is None else columns.values(found)
+    return (*tables.STEPS.owned(record.step), record.committed, record.gone, *annotation)
+
+
+def _node(record: ArchivedNode) -> tuple[Any, ...]:
+    node, counts = record.node, record.metadata
+    return (
+        node.id,
+        node.type,
+        utc_text(counts.created_at),
+        *node_columns(node),
+        record.revision,
+        encode_time(counts.last_accessed_at),
+        counts.access_count,
+        counts.cumulative_reward,
+        counts.reward_count,
+        counts.support_count,
+        counts.penalty,
+    )
+
+
+# ── Moving ───────────────────────────────────────────────────────────────────────────
+
+_FILLED = """
+SELECT EXISTS (SELECT 1 FROM repos WHERE no = :repo AND revision > 0)
+    OR EXISTS (SELECT 1 FROM sessions WHERE repo = :repo)
+    OR EXISTS (SELECT 1 FROM nodes WHERE repo = :repo)
+    OR EXISTS (SELECT 1 FROM changesets WHERE repo = :repo)
+    OR EXISTS (SELECT 1 FROM threads WHERE repo = :repo)
+    OR EXISTS (SELECT 1 FROM notes WHERE repo = :repo)
+    OR EXISTS (SELECT 1 FROM note_marks WHERE repo = :repo)
+    OR EXISTS (SELECT 1 FROM note_requests WHERE repo = :repo)
+    OR EXISTS (SELECT 1 FROM note_tasks WHERE repo = :repo)
+"""
+_KNOWN = """
+SELECT 'session', a.id FROM arriving.sessions a JOIN sessions s ON s.id = a.id
+UNION ALL SELECT 'episode', a.id FROM arriving.episodes a JOIN episodes e ON e.id = a.id LIMIT 1
+"""
+_IDS = """
+SELECT id FROM arriving.sessions UNION ALL SELECT id FROM arriving.episodes
+UNION ALL SELECT node_id FROM arriving.steps
+"""
+_BASES = """
+SELECT (SELECT coalesce(max(no), 0) FROM sessions), (SELECT coalesce(max(no), 0) FROM episodes),
+       (SELECT coalesce(max(no), 0) FROM nodes), (SELECT coalesce(max(no), 0) FROM notes),
+       (SELECT coalesce(max(seq), 0) FROM sqlite_sequence WHERE name = 'steps'),
+       (SELECT coalesce(max(seq), 0) FROM sqlite_sequence WHERE name = 'vectors')
+"""
+_NAMES = ("sessions", "episodes", "nodes", "notes", "steps", "vectors")
+_NUMBERED = ("threads", "messages", "snapshots")
+"""Tables whose last number, which is never given again, is in ``sqlite_sequence``."""
+_OF_REPO = ("messages", "note_journal")
+"""Tables of an owner that name the repository too."""
+_BASE = "SELECT coalesce(max(seq), 0) FROM sqlite_sequence WHERE name = ?"
+_STAMP = """
+UPDATE repos SET revision = ?, space_name = ?, space_dimensions = ? WHERE no = ?
+"""
+# Gaps are where steps were forgotten; their number is all that is kept of that.
+_ERASED = """
+(SELECT max(t.idx) + 1 - count(*) FROM arriving.steps t WHERE t.episode = a.id)
+"""
+
+
+def _names(table: Table[Any]) -> str:
+    return ", ".join(table.columns)
+
+
+def _move(table: Table[Any]) -> str:
+    """The statement that moves an owned table, with the numbers of this store."""
+    name, found = table.name, {column: f"a.{column}" for column in table.columns}
+    if name in (*_NAMES, *_NUMBERED):
+        found["no"] = f":{name} + a.n"
+    if name == "messages":
+        found["owed"] = "a.owed"
+    if table.parent == "repo" or name in _OF_REPO:
+        found["repo"] = ":repo"
+    source = f"arriving.{name} a"
+    if table.parent != "repo":
+        owner = OWNERS[table.parent]
+        found[table.parent] = f":{owner.name} + p.n"
+        source += f" CROSS JOIN arriving.{owner.name} p ON p.{owner.key[0]} = a.{table.parent}"
+    return (
+        f"INSERT INTO {name} ({', '.join(found)}) "
+        f"SELECT {', '.join(found.values())} FROM {source} ORDER BY a.n"
+    )
+
+
+_MOVES = (
+    """
+    INSERT INTO sessions (no, id, repo, state, episode, owner, updated_at, error, error_trajectory)
+    SELECT :sessions + a.n, a.id, :repo, a.state,
+           :episodes + (SELECT max(e.n) FROM arriving.episodes e WHERE e.session = a.id),
+           NULL, a.updated_at, a.error, a.error_trajectory
+    FROM arriving.sessions a ORDER BY a.n
+    """,
+    f"""
+    INSERT INTO episodes (no, id, session, goal, goal_at, status, changeset, changeset_steps,
+                          receipt_nodes, erased)
+    SELECT :episodes + a.n, a.id, :sessions + s.n, a.goal, a.goal_at, a.status, a.changeset,
+           a.changeset_steps, a.receipt_nodes, coalesce({_ERASED}, 0)
+    FROM arriving.episodes a CROSS JOIN arriving.sessions s ON s.id = a.session ORDER BY a.n
+    """,
+    f"""
+    INSERT INTO staged (episode, {_names(tables.STAGED)})
+    SELECT :episodes + e.n, {tables.STAGED.of("a")}
+    FROM arriving.staged a CROSS JOIN arriving.episodes e ON e.id = a.episode ORDER BY a.n
+    """,
+    f"""
+    INSERT INTO steps (ordinal, repo, session, episode, recorded_at, committed, gone,
+                       {_names(tables.STEPS)}, {_names(tables.ANNOTATIONS)})
+    SELECT :steps + a.n, :repo, :sessions + s.n, :episodes + e.n, s.updated_at, a.committed,
+           a.gone, {tables.STEPS.of("a")}, {tables.ANNOTATIONS.of("a")}
+    FROM arriving.steps a CROSS JOIN arriving.sessions s ON s.id = a.session
+    CROSS JOIN arriving.episodes e ON e.id = a.episode ORDER BY a.n
+    """,
+    """
+    INSERT INTO nodes (no, repo, id, type, created_at, session_id, episode_id, superseded_by, at,
+                       body, revision, last_accessed_at, access_count, cumulative_reward,
+                       reward_count, support_count, penalty)
+    SELECT :nodes + n, :repo, id, type, created_at, session_id, episode_id, superseded_by, at,
+           body, revision, last_accessed_at, access_count, cumulative_reward, reward_count,
+           support_count, penalty
+    FROM arriving.nodes ORDER BY n
+    """,
+    """
+    INSERT OR IGNORE INTO node_keys (repo, key, node)
+    SELECT :repo, key, :nodes + node FROM arriving.keys ORDER BY key, node
+    """,
+    """
+    INSERT INTO edges (source, target, kind)
+    SELECT :nodes + s.n, :nodes + t.n, a.kind FROM arriving.edges a
+    CROSS JOIN arriving.nodes s ON s.id = a.source CROSS JOIN arriving.nodes t ON t.id = a.target
+    ORDER BY a.n
+    """,
+    """
+    INSERT INTO vectors (seq, repo, key, vector)
+    SELECT :vectors + n, :repo, key, vector FROM arriving.vectors ORDER BY n
+    """,
+    *(_move(table) for table in OWNED.values()),
+    """
+    INSERT INTO message_calls (thread, call_id, seq)
+    SELECT :threads + t.n, c.value ->> '$[0]', a.seq FROM arriving.messages a
+    CROSS JOIN arriving.threads t ON t.id = a.thread CROSS JOIN json_each(a.tool_calls) c
+    """,
+    """
+    INSERT INTO note_words (rowid, terms) SELECT :notes + n, terms FROM arriving.notes
+    WHERE deleted_by IS NULL ORDER BY n
+    """,
+    """
+    UPDATE threads SET erased = next_seq -
+        (SELECT count(*) FROM messages WHERE messages.thread = threads.no)
+    WHERE repo = :repo
+    """,
+)
+_HALVES = "SELECT n, observation, action FROM arriving.steps ORDER BY n"
+_TEXTS = "SELECT n, text FROM arriving.{} WHERE text <> '' ORDER BY n"
+# Records whose texts are written at once.
+_BATCH = 1_000
+
+
+def refuse_filled(connection: sqlite3.Connection, repo_id: str) -> None:
+    """*Raises* ``UsageError`` if there is anything in the repository."""
+    repo = repo_row(connection, repo_id)[0]
+    (filled,) = connection.execute(_FILLED, {"repo": repo}).fetchone()
+    if filled:
+        raise UsageError(f"repository {repo_id!r} is not empty: import into another one")
+
+
+def move(connection: sqlite3.Connection, repo_id: str, head: ArchiveHead) -> None:
+    """
+    Put everything where it belongs.
+
+    Raises:
+        UsageError: The repository is not empty.
+        Conflict: A session or episode is in this store already, or was forgotten in it.
+    """
+    refuse_filled(connection, repo_id)
+    known = connection.execute(_KNOWN).fetchone()
+    if known is not None:
+        raise Conflict(f"{known[0]} {known[1]!r} is in this store already; nothing was imported")
+    refuse_erased(connection, (id for (id,) in connection.execute(_IDS)))
+    repo = repo_number(connection, repo_id)
+    space = (head.space.name, head.space.dimensions) if head.space else (None, None)
+    connection.execute(_STAMP, (head.revision, *space, repo))
+    bases: dict[str, int] = dict(zip(_NAMES, connection.execute(_BASES).fetchone(), strict=True))
+    bases |= {name: connection.execute(_BASE, (name,)).fetchone()[0] for name in _NUMBERED}
+    for statement in _MOVES:
+        connection.execute(statement, bases | {"repo": repo})
+    _index_steps(connection, repo, bases["steps"])
+    for table, row_of in (("messages", message_row), ("snapshots", snapshot_row)):
+        rows = connection.execute(_TEXTS.format(table))
+        while batch := rows.fetchmany(_BATCH):
+            put_texts(connection, repo, [(row_of(bases[table] + n), text) for n, text in batch])
+
+
+def _index_steps(connection: sqlite3.Connection, repo: int, base: int) -> None:
+    rows = connection.execute(_HALVES)
+    while batch := rows.fetchmany(_BATCH):
+        texts = [
+            (step_row(base + n, side), text)
+            for n, *halves in batch
+            for side, text in enumerate(halves)
+        ]
+        put_texts(connection, repo, texts)

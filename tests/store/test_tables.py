@@ -1,0 +1,116 @@
+"""Table descriptors: columns, statements and lines of a dataclass that names its fields once."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta, timezone
+from typing import Literal
+
+import pytest
+from pydantic import ValidationError
+
+from mnemo.episode.fields import Entity
+from mnemo.errors import StoreCorrupt
+from mnemo.store.tables import Table
+
+NOON = datetime(2024, 3, 1, 12, tzinfo=timezone(timedelta(hours=9)))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Visit:
+    """What is kept here."""
+
+    garden_id: str
+    id: str
+    at: datetime
+    weather: Literal["sun", "rain"]
+    beds: tuple[int, ...]
+    quiet: bool
+    hours: float | None = None
+    report: str = ""
+
+
+VISIT = Entity(
+    Visit, owners=("garden_id",), key=("id",), order=("at", "id"), lines={"garden_id": "garden"}
+)
+VISITS = Table("visits", VISIT, parent="garden", columns={"report": "text"}, last=("report",))
+ONE = Visit(garden_id="g", id="a", at=NOON, weather="sun", beds=(1, 2), quiet=True, hours=0.5)
+TWO = replace(ONE, id="b", at=NOON + timedelta(hours=1), hours=None, report="wet")
+
+
+@pytest.fixture
+def db() -> Iterator[sqlite3.Connection]:
+    """A database with the table."""
+    with closing(sqlite3.connect(":memory:", isolation_level=None)) as connection:
+        connection.execute(VISITS.ddl)
+        yield connection
+
+
+def test_values_come_back_in_their_order(db: sqlite3.Connection) -> None:
+    """Times with their zones, tuples, flags and what is not there; of one owner alone."""
+    for garden, visit in ((1, TWO), (1, ONE), (2, ONE)):
+        VISITS.put(db, garden, visit)
+    found = VISITS.all(db, 1, "g")
+    assert found == [ONE, TWO]
+    assert found[0].at.utcoffset() == timedelta(hours=9)
+    assert VISITS.all(db, 1, "g", newest=1) == [TWO]
+
+
+def test_a_value_with_the_same_key_is_replaced(db: sqlite3.Connection) -> None:
+    """The key is told apart within an owner."""
+    VISITS.put(db, 1, ONE)
+    VISITS.put(db, 1, replace(ONE, weather="rain", hours=None))
+    assert VISITS.all(db, 1, "g") == [replace(ONE, weather="rain", hours=None)]
+    VISITS.drop(db, 2, ONE)
+    assert len(VISITS.all(db, 1, "g")) == 1
+    VISITS.drop(db, 1, ONE)
+    assert VISITS.all(db, 1, "g") == []
+
+
+def test_a_damaged_row_is_named_by_owner_and_key(db: sqlite3.Connection) -> None:
+    """Its column holds what was never stored there."""
+    VISITS.put(db, 1, ONE)
+    db.execute("UPDATE visits SET beds = '{}'")
+    with pytest.raises(StoreCorrupt) as caught:
+        VISITS.all(db, 1, "g")
+    assert (caught.value.table, caught.value.key) == ("visits", "g/a")
+
+
+def test_long_fields_stand_behind_the_others() -> None:
+    """What is filtered by is read without them."""
+    assert VISITS.columns == ("id", "at", "weather", "beds", "quiet", "hours", "text")
+
+
+def test_a_line_says_the_same() -> None:
+    """It is JSON, and read back as it was."""
+    line = json.loads(json.dumps(VISIT.line(ONE)))
+    assert line["garden"] == "g"
+    assert VISIT.read(line) == ONE
+    assert VISIT.read(VISIT.line(TWO)) == TWO
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("garden", ""),
+        ("id", "x" * 513),
+        ("at", "2024-03-01T12:00:00"),
+        ("weather", "snow"),
+        ("beds", [1, True]),
+        ("beds", [-1]),
+        ("quiet", 1),
+        ("hours", "0.5"),
+        ("hours", float("inf")),
+        ("report", None),
+        ("more", 1),
+    ],
+)
+def test_a_line_of_another_form_is_refused(name: str, value: object) -> None:
+    """Each field is held to the dataclass's annotation."""
+    with pytest.raises(ValidationError) as caught:
+        VISIT.read(VISIT.line(ONE) | {name: value})
+    assert caught.value.errors()[0]["loc"][0] == name
