@@ -25,7 +25,7 @@ from mnemo.notes.guards import said_of
 from mnemo.notes.ranking import Ranked, by_query, by_use, passage, query_terms
 from mnemo.notes.writing import Source, Write, Written, retire, there, write
 from mnemo.protocols import Clock, Embedder, NoteStore
-from mnemo.recall.question import MAX_QUERY_CHARACTERS
+from mnemo.recall.request import MAX_QUERY_CHARACTERS
 from mnemo.runtime.text import count_tokens, is_blank
 from mnemo.transcript.counting import Count
 

@@ -4,22 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
 
 import numpy as np
 from numpy.typing import NDArray
 
 from mnemo.config import Config, TypeScoring
-from mnemo.graph.corpus import CorpusView, DocumentsView, StepsView
+from mnemo.graph.corpus import CorpusView, StepsView
 from mnemo.graph.nodes import NodeType
 from mnemo.recall.candidate import Phase
 from mnemo.recall.question import Question
-from mnemo.recall.score import parameters_of
+from mnemo.recall.request import Window
 from mnemo.recall.signals import Hits, StepWeights, node_hits, restated_scores, step_hits
-from mnemo.runtime.clock import as_utc
+from mnemo.recall.value import parameters_of
 from mnemo.runtime.text import fold
 
-__all__ = ["Found", "HopZero", "Window", "hop_zero", "step_weights"]
+__all__ = ["Found", "HopZero", "hop_zero", "step_weights"]
 
 FAR_OUT = 3.0
 """Deviations from which the best document of a query is as relevant as can be."""
@@ -27,53 +26,6 @@ FAR_OUT = 3.0
 _ROUTING: tuple[NodeType, ...] = ("tag", "intent")
 
 Mask = NDArray[np.bool_]
-
-
-@dataclass(frozen=True, slots=True)
-class Window:
-    """The time that evidence must be of, inclusive; without a bound, any."""
-
-    since: datetime | None = None
-    until: datetime | None = None
-
-    @classmethod
-    def checked(cls, since: datetime | None, until: datetime | None) -> Window:
-        """
-        Both bounds, aware (no zone means UTC).
-
-        Raises:
-            ValueError: *since* lies after *until*, or one of them is no datetime.
-        """
-        for name, bound in (("since", since), ("until", until)):
-            if bound is not None and not isinstance(bound, datetime):
-                raise ValueError(f"{name} must be a datetime, not {type(bound).__name__}")
-        window = cls(as_utc(since) if since else None, as_utc(until) if until else None)
-        if window.since and window.until and window.since > window.until:
-            raise ValueError(f"since ({since}) lies after until ({until})")
-        return window
-
-    @property
-    def is_open(self) -> bool:
-        """Whether every time lies inside."""
-        return self.since is None and self.until is None
-
-    def holds(self, at: datetime | None) -> bool:
-        """Whether *at* lies inside; an unknown time only does where all do."""
-        if at is None:
-            return self.is_open
-        early = self.since is not None and as_utc(at) < self.since
-        late = self.until is not None and as_utc(at) > self.until
-        return not (early or late)
-
-    def eligible(self, view: DocumentsView) -> Mask:
-        """Documents that are alive, may have evidence inside, and held at its end."""
-        ok = view.alive
-        if self.since is not None:
-            ok = ok & (view.last >= self.since.timestamp())
-        if self.until is None:
-            return ok & np.isinf(view.valid_to)
-        end = self.until.timestamp()
-        return ok & (view.first <= end) & (view.valid_to > end)
 
 
 @dataclass(frozen=True, slots=True)

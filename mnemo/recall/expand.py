@@ -1,19 +1,22 @@
-"""Hops over the graph: the graph adds candidates, it never re-orders what was found."""
+"""Graph expansion: hops that add candidates and never re-order what was found."""
 
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from mnemo.config import ScoringConfig
+from mnemo.graph.corpus import CorpusView
+from mnemo.graph.edges import Edge, EdgeKind
 from mnemo.graph.lemmas import index_terms
 from mnemo.graph.nodes import NodeType
+from mnemo.protocols import GraphStore
 from mnemo.recall.candidates import Found, HopZero
-from mnemo.recall.neighbours import Neighbours
-from mnemo.recall.score import parameters_of
+from mnemo.recall.value import parameters_of
 
-__all__ = ["BEHIND", "HOP_DECAY", "SEEDS", "Route", "routes_from", "targets_of"]
+__all__ = ["BEHIND", "HOP_DECAY", "SEEDS", "Neighbours", "Route", "routes_from", "targets_of"]
 
 SEEDS = 20
 """Best candidates that a hop starts from."""
@@ -23,6 +26,59 @@ HOP_DECAY = 0.5
 """Share of relevance that one more hop leaves."""
 BEHIND: dict[NodeType, NodeType] = {"tag": "semantic", "intent": "procedural"}
 """Type of routing node → type of what stands behind it."""
+
+
+_ROUTES: dict[EdgeKind, NodeType] = {EdgeKind.MEMBERSHIP: "tag", EdgeKind.HIERARCHICAL: "intent"}
+
+
+class Neighbours:
+    """
+    The edges around a recall's candidates: the steps behind them, the tags and intents above.
+
+    Edges to what the corpus does not hold (it is of one revision, the store may have
+    moved on) are left out.
+    """
+
+    def __init__(self, graph: GraphStore, corpus: CorpusView) -> None:
+        self._graph = graph
+        self._corpus = corpus
+        self._read: set[str] = set()
+        self._support: defaultdict[str, dict[str, None]] = defaultdict(dict)
+        self._above: defaultdict[tuple[str, NodeType], dict[str, None]] = defaultdict(dict)
+        self._below: defaultdict[str, dict[str, None]] = defaultdict(dict)
+
+    async def load(self, ids: Iterable[str]) -> None:
+        """Read the edges of *ids*, unless they were read before."""
+        missing = [id for id in dict.fromkeys(ids) if id not in self._read]
+        if not missing or not any(view.count for view in self._corpus.nodes.values()):
+            return
+        self._read.update(missing)
+        for edge in await self._graph.edges(missing, intact=True):
+            self._note(edge)
+
+    def _note(self, edge: Edge) -> None:
+        route = self._route(edge)
+        if route is not None:
+            self._above[edge.target, route][edge.source] = None
+            self._below[edge.source][edge.target] = None
+        elif self._corpus.steps.of(edge.target):
+            self._support[edge.source][edge.target] = None
+
+    def _route(self, edge: Edge) -> NodeType | None:
+        route = _ROUTES.get(edge.kind)
+        return route if route and self._corpus.nodes[route].of(edge.source) else None
+
+    def support(self, id: str) -> tuple[str, ...]:
+        """The steps behind node *id*, by the id of their episodic node."""
+        return tuple(self._support.get(id, ()))
+
+    def above(self, id: str, type: NodeType) -> tuple[str, ...]:
+        """The tags or the intents of node *id*."""
+        return tuple(self._above.get((id, type), ()))
+
+    def below(self, id: str) -> tuple[str, ...]:
+        """The facts of a tag, the instructions of an intent."""
+        return tuple(self._below.get(id, ()))
 
 
 @dataclass(frozen=True, slots=True)

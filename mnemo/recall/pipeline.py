@@ -1,17 +1,17 @@
 """
-Recall: from a question to evidence.
+The recall pipeline: plan, score, expand, trace back to sources, reason.
 
-Raw steps are first-class evidence, the graph adds to them, metadata nudges, and every
-candidate says where it comes from. A chat model makes the plan and the words better;
-what it fails to say is done without.
+Raw steps are first-class evidence, the graph adds candidates, metadata nudges their
+order. A chat model improves plan and answer; recall goes on without it when it fails.
 """
 
 from __future__ import annotations
 
+import json
+import logging
 from collections import Counter
-from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, replace
-from datetime import datetime
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -20,59 +20,44 @@ import anyio.to_thread
 from anyio import CapacityLimiter
 
 from mnemo.config import Config
-from mnemo.errors import RecallFailed
+from mnemo.errors import RecallFailed, UsageError
 from mnemo.events import Event, RecallExecuted
 from mnemo.events import RecallFailed as RecallFailedEvent
 from mnemo.graph.corpus import CorpusView
 from mnemo.graph.vectors import unit_rows
-from mnemo.prompts.asked import Asked
 from mnemo.prompts.profiles import resolve_profile
 from mnemo.prompts.usage import How, UsageMeter
 from mnemo.protocols import ChatModel, Clock, DocumentFeed, Embedder, GraphStore, VectorIndex
-from mnemo.recall.adviser import Adviser
+from mnemo.recall.access import AccessLog
 from mnemo.recall.candidate import Candidate
 from mnemo.recall.candidates import HopZero, hop_zero
-from mnemo.recall.plan import Plan, plan_embedded
-from mnemo.recall.plan_by_model import plan_by_model
-from mnemo.recall.progress import Progress
-from mnemo.recall.question import Question, RecallContext, ask
-from mnemo.recall.reasoning import reason_embedded
-from mnemo.recall.reasoning_by_model import purposes_of, reason_by_model
+from mnemo.recall.plan import Plan, plan_by_model, plan_embedded
+from mnemo.recall.question import Question, ask
+from mnemo.recall.reasoning import purposes_of, reason_by_model, reason_embedded
 from mnemo.recall.refinement import SecondLook, expand
-from mnemo.recall.request import Request
-from mnemo.recall.result import ReasonedMemory, RecallResult, RecallTrace
-from mnemo.recall.search import Search, Terms
+from mnemo.recall.request import RecallRequest
+from mnemo.recall.result import FoundNotes, ReasonedMemory, RecallResult, RecallTrace
+from mnemo.recall.run import Adviser, Progress, Run
+from mnemo.recall.search import Scope, Search
 from mnemo.runtime.clock import elapsed
-from mnemo.runtime.spans import NO_SPANS, Spans
+from mnemo.runtime.spans import NO_SPANS, Span, Spans, memory_attributes
 
-__all__ = ["Recall", "RecallContext"]
+__all__ = ["Recall"]
 
-
-@dataclass(frozen=True, slots=True)
-class _Run:
-    """
-    One recall on its way.
-
-    Attributes:
-        adviser: The chat model, if there is one; *planner* likewise, if it may plan.
-    """
-
-    request: Request
-    asked: Asked
-    progress: Progress
-    adviser: Adviser | None
-    planner: Adviser | None
+log = logging.getLogger("mnemo")
 
 
 class Recall:
     """
-    Answers questions about one repository; recalls run side by side.
+    Answers recalls of one repository; they run side by side.
 
     Args:
         feed: Gives the steps behind candidates.
         index: Every searchable text in memory; caught up before each answer.
         notify: Called with ``RecallExecuted`` or ``RecallFailed``.
-        chat_model: Asked for plans and words; ``None`` does without.
+        access: Counts which nodes were returned; ``None`` counts none.
+        find_notes: Recalls notes; called for requests that want them.
+        chat_model: Asked for plans and answers; ``None`` does without.
         usage: Counts what it is asked.
     """
 
@@ -87,6 +72,8 @@ class Recall:
         clock: Clock,
         config: Config,
         notify: Callable[[Event], Any],
+        access: AccessLog | None = None,
+        find_notes: Callable[[str], Awaitable[FoundNotes]] | None = None,
         chat_model: ChatModel | None = None,
         usage: UsageMeter | None = None,
         spans: Spans = NO_SPANS,
@@ -99,52 +86,57 @@ class Recall:
         self._clock = clock
         self._config = config
         self._notify = notify
+        self._access = access
+        self._find_notes = find_notes
         self._chat_model = chat_model
         self._usage = usage or UsageMeter()
         self._spans = spans
         self._profile = resolve_profile(config.extraction.profile)
         self._limiter = CapacityLimiter(2)
+        self._running: set[anyio.CancelScope] = set()
 
-    async def recall(
-        self,
-        query: str,
-        *,
-        k: int = 10,
-        mode: str | None = None,
-        max_hops: int = 2,
-        reason: bool | None = None,
-        since: datetime | None = None,
-        until: datetime | None = None,
-        types: Sequence[str] | None = None,
-        context: RecallContext | None = None,
-        explain: bool = False,
-    ) -> RecallResult:
+    async def recall(self, query: str, make_request: Callable[[], RecallRequest]) -> RecallResult:
         """
-        Find what answers *query*, of one revision, with what was appended a moment ago.
+        Answer *query* from one revision, with what was appended a moment ago.
 
         Args:
-            query: Words, never syntax; the first 8,192 characters are read.
-            k: Candidates to return, at least 1.
-            mode: ``semantic``, ``procedural``, ``episodic`` or ``mixed``; ``None``
-                lets the question decide.
-            max_hops: Hops over tags and intents, at least 0.
-            reason: Whether to put the candidates into words; ``None``: only where a
-                chat model is configured.
-            since, until: Inclusive bounds of the evidence's time; no zone means UTC.
-            types: Exactly these types of node; ``None``: those of the mode.
-            context: Where the question is asked from.
-            explain: Whether every candidate says why it came (``Candidate.why``).
+            make_request: Checks the caller's arguments; called within the recall's span, so
+                that an invalid argument is seen there.
 
         Raises:
-            ValueError: A blank query or an argument out of range.
+            ValueError: As *make_request*.
             RecallFailed: The store could not be read; or, with ``reason=True``, a chat
-                model answered none of the questions. *Cancellation*: safe; calls of the
-                model are dropped.
+                model answered none of the questions.
+            UsageError: ``stop`` was called. *Cancellation*: safe; calls of the model are
+                dropped.
         """
-        request = Request.checked(
-            query, k=k, mode=mode, max_hops=max_hops, reason=reason,
-            since=since, until=until, types=types, context=context, explain=explain,
-        )  # fmt: skip
+        named = memory_attributes("search_memory", self._repo_id)
+        with (
+            anyio.CancelScope() as scope,
+            self._spans.span("search_memory", attributes=named) as span,
+        ):
+            span.set_content("gen_ai.memory.query.text", lambda: query)
+            self._running.add(scope)
+            try:
+                request = make_request()
+                result = await self._reported(query, request)
+                if request.notes and self._find_notes is not None:
+                    result = await _with_notes(result, self._find_notes(query))
+            finally:
+                self._running.discard(scope)
+            _set_found(span, result)
+            if self._access is not None and self._config.recall.record_access:
+                self._access.note([candidate.node.id for candidate in result.candidates])
+            return result
+        raise UsageError(f"repository {self._repo_id!r} was closed while it answered")
+
+    def stop(self) -> None:
+        """Cancel the recalls that run."""
+        for scope in tuple(self._running):
+            scope.cancel()
+
+    async def _reported(self, query: str, request: RecallRequest) -> RecallResult:
+        """The answer, after its event."""
         began = elapsed()
         try:
             result = await self._answer(request)
@@ -156,7 +148,7 @@ class Recall:
 
     # ── Stages ───────────────────────────────────────────────────────────────────────
 
-    async def _answer(self, request: Request) -> RecallResult:
+    async def _answer(self, request: RecallRequest) -> RecallResult:
         run = self._run(request)
         with run.progress.phase("read"):
             corpus = await self._index.corpus()
@@ -176,10 +168,10 @@ class Recall:
             answer = await self._reasoned(run, result.candidates)
         return replace(result, answer=answer, trace=_finished(result.trace, run))
 
-    def _run(self, request: Request) -> _Run:
+    def _run(self, request: RecallRequest) -> Run:
         progress, asked = Progress(), request.asked(self._clock.now())
         if self._chat_model is None:
-            return _Run(request, asked, progress, None, None)
+            return Run(request, asked, progress, None, None)
         adviser = Adviser(
             self._chat_model,
             usage=self._usage,
@@ -188,25 +180,25 @@ class Recall:
             spans=self._spans,
         )
         planner = adviser if self._config.recall.use_model else None
-        return _Run(request, asked, progress, adviser, planner)
+        return Run(request, asked, progress, adviser, planner)
 
-    async def _found(self, run: _Run, plan: Plan, corpus: CorpusView) -> RecallResult:
+    async def _found(self, run: Run, plan: Plan, corpus: CorpusView) -> RecallResult:
         """The candidates, without an answer in words yet."""
         question = ask(run.request.query, plan.tags, run.request.context)
         with run.progress.phase("embed"):
             question = await self._embedded(question, run.progress)
-        terms = self._terms(run.request, plan)
+        scope = Scope(run.request, plan.mode, self._clock.now())
         with run.progress.phase("score"):
-            zero = await self._hop_zero(corpus, question, terms)
+            zero = await self._hop_zero(corpus, question, scope)
         search = Search(
             corpus=corpus,
             zero=zero,
-            terms=terms,
+            scope=scope,
             graph=self._graph,
             feed=self._feed,
             config=self._config,
         )
-        look = self._second_look(run, partial(self._found_by, corpus, terms, run.progress))
+        look = self._second_look(run, partial(self._found_by, corpus, scope, run.progress))
         refinements, candidates = await self._candidates(search, look, run)
         return RecallResult(
             mode=plan.mode,
@@ -220,13 +212,13 @@ class Recall:
         )
 
     def _second_look(
-        self, run: _Run, find: Callable[[Sequence[str]], Awaitable[HopZero]]
+        self, run: Run, find: Callable[[Sequence[str]], Awaitable[HopZero]]
     ) -> SecondLook | None:
         if run.planner is None:
             return None
         return SecondLook(adviser=run.planner, asked=run.asked, profile=self._profile, find=find)
 
-    async def _reasoned(self, run: _Run, candidates: Sequence[Candidate]) -> ReasonedMemory | None:
+    async def _reasoned(self, run: Run, candidates: Sequence[Candidate]) -> ReasonedMemory | None:
         """
         The candidates in words, where they are wanted.
 
@@ -244,17 +236,6 @@ class Recall:
             raise run.adviser.failures[purposes_of(candidates)[0]]
         return answer
 
-    def _terms(self, request: Request, plan: Plan) -> Terms:
-        return Terms(
-            mode=plan.mode,
-            k=request.k,
-            types=request.types,
-            window=request.window,
-            unwanted=request.context.node_ids if request.context else frozenset(),
-            now=self._clock.now(),
-            explain=request.explain,
-        )
-
     async def _embedded(self, question: Question, progress: Progress) -> Question:
         """The question with its vectors; without any if the embedder fails or hangs."""
         try:
@@ -269,7 +250,7 @@ class Recall:
             return question
         return question.embedded(rows)
 
-    async def _hop_zero(self, corpus: CorpusView, question: Question, terms: Terms) -> HopZero:
+    async def _hop_zero(self, corpus: CorpusView, question: Question, scope: Scope) -> HopZero:
         dense_weight = self._config.recall.dense_weight
         if dense_weight is None:
             dense_weight = self._embedder.space.dense_weight
@@ -277,25 +258,25 @@ class Recall:
             hop_zero,
             corpus,
             question,
-            searched=tuple(terms.weights),
-            routes=terms.routes,
-            window=terms.window,
-            unwanted=terms.unwanted,
+            searched=tuple(scope.weights),
+            routes=scope.routes,
+            window=scope.request.window,
+            unwanted=scope.request.unwanted,
             config=self._config,
             dense_weight=dense_weight,
-            explain=terms.explain,
+            explain=scope.request.explain,
         )
         return await anyio.to_thread.run_sync(score, limiter=self._limiter)
 
     async def _found_by(
-        self, corpus: CorpusView, terms: Terms, progress: Progress, tags: Sequence[str]
+        self, corpus: CorpusView, scope: Scope, progress: Progress, tags: Sequence[str]
     ) -> HopZero:
         """What *tags* find at hop 0, in place of the query."""
         question = await self._embedded(ask(", ".join(tags), tags), progress)
-        return await self._hop_zero(corpus, question, terms)
+        return await self._hop_zero(corpus, question, scope)
 
     async def _candidates(
-        self, search: Search, look: SecondLook | None, run: _Run
+        self, search: Search, look: SecondLook | None, run: Run
     ) -> tuple[tuple[dict[str, Any], ...], list[Candidate]]:
         with run.progress.phase("load"):
             await search.begin()
@@ -364,7 +345,7 @@ def _planned_without_model(plan: Plan) -> dict[str, How]:
     return stages if plan.chosen_by == "caller" else {"mode": "embedded", **stages}
 
 
-def _empty(plan: Plan, corpus: CorpusView, run: _Run) -> RecallResult:
+def _empty(plan: Plan, corpus: CorpusView, run: Run) -> RecallResult:
     seconds = run.progress.seconds
     trace = RecallTrace(plan.mode, plan.chosen_by, plan.tags, corpus.revision, seconds=seconds)
     return RecallResult(plan.mode, plan.tags, [], None, trace)
@@ -389,7 +370,7 @@ def _trace(
     )
 
 
-def _finished(trace: RecallTrace, run: _Run) -> RecallTrace:
+def _finished(trace: RecallTrace, run: Run) -> RecallTrace:
     return replace(
         trace,
         seconds=run.progress.seconds,
@@ -397,3 +378,27 @@ def _finished(trace: RecallTrace, run: _Run) -> RecallTrace:
         stages=run.progress.stages,
         model_calls=run.adviser.calls if run.adviser else 0,
     )
+
+
+async def _with_notes(result: RecallResult, notes: Awaitable[FoundNotes]) -> RecallResult:
+    try:
+        return replace(result, notes=await notes)
+    except Exception as error:
+        # Notes come on top: whatever their store or the embedder does, the answer stands.
+        log.warning("recall goes on without notes: %s", error)
+        degraded = (*result.trace.degraded, f"notes: {type(error).__name__}")
+        return replace(result, trace=replace(result.trace, degraded=degraded))
+
+
+def _set_found(span: Span, result: RecallResult) -> None:
+    span.set("gen_ai.memory.record.count", len(result.candidates))
+    span.set("mnemo.recall.mode", result.mode)
+    if result.trace.degraded:
+        span.set("mnemo.recall.degraded", result.trace.degraded)
+    span.set_content("gen_ai.memory.records", lambda: _as_json(result.candidates))
+
+
+def _as_json(candidates: Iterable[Candidate]) -> str:
+    """Render *candidates* as memory records in the shape of OpenTelemetry's conventions."""
+    found = [{"id": c.node.id, "content": c.node.text, "score": c.score} for c in candidates]
+    return json.dumps(found, ensure_ascii=False)

@@ -1,8 +1,5 @@
 """
-The plan of a recall: which mode, and which tags.
-
-This is the embedded planner, which reads the question's own words; ``plan_by_model``
-asks a chat model for the same ``Plan``.
+Query planning: the mode and the tags of a recall, from the query's words or by a chat model.
 """
 
 from __future__ import annotations
@@ -11,8 +8,15 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
+import anyio
+
 from mnemo.graph.nodes import NodeType
+from mnemo.prompts.asked import Asked
+from mnemo.prompts.mode import mode_question
 from mnemo.prompts.modes import MODES, Mode
+from mnemo.prompts.plan import plan_question
+from mnemo.prompts.profiles import Profile
+from mnemo.recall.run import Adviser
 from mnemo.runtime.text import STOP_WORDS, fold, one_line
 
 __all__ = [
@@ -23,6 +27,7 @@ __all__ = [
     "Plan",
     "choose_mode",
     "find_tags",
+    "plan_by_model",
     "plan_embedded",
 ]
 
@@ -80,10 +85,40 @@ class Plan:
 
 
 def plan_embedded(query: str, mode: Mode | None) -> Plan:
-    """The plan that the words of *query* make; *mode* is the caller's, if there is one."""
+    """Plan from the words of *query* alone; *mode* is the caller's, if there is one."""
     if mode is not None:
         return Plan(mode, find_tags(query), "caller")
     return Plan(choose_mode(query), find_tags(query), "embedded")
+
+
+async def plan_by_model(
+    adviser: Adviser, asked: Asked, embedded: Plan, profile: Profile | None
+) -> Plan:
+    """
+    Ask a chat model for mode and tags, both at the same time.
+
+    The model's tags replace those of *embedded*, which only repeat the query's own words.
+    A question that fails leaves the value of *embedded*; a caller's mode is not asked for.
+    """
+    mode: Mode | None = None
+    tags = embedded.tags
+
+    async def ask_for_mode() -> None:
+        nonlocal mode
+        chosen = await adviser.ask(mode_question(asked, profile), None)
+        mode = chosen
+
+    async def ask_for_tags() -> None:
+        nonlocal tags
+        tags = await adviser.ask(plan_question(asked, profile), tags)
+
+    async with anyio.create_task_group() as group:
+        if embedded.chosen_by != "caller":
+            group.start_soon(ask_for_mode)
+        group.start_soon(ask_for_tags)
+    if mode is None:
+        return Plan(embedded.mode, tags, embedded.chosen_by)
+    return Plan(mode, tags, "model")
 
 
 def choose_mode(query: str) -> Mode:

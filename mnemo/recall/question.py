@@ -1,4 +1,4 @@
-"""A question as hop 0 sees it: weighted terms, vectors, and the words it names."""
+"""The query as hop 0 scores it: weighted terms, vectors, and the words it names."""
 
 from __future__ import annotations
 
@@ -11,16 +11,12 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from mnemo.episode.step import Step
 from mnemo.graph.lemmas import index_terms
+from mnemo.recall.request import MAX_QUERY_CHARACTERS, RecallContext
 from mnemo.runtime.text import clean, content_words, fold, words
 
-__all__ = ["Question", "RecallContext", "ask"]
+__all__ = ["Question", "ask"]
 
-MAX_QUERY_CHARACTERS = 8_192
-"""Characters of a query that are read; a longer one is a document, not a question."""
-MAX_CONTEXT_CHARACTERS = 2_048
-"""Characters of the goal and of each step that augment a query."""
 TAG_WEIGHT = 0.9
 """What a tag's cosine counts beside the query's."""
 CONTEXT_VECTOR_WEIGHT = 0.5
@@ -36,31 +32,6 @@ _OF_THE_AGENT = re.compile(
     r"|\byou (?:said|told|mentioned|suggested|recommended|advised|explained|proposed|wrote)\b"
 )
 _OF_THE_ASKER = re.compile(r"\b(?:i|i'm|i've|my|mine|me|we|our|us)\b")
-
-
-@dataclass(frozen=True, slots=True)
-class RecallContext:
-    """
-    Where a question is asked from.
-
-    Attributes:
-        goal: Of the session's episode.
-        steps: Its last steps, at most three; they augment the query and are not returned.
-    """
-
-    goal: str
-    steps: tuple[Step, ...] = ()
-
-    @property
-    def text(self) -> str:
-        """The second, weaker question."""
-        said = (self.goal, *(step.text for step in self.steps))
-        return "\n".join(part[:MAX_CONTEXT_CHARACTERS] for part in said)
-
-    @property
-    def node_ids(self) -> frozenset[str]:
-        """The steps that whoever asks has before their eyes."""
-        return frozenset(step.node_id for step in self.steps)
 
 
 @dataclass(frozen=True, slots=True)

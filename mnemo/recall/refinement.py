@@ -10,9 +10,8 @@ from mnemo.config import RecallConfig
 from mnemo.prompts.asked import Asked
 from mnemo.prompts.profiles import Profile
 from mnemo.prompts.refine import refine_question
-from mnemo.recall.adviser import Adviser
 from mnemo.recall.candidates import HopZero
-from mnemo.recall.progress import Progress
+from mnemo.recall.run import Adviser, Progress
 from mnemo.recall.search import Search
 
 __all__ = ["SecondLook", "expand"]

@@ -1,4 +1,4 @@
-"""A recall's arguments, checked."""
+"""The request of a recall: its arguments, checked once at the public door."""
 
 from __future__ import annotations
 
@@ -7,28 +7,109 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import get_args
 
+import numpy as np
+from numpy.typing import NDArray
+
+from mnemo.episode.step import Step
+from mnemo.graph.corpus import DocumentsView
 from mnemo.graph.nodes import NodeType
 from mnemo.prompts.asked import Asked
-from mnemo.recall.candidates import Window
-from mnemo.recall.plan import MODES, Mode
-from mnemo.recall.question import MAX_QUERY_CHARACTERS, RecallContext
+from mnemo.prompts.modes import MODES, Mode
+from mnemo.runtime.clock import as_utc
 from mnemo.runtime.text import clean, is_blank
 from mnemo.runtime.validation import whole_number
 
-__all__ = ["Request"]
+__all__ = ["MAX_QUERY_CHARACTERS", "RecallContext", "RecallRequest", "Window"]
+
+MAX_QUERY_CHARACTERS = 8_192
+"""Characters of a query that are read; a longer one is a document, not a question."""
+MAX_CONTEXT_CHARACTERS = 2_048
+"""Characters of the goal and of each step that augment a query."""
 
 _TYPES: tuple[NodeType, ...] = get_args(NodeType)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Request:
+@dataclass(frozen=True, slots=True)
+class RecallContext:
     """
-    What a recall was asked for; see ``Recall.recall``.
+    The episode that a query is asked from.
 
     Attributes:
-        mode: The caller's; ``None`` where the question decides.
+        goal: Of the session's episode.
+        steps: Its last steps, at most three; they augment the query and are not returned.
+    """
+
+    goal: str
+    steps: tuple[Step, ...] = ()
+
+    @property
+    def text(self) -> str:
+        """Its text, which augments the query with less weight."""
+        said = (self.goal, *(step.text for step in self.steps))
+        return "\n".join(part[:MAX_CONTEXT_CHARACTERS] for part in said)
+
+    @property
+    def node_ids(self) -> frozenset[str]:
+        """The ids of its steps, which the caller has already."""
+        return frozenset(step.node_id for step in self.steps)
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """The time that evidence must be of, inclusive; without a bound, any."""
+
+    since: datetime | None = None
+    until: datetime | None = None
+
+    @classmethod
+    def checked(cls, since: datetime | None, until: datetime | None) -> Window:
+        """
+        Both bounds, aware (no zone means UTC).
+
+        Raises:
+            ValueError: *since* lies after *until*, or one of them is no datetime.
+        """
+        for name, bound in (("since", since), ("until", until)):
+            if bound is not None and not isinstance(bound, datetime):
+                raise ValueError(f"{name} must be a datetime, not {type(bound).__name__}")
+        window = cls(as_utc(since) if since else None, as_utc(until) if until else None)
+        if window.since and window.until and window.since > window.until:
+            raise ValueError(f"since ({since}) lies after until ({until})")
+        return window
+
+    @property
+    def is_open(self) -> bool:
+        """Whether every time lies inside."""
+        return self.since is None and self.until is None
+
+    def holds(self, at: datetime | None) -> bool:
+        """Whether *at* lies inside; an unknown time only does where all do."""
+        if at is None:
+            return self.is_open
+        early = self.since is not None and as_utc(at) < self.since
+        late = self.until is not None and as_utc(at) > self.until
+        return not (early or late)
+
+    def eligible(self, view: DocumentsView) -> NDArray[np.bool_]:
+        """Documents that are alive, may have evidence inside, and held at its end."""
+        ok = view.alive
+        if self.since is not None:
+            ok = ok & (view.last >= self.since.timestamp())
+        if self.until is None:
+            return ok & np.isinf(view.valid_to)
+        end = self.until.timestamp()
+        return ok & (view.first <= end) & (view.valid_to > end)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecallRequest:
+    """
+    The arguments of one recall; ``Repository.recall`` documents them.
+
+    Attributes:
+        mode: The caller's; ``None`` where the query decides.
         reason: ``None`` where it depends on whether there is a model.
-        explain: Whether candidates are to say why they came.
+        notes: Whether to look for notes as well.
     """
 
     query: str
@@ -39,24 +120,31 @@ class Request:
     window: Window
     types: tuple[NodeType, ...] | None
     context: RecallContext | None
-    explain: bool = False
+    explain: bool
+    notes: bool
 
     @classmethod
     def checked(
         cls,
         query: str,
         *,
-        k: int,
-        mode: str | None,
-        max_hops: int,
-        reason: bool | None,
-        since: datetime | None,
-        until: datetime | None,
-        types: Sequence[str] | None,
-        context: RecallContext | None,
+        k: int = 10,
+        mode: str | None = None,
+        max_hops: int = 2,
+        reason: bool | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        types: Sequence[str] | None = None,
+        context: RecallContext | None = None,
         explain: bool = False,
-    ) -> Request:
-        """Check the arguments. *Raises* ``ValueError`` for a blank query or one out of range."""
+        notes: bool = False,
+    ) -> RecallRequest:
+        """
+        Check the arguments.
+
+        Raises:
+            ValueError: The query is blank, or an argument is out of range.
+        """
         return cls(
             query=_checked_query(query),
             k=whole_number("k", k, 1),
@@ -67,10 +155,16 @@ class Request:
             types=_checked_types(types),
             context=context,
             explain=bool(explain),
+            notes=bool(notes),
         )
 
+    @property
+    def unwanted(self) -> frozenset[str]:
+        """Steps, by node id, that are not returned."""
+        return self.context.node_ids if self.context else frozenset()
+
     def asked(self, at: datetime) -> Asked:
-        """The question as models are shown it, asked *at*."""
+        """Return the query as models are shown it, asked *at*."""
         if self.context is None:
             return Asked(query=self.query, at=at)
         return Asked(query=self.query, at=at, goal=self.context.goal, steps=self.context.steps)

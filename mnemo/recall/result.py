@@ -1,23 +1,58 @@
-"""What a recall gives back."""
+"""The result of a recall: candidates, answer, trace, and its rendering as text."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 from mnemo.errors import NotFound
 from mnemo.graph.changeset import Revision
+from mnemo.note.values import Note
+from mnemo.prompts.modes import Mode
 from mnemo.prompts.usage import How
 from mnemo.recall.candidate import Candidate, SourceRef
-from mnemo.recall.noted import FoundNotes, behind
-from mnemo.recall.plan import Mode
 from mnemo.recall.text import print_candidates
 from mnemo.runtime.text import count_tokens
 from mnemo.runtime.validation import whole_number
 from mnemo.transcript.counting import Count
 
-__all__ = ["ReasonedMemory", "RecallResult", "RecallTrace"]
+__all__ = ["FoundNote", "FoundNotes", "ReasonedMemory", "RecallResult", "RecallTrace", "behind"]
+
+
+GAP = "\n\n"
+
+
+class FoundNote(Protocol):
+    """A note that was found."""
+
+    @property
+    def note(self) -> Note:
+        """The whole note."""
+        ...
+
+    @property
+    def score(self) -> float:
+        """How well it fits, and how lately it was used."""
+        ...
+
+    @property
+    def passage(self) -> str:
+        """The part of its body that fits best."""
+        ...
+
+
+class FoundNotes(Protocol):
+    """What a recall of notes found; ``NoteRecall`` is one."""
+
+    @property
+    def hits(self) -> Sequence[FoundNote]:
+        """Best first."""
+        ...
+
+    def as_text(self, budget_tokens: int | None = None) -> str:
+        """Render the notes as text labelled as data, in about *budget_tokens* tokens."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,3 +179,17 @@ class RecallResult:
             count=self.count,
         )
         return behind(text, self.notes, budget_tokens, self.count)
+
+
+def behind(
+    text: str, notes: FoundNotes | None, budget_tokens: int | None, count: Count = count_tokens
+) -> str:
+    """Append to *text* as much of *notes* as fits the rest of the budget."""
+    if notes is None or not notes.hits:
+        return text
+    before = f"{text}{GAP}" if text else ""
+    if budget_tokens is None:
+        return before + notes.as_text()
+    left = budget_tokens - count(before)
+    whole = before + notes.as_text(left) if left > 0 else text
+    return whole if count(whole) <= budget_tokens else text

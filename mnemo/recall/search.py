@@ -1,4 +1,4 @@
-"""One recall from its question to scored candidates with their steps."""
+"""Search: the candidates of one recall, scored hop by hop, with the steps behind them."""
 
 from __future__ import annotations
 
@@ -14,15 +14,23 @@ from mnemo.graph.metadata import NodeMetadata
 from mnemo.graph.nodes import Node, NodeType
 from mnemo.protocols import DocumentFeed, GraphStore
 from mnemo.recall.candidate import Candidate, Explanation, SourceRef
-from mnemo.recall.candidates import Found, HopZero, Window
-from mnemo.recall.expand import BEHIND, HOP_DECAY, SEEDS, Route, routes_from, targets_of
-from mnemo.recall.neighbours import Neighbours
+from mnemo.recall.candidates import Found, HopZero
+from mnemo.recall.expand import (
+    BEHIND,
+    HOP_DECAY,
+    SEEDS,
+    Neighbours,
+    Route,
+    routes_from,
+    targets_of,
+)
 from mnemo.recall.plan import MODE_WEIGHTS, ROUTES, Mode
-from mnemo.recall.score import frequency, parameters_of, recency, reward, value_function
+from mnemo.recall.request import RecallRequest
+from mnemo.recall.value import frequency, parameters_of, recency, reward, value_function
 from mnemo.runtime.clock import of_timestamp
 from mnemo.runtime.tasks import computed
 
-__all__ = ["Scored", "Search", "Terms"]
+__all__ = ["Scope", "Scored", "Search"]
 
 MAX_SOURCES = 50
 """Steps named behind one candidate, those that match the query best."""
@@ -39,31 +47,25 @@ _LEADING: tuple[NodeType, ...] = ("tag", "intent", "semantic", "procedural", "su
 _LONG_AGO = datetime.min.replace(tzinfo=UTC)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Terms:
+@dataclass(frozen=True, slots=True)
+class Scope:
     """
-    What a recall may return.
+    What a recall searches.
 
     Attributes:
-        k: Candidates that are returned.
-        types: Exactly these, each with weight 1; ``None``: those of the mode.
-        unwanted: Steps, by node id, that are not returned.
+        mode: Of the plan; the request may leave it open.
         now: The present time, for recency.
-        explain: Whether candidates say why they came.
     """
 
+    request: RecallRequest
     mode: Mode
-    k: int
-    types: tuple[NodeType, ...] | None
-    window: Window
-    unwanted: frozenset[str]
     now: datetime
-    explain: bool = False
 
     @property
     def weights(self) -> dict[NodeType, float]:
-        """Type → weight of its candidates."""
-        return MODE_WEIGHTS[self.mode] if self.types is None else dict.fromkeys(self.types, 1.0)
+        """Type → weight of its candidates; 1 for the types that the request names."""
+        types = self.request.types
+        return MODE_WEIGHTS[self.mode] if types is None else dict.fromkeys(types, 1.0)
 
     @property
     def routes(self) -> tuple[NodeType, ...]:
@@ -112,14 +114,15 @@ class Search:
         *,
         corpus: CorpusView,
         zero: HopZero,
-        terms: Terms,
+        scope: Scope,
         graph: GraphStore,
         feed: DocumentFeed,
         config: Config,
     ) -> None:
         self._corpus = corpus
         self._zero = zero
-        self._terms = terms
+        self._scope = scope
+        self._request = scope.request
         self._graph = graph
         self._feed = feed
         self._config = config
@@ -154,7 +157,7 @@ class Search:
             self._zero,
             hop=hop,
             known=[id for _, id in self._scored],
-            searched=self._terms.weights,
+            searched=self._scope.weights,
         )
         self.found_by[f"multi_hop {hop}"] += len(targets)
         least = self._least(SEEDS)
@@ -188,7 +191,7 @@ class Search:
             seeds,
             self._neighbours,
             self._zero,
-            over=self._terms.routes,
+            over=self._scope.routes,
             scoring=self._config.scoring,
         )
         least = self._least(SEEDS)
@@ -202,12 +205,12 @@ class Search:
 
     async def trace_back(self) -> None:
         """Let the steps behind candidates in, at a share of what they support is worth."""
-        if not self._terms.traces_back:
+        if not self._scope.traces_back:
             return
         led: dict[str, Scored] = {}
         for scored in self.ranked:
             for step in scored.support if scored.found.type != "episodic" else ():
-                if ("episodic", step) not in self._scored and step not in self._terms.unwanted:
+                if ("episodic", step) not in self._scored and step not in self._request.unwanted:
                     led.setdefault(step, scored)
         found = [self._behind(step, scored) for step, scored in led.items()]
         self.found_by["provenance"] += len(found)
@@ -227,7 +230,7 @@ class Search:
 
         0 with another value function than the shipped one, of which nothing is known.
         """
-        rank = max(rank, self._terms.k)
+        rank = max(rank, self._request.k)
         if self._config.scoring.value_function is not None or len(self._scored) < rank:
             return 0.0
         return self.ranked[rank - 1].value
@@ -235,11 +238,11 @@ class Search:
     def _may_reach(self, found: Found, least: float) -> bool:
         # Recency and frequency are at most 1, the reward's factor is below 2.
         bound = found.relevance * 2**self._config.scoring.reward_weight
-        return max(bound * self._terms.weights.get(found.type, 0.0), found.floor) >= least
+        return max(bound * self._scope.weights.get(found.type, 0.0), found.floor) >= least
 
     async def finish(self) -> list[Candidate]:
         """The best with their sources."""
-        best = self.ranked[: self._terms.k]
+        best = self.ranked[: self._request.k]
         await self._read_steps(id for scored in best for id in self._named(scored))
         texts = [text for step in self._steps.values() for text in (step.observation, step.action)]
         return await computed(lambda: [self._candidate(scored) for scored in best], texts)
@@ -289,8 +292,8 @@ class Search:
         if not self._is_inside(found, node, support):
             return None
         parameters = parameters_of(self._config.scoring, found.type)
-        value = self._value_of(found.relevance, node, metadata, parameters, self._terms.now)
-        weighted = max(value * self._terms.weights[found.type], found.floor)
+        value = self._value_of(found.relevance, node, metadata, parameters, self._scope.now)
+        weighted = max(value * self._scope.weights[found.type], found.floor)
         if weighted <= 0:
             return None
         return Scored(found, node, metadata, weighted, support, self._latest(node, support))
@@ -306,7 +309,7 @@ class Search:
             return True
         if self._neighbours.support(found.id):
             return False
-        return self._terms.window.holds(node.created_at)
+        return self._request.window.holds(node.created_at)
 
     def _latest(self, node: Node, support: tuple[str, ...]) -> datetime:
         steps = self._corpus.steps
@@ -339,13 +342,13 @@ class Search:
             hop=scored.found.hop,
             sources=sources or [self._own_words(scored)],
             metadata=scored.metadata,
-            why=self._why(scored) if self._terms.explain else None,
+            why=self._why(scored) if self._request.explain else None,
         )
 
     def _why(self, scored: Scored) -> Explanation:
         found, zero = scored.found, self._zero
         parameters = parameters_of(self._config.scoring, found.type)
-        now = self._terms.now
+        now = self._scope.now
         floor = self._config.scoring.recency_floor
         return Explanation(
             signals=zero.parts(found.type, found.id),
@@ -355,7 +358,7 @@ class Search:
             frequency=frequency(scored.metadata, parameters),
             reward=reward(scored.metadata, parameters),
             penalty=scored.metadata.penalty if scored.metadata else 0.0,
-            mode_weight=self._terms.weights[found.type],
+            mode_weight=self._scope.weights[found.type],
         )
 
     def _words_of(self, id: str) -> str:

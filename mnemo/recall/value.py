@@ -1,23 +1,34 @@
 """
-What use has made of a node: recency, frequency and reward, each a factor of its value. Pure.
+The value function: relevance nudged by recency, frequency and reward, and the decay score.
 
-Recall nudges relevance by them; maintenance decides by them alone what decays.
+Recall multiplies relevance by the factors; maintenance decides by them alone what decays.
 """
 
 from __future__ import annotations
 
 import math
 from datetime import datetime
+from functools import partial
 
 from mnemo.config import ScoringConfig, TypeScoring
 from mnemo.graph.metadata import NodeMetadata
 from mnemo.graph.nodes import Node, NodeType
+from mnemo.protocols import ValueFunction
+from mnemo.runtime.user_code import call
 
-__all__ = ["decay_score", "frequency", "parameters_of", "recency", "reward"]
+__all__ = [
+    "NudgedRelevance",
+    "decay_score",
+    "frequency",
+    "parameters_of",
+    "recency",
+    "reward",
+    "value_function",
+]
 
 
 def parameters_of(scoring: ScoringConfig, type: NodeType) -> TypeScoring:
-    """The row of *type*; a type without one has the row of facts."""
+    """Return the parameters of *type*; those of facts where it has none."""
     row: TypeScoring = getattr(scoring, type, scoring.semantic)
     return row
 
@@ -66,3 +77,39 @@ def decay_score(
     used = recency(node, metadata, parameters, now, 0.0) * frequency(metadata, parameters)
     penalty = metadata.penalty if metadata else 0.0
     return used * reward(metadata, parameters) * (1 - penalty)
+
+
+class NudgedRelevance:
+    """
+    Relevance, nudged by recency, frequency and reward, lessened by the penalty.
+
+    ``relevance · R^a · F^b · W^c · (1 - penalty)`` with a, b, c of *scoring*. Under
+    the defaults the three factors together lie between 0.62 and 1.04: a candidate
+    more than 1.7 times as relevant as another is never overtaken by it.
+    """
+
+    def __init__(self, scoring: ScoringConfig) -> None:
+        self._scoring = scoring
+
+    def __call__(
+        self,
+        relevance: float,
+        node: Node,
+        metadata: NodeMetadata | None,
+        parameters: TypeScoring,
+        now: datetime,
+    ) -> float:
+        scoring = self._scoring
+        fresh = recency(node, metadata, parameters, now, scoring.recency_floor)
+        nudges = (
+            math.pow(fresh, scoring.recency_weight)
+            * math.pow(frequency(metadata, parameters), scoring.frequency_weight)
+            * math.pow(reward(metadata, parameters), scoring.reward_weight)
+        )
+        return relevance * nudges * (1 - (metadata.penalty if metadata else 0.0))
+
+
+def value_function(scoring: ScoringConfig) -> ValueFunction:
+    """Return the value function of *scoring*, or the default one."""
+    given: ValueFunction | None = scoring.value_function
+    return partial(call, given) if given else NudgedRelevance(scoring)

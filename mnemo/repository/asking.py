@@ -2,34 +2,23 @@
 
 from __future__ import annotations
 
-import json
-import logging
-from collections.abc import Awaitable, Callable, Iterable, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
 from datetime import datetime
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-import anyio
-
-from mnemo.errors import UsageError
-from mnemo.recall.access import AccessLog
-from mnemo.recall.candidate import Candidate
 from mnemo.recall.keyword import SearchHit, search, stream_id
-from mnemo.recall.noted import FoundNotes
-from mnemo.recall.question import RecallContext
+from mnemo.recall.request import RecallContext, RecallRequest
 from mnemo.recall.result import RecallResult
 from mnemo.repository.queries import GraphQueries
-from mnemo.runtime.spans import Span, memory_attributes
 from mnemo.session.session import Session
 
 if TYPE_CHECKING:  # a name in an annotation need not cost every import its time
     from mnemo.recall.agent_tools import AgentTool
+    from mnemo.recall.pipeline import Recall
     from mnemo.recall.view import MessageView
 
 __all__ = ["RepositoryAnswers"]
-
-log = logging.getLogger("mnemo")
 
 CONTEXT_STEPS = 3
 """Last steps of a session that augment the query of ``recall_in_context``."""
@@ -38,10 +27,7 @@ CONTEXT_STEPS = 3
 class RepositoryAnswers(GraphQueries):
     """What a ``Repository`` answers with what it knows; nothing is written but access counts."""
 
-    _recall: Callable[..., Awaitable[RecallResult]]
-    _recall_notes: Callable[[str], Awaitable[FoundNotes]]
-    _recalls: set[anyio.CancelScope]
-    _access: AccessLog
+    _recall: Recall
 
     async def recall(
         self,
@@ -79,10 +65,12 @@ class RepositoryAnswers(GraphQueries):
             UsageError: The repository is closed, or was while it answered.
                 *Cancellation*: safe.
         """
-        return await self._recalled(
-            query, None, k=k, mode=mode, max_hops=max_hops, reason=reason,
+        self._check_usable()
+        make_request = partial(
+            RecallRequest.checked, query, k=k, mode=mode, max_hops=max_hops, reason=reason,
             since=since, until=until, types=types, explain=explain, notes=notes,
         )  # fmt: skip
+        return await self._recall.recall(query, make_request)
 
     async def recall_in_context(
         self,
@@ -105,40 +93,13 @@ class RepositoryAnswers(GraphQueries):
         Those steps themselves are not returned. An unknown or idle session is plain
         ``recall``. Arguments and errors are those of ``recall``.
         """
-        return await self._recalled(
-            query, self._context(session), k=k, mode=mode, max_hops=max_hops, reason=reason,
-            since=since, until=until, types=types, explain=explain, notes=notes,
-        )  # fmt: skip
-
-    async def _recalled(
-        self, query: str, context: RecallContext | None, *, notes: bool, **arguments: Any
-    ) -> RecallResult:
         self._check_usable()
-        named = memory_attributes("search_memory", self._parts.repo_id)
-        spans = self._parts.spans
-        with anyio.CancelScope() as scope, spans.span("search_memory", attributes=named) as span:
-            span.set_content("gen_ai.memory.query.text", lambda: query)
-            self._recalls.add(scope)
-            try:
-                result = await self._recall(query, context=context, **arguments)
-                if notes:
-                    result = await self._with_notes(query, result)
-            finally:
-                self._recalls.discard(scope)
-            _say_found(span, result)
-            if self._parts.config.recall.record_access:
-                self._access.note([candidate.node.id for candidate in result.candidates])
-            return result
-        raise UsageError(f"repository {self._parts.repo_id!r} was closed while it answered")
-
-    async def _with_notes(self, query: str, result: RecallResult) -> RecallResult:
-        try:
-            return replace(result, notes=await self._recall_notes(query))
-        except Exception as error:
-            # Notes come on top: whatever their store or the embedder does, the answer stands.
-            log.warning("recall goes on without notes: %s", error)
-            degraded = (*result.trace.degraded, f"notes: {type(error).__name__}")
-            return replace(result, trace=replace(result.trace, degraded=degraded))
+        make_request = partial(
+            RecallRequest.checked, query, k=k, mode=mode, max_hops=max_hops, reason=reason,
+            since=since, until=until, types=types, explain=explain, notes=notes,
+            context=self._context(session),
+        )  # fmt: skip
+        return await self._recall.recall(query, make_request)
 
     def _context(self, session: Session | str) -> RecallContext | None:
         if not isinstance(session, str | Session):
@@ -240,17 +201,3 @@ class RepositoryAnswers(GraphQueries):
         self._check_usable()
         searching = partial(self.search, not_visible_in=thread_id)
         return [search_tool(searching), view_tool(self.view)]
-
-
-def _say_found(span: Span, result: RecallResult) -> None:
-    span.set("gen_ai.memory.record.count", len(result.candidates))
-    span.set("mnemo.recall.mode", result.mode)
-    if result.trace.degraded:
-        span.set("mnemo.recall.degraded", result.trace.degraded)
-    span.set_content("gen_ai.memory.records", lambda: _as_json(result.candidates))
-
-
-def _as_json(candidates: Iterable[Candidate]) -> str:
-    """*candidates* as memory records in the conventions' shape."""
-    found = [{"id": c.node.id, "content": c.node.text, "score": c.score} for c in candidates]
-    return json.dumps(found, ensure_ascii=False)

@@ -15,8 +15,8 @@ from mnemo.notes.notes import Notes
 from mnemo.notes.parts import NotesParts
 from mnemo.prompts.profiles import resolve_profile
 from mnemo.prompts.usage import UsageMeter
+from mnemo.recall.access import AccessLog
 from mnemo.recall.pipeline import Recall
-from mnemo.recall.result import RecallResult
 from mnemo.repository.guarded import Guarded
 from mnemo.repository.parts import RepositoryParts
 
@@ -58,9 +58,9 @@ def announced_writes(parts: RepositoryParts, lane: CommitLane) -> AnnouncedWrite
     )
 
 
-def recalling(parts: RepositoryParts, usage: UsageMeter) -> Callable[..., Awaitable[RecallResult]]:
+def recalling(parts: RepositoryParts, access: AccessLog, notes: Notes, usage: UsageMeter) -> Recall:
     """How questions are answered; *usage* counts what models are asked."""
-    recall = Recall(
+    return Recall(
         repo_id=parts.repo_id,
         graph=parts.graph,
         feed=parts.feed,
@@ -69,11 +69,12 @@ def recalling(parts: RepositoryParts, usage: UsageMeter) -> Callable[..., Awaita
         clock=parts.clock,
         config=_profiled(parts.config),
         notify=parts.publish,
+        access=access,
+        find_notes=notes.recall,
         chat_model=parts.chat_model,
         usage=usage,
         spans=parts.spans,
     )
-    return recall.recall
 
 
 def maintenance(

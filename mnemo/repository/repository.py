@@ -56,14 +56,12 @@ class Repository(RepositoryAnswers, RepositoryUpkeep):
         self._closed = False
         self._ended = False
         self._tasks = Branch(parts.root.spawn)
-        self._recalls: set[anyio.CancelScope] = set()
         self._access = AccessLog(parts.graph, parts.clock)
         self._usage = UsageMeter()
         lane = building.commit_lane(parts)
         self._turn = lane.turn
         self._writes = building.announced_writes(parts, lane)
         self._sessions = RepositorySessions(parts, self._writes, check_usable=self._check_usable)
-        self._recall = building.recalling(parts, self._usage)
         self._maintenance = building.maintenance(
             parts, lane, settle=self._access.try_to_flush, check_usable=self._check_usable
         )
@@ -73,7 +71,7 @@ class Repository(RepositoryAnswers, RepositoryUpkeep):
         self._notes = building.notes(
             parts, closing=lambda: self._closed, check_usable=self._check_not_ended
         )
-        self._recall_notes = self._notes.recall
+        self._recall = building.recalling(parts, self._access, self._notes, self._usage)
         self._conversations = RepositoryConversations(
             parts,
             tasks=self._tasks,
@@ -319,8 +317,7 @@ class Repository(RepositoryAnswers, RepositoryUpkeep):
             group.start_soon(self._sessions.aclose, grace_s)
             group.start_soon(self._notes.aclose, grace_s)
         self._ended = True
-        for recall in tuple(self._recalls):
-            recall.cancel()
+        self._recall.stop()
         self._tasks.cancel()
         await self._access.try_to_flush()
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any, Literal
 
 import anyio
@@ -24,6 +25,8 @@ from mnemo.index.follower import RepositoryIndex
 from mnemo.prompts.usage import UsageMeter
 from mnemo.protocols import ChatModel, Embedder, EmbeddingSpace, GraphWrite
 from mnemo.recall.pipeline import Recall
+from mnemo.recall.request import RecallRequest
+from mnemo.recall.result import RecallResult
 from mnemo.store.sqlite import SqliteStore
 from mnemo.testing import HashingEmbedder, ManualClock
 from mnemo.testing.stores import in_memory_store
@@ -41,6 +44,18 @@ class FailingEmbedder:
     ) -> NDArray[np.float32]:
         """Refuse."""
         raise ModelTimeout("the embedder is down")
+
+
+class Recalls:
+    """The recall pipeline, asked with keywords."""
+
+    def __init__(self, pipeline: Recall) -> None:
+        self._pipeline = pipeline
+
+    async def recall(self, query: str, **keywords: Any) -> RecallResult:
+        """Answer *query*."""
+        make_request = partial(RecallRequest.checked, query, **keywords)
+        return await self._pipeline.recall(query, make_request)
 
 
 @dataclass
@@ -61,7 +76,7 @@ class World:
         self.graph = self.store.graph("r")
         self.feed = self.store.feed("r")
         self.index = RepositoryIndex(feed=self.feed, embedder=self.embedder, agent_name="Agent")
-        self.recall = Recall(
+        pipeline = Recall(
             repo_id="r",
             graph=self.graph,
             feed=self.feed,
@@ -73,6 +88,7 @@ class World:
             chat_model=self.chat_model,
             usage=self.usage,
         )
+        self.recall = Recalls(pipeline)
 
     async def begin(self, session: str, goal: str = "Talk") -> None:
         """Start a session with an open episode."""

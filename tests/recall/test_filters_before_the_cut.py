@@ -13,8 +13,9 @@ from mnemo.config import Config
 from mnemo.graph.corpus import Corpus, CorpusView, Side
 from mnemo.graph.nodes import NodeType, Semantic
 from mnemo.index.documents import node_document
-from mnemo.recall.candidates import HopZero, Window, hop_zero
+from mnemo.recall.candidates import HopZero, hop_zero
 from mnemo.recall.question import ask
+from mnemo.recall.request import Window
 from mnemo.runtime.clock import Breather
 
 WIDTH = 16

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from mnemo.note.values import Note
 from mnemo.notes.found import NoteHit, NoteRecall
-from mnemo.recall.noted import behind
+from mnemo.recall.result import behind
 from mnemo.runtime.text import count_tokens
 
 NOON = datetime(2024, 3, 1, 12, tzinfo=UTC)

@@ -21,7 +21,8 @@ from mnemo.prompts.reason import RECALLED
 from mnemo.prompts.refine import FOUND
 from mnemo.protocols import ChatRequest, Embedder
 from mnemo.recall.plan import find_tags
-from mnemo.recall.question import RecallContext, ask
+from mnemo.recall.question import ask
+from mnemo.recall.request import RecallContext
 from mnemo.testing import HashingEmbedder, ScriptedChatModel
 
 Models = Callable[..., Awaitable[tuple[Any, ScriptedChatModel]]]

@@ -12,9 +12,8 @@ import pytest
 from mnemo.config import RecallConfig
 from mnemo.prompts.asked import Asked
 from mnemo.prompts.usage import UsageMeter
-from mnemo.recall.adviser import Adviser
-from mnemo.recall.progress import Progress
 from mnemo.recall.refinement import SecondLook, expand
+from mnemo.recall.run import Adviser, Progress
 from mnemo.testing import ScriptedChatModel
 
 

@@ -11,7 +11,7 @@ from mnemo.config import Config, ScoringConfig
 from mnemo.graph.metadata import MetadataDelta, NodeMetadata
 from mnemo.graph.nodes import Semantic
 from mnemo.recall.access import AccessLog
-from mnemo.recall.score import NudgedRelevance, frequency, parameters_of, recency, reward
+from mnemo.recall.value import NudgedRelevance, frequency, parameters_of, recency, reward
 
 NOON = datetime(2024, 3, 1, 12, 0, tzinfo=UTC)
 

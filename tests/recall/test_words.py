@@ -16,9 +16,9 @@ from mnemo.events import RecallFailed as RecallFailedEvent
 from mnemo.graph.edges import Edge, EdgeKind
 from mnemo.graph.nodes import Episodic, Node, Procedural, Semantic
 from mnemo.recall.candidate import Candidate, SourceRef
-from mnemo.recall.pipeline import RecallContext
 from mnemo.recall.plan import choose_mode, find_tags
 from mnemo.recall.reasoning import reason_embedded
+from mnemo.recall.request import RecallContext
 from mnemo.recall.text import print_candidates
 from mnemo.runtime.text import count_tokens
 

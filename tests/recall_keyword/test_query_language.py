@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mnemo.recall.query_language import MOST_OPERANDS, parse
+from mnemo.recall.keyword import MOST_OPERANDS, parse
 
 MEANINGS = {
     "kyoto": '"kyoto"',

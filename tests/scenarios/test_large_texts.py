@@ -12,7 +12,7 @@ import pytest
 
 from mnemo import Conversation, InvalidNote, Mnemo, Repository, Session
 from mnemo.recall import keyword
-from mnemo.recall.question import MAX_QUERY_CHARACTERS
+from mnemo.recall.request import MAX_QUERY_CHARACTERS
 from mnemo.runtime.tasks import computed
 from mnemo.runtime.text import SLICE, clean, words
 from mnemo.testing import HashingEmbedder

@@ -1,31 +1,73 @@
-"""The chat model as one recall meets it: it may help, and never stands in the way."""
+"""
+One recall run: its trace as it grows, and the chat model that may help it.
+"""
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import TypeVar
 
 import anyio
 
 from mnemo.errors import ModelError, ModelTimeout
 from mnemo.prompts.ask import Asker
+from mnemo.prompts.asked import Asked
 from mnemo.prompts.question import Question
 from mnemo.prompts.usage import How, UsageMeter
 from mnemo.protocols import ChatModel, Purpose, Usage
-from mnemo.recall.progress import Progress
+from mnemo.recall.request import RecallRequest
+from mnemo.runtime.clock import elapsed
 from mnemo.runtime.spans import NO_SPANS, Spans
 
-__all__ = ["Adviser"]
+__all__ = ["Adviser", "Progress", "Run"]
+
+log = logging.getLogger("mnemo")
 
 T = TypeVar("T")
 D = TypeVar("D")
 
 
+@dataclass(slots=True)
+class Progress:
+    """
+    What the trace of a recall will report; filled while it runs.
+
+    Attributes:
+        seconds: Phase → seconds.
+        degraded: What failed and was done without, in order, each once.
+        stages: Purpose → how it ran; purposes that were not needed are absent.
+    """
+
+    seconds: dict[str, float] = field(default_factory=dict)
+    degraded: list[str] = field(default_factory=list)
+    stages: dict[str, How] = field(default_factory=dict)
+
+    @contextmanager
+    def phase(self, name: str) -> Iterator[None]:
+        """Add the time spent inside to phase *name*."""
+        began = elapsed()
+        try:
+            yield
+        finally:
+            self.seconds[name] = self.seconds.get(name, 0.0) + elapsed() - began
+
+    def does_without(self, part: str, error: BaseException) -> None:
+        """Record that *part* failed and the recall went on without it."""
+        line = f"{part}: {type(error).__name__}"
+        if line not in self.degraded:
+            self.degraded.append(line)
+            log.warning("recall goes on without %s: %s", part, error)
+
+
 class Adviser:
     """
-    Asks for one recall; what fails is noted in its *progress* and done without.
+    Asks a chat model on behalf of one recall; failures are recorded in *progress*.
 
-    A model that has once kept the recall waiting for the whole timeout is not asked
-    again by it: one that hangs costs one timeout, not one per question.
+    A model that has timed out once is not asked again by the same recall: one that hangs
+    costs one timeout, not one per question.
 
     Args:
         usage: Of all recalls; this one's calls are added to it as they are made.
@@ -89,7 +131,7 @@ class Adviser:
 
 
 class _Share(UsageMeter):
-    """What one recall has used, which counts for all of them too."""
+    """The usage of one recall, added to that of all recalls too."""
 
     __slots__ = ("_whole",)
 
@@ -108,3 +150,20 @@ class _Share(UsageMeter):
     def ran(self, stage: str, how: How) -> None:
         self._whole.ran(stage, how)
         super().ran(stage, how)
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """
+    One recall in progress.
+
+    Attributes:
+        asked: The query as models are shown it.
+        adviser: The chat model, if there is one; *planner* likewise, if it may plan.
+    """
+
+    request: RecallRequest
+    asked: Asked
+    progress: Progress
+    adviser: Adviser | None
+    planner: Adviser | None
