@@ -1,25 +1,42 @@
-"""What a thread's agent sees now, and so need not be told of again."""
+"""What an agent's window shows now, so that searches and recall leave it out."""
 
 from __future__ import annotations
 
 import re
+from functools import partial
 
 from mnemo.config import Config
 from mnemo.context.budget import Budget
 from mnemo.context.living import living_snapshots
 from mnemo.context.memory import memory_text
-from mnemo.protocols import TranscriptReader
+from mnemo.protocols import TranscriptReader, TranscriptStore
 from mnemo.runtime.text import clean
+from mnemo.runtime.validation import known_id
 from mnemo.transcript.derived import Snapshot, Thread
 from mnemo.transcript.records import Hidden
 
-__all__ = ["seen_by"]
+__all__ = ["hidden_in", "seen_by"]
 
 SEEN_STEPS = 5
 """Last steps of a session that its agent has before it."""
 _SHOWN = re.compile(r"^\[messages (\d+)\.\.(\d+), ", re.MULTILINE)
 # Escaped text cannot end its tag, so what is left is the framing.
 _TOLD = re.compile(r"<memory trusted=\"false\">.*?</memory>", re.DOTALL)
+
+
+async def hidden_in(
+    transcript: TranscriptStore, stream: str | None, config: Config
+) -> Hidden | None:
+    """
+    Read what ``seen_by`` gives of *stream*; ``None`` for ``None``.
+
+    Raises:
+        ValueError: *stream* is no text. *Cancellation*: safe.
+    """
+    if stream is None:
+        return None
+    known = known_id("not_visible_in", stream)
+    return await transcript.reading(partial(seen_by, stream=known, config=config))
 
 
 def seen_by(tx: TranscriptReader, stream: str, config: Config) -> Hidden:

@@ -7,6 +7,7 @@ type; a vector left out is made at commit.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import ClassVar, Literal, TypeAlias
@@ -29,6 +30,7 @@ __all__ = [
     "Tag",
     "Vector",
     "Wording",
+    "known_types",
     "node_id",
 ]
 
@@ -225,3 +227,11 @@ class Source(Node):
 NODE_TYPES: dict[NodeType, type[Node]] = {
     kind.type: kind for kind in (Episodic, Semantic, Procedural, Subgoal, Intent, Tag, Source)
 }
+
+
+def known_types(types: Sequence[str]) -> list[NodeType]:
+    """*types* as node types, in their order. *Raises* ``ValueError`` for an unknown one."""
+    unknown = [name for name in types if name not in NODE_TYPES]
+    if unknown or isinstance(types, str):
+        raise ValueError(f"unknown node types {unknown or types!r}; known: {sorted(NODE_TYPES)}")
+    return [name for name in NODE_TYPES if name in types]

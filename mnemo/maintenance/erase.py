@@ -1,4 +1,4 @@
-"""Forgetting: sessions end, the store erases, whoever listens is told."""
+"""Forgetting: ends sessions, erases from the store, and publishes what was deleted."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from mnemo.episode.erasure import Erased, ErasureReport, Selection
 from mnemo.errors import MnemoError
 from mnemo.events import Event, NodesDeleted, WriteFailed
 from mnemo.protocols import Clock, Overhaul
+from mnemo.runtime.spans import NO_SPANS, Spans, memory_attributes
 
 __all__ = ["Forgetting"]
 
@@ -34,6 +35,7 @@ class Forgetting:
         erased: Callable[[], Awaitable[None]],
         clock: Clock,
         publish: Callable[[Event], None],
+        spans: Spans = NO_SPANS,
     ) -> None:
         self._repo_id = repo_id
         self._overhaul = overhaul
@@ -42,6 +44,7 @@ class Forgetting:
         self._erased = erased
         self._clock = clock
         self._publish = publish
+        self._spans = spans
         self._unsure = False
 
     async def forget(self, selection: Selection) -> ErasureReport:
@@ -52,6 +55,16 @@ class Forgetting:
             StoreError: Nothing was erased. *Cancellation*: run it in a task that
                 outlives its caller.
         """
+        named = memory_attributes("delete_memory", self._repo_id)
+        with self._spans.span("delete_memory", attributes=named) as span:
+            if selection.session_id is not None:
+                span.set("mnemo.session.id", selection.session_id)
+            report = await self._forget(selection)
+            span.set("gen_ai.memory.record.count", report.nodes)
+            span.set("mnemo.step.count", report.steps)
+            return report
+
+    async def _forget(self, selection: Selection) -> ErasureReport:
         await self._end_sessions(await self._overhaul.touched(selection))
         async with self._turn:
             erased = await self._erase(selection)

@@ -1,8 +1,11 @@
-"""A conversation: the messages of one thread, its window, and what survives leaving it."""
+"""The conversations of a repository: handles of its threads, and the tasks behind them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import logging
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Any
 
 from mnemo.context.goals import Goals
 from mnemo.context.looking import WindowLook, look
@@ -13,41 +16,24 @@ from mnemo.context.pins import Pins
 from mnemo.context.snapshots import Snapshots
 from mnemo.context.viewport import Viewport
 from mnemo.conversation.compressing import Compressing
+from mnemo.conversation.expiring import Expiry
 from mnemo.conversation.feeding import Feed, Feeding
 from mnemo.conversation.indexing import Indexing
-from mnemo.conversation.log import MessageLog
+from mnemo.conversation.log import MessageLog, settings_of
 from mnemo.conversation.parts import ConversationParts, ThreadSettings
-from mnemo.runtime.tasks import on_clock
+from mnemo.episode.erasure import ErasureReport
+from mnemo.errors import MnemoError, StoreReadOnly, UsageError
+from mnemo.prompts.usage import UsageMeter
+from mnemo.protocols import TranscriptReader
+from mnemo.repository.parts import ConversationStatistics, RepositoryParts, ThreadRecord
+from mnemo.repository.wiring import Guarded
+from mnemo.runtime.tasks import Branch, on_clock
 from mnemo.session.session import Session
-from mnemo.transcript.derived import Compaction
+from mnemo.transcript.derived import Compaction, Thread
 
-__all__ = ["Conversation", "Departments"]
+__all__ = ["Conversation", "RepositoryConversations"]
 
-
-class Departments:
-    """
-    Who works on the conversations of one repository, beside those who append and load.
-
-    Args:
-        overview: Tells of the notes, in windows that are to show them.
-        check_usable: Raises ``UsageError`` where the repository is closed.
-    """
-
-    def __init__(
-        self,
-        parts: ConversationParts,
-        *,
-        recall: PassiveRecall,
-        overview: Overview,
-        check_usable: Callable[[], None],
-    ) -> None:
-        self.compressing = Compressing(parts)
-        self.indexing = Indexing(parts)
-        self.feeding = Feeding(parts)
-        self.mneme = Mneme(parts)
-        self.recall = recall
-        self.overview = overview
-        self.check_usable = check_usable
+log = logging.getLogger("mnemo")
 
 
 class Conversation(MessageLog):
@@ -58,10 +44,10 @@ class Conversation(MessageLog):
     """
 
     def __init__(
-        self, parts: ConversationParts, settings: ThreadSettings, departments: Departments
+        self, parts: ConversationParts, settings: ThreadSettings, shared: RepositoryConversations
     ) -> None:
         super().__init__(parts, settings)
-        self._departments = departments
+        self._shared = shared
 
     @property
     def goals(self) -> Goals:
@@ -97,9 +83,9 @@ class Conversation(MessageLog):
         return Viewport(
             self._parts,
             self._settings,
-            mneme=self._departments.mneme,
-            recall=self._departments.recall,
-            overview=self._departments.overview if notes else None,
+            mneme=self._shared.mneme,
+            recall=self._shared.recall,
+            overview=self._shared.overview if notes else None,
             budget_tokens=budget_tokens,
         )
 
@@ -125,8 +111,8 @@ class Conversation(MessageLog):
             The record; ``None``: nothing was due, or the summary failed.
                 *Cancellation*: safe; the run goes on.
         """
-        self._departments.check_usable()
-        return await self._departments.compressing.compress(self._settings)
+        self._shared.check_usable()
+        return await self._shared.compressing.compress(self._settings)
 
     async def settle(self, timeout_s: float | None = None) -> None:
         """
@@ -138,14 +124,14 @@ class Conversation(MessageLog):
         Raises:
             TimeoutError: The time is over; the work goes on. *Cancellation*: safe.
         """
-        self._departments.check_usable()
+        self._shared.check_usable()
         await on_clock(self._parts.clock.sleep, timeout_s, self._settled)
 
     async def _settled(self) -> None:
-        departments = self._departments
-        await departments.compressing.settled(self.thread_id)
-        await departments.mneme.settled(self.thread_id)
-        await departments.indexing.settled(self.thread_id)
+        shared = self._shared
+        await shared.compressing.settled(self.thread_id)
+        await shared.mneme.settled(self.thread_id)
+        await shared.indexing.settled(self.thread_id)
 
     async def feed(self, session: Session, *, from_seq: int | None = None) -> Feed:
         """
@@ -162,7 +148,117 @@ class Conversation(MessageLog):
             ValueError: *from_seq* is no seq, or *session* none of this repository: what
                 is erased here would not be erased there. *Cancellation*: safe; nothing is fed.
         """
-        self._departments.check_usable()
+        self._shared.check_usable()
         if not isinstance(session, Session) or session.repo_id != self._parts.repo_id:
             raise ValueError("a conversation feeds a session that its own repository started")
-        return await self._departments.feeding.feed(self.thread_id, session, from_seq=from_seq)
+        return await self._shared.feeding.feed(self.thread_id, session, from_seq=from_seq)
+
+
+def _threads(tx: TranscriptReader, *, default_ttl_s: float | None) -> list[ThreadRecord]:
+    return [_listed(tx, thread, default_ttl_s) for thread in tx.threads() if thread.next_seq]
+
+
+def _listed(tx: TranscriptReader, thread: Thread, default_ttl_s: float | None) -> ThreadRecord:
+    since = thread.alive_since(tx.now, default_ttl_s)
+    messages, tokens = tx.span(thread.id, from_seq=0, since=since)
+    last = tx.messages(thread.id, newest=1, since=since)
+    return ThreadRecord(
+        id=thread.id,
+        messages=messages,
+        tokens=tokens,
+        next_seq=thread.next_seq,
+        epoch=thread.epoch,
+        last_at=last[0].at if last else None,
+        budget_tokens=thread.budget_tokens,
+    )
+
+
+class RepositoryConversations:
+    """
+    Makes handles of one repository's threads, and runs the tasks that they share.
+
+    Args:
+        tasks: Where these run.
+        forget: Erases a thread with all that was derived from it alone.
+        overview: Renders an overview of the repository's notes, for windows that show it.
+        check_usable: Raises ``UsageError`` where the repository is closed.
+    """
+
+    def __init__(
+        self,
+        parts: RepositoryParts,
+        *,
+        tasks: Branch,
+        forget: Callable[[str], Awaitable[ErasureReport]],
+        overview: Overview,
+        check_usable: Callable[[], None],
+    ) -> None:
+        self._tasks = tasks
+        self.usage = UsageMeter()
+        self._parts = ConversationParts(
+            repo_id=parts.repo_id,
+            store=Guarded(parts.transcript, check_usable),
+            embedder=parts.embedder,
+            chat_model=parts.chat_model,
+            clock=parts.clock,
+            config=parts.config,
+            publish=parts.publish,
+            spawn=tasks.spawn,
+            meter=self.usage,
+            forget=forget,
+            appended=self._appended,
+            spans=parts.spans,
+        )
+        self._expiry = Expiry(self._parts)
+        self.compressing = Compressing(self._parts)
+        self.indexing = Indexing(self._parts)
+        self.feeding = Feeding(self._parts)
+        self.mneme = Mneme(self._parts)
+        self.recall = PassiveRecall(self._parts, parts.records)
+        self.overview = overview
+        self.check_usable = check_usable
+
+    def handle(self, thread_id: str, **keywords: Any) -> Conversation:
+        """Make a handle of the thread. *Raises* ``ValueError``: see ``settings_of``."""
+        settings = settings_of(thread_id, self._parts.config, **keywords)
+        return Conversation(self._parts, settings, self)
+
+    async def threads(self) -> list[ThreadRecord]:
+        """List all threads that anything was appended to, by id. *Cancellation*: safe."""
+        default_ttl_s = self._parts.config.conversation.ttl_s
+        return await self._parts.store.reading(partial(_threads, default_ttl_s=default_ttl_s))
+
+    async def statistics(self) -> ConversationStatistics:
+        """Count what the tasks have in progress."""
+        mneme = self.mneme.statistics()
+        return ConversationStatistics(
+            compressing=self.compressing.under_way,
+            evicting=mneme.running + mneme.waiting,
+            evictions=mneme.evictions,
+            eviction_failures=mneme.failures,
+            waiting_for_vectors=await self.indexing.depth(),
+            usage=self.usage.by_purpose,
+        )
+
+    def open(self) -> None:
+        """Start the tasks; the first does what an earlier run left due."""
+        self._tasks.spawn(self._take_up)
+        self._tasks.spawn(self.indexing.run)
+
+    async def _take_up(self) -> None:
+        for work in (self._expiry.sweep, self.mneme.resume):
+            try:
+                await work()
+            except (UsageError, StoreReadOnly):
+                return  # it was closed, or cannot be written; the next who opens it looks again
+            except MnemoError:
+                log.exception("what was due in a repository's conversations waits for a write")
+
+    def _appended(self, settings: ThreadSettings) -> None:
+        if self._tasks.ended:  # what is due is found in the store by the next who opens it
+            return
+        self._expiry.appended(settings)
+        self.indexing.appended(settings)
+        self.feeding.appended(settings.thread_id)
+        self.compressing.appended(settings)
+        self.mneme.appended(settings)

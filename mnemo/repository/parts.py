@@ -1,8 +1,8 @@
-"""What a repository is given by the service, and what it shows of itself."""
+"""A repository's dependencies, given by the service, and its statistics."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
@@ -29,6 +29,7 @@ from mnemo.protocols import (
 from mnemo.runtime.spans import NO_SPANS, Spans
 from mnemo.runtime.tasks import TaskRoot
 from mnemo.session.session import Session
+from mnemo.session.views import SessionStatistics
 
 __all__ = ["ConversationStatistics", "RepositoryParts", "RepositoryStatistics", "ThreadRecord"]
 
@@ -108,6 +109,27 @@ class RepositoryStatistics:
     messages: int = 0
     conversations: ConversationStatistics = ConversationStatistics()
     notes: Any = None
+
+    @classmethod
+    def of(
+        cls, counts: Mapping[str, int], sessions: Sequence[SessionStatistics], **others: Any
+    ) -> RepositoryStatistics:
+        """Add up the store's *counts* and the open *sessions*; *others* are given as they are."""
+        return cls(
+            nodes=_below(counts, "nodes:"),
+            edges=_below(counts, "edges:"),
+            steps=counts.get("steps", 0),
+            vectors=counts.get("vectors", 0),
+            messages=counts.get("messages", 0),
+            open_sessions=len(sessions),
+            pending_operations=sum(session.pending_operations for session in sessions),
+            append_backlog=sum(session.append_backlog for session in sessions),
+            **others,
+        )
+
+
+def _below(counts: Mapping[str, int], prefix: str) -> dict[str, int]:
+    return {k.removeprefix(prefix): n for k, n in counts.items() if k.startswith(prefix)}
 
 
 def _untraced(embedder: Embedder, spans: Spans) -> Embedder:

@@ -1,54 +1,51 @@
-"""
-A repository: one isolated memory. Sessions go in, recall comes out.
-
-It owns what its sessions share: the graph, the index that follows it, and the lane in
-which commits are reconciled one after the other.
-"""
+"""The repository: one isolated memory, its sessions, conversations, graph and recall."""
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
+from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING
 
 import anyio
 
 from mnemo.config import Config
-from mnemo.episode.erasure import ErasureReport
+from mnemo.episode.erasure import ErasureReport, Selection
 from mnemo.episode.journal import SessionRecord
-from mnemo.errors import MnemoError, UsageError
+from mnemo.errors import UsageError
 from mnemo.graph.changeset import Changeset, Revision
+from mnemo.graph.edges import Edge, EdgeKind
+from mnemo.graph.metadata import NodeMetadata
+from mnemo.graph.nodes import Node, known_types
+from mnemo.graph.upkeep import MaintenanceReport
 from mnemo.prompts.usage import UsageMeter
-from mnemo.protocols import (
-    ChatModel,
-    Embedder,
-)
+from mnemo.protocols import ChatModel, Embedder
 from mnemo.recall.access import AccessLog
-from mnemo.repository.asking import RepositoryAnswers
+from mnemo.recall.keyword import SearchHit, search
+from mnemo.recall.request import RecallRequest
+from mnemo.recall.result import RecallResult
 from mnemo.repository.parts import RepositoryParts, RepositoryStatistics, ThreadRecord
-from mnemo.repository.queries import known_ids
-from mnemo.repository.upkeep import RepositoryUpkeep
 from mnemo.runtime.tasks import Branch, Home, completed
+from mnemo.runtime.validation import known_id, known_ids, whole_number
 from mnemo.session.session import Session
 from mnemo.transcript.strategies import OMITTED, Compression, Retrieval
 
 if TYPE_CHECKING:  # a name in an annotation need not cost every import its time
     from mnemo.notes.notes import Notes
+    from mnemo.recall.agent_tools import AgentTool
+    from mnemo.recall.view import MessageView
     from mnemo.repository.conversation import Conversation
 
 __all__ = ["Repository"]
 
-log = logging.getLogger("mnemo")
 
-
-class Repository(RepositoryAnswers, RepositoryUpkeep):
+class Repository:
     """One isolated memory; made by ``Mnemo.open_repo``."""
 
     def __init__(self, parts: RepositoryParts) -> None:
         # Here: importing mnemo need not load what only an open repository runs.
-        from mnemo.repository import building
-        from mnemo.repository.conversations import RepositoryConversations
+        from mnemo.repository import wiring
+        from mnemo.repository.conversation import RepositoryConversations
         from mnemo.repository.sessions import RepositorySessions
 
         self._home = Home(f"repository {parts.repo_id!r}")
@@ -58,25 +55,30 @@ class Repository(RepositoryAnswers, RepositoryUpkeep):
         self._tasks = Branch(parts.root.spawn)
         self._access = AccessLog(parts.graph, parts.clock)
         self._usage = UsageMeter()
-        lane = building.commit_lane(parts)
+        lane = wiring.commit_lane(parts)
         self._turn = lane.turn
-        self._writes = building.announced_writes(parts, lane)
+        self._writes = wiring.announced_writes(parts, lane)
         self._sessions = RepositorySessions(parts, self._writes, check_usable=self._check_usable)
-        self._maintenance = building.maintenance(
+        self._maintenance = wiring.maintenance(
             parts, lane, settle=self._access.try_to_flush, check_usable=self._check_usable
         )
-        self._erase = building.erasing(
-            parts, lane, end_sessions=self._sessions.end, erased=self._drop_erased
+        self._forgetting = wiring.forgetting(
+            parts,
+            lane,
+            end_sessions=self._sessions.end,
+            erased=partial(wiring.drop_erased, parts.index, self._tasks),
         )
-        self._notes = building.notes(
-            parts, closing=lambda: self._closed, check_usable=self._check_not_ended
+        self._notes = wiring.notes(
+            parts,
+            closing=lambda: self._closed,
+            check_usable=partial(self._check_usable, while_closing=True),
         )
-        self._recall = building.recalling(parts, self._access, self._notes, self._usage)
+        self._recall = wiring.recall(parts, self._access, self._notes, self._usage)
         self._conversations = RepositoryConversations(
             parts,
             tasks=self._tasks,
-            forget=self._forget_thread,
-            overview=building.overview_of(self._notes),
+            forget=lambda thread_id: self.forget(thread_id=thread_id),
+            overview=wiring.overview_of(self._notes),
             check_usable=self._check_usable,
         )
 
@@ -99,19 +101,12 @@ class Repository(RepositoryAnswers, RepositoryUpkeep):
         """Its id in the service."""
         return self._parts.repo_id
 
-    def _check_usable(self) -> None:
-        self._check(closed=self._closed)
-
-    def _check_not_ended(self) -> None:
-        """As ``_check_usable``, but what is under way may go on until closing has ended."""
-        self._check(closed=self._ended)
-
-    def _check(self, *, closed: bool) -> None:
-        if closed:
+    def _check_usable(self, *, while_closing: bool = False) -> None:
+        if self._ended if while_closing else self._closed:
             raise UsageError(f"repository {self.id!r} is closed; open it again with open_repo")
         self._home.check()
 
-    # ── Sessions ─────────────────────────────────────────────────────────────────────
+    # ── Sessions ─────────────────────────────────────────────────────────────────────────
 
     async def start_session(
         self,
@@ -162,16 +157,16 @@ class Repository(RepositoryAnswers, RepositoryUpkeep):
         )
 
     async def unfinished_sessions(self) -> list[SessionRecord]:
-        """Its sessions that are not idle, newest act first. *Cancellation*: safe."""
+        """List its sessions that are not idle, newest act first. *Cancellation*: safe."""
         self._check_usable()
         return await self._parts.sessions.records(self.id, unfinished=True)
 
     async def sessions(self) -> list[SessionRecord]:
-        """All its sessions, newest act first. *Cancellation*: safe."""
+        """List all its sessions, newest act first. *Cancellation*: safe."""
         self._check_usable()
         return await self._parts.sessions.records(self.id, unfinished=False)
 
-    # ── Conversations ────────────────────────────────────────────────────────────────
+    # ── Conversations ────────────────────────────────────────────────────────────────────
 
     def conversation(
         self,
@@ -182,7 +177,7 @@ class Repository(RepositoryAnswers, RepositoryUpkeep):
         ttl_s: float | None = OMITTED,
     ) -> Conversation:
         """
-        A handle of one thread of messages; a plain call that touches nothing.
+        Make a handle of one thread of messages; a plain call that touches nothing.
 
         Args:
             thread_id: Any text that is not blank, compared exactly.
@@ -200,12 +195,9 @@ class Repository(RepositoryAnswers, RepositoryUpkeep):
         )
 
     async def threads(self) -> list[ThreadRecord]:
-        """Its conversations, by id; a purged one stays, without messages. *Cancellation*: safe."""
+        """List its conversations by id; of a purged one, no messages. *Cancellation*: safe."""
         self._check_usable()
         return await self._conversations.threads()
-
-    async def _forget_thread(self, thread_id: str) -> ErasureReport:
-        return await self.forget(thread_id=thread_id)
 
     @property
     def notes(self) -> Notes:
@@ -213,7 +205,168 @@ class Repository(RepositoryAnswers, RepositoryUpkeep):
         self._check_usable()
         return self._notes
 
-    # ── The graph ────────────────────────────────────────────────────────────────────
+    # ── Recall ───────────────────────────────────────────────────────────────────────────
+
+    async def recall(
+        self,
+        query: str,
+        *,
+        k: int = 10,
+        mode: str | None = None,
+        max_hops: int = 2,
+        reason: bool | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        types: Sequence[str] | None = None,
+        explain: bool = False,
+        notes: bool = False,
+    ) -> RecallResult:
+        """
+        Find what the memory knows about *query*, always with its sources.
+
+        Args:
+            query: Words, never syntax.
+            k: Candidates, at most; ≥ 1.
+            mode: ``semantic``, ``procedural``, ``episodic`` or ``mixed``; ``None`` decides.
+            max_hops: Expansions over the graph; 0 is none.
+            reason: Put the result into words too; ``None``: when a chat model is configured.
+            since: Inclusive, looks at the evidence; *until* likewise. No zone means UTC.
+            types: Exactly these node types.
+            explain: Have every candidate say why it came (``Candidate.why``).
+            notes: Look for notes as well, as ``repo.notes.recall`` does, whatever *since*,
+                *until* and *types* say; if that fails, the trace says so.
+
+        Raises:
+            ValueError: Blank query or an argument out of range.
+            RecallFailed: The store failed; with ``reason=True`` the chat model did, for
+                every type of candidate.
+            UsageError: The repository is closed, or was while it answered.
+                *Cancellation*: safe.
+        """
+        self._check_usable()
+        make_request = partial(
+            RecallRequest.checked, query, k=k, mode=mode, max_hops=max_hops, reason=reason,
+            since=since, until=until, types=types, explain=explain, notes=notes,
+        )  # fmt: skip
+        return await self._recall.recall(query, make_request)
+
+    async def recall_in_context(
+        self,
+        session: Session | str,
+        query: str,
+        *,
+        k: int = 10,
+        mode: str | None = None,
+        max_hops: int = 2,
+        reason: bool | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        types: Sequence[str] | None = None,
+        explain: bool = False,
+        notes: bool = False,
+    ) -> RecallResult:
+        """
+        ``recall`` with the query augmented by the goal and the last 3 steps of *session*.
+
+        Those steps are not returned. An unknown or idle session is plain ``recall``.
+        """
+        self._check_usable()
+        make_request = partial(
+            RecallRequest.checked, query, k=k, mode=mode, max_hops=max_hops, reason=reason,
+            since=since, until=until, types=types, explain=explain, notes=notes,
+            context=self._sessions.context(session),
+        )  # fmt: skip
+        return await self._recall.recall(query, make_request)
+
+    async def search(
+        self,
+        query: str,
+        *,
+        session_id: str | None = None,
+        limit: int = 5,
+        not_visible_in: str | None = None,
+    ) -> list[SearchHit]:
+        """
+        Find words in everything ever said or observed; all of them must occur.
+
+        A message and the step that a fed session made of it are one record: the hit is the
+        message while it is stored, the step afterwards.
+
+        Args:
+            query: Words, ``"quoted phrases"``, ``OR`` and ``NOT`` in upper case.
+            session_id: Only this session or thread, whichever the record was made in.
+            limit: 1 to 100.
+            not_visible_in: Without what the agent of this thread or session sees now.
+
+        Raises:
+            ValueError: Blank query, or a limit out of range. *Cancellation*: safe.
+        """
+        from mnemo.context.visible import hidden_in
+
+        self._check_usable()
+        hidden = await hidden_in(self._parts.transcript, not_visible_in, self._parts.config)
+        return await search(
+            self._parts.records,
+            query,
+            clock=self._parts.clock,
+            config=self._parts.config,
+            session_id=session_id,
+            limit=limit,
+            hidden=hidden,
+        )
+
+    async def view(
+        self,
+        message_id: str,
+        *,
+        session_id: str | None = None,
+        before: int = 10,
+        after: int = 10,
+        budget_tokens: int | None = None,
+    ) -> MessageView:
+        """
+        Open what lies around a message, a half of a step, or a snapshot.
+
+        Args:
+            message_id: As a hit of ``search`` has it; *session_id* likewise, needed where
+                the id is used in several threads.
+            before: Neighbours ahead of it, 0 to 100; *after* likewise.
+            budget_tokens: Of the view's text, at least 100; default
+                ``config.recall.view_budget_tokens``.
+
+        Raises:
+            NotFound: There is no such record: unknown, erased or expired.
+            Conflict: Several threads have one; the message names them.
+            ValueError: A number is out of range. *Cancellation*: safe.
+        """
+        from mnemo.recall.view import view
+
+        self._check_usable()
+        return await view(
+            self._parts.records,
+            message_id,
+            config=self._parts.config,
+            session_id=session_id,
+            before=before,
+            after=after,
+            budget_tokens=budget_tokens,
+        )
+
+    def tools(self, thread_id: str | None = None) -> list[AgentTool]:
+        """
+        ``search_messages`` and ``view_messages`` for an agent; a plain call.
+
+        Args:
+            thread_id: The agent's own thread or session: what is visible there is left out
+                of its searches.
+        """
+        from mnemo.recall.agent_tools import search_tool, view_tool
+
+        self._check_usable()
+        searching = partial(self.search, not_visible_in=thread_id)
+        return [search_tool(searching), view_tool(self.view)]
+
+    # ── The graph ────────────────────────────────────────────────────────────────────────
 
     async def apply(self, changeset: Changeset) -> Revision:
         """
@@ -244,26 +397,160 @@ class Repository(RepositoryAnswers, RepositoryUpkeep):
         known = tuple(known_ids(ids))
         return await completed(self._parts.root.own(partial(self._writes.delete, known)))
 
-    async def statistics(self) -> RepositoryStatistics:
-        """Nodes and edges by type, revision, queue depths, index state. *Cancellation*: safe."""
+    async def get_node(self, id: str) -> Node | None:
+        """Return the node, superseded or not; ``None``: there is none. *Cancellation*: safe."""
         self._check_usable()
-        counts = await self._parts.feed.counts()
-        revision = await self._parts.graph.revision()
+        nodes = await self._parts.graph.nodes([known_id("id", id)])
+        return nodes[0] if nodes else None
+
+    async def get_nodes(self, types: Sequence[str]) -> list[Node]:
+        """List nodes of *types*, oldest first. *Raises* ``ValueError`` for an unknown type."""
+        self._check_usable()
+        return await self._parts.graph.nodes(types=known_types(types))
+
+    async def get_metadata(self, ids: Sequence[str]) -> dict[str, NodeMetadata]:
+        """Return the metadata of the ids that exist. *Cancellation*: safe."""
+        self._check_usable()
+        return await self._parts.graph.metadata(known_ids(ids))
+
+    async def get_edges(
+        self, ids: Sequence[str], *, edge_type: EdgeKind | str | None = None
+    ) -> list[Edge]:
+        """
+        List the edges of *edge_type* (``None``: all) with an end among *ids*.
+
+        Raises:
+            ValueError: Unknown edge type. *Cancellation*: safe.
+        """
+        self._check_usable()
+        kind = EdgeKind(edge_type) if edge_type is not None else None
+        return await self._parts.graph.edges(known_ids(ids), kind=kind)
+
+    async def get_linked_nodes(
+        self, ids: Sequence[str], *, edge_type: EdgeKind | str | None = None
+    ) -> list[Node]:
+        """
+        List the neighbours of *ids* over edges of *edge_type* (``None``: all), each once.
+
+        Both directions; a node of *ids* appears only if it neighbours another of them.
+
+        Raises:
+            ValueError: Unknown edge type. *Cancellation*: safe.
+        """
+        self._check_usable()
+        wanted = set(known_ids(ids))
+        found: dict[str, None] = {}
+        for edge in await self.get_edges(list(wanted), edge_type=edge_type):
+            if edge.source in wanted:
+                found[edge.target] = None
+            if edge.target in wanted:
+                found[edge.source] = None
+        return await self._parts.graph.nodes(list(found))
+
+    async def latest(
+        self, top_k: int = 10, *, types: Sequence[str] = ("semantic", "procedural")
+    ) -> list[tuple[Node, NodeMetadata]]:
+        """
+        List the newest nodes of *types* with their metadata, newest first, ties by id.
+
+        Raises:
+            ValueError: *top_k* is no whole number from 1, or an unknown type. *Cancellation*: safe.
+        """
+        self._check_usable()
+        whole_number("top_k", top_k, 1)
+        nodes = await self._parts.graph.nodes(types=known_types(types), newest=top_k)
+        metadata = await self._parts.graph.metadata([node.id for node in nodes])
+        return [(node, metadata[node.id]) for node in nodes if node.id in metadata]
+
+    # ── Maintenance ──────────────────────────────────────────────────────────────────────
+
+    async def consolidate(self, *, threshold: float = 0.85) -> MaintenanceReport:
+        """
+        Merge facts that say the same, wherever they are in the graph.
+
+        A second operation waits for the first. What is committed meanwhile is kept; a
+        node that changed meanwhile is left for the next run.
+
+        Args:
+            threshold: Cosine that two facts must exceed, in [-1, 1].
+
+        Raises:
+            ValueError: *threshold* is out of range.
+            CommitFailed: Nothing was changed. *Cancellation*: safe; once it has begun,
+                the transaction completes.
+        """
+        self._check_usable()
+        return await self._maintenance.consolidate(threshold=threshold)
+
+    async def decay(
+        self, *, threshold: float = 0.1, types: Sequence[str] = ("semantic", "procedural")
+    ) -> MaintenanceReport:
+        """
+        Delete what is old, unused and unrewarded; raw steps stay.
+
+        Args:
+            threshold: Score, at least 0, below which a node goes.
+            types: Of ``semantic``, ``procedural``, ``subgoal``, ``tag``, ``intent``.
+
+        Raises:
+            ValueError: *threshold* is out of range, or *types* names another type.
+            CommitFailed: Nothing was changed. *Cancellation*: as of ``consolidate``.
+        """
+        self._check_usable()
+        return await self._maintenance.decay(threshold=threshold, types=types)
+
+    async def validate(self) -> MaintenanceReport:
+        """
+        Penalize facts and instructions whose evidence does not say what they say.
+
+        Raises:
+            CommitFailed: Nothing was changed. *Cancellation*: as of ``consolidate``.
+        """
+        self._check_usable()
+        return await self._maintenance.validate()
+
+    async def forget(
+        self,
+        *,
+        session_id: str | None = None,
+        thread_id: str | None = None,
+        before: datetime | None = None,
+    ) -> ErasureReport:
+        """
+        Erase raw steps, and all that was derived from them alone, for good.
+
+        What is given must hold of each step. Open sessions that lose steps are ended
+        (``SessionClosed``). Knowledge that other steps support stays without the erased
+        part, if it is worded from what remains; what it had replaced holds again.
+
+        Args:
+            session_id: Of this session; alone: the session with its goals, too.
+            thread_id: Of this conversation thread.
+            before: What happened before this time, exclusive; no zone means UTC.
+
+        Returns:
+            The counts; all 0 if there was nothing. ``scrubbed`` says whether the bytes
+            are gone from the store's files, too.
+
+        Raises:
+            ValueError: Nothing was given, or no text or time.
+            StoreError: Nothing was erased. *Cancellation*: completes.
+        """
+        self._check_usable()
+        selection = Selection.of(session_id=session_id, thread_id=thread_id, before=before)
+        return await completed(self._parts.root.own(partial(self._forgetting.forget, selection)))
+
+    async def statistics(self) -> RepositoryStatistics:
+        """Count nodes, edges, queue depths and index state. *Cancellation*: safe."""
+        self._check_usable()
         space = await self._parts.feed.space()
-        open_here = [session.statistics() for session in self._sessions.open_here]
-        return RepositoryStatistics(
-            revision=revision,
-            nodes=_below(counts, "nodes:"),
-            edges=_below(counts, "edges:"),
-            steps=counts.get("steps", 0),
-            vectors=counts.get("vectors", 0),
-            open_sessions=len(open_here),
-            pending_operations=sum(s.pending_operations for s in open_here),
-            append_backlog=sum(s.append_backlog for s in open_here),
+        return RepositoryStatistics.of(
+            await self._parts.feed.counts(),
+            [session.statistics() for session in self._sessions.open_here],
+            revision=await self._parts.graph.revision(),
             index=self._parts.index.statistics(),
             embedding_space=str(space) if space else None,
             recall_usage=self._usage.by_purpose,
-            messages=counts.get("messages", 0),
             conversations=await self._conversations.statistics(),
             notes=await self._notes.statistics(),
         )
@@ -274,34 +561,17 @@ class Repository(RepositoryAnswers, RepositoryUpkeep):
         return self._parts.config
 
     async def leave_space(self, hold: Callable[[], None]) -> None:
-        """
-        Let running commits end, then *hold* its embedder: what comes has no old vectors.
-
-        For the service; see ``Mnemo.reembed``.
-        """
+        """Let running commits end, then *hold* its embedder; for ``Mnemo.reembed``."""
         async with self._turn:
             hold()
             self._sessions.leave_space()
 
     async def enter_space(self) -> None:
-        """Search what the store holds now, in the embedder's present space."""
+        """Read the index anew in the embedder's present space; for ``Mnemo.reembed``."""
         await self._parts.index.renew()
-        self._conversations.follow()
+        self._conversations.indexing.poke()
 
-    async def _drop_erased(self) -> None:
-        """Nothing erased is found from now on; soon nothing of it is in memory."""
-        await self._parts.index.catch_up()
-        if not self._closed:
-            self._tasks.spawn(self._renew_index)
-
-    async def _renew_index(self) -> None:
-        try:
-            await self._parts.index.renew()
-        except MnemoError as error:
-            # Nothing of what was erased can be found; it only takes up room.
-            log.info("the index could not be read anew: %s", error)
-
-    # ── The end ──────────────────────────────────────────────────────────────────────
+    # ── The end ──────────────────────────────────────────────────────────────────────────
 
     async def aclose(self, grace_s: float) -> None:
         """
@@ -320,7 +590,3 @@ class Repository(RepositoryAnswers, RepositoryUpkeep):
         self._recall.stop()
         self._tasks.cancel()
         await self._access.try_to_flush()
-
-
-def _below(counts: Mapping[str, int], prefix: str) -> dict[str, int]:
-    return {k.removeprefix(prefix): n for k, n in counts.items() if k.startswith(prefix)}

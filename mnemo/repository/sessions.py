@@ -17,6 +17,7 @@ from mnemo.graph.changeset import Changeset
 from mnemo.prompts.profiles import resolve_profile
 from mnemo.prompts.usage import Budget, UsageMeter
 from mnemo.protocols import Applied, ChatModel, Embedder
+from mnemo.recall.request import RecallContext
 from mnemo.repository.parts import RepositoryParts
 from mnemo.runtime.ids import new_id
 from mnemo.runtime.spans import Spans, find_spans
@@ -25,6 +26,9 @@ from mnemo.session.parts import Extraction, SessionParts
 from mnemo.session.session import Session, checked_goal
 
 __all__ = ["RepositorySessions"]
+
+CONTEXT_STEPS = 3
+"""Last steps of a session that augment the query of ``recall_in_context``."""
 
 
 class RepositorySessions:
@@ -248,6 +252,15 @@ class RepositorySessions:
         """Its open sessions."""
         sessions = self._parts.open_sessions.values()
         return [session for session in sessions if session.repo_id == self._parts.repo_id]
+
+    def context(self, session: Session | str) -> RecallContext | None:
+        """The goal and last 3 steps of *session*; ``None`` if it is unknown here, or idle."""
+        if not isinstance(session, str | Session):
+            raise ValueError(f"session must be a Session or an id, not {type(session).__name__}")
+        known = self._parts.open_sessions.get(session if isinstance(session, str) else session.id)
+        if known is None or known.repo_id != self._parts.repo_id or known.episode_id is None:
+            return None
+        return RecallContext(goal=known.goal, steps=known.recent_steps(CONTEXT_STEPS))
 
     async def end(self, ids: Collection[str]) -> None:
         """End those of *ids* that are open here. *Cancellation*: completes."""

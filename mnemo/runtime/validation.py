@@ -25,6 +25,7 @@ __all__ = [
     "finite_number",
     "is_small",
     "known_id",
+    "known_ids",
     "stored_id",
     "stored_json",
     "stored_text",
@@ -84,6 +85,13 @@ def known_id(name: str, value: object) -> str:
     if not isinstance(value, str):
         raise ValueError(f"{name} must be text, not {type(value).__name__}")
     return clean(value)
+
+
+def known_ids(ids: Sequence[str]) -> list[str]:
+    """*ids*, to look up. *Raises* ``ValueError``: it is one text, or one of them is none."""
+    if isinstance(ids, str):
+        raise ValueError(f"ids must be a list of ids, not one text: give [{ids!r}]")
+    return [known_id("an id", id) for id in ids]
 
 
 def stored_json(name: str, value: object) -> Any:

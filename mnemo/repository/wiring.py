@@ -1,40 +1,71 @@
-"""What a repository is made of, put together; loaded when the first one is opened."""
+"""Constructors of a repository's components; imported when the first one is opened."""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Awaitable, Callable, Collection
-from typing import TypeVar
+from typing import Generic, TypeVar
 
 from mnemo.commit.announced import AnnouncedWrites
 from mnemo.commit.lane import CommitLane
 from mnemo.config import Config
-from mnemo.episode.erasure import ErasureReport, Selection
+from mnemo.errors import MnemoError
 from mnemo.maintenance.erase import Forgetting
 from mnemo.maintenance.runner import Maintenance
 from mnemo.notes.notes import Notes
 from mnemo.notes.parts import NotesParts
 from mnemo.prompts.profiles import resolve_profile
 from mnemo.prompts.usage import UsageMeter
+from mnemo.protocols import Transactions, VectorIndex
 from mnemo.recall.access import AccessLog
 from mnemo.recall.pipeline import Recall
-from mnemo.repository.guarded import Guarded
 from mnemo.repository.parts import RepositoryParts
+from mnemo.runtime.tasks import Branch
 
 __all__ = [
+    "Guarded",
     "announced_writes",
     "commit_lane",
-    "erasing",
+    "drop_erased",
+    "forgetting",
     "maintenance",
     "notes",
     "overview_of",
-    "recalling",
+    "recall",
 ]
 
+log = logging.getLogger("mnemo")
+
+R = TypeVar("R")
+W = TypeVar("W")
 T = TypeVar("T")
 
 
+class Guarded(Generic[R, W]):
+    """
+    The transactions of *store*, refused where their repository cannot be used any more.
+
+    Args:
+        check_usable: Raises ``UsageError`` in another event loop, and once all has ended.
+    """
+
+    def __init__(self, store: Transactions[R, W], check_usable: Callable[[], None]) -> None:
+        self._store = store
+        self._check_usable = check_usable
+
+    async def reading(self, work: Callable[[R], T]) -> T:
+        """As the store. *Raises* ``UsageError``."""
+        self._check_usable()
+        return await self._store.reading(work)
+
+    async def writing(self, work: Callable[[W], T]) -> T:
+        """As the store. *Raises* ``UsageError``."""
+        self._check_usable()
+        return await self._store.writing(work)
+
+
 def commit_lane(parts: RepositoryParts) -> CommitLane:
-    """Where changesets are reconciled one after the other."""
+    """Make the lane in which changesets are reconciled one after the other."""
     return CommitLane(
         graph=parts.graph,
         index=parts.index,
@@ -46,7 +77,7 @@ def commit_lane(parts: RepositoryParts) -> CommitLane:
 
 
 def announced_writes(parts: RepositoryParts, lane: CommitLane) -> AnnouncedWrites:
-    """The lane, with whoever listens told of what it did."""
+    """Make the writes of *lane* that publish events."""
     return AnnouncedWrites(
         repo_id=parts.repo_id,
         lane=lane,
@@ -58,8 +89,8 @@ def announced_writes(parts: RepositoryParts, lane: CommitLane) -> AnnouncedWrite
     )
 
 
-def recalling(parts: RepositoryParts, access: AccessLog, notes: Notes, usage: UsageMeter) -> Recall:
-    """How questions are answered; *usage* counts what models are asked."""
+def recall(parts: RepositoryParts, access: AccessLog, notes: Notes, usage: UsageMeter) -> Recall:
+    """Make the recall pipeline; *usage* counts its calls of models."""
     return Recall(
         repo_id=parts.repo_id,
         graph=parts.graph,
@@ -84,7 +115,7 @@ def maintenance(
     settle: Callable[[], Awaitable[None]],
     check_usable: Callable[[], None],
 ) -> Maintenance:
-    """Its hygiene."""
+    """Make what consolidates, decays and validates the graph."""
     return Maintenance(
         repo_id=parts.repo_id,
         lane=lane,
@@ -101,15 +132,15 @@ def maintenance(
     )
 
 
-def erasing(
+def forgetting(
     parts: RepositoryParts,
     lane: CommitLane,
     *,
     end_sessions: Callable[[Collection[str]], Awaitable[None]],
     erased: Callable[[], Awaitable[None]],
-) -> Callable[[Selection], Awaitable[ErasureReport]]:
-    """How it forgets for good."""
-    forgetting = Forgetting(
+) -> Forgetting:
+    """Make what erases steps and all that was derived from them alone."""
+    return Forgetting(
         repo_id=parts.repo_id,
         overhaul=parts.overhaul,
         turn=lane.turn,
@@ -117,14 +148,29 @@ def erasing(
         erased=erased,
         clock=parts.clock,
         publish=parts.publish,
+        spans=parts.spans,
     )
-    return forgetting.forget
+
+
+async def drop_erased(index: VectorIndex, tasks: Branch) -> None:
+    """Have nothing erased found from now on; a task then drops it from memory."""
+    await index.catch_up()
+    if not tasks.ended:
+        tasks.spawn(_renew, index)
+
+
+async def _renew(index: VectorIndex) -> None:
+    try:
+        await index.renew()
+    except MnemoError as error:
+        # Nothing of what was erased can be found; it only takes up room.
+        log.info("the index could not be read anew: %s", error)
 
 
 def notes(
     parts: RepositoryParts, *, closing: Callable[[], bool], check_usable: Callable[[], None]
 ) -> Notes:
-    """Its notes."""
+    """Make its notes."""
 
     def session_meter(session_id: str) -> UsageMeter | None:
         session = parts.open_sessions.get(session_id)
@@ -152,7 +198,7 @@ def notes(
 
 
 def overview_of(notes: Notes) -> Callable[[int], Awaitable[str]]:
-    """Tells of *notes* in a window; ``""`` where there are none."""
+    """Make the function that renders an overview of *notes*; ``""`` where there are none."""
 
     async def overview(budget_tokens: int) -> str:
         there = (await notes.statistics()).notes
