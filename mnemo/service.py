@@ -303,7 +303,7 @@ class Mnemo:
             config=config,
             root=self._root,
             publish=self._bus.publish,
-            listening=lambda: self._bus.active,
+            listening=self._bus.has_observers,
             open_sessions=self._sessions,
             spans=spans,
             traced=traced,

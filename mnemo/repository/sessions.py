@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Callable, Collection
 from contextlib import nullcontext
 from functools import partial
-from typing import Any
 
 import anyio
 
@@ -230,7 +229,7 @@ class RepositorySessions:
             meter=meter,
             publish=self._parts.publish,
             listening=self._parts.listening,
-            spawn=partial(_spawned_apart, spans, self._parts.root.spawn),
+            spawn=partial(spans.spawn_apart, self._parts.root.spawn),
             own=self._parts.root.own,
             written=self._parts.index.poke,
             ended=self._forget_session,
@@ -278,11 +277,3 @@ class RepositorySessions:
                 await session.settle_down()
         for session in sessions:
             await session.aclose()
-
-
-def _spawned_apart(
-    spans: Spans, spawn: Callable[..., object], work: Callable[..., Awaitable[Any]], *args: Any
-) -> None:
-    """*spawn* a task that is not under the caller's span: it would outlive that by far."""
-    with spans.at(None):
-        spawn(work, *args)

@@ -108,9 +108,8 @@ class EventBus(Generic[E]):
         self._inboxes: list[Inbox[E]] = []
         self._pumps: set[anyio.Event] = set()
 
-    @property
-    def active(self) -> bool:
-        """Whether there are observers; lets a hot path skip making an event."""
+    def has_observers(self) -> bool:
+        """Whether there are observers or streams; lets a hot path skip making an event."""
         return bool(self._observers or self._inboxes)
 
     def publish(self, event: E) -> None:

@@ -100,6 +100,13 @@ class Spans:
         """Be at *place*, of ``here``, while the block runs; ``None`` is under no span at all."""
         return _NO_SPAN
 
+    def spawn_apart(
+        self, spawn: Callable[..., object], work: Callable[..., object], *arguments: object
+    ) -> None:
+        """Start *work* with *spawn*, under no span: the caller's would end long before it."""
+        with self.at(None):
+            spawn(work, *arguments)
+
 
 NO_SPANS = Spans()
 """Where nobody looks."""

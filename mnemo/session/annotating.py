@@ -1,8 +1,10 @@
 """
-The annotation lane: behind the appends, in index order, one call in flight.
+The annotation lane: annotates durable steps in index order, one call in flight.
 
 Whatever has piled up goes into the next call. A batch that fails leaves the backlog,
 so that a dead model cannot close the append lane for ever; ``finish`` asks again.
+Annotation that computes in this process waits for a pause in the appends: all sessions of
+an event loop share one interpreter, so the appends of all of them count.
 """
 
 from __future__ import annotations
@@ -20,12 +22,12 @@ from mnemo.episode.journal import StepsAnnotated
 from mnemo.episode.step import Annotation, Step
 from mnemo.errors import MnemoError
 from mnemo.events import AnnotationFailed, StepAnnotated
+from mnemo.runtime.clock import elapsed
 from mnemo.runtime.tasks import CancelHandle
 from mnemo.session.book import EpisodeBook
 from mnemo.session.parts import Extraction, SessionParts, record_again
-from mnemo.session.traffic import traffic
 
-__all__ = ["AnnotationLane"]
+__all__ = ["AnnotationLane", "Traffic", "traffic"]
 
 log = logging.getLogger("mnemo")
 
@@ -33,6 +35,12 @@ _BUILDERS: RunVar[anyio.CapacityLimiter] = RunVar("mnemo.session.annotating")
 
 KNOWN_STEPS = 64
 """Earlier steps that an annotator is shown at most: bounds the cost of a long episode (S)."""
+QUIET_S = 0.02
+"""Seconds over which appends are counted."""
+QUIET_APPENDS = 10
+"""Appends within ``QUIET_S`` that still count as a pause (500 a second)."""
+PATIENCE_S = 2.0
+"""Seconds after which waiting work goes on although appends do (S)."""
 
 
 class AnnotationLane:
@@ -254,3 +262,53 @@ def _runs(steps: Sequence[Step], size: int) -> list[list[Step]]:
         else:
             runs.append([step])
     return runs
+
+
+# ── Appends go first ─────────────────────────────────────────────────────────────────
+
+
+class Traffic:
+    """Counts the appends of one event loop, and resolves waiters at a pause in them."""
+
+    def __init__(self) -> None:
+        self._appends = 0
+        self._seen = 0
+        self._began = 0.0
+        self._waiters: list[asyncio.Future[None]] = []
+
+    def passed(self) -> None:
+        """Count a durable append."""
+        self._appends += 1
+
+    def pause(self) -> asyncio.Future[None]:
+        """A future that is done at the next pause, or when patience is over."""
+        loop = asyncio.get_running_loop()
+        if not self._waiters:
+            self._seen, self._began = self._appends, elapsed()
+            loop.call_later(QUIET_S, self._look)
+        waiter: asyncio.Future[None] = loop.create_future()
+        self._waiters.append(waiter)
+        return waiter
+
+    def _look(self) -> None:
+        busy = self._appends - self._seen > QUIET_APPENDS
+        if busy and elapsed() - self._began < PATIENCE_S:
+            self._seen = self._appends
+            asyncio.get_running_loop().call_later(QUIET_S, self._look)
+            return
+        waiters, self._waiters = self._waiters, []
+        for waiter in waiters:
+            if not waiter.done():
+                waiter.set_result(None)
+
+
+_TRAFFIC: RunVar[Traffic] = RunVar("mnemo.session.traffic")
+
+
+def traffic() -> Traffic:
+    """Return the running event loop's."""
+    try:
+        return _TRAFFIC.get()
+    except LookupError:
+        _TRAFFIC.set(made := Traffic())
+        return made

@@ -1,5 +1,5 @@
 """
-The append lane: from a caller's words to a durable step.
+The append lane: hands drafts to the store in order, and resolves their callers.
 
 A step that was handed to the store is not taken back: its caller may be cancelled,
 the step becomes durable all the same, and everything that follows from it (events,
@@ -11,66 +11,17 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from datetime import datetime
-from typing import Any
 
 from mnemo.episode.step import Step, StepDraft
 from mnemo.errors import StoreError
-from mnemo.runtime.ids import new_id
-from mnemo.runtime.text import is_blank
-from mnemo.runtime.validation import stored_id, stored_json, stored_text, stored_time
-from mnemo.session.messages import is_of
+from mnemo.session.drafts import is_of
 from mnemo.session.parts import SessionParts
 
-__all__ = ["AppendLane", "make_draft"]
-
-
-def make_draft(
-    observation: str,
-    action: str,
-    *,
-    at: datetime | None,
-    actor: str | None,
-    key: str | None,
-    metadata: Mapping[str, Any] | None,
-    now: datetime,
-    default_actor: str,
-) -> StepDraft:
-    """
-    Check a step's arguments and make it storable.
-
-    Raises:
-        ValueError: Both texts blank, a text that is no ``str``, a blank actor or key,
-            metadata that is no JSON object, or a value that exceeds a limit of
-            ``runtime.validation``.
-    """
-    observed, acted = stored_text("observation", observation), stored_text("action", action)
-    if is_blank(observed) and is_blank(acted):
-        raise ValueError("observation and action cannot both be blank")
-    if actor is not None and (not isinstance(actor, str) or is_blank(actor)):
-        raise ValueError("actor must be text that is not blank, or None")
-    return StepDraft(
-        observation=observed,
-        action=acted,
-        at=stored_time("at", at) if at is not None else now,
-        actor=stored_text("actor", actor) if actor is not None else default_actor,
-        node_id=new_id("episodic"),
-        key=stored_id("key", key) if key is not None else None,
-        metadata=_storable(metadata),
-    )
-
-
-def _storable(metadata: Mapping[str, Any] | None) -> dict[str, Any]:
-    if metadata is None:
-        return {}
-    if not isinstance(metadata, Mapping):
-        raise ValueError(f"metadata must be a JSON object, not {type(metadata).__name__}")
-    copy: dict[str, Any] = stored_json("metadata", dict(metadata))
-    return copy
+__all__ = ["AppendLane", "Appending"]
 
 
 class Appending:
-    """One step on its way to the store."""
+    """One step that is being written."""
 
     __slots__ = ("draft", "lane", "listeners", "waiters")
 
@@ -159,22 +110,24 @@ class AppendLane:
         self.in_flight = 0
 
     def known(self, key: str | None) -> Step | Appending | None:
-        """What *key* was given to before, durable or on its way."""
+        """Return what *key* was given to before, durable or on its way."""
         return self._keys.get(key) if key is not None else None
 
-    def keyed(self, draft: StepDraft) -> StepDraft:
+    def find(self, draft: StepDraft) -> tuple[StepDraft, Step | Appending | None]:
         """
-        *draft* under a key of its own, if it is a message of a thread.
+        Look up what *draft*'s key was given to before, durable or on its way.
 
-        The same id in two threads is two messages: the second one's key names its thread.
+        A message of a thread gets a key of its own where its id is another step's: the same
+        id in two threads is two messages, and the second one's key names its thread.
+
+        Returns:
+            The draft, with the key to write it under, and what has that key.
         """
-        if draft.thread_id is None:
-            return draft
-        while (known := self.known(draft.key)) is not None:
+        while (known := self.known(draft.key)) is not None and draft.thread_id is not None:
             if is_of(draft, known.draft if isinstance(known, Appending) else known):
                 break
             draft = replace(draft, key=f"{draft.key}@{draft.thread_id}")
-        return draft
+        return draft, known
 
     def messages_of(self, thread_id: str) -> list[str]:
         """Ids of the thread's messages that durable steps were made of, the last one first."""

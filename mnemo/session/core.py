@@ -1,187 +1,129 @@
 """
-The acts of a session: made durable, then shown.
+The session core: state, present episode, appends, timers, and the writing of acts.
 
-Every act follows one pattern: it was decided synchronously from the table, the store
+Every act follows one pattern: it is decided synchronously from the table, the store
 writes it in one transaction, and only then does the state move and the event go out.
 A write that fails leaves the state as it was.
 """
 
 from __future__ import annotations
 
-import asyncio
-import logging
-from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import replace
-from functools import partial
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import anyio
-import anyio.to_thread
 
-from mnemo.episode.journal import (
-    Act,
-    ChangesetStaged,
-    EpisodeClosed,
-    EpisodeDiscarded,
-    EpisodeStarted,
-    ExtractionAbandoned,
-    ExtractionRetried,
-    Journal,
-    SessionState,
-    Settlement,
-)
-from mnemo.episode.step import Step, StepDraft
-from mnemo.errors import (
-    Conflict,
-    ExtractionFailed,
-    MnemoError,
-    PendingQueueFull,
-    SessionBusy,
-    SessionClosed,
-    StoreError,
-)
-from mnemo.events import (
-    Event,
-    SessionTransitioned,
-    StepAppended,
-)
-from mnemo.graph.changeset import Changeset
+from mnemo.episode.journal import Act, Journal, SessionState
+from mnemo.episode.step import Annotation, Step, StepDraft
+from mnemo.errors import PendingQueueFull, StoreError
+from mnemo.events import Event, SessionTransitioned, StepAppended
+from mnemo.runtime.spans import Span
 from mnemo.runtime.tasks import CancelHandle
-from mnemo.runtime.text import clean
-from mnemo.session.annotating import AnnotationLane
+from mnemo.session.annotating import AnnotationLane, traffic
 from mnemo.session.appends import Appending, AppendLane
-from mnemo.session.background import BackgroundCommits
 from mnemo.session.book import EpisodeBook
 from mnemo.session.doubts import Doubts
-from mnemo.session.extracting import TrajectoryWorker, failure
-from mnemo.session.machine import Lifecycle, destination, refusal, settled
-from mnemo.session.parts import Extraction, SessionParts, record_again
-from mnemo.session.pending import CallbackRunner, PendingQueue, preceding_failed
-from mnemo.session.timers import Timer
-from mnemo.session.traffic import traffic
+from mnemo.session.extracting import TrajectoryWorker
+from mnemo.session.machine import Lifecycle
+from mnemo.session.parts import Extraction, SessionParts
+from mnemo.session.pending import CallbackRunner, PendingQueue
 from mnemo.session.views import CommitReceipt
-from mnemo.session.waiting import Pulse, StateWaiters
+from mnemo.session.waiting import Pulse, StateWaiters, Timer
 
-__all__ = ["SessionCore"]
+__all__ = ["Hooks", "SessionCore"]
 
-log = logging.getLogger("mnemo")
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hooks:
+    """
+    What the core calls when something is due.
+
+    Attributes:
+        annotated: Gets annotations that became durable.
+        flush: Auto-commit's flush timer is due; *expired*: its session timer is.
+        repeat_commit: The journal holds a commit whose answer was lost.
+    """
+
+    annotated: Callable[[Sequence[Annotation]], None]
+    flush: Callable[[], Awaitable[None]]
+    expired: Callable[[], Awaitable[None]]
+    repeat_commit: Callable[[], Awaitable[None]]
 
 
 class SessionCore(Pulse):
     """
-    State, episode and work in flight of one session.
+    State, episode and bounded parts of one session.
 
     Args:
         journal: What the session resumes from; its record alone for a fresh one.
-        expired: Called when auto-commit's session timer is due.
     """
 
-    def __init__(
-        self, parts: SessionParts, journal: Journal, *, expired: Callable[[], Awaitable[None]]
-    ) -> None:
+    def __init__(self, parts: SessionParts, journal: Journal, hooks: Hooks) -> None:
         super().__init__()
-        record = journal.record
+        config, record = parts.config.session, journal.record
         self.parts = parts
         self.id = record.id
         self.goal = record.goal
-        self.auto = parts.config.session.auto_commit
-        self.life = Lifecycle(record.state)
+        self.life = Lifecycle(record.state, auto=config.auto_commit)
         self.error: Exception | None = None
-        self.aimed: SessionState | None = None
-        self.committing = False
-        self.extracting = False
-        self.background = 0
-        self.closing = False
-        self.ended = False
         self.receipt: CommitReceipt | None = None
         self.waiters = StateWaiters()
         self.callbacks = CallbackRunner(parts.spawn)
         self.queue = PendingQueue(
-            max_pending=parts.config.session.max_pending,
-            callbacks=self.callbacks,
-            changed=self.pulse,
+            max_pending=config.max_pending, callbacks=self.callbacks, changed=self.pulse
         )
-        self.doubts = Doubts(self)
         self.appends = AppendLane(
             parts,
             self.id,
-            durable=self.step_written,
+            durable=self._step_written,
             refused=self.pulse,
-            doubted=self.doubts.append_failed,
+            doubted=lambda: self.doubts.append_failed(),
             keys=journal.keys,
         )
-        self.for_room = anyio.Lock()
+        self.doubts = Doubts(
+            parts,
+            self.id,
+            self.life,
+            self.appends,
+            book=lambda: self.book,
+            step_written=self._step_written,
+            repeat_commit=hooks.repeat_commit,
+        )
+        self._hooks = hooks
+        self._for_room = anyio.Lock()
         self._traffic = traffic()
         self._handles: set[CancelHandle] = set()
         self._extraction: Extraction | None = None
         self._worker: TrajectoryWorker | None = None
-        self.behind = BackgroundCommits(self)
-        self.flush_timer = self._timer(parts.config.session.flush_timeout_s, self.behind.flush)
-        self._expiry_timer = self._timer(parts.config.session.session_timeout_s, expired)
+        self.flush_timer = self._timer(config.flush_timeout_s, hooks.flush)
+        self._expiry_timer = self._timer(config.session_timeout_s, hooks.expired)
         self._timers = (self.flush_timer, self._expiry_timer)
         self.book: EpisodeBook | None = None
         self.lane: AnnotationLane | None = None
-        self._open_book(EpisodeBook.replayed(journal))
+        self.open_book(EpisodeBook.replayed(journal))
 
     def _timer(self, period_s: float | None, fire: Callable[[], Awaitable[None]]) -> Timer:
-        period_s = period_s if self.auto else None
+        period_s = period_s if self.life.auto else None
         return Timer(period_s, fire, clock=self.parts.clock, spawn=self.parts.spawn)
 
-    # ── Looking ──────────────────────────────────────────────────────────────────────
-
-    @property
-    def state(self) -> SessionState:
-        """The state that the last durable act led to."""
-        return self.life.now
-
-    @property
-    def busy(self) -> bool:
-        """Whether an extraction, background trajectory work or a commit is in flight."""
-        return self.extracting or self.committing or self.background > 0
-
-    @property
-    def occupied(self) -> bool:
-        """Whether a queued operation has to wait: the session is busy, or an act is in flight."""
-        return self.busy or self.aimed is not None
-
-    @property
-    def projected(self) -> SessionState:
-        """Where the work in flight leads, if all of it succeeds."""
-        if self.committing:
-            return SessionState.IDLE
-        return settled(self.aimed or self.state, auto=self.auto)
+    # ── Levels ──────────────────────────────────────────────────────────────────────
 
     @property
     def backlog(self) -> int:
-        """Steps, durable or on their way, that wait for annotation."""
+        """Steps, durable or being written, that wait for annotation."""
         return self.appends.in_flight + (self.lane.backlog if self.lane else 0)
 
     @property
-    def no_room(self) -> bool:
+    def _no_room(self) -> bool:
         """Whether as many steps as may wait for annotation do."""
         return self.backlog >= self.parts.config.session.max_append_backlog
 
     @property
-    def backlog_full(self) -> bool:
+    def _backlog_full(self) -> bool:
         """Whether a new append has to wait: there is no room, or others wait for it already."""
-        return self.no_room or self.for_room.locked()
-
-    def refuse_full_backlog(self) -> None:
-        """Let an append that cannot wait pass, or raise ``append_backlog_full``."""
-        if self.backlog_full:
-            raise PendingQueueFull("append_backlog_full", state=self.state, operation="append")
-
-    def submit(
-        self, draft: StepDraft, on_done: Callable[[Step | BaseException], None] | None = None
-    ) -> Appending:
-        """Hand *draft* to the store, for the present episode, in this turn of the loop."""
-        return self.appends.submit(self.the_book().id, draft, on_done)
-
-    @property
-    def accepts_appends(self) -> bool:
-        """Whether an append is legal now, and no act in flight will change that."""
-        allowed = destination(self.state, "append") is not None
-        return allowed and self.aimed is None and not self.closing
+        return self._no_room or self._for_room.locked()
 
     @property
     def running_workers(self) -> int:
@@ -194,31 +136,10 @@ class SessionCore(Pulse):
         return self._expiry_timer.armed
 
     def extraction(self) -> Extraction:
-        """The session's stages, built at first use."""
+        """Return the session's stages, built at first use."""
         if self._extraction is None:
             self._extraction = self.parts.make_extraction()
         return self._extraction
-
-    def require(self, operation: str) -> None:
-        """
-        Let *operation* pass, or raise as the table says.
-
-        An act in flight counts with the state it leads to as well as the one it left.
-        """
-        if self.closing:
-            raise SessionClosed(state=self.state, operation=operation)
-        for state in (self.aimed, self.state):
-            if state is not None and destination(state, operation) is None:
-                raise refusal(state, operation, now=self.state)
-        if operation == "close" and self.background:
-            raise SessionBusy("extraction_in_progress", state=self.state, operation=operation)
-        if self.committing:
-            raise self._commit_in_the_way(operation)
-
-    def _commit_in_the_way(self, operation: str) -> MnemoError:
-        if operation == "commit":
-            return SessionBusy("commit_in_progress", state=self.state, operation=operation)
-        return refusal(SessionState.IDLE, operation, now=self.state)
 
     # ── Transitions ──────────────────────────────────────────────────────────────────
 
@@ -231,7 +152,7 @@ class SessionCore(Pulse):
             )
 
     def transition(self, trigger: str, node_ids: tuple[str, ...] = ()) -> None:
-        """Fire *trigger*, whose act is durable, and show what it led to."""
+        """Fire *trigger*, whose act is durable, and publish the new state."""
         before, after = self.life.fire(trigger)
         if after is not before:
             self.publish(
@@ -253,7 +174,7 @@ class SessionCore(Pulse):
     def set_timers(self) -> None:
         """Run the timers in ``collecting``, afresh, and stop them elsewhere."""
         for timer in self._timers:
-            if self.state is SessionState.COLLECTING and not self.closing:
+            if self.life.now is SessionState.COLLECTING and not self.life.closing:
                 timer.restart()
             else:
                 timer.stop()
@@ -266,24 +187,22 @@ class SessionCore(Pulse):
             StoreError: The act was not written, or the store does not say: then the next
                 operation reads the journal.
         """
-        assert self.aimed is not None
+        aimed = self.life.aimed
+        assert aimed is not None
         try:
             await self.parts.store.record(act, self.parts.owner)
         except StoreError:
-            if not await self.doubts.was_written(operation, self.aimed, then):
+            if not await self.doubts.was_written(operation, aimed, then):
                 raise
         finally:
-            self.aimed = None
+            self.life.aimed = None
             self.pulse()
         then()
 
-    def aim(self, trigger: str) -> None:
-        """Reserve the target state: conflicting operations are refused until the write ends."""
-        self.aimed = destination(self.state, trigger)
-
     # ── Episodes ─────────────────────────────────────────────────────────────────────
 
-    def _open_book(self, book: EpisodeBook | None) -> None:
+    def open_book(self, book: EpisodeBook | None) -> None:
+        """Collect into *book* from now on; ``None``: there is no episode."""
         if self.lane is not None:
             self.lane.stop()
         self.book, self.lane = book, None
@@ -294,42 +213,65 @@ class SessionCore(Pulse):
                 self.id,
                 book,
                 extraction=self.extraction,
-                annotated=self.behind.annotated,
+                annotated=self._hooks.annotated,
                 room=self.pulse,
             )
 
     def the_book(self) -> EpisodeBook:
-        """The present episode; only called where the state says that there is one."""
+        """Return the present episode; only called where the state says that there is one."""
         assert self.book is not None
         return self.book
 
-    async def start_episode(self, goal: str) -> None:
-        """Write a new episode and collect for it."""
-        book = EpisodeBook.new(goal)
-        act = EpisodeStarted(
-            session_id=self.id, episode_id=book.id, goal=goal, at=self.parts.clock.now()
-        )
+    # ── Appends ──────────────────────────────────────────────────────────────────────
 
-        def started() -> None:
-            self.error, self.receipt = None, None
-            self._open_book(book)
-            self.transition("start_episode")
+    async def append(self, draft: StepDraft, span: Span, *, waits: bool = True) -> Step:
+        """
+        Write *draft* and return its step, or the step that its key has already.
 
-        await self.perform("start_episode", act, started)
+        Args:
+            span: Gets the step's index.
+            waits: Whether to wait for room in a full backlog.
 
-    async def discard(self) -> None:
-        """End the episode without committing."""
-        now = self.parts.clock.now()
-        act = EpisodeDiscarded(session_id=self.id, episode_id=self.the_book().id, at=now)
-        await self.perform("discard", act, self._discarded)
+        Raises:
+            SessionError: The table does not allow it, or there is no room.
+            StoreError: The step was not written. *Cancellation*: only the wait ends.
+        """
+        if self.doubts.any:
+            await self.doubts.settle("append")
+        draft, taken = self.appends.find(draft)
+        if taken is None:
+            self.life.require("append")
+            if waits and self._backlog_full:
+                taken = await self._taken_with_room(draft)
+            else:
+                self.refuse_full_backlog()
+                taken = self.submit(draft)
+        step = taken if isinstance(taken, Step) else await taken.wait()
+        span.set("mnemo.step.index", step.index)
+        return step
 
-    def _discarded(self) -> None:
-        self.error = None
-        self._open_book(None)
-        self.transition("discard")
-        self.parts.written()
+    async def _taken_with_room(self, draft: StepDraft) -> Step | Appending:
+        """Hand *draft* to the store, in order of arrival, as soon as there is room."""
+        async with self._for_room:
+            await self.until(lambda: self.life.closing or not self._no_room)
+            draft, taken = self.appends.find(draft)
+            if taken is None:
+                self.life.require("append")
+                taken = self.submit(draft)
+            return taken
 
-    def step_written(self, step: Step) -> None:
+    def refuse_full_backlog(self) -> None:
+        """Let an append that cannot wait pass, or raise ``append_backlog_full``."""
+        if self._backlog_full:
+            raise PendingQueueFull("append_backlog_full", state=self.life.now, operation="append")
+
+    def submit(
+        self, draft: StepDraft, on_done: Callable[[Step | BaseException], None] | None = None
+    ) -> Appending:
+        """Hand *draft* to the store, for the present episode, in this turn of the loop."""
+        return self.appends.submit(self.the_book().id, draft, on_done)
+
+    def _step_written(self, step: Step) -> None:
         """Take a durable step into the episode, once; a gap before it is filled later."""
         steps = self.the_book().steps
         if step.index > len(steps):
@@ -340,36 +282,14 @@ class SessionCore(Pulse):
         self._traffic.passed()
         if self.parts.listening():
             self.publish(StepAppended, step_index=step.index)
-        if self.state is SessionState.COLLECTING:
+        if self.life.now is SessionState.COLLECTING:
             for timer in self._timers:
                 timer.restart()
-        if self.lane is not None and not self.closing:
+        if self.lane is not None and not self.life.closing:
             self.lane.wake()
         self.parts.written()
 
-    # ── Extraction of the closed episode ─────────────────────────────────────────────
-
-    async def close(self) -> None:
-        """Write the close and hand the episode to a worker."""
-        now = self.parts.clock.now()
-        act = EpisodeClosed(session_id=self.id, episode_id=self.the_book().id, at=now)
-        await self.perform("close", act, partial(self._extracting_after, "close"))
-
-    def _extracting_after(self, trigger: str) -> None:
-        self.begin_extraction()
-        self.transition(trigger)
-
-    async def retry(self) -> CommitReceipt:
-        """Write that a failed extraction is tried again and hand it to a worker."""
-        now = self.parts.clock.now()
-        act = ExtractionRetried(session_id=self.id, episode_id=self.the_book().id, at=now)
-        await self.perform("commit", act, partial(self._extracting_after, "commit"))
-        return CommitReceipt(status="retrying")
-
-    def begin_extraction(self) -> None:
-        """Start the worker of the closed episode."""
-        self.extracting = True
-        self.launch(self._extract_episode)
+    # ── Work in the background ───────────────────────────────────────────────────────
 
     def launch(self, work: Callable[..., Awaitable[None]], *args: Any) -> None:
         """Start work that the end of the session cancels, in the caller's trace."""
@@ -390,203 +310,33 @@ class SessionCore(Pulse):
         finally:
             self._handles.discard(handle)
 
-    async def _extract_episode(self) -> None:
-        book = self.the_book()
-        try:
-            await self._extract_rest(book)
-            await self._conclude(book)
-        except Exception as error:
-            with anyio.CancelScope(shield=True):
-                await self._abandon(book, error)
-        finally:
-            self.extracting = False
-            self.pulse()
-
-    async def _extract_rest(self, book: EpisodeBook) -> None:
-        assert self.lane is not None
-        await self.appends.drained()
-        await self.doubts.settle("")
-        await self.lane.finish(closing=True)
-        await self.behind.repeat_failed(book)
-        failures = await self.worker().extract(book, book.due(book.uncommitted()))
-        if failures:
-            raise failures[0]
-
-    def worker(self) -> TrajectoryWorker:
-        """What extracts trajectories, made at first use."""
-        if self._worker is None:
-            self._worker = TrajectoryWorker(self.parts, self.id, extraction=self.extraction)
-        return self._worker
-
-    async def _conclude(self, book: EpisodeBook) -> None:
-        changeset, _ = await anyio.to_thread.run_sync(book.merged)
-        book.changeset = changeset
-        book.changeset_steps = tuple(step.index for step in book.uncommitted())
-        if not self.auto:
-            with anyio.CancelScope(shield=True):
-                await self._stage(book)
-            self.error = None
-            self.transition("extracted")
-            return
-        try:
-            await self._write_episode(book, "auto_committed")
-        except Exception as error:
-            with anyio.CancelScope(shield=True):
-                await self._keep_uncommitted(book, error)
-
-    async def _stage(self, book: EpisodeBook) -> None:
-        assert book.changeset is not None
-        await record_again(
-            self.parts,
-            ChangesetStaged(
-                session_id=self.id,
-                episode_id=book.id,
-                changeset=book.changeset,
-                steps=book.changeset_steps,
-                at=self.parts.clock.now(),
-            ),
-        )
-
-    async def _keep_uncommitted(self, book: EpisodeBook, error: Exception) -> None:
-        try:
-            await self._stage(book)
-        except Conflict as conflict:
-            log.info("session %s: the commit that failed was made: %s", self.id, conflict)
-        except MnemoError:
-            # Not lost: the staged trajectories are durable, and resuming merges them again.
-            log.exception("the changeset of session %s could not be staged", self.id)
-        self.doubts.commit_failed(error)
-        self.note_commit_failure(error)
-        self.queue.fail_waiting(preceding_failed(error))
-        self.transition("auto_commit_failed")
-
-    def note_commit_failure(self, error: Exception) -> None:
-        """Keep *error*, of a commit that nobody awaits; logged if nobody foresaw it."""
-        if not isinstance(error, MnemoError):
-            log.error("a commit of session %s failed", self.id, exc_info=error)
-        self.error = error
-
-    async def _abandon(self, book: EpisodeBook, error: Exception) -> None:
-        failed = self.as_failure(book, error)
-        act = ExtractionAbandoned(
-            session_id=self.id,
-            episode_id=book.id,
-            error=clean(str(failed)),
-            trajectory_id=failed.trajectory_id,
-            at=self.parts.clock.now(),
-        )
-        try:
-            await record_again(self.parts, act)
-        except Exception:
-            # Not lost: the journal still says "extracting", and resuming extracts again.
-            log.exception("the failure of session %s could not be recorded", self.id)
-        self.error = failed
-        # First: what an observer of the failure queues was not accepted on its success.
-        self.fail_queue(failed)
-        self.transition("extraction_failed")
-
-    def as_failure(self, book: EpisodeBook, error: Exception) -> ExtractionFailed:
-        """*error* as the ``ExtractionFailed`` of *book*, logged if nobody foresaw it."""
-        if isinstance(error, ExtractionFailed):
-            return error
-        if not isinstance(error, MnemoError):
-            log.error("extraction of session %s failed", self.id, exc_info=error)
-        return failure(episode_id=book.id, trajectory_id=None, cause=error)
-
-    def fail_queue(self, failed: ExtractionFailed) -> None:
-        """End every operation that was accepted on the extraction's success."""
-        self.queue.fail_running_commit(failed)
-        self.queue.fail_waiting(
-            lambda operation: failure(
-                episode_id=str(failed.episode_id),
-                trajectory_id=failed.trajectory_id,
-                cause=failed.__cause__ or failed,
-            )
-        )
-
-    # ── Commit ───────────────────────────────────────────────────────────────────────
-
-    def begin_commit(self) -> asyncio.Future[CommitReceipt]:
-        """Start the commit, or in ``failed`` the retry, that the table has allowed."""
-        if self.state is SessionState.READY:
-            self.committing = True
-            return self.parts.own(self.commit_ready)
-        self.aim("commit")
-        return self.parts.own(self.retry)
-
-    async def repeat_commit(self) -> None:
-        """Have the answer of a commit that the journal holds, and show it."""
-        self.committing = True
-        await self.parts.own(self.commit_ready)
-
-    async def commit_ready(self) -> CommitReceipt:
-        """Apply the staged changeset; ``committing`` was set in the turn that decided it."""
-        book = self.the_book()
+    @contextmanager
+    def cancelled_at_end(self) -> Iterator[None]:
+        """Run the block in a scope that the end of the session cancels."""
         handle = CancelHandle()
         self._handles.add(handle)
         try:
             with handle:
-                return await self._write_episode(book, "commit")
-        except Exception as error:
-            self.doubts.commit_failed(error)
-            self.error = error
-            if self.queue.nothing_runs:
-                self.queue.fail_waiting(preceding_failed(error))
-            self.transition("commit_failed")
-            raise
+                yield
         finally:
             self._handles.discard(handle)
-            self.committing = False
-            self.pulse()
-        raise SessionClosed(state=self.state, operation="commit")
 
-    async def _write_episode(self, book: EpisodeBook, trigger: str) -> CommitReceipt:
-        assert book.changeset is not None
-        applied = await self.write(book, book.changeset, book.changeset_steps, ends=True)
-        self.receipt = CommitReceipt(
-            status="committed",
-            node_ids=tuple(book.node_ids),
-            revision=applied,
-            changeset_id=book.changeset.id,
-        )
-        self.error = None
-        self._open_book(None)
-        self.committing = False
-        self.transition(trigger, self.receipt.node_ids)
-        return self.receipt
-
-    async def write(
-        self, book: EpisodeBook, changeset: Changeset, steps: Sequence[int], *, ends: bool
-    ) -> int:
-        """Commit *changeset*, which covers *steps*; give the revision. *ends*: the episode too."""
-        covered = set(steps)
-        keys = [key for key, staged in book.staged.items() if ends or covered & set(staged.steps)]
-        settlement = Settlement(
-            session_id=self.id,
-            episode_id=book.id,
-            steps=tuple(steps),
-            staged=tuple(keys),
-            ends=ends,
-            at=self.parts.clock.now(),
-        )
-        applied = await self.parts.commit(changeset, settlement)
-        if applied.again:
-            # The first time, the rewards known by now may not have been.
-            changeset = replace(changeset, changes=())
-        book.settle(changeset, steps, keys, applied.node_ids)
-        self.parts.written()
-        return applied.revision
+    def worker(self) -> TrajectoryWorker:
+        """Return what extracts trajectories, made at first use."""
+        if self._worker is None:
+            self._worker = TrajectoryWorker(self.parts, self.id, extraction=self.extraction)
+        return self._worker
 
     # ── The end ──────────────────────────────────────────────────────────────────────
 
     def stop_starting(self) -> None:
         """Refuse new operations, stop the timers, start no further annotation. Idempotent."""
-        if self.closing:
+        if self.life.closing:
             return
-        self.closing = True
+        self.life.closing = True
         for timer in self._timers:
             timer.stop()
-        if self.lane is not None and not self.busy:
+        if self.lane is not None and not self.life.busy:
             self.lane.stop()
         self.pulse()
 
@@ -597,4 +347,4 @@ class SessionCore(Pulse):
         for handle in tuple(self._handles):
             handle.cancel()
         await self.appends.drained()
-        await self.until(lambda: not self.occupied)
+        await self.until(lambda: not self.life.occupied)

@@ -1,5 +1,5 @@
 """
-Writes whose answer was lost: the journal says whether they were made.
+Writes in doubt: reconciliation with the journal where the store's answer was lost.
 
 A store that fails a write may have made it all the same. The journal is read at once;
 if it cannot be read either, the session stays in doubt and the next operation reads it.
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import anyio
 
@@ -18,22 +18,10 @@ from mnemo.episode.step import Step
 from mnemo.errors import StoreError
 from mnemo.session.appends import AppendLane
 from mnemo.session.book import EpisodeBook
+from mnemo.session.machine import Lifecycle
 from mnemo.session.parts import SessionParts
 
 __all__ = ["Doubts"]
-
-
-class Doubtful(Protocol):
-    """What reconciling needs of its session; ``SessionCore`` has it."""
-
-    id: str
-    parts: SessionParts
-    closing: bool
-    appends: AppendLane
-    book: EpisodeBook | None
-
-    def step_written(self, step: Step) -> None: ...
-    async def repeat_commit(self) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,12 +34,38 @@ class _Act:
 
 
 class Doubts:
-    """Reconciles one session with its journal."""
+    """
+    Reconciles one session with its journal.
 
-    __slots__ = ("_act", "_session", "_steps", "_turn")
+    Args:
+        book: Gives the present episode.
+        step_written: Takes over a step that the journal holds.
+        repeat_commit: Repeats a commit that the journal holds, whose receipt was lost.
+    """
 
-    def __init__(self, session: Doubtful) -> None:
-        self._session = session
+    __slots__ = (
+        "_act", "_appends", "_book", "_life", "_parts", "_repeat_commit", "_session_id",
+        "_step_written", "_steps", "_turn",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        parts: SessionParts,
+        session_id: str,
+        life: Lifecycle,
+        appends: AppendLane,
+        *,
+        book: Callable[[], EpisodeBook | None],
+        step_written: Callable[[Step], None],
+        repeat_commit: Callable[[], Awaitable[None]],
+    ) -> None:
+        self._parts = parts
+        self._session_id = session_id
+        self._life = life
+        self._appends = appends
+        self._book = book
+        self._step_written = step_written
+        self._repeat_commit = repeat_commit
         self._act: _Act | None = None
         self._steps = False
         self._turn = anyio.Lock()
@@ -87,10 +101,10 @@ class Doubts:
 
     def append_failed(self) -> None:
         """Look for appends that failed, and answer them; a plain call."""
-        self._session.parts.spawn(self._look_for_appends)
+        self._parts.spawn(self._look_for_appends)
 
     async def _look_for_appends(self) -> None:
-        lane = self._session.appends
+        lane = self._appends
         with anyio.CancelScope(shield=True):
             while failed := lane.take_failed():
                 written: dict[str, Step] = {}
@@ -124,7 +138,7 @@ class Doubts:
         async with self._turn:
             journal = await self._journal()
             self._catch_up(journal)
-            if journal is None or self._session.closing:
+            if journal is None or self._life.closing:
                 return False
             act, self._act = self._act, None
             if act is None or journal.record.state is not act.leads_to:
@@ -132,7 +146,7 @@ class Doubts:
             if act.operation == "commit" and journal.record.state is SessionState.IDLE:
                 # Its changeset's id gives the answer of the first time.
                 if operation != "commit":
-                    await self._session.repeat_commit()
+                    await self._repeat_commit()
                 return False
             act.then()
             return operation == act.operation
@@ -141,11 +155,11 @@ class Doubts:
         self._steps = False
         if journal is None:
             return
-        book = self._session.book
+        book = self._book()
         if book is not None and journal.record.episode_id == book.id:
             for step in journal.steps[len(book.steps) :]:
-                self._session.step_written(step)
-        self._session.appends.learn(journal.keys)
+                self._step_written(step)
+        self._appends.learn(journal.keys)
 
     def _journal(self) -> Awaitable[Journal | None]:
-        return self._session.parts.store.load(self._session.id)
+        return self._parts.store.load(self._session_id)

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from functools import partial
-
 from mnemo.episode.journal import SessionState
-from mnemo.episode.step import Step, StepDraft
 from mnemo.errors import SessionClosed
 from mnemo.session.core import SessionCore
 from mnemo.session.pending import PendingOperation
+from mnemo.session.work import EpisodeWork
 
 __all__ = ["drive"]
 
 
-async def drive(core: SessionCore) -> None:
+async def drive(core: SessionCore, work: EpisodeWork) -> None:
     """
     Run what the queue hands out, until the session closes.
 
@@ -23,66 +20,54 @@ async def drive(core: SessionCore) -> None:
     """
 
     def due() -> bool:
-        return not core.occupied and core.queue.next() is not None
+        return not core.life.occupied and core.queue.next() is not None
 
     while True:
-        await core.until(lambda: core.closing or due())
-        if core.closing:
+        await core.until(lambda: core.life.closing or due())
+        if core.life.closing:
             return
         operation = core.queue.next()
         assert operation is not None
-        await _run(core, operation)
+        await _run(core, work, operation)
 
 
-async def _run(core: SessionCore, operation: PendingOperation) -> None:
+async def _run(core: SessionCore, work: EpisodeWork, operation: PendingOperation) -> None:
     operation.begun = True
     try:
         with core.parts.spans.at(operation.place):
-            await _execute(core, operation)
+            await _execute(core, work, operation)
     except Exception as error:
         core.queue.fail(operation, error)
     else:
         core.queue.succeed(operation)
 
 
-async def _execute(core: SessionCore, operation: PendingOperation) -> None:
-    if await core.doubts.settle(operation.name):
-        return
-    if operation.name == "append":
-        (draft,) = operation.arguments
-        await _append(core, draft)
-        return
-    core.require(operation.name)
-    if operation.name == "commit":
-        await _commit(core)
-        return
-    core.aim(operation.name)
-    act: Callable[..., Awaitable[None]] = getattr(core, operation.name)
-    await core.parts.own(partial(act, *operation.arguments))
+async def _execute(core: SessionCore, work: EpisodeWork, operation: PendingOperation) -> None:
+    match operation.name:
+        case "append":
+            (draft,) = operation.arguments
+            with core.parts.spans.span("append", attributes=core.parts.named(core.id)) as span:
+                await core.append(draft, span, waits=False)
+        case "commit":
+            await _commit(core, work)
+        case "start_episode" | "close" | "discard" as name:
+            await work.run(name, *operation.arguments)
 
 
-async def _append(core: SessionCore, draft: StepDraft) -> None:
-    with core.parts.spans.span("append", attributes=core.parts.named(core.id)) as span:
-        known = core.appends.known(draft.key)
-        if known is None:
-            core.require("append")
-            core.refuse_full_backlog()
-            known = core.submit(draft)
-        step = known if isinstance(known, Step) else await known.wait()
-        span.set("mnemo.step.index", step.index)
-
-
-async def _commit(core: SessionCore) -> None:
+async def _commit(core: SessionCore, work: EpisodeWork) -> None:
     """Commit; in ``failed``, retry first: one operation that ends when something was committed."""
-    receipt = await core.begin_commit()
+    if await core.doubts.settle("commit"):
+        return
+    core.life.require("commit")
+    receipt = await work.begin_commit()
     if receipt.status == "committed":
         return
-    await core.until(lambda: not core.extracting)
-    if core.state is SessionState.READY and not core.auto:
-        core.require("commit")
-        await core.begin_commit()
-    elif core.state is SessionState.EXTRACTING:
-        raise SessionClosed(state=core.state, operation="commit")
-    elif core.state is not SessionState.IDLE:
+    await core.until(lambda: not core.life.extracting)
+    if core.life.now is SessionState.READY and not core.life.auto:
+        core.life.require("commit")
+        await work.begin_commit()
+    elif core.life.now is SessionState.EXTRACTING:
+        raise SessionClosed(state=core.life.now, operation="commit")
+    elif core.life.now is not SessionState.IDLE:
         assert core.error is not None
         raise core.error

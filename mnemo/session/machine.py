@@ -1,8 +1,8 @@
 """
-The one table: which trigger leads from which state to which.
+The session state machine: one transition table, and each session's state and work in flight.
 
 Legality of awaited calls, acceptance of queued ones, their projection and the
-diagram in the README are all derived from it. Nothing else decides what is legal.
+diagram in the README are all derived from the table. Nothing else decides what is legal.
 
 An operation's trigger is fired after its effect is durable; the other triggers are
 what extraction and commit report.
@@ -17,7 +17,7 @@ from functools import cache
 from typing import Any, Literal, TypeAlias
 
 from mnemo.episode.journal import SessionState
-from mnemo.errors import InvalidOperation, SessionBusy, SessionError
+from mnemo.errors import InvalidOperation, SessionBusy, SessionClosed, SessionError
 
 __all__ = [
     "TABLE",
@@ -152,16 +152,37 @@ _STATES = {str(state): state for state in SessionState}
 
 class Lifecycle:
     """
-    One session as a model of the shared machine.
+    One session as a model of the shared machine, with its work in flight.
 
-    The machine is asked through its events instead of ``add_model``, which would bind
-    some thirty callables to every session and search a list of all sessions each time.
+    All of it is read and written without awaiting in between. The machine is asked through
+    its events instead of ``add_model``, which would bind some thirty callables to every
+    session and search a list of all sessions each time.
+
+    Args:
+        auto: Whether auto-commit is on.
+
+    Attributes:
+        aimed: Where the act in flight leads, a target that is reserved; ``None``: no act is.
+        committing: Whether a commit is in flight.
+        extracting: Whether the closed episode is being extracted.
+        background: Trajectories of the open episode being extracted and committed.
+        closing: Whether every operation is refused, because the session ends.
+        ended: Whether it has ended.
     """
 
-    __slots__ = ("_state",)
+    __slots__ = (
+        "_state", "aimed", "auto", "background", "closing", "committing", "ended", "extracting",
+    )  # fmt: skip
 
-    def __init__(self, state: SessionState) -> None:
+    def __init__(self, state: SessionState, *, auto: bool = False) -> None:
         self._state = str(state)
+        self.auto = auto
+        self.aimed: SessionState | None = None
+        self.committing = False
+        self.extracting = False
+        self.background = 0
+        self.closing = False
+        self.ended = False
 
     @property
     def state(self) -> str:
@@ -174,8 +195,57 @@ class Lifecycle:
 
     @property
     def now(self) -> SessionState:
-        """The present state."""
+        """The state that the last durable act led to."""
         return _STATES[self._state]
+
+    @property
+    def busy(self) -> bool:
+        """Whether an extraction, background trajectory work or a commit is in flight."""
+        return self.extracting or self.committing or self.background > 0
+
+    @property
+    def occupied(self) -> bool:
+        """Whether a queued operation has to wait: the session is busy, or an act is in flight."""
+        return self.busy or self.aimed is not None
+
+    @property
+    def projected(self) -> SessionState:
+        """Where the work in flight leads, if all of it succeeds."""
+        if self.committing:
+            return IDLE
+        return settled(self.aimed or self.now, auto=self.auto)
+
+    @property
+    def accepts_appends(self) -> bool:
+        """Whether an append is legal now, and no act in flight will change that."""
+        allowed = destination(self.now, "append") is not None
+        return allowed and self.aimed is None and not self.closing
+
+    def require(self, operation: str) -> None:
+        """
+        Let *operation* pass, or raise as the table says.
+
+        An act in flight counts with the state it leads to as well as the one it left.
+
+        Raises:
+            SessionError: Its ``reason`` says why the operation is not legal now.
+        """
+        now = self.now
+        if self.closing:
+            raise SessionClosed(state=now, operation=operation)
+        for state in (self.aimed, now):
+            if state is not None and destination(state, operation) is None:
+                raise refusal(state, operation, now=now)
+        if operation == "close" and self.background:
+            raise SessionBusy("extraction_in_progress", state=now, operation=operation)
+        if self.committing:
+            if operation == "commit":
+                raise SessionBusy("commit_in_progress", state=now, operation=operation)
+            raise refusal(IDLE, operation, now=now)
+
+    def aim(self, trigger: str) -> None:
+        """Reserve the target state: conflicting operations are refused until the write ends."""
+        self.aimed = destination(self.now, trigger)
 
     def fire(self, trigger: str) -> tuple[SessionState, SessionState]:
         """

@@ -19,7 +19,7 @@ from mnemo.errors import (
     SessionClosed,
 )
 from mnemo.runtime.operations import Callback, CallbackRunner, Outcome, PendingOperation
-from mnemo.session.machine import Operation, project
+from mnemo.session.machine import Lifecycle, Operation, project
 
 __all__ = ["Callback", "CallbackRunner", "Outcome", "PendingOperation", "PendingQueue"]
 
@@ -73,33 +73,21 @@ class PendingQueue:
     def _due_at_once(self) -> bool:
         return self.running is not None and not self.running.begun
 
-    def accept(
-        self,
-        operation: PendingOperation,
-        state: SessionState,
-        *,
-        auto: bool,
-        busy: bool,
-        now: SessionState,
-    ) -> PendingOperation:
+    def accept(self, operation: PendingOperation, life: Lifecycle) -> PendingOperation:
         """
         Take *operation*, to be run at once if nothing is ahead and the session is not busy.
-
-        Args:
-            state: The projected state without the queue: all work in flight done, well.
-            now: The present state, for the error.
 
         Raises:
             InvalidOperation: ``invalid_operation`` or, behind others, ``invalid_queued_operation``.
             PendingQueueFull: ``pending_queue_full``; checked after legality.
         """
-        at_once = self.nothing_ahead and not busy
-        projected = self._projected(state, auto=auto)
-        if project(projected, cast(Operation, operation.name), auto=auto) is None:
+        at_once = self.nothing_ahead and not life.occupied
+        projected = self._projected(life.projected, auto=life.auto)
+        if project(projected, cast(Operation, operation.name), auto=life.auto) is None:
             reason = "invalid_operation" if at_once else "invalid_queued_operation"
-            raise InvalidOperation(reason, state=now, operation=operation.name)
+            raise InvalidOperation(reason, state=life.now, operation=operation.name)
         if not at_once and len(self._waiting) >= self._max:
-            raise PendingQueueFull("pending_queue_full", state=now, operation=operation.name)
+            raise PendingQueueFull("pending_queue_full", state=life.now, operation=operation.name)
         operation._withdraw = self._cancel
         if at_once:
             self.running = operation

@@ -2,14 +2,14 @@
 A session: the write side of a repository.
 
 Awaited calls act now or raise; queued calls are accepted or raise, and are run by the
-session's own task, one at a time. What they do is in ``core``; what is legal, in
-``machine``.
+session's own task, one at a time. What is legal is in ``machine``; what they do, in
+``core`` (appends) and ``work`` (all else).
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 from functools import partial
 from typing import Any
@@ -30,14 +30,13 @@ from mnemo.runtime.spans import Span
 from mnemo.runtime.tasks import Home, completed, computed, on_clock
 from mnemo.runtime.text import is_blank
 from mnemo.runtime.validation import stored_text, whole_number
-from mnemo.session.appends import Appending, make_draft
-from mnemo.session.core import SessionCore
+from mnemo.session.core import Hooks, SessionCore
+from mnemo.session.drafts import drafts_of, make_draft
 from mnemo.session.driver import drive
-from mnemo.session.machine import Operation
-from mnemo.session.messages import drafts_of, messages_of
 from mnemo.session.parts import SessionParts
 from mnemo.session.pending import Callback, PendingOperation
 from mnemo.session.views import CommitReceipt, SessionContext, SessionStatistics
+from mnemo.session.work import EpisodeWork
 from mnemo.transcript.message import Message, several
 
 __all__ = ["Session", "checked_goal"]
@@ -58,10 +57,6 @@ def checked_goal(goal: str) -> str:
     return stored_text("goal", goal)
 
 
-async def _step(taken: Step | Appending) -> Step:
-    return taken if isinstance(taken, Step) else await taken.wait()
-
-
 class Session:
     """
     Collects one episode at a time and turns it into memory; made by ``Repository``.
@@ -73,7 +68,14 @@ class Session:
     def __init__(self, parts: SessionParts, journal: Journal) -> None:
         self._home = Home(f"session {journal.record.id!r}")
         self._parts = parts
-        self._core = SessionCore(parts, journal, expired=self._expire)
+        hooks = Hooks(
+            annotated=lambda annotations: self._work.annotated(annotations),
+            flush=lambda: self._work.flush(),
+            expired=self._expire,
+            repeat_commit=lambda: self._work.repeat_commit(),
+        )
+        self._core = SessionCore(parts, journal, hooks)
+        self._work = EpisodeWork(self._core)
         self._named = parts.named(journal.record.id)
         self._shut: anyio.Event | None = None
         if journal.error is not None:
@@ -85,12 +87,12 @@ class Session:
 
     def begin(self) -> None:
         """Start the session's task and take up what the journal left unfinished."""
-        self._parts.spawn(drive, self._core)
+        self._parts.spawn(drive, self._core, self._work)
         core = self._core
         core.set_timers()
-        if core.state is SessionState.EXTRACTING:
-            core.begin_extraction()
-        elif core.lane is not None and core.state is SessionState.COLLECTING:
+        if core.life.now is SessionState.EXTRACTING:
+            self._work.begin_extraction()
+        elif core.lane is not None and core.life.now is SessionState.COLLECTING:
             core.lane.wake()
 
     # ── What it is ───────────────────────────────────────────────────────────────────
@@ -113,17 +115,17 @@ class Session:
     @property
     def state(self) -> SessionState:
         """What the last durable act led to; keeps its last value when the session has ended."""
-        return self._core.state
+        return self._core.life.now
 
     @property
     def ending(self) -> bool:
         """Whether it refuses every call, because it has ended or is about to."""
-        return self._core.closing
+        return self._core.life.closing
 
     @property
     def busy(self) -> bool:
         """Whether an extraction, background trajectory work or a commit is in flight."""
-        return self._core.busy
+        return self._core.life.busy
 
     @property
     def episode_id(self) -> str | None:
@@ -157,7 +159,7 @@ class Session:
         """Levels of every bounded thing, and what models have cost."""
         core, meter = self._core, self._parts.meter
         return SessionStatistics(
-            state=core.state,
+            state=core.life.now,
             steps=len(core.book.steps) if core.book else 0,
             pending_operations=len(core.queue),
             append_backlog=core.lane.backlog if core.lane else 0,
@@ -183,11 +185,8 @@ class Session:
                 *Cancellation*: safe; started or not, never half.
         """
         goal = checked_goal(goal)
-        if await self._found_done("start_episode"):
-            return
-        self._require("start_episode")
-        self._core.aim("start_episode")
-        await self._parts.own(partial(self._core.start_episode, goal))
+        self._check_usable("start_episode")
+        await self._work.run("start_episode", goal)
 
     async def append(
         self,
@@ -225,7 +224,7 @@ class Session:
             given = {"at": at, "actor": actor, "key": key, "metadata": metadata}
             drafting = partial(self._draft, observation, action, **given)
             draft = await computed(drafting, observation, action, metadata)
-            return await self._appended(draft, span)
+            return await self._core.append(draft, span)
 
     async def append_messages(
         self, messages: Message | Mapping[str, Any] | Iterable[Message | Mapping[str, Any]]
@@ -254,25 +253,18 @@ class Session:
         """
         self._check_usable("append")
         given = several(messages)
-        drafts = await computed(partial(self._drafts, given), *given)
-        return [await self._append_message(draft) for draft in drafts]
-
-    def _drafts(self, given: Sequence[Message | Mapping[str, Any]]) -> list[StepDraft]:
-        return drafts_of(
-            messages_of(given),
+        make = partial(
+            drafts_of,
+            given,
             now=self._parts.clock.now(),
             default_actor=self._parts.config.extraction.default_actor,
         )
-
-    async def _append_message(self, draft: StepDraft) -> Step:
-        with self._parts.spans.span("append", attributes=self._named) as span:
-            self._check_usable("append")
-            return await self._appended(draft, span)
-
-    async def _appended(self, draft: StepDraft, span: Span) -> Step:
-        step = await self._durable(draft)
-        span.set("mnemo.step.index", step.index)
-        return step
+        steps: list[Step] = []
+        for draft in await computed(make, *given):
+            with self._parts.spans.span("append", attributes=self._named) as span:
+                self._check_usable("append")
+                steps.append(await self._core.append(draft, span))
+        return steps
 
     def held_messages(self, thread_id: str) -> list[str]:
         """
@@ -281,28 +273,6 @@ class Session:
         Of all its episodes; what is still on its way to the store is not among them.
         """
         return self._core.appends.messages_of(thread_id)
-
-    async def _durable(self, draft: StepDraft) -> Step:
-        """The step that *draft* has become, after waiting for room where there is none."""
-        await self._core.doubts.settle("append")
-        draft = self._core.appends.keyed(draft)
-        if self._core.appends.known(draft.key) is None:
-            self._core.require("append")
-            if self._core.backlog_full:
-                async with self._core.for_room:
-                    await self._core.until(lambda: self._core.closing or not self._core.no_room)
-                    taken = self._taken(draft)
-                return await _step(taken)
-        return await _step(self._taken(draft))
-
-    def _taken(self, draft: StepDraft) -> Step | Appending:
-        """The step that the draft's key is known for, or else the draft on its way."""
-        draft = self._core.appends.keyed(draft)
-        known = self._core.appends.known(draft.key)
-        if known is not None:
-            return known
-        self._core.require("append")
-        return self._core.submit(draft)
 
     async def close(self) -> None:
         """
@@ -313,11 +283,8 @@ class Session:
                 auto-commit works in the background. *Cancellation*: safe; a close that
                 is durable is extracted.
         """
-        if await self._found_done("close"):
-            return
-        self._require("close")
-        self._core.aim("close")
-        await self._parts.own(self._core.close)
+        self._check_usable("close")
+        await self._work.run("close")
 
     async def commit(self) -> CommitReceipt:
         """
@@ -331,10 +298,11 @@ class Session:
             CommitFailed: Nothing was written; state, changeset and its id are unchanged.
                 *Cancellation*: completes; ``CancelledError`` is raised after the end.
         """
-        if await self._found_done("commit"):
+        self._check_usable("commit")
+        if await self._core.doubts.settle("commit"):
             return CommitReceipt(status="retrying")
-        self._require("commit")
-        return await completed(self._core.begin_commit())
+        self._core.life.require("commit")
+        return await completed(self._work.begin_commit())
 
     async def discard(self) -> None:
         """
@@ -344,11 +312,8 @@ class Session:
             SessionError: ``not_discardable``, ``extraction_in_progress``.
                 *Cancellation*: safe; discarded or not, never half.
         """
-        if await self._found_done("discard"):
-            return
-        self._require("discard")
-        self._core.aim("discard")
-        await self._parts.own(self._core.discard)
+        self._check_usable("discard")
+        await self._work.run("discard")
 
     async def close_and_commit(
         self, *, max_retries: int = 2, timeout_s: float | None = None
@@ -375,13 +340,13 @@ class Session:
 
     async def _close_and_commit(self, max_retries: int) -> CommitReceipt:
         core = self._core
-        await core.until(lambda: core.closing or not core.background)
+        await core.until(lambda: core.life.closing or not core.life.background)
         await self.close()
         for tries in range(max_retries + 1):
             state = await self.wait_for(SessionState.READY, SessionState.FAILED, SessionState.IDLE)
             if state is SessionState.READY:
-                self._require("commit")
-                return await self._core.begin_commit()
+                core.life.require("commit")
+                return await self._work.begin_commit()
             if state is SessionState.IDLE:
                 assert core.receipt is not None
                 return core.receipt
@@ -487,14 +452,11 @@ class Session:
     def _accept(self, operation: PendingOperation) -> PendingOperation:
         self._check_usable(operation.name)
         operation.place = self._parts.spans.here()
-        core = self._core
-        return core.queue.accept(
-            operation, core.projected, auto=core.auto, busy=core.occupied, now=core.state
-        )
+        return self._core.queue.accept(operation, self._core.life)
 
     def _goes_straight(self) -> bool:
         core = self._core
-        return core.queue.nothing_waits and core.accepts_appends and not core.doubts.any
+        return core.queue.nothing_waits and core.life.accepts_appends and not core.doubts.any
 
     def _append_ended(
         self, operation: PendingOperation, span: Span, result: Step | BaseException
@@ -508,18 +470,9 @@ class Session:
     # ── Carrying out ─────────────────────────────────────────────────────────────────
 
     def _check_usable(self, operation: str) -> None:
-        if self._core.closing:
+        if self._core.life.closing:
             raise SessionClosed(state=self.state, operation=operation)
         self._home.check()
-
-    async def _found_done(self, operation: Operation) -> bool:
-        """Whether the journal holds this operation, whose first call failed."""
-        self._check_usable(operation)
-        return await self._core.doubts.settle(operation)
-
-    def _require(self, operation: Operation) -> None:
-        self._check_usable(operation)
-        self._core.require(operation)
 
     def _draft(self, observation: str, action: str, **given: Any) -> StepDraft:
         parts = self._parts
@@ -529,10 +482,12 @@ class Session:
     # ── The end ──────────────────────────────────────────────────────────────────────
 
     async def _expire(self) -> None:
-        """The session timer is due: commit the rest and end, unless a step arrives meanwhile."""
+        """Commit the rest and end, as the session timer is due, unless a step arrives meanwhile."""
         core = self._core
-        await core.until(lambda: core.closing or (not core.occupied and core.queue.nothing_ahead))
-        if core.closing or core.expiry_armed or not core.accepts_appends:
+        await core.until(
+            lambda: core.life.closing or (not core.life.occupied and core.queue.nothing_ahead)
+        )
+        if core.life.closing or core.expiry_armed or not core.life.accepts_appends:
             return
         try:
             await self.close()
@@ -550,7 +505,7 @@ class Session:
 
     async def settle_down(self) -> None:
         """Wait until nothing is in flight. *Cancellation*: safe."""
-        await self._core.until(lambda: not self._core.occupied)
+        await self._core.until(lambda: not self._core.life.occupied)
 
     async def aclose(self) -> None:
         """
@@ -576,14 +531,14 @@ class Session:
         try:
             with anyio.CancelScope(shield=True):
                 await core.stop_working()
-                core.waiters.close(core.state)
+                core.waiters.close(core.life.now)
                 await core.until(lambda: core.queue.nothing_runs)
-                core.queue.close(core.state)
+                core.queue.close(core.life.now)
                 with anyio.move_on_after(self._parts.config.shutdown_grace_s):
                     await core.callbacks.drained()
                 core.callbacks.stop()
                 await self._parts.release(self.id)
         finally:
-            core.ended = True
+            core.life.ended = True
             self._parts.ended(self.id)
             shut.set()

@@ -158,7 +158,7 @@ async def test_an_operation_that_finished_during_the_end_says_so(open_kit):
     await store.entered.wait()
     async with anyio.create_task_group() as group:
         group.start_soon(session.aclose)
-        await kit.until(lambda: session._core.closing)
+        await kit.until(lambda: session._core.life.closing)
         store.let_go.set()
     assert await operation == "committed"
     assert [outcome.value for outcome in outcomes] == ["committed"]
@@ -353,7 +353,7 @@ async def test_a_session_that_is_ending_is_opened_anew(open_kit):
     session = await kit.started()
     async with anyio.create_task_group() as group:
         group.start_soon(session.aclose)
-        await kit.until(lambda: session._core.closing)
+        await kit.until(lambda: session._core.life.closing)
         again = await kit.repo.resume_session(session.id)
     assert (await again.append("seen", "done")).index == 0
 

@@ -234,7 +234,7 @@ class SessionMachine(RuleBasedStateMachine):
 
     def _calm(self) -> bool:
         owed = any(one.done and not one.outcomes for one in self.accepted)
-        if owed or self._core.aimed is not None or self.store.queued_writes:
+        if owed or self._core.life.aimed is not None or self.store.queued_writes:
             return False
         if self.ended:
             return True
@@ -253,7 +253,7 @@ class SessionMachine(RuleBasedStateMachine):
 
     @property
     def ended(self) -> bool:
-        return bool(self._core.ended)
+        return bool(self._core.life.ended)
 
     def _live(self) -> list[Accepted]:
         """Accepted operations that count for those behind them: neither ended nor direct."""
@@ -275,7 +275,7 @@ class SessionMachine(RuleBasedStateMachine):
 
     def _refusal(self, name: str) -> str | None:
         """The reason that the pages give for refusing an awaited *name* now; or none."""
-        if self._core.closing:
+        if self._core.life.closing:
             return "session_closed"
         reason = REFUSED.get((str(self.session.state), name))
         if reason is None and name == "close" and self.session.busy:
@@ -355,7 +355,7 @@ class SessionMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.store.gate is None)
     def await_the_whole_end(self) -> None:
         """close_and_commit from wherever it is legal, unless the model would hold it."""
-        if self.model._blocks or self.session.state != "collecting" or self._core.closing:
+        if self.model._blocks or self.session.state != "collecting" or self._core.life.closing:
             return
 
         async def end() -> None:
@@ -392,7 +392,7 @@ class SessionMachine(RuleBasedStateMachine):
 
     def _verdict(self, name: str) -> str | None:
         """The reason that the pages give for refusing a queued *name* now; or none."""
-        if self._core.closing:
+        if self._core.life.closing:
             return "session_closed"
         live, state = self._live(), self._projected()
         at_once = not live and not self.session.busy

@@ -1,0 +1,417 @@
+"""
+The work on an episode: its acts, extraction, commit, and auto-commit while it is open.
+
+Auto-commit chooses work by step, never by trajectory, and marks what it has taken, so that
+each step is committed once whatever fails in between.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import anyio
+import anyio.to_thread
+
+from mnemo.episode.journal import (
+    ChangesetStaged,
+    EpisodeClosed,
+    EpisodeDiscarded,
+    EpisodeStarted,
+    ExtractionAbandoned,
+    ExtractionRetried,
+    SessionState,
+    Settlement,
+    StagedTrajectory,
+)
+from mnemo.episode.step import Annotation, Step
+from mnemo.errors import Conflict, ExtractionFailed, MnemoError, SessionClosed, StoreError
+from mnemo.events import TrajectoryCommitted, TrajectoryExtractionFailed, TrajectoryFlushed
+from mnemo.graph.changeset import Changeset
+from mnemo.runtime.text import clean
+from mnemo.session.book import EpisodeBook
+from mnemo.session.core import SessionCore
+from mnemo.session.extracting import failure
+from mnemo.session.machine import Operation
+from mnemo.session.parts import record_again
+from mnemo.session.pending import preceding_failed
+from mnemo.session.views import CommitReceipt
+
+__all__ = ["EpisodeWork"]
+
+log = logging.getLogger("mnemo")
+
+
+class EpisodeWork:
+    """Starts, closes, discards, extracts and commits the episodes of one session."""
+
+    __slots__ = ("_core",)
+
+    def __init__(self, core: SessionCore) -> None:
+        self._core = core
+
+    # ── Acts ─────────────────────────────────────────────────────────────────────────
+
+    async def run(self, operation: Operation, *arguments: str) -> None:
+        """
+        Carry out ``start_episode``, ``close`` or ``discard``; durable when it returns.
+
+        Nothing is left to do where the journal holds an earlier call, whose answer was lost.
+
+        Raises:
+            SessionError: The table does not allow it now.
+            StoreError: The act was not written. *Cancellation*: only the wait ends.
+        """
+        core = self._core
+        if await core.doubts.settle(operation):
+            return
+        core.life.require(operation)
+        core.life.aim(operation)
+        await core.parts.own(partial(getattr(self, f"_{operation}"), *arguments))
+
+    async def _start_episode(self, goal: str) -> None:
+        """Write a new episode and collect for it."""
+        book = EpisodeBook.new(goal)
+        now = self._core.parts.clock.now()
+        act = EpisodeStarted(session_id=self._core.id, episode_id=book.id, goal=goal, at=now)
+
+        def started() -> None:
+            self._core.error, self._core.receipt = None, None
+            self._core.open_book(book)
+            self._core.transition("start_episode")
+
+        await self._core.perform("start_episode", act, started)
+
+    async def _discard(self) -> None:
+        """End the episode without committing."""
+        act = EpisodeDiscarded(**self._named())
+        await self._core.perform("discard", act, self._discarded)
+
+    def _named(self) -> dict[str, Any]:
+        """Return what every act on the present episode carries."""
+        core = self._core
+        return {
+            "session_id": core.id,
+            "episode_id": core.the_book().id,
+            "at": core.parts.clock.now(),
+        }
+
+    def _discarded(self) -> None:
+        self._core.error = None
+        self._core.open_book(None)
+        self._core.transition("discard")
+        self._core.parts.written()
+
+    # ── Extraction of the closed episode ─────────────────────────────────────────────
+
+    async def _close(self) -> None:
+        """Write the close and hand the episode to a worker."""
+        act = EpisodeClosed(**self._named())
+        await self._core.perform("close", act, partial(self._extracting_after, "close"))
+
+    def _extracting_after(self, trigger: str) -> None:
+        self.begin_extraction()
+        self._core.transition(trigger)
+
+    async def _retry(self) -> CommitReceipt:
+        """Write that a failed extraction is tried again and hand it to a worker."""
+        act = ExtractionRetried(**self._named())
+        await self._core.perform("commit", act, partial(self._extracting_after, "commit"))
+        return CommitReceipt(status="retrying")
+
+    def begin_extraction(self) -> None:
+        """Start the worker of the closed episode."""
+        self._core.life.extracting = True
+        self._core.launch(self._extract_episode)
+
+    async def _extract_episode(self) -> None:
+        book = self._core.the_book()
+        try:
+            await self._extract_rest(book)
+            await self._conclude(book)
+        except Exception as error:
+            with anyio.CancelScope(shield=True):
+                await self._abandon(book, error)
+        finally:
+            self._core.life.extracting = False
+            self._core.pulse()
+
+    async def _extract_rest(self, book: EpisodeBook) -> None:
+        assert self._core.lane is not None
+        await self._core.appends.drained()
+        await self._core.doubts.settle("")
+        await self._core.lane.finish(closing=True)
+        await self._repeat_failed(book)
+        failures = await self._core.worker().extract(book, book.due(book.uncommitted()))
+        if failures:
+            raise failures[0]
+
+    async def _conclude(self, book: EpisodeBook) -> None:
+        changeset, _ = await anyio.to_thread.run_sync(book.merged)
+        book.changeset = changeset
+        book.changeset_steps = tuple(step.index for step in book.uncommitted())
+        if not self._core.life.auto:
+            with anyio.CancelScope(shield=True):
+                await self._stage(book)
+            self._core.error = None
+            self._core.transition("extracted")
+            return
+        try:
+            await self._write_episode(book, "auto_committed")
+        except Exception as error:
+            with anyio.CancelScope(shield=True):
+                await self._keep_uncommitted(book, error)
+
+    async def _stage(self, book: EpisodeBook) -> None:
+        assert book.changeset is not None
+        await record_again(
+            self._core.parts,
+            ChangesetStaged(
+                session_id=self._core.id,
+                episode_id=book.id,
+                changeset=book.changeset,
+                steps=book.changeset_steps,
+                at=self._core.parts.clock.now(),
+            ),
+        )
+
+    async def _keep_uncommitted(self, book: EpisodeBook, error: Exception) -> None:
+        try:
+            await self._stage(book)
+        except Conflict as conflict:
+            log.info("session %s: the commit that failed was made: %s", self._core.id, conflict)
+        except MnemoError:
+            # Not lost: the staged trajectories are durable, and resuming merges them again.
+            log.exception("the changeset of session %s could not be staged", self._core.id)
+        self._core.doubts.commit_failed(error)
+        self._note_commit_failure(error)
+        self._core.queue.fail_waiting(preceding_failed(error))
+        self._core.transition("auto_commit_failed")
+
+    def _note_commit_failure(self, error: Exception) -> None:
+        """Keep *error* of a commit that no caller awaits; log it if it is unexpected."""
+        if not isinstance(error, MnemoError):
+            log.error("a commit of session %s failed", self._core.id, exc_info=error)
+        self._core.error = error
+
+    async def _abandon(self, book: EpisodeBook, error: Exception) -> None:
+        failed = self._as_failure(book, error)
+        act = ExtractionAbandoned(
+            session_id=self._core.id,
+            episode_id=book.id,
+            error=clean(str(failed)),
+            trajectory_id=failed.trajectory_id,
+            at=self._core.parts.clock.now(),
+        )
+        try:
+            await record_again(self._core.parts, act)
+        except Exception:
+            # Not lost: the journal still says "extracting", and resuming extracts again.
+            log.exception("the failure of session %s could not be recorded", self._core.id)
+        self._core.error = failed
+        # First: what an observer of the failure queues was not accepted on its success.
+        self._fail_queue(failed)
+        self._core.transition("extraction_failed")
+
+    def _as_failure(self, book: EpisodeBook, error: Exception) -> ExtractionFailed:
+        """Return *error* as the ``ExtractionFailed`` of *book*; log it if it is unexpected."""
+        if isinstance(error, ExtractionFailed):
+            return error
+        if not isinstance(error, MnemoError):
+            log.error("extraction of session %s failed", self._core.id, exc_info=error)
+        return failure(episode_id=book.id, trajectory_id=None, cause=error)
+
+    def _fail_queue(self, failed: ExtractionFailed) -> None:
+        """End every operation that was accepted on the extraction's success."""
+        self._core.queue.fail_running_commit(failed)
+        self._core.queue.fail_waiting(
+            lambda operation: failure(
+                episode_id=str(failed.episode_id),
+                trajectory_id=failed.trajectory_id,
+                cause=failed.__cause__ or failed,
+            )
+        )
+
+    # ── Commit ───────────────────────────────────────────────────────────────────────
+
+    def begin_commit(self) -> asyncio.Future[CommitReceipt]:
+        """Start the commit, or in ``failed`` the retry, that the table has allowed."""
+        if self._core.life.now is SessionState.READY:
+            self._core.life.committing = True
+            return self._core.parts.own(self._commit_ready)
+        self._core.life.aim("commit")
+        return self._core.parts.own(self._retry)
+
+    async def repeat_commit(self) -> None:
+        """Repeat a commit that the journal holds, whose receipt was lost."""
+        self._core.life.committing = True
+        await self._core.parts.own(self._commit_ready)
+
+    async def _commit_ready(self) -> CommitReceipt:
+        """Apply the staged changeset; ``committing`` was set in the turn that decided it."""
+        book = self._core.the_book()
+        try:
+            with self._core.cancelled_at_end():
+                return await self._write_episode(book, "commit")
+        except Exception as error:
+            self._core.doubts.commit_failed(error)
+            self._core.error = error
+            if self._core.queue.nothing_runs:
+                self._core.queue.fail_waiting(preceding_failed(error))
+            self._core.transition("commit_failed")
+            raise
+        finally:
+            self._core.life.committing = False
+            self._core.pulse()
+        raise SessionClosed(state=self._core.life.now, operation="commit")
+
+    async def _write_episode(self, book: EpisodeBook, trigger: str) -> CommitReceipt:
+        assert book.changeset is not None
+        applied = await self._write(book, book.changeset, book.changeset_steps, ends=True)
+        self._core.receipt = CommitReceipt(
+            status="committed",
+            node_ids=tuple(book.node_ids),
+            revision=applied,
+            changeset_id=book.changeset.id,
+        )
+        self._core.error = None
+        self._core.open_book(None)
+        self._core.life.committing = False
+        self._core.transition(trigger, self._core.receipt.node_ids)
+        return self._core.receipt
+
+    async def _write(
+        self, book: EpisodeBook, changeset: Changeset, steps: Sequence[int], *, ends: bool
+    ) -> int:
+        """Commit *changeset*, which covers *steps*; give the revision. *ends*: the episode too."""
+        covered = set(steps)
+        keys = [key for key, staged in book.staged.items() if ends or covered & set(staged.steps)]
+        settlement = Settlement(
+            session_id=self._core.id,
+            episode_id=book.id,
+            steps=tuple(steps),
+            staged=tuple(keys),
+            ends=ends,
+            at=self._core.parts.clock.now(),
+        )
+        applied = await self._core.parts.commit(changeset, settlement)
+        if applied.again:
+            # The first time, the rewards known by now may not have been.
+            changeset = replace(changeset, changes=())
+        book.settle(changeset, steps, keys, applied.node_ids)
+        self._core.parts.written()
+        return applied.revision
+
+    # ── Auto-commit while the episode is open ────────────────────────────────────────
+
+    def annotated(self, annotations: Sequence[Annotation]) -> None:
+        """Extract and commit all that lies before a boundary among durable *annotations*."""
+        core = self._core
+        collecting = core.life.now is SessionState.COLLECTING and core.life.aimed is None
+        if not (core.life.auto and collecting and any(a.boundary for a in annotations)):
+            return
+        current = annotations[-1].trajectory_id
+        uncommitted = core.the_book().uncommitted()
+        finished = [s for s in uncommitted if s.trajectory_id not in (None, current)]
+        if finished and not core.life.closing:
+            self._begin_background(finished, flush=False)
+
+    def _begin_background(self, steps: Sequence[Step], *, flush: bool) -> None:
+        self._core.life.background += 1
+        self._core.the_book().in_flight.update(step.index for step in steps)
+        self._core.launch(self._run_background, steps, flush)
+
+    async def flush(self) -> None:
+        """Commit what is there, as the flush timer is due, or look again later."""
+        core = self._core
+        if core.life.now is not SessionState.COLLECTING or core.life.closing:
+            return
+        if core.life.background or core.life.aimed is not None:
+            self._restart_flush()
+        elif core.the_book().uncommitted():
+            self._begin_background((), flush=True)
+
+    def _restart_flush(self) -> None:
+        if self._core.life.now is SessionState.COLLECTING:
+            self._core.flush_timer.restart()
+
+    async def _run_background(self, steps: Sequence[Step], flush: bool) -> None:
+        core, book = self._core, self._core.the_book()
+        taken = {step.index for step in steps}
+        try:
+            if flush:
+                assert core.lane is not None
+                await core.lane.finish(closing=False)
+                # A step that arrived meanwhile is annotated later and taken by the next flush.
+                taken = {s.index for s in book.uncommitted() if s.trajectory_id is not None}
+                book.in_flight |= taken
+            await self._commit_parts(book, taken, flush=flush)
+        except Exception as error:
+            self._background_failed(self._as_failure(book, error))
+        finally:
+            book.in_flight -= taken
+            core.life.background -= 1
+            core.pulse()
+
+    async def _commit_parts(self, book: EpisodeBook, taken: set[int], *, flush: bool) -> None:
+        due = book.due([book.steps[index] for index in sorted(taken)])
+        failures = await self._core.worker().extract(book, due)
+        ready = [s for s in book.staged.values() if taken & set(s.steps)]
+        for staged in sorted(ready, key=lambda s: s.steps[0]):
+            await self._commit_trajectory(book, staged, flush=flush)
+        for failed in failures:
+            self._background_failed(failed)
+
+    async def _commit_trajectory(
+        self, book: EpisodeBook, staged: StagedTrajectory, *, flush: bool
+    ) -> None:
+        core = self._core
+        try:
+            await self._write_part(book, staged, flush=flush)
+        except Exception as error:
+            if isinstance(error, StoreError):
+                book.unsure.add(staged.key)
+            self._note_commit_failure(error)
+            core.queue.fail_waiting(preceding_failed(error))
+            self._restart_flush()
+            return
+        core.error = None
+
+    async def _repeat_failed(self, book: EpisodeBook) -> None:
+        """
+        Commit the parts whose first commit failed in the store and may be written.
+
+        Raises:
+            CommitFailed: One failed again; a later call repeats it.
+        """
+        for key in sorted(book.unsure):
+            await self._write_part(book, book.staged[key], flush=False)
+
+    async def _write_part(
+        self, book: EpisodeBook, staged: StagedTrajectory, *, flush: bool
+    ) -> None:
+        core = self._core
+        late = Changeset(changes=book.late_rewards())
+        # The id is that of the part, so that a second try is no second commit.
+        whole = replace(late.merge(staged.changeset), id=f"changeset-{book.id}-{staged.key}")
+        known = set(book.node_ids)
+        await self._write(book, whole, staged.steps, ends=False)
+        node_ids = tuple(id for id in book.node_ids if id not in known)
+        last = staged.trajectory_id == book.steps[-1].trajectory_id
+        kind = TrajectoryFlushed if flush and last else TrajectoryCommitted
+        core.publish(kind, trajectory_id=staged.trajectory_id, node_ids=node_ids)
+
+    def _background_failed(self, failed: ExtractionFailed) -> None:
+        core = self._core
+        core.error = failed
+        self._fail_queue(failed)
+        core.publish(
+            TrajectoryExtractionFailed,
+            trajectory_id=failed.trajectory_id or "",
+            error=str(failed),
+        )
+        self._restart_flush()
