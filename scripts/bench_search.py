@@ -29,7 +29,7 @@ from bench_kit import Figure, Words, batches, heartbeat, machine, percentile
 
 from mnemo.config import Config, StoreConfig
 from mnemo.context.passive import PassiveRecall
-from mnemo.conversation.parts import ConversationParts
+from mnemo.conversation.settings import ConversationParts
 from mnemo.episode.erasure import ErasureReport
 from mnemo.models.hashing import HashingEmbedder
 from mnemo.prompts.usage import UsageMeter

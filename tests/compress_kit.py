@@ -10,7 +10,7 @@ from talk_kit import OpenTalk, Talk
 from mnemo.config import Config
 from mnemo.conversation.compressing import Compressing
 from mnemo.conversation.log import MessageLog
-from mnemo.conversation.parts import ThreadSettings
+from mnemo.conversation.settings import ThreadSettings
 from mnemo.events import CompactionRecorded, CompressionFailed
 from mnemo.testing import ScriptedChatModel
 from mnemo.transcript.derived import Compaction

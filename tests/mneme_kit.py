@@ -17,7 +17,7 @@ from mnemo.context.pins import Pins
 from mnemo.context.snapshots import Snapshots
 from mnemo.context.viewport import Viewport
 from mnemo.conversation.log import MessageLog
-from mnemo.conversation.parts import ThreadSettings
+from mnemo.conversation.settings import ThreadSettings
 from mnemo.protocols import ChatRequest
 from mnemo.testing import ManualClock, ScriptedChatModel, tool_call
 from mnemo.testing.models import Script

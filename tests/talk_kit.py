@@ -11,8 +11,8 @@ from typing import Any
 import anyio
 
 from mnemo.config import Config, StoreConfig
-from mnemo.conversation.log import MessageLog, settings_of
-from mnemo.conversation.parts import ConversationParts, ThreadSettings
+from mnemo.conversation.log import MessageLog
+from mnemo.conversation.settings import ConversationParts, ThreadSettings, settings_of
 from mnemo.episode.erasure import ErasureReport, Selection
 from mnemo.prompts.usage import UsageMeter
 from mnemo.runtime.tasks import TaskRoot

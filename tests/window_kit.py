@@ -15,8 +15,8 @@ from mnemo.context.pins import Pins
 from mnemo.context.viewport import Viewport
 from mnemo.context.zones import eviction_zone
 from mnemo.conversation.appending import append, drafts_of
-from mnemo.conversation.parts import ConversationParts, ThreadSettings
 from mnemo.conversation.scope import Scope
+from mnemo.conversation.settings import ConversationParts, ThreadSettings
 from mnemo.episode.erasure import ErasureReport
 from mnemo.events import Event
 from mnemo.prompts.usage import UsageMeter

@@ -17,10 +17,10 @@ from mnemo.context.levels import (
     first_paragraphs,
     offer,
 )
-from mnemo.context.pauses import Pauses
 from mnemo.context.runs import NoOutcome, Runs
-from mnemo.conversation.parts import ConversationParts
+from mnemo.conversation.settings import ConversationParts
 from mnemo.events import Event
+from mnemo.runtime.backoff import Backoff
 from mnemo.transcript.derived import Origin, Snapshot
 
 __all__ = ["Folding"]
@@ -35,7 +35,7 @@ class Folding:
 
     Args:
         runs: Asks the model; ``None``: there is none, every text is by rule.
-        pauses: Counts attempts, apart from those at evictions.
+        backoff: Counts attempts, apart from those at evictions.
         publish: Tells what was committed.
         failed: Tells that a run brought nothing, and why.
     """
@@ -44,13 +44,13 @@ class Folding:
         self,
         parts: ConversationParts,
         runs: Runs | None,
-        pauses: Pauses,
+        backoff: Backoff,
         publish: Callable[[Iterable[Event]], None],
         failed: Callable[[str, Exception], None],
     ) -> None:
         self._parts = parts
         self._runs = runs
-        self._pauses = pauses
+        self._backoff = backoff
         self._publish = publish
         self._failed = failed
         self._wanted: dict[str, Callable[[], None]] = {}
@@ -78,7 +78,7 @@ class Folding:
         """
         config = self._parts.config
         again = self._wanted.pop(thread_id, None)
-        while again is not None and not self._pauses.holds(_key(thread_id)):
+        while again is not None and not self._backoff.holds(_key(thread_id)):
             fold = await self._parts.store.reading(lambda tx: due_fold(tx, thread_id, config))
             if fold is None or fold.key in self._refused:
                 return
@@ -126,21 +126,21 @@ class Folding:
             text = await self._runs.fold(fold.snapshots)
         except NoOutcome as error:
             self._failed(thread_id, error)
-            failed = self._pauses.failed(key, fold.key)
+            failed = self._backoff.failed(key, fold.key)
             if not error.retryable or failed >= self._parts.config.viewport.max_attempts:
                 await self._fold_by_rule(fold)
             else:
                 self._wanted[thread_id] = again
-                self._pauses.begin(key, again)
+                self._backoff.begin(key, again)
             return
-        self._pauses.done(key)
+        self._backoff.done(key)
         if text is None:
             await self._stay(fold)
         else:
             await self._commit(fold, text, "model")
 
     async def _fold_by_rule(self, fold: DueFold) -> None:
-        self._pauses.done(_key(fold.thread.id))
+        self._backoff.done(_key(fold.thread.id))
         text = first_paragraphs(fold.snapshots, self._parts.config.viewport.snapshot_max_chars)
         await self._commit(fold, text, "fallback")
 

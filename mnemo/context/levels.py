@@ -16,8 +16,8 @@ from mnemo.config import Config
 from mnemo.context.budget import Budget
 from mnemo.context.eviction import Verdict, attach_all, rewritten, still_there
 from mnemo.context.judging import Due
-from mnemo.context.living import living_snapshots
 from mnemo.context.zones import eviction_zone
+from mnemo.conversation.scope import living_snapshots
 from mnemo.protocols import TranscriptReader, TranscriptWriter
 from mnemo.runtime.ids import new_id
 from mnemo.runtime.text import clean

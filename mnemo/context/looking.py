@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from mnemo.config import Config
 from mnemo.context.budget import Budget
 from mnemo.context.compressed import CompressedViewport, compress
+from mnemo.context.goals import goals_text
 from mnemo.context.memory import memory_text
 from mnemo.context.rendering import scene_of
-from mnemo.context.state import goals_text
 from mnemo.context.window import Frame, Window, whole_window
 from mnemo.context.zones import is_due
-from mnemo.conversation.parts import ThreadSettings
 from mnemo.conversation.scope import Scope
+from mnemo.conversation.settings import ThreadSettings
 from mnemo.protocols import TranscriptReader
 
 __all__ = ["WindowLook", "look", "zones_of"]

@@ -1,14 +1,15 @@
 """
-Memory: the snapshots of what has left the window, as the agent is told of it.
+The memory section of a rendering: snapshots of what has left the window, and notes.
 
-Every byte follows from what is stored, so it changes only when a snapshot does.
+Every byte follows from what is stored, so it changes only when a snapshot or a note does.
 """
 
 from __future__ import annotations
 
 import re
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TypeAlias
 
 from mnemo.context.budget import Budget
 from mnemo.transcript.derived import Snapshot
@@ -16,7 +17,7 @@ from mnemo.transcript.digest import dates
 from mnemo.transcript.units import Count
 from mnemo.transcript.untrusted import untrusted
 
-__all__ = ["memory_text"]
+__all__ = ["Overview", "memory_text", "notes_text", "with_notes"]
 
 _ENDS = re.compile(r"[.!?…]+[\"'”’»)\]]*(?=\s|\Z)|[。！？]+[」』”’）]*|(?<=\S)(?=\s*\n)")
 """Where a sentence ends; a line ends one, too."""
@@ -110,3 +111,50 @@ def _entry(snapshot: Snapshot, text: str | None = None) -> str:
     days = dates([snapshot.said_from, snapshot.said_to])
     head = f"[messages {snapshot.from_seq}..{snapshot.to_seq}, {days}]"
     return f"{head}\n{untrusted('memory', snapshot.text if text is None else text)}"
+
+
+# ── Notes ahead of memory ────────────────────────────────────────────────────────────────
+
+
+Overview: TypeAlias = Callable[[int], Awaitable[str]]
+"""
+Renders the notes, a line each, in about so many tokens; the same text for the same notes.
+
+``""``: there are none.
+"""
+NOTES_HEADING = "## Notes"
+GAP = "\n\n"
+ATTEMPTS = 8
+"""Times that the overview is made shorter, at most: escaping may have made it longer (S)."""
+
+
+async def notes_text(overview: Overview, share: int, count: Count) -> str:
+    """
+    The overview under its heading, wrapped as data, with the gap behind it within *share* tokens.
+
+    Returns:
+        ``""`` if there are no notes, or the share is too small to say anything.
+
+    Raises:
+        StoreError: The notes could not be read. *Cancellation*: safe.
+    """
+    room = share
+    for _ in range(ATTEMPTS):
+        told = await overview(room) if room > 0 else ""
+        if not told:
+            break
+        text = f"{NOTES_HEADING}\n{untrusted('notes', told)}"
+        taken = count(text + GAP)
+        if taken <= share:
+            return text
+        room = min(room - 1, room * share // taken)
+    return ""
+
+
+def with_notes(notes: str, memory: str, budget: Budget, count: Count) -> str:
+    """*notes* ahead of *memory*, which stays as it is; without them if both are too long."""
+    if not notes or not memory:
+        return notes or memory
+    both = f"{notes}{GAP}{memory}"
+    fits = count(both) <= budget.notes + budget.long_term + budget.recent
+    return both if fits else memory

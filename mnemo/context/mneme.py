@@ -18,13 +18,13 @@ import anyio.lowlevel
 from mnemo.context.eviction import Committed, Verdict, commit, events_of
 from mnemo.context.folding import Folding
 from mnemo.context.judging import Due, due
-from mnemo.context.pauses import Pauses
 from mnemo.context.runs import NoOutcome, Runs
 from mnemo.context.zones import Zone
-from mnemo.conversation.parts import ConversationParts, ThreadSettings
+from mnemo.conversation.settings import ConversationParts, ThreadSettings
 from mnemo.errors import UsageError
 from mnemo.events import Event, EvictionFailed
 from mnemo.protocols import TranscriptWriter
+from mnemo.runtime.backoff import Backoff
 from mnemo.runtime.flights import Flights
 from mnemo.transcript.derived import EvictionOutcome, Thread
 
@@ -78,10 +78,10 @@ class Mneme:
         self._flights: Flights[str, EvictionOutcome | None] = Flights(
             self._fly, spawn=parts.spawn, limit=self._config.max_parallel_runs
         )
-        self._pauses = Pauses(
+        self._backoff = Backoff(
             parts.clock.sleep, parts.spawn, backoff_s=self._config.retry_backoff_s
         )
-        self._folding = Folding(parts, self._runs, self._pauses, self._publish, self._failed)
+        self._folding = Folding(parts, self._runs, self._backoff, self._publish, self._failed)
         self._budgets: dict[str, int] = {}
         self._unwatched: dict[str, float] = {}
         self._noted: set[str] = set()
@@ -116,7 +116,7 @@ class Mneme:
         found_at = self._unwatched.get(thread_id)
         if found_at is not None and self._parts.clock.monotonic() - found_at < UNWATCHED_S:
             return
-        if not self._pauses.holds(_eviction(thread_id)):
+        if not self._backoff.holds(_eviction(thread_id)):
             self._flights.poke(thread_id)
 
     def poke(self, thread_id: str) -> None:
@@ -139,7 +139,7 @@ class Mneme:
                 wait ends.
         """
         self._unwatched.pop(thread_id, None)
-        self._pauses.end(_eviction(thread_id))
+        self._backoff.end(_eviction(thread_id))
         self._look_at_levels(thread_id)
         return await self._flights.join(thread_id)
 
@@ -150,15 +150,15 @@ class Mneme:
         What an earlier process left due counts, too. *Cancellation*: safe.
         """
         await self._flights.settled(thread_id)
-        if thread_id not in self._unwatched and not self._pauses.holds(_eviction(thread_id)):
+        if thread_id not in self._unwatched and not self._backoff.holds(_eviction(thread_id)):
             self.poke(thread_id)
         keys = (_eviction(thread_id), *self._folding.keys(thread_id))
         while True:
             await self._flights.settled(thread_id)
-            waiting = [key for key in keys if self._pauses.holds(key)]
+            waiting = [key for key in keys if self._backoff.holds(key)]
             if not waiting:
                 return
-            await self._pauses.over(waiting[0])
+            await self._backoff.over(waiting[0])
 
     async def resume(self) -> None:
         """
@@ -176,7 +176,7 @@ class Mneme:
         """What it is doing at this moment."""
         return MnemeStatistics(
             running=self._flights.under_way,
-            waiting=self._pauses.pending,
+            waiting=self._backoff.pending,
             evictions=self._evictions,
             failures=self._failures,
         )
@@ -205,7 +205,7 @@ class Mneme:
         """Evict as long as the thread is due; then see to its snapshots."""
         await self._keep_budget(thread_id)
         last: EvictionOutcome | None = None
-        while not self._pauses.holds(_eviction(thread_id)):
+        while not self._backoff.holds(_eviction(thread_id)):
             found = await self._due(thread_id)
             if found is None:
                 break
@@ -255,7 +255,7 @@ class Mneme:
         """One run over the range that is due; ``None``: it brought no outcome."""
         thread_id, about = found.thread.id, (found.thread.epoch, found.thread.boundary)
         key = _eviction(thread_id)
-        failed = self._pauses.attempts(key, about)
+        failed = self._backoff.attempts(key, about)
         if self._runs is None:
             return await self._fall_back(found, attempts=0)
         try:
@@ -265,15 +265,15 @@ class Mneme:
             raise
         except Exception as error:
             self._failed(thread_id, error)
-            failed = self._pauses.failed(key, about)
+            failed = self._backoff.failed(key, about)
             final = isinstance(error, NoOutcome) and not error.retryable
         if final or failed >= self._config.max_attempts:
             return await self._fall_back(found, attempts=failed)
-        self._pauses.begin(key, lambda: self.poke(thread_id))
+        self._backoff.begin(key, lambda: self.poke(thread_id))
         return None
 
     async def _fall_back(self, found: Due, *, attempts: int) -> Committed | _Stale:
-        self._pauses.done(_eviction(found.thread.id))
+        self._backoff.done(_eviction(found.thread.id))
         zone = found.zone()
         return await self._commit(found, zone, Verdict(kind="fallback", attempts=attempts))
 
@@ -285,7 +285,7 @@ class Mneme:
         if committed is None:
             return _Stale()
         self._parts.meter.ran("snapshot", "embedded" if verdict.kind == "fallback" else "model")
-        self._pauses.done(_eviction(found.thread.id))
+        self._backoff.done(_eviction(found.thread.id))
         self._evictions += committed.moved
         self._publish(events_of(self._parts.repo_id, self._parts.clock.now(), committed))
         return committed

@@ -9,7 +9,9 @@ rendering of the turn tells the same.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+import re
+import unicodedata
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
@@ -19,21 +21,21 @@ import anyio.to_thread
 
 from mnemo.config import Config
 from mnemo.context.budget import Budget
-from mnemo.context.passive_terms import terms_of_turn
 from mnemo.context.visible import seen_by
-from mnemo.conversation.parts import ConversationParts
+from mnemo.conversation.settings import ConversationParts
 from mnemo.errors import UsageError
 from mnemo.events import RecallFailed
 from mnemo.protocols import RecordStore, TranscriptReader, TranscriptWriter
 from mnemo.recall.excerpt import Excerpts
 from mnemo.recall.keyword import SearchHit, hit_of
-from mnemo.runtime.text import one_line
+from mnemo.runtime.clock import Breather
+from mnemo.runtime.text import STOP_WORDS, fold, index_stem, one_line, unspaced_runs
 from mnemo.transcript.derived import Goal, Snapshot, Surfaced, Thread
 from mnemo.transcript.message import StoredMessage
 from mnemo.transcript.records import Hidden, Ranking, RecordHit, SurfacingQuery
 from mnemo.transcript.untrusted import escaped
 
-__all__ = ["PassiveRecall"]
+__all__ = ["PassiveRecall", "terms_of_turn"]
 
 log = logging.getLogger("mnemo")
 
@@ -342,3 +344,53 @@ def _written(hit: SearchHit) -> dict[str, Any]:
 
 def _hit(written: Mapping[str, Any]) -> SearchHit:
     return SearchHit(**{**written, "at": datetime.fromisoformat(written["at"])})
+
+
+# ── The terms of a turn ──────────────────────────────────────────────────────────────────
+
+
+MOST_TERMS = 32
+"""Terms of a turn that count."""
+SHORTEST = 3
+"""Characters of a term, at least; of an unspaced script, exactly."""
+TASK_VERBS = frozenset(
+    ("fix", "add", "create", "update", "remove", "implement", "check", "set", "get", "make", "use")
+)
+"""What is asked for in so many turns that it says nothing of any."""
+_WORD = re.compile(r"[^\W_]+(?:['’.][^\W_]+)*")
+
+
+def terms_of_turn(texts: Iterable[str]) -> tuple[str, ...]:
+    """
+    The distinct terms of *texts* in order, at most 32.
+
+    Words of at least three characters that are neither function words nor bare task
+    verbs; of scripts written without blanks every run of three characters.
+    """
+    found: dict[str, str] = {}
+    breather = Breather()
+    for text in texts:
+        for key, term in _terms(unicodedata.normalize("NFC", text)):
+            breather.breathe()
+            found.setdefault(key, term)
+            if len(found) == MOST_TERMS:
+                return tuple(found.values())
+    return tuple(found.values())
+
+
+def _terms(text: str) -> Iterator[tuple[str, str]]:
+    """Give terms as they stand, each with the key by which two of them are the same."""
+    at = 0
+    for start, end in unspaced_runs(text):
+        yield from _words(text[at:start])
+        yield from ((text[i : i + SHORTEST],) * 2 for i in range(start, end - SHORTEST + 1))
+        at = end
+    yield from _words(text[at:])
+
+
+def _words(text: str) -> Iterator[tuple[str, str]]:
+    for found in _WORD.finditer(text):
+        word = found.group()
+        folded = fold(word)
+        if len(word) >= SHORTEST and folded not in STOP_WORDS and folded not in TASK_VERBS:
+            yield index_stem(word), word

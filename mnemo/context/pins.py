@@ -12,9 +12,8 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
-from mnemo.context.living import living_pins
-from mnemo.conversation.parts import ConversationParts, ThreadSettings
-from mnemo.conversation.scope import Scope
+from mnemo.conversation.scope import Scope, living_pins
+from mnemo.conversation.settings import ConversationParts, ThreadSettings
 from mnemo.errors import Conflict, NotFound
 from mnemo.protocols import TranscriptReader, TranscriptWriter
 from mnemo.runtime.text import count_tokens

@@ -12,11 +12,10 @@ from typing import Literal
 
 from mnemo.context import pins
 from mnemo.context.budget import Budget
-from mnemo.context.living import living_snapshots
-from mnemo.context.memory import memory_text
-from mnemo.context.noted import with_notes
-from mnemo.context.state import goals_text
+from mnemo.context.goals import goals_text
+from mnemo.context.memory import memory_text, with_notes
 from mnemo.context.window import Window
+from mnemo.conversation.scope import living_snapshots
 from mnemo.protocols import TranscriptReader
 from mnemo.transcript.derived import Goal, Pin, Snapshot
 from mnemo.transcript.message import Message

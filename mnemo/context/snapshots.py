@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Literal
 
-from mnemo.context.living import living_snapshots
-from mnemo.conversation.parts import ConversationParts
+from mnemo.conversation.scope import living_snapshots
+from mnemo.conversation.settings import ConversationParts
 from mnemo.protocols import TranscriptReader
 from mnemo.transcript.derived import EvictionOutcome, Snapshot
 

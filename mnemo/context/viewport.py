@@ -13,7 +13,7 @@ from mnemo.context.budget import Budget
 from mnemo.context.compressed import CompressedViewport
 from mnemo.context.eviction import evict_by_fallback
 from mnemo.context.looking import zones_of
-from mnemo.context.noted import Overview, notes_text
+from mnemo.context.memory import Overview, notes_text
 from mnemo.context.rendering import RenderedViewport, Scene, render, scene_of
 from mnemo.context.window import (
     Frame,
@@ -24,8 +24,8 @@ from mnemo.context.window import (
     window_if_fits,
 )
 from mnemo.context.zones import Zone
-from mnemo.conversation.parts import ConversationParts, ThreadSettings
 from mnemo.conversation.scope import Scope
+from mnemo.conversation.settings import ConversationParts, ThreadSettings
 from mnemo.errors import StoreError
 from mnemo.events import Event, EvictionCompleted, EvictionFailed, SnapshotTaken
 from mnemo.protocols import TranscriptReader, TranscriptWriter

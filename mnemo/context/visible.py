@@ -7,8 +7,8 @@ from functools import partial
 
 from mnemo.config import Config
 from mnemo.context.budget import Budget
-from mnemo.context.living import living_snapshots
 from mnemo.context.memory import memory_text
+from mnemo.conversation.scope import living_snapshots
 from mnemo.protocols import TranscriptReader, TranscriptStore
 from mnemo.runtime.text import clean
 from mnemo.runtime.validation import known_id

@@ -15,8 +15,8 @@ from typing import TypeAlias
 
 from mnemo.conversation.compacting import NewRecord, record
 from mnemo.conversation.due import DueRange, due_fold, due_range, is_unchanged
-from mnemo.conversation.parts import ConversationParts, ThreadSettings
 from mnemo.conversation.scope import Scope
+from mnemo.conversation.settings import ConversationParts, ThreadSettings
 from mnemo.conversation.summarizing import ChatSummarizer, EmbeddedSummarizer, cut_to
 from mnemo.errors import Conflict, InvalidReply, MnemoError, UsageError
 from mnemo.events import CompactionRecorded, CompressionFailed

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 
-from mnemo.conversation.parts import ConversationParts, ThreadSettings
+from mnemo.conversation.settings import ConversationParts, ThreadSettings
 from mnemo.protocols import TranscriptReader, TranscriptWriter
 from mnemo.runtime.flights import Flights
 from mnemo.transcript.message import StoredMessage

@@ -17,7 +17,7 @@ from typing import Protocol
 
 import anyio
 
-from mnemo.conversation.parts import ConversationParts
+from mnemo.conversation.settings import ConversationParts
 from mnemo.errors import MnemoError, StoreError, UsageError
 from mnemo.protocols import TranscriptReader
 from mnemo.runtime.tasks import CancelHandle, Home

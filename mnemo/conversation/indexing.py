@@ -14,7 +14,7 @@ from functools import partial
 
 import anyio
 
-from mnemo.conversation.parts import ConversationParts, ThreadSettings
+from mnemo.conversation.settings import ConversationParts, ThreadSettings
 from mnemo.errors import MnemoError, StoreReadOnly, UsageError
 from mnemo.graph.nodes import Vector
 from mnemo.graph.vectors import unit_rows

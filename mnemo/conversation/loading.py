@@ -1,21 +1,22 @@
-"""Loading: what of a thread its agent is given to read."""
+"""Loading: the messages of a thread that an agent reads, long tool results cut."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any
 
 from mnemo.conversation.compacting import reconstructed
-from mnemo.conversation.pruning import pruned
 from mnemo.conversation.retrieval import Nearness, choose, fitting
 from mnemo.conversation.scope import Scope, live_records
 from mnemo.conversation.uncovered import Uncovered
 from mnemo.errors import UsageError
-from mnemo.transcript.message import Message
-from mnemo.transcript.strategies import Retrieval
+from mnemo.transcript.message import Message, StoredMessage
+from mnemo.transcript.strategies import Retrieval, Summary, ToolOutputPruner
 from mnemo.transcript.transaction import TranscriptReader
-from mnemo.transcript.units import Count, Unit, placed
+from mnemo.transcript.units import Count, Unit, placed, viewed
 
-__all__ = ["Wanted", "load"]
+__all__ = ["Wanted", "limit_of", "load", "pruned"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,3 +93,33 @@ def _require_room(needed: int, budget_tokens: int) -> None:
             f"the summaries, the system messages and the newest unit have {needed} tokens, "
             f"the budget is {budget_tokens}: raise it, or compact more"
         )
+
+
+def limit_of(compressions: Iterable[Summary | ToolOutputPruner]) -> int | None:
+    """The characters of a tool result that all pruners let through; ``None``: any number."""
+    limits = [one.max_chars for one in compressions if isinstance(one, ToolOutputPruner)]
+    return min(limits, default=None)
+
+
+def pruned(unit: Unit, max_chars: int | None, count: Count) -> Unit:
+    """*unit* with every tool result that is longer than *max_chars* cut and marked."""
+    if max_chars is None:
+        return unit
+    return Unit(tuple(_pruned(message, max_chars, count) for message in unit.messages))
+
+
+def _pruned(message: StoredMessage, max_chars: int, count: Count) -> StoredMessage:
+    if message.role != "tool" or len(message.text) <= max_chars:
+        return message
+    text = message.text
+    note = f"[{len(text) - max_chars} more characters; view message {message.id} for all of it]"
+    shown = f"{text[:max_chars]}\n{note}" if max_chars else note
+    return viewed(message, "pruned", count, content=_in_place(message, shown))
+
+
+def _in_place(message: StoredMessage, text: str) -> str | list[dict[str, Any]]:
+    """Blocks that are no text (an image, say) stay behind the text that was cut."""
+    if not isinstance(message.content, list):
+        return text
+    others = [block for block in message.content if not isinstance(block.get("text"), str)]
+    return [{"type": "text", "text": text}, *others]

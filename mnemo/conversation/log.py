@@ -12,7 +12,6 @@ from typing import Any, TypeVar
 import anyio.to_thread
 from anyio import CapacityLimiter
 
-from mnemo.config import Config
 from mnemo.conversation.appending import Appended, Draft, append, drafts_of
 from mnemo.conversation.compacting import (
     NewRecord,
@@ -21,32 +20,22 @@ from mnemo.conversation.compacting import (
     record,
     require_whole,
 )
-from mnemo.conversation.loading import Wanted, load
-from mnemo.conversation.parts import ConversationParts, ThreadSettings
-from mnemo.conversation.pruning import limit_of
+from mnemo.conversation.loading import Wanted, limit_of, load
 from mnemo.conversation.retrieval import Nearness, asks_for_meaning
 from mnemo.conversation.scope import Scope
+from mnemo.conversation.settings import ConversationParts, ThreadSettings
 from mnemo.episode.erasure import ErasureReport
 from mnemo.errors import StoreError
 from mnemo.events import CompactionRecorded, Event, RecallFailed
 from mnemo.runtime.clock import Breather
 from mnemo.runtime.tasks import computed
 from mnemo.runtime.text import clean, is_blank
-from mnemo.runtime.validation import exact_id, is_small, stored_text, whole_number
+from mnemo.runtime.validation import is_small, stored_text, whole_number
 from mnemo.transcript.derived import Compaction
 from mnemo.transcript.message import Message, StoredMessage, several
-from mnemo.transcript.strategies import (
-    OMITTED,
-    Composite,
-    Nearest,
-    Recent,
-    Retrieval,
-    Summary,
-    ToolOutputPruner,
-)
 from mnemo.transcript.transaction import TranscriptReader, TranscriptWriter
 
-__all__ = ["MessageLog", "settings_of"]
+__all__ = ["MessageLog"]
 
 log = logging.getLogger("mnemo")
 
@@ -54,53 +43,6 @@ MOST_READ = 8_192
 """Characters of a query that are read."""
 T = TypeVar("T")
 Given = Message | Mapping[str, Any]
-
-
-def settings_of(
-    thread_id: str,
-    config: Config,
-    *,
-    retrieval: Retrieval = OMITTED,
-    compression: Summary | ToolOutputPruner | Sequence[Summary | ToolOutputPruner] | None = OMITTED,
-    ttl_s: float | None = OMITTED,
-) -> ThreadSettings:
-    """
-    What the keywords of a handle come to; one that is omitted is as *config* says.
-
-    Raises:
-        ValueError: The id is blank, too long or cannot be stored, a strategy is none, or *ttl_s* is
-            not above 0.
-    """
-    exact_id("a thread's id", thread_id)
-    own = config.conversation
-    chosen = own.retrieval if retrieval is OMITTED else retrieval
-    if not isinstance(chosen, Recent | Nearest | Composite):
-        raise ValueError("retrieval must be Recent, Nearest or Composite")
-    return ThreadSettings(
-        thread_id=thread_id,
-        retrieval=chosen,
-        compressions=own.compressions if compression is OMITTED else _compressions(compression),
-        ttl_s=None if ttl_s is OMITTED else _ttl(ttl_s),
-    )
-
-
-def _compressions(given: object) -> tuple[Summary | ToolOutputPruner, ...]:
-    if given is None:
-        return ()
-    strategies = tuple(given) if isinstance(given, list | tuple) else (given,)
-    for strategy in strategies:
-        if not isinstance(strategy, Summary | ToolOutputPruner):
-            raise ValueError("compression must be Summary, ToolOutputPruner, several or None")
-    return strategies
-
-
-def _ttl(ttl_s: object) -> float:
-    if ttl_s is None:
-        return 0.0
-    is_number = isinstance(ttl_s, int | float) and not isinstance(ttl_s, bool)
-    if not is_number or not 0 < ttl_s < math.inf:  # type: ignore[operator]
-        raise ValueError(f"ttl_s must be seconds above 0, or None, not {ttl_s!r}")
-    return float(ttl_s)  # type: ignore[arg-type]
 
 
 class MessageLog:

@@ -1,17 +1,23 @@
-"""Which messages of a thread a call may see: those of its epoch that have not expired."""
+"""
+Visibility: which messages of a thread, and what was derived from them, a call may see.
+
+Messages of the present epoch that have not expired. What was derived from an expired
+message goes with it at once, not when it is swept.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
 from mnemo.config import Config
-from mnemo.conversation.parts import ThreadSettings
-from mnemo.transcript.derived import Compaction, Thread
+from mnemo.conversation.settings import ThreadSettings
+from mnemo.transcript.derived import Compaction, Pin, Snapshot, Thread
 from mnemo.transcript.message import StoredMessage
 from mnemo.transcript.transaction import TranscriptReader
 
-__all__ = ["Scope", "live_records", "outlived"]
+__all__ = ["Scope", "live_records", "living_pins", "living_snapshots", "outlived"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,18 +72,47 @@ def live_records(tx: TranscriptReader, scope: Scope) -> list[Compaction]:
 
 
 def outlived(tx: TranscriptReader, scope: Scope, record: Compaction) -> bool:
-    """
-    Whether a message in the range of *record* has expired and was not swept yet.
-
-    Its ends tell: messages are recorded in the order of their seqs, but for a clock that is
-    set back.
-    """
+    """Whether a message in the range of *record* has expired and was not swept yet."""
     if scope.since is None:
         return False
-    first, last = (
-        tx.messages(record.thread_id, from_seq=seq, to_seq=seq)
-        for seq in (record.start_seq, record.end_seq)
-    )
-    if not first:  # erased before the record was made: the oldest of the rest may lie anywhere
-        first = tx.messages(record.thread_id, from_seq=record.start_seq, to_seq=record.end_seq)
-    return not all(map(scope.is_alive, (*first, *last)))
+    telling = _telling(tx, record.thread_id, record.start_seq, record.end_seq)
+    return not all(map(scope.is_alive, telling))
+
+
+def living_snapshots(
+    tx: TranscriptReader, snapshots: Sequence[Snapshot], since: datetime | None
+) -> list[Snapshot]:
+    """Return those of *snapshots* whose range holds no message recorded before *since*."""
+    if since is None:
+        return list(snapshots)
+    return [snapshot for snapshot in snapshots if _is_living(tx, snapshot, since)]
+
+
+def _is_living(tx: TranscriptReader, snapshot: Snapshot, since: datetime) -> bool:
+    telling = _telling(tx, snapshot.thread_id, snapshot.from_seq, snapshot.to_seq)
+    return bool(telling) and all(message.recorded_at >= since for message in telling)
+
+
+def living_pins(tx: TranscriptReader, pins: Sequence[Pin], since: datetime | None) -> list[Pin]:
+    """Return those of *pins* whose message was recorded at *since* or later."""
+    if since is None:
+        return list(pins)
+    return [
+        pin
+        for pin in pins
+        if tx.messages(pin.thread_id, from_seq=pin.seq, to_seq=pin.seq, since=since)
+    ]
+
+
+def _telling(tx: TranscriptReader, thread_id: str, start: int, end: int) -> list[StoredMessage]:
+    """
+    Read the messages that tell whether one of a range has expired.
+
+    Messages are recorded in the order of their seqs, but for a clock that is set back, so
+    the ends tell; where one of them was erased, the whole range is read.
+    """
+    ends = {start, end}
+    found = [m for seq in sorted(ends) for m in tx.messages(thread_id, from_seq=seq, to_seq=seq)]
+    if len(found) < len(ends):
+        return tx.messages(thread_id, from_seq=start, to_seq=end)
+    return found

@@ -9,8 +9,8 @@ from typing import Any
 
 from mnemo.context.goals import Goals
 from mnemo.context.looking import WindowLook, look
+from mnemo.context.memory import Overview
 from mnemo.context.mneme import Mneme
-from mnemo.context.noted import Overview
 from mnemo.context.passive import PassiveRecall
 from mnemo.context.pins import Pins
 from mnemo.context.snapshots import Snapshots
@@ -19,8 +19,8 @@ from mnemo.conversation.compressing import Compressing
 from mnemo.conversation.expiring import Expiry
 from mnemo.conversation.feeding import Feed, Feeding
 from mnemo.conversation.indexing import Indexing
-from mnemo.conversation.log import MessageLog, settings_of
-from mnemo.conversation.parts import ConversationParts, ThreadSettings
+from mnemo.conversation.log import MessageLog
+from mnemo.conversation.settings import ConversationParts, ThreadSettings, settings_of
 from mnemo.episode.erasure import ErasureReport
 from mnemo.errors import MnemoError, StoreReadOnly, UsageError
 from mnemo.prompts.usage import UsageMeter

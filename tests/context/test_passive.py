@@ -14,8 +14,7 @@ from window_kit import Nobody
 
 from mnemo.config import Config, RecallConfig
 from mnemo.context import passive
-from mnemo.context.passive import HEADING, PassiveRecall
-from mnemo.context.passive_terms import terms_of_turn
+from mnemo.context.passive import HEADING, PassiveRecall, terms_of_turn
 from mnemo.context.viewport import Viewport
 from mnemo.events import RecallFailed
 from mnemo.recall.excerpt import Excerpts

@@ -13,7 +13,7 @@ from window_kit import START, Threads, answered, called, said
 
 from mnemo.config import ViewportConfig
 from mnemo.context.budget import Budget
-from mnemo.context.noted import Overview
+from mnemo.context.memory import Overview
 from mnemo.runtime.text import count_tokens
 from mnemo.testing import ManualClock
 from mnemo.testing.stores import in_memory_store

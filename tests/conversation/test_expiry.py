@@ -10,7 +10,7 @@ from talk_kit import OpenTalk, Talk, turns, user
 
 from mnemo.config import Config
 from mnemo.conversation.expiring import BITE, Expiry
-from mnemo.conversation.parts import ThreadSettings
+from mnemo.conversation.settings import ThreadSettings
 from mnemo.errors import StoreError
 from mnemo.transcript.derived import Compaction
 

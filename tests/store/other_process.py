@@ -12,8 +12,8 @@ import anyio.to_thread
 
 from mnemo.config import Config, StoreConfig
 from mnemo.conversation.appending import append, drafts_of
-from mnemo.conversation.parts import ThreadSettings
 from mnemo.conversation.scope import Scope
+from mnemo.conversation.settings import ThreadSettings
 from mnemo.errors import MnemoError
 from mnemo.graph.nodes import Tag
 from mnemo.protocols import TranscriptWriter

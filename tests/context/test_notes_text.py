@@ -12,7 +12,7 @@ from window_kit import Threads, said
 
 from mnemo.config import ViewportConfig
 from mnemo.context.budget import Budget
-from mnemo.context.noted import GAP, notes_text, with_notes
+from mnemo.context.memory import GAP, notes_text, with_notes
 from mnemo.errors import ConfigError, StoreLocked
 from mnemo.runtime.text import count_tokens
 

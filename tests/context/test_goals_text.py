@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from window_kit import START
 
-from mnemo.context.state import goals_text
+from mnemo.context.goals import goals_text
 from mnemo.runtime.text import count_tokens
 from mnemo.transcript.derived import Goal, Pin
 

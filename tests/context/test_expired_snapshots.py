@@ -6,7 +6,7 @@ from datetime import timedelta
 
 from window_kit import START, said, snapshot
 
-from mnemo.context.living import living_snapshots
+from mnemo.conversation.scope import living_snapshots
 
 
 async def test_a_snapshot_lives_as_long_as_all_of_its_messages(threads):

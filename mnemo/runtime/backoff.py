@@ -1,4 +1,4 @@
-"""Failed attempts of background work: how many there were, and the wait before the next."""
+"""Backoff: failed attempts of background work by key, and the wait before the next."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import anyio
 
-__all__ = ["Pauses"]
+__all__ = ["Backoff"]
 
 
 @dataclass
@@ -15,9 +15,9 @@ class _Pause:
     over: anyio.Event = field(default_factory=anyio.Event)
 
 
-class Pauses:
+class Backoff:
     """
-    Counts attempts at pieces of work, and wakes who waits for the next.
+    Counts failed attempts by key, and waits before the next one.
 
     Args:
         sleep: The clock's.
