@@ -82,10 +82,10 @@ from mnemo.transcript.strategies import Composite, Nearest, Recent, Summary, Too
 
 if TYPE_CHECKING:  # what an open repository hands out is loaded when it is asked for
     from mnemo.context.compressed import CompressedViewport
-    from mnemo.context.looking import WindowLook
+    from mnemo.context.look import WindowLook
     from mnemo.context.rendering import RenderedViewport
     from mnemo.context.viewport import Viewport
-    from mnemo.conversation.feeding import Feed
+    from mnemo.conversation.mirror import Feed
     from mnemo.notes.folder import FolderReport
     from mnemo.notes.found import NoteRecall
     from mnemo.notes.notes import Notes
@@ -206,7 +206,7 @@ _LATER = {
     "AgentTool": "mnemo.recall.agent_tools",
     "CompressedViewport": "mnemo.context.compressed",
     "Conversation": "mnemo.repository.conversation",
-    "Feed": "mnemo.conversation.feeding",
+    "Feed": "mnemo.conversation.mirror",
     "FolderReport": "mnemo.notes.folder",
     "MessageView": "mnemo.recall.view",
     "NoteRecall": "mnemo.notes.found",
@@ -216,7 +216,7 @@ _LATER = {
     "Progress": "mnemo.notes.progress",
     "RenderedViewport": "mnemo.context.rendering",
     "Viewport": "mnemo.context.viewport",
-    "WindowLook": "mnemo.context.looking",
+    "WindowLook": "mnemo.context.look",
 }
 
 

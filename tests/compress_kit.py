@@ -8,7 +8,7 @@ from typing import Any
 from talk_kit import OpenTalk, Talk
 
 from mnemo.config import Config
-from mnemo.conversation.compressing import Compressing
+from mnemo.conversation.compression import Compressing
 from mnemo.conversation.log import MessageLog
 from mnemo.conversation.settings import ThreadSettings
 from mnemo.events import CompactionRecorded, CompressionFailed

@@ -1,1 +1,1 @@
-"""What the agent sees: the window, and what survives leaving it."""
+"""The context of an agent: its window, and what remains of what left it."""

@@ -1,4 +1,4 @@
-"""How a viewport's tokens are divided: caps inside the budget, never extras."""
+"""The token budget of a viewport, divided into caps for its parts."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 """
-The compressed viewport: the whole window in three zones, as Mneme sees it.
+The compressed viewport: the whole window in three zones, as shown to Mneme.
 
 What was said stands there in full, one line per message; tool calls are only counted.
 Lines after the first of a text are indented, so no message can forge a line of its own.

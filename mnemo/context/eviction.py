@@ -1,5 +1,5 @@
 """
-A range leaves the window: the boundary moves, in one transaction with the reason why.
+Eviction: moves the boundary of a window in one transaction with its outcome.
 
 Plain functions over a transaction; none of them asks a model. Whatever was thought
 about a range before is checked here against what the range is now.

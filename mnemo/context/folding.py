@@ -1,4 +1,4 @@
-"""Seeing to a thread's snapshots after an eviction: folding several, rewording a fallback."""
+"""Snapshot folding in the background: several become one, a fallback is reworded."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterable
 
 from mnemo.context.eviction import taken
-from mnemo.context.judging import Due
+from mnemo.context.eviction_due import Due
 from mnemo.context.levels import (
     DueFold,
     Offer,

@@ -1,5 +1,5 @@
 """
-What happens to snapshots: several become one of level 2, and a fallback gets a model's words.
+Snapshot levels: the transactions that fold snapshots and replace fallback texts.
 
 All of it is beside the eviction: it moves no boundary, and its failure concerns it alone.
 Plain functions over a transaction; none of them asks a model.
@@ -15,7 +15,7 @@ from typing import Literal
 from mnemo.config import Config
 from mnemo.context.budget import Budget
 from mnemo.context.eviction import Verdict, attach_all, rewritten, still_there
-from mnemo.context.judging import Due
+from mnemo.context.eviction_due import Due
 from mnemo.context.zones import eviction_zone
 from mnemo.conversation.scope import living_snapshots
 from mnemo.protocols import TranscriptReader, TranscriptWriter

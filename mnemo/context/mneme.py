@@ -1,5 +1,5 @@
 """
-Mneme: makes room in the windows of a repository's threads, in the background.
+Mneme: the background agent that makes room in the windows of a repository's threads.
 
 Per thread at most one run; what is due is read from the store each time, so nothing is
 lost with the process. A run asks a model what to keep; where it brings no verdict the
@@ -16,8 +16,8 @@ from dataclasses import dataclass, replace
 import anyio.lowlevel
 
 from mnemo.context.eviction import Committed, Verdict, commit, events_of
+from mnemo.context.eviction_due import Due, due
 from mnemo.context.folding import Folding
-from mnemo.context.judging import Due, due
 from mnemo.context.runs import NoOutcome, Runs
 from mnemo.context.zones import Zone
 from mnemo.conversation.settings import ConversationParts, ThreadSettings

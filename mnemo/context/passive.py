@@ -1,5 +1,5 @@
 """
-Passive recall: what comes to mind in a turn without being asked for.
+Passive recall: memories that a turn brings up without being asked for.
 
 No model judges. A memory must share enough telling words with the turn, must be new to
 it, and must fit; mostly nothing does. What surfaced is recorded once per turn, so every
@@ -21,7 +21,7 @@ import anyio.to_thread
 
 from mnemo.config import Config
 from mnemo.context.budget import Budget
-from mnemo.context.visible import seen_by
+from mnemo.context.visibility import seen_by
 from mnemo.conversation.settings import ConversationParts
 from mnemo.errors import UsageError
 from mnemo.events import RecallFailed

@@ -1,5 +1,5 @@
 """
-What the agent gets, ordered by how rarely it changes: memory, window, state, its turn.
+Rendering a viewport, ordered by how rarely its parts change: memory, window, state, turn.
 
 A function of stored state alone, so that a server's cache of the prefix stays good.
 """

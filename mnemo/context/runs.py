@@ -16,7 +16,7 @@ from anyio import CapacityLimiter
 
 from mnemo.context import pins
 from mnemo.context.eviction import Links, Verdict
-from mnemo.context.judging import Due
+from mnemo.context.eviction_due import Due
 from mnemo.context.pins import Refusal
 from mnemo.context.zones import Zone
 from mnemo.conversation.settings import ConversationParts

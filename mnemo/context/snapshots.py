@@ -1,4 +1,4 @@
-"""What stands for the messages that left a thread's window, and why each range left."""
+"""Snapshots of a thread and the outcomes of its evictions, read for the caller."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The viewport of one thread: what its agent sees within a budget of tokens."""
+"""The viewport of one thread: the messages that fit a token budget."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Generic, Protocol, TypeVar
 from mnemo.context.budget import Budget
 from mnemo.context.compressed import CompressedViewport
 from mnemo.context.eviction import evict_by_fallback
-from mnemo.context.looking import zones_of
+from mnemo.context.look import zones_of
 from mnemo.context.memory import Overview, notes_text
 from mnemo.context.rendering import RenderedViewport, Scene, render, scene_of
 from mnemo.context.window import (

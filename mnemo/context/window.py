@@ -1,5 +1,5 @@
 """
-The window: every live message from the boundary on, and room made in it before it is read.
+The window: every live message from the boundary on; room is made before it is read.
 
 What would not fit is dealt with in the transaction that reads, so a message is summarised
 before it is absent, never after. One aggregate decides; no list of what is visible is kept.

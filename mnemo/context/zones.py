@@ -1,5 +1,5 @@
 """
-Zones of the window: what leaves it next, and how the rest is seen.
+Zones of the window: the range that leaves next, and how the rest is shown.
 
 Nothing but cost and clean cuts decides: no clock but a call's deadline, no message count.
 """

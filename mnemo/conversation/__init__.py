@@ -1,1 +1,1 @@
-"""What was said: the append-only history of threads, and what is loaded of it."""
+"""The append-only history of threads, and what is loaded of it."""

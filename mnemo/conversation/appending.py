@@ -1,5 +1,5 @@
 """
-Appending: what is new, what is already there, and what must not come back.
+Appending messages: which are new, which are stored already, which were erased.
 
 A message is new because its id is not in the thread, never because of its place or words.
 """

@@ -1,4 +1,4 @@
-"""What is due to be summarised: which range of messages, or which of the records."""
+"""Due summaries: the range of messages, or the records, that one is due for."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``MessageLog``: one thread's history, as its users append to it and load it."""
+"""The message log: one thread's history, appended to, loaded, compacted and purged."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ import anyio.to_thread
 from anyio import CapacityLimiter
 
 from mnemo.conversation.appending import Appended, Draft, append, drafts_of
-from mnemo.conversation.compacting import (
+from mnemo.conversation.compaction import (
     NewRecord,
     compactions,
     existing_record,
     record,
     require_whole,
 )
-from mnemo.conversation.loading import Wanted, limit_of, load
+from mnemo.conversation.load import Wanted, limit_of, load
 from mnemo.conversation.retrieval import Nearness, asks_for_meaning
 from mnemo.conversation.scope import Scope
 from mnemo.conversation.settings import ConversationParts, ThreadSettings

@@ -1,4 +1,4 @@
-"""Retrieval: which units a strategy chooses, and which of them fit a budget."""
+"""Retrieval strategies: the units that one chooses, and those that fit a budget."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The messages that a thread still has to show for themselves, read from their end."""
+"""Live messages that no compaction record covers, read page by page from the end."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""From a question to evidence."""
+"""Recall: from a query to evidence."""

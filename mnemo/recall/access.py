@@ -1,4 +1,4 @@
-"""Access counts, written behind the answers: many recalls, one write."""
+"""Access counts of recalled nodes, gathered and written behind the answers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A memory that may answer, and the raw steps it comes from."""
+"""A candidate of a recall, with the raw steps it comes from."""
 
 from __future__ import annotations
 

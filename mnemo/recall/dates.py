@@ -1,5 +1,5 @@
 """
-The times a question names, as spans: absolute ones, and such as are told from an end.
+Dates in a query, as spans of time: absolute ones and relative ones.
 
 What a question means by "last summer" or "in May" depends on when memories are from, so
 both are read against the time span of what is stored: a month without a year is that

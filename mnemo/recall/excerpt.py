@@ -1,4 +1,4 @@
-"""What of a text is shown: one stretch of it, around what was found."""
+"""Excerpts: the stretch of a text around its matches."""
 
 from __future__ import annotations
 

@@ -75,7 +75,7 @@ async def search(
             8,192 characters are read.
         session_id: Search one session or thread only.
         limit: Hits at most, 1 to 100.
-        hidden: What to leave out; see ``context.visible.seen_by``.
+        hidden: What to leave out; see ``context.visibility.seen_by``.
 
     Raises:
         ValueError: The query is blank, or *limit* is out of range.

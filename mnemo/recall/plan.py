@@ -1,6 +1,4 @@
-"""
-Query planning: the mode and the tags of a recall, from the query's words or by a chat model.
-"""
+"""Query planning: mode and tags of a recall, from the query's words or by a chat model."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Hops over the graph, and a second look where they bring nothing better."""
+"""The expansion loop: hops over the graph, refined by a chat model at a plateau."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""
-One recall run: its trace as it grows, and the chat model that may help it.
-"""
+"""One recall run: the trace it fills, and the chat model it may ask."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 """
-Candidates as text for a prompt.
+Rendering candidates as text for a prompt.
 
 Recalled text is data: it can neither open a line of its own nor hold a mark of a chat template.
 """

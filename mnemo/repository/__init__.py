@@ -1,4 +1,4 @@
-"""One isolated memory: its sessions, its graph, its recall."""
+"""A repository: one isolated memory, with its sessions, graph and recall."""
 
 from mnemo.repository.parts import (
     ConversationStatistics,

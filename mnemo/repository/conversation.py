@@ -8,18 +8,18 @@ from functools import partial
 from typing import Any
 
 from mnemo.context.goals import Goals
-from mnemo.context.looking import WindowLook, look
+from mnemo.context.look import WindowLook, look
 from mnemo.context.memory import Overview
 from mnemo.context.mneme import Mneme
 from mnemo.context.passive import PassiveRecall
 from mnemo.context.pins import Pins
 from mnemo.context.snapshots import Snapshots
 from mnemo.context.viewport import Viewport
-from mnemo.conversation.compressing import Compressing
-from mnemo.conversation.expiring import Expiry
-from mnemo.conversation.feeding import Feed, Feeding
-from mnemo.conversation.indexing import Indexing
+from mnemo.conversation.compression import Compressing
+from mnemo.conversation.expiry import Expiry
+from mnemo.conversation.indexer import Indexing
 from mnemo.conversation.log import MessageLog
+from mnemo.conversation.mirror import Feed, Feeding
 from mnemo.conversation.settings import ConversationParts, ThreadSettings, settings_of
 from mnemo.episode.erasure import ErasureReport
 from mnemo.errors import MnemoError, StoreReadOnly, UsageError

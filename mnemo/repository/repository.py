@@ -301,7 +301,7 @@ class Repository:
         Raises:
             ValueError: Blank query, or a limit out of range. *Cancellation*: safe.
         """
-        from mnemo.context.visible import hidden_in
+        from mnemo.context.visibility import hidden_in
 
         self._check_usable()
         hidden = await hidden_in(self._parts.transcript, not_visible_in, self._parts.config)

@@ -1,4 +1,4 @@
-"""The sessions of one repository: started, resumed, built from their parts, and ended."""
+"""The sessions of one repository: starts, resumes, builds and ends them."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""When: the write side of a repository, a state machine."""
+"""The write side of a repository: sessions as state machines."""

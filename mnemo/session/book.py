@@ -1,5 +1,5 @@
 """
-The session's own view of its present episode: what the journal holds, in memory.
+The episode in memory: steps, annotations, staged results, as the journal holds them.
 
 Only the session's parts write it, each after the act is durable.
 """

@@ -21,11 +21,11 @@ from mnemo.errors import PendingQueueFull, StoreError
 from mnemo.events import Event, SessionTransitioned, StepAppended
 from mnemo.runtime.spans import Span
 from mnemo.runtime.tasks import CancelHandle
-from mnemo.session.annotating import AnnotationLane, traffic
+from mnemo.session.annotation import AnnotationLane, traffic
 from mnemo.session.appends import Appending, AppendLane
 from mnemo.session.book import EpisodeBook
 from mnemo.session.doubts import Doubts
-from mnemo.session.extracting import TrajectoryWorker
+from mnemo.session.extraction import TrajectoryWorker
 from mnemo.session.machine import Lifecycle
 from mnemo.session.parts import Extraction, SessionParts
 from mnemo.session.pending import CallbackRunner, PendingQueue

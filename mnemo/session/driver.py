@@ -1,4 +1,4 @@
-"""The session's own task: runs queued operations, strictly one after the other."""
+"""The session task: runs queued operations, strictly one after the other."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a session is given to work with; everything it does not own."""
+"""The dependencies of a session, given by its repository."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 """
-Queued operations: accepted or refused at once, run one at a time, ended exactly once.
+The operation queue: accepts or refuses at once, and ends each operation exactly once.
 
 The queue decides; it awaits nothing. The session's task runs what the queue hands out.
 """

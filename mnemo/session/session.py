@@ -1,5 +1,5 @@
 """
-A session: the write side of a repository.
+The session: the write side of a repository.
 
 Awaited calls act now or raise; queued calls are accepted or raise, and are run by the
 session's own task, one at a time. What is legal is in ``machine``; what they do, in

@@ -1,4 +1,4 @@
-"""What a session shows of itself: frozen values."""
+"""The public values of a session: receipts, context and statistics."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ from mnemo.graph.changeset import Changeset
 from mnemo.runtime.text import clean
 from mnemo.session.book import EpisodeBook
 from mnemo.session.core import SessionCore
-from mnemo.session.extracting import failure
+from mnemo.session.extraction import failure
 from mnemo.session.machine import Operation
 from mnemo.session.parts import record_again
 from mnemo.session.pending import preceding_failed

@@ -14,7 +14,7 @@ from mneme_kit import Watched, attach, both, ok, snapshot, watched
 from talk_kit import make_store, user
 
 from mnemo.context.eviction import evict_by_fallback
-from mnemo.context.judging import due
+from mnemo.context.eviction_due import due
 from mnemo.protocols import TranscriptWriter
 from mnemo.testing import ManualClock
 from mnemo.transcript.derived import EvictionOutcome

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as some
 from talk_kit import Talk, assistant, result, texts, turns, user
 
-from mnemo.conversation.compacting import NewRecord, reconstructed, record
+from mnemo.conversation.compaction import NewRecord, reconstructed, record
 from mnemo.conversation.scope import Scope
 from mnemo.errors import Conflict
 from mnemo.events import CompactionRecorded

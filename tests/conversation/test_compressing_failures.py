@@ -12,7 +12,7 @@ from compress_kit import Compressed, compressed
 from talk_kit import OpenTalk, user
 
 from mnemo.config import Config
-from mnemo.conversation.expiring import Expiry
+from mnemo.conversation.expiry import Expiry
 from mnemo.errors import ModelUnavailable, StoreError
 from mnemo.protocols import ChatReply, ChatRequest
 from mnemo.transcript.derived import Compaction

@@ -11,7 +11,7 @@ from helpers import OpenKit
 from talk_kit import OpenTalk, Talk, assistant, result, turns, user
 
 from mnemo.config import Config
-from mnemo.conversation.feeding import Feed, Feeding
+from mnemo.conversation.mirror import Feed, Feeding
 from mnemo.errors import InvalidOperation, SessionError, StoreError, UsageError
 from mnemo.transcript.message import StoredMessage
 

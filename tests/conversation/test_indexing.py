@@ -12,7 +12,7 @@ import pytest
 from talk_kit import OpenTalk, Talk, assistant, result, user
 
 from mnemo.config import Config
-from mnemo.conversation.indexing import Indexing
+from mnemo.conversation.indexer import Indexing
 from mnemo.errors import ModelUnavailable, StoreError, UsageError
 from mnemo.testing import HashingEmbedder
 from mnemo.transcript.message import Message

@@ -12,7 +12,7 @@ import anyio
 import pytest
 
 from mnemo.config import Config, StoreConfig
-from mnemo.context.visible import seen_by
+from mnemo.context.visibility import seen_by
 from mnemo.episode.journal import Owner, SessionRecord, SessionState
 from mnemo.episode.step import Step, StepDraft
 from mnemo.protocols import RecordStore

@@ -9,7 +9,7 @@ import pytest
 from helpers import Kit, OpenKit
 
 from mnemo import Config, SessionClosed
-from mnemo.conversation.compressing import Compressing
+from mnemo.conversation.compression import Compressing
 from mnemo.events import CompactionRecorded, CompressionFailed
 from mnemo.testing import ScriptedChatModel
 from mnemo.transcript.message import Message

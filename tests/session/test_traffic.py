@@ -5,8 +5,8 @@ from __future__ import annotations
 import anyio
 from helpers import OpenKit
 
-from mnemo.session import annotating as module
-from mnemo.session.annotating import Traffic, traffic
+from mnemo.session import annotation as module
+from mnemo.session.annotation import Traffic, traffic
 
 
 async def test_a_pause_without_appends_is_short():

@@ -19,8 +19,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from talk_kit import make_store, open_talk
 
-from mnemo.conversation.compressing import Compressing
-from mnemo.conversation.expiring import Expiry
+from mnemo.conversation.compression import Compressing
+from mnemo.conversation.expiry import Expiry
 from mnemo.errors import Conflict
 from mnemo.events import CompactionRecorded
 from mnemo.protocols import SummaryRequest

@@ -1,5 +1,5 @@
 """
-The indexer: gives messages their vectors, behind the appends.
+The message indexer: embeds stored messages in the background.
 
 The store says which messages are owed one, and keeps a vector only if its message is
 still there; so nothing is embedded twice, and nothing is forgotten by a restart.

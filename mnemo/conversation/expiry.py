@@ -1,5 +1,5 @@
 """
-The sweep: messages that have expired are deleted, with all that was derived from them.
+The expiry sweep: deletes expired messages with all that was derived from them.
 
 Nobody sees an expired message anyhow, swept or not; the sweep makes it gone. It goes
 through a thread from its oldest message on, in bites, and stops at one that lives.

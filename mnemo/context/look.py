@@ -1,4 +1,4 @@
-"""A look at a thread's window as a viewport of some budget would find it; changes nothing."""
+"""A look at a thread's window in numbers and zones, which changes nothing."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 """
-Feeding: a session takes a thread's messages as the thread grows.
+Mirroring: appends a thread's messages to a session as the thread grows.
 
 Every message becomes a step under its own key, so that a feed which begins again where
 it is not sure adds nothing twice, and one that begins where the last one ended misses

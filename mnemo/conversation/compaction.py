@@ -1,5 +1,5 @@
 """
-Compaction records: what may be one, and what a history looks like through them.
+Compaction records: which ranges may be one, and the history seen through them.
 
 A record stands for the messages of its range in what is loaded; they themselves stay.
 """

@@ -1,4 +1,4 @@
-"""Whether a thread has to make room, and everything that Mneme is shown if it has."""
+"""Due evictions: whether a thread has to make room, and what Mneme is shown of it."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 """
-The extraction worker: trajectories side by side, each result staged as it arrives.
+Trajectory extraction: side by side, each result staged as it arrives.
 
 A trajectory that fails stops no other; what is staged is never extracted again.
 """

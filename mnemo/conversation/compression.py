@@ -1,5 +1,5 @@
 """
-Compression in the background: old messages get a summary that stands for them.
+Compression in the background: summaries that stand for old messages.
 
 What is read is summarised without any lock or transaction held, and recorded only if it
 is still what was read. A failure changes nothing; the originals are always there.
@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TypeAlias
 
-from mnemo.conversation.compacting import NewRecord, record
+from mnemo.conversation.compaction import NewRecord, record
 from mnemo.conversation.due import DueRange, due_fold, due_range, is_unchanged
 from mnemo.conversation.scope import Scope
 from mnemo.conversation.settings import ConversationParts, ThreadSettings
-from mnemo.conversation.summarizing import ChatSummarizer, EmbeddedSummarizer, cut_to
+from mnemo.conversation.summarizers import ChatSummarizer, EmbeddedSummarizer, cut_to
 from mnemo.errors import Conflict, InvalidReply, MnemoError, UsageError
 from mnemo.events import CompactionRecorded, CompressionFailed
 from mnemo.protocols import Summarizer, SummaryRequest, TranscriptReader, TranscriptWriter

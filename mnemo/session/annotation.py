@@ -31,7 +31,7 @@ __all__ = ["AnnotationLane", "Traffic", "traffic"]
 
 log = logging.getLogger("mnemo")
 
-_BUILDERS: RunVar[anyio.CapacityLimiter] = RunVar("mnemo.session.annotating")
+_BUILDERS: RunVar[anyio.CapacityLimiter] = RunVar("mnemo.session.annotation")
 
 KNOWN_STEPS = 64
 """Earlier steps that an annotator is shown at most: bounds the cost of a long episode (S)."""

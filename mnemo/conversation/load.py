@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from mnemo.conversation.compacting import reconstructed
+from mnemo.conversation.compaction import reconstructed
 from mnemo.conversation.retrieval import Nearness, choose, fitting
 from mnemo.conversation.scope import Scope, live_records
 from mnemo.conversation.uncovered import Uncovered

@@ -1,4 +1,4 @@
-"""The two summarizers: one asks a chat model, one takes sentences from what was said."""
+"""The two summarizers: one asks a chat model, one takes sentences from the messages."""
 
 from __future__ import annotations
 
