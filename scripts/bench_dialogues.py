@@ -14,12 +14,12 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from mnemo.english.dates import date_in_words
 from mnemo.episode.step import when_and_who
 from mnemo.graph.postings import Bm25
 from mnemo.models.minilm import MiniLMEmbedder
 from mnemo.models.wordllama import WordLlamaEmbedder
 from mnemo.protocols import Embedder, EmbeddingSpace
-from mnemo.runtime.clock import date_in_words
 from mnemo.runtime.text import count_tokens, one_line, terms
 
 BUDGETS = (512, 1024, 2048, 4096)

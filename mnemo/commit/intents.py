@@ -10,12 +10,12 @@ import numpy as np
 
 from mnemo.commit.known import Known
 from mnemo.config import CommitConfig
+from mnemo.english.similarity import equal_text
 from mnemo.errors import ModelError
 from mnemo.graph.changeset import Changeset
 from mnemo.graph.edges import EdgeKind
 from mnemo.graph.lookup import text_key
 from mnemo.graph.nodes import Intent, Vector, Wording
-from mnemo.graph.similarity import equal_text
 from mnemo.graph.wordings import added
 from mnemo.runtime.text import is_blank, one_line
 

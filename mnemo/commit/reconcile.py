@@ -20,12 +20,12 @@ from mnemo.commit.neighbours import Neighbours
 from mnemo.commit.support import Support
 from mnemo.commit.timeline import place_facts
 from mnemo.config import CommitConfig
+from mnemo.english.similarity import equal_text
 from mnemo.graph.changeset import Changeset
 from mnemo.graph.edges import EdgeKind
 from mnemo.graph.lookup import label_key, text_key
 from mnemo.graph.metadata import MetadataDelta
 from mnemo.graph.nodes import Procedural, Semantic, Tag
-from mnemo.graph.similarity import equal_text
 from mnemo.protocols import GraphWrite
 from mnemo.runtime.clock import Breather, as_utc
 

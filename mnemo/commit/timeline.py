@@ -17,11 +17,11 @@ from mnemo.commit.draft import Draft
 from mnemo.commit.known import Known
 from mnemo.commit.neighbours import Neighbours
 from mnemo.commit.support import Position, Support
+from mnemo.english.similarity import contradicts, equal_text, same_claim_guard
 from mnemo.graph.changeset import Changeset
 from mnemo.graph.lookup import lookup_keys, rival_keys, text_key
 from mnemo.graph.metadata import MetadataDelta
 from mnemo.graph.nodes import Semantic
-from mnemo.graph.similarity import contradicts, equal_text, same_claim_guard
 from mnemo.runtime.clock import Breather, as_utc
 
 __all__ = ["place_facts"]

@@ -1,1 +1,6 @@
-"""What an English sentence says: forms of words, and where its verb stands. Pure."""
+"""
+Rules about English sentences: words, verbs, clauses, persons, dates, slots, contradiction.
+
+Pure and below every other room, so that extraction, commit, notes and recall read a
+sentence by the same rules.
+"""

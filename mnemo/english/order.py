@@ -13,8 +13,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
-from mnemo.english.forms import PARTICIPLES, PREPOSITIONS, is_adverb, is_past, word_set
 from mnemo.english.verbs import DETERMINERS, finite_verb, is_gerund, tokens_of
+from mnemo.english.words import PARTICIPLES, PREPOSITIONS, is_adverb, is_past, word_set
 from mnemo.runtime.text import STOP_WORDS, fold, stem
 
 __all__ = ["Place", "active", "order", "same_order"]

@@ -13,14 +13,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-from mnemo.english.forms import (
+from mnemo.english.words import (
     ADVERBS,
     AUXILIARIES,
     BASE_VERBS,
     DESCRIPTIONS,
     MODALS,
+    MONTHS,
     NUMBER_WORDS,
     PREPOSITIONS,
+    WEEKDAYS,
     is_adverb,
     is_past,
     with_s,
@@ -106,12 +108,10 @@ _TIMES = word_set(
     """
     time times day days night nights week weeks weekend weekends month months year years hour hours
     minute minutes second seconds morning mornings evening evenings afternoon afternoons today
-    yesterday tomorrow tonight summer summers winter winters spring autumn fall life monday
-    tuesday wednesday thursday friday saturday sunday mondays tuesdays wednesdays thursdays fridays
-    saturdays sundays january february march april may june july august september october november
-    december christmas easter semester season moment
+    yesterday tomorrow tonight summer summers winter winters spring autumn fall life christmas
+    easter semester season moment
     """
-)
+).union(MONTHS, WEEKDAYS, (f"{day}s" for day in WEEKDAYS))
 _COUNTS = (
     frozenset(NUMBER_WORDS)
     | word_set("many few several some all most other last next first dozen hundred various")

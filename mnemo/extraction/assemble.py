@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from statistics import fmean
 
+from mnemo.english.similarity import plain
 from mnemo.episode.step import Step, episodic_node
 from mnemo.episode.trajectory import Instruction, Trajectory
 from mnemo.extraction.facts import KnownFact
@@ -20,7 +21,6 @@ from mnemo.graph.edges import Edge, EdgeKind
 from mnemo.graph.lookup import label_key
 from mnemo.graph.metadata import MetadataDelta
 from mnemo.graph.nodes import Intent, Node, Procedural, Semantic, Source, Subgoal, Tag
-from mnemo.graph.similarity import plain
 from mnemo.runtime.clock import Breather
 from mnemo.runtime.text import clean, is_blank, one_line, terms
 

@@ -9,11 +9,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from mnemo.english.similarity import plain
 from mnemo.episode.step import Step
 from mnemo.episode.trajectory import Fact
 from mnemo.graph.lookup import label_key
 from mnemo.graph.nodes import Vector
-from mnemo.graph.similarity import plain
 from mnemo.runtime.clock import Breather
 from mnemo.runtime.text import STOP_WORDS, clean, content_words, fold, one_line, terms
 

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mnemo.config import Config
+from mnemo.english.similarity import same_claim_guard
 from mnemo.episode.step import Annotation, Step
 from mnemo.episode.trajectory import Fact, Instruction, Trajectory
 from mnemo.errors import ModelError
@@ -28,7 +29,6 @@ from mnemo.extraction.procedural import ModelProceduralExtractor
 from mnemo.extraction.semantic import ModelSemanticExtractor, NearbyFacts
 from mnemo.extraction.trajectories import Findings, subgoals_compared, to_annotations
 from mnemo.graph.changeset import Changeset
-from mnemo.graph.similarity import same_claim_guard
 from mnemo.prompts.ask import Asker
 from mnemo.prompts.profiles import resolve_profile
 from mnemo.prompts.usage import UsageMeter

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import chain
 
-from mnemo.graph.lemmas import index_terms_of
+from mnemo.english.lemmas import index_terms_of
 from mnemo.runtime.clock import Breather
 from mnemo.runtime.text import words
 

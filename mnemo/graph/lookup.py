@@ -11,9 +11,9 @@ from __future__ import annotations
 import unicodedata
 from hashlib import blake2b
 
-from mnemo.graph import slots
+from mnemo.english import slots
+from mnemo.english.similarity import plain
 from mnemo.graph.nodes import Intent, Node, Procedural, Semantic, Tag
-from mnemo.graph.similarity import plain
 from mnemo.runtime.text import one_line
 
 __all__ = ["label_key", "lookup_keys", "rival_keys", "text_key"]

@@ -16,10 +16,10 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from mnemo.english.similarity import same_claim_guard
 from mnemo.graph.corpus import CorpusView
 from mnemo.graph.metadata import NodeMetadata
 from mnemo.graph.nodes import Node, Semantic
-from mnemo.graph.similarity import same_claim_guard
 from mnemo.graph.upkeep import Upkeep
 from mnemo.maintenance.near import BAND, Near, Neighbourhood
 from mnemo.maintenance.plan import Counts, Sources, holds_still, living, pieces, vector_rows

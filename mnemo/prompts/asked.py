@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from datetime import datetime
 
+from mnemo.english.dates import date_in_words
 from mnemo.episode.step import Step
 from mnemo.prompts.data import block, shortened, step_rows
-from mnemo.runtime.clock import date_in_words
 
 __all__ = ["QUESTION", "Asked"]
 

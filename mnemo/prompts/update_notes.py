@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
+from mnemo.english.dates import date_in_words
 from mnemo.prompts.data import block
-from mnemo.runtime.clock import date_in_words
 from mnemo.runtime.text import count_tokens, one_line
 
 __all__ = ["INSTRUCTION_MARK", "NOTHING_TO_NOTE", "ListedNote", "NotesQuestion", "instruction"]

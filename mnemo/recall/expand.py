@@ -8,9 +8,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from mnemo.config import ScoringConfig
+from mnemo.english.lemmas import index_terms
 from mnemo.graph.corpus import CorpusView
 from mnemo.graph.edges import Edge, EdgeKind
-from mnemo.graph.lemmas import index_terms
 from mnemo.graph.nodes import NodeType
 from mnemo.protocols import GraphStore
 from mnemo.recall.candidates import Found, HopZero

@@ -18,9 +18,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from mnemo.english.lemmas import index_terms_of
 from mnemo.graph.corpus import StepsView
 from mnemo.graph.form import CAPITAL, DATE, FIRST, NUMBER, PLACE, QUOTE, REASON, YOU
-from mnemo.graph.lemmas import index_terms_of
 from mnemo.graph.postings import idf
 from mnemo.recall.chain import Chain
 from mnemo.recall.question import Question

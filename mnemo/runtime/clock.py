@@ -16,26 +16,9 @@ __all__ = [
     "Breather",
     "SystemClock",
     "as_utc",
-    "date_in_words",
     "elapsed",
     "in_utc",
     "of_timestamp",
-]
-
-_WEEKDAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
-_MONTHS = [
-    "January",
-    "February",
-    "March",
-    "April",
-    "May",
-    "June",
-    "July",
-    "August",
-    "September",
-    "October",
-    "November",
-    "December",
 ]
 
 
@@ -80,11 +63,6 @@ def of_timestamp(seconds: float) -> datetime:
         return datetime.fromtimestamp(seconds, UTC)
     except (OverflowError, ValueError):
         return (datetime.min if seconds < 0 else datetime.max).replace(tzinfo=UTC)
-
-
-def date_in_words(at: datetime) -> str:
-    """The day of *at* in its own zone, e.g. ``Friday 1 March 2024``, whatever the locale."""
-    return f"{_WEEKDAYS[at.weekday()]} {at.day} {_MONTHS[at.month - 1]} {at.year}"
 
 
 def elapsed() -> float:

@@ -17,7 +17,7 @@ from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
 
 from mnemo import Edge, EdgeKind, Episodic, MetadataDelta, Mnemo, Node, Semantic, Tag
-from mnemo.graph.similarity import same_claim_guard
+from mnemo.english.similarity import same_claim_guard
 from mnemo.graph.upkeep import Upkeep
 from mnemo.maintenance import near
 from mnemo.protocols import GraphWrite

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mnemo.recall.dates import spans_of
+from mnemo.english.dates import spans_of
 
 FIRST = datetime(2022, 5, 3, tzinfo=UTC)
 LAST = datetime(2024, 3, 13, 15, tzinfo=UTC)  # a Wednesday
@@ -38,6 +38,7 @@ def _day(seconds: float) -> str:
         ("Who called yesterday?", "2024-03-12", "2024-03-13"),
         ("two weeks ago", "2024-02-26", "2024-03-04"),
         ("3 months ago", "2023-12-01", "2024-01-01"),
+        ("seven months ago", "2023-08-01", "2023-09-01"),
         ("a year ago", "2023-01-01", "2024-01-01"),
         ("last Friday", "2024-03-08", "2024-03-09"),
         ("last Wednesday", "2024-03-06", "2024-03-07"),
@@ -63,7 +64,15 @@ def test_a_month_without_a_year_is_that_of_every_year() -> None:
 
 @pytest.mark.parametrize(
     "query",
-    ["May I go?", "Who will march or fall?", "recently", "30 February 2023", "ago", "room 2024-7"],
+    [
+        "May I go?",
+        "Who will march or fall?",
+        "recently",
+        "30 February 2023",
+        "until 9999-12-31",
+        "ago",
+        "room 2024-7",
+    ],
 )
 def test_what_names_no_time_has_no_span(query: str) -> None:
     """Verbs, vague words, days that do not exist, and numbers that are no years."""

@@ -5,13 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from mnemo.extraction.embedded.clauses import bare, has_verb, without_lead, without_vocatives
-from mnemo.extraction.embedded.dates import with_dates
-from mnemo.extraction.embedded.lexicon import LIGHT
-from mnemo.extraction.embedded.persons import speaks_of_other
-from mnemo.extraction.embedded.pronouns import begins_with_pronoun
+from mnemo.english.clauses import bare, has_verb, without_lead, without_vocatives
+from mnemo.english.dates import with_dates
+from mnemo.english.persons import speaks_of_other
+from mnemo.english.pronouns import begins_with_pronoun
+from mnemo.english.sentences import ends_as_question
+from mnemo.english.speech_acts import is_small_talk
+from mnemo.english.words import LIGHT
 from mnemo.extraction.embedded.said import FINAL, Said, Turn, confidence_of
-from mnemo.extraction.embedded.smalltalk import is_small_talk
 from mnemo.runtime.text import STOP_WORDS, one_line, words
 
 __all__ = ["answer_in", "is_greeting", "quoted", "with_detail"]
@@ -21,7 +22,6 @@ _LONGEST_QUESTION = 160  # characters; a longer one explains no short answer
 _ASKED = re.compile(
     r"^asked (?:\w+ )?(?:for|about|whether|if|when|where|what|how|who|which)\b", re.I
 )
-_QUESTION_END = re.compile(r"\?[\"'”’)\]!?]*$")
 # A question that "yes" answers; one that offers a choice is answered by what is chosen.
 _YES_NO_QUESTION = re.compile(
     r"^(?:so |and |but )?(?:is|are|was|were|do|does|did|have|has|had|can|could|will|would|should"
@@ -71,7 +71,7 @@ def is_greeting(turn: Turn, sentence: str) -> bool:
 
 def answer_in(turn: Turn, sentence: str) -> Said | None:
     """The fact that a short answer makes together with its question."""
-    if turn.asked is None or _QUESTION_END.search(sentence) or '"' in sentence:
+    if turn.asked is None or ends_as_question(sentence) or '"' in sentence:
         return None
     if _DODGES.match(bare(sentence)):
         return None

@@ -6,12 +6,10 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 
-from mnemo.english.forms import word_set
-from mnemo.extraction.embedded.lexicon import LIGHT
-from mnemo.extraction.embedded.topics import core, phrases
-from mnemo.runtime.text import STOP_WORDS, fold, stem
+from mnemo.english.topics import core, phrase_key, phrases
+from mnemo.english.words import LIGHT, MONTHS, WEEKDAYS, word_set
+from mnemo.runtime.text import STOP_WORDS, fold
 
 __all__ = ["Frequencies", "Matter", "concepts_of", "matter_of"]
 
@@ -30,12 +28,8 @@ _NUMBER = re.compile(
 _TITLE = re.compile(r"\"([^\"\n]{2,48})\"|“([^”\n]{2,48})”")
 _DATED = re.compile(r"\[[^\]]*\]")
 _NO_NAMES = word_set(
-    """
-    i asked output a the she he they it monday tuesday wednesday thursday friday saturday sunday
-    mon tue tues wed thu thur thurs fri sat sun january february march april may june july august
-    september october november december the tool
-    """
-)
+    "i asked output a the she he they it the tool mon tue tues wed thu thur thurs fri sat sun"
+).union(MONTHS, WEEKDAYS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,11 +70,11 @@ class Frequencies:
     def __init__(self, matters: Iterable[Matter]) -> None:
         self._counts: Counter[str] = Counter()
         for matter in matters:
-            self._counts.update(map(_key, matter.phrases))
+            self._counts.update(map(phrase_key, matter.phrases))
 
     def of(self, phrase: str) -> int:
         """In how many facts *phrase* occurs."""
-        return self._counts[_key(phrase)]
+        return self._counts[phrase_key(phrase)]
 
 
 def concepts_of(matter: Matter, frequencies: Frequencies) -> tuple[str, ...]:
@@ -118,8 +112,3 @@ def _add(found: dict[str, str], term: str) -> None:
     if any(key == known or f" {key} " in f" {known} " for known in found):
         return
     found[key] = term
-
-
-@lru_cache(maxsize=20_000)
-def _key(phrase: str) -> str:
-    return " ".join(stem(word) for word in fold(phrase).split())

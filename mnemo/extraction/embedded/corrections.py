@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterable
 from dataclasses import replace
 
+from mnemo.english.topics import topics
 from mnemo.extraction.embedded.said import Said
-from mnemo.extraction.embedded.topics import topics
 
 __all__ = ["corrected"]
 

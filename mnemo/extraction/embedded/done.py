@@ -5,14 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 
-from mnemo.english.forms import is_past, word_set
-from mnemo.extraction.embedded.clauses import bare
-from mnemo.extraction.embedded.dates import with_dates
-from mnemo.extraction.embedded.elided import with_subject
-from mnemo.extraction.embedded.persons import third_person
+from mnemo.english.clauses import bare, with_subject
+from mnemo.english.dates import with_dates
+from mnemo.english.persons import third_person
+from mnemo.english.sentences import sentences
+from mnemo.english.topics import content_count
+from mnemo.english.words import is_past, word_set
 from mnemo.extraction.embedded.said import PLAIN, Said, Turn, confidence_of, finished
-from mnemo.extraction.embedded.sentences import sentences
-from mnemo.extraction.embedded.topics import content_count
 
 __all__ = ["facts_of_agent"]
 

@@ -13,10 +13,11 @@ from enum import StrEnum
 from typing import Any
 
 from mnemo.extraction.embedded.cues import verdict
-from mnemo.extraction.embedded.secrets import redact
+from mnemo.runtime.secrets import without_secrets
 
 __all__ = [
     "HEAD",
+    "HIDDEN",
     "TAIL",
     "Kind",
     "call_name",
@@ -25,6 +26,7 @@ __all__ = [
     "excerpt",
     "kind_of",
     "parsed_json",
+    "redact",
     "without_calls",
     "without_code",
 ]
@@ -33,6 +35,8 @@ HEAD = 12_000
 """Characters analysed from the start of a text."""
 TAIL = 4_000
 """Characters analysed from the end of a longer text; results stand last."""
+HIDDEN = "[hidden]"
+"""What stands in the place of a secret, in everything that is derived from a step."""
 
 
 class Kind(StrEnum):
@@ -96,6 +100,16 @@ def excerpt(text: str) -> str:
     if len(text) > HEAD + TAIL:
         text = f"{text[:HEAD]}\n{text[-TAIL:]}"
     return redact(text)
+
+
+def redact(text: str) -> str:
+    """
+    *text* with every value that looks like a secret replaced by ``HIDDEN``.
+
+    Keys, tokens and passwords must never be learnt: no fact, instruction, tag, subgoal or
+    state can hold one. The raw step keeps its words; it is the user's own.
+    """
+    return without_secrets(text, lambda kind: HIDDEN)
 
 
 def without_code(text: str) -> str:

@@ -5,11 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
-from mnemo.english.forms import ADVERBS, BASE_VERBS, word_set
-from mnemo.extraction.embedded.clauses import has_verb
-from mnemo.extraction.embedded.lexicon import LIGHT
-from mnemo.extraction.embedded.smalltalk import is_small_talk
-from mnemo.extraction.embedded.topics import content_count
+from mnemo.english.clauses import has_verb
+from mnemo.english.speech_acts import is_small_talk
+from mnemo.english.topics import content_count
+from mnemo.english.words import ADVERBS, BASE_VERBS, LIGHT, word_set
 from mnemo.runtime.text import STOP_WORDS, fold
 
 __all__ = ["noted"]

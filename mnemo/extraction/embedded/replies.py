@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 
-from mnemo.extraction.embedded.clauses import bare, split_clauses
+from mnemo.english.clauses import bare, split_clauses
+from mnemo.english.sentences import sentences, with_apostrophes
+from mnemo.english.topics import topics
 from mnemo.extraction.embedded.cues import Verdict, verdict
 from mnemo.extraction.embedded.kinds import calls_in
-from mnemo.extraction.embedded.sentences import sentences, with_apostrophes
-from mnemo.extraction.embedded.topics import topics
 from mnemo.runtime.text import is_blank
 
 __all__ = ["verdict_of_reply"]

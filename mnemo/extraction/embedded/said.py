@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from datetime import datetime
 
-from mnemo.extraction.embedded.persons import Voice
+from mnemo.english.persons import Voice
 from mnemo.extraction.embedded.scene import Scene
 from mnemo.runtime.text import fold, one_line
 

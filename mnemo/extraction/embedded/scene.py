@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from mnemo.config import Config
+from mnemo.english.clauses import has_verb, is_imperative
+from mnemo.english.persons import Voice
+from mnemo.english.sentences import sentences
+from mnemo.english.words import word_set
 from mnemo.episode.step import Step
-from mnemo.extraction.embedded.clauses import has_verb, is_imperative
 from mnemo.extraction.embedded.cues import verdict
 from mnemo.extraction.embedded.kinds import Kind, calls_in, excerpt, kind_of
-from mnemo.extraction.embedded.lexicon import GROUP_NOUNS
-from mnemo.extraction.embedded.persons import Voice
-from mnemo.extraction.embedded.sentences import sentences
 from mnemo.runtime.text import fold, is_blank
 
 __all__ = ["Parties", "Role", "Scene", "is_output", "scene_of"]
@@ -38,6 +38,16 @@ _BOTH = re.compile(
 _WE_AND_YOU = re.compile(
     r"\bwe\b[^.!?\n]*\b(?<!thank )you\b(?!['’]| (?:know|should|would|could|must|can|will|need)\b)"
     r"|\byou\b(?!['’]| (?:know|should|would|could|must|can|will|need)\b)[^.!?\n]*\bwe\b"
+)
+
+_GROUP_NOUNS = word_set(
+    """
+    family fam families kid kids children son sons daughter daughters husband wife partner spouse
+    boyfriend girlfriend friend friends team crew company colleagues coworkers class band mom mum
+    dad mother father parents sister sisters brother brothers cousin cousins grandma grandpa group
+    gang folks buddies pals squad students residents volunteers bunch club roommate roommates
+    neighbors neighbours staff office department church puppy pup dog dogs teammates
+    """
 )
 
 
@@ -220,7 +230,7 @@ def _with_other(texts: Iterable[str], asked: str | None) -> bool:
             return True
         if at == 0 and asked is not None and _YOU.search(asked):
             return False
-        if any(word in GROUP_NOUNS for word in _WORD.findall(folded)):
+        if any(word in _GROUP_NOUNS for word in _WORD.findall(folded)):
             return False
         if at == 0 and _WE_AND_YOU.search(folded):
             return True

@@ -9,6 +9,7 @@ from functools import partial
 import anyio.to_thread
 
 from mnemo.config import Config
+from mnemo.english.sentences import sentences
 from mnemo.english.verbs import is_question, tokens_of
 from mnemo.episode.step import Step
 from mnemo.episode.trajectory import Fact, Trajectory
@@ -25,7 +26,6 @@ from mnemo.extraction.embedded.kinds import (
 )
 from mnemo.extraction.embedded.said import Said, Turn, folded_key
 from mnemo.extraction.embedded.scene import Parties, Role, Scene, scene_of
-from mnemo.extraction.embedded.sentences import sentences
 from mnemo.extraction.embedded.speech import facts_of_turn
 from mnemo.extraction.embedded.tools import CONFIDENCE, facts_of_output
 from mnemo.extraction.embedded.workers import workers

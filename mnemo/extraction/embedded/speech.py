@@ -6,35 +6,33 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from mnemo.english.forms import ADVERBS, is_past, word_set
-from mnemo.english.verbs import is_question, may_have_verb, tokens_of
-from mnemo.extraction.embedded.answers import answer_in, is_greeting, quoted, with_detail
-from mnemo.extraction.embedded.clauses import (
+from mnemo.english.clauses import (
     bare,
     has_verb,
     is_imperative,
     split_clauses,
+    with_subject,
     without_lead,
     without_vocatives,
 )
-from mnemo.extraction.embedded.dates import with_dates
-from mnemo.extraction.embedded.elided import with_subject
-from mnemo.extraction.embedded.lexicon import LIGHT
-from mnemo.extraction.embedded.minutes import noted
-from mnemo.extraction.embedded.persons import speaks_of_other, speaks_of_self, third_person
-from mnemo.extraction.embedded.pronouns import (
+from mnemo.english.dates import with_dates
+from mnemo.english.persons import speaks_of_other, speaks_of_self, third_person
+from mnemo.english.pronouns import (
     begins_with_pronoun,
     hangs,
     is_expletive,
     joined_to,
     with_person,
 )
-from mnemo.extraction.embedded.requests import asked_to, is_report, request_of
+from mnemo.english.sentences import ends_as_question, sentences, with_apostrophes
+from mnemo.english.speech_acts import asked_to, is_report, is_small_talk, request_of
+from mnemo.english.topics import has_noun
+from mnemo.english.verbs import is_question, may_have_verb, tokens_of
+from mnemo.english.words import ADVERBS, LIGHT, is_past, word_set
+from mnemo.extraction.embedded.answers import answer_in, is_greeting, quoted, with_detail
+from mnemo.extraction.embedded.minutes import noted
 from mnemo.extraction.embedded.said import Said, Turn, confidence_of, finished
 from mnemo.extraction.embedded.scene import Scene
-from mnemo.extraction.embedded.sentences import sentences, with_apostrophes
-from mnemo.extraction.embedded.smalltalk import is_small_talk
-from mnemo.extraction.embedded.topics import has_noun
 from mnemo.runtime.text import STOP_WORDS, words
 
 __all__ = ["facts_of_turn"]
@@ -87,7 +85,6 @@ _OF_TALK = word_set(
     promise regret remember suppose surrender swear understand wonder
     """
 )
-_QUESTION_END = re.compile(r"\?[\"'”’)\]!?]*$")
 # "I'm so excited to tell you that …": what is told is the fact.
 _PREAMBLE = re.compile(
     r"^I(?:['’]m| am)? (?:\w+ )?(?:excited|happy|glad|thrilled|pleased|proud|wanted"
@@ -263,7 +260,7 @@ def _statement(turn: Turn, clause: str) -> str | None:
 
 
 def _asks(clause: str) -> bool:
-    return _QUESTION_END.search(clause) is not None or is_question(tokens_of(clause))
+    return ends_as_question(clause) or is_question(tokens_of(clause))
 
 
 def _as_it_stands(turn: Turn, clause: str) -> str | None:

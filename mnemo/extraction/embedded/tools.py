@@ -7,10 +7,9 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from mnemo.english.forms import word_set
+from mnemo.english.words import word_set
 from mnemo.extraction.embedded.cues import error_line, masked, verdict
-from mnemo.extraction.embedded.kinds import parsed_json
-from mnemo.extraction.embedded.secrets import HIDDEN
+from mnemo.extraction.embedded.kinds import HIDDEN, parsed_json
 from mnemo.runtime.text import one_line
 
 __all__ = ["CONFIDENCE", "facts_of_output"]

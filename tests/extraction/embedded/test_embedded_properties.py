@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from mnemo.english.forms import NUMBER_WORDS, with_s
+from mnemo.english.words import NUMBER_WORDS, with_s
 
 # Whatever a template, an agreement or a resolved date may add.
 TEMPLATE_WORDS = frozenset(

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from mnemo.english.forms import with_s
-from mnemo.graph.similarity import contradicts
-from mnemo.graph.slots import claims
+from mnemo.english.similarity import contradicts
+from mnemo.english.slots import claims
+from mnemo.english.words import with_s
 
 LEAST = 0.95
 """Share of sentences that must be told from the others."""

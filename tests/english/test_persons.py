@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from mnemo.extraction.embedded.persons import Voice, third_person
+from mnemo.english.persons import Voice, third_person
 
 ANA = Voice("Ana", "Ana and Bo", "Bo")
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from mnemo.graph.similarity import equal_text, same_claim_guard
-from mnemo.graph.wording import subject
+from mnemo.english.entities import subject
+from mnemo.english.similarity import equal_text, same_claim_guard
 
 SAME = [
     ("Ana has moved to Porto.", "Ana moved to Porto"),

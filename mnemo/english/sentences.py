@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 
-from mnemo.english.forms import word_set
+from mnemo.english.words import word_set
 
-__all__ = ["sentences", "with_apostrophes"]
+__all__ = ["ends_as_question", "sentences", "with_apostrophes"]
 
 _ABBREVIATIONS = word_set(
     """
@@ -26,6 +26,7 @@ _MARKUP = re.compile(r"\*\*|__(?=\w)|(?<=\w)__")
 _END = re.compile(
     r"(?:[.!?…]+|[。！？]+)[\"'”’)\]»]*(?=\s|$)|[。！？]+[”’」』)]*|(?<=\S)\s(?=\[[a-z]+s\s)"
 )
+_QUESTION_END = re.compile(r"\?[\"'”’)\]!?]*$")
 _INITIALS = re.compile(r"(?:[a-z]\.)+[a-z]")
 _LAST_WORD = re.compile(r"[\w.]+$")
 _EMOJI_END = re.compile(r"[\U0001F300-\U0001FAFF\u2600-\u27BF\uFE0F\u200D]+\s*")
@@ -44,6 +45,11 @@ def sentences(text: str) -> list[str]:
     for block in _blocks(text):
         found.extend(_split_block(block))
     return found
+
+
+def ends_as_question(sentence: str) -> bool:
+    """Whether *sentence* ends in a question mark, closing quotes and brackets aside."""
+    return _QUESTION_END.search(sentence) is not None
 
 
 _BARE_CONTRACTION = re.compile(

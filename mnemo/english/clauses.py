@@ -1,18 +1,19 @@
-"""Sentences cleaned of what says nothing, and split into clauses that stand alone."""
+"""Clauses: split sentences, strip interjections, fillers and vocatives, restore a left-out "I"."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable
 
-from mnemo.english.forms import word_set
 from mnemo.english.verbs import finite_verb, is_order, tokens_of
+from mnemo.english.words import ADVERBS, DESCRIPTIONS, PARTICIPLES, is_past, word_set
 
 __all__ = [
     "bare",
     "has_verb",
     "is_imperative",
     "split_clauses",
+    "with_subject",
     "without_lead",
     "without_vocatives",
 ]
@@ -182,3 +183,82 @@ def _stands_after(right: str, joint: re.Match[str]) -> bool:
     if joint["comma"] is not None or joint["dash"]:
         return not _UNSURE.search(" ".join(words[:3]))
     return not _UNSURE.search(right)
+
+
+# ── A subject left out ───────────────────────────────────────────────────────────────
+
+# Forms that open a sentence more often as a participle or noun than as an act of the speaker.
+_NOT_ACTS = DESCRIPTIONS | word_set(
+    """
+    based given compared combined supposed needed set put cut hit let cost hurt shut upset speaking
+    regarding related recommended required updated added supported accepted loved left read said
+    thought used bet
+    """
+)
+_WORD = re.compile(r"[A-Za-z]+(?:['’][a-z]+)?")
+_PREFIXES = {
+    "gonna": "I'm ",
+    "gotta": "I ",
+    "wanna": "I ",
+    "can't": "I ",
+    "couldn't": "I ",
+    "didn't": "I ",
+    "haven't": "I ",
+    "need": "I ",
+    "feel": "I ",
+    "want": "I ",
+    "hate": "I ",
+    "prefer": "I ",
+    "am": "I ",
+}
+_DOING = word_set(
+    """
+    hoping looking planning thinking working trying heading getting taking feeling going
+    considering saving training learning moving researching living
+    """
+)
+# "Been busy" may be said of oneself or of the week; "been running" only of oneself.
+_BEEN = re.compile(r"\s+(?:(?:\w+ly|really|super|just|so)\s+)?(?:\w{2,}(?:ing|ed)\b|to\b)", re.I)
+# "No longer working at the harbour" tells of its speaker, whatever the verb.
+_STILL_DOING = re.compile(r"^(?:no longer|not|still|now|currently) \w{2,}ing\b", re.IGNORECASE)
+_CLAUSE = re.compile(r",|;|\s(?:but|so|because|[-–—])\s")
+_FINITE_LATER = re.compile(
+    r"\b[a-z]{3,}s (?:me|us|my)\b|\b(?:is|are|was|were|can|will|would|makes?|has|helps?|brings?"
+    r"|gives?|takes?|keeps?)\b"
+    r"|['’]s\b",
+    re.I,
+)
+
+
+def with_subject(clause: str) -> str:
+    """*clause*, with "I" (and its auxiliary) in front if it begins with the speaker's own act."""
+    if _STILL_DOING.match(clause):
+        return f"I'm {clause[0].lower()}{clause[1:]}"
+    words = _WORD.finditer(clause)
+    first = next(words, None)
+    if first is None or first.start() != 0:
+        return clause
+    leading = first.group().lower().replace("’", "'")
+    verb, at = leading, 0
+    if leading in ADVERBS or (leading.endswith("ly") and len(leading) > 4):
+        second = next(words, None)
+        if second is None or clause[first.end() : second.start()] != " ":
+            return clause
+        verb, at = second.group().lower(), second.start()
+    prefix = _prefix(verb, clause[at + len(verb) :])
+    if not prefix:
+        return clause
+    adverb = clause[0].lower() + clause[1:at] if at else ""
+    return f"{prefix}{adverb}{verb}{clause[at + len(verb) :]}"
+
+
+def _prefix(verb: str, rest: str) -> str:
+    if verb == "been":
+        return "I've " if _BEEN.match(rest) else ""
+    if verb in _PREFIXES:
+        return _PREFIXES[verb]
+    if verb in _DOING:
+        return "" if _FINITE_LATER.search(_CLAUSE.split(rest, maxsplit=1)[0]) else "I'm "
+    if verb in _NOT_ACTS or verb in PARTICIPLES or not is_past(verb) or not rest.startswith(" "):
+        return ""
+    return "" if verb in ("were", "had", "did", "was") and not rest[1:2].islower() else "I "

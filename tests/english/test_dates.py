@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from mnemo.extraction.embedded.dates import with_dates
+from mnemo.english.dates import with_dates
 
 FRIDAY = datetime(2024, 3, 1, 9, 30, tzinfo=UTC)
 
@@ -33,6 +33,7 @@ FRIDAY = datetime(2024, 3, 1, 9, 30, tzinfo=UTC)
         ("last week", "week of 2024-02-19"),
         ("two weeks ago", "week of 2024-02-12"),
         ("last weekend", "weekend of 2024-02-24"),
+        ("the past weekend", "weekend of 2024-02-24"),
         ("last year", "2023"),
         ("last July", "2023-07"),
         ("next January", "2025-01"),

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from mnemo.graph.similarity import contradicts
-from mnemo.graph.slots import claim_keys, claims, rival_keys
+from mnemo.english.similarity import contradicts
+from mnemo.english.slots import claim_keys, claims, rival_keys
 
 CONTRADICTING = [
     ("Bo's budget is 2000 euros", "Bo's budget is 3000 euros"),

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from mnemo.english.forms import (
+from mnemo.english.words import (
     ADVERBS,
     AUXILIARIES,
     BASE_VERBS,

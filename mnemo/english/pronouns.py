@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from mnemo.english.forms import word_set
-from mnemo.extraction.embedded.topics import phrases
+from mnemo.english.topics import phrases
+from mnemo.english.words import MONTHS, WEEKDAYS
 from mnemo.runtime.text import fold
 
 __all__ = ["begins_with_pronoun", "hangs", "is_expletive", "joined_to", "with_person"]
@@ -39,12 +39,7 @@ _PERSON_NOUN = re.compile(
     r"|roommate|niece"
     r"|nephew|mentor))(?:\s(?P<name>[A-Z][a-z]+))?\b"
 )
-_MONTHS_DAYS = word_set(
-    """
-    january february march april may june july august september october november december monday
-    tuesday wednesday thursday friday saturday sunday i
-    """
-)
+_NO_NAMES = frozenset((*MONTHS, *WEEKDAYS, "i"))
 _INNER = re.compile(
     r"(?<=\s)(?:it|them|they|(?:this|these|those)(?=\s(?:for|to|in|on|at|and|but|is|was|so|now"
     r"|as|by|with)\b))\b"
@@ -127,6 +122,6 @@ def _only_person(texts: Sequence[str], parties: frozenset[str]) -> str | None:
             people.setdefault(match["name"] or match["head"], match.group())
         bare = _PERSON_NOUN.sub(" ", text)
         for name in _NAME.findall(bare):
-            if not {*fold(name).split()} & (parties | _MONTHS_DAYS):
+            if not {*fold(name).split()} & (parties | _NO_NAMES):
                 people.setdefault(name, name)
     return next(iter(people.values())) if len(people) == 1 else None

@@ -11,9 +11,7 @@ import re
 from collections.abc import Callable
 from functools import lru_cache
 
-from mnemo.english.order import same_order
-from mnemo.graph.slots import claims, clash
-from mnemo.graph.wording import (
+from mnemo.english.entities import (
     dates,
     is_measure,
     measures,
@@ -24,6 +22,8 @@ from mnemo.graph.wording import (
     tokens,
     units,
 )
+from mnemo.english.order import same_order
+from mnemo.english.slots import claims, clash
 from mnemo.runtime.text import stem, terms
 
 __all__ = ["contradicts", "equal_text", "plain", "same_claim_guard"]

@@ -7,8 +7,7 @@ from collections import Counter
 from collections.abc import Iterable
 from functools import lru_cache
 
-from mnemo.english.forms import ADVERBS, BASE_VERBS, NUMBER_WORDS, PREPOSITIONS, is_past
-from mnemo.extraction.embedded.lexicon import LIGHT
+from mnemo.english.words import ADVERBS, BASE_VERBS, LIGHT, NUMBER_WORDS, PREPOSITIONS, is_past
 from mnemo.runtime.text import STOP_WORDS, fold, stem, terms
 
 __all__ = [
@@ -17,6 +16,7 @@ __all__ = [
     "generalised",
     "has_noun",
     "key_phrases",
+    "phrase_key",
     "phrases",
     "topical",
     "topics",
@@ -102,13 +102,19 @@ def core(phrase: str) -> str:
     return " ".join(parts)
 
 
+@lru_cache(maxsize=20_000)
+def phrase_key(phrase: str) -> str:
+    """What the forms of one phrase share: the stems of its words."""
+    return " ".join(stem(word) for word in fold(phrase).split())
+
+
 def key_phrases(texts: Iterable[str], limit: int) -> list[str]:
     """The *limit* most frequent noun-like phrases of *texts*, the earlier first among equals."""
     counts: Counter[str] = Counter()
     spelling: dict[str, str] = {}
     for text in texts:
         for phrase in map(core, phrases(text)):
-            key = " ".join(stem(word) for word in fold(phrase).split())
+            key = phrase_key(phrase)
             counts[key] += 1
             spelling.setdefault(key, phrase)
     order = {key: at for at, key in enumerate(counts)}

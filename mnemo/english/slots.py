@@ -12,18 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 
-from mnemo.graph.slot_table import (
-    ATTRIBUTES,
-    CHANGED,
-    COPULA,
-    ENDED,
-    HEDGES,
-    HOLDS,
-    SPELLINGS,
-    UNOWNED,
-    WHOSE,
-)
-from mnemo.graph.wording import BRACKETS, LEADING, UNITS, said_number, tokens
+from mnemo.english.entities import BRACKETS, LEADING, UNITS, said_number, tokens
 from mnemo.runtime.text import STOP_WORDS, fold, stem
 
 __all__ = ["Claim", "claim_keys", "claims", "clash", "rival_keys"]
@@ -47,6 +36,166 @@ class Claim:
     value: frozenset[str]
     holds: bool = True
     activity: bool = False
+
+
+# ── The ways of saying it ────────────────────────────────────────────────────────────
+# One row each, a pattern of what follows the subject, its value named ``v``. English;
+# another language needs rows of its own.
+
+_ADVERBS = r"(?:(?:now|currently|recently|just|still|already|actually|finally|officially|also) )*"
+_HAS = r"(?:(?:has|have|had|'s|’s) )?" + _ADVERBS
+_IS = r"(?:is|are) " + _ADVERBS
+_NOT = r"(?:does not|doesn['’]t|do not|don['’]t)"
+_UPPER = r"[^\W\d_a-z][\w&'’.-]*"
+_PLACE = rf"(?P<v>(?:the )?{_UPPER}(?:,? (?:(?:de|da|do|of|the|la|le|and) )?{_UPPER})*)"
+_ORGANISATION = (
+    rf"(?P<v>{_UPPER}(?:,? (?:(?:de|of|the|and) )?{_UPPER})*"
+    r"|(?:the|a|an) (?!weekends?\b|night|moment|time\b|same|best|long|new\b)[\w-]+)"
+)
+_ROLE = r"(?P<v>[^,;.]+?)(?= (?:at|for|in|with|of|on|since|and|but|who)\b|[,;.]|$)"
+_WHOSE = r"(?:(?:his|her|their|its|the|a|[\w-]+['’]s) )"
+
+_OCCUPATION = (
+    r"(?:accountant|actor|actress|administrator|advisor|agent|analyst|apprentice|architect|artist"
+    r"|assistant|astronomer|attorney|auditor|author|baker|banker|barber|barista|bartender|beekeeper"
+    r"|biologist|bookkeeper|brewer|broker|builder|butcher|caregiver|caretaker|carpenter|cashier"
+    r"|chef|chemist|cleaner|clerk|coach|conductor|consultant|contractor|cook|counsell?or|courier"
+    r"|curator|dancer|dentist|designer|detective|developer|dietitian|diplomat|director|doctor"
+    r"|driver|economist|editor|electrician|engineer|farmer|firefighter|fisherman|florist"
+    r"|freelancer|gardener|geologist|goldsmith|guard|hairdresser|historian|housekeeper|inspector"
+    r"|instructor|interpreter|janitor|jeweller|joiner|journalist|judge|landscaper|lawyer|lecturer"
+    r"|librarian|lifeguard|locksmith|logistician|machinist|manager|mason|mathematician|mechanic"
+    r"|midwife|miner|musician|nanny|nurse|nutritionist|officer|optician|painter|paralegal"
+    r"|paramedic|pastor|pediatrician|pharmacist|photographer|physicist|physiotherapist|pianist"
+    r"|pilot|plumber|police officer|politician|porter|postdoc|postman|priest|principal|producer"
+    r"|professor|programmer|psychiatrist|psychologist|publisher|radiologist|realtor|receptionist"
+    r"|recruiter|reporter|researcher|roofer|sailor|salesperson|salesman|saleswoman|scientist"
+    r"|sculptor|seamstress|secretary|singer|soldier|statistician|steward|stewardess|supervisor"
+    r"|surgeon|surveyor|tailor|teacher|technician|therapist|trainer|translator|tutor|undertaker"
+    r"|vet|veterinarian|waiter|waitress|watchmaker|welder|writer)"
+)
+
+_HOLDS: tuple[tuple[str, str], ...] = (
+    ("residence", rf"{_HAS}(?:moved|relocated)(?: back)?(?: from [^,]+?)? to {_PLACE}"),
+    ("residence", rf"{_ADVERBS}(?:lives?|resides?) {_ADVERBS}(?:in|at) {_PLACE}"),
+    ("residence", rf"{_IS}(?:living|residing|based|settled) (?:in|at) {_PLACE}"),
+    ("residence", rf"(?:has|have) {_ADVERBS}(?:been living|settled) in {_PLACE}"),
+    ("employer", rf"{_ADVERBS}works? {_ADVERBS}(?:at|for) {_ORGANISATION}"),
+    ("employer", rf"{_IS}(?:working|employed) (?:at|for|by|with) {_ORGANISATION}"),
+    ("employer", rf"{_HAS}(?:started|begun|began) working (?:at|for) {_ORGANISATION}"),
+    (
+        "employer",
+        rf"{_HAS}(?:has|have|started|got|gotten|taken|took|accepted|found) an? (?:new )?"
+        rf"(?:job|position) (?:at|with) {_ORGANISATION}",
+    ),
+    ("employer", rf"{_HAS}(?:was |been )?hired by {_ORGANISATION}"),
+    ("job", rf"{_ADVERBS}works? {_ADVERBS}as an? {_ROLE}"),
+    ("job", rf"{_IS}(?:working|employed) as an? {_ROLE}"),
+    (
+        "job",
+        rf"{_HAS}(?:been promoted|been made|become|became) (?:to )?(?:an? )?"
+        rf"(?P<v>[^,;.]*?{_OCCUPATION})",
+    ),
+    ("job", rf"{_IS}an? (?P<v>[^,;.]*?{_OCCUPATION})(?= (?:at|for|in|with|and)\b|[,;.]|$)"),
+    ("age", rf"{_IS}(?P<v>\d{{1,3}})(?: years? old)?$"),
+    ("age", rf"{_HAS}turned (?P<v>\d{{1,3}})\b"),
+    ("relationship", rf"{_IS}(?P<v>(?:married|engaged)(?: to {_UPPER})?|dating {_UPPER})"),
+    ("relationship", rf"{_IS}(?P<v>single|divorced|widowed|separated)\b"),
+    ("relationship", rf"{_HAS}(?:got|gotten) (?P<v>(?:married|engaged)(?: to {_UPPER})?|divorced)"),
+    ("relationship", rf"{_HAS}(?P<v>married {_UPPER})"),
+    ("version", rf"{_HAS}(?:is |was |been )?(?:up|down)graded to (?:version )?(?P<v>v?\d[\w.]*)"),
+)
+"""Attribute, and how a value for it is said after the subject."""
+
+_ENDED: tuple[tuple[str, str], ...] = (
+    ("residence", rf"(?:no longer|{_NOT}|used to) (?:lives?|resides?) (?:in|at) {_PLACE}"),
+    ("residence", rf"(?:is|are) (?:no longer|not) (?:living|residing|based) (?:in|at) {_PLACE}"),
+    ("residence", rf"{_HAS}moved (?:out of|away from) {_PLACE}"),
+    ("employer", rf"(?:no longer|{_NOT}|used to) works? (?:at|for) {_ORGANISATION}"),
+    (
+        "employer",
+        rf"(?:is|are) (?:no longer|not) (?:working|employed) (?:at|for|by) {_ORGANISATION}",
+    ),
+    ("employer", rf"{_HAS}stopped working (?:at|for) {_ORGANISATION}"),
+    ("employer", rf"{_HAS}(?:left|quit|resigned from|retired from) (?P<v>{_UPPER}(?: {_UPPER})*)"),
+    (
+        "employer",
+        rf"{_HAS}(?:left|quit|lost|resigned from) {_WHOSE}(?:old )?(?:job|position)"
+        rf"(?: (?:at|with) {_ORGANISATION})?",
+    ),
+    ("employer", rf"{_HAS}(?:was |got |been )?(?:fired|laid off)(?: (?:from|by) {_ORGANISATION})?"),
+    ("employer", rf"{_IS}(?:unemployed|out of work)(?P<v>)"),
+    ("job", rf"(?:no longer|{_NOT}|used to) works? as an? {_ROLE}"),
+    ("relationship", rf"{_HAS}(?:broken|broke|split) up with (?P<v>{_UPPER})"),
+    (
+        "relationship",
+        rf"{_IS}no longer (?P<v>(?:married|engaged)(?: to {_UPPER})?|dating {_UPPER})",
+    ),
+)
+"""Attribute, and how it is said that a value (none: any) has ceased to hold."""
+
+_ATTRIBUTES: tuple[tuple[str, str], ...] = (
+    (
+        r"\d",
+        r"budget|price|cost|fee|salary|income|rent|weight|height|size|limit|port|timeout"
+        r"|threshold|rate|version|age|capacity|quota|(?:phone |mobile )?number|score",
+    ),
+    (
+        r"\d|day\b|January|February|March|April|May|June|July|August|September|October"
+        r"|November|December|tomorrow|today",
+        r"deadline|due date|start date|end date|release date|launch date|birthday|appointment",
+    ),
+    (
+        rf"^(?:the )?{_UPPER}",
+        r"owner|manager|boss|supervisor|wife|husband|partner|spouse|girlfriend|boyfriend"
+        r"|fianc[ée]e?|employer|landlord|capital|nickname|name|doctor|dentist|therapist",
+    ),
+    (
+        r"\S",
+        r"status|address|e-?mail(?: address)?|location|priority|title|time ?zone|job|occupation"
+        r"|profession|favou?rite [\w-]+(?: [\w-]+)?|theme|branch|region|default [\w-]+|password"
+        r"|destination|hometown|relationship status|marital status",
+    ),
+)
+"""What the value must look like, and the attributes said as in "Bo's budget is 2000"."""
+
+_UNOWNED = frozenset(
+    ("deadline", "due date", "start date", "end date", "release date", "launch date", "budget")
+)
+"""Attributes of which "the deadline" means the one that everybody knows."""
+
+_CHANGED = (
+    r"(?:set|changed|raised|lowered|increased|decreased|reduced|cut|moved|extended|updated"
+    r"|upgraded|downgraded|postponed|renamed|pushed(?: back)?|brought forward|dropped|risen|rose"
+    r"|fallen|fell|grown|grew|shifted|switched)"
+)
+_COPULA = (
+    rf"(?:is|are|equals|=|:|(?:(?:has|have|had) )?(?:been |was |were |is )?{_CHANGED}"
+    rf"(?: up| down)?(?: from .+?)? to) {_ADVERBS}"
+)
+
+_HEDGES = frozenset(
+    """
+    might may maybe perhaps probably possibly would could unless if wants want hopes hope plans
+    plan planning considering thinks thought believes wonders wondering guess supposedly
+    """.split()  # noqa: SIM905
+)
+"""Words by which a text claims nothing for certain."""
+
+_SPELLINGS = {
+    "favorite": "favourite",
+    "e-mail": "email",
+    "e-mail address": "email",
+    "email address": "email",
+    "timezone": "time zone",
+    "profession": "job",
+    "occupation": "job",
+    "mobile number": "phone number",
+    "relationship status": "relationship",
+    "marital status": "relationship",
+    "fiance": "fiancee",
+}
+"""Attribute → the name that it is kept under."""
 
 
 # ── Reading a sentence ───────────────────────────────────────────────────────────────
@@ -85,7 +234,7 @@ def _row(attribute: str, pattern: str) -> tuple[str, re.Pattern[str]]:
 @lru_cache(maxsize=1)
 def _rows() -> tuple[tuple[str, re.Pattern[str], bool], ...]:
     """Attribute, pattern of a sentence from its beginning, and whether the value holds."""
-    said = [(*_row(*row), True) for row in HOLDS] + [(*_row(*row), False) for row in ENDED]
+    said = [(*_row(*row), True) for row in _HOLDS] + [(*_row(*row), False) for row in _ENDED]
     return tuple(said)
 
 
@@ -94,18 +243,18 @@ def _attribute_rows() -> tuple[tuple[re.Pattern[str], re.Pattern[str]], ...]:
     """Pattern of a sentence about a named attribute, and what its value must look like."""
     return tuple(
         (re.compile(pattern), re.compile(shape))
-        for shape, names in ATTRIBUTES
+        for shape, names in _ATTRIBUTES
         for pattern in _attribute_patterns(names)
     )
 
 
 def _attribute_patterns(names: str) -> Iterator[str]:
     a = rf"(?P<a>(?:[\w-]+ ){{0,3}}?(?:{names}))"
-    yield rf"(?P<s>.+?)(?:['’]s|(?<=s)['’]) {a} {COPULA}(?P<v>.+)"
-    yield rf"(?:The|the|Our|our) {a} (?:of|for) (?P<s>.+?) {COPULA}(?P<v>.+)"
-    yield rf"(?:The|the) (?P<s>(?:[\w-]+ ){{0,3}}?)(?P<a>{names}) {COPULA}(?P<v>.+)"
+    yield rf"(?P<s>.+?)(?:['’]s|(?<=s)['’]) {a} {_COPULA}(?P<v>.+)"
+    yield rf"(?:The|the|Our|our) {a} (?:of|for) (?P<s>.+?) {_COPULA}(?P<v>.+)"
+    yield rf"(?:The|the) (?P<s>(?:[\w-]+ ){{0,3}}?)(?P<a>{names}) {_COPULA}(?P<v>.+)"
     yield rf"{_SUBJECT}(?:has|have) an? {a} of (?P<v>.+)"
-    yield rf"{_SUBJECT}(?:(?:has|have) )?{CHANGED} {WHOSE}{a} (?:from .+? )?to (?P<v>.+)"
+    yield rf"{_SUBJECT}(?:(?:has|have) )?{_CHANGED} {_WHOSE}{a} (?:from .+? )?to (?P<v>.+)"
 
 
 _ADVERB = r"(?:(?:now|currently|still|also|really|often|usually|always) )*"
@@ -148,7 +297,7 @@ def claims(text: str) -> tuple[Claim, ...]:
     """What *text* claims, each once; nothing if it hedges, asks, quotes, or tells a story."""
     if len(text) > _LONGEST_TEXT or _AS_SAID in text or not _ASKS_OR_QUOTES.isdisjoint(text):
         return ()
-    if not HEDGES.isdisjoint(_lower_words(text)):
+    if not _HEDGES.isdisjoint(_lower_words(text)):
         return ()
     bracketed = " ".join(BRACKETS.findall(text))
     bare = re.sub(r"\s+", " ", BRACKETS.sub(" ", text)).replace(" ,", ",")
@@ -202,12 +351,12 @@ def _activity_claims(text: str) -> Iterator[Claim]:
 def _owner(said: str, attribute: str) -> str:
     """Whose *attribute* it is; ``"the"``: a text that names no owner speaks of the only one."""
     words = _PRESENT.sub("", f"{fold(said)} ".lstrip()).strip()
-    return _subject(words) if words else ("the" if attribute in UNOWNED else "")
+    return _subject(words) if words else ("the" if attribute in _UNOWNED else "")
 
 
 def _attribute(said: str) -> str:
     words = _PRESENT.sub("", fold(said))
-    for spelling, kept in SPELLINGS.items():
+    for spelling, kept in _SPELLINGS.items():
         words = re.sub(
             rf"\b{re.escape(spelling)}$" if " " in spelling else rf"\b{spelling}\b", kept, words
         )

@@ -1,5 +1,5 @@
 """
-What two wordings are compared by: numbers, dates, names, subjects. Pure.
+Numbers, dates, names, units and the subject that a text mentions: what wordings are compared by.
 
 Rules are English first; of a text in a language they do not know, its numbers and
 names are found all the same.
@@ -12,9 +12,9 @@ import unicodedata
 from datetime import date
 from functools import lru_cache
 
-from mnemo.english.forms import is_adverb
 from mnemo.english.order import active
 from mnemo.english.verbs import finite_verb
+from mnemo.english.words import MONTHS, NUMBER_WORDS, WEEKDAYS, is_adverb
 from mnemo.runtime.text import STOP_WORDS, fold, one_line, stem
 
 __all__ = [
@@ -46,23 +46,12 @@ _POSSESSIVE = re.compile(r"['’]s\b")
 _TOKEN = re.compile(r"[^\W_]+(?:['’.-][^\W_]+)*")
 
 
-def _list(words: str) -> list[str]:
-    return words.split()
-
-
-_MONTHS = _list(
-    "january february march april may june july august september october november december"
-)
-_DAYS = _list("monday tuesday wednesday thursday friday saturday sunday")
-_CALENDAR = frozenset((*_MONTHS, *_DAYS))
+_CALENDAR = frozenset((*MONTHS, *WEEKDAYS))
 _RELATIVE = frozenset(("today", "yesterday", "tomorrow", "tonight"))
 # "one" is left out: it is a pronoun as often as a number.
-_NUMBER_WORDS = {
-    word: str(value)
-    for value, word in enumerate(
-        _list("two three four five six seven eight nine ten eleven twelve"), start=2
-    )
-} | {"zero": "0", "twenty": "20", "thirty": "30", "forty": "40", "fifty": "50", "hundred": "100"}
+_NUMBERS = {word: str(number) for word, number in NUMBER_WORDS.items() if number > 1} | {
+    "zero": "0", "twenty": "20", "thirty": "30", "forty": "40", "fifty": "50", "hundred": "100",
+}  # fmt: skip
 
 UNITS = {
     unit: names[0]
@@ -107,7 +96,7 @@ def numbers(text: str) -> frozenset[str]:
     """Numbers and identifiers with digits in *text*, dates in brackets aside, normalised."""
     bare = _ISO_DATE.sub(_spell_date, BRACKETS.sub(" ", text))
     found = {said_number(token) for token in _WITH_DIGIT.findall(_THOUSANDS.sub("", bare))}
-    found.update(_NUMBER_WORDS[word] for word in tokens(bare) if word in _NUMBER_WORDS)
+    found.update(_NUMBERS[word] for word in tokens(bare) if word in _NUMBERS)
     return frozenset(found)
 
 
@@ -117,7 +106,7 @@ def _spell_date(found: re.Match[str]) -> str:
         date(year, month, day)
     except ValueError:
         return found.group()
-    return f"{day} {_MONTHS[month - 1].capitalize()} {year}"
+    return f"{day} {MONTHS[month - 1].capitalize()} {year}"
 
 
 def said_number(token: str) -> str:
@@ -184,7 +173,7 @@ def is_measure(term: str) -> bool:
 @lru_cache(maxsize=1)
 def measures() -> frozenset[str]:
     """The stems of units, numbers and dates."""
-    return frozenset(map(stem, (*UNITS, *_NUMBER_WORDS, *_CALENDAR, *_RELATIVE)))
+    return frozenset(map(stem, (*UNITS, *_NUMBERS, *_CALENDAR, *_RELATIVE)))
 
 
 def units(text: str) -> frozenset[str]:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from mnemo.extraction.embedded.sentences import sentences
+from mnemo.english.sentences import sentences
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,230 @@
+"""
+English word lists (closed classes, common verbs, the calendar, fillers) and how verbs inflect.
+
+They are small on purpose. A word that is missing costs a less pretty sentence or a
+fact that is kept or dropped against taste; it never makes a fact false.
+"""
+
+from __future__ import annotations
+
+__all__ = [
+    "ADVERBS",
+    "AUXILIARIES",
+    "BASES",
+    "BASE_VERBS",
+    "DESCRIPTIONS",
+    "LIGHT",
+    "MODALS",
+    "MONTHS",
+    "NUMBER_WORDS",
+    "PARTICIPLES",
+    "PAST_VERBS",
+    "PREPOSITIONS",
+    "WEEKDAYS",
+    "is_adverb",
+    "is_past",
+    "with_s",
+    "word_set",
+]
+
+
+def word_set(text: str) -> frozenset[str]:
+    """The words of *text*, which holds them between blanks."""
+    return frozenset(text.split())
+
+
+MODALS = word_set("can could will would shall should may might must cannot")
+
+AUXILIARIES = MODALS | word_set("am is are was were be been has have had do does did isn't aren't")
+
+# Base: past form, participle if it differs. Left out are forms that are common words of
+# their own ("rose", "bit", "wound", "lay") and verbs that never change.
+_IRREGULAR = """
+arise: arose arisen; awake: awoke awoken; become: became; begin: began begun; bend: bent; bleed:
+bled; blow: blew blown; break: broke broken; breed: bred; bring: brought; build: built; burn:
+burnt; buy: bought; catch: caught; choose: chose chosen; cling: clung; come: came; creep: crept;
+deal: dealt; dig: dug; draw: drew drawn; dream: dreamt; drink: drank drunk; drive: drove driven;
+eat: ate eaten; fall: fell fallen; feed: fed; feel: felt; fight: fought; find: found; flee:
+fled; fly: flew flown; forbid: forbade forbidden; forget: forgot forgotten; forgive: forgave
+forgiven; freeze: froze frozen; get: got gotten; give: gave given; go: went gone; grow: grew
+grown; hang: hung; hear: heard; hide: hid hidden; hold: held; keep: kept; kneel: knelt; know:
+knew known; lay: laid; lead: led; lean: leant; leap: leapt; learn: learnt; leave: left; lend:
+lent; light: lit; lose: lost; make: made; mean: meant; meet: met; mistake: mistook mistaken;
+pay: paid; ride: rode ridden; ring: rang rung; run: ran; say: said; see: saw seen; seek: sought;
+sell: sold; send: sent; shake: shook shaken; shine: shone; shoot: shot; show: showed shown;
+shrink: shrank shrunk; sing: sang sung; sink: sank sunk; sit: sat; sleep: slept; slide: slid;
+speak: spoke spoken; spell: spelt; spend: spent; spin: spun; spoil: spoilt; stand: stood; steal:
+stole stolen; stick: stuck; sting: stung; strike: struck; strive: strove; swear: swore sworn;
+sweep: swept; swim: swam swum; swing: swung; take: took taken; teach: taught; tear: tore torn;
+tell: told; think: thought; throw: threw thrown; understand: understood; undertake: undertook;
+wake: woke woken; wear: wore worn; weave: wove woven; weep: wept; win: won; withdraw: withdrew;
+write: wrote written
+"""
+_FORMS = {
+    base.strip(): forms.split()
+    for base, _, forms in (entry.partition(":") for entry in _IRREGULAR.split(";"))
+}
+BASES = {form: base for base, forms in _FORMS.items() for form in forms}
+"""Irregular form of a verb → its base."""
+
+# Past forms that do not end in "ed"; those equal to the base form (put, cut) count as past.
+PAST_VERBS = word_set(
+    """
+    babysat beat beheld beset bet bit bore bound burst cast cost cut did dove dwelt flung foresaw
+    foretold had hit hurt inlaid knit lay learned let mislaid misled misread misunderstood outdid
+    outgrew overcame overdid overheard overran overrode oversaw overslept overthrew overtook
+    overwrote partook proofread put quit read rebuilt redid redrew remade repaid reran resent
+    reset resold rethought retold retook rewound rewrote rid rose set shut slew slit slung slunk
+    spat sped spilt spit split sprang spread sprung stank strode strung thrust trod undercut
+    underwent undid unwound upheld upset used was were withheld withstood wound wrung
+    """
+).union(past for past, *_ in _FORMS.values())
+
+# Participles that differ from the past form: after "'d" they mean "had", not "would".
+PARTICIPLES = word_set("become been bitten done risen").union(
+    participle for _, *others in _FORMS.values() for participle in others
+)
+
+BASE_VERBS = word_set(
+    """
+    accept add adopt agree allow answer appear apply arrive ask attend avoid bake be become begin
+    believe belong book borrow break bring build buy call camp care carry catch celebrate change
+    check choose clean climb close collect come compare compete complete connect consider contact
+    contain continue cook cost count cover create cut dance deal decide deliver deploy describe
+    design develop die discover discuss do draw dream drink drive earn eat encourage enjoy enter
+    exercise expect explain explore face fail fall feed feel fight fill find finish fit fix fly
+    focus follow forget forgive garden get give go grow handle hang happen hate have hear help hike
+    hit hold hope host hurt imagine improve include increase install invest invite join jump keep
+    know laugh launch lead learn leave lend let lie like listen live look lose love make manage
+    marry mean meet mention merge mind miss motivate move need notice offer open order organize own
+    paint participate pass pay perform pick plan plant play practice prefer prepare produce promise
+    protect prove provide pull push put quit raise reach read realize receive recommend record
+    reduce refuse relax remember remind remove rent repair replace reply report represent require
+    research rest return ride run save say search see seem sell send serve set share show sing sit
+    sleep smile solve speak spend stand start stay stop struggle study succeed suffer suggest
+    support swim take talk teach tell tend test thank think throw touch train transform travel
+    treat trust try turn understand update use view visit volunteer wait wake walk want watch wear
+    weigh win wish wonder work worry write
+    """
+)
+
+ADVERBS = word_set(
+    """
+    really just also always never usually often still already actually even only kinda totally
+    definitely probably sometimes finally recently currently now then both all sure ever rarely
+    almost mostly simply truly absolutely honestly literally basically generally typically
+    normally personally deeply fully genuinely regularly constantly occasionally mainly too once
+    """
+)
+
+PREPOSITIONS = word_set(
+    """
+    about above across after against along around as at because before behind below beneath beside
+    between beyond but by down during except for from if in inside into like near of off on onto
+    or out over past since so than that though through to toward towards under until up upon when
+    where which while who whom whose why with within without and how what
+    """
+)
+
+# Participles that describe how somebody feels: no act, and alone no verb.
+DESCRIPTIONS = word_set(
+    """
+    excited tired thrilled stoked pleased delighted relaxed inspired blessed interested bored
+    scared worried amazed shocked surprised impressed overwhelmed stressed exhausted confused
+    frustrated determined motivated dedicated devoted talented pumped psyched concerned convinced
+    committed experienced beloved mixed unsolved limited unlimited detailed advanced
+    """
+)
+
+# Words of praise and judgement: what is left without them is what a sentence says.
+_EVALUATIVE = word_set(
+    """
+    adorable amazing awesome awful beautiful best better blessed breathtaking brilliant charming
+    cool crazy cute delicious delightful enjoyable epic excellent exciting extraordinary fab
+    fabulous fantastic fave favorite fine fun funny glad good gorgeous great happy helpful hilarious
+    ideal important incredible inspirational inspiring interesting lovely lucky magical marvelous
+    meaningful memorable neat nice outstanding perfect pretty proud rad refreshing rewarding sick
+    special spectacular splendid stunning super superb sweet swell terrific touching unforgettable
+    unique wonderful worth worthwhile wow yummy bad terrible horrible sad tough rough hard easy
+    impressive thoughtful encouraging uplifting heartwarming powerful true right wrong big huge
+    """
+)
+
+# Words that carry no topic of their own.
+_FILLERS = word_set(
+    """
+    able absolutely actually ah aha alright already also always another anything anyway appreciate
+    around aw aww away back bet big bit bye certainly come comes coming congrats congratulations
+    cheers course day days deal definitely difference else enough especially even ever every
+    everyone everything exactly far feel feeling feels felt finally first forward fun get gets
+    getting give gives giving go goes going gonna gone got gotta guess guy guys ha haha happen
+    happened happens hear heard help helped helps hello hey hi hmm honestly hope huge hugs idea
+    imagine indeed just keep keeps kind kinda know known lately let life like likes little lol look
+    looking looks lot lots love loved luck made make makes making man many matter matters maybe
+    mean means mention might moment moments much must need never new next no nope now oh ok okay
+    omg one ones oof part people person photo pic picture please plus point probably quite rather
+    really right said same say saying says see seeing seem seems seen share shared sharing show
+    sir since something somewhere soon sort sound sounded sounds special still stuff such sure
+    take takes taking talk tell thank thankful thanks thing things think thinking though thought
+    times time today together took totally truly try trying two ugh uh um up use used wait wanna
+    want way ways well whoa will wish without wonder work world would wow ya yay yeah year years
+    yep yes yet yo yup
+    ago few last later lately month months next week weeks weekend other others someone somebody
+    anyone nothing none whole lol hun buddy pal shares yesterday tomorrow tonight morning evening
+    afternoon working using having doing trying starting wants needs loves likes thinks enjoys hopes
+    prefers asks
+    """
+)
+
+# What is left of a text without these is what it is about.
+LIGHT = _EVALUATIVE | _FILLERS | DESCRIPTIONS
+
+MONTHS = (
+    "january", "february", "march", "april", "may", "june", "july", "august", "september",
+    "october", "november", "december",
+)  # fmt: skip
+WEEKDAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
+
+NUMBER_WORDS = {
+    "a": 1,
+    "an": 1,
+    "one": 1,
+    "two": 2,
+    "three": 3,
+    "four": 4,
+    "five": 5,
+    "six": 6,
+    "seven": 7,
+    "eight": 8,
+    "nine": 9,
+    "ten": 10,
+    "eleven": 11,
+    "twelve": 12,
+}
+
+_NOT_ED = word_set("need feed bleed speed succeed proceed exceed breed embed shed wed indeed")
+_NOT_LY = word_set(
+    """
+    rely apply reply supply imply fly comply multiply bully ally family july italy assembly
+    anomaly butterfly belly jelly lily monopoly sly rally tally
+    """
+)
+
+
+def is_past(word: str) -> bool:
+    """Whether *word* (lower case) has the form of a simple past; "put" counts as one."""
+    return word in PAST_VERBS or (word.endswith("ed") and word not in _NOT_ED and len(word) > 3)
+
+
+def with_s(verb: str) -> str:
+    """The third person singular of a base form."""
+    if verb.endswith(("s", "x", "z", "ch", "sh", "o")):
+        return verb + "es"
+    if verb.endswith("y") and verb[-2:-1] not in tuple("aeiou"):
+        return verb[:-1] + "ies"
+    return verb + "s"
+
+
+def is_adverb(word: str) -> bool:
+    """Whether *word* (lower case) may stand between a subject and its verb."""
+    return word in ADVERBS or (word.endswith("ly") and word not in _NOT_LY)
