@@ -12,10 +12,9 @@ from mnemo.episode.step import Annotation, Step
 from mnemo.episode.trajectory import Instruction, Trajectory
 from mnemo.graph.nodes import Episodic, Procedural, Semantic
 from mnemo.prompts.annotate import annotate_question
-from mnemo.prompts.asked import Asked
+from mnemo.prompts.data import Asked
 from mnemo.prompts.merge_intent import merge_intent_question
-from mnemo.prompts.mode import mode_question
-from mnemo.prompts.plan import plan_question
+from mnemo.prompts.plan import mode_question, plan_question
 from mnemo.prompts.procedural import procedural_question
 from mnemo.prompts.question import Question
 from mnemo.prompts.reason import Recalled, reason_question

@@ -21,12 +21,15 @@ from mnemo.english.similarity import same_claim_guard
 from mnemo.episode.step import Annotation, Step
 from mnemo.episode.trajectory import Fact, Instruction, Trajectory
 from mnemo.errors import ModelError
-from mnemo.extraction.annotate import ModelAnnotator
 from mnemo.extraction.assemble import assemble, clean_instructions
+from mnemo.extraction.by_model import (
+    ModelAnnotator,
+    ModelProceduralExtractor,
+    ModelSemanticExtractor,
+    NearbyFacts,
+)
 from mnemo.extraction.embedding import TextEmbedder
 from mnemo.extraction.facts import CleanFacts, clean_facts, distinct_facts
-from mnemo.extraction.procedural import ModelProceduralExtractor
-from mnemo.extraction.semantic import ModelSemanticExtractor, NearbyFacts
 from mnemo.extraction.trajectories import Findings, subgoals_compared, to_annotations
 from mnemo.graph.changeset import Changeset
 from mnemo.prompts.ask import Asker

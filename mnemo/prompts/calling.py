@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import math
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import replace
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import anyio
 
 from mnemo.errors import ModelError, ModelTimeout, ModelUnavailable
-from mnemo.prompts.call_spans import CallSpans
+from mnemo.prompts.question import raw_text
+from mnemo.prompts.tool_loop import uses_of
 from mnemo.prompts.usage import UsageMeter
-from mnemo.protocols import ChatModel, ChatReply, ChatRequest, Purpose, Usage
-from mnemo.runtime.spans import NO_SPANS, Spans
+from mnemo.protocols import ChatMessage, ChatModel, ChatReply, ChatRequest, Purpose, Usage
+from mnemo.runtime.spans import NO_SPANS, Span, Spans, Value, model_attributes
 from mnemo.runtime.text import clean
 from mnemo.runtime.user_code import called
 
@@ -38,7 +40,7 @@ class Caller:
         self._model = model
         self._meter = meter
         self._timeout_s = timeout_s
-        self._spans = CallSpans(spans, model)
+        self._spans = _CallSpans(spans, model)
         self._patience_s = math.inf if getattr(model, "keeps_time", False) else timeout_s
 
     async def call(self, request: ChatRequest) -> ChatReply:
@@ -106,3 +108,79 @@ def _foreign(purpose: Purpose, error: BaseException) -> ModelUnavailable:
 def _no_reply(purpose: Purpose, reply: object) -> ModelUnavailable:
     what = f"the chat model answered with {type(reply).__name__}, not with a whole ChatReply"
     return ModelUnavailable(what, purpose=purpose, retryable=False)
+
+
+# ── Spans ────────────────────────────────────────────────────────────────────────────
+
+
+class _CallSpans:
+    """
+    The spans of one chat model's calls.
+
+    A model that asks another one for some purposes says so by ``model_for(purpose)``.
+    """
+
+    def __init__(self, spans: Spans, model: ChatModel) -> None:
+        self._spans = spans
+        self._model = model_attributes("chat", model) if spans.active else {}
+        self._model_for: Callable[[Purpose], str] | None = getattr(model, "model_for", None)
+
+    def begin(self, request: ChatRequest) -> Span:
+        """Give the span of one call."""
+        if not self._spans.active:
+            return self._spans.span("chat")
+        asked = self._asked(request)
+        name = f"chat {asked.get('gen_ai.request.model', '')}".strip()
+        span = self._spans.span(name, kind="client", attributes=asked)
+        span.set_content("gen_ai.input.messages", lambda: _as_json(request.messages))
+        return span
+
+    def _asked(self, request: ChatRequest) -> dict[str, Value]:
+        attributes = {
+            **self._model,
+            "mnemo.purpose": request.purpose,
+            "gen_ai.output.type": "json" if request.response_schema else "text",
+        }
+        if self._model_for is not None:
+            attributes["gen_ai.request.model"] = self._model_for(request.purpose)
+        if request.max_output_tokens is not None:
+            attributes["gen_ai.request.max_tokens"] = request.max_output_tokens
+        return attributes
+
+    def answered(self, span: Span, reply: ChatReply) -> None:
+        """Say on *span* what came back, and what it cost as far as the model tells."""
+        usage = reply.usage
+        told: dict[str, Value | None] = {
+            "gen_ai.response.model": usage.model,
+            "gen_ai.usage.input_tokens": usage.input_tokens,
+            "gen_ai.usage.output_tokens": usage.output_tokens,
+            "gen_ai.usage.cache_read.input_tokens": usage.cached_tokens,
+            "mnemo.usage.cost_usd": usage.cost_usd,
+        }
+        for name, value in told.items() if self._spans.active else ():
+            if value:
+                span.set(name, value)
+        span.set_content(
+            "gen_ai.output.messages",
+            lambda: _as_json([_as_message(reply)]),
+        )
+
+
+def _as_message(reply: ChatReply) -> ChatMessage:
+    calls = [use.as_said for use in uses_of(reply)]
+    return ChatMessage("assistant", raw_text(reply), tool_calls=calls)
+
+
+def _as_json(messages: Iterable[ChatMessage]) -> str:
+    """*messages* in the conventions' shape."""
+    shown = [{"role": message.role, "parts": _parts(message)} for message in messages]
+    return json.dumps(shown, ensure_ascii=False, default=str)
+
+
+def _parts(message: ChatMessage) -> list[dict[str, Any]]:
+    if message.tool_call_id is not None:
+        answer = {"type": "tool_call_response", "id": message.tool_call_id}
+        return [{**answer, "response": message.content}]
+    text = [{"type": "text", "content": message.content}] if message.content else []
+    calls = [{"type": "tool_call", **call} for call in message.tool_calls]
+    return [*text, *calls] or [{"type": "text", "content": ""}]

@@ -9,15 +9,19 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
+from mnemo.english.dates import date_in_words
 from mnemo.english.words import WEEKDAYS
 from mnemo.episode.step import Step
 from mnemo.transcript.untrusted import json_line
 
 __all__ = [
     "DATA_RULE",
+    "QUESTION",
+    "Asked",
     "block",
     "fitting_length",
     "read_block",
@@ -104,3 +108,50 @@ def _row(step: Step, limit: int) -> dict[str, Any]:
         found = {"state": step.state, "subgoal": step.subgoal, "reward": step.reward}
         row |= {name: value for name, value in found.items() if value is not None}
     return row
+
+
+# ── A question to the memory ─────────────────────────────────────────────────────────
+
+QUESTION = "QUESTION"
+"""The block of the question itself."""
+MAX_ASKER_CHARACTERS = 2_000
+"""Characters of the goal and of each text of a step; they only explain the question (S)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """
+    A question to the memory.
+
+    Attributes:
+        at: When it is asked; what "yesterday" is counted from.
+        goal: What whoever asks is working on; ``None`` if that is not known.
+        steps: Their last steps, oldest first.
+    """
+
+    query: str
+    at: datetime
+    goal: str | None = None
+    steps: tuple[Step, ...] = ()
+
+    @property
+    def blocks(self) -> str:
+        """The question, then the work that it comes from, each in blocks of its own."""
+        parts = [block(QUESTION, [{"question": self.query, "asked_on": date_in_words(self.at)}])]
+        if self.goal is not None:
+            goal = shortened(self.goal, MAX_ASKER_CHARACTERS)
+            parts.append(block("THE ASKER'S GOAL", [{"goal": goal}]))
+        if self.steps:
+            parts.append(block("THE ASKER'S LAST STEPS", step_rows(self._short_steps)))
+        return "\n\n".join(parts)
+
+    @property
+    def _short_steps(self) -> list[Step]:
+        return [
+            replace(
+                step,
+                observation=shortened(step.observation, MAX_ASKER_CHARACTERS),
+                action=shortened(step.action, MAX_ASKER_CHARACTERS),
+            )
+            for step in self.steps
+        ]

@@ -1,19 +1,75 @@
-"""``plan``: what to look for in the memory, beside the question's own words."""
+"""``mode`` and ``plan``: what kind of memory answers a question, and what else to look for."""
 
 from __future__ import annotations
 
-from mnemo.prompts.asked import Asked
-from mnemo.prompts.data import DATA_RULE
+from collections.abc import Iterable
+from typing import Annotated, Any, Literal, TypeAlias, get_args
+
+from pydantic import Field
+
+from mnemo.prompts.data import DATA_RULE, Asked
 from mnemo.prompts.profiles import Profile, instructed
-from mnemo.prompts.question import Question, schema_of
-from mnemo.prompts.tags import TagsReply, read_tags
+from mnemo.prompts.question import Question, Reply, schema_of
+from mnemo.runtime.text import fold, one_line
 
-__all__ = ["MAX_TAGS", "plan_question"]
+__all__ = ["MAX_TAGS", "MODES", "Mode", "TagsReply", "mode_question", "plan_question", "read_tags"]
 
+Mode: TypeAlias = Literal["semantic", "procedural", "episodic", "mixed"]
+MODES: tuple[Mode, ...] = get_args(Mode)
 MAX_TAGS = 12
 """Tags of a plan that are used."""
+MAX_TAG_CHARACTERS = 100
+"""Characters of one tag; a longer one is a text, not something to look for (S)."""
 
-STANDING = f"""\
+# ── The mode ─────────────────────────────────────────────────────────────────────────
+
+_MODE_STANDING = f"""\
+An agent asks its long-term memory a question. The memory keeps facts, instructions, and a log \
+of all that was said and done. You do not answer the question; you say what kind of memory \
+answers it best.
+
+semantic: something that holds or held: who somebody is, what they own, like, plan or decided, \
+what a thing is called, how much it costs.
+procedural: how something is done: which steps to take, what to do in a situation, what to avoid.
+episodic: what happened: when, in which order, who said what to whom, how an earlier attempt went.
+mixed: more than one of these is needed, or you cannot tell.
+
+Judge by what the answer must contain, not by single words of the question. Where the asker's \
+goal and last steps are given, they only help to understand what is meant.
+
+Answer with one JSON object: {{"mode"}}, one of {", ".join(MODES)}.
+
+{DATA_RULE}"""
+
+
+class ModeReply(Reply):
+    """The shape of the reply; its case and blanks are forgiven."""
+
+    mode: Annotated[str, Field(json_schema_extra={"enum": list(MODES)})]
+
+
+def mode_question(asked: Asked, profile: Profile | None) -> Question[Mode]:
+    """Ask what kind of memory answers *asked*."""
+    return Question(
+        purpose="mode",
+        system=instructed(_MODE_STANDING, "mode", profile),
+        user=f"{asked.blocks}\n\nGive the mode of this question.",
+        schema=schema_of(ModeReply),
+        read=_read_mode,
+    )
+
+
+def _read_mode(value: Any) -> Mode:
+    said = one_line(fold(ModeReply.model_validate(value).mode))
+    for mode in MODES:
+        if said == mode:
+            return mode
+    raise ValueError(f"the mode is none of {', '.join(MODES)}")
+
+
+# ── The tags ─────────────────────────────────────────────────────────────────────────
+
+_TAGS_STANDING = f"""\
 An agent asks its long-term memory a question. The memory is searched with the question's own \
 words in any case; you name what else to look for. You do not answer the question.
 
@@ -36,8 +92,34 @@ def plan_question(asked: Asked, profile: Profile | None) -> Question[tuple[str, 
     """Ask what to look for to answer *asked*."""
     return Question(
         purpose="plan",
-        system=instructed(STANDING, "plan", profile),
+        system=instructed(_TAGS_STANDING, "plan", profile),
         user=f"{asked.blocks}\n\nGive the tags to look for.",
         schema=schema_of(TagsReply, tags=MAX_TAGS),
         read=lambda value: read_tags(value, at_most=MAX_TAGS, query=asked.query),
     )
+
+
+class TagsReply(Reply):
+    """The shape of the reply."""
+
+    tags: tuple[str, ...]
+
+
+def read_tags(value: Any, *, at_most: int, query: str) -> tuple[str, ...]:
+    """The first *at_most* tags that say something and are not the *query* itself, each once."""
+    tags = _distinct(TagsReply.model_validate(value).tags)
+    return tuple(tag for tag in tags if _key(tag) != _key(query))[:at_most]
+
+
+def _distinct(tags: Iterable[str]) -> tuple[str, ...]:
+    """*tags* in one line each, without blank ones and repeats; case and accents aside."""
+    found: dict[str, str] = {}
+    for tag in tags:
+        line = one_line(tag)[:MAX_TAG_CHARACTERS].rstrip()
+        if line:
+            found.setdefault(_key(line), line)
+    return tuple(found.values())
+
+
+def _key(text: str) -> str:
+    return one_line(fold(text)).strip(" ?!.")

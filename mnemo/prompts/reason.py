@@ -12,8 +12,7 @@ from pydantic import ConfigDict
 
 from mnemo.english.dates import date_in_words
 from mnemo.graph.nodes import Episodic, Node, NodeType, Procedural, Semantic
-from mnemo.prompts.asked import Asked
-from mnemo.prompts.data import DATA_RULE, block, shortened
+from mnemo.prompts.data import DATA_RULE, Asked, block, shortened
 from mnemo.prompts.profiles import Profile, instructed
 from mnemo.prompts.question import Question, Reply, schema_of
 

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from mnemo.prompts.asked import Asked
-from mnemo.prompts.data import DATA_RULE, block
+from mnemo.prompts.data import DATA_RULE, Asked, block
+from mnemo.prompts.plan import TagsReply, read_tags
 from mnemo.prompts.profiles import Profile, instructed
 from mnemo.prompts.question import Question, schema_of
-from mnemo.prompts.tags import TagsReply, read_tags
 from mnemo.runtime.text import one_line
 
 __all__ = ["FOUND", "MAX_REFINED_TAGS", "refine_question"]

@@ -9,10 +9,8 @@ from dataclasses import dataclass
 import anyio
 
 from mnemo.graph.nodes import NodeType
-from mnemo.prompts.asked import Asked
-from mnemo.prompts.mode import mode_question
-from mnemo.prompts.modes import MODES, Mode
-from mnemo.prompts.plan import plan_question
+from mnemo.prompts.data import Asked
+from mnemo.prompts.plan import MODES, Mode, mode_question, plan_question
 from mnemo.prompts.profiles import Profile
 from mnemo.recall.run import Adviser
 from mnemo.runtime.text import STOP_WORDS, fold, one_line

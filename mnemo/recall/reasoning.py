@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 import anyio
 
 from mnemo.graph.nodes import Episodic, NodeType, Procedural
-from mnemo.prompts.asked import Asked
+from mnemo.prompts.data import Asked
 from mnemo.prompts.profiles import Profile
 from mnemo.prompts.reason import REASONING, ReasonPurpose, Recalled, fitting, reason_question
 from mnemo.recall.candidate import Candidate, SourceRef

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from mnemo.config import RecallConfig
-from mnemo.prompts.asked import Asked
+from mnemo.prompts.data import Asked
 from mnemo.prompts.profiles import Profile
 from mnemo.prompts.refine import refine_question
 from mnemo.recall.candidates import HopZero

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from mnemo.episode.step import Step
 from mnemo.graph.corpus import DocumentsView
 from mnemo.graph.nodes import NodeType
-from mnemo.prompts.asked import Asked
-from mnemo.prompts.modes import MODES, Mode
+from mnemo.prompts.data import Asked
+from mnemo.prompts.plan import MODES, Mode
 from mnemo.runtime.clock import as_utc
 from mnemo.runtime.text import clean, is_blank
 from mnemo.runtime.validation import whole_number

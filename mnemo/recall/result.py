@@ -9,7 +9,7 @@ from typing import Any, Protocol
 from mnemo.errors import NotFound
 from mnemo.graph.changeset import Revision
 from mnemo.note.values import Note
-from mnemo.prompts.modes import Mode
+from mnemo.prompts.plan import Mode
 from mnemo.prompts.usage import How
 from mnemo.recall.candidate import Candidate, SourceRef
 from mnemo.recall.text import print_candidates

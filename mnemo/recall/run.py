@@ -12,7 +12,7 @@ import anyio
 
 from mnemo.errors import ModelError, ModelTimeout
 from mnemo.prompts.ask import Asker
-from mnemo.prompts.asked import Asked
+from mnemo.prompts.data import Asked
 from mnemo.prompts.question import Question
 from mnemo.prompts.usage import How, UsageMeter
 from mnemo.protocols import ChatModel, Purpose, Usage

@@ -184,7 +184,7 @@ class RepositorySessions:
         meter = UsageMeter(Budget.of(config.session))
 
         def make_extraction() -> Extraction:
-            from mnemo.extraction.nearby import StoredFacts
+            from mnemo.extraction.by_model import StoredFacts
             from mnemo.extraction.pipeline import build_extraction
 
             nearby = StoredFacts(
@@ -201,7 +201,7 @@ class RepositorySessions:
 
         merge_intent = None
         if chat_model is not None:
-            from mnemo.extraction.intents import build_intent_merger
+            from mnemo.extraction.by_model import build_intent_merger
 
             merge_intent = build_intent_merger(chat_model, config, meter, spans)
 

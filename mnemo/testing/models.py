@@ -13,8 +13,7 @@ import anyio.lowlevel
 
 from mnemo.errors import ModelUnavailable
 from mnemo.prompts.annotate import NEW_STEPS
-from mnemo.prompts.asked import QUESTION
-from mnemo.prompts.data import read_block
+from mnemo.prompts.data import QUESTION, read_block
 from mnemo.prompts.merge_intent import INTENTS
 from mnemo.prompts.reason import RECALLED, ReasonPurpose
 from mnemo.prompts.returns import INSTRUCTIONS

@@ -13,7 +13,7 @@ from mnemo.config import Config, ExtractionConfig
 from mnemo.episode.step import Step
 from mnemo.episode.trajectory import Trajectory
 from mnemo.errors import ConfigError, InvalidReply, ModelTimeout, ModelUnavailable
-from mnemo.extraction.intents import build_intent_merger
+from mnemo.extraction.by_model import build_intent_merger
 from mnemo.extraction.pipeline import Extraction, UsageMeter, build_extraction
 from mnemo.graph.changeset import Changeset
 from mnemo.graph.nodes import Node, Procedural, Semantic

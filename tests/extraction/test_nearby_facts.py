@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from mnemo.extraction.nearby import StoredFacts
+from mnemo.extraction.by_model import StoredFacts
 from mnemo.graph.nodes import Node, Semantic
 
 CLOSED = datetime(2024, 1, 1, tzinfo=UTC)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from mnemo.config import RecallConfig
-from mnemo.prompts.asked import Asked
+from mnemo.prompts.data import Asked
 from mnemo.prompts.usage import UsageMeter
 from mnemo.recall.refinement import SecondLook, expand
 from mnemo.recall.run import Adviser, Progress

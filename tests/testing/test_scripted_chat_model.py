@@ -12,9 +12,8 @@ import pytest
 from mnemo.errors import ModelUnavailable
 from mnemo.graph.nodes import Episodic, Node, Procedural, Semantic
 from mnemo.prompts.ask import Asker
-from mnemo.prompts.asked import Asked
-from mnemo.prompts.mode import mode_question
-from mnemo.prompts.plan import plan_question
+from mnemo.prompts.data import Asked
+from mnemo.prompts.plan import mode_question, plan_question
 from mnemo.prompts.question import Question
 from mnemo.prompts.reason import ReasonPurpose, Recalled, reason_question
 from mnemo.prompts.refine import refine_question

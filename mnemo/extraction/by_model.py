@@ -1,0 +1,186 @@
+"""Extraction by a chat model: its annotator, its extractors, and the wording of merged intents."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
+from typing import TypeAlias
+
+from mnemo.config import Config
+from mnemo.episode.trajectory import Fact, Instruction, Trajectory
+from mnemo.extraction.embedding import TextEmbedder
+from mnemo.graph.nodes import Semantic
+from mnemo.prompts.annotate import annotate_question
+from mnemo.prompts.ask import Asker
+from mnemo.prompts.data import shortened
+from mnemo.prompts.merge_intent import merge_intent_question
+from mnemo.prompts.procedural import procedural_question
+from mnemo.prompts.profiles import Profile, resolve_profile
+from mnemo.prompts.returns import returns_question
+from mnemo.prompts.semantic import StoredFact, semantic_question
+from mnemo.prompts.usage import UsageMeter
+from mnemo.protocols import (
+    Annotated,
+    AnnotationRequest,
+    ChatModel,
+    Embedder,
+    GraphStore,
+    VectorIndex,
+)
+from mnemo.runtime.spans import NO_SPANS, Spans
+
+__all__ = [
+    "ModelAnnotator",
+    "ModelProceduralExtractor",
+    "ModelSemanticExtractor",
+    "NearbyFacts",
+    "StoredFacts",
+    "build_intent_merger",
+]
+
+NearbyFacts: TypeAlias = Callable[[str, int], Awaitable[Sequence[StoredFact]]]
+"""``nearby(text, limit)``: the stored facts nearest to a text, best first."""
+
+SHOWN_FACTS = 12
+"""Stored facts that a model is shown, at most."""
+COMPARED_CHARACTERS = 4_000
+"""Head and tail of a trajectory's text that its nearest facts are looked up by (S)."""
+
+
+class ModelAnnotator:
+    """One call per batch gives states, subgoals, and the rewards that have become known."""
+
+    batch_size: int | None = None
+
+    def __init__(self, asker: Asker, profile: Profile | None = None) -> None:
+        self._asker = asker
+        self._profile = profile
+
+    async def annotate(
+        self, request: AnnotationRequest
+    ) -> tuple[Sequence[Annotated], float | None]:
+        """
+        Annotate every step of ``request.fresh``, and give the last reward if closing.
+
+        Raises:
+            ModelError: One of its kinds, ``InvalidReply`` after one correction.
+                *Cancellation*: safe.
+        """
+        return await self._asker.ask(annotate_question(request, self._profile))
+
+
+class ModelSemanticExtractor:
+    """
+    One call per trajectory gives its facts.
+
+    Args:
+        nearby: Where the facts come from that a new one may replace; ``None``: none.
+    """
+
+    def __init__(
+        self,
+        asker: Asker,
+        config: Config,
+        profile: Profile | None = None,
+        *,
+        nearby: NearbyFacts | None = None,
+    ) -> None:
+        self._asker = asker
+        self._max_facts = config.extraction.max_facts
+        self._profile = profile
+        self._nearby = nearby
+
+    async def extract_facts(self, trajectory: Trajectory) -> Sequence[Fact]:
+        """
+        Give the facts as the model words them, not yet cleaned.
+
+        Raises:
+            ModelError: One of its kinds, ``InvalidReply`` after one correction.
+                *Cancellation*: safe.
+        """
+        stored = await self._stored(trajectory)
+        question = semantic_question(trajectory, stored, self._profile, max_facts=self._max_facts)
+        return await self._asker.ask(question)
+
+    async def _stored(self, trajectory: Trajectory) -> Sequence[StoredFact]:
+        if self._nearby is None:
+            return ()
+        text = shortened("\n".join(step.text for step in trajectory.steps), COMPARED_CHARACTERS)
+        return (await self._nearby(text, SHOWN_FACTS))[:SHOWN_FACTS]
+
+
+class StoredFacts:
+    """A ``NearbyFacts`` over one repository; facts that no longer hold are not shown."""
+
+    def __init__(self, *, graph: GraphStore, index: VectorIndex, embedder: Embedder) -> None:
+        self._graph = graph
+        self._index = index
+        self._embedder = TextEmbedder(embedder, capacity=0)
+
+    async def __call__(self, text: str, limit: int) -> Sequence[StoredFact]:
+        """
+        Give at most *limit* facts nearest to *text*, best first.
+
+        Raises:
+            ModelError: Of the embedder.
+            StoreError: The graph cannot be read. *Cancellation*: safe.
+        """
+        rows = await self._embedder.embed([text])
+        await self._index.catch_up()
+        # Twice as many as are shown: some of them may have been superseded.
+        (found,) = await self._index.nearest(rows, type="semantic", threshold=0.0, limit=2 * limit)
+        nodes = await self._graph.nodes([id for id, _ in found], intact=True)
+        facts = [node for node in nodes if isinstance(node, Semantic) and node.valid_to is None]
+        return [StoredFact(fact.id, fact.proposition) for fact in facts[:limit]]
+
+
+class ModelProceduralExtractor:
+    """One call per trajectory gives its instructions; if there are any, a second scores them."""
+
+    def __init__(self, asker: Asker, config: Config, profile: Profile | None = None) -> None:
+        self._asker = asker
+        self._max_instructions = config.extraction.max_instructions
+        self._profile = profile
+
+    async def extract_instructions(self, trajectory: Trajectory) -> Sequence[Instruction]:
+        """
+        Give the instructions with their returns.
+
+        Raises:
+            ModelError: Of either call, ``InvalidReply`` after one correction.
+                *Cancellation*: safe.
+        """
+        instructions = await self._asker.ask(
+            procedural_question(trajectory, self._profile, max_instructions=self._max_instructions)
+        )
+        if not instructions:
+            return []
+        returns = await self._asker.ask(returns_question(trajectory, instructions, self._profile))
+        return [replace(i, return_score=r) for i, r in zip(instructions, returns, strict=True)]
+
+
+def build_intent_merger(
+    chat_model: ChatModel | None,
+    config: Config,
+    meter: UsageMeter | None = None,
+    spans: Spans = NO_SPANS,
+) -> Callable[[str, str], Awaitable[str]] | None:
+    """
+    Give ``merge(stored, new)``, which words one intent for two and may raise ``ModelError``.
+
+    Returns:
+        ``None`` without a model: then the stored wording is used as it is.
+
+    Raises:
+        ConfigError: ``config.extraction.profile`` is no profile.
+    """
+    profile = resolve_profile(config.extraction.profile)
+    if chat_model is None:
+        return None
+    timeout_s = config.extraction.timeout_s
+    asker = Asker(chat_model, meter=meter or UsageMeter(), timeout_s=timeout_s, spans=spans)
+
+    async def merge(stored: str, new: str) -> str:
+        return await asker.ask(merge_intent_question(stored, new, profile))
+
+    return merge
