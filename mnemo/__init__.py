@@ -87,10 +87,10 @@ if TYPE_CHECKING:  # what an open repository hands out is loaded when it is aske
     from mnemo.context.viewport import Viewport
     from mnemo.conversation.mirror import Feed
     from mnemo.notes.folder import FolderReport
-    from mnemo.notes.found import NoteRecall
     from mnemo.notes.notes import Notes
     from mnemo.notes.progress import Progress
-    from mnemo.notes.toolbox import NoteToolbox
+    from mnemo.notes.recall import NoteRecall
+    from mnemo.notes.tools import NoteToolbox
     from mnemo.notes.update import NoteUpdate
     from mnemo.recall.agent_tools import AgentTool
     from mnemo.recall.view import MessageView
@@ -209,8 +209,8 @@ _LATER = {
     "Feed": "mnemo.conversation.mirror",
     "FolderReport": "mnemo.notes.folder",
     "MessageView": "mnemo.recall.view",
-    "NoteRecall": "mnemo.notes.found",
-    "NoteToolbox": "mnemo.notes.toolbox",
+    "NoteRecall": "mnemo.notes.recall",
+    "NoteToolbox": "mnemo.notes.tools",
     "NoteUpdate": "mnemo.notes.update",
     "Notes": "mnemo.notes.notes",
     "Progress": "mnemo.notes.progress",

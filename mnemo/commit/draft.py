@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from mnemo.commit.known import Known
+from mnemo.commit.stored import Known
 from mnemo.graph.changeset import Changeset, NodeChange
 from mnemo.graph.edges import Edge, EdgeKind
 from mnemo.graph.metadata import MetadataDelta

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from mnemo.commit.known import Known
+from mnemo.commit.stored import Known
 from mnemo.config import CommitConfig
 from mnemo.english.similarity import equal_text
 from mnemo.errors import ModelError

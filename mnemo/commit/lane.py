@@ -29,8 +29,8 @@ from mnemo.commit.changes import (
     with_vectors,
 )
 from mnemo.commit.intents import MergeIntent, plan_intents
-from mnemo.commit.known import look_up
 from mnemo.commit.reconcile import reconcile
+from mnemo.commit.stored import look_up
 from mnemo.config import CommitConfig
 from mnemo.episode.journal import Owner, Settlement
 from mnemo.errors import CommitFailed, ModelError, StaleRevision, StoreError

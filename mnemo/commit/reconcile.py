@@ -15,8 +15,7 @@ from functools import partial
 
 from mnemo.commit.draft import Draft
 from mnemo.commit.intents import IntentPlan
-from mnemo.commit.known import Known
-from mnemo.commit.neighbours import Neighbours
+from mnemo.commit.stored import Known, Neighbours
 from mnemo.commit.support import Support
 from mnemo.commit.timeline import place_facts
 from mnemo.config import CommitConfig

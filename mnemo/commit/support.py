@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from statistics import fmean
 from typing import TypeAlias
 
-from mnemo.commit.known import Known
+from mnemo.commit.stored import Known
 from mnemo.graph.changeset import Changeset
 from mnemo.graph.edges import EdgeKind
 from mnemo.graph.metadata import MetadataDelta

@@ -14,8 +14,7 @@ from bisect import bisect
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from mnemo.commit.draft import Draft
-from mnemo.commit.known import Known
-from mnemo.commit.neighbours import Neighbours
+from mnemo.commit.stored import Known, Neighbours
 from mnemo.commit.support import Position, Support
 from mnemo.english.similarity import contradicts, equal_text, same_claim_guard
 from mnemo.graph.changeset import Changeset

@@ -16,18 +16,16 @@ from mnemo.note.rules import is_topic
 from mnemo.note.values import Note, NoteChange, NoteInfo, NoteVersion
 from mnemo.notes.folder import Folder, FolderReport
 from mnemo.notes.fork import copied
-from mnemo.notes.found import NoteRecall, one_line_of
-from mnemo.notes.history import restore, undo
 from mnemo.notes.material import Material, mark_keys
 from mnemo.notes.parts import NotesParts
 from mnemo.notes.progress import OnProgress
-from mnemo.notes.ranking import by_change
+from mnemo.notes.recall import NoteRecall, by_change, one_line_of
 from mnemo.notes.shelf import Shelf
-from mnemo.notes.toolbox import NoteToolbox
+from mnemo.notes.tools import NoteToolbox
 from mnemo.notes.trigger import phrases_of
 from mnemo.notes.update import NoteUpdate
 from mnemo.notes.updater import Updater
-from mnemo.notes.writing import Source, Write, checked_text
+from mnemo.notes.writing import Source, Write, checked_text, restore, undo
 from mnemo.runtime.ids import new_id
 from mnemo.runtime.operations import Outcome, PendingOperation
 from mnemo.runtime.text import clean, is_blank

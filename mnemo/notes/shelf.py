@@ -20,9 +20,8 @@ from mnemo.errors import StoreError
 from mnemo.graph.nodes import Vector
 from mnemo.graph.vectors import unit_rows
 from mnemo.note.rows import NoteReader, NoteRow, NoteWriter
-from mnemo.notes.found import NoteHit, NoteRecall
 from mnemo.notes.guards import said_of
-from mnemo.notes.ranking import Ranked, by_query, by_use, passage, query_terms
+from mnemo.notes.recall import NoteHit, NoteRecall, Ranked, by_query, by_use, passage, query_terms
 from mnemo.notes.writing import Source, Write, Written, retire, there, write
 from mnemo.protocols import Clock, Embedder, NoteStore
 from mnemo.recall.request import MAX_QUERY_CHARACTERS

@@ -1,15 +1,41 @@
-"""What an update comes to, as its caller is told."""
+"""One update that is due: the model's part, the rule's, what is remembered, and its result."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import logging
+from dataclasses import dataclass, replace
+from functools import partial
 
-from mnemo.messages import Usage
+import anyio
+import anyio.to_thread
+
+from mnemo.config import NotesConfig
+from mnemo.errors import BudgetExceeded, InvalidReply, ModelError
+from mnemo.events import MemoryUpdateFinished
+from mnemo.note.rows import NoteWriter, UsageRow
 from mnemo.note.values import NoteChange
-from mnemo.notes.requests import NoteRequest
-from mnemo.notes.trigger import SkipReason, TriggeredBy
+from mnemo.notes.budget import UpdateBudget, summed
+from mnemo.notes.fork import PURPOSE, Prefix, asks_elsewhere, prefix, redacted
+from mnemo.notes.guards import redact, said_of
+from mnemo.notes.material import Material
+from mnemo.notes.parts import NotesParts
+from mnemo.notes.progress import Teller
+from mnemo.notes.requests import NoteRequest, keep_by_rule, outcomes, settle_said
+from mnemo.notes.shelf import Shelf
+from mnemo.notes.tools import BAD_ARGUMENTS, NoteToolbox, with_note_tools
+from mnemo.notes.trigger import Ask, Due, SkipReason, TriggeredBy, phrases_of
+from mnemo.notes.writing import Source
+from mnemo.prompts.calling import Caller
+from mnemo.prompts.tool_loop import Answered, Loop, ToolUse, run_loop
+from mnemo.prompts.update_notes import ListedNote, NotesQuestion, instruction
+from mnemo.protocols import ChatMessage, ChatModel, ChatReply, ChatRequest, Usage
+from mnemo.transcript.untrusted import json_line
 
-__all__ = ["NoteUpdate", "one_per_topic"]
+__all__ = [
+    "NoteUpdate",
+    "Run",
+    "finished",
+]
 
 _NOTHING = Usage(cost_usd=0.0)
 
@@ -42,7 +68,7 @@ class NoteUpdate:
     requests: tuple[NoteRequest, ...] = ()
 
 
-def one_per_topic(changes: list[NoteChange]) -> tuple[NoteChange, ...]:
+def _one_per_topic(changes: list[NoteChange]) -> tuple[NoteChange, ...]:
     """The changes of an update, one per topic: what was done first, at the last version."""
     merged: dict[str, NoteChange] = {}
     for change in changes:
@@ -53,3 +79,313 @@ def one_per_topic(changes: list[NoteChange]) -> tuple[NoteChange, ...]:
         by, version = change.by, change.version
         merged[change.topic] = NoteChange(topic=change.topic, action=action, version=version, by=by)
     return tuple(merged.values())
+
+
+# ── The update ──────────────────────────────────────────────────────────────────────────
+
+log = logging.getLogger("mnemo")
+
+MARKS = 10_000
+"""Marks that are kept, the latest ones."""
+QUERY_CHARACTERS = 2_000
+"""Characters of the new part by which the notes are ranked (S)."""
+
+
+class Run:
+    """
+    One update that is due.
+
+    Args:
+        ask: What it was called with.
+        due: Why it runs, and over what.
+        teller: Told how it goes.
+    """
+
+    def __init__(
+        self, id: str, parts: NotesParts, shelf: Shelf, ask: Ask, due: Due, teller: Teller
+    ) -> None:
+        self.id = id
+        self._parts = parts
+        self._shelf = shelf
+        self._ask = ask
+        self._due = due
+        self._teller = teller
+        self._budget = UpdateBudget.starting(parts.config, parts.clock)
+        self._prefix_reused = False
+        self._asked_model = False
+        self._gave_up = False
+        self._malformed: list[bool] = []
+
+    @property
+    def _config(self) -> NotesConfig:
+        return self._parts.config
+
+    async def work(self) -> None:
+        """
+        Ask the model, if there is one; then keep by rule what was asked for and is not kept.
+
+        Raises:
+            Exception: Whatever ended the model's part, after the rule's. *Cancellation*:
+                safe; a write that has begun is finished.
+        """
+        await self._teller.start()
+        failure: Exception | None = None
+        if self._parts.chat_model is not None:
+            self._asked_model = True
+            try:
+                await self._consult(self._parts.chat_model)
+            except Exception as error:
+                failure = error
+        await keep_by_rule(self._shelf, self._due.material.asked, self._source("rule"))
+        if failure is not None:
+            raise failure
+
+    def _source(self, by: str) -> Source:
+        return Source(
+            by="rule" if by == "rule" else "model",
+            trust="unquoted",
+            update_id=self.id,
+            task_id=self._ask.task_id,
+            session_id=self._ask.session_id,
+            thread_id=self._ask.thread_id,
+        )
+
+    # ── The model's part ─────────────────────────────────────────────────────────────
+
+    async def _consult(self, model: ChatModel) -> None:
+        tools = with_note_tools(self._ask.tools)
+        material, question = await self._question(model)
+        self._toolbox = NoteToolbox(
+            self._shelf, source=self._source("model"), material=material, touching=False
+        )
+        begin = self._prefix(material, question, elsewhere=asks_elsewhere(model))
+        self._prefix_reused = begin.reused
+        loop = Loop(
+            purpose=PURPOSE,
+            messages=(*begin.messages, ChatMessage("user", question)),
+            tools=tools,
+            carry_out=self._carry_out,
+            max_rounds=self._config.max_turns,
+            after_reply=self._look_at,
+        )
+        caller = Caller(
+            model,
+            meter=self._parts.meter,
+            timeout_s=self._config.max_wall_s,
+            spans=self._parts.spans,
+        )
+        end = await run_loop(loop, partial(self._call, caller))
+        self._check_malformed()
+        if end.why == "max_rounds":
+            limit = self._config.max_turns
+            raise BudgetExceeded(limit, self._budget.turns, which="turns", purpose=PURPOSE)
+        if end.why == "truncated":
+            raise self._budget.out_of_output()
+
+    async def _question(self, model: ChatModel) -> tuple[Material, str]:
+        material = self._due.material
+        if asks_elsewhere(model):
+            material = Material(
+                await anyio.to_thread.run_sync(redacted, material.history),
+                keys=material.keys,
+                start=material.start,
+                phrases=phrases_of(self._config),
+                allow_tools=self._config.allow_tool_evidence,
+            )
+        told = "\n".join(m.text for m in material.fresh if m.role == "user")
+        rows = await self._shelf.ranked(told[-QUERY_CHARACTERS:] or None)
+        listed = [
+            ListedNote(row.topic, row.description, row.updated_at.date().isoformat())
+            for row in rows
+        ]
+        asked = [redact(one.text) for one in self._due.open if one.text]
+        question = NotesQuestion(
+            now=self._parts.clock.now(),
+            first_words=redact(material.first_words),
+            notes=listed,
+            requests=asked,
+            body_chars=self._config.body_max_chars,
+        )
+        return material, instruction(question)
+
+    def _prefix(self, material: Material, question: str, *, elsewhere: bool) -> Prefix:
+        begin = prefix(
+            material.history, fresh_from=material.start, instruction=question, config=self._config
+        )
+        return replace(begin, reused=begin.reused and not elsewhere)
+
+    async def _call(self, caller: Caller, request: ChatRequest) -> ChatReply:
+        """One turn; a model that may do better at once is asked once more."""
+        self._check_malformed()
+        try:
+            return await self._turn(caller, request)
+        except ModelError as error:
+            if not error.retryable:
+                raise
+            said = said_of(error)
+            log.info("the model failed in an update of notes and is asked again: %s", said)
+        return await self._turn(caller, request)
+
+    async def _turn(self, caller: Caller, request: ChatRequest) -> ChatReply:
+        admitted = self._budget.admit(request)
+        await self._teller.next_turn(self._budget.turns)
+        return await self._budget.within(partial(self._answer, caller, admitted))
+
+    async def _answer(self, caller: Caller, request: ChatRequest) -> ChatReply:
+        """What the model says to *request*; its cost is noted before anybody can be cancelled."""
+        try:
+            reply = await caller.call(request)
+        except ModelError as error:
+            usage = getattr(error, "usage", None) or getattr(error.__cause__, "usage", None)
+            if isinstance(usage, Usage):
+                self._parts.meter.answered(PURPOSE, usage)
+                await self._count(usage)
+            raise
+        await self._count(reply.usage)
+        return reply
+
+    async def _count(self, usage: Usage) -> None:
+        """Note what a call cost; *Cancellation*: completes."""
+        self._budget.used.append(usage)
+        session_id = self._ask.session_id
+        meter = self._parts.session_meter(session_id) if session_id is not None else None
+        if meter is not None:
+            meter.add(PURPOSE, usage)
+        row = UsageRow(
+            update_id=self.id,
+            task_id=self._ask.task_id,
+            session_id=session_id,
+            at=self._parts.clock.now(),
+            usage=usage,
+        )
+        with anyio.CancelScope(shield=True):
+            await self._parts.store.writing(lambda tx: tx.add_usage(row))
+
+    def _look_at(self, reply: ChatReply, number: int) -> bool:
+        self._malformed.append(bool(reply.tool_calls))
+        if not reply.tool_calls and not reply.text.strip() and not reply.truncated:
+            raise InvalidReply("the reply has neither text nor tool calls", purpose=PURPOSE)
+        return True
+
+    async def _carry_out(self, use: ToolUse) -> Answered:
+        topic = (use.arguments or {}).get("topic")
+        await self._teller.tool(use.name, topic)
+        answer = await self._toolbox.carry_out(use.name, use.arguments)
+        if answer.get("code") != BAD_ARGUMENTS:
+            self._malformed[-1] = False
+        return Answered(json_line(answer))
+
+    def _check_malformed(self) -> None:
+        """*Raises* ``InvalidReply``: the last two turns held calls, and none fits its schema."""
+        if len(self._malformed) >= 2 and all(self._malformed[-2:]):
+            message = "two turns in a row held nothing but calls that do not fit their schemas"
+            raise InvalidReply(message, purpose=PURPOSE)
+
+    # ── The end ──────────────────────────────────────────────────────────────────────
+
+    async def end(self, error: BaseException | None, *, cancelled: bool = False) -> NoteUpdate:
+        """
+        Remember what is to be remembered, publish the event, tell the progress.
+
+        *Cancellation*: completes.
+        """
+        with anyio.CancelScope(shield=True):
+            changes, requests, failure = await self._settled(error, cancelled=cancelled)
+            error = error or failure
+            update = NoteUpdate(
+                ran=True,
+                wrote=bool(changes),
+                notes=_one_per_topic(changes),
+                usage=summed(self._budget.used),
+                error=error,
+                id=self.id,
+                triggered_by=self._due.triggered_by,
+                requests=requests,
+            )
+            self._publish(update, cancelled=cancelled)
+            await self._teller.finish(_label(update, cancelled=cancelled))
+        return update
+
+    async def _settled(
+        self, error: BaseException | None, *, cancelled: bool
+    ) -> tuple[list[NoteChange], tuple[NoteRequest, ...], Exception | None]:
+        """What the journal says, after the marks are set; and what went wrong with that."""
+        failure = None
+        if not cancelled:
+            try:
+                return *await self._parts.store.writing(partial(self._settle, error)), None
+            except Exception as caught:
+                log.error("an update of notes could not be brought to its end: %s", said_of(caught))
+                failure = caught
+        try:
+            changes = await self._parts.store.reading(lambda tx: tx.changes(self.id))
+            asked = self._due.material.asked
+            told = await self._parts.store.reading(lambda tx: outcomes(tx, asked))
+        except Exception as caught:
+            log.error("what an update of notes wrote could not be read: %s", said_of(caught))
+            return [], (), failure or caught
+        return changes, told, failure
+
+    def _settle(
+        self, error: BaseException | None, tx: NoteWriter
+    ) -> tuple[list[NoteChange], tuple[NoteRequest, ...]]:
+        asked = self._due.material.asked
+        settle_said(tx, asked)
+        if self._asked_model:
+            self._move_on(tx, error)
+        return tx.changes(self.id), outcomes(tx, asked)
+
+    def _move_on(self, tx: NoteWriter, error: BaseException | None) -> None:
+        row = tx.conversation(self._ask.conversation)
+        failures = 0
+        if error is not None:
+            failures = (row.failures if row.part == self._due.part else 0) + 1
+            self._gave_up = failures >= self._config.max_failures
+            failures = 0 if self._gave_up else failures
+        elif self._ask.task_id is not None:
+            tx.finish(self._ask.task_id)
+        if error is None or self._gave_up:
+            for mark in self._ask.marks:
+                tx.mark(mark, keep=2 * MARKS)
+        tx.keep_conversation(replace(row, ended_at=tx.now, part=self._due.part, failures=failures))
+
+    def _publish(self, update: NoteUpdate, *, cancelled: bool) -> None:
+        event = finished(self._parts, update, self._ask.task_id)
+        told = replace(
+            event,
+            trace={"requests": len(update.requests)},
+            turns=self._budget.turns,
+            prefix_reused=self._prefix_reused,
+            gave_up=self._gave_up,
+            cancelled=cancelled,
+        )
+        try:
+            self._parts.publish(told)
+        except Exception:
+            log.exception("the end of an update of notes could not be published")
+
+
+def finished(parts: NotesParts, update: NoteUpdate, task_id: str | None) -> MemoryUpdateFinished:
+    """The event of *update*."""
+    return MemoryUpdateFinished(
+        repo_id=parts.repo_id,
+        at=parts.clock.now(),
+        update_id=update.id,
+        task_id=task_id,
+        ran=update.ran,
+        wrote=update.wrote,
+        notes=update.notes,
+        triggered_by=update.triggered_by,
+        turns=0,
+        usage=update.usage,
+        prefix_reused=False,
+        error=said_of(update.error),
+    )
+
+
+def _label(update: NoteUpdate, *, cancelled: bool) -> str:
+    if cancelled:
+        return "Cancelled"
+    if update.wrote:
+        return "Memory updated: " + ", ".join(change.topic for change in update.notes)
+    return "Failed" if update.error is not None else "Nothing to note"

@@ -22,10 +22,9 @@ from mnemo.errors import UsageError
 from mnemo.notes.guards import said_of
 from mnemo.notes.parts import NotesParts
 from mnemo.notes.progress import Teller
-from mnemo.notes.run import Run, finished
 from mnemo.notes.shelf import Shelf
 from mnemo.notes.trigger import UPDATING, Ask, Due, Skip, judge
-from mnemo.notes.update import NoteUpdate
+from mnemo.notes.update import NoteUpdate, Run, finished
 from mnemo.runtime.ids import new_id
 from mnemo.runtime.operations import CallbackRunner, Outcome, PendingOperation
 from mnemo.runtime.tasks import CancelHandle, completed, owned

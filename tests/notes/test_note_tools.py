@@ -10,7 +10,7 @@ from notes_kit import NOTHING, TRIP, assistant, reply, task, user, writes
 
 from mnemo.errors import Conflict, InvalidNote, NotFound
 from mnemo.notes.notes import Notes
-from mnemo.notes.tool_specs import specs
+from mnemo.notes.tools import specs
 from mnemo.prompts.update_notes import INSTRUCTION_MARK
 from mnemo.testing import ScriptedChatModel
 

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mnemo.note.values import Note
-from mnemo.notes.found import NoteHit, NoteRecall
+from mnemo.notes.recall import NoteHit, NoteRecall
 from mnemo.recall.result import behind
 from mnemo.runtime.text import count_tokens
 
