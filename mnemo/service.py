@@ -278,8 +278,7 @@ class Mnemo:
         spans: Spans,
     ) -> RepositoryParts:
         from mnemo.index.follower import RepositoryIndex
-        from mnemo.models.movable import MovableEmbedder
-        from mnemo.models.traced import traced
+        from mnemo.models.embedder_wrappers import MovableEmbedder, traced
 
         feed = store.feed(repo_id)
         embedder = self._embedders[repo_id] = MovableEmbedder(traced(embedder, spans))
@@ -386,7 +385,7 @@ class Mnemo:
         """
         from mnemo.index.documents import texts_of
         from mnemo.maintenance.reembed import Reembedding
-        from mnemo.models.traced import traced
+        from mnemo.models.embedder_wrappers import traced
 
         store, _ = self._usable()
         checked_repo_id(repo_id)

@@ -14,30 +14,41 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
 
 from mnemo import MnemoError, Repository, StoreCorrupt, UsageError
-from mnemo.cli import noting, talking
+from mnemo.cli import conversations, notes
 from mnemo.cli.archive import STANDARD, arriving, counted, exported, imported
+from mnemo.cli.conversations import ingest_chat
 from mnemo.cli.demo import demo as run_demo
-from mnemo.cli.erasing import confirm, erasure_told, move_told, selected
 from mnemo.cli.formats import Reading, read_talks
 from mnemo.cli.graph_page import graph_data, graph_page
 from mnemo.cli.ingest import Tally
 from mnemo.cli.ingest import ingest as run_ingest
-from mnemo.cli.maintain import maintained
-from mnemo.cli.maintain import told as maintenance_told
-from mnemo.cli.opening import existing, in_known_repo, in_repo, in_service
-from mnemo.cli.options import AsJson, Repo, Store, time_of
+from mnemo.cli.opening import (
+    AsJson,
+    Repo,
+    Store,
+    existing,
+    in_known_repo,
+    in_repo,
+    in_service,
+    time_of,
+)
 from mnemo.cli.output import (
     as_data,
     complain,
+    confirm,
+    erasure_told,
     explained,
+    maintained,
+    maintenance_told,
+    move_told,
     print_json,
     print_line,
     print_table,
     recall_data,
     report_data,
+    selected,
     session_data,
 )
-from mnemo.cli.talking import ingest_chat
 
 __all__ = ["app", "run"]
 
@@ -290,8 +301,8 @@ def forget(
         print_line(erasure_told(report))
 
 
-talking.register(app)
-noting.register(app)
+conversations.register(app)
+notes.register(app)
 
 
 @app.command()

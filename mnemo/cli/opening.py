@@ -3,17 +3,50 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
+from datetime import datetime
 from pathlib import Path
-from typing import Literal, TypeVar
+from typing import Annotated, Literal, TypeVar
 
 import anyio
 import numpy as np
+import typer
 from numpy.typing import NDArray
 
 from mnemo import Config, EmbeddingSpaceMismatch, Mnemo, ModelUnavailable, Repository, UsageError
 from mnemo.protocols import ChatModel, EmbeddingSpace
 
-__all__ = ["existing", "in_known_repo", "in_repo", "in_service"]
+__all__ = [
+    "AsJson",
+    "Repo",
+    "Store",
+    "existing",
+    "in_known_repo",
+    "in_repo",
+    "in_service",
+    "time_of",
+]
+
+# ── Options that several commands share ─────────────────────────────────────────────────
+
+Store = Annotated[
+    str,
+    typer.Option("--store", envvar="MNEMO_STORE", help="The store's file.", show_default=True),
+]
+Repo = Annotated[str, typer.Option("--repo", help="The repository in it.", show_default=True)]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON on stdout, and nothing else.")]
+
+
+def time_of(text: str | None) -> datetime | None:
+    """An ISO 8601 time. *Raises* ``UsageError``: it is none."""
+    if text is None:
+        return None
+    try:
+        return datetime.fromisoformat(text)
+    except ValueError:
+        raise UsageError(f"{text!r} is no ISO 8601 time, such as 2026-03-01") from None
+
+
+# ── Opening ─────────────────────────────────────────────────────────────────────────────
 
 T = TypeVar("T")
 

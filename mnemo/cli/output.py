@@ -6,7 +6,7 @@ import dataclasses
 import json
 import re
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -15,19 +15,36 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from mnemo import Candidate, RecallResult, SessionRecord, SourceRef
+from mnemo import (
+    Candidate,
+    ErasureReport,
+    MaintenanceReport,
+    RecallResult,
+    ReembeddingReport,
+    Repository,
+    SessionRecord,
+    SourceRef,
+    UsageError,
+)
 from mnemo.protocols import StoreReport
 from mnemo.runtime.text import one_line
 
 __all__ = [
+    "OPERATIONS",
     "as_data",
     "complain",
+    "confirm",
+    "erasure_told",
     "explained",
+    "maintained",
+    "maintenance_told",
+    "move_told",
     "print_json",
     "print_line",
     "print_table",
     "recall_data",
     "report_data",
+    "selected",
     "session_data",
     "visible",
 ]
@@ -187,3 +204,83 @@ def report_data(report: StoreReport) -> dict[str, Any]:
         "schema_version": report.schema_version,
         "synchronous": report.synchronous,
     }
+
+
+# ── Maintenance ─────────────────────────────────────────────────────────────────────────
+
+OPERATIONS = ("validate", "consolidate", "decay")
+"""In this order: the penalties of the first weigh in the scores of the others."""
+
+
+async def maintained(repo: Repository, chosen: Collection[str]) -> list[MaintenanceReport]:
+    """Run the *chosen* operations, all if there is none, one after another."""
+    calls = {"validate": repo.validate, "consolidate": repo.consolidate, "decay": repo.decay}
+    return [await calls[name]() for name in OPERATIONS if name in chosen or not chosen]
+
+
+def maintenance_told(report: MaintenanceReport) -> str:
+    """One line of what an operation did."""
+    found = {
+        "grounded": report.grounded,
+        "weak": report.penalized,
+        "without evidence": report.orphaned,
+    }
+    done = {"merged": len(report.merged), "deleted": report.deleted}
+    counts = found if report.operation == "validate" else done
+    said = ", ".join(f"{count} {name}" for name, count in counts.items())
+    return f"{report.operation}: {report.checked} checked, {said} ({report.duration_s:.1f} s)"
+
+
+# ── Erasing and moving ──────────────────────────────────────────────────────────────────
+
+
+def confirm(question: str, *, yes: bool) -> None:
+    """
+    Ask on the terminal, unless *yes*.
+
+    Raises:
+        UsageError: There is no terminal, and nobody said ``--yes``.
+        typer.Abort: The answer was no.
+    """
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        raise UsageError("nobody is there to be asked: say --yes to erase for good")
+    typer.confirm(question, abort=True, err=True)
+
+
+def selected(session: str | None, thread: str | None, before: str | None) -> str:
+    """In words, what would be erased."""
+    named = (("session", session), ("thread", thread))
+    whose = " and ".join(f"{what} {id!r}" for what, id in named if id is not None)
+    whose = whose or "everything"
+    return whose if before is None else f"{whose} before {before}"
+
+
+def erasure_told(report: ErasureReport) -> str:
+    """What was erased, and what may be left of it."""
+    if report.is_empty:
+        return "Nothing was there to forget."
+    left = "" if report.scrubbed else "; bytes are left until nobody reads an older state"
+    told = (
+        f"Erased {report.steps} steps, {report.messages} messages, {report.nodes} nodes, "
+        f"{report.vectors} vectors and {report.notes} notes; "
+        f"{report.sessions} sessions are gone, {report.facts_changed} facts changed, "
+        f"{report.facts_restored} hold again{left}."
+    )
+    if not report.mixed_notes:
+        return told
+    topics = ", ".join(report.mixed_notes)
+    return f"{told}\nNotes that rest on other sources too, and may still tell of it: {topics}"
+
+
+def move_told(report: ReembeddingReport, repo: str) -> str:
+    """One line of where the repository is now."""
+    if report.after is None:
+        return f"Repository {repo!r} has no vectors."
+    if not report.vectors:
+        return f"Repository {repo!r} is in {report.after} already."
+    return (
+        f"Repository {repo!r} moved to {report.after}: {report.vectors} vectors, "
+        f"{report.embedded} of them made now ({report.duration_s:.1f} s)."
+    )

@@ -10,9 +10,9 @@ from typing import Any
 import anyio
 import anyio.to_thread
 
-from mnemo.models.limits import Lane
+from mnemo.protocols import Clock
 
-__all__ = ["Clients"]
+__all__ = ["Clients", "Lane", "Limits"]
 
 CLOSING_S = 5.0
 """Seconds that closing connections may take; a server that does not answer is left."""
@@ -99,3 +99,97 @@ class Clients:
                 del self._homes[gone]
             home = self._homes[loop] = _Home(self._max_concurrency)
         return home
+
+
+# ── Limits: requests at once, and per minute ────────────────────────────────────────────
+
+MAX_DEBT_MINUTES = 5
+"""What a bucket may be overdrawn by, in minutes of its flow, whatever a server says was used."""
+
+
+class Bucket:
+    """
+    A budget that refills steadily and may be overdrawn.
+
+    Args:
+        per_minute: What flows in per minute, and what it holds at most; ``None`` is no limit.
+    """
+
+    def __init__(self, per_minute: float | None, clock: Clock) -> None:
+        self._per_minute = per_minute
+        self._clock = clock
+        self._level = per_minute or 0.0
+        self._filled_at = clock.monotonic()
+
+    def wait_for(self, amount: float) -> float:
+        """Seconds until *amount* is there; one above the capacity needs a full bucket only."""
+        if self._per_minute is None:
+            return 0.0
+        self._refill(self._per_minute)
+        missing = min(amount, self._per_minute) - self._level
+        return max(0.0, missing * 60 / self._per_minute)
+
+    def take(self, amount: float) -> None:
+        """Take *amount*, or give back a negative one; never above what it holds at most."""
+        if self._per_minute is not None:
+            self._refill(self._per_minute)
+            debt = -MAX_DEBT_MINUTES * self._per_minute
+            self._level = min(self._per_minute, max(debt, self._level - amount))
+
+    def _refill(self, per_minute: float) -> None:
+        now = self._clock.monotonic()
+        gained = (now - self._filled_at) * per_minute / 60
+        self._level = min(per_minute, self._level + gained)
+        self._filled_at = now
+
+
+class Lane:
+    """The waiting lines of one event loop; both are first come, first served."""
+
+    def __init__(self, max_concurrency: int) -> None:
+        self.slots = anyio.Semaphore(max_concurrency)
+        self.head = anyio.Lock()
+
+
+class Limits:
+    """
+    The limits of one model instance: requests at once per event loop, requests and tokens per
+    minute over all of them.
+    """
+
+    def __init__(
+        self,
+        *,
+        requests_per_minute: float | None,
+        tokens_per_minute: float | None,
+        clock: Clock,
+    ) -> None:
+        self._requests = Bucket(requests_per_minute, clock)
+        self._tokens = Bucket(tokens_per_minute, clock)
+        self._clock = clock
+
+    @asynccontextmanager
+    async def turn(self, lane: Lane, tokens: float) -> AsyncIterator[None]:
+        """
+        Wait for a turn to send a request of about *tokens*, and hold its slot.
+
+        *Cancellation*: safe; who leaves the line takes nothing.
+        """
+        async with lane.slots:
+            async with lane.head:
+                await self._admitted(tokens)
+            yield
+
+    async def _admitted(self, tokens: float) -> None:
+        while True:
+            # Looked at again after each wait: another call may have settled meanwhile.
+            wait = max(self._requests.wait_for(1), self._tokens.wait_for(tokens))
+            if wait <= 1e-9:
+                break
+            await self._clock.sleep(wait)
+        self._requests.take(1)
+        self._tokens.take(tokens)
+
+    def settle(self, estimated: float, actual: float) -> None:
+        """Correct what a turn took for *estimated* tokens, now that *actual* are known."""
+        self._tokens.take(actual - estimated)

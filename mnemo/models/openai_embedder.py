@@ -16,8 +16,7 @@ from numpy.typing import NDArray
 from pydantic import SecretStr
 
 from mnemo.errors import ConfigError, ModelError
-from mnemo.models.embedding_batches import VectorCache, batches, cut, key_of, sendable
-from mnemo.models.embedding_reply import read_rows
+from mnemo.models.embedding_requests import VectorCache, batches, cut, key_of, read_rows, sendable
 from mnemo.models.failures import Failure
 from mnemo.models.prices import Price, counted, price_table, usage_of
 from mnemo.models.transport import Transport, number

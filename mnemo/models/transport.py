@@ -18,11 +18,9 @@ import anyio.to_thread
 from pydantic import SecretStr
 
 from mnemo.errors import ConfigError, InvalidReply, ModelError, ModelTimeout, RateLimited
-from mnemo.models.clients import Clients
+from mnemo.models.clients import Clients, Limits
 from mnemo.models.endpoint import Endpoint, secret_headers, secret_key
-from mnemo.models.failures import Failure, Teller
-from mnemo.models.limits import Limits
-from mnemo.models.scrub import SHARED, Scrubber
+from mnemo.models.failures import SHARED, Failure, Scrubber, Teller
 from mnemo.protocols import Clock
 from mnemo.runtime.clock import SystemClock
 

@@ -18,7 +18,7 @@ from http_doubles import HastyClock, completion, question
 
 from mnemo import ExtractionFailed, InvalidReply, Mnemo, ModelUnavailable, service
 from mnemo.models import OpenAIChatModel
-from mnemo.models.embedding_reply import read_rows
+from mnemo.models.embedding_requests import read_rows
 from mnemo.models.failures import retry_after
 from mnemo.prompts.ask import Asker
 from mnemo.prompts.data import block, read_block

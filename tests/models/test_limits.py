@@ -8,7 +8,7 @@ import anyio
 import anyio.lowlevel
 import pytest
 
-from mnemo.models.limits import Bucket, Lane, Limits
+from mnemo.models.clients import Bucket, Lane, Limits
 from mnemo.testing import ManualClock
 
 

@@ -10,8 +10,7 @@ from http_doubles import KEY, status
 from pydantic import SecretStr
 
 from mnemo.models.endpoint import Endpoint
-from mnemo.models.failures import Teller
-from mnemo.models.scrub import Scrubber
+from mnemo.models.failures import Scrubber, Teller
 from mnemo.testing import ManualClock
 
 SCRUBBER = Scrubber([SecretStr(KEY), SecretStr("")])

@@ -9,8 +9,7 @@ import typer
 
 from mnemo import Conversation, Repository, SearchHit, StoredMessage, UsageError, WindowLook
 from mnemo.cli.chats import Chat, read_chat
-from mnemo.cli.opening import in_known_repo, in_repo
-from mnemo.cli.options import AsJson, Repo, Store
+from mnemo.cli.opening import AsJson, Repo, Store, in_known_repo, in_repo
 from mnemo.cli.output import as_data, complain, print_json, print_line, print_table
 
 __all__ = ["ingest_chat", "register"]

@@ -16,8 +16,7 @@ from rich.progress import SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from mnemo import FolderReport, Message, NoteChange, NoteUpdate, Progress, Repository, UsageError
 from mnemo.cli.chats import read_chat
-from mnemo.cli.opening import in_known_repo, in_repo
-from mnemo.cli.options import AsJson, Repo, Store
+from mnemo.cli.opening import AsJson, Repo, Store, in_known_repo, in_repo
 from mnemo.cli.output import complain, print_json, print_line, print_table, visible
 from mnemo.protocols import ChatModel
 
