@@ -7,8 +7,8 @@ fixed template, so nothing is invented; what cannot be said truly is left out.
 
 from mnemo.extraction.embedded.annotator import EmbeddedAnnotator
 from mnemo.extraction.embedded.instructions import EmbeddedProceduralExtractor
-from mnemo.extraction.embedded.kinds import redact
 from mnemo.extraction.embedded.semantic import EmbeddedSemanticExtractor
+from mnemo.extraction.embedded.text_kinds import redact
 
 __all__ = [
     "EmbeddedAnnotator",

@@ -12,7 +12,7 @@ from mnemo.english.pronouns import begins_with_pronoun
 from mnemo.english.sentences import ends_as_question
 from mnemo.english.speech_acts import is_small_talk
 from mnemo.english.words import LIGHT
-from mnemo.extraction.embedded.said import FINAL, Said, Turn, confidence_of
+from mnemo.extraction.embedded.statements import FINAL, Said, Turn, confidence_of
 from mnemo.runtime.text import STOP_WORDS, one_line, words
 
 __all__ = ["answer_in", "is_greeting", "quoted", "with_detail"]

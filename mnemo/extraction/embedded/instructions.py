@@ -18,12 +18,12 @@ from mnemo.english.topics import content_count, generalised
 from mnemo.english.words import BASE_VERBS
 from mnemo.episode.step import Step
 from mnemo.episode.trajectory import Instruction, Trajectory
-from mnemo.extraction.embedded.cues import Verdict, error_line, masked, success_line, verdict
-from mnemo.extraction.embedded.kinds import call_name, calls_in, excerpt
-from mnemo.extraction.embedded.replies import verdict_of_reply
-from mnemo.extraction.embedded.said import finished
+from mnemo.extraction.embedded.outcomes import Verdict, error_line, masked, success_line, verdict
+from mnemo.extraction.embedded.reply_outcomes import verdict_of_reply
 from mnemo.extraction.embedded.scene import Parties, Scene, scene_of
+from mnemo.extraction.embedded.statements import finished
 from mnemo.extraction.embedded.subgoals import shortened
+from mnemo.extraction.embedded.text_kinds import call_name, calls_in, excerpt
 from mnemo.extraction.embedded.workers import workers
 from mnemo.runtime.clock import Breather
 from mnemo.runtime.text import fold, is_blank, one_line

@@ -13,8 +13,8 @@ from mnemo.english.persons import Voice
 from mnemo.english.sentences import sentences
 from mnemo.english.words import word_set
 from mnemo.episode.step import Step
-from mnemo.extraction.embedded.cues import verdict
-from mnemo.extraction.embedded.kinds import Kind, calls_in, excerpt, kind_of
+from mnemo.extraction.embedded.outcomes import verdict
+from mnemo.extraction.embedded.text_kinds import Kind, calls_in, excerpt, kind_of
 from mnemo.runtime.text import fold, is_blank
 
 __all__ = ["Parties", "Role", "Scene", "is_output", "scene_of"]

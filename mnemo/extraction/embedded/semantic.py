@@ -14,9 +14,10 @@ from mnemo.english.verbs import is_question, tokens_of
 from mnemo.episode.step import Step
 from mnemo.episode.trajectory import Fact, Trajectory
 from mnemo.extraction.embedded.concepts import Frequencies, concepts_of, matter_of
-from mnemo.extraction.embedded.corrections import corrected
-from mnemo.extraction.embedded.done import facts_of_agent
-from mnemo.extraction.embedded.kinds import (
+from mnemo.extraction.embedded.scene import Parties, Role, Scene, scene_of
+from mnemo.extraction.embedded.speech import facts_of_agent, facts_of_turn
+from mnemo.extraction.embedded.statements import Said, Turn, corrected, folded_key
+from mnemo.extraction.embedded.text_kinds import (
     Kind,
     call_name,
     excerpt,
@@ -24,9 +25,6 @@ from mnemo.extraction.embedded.kinds import (
     without_calls,
     without_code,
 )
-from mnemo.extraction.embedded.said import Said, Turn, folded_key
-from mnemo.extraction.embedded.scene import Parties, Role, Scene, scene_of
-from mnemo.extraction.embedded.speech import facts_of_turn
 from mnemo.extraction.embedded.tools import CONFIDENCE, facts_of_output
 from mnemo.extraction.embedded.workers import workers
 from mnemo.runtime.clock import Breather

@@ -8,7 +8,7 @@ from mnemo.english.clauses import bare, split_clauses
 from mnemo.english.sentences import sentences
 from mnemo.english.speech_acts import wanted_in
 from mnemo.english.topics import content_count, key_phrases
-from mnemo.extraction.embedded.kinds import Kind, call_name, kind_of, without_code
+from mnemo.extraction.embedded.text_kinds import Kind, call_name, kind_of, without_code
 from mnemo.runtime.text import fold, is_blank, one_line
 
 __all__ = ["new_subgoal", "shortened"]

@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from mnemo.english.words import word_set
-from mnemo.extraction.embedded.cues import error_line, masked, verdict
-from mnemo.extraction.embedded.kinds import HIDDEN, parsed_json
+from mnemo.extraction.embedded.outcomes import error_line, masked, verdict
+from mnemo.extraction.embedded.text_kinds import HIDDEN, parsed_json
 from mnemo.runtime.text import one_line
 
 __all__ = ["CONFIDENCE", "facts_of_output"]

@@ -1,16 +1,18 @@
-"""What a turn of speech is, and a fact said in it before its concepts are known."""
+"""Turns of speech, the facts said in them before their concepts are known, and corrections."""
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from mnemo.english.persons import Voice
+from mnemo.english.topics import topics
 from mnemo.extraction.embedded.scene import Scene
 from mnemo.runtime.text import fold, one_line
 
-__all__ = ["FINAL", "PLAIN", "Said", "Turn", "confidence_of", "finished", "folded_key"]
+__all__ = ["FINAL", "PLAIN", "Said", "Turn", "confidence_of", "corrected", "finished", "folded_key"]
 
 PLAIN, HEARSAY, HEDGED = 0.8, 0.6, 0.5
 """Confidence of a plain statement, of hearsay, of a guess; the specification's numbers."""
@@ -90,3 +92,39 @@ def finished(text: str) -> str:
 def folded_key(text: str) -> str:
     """What two facts share that say the same: case, blanks and the final point aside."""
     return fold(FINAL.sub("", one_line(text)))
+
+
+# ── Corrections: "Actually, it is Tuesday" ──────────────────────────────────────────────
+
+_LOOK_BACK = 8  # facts
+_ALIKE = 0.5  # share of topical stems, of the shorter statement, that make it the same slot
+_SUBJECT = re.compile(
+    r"^(?P<slot>.{3,80}?\s(?:is|was|are|were|has|will be|costs?|lives? in|works? (?:at|for|in))\s)"
+)
+
+
+def corrected(facts: Iterable[Said]) -> list[Said]:
+    """*facts* without those whose slot a later correction of the same speaker fills anew."""
+    kept: list[Said] = []
+    for fact in facts:
+        if fact.corrects and (old := _corrected_by(fact, kept)) is not None:
+            kept.remove(old)
+            fact = replace(fact, steps=tuple(sorted({*fact.steps})))
+        kept.append(fact)
+    return kept
+
+
+def _corrected_by(fact: Said, kept: list[Said]) -> Said | None:
+    for old in reversed(kept[-_LOOK_BACK:]):
+        if old.speaker == fact.speaker and _same_slot(old.text, fact.text):
+            return old
+    return None
+
+
+def _same_slot(old: str, new: str) -> bool:
+    mine, theirs = _SUBJECT.match(new), _SUBJECT.match(old)
+    if mine and theirs and mine["slot"].lower() == theirs["slot"].lower():
+        return True
+    a, b = topics(old), topics(new)
+    shared = len(a & b)
+    return shared >= 2 and shared >= _ALIKE * min(len(a), len(b))

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from real_texts import TEXTS
 
-from mnemo.extraction.embedded import cues
-from mnemo.extraction.embedded.cues import Verdict, verdict
+from mnemo.extraction.embedded import outcomes
+from mnemo.extraction.embedded.outcomes import Verdict, verdict
 
 _PLAIN = re.compile(
     r"(?P<exit>\b(?:exit(?:ed)?(?: with)?(?:[ _](?:code|status))|exitcode|returncode|exit_code)"
@@ -35,11 +35,11 @@ _PLAIN = re.compile(
 def _straightforward(text: str) -> Verdict:
     good = bad = polite = False
     for count, cue in enumerate(_PLAIN.finditer(text)):
-        said_good, said_bad = cues._judge(cue, text)
+        said_good, said_bad = outcomes._judge(cue, text)
         polite = polite or (said_good and cue["polite"] is not None)
         good = good or (said_good and cue["polite"] is None)
         bad = bad or said_bad
-        if (good and bad) or count >= cues._ENOUGH:
+        if (good and bad) or count >= outcomes._ENOUGH:
             break
     return Verdict(good or polite, bad, polite and not good)
 
@@ -78,7 +78,7 @@ def test_case_is_folded_as_a_pattern_that_ignores_it_does() -> None:
     """Of all characters the same ones stand for each letter, and the same ones are in words."""
     letter, word = re.compile("[a-z]", re.IGNORECASE), re.compile(r"\w")
     for character in map(chr, range(sys.maxunicode + 1)):
-        folded = cues._folded(character)
+        folded = outcomes._folded(character)
         assert len(folded) == 1
         assert ("a" <= folded <= "z") == (letter.match(character) is not None), character
         assert (word.match(folded) is None) == (word.match(character) is None), character

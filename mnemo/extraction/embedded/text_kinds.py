@@ -12,7 +12,7 @@ import re
 from enum import StrEnum
 from typing import Any
 
-from mnemo.extraction.embedded.cues import verdict
+from mnemo.extraction.embedded.outcomes import verdict
 from mnemo.runtime.secrets import without_secrets
 
 __all__ = [

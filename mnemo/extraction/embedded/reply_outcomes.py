@@ -7,8 +7,8 @@ import re
 from mnemo.english.clauses import bare, split_clauses
 from mnemo.english.sentences import sentences, with_apostrophes
 from mnemo.english.topics import topics
-from mnemo.extraction.embedded.cues import Verdict, verdict
-from mnemo.extraction.embedded.kinds import calls_in
+from mnemo.extraction.embedded.outcomes import Verdict, verdict
+from mnemo.extraction.embedded.text_kinds import calls_in
 from mnemo.runtime.text import is_blank
 
 __all__ = ["verdict_of_reply"]
