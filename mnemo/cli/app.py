@@ -33,6 +33,7 @@ from mnemo.cli.opening import (
     time_of,
 )
 from mnemo.cli.output import (
+    answer,
     as_data,
     complain,
     confirm,
@@ -264,10 +265,11 @@ def maintain(
     asked = {"consolidate": consolidate, "decay": decay, "validate": validate}
     chosen = [name for name, wanted in asked.items() if wanted]
     reports = in_known_repo(store, repo, lambda opened: maintained(opened, chosen))
-    if as_json:
-        print_json({"repo": repo, "reports": reports})
-    else:
-        print_line("\n".join(map(maintenance_told, reports)))
+    answer(
+        {"repo": repo, "reports": reports},
+        "\n".join(map(maintenance_told, reports)),
+        as_json=as_json,
+    )
 
 
 @app.command()
@@ -295,10 +297,7 @@ def forget(
         lambda opened: opened.forget(session_id=session, thread_id=thread, before=end),
         may_be_empty=True,
     )
-    if as_json:
-        print_json({"repo": repo} | as_data(report))
-    else:
-        print_line(erasure_told(report))
+    answer({"repo": repo} | as_data(report), erasure_told(report), as_json=as_json)
 
 
 conversations.register(app)
@@ -313,10 +312,7 @@ def reembed(repo: Repo = "default", store: Store = "mnemo.db", as_json: AsJson =
     Stopped anywhere, it goes on where it was when it is run again.
     """
     report = in_service(existing(store), lambda memory: memory.reembed(repo))
-    if as_json:
-        print_json({"repo": repo} | as_data(report))
-    else:
-        print_line(move_told(report, repo))
+    answer({"repo": repo} | as_data(report), move_told(report, repo), as_json=as_json)
 
 
 @app.command()
@@ -331,10 +327,11 @@ def graph(
     data = in_known_repo(store, repo, lambda opened: graph_data(opened, limit=limit))
     html.write_text(graph_page(data), encoding="utf-8")
     shown = {"nodes": len(data["nodes"]), "edges": len(data["edges"]), "of_nodes": data["total"]}
-    if as_json:
-        print_json({"repo": repo, "file": str(html)} | shown)
-    else:
-        print_line(f"{html}: {shown['nodes']} of {data['total']} nodes, {shown['edges']} edges.")
+    answer(
+        {"repo": repo, "file": str(html)} | shown,
+        f"{html}: {shown['nodes']} of {data['total']} nodes, {shown['edges']} edges.",
+        as_json=as_json,
+    )
 
 
 @app.command("export")
@@ -364,10 +361,9 @@ def import_(
     """Fill an empty repository with what was exported from another one; all or nothing."""
     with arriving(file) as lines:
         head = in_service(store, lambda memory: imported(memory, repo, lines, file))
-    if as_json:
-        print_json({"repo": repo, "file": file} | head)
-    else:
-        print_line(f"Repository {repo}: {counted(head)}.")
+    answer(
+        {"repo": repo, "file": file} | head, f"Repository {repo}: {counted(head)}.", as_json=as_json
+    )
 
 
 def _version(wanted: bool) -> None:

@@ -10,7 +10,7 @@ import typer
 from mnemo import Conversation, Repository, SearchHit, StoredMessage, UsageError, WindowLook
 from mnemo.cli.chats import Chat, read_chat
 from mnemo.cli.opening import AsJson, Repo, Store, in_known_repo, in_repo
-from mnemo.cli.output import as_data, complain, print_json, print_line, print_table
+from mnemo.cli.output import answer, as_data, complain, print_json, print_line, print_table
 
 __all__ = ["ingest_chat", "register"]
 
@@ -85,12 +85,11 @@ def window(
         return await (await _known(opened, thread)).look(budget)
 
     look = in_known_repo(store, repo, looked)
-    if as_json:
-        print_json({"repo": repo} | _look_data(look))
-    else:
-        print_line(
-            "\n\n".join(filter(None, (_numbers(look), look.memory, look.zones.text, look.state)))
-        )
+    answer(
+        {"repo": repo} | _look_data(look),
+        "\n\n".join(filter(None, (_numbers(look), look.memory, look.zones.text, look.state))),
+        as_json=as_json,
+    )
 
 
 def search(
@@ -142,10 +141,11 @@ def view(
             message_id, session_id=session, before=before, after=after, budget_tokens=budget
         ),
     )
-    if as_json:
-        print_json({"repo": repo} | as_data(found) | {"text": found.as_text()})
-    else:
-        print_line(found.as_text())
+    answer(
+        {"repo": repo} | as_data(found) | {"text": found.as_text()},
+        found.as_text(),
+        as_json=as_json,
+    )
 
 
 def ingest_chat(file: Path, repo: str, store: str, thread: str, *, as_json: bool) -> None:

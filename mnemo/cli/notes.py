@@ -17,7 +17,7 @@ from rich.progress import SpinnerColumn, TextColumn, TimeElapsedColumn
 from mnemo import FolderReport, Message, NoteChange, NoteUpdate, Progress, Repository, UsageError
 from mnemo.cli.chats import read_chat
 from mnemo.cli.opening import AsJson, Repo, Store, in_known_repo, in_repo
-from mnemo.cli.output import complain, print_json, print_line, print_table, visible
+from mnemo.cli.output import answer, complain, print_json, print_line, print_table, visible
 from mnemo.protocols import ChatModel
 
 __all__ = ["register"]
@@ -161,10 +161,11 @@ def undo(
 ) -> None:
     """Take back all that an update did."""
     changes = in_known_repo(store, repo, lambda r: r.notes.undo(update_id))
-    if as_json:
-        print_json({"repo": repo, "undone": update_id, "changes": changes})
-    else:
-        print_line("\n".join(map(_change, changes)))
+    answer(
+        {"repo": repo, "undone": update_id, "changes": changes},
+        "\n".join(map(_change, changes)),
+        as_json=as_json,
+    )
 
 
 def write(
@@ -178,10 +179,7 @@ def write(
     """Create or replace a note; the former text stays in its history."""
     body = sys.stdin.read() if file == "-" else _text_of(Path(file))
     note = in_repo(store, repo, lambda r: r.notes.write(topic, body, description))
-    if as_json:
-        print_json({"repo": repo, "note": note})
-    else:
-        print_line(f"{note.topic}: version {note.version}.")
+    answer({"repo": repo, "note": note}, f"{note.topic}: version {note.version}.", as_json=as_json)
 
 
 def delete(
@@ -189,10 +187,7 @@ def delete(
 ) -> None:
     """Retire a note; `restore` brings it back."""
     in_known_repo(store, repo, lambda r: r.notes.delete(topic))
-    if as_json:
-        print_json({"repo": repo, "deleted": topic})
-    else:
-        print_line(f"{topic}: deleted.")
+    answer({"repo": repo, "deleted": topic}, f"{topic}: deleted.", as_json=as_json)
 
 
 def restore(
@@ -204,10 +199,7 @@ def restore(
 ) -> None:
     """Write an old version of a note as a new one."""
     note = in_known_repo(store, repo, lambda r: r.notes.restore(topic, version))
-    if as_json:
-        print_json({"repo": repo, "note": note})
-    else:
-        print_line(f"{note.topic}: version {note.version}.")
+    answer({"repo": repo, "note": note}, f"{note.topic}: version {note.version}.", as_json=as_json)
 
 
 def export_(

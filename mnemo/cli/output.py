@@ -31,6 +31,7 @@ from mnemo.runtime.text import one_line
 
 __all__ = [
     "OPERATIONS",
+    "answer",
     "as_data",
     "complain",
     "confirm",
@@ -80,6 +81,14 @@ def print_table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
         table.add_row(*(Text(visible(cell)) for cell in row))
     # What is piped on must not be folded at the width of a terminal that is not there.
     Console(width=None if sys.stdout.isatty() else _WIDE).print(table)
+
+
+def answer(data: Any, told: str, *, as_json: bool) -> None:
+    """Print *data* as JSON on stdout, or what is *told* a person."""
+    if as_json:
+        print_json(data)
+    else:
+        print_line(told)
 
 
 def print_json(value: Any) -> None:
