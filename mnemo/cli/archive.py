@@ -1,4 +1,4 @@
-"""Exporting a repository to a file and importing it: whole files, or the standard streams."""
+"""Export a repository to a file and import it; whole files, or the standard streams."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 """
-Files of a chat, read into messages: what ``ingest --thread`` and ``notes update`` take.
+Read a file of a chat into messages, for ``ingest --thread`` and ``notes update``.
 
 The formats of ``formats.py``, and besides: chat completions' messages with their tool
 calls, lists of them, ``{"messages": […]}``, and what ``history --json`` prints.

@@ -1,4 +1,4 @@
-"""The commands about conversations: what was said, and the window over it."""
+"""The commands about conversations: ``threads``, ``history``, ``window``, ``search``, ``view``."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 """
-The main job on the embedded default, with a process killed in the middle.
+``mnemo demo``: record, kill a process midway, resume, recall.
 
 No key, no network, no server. What it says is what it does: every line comes from a
 call of the public API that has returned.

@@ -1,5 +1,5 @@
 """
-Files that can be ingested, read into talks. Pure but for reading the file.
+Read files to ingest into talks: dialogues in JSON, messages and steps in JSON Lines.
 
 Three formats, told apart by what the file holds: dialogues (one, or a list), JSON
 Lines of messages, and JSON Lines of ``{observation, action}``. What stands complete

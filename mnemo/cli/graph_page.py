@@ -1,4 +1,4 @@
-"""A repository's graph as one page that needs no network: data and program in one file."""
+"""Draw a graph as one HTML page that needs no network."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 """
-Put talks into a repository: one session per talk, one step per turn.
+Ingest talks: one session per talk, one step per turn.
 
 Safe to stop anywhere and to run again: sessions have derived ids and steps have keys,
 so what is there is found, what is missing is added, and nothing is there twice.

@@ -1,4 +1,4 @@
-"""Opening what a command works on; a mistyped name makes nothing and is told."""
+"""Open the store and repository of a command, and the options that name them."""
 
 from __future__ import annotations
 

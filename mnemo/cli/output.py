@@ -1,4 +1,4 @@
-"""What commands print: JSON for machines, plain lines for people; errors on stderr."""
+"""Print what a command found: JSON, or plain lines; errors on stderr."""
 
 from __future__ import annotations
 

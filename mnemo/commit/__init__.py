@@ -1,1 +1,1 @@
-"""From a changeset to the store."""
+"""Commit: from a changeset to the store."""

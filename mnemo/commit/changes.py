@@ -1,4 +1,4 @@
-"""What a changeset says before it meets the store: tidied, checked, questioned. Pure."""
+"""Prepare a changeset: drop known steps, validate it, add vectors, list what to look up. Pure."""
 
 from __future__ import annotations
 

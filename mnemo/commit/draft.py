@@ -1,4 +1,4 @@
-"""A graph write in the making: what a changeset becomes as it meets the stored graph."""
+"""The draft of a graph write: what reconciliation has decided about a changeset so far."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which intents are one, and how the common one is worded. May ask a model, before any write."""
+"""Merge intents, and word the common description; may ask a model, before any write."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 """
-The commit lane: one repository's commits, one after another.
+The commit lane: commits of one repository, one after another.
 
 Everything that can wait (models, embeddings, look-ups, reconciling) happens before
 the transaction, against a revision. If somebody else wrote meanwhile, another lane

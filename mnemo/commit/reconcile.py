@@ -1,5 +1,5 @@
 """
-A changeset meets the stored graph: what is the same becomes one, the rest is added.
+Reconcile a changeset with the stored graph: unite what is the same, add the rest.
 
 Pure: all that is asked of models and the store has been answered before. In order:
 tags, intents, facts said again or contradicted, instructions; against the store and

@@ -1,4 +1,4 @@
-"""The part of the stored graph that a changeset meets, and which facts are near each other."""
+"""Look up the part of the stored graph that a changeset concerns, and near facts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which steps facts and instructions rest on: their times and their episodes."""
+"""Support of facts and instructions: the times and episodes of their steps."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 """
-Facts said again and facts that contradict, put in the order of time.
+Supersede facts: order restatements and contradictions by time.
 
 The statements of a fact are the steps that support it. A fact is a run of statements with
 no contradicting statement between them, in the order of (time, step id). It holds from its

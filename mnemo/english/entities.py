@@ -1,5 +1,5 @@
 """
-Numbers, dates, names, units and the subject that a text mentions: what wordings are compared by.
+Numbers, dates, names, units and the grammatical subject of a text, for comparing wordings.
 
 Rules are English first; of a text in a language they do not know, its numbers and
 names are found all the same.

@@ -1,5 +1,5 @@
 """
-Index terms for recall: stems, with the irregular forms of English under their base.
+Index terms for recall: stems, with irregular forms replaced by their base form.
 
 A stemmer cuts endings, so it never brings "went" and "go" together, and questions ask
 "when did she go" for what was told as "I went". On short chat turns NDCG@10 rose by 0.8

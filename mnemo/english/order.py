@@ -1,5 +1,5 @@
 """
-In what order a sentence names its parties: who does it stands before to whom it is done.
+Order of agent and patient: compare in which order two sentences name their parties.
 
 The passive is turned round ("Eve was hired by Bo" has the order of "Bo hired Eve"), and
 what "and" joins is a set: its members stand in alphabetical order.

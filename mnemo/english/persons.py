@@ -1,5 +1,5 @@
 """
-First and second person made third: who speaks is named, and the verbs agree.
+Rewrite first and second person as third person: the speaker is named, the verbs agree.
 
 ``I've moved and my dog loves it`` of Ana becomes ``Ana has moved and Ana's dog
 loves it``. What stands in quotation marks is left as it was said.

@@ -1,4 +1,6 @@
-"""Sentences that begin with a pronoun: replaced, joined to what explains it, or dropped."""
+"""
+Resolve a leading pronoun: replace it by a person, or join it to the sentence that explains it.
+"""
 
 from __future__ import annotations
 

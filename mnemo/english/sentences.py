@@ -1,4 +1,4 @@
-"""Prose into sentences: what ends one, and what only looks as if it did."""
+"""Sentence splitting: abbreviations, decimals, versions and quotations do not end a sentence."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 """
-When two texts may make the same claim, and when they contradict. Pure.
+Compare two texts: whether they may make the same claim, and whether they contradict. Pure.
 
 A cosine near 1 cannot tell a budget of 2000 from one of 3000, nor a yes from a no:
 here is what must agree besides.

@@ -1,5 +1,5 @@
 """
-What a fact claims about a slot: an attribute that has one value at a time.
+Slots: the attributes with one value at a time about which a fact makes claims.
 
 A sentence that no row of the table fits, that hedges, asks or quotes, claims
 nothing; so what is not understood cannot contradict anything.

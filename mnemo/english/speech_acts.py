@@ -1,4 +1,4 @@
-"""Speech acts: what a sentence asks somebody to do, and small talk."""
+"""Speech acts: recognise requests, reports of results, and small talk."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a text is about: its topical stems, its key phrases, and intents made of them."""
+"""Topics of a text: its topical stems and key phrases, and goals without names and numbers."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 """
-Where the finite verb of an English clause stands, by the order and the endings of its words.
+Find the finite verb of an English clause by the order and the endings of its words.
 
 No list of verbs decides: after "I" a word that belongs to no closed class is a verb,
 whatever it is, and so is "kindles" before "the". Only where order and ending leave a

@@ -1,1 +1,1 @@
-"""From an episode to a changeset."""
+"""Extraction: from an episode to a changeset."""

@@ -1,5 +1,5 @@
 """
-From facts and instructions to a changeset: nodes, edges and first rewards. Pure.
+Assemble a changeset from facts and instructions: nodes, edges and first rewards. Pure.
 
 Ids of episodic, source and subgoal nodes follow from the steps, so that what is
 extracted in parts, or twice, meets itself at commit. All other ids are fresh.

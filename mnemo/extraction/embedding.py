@@ -1,4 +1,4 @@
-"""Embedding for the pipeline: foreign errors translated, repeated texts embedded once."""
+"""Embed texts for the pipeline: foreign errors are translated, recent vectors are cached."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is kept of the facts an extractor gives: clean, supported, distinct, not too many."""
+"""Clean extracted facts: drop the unsupported, unite duplicates, keep the most confident."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 """
-The extraction of one session: steps to annotations, trajectories to changesets.
+The extraction pipeline of one session: steps to annotations, trajectories to changesets.
 
 Durability, retries and the state of the session are the session's affair; here a
 call gives its whole result or raises.

@@ -1,4 +1,4 @@
-"""From what an annotator found to the annotations of steps: rewards, boundaries, trajectories."""
+"""Make annotations of what an annotator found: rewards, boundaries and trajectory ids."""
 
 from __future__ import annotations
 

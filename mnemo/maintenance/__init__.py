@@ -1,1 +1,1 @@
-"""Hygiene: facts become one, fade, or count less; in bounded pieces beside who writes."""
+"""Maintenance: consolidation, decay and validation, in bounded transactions."""

@@ -1,5 +1,5 @@
 """
-Consolidation: facts that say the same become one.
+Consolidation: merge facts that say the same.
 
 Near facts that the guard lets pass are a pair; of a pair the one with the lower decay
 score loses, once. What a loser has goes to the end of its chain of losses.
@@ -21,7 +21,7 @@ from mnemo.graph.corpus import CorpusView
 from mnemo.graph.metadata import NodeMetadata
 from mnemo.graph.nodes import Node, Semantic
 from mnemo.graph.upkeep import Upkeep
-from mnemo.maintenance.near import BAND, Near, Neighbourhood
+from mnemo.maintenance.near_pairs import BAND, Near, Neighbourhood
 from mnemo.maintenance.plan import Counts, Sources, holds_still, living, pieces, vector_rows
 from mnemo.recall.value import decay_score, parameters_of
 from mnemo.runtime.clock import Breather, as_utc

@@ -1,4 +1,4 @@
-"""Decay: what is old, unused and unrewarded is deleted; the evidence stays."""
+"""Decay: delete what is old, unused and unrewarded; the evidence stays."""
 
 from __future__ import annotations
 

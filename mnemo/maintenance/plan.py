@@ -1,4 +1,4 @@
-"""What every maintenance operation works with: what it may read, and the plan that it makes."""
+"""What maintenance operations share: their inputs, and the plan that they return."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 """
-Re-embedding: every text of a repository gets a vector of another space, then it switches.
+Re-embed a repository: give every text a vector of another space, then switch.
 
 The new vectors wait in a place of their own, each with a digest of its text, so that a
 second run goes on where the first one ended. Until the switch, which is one

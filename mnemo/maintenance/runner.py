@@ -1,5 +1,5 @@
 """
-The maintenance of one repository: one operation after another, each whole or not at all.
+Run maintenance of one repository: one operation at a time, each all or nothing.
 
 An operation reads a revision and plans beside whoever writes; then it takes the commit
 lane's turn and writes what of its plan still holds, in one transaction.

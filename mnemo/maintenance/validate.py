@@ -1,5 +1,5 @@
 """
-Validation: whether facts and instructions are still grounded in what was said.
+Validation: whether facts and instructions are still grounded in the raw steps.
 
 Their vectors are compared with those of the evidence that provenance leads to; where
 that does not convince, their words with the evidence's words. Nothing is deleted:

@@ -1,5 +1,5 @@
 """
-Who answers: models and embedders.
+Chat models and embedders.
 
 Nothing heavy is imported here, and nothing opened before the first call. The embedders
 that need no network are imported from their own modules.

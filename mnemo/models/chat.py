@@ -1,4 +1,4 @@
-"""A chat model over HTTP: one question put in the form its server takes, the answer read."""
+"""A chat model over HTTP: put the request in a form its server takes, read the answer."""
 
 from __future__ import annotations
 

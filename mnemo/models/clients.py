@@ -1,4 +1,4 @@
-"""The connections of one model: a client per event loop, made at first use, closed when idle."""
+"""HTTP clients of one model, one per event loop, and the limits of its requests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Embedders around an embedder: one that is watched, and one that can be replaced."""
+"""Wrappers of an embedder: one that traces its calls, one that can be replaced."""
 
 from __future__ import annotations
 

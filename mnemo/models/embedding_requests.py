@@ -1,4 +1,4 @@
-"""Texts as an embeddings endpoint takes them, and the vectors of its reply."""
+"""Batches of texts for an embeddings endpoint, and the vectors of its reply."""
 
 from __future__ import annotations
 

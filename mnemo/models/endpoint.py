@@ -1,4 +1,4 @@
-"""Where a model is and what opens it: addresses, keys and headers, refused before they are used."""
+"""Endpoint settings: parse and check the address, key and headers of a server."""
 
 from __future__ import annotations
 

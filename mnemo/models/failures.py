@@ -1,4 +1,4 @@
-"""What went wrong with one try, told as the error that a caller will see."""
+"""Translate a failed try into a typed error, without quoting secrets."""
 
 from __future__ import annotations
 

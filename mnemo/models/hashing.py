@@ -1,4 +1,4 @@
-"""An embedder without a model: hashed terms. For tests, and where no weights are wanted."""
+"""An embedder without a model: hashed terms, for tests and where no weights are wanted."""
 
 from __future__ import annotations
 

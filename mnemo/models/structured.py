@@ -1,5 +1,5 @@
 """
-How to ask for JSON: the forms in which servers take a schema, and which of them work here.
+Structured output: the forms in which servers take a schema, and which were accepted.
 
 Servers differ in what they accept, and say so in different ways: some refuse an unknown
 form with a client error, llama.cpp's answers ``json_schema`` with 500. What was learned

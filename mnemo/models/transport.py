@@ -1,5 +1,5 @@
 """
-One server over HTTP: turns, tries, retries, and every failure told as a typed error.
+The HTTP transport to one server: limits, retries, typed errors.
 
 ``httpx`` and ``tenacity`` are imported by the first request, in a worker thread.
 """

@@ -1,4 +1,4 @@
-"""What both chat protocols have in common: settings of a call, tools, and what a reply holds."""
+"""What both chat protocols share: settings of a call, tools, and the parts of a reply."""
 
 from __future__ import annotations
 

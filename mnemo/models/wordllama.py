@@ -1,5 +1,5 @@
 """
-The embedded default embedder: static vectors whose weights come in the ``wordllama`` wheel.
+The default embedder: static vectors whose weights come in the ``wordllama`` wheel.
 
 Weights and tokenizer are read from the installed package's folder without importing
 the package: importing it configures the root logger, and its own loader looks for the

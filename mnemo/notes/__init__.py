@@ -1,1 +1,1 @@
-"""Notes: what stays after a task, written at its end, kept as topics with a history."""
+"""Long-term notes: written at the end of a task, one per topic, with a version history."""

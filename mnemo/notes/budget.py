@@ -1,4 +1,4 @@
-"""What one update may use, and what it has used."""
+"""The budget of one update: turns, tokens, cost and time."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 
 from mnemo.config import NotesConfig
 from mnemo.errors import BudgetExceeded
-from mnemo.notes.fork import PURPOSE, tokens_of
+from mnemo.notes.model_input import PURPOSE, tokens_of
 from mnemo.protocols import ChatReply, ChatRequest, Clock, Usage
 from mnemo.runtime.tasks import on_clock
 from mnemo.runtime.text import count_tokens

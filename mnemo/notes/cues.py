@@ -1,5 +1,5 @@
 """
-What a user's words say about memory: an order to keep something, a correction, a preference.
+Cues in what a user says: explicit requests to remember, corrections, preferences.
 
 Found by fixed rules, in English; the configuration adds expressions for other languages.
 Places in a text are kept, so that a request can be quoted word for word.

@@ -1,5 +1,5 @@
 """
-Notes as a folder of Markdown files: out for people, and back in as a merge.
+Export notes to a folder of Markdown files, and merge such a folder back in.
 
 File names are made of topics only, links are never followed, and what lies in the
 folder besides is left alone.

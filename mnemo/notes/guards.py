@@ -1,4 +1,4 @@
-"""What never reaches a note: secrets, and lines that would give orders to who reads it."""
+"""Guards of what may be stored in a note: redact secrets, refuse prompt injection."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 """
-A note as a file of Markdown with frontmatter, and back; forgiving, and never raising. Pure.
+Read and write a note as Markdown with frontmatter; parsing never raises. Pure.
 """
 
 from __future__ import annotations

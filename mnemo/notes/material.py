@@ -1,5 +1,5 @@
 """
-The conversation that is looked back over: what of it is new, who said what, what was asked.
+The conversation an update looks back over: its new part, its speakers, its requests.
 
 A mark names a message by its id, thread and text, or where it has no id by everything
 up to it: so it is found again although the history before was compacted.

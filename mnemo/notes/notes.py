@@ -1,4 +1,4 @@
-"""Notes as the application uses them: ``repo.notes``."""
+"""The public interface of notes: ``repo.notes``."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from mnemo.note.forgetting import erase_note
 from mnemo.note.rules import is_topic
 from mnemo.note.values import Note, NoteChange, NoteInfo, NoteVersion
 from mnemo.notes.folder import Folder, FolderReport
-from mnemo.notes.fork import copied
 from mnemo.notes.material import Material, mark_keys
+from mnemo.notes.model_input import copied
 from mnemo.notes.parts import NotesParts
 from mnemo.notes.progress import OnProgress
 from mnemo.notes.recall import NoteRecall, by_change, one_line_of

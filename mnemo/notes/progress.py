@@ -1,4 +1,4 @@
-"""Telling a host how an update goes: one beginning, one end, and no harm from the telling."""
+"""Report the progress of an update to the host; a failing callback changes nothing."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 """
-Explicit requests, kept whatever a model does: word for word, by a rule.
+Keep explicit requests by rule, word for word, whether or not a model does.
 
 A request that was once served or refused is never served again: so a note that a person
 has deleted since does not come back.

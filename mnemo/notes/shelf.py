@@ -1,5 +1,5 @@
 """
-The notes of a repository with their vectors: what needs a transaction and an embedding.
+Transactions on the notes of a repository together with their vectors.
 
 No transaction is open while a text is embedded, and a note is written whether or not
 that works: a vector that is missing is owed, and made up for before the next ranking.

@@ -1,5 +1,5 @@
 """
-The four note tools at work: every call is answered by a JSON object.
+The four note tools: their schemas, and the toolbox that carries out calls.
 
 A toolbox remembers which version of a note it has shown, so that nothing is replaced
 that its user has not read. It is for one user: an update, or the host's own agent.

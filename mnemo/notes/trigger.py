@@ -1,4 +1,4 @@
-"""Whether an update is due: rules in a fixed order, of which the first that says no is named."""
+"""Decide whether an update is due: rules in a fixed order, the first refusal is named."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from typing import Any, Literal, TypeAlias
 from mnemo.config import NotesConfig
 from mnemo.note.rows import NoteReader
 from mnemo.notes.cues import Phrases
-from mnemo.notes.fork import carries_instruction, copied
 from mnemo.notes.material import Asked, Material, mark_keys, pair_keys, voice_of
+from mnemo.notes.model_input import carries_instruction, copied
 from mnemo.notes.requests import open_requests
 from mnemo.runtime.text import is_blank
 from mnemo.runtime.validation import stored_id, whole_number

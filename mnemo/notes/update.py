@@ -1,4 +1,4 @@
-"""One update that is due: the model's part, the rule's, what is remembered, and its result."""
+"""Run one update that is due: the model, then the rule, then the marks; its result and event."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from mnemo.events import MemoryUpdateFinished
 from mnemo.note.rows import NoteWriter, UsageRow
 from mnemo.note.values import NoteChange
 from mnemo.notes.budget import UpdateBudget, summed
-from mnemo.notes.fork import PURPOSE, Prefix, asks_elsewhere, prefix, redacted
 from mnemo.notes.guards import redact, said_of
 from mnemo.notes.material import Material
+from mnemo.notes.model_input import PURPOSE, Prefix, asks_elsewhere, prefix, redacted
 from mnemo.notes.parts import NotesParts
 from mnemo.notes.progress import Teller
 from mnemo.notes.requests import NoteRequest, keep_by_rule, outcomes, settle_said

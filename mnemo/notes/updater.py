@@ -1,5 +1,5 @@
 """
-Updates at the end of tasks: due or not, one at a time per conversation, a few at once.
+Schedule updates: one at a time per conversation, a few at once, held while debounced.
 
 Nothing but cancellation leaves an update: an exception becomes its ``error``, a log line
 and an event, wherever it was raised.

@@ -1,5 +1,5 @@
 """
-Writing, merging, retiring and restoring notes: plain functions over one transaction.
+Write, merge, retire, restore and undo notes: functions over one transaction.
 
 Everything that may refuse a change is decided here, inside the transaction that makes
 it, so that it holds between updaters, services and processes.

@@ -1,1 +1,1 @@
-"""What we ask models: one file per question."""
+"""Questions to models: one file per question, with its text, schema and parser."""

@@ -1,4 +1,4 @@
-"""Asking a chat model: one call, one correction, every failure typed, every call counted."""
+"""Ask a chat model a question: one call, at most one correction, every failure typed."""
 
 from __future__ import annotations
 

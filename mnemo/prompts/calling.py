@@ -1,4 +1,4 @@
-"""One call of a chat model: counted, watched, bounded in time, every failure typed."""
+"""One call of a chat model: metered, traced, bounded in time, every failure typed."""
 
 from __future__ import annotations
 

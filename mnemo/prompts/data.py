@@ -1,5 +1,5 @@
 """
-How data stands in a request: set off from the instructions, one JSON object per line.
+Data blocks of a request: set off from the instructions, one JSON object per line.
 
 Inside a JSON string a text can neither close its block nor open another one, so
 what was once said or observed cannot pass for an instruction by its form.

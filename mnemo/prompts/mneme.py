@@ -1,4 +1,4 @@
-"""``summarize``, asked with tools: what is to be kept of what leaves the window."""
+"""``summarize`` with tools: what to keep of the messages that leave the window."""
 
 from __future__ import annotations
 

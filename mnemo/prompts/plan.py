@@ -1,4 +1,4 @@
-"""``mode`` and ``plan``: what kind of memory answers a question, and what else to look for."""
+"""``mode`` and ``plan``: what kind of memory answers a question, and which tags to look for."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``procedural``: the instructions that a trajectory teaches."""
+"""``procedural``: extract the instructions of a trajectory."""
 
 from __future__ import annotations
 

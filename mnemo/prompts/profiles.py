@@ -1,4 +1,4 @@
-"""Profiles: what a field of work adds to the questions, and to the worth of what is found."""
+"""Profiles: what a domain adds to the questions, and how it changes the scoring."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A question to a model, and the reading of what it replied."""
+"""A question to a model, and the parser of its JSON reply."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""``reason_semantic``, ``reason_procedural``, ``reason_episodic``: recalled memories in words."""
+"""
+``reason_semantic``, ``reason_procedural``, ``reason_episodic``: reason over recalled memories.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``refine``: what to look for next, given what was found."""
+"""``refine``: which tags a second search should look for, given what was found."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``returns``: how far each instruction of a trajectory reached its intent."""
+"""``returns``: score how far each instruction of a trajectory reached its intent."""
 
 from __future__ import annotations
 

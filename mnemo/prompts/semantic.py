@@ -1,4 +1,4 @@
-"""``semantic``: the facts of a trajectory."""
+"""``semantic``: extract the facts of a trajectory."""
 
 from __future__ import annotations
 

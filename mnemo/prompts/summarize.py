@@ -1,4 +1,4 @@
-"""``summarize``: the text that stands for a part of a conversation."""
+"""``summarize``: the summary that replaces a part of a conversation."""
 
 from __future__ import annotations
 

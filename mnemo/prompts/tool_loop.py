@@ -1,5 +1,5 @@
 """
-A model at work with tools: it calls, each call is answered, until it is done.
+The tool loop: call a model, carry out its tool calls, until it stops or a bound is reached.
 
 Every call of a reply gets an answer, whatever its shape: what a model says is untrusted,
 and both protocols refuse a conversation in which a call stays unanswered.

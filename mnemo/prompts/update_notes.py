@@ -1,4 +1,4 @@
-"""The question at the end of a task: what of it should be kept as notes."""
+"""``update_notes``: what of a finished task to keep as notes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What asking models has cost, by purpose, how each stage ran, and when it must stop."""
+"""Usage of models: cost by purpose, outcome of each stage, and the budget that stops calls."""
 
 from __future__ import annotations
 

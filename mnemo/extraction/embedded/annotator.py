@@ -1,4 +1,4 @@
-"""State, subgoal and reward of each step, without a model."""
+"""Annotate steps without a model: state, subgoal and reward."""
 
 from __future__ import annotations
 

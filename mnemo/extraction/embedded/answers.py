@@ -1,4 +1,4 @@
-"""Short answers, joined to the question that gives them their meaning."""
+"""Join a short answer to its question, so that the fact stands alone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Concepts of a fact: who, which names, numbers and identifiers, then what it is about."""
+"""Concepts of a fact: speaker, names, numbers and identifiers first, then key phrases."""
 
 from __future__ import annotations
 

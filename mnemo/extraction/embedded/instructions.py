@@ -1,4 +1,6 @@
-"""Instructions of a trajectory, without a model: what was fixed, done, wished, or failed twice."""
+"""
+Extract instructions without a model: fixes, successful runs, standing wishes, repeated failures.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Notes as in minutes: "Decision: …", "Deadline: March 10", "Chen to update the runbook"."""
+"""Meeting notes as facts: "Decision: …", "Deadline: March 10", "Chen to update the runbook"."""
 
 from __future__ import annotations
 

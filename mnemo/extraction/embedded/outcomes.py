@@ -1,4 +1,4 @@
-"""Signs of success and failure in what was observed, with negation minded."""
+"""Outcome of an observation: signs of success and failure, with negation, as a reward."""
 
 from __future__ import annotations
 

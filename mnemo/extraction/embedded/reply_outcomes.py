@@ -1,4 +1,4 @@
-"""What a person's reply says of the action before it: small talk says nothing."""
+"""Outcome in a person's reply: only clauses that are about the action before it count."""
 
 from __future__ import annotations
 

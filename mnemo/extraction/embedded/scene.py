@@ -1,4 +1,4 @@
-"""Who takes part in a run of steps: people, the agent, tools; and whom their pronouns mean."""
+"""Participants of a run of steps: people, the agent and tools, and whom their pronouns mean."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Facts of a trajectory, without a model."""
+"""Extract facts without a model, in the order in which they were said."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Facts from speech: what one speaker's words say, sentence by sentence."""
+"""Facts from speech: what one turn says, sentence by sentence."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Turns of speech, the facts said in them before their concepts are known, and corrections."""
+"""Turns of speech and the statements made in them; a correction replaces what it corrects."""
 
 from __future__ import annotations
 

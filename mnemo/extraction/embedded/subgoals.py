@@ -1,4 +1,4 @@
-"""Words for a new subgoal: what the action does, or what the talk is about."""
+"""Word a new subgoal by what was asked for, the call, the action, or key phrases."""
 
 from __future__ import annotations
 

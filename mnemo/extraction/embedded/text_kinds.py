@@ -1,5 +1,5 @@
 """
-What kind of text a side of a step is: speech, tool output, or a call.
+Classify a side of a step as speech, tool output or a call, and redact its secrets.
 
 Only an excerpt is ever analysed: the first ``HEAD`` and the last ``TAIL`` characters,
 so that a huge observation costs no more than a long one.

@@ -1,4 +1,4 @@
-"""The thread in which texts are taken apart, off the event loop."""
+"""The limiter of the worker thread that analyses texts off the event loop."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """
-The private copy of a conversation that the model works in.
+The model's input in an update: a private copy of the conversation, then the question.
 
-Its requests begin with the very messages of the task, so that the provider's cache of
-them is used; what is asked comes in one message behind them.
+Requests begin with the very messages of the task, so that the provider's prompt cache is
+used; the question comes in one message behind them.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """
-Which of many vectors are near each other, without a full product of all with all.
+Find near pairs among many vectors without a full product of all with all.
 
 A cosine is the sum of what two vectors share within a few directions and in the rest,
 and the rest is at most the product of their lengths there (Cauchy and Schwarz). With

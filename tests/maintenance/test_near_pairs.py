@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from mnemo.maintenance import near
-from mnemo.maintenance.near import NEIGHBOURS, Neighbourhood
+from mnemo.maintenance import near_pairs as near
+from mnemo.maintenance.near_pairs import NEIGHBOURS, Neighbourhood
 
 Pairs = dict[tuple[int, int], float]
 NEVER_CROWDED = 1_000_000
