@@ -16,6 +16,7 @@ from mnemo.graph.changeset import Changeset
 from mnemo.graph.edges import EdgeKind
 from mnemo.graph.lookup import text_key
 from mnemo.graph.nodes import Intent, Vector, Wording
+from mnemo.graph.vectors import COSINE_ROUNDING
 from mnemo.graph.wordings import added
 from mnemo.runtime.text import is_blank, one_line
 
@@ -28,9 +29,6 @@ MergeIntent = Callable[[str, str], Awaitable[str]]
 
 VectorsOf = Callable[[Sequence[str]], Awaitable[Mapping[str, Vector]]]
 """Vectors of texts, as far as the embedder gave them."""
-
-# Rounding of float32 must not turn "equal to the threshold" into "below".
-_ROUNDING = 1e-6
 
 
 @dataclass(slots=True)
@@ -107,12 +105,12 @@ class _Planner:
     async def place(self, intent: Intent) -> None:
         found, cosine = self._nearest(intent)
         said = Wording(intent.description, self._sources.get(intent.id, ()))
-        if found is None or cosine < self._config.intent_merge_threshold - _ROUNDING:
+        if found is None or cosine < self._config.intent_merge_threshold - COSINE_ROUNDING:
             self._kept.append(intent)
             self._word(intent, said)
             return
         self.plan.same[intent.id] = found.id
-        if cosine < self._config.intent_identity_threshold - _ROUNDING:
+        if cosine < self._config.intent_identity_threshold - COSINE_ROUNDING:
             await self._reword(found, intent, said)
         elif any(one.text == said.text for one in self._wordings(found)):
             self._word(found, said)

@@ -23,15 +23,12 @@ from mnemo.english.similarity import equal_text
 from mnemo.graph.changeset import Changeset
 from mnemo.graph.edges import EdgeKind
 from mnemo.graph.lookup import label_key, text_key
-from mnemo.graph.metadata import MetadataDelta
+from mnemo.graph.metadata import MetadataDelta, united_confidence
 from mnemo.graph.nodes import Procedural, Semantic, Tag
 from mnemo.protocols import GraphWrite
 from mnemo.runtime.clock import Breather, as_utc
 
 __all__ = ["reconcile"]
-
-MOST_CONFIDENT = 0.99
-"""Confidence that repeated statements approach; nothing said is certain."""
 
 
 def reconcile(
@@ -114,10 +111,9 @@ def _unite_intents(draft: Draft, plan: IntentPlan) -> None:
 def _reinforce_fact(draft: Draft, support: Support, fact: Semantic, same: Semantic) -> None:
     """Let *same* stand for *fact* too: their confidence, start and steps are united."""
     starts = [as_utc(at) for at in (same.valid_from, fact.valid_from) if at is not None]
-    joint = 1 - (1 - same.confidence) * (1 - fact.confidence)
     draft.set(
         same.id,
-        confidence=max(same.confidence, fact.confidence, min(MOST_CONFIDENT, joint)),
+        confidence=united_confidence(same.confidence, fact.confidence),
         valid_from=min(starts, default=None),
     )
     _reinforce(fact.id, same.id, draft, support)

@@ -13,6 +13,7 @@ from mnemo.graph.changeset import Changeset, Revision
 from mnemo.graph.edges import Edge, EdgeKind
 from mnemo.graph.lookup import lookup_keys
 from mnemo.graph.nodes import Node, NodeType, Semantic
+from mnemo.graph.vectors import COSINE_ROUNDING
 from mnemo.protocols import GraphStore, VectorIndex
 from mnemo.runtime.clock import Breather
 
@@ -128,8 +129,6 @@ async def _add(nodes: dict[str, Node], graph: GraphStore, ids: Iterable[str]) ->
 
 
 _ROWS = 256
-# Rounding of float32 must not turn "equal to the threshold" into "below".
-_ROUNDING = 1e-6
 
 
 class Neighbours:
@@ -138,7 +137,7 @@ class Neighbours:
     def __init__(self, changeset: Changeset, known: Known, *, threshold: float) -> None:
         facts = [node for node in changeset.nodes if isinstance(node, Semantic)]
         self._near = {fact.id: list(known.near.get(fact.id, ())) for fact in facts}
-        self._add_earlier([f for f in facts if f.vector is not None], threshold - _ROUNDING)
+        self._add_earlier([f for f in facts if f.vector is not None], threshold - COSINE_ROUNDING)
 
     def of(self, id: str) -> list[str]:
         """Ids near the new fact *id*, best first; new ones may have been replaced since."""

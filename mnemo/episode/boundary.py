@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from mnemo.graph.nodes import Vector
+from mnemo.graph.vectors import COSINE_ROUNDING
 
 __all__ = ["is_boundary"]
 
@@ -31,5 +32,4 @@ def is_boundary(previous: Vector | None, current: Vector, threshold: float) -> b
         return False
     if previous.shape != current.shape:
         raise ValueError(f"shapes differ: {previous.shape} and {current.shape}")
-    # float32 rounding must not turn "equal" into "below".
-    return float(np.dot(previous, current)) < threshold - 1e-6
+    return float(np.dot(previous, current)) < threshold - COSINE_ROUNDING

@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from datetime import datetime
 
-__all__ = ["MetadataDelta", "NodeMetadata"]
+__all__ = ["MetadataDelta", "NodeMetadata", "united_confidence"]
+
+MOST_CONFIDENT = 0.99
+"""Confidence that repeated statements approach; nothing said is certain."""
+
+
+def united_confidence(*stated: float) -> float:
+    """The confidence of a fact that was stated with each of *stated*, in [0, 1]."""
+    doubt = math.prod(1 - confidence for confidence in stated)
+    return max(*stated, min(MOST_CONFIDENT, 1 - doubt))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from mnemo.english.similarity import same_claim_guard
 from mnemo.graph.corpus import CorpusView
-from mnemo.graph.metadata import NodeMetadata
+from mnemo.graph.metadata import NodeMetadata, united_confidence
 from mnemo.graph.nodes import Node, Semantic
 from mnemo.graph.upkeep import Upkeep
 from mnemo.maintenance.near_pairs import BAND, Near, Neighbourhood
@@ -27,9 +27,6 @@ from mnemo.recall.value import decay_score, parameters_of
 from mnemo.runtime.clock import Breather, as_utc
 
 __all__ = ["Consolidation", "plan_consolidation"]
-
-MOST_CONFIDENT = 0.99
-"""Confidence that repeated statements approach; nothing said is certain."""
 
 Ints: TypeAlias = NDArray[np.intp]
 Pair: TypeAlias = tuple[float, int, int]
@@ -241,15 +238,10 @@ def _united(merges: Mapping[str, str], facts: Mapping[str, Semantic]) -> Iterato
         whole = (facts[survivor], *lost)
         yield replace(
             facts[survivor],
-            confidence=_confidence([fact.confidence for fact in whole]),
+            confidence=united_confidence(*(fact.confidence for fact in whole)),
             valid_from=_earliest(fact.valid_from for fact in whole),
             created_at=_earliest(fact.created_at for fact in whole),
         )
-
-
-def _confidence(stated: Sequence[float]) -> float:
-    doubt = float(np.prod([1 - confidence for confidence in stated]))
-    return max(*stated, min(MOST_CONFIDENT, 1 - doubt))
 
 
 def _earliest(times: Iterable[datetime | None]) -> datetime | None:

@@ -24,6 +24,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from mnemo.graph.vectors import COSINE_ROUNDING
 from mnemo.runtime.clock import Breather
 
 __all__ = ["BAND", "NEIGHBOURS", "Near", "Neighbourhood"]
@@ -42,8 +43,6 @@ _FEW = 16_384
 _EXACT = 4_096
 # Products that OpenBLAS computes in the calling thread: rows times columns times width.
 _ONE_THREAD = 262_144
-# Float32 sums of a few hundred products; "above" must not become "equal to".
-_ROUNDING = 1e-6
 _SLACK = 1e-4
 
 Floats = NDArray[np.float32]
@@ -102,7 +101,7 @@ class Neighbourhood:
             breather.breathe()
         i, j = np.concatenate(left), np.concatenate(right)
         cosines = self._cosines(i, j, breather)
-        above = cosines > self._threshold + _ROUNDING
+        above = cosines > self._threshold + COSINE_ROUNDING
         found = _nearest(i[above], j[above], cosines[above])
         return Near(*found[:3], np.union1d(found[3], np.concatenate(more)))
 

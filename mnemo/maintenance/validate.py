@@ -24,7 +24,7 @@ from mnemo.graph.edges import Edge, EdgeKind
 from mnemo.graph.metadata import NodeMetadata
 from mnemo.graph.nodes import Episodic, Node, NodeType, Vector
 from mnemo.graph.upkeep import Upkeep
-from mnemo.graph.vectors import unit_rows
+from mnemo.graph.vectors import COSINE_ROUNDING, unit_rows
 from mnemo.maintenance.plan import Counts, Sources, holds_still, living, pieces, vector_rows
 from mnemo.runtime.clock import Breather
 from mnemo.runtime.text import terms
@@ -42,7 +42,6 @@ MAX_READ_CHARACTERS = 32_768
 """Characters of one step that are read as evidence, or handed to the embedder."""
 BATCH = 256
 """Texts per call of the embedder."""
-_ROUNDING = 1e-6
 _WORDS_AT_ONCE = 4_096
 
 
@@ -131,7 +130,7 @@ class _Judge:
     def __init__(self, sources: Sources, view: CorpusView) -> None:
         self._sources = sources
         self._view = view
-        self._threshold = sources.config.maintenance.validation_threshold - _ROUNDING
+        self._threshold = sources.config.maintenance.validation_threshold - COSINE_ROUNDING
         self._rows = {type: vector_rows(view.nodes[type]) for type in JUDGED}
         self._step_rows = vector_rows(view.steps)
 
