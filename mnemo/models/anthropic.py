@@ -15,7 +15,7 @@ from mnemo.models.endpoint import secret_key
 from mnemo.models.prices import Price, counted
 from mnemo.models.structured import Form, Learned
 from mnemo.models.transport import Transport, number
-from mnemo.models.wire import Call, Said, Tool, WrongShape, as_text, few, forced, written
+from mnemo.models.wire import Call, ParsedReply, Tool, WrongShape, as_text, few, forced, written
 from mnemo.protocols import ChatMessage, Clock
 from mnemo.runtime.text import is_blank
 
@@ -124,7 +124,7 @@ class AnthropicWire:
             body["tool_choice"] = {"type": "tool", "name": call.purpose}
         return body
 
-    def read(self, answer: Any, call: Call, form: Form) -> Said:
+    def read(self, answer: Any, call: Call, form: Form) -> ParsedReply:
         """Read a message. *Raises* ``WrongShape``."""
         content = answer.get("content") if isinstance(answer, Mapping) else None
         if not isinstance(content, list):
@@ -140,7 +140,7 @@ class AnthropicWire:
         cached = counted(usage, "cache_read_input_tokens")
         # Its input_tokens are those after the last cache breakpoint.
         fresh = counted(usage, "input_tokens") + counted(usage, "cache_creation_input_tokens")
-        return Said(
+        return ParsedReply(
             text,
             parsed,
             tuple(calls),

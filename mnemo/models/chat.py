@@ -11,7 +11,7 @@ from mnemo.models.failures import Failure
 from mnemo.models.prices import Price, price_table, usage_of
 from mnemo.models.structured import Form, Lessons
 from mnemo.models.transport import Transport, number
-from mnemo.models.wire import Call, Said, Wire, WrongShape
+from mnemo.models.wire import Call, ParsedReply, Wire, WrongShape
 from mnemo.protocols import ChatReply, ChatRequest, Purpose
 from mnemo.runtime.text import is_blank
 
@@ -252,7 +252,7 @@ class HttpChatModel:
         )
         return ChatReply(said.text, said.parsed, said.tool_calls, usage, said.truncated)
 
-    def _settle(self, call: Call, said: Said) -> None:
+    def _settle(self, call: Call, said: ParsedReply) -> None:
         actual = said.input_tokens + said.output_tokens
         if actual:
             self._transport.settle(call.tokens, actual)

@@ -18,7 +18,7 @@ from mnemo.errors import ModelError, ModelUnavailable, RateLimited
 from mnemo.models.endpoint import Endpoint
 from mnemo.runtime.text import clean, one_line
 
-__all__ = ["Failure", "Scrubber", "Teller", "retry_after"]
+__all__ = ["ErrorTranslator", "Failure", "Scrubber", "retry_after"]
 
 PASSING = frozenset((408, 409, 425, 429, 500, 502, 503, 504, 520, 521, 522, 523, 524, 529))
 """Statuses after which the same request may succeed; 52x are those of proxies, 529 overload."""
@@ -55,7 +55,7 @@ class Failure(Exception):
         super().__init__(str(error))
 
 
-class Teller:
+class ErrorTranslator:
     """
     Words failures of one server, without its secrets.
 

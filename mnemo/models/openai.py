@@ -13,7 +13,7 @@ from mnemo.models.structured import Form, Learned
 from mnemo.models.transport import Transport
 from mnemo.models.wire import (
     Call,
-    Said,
+    ParsedReply,
     Tool,
     WrongShape,
     arguments_of,
@@ -124,7 +124,7 @@ class OpenAIWire:
             body["tools"] = [_function(tool) for tool in call.tools]
         return body | _schema_fields(call, form)
 
-    def read(self, answer: Any, call: Call, form: Form) -> Said:
+    def read(self, answer: Any, call: Call, form: Form) -> ParsedReply:
         """Read a chat completion. *Raises* ``WrongShape``."""
         choice = _choice(answer)
         message = _message(choice)
@@ -138,7 +138,7 @@ class OpenAIWire:
             parsed, text = forced(named["arguments"], text)
             calls = []
         usage = answer.get("usage")
-        return Said(
+        return ParsedReply(
             text,
             parsed,
             tuple(calls),

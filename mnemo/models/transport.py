@@ -20,7 +20,7 @@ from pydantic import SecretStr
 from mnemo.errors import ConfigError, InvalidReply, ModelError, ModelTimeout, RateLimited
 from mnemo.models.clients import Clients, Limits
 from mnemo.models.endpoint import Endpoint, secret_headers, secret_key
-from mnemo.models.failures import SHARED, Failure, Scrubber, Teller
+from mnemo.models.failures import SHARED, ErrorTranslator, Failure, Scrubber
 from mnemo.protocols import Clock
 from mnemo.runtime.clock import SystemClock
 
@@ -104,7 +104,7 @@ class Transport:
         self._headers = secret_headers(headers)
         secrets = [s for s in self._headers.values() if len(s.get_secret_value()) >= SHARED]
         scrubber = Scrubber([*([self._key] if self._key else []), *secrets])
-        self._tell = Teller(self.endpoint, scrubber, has_key=self._key is not None)
+        self._tell = ErrorTranslator(self.endpoint, scrubber, has_key=self._key is not None)
         self._clock = clock or SystemClock()
         self._limits = Limits(
             requests_per_minute=requests_per_minute,

@@ -13,7 +13,7 @@ from mnemo.runtime.text import clean, count_tokens
 
 __all__ = [
     "Call",
-    "Said",
+    "ParsedReply",
     "Tool",
     "Wire",
     "WrongShape",
@@ -115,7 +115,7 @@ class Tool:
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class ParsedReply:
     """What an answer holds; token counts as the protocol means them, the input whole."""
 
     text: str = ""
@@ -138,7 +138,7 @@ class Wire(Protocol):
         """The request's JSON."""
         ...
 
-    def read(self, answer: Any, call: Call, form: Form) -> Said:
+    def read(self, answer: Any, call: Call, form: Form) -> ParsedReply:
         """Read an answer. *Raises* ``WrongShape``."""
         ...
 

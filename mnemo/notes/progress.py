@@ -15,7 +15,7 @@ from mnemo.notes.guards import check_redacted, redact
 from mnemo.runtime.text import clean, one_line
 from mnemo.runtime.user_code import called
 
-__all__ = ["OnProgress", "Progress", "Teller"]
+__all__ = ["OnProgress", "Progress", "ProgressReporter"]
 
 log = logging.getLogger("mnemo")
 
@@ -43,7 +43,7 @@ class Progress:
     topic: str | None = None
 
 
-class Teller:
+class ProgressReporter:
     """Calls *on_progress*; ``finished`` only after ``started``, and once."""
 
     def __init__(self, on_progress: OnProgress | None) -> None:

@@ -19,7 +19,7 @@ from mnemo.notes.guards import redact, said_of
 from mnemo.notes.material import Material
 from mnemo.notes.model_input import PURPOSE, Prefix, asks_elsewhere, prefix, redacted
 from mnemo.notes.parts import NotesParts
-from mnemo.notes.progress import Teller
+from mnemo.notes.progress import ProgressReporter
 from mnemo.notes.requests import NoteRequest, keep_by_rule, outcomes, settle_said
 from mnemo.notes.shelf import Shelf
 from mnemo.notes.tools import BAD_ARGUMENTS, NoteToolbox, with_note_tools
@@ -98,18 +98,24 @@ class Run:
     Args:
         ask: What it was called with.
         due: Why it runs, and over what.
-        teller: Told how it goes.
+        progress: Reports how far it is.
     """
 
     def __init__(
-        self, id: str, parts: NotesParts, shelf: Shelf, ask: Ask, due: Due, teller: Teller
+        self,
+        id: str,
+        parts: NotesParts,
+        shelf: Shelf,
+        ask: Ask,
+        due: Due,
+        progress: ProgressReporter,
     ) -> None:
         self.id = id
         self._parts = parts
         self._shelf = shelf
         self._ask = ask
         self._due = due
-        self._teller = teller
+        self._progress = progress
         self._budget = UpdateBudget.starting(parts.config, parts.clock)
         self._prefix_reused = False
         self._asked_model = False
@@ -128,7 +134,7 @@ class Run:
             Exception: Whatever ended the model's part, after the rule's. *Cancellation*:
                 safe; a write that has begun is finished.
         """
-        await self._teller.start()
+        await self._progress.start()
         failure: Exception | None = None
         if self._parts.chat_model is not None:
             self._asked_model = True
@@ -228,7 +234,7 @@ class Run:
 
     async def _turn(self, caller: Caller, request: ChatRequest) -> ChatReply:
         admitted = self._budget.admit(request)
-        await self._teller.next_turn(self._budget.turns)
+        await self._progress.next_turn(self._budget.turns)
         return await self._budget.within(partial(self._answer, caller, admitted))
 
     async def _answer(self, caller: Caller, request: ChatRequest) -> ChatReply:
@@ -269,7 +275,7 @@ class Run:
 
     async def _carry_out(self, use: ToolUse) -> Answered:
         topic = (use.arguments or {}).get("topic")
-        await self._teller.tool(use.name, topic)
+        await self._progress.tool(use.name, topic)
         answer = await self._toolbox.carry_out(use.name, use.arguments)
         if answer.get("code") != BAD_ARGUMENTS:
             self._malformed[-1] = False
@@ -303,7 +309,7 @@ class Run:
                 requests=requests,
             )
             self._publish(update, cancelled=cancelled)
-            await self._teller.finish(_label(update, cancelled=cancelled))
+            await self._progress.finish(_label(update, cancelled=cancelled))
         return update
 
     async def _settled(

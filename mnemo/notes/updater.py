@@ -21,7 +21,7 @@ import anyio.lowlevel
 from mnemo.errors import UsageError
 from mnemo.notes.guards import said_of
 from mnemo.notes.parts import NotesParts
-from mnemo.notes.progress import Teller
+from mnemo.notes.progress import ProgressReporter
 from mnemo.notes.shelf import Shelf
 from mnemo.notes.trigger import UPDATING, Ask, Due, Skip, judge
 from mnemo.notes.update import NoteUpdate, Run, finished
@@ -292,8 +292,8 @@ class Updater:
         call.released.set()
 
     async def _run(self, call: _Call, ask: Ask, due: Due) -> NoteUpdate:
-        teller = Teller(call.arguments["on_progress"])
-        run = Run(new_id("update"), self._parts, self._shelf, ask, due, teller)
+        progress = ProgressReporter(call.arguments["on_progress"])
+        run = Run(new_id("update"), self._parts, self._shelf, ask, due, progress)
         self._running += 1
         try:
             try:

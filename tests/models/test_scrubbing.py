@@ -10,7 +10,7 @@ from http_doubles import KEY, status
 from pydantic import SecretStr
 
 from mnemo.models.endpoint import Endpoint
-from mnemo.models.failures import Scrubber, Teller
+from mnemo.models.failures import ErrorTranslator, Scrubber
 from mnemo.testing import ManualClock
 
 SCRUBBER = Scrubber([SecretStr(KEY), SecretStr("")])
@@ -61,7 +61,7 @@ def test_a_quote_is_one_short_line() -> None:
 )
 def test_only_an_errors_message_is_quoted(body: Any, said: str | None) -> None:
     """A server that sends back the request it refuses does not put memories into errors."""
-    teller = Teller(Endpoint.parse("http://x/v1"), SCRUBBER, has_key=True)
+    teller = ErrorTranslator(Endpoint.parse("http://x/v1"), SCRUBBER, has_key=True)
     raw = json.dumps(body).encode()
     failure = teller.status(
         400, status(400).headers, raw, path="/x", model="m", now=ManualClock().now()

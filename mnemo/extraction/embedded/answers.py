@@ -12,7 +12,7 @@ from mnemo.english.pronouns import begins_with_pronoun
 from mnemo.english.sentences import ends_as_question
 from mnemo.english.speech_acts import is_small_talk
 from mnemo.english.words import LIGHT
-from mnemo.extraction.embedded.statements import FINAL, Said, Turn, confidence_of
+from mnemo.extraction.embedded.statements import FINAL, Statement, Turn, confidence_of
 from mnemo.runtime.text import STOP_WORDS, one_line, words
 
 __all__ = ["answer_in", "is_greeting", "quoted", "with_detail"]
@@ -69,7 +69,7 @@ def is_greeting(turn: Turn, sentence: str) -> bool:
     return not content or (is_small_talk(clause) and len(content) < 2 * _FEW)
 
 
-def answer_in(turn: Turn, sentence: str) -> Said | None:
+def answer_in(turn: Turn, sentence: str) -> Statement | None:
     """The fact that a short answer makes together with its question."""
     if turn.asked is None or ends_as_question(sentence) or '"' in sentence:
         return None
@@ -84,14 +84,14 @@ def answer_in(turn: Turn, sentence: str) -> Said | None:
     return quoted(turn, answer)
 
 
-def quoted(turn: Turn, answer: str) -> Said:
+def quoted(turn: Turn, answer: str) -> Statement:
     """*answer* and the question of *turn* as one fact, resting on the steps of both."""
     asked = turn.asked or ""
     question = asked if _ASKED.match(asked) else f'Asked "{asked}"'
     answer = with_dates(FINAL.sub("", one_line(answer)), turn.at)
     text = f'{question[:1].upper()}{question[1:]}, {turn.speaker} answered "{answer}".'
     steps = (turn.step,) if turn.asker_step is None else (turn.asker_step, turn.step)
-    return Said(text, confidence_of(answer), steps, turn.speaker)
+    return Statement(text, confidence_of(answer), steps, turn.speaker)
 
 
 def _tells(turn: Turn, answer: str, content: Sequence[str]) -> bool:

@@ -16,7 +16,7 @@ from mnemo.episode.trajectory import Fact, Trajectory
 from mnemo.extraction.embedded.concepts import Frequencies, concepts_of, matter_of
 from mnemo.extraction.embedded.scene import Parties, Role, Scene, scene_of
 from mnemo.extraction.embedded.speech import facts_of_agent, facts_of_turn
-from mnemo.extraction.embedded.statements import Said, Turn, corrected, folded_key
+from mnemo.extraction.embedded.statements import Statement, Turn, corrected, folded_key
 from mnemo.extraction.embedded.text_kinds import (
     Kind,
     call_name,
@@ -65,7 +65,7 @@ class EmbeddedSemanticExtractor:
 def _extract(trajectory: Trajectory, parties: Parties, limit: int) -> list[Fact]:
     scene = scene_of((*trajectory.context, *trajectory.steps), parties)
     breather = Breather()
-    said: list[Said] = []
+    said: list[Statement] = []
     for at in range(len(trajectory.context), len(scene.steps)):
         said.extend(_of_step(scene, at, breather.breathe))
         breather.breathe()
@@ -73,7 +73,7 @@ def _extract(trajectory: Trajectory, parties: Parties, limit: int) -> list[Fact]
     return _with_concepts(kept, {step.index for step in trajectory.steps}, breather)
 
 
-def _of_step(scene: Scene, at: int, breathe: Callable[[], None]) -> Iterator[Said]:
+def _of_step(scene: Scene, at: int, breathe: Callable[[], None]) -> Iterator[Statement]:
     step = scene.steps[at]
     if not is_blank(step.observation):
         yield from _of_observation(scene, at, breathe)
@@ -83,12 +83,12 @@ def _of_step(scene: Scene, at: int, breathe: Callable[[], None]) -> Iterator[Sai
             yield from facts_of_agent(_turn(action, scene.agent, scene, at), breathe)
 
 
-def _of_observation(scene: Scene, at: int, breathe: Callable[[], None]) -> Iterator[Said]:
+def _of_observation(scene: Scene, at: int, breathe: Callable[[], None]) -> Iterator[Statement]:
     step = scene.steps[at]
     text = without_code(excerpt(step.observation))
     if scene.is_output(at, text):
         for fact in facts_of_output(text, scene.call_before(at), breathe):
-            yield Said(fact, CONFIDENCE, (step.index,), "")
+            yield Statement(fact, CONFIDENCE, (step.index,), "")
         return
     turn = _turn(text, step.actor, scene, at)
     by_person = scene.is_person(step.actor)
@@ -141,9 +141,9 @@ def _question(text: str) -> str | None:
     return one_line(found[-1]) if found and '"' not in found[-1] else None
 
 
-def _distinct(said: Sequence[Said]) -> list[Said]:
+def _distinct(said: Sequence[Statement]) -> list[Statement]:
     """Each text once, with the steps of all who said it."""
-    kept: dict[str, Said] = {}
+    kept: dict[str, Statement] = {}
     for fact in said:
         key = folded_key(fact.text)
         old = kept.get(key)
@@ -151,18 +151,18 @@ def _distinct(said: Sequence[Said]) -> list[Said]:
             kept[key] = fact
             continue
         steps = tuple(sorted({*old.steps, *fact.steps}))
-        kept[key] = Said(old.text, max(old.confidence, fact.confidence), steps, old.speaker)
+        kept[key] = Statement(old.text, max(old.confidence, fact.confidence), steps, old.speaker)
     return list(kept.values())
 
 
-def _best(said: list[Said], limit: int) -> list[Said]:
+def _best(said: list[Statement], limit: int) -> list[Statement]:
     if len(said) <= limit:
         return said
     ranked = sorted(range(len(said)), key=lambda i: (-said[i].confidence, i))
     return [said[i] for i in sorted(ranked[:limit])]
 
 
-def _with_concepts(said: Sequence[Said], indexes: set[int], breather: Breather) -> list[Fact]:
+def _with_concepts(said: Sequence[Statement], indexes: set[int], breather: Breather) -> list[Fact]:
     matters = [matter_of(fact.text, fact.speaker) for fact in said]
     frequencies = Frequencies(matters)
     facts = []

@@ -32,7 +32,7 @@ from mnemo.english.words import ADVERBS, LIGHT, is_past, word_set
 from mnemo.extraction.embedded.answers import answer_in, is_greeting, quoted, with_detail
 from mnemo.extraction.embedded.meeting_notes import noted
 from mnemo.extraction.embedded.scene import Scene
-from mnemo.extraction.embedded.statements import PLAIN, Said, Turn, confidence_of, finished
+from mnemo.extraction.embedded.statements import PLAIN, Statement, Turn, confidence_of, finished
 from mnemo.runtime.text import STOP_WORDS, words
 
 __all__ = ["facts_of_agent", "facts_of_turn"]
@@ -95,7 +95,7 @@ _PREAMBLE = re.compile(
 _PART_END = re.compile(r";\s+|\s+[-–—]+\s+")
 
 
-def facts_of_turn(turn: Turn, breathe: Callable[[], None]) -> list[Said]:
+def facts_of_turn(turn: Turn, breathe: Callable[[], None]) -> list[Statement]:
     """
     Give the facts of *turn*, in the order in which they were said.
 
@@ -132,9 +132,9 @@ class _Heard:
             last clause gave none.
     """
 
-    found: list[Said]
+    found: list[Statement]
     before: list[str]
-    anchor: Said | None
+    anchor: Statement | None
 
 
 def _hear(turn: Turn, clause: str, heard: _Heard) -> None:
@@ -183,12 +183,12 @@ def _sentences(text: str) -> Sequence[str]:
 class _Joined:
     """The fact before and this one, which needs it; the first alone is not said again."""
 
-    said: Said
+    said: Statement
 
 
 def _fact(
-    turn: Turn, clause: str, before: Sequence[str], previous: Said | None
-) -> Said | _Joined | None:
+    turn: Turn, clause: str, before: Sequence[str], previous: Statement | None
+) -> Statement | _Joined | None:
     stage = _STAGE.match(clause)
     if stage:
         return _said(turn, f"{turn.speaker} {stage['verb']} {stage['rest']}", clause)
@@ -210,7 +210,7 @@ def _fact(
     return _join(turn, statement, clause, previous)
 
 
-def _join(turn: Turn, statement: str, clause: str, previous: Said | None) -> _Joined | None:
+def _join(turn: Turn, statement: str, clause: str, previous: Statement | None) -> _Joined | None:
     joined = previous and joined_to(previous.text, statement)
     if not joined or previous is None:
         return None
@@ -219,8 +219,8 @@ def _join(turn: Turn, statement: str, clause: str, previous: Said | None) -> _Jo
 
 
 def _hanging(
-    turn: Turn, statement: str, clause: str, before: Sequence[str], previous: Said | None
-) -> Said | _Joined | None:
+    turn: Turn, statement: str, clause: str, before: Sequence[str], previous: Statement | None
+) -> Statement | _Joined | None:
     """A statement with an "it" inside that only what came before explains."""
     if turn.asked is not None and not before and '"' not in clause:
         return quoted(turn, clause)
@@ -313,8 +313,8 @@ def _attributed(turn: Turn, statement: str) -> str:
     return f"{turn.speaker} said that {lowered} {rest}".rstrip()
 
 
-def _said(turn: Turn, text: str, clause: str, *, corrects: bool = False) -> Said:
-    return Said(
+def _said(turn: Turn, text: str, clause: str, *, corrects: bool = False) -> Statement:
+    return Statement(
         text=finished(with_dates(text, turn.at)),
         confidence=confidence_of(clause),
         steps=(turn.step,),
@@ -360,7 +360,7 @@ _GUESS_BEHIND = re.compile(
 )
 
 
-def facts_of_agent(turn: Turn, breathe: Callable[[], None]) -> Iterator[Said]:
+def facts_of_agent(turn: Turn, breathe: Callable[[], None]) -> Iterator[Statement]:
     """
     The acts that *turn*, the agent's words, states as done.
 
@@ -381,4 +381,4 @@ def facts_of_agent(turn: Turn, breathe: Callable[[], None]) -> Iterator[Said]:
         if _OF_OTHER.match(clause[act.end() :]) or confidence_of(clause) < PLAIN:
             continue
         text = finished(with_dates(third_person(clause, turn.voice), turn.at))
-        yield Said(text, PLAIN, (turn.step,), turn.speaker)
+        yield Statement(text, PLAIN, (turn.step,), turn.speaker)

@@ -12,7 +12,16 @@ from mnemo.english.topics import topics
 from mnemo.extraction.embedded.scene import Scene
 from mnemo.runtime.text import fold, one_line
 
-__all__ = ["FINAL", "PLAIN", "Said", "Turn", "confidence_of", "corrected", "finished", "folded_key"]
+__all__ = [
+    "FINAL",
+    "PLAIN",
+    "Statement",
+    "Turn",
+    "confidence_of",
+    "corrected",
+    "finished",
+    "folded_key",
+]
 
 PLAIN, HEARSAY, HEDGED = 0.8, 0.6, 0.5
 """Confidence of a plain statement, of hearsay, of a guess; the specification's numbers."""
@@ -44,7 +53,7 @@ class Turn:
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class Statement:
     """
     A fact before its concepts are known.
 
@@ -103,9 +112,9 @@ _SUBJECT = re.compile(
 )
 
 
-def corrected(facts: Iterable[Said]) -> list[Said]:
+def corrected(facts: Iterable[Statement]) -> list[Statement]:
     """*facts* without those whose slot a later correction of the same speaker fills anew."""
-    kept: list[Said] = []
+    kept: list[Statement] = []
     for fact in facts:
         if fact.corrects and (old := _corrected_by(fact, kept)) is not None:
             kept.remove(old)
@@ -114,7 +123,7 @@ def corrected(facts: Iterable[Said]) -> list[Said]:
     return kept
 
 
-def _corrected_by(fact: Said, kept: list[Said]) -> Said | None:
+def _corrected_by(fact: Statement, kept: list[Statement]) -> Statement | None:
     for old in reversed(kept[-_LOOK_BACK:]):
         if old.speaker == fact.speaker and _same_slot(old.text, fact.text):
             return old
