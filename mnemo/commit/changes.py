@@ -166,7 +166,7 @@ class Questions:
 
 
 def questions(changeset: Changeset) -> Questions:
-    """What *changeset* must know; for a worker thread, since keys cost time."""
+    """List what to look up for *changeset*; for a worker thread, since keys cost time."""
     keys: dict[NodeType, dict[str, None]] = {}
     breather = Breather()
     for node in changeset.nodes:

@@ -25,7 +25,7 @@ _NOTHING = MetadataDelta()
 
 class Draft:
     """
-    Collects what is decided about a changeset; touched by one thread only.
+    Collects decisions about a changeset; not thread-safe.
 
     Args:
         now: ``created_at`` of nodes that have none.

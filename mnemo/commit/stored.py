@@ -31,7 +31,7 @@ value that changes with every episode must not make every further commit dearer.
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Known:
     """
-    The part of a graph that a changeset meets, of one revision.
+    The stored nodes and edges that a changeset concerns, of one revision.
 
     Attributes:
         nodes: Stored nodes by id.
@@ -57,7 +57,7 @@ async def look_up(
     thresholds: Mapping[NodeType, float],
 ) -> Known:
     """
-    Ask the store and the index for what *asked* wants to know.
+    Look up *asked* in the store and the index.
 
     Reads may straddle another write: *revision* must be taken before, and whoever
     writes must expect it.

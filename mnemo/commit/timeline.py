@@ -37,7 +37,7 @@ def place_facts(
     supersede: bool,
 ) -> None:
     """
-    Unite the new facts with what they say again, and close what is contradicted.
+    Unite new facts with the facts they restate, and supersede what they contradict.
 
     Args:
         reinforce: Lets its second argument, stored or new, stand for its first, a new fact.

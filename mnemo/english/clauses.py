@@ -64,12 +64,12 @@ _TAIL_FILLER = re.compile(
 
 
 def bare(sentence: str) -> str:
-    """*sentence* without leading interjections and connectives, and trailing fillers."""
+    """Strip leading interjections and connectives and trailing fillers from *sentence*."""
     return _TAIL_FILLER.sub("", without_lead(sentence)).strip()
 
 
 def without_lead(sentence: str) -> str:
-    """*sentence* without leading interjections and connectives."""
+    """Strip leading interjections and connectives from *sentence*."""
     first = sentence[:20].split(None, 1)
     if first and first[0].rstrip(",.!:;…-—–").lower() in _LEADS:
         sentence = _LEAD_BARE.sub("", _LEAD.sub("", sentence, count=1), count=1)
@@ -77,7 +77,7 @@ def without_lead(sentence: str) -> str:
 
 
 def without_vocatives(sentence: str, is_name: Callable[[str], bool]) -> str:
-    """*sentence* without a party's name that only addresses it ("Wow, Mel!")."""
+    """Strip vocatives: a party's name that only addresses it ("Wow, Mel!")."""
     lead = _LEAD_NAME.match(sentence)
     if lead and is_name(lead.group(1).lower()):
         sentence = sentence[lead.end() :]
@@ -231,7 +231,7 @@ _FINITE_LATER = re.compile(
 
 
 def with_subject(clause: str) -> str:
-    """*clause*, with "I" (and its auxiliary) in front if it begins with the speaker's own act."""
+    """Prepend "I" (and its auxiliary) to a *clause* that begins with the speaker's own act."""
     if _STILL_DOING.match(clause):
         return f"I'm {clause[0].lower()}{clause[1:]}"
     words = _WORD.finditer(clause)

@@ -86,7 +86,7 @@ LEADING = re.compile(r"^(?:(?:in|on|at|since|after|before|by|during|as of)\b[^,]
 
 
 def plain(text: str) -> str:
-    """*text* with blanks squeezed, case folded and the final point removed."""
+    """Normalise *text*: blanks squeezed, case folded, the final point removed."""
     squeezed = one_line(unicodedata.normalize("NFC", text)).casefold()
     return squeezed.rstrip(_FINAL).rstrip() or squeezed
 
@@ -110,7 +110,7 @@ def _spell_date(found: re.Match[str]) -> str:
 
 
 def said_number(token: str) -> str:
-    """A word with digits as a number in one spelling: ``2,000``, ``2k`` and ``2000.0`` are one."""
+    """Normalise a word with digits: ``2,000``, ``2k`` and ``2000.0`` are one number."""
     token = fold(token)
     if ordinal := _ORDINAL.match(token):
         return ordinal.group(1).lstrip("0") or "0"
@@ -144,7 +144,7 @@ def names(text: str) -> frozenset[str]:
 @lru_cache(maxsize=4_096)
 def subject(text: str) -> tuple[str, ...]:
     """
-    What *text* speaks of: the folded words before its finite verb, in the active voice.
+    The grammatical subject of *text*: its folded words before the finite verb, in the active voice.
 
     ``'s`` follows an owner and ``and`` joins two; ``the`` is kept at the beginning
     for a thing without a name. Empty if no verb is recognised.

@@ -63,7 +63,7 @@ def _joined(places: Mapping[Key, Place], first: Key, second: Key) -> bool:
 
 @lru_cache(maxsize=4_096)
 def order(text: str) -> Mapping[Key, Place]:
-    """The places of the content words of *text*; adverbs have none."""
+    """Place of each content word of *text* in the active voice; adverbs have none."""
     words = active(text)
     verb = finite_verb(words, sure=False)
     found: dict[Key, Place] = {}
@@ -144,7 +144,7 @@ def _ends_member(words: Sequence[str], start: int, at: int) -> bool:
 
 @lru_cache(maxsize=4_096)
 def active(text: str) -> tuple[str, ...]:
-    """The words and marks of *text*, the doer of a passive before what is done to whom."""
+    """Turn a passive *text* into the active voice: the words and marks, the agent first."""
     words = tokens_of(text)
     if "by" not in words:
         return words

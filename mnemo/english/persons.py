@@ -29,7 +29,7 @@ __all__ = ["Voice", "speaks_of_other", "speaks_of_self", "third_person"]
 @dataclass(frozen=True, slots=True)
 class Voice:
     """
-    Who is meant by the pronouns of a text.
+    The referents of the pronouns of a text.
 
     Attributes:
         me: Who speaks.
@@ -96,7 +96,7 @@ def _has_quotes(text: str) -> bool:
 
 
 def third_person(text: str, voice: Voice) -> str:
-    """*text* with the pronouns of the first and second person replaced as *voice* says."""
+    """Replace pronouns of the first and second person in *text* as *voice* says."""
     if not _has_quotes(text):
         return _rewrite(text, voice)
     pieces: list[str] = []

@@ -83,7 +83,7 @@ def is_expletive(text: str) -> bool:
 
 def with_person(text: str, before: Sequence[str], parties: frozenset[str]) -> str | None:
     """
-    *text* with its leading "he" or "she" replaced by the only person who can be meant.
+    Replace a leading "he" or "she" of *text* by the only possible antecedent.
 
     Args:
         text: Begins with a pronoun.
@@ -99,7 +99,7 @@ def with_person(text: str, before: Sequence[str], parties: frozenset[str]) -> st
 
 def joined_to(previous: str, text: str) -> str | None:
     """
-    Two sentences as one fact: the first says whom the second's pronoun means.
+    Join two sentences to one fact: the first is the antecedent of the second's pronoun.
 
     ``None`` if the first needs explaining itself, or both are too long to be read as one.
     """

@@ -60,7 +60,7 @@ _BARE_CONTRACTION = re.compile(
 
 
 def with_apostrophes(text: str) -> str:
-    """*text* with the apostrophes that hasty writing leaves out: "dont", "im", "theyre"."""
+    """Restore left-out apostrophes: "dont", "im", "theyre"."""
     return _BARE_CONTRACTION.sub(_contracted, text)
 
 

@@ -1,8 +1,8 @@
 """
 Compare two texts: whether they may make the same claim, and whether they contradict. Pure.
 
-A cosine near 1 cannot tell a budget of 2000 from one of 3000, nor a yes from a no:
-here is what must agree besides.
+A cosine near 1 cannot tell a budget of 2000 from one of 3000, nor a yes from a no; these
+rules compare numbers, dates, names, polarity and subject besides.
 """
 
 from __future__ import annotations

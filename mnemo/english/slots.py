@@ -294,7 +294,7 @@ _BASES = {"has": "have", "does": "do", "goes": "go"}
 
 @lru_cache(maxsize=2_048)
 def claims(text: str) -> tuple[Claim, ...]:
-    """What *text* claims, each once; nothing if it hedges, asks, quotes, or tells a story."""
+    """Extract the claims of *text*, each once; none if it hedges, asks, quotes, or is long."""
     if len(text) > _LONGEST_TEXT or _AS_SAID in text or not _ASKS_OR_QUOTES.isdisjoint(text):
         return ()
     if not _HEDGES.isdisjoint(_lower_words(text)):
@@ -364,7 +364,7 @@ def _attribute(said: str) -> str:
 
 
 def _subject(said: str) -> str:
-    """The words of a subject; empty if it is none, or nobody could tell whose it is."""
+    """The words of a subject; empty if it is none, or a pronoun."""
     words = [word.removesuffix("'s") for word in fold(said).strip().split()]
     words = words[1:] if words[:1] in (["the"], ["a"], ["an"]) else words
     if not words or any(word in _NO_SUBJECT for word in words):

@@ -59,7 +59,7 @@ def is_report(clause: str) -> bool:
 
 def request_of(sentence: str, voice: Voice, *, to_agent: bool) -> str | None:
     """
-    What *sentence* asks for, as a fact about who asked; ``None`` if it asks for nothing.
+    Word a request as a fact about who asked; ``None`` if *sentence* requests nothing.
 
     Between two people, asking to be told something is talk, not a wish.
     """
@@ -73,7 +73,7 @@ def request_of(sentence: str, voice: Voice, *, to_agent: bool) -> str | None:
 
 
 def wanted_in(sentence: str) -> str | None:
-    """What *sentence* asks an agent to do, in its own words; ``None`` if it asks for nothing."""
+    """Extract what *sentence* requests, in its own words; ``None`` if it requests nothing."""
     if asked := _REQUEST.match(sentence):
         what = asked["what"].strip()
     elif is_imperative(sentence) and not is_report(sentence):
@@ -84,7 +84,7 @@ def wanted_in(sentence: str) -> str | None:
 
 
 def asked_to(what: str, voice: Voice) -> str | None:
-    """*what*, an imperative, as a fact about who said it; ``None`` if it says too little."""
+    """Word the imperative *what* as a fact about who said it; ``None`` if it is too vague."""
     what = _ME.sub(lambda match: f"{match['verb']} ", _PLEASE.sub("", what))
     least = 4 if _VAGUE.search(what) else 2
     if content_count(what) < least or not topics(what) - _HELPING:

@@ -93,7 +93,7 @@ def _is_nounish(token: str) -> bool:
 
 
 def core(phrase: str) -> str:
-    """*phrase* without gerunds at its ends: what is done about a thing is not the thing."""
+    """Strip gerunds from the ends of *phrase*: what is done about a thing is not the thing."""
     parts = phrase.split()
     while len(parts) > 1 and parts[-1].endswith("ing"):
         parts.pop()
@@ -131,6 +131,6 @@ _BLANKS = re.compile(r"\s+")
 
 
 def generalised(text: str) -> str:
-    """*text* without names and numbers, or a general goal if nothing else is left."""
+    """Generalise *text*: strip names and numbers; a general goal if nothing else is left."""
     bare = _BLANKS.sub(" ", _NAMED_OR_NUMBERED.sub(" ", text[:_LONGEST_GOAL])).strip(" ,;:.-")
     return bare if content_count(bare) else "get the work done"

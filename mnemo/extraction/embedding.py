@@ -21,7 +21,7 @@ CACHED_TEXTS = 64
 
 class TextEmbedder:
     """
-    An ``Embedder`` whose every failure is a ``ModelError``, with a small memory.
+    An ``Embedder`` whose every failure is a ``ModelError``, with a small LRU cache.
 
     Not for threads: one event loop at a time.
 

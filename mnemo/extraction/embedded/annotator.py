@@ -93,7 +93,7 @@ class _Seen:
 
 class EmbeddedAnnotator:
     """
-    Annotates with word lists and, where those are silent, an embedder.
+    Annotate by word lists and, where those do not decide, by an embedder.
 
     What it says of a step depends on that step, the three before it and the last
     subgoal, never on how steps were batched: give at least three in ``before``.
@@ -215,7 +215,7 @@ def _stems(name: str) -> frozenset[str]:
 
 
 def _continues(window: list[_Seen], at: int, agent: str) -> bool | None:
-    """What words say; ``None`` where they are silent."""
+    """Whether a step continues the subgoal, by its words; ``None``: they do not decide."""
     if at == 0 or window[at].breaks:
         return False
     now, recent = window[at], _recent(window, at)

@@ -48,7 +48,7 @@ _OF_YOU = re.compile(r"\b(?:you|your)\b", re.I)
 
 
 def with_detail(said: Sequence[str]) -> Sequence[str]:
-    """*said*, a bare "Yes." and the fragment behind it made one sentence: "Yes, peanuts"."""
+    """Join a bare "Yes." and the fragment behind it: "Yes, peanuts"."""
     if (
         len(said) < 2
         or not _BARE.match(said[0])
@@ -85,7 +85,7 @@ def answer_in(turn: Turn, sentence: str) -> Statement | None:
 
 
 def quoted(turn: Turn, answer: str) -> Statement:
-    """*answer* and the question of *turn* as one fact, resting on the steps of both."""
+    """Word *answer* and its question as one fact, supported by the steps of both."""
     asked = turn.asked or ""
     question = asked if _ASKED.match(asked) else f'Asked "{asked}"'
     answer = with_dates(FINAL.sub("", one_line(answer)), turn.at)

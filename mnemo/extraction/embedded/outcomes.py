@@ -150,8 +150,7 @@ _LONGEST_LINE = 200
 
 
 def error_line(text: str) -> str | None:
-    """The line of *text* that names the error (type and message), or the first that tells of "
-    "one."""
+    """The line of *text* that names the error (type and message), or the first about an error."""
     told: str | None = None
     last_typed: str | None = None
     for line in _lines(text):
@@ -175,7 +174,7 @@ def success_line(text: str) -> str | None:
 
 
 def masked(text: str) -> str:
-    """*text* with every number replaced by N: what two runs of one error share."""
+    """Mask every number of *text* by N, so that two runs of one error are equal."""
     return _DIGITS.sub("N", text)
 
 

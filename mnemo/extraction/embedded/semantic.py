@@ -42,7 +42,7 @@ _LATELY = 4  # own turns before this one that say who "we" are
 
 class EmbeddedSemanticExtractor:
     """
-    Distils facts by rules; every word of a fact is the steps', a name, a date or a template's.
+    Extract facts by rules; every word is the steps', a name, a date or a template's.
 
     Args:
         config: ``config.extraction.max_facts`` and the names of the parties are read.

@@ -34,7 +34,7 @@ FINAL = re.compile(r"[\s.!…,;:]+$")
 @dataclass(frozen=True, slots=True)
 class Turn:
     """
-    What one party said at once.
+    One turn of speech.
 
     Attributes:
         text: Excerpt, secrets hidden.
@@ -91,7 +91,7 @@ def confidence_of(clause: str) -> float:
 
 
 def finished(text: str) -> str:
-    """*text* as a sentence: a capital in front, a point behind."""
+    """Finish *text* as a sentence: a capital in front, a point behind."""
     text = _GOING.sub("going to", FINAL.sub("", one_line(text)))
     if text[:1].islower() and not re.match(r"\S*[A-Z0-9._/]", text):
         text = text[0].upper() + text[1:]
@@ -113,7 +113,7 @@ _SUBJECT = re.compile(
 
 
 def corrected(facts: Iterable[Statement]) -> list[Statement]:
-    """*facts* without those whose slot a later correction of the same speaker fills anew."""
+    """Drop facts whose slot a later correction of the same speaker fills."""
     kept: list[Statement] = []
     for fact in facts:
         if fact.corrects and (old := _corrected_by(fact, kept)) is not None:
