@@ -6,12 +6,12 @@ Every byte follows from what is stored, so it changes only when a snapshot or a 
 
 from __future__ import annotations
 
-import re
 from bisect import bisect_left
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeAlias
 
 from mnemo.context.budget import Budget
+from mnemo.english.sentences import sentence_ends
 from mnemo.transcript.derived import Snapshot
 from mnemo.transcript.digest import dates
 from mnemo.transcript.units import Count
@@ -19,8 +19,6 @@ from mnemo.transcript.untrusted import untrusted
 
 __all__ = ["Overview", "memory_text", "notes_text", "with_notes"]
 
-_ENDS = re.compile(r"[.!?…]+[\"'”’»)\]]*(?=\s|\Z)|[。！？]+[」』”’）]*|(?<=\S)(?=\s*\n)")
-"""Where a sentence ends; a line ends one, too."""
 CUT = " […]"
 """Behind a text that was cut."""
 
@@ -85,7 +83,7 @@ class _Level:
         if not self._snapshots:
             return ""
         newest = self._snapshots[-1]
-        ends = [end.end() for end in _ENDS.finditer(newest.text)]
+        ends = sentence_ends(newest.text)
 
         def cut(place: int) -> str:
             return self._framed([_entry(newest, newest.text[: ends[place]] + CUT)])

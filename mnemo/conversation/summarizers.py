@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from bisect import bisect_right
 from functools import partial
 
@@ -10,6 +9,7 @@ import anyio.to_thread
 from anyio import CapacityLimiter
 
 from mnemo.config import Config
+from mnemo.english.sentences import sentence_ends
 from mnemo.errors import ModelError
 from mnemo.prompts.calling import Caller
 from mnemo.prompts.profiles import resolve_profile
@@ -22,8 +22,6 @@ from mnemo.transcript.units import Count
 
 __all__ = ["ChatSummarizer", "EmbeddedSummarizer", "cut_to"]
 
-_ENDS = re.compile(r"[.!?…]+[\"'”’»)\]]*(?=\s|\Z)|[。！？]+[」』”’）]*|(?<=\S)(?=\n)")
-"""Where a sentence ends; a line ends one, too."""
 BYTES_PER_TOKEN = 4
 
 
@@ -114,7 +112,7 @@ def cut_to(text: str, most: int, count: Count) -> str:
     """
     if count(text) <= most:
         return text
-    ends = [match.end() for match in _ENDS.finditer(text)]
+    ends = sentence_ends(text)
     fitting = bisect_right(ends, most, key=lambda end: count(text[:end]))
     if fitting:
         return text[: ends[fitting - 1]].rstrip()

@@ -6,7 +6,7 @@ import re
 
 from mnemo.english.words import word_set
 
-__all__ = ["ends_as_question", "sentences", "with_apostrophes"]
+__all__ = ["ends_as_question", "sentence_ends", "sentences", "with_apostrophes"]
 
 _ABBREVIATIONS = word_set(
     """
@@ -29,6 +29,7 @@ _END = re.compile(
 _QUESTION_END = re.compile(r"\?[\"'”’)\]!?]*$")
 _INITIALS = re.compile(r"(?:[a-z]\.)+[a-z]")
 _LAST_WORD = re.compile(r"[\w.]+$")
+_CUT = re.compile(r"[.!?…]+[\"'”’»)\]]*(?=\s|\Z)|[。！？]+[」』”’）]*|(?<=\S)(?=\s*\n)")
 _EMOJI_END = re.compile(r"[\U0001F300-\U0001FAFF\u2600-\u27BF\uFE0F\u200D]+\s*")
 _QUOTES = {"“": "”", "«": "»", "「": "」"}
 
@@ -45,6 +46,11 @@ def sentences(text: str) -> list[str]:
     for block in _blocks(text):
         found.extend(_split_block(block))
     return found
+
+
+def sentence_ends(text: str) -> list[int]:
+    """Ends of sentences and lines at which *text* may be cut, ascending; by marks alone."""
+    return [end.end() for end in _CUT.finditer(text)]
 
 
 def ends_as_question(sentence: str) -> bool:
