@@ -14,7 +14,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from mnemo.english.dates import date_in_words
+from mnemo.english.words import date_in_words
 from mnemo.episode.step import when_and_who
 from mnemo.graph.postings import Bm25
 from mnemo.models.minilm import MiniLMEmbedder

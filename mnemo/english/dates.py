@@ -17,13 +17,7 @@ from mnemo.english.words import MONTHS, NUMBER_WORDS, WEEKDAYS
 from mnemo.runtime.clock import of_timestamp
 from mnemo.runtime.text import fold
 
-__all__ = ["date_in_words", "spans_of", "with_dates"]
-
-
-def date_in_words(at: datetime) -> str:
-    """The day of *at* in its own zone, e.g. ``Friday 1 March 2024``, whatever the locale."""
-    weekday, month = WEEKDAYS[at.weekday()], MONTHS[at.month - 1]
-    return f"{weekday.capitalize()} {at.day} {month.capitalize()} {at.year}"
+__all__ = ["spans_of", "with_dates"]
 
 
 # ── Periods ──────────────────────────────────────────────────────────────────────────

@@ -7,6 +7,8 @@ fact that is kept or dropped against taste; it never makes a fact false.
 
 from __future__ import annotations
 
+from datetime import datetime
+
 __all__ = [
     "ADVERBS",
     "AUXILIARIES",
@@ -21,6 +23,7 @@ __all__ = [
     "PAST_VERBS",
     "PREPOSITIONS",
     "WEEKDAYS",
+    "date_in_words",
     "is_adverb",
     "is_past",
     "with_s",
@@ -209,6 +212,12 @@ _NOT_LY = word_set(
     anomaly butterfly belly jelly lily monopoly sly rally tally
     """
 )
+
+
+def date_in_words(at: datetime) -> str:
+    """The day of *at* in its own zone, e.g. ``Friday 1 March 2024``, whatever the locale."""
+    weekday, month = WEEKDAYS[at.weekday()], MONTHS[at.month - 1]
+    return f"{weekday.capitalize()} {at.day} {month.capitalize()} {at.year}"
 
 
 def is_past(word: str) -> bool:

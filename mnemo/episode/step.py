@@ -8,7 +8,7 @@ from datetime import datetime
 from operator import attrgetter
 from typing import Any, Literal
 
-from mnemo.english.dates import date_in_words
+from mnemo.english.words import date_in_words
 from mnemo.graph.nodes import Episodic, Vector
 from mnemo.runtime.text import one_line
 

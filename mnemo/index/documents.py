@@ -8,7 +8,7 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any, get_args
 
-from mnemo.english.dates import date_in_words
+from mnemo.english.words import date_in_words
 from mnemo.episode.feed import FeedChanges
 from mnemo.episode.step import Part, Step, evidence_text
 from mnemo.graph.corpus import Document, Side

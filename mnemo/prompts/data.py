@@ -13,8 +13,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
-from mnemo.english.dates import date_in_words
-from mnemo.english.words import WEEKDAYS
+from mnemo.english.words import WEEKDAYS, date_in_words
 from mnemo.episode.step import Step
 from mnemo.transcript.untrusted import json_line
 

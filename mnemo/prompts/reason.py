@@ -12,7 +12,7 @@ from typing import Any, Literal, TypeAlias
 
 from pydantic import ConfigDict
 
-from mnemo.english.dates import date_in_words
+from mnemo.english.words import date_in_words
 from mnemo.graph.nodes import Episodic, Node, NodeType, Procedural, Semantic
 from mnemo.prompts.data import DATA_RULE, Asked, block, shortened
 from mnemo.prompts.profiles import Profile, instructed

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from mnemo.english.dates import date_in_words
+from mnemo.english.words import date_in_words
 from mnemo.prompts.data import block
 from mnemo.runtime.text import count_tokens, one_line
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from mnemo.english.dates import date_in_words
+from mnemo.english.words import date_in_words
 from mnemo.graph.nodes import Episodic, Node, NodeType, Procedural, Semantic
 from mnemo.recall.candidate import Candidate, SourceRef
 from mnemo.runtime.text import count_tokens, one_line
