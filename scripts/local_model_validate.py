@@ -27,7 +27,7 @@ from local_model_questions import QUESTIONS, questions
 
 from mnemo.errors import InvalidReply, ModelError
 from mnemo.models import OpenAIChatModel
-from mnemo.prompts.ask import Asker
+from mnemo.prompts.calling import Asker
 from mnemo.prompts.question import Question, what_is_wrong
 from mnemo.prompts.usage import UsageMeter
 

@@ -11,7 +11,7 @@ from mnemo.episode.trajectory import Fact, Instruction, Trajectory
 from mnemo.extraction.embedding import TextEmbedder
 from mnemo.graph.nodes import Semantic
 from mnemo.prompts.annotate import annotate_question
-from mnemo.prompts.ask import Asker
+from mnemo.prompts.calling import Asker
 from mnemo.prompts.data import shortened
 from mnemo.prompts.merge_intent import merge_intent_question
 from mnemo.prompts.procedural import procedural_question

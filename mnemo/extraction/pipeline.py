@@ -32,7 +32,7 @@ from mnemo.extraction.embedding import TextEmbedder
 from mnemo.extraction.facts import CleanFacts, clean_facts, distinct_facts
 from mnemo.extraction.trajectories import Findings, subgoals_compared, to_annotations
 from mnemo.graph.changeset import Changeset
-from mnemo.prompts.ask import Asker
+from mnemo.prompts.calling import Asker
 from mnemo.prompts.profiles import resolve_profile
 from mnemo.prompts.usage import UsageMeter
 from mnemo.protocols import (

@@ -11,7 +11,7 @@ from typing import TypeVar
 import anyio
 
 from mnemo.errors import ModelError, ModelTimeout
-from mnemo.prompts.ask import Asker
+from mnemo.prompts.calling import Asker
 from mnemo.prompts.data import Asked
 from mnemo.prompts.question import Question
 from mnemo.prompts.usage import How, UsageMeter

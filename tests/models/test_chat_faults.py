@@ -14,7 +14,7 @@ from scripted_server import ScriptedServer
 from mnemo.errors import InvalidReply, ModelError, ModelTimeout, ModelUnavailable, RateLimited
 from mnemo.models import AnthropicChatModel, OpenAIChatModel
 from mnemo.models.chat import HttpChatModel
-from mnemo.prompts.ask import Asker
+from mnemo.prompts.calling import Asker
 from mnemo.prompts.merge_intent import merge_intent_question
 from mnemo.prompts.usage import UsageMeter
 

@@ -20,7 +20,7 @@ from mnemo import ExtractionFailed, InvalidReply, Mnemo, ModelUnavailable, servi
 from mnemo.models import OpenAIChatModel
 from mnemo.models.embedding_requests import read_rows
 from mnemo.models.failures import retry_after
-from mnemo.prompts.ask import Asker
+from mnemo.prompts.calling import Asker
 from mnemo.prompts.data import block, read_block
 from mnemo.prompts.merge_intent import merge_intent_question
 from mnemo.prompts.question import is_short

@@ -21,7 +21,7 @@ from mnemo.errors import (
     RateLimited,
 )
 from mnemo.models import AnthropicChatModel, OpenAIChatModel, OpenAIEmbedder
-from mnemo.prompts.ask import Asker
+from mnemo.prompts.calling import Asker
 from mnemo.prompts.merge_intent import merge_intent_question
 from mnemo.prompts.usage import Budget, UsageMeter
 from mnemo.protocols import ChatReply, Usage

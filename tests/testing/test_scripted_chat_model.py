@@ -11,7 +11,7 @@ import pytest
 
 from mnemo.errors import ModelUnavailable
 from mnemo.graph.nodes import Episodic, Node, Procedural, Semantic
-from mnemo.prompts.ask import Asker
+from mnemo.prompts.calling import Asker
 from mnemo.prompts.data import Asked
 from mnemo.prompts.plan import mode_question, plan_question
 from mnemo.prompts.question import Question

@@ -15,7 +15,7 @@ from mnemo.errors import (
     ModelUnavailable,
     RateLimited,
 )
-from mnemo.prompts.ask import Asker
+from mnemo.prompts.calling import Asker
 from mnemo.prompts.merge_intent import merge_intent_question
 from mnemo.prompts.usage import Budget, UsageMeter
 from mnemo.protocols import ChatModel, ChatReply, ChatRequest, Usage
