@@ -16,17 +16,19 @@ T = TypeVar("T")
 
 class LosingStore(FailingStore):
     """
-    Performs its *nth* write and then raises ``StoreError``.
+    Performs its *nth* write of one kind and then raises ``StoreError``.
 
     ``lost`` and ``lost_subject`` are that call and its first argument, once it was made.
 
     Args:
-        nth: Counted from 1; 0 loses nothing.
+        kind: Of the write.
+        nth: Counted from 1 among writes of its kind; 0 loses nothing.
         probe: Whether the next call that asks what became of it fails as well.
     """
 
-    def __init__(self, store: Store, *, nth: int, probe: bool) -> None:
+    def __init__(self, store: Store, *, kind: FailingWrite, nth: int, probe: bool) -> None:
         super().__init__(store)
+        self._kind = kind
         self._left = nth
         self._probe = probe
         self.lost: FailingWrite | None = None
@@ -38,7 +40,7 @@ class LosingStore(FailingStore):
             if self._probe and call in ("load", self.lost):
                 self._probe = False
                 self.fail(call)
-        elif call != "load":
+        elif call == self._kind:
             self._left -= 1
             if self._left == 0:
                 self.lost, self.lost_subject = call, subject
