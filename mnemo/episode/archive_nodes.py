@@ -20,7 +20,7 @@ from mnemo.graph.nodes import NODE_TYPES, Node, NodeType, Vector
 from mnemo.graph.wordings import plain_wordings, read_wordings
 from mnemo.runtime.validation import finite_number, stored_text, whole_number
 
-__all__ = ["CHANGESET", "NodeLines", "changeset_line"]
+__all__ = ["CHANGESET", "COUNTS", "NodeLines", "changeset_line"]
 
 _TIMES = frozenset({"created_at", "at", "valid_from", "valid_to"})
 _NUMBERS = frozenset({"confidence", "reward", "return_score"})
@@ -155,7 +155,7 @@ def _changeset(said: Any) -> Changeset:
 CHANGESET: Any = Annotated[_Changeset, AfterValidator(_changeset)]
 """What a line must say of a changeset, for pydantic."""
 
-_COUNTS = Entity(
+COUNTS = Entity(
     NodeMetadata,
     types={"created_at": "instant", "last_accessed_at": "instant"},
     shapes={"penalty": Annotated[float, Field(ge=0, lt=1)]},
@@ -177,7 +177,7 @@ class NodeLines:
             "type": record.node.type,
             "revision": record.revision,
             "fields": _fields(record.node),
-            "counts": _COUNTS.line(record.metadata),
+            "counts": COUNTS.line(record.metadata),
         }
 
     def read(self, raw: Mapping[str, Any]) -> ArchivedNode:
@@ -188,7 +188,7 @@ class NodeLines:
         node = _node(said["type"], said["id"], said["fields"])
         if node.created_at is None:
             raise ValueError("a stored node needs 'created_at'")
-        metadata = _COUNTS.make(**said["counts"])
+        metadata = COUNTS.make(**said["counts"])
         return ArchivedNode(node=node, metadata=metadata, revision=said["revision"])
 
 
@@ -199,6 +199,6 @@ def _node_shape() -> Any:
         "type": NodeType,
         "revision": Count,
         "fields": _Fields,
-        "counts": _COUNTS.shape,
+        "counts": COUNTS.shape,
     }
     return with_config(STRICT)(make("Node", said))

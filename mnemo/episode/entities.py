@@ -20,7 +20,7 @@ from mnemo.episode.archive import (
     ArchivedTrajectory,
     ArchivedVector,
 )
-from mnemo.episode.archive_nodes import CHANGESET, NodeLines, changeset_line
+from mnemo.episode.archive_nodes import CHANGESET, COUNTS, NodeLines, changeset_line
 from mnemo.episode.fields import Entity, Id, Key, Positive, Text, at_most
 from mnemo.episode.journal import StagedTrajectory
 from mnemo.episode.step import Annotation, Step
@@ -51,6 +51,8 @@ __all__ = [
     "ARCHIVED",
     "CHANGESET_APPLIED",
     "COMPACTION",
+    "COUNTS",
+    "EPISODE",
     "GOAL",
     "MESSAGE",
     "MESSAGE_VECTOR",
@@ -64,6 +66,7 @@ __all__ = [
     "NOTE_VERSION",
     "OUTCOME",
     "PIN",
+    "SESSION",
     "SNAPSHOT",
     "STAGED",
     "STEP",

@@ -205,6 +205,7 @@ class Stored:
 
     Attributes:
         path: How it is reached from the value, e.g. ``change.action``.
+        hint: Its annotation, without ``None``.
         optional: Whether it may be ``None``.
         line: Its name in an archive's line.
         shape: What it must look like there, for pydantic.
@@ -214,6 +215,7 @@ class Stored:
     name: str
     path: str
     type: Type
+    hint: Any
     optional: bool
     line: str
     shape: Any
@@ -298,6 +300,7 @@ class Entity(Generic[T]):
                 name=name,
                 path=name,
                 type=type,
+                hint=hint,
                 optional=optional,
                 line=lines.get(name, name),
                 shape=(shape | None) if optional else shape,

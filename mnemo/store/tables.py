@@ -9,6 +9,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from enum import StrEnum
 from typing import Any, Generic, Literal, TypeVar
 
 from mnemo.episode import entities
@@ -34,9 +35,11 @@ __all__ = [
     "ANNOTATIONS",
     "CHANGESETS",
     "COMPACTIONS",
+    "EPISODES",
     "GOALS",
     "MESSAGES",
     "MESSAGE_VECTORS",
+    "NODE_COUNTS",
     "NOTES",
     "NOTE_CHANGES",
     "NOTE_CONVERSATIONS",
@@ -47,6 +50,7 @@ __all__ = [
     "NOTE_VERSIONS",
     "OUTCOMES",
     "PINS",
+    "SESSIONS",
     "SNAPSHOTS",
     "STAGED",
     "STEPS",
@@ -114,7 +118,10 @@ _STORE: Mapping[Type, Callable[[Any], Any]] = {
     "calls": _encode_calls,
     "extras": lambda value: encode_json(dict(value)) if value else None,
 }
+_ENUM: Callable[[Any], Any] = StrEnum
+"""Stands for the enumeration of the field."""
 _LOAD: Mapping[Type, Callable[[Any], Any]] = {
+    "enum": _ENUM,
     "flag": bool,
     "time": stored_time,
     "instant": stored_time,
@@ -190,9 +197,9 @@ class Table(Generic[T]):
         self.read = self._compiled(entity.make)
         """The value of a row as ``rows`` expects it, unless it is damaged."""
         self._ddl = (number, extra, constraint, rowid)
-        self._words = " ".join(_word(f) for f in (*owners, *fields))
+        self.words = " ".join(_word(f) for f in (*owners, *fields))
         key = [*range(len(owners)), *(self.columns.index(c) + len(owners) for c in self.key)]
-        self.rows: Rows[T] = Rows(name, self._words, self.read, key=key or [0])
+        self.rows: Rows[T] = Rows(name, self.words, self.read, key=key or [0])
 
     # ── Values ───────────────────────────────────────────────────────────────────────
 
@@ -310,7 +317,7 @@ class _Messages(Table[StoredMessage]):
         content, blocks = self._names.index("content"), len(self._names)
         found = f"row[{content}] if row[{blocks}] is None else table.blocks(row[{blocks}])"
         self.read = self._compiled(StoredMessage.restored, content=found)
-        self.rows = Rows(self.name, self._words, self.read, key=(0, self._names.index("id")))
+        self.rows = Rows(self.name, self.words, self.read, key=(0, self._names.index("id")))
         self.columns += ("blocks",)
         self.types.append("TEXT")
 
@@ -340,7 +347,7 @@ class _Steps(Table[Step]):
         self.read = self._compiled(Step, **more)
         words = " ".join(_LETTERS[type.split()[0]] + "?" for type in ANNOTATIONS.types)
         key = [self._names.index("node_id")]
-        self.rows = Rows(self.name, f"{self._words} i {words}", self.read, key=key)
+        self.rows = Rows(self.name, f"{self.words} i {words}", self.read, key=key)
         self._index = self._names.index("index")
 
     def annotation(self, row: Sequence[Any]) -> Annotation | None:
@@ -354,13 +361,18 @@ def _converters(
     known: Mapping[Type, Callable[[Any], Any]], fields: Sequence[Stored]
 ) -> list[tuple[int, Callable[[Any], Any]]]:
     """What converts the values of *fields* that need it, by their places."""
-    return [(n, _maybe(known[f.type], f)) for n, f in enumerate(fields) if f.type in known]
+    of = [
+        (n, f.hint if known.get(f.type) is _ENUM else known.get(f.type), f)
+        for n, f in enumerate(fields)
+    ]
+    return [(n, _maybe(convert, f)) for n, convert, f in of if convert is not None]
 
 
 def _maybe(convert: Callable[[Any], Any], field: Stored) -> Callable[[Any], Any]:
     if not field.optional or field.type in _NULL_IF_EMPTY:
         return convert
-    return lambda value: None if value is None else convert(value)
+    nothing = () if field.type in ("texts", "wholes") else None
+    return lambda value: nothing if value is None else convert(value)
 
 
 def _sql(field: Stored) -> str:
@@ -399,7 +411,25 @@ STEPS = _Steps(
     without=("annotation",),
     constraint="",
 )
+SESSIONS = Table(
+    "sessions",
+    entities.SESSION,
+    number="no INTEGER PRIMARY KEY",
+    extra=("episode INTEGER", "owner TEXT"),
+    constraint="",
+)
+EPISODES = Table(
+    "episodes",
+    entities.EPISODE,
+    parent="session",
+    number="no INTEGER PRIMARY KEY",
+    extra=("erased INTEGER NOT NULL DEFAULT 0",),
+    nullable=("changeset_steps", "receipt_nodes"),
+    constraint="",
+)
 STAGED = Table("staged", entities.STAGED, parent="episode")
+NODE_COUNTS = Table("nodes", entities.COUNTS)
+"""What is counted about a node; columns beside those of the node itself."""
 CHANGESETS = Table("changesets", entities.CHANGESET_APPLIED)
 
 # ── Conversations ────────────────────────────────────────────────────────────────────

@@ -4,26 +4,24 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from mnemo.episode.archive import (
-    ArchivedEpisode,
     ArchivedMessage,
     ArchivedMessageVector,
     ArchivedNode,
-    ArchivedSession,
     ArchivedStep,
     ArchivedTrajectory,
     ArchivedVector,
     ArchiveHead,
     Record,
 )
-from mnemo.episode.journal import SessionState
 from mnemo.messages import EmbeddingSpace
 from mnemo.store import tables
-from mnemo.store.sqlite.codec import decode_changeset, decode_list, decode_vector, stored_time
+from mnemo.store.sqlite.codec import decode_time, decode_vector
 from mnemo.store.sqlite.damage import Rows
-from mnemo.store.sqlite.rows import EDGES, METADATA, NODES, repo_row
+from mnemo.store.sqlite.rows import EDGES, METADATA, METADATA_COLUMNS, NODES, repo_row
 from mnemo.store.sqlite.steps import COLUMNS, STEPS
 from mnemo.store.sqlite.texts import text_tables
 from mnemo.store.tables import Table
@@ -31,6 +29,8 @@ from mnemo.store.tables import Table
 __all__ = ["EXPORTS", "OWNED", "OWNERS", "head_of", "opened"]
 
 OWNED: dict[str, Table[Any]] = {
+    "session": tables.SESSIONS,
+    "episode": tables.EPISODES,
     "changeset": tables.CHANGESETS,
     "thread": tables.THREADS,
     "message": tables.MESSAGES,
@@ -48,7 +48,11 @@ OWNED: dict[str, Table[Any]] = {
     "note_task": tables.NOTE_TASKS,
 }
 """Table of each kind of record that belongs to a thread, a note or the repository alone."""
-OWNERS: dict[str, Table[Any]] = {"thread": tables.THREADS, "note": tables.NOTES}
+OWNERS: dict[str, Table[Any]] = {
+    "session": tables.SESSIONS,
+    "thread": tables.THREADS,
+    "note": tables.NOTES,
+}
 """Owners by the column that has their number."""
 
 
@@ -75,10 +79,7 @@ def _selected(table: Table[Any]) -> str:
 
 
 _COUNTS = f"""
-SELECT 'session', count(*) FROM sessions WHERE repo = :repo
-UNION ALL SELECT 'episode', count(*) FROM sessions s JOIN episodes e ON e.session = s.no
-          WHERE s.repo = :repo
-UNION ALL SELECT 'trajectory', count(*) FROM sessions s JOIN episodes e ON e.session = s.no
+SELECT 'trajectory', count(*) FROM sessions s JOIN episodes e ON e.session = s.no
           JOIN staged g ON g.episode = e.no WHERE s.repo = :repo
 UNION ALL SELECT 'step', count(*) FROM steps WHERE repo = :repo
 UNION ALL SELECT 'node', count(*) FROM nodes WHERE repo = :repo
@@ -89,13 +90,14 @@ UNION ALL {" UNION ALL ".join(_counted(kind, table) for kind, table in OWNED.ite
 """
 # A plus before a column keeps its index out of it: tables are read in the order they
 # are in, with nothing to sort.
-_SESSIONS = """
-SELECT s.id, s.state, max(s.updated_at, coalesce((SELECT recorded_at FROM steps
-       WHERE episode = s.episode ORDER BY idx DESC LIMIT 1), '')), s.error, s.error_trajectory
+# A session was last active when its last step was recorded, if that is later.
+_SESSIONS = f"""
+SELECT {tables.SESSIONS.of("s")}, (SELECT recorded_at FROM steps WHERE episode = s.episode
+       ORDER BY idx DESC LIMIT 1)
 FROM sessions s WHERE +s.repo = ? ORDER BY s.no
 """
-_EPISODES = """
-SELECT e.id, s.id, e.goal, e.goal_at, e.status, e.changeset, e.changeset_steps, e.receipt_nodes
+_EPISODES = f"""
+SELECT s.id, {tables.EPISODES.of("e")}
 FROM sessions s CROSS JOIN episodes e ON e.session = s.no
 WHERE +s.repo = ? ORDER BY s.no, e.no
 """
@@ -109,9 +111,8 @@ SELECT {COLUMNS}, t.committed, t.gone FROM steps t
 CROSS JOIN episodes e ON e.no = t.episode CROSS JOIN sessions s ON s.no = t.session
 WHERE +t.repo = ? ORDER BY t.ordinal
 """
-_NODES = """
-SELECT id, type, body, revision, id, created_at, last_accessed_at, access_count,
-       cumulative_reward, reward_count, support_count, penalty
+_NODES = f"""
+SELECT id, type, body, revision, {METADATA_COLUMNS}
 FROM nodes WHERE +repo = ? ORDER BY no
 """
 _EDGES = """
@@ -159,28 +160,14 @@ def head_of(connection: sqlite3.Connection, repo_id: str) -> tuple[int, ArchiveH
 
 
 def _session(row: Sequence[Any]) -> Record:
-    id, state, updated_at, error, trajectory = row
-    return ArchivedSession(
-        id=id,
-        state=SessionState(state),
-        updated_at=stored_time(updated_at),
-        error=error,
-        error_trajectory=trajectory,
-    )
+    session = tables.SESSIONS.rows.one(row)
+    last = decode_time(row[-1])
+    return session if last is None else replace(session, updated_at=max(session.updated_at, last))
 
 
 def _episode(row: Sequence[Any]) -> Record:
-    id, session_id, goal, goal_at, status, changeset, steps, receipt = row
-    return ArchivedEpisode(
-        id=id,
-        session_id=session_id,
-        goal=goal,
-        goal_at=stored_time(goal_at),
-        status=status,
-        changeset=decode_changeset(changeset) if changeset else None,
-        changeset_steps=tuple(decode_list(steps, int)) if changeset else (),
-        receipt_nodes=tuple(decode_list(receipt, str)),
-    )
+    episode = tables.EPISODES.rows.one(row)
+    return episode if episode.changeset is not None else replace(episode, changeset_steps=())
 
 
 def _trajectory(row: Sequence[Any]) -> Record:
@@ -214,8 +201,8 @@ def _message_vector(row: Sequence[Any]) -> Record:
 
 
 _SPECIAL: dict[str, tuple[str, Rows[Any]]] = {
-    "session": (_SESSIONS, Rows("sessions", "s s s s? s?", _session)),
-    "episode": (_EPISODES, Rows("episodes", "s s s s s b? s? s", _episode)),
+    "session": (_SESSIONS, Rows("sessions", "", _session)),
+    "episode": (_EPISODES, Rows("episodes", "", _episode)),
     "trajectory": (_STAGED, Rows("staged", "s", _trajectory, key=(0, 1))),
     "step": (_STEPS, Rows("steps", "", _step)),
     "node": (_NODES, Rows("nodes", "s s s i", _node)),

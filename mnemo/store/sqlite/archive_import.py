@@ -8,17 +8,14 @@ a broken archive leaves nothing in it.
 
 from __future__ import annotations
 
-import json
 import sqlite3
 from collections.abc import Sequence
 from itertools import groupby
 from typing import Any
 
 from mnemo.episode.archive import (
-    ArchivedEpisode,
     ArchivedMessage,
     ArchivedNode,
-    ArchivedSession,
     ArchivedStep,
     ArchivedTrajectory,
     ArchivedVector,
@@ -38,11 +35,8 @@ from mnemo.store import tables
 from mnemo.store.sqlite.acts import repo_number
 from mnemo.store.sqlite.archive_export import OWNED, OWNERS
 from mnemo.store.sqlite.codec import (
-    encode_changeset,
-    encode_time,
     encode_vector,
     node_columns,
-    utc_text,
 )
 from mnemo.store.sqlite.rows import repo_row
 from mnemo.store.sqlite.texts import message_row, put_texts, snapshot_row, step_row
@@ -73,6 +67,10 @@ _STAGED_MORE = {
 """Columns beside those of the table: what a record is found by, and how it stands."""
 
 
+def _names(table: Table[Any]) -> str:
+    return ", ".join(table.columns)
+
+
 def _staged(table: Table[Any]) -> str:
     more = _STAGED_MORE.get(table.name, ())
     return ", ".join((*owner_column(table), *table.columns, *more))
@@ -85,14 +83,10 @@ def owner_column(table: Table[Any]) -> tuple[str, ...]:
 
 # ``n`` counts up from 1 in each table: the places that numbers of the store follow.
 _TABLES = {
-    "sessions": "id, state, updated_at, error, error_trajectory",
-    "episodes": """id, session, goal, goal_at, status, changeset, changeset_steps,
-                   receipt_nodes""",
     "staged": _staged(tables.STAGED),
     "steps": f"session, {_staged(tables.STEPS)}, {', '.join(tables.ANNOTATIONS.columns)}",
-    "nodes": """id, type, created_at, session_id, episode_id, superseded_by, at, body,
-                revision, last_accessed_at, access_count,
-                cumulative_reward, reward_count, support_count, penalty""",
+    "nodes": f"""id, type, session_id, episode_id, superseded_by, at, body, revision,
+                 {_names(tables.NODE_COUNTS)}""",
     "edges": "source, target, kind",
     "vectors": "key, owner, is_side, vector",
     **{table.name: _staged(table) for table in OWNED.values()},
@@ -168,8 +162,6 @@ class StagedRows:
 
 
 _TABLE_OF: dict[type[Record], str] = {
-    ArchivedSession: "sessions",
-    ArchivedEpisode: "episodes",
     ArchivedTrajectory: "staged",
     ArchivedStep: "steps",
     ArchivedNode: "nodes",
@@ -191,10 +183,6 @@ def _row(record: Record) -> tuple[Any, ...]:
             return (source, target, str(kind))
         case ArchivedVector(key=key, vector=vector):
             return (key, *owner_of_vector(key), encode_vector(vector))
-        case ArchivedSession() as s:
-            return (s.id, str(s.state), utc_text(s.updated_at), s.error, s.error_trajectory)
-        case ArchivedEpisode():
-            return _episode(record)
         case ArchivedTrajectory(episode_id=episode, staged=staged):
             return (episode, *tables.STAGED.values(staged))
         case ArchivedMessage(message=message, owed=owed, searched=searched):
@@ -206,20 +194,6 @@ def _row(record: Record) -> tuple[Any, ...]:
             return _OWNED_OF[type(record)].owned(record)
 
 
-def _episode(record: ArchivedEpisode) -> tuple[Any, ...]:
-    staged = record.changeset
-    return (
-        record.id,
-        record.session_id,
-        record.goal,
-        encode_time(record.goal_at),
-        record.status,
-        encode_changeset(staged) if staged is not None else None,
-        json.dumps(record.changeset_steps) if staged is not None else None,
-        json.dumps(record.receipt_nodes),
-    )
-
-
 def _step(record: ArchivedStep) -> tuple[Any, ...]:
     found = record.step.annotation
     columns = tables.ANNOTATIONS
@@ -228,20 +202,8 @@ def _step(record: ArchivedStep) -> tuple[Any, ...]:
 
 
 def _node(record: ArchivedNode) -> tuple[Any, ...]:
-    node, counts = record.node, record.metadata
-    return (
-        node.id,
-        node.type,
-        utc_text(counts.created_at),
-        *node_columns(node),
-        record.revision,
-        encode_time(counts.last_accessed_at),
-        counts.access_count,
-        counts.cumulative_reward,
-        counts.reward_count,
-        counts.support_count,
-        counts.penalty,
-    )
+    node, counts = record.node, tables.NODE_COUNTS.values(record.metadata)
+    return (node.id, node.type, *node_columns(node), record.revision, *counts)
 
 
 # ── Moving ───────────────────────────────────────────────────────────────────────────
@@ -280,14 +242,18 @@ _BASE = "SELECT coalesce(max(seq), 0) FROM sqlite_sequence WHERE name = ?"
 _STAMP = """
 UPDATE repos SET revision = ?, space_name = ?, space_dimensions = ? WHERE no = ?
 """
-# Gaps are where steps were forgotten; their number is all that is kept of that.
-_ERASED = """
-(SELECT max(t.idx) + 1 - count(*) FROM arriving.steps t WHERE t.episode = a.id)
-"""
-
-
-def _names(table: Table[Any]) -> str:
-    return ", ".join(table.columns)
+_MOVED_MORE = {
+    "sessions": {
+        "episode": ":episodes + (SELECT max(e.n) FROM arriving.episodes e WHERE e.session = a.id)"
+    },
+    # Gaps are where steps were forgotten; their number is all that is kept of that.
+    "episodes": {
+        "erased": "coalesce((SELECT max(t.idx) + 1 - count(*) "
+        "FROM arriving.steps t WHERE t.episode = a.id), 0)"
+    },
+    "messages": {"owed": "a.owed"},
+}
+"""Columns that no staged one holds, and their values."""
 
 
 def _move(table: Table[Any]) -> str:
@@ -295,8 +261,7 @@ def _move(table: Table[Any]) -> str:
     name, found = table.name, {column: f"a.{column}" for column in table.columns}
     if name in (*_NAMES, *_NUMBERED):
         found["no"] = f":{name} + a.n"
-    if name == "messages":
-        found["owed"] = "a.owed"
+    found |= _MOVED_MORE.get(name, {})
     if table.parent == "repo" or name in _OF_REPO:
         found["repo"] = ":repo"
     source = f"arriving.{name} a"
@@ -311,20 +276,6 @@ def _move(table: Table[Any]) -> str:
 
 
 _MOVES = (
-    """
-    INSERT INTO sessions (no, id, repo, state, episode, owner, updated_at, error, error_trajectory)
-    SELECT :sessions + a.n, a.id, :repo, a.state,
-           :episodes + (SELECT max(e.n) FROM arriving.episodes e WHERE e.session = a.id),
-           NULL, a.updated_at, a.error, a.error_trajectory
-    FROM arriving.sessions a ORDER BY a.n
-    """,
-    f"""
-    INSERT INTO episodes (no, id, session, goal, goal_at, status, changeset, changeset_steps,
-                          receipt_nodes, erased)
-    SELECT :episodes + a.n, a.id, :sessions + s.n, a.goal, a.goal_at, a.status, a.changeset,
-           a.changeset_steps, a.receipt_nodes, coalesce({_ERASED}, 0)
-    FROM arriving.episodes a CROSS JOIN arriving.sessions s ON s.id = a.session ORDER BY a.n
-    """,
     f"""
     INSERT INTO staged (episode, {_names(tables.STAGED)})
     SELECT :episodes + e.n, {tables.STAGED.of("a")}
@@ -338,14 +289,9 @@ _MOVES = (
     FROM arriving.steps a CROSS JOIN arriving.sessions s ON s.id = a.session
     CROSS JOIN arriving.episodes e ON e.id = a.episode ORDER BY a.n
     """,
-    """
-    INSERT INTO nodes (no, repo, id, type, created_at, session_id, episode_id, superseded_by, at,
-                       body, revision, last_accessed_at, access_count, cumulative_reward,
-                       reward_count, support_count, penalty)
-    SELECT :nodes + n, :repo, id, type, created_at, session_id, episode_id, superseded_by, at,
-           body, revision, last_accessed_at, access_count, cumulative_reward, reward_count,
-           support_count, penalty
-    FROM arriving.nodes ORDER BY n
+    f"""
+    INSERT INTO nodes (no, repo, {_TABLES["nodes"]})
+    SELECT :nodes + n, :repo, {_TABLES["nodes"]} FROM arriving.nodes ORDER BY n
     """,
     """
     INSERT OR IGNORE INTO node_keys (repo, key, node)

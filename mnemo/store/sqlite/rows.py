@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterator, Sequence
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from mnemo.graph.edges import Edge, EdgeKind
-from mnemo.graph.metadata import NodeMetadata
-from mnemo.store.sqlite.codec import decode_node, decode_time, stored_time
+from mnemo.store.sqlite.codec import decode_node
 from mnemo.store.sqlite.damage import Rows
+from mnemo.store.tables import NODE_COUNTS
 
 __all__ = [
     "EDGES",
@@ -53,25 +53,9 @@ def repo_row(
     return row if row is not None else (0, 0, None, None)
 
 
-def _metadata(row: Sequence[Any]) -> tuple[str, NodeMetadata]:
-    id, created_at, accessed_at, accesses, reward, rewards, support, penalty = row[:8]
-    return id, NodeMetadata(
-        created_at=stored_time(created_at),
-        last_accessed_at=decode_time(accessed_at),
-        access_count=accesses,
-        cumulative_reward=reward,
-        reward_count=rewards,
-        support_count=support,
-        penalty=penalty,
-    )
-
-
-METADATA_COLUMNS = """
-    id, created_at, last_accessed_at, access_count, cumulative_reward, reward_count,
-    support_count, penalty
-"""
+METADATA_COLUMNS = f"id, {', '.join(NODE_COUNTS.columns)}"
 """What ``METADATA`` expects, of ``nodes``."""
-METADATA = Rows("nodes", "s s s? i f i i f", _metadata)
+METADATA = Rows("nodes", f"s {NODE_COUNTS.words}", lambda row: (row[0], NODE_COUNTS.read(row[1:])))
 """Id and counts of a node."""
 SET_COLUMNS = "session_id = ?, episode_id = ?, superseded_by = ?, at = ?, body = ?"
 """Sets what ``node_columns`` gives."""

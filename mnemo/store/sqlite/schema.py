@@ -55,36 +55,11 @@ _REGISTERS = (
     "CREATE TABLE erased (digest BLOB PRIMARY KEY) WITHOUT ROWID",
 )
 _JOURNAL = (
-    """
-    CREATE TABLE sessions (
-        no INTEGER PRIMARY KEY,
-        id TEXT NOT NULL,
-        repo INTEGER NOT NULL,
-        state TEXT NOT NULL,
-        episode INTEGER,
-        owner TEXT,
-        updated_at TEXT NOT NULL,
-        error TEXT,
-        error_trajectory TEXT
-    )
-    """,
+    tables.SESSIONS.ddl,
     "CREATE UNIQUE INDEX idx_sessions_id ON sessions (id)",
     "CREATE INDEX idx_sessions_repo_state ON sessions (repo, state)",
     "CREATE INDEX idx_sessions_owner ON sessions (owner)",
-    """
-    CREATE TABLE episodes (
-        no INTEGER PRIMARY KEY,
-        id TEXT NOT NULL,
-        session INTEGER NOT NULL,
-        goal TEXT NOT NULL,
-        goal_at TEXT,
-        status TEXT NOT NULL,
-        changeset BLOB,
-        changeset_steps TEXT,
-        receipt_nodes TEXT,
-        erased INTEGER NOT NULL DEFAULT 0
-    )
-    """,
+    tables.EPISODES.ddl,
     "CREATE UNIQUE INDEX idx_episodes_id ON episodes (id)",
     "CREATE INDEX idx_episodes_session ON episodes (session)",
     tables.STAGED.ddl,
