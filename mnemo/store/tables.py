@@ -361,11 +361,12 @@ def _converters(
     known: Mapping[Type, Callable[[Any], Any]], fields: Sequence[Stored]
 ) -> list[tuple[int, Callable[[Any], Any]]]:
     """What converts the values of *fields* that need it, by their places."""
-    of = [
-        (n, f.hint if known.get(f.type) is _ENUM else known.get(f.type), f)
-        for n, f in enumerate(fields)
+    found = ((n, known.get(f.type), f) for n, f in enumerate(fields))
+    return [
+        (n, _maybe(f.hint if convert is _ENUM else convert, f))
+        for n, convert, f in found
+        if convert is not None
     ]
-    return [(n, _maybe(convert, f)) for n, convert, f in of if convert is not None]
 
 
 def _maybe(convert: Callable[[Any], Any], field: Stored) -> Callable[[Any], Any]:

@@ -34,7 +34,7 @@ class SqliteArchive:
     ``Archive`` over one file; made by ``SqliteStore``.
 
     Args:
-        arriving: Held while an archive comes in; there is room for one at a time.
+        importing: Held while an archive comes in; there is room for one at a time.
     """
 
     def __init__(
@@ -42,12 +42,12 @@ class SqliteArchive:
         repo_id: str,
         writer: Callable[[], Writer],
         readers: Callable[[], Readers],
-        arriving: anyio.Lock,
+        importing: anyio.Lock,
     ) -> None:
         self._repo_id = repo_id
         self._writer = writer
         self._readers = readers
-        self._arriving = arriving
+        self._importing = importing
 
     @asynccontextmanager
     async def read(self) -> AsyncIterator[tuple[ArchiveHead, AsyncIterator[Sequence[Record]]]]:
@@ -60,12 +60,12 @@ class SqliteArchive:
         self, head: ArchiveHead, pages: AsyncIterator[Sequence[NumberedRecord]]
     ) -> None:
         """
-        Keep everything apart, check it, and move it over in one transaction; see ``Archive``.
+        Stage everything, check it, and move it over in one transaction; see ``Archive``.
 
         Other writers go on meanwhile, and wait for the last move only.
         """
         await self._readers().read(partial(refuse_filled, repo_id=self._repo_id))
-        async with self._arriving:
+        async with self._importing:
             writer = self._writer()
             await writer.alone(attach)
             try:
@@ -79,14 +79,14 @@ class SqliteArchive:
                     await writer.alone(detach)
 
     async def _receive(self, writer: Writer, pages: AsyncIterator[Sequence[NumberedRecord]]) -> int:
-        """Keep the records apart; give how many were left out of the archive."""
-        arriving = StagedRows()
+        """Stage the records; give how many were left out of the archive."""
+        staged = StagedRows()
         async for page in pages:
-            batch = await self._readers().compute(partial(arriving.batch, page))
+            batch = await self._readers().compute(partial(staged.batch, page))
             await writer.alone(partial(put, batch=batch))
         for statement in INDEXES:
             await writer.alone(partial(_execute, statement))
-        return arriving.left_out
+        return staged.left_out
 
 
 def _execute(statement: str, connection: sqlite3.Connection) -> None:

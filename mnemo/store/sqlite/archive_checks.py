@@ -12,18 +12,18 @@ from mnemo.store.sqlite.archive_import import TABLES, owner_column
 __all__ = ["CHECKS", "INDEXES", "check", "prune"]
 
 INDEXES = (
-    "CREATE INDEX arriving.sessions_id ON sessions (id)",
-    "CREATE INDEX arriving.episodes_id ON episodes (id)",
-    "CREATE INDEX arriving.episodes_session ON episodes (session)",
-    "CREATE INDEX arriving.steps_node ON steps (node_id)",
-    "CREATE INDEX arriving.steps_episode ON steps (episode, n)",
-    "CREATE INDEX arriving.nodes_id ON nodes (id)",
-    "CREATE INDEX arriving.threads_id ON threads (id)",
-    "CREATE INDEX arriving.messages_place ON messages (thread, seq)",
-    "CREATE INDEX arriving.compactions_id ON compactions (thread, id)",
-    "CREATE INDEX arriving.snapshots_id ON snapshots (thread, id)",
-    "CREATE INDEX arriving.notes_topic ON notes (topic)",
-    "CREATE INDEX arriving.note_versions_number ON note_versions (note, version)",
+    "CREATE INDEX staging.sessions_id ON sessions (id)",
+    "CREATE INDEX staging.episodes_id ON episodes (id)",
+    "CREATE INDEX staging.episodes_session ON episodes (session)",
+    "CREATE INDEX staging.steps_node ON steps (node_id)",
+    "CREATE INDEX staging.steps_episode ON steps (episode, n)",
+    "CREATE INDEX staging.nodes_id ON nodes (id)",
+    "CREATE INDEX staging.threads_id ON threads (id)",
+    "CREATE INDEX staging.messages_place ON messages (thread, seq)",
+    "CREATE INDEX staging.compactions_id ON compactions (thread, id)",
+    "CREATE INDEX staging.snapshots_id ON snapshots (thread, id)",
+    "CREATE INDEX staging.notes_topic ON notes (topic)",
+    "CREATE INDEX staging.note_versions_number ON note_versions (note, version)",
 )
 """What checks and the move need; made once everything is there, which is cheaper."""
 
@@ -43,7 +43,7 @@ _UNIQUE = (
         if table.name != "note_journal"
     ),
 )
-_TWICE = "SELECT max(line) FROM arriving.{} WHERE {} GROUP BY {} HAVING count(*) > 1 ORDER BY 1"
+_TWICE = "SELECT max(line) FROM staging.{} WHERE {} GROUP BY {} HAVING count(*) > 1 ORDER BY 1"
 
 _ALLOWED = ", ".join(
     f"('{kind}', '{source}', '{target}')"
@@ -60,18 +60,18 @@ _THREAD_ENDS = {
 }
 _OF_THREADS = tuple(table.name for table in OWNED.values() if table.parent == "thread")
 _NO_THREAD = """
-SELECT line FROM arriving.{} WHERE thread NOT IN (SELECT id FROM arriving.threads) ORDER BY n
+SELECT line FROM staging.{} WHERE thread NOT IN (SELECT id FROM staging.threads) ORDER BY n
 """
 _PAST_END = """
-SELECT a.line FROM arriving.{} a JOIN arriving.threads t ON t.id = a.thread
+SELECT a.line FROM staging.{} a JOIN staging.threads t ON t.id = a.thread
 WHERE a.epoch > t.epoch OR {} ORDER BY a.n
 """
 
 _NO_NOTE = """
-SELECT a.line FROM arriving.{} a WHERE NOT EXISTS
-(SELECT 1 FROM arriving.notes n WHERE n.topic = a.note AND n.version >= a.version) ORDER BY a.n
+SELECT a.line FROM staging.{} a WHERE NOT EXISTS
+(SELECT 1 FROM staging.notes n WHERE n.topic = a.note AND n.version >= a.version) ORDER BY a.n
 """
-_LAST = "SELECT max(n) FROM arriving.episodes WHERE session = s.id"
+_LAST = "SELECT max(n) FROM staging.episodes WHERE session = s.id"
 _FITTING = """
 CASE s.state WHEN 'idle' THEN e.status IN ('committed', 'discarded')
              WHEN 'collecting' THEN e.status = 'open' ELSE e.status = 'closed' END
@@ -85,29 +85,29 @@ CHECKS: tuple[tuple[str, str], ...] = (
     ),
     (
         "its session is not in the archive",
-        """SELECT line FROM arriving.episodes
-           WHERE session NOT IN (SELECT id FROM arriving.sessions) ORDER BY n""",
+        """SELECT line FROM staging.episodes
+           WHERE session NOT IN (SELECT id FROM staging.sessions) ORDER BY n""",
     ),
     (
         "its episode is not in the archive, or of another session",
-        """SELECT t.line FROM arriving.steps t WHERE NOT EXISTS (SELECT 1 FROM arriving.episodes e
+        """SELECT t.line FROM staging.steps t WHERE NOT EXISTS (SELECT 1 FROM staging.episodes e
            WHERE e.id = t.episode AND e.session = t.session) ORDER BY t.n""",
     ),
     (
         "its episode is not in the archive, or is over",
-        """SELECT g.line FROM arriving.staged g WHERE NOT EXISTS
-           (SELECT 1 FROM arriving.episodes e WHERE e.id = g.episode
+        """SELECT g.line FROM staging.staged g WHERE NOT EXISTS
+           (SELECT 1 FROM staging.episodes e WHERE e.id = g.episode
             AND e.status IN ('open', 'closed')) ORDER BY g.n""",
     ),
     (
         "the state of the session does not fit its last episode",
-        f"""SELECT s.line FROM arriving.sessions s WHERE NOT EXISTS
-            (SELECT 1 FROM arriving.episodes e WHERE e.n = ({_LAST}) AND {_FITTING}
+        f"""SELECT s.line FROM staging.sessions s WHERE NOT EXISTS
+            (SELECT 1 FROM staging.episodes e WHERE e.n = ({_LAST}) AND {_FITTING}
              AND (s.state <> 'ready' OR e.changeset IS NOT NULL)) ORDER BY s.n""",
     ),
     (
         "an episode that is not over must be the last of its session",
-        f"""SELECT e.line FROM arriving.episodes e JOIN arriving.sessions s ON s.id = e.session
+        f"""SELECT e.line FROM staging.episodes e JOIN staging.sessions s ON s.id = e.session
             WHERE e.status IN ('open', 'closed') AND e.n <> ({_LAST}) ORDER BY e.n""",
     ),
     (
@@ -115,27 +115,27 @@ CHECKS: tuple[tuple[str, str], ...] = (
         """SELECT line FROM
            (SELECT t.n, t.line, t.idx, e.status IN ('open', 'closed') AS unfinished,
                    coalesce(lag(t.idx) OVER (PARTITION BY t.episode ORDER BY t.n), -1) AS before
-            FROM arriving.steps t JOIN arriving.episodes e ON e.id = t.episode)
+            FROM staging.steps t JOIN staging.episodes e ON e.id = t.episode)
            WHERE idx <= before OR (unfinished AND idx <> before + 1) ORDER BY n""",
     ),
     (
         "it is committed, but its node is not in the archive",
-        """SELECT t.line FROM arriving.steps t WHERE t.committed AND NOT t.gone AND NOT EXISTS
-           (SELECT 1 FROM arriving.nodes n WHERE n.id = t.node_id) ORDER BY t.n""",
+        """SELECT t.line FROM staging.steps t WHERE t.committed AND NOT t.gone AND NOT EXISTS
+           (SELECT 1 FROM staging.nodes n WHERE n.id = t.node_id) ORDER BY t.n""",
     ),
     (
         "an end of the edge is not in the archive, or of a type that it cannot join",
-        f"""SELECT e.line FROM arriving.edges e
-            LEFT JOIN arriving.nodes a ON a.id = e.source
-            LEFT JOIN arriving.nodes b ON b.id = e.target
+        f"""SELECT e.line FROM staging.edges e
+            LEFT JOIN staging.nodes a ON a.id = e.source
+            LEFT JOIN staging.nodes b ON b.id = e.target
             WHERE e.source = e.target OR a.id IS NULL OR b.id IS NULL
             OR (e.kind, a.type, b.type) NOT IN (VALUES {_ALLOWED}) ORDER BY e.n""",
     ),
     (
         "what the vector is of is not in the archive, or gone",
-        """SELECT v.line FROM arriving.vectors v
-           WHERE NOT EXISTS (SELECT 1 FROM arriving.nodes n WHERE n.id IN (v.key, v.owner))
-           AND NOT EXISTS (SELECT 1 FROM arriving.steps t WHERE t.node_id = v.owner
+        """SELECT v.line FROM staging.vectors v
+           WHERE NOT EXISTS (SELECT 1 FROM staging.nodes n WHERE n.id IN (v.key, v.owner))
+           AND NOT EXISTS (SELECT 1 FROM staging.steps t WHERE t.node_id = v.owner
                            AND v.is_side AND NOT t.gone) ORDER BY v.n""",
     ),
     *(("its thread is not in the archive", _NO_THREAD.format(table)) for table in _OF_THREADS),
@@ -145,21 +145,21 @@ CHECKS: tuple[tuple[str, str], ...] = (
     ),
     (
         "what the vector is of has none, or waits for one",
-        """SELECT v.line FROM arriving.message_vectors v WHERE NOT EXISTS
-           (SELECT 1 FROM arriving.messages m WHERE m.thread = v.thread AND m.seq = v.seq
+        """SELECT v.line FROM staging.message_vectors v WHERE NOT EXISTS
+           (SELECT 1 FROM staging.messages m WHERE m.thread = v.thread AND m.seq = v.seq
             AND m.speaks AND NOT m.owed) ORDER BY v.n""",
     ),
     (
         "the message that it pins is not in the archive",
-        """SELECT p.line FROM arriving.pins p WHERE NOT EXISTS
-           (SELECT 1 FROM arriving.messages m WHERE m.thread = p.thread AND m.seq = p.seq
+        """SELECT p.line FROM staging.pins p WHERE NOT EXISTS
+           (SELECT 1 FROM staging.messages m WHERE m.thread = p.thread AND m.seq = p.seq
             AND m.id = p.message_id) ORDER BY p.n""",
     ),
     *(
         (
             "the summary that it names is not in the archive",
-            f"""SELECT a.line FROM arriving.{table} a WHERE a.{column} IS NOT NULL AND NOT EXISTS
-                (SELECT 1 FROM arriving.{named} b WHERE b.thread = a.thread AND b.id = a.{column})
+            f"""SELECT a.line FROM staging.{table} a WHERE a.{column} IS NOT NULL AND NOT EXISTS
+                (SELECT 1 FROM staging.{named} b WHERE b.thread = a.thread AND b.id = a.{column})
                 ORDER BY a.n""",
         )
         for table, column, named in (
@@ -174,35 +174,35 @@ CHECKS: tuple[tuple[str, str], ...] = (
     ),
     (
         "the note is not as its latest version says",
-        """SELECT n.line FROM arriving.notes n WHERE NOT EXISTS
-           (SELECT 1 FROM arriving.note_versions v WHERE v.note = n.topic
+        """SELECT n.line FROM staging.notes n WHERE NOT EXISTS
+           (SELECT 1 FROM staging.note_versions v WHERE v.note = n.topic
             AND v.version = n.version AND v.body = n.body AND v.description = n.description
             AND (v.action = 'deleted') = (n.deleted_by IS NOT NULL)) ORDER BY n.n""",
     ),
     (
         "the note that it names is not in the archive",
-        """SELECT line FROM arriving.note_requests WHERE topic IS NOT NULL
-           AND topic NOT IN (SELECT topic FROM arriving.notes) ORDER BY n""",
+        """SELECT line FROM staging.note_requests WHERE topic IS NOT NULL
+           AND topic NOT IN (SELECT topic FROM staging.notes) ORDER BY n""",
     ),
 )
 """What is wrong, and the query for the lines where it is."""
 
 
 _UNFINISHED_WITH_GAP = """
-SELECT e.id FROM arriving.episodes e WHERE e.status IN ('open', 'closed') AND
-(SELECT max(t.idx) + 1 - count(*) FROM arriving.steps t WHERE t.episode = e.id) > 0
+SELECT e.id FROM staging.episodes e WHERE e.status IN ('open', 'closed') AND
+(SELECT max(t.idx) + 1 - count(*) FROM staging.steps t WHERE t.episode = e.id) > 0
 """
 _SETTLE = (
     # A raw step whose node was left out stays as one that was not committed.
-    """UPDATE arriving.steps SET committed = 0 WHERE committed AND NOT gone
-       AND NOT EXISTS (SELECT 1 FROM arriving.nodes n WHERE n.id = arriving.steps.node_id)""",
+    """UPDATE staging.steps SET committed = 0 WHERE committed AND NOT gone
+       AND NOT EXISTS (SELECT 1 FROM staging.nodes n WHERE n.id = staging.steps.node_id)""",
     # An episode that lacks a step cannot go on: it ends, and its session rests.
-    f"""UPDATE arriving.steps SET gone = 1
+    f"""UPDATE staging.steps SET gone = 1
         WHERE NOT committed AND episode IN ({_UNFINISHED_WITH_GAP})""",
-    f"DELETE FROM arriving.staged WHERE episode IN ({_UNFINISHED_WITH_GAP})",
-    f"""UPDATE arriving.sessions SET state = 'idle', error = NULL, error_trajectory = NULL
-        WHERE id IN (SELECT session FROM arriving.episodes WHERE id IN ({_UNFINISHED_WITH_GAP}))""",
-    f"""UPDATE arriving.episodes SET status = 'discarded', changeset = NULL, changeset_steps = NULL
+    f"DELETE FROM staging.staged WHERE episode IN ({_UNFINISHED_WITH_GAP})",
+    f"""UPDATE staging.sessions SET state = 'idle', error = NULL, error_trajectory = NULL
+        WHERE id IN (SELECT session FROM staging.episodes WHERE id IN ({_UNFINISHED_WITH_GAP}))""",
+    f"""UPDATE staging.episodes SET status = 'discarded', changeset = NULL, changeset_steps = NULL
         WHERE id IN ({_UNFINISHED_WITH_GAP})""",
 )
 
@@ -222,7 +222,7 @@ def prune(connection: sqlite3.Connection) -> None:
             for line in connection.execute(query).fetchall():
                 dropped = True
                 for table in TABLES:
-                    connection.execute(f"DELETE FROM arriving.{table} WHERE line = ?", line)
+                    connection.execute(f"DELETE FROM staging.{table} WHERE line = ?", line)
 
 
 def check(connection: sqlite3.Connection, reason: str, query: str) -> None:

@@ -94,22 +94,22 @@ _TABLES = {
 TABLES = tuple(_TABLES)
 """The tables that records are staged in."""
 _ATTACH = (
-    "ATTACH '' AS arriving",
+    "ATTACH '' AS staging",
     # Nothing of it outlives the connection, so nothing is to be rolled back or flushed.
-    "PRAGMA arriving.journal_mode = OFF",
-    "PRAGMA arriving.synchronous = OFF",
-    "CREATE TABLE arriving.keys (node INTEGER NOT NULL, key TEXT NOT NULL)",
+    "PRAGMA staging.journal_mode = OFF",
+    "PRAGMA staging.synchronous = OFF",
+    "CREATE TABLE staging.keys (node INTEGER NOT NULL, key TEXT NOT NULL)",
     *(
-        f"CREATE TABLE arriving.{table} (n INTEGER PRIMARY KEY, line INTEGER, {columns})"
+        f"CREATE TABLE staging.{table} (n INTEGER PRIMARY KEY, line INTEGER, {columns})"
         for table, columns in _TABLES.items()
     ),
 )
 _PUT = {
-    table: f"INSERT INTO arriving.{table} (n, line, {columns}) "
+    table: f"INSERT INTO staging.{table} (n, line, {columns}) "
     f"VALUES (?, ?{', ?' * len(columns.split(','))})"
     for table, columns in _TABLES.items()
 }
-_PUT_KEY = "INSERT INTO arriving.keys (node, key) VALUES (?, ?)"
+_PUT_KEY = "INSERT INTO staging.keys (node, key) VALUES (?, ?)"
 
 
 def attach(connection: sqlite3.Connection) -> None:
@@ -119,12 +119,12 @@ def attach(connection: sqlite3.Connection) -> None:
 
 
 def detach(connection: sqlite3.Connection) -> None:
-    """Drop everything that has arrived; outside of any transaction."""
-    connection.execute("DETACH arriving")
+    """Drop everything that was staged; outside of any transaction."""
+    connection.execute("DETACH staging")
 
 
 def put(connection: sqlite3.Connection, batch: Batch) -> None:
-    """Keep rows; the store's own file is neither read nor locked."""
+    """Stage rows; the store's own file is neither read nor locked."""
     connection.execute("BEGIN")
     try:
         for statement, rows in batch:
@@ -220,12 +220,12 @@ SELECT EXISTS (SELECT 1 FROM repos WHERE no = :repo AND revision > 0)
     OR EXISTS (SELECT 1 FROM note_tasks WHERE repo = :repo)
 """
 _KNOWN = """
-SELECT 'session', a.id FROM arriving.sessions a JOIN sessions s ON s.id = a.id
-UNION ALL SELECT 'episode', a.id FROM arriving.episodes a JOIN episodes e ON e.id = a.id LIMIT 1
+SELECT 'session', a.id FROM staging.sessions a JOIN sessions s ON s.id = a.id
+UNION ALL SELECT 'episode', a.id FROM staging.episodes a JOIN episodes e ON e.id = a.id LIMIT 1
 """
 _IDS = """
-SELECT id FROM arriving.sessions UNION ALL SELECT id FROM arriving.episodes
-UNION ALL SELECT node_id FROM arriving.steps
+SELECT id FROM staging.sessions UNION ALL SELECT id FROM staging.episodes
+UNION ALL SELECT node_id FROM staging.steps
 """
 _BASES = """
 SELECT (SELECT coalesce(max(no), 0) FROM sessions), (SELECT coalesce(max(no), 0) FROM episodes),
@@ -244,12 +244,12 @@ UPDATE repos SET revision = ?, space_name = ?, space_dimensions = ? WHERE no = ?
 """
 _MOVED_MORE = {
     "sessions": {
-        "episode": ":episodes + (SELECT max(e.n) FROM arriving.episodes e WHERE e.session = a.id)"
+        "episode": ":episodes + (SELECT max(e.n) FROM staging.episodes e WHERE e.session = a.id)"
     },
     # Gaps are where steps were forgotten; their number is all that is kept of that.
     "episodes": {
         "erased": "coalesce((SELECT max(t.idx) + 1 - count(*) "
-        "FROM arriving.steps t WHERE t.episode = a.id), 0)"
+        "FROM staging.steps t WHERE t.episode = a.id), 0)"
     },
     "messages": {"owed": "a.owed"},
 }
@@ -264,11 +264,11 @@ def _move(table: Table[Any]) -> str:
     found |= _MOVED_MORE.get(name, {})
     if table.parent == "repo" or name in _OF_REPO:
         found["repo"] = ":repo"
-    source = f"arriving.{name} a"
+    source = f"staging.{name} a"
     if table.parent != "repo":
         owner = OWNERS[table.parent]
         found[table.parent] = f":{owner.name} + p.n"
-        source += f" CROSS JOIN arriving.{owner.name} p ON p.{owner.key[0]} = a.{table.parent}"
+        source += f" CROSS JOIN staging.{owner.name} p ON p.{owner.key[0]} = a.{table.parent}"
     return (
         f"INSERT INTO {name} ({', '.join(found)}) "
         f"SELECT {', '.join(found.values())} FROM {source} ORDER BY a.n"
@@ -279,42 +279,42 @@ _MOVES = (
     f"""
     INSERT INTO staged (episode, {_names(tables.STAGED)})
     SELECT :episodes + e.n, {tables.STAGED.of("a")}
-    FROM arriving.staged a CROSS JOIN arriving.episodes e ON e.id = a.episode ORDER BY a.n
+    FROM staging.staged a CROSS JOIN staging.episodes e ON e.id = a.episode ORDER BY a.n
     """,
     f"""
     INSERT INTO steps (ordinal, repo, session, episode, recorded_at, committed, gone,
                        {_names(tables.STEPS)}, {_names(tables.ANNOTATIONS)})
     SELECT :steps + a.n, :repo, :sessions + s.n, :episodes + e.n, s.updated_at, a.committed,
            a.gone, {tables.STEPS.of("a")}, {tables.ANNOTATIONS.of("a")}
-    FROM arriving.steps a CROSS JOIN arriving.sessions s ON s.id = a.session
-    CROSS JOIN arriving.episodes e ON e.id = a.episode ORDER BY a.n
+    FROM staging.steps a CROSS JOIN staging.sessions s ON s.id = a.session
+    CROSS JOIN staging.episodes e ON e.id = a.episode ORDER BY a.n
     """,
     f"""
     INSERT INTO nodes (no, repo, {_TABLES["nodes"]})
-    SELECT :nodes + n, :repo, {_TABLES["nodes"]} FROM arriving.nodes ORDER BY n
+    SELECT :nodes + n, :repo, {_TABLES["nodes"]} FROM staging.nodes ORDER BY n
     """,
     """
     INSERT OR IGNORE INTO node_keys (repo, key, node)
-    SELECT :repo, key, :nodes + node FROM arriving.keys ORDER BY key, node
+    SELECT :repo, key, :nodes + node FROM staging.keys ORDER BY key, node
     """,
     """
     INSERT INTO edges (source, target, kind)
-    SELECT :nodes + s.n, :nodes + t.n, a.kind FROM arriving.edges a
-    CROSS JOIN arriving.nodes s ON s.id = a.source CROSS JOIN arriving.nodes t ON t.id = a.target
+    SELECT :nodes + s.n, :nodes + t.n, a.kind FROM staging.edges a
+    CROSS JOIN staging.nodes s ON s.id = a.source CROSS JOIN staging.nodes t ON t.id = a.target
     ORDER BY a.n
     """,
     """
     INSERT INTO vectors (seq, repo, key, vector)
-    SELECT :vectors + n, :repo, key, vector FROM arriving.vectors ORDER BY n
+    SELECT :vectors + n, :repo, key, vector FROM staging.vectors ORDER BY n
     """,
     *(_move(table) for table in OWNED.values()),
     """
     INSERT INTO message_calls (thread, call_id, seq)
-    SELECT :threads + t.n, c.value ->> '$[0]', a.seq FROM arriving.messages a
-    CROSS JOIN arriving.threads t ON t.id = a.thread CROSS JOIN json_each(a.tool_calls) c
+    SELECT :threads + t.n, c.value ->> '$[0]', a.seq FROM staging.messages a
+    CROSS JOIN staging.threads t ON t.id = a.thread CROSS JOIN json_each(a.tool_calls) c
     """,
     """
-    INSERT INTO note_words (rowid, terms) SELECT :notes + n, terms FROM arriving.notes
+    INSERT INTO note_words (rowid, terms) SELECT :notes + n, terms FROM staging.notes
     WHERE deleted_by IS NULL ORDER BY n
     """,
     """
@@ -323,8 +323,8 @@ _MOVES = (
     WHERE repo = :repo
     """,
 )
-_HALVES = "SELECT n, observation, action FROM arriving.steps ORDER BY n"
-_TEXTS = "SELECT n, text FROM arriving.{} WHERE text <> '' ORDER BY n"
+_HALVES = "SELECT n, observation, action FROM staging.steps ORDER BY n"
+_TEXTS = "SELECT n, text FROM staging.{} WHERE text <> '' ORDER BY n"
 # Records whose texts are written at once.
 _BATCH = 1_000
 

@@ -11,11 +11,10 @@ from numpy.typing import NDArray
 
 from mnemo.errors import Conflict
 from mnemo.store import tables
-from mnemo.store.sqlite.bites import insert_rows
 from mnemo.store.sqlite.codec import decode_vector, utc_text
 from mnemo.store.sqlite.connection import refusing
 from mnemo.store.sqlite.damage import Passed, Rows, log_passed
-from mnemo.store.sqlite.rows import chunks, holes
+from mnemo.store.sqlite.rows import chunks, holes, insert_rows
 from mnemo.store.sqlite.texts import message_row, put_texts
 from mnemo.transcript.message import (
     Role,

@@ -10,8 +10,8 @@ from typing import Any
 from mnemo.episode.step import Annotation, Step, StepDraft
 from mnemo.errors import Conflict, NotFound, UsageError
 from mnemo.store import tables
-from mnemo.store.sqlite.bites import insert_rows
 from mnemo.store.sqlite.connection import refusing
+from mnemo.store.sqlite.rows import insert_rows
 from mnemo.store.sqlite.texts import put_texts, step_row
 from mnemo.store.sqlite.tombs import was_erased
 

@@ -69,7 +69,7 @@ class SqliteStore:
         self._writing: Writer | None = None
         self._reading: Readers | None = None
         self._scrubber = Scrubber(self._path)
-        self._arriving = anyio.Lock()
+        self._importing = anyio.Lock()
         self._sessions = SqliteSessions(self._writer, self._readers, clock)
 
     @property
@@ -95,7 +95,7 @@ class SqliteStore:
 
     def archive(self, repo_id: str) -> SqliteArchive:
         """One repository as records, out and in."""
-        return SqliteArchive(repo_id, self._writer, self._readers, self._arriving)
+        return SqliteArchive(repo_id, self._writer, self._readers, self._importing)
 
     def notes(self, repo_id: str) -> SqliteNotes:
         """The notes of one repository."""

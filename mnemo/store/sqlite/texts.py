@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from mnemo.runtime.text import composed, has_unspaced
-from mnemo.store.sqlite.bites import insert_rows
+from mnemo.store.sqlite.rows import insert_rows
 
 __all__ = [
     "TextTables",
