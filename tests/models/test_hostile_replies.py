@@ -172,10 +172,10 @@ async def test_a_deeply_nested_reply_does_not_fail_a_recall() -> None:
 @pytest.mark.parametrize("filler", ['{"k":' * 300 + "[" + "1.1," * 40_000, '{"a":{},' * 20_000])
 async def test_a_reply_full_of_false_starts_is_read_in_bounded_time(filler: str) -> None:
     """Hundreds of braces, each of which would be read to the end of the text."""
-    began = time.perf_counter()
+    began = time.process_time()
     with pytest.raises(InvalidReply):
         await asker(ScriptedChatModel({"merge_intent": filler})).ask(QUESTION)
-    assert time.perf_counter() - began < 1
+    assert time.process_time() - began < 1
 
 
 def test_a_reply_is_short_only_if_what_was_parsed_of_it_is() -> None:

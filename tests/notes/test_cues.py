@@ -18,7 +18,7 @@ from mnemo.notes.cues import Phrases, corrects, prefers, requests_in
 def test_the_time_does_not_grow_faster_than_the_text(piece):
     """A hundred thousand characters of any one thing are looked through in a moment."""
     text = piece * (100_000 // len(piece)) + " Remember that!"
-    began = time.perf_counter()
+    began = time.process_time()
     for search in (requests_in, corrects, prefers):
         search(text, Phrases())
-    assert time.perf_counter() - began < 2
+    assert time.process_time() - began < 2

@@ -136,8 +136,8 @@ async def test_a_huge_observation_takes_bounded_time(
     text = unit * (10_000_000 // len(unit))
     steps = [step(0, text, text[:50_000]), step(1, text)]
 
-    started = time.perf_counter()
+    started = time.process_time()
     await facts_of(*steps)
     await instructions_of(*steps)
 
-    assert time.perf_counter() - started < 2
+    assert time.process_time() - started < 2
