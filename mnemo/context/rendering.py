@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from itertools import takewhile
+from typing import Any, Literal
 
+from mnemo import wire
 from mnemo.context import pins
 from mnemo.context.budget import Budget
 from mnemo.context.goals import goals_text
@@ -49,6 +51,25 @@ class RenderedViewport:
     token_count: int
     over_budget: bool
     degraded: tuple[int, int] | None
+
+    def to_openai(self) -> dict[str, Any]:
+        """``{"messages": [...]}``, for ``client.chat.completions.create(model=..., **request)``."""
+        return {"messages": wire.to_openai(self.messages)}
+
+    def to_responses(self) -> dict[str, Any]:
+        """``{"input": [...]}``, for ``client.responses.create(model=..., **request)``."""
+        return {"input": wire.to_responses(self.messages)}
+
+    def to_anthropic(self) -> dict[str, Any]:
+        """
+        ``{"system": ..., "messages": [...]}``, for ``client.messages.create(**request, ...)``.
+
+        ``system`` is the text of the leading system messages, absent if there are none.
+        """
+        leading = [*takewhile(lambda message: message.role == "system", self.messages)]
+        system = "\n\n".join(filter(None, (message.text for message in leading)))
+        messages = wire.to_anthropic(self.messages[len(leading) :])
+        return {**({"system": system} if system else {}), "messages": messages}
 
 
 @dataclass(frozen=True, slots=True)

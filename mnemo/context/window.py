@@ -18,8 +18,8 @@ from mnemo.context.zones import Zone, eviction_zone, inner_cuts, reach, torn_zon
 from mnemo.protocols import TranscriptReader, TranscriptWriter
 from mnemo.runtime.text import count_tokens
 from mnemo.transcript.derived import EvictionOutcome, Thread
-from mnemo.transcript.message import Message, StoredMessage
-from mnemo.transcript.units import Count, Unit, completed, units_of
+from mnemo.transcript.message import Message, StoredMessage, answered_ids
+from mnemo.transcript.units import Count, Unit, completed, leads, units_of
 
 __all__ = [
     "Evict",
@@ -274,17 +274,24 @@ def _first_units(
 ) -> list[Unit]:
     """The units that begin up to *to_seq*, each whole, wherever its last message lies."""
     head = tx.messages(thread.id, from_seq=thread.boundary, to_seq=to_seq, since=since)
+    while head and leads(head[-1]):
+        following = head[-1].seq + 1
+        found = tx.messages(thread.id, from_seq=following, to_seq=following, since=since)
+        if not found:
+            break
+        head += found
     calls = {call.id for unit in units_of(head) for call in unit.unanswered}
-    results = {message.tool_call_id for message in head if message.tool_call_id is not None}
+    results = {id for message in head for id in answered_ids(message)}
     made = {call.id for message in head for call in message.tool_calls}
     parted = tx.of_calls(thread.id, sorted(calls | results - made))
-    tail = [m for m in parted if m.seq > to_seq and (since is None or m.recorded_at >= since)]
+    last = max(to_seq, head[-1].seq if head else to_seq)
+    tail = [m for m in parted if m.seq > last and (since is None or m.recorded_at >= since)]
     return [unit for unit in units_of([*head, *tail]) if unit.first_seq <= to_seq]
 
 
 def _shown_tokens(unit: Unit, frame: Frame, *, newest_at: datetime | None = None) -> int:
     """What *unit* costs as it is shown; *newest_at*: it is the newest one, at that time."""
-    if not unit.is_group and unit.messages[0].role != "tool":
+    if not unit.is_group and unit.messages[-1].role != "tool":
         return unit.tokens
     is_open = newest_at is not None and unit.is_open(newest_at, frame.deadline_s)
     shown = completed([unit], newest_open=is_open, count=frame.count)

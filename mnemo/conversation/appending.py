@@ -6,17 +6,16 @@ A message is new because its id is not in the thread, never because of its place
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, fields, replace
 from datetime import datetime
-from typing import Any
 
 from mnemo.conversation.scope import Scope
 from mnemo.errors import Conflict
 from mnemo.runtime.ids import new_id
 from mnemo.transcript.counting import tokens_of
 from mnemo.transcript.derived import Thread
-from mnemo.transcript.message import Message, StoredMessage, message_of
+from mnemo.transcript.message import Message, StoredMessage
 from mnemo.transcript.transaction import TranscriptWriter
 from mnemo.transcript.units import Count, is_view_made
 
@@ -47,23 +46,16 @@ class Appended:
 
 
 def drafts_of(
-    given: Iterable[Message | Mapping[str, Any]],
-    count: Count,
-    *,
-    pause: Callable[[], None] | None = None,
+    messages: Iterable[Message], count: Count, *, pause: Callable[[], None] | None = None
 ) -> list[Draft]:
     """
-    Check a batch, leave out what views made, and count.
+    Leave out what views made, and count the tokens of the others.
 
     Args:
         pause: Called after each message, where this does not run on the event loop.
-
-    Raises:
-        ValueError: A message is invalid; see ``message_of``.
     """
     drafts = []
-    for one in given:
-        message = message_of(one)
+    for message in messages:
         if not is_view_made(message):
             tokens = message.token_count or tokens_of(message, count)
             drafts.append(Draft(message, message.id or new_id("message"), tokens))
@@ -147,4 +139,4 @@ def _require_next(thread: Thread, expected_seq: int | None) -> None:
 
 
 _GIVEN = tuple(f.name for f in fields(Message) if f.name not in ("id", "token_count"))
-_COMPARED = ("role", "content", "tool_calls", "tool_call_id")
+_COMPARED = ("role", "content", "tool_calls", "tool_call_id", "extra")

@@ -14,7 +14,7 @@ from mnemo.errors import Conflict
 from mnemo.runtime.ids import new_id
 from mnemo.runtime.text import is_blank
 from mnemo.transcript.derived import Compaction, Origin
-from mnemo.transcript.message import Message, StoredMessage
+from mnemo.transcript.message import Message, StoredMessage, answered_ids
 from mnemo.transcript.transaction import TranscriptReader, TranscriptWriter
 from mnemo.transcript.units import Count, nearest_whole_ranges, units_of
 from mnemo.transcript.untrusted import untrusted
@@ -173,9 +173,10 @@ def _with_partners(
     tx: TranscriptReader, scope: Scope, records: Sequence[Compaction], first: int, last: int
 ) -> list[StoredMessage]:
     thread_id = scope.thread.id
-    inside = tx.messages(thread_id, from_seq=first, to_seq=last, since=scope.since)
+    # One more at either end: an item may lead, or be led, across it.
+    inside = tx.messages(thread_id, from_seq=max(first - 1, 0), to_seq=last + 1, since=scope.since)
     ids = {call.id for message in inside for call in message.tool_calls}
-    ids |= {message.tool_call_id for message in inside if message.tool_call_id is not None}
+    ids |= {id for message in inside for id in answered_ids(message)}
     partners = tx.of_calls(thread_id, sorted(ids)) if ids else []
     seen = {message.seq: message for message in [*inside, *partners] if scope.shows(message)}
     for seq in [seq for seq in seen if any(r.start_seq <= seq <= r.end_seq for r in records)]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
@@ -32,8 +32,9 @@ from mnemo.runtime.tasks import computed
 from mnemo.runtime.text import clean, is_blank
 from mnemo.runtime.validation import is_small, stored_text, whole_number
 from mnemo.transcript.derived import Compaction
-from mnemo.transcript.message import Message, StoredMessage, several
+from mnemo.transcript.message import Message, StoredMessage
 from mnemo.transcript.transaction import TranscriptReader, TranscriptWriter
+from mnemo.wire import Format, Given, listed, messages_of
 
 __all__ = ["MessageLog"]
 
@@ -42,7 +43,6 @@ log = logging.getLogger("mnemo")
 MOST_READ = 8_192
 """Characters of a query that are read."""
 T = TypeVar("T")
-Given = Message | Mapping[str, Any]
 
 
 class MessageLog:
@@ -65,7 +65,11 @@ class MessageLog:
         return self._settings.thread_id
 
     async def append(
-        self, messages: Given | Iterable[Given], *, expected_seq: int | None = None
+        self,
+        messages: Given | Iterable[Given],
+        *,
+        expected_seq: int | None = None,
+        format: Format | None = None,
     ) -> list[StoredMessage]:
         """
         Store one message, or several in one transaction, and give them as they are stored.
@@ -74,7 +78,9 @@ class MessageLog:
         was erased, is left out of the result. Durable and searchable once it returns.
 
         Args:
-            messages: ``Message`` values or mappings of the same keys.
+            messages: One or several: ``Message`` values, mappings of the same keys, or
+                mappings and SDK objects of a wire format; see ``mnemo.wire``.
+            format: Of the mappings; ``None``: told by their keys, for the whole batch.
             expected_seq: What the next seq must be, if anything of the batch is new.
 
         Raises:
@@ -85,10 +91,10 @@ class MessageLog:
         """
         if expected_seq is not None:
             whole_number("expected_seq", expected_seq, 0)
-        batch = several(messages)
+        batch = listed(messages)
         if not batch:
             return []
-        drafts = await self._drafts(batch)
+        drafts = await self._drafts(batch, format)
         appended = await self._write(
             partial(
                 append,
@@ -109,10 +115,11 @@ class MessageLog:
         if appended.stored:
             self._parts.appended(self._settings)
 
-    async def _drafts(self, batch: Sequence[Given]) -> list[Draft]:
+    async def _drafts(self, batch: Sequence[Given], format: Format | None) -> list[Draft]:
+        given = messages_of(batch, format)
         if self._parts.config.conversation.token_counter is None and is_small(batch):
-            return drafts_of(batch, self._count)
-        work = partial(drafts_of, batch, self._count, pause=Breather().breathe)
+            return drafts_of(given, self._count)
+        work = partial(drafts_of, given, self._count, pause=Breather().breathe)
         return await anyio.to_thread.run_sync(work, limiter=self._limiter)
 
     async def history(self, *, from_seq: int = 0, to_seq: int | None = None) -> list[StoredMessage]:

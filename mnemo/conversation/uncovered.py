@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 
 from mnemo.conversation.scope import Scope
 from mnemo.transcript.derived import Compaction
-from mnemo.transcript.message import StoredMessage
+from mnemo.transcript.message import StoredMessage, answered_ids
 from mnemo.transcript.transaction import TranscriptReader
-from mnemo.transcript.units import Unit, stands_last, units_of
+from mnemo.transcript.units import Unit, leads, stands_last, units_of
 
 __all__ = ["Uncovered"]
 
@@ -91,7 +91,22 @@ class Uncovered:
         for _ in range(2):  # a result leads to its call, that to the results of all its calls
             if ids := _call_ids(seen.values()):
                 seen |= self._of_calls(ids)
+        for message in [*seen.values()]:
+            seen |= self._leading(message)
         return next(u for u in units_of(seen.values()) if any(m.seq == seq for m in u.messages))
+
+    def _leading(self, message: StoredMessage) -> dict[int, StoredMessage]:
+        """The items before *message* that lead it, and what it leads itself, by seq."""
+        found: dict[int, StoredMessage] = {}
+        before = self._at(message.seq - 1)
+        while before is not None and leads(before):
+            found[before.seq] = before
+            before = self._at(before.seq - 1)
+        behind: StoredMessage | None = message
+        while behind is not None and leads(behind):
+            behind = self._at(behind.seq + 1)
+            found |= {} if behind is None else {behind.seq: behind}
+        return found
 
     def system(self) -> list[Unit]:
         """The system messages, ascending."""
@@ -116,7 +131,7 @@ class Uncovered:
         for unit in (*units, *groups):
             # A result that none of the known calls comes before: an older call may.
             early = (m for m in unit.messages if m.role == "tool" and m.seq <= unit.seq)
-            doubts.update(m.tool_call_id for m in early if m.tool_call_id is not None)
+            doubts.update(id for message in early for id in answered_ids(message))
         callers = self._first_callers() if any(unit.unanswered for unit in units) else {}
         for unit in units:
             # One that was called before as well has its early results there, not here.
@@ -141,6 +156,10 @@ class Uncovered:
         page = self._messages(start, end, newest=size)
         self._known.update((message.seq, message) for message in page)
         self._floor = page[0].seq if len(page) == size else start
+        if self._floor > start:
+            found = self._leading(self._known[self._floor])
+            self._known |= found
+            self._floor = min(self._floor, *found, self._floor)
         left = self._floor > start
         self._run = (start, self._floor - 1) if left else next(self._runs, None)
 
@@ -179,4 +198,4 @@ def _runs_from_the_end(
 
 def _call_ids(messages: Collection[StoredMessage]) -> set[str]:
     ids = {call.id for message in messages for call in message.tool_calls}
-    return ids | {m.tool_call_id for m in messages if m.tool_call_id is not None}
+    return ids | {id for message in messages for id in answered_ids(message)}

@@ -174,6 +174,7 @@ MESSAGE = Entity(
         "content": "content",
         "tool_calls": "calls",
         "metadata": "extras",
+        "extra": "item",
         "recorded_at": "instant",
     },
     shapes={

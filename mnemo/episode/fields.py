@@ -150,6 +150,7 @@ Type: TypeAlias = Literal[
     "content",
     "calls",
     "extras",
+    "item",
     "changeset",
     "nested",
 ]
@@ -169,6 +170,7 @@ _SHAPES: dict[Type, Any] = {
     "wholes": Annotated[tuple[Count, ...], Field(strict=False)],
     "object": Annotated[dict[str, Any], AfterValidator(_read_object)],
     "extras": dict[str, Any],
+    "item": Text,
 }
 _WRITES: dict[Type, Callable[[Any], Any]] = {
     "number": float,

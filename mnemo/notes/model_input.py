@@ -19,7 +19,8 @@ from mnemo.notes.guards import redact
 from mnemo.prompts.update_notes import INSTRUCTION_MARK
 from mnemo.protocols import ChatMessage, ChatModel, Purpose
 from mnemo.runtime.text import count_tokens, is_blank
-from mnemo.transcript.message import Message, ToolCall, message_of
+from mnemo.transcript.message import Message, ToolCall, answered_ids
+from mnemo.wire import messages_of
 
 __all__ = ["Prefix", "asks_elsewhere", "carries_instruction", "copied", "prefix", "redacted"]
 
@@ -43,14 +44,11 @@ def copied(history: Sequence[Message | Mapping[str, Any]]) -> tuple[Message, ...
     """
     if isinstance(history, str | bytes | Mapping) or not isinstance(history, Sequence):
         raise ValueError(f"history must be a sequence of messages, not {type(history).__name__}")
-    return _answered(tuple(_own(given) for given in history))
+    return _answered(tuple(map(_own, messages_of(history))))
 
 
-def _own(given: Message | Mapping[str, Any]) -> Message:
-    """*given* with nothing shared; field by field, since deep copies would hold up the loop."""
-    message = message_of(given)
-    if message is not given and not message.tool_calls:
-        return message
+def _own(message: Message) -> Message:
+    """A copy with nothing shared; field by field, since deep copies would hold up the loop."""
     copy = object.__new__(type(message))
     for name in message.__dataclass_fields__:
         object.__setattr__(copy, name, _unshared(getattr(message, name)))
@@ -70,7 +68,7 @@ def _answered(messages: tuple[Message, ...]) -> tuple[Message, ...]:
         at -= 1
     if not at or not messages[at - 1].tool_calls:
         return messages
-    answers = {message.tool_call_id for message in messages[at:]}
+    answers = {id for message in messages[at:] for id in answered_ids(message)}
     if all(call.id in answers for call in messages[at - 1].tool_calls):
         return messages
     return messages[: at - 1]
@@ -97,7 +95,7 @@ def _without_secrets(message: Message) -> Message:
     if content is not None:
         content = redact(content) if isinstance(content, str) else _hidden(content)
     calls = tuple(ToolCall(c.id, c.name, _hidden(c.arguments)) for c in message.tool_calls)
-    return replace(message, content=content, tool_calls=calls)
+    return replace(message, content=content, tool_calls=calls, extra=None)
 
 
 def _hidden(value: Any) -> Any:

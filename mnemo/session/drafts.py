@@ -17,8 +17,9 @@ from mnemo.runtime.ids import new_id
 from mnemo.runtime.text import is_blank
 from mnemo.runtime.validation import stored_id, stored_json, stored_text, stored_time
 from mnemo.transcript.calls import told_text
-from mnemo.transcript.message import Message, StoredMessage, message_of
+from mnemo.transcript.message import Message, StoredMessage
 from mnemo.transcript.units import is_view_made
+from mnemo.wire import Given, messages_of
 
 __all__ = ["draft_of", "drafts_of", "is_of", "make_draft"]
 
@@ -70,16 +71,14 @@ def _storable(metadata: Mapping[str, Any] | None) -> dict[str, Any]:
     return copy
 
 
-def drafts_of(
-    given: Sequence[Message | Mapping[str, Any]], *, now: datetime, default_actor: str
-) -> list[StepDraft]:
+def drafts_of(given: Sequence[Given], *, now: datetime, default_actor: str) -> list[StepDraft]:
     """
     Turn chat messages into drafts, in order; see ``draft_of``.
 
     Raises:
         ValueError: One of *given* is no message.
     """
-    messages = [message_of(message) for message in given]
+    messages = [*messages_of(given)]
     drafts = (draft_of(message, now=now, default_actor=default_actor) for message in messages)
     return [draft for draft in drafts if draft is not None]
 

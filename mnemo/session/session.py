@@ -37,7 +37,7 @@ from mnemo.session.parts import SessionParts
 from mnemo.session.pending import Callback, PendingOperation
 from mnemo.session.views import CommitReceipt, SessionContext, SessionStatistics
 from mnemo.session.work import EpisodeWork
-from mnemo.transcript.message import Message, several
+from mnemo.wire import Given, listed
 
 __all__ = ["Session", "checked_goal"]
 
@@ -226,9 +226,7 @@ class Session:
             draft = await computed(drafting, observation, action, metadata)
             return await self._core.append(draft, span)
 
-    async def append_messages(
-        self, messages: Message | Mapping[str, Any] | Iterable[Message | Mapping[str, Any]]
-    ) -> list[Step]:
+    async def append_messages(self, messages: Given | Iterable[Given]) -> list[Step]:
         """
         Add chat messages as steps, in order; each is durable before the next is written.
 
@@ -252,7 +250,7 @@ class Session:
                 *Cancellation*: as for a failure; the step being written is durable or not.
         """
         self._check_usable("append")
-        given = several(messages)
+        given = listed(messages)
         make = partial(
             drafts_of,
             given,

@@ -87,6 +87,11 @@ def _tuple_of(kind: type[Any]) -> Callable[[str], tuple[Any, ...]]:
     return lambda text: tuple(decode_list(text, kind))
 
 
+def _checked_item(text: str) -> str:
+    decode_object(text)
+    return text
+
+
 def _encode_calls(calls: Sequence[ToolCall]) -> str | None:
     return encode_json([(c.id, c.name, c.arguments) for c in calls]) if calls else None
 
@@ -134,6 +139,7 @@ _LOAD: Mapping[Type, Callable[[Any], Any]] = {
     "pairs": decode_shown,
     "calls": _decode_calls,
     "extras": lambda text: decode_object(text) if text else {},
+    "item": _checked_item,
 }
 
 
@@ -453,7 +459,7 @@ MESSAGES = _Messages(
     number=_NUMBERED,
     extra=("repo INTEGER NOT NULL", "owed INTEGER NOT NULL"),
     columns={"token_count": "tokens"},
-    last=("content", "tool_calls", "metadata"),
+    last=("content", "tool_calls", "metadata", "extra"),
     nullable=("at", "token_count"),
     constraint="",
 )

@@ -84,10 +84,15 @@ def tokens_of(message: Message, count: Count) -> int:
     """
     The tokens of *message*: its text, its calls, its images, and other blocks by their size.
 
+    An opaque message counts as the item that it keeps.
+
     Args:
         count: Counts texts; a ``Counter`` knows what an image counts, too.
     """
-    others, images = _without_text(message.content)
+    content = message.content
+    if message.is_opaque and message.extra is not None:
+        content = [json.loads(message.extra)]
+    others, images = _without_text(content)
     each = count.image_tokens if isinstance(count, Counter) else IMAGE_TOKENS
     return min(count(measured_text(message) + others) + images * each, MOST_TOKENS)
 
@@ -124,7 +129,8 @@ def _cut_each(values: Iterable[Any], images: list[Any]) -> list[Any]:
 
 def _is_image(block: Mapping[str, Any]) -> bool:
     media = (str(block.get(name, "")) for name in _KINDS_OF_MEDIA)
-    return "image" in str(block.get("type", "")) or any(m.startswith("image/") for m in media)
+    kind = str(block.get("type", ""))
+    return "image" in kind or "screenshot" in kind or any(m.startswith("image/") for m in media)
 
 
 def _is_told(block: Any) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Literal, TypeAlias, get_args
 
@@ -24,11 +24,10 @@ __all__ = [
     "Role",
     "StoredMessage",
     "ToolCall",
+    "answered_ids",
     "embedded_text",
     "measured_text",
-    "message_of",
     "searchable_text",
-    "several",
 ]
 
 Role: TypeAlias = Literal["user", "assistant", "system", "tool"]
@@ -87,6 +86,8 @@ class Message:
         at: When it was said; no zone means UTC; ``None``: when it is recorded.
         token_count: A positive number is kept; otherwise it is estimated when stored.
         metadata: A JSON object, stored and returned, never interpreted.
+        extra: The item of a wire format that the other fields do not give back exactly, as
+            ASCII JSON; ``mnemo.wire`` writes and reads it.
 
     Raises:
         ValueError: A field is of the wrong shape, or does not fit the role.
@@ -104,6 +105,7 @@ class Message:
     at: datetime | None = None
     token_count: int | None = None
     metadata: Mapping[str, Any] = field(default_factory=dict)
+    extra: str | None = None
 
     def __post_init__(self) -> None:
         put = object.__setattr__
@@ -120,6 +122,7 @@ class Message:
         if not isinstance(self.metadata, Mapping):
             raise ValueError("metadata must be a JSON object")
         put(self, "metadata", stored_json("metadata", dict(self.metadata)))
+        put(self, "extra", None if self.extra is None else _item(self.extra))
         put(self, "kind", self._checked_kind())
 
     def _check_tools(self) -> None:
@@ -151,6 +154,11 @@ class Message:
             thinks = all(call.name == THINKING_TOOL for call in self.tool_calls)
             return "thought" if thinks else "tool_call"
         return self.role
+
+    @property
+    def is_opaque(self) -> bool:
+        """Whether only a wire format's item tells what it is: no content and no call."""
+        return self.extra is not None and self.content is None and not self.tool_calls
 
     def _own_text(self) -> str:
         if self.content is None or isinstance(self.content, str):
@@ -202,35 +210,19 @@ class StoredMessage(Message):
         return self.id
 
 
-def message_of(given: Message | Mapping[str, Any]) -> Message:
+def answered_ids(message: Message) -> tuple[str, ...]:
     """
-    *given* as a message; a mapping must have the keys of one, and no others.
+    The ids of the calls that *message* answers; empty unless it is a tool message.
 
-    Raises:
-        ValueError: It is something else, has an unknown key, or does not validate.
+    Its ``tool_call_id``, and those of the tool results among its blocks: one message of
+    Anthropic's format may answer several calls.
     """
-    if isinstance(given, Message):
-        return given
-    if not isinstance(given, Mapping):
-        raise ValueError(f"a message is a Message or a mapping, not {type(given).__name__}")
-    unknown = sorted(map(str, set(given) - _FIELDS))
-    if unknown:
-        named = ", ".join(map(repr, unknown))
-        raise ValueError(f"a message has no key {named}; what else belongs to it is for metadata")
-    if "role" not in given:
-        raise ValueError("a message needs a role")
-    return Message(**given)
-
-
-def several(
-    given: Message | Mapping[str, Any] | Iterable[Message | Mapping[str, Any]],
-) -> list[Message | Mapping[str, Any]]:
-    """*given*, one message or several, as a list. *Raises* ``ValueError``: it is neither."""
-    if isinstance(given, Message | Mapping):
-        return [given]
-    if not isinstance(given, Iterable):
-        raise ValueError(f"give one message or several, not {type(given).__name__}")
-    return list(given)
+    if message.tool_call_id is None:
+        return ()
+    blocks = message.content if isinstance(message.content, list) else ()
+    others = (b.get("tool_use_id") for b in blocks if b.get("type") == "tool_result")
+    named = (id for id in others if isinstance(id, str))
+    return tuple(dict.fromkeys((message.tool_call_id, *named)))
 
 
 def measured_text(message: Message) -> str:
@@ -260,9 +252,6 @@ def searchable_text(message: Message, *, tools: bool = False) -> str:
 def embedded_text(message: Message) -> str:
     """What its vector is made of; ``""``: it gets none."""
     return message.text.strip() if message.kind in EMBEDDED else ""
-
-
-_FIELDS = frozenset(f.name for f in fields(Message))
 
 
 def _thought_of(call: ToolCall) -> str:
@@ -321,6 +310,17 @@ def _call(given: object) -> ToolCall:
     if not {"id", "name"} <= set(given):
         raise ValueError("a tool call needs an id and a name")
     return ToolCall(**given)
+
+
+def _item(extra: object) -> str:
+    text = stored_text("extra", extra)
+    try:
+        kept = json.loads(text)
+    except (ValueError, RecursionError):
+        kept = None
+    if not text.isascii() or not isinstance(kept, dict) or set(kept) != {"format", "item"}:
+        raise ValueError("extra is ASCII JSON with a format and an item, as mnemo.wire writes it")
+    return text
 
 
 def _time(at: object) -> datetime | None:

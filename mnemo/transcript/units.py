@@ -2,7 +2,8 @@
 Units: what may be shown, left out or cut off only as a whole.
 
 A **group** is an assistant message with calls and every tool message that answers one of
-them, wherever it lies; a **unit** is a group or a single other message. Everything here
+them, wherever it lies; a **unit** is a group or a single other message, with the items before
+it that mean nothing alone (reasoning, and what only a wire format knows). Everything here
 looks at the given messages alone: a result whose call is not among them is a unit of its
 own. Pure functions; nothing is read, and no time is asked for.
 
@@ -18,11 +19,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import cached_property
+from itertools import pairwise
 from typing import Any
 
 from mnemo.runtime.text import count_tokens
 from mnemo.transcript.counting import Count, tokens_of
-from mnemo.transcript.message import SAID, Message, StoredMessage, ToolCall
+from mnemo.transcript.message import SAID, Message, StoredMessage, ToolCall, answered_ids
 
 __all__ = [
     "NO_RESULT",
@@ -32,6 +34,7 @@ __all__ = [
     "clean_cuts",
     "completed",
     "is_view_made",
+    "leads",
     "nearest_whole_ranges",
     "placed",
     "stands_last",
@@ -53,7 +56,7 @@ NO_RESULT = "[no result recorded]"
 @dataclass(frozen=True)
 class Unit:
     """
-    A tool group, or a single message that belongs to none.
+    A tool group, or a single message that belongs to none, behind the items that lead it.
 
     Attributes:
         messages: At least one, ascending by seq. In a group exactly one makes calls.
@@ -96,8 +99,8 @@ class Unit:
         """Call id → the first result of that call."""
         found: dict[str, StoredMessage] = {}
         for message in self.messages if self.caller else ():
-            if message.tool_call_id is not None:
-                found.setdefault(message.tool_call_id, message)
+            for id in answered_ids(message):
+                found.setdefault(id, message)
         return found
 
     @property
@@ -118,15 +121,27 @@ class Unit:
 
     def is_open(self, now: datetime, deadline_s: float) -> bool:
         """
-        Whether a call still waits for its result.
+        Whether a call still waits for its result, or an item for the message it leads.
 
         Args:
-            deadline_s: Seconds from the call's ``recorded_at`` after which it counts as
-                abandoned; 0: at once, so that no group is open.
+            deadline_s: Seconds from the ``recorded_at`` of the call or item after which it
+                counts as abandoned; 0: at once, so that no unit is open.
         """
-        if self.caller is None or not self.unanswered:
+        last = self.messages[-1]
+        waiting = self.caller if self.unanswered else last if leads(last) else None
+        if waiting is None:
             return False
-        return (now - self.caller.recorded_at).total_seconds() < deadline_s
+        return (now - waiting.recorded_at).total_seconds() < deadline_s
+
+
+def leads(message: Message) -> bool:
+    """
+    Whether *message* belongs to the one behind it, and means nothing alone.
+
+    So does an item of a wire format that is no speech: a reasoning item must be sent with
+    the item that follows, and an opaque one has nothing to show.
+    """
+    return message.is_opaque or (message.kind == "thought" and message.extra is not None)
 
 
 def units_of(messages: Iterable[StoredMessage]) -> list[Unit]:
@@ -138,6 +153,9 @@ def units_of(messages: Iterable[StoredMessage]) -> list[Unit]:
     ascending = sorted(messages, key=lambda message: message.seq)
     members: dict[int, list[StoredMessage]] = {}
     home = _callers_of_results(ascending)
+    for message, following in reversed([*pairwise(ascending)]):
+        if leads(message) and following.role != "system":
+            home[message.seq] = home.get(following.seq, following.seq)
     for message in ascending:
         members.setdefault(home.get(message.seq, message.seq), []).append(message)
     units = (Unit(tuple(grouped)) for grouped in members.values())
@@ -155,13 +173,13 @@ def _callers_of_results(ascending: Sequence[StoredMessage]) -> dict[int, int]:
             newest[call.id] = message.seq
             if call.id in early:
                 waiting[message.seq, call.id] = early.pop(call.id)
-        if message.role == "tool" and message.tool_call_id is not None:
-            caller = newest.get(message.tool_call_id)
+        for id in answered_ids(message):
+            caller = newest.get(id)
             if caller is None:
-                early[message.tool_call_id].append(message.seq)
+                early[id].append(message.seq)
             else:
                 home[message.seq] = caller
-                waiting.pop((caller, message.tool_call_id), None)
+                waiting.pop((caller, id), None)
     for (caller, _), results in waiting.items():
         home.update(dict.fromkeys(results, caller))
     return home
@@ -275,18 +293,22 @@ def placed(unit: Unit, *, left_open: bool, count: Count) -> list[tuple[int, Mess
         left_open: Do not answer calls that no result is recorded of.
     """
     caller = unit.caller
+    leading = [message for message in unit.messages if leads(message)]
+    others = [message for message in unit.messages if not leads(message)]
     if caller is None:
-        [message] = unit.messages
-        return [(message.seq, _late(message, count) if message.role == "tool" else message)]
-    shown: list[tuple[int, Message]] = [(caller.seq, caller)]
+        alone = (_late(m, count) if m.role == "tool" else m for m in others)
+        return [(message.seq, message) for message in (*leading, *alone)]
+    shown: list[tuple[int, Message]] = [(message.seq, message) for message in (*leading, caller)]
+    answers: dict[int, Message] = {}
     for call in caller.tool_calls:
         answer = unit.answers.get(call.id)
         if answer is not None:
-            shown.append((caller.seq, answer))
+            answers[answer.seq] = answer
         elif not left_open:
-            shown.append((caller.seq, _missing(caller, call, count)))
+            answers[-1 - len(answers)] = _missing(caller, call, count)
+    shown += [(caller.seq, answer) for answer in answers.values()]
     first = {message.seq for message in unit.answers.values()}
-    surplus = (m for m in unit.messages if m is not caller and m.seq not in first)
+    surplus = (m for m in others if m is not caller and m.seq not in first)
     return shown + [(message.seq, _late(message, count)) for message in surplus]
 
 
@@ -333,6 +355,8 @@ def _late(message: StoredMessage, count: Count) -> StoredMessage:
 def viewed(message: StoredMessage, how: str, count: Count, **changes: Any) -> StoredMessage:
     """*message* as a view shows it, marked with ``VIEW`` and counted anew."""
     metadata = {**message.metadata, VIEW: how}
+    if "content" in changes:
+        changes |= {"extra": None}
     shown = replace(message, metadata=metadata, token_count=None, **changes)
     return replace(shown, token_count=tokens_of(shown, count))
 

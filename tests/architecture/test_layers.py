@@ -18,7 +18,7 @@ LINES: list[set[str]] = [
     {"english"},
     {"graph", "messages"},
     {"transcript", "note"},
-    {"episode"},
+    {"episode", "wire"},
     {"config", "events"},
     {"protocols"},
     {"prompts"},

@@ -83,7 +83,8 @@ async def test_a_call_that_holds_everything_up_costs_no_more_for_that(
     assert (due.start_seq, due.end_seq) == (0, 2)
     await quiet.compact(0, 2, "so far")
     assert await judged() is None
-    assert max(one.read for one in counted) <= PAGE + 64
+    # One more before the page: it might lead the first.
+    assert max(one.read for one in counted) <= PAGE + 64 + 1
     due = await judged(deadline_s=0)
     assert (due.start_seq, due.end_seq) == (3, held_up + 2)
 

@@ -23,6 +23,7 @@ from mnemo.transcript.units import (
 )
 
 AT = datetime(2024, 1, 1, tzinfo=UTC)
+ITEM = '{"format": "responses", "item": {}}'
 LATER = AT + timedelta(seconds=1_000)
 
 
@@ -30,6 +31,7 @@ def thread(shorthand: str) -> list[StoredMessage]:
     """
     Messages from a word each: ``u`` and ``s`` speak, ``c:a,b`` calls, ``r:a`` answers.
 
+    ``m:a,b`` answers two calls in one message, ``i`` is an opaque item, ``t`` a reasoning item.
     A point is a seq that is not there.
     """
     return [message(seq, word) for seq, word in enumerate(shorthand.split()) if word != "."]
@@ -38,12 +40,16 @@ def thread(shorthand: str) -> list[StoredMessage]:
 def message(seq: int, word: str) -> StoredMessage:
     """One message at *seq*."""
     kind, _, ids = word.partition(":")
-    roles: dict[str, Any] = {"u": "user", "s": "system", "c": "assistant", "r": "tool"}
+    roles: dict[str, Any] = {"u": "user", "s": "system", "r": "tool", "m": "tool"}
+    text, names = f"{word}@{seq}", ids.split(",")
+    results = [{"type": "tool_result", "tool_use_id": id, "content": text} for id in names]
     return StoredMessage(
-        role=roles[kind],
-        tool_calls=[ToolCall(id, "f") for id in ids.split(",")] if kind == "c" else (),
-        tool_call_id=ids if kind == "r" else None,
-        content=f"{word}@{seq}",
+        role=roles.get(kind, "assistant"),
+        tool_calls=[ToolCall(id, "f") for id in names] if kind == "c" else (),
+        tool_call_id=names[0] if kind in "rm" else None,
+        kind="thought" if kind == "t" else None,
+        content={"m": results, "i": None}.get(kind, text),
+        extra=ITEM if kind in "it" else None,
         id=f"m{seq}",
         token_count=1,
         thread_id="t",
@@ -73,11 +79,37 @@ def members(units: list[Unit]) -> list[list[int]]:
         ("c:a c:a r:a", [[0], [1, 2]]),
         ("r:a c:a r:a", [[0], [1, 2]]),
         ("r:a c:a c:a r:a", [[0, 1], [2, 3]]),
+        ("c:a,b u m:a,b u", [[0, 2], [1], [3]]),
+        ("m:a,b u c:a,b", [[0, 2], [1]]),
     ],
 )
 def test_results_find_their_calls(shorthand: str, expected: list[list[int]]) -> None:
     """A result answers the nearest call of its id before it, or the first one after it."""
     assert members(units_of(reversed(thread(shorthand)))) == expected
+
+
+@pytest.mark.parametrize(
+    ("shorthand", "expected"),
+    [
+        ("u i u", [[0], [1, 2]]),
+        ("i t i c:a u r:a", [[0, 1, 2, 3, 5], [4]]),
+        ("c:a t r:a i", [[0, 1, 2], [3]]),
+        ("i s", [[0], [1]]),
+    ],
+)
+def test_an_item_that_leads_belongs_to_what_follows(
+    shorthand: str, expected: list[list[int]]
+) -> None:
+    """Reasoning and opaque items go with the message behind them, but for a system message."""
+    assert members(units_of(reversed(thread(shorthand)))) == expected
+
+
+def test_an_item_that_leads_is_never_parted_from_what_follows() -> None:
+    """While nothing follows it, no cut lies behind it until its deadline has passed."""
+    units = units_of(thread("u t"))
+    assert clean_cuts(units, now=AT, deadline_s=180) == [1]
+    assert clean_cuts(units, now=LATER, deadline_s=180) == [1, 2]
+    assert clean_cuts(units_of(thread("u t u")), now=LATER, deadline_s=180) == [1, 3]
 
 
 @pytest.mark.parametrize(
@@ -154,6 +186,13 @@ def test_groups_are_completed() -> None:
     ]
     assert shown("u r:x") == ["u@0", "[late result of x] r:x@1"]
     assert shown("r:a u c:a") == ["u@1", "c:a@2", "r:a@0"]
+    assert shown("t c:a u r:a") == ["t@0", "c:a@1", "r:a@3", "u@2"]
+
+
+def test_a_message_that_answers_several_calls_is_shown_once() -> None:
+    """Behind the call, however many of its calls it answers; what is missing is said."""
+    view = completed(units_of(thread("c:a,b,c u m:a,b")), newest_open=False)
+    assert [message.id for message in view] == ["m0", "m2", "no-result:m0:c", "m1"]
 
 
 def test_the_newest_group_may_stay_open() -> None:

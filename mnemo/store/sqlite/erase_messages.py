@@ -93,7 +93,7 @@ _DROP_CALLS = "DELETE FROM message_calls WHERE thread = ? AND seq = ?"
 _OVERWRITE = (
     _blanked(
         "messages",
-        ("content", "blocks", "tool_calls", "metadata", "name", "actor"),
+        ("content", "blocks", "tool_calls", "metadata", "extra", "name", "actor"),
         _GONE_MESSAGES,
     ),
     f"UPDATE message_vectors SET vector = zeroblob(length(vector)) WHERE {_GONE_VECTORS}",
