@@ -15,7 +15,7 @@ from mnemo.graph.edges import Edge, EdgeKind
 from mnemo.graph.nodes import Episodic, Semantic
 from mnemo.repository import Repository
 from mnemo.store.sqlite import SqliteStore
-from mnemo.store.sqlite.check_rows import tables_of
+from mnemo.store.sqlite.check import tables_of
 from mnemo.testing.clock import ManualClock
 from mnemo.testing.contracts.archive import filled
 from mnemo.testing.contracts.archive_notes import noted

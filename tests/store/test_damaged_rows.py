@@ -25,7 +25,7 @@ from mnemo import Mnemo, MnemoError, Repository, StoreCorrupt
 from mnemo.config import StoreConfig
 from mnemo.graph.changeset import Changeset
 from mnemo.graph.nodes import Tag
-from mnemo.store.sqlite.check_rows import ENCODED, TIMES, check_rows, tables_of
+from mnemo.store.sqlite.check import ENCODED, TIMES, check_rows, tables_of
 from mnemo.store.sqlite.connection import connect_in_memory
 from mnemo.store.sqlite.schema import migrate
 from mnemo.testing.clock import ManualClock
