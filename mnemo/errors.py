@@ -386,3 +386,8 @@ class StoreCorrupt(StoreError):
         self.table = table
         self.key = key
         super().__init__(message)
+
+    @property
+    def row(self) -> str:
+        """The damaged row as reports name it: the table, a blank, the key."""
+        return f"{self.table} {self.key}"

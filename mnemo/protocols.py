@@ -24,6 +24,7 @@ from mnemo.episode.journal import Act, Journal, Owner, SessionRecord
 from mnemo.episode.step import Step, StepDraft
 from mnemo.episode.trajectory import Fact, Instruction, Trajectory
 from mnemo.episode.written import Applied, GraphWrite, StoreReport
+from mnemo.errors import StoreCorrupt
 from mnemo.events import Event
 from mnemo.graph.changeset import Revision
 from mnemo.graph.corpus import CorpusView
@@ -282,6 +283,7 @@ class GraphStore(Protocol):
         keys: Sequence[str] | None = None,
         newest: int | None = None,
         intact: bool = False,
+        passed: list[StoreCorrupt] | None = None,
     ) -> list[Node]:
         """
         Nodes by id (in the order of *ids*, unknown ones absent) or by type, oldest first.
@@ -290,18 +292,30 @@ class GraphStore(Protocol):
         (``graph.lookup``), each once; answered from an index, at a cost that does not grow
         with the graph. With *newest*, only so many of *types*, newest first, ties by id;
         with both, of each key only so many of those stored last, all of them oldest first.
-        A damaged one is ``StoreCorrupt``; if *intact*, it is logged and left out.
+        A damaged one is ``StoreCorrupt``; if *intact*, or there is a list *passed* to be
+        told of it, it is logged and left out.
         """
         ...
 
-    async def metadata(self, ids: Sequence[str], *, intact: bool = ...) -> dict[str, NodeMetadata]:
-        """Entries of the ids that exist; *intact* as in ``nodes``."""
+    async def metadata(
+        self,
+        ids: Sequence[str],
+        *,
+        intact: bool = False,
+        passed: list[StoreCorrupt] | None = None,
+    ) -> dict[str, NodeMetadata]:
+        """Entries of the ids that exist; *intact* and *passed* as in ``nodes``."""
         ...
 
     async def edges(
-        self, ids: Sequence[str], *, kind: EdgeKind | None = None, intact: bool = False
+        self,
+        ids: Sequence[str],
+        *,
+        kind: EdgeKind | None = None,
+        intact: bool = False,
+        passed: list[StoreCorrupt] | None = None,
     ) -> list[Edge]:
-        """Edges with an end among *ids*; *intact* as in ``nodes``."""
+        """Edges with an end among *ids*; *intact* and *passed* as in ``nodes``."""
         ...
 
     async def touch(self, counts: Mapping[str, int], at: datetime) -> None:

@@ -237,6 +237,8 @@ def maintenance_told(report: MaintenanceReport) -> str:
     done = {"merged": len(report.merged), "deleted": report.deleted}
     counts = found if report.operation == "validate" else done
     said = ", ".join(f"{count} {name}" for name, count in counts.items())
+    if report.damaged:
+        said += f", {len(report.damaged)} damaged rows passed by"
     return f"{report.operation}: {report.checked} checked, {said} ({report.duration_s:.1f} s)"
 
 

@@ -42,6 +42,8 @@ class FeedChanges:
         removed: Ids of nodes (episodic ones: of steps) that are gone from recall.
         vectors: Key → vector, newly stored. The key of a node's vector is its id; of a
             step's ``"<node id>/observation"`` and ``"<node id>/action"``.
+        damaged: Rows that were left out because they cannot be decoded, each as
+            ``StoreCorrupt.row``.
         more: Whether the limit cut it; read on from *cursor*.
     """
 
@@ -53,4 +55,5 @@ class FeedChanges:
     origins: Mapping[str, str] = field(default_factory=dict)
     removed: tuple[str, ...] = ()
     vectors: Mapping[str, Vector] = field(default_factory=dict)
+    damaged: tuple[str, ...] = ()
     more: bool = False

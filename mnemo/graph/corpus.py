@@ -205,6 +205,7 @@ class CorpusView:
         restated: Pairs of a fact's document and a document of a step behind it, shape
             ``(pairs, 2)``; those of dead documents are among them.
         wordings: Former wordings of intents, under the intent's id; they have vectors only.
+        damaged: Rows of the store that are left out, each as ``StoreCorrupt.row``.
     """
 
     revision: Revision
@@ -212,6 +213,7 @@ class CorpusView:
     nodes: Mapping[NodeType, DocumentsView]
     restated: Ints
     wordings: DocumentsView
+    damaged: tuple[str, ...] = ()
 
     def of_type(self, kind: NodeType) -> DocumentsView | None:
         """The documents of one type; ``source`` nodes are found as the steps they repeat."""

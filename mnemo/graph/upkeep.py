@@ -67,6 +67,8 @@ class MaintenanceReport:
         penalized: Facts and instructions whose evidence does not say what they say.
         orphaned: Those that no provenance leads from to a step.
         grounded: Those whose evidence does.
+        damaged: Rows that cannot be decoded and were passed by, sorted, each as "the table,
+            a blank, the row's key". They were left as they are; ``Mnemo.check`` tells more.
         revision: Of the graph afterwards.
         duration_s: Seconds, waiting for an earlier operation aside.
     """
@@ -79,5 +81,6 @@ class MaintenanceReport:
     penalized: int = 0
     orphaned: int = 0
     grounded: int = 0
+    damaged: tuple[str, ...] = ()
     revision: Revision = 0
     duration_s: float = 0.0

@@ -108,6 +108,7 @@ class RepositoryIndex:
         self._batch = BATCH
         self._failures = 0
         self._early: dict[str, Vector] = {}
+        self._damaged: set[str] = set()
 
     def statistics(self) -> IndexStatistics:
         """Where it stands, as of the last catching up."""
@@ -166,6 +167,7 @@ class RepositoryIndex:
             async with self._lock:
                 self._corpus, self._view, self._cursor = fresh._corpus, fresh._view, fresh._cursor
                 self._waiting, self._early = fresh._waiting, fresh._early
+                self._damaged = fresh._damaged
         finally:
             self._renewing = False
         self.poke()
@@ -197,7 +199,8 @@ class RepositoryIndex:
             # Put in order once, not page by page: of a million texts that takes a second.
             self._unseen = changes.more
             if not changes.more:
-                self._view = self._corpus.view(changes.revision, breather)
+                view = self._corpus.view(changes.revision, breather)
+                self._view = replace(view, damaged=tuple(sorted(self._damaged)))
             self._cursor = changes.cursor
         except BaseException:
             self._start_again()
@@ -220,6 +223,13 @@ class RepositoryIndex:
                 self._wait(document)
             breather.breathe()
         self._give_vectors(changes)
+        self._note_damage(changes)
+
+    def _note_damage(self, changes: FeedChanges) -> None:
+        """Remember which rows are left out, until they are gone or written anew."""
+        settled = {*changes.removed, *(node.id for node in changes.nodes)}
+        left = {row for row in self._damaged if row.partition(" ")[2] not in settled}
+        self._damaged = left.union(changes.damaged)
 
     def _wait(self, document: Document) -> None:
         self._waiting[document.key] = document.meaning[:MAX_EMBEDDED_CHARACTERS]

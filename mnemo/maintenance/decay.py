@@ -73,7 +73,9 @@ async def plan_decay(sources: Sources, *, threshold: float, types: Sequence[Node
     checked, faded = 0, list[Node]()
     for type in types:
         for piece in pieces(await sources.in_thread(living, view.of_type(type))):
-            metadata = await sources.graph.metadata([node.id for node in piece], intact=True)
+            metadata = await sources.graph.metadata(
+                [node.id for node in piece], passed=sources.passed
+            )
             faded += await sources.in_thread(_faded, sources, piece, metadata, threshold, now)
             checked += len(piece)
     return Decay(checked=checked, faded=faded, at=now)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
 
 import anyio.to_thread
@@ -12,6 +12,7 @@ from anyio import CapacityLimiter
 from numpy.typing import NDArray
 
 from mnemo.config import Config
+from mnemo.errors import StoreCorrupt
 from mnemo.graph.corpus import CorpusView, DocumentsView
 from mnemo.graph.metadata import NodeMetadata
 from mnemo.graph.nodes import Node
@@ -34,6 +35,7 @@ class Sources:
     Attributes:
         config: With the profile's scoring in force.
         worker: One thread for all that computes.
+        passed: Gets the damaged rows that were passed by.
     """
 
     graph: GraphStore
@@ -42,6 +44,7 @@ class Sources:
     clock: Clock
     config: Config
     worker: CapacityLimiter
+    passed: list[StoreCorrupt] = field(default_factory=list)
 
     async def in_thread(self, work: Callable[..., T], *args: Any) -> T:
         """Run *work* off the event loop. *Cancellation*: safe; met when the piece is done."""
@@ -51,7 +54,7 @@ class Sources:
         """Entries of *ids*, read in pieces. *Cancellation*: safe."""
         found: dict[str, NodeMetadata] = {}
         for piece in pieces(ids):
-            found.update(await self.graph.metadata(piece, intact=True))
+            found.update(await self.graph.metadata(piece, passed=self.passed))
         return found
 
 

@@ -8,6 +8,7 @@ lane's turn and writes what of its plan still holds, in one transaction.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
 from functools import partial
 
 from anyio import CapacityLimiter, Lock
@@ -121,13 +122,18 @@ class Maintenance:
         async with self._turn:
             began = elapsed()
             await self._settle()
-            planned = await plan(self._sources)
+            sources = replace(self._sources, passed=[])
+            planned = await plan(sources)
+            left_out = (await sources.index.corpus()).damaged
+            damaged = tuple(sorted({*left_out, *(one.row for one in sources.passed)}))
             async with self._lane.turn:
                 self._check_usable()
-                finish = partial(self._finish, operation, planned, began)
+                finish = partial(self._finish, operation, planned, damaged, began)
                 return await completed(self._root.own(finish))
 
-    async def _finish(self, operation: Operation, plan: Plan, began: float) -> MaintenanceReport:
+    async def _finish(
+        self, operation: Operation, plan: Plan, damaged: tuple[str, ...], began: float
+    ) -> MaintenanceReport:
         # What was accessed while it was planned counts, too.
         await self._settle()
         try:
@@ -152,6 +158,7 @@ class Maintenance:
             penalized=counts.penalized,
             orphaned=counts.orphaned,
             grounded=counts.grounded,
+            damaged=damaged,
             revision=applied.revision,
             duration_s=elapsed() - began,
         )

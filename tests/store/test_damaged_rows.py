@@ -238,12 +238,37 @@ async def test_recall_goes_on_around_a_damaged_node(
 
 
 async def test_maintenance_passes_by_a_damaged_node(path: Path, memory: Mnemo) -> None:
-    """Consolidation, decay and validation do the rest."""
+    """Consolidation, decay and validation do the rest, and name it in their reports."""
     execute(path, "UPDATE nodes SET body = 'x' WHERE id = 'f1'")
     repo = await opened(memory)
-    assert (await repo.validate()).checked == 3
-    assert (await repo.consolidate()).checked == 2
-    await repo.decay()
+    validated, consolidated = await repo.validate(), await repo.consolidate()
+    assert (validated.checked, consolidated.checked) == (3, 2)
+    for report in (validated, consolidated, await repo.decay()):
+        assert report.damaged == ("nodes f1",)
+
+
+async def test_maintenance_of_an_intact_store_names_no_row(memory: Mnemo) -> None:
+    """Nothing is damaged, nothing is named."""
+    repo = await opened(memory)
+    for report in (await repo.validate(), await repo.consolidate(), await repo.decay()):
+        assert report.damaged == ()
+
+
+async def test_maintenance_names_rows_that_only_it_reads(path: Path, memory: Mnemo) -> None:
+    """Counts and times of a node are not read by the index: decay and validation meet them."""
+    execute(path, "UPDATE nodes SET created_at = 'x' WHERE id = 'f1'")
+    repo = await opened(memory)
+    for report in (await repo.validate(), await repo.decay()):
+        assert report.damaged == ("nodes f1",)
+
+
+async def test_a_damaged_row_that_was_deleted_is_named_no_more(path: Path, memory: Mnemo) -> None:
+    """The index forgets it with the deletion."""
+    execute(path, "UPDATE nodes SET body = 'x' WHERE id = 'f1'")
+    repo = await opened(memory)
+    await repo.validate()
+    assert await repo.delete_nodes(["f1"]) == 1
+    assert (await repo.validate()).damaged == ()
 
 
 async def test_a_failed_read_does_not_hold_an_older_revision(path: Path, memory: Mnemo) -> None:

@@ -181,6 +181,7 @@ def _changes(
         origins=_origins(connection, repo, {row[0]: row[4] for row in rows}),
         removed=tuple(id for _, id in removals if id is not None),
         vectors=dict(vectors),
+        damaged=tuple(damage.row for damage in passed),
         more=more or until < revision or len(stored) == limit,
     )
 

@@ -116,32 +116,40 @@ class SqliteGraph:
         keys: Sequence[str] | None = None,
         newest: int | None = None,
         intact: bool = False,
+        passed: Passed | None = None,
     ) -> list[Node]:
         """Nodes by id (in the order of *ids*) or by type, oldest first; see ``GraphStore``."""
         if ids is not None:
             work = partial(_by_id, repo_id=self._repo_id, ids=ids)
         else:
             work = partial(_by_type, repo_id=self._repo_id, types=types, keys=keys, newest=newest)
-        return await self._read(work, intact=intact)
+        return await self._read(work, intact, passed)
 
     async def metadata(
-        self, ids: Sequence[str], *, intact: bool = False
+        self, ids: Sequence[str], *, intact: bool = False, passed: Passed | None = None
     ) -> dict[str, NodeMetadata]:
-        """Entries of the ids that exist; *intact* as in ``nodes``."""
+        """Entries of the ids that exist; *intact* and *passed* as in ``nodes``."""
         work = partial(_metadata, repo_id=self._repo_id, ids=ids)
-        return await self._read(work, intact=intact)
+        return await self._read(work, intact, passed)
 
     async def edges(
-        self, ids: Sequence[str], *, kind: EdgeKind | None = None, intact: bool = False
+        self,
+        ids: Sequence[str],
+        *,
+        kind: EdgeKind | None = None,
+        intact: bool = False,
+        passed: Passed | None = None,
     ) -> list[Edge]:
-        """Edges with an end among *ids*, each once; *intact* as in ``nodes``."""
+        """Edges with an end among *ids*, each once; *intact* and *passed* as in ``nodes``."""
         work = partial(_edges, repo_id=self._repo_id, ids=ids, kind=kind)
-        return await self._read(work, intact=intact)
+        return await self._read(work, intact, passed)
 
-    async def _read(self, work: Callable[..., T], *, intact: bool) -> T:
-        passed: Passed | None = [] if intact else None
+    async def _read(self, work: Callable[..., T], intact: bool, told: Passed | None) -> T:
+        passed: Passed | None = [] if intact or told is not None else None
         found = await self._readers().read(partial(work, passed=passed))
         log_passed(passed or [])
+        if told is not None:
+            told += passed or []
         return found
 
     async def touch(self, counts: Mapping[str, int], at: datetime) -> None:
