@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from datetime import datetime
-from typing import Any, Literal, Protocol, TypeAlias, TypeVar
+from typing import Any, Literal, Never, Protocol, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,8 +23,7 @@ from mnemo.episode.feed import FeedChanges, FeedCursor
 from mnemo.episode.journal import Act, Journal, Owner, SessionRecord
 from mnemo.episode.step import Step, StepDraft
 from mnemo.episode.trajectory import Fact, Instruction, Trajectory
-from mnemo.episode.written import Applied, GraphWrite, StoreReport
-from mnemo.errors import StoreCorrupt
+from mnemo.episode.written import Applied, GraphWrite, Intact, StoreReport
 from mnemo.events import Event
 from mnemo.graph.changeset import Revision
 from mnemo.graph.corpus import CorpusView
@@ -282,8 +281,7 @@ class GraphStore(Protocol):
         types: Sequence[NodeType] | None = None,
         keys: Sequence[str] | None = None,
         newest: int | None = None,
-        intact: bool = False,
-        passed: list[StoreCorrupt] | None = None,
+        intact: Intact = False,
     ) -> list[Node]:
         """
         Nodes by id (in the order of *ids*, unknown ones absent) or by type, oldest first.
@@ -292,30 +290,20 @@ class GraphStore(Protocol):
         (``graph.lookup``), each once; answered from an index, at a cost that does not grow
         with the graph. With *newest*, only so many of *types*, newest first, ties by id;
         with both, of each key only so many of those stored last, all of them oldest first.
-        A damaged one is ``StoreCorrupt``; if *intact*, or there is a list *passed* to be
-        told of it, it is logged and left out.
+        A damaged one is ``StoreCorrupt``; if *intact*, it is logged and left out; a list gets it.
         """
         ...
 
     async def metadata(
-        self,
-        ids: Sequence[str],
-        *,
-        intact: bool = False,
-        passed: list[StoreCorrupt] | None = None,
+        self, ids: Sequence[str], *, intact: Intact = ...
     ) -> dict[str, NodeMetadata]:
-        """Entries of the ids that exist; *intact* and *passed* as in ``nodes``."""
+        """Entries of the ids that exist; *intact* as in ``nodes``."""
         ...
 
     async def edges(
-        self,
-        ids: Sequence[str],
-        *,
-        kind: EdgeKind | None = None,
-        intact: bool = False,
-        passed: list[StoreCorrupt] | None = None,
+        self, ids: Sequence[str], *, kind: EdgeKind | None = None, intact: Intact = False
     ) -> list[Edge]:
-        """Edges with an end among *ids*; *intact* and *passed* as in ``nodes``."""
+        """Edges with an end among *ids*; *intact* as in ``nodes``."""
         ...
 
     async def touch(self, counts: Mapping[str, int], at: datetime) -> None:
@@ -365,9 +353,7 @@ class Overhaul(Protocol):
 
     async def erase(self, selection: Selection) -> Erased:
         """
-        Erase what is selected with all that was derived from it alone, in one transaction.
-
-        Touched sessions lose their owner. Afterwards the bytes are rid from the files.
+        Erase in one transaction, its sessions lose their owner; then rid the files of the bytes.
 
         Raises:
             StoreError: Nothing was erased. *Cancellation*: the transaction completes.
@@ -519,7 +505,9 @@ class Store(Protocol):
         """Prolong the lease of *owner* on all its sessions."""
         ...
 
-    async def scrub(self) -> bool: ...
+    async def scrub(self, *, at_once: bool = False) -> bool: ...
+
+    async def tend(self) -> Never: ...
 
     async def check(self) -> StoreReport:
         """Check the file, full text against steps, vectors against their owners, edges' ends."""

@@ -19,7 +19,7 @@ from typing import Any, Self
 import anyio
 import anyio.to_thread
 
-from mnemo.config import Config, StoreConfig, TelemetryConfig
+from mnemo.config import Config, TelemetryConfig
 from mnemo.episode.archive import ArchiveHead
 from mnemo.episode.journal import Owner
 from mnemo.errors import (
@@ -132,6 +132,7 @@ class Mnemo:
         self._store = store
         self._root.open()
         self._root.spawn(self._renew_lease, store, self._owner)
+        self._root.spawn(store.tend)
 
     async def aclose(self) -> None:
         """
@@ -164,7 +165,10 @@ class Mnemo:
                     group.start_soon(repo.aclose, grace_s)
             await self._bus.aclose(grace_s)
             if self._owner is not None:
-                await _let_go(store, self._owner)
+                await store.sessions.release(self._owner)
+        except StoreError as error:
+            # Nothing is lost: an owner that has ended, or whose lease has, gives way.
+            log.info("sessions could not be released: %s", error)
         finally:
             self._repos.clear()
             await self._root.aclose()
@@ -245,7 +249,9 @@ class Mnemo:
         self._opening.add(repo_id)
         self._adopt(chat_model, embedder)
         effective = self._config.overlaid(config)
+        same = effective.telemetry == self._config.telemetry
         try:
+            spans = self._spans if same else await _found_spans(effective.telemetry)
             repo = Repository(
                 self._parts(
                     repo_id,
@@ -254,7 +260,7 @@ class Mnemo:
                     effective,
                     chat_model or self._chat_model,
                     embedder or self._default_embedder(),
-                    await self._spans_for(effective.telemetry),
+                    spans,
                 )
             )
             async with self._lock("open", repo_id):
@@ -308,10 +314,6 @@ class Mnemo:
             traced=traced,
         )
 
-    async def _spans_for(self, telemetry: TelemetryConfig) -> Spans:
-        same = telemetry == self._config.telemetry
-        return self._spans if same else await _found_spans(telemetry)
-
     def _default_embedder(self) -> Embedder:
         assert self._embedder is not None  # since ``open``
         return self._embedder
@@ -339,9 +341,9 @@ class Mnemo:
     def session(self, session_id: str) -> Session:
         """The open session, of whatever repository. *Raises* ``NotFound`` if it is not open."""
         self._usable()
-        if session_id not in self._sessions:
+        if (session := self._sessions.get(session_id)) is None:
             raise NotFound("session", session_id)
-        return self._sessions[session_id]
+        return session
 
     def list_repos(self) -> list[str]:
         """Ids of the open repositories, sorted."""
@@ -488,12 +490,20 @@ class Mnemo:
         finally:
             self._opening.discard(repo_id)
 
-    async def check(self) -> StoreReport:
+    async def scrub(self) -> bool:
         """
-        Check the whole store: file, full text, vectors, edges; changes nothing.
+        Rewrite the file now if erased bytes may be left in it (``ErasureReport.scrubbed``).
 
-        *Cancellation*: safe.
+        Returns whether none are left: another process may be reading an older state.
+
+        Raises:
+            StoreReadOnly: The file cannot be written. *Cancellation*: safe.
         """
+        store, _ = self._usable()
+        return await store.scrub(at_once=True)
+
+    async def check(self) -> StoreReport:
+        """Check the whole store: file, rows, full text, vectors. *Cancellation*: safe."""
         store, _ = self._usable()
         return await store.check()
 
@@ -564,14 +574,6 @@ async def _close_models(models: Iterable[Any]) -> None:
             log.exception("the model %s could not be closed", type(model).__name__)
 
 
-async def _let_go(store: Store, owner: Owner) -> None:
-    try:
-        await store.sessions.release(owner)
-    except StoreError as error:
-        # Nothing is lost: an owner that has ended, or whose lease has, gives way.
-        log.info("sessions could not be given free: %s", error)
-
-
 def _store_maker(store: str | Path | Store, config: Config, clock: Clock) -> Callable[[], Store]:
     if not isinstance(store, str | Path):
         if not hasattr(store, "sessions"):
@@ -583,15 +585,13 @@ def _store_maker(store: str | Path | Store, config: Config, clock: Clock) -> Cal
         raise ConfigError("store cannot be blank: give a path, or 'memory:'")
     if clean(name) != name:
         raise ConfigError("the store's path cannot hold U+0000 or half a surrogate pair")
-    if name == "memory:":
-        return lambda: _sqlite_store(None, config.store, config.session.lease_s, clock)
     if name.startswith(("postgres://", "postgresql://")):
         raise ConfigError("this version keeps things in SQLite or in memory, not in PostgreSQL")
-    path = Path(name.removeprefix("sqlite:///"))
-    return lambda: _sqlite_store(path, config.store, config.session.lease_s, clock)
+    path = None if name == "memory:" else Path(name.removeprefix("sqlite:///"))
 
+    def make() -> Store:
+        from mnemo.store.sqlite import SqliteStore
 
-def _sqlite_store(path: Path | None, config: StoreConfig, lease_s: float, clock: Clock) -> Store:
-    from mnemo.store.sqlite import SqliteStore
+        return SqliteStore(path, config=config.store, clock=clock, lease_s=config.session.lease_s)
 
-    return SqliteStore(path, config=config, clock=clock, lease_s=lease_s)
+    return make

@@ -272,7 +272,7 @@ def erasure_told(report: ErasureReport) -> str:
     """What was erased, and what may be left of it."""
     if report.is_empty:
         return "Nothing was there to forget."
-    left = "" if report.scrubbed else "; bytes are left until nobody reads an older state"
+    left = "" if report.scrubbed else "; bytes are left in the file until it is rewritten"
     told = (
         f"Erased {report.steps} steps, {report.messages} messages, {report.nodes} nodes, "
         f"{report.vectors} vectors and {report.notes} notes; "

@@ -95,9 +95,10 @@ class ErasureReport:
             erased ones may still stand in their text.
         unreadable: Damaged rows that may hold something of the erased, and could not be
             judged: "the table, a blank, the row's key". They were left as they are.
-        scrubbed: Whether the bytes are gone from the store's files too. False: another
-            process reads an older state, or the disk refused, and it is finished later; or
-            something is *unreadable*.
+        scrubbed: Whether the bytes are gone from the store's files too. False: the file has
+            more than 64 MB and is rewritten when nothing is written for 5 s, or by
+            ``Mnemo.scrub``; another process reads an older state, or the disk refused, and
+            it is finished later; or something is *unreadable*.
     """
 
     messages: int = 0

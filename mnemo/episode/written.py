@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
 from mnemo.episode.journal import Settlement
+from mnemo.errors import StoreCorrupt
 from mnemo.graph.changeset import NodeChange, Revision
 from mnemo.graph.edges import Edge
 from mnemo.graph.metadata import MetadataDelta
@@ -13,7 +15,10 @@ from mnemo.graph.nodes import Node
 from mnemo.graph.upkeep import Upkeep
 from mnemo.messages import EmbeddingSpace
 
-__all__ = ["Applied", "GraphWrite", "StoreReport"]
+__all__ = ["Applied", "GraphWrite", "Intact", "StoreReport"]
+
+Intact: TypeAlias = bool | list[StoreCorrupt]
+"""Whether a read passes by damaged rows: True logs them, a list gets them as well."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

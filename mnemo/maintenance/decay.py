@@ -74,7 +74,7 @@ async def plan_decay(sources: Sources, *, threshold: float, types: Sequence[Node
     for type in types:
         for piece in pieces(await sources.in_thread(living, view.of_type(type))):
             metadata = await sources.graph.metadata(
-                [node.id for node in piece], passed=sources.passed
+                [node.id for node in piece], intact=sources.passed
             )
             faded += await sources.in_thread(_faded, sources, piece, metadata, threshold, now)
             checked += len(piece)

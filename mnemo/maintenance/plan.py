@@ -54,7 +54,7 @@ class Sources:
         """Entries of *ids*, read in pieces. *Cancellation*: safe."""
         found: dict[str, NodeMetadata] = {}
         for piece in pieces(ids):
-            found.update(await self.graph.metadata(piece, passed=self.passed))
+            found.update(await self.graph.metadata(piece, intact=self.passed))
         return found
 
 

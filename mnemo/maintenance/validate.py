@@ -137,8 +137,8 @@ class _Judge:
     async def judge(self, type: NodeType, nodes: Sequence[Node]) -> list[Verdict]:
         """The verdicts of *nodes*, which are all of *type*."""
         sources, ids = self._sources, [node.id for node in nodes]
-        metadata = await sources.graph.metadata(ids, passed=sources.passed)
-        edges = await sources.graph.edges(ids, kind=EdgeKind.PROVENANCE, passed=sources.passed)
+        metadata = await sources.graph.metadata(ids, intact=sources.passed)
+        edges = await sources.graph.edges(ids, kind=EdgeKind.PROVENANCE, intact=sources.passed)
         cases = await sources.in_thread(_cases, nodes, edges)
         resting = [case for case in cases if case.steps]
         await sources.in_thread(self._by_vectors, type, resting)
@@ -168,7 +168,7 @@ class _Judge:
         if not cases:
             return
         wanted = dict.fromkeys(id for case in cases for id in case.steps)
-        read = self._sources.graph.nodes(list(wanted), passed=self._sources.passed)
+        read = self._sources.graph.nodes(list(wanted), intact=self._sources.passed)
         steps = {node.id: node for node in await read}
         await self._sources.in_thread(_share_words, cases, steps)
         unknown = {id: steps[id].text for c in cases for id in self._unknown(c) if id in steps}

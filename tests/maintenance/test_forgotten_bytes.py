@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import random
 import sqlite3
-from collections.abc import Iterator
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
 from helpers import Kit, OpenKit
 
@@ -18,7 +18,6 @@ from mnemo.prompts.annotate import NEW_STEPS
 from mnemo.prompts.data import read_block
 from mnemo.protocols import ChatRequest
 from mnemo.store.sqlite import scrub
-from mnemo.store.sqlite.traces import Traces
 from mnemo.testing import HashingEmbedder, ScriptedChatModel
 
 NOON = datetime(2024, 3, 1, 12, tzinfo=UTC)
@@ -183,11 +182,12 @@ async def test_the_part_before_a_time_leaves_no_byte(kit: Kit, planted: Planted,
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
-async def test_a_large_file_is_searched_in_place_of_being_rewritten(
-    kit: Kit, db: Path, seed: int, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("how", ["idle", "asked", "closed"])
+async def test_a_large_file_is_rewritten_when_it_is_idle_asked_for_or_closed(
+    kit: Kit, db: Path, seed: int, how: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Rows that grew were moved between pages; what they left behind is found and cleared."""
-    monkeypatch.setattr(scrub, "ALWAYS_REWRITTEN_BYTES", 0)
+    """Rows that grew were moved between pages; no copy of them outlives the rewriting."""
+    monkeypatch.setattr(scrub, "REWRITTEN_AT_ONCE_BYTES", 0)
     planted, chance = Planted(seed + 10), random.Random(seed)
     for number in range(12):
         session = await kit.started(f"goal {planted[f'goal {number}']}", session_id=f"s{number}")
@@ -197,9 +197,60 @@ async def test_a_large_file_is_searched_in_place_of_being_rewritten(
             await session.append(text, f"met {word}")
         await session.close_and_commit()
     for number in range(0, 12, 2):
-        assert (await kit.repo.forget(session_id=f"s{number}")).scrubbed
+        assert not (await kit.repo.forget(session_id=f"s{number}")).scrubbed
+    await rewritten(kit, db, how)
     gone = {kind for kind in planted.words if int(kind.split()[1]) % 2 == 0}
     assert planted.found_in(db.parent).keys() == planted.words.keys() - gone
+
+
+async def rewritten(kit: Kit, db: Path, how: str) -> None:
+    """Let the file be rewritten in one of the ways that there are."""
+    if how == "closed":
+        await kit.memory.aclose()
+    elif how == "asked":
+        assert await kit.memory.scrub()
+    else:
+        with anyio.fail_after(20):
+            while is_noted(db):
+                await kit.clock.advance(scrub.IDLE_S)
+                await anyio.sleep(0.02)
+
+
+def is_noted(db: Path) -> bool:
+    """Whether the file says that a scrub is due."""
+    with closing(sqlite3.connect(db)) as file:
+        return bool(file.execute("SELECT 1 FROM meta WHERE name = 'scrub'").fetchall())
+
+
+async def test_a_write_defers_the_rewriting_of_a_large_file(
+    kit: Kit, planted: Planted, db: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The five seconds begin anew with each write."""
+    monkeypatch.setattr(scrub, "REWRITTEN_AT_ONCE_BYTES", 0)
+    begun: list[float] = []
+    monkeypatch.setattr(scrub, "_rewrite", lambda _: begun.append(kit.clock.monotonic()))
+    await plant(kit.repo, planted, "s", commit=True)
+    await kit.repo.forget(session_id="s")
+    start = kit.clock.monotonic()
+    for _ in range(3):
+        await kit.clock.advance(scrub.IDLE_S - 1)
+        await kit.repo.conversation("t").append({"role": "user", "content": "hi"})
+        await kit.clock.advance(1)
+    assert not begun
+    for _ in range(3):
+        await kit.clock.advance(scrub.IDLE_S)
+    await kit.until(lambda: bool(begun))
+    assert begun[0] >= start + 4 * scrub.IDLE_S
+
+
+async def test_asking_for_a_scrub_of_a_clean_store_does_nothing(
+    kit: Kit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing was erased: nothing is left, and the file is not rewritten."""
+    begun: list[object] = []
+    monkeypatch.setattr(scrub, "_rewrite", begun.append)
+    assert await kit.memory.scrub()
+    assert not begun
 
 
 async def test_a_reader_of_another_connection_delays_the_scrubbing(
@@ -265,59 +316,3 @@ async def test_other_repositories_stay_byte_for_byte(kit: Kit, planted: Planted,
     assert rows_of(db, "twin") == before
     assert await twin.search(planted["observation"])
     assert (await kit.repo.forget(session_id="s of twin")).is_empty
-
-
-# ── Traces ───────────────────────────────────────────────────────────────────────────
-
-
-def grown(path: Path, seed: int) -> Iterator[str]:
-    """A file whose rows grew and were moved, then half of them deleted; the deleted texts."""
-    chance = random.Random(seed)
-    with closing(sqlite3.connect(path, isolation_level=None)) as file:
-        file.execute("PRAGMA secure_delete = ON")
-        file.execute("PRAGMA synchronous = OFF")
-        file.execute("PRAGMA journal_mode = MEMORY")
-        file.execute("CREATE TABLE t (id INTEGER PRIMARY KEY, a TEXT, b TEXT)")
-        texts = {}
-        for number in range(1_500):
-            word = "".join(chance.choice("bcdfghjklm") for _ in range(30))
-            texts[number] = " ".join([word] * chance.choice([1, 3, 10, 30]))
-            file.execute("INSERT INTO t VALUES (?, ?, NULL)", (number, texts[number]))
-            again = chance.choice(list(texts)) if chance.random() < 0.3 else number
-            file.execute("UPDATE t SET b = ? WHERE id = ?", (texts[again][:400], again))
-        for number in chance.sample(sorted(texts), 700):
-            file.execute("DELETE FROM t WHERE id = ?", (number,))
-            yield texts[number]
-
-
-@pytest.mark.slow
-def test_what_the_database_leaves_behind_is_found(tmp_path: Path) -> None:
-    """Deleting with overwriting leaves copies of moved rows; all are seen, until the rewriting."""
-    path = tmp_path / "t.db"
-    deleted = list(grown(path, 1))
-    raw = path.read_bytes()
-    left = [text for text in deleted if text[:30].encode() in raw]
-    assert left, "this SQLite leaves nothing behind: the search for traces can go"
-    traces = [Traces() for _ in left]
-    for text, trace in zip(left, traces, strict=True):
-        trace.add(text)
-        assert trace.are_in(path)
-    with closing(sqlite3.connect(path)) as file:
-        file.execute("VACUUM")
-    assert not any(trace.are_in(path) for trace in traces)
-
-
-def test_free_pages_are_searched(tmp_path: Path) -> None:
-    """Without overwriting a dropped table's text stands on free pages."""
-    path = tmp_path / "t.db"
-    text = "the quick brown fox jumps over the lazy dog " * 3_000
-    with closing(sqlite3.connect(path, isolation_level=None)) as file:
-        file.execute("PRAGMA secure_delete = OFF")
-        file.execute("CREATE TABLE t (a TEXT)")
-        file.execute("CREATE TABLE kept (a TEXT)")
-        file.execute("INSERT INTO t VALUES (?)", (text,))
-        traces = Traces()
-        traces.add(text)
-        assert not traces.are_in(path)
-        file.execute("DROP TABLE t")
-    assert traces.are_in(path)

@@ -1,87 +1,46 @@
 """
-Erasing messages and what was derived from ranges that held them; rows alone, not files.
+Erasure of messages, of what was derived from ranges that held them, and of notes.
 
-Tables of the writer's own connection hold what goes, by number, so that the number of
-statements does not grow with it.
+The rows alone: the words of the full text stay in the index until ``merge_texts``, the bytes
+in the file until it is scrubbed.
 """
 
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import asdict, replace
+from datetime import UTC, datetime
 
+from mnemo.episode.erasure import Selection
+from mnemo.note.forgetting import ForgottenNotes, forget_sources
+from mnemo.note.rows import NoteRow
+from mnemo.store.erasure import Range, plan_ranges
 from mnemo.store.sqlite.codec import decode_list
 from mnemo.store.sqlite.damage import Passed, Rows
+from mnemo.store.sqlite.note_rows import VERSION_COLUMNS, VERSIONS
+from mnemo.store.sqlite.notes import NoteWriting
+from mnemo.store.sqlite.rows import LISTED, listed
 from mnemo.store.sqlite.scrub import note_pending
 from mnemo.store.sqlite.shown import unnote_thread, unshow
 from mnemo.store.sqlite.texts import drop_texts, message_row, snapshot_row
-from mnemo.store.sqlite.tombs import remember_messages
-from mnemo.store.sqlite.traces import Traces
+from mnemo.store.sqlite.threads import thread_number
+from mnemo.store.sqlite.tombs import erased_messages, remember_messages
 from mnemo.transcript.derived import ErasedRows
 
-__all__ = ["erase_messages", "erase_thread"]
+__all__ = ["erase_messages", "erase_notes", "erase_thread"]
 
-_TABLES = (
-    """CREATE TEMP TABLE IF NOT EXISTS erased_messages
-    (no INTEGER PRIMARY KEY, thread INTEGER, seq INTEGER, epoch INTEGER, id TEXT)""",
-    "CREATE TEMP TABLE IF NOT EXISTS erased_compactions (no INTEGER PRIMARY KEY)",
-    "CREATE TEMP TABLE IF NOT EXISTS erased_snapshots (no INTEGER PRIMARY KEY)",
-    """CREATE INDEX IF NOT EXISTS temp.erased_messages_place ON erased_messages (thread, seq)""",
-    "DELETE FROM erased_messages",
-    "DELETE FROM erased_compactions",
-    "DELETE FROM erased_snapshots",
-)
-_SELECT = """
-INSERT OR IGNORE INTO erased_messages
-SELECT no, thread, seq, epoch, id FROM messages WHERE thread = ? AND seq = ?
-"""
-_SELECT_THREAD = """
-INSERT INTO erased_messages SELECT no, thread, seq, epoch, id FROM messages WHERE thread = ?
-"""
-# A range of a thread held one of them; CROSS JOIN: few threads, then their ranges by index.
-_HELD = """
-INSERT OR IGNORE INTO {erased} SELECT r.no FROM
-(SELECT thread, min(epoch) AS first, max(epoch) AS last FROM erased_messages GROUP BY thread) x
-CROSS JOIN {table} r ON r.thread = x.thread AND r.epoch BETWEEN x.first AND x.last
-WHERE EXISTS (SELECT 1 FROM erased_messages e WHERE e.thread = r.thread
-              AND e.seq BETWEEN r.{start} AND r.{end})
-"""
-_RANGES = (
-    _HELD.format(
-        erased="erased_compactions", table="compactions", start="start_seq", end="end_seq"
-    ),
-    _HELD.format(erased="erased_snapshots", table="snapshots", start="from_seq", end="to_seq"),
-)
-_OF_THREAD = (
-    "INSERT INTO erased_compactions SELECT no FROM compactions WHERE thread = ?",
-    "INSERT INTO erased_snapshots SELECT no FROM snapshots WHERE thread = ?",
-)
-_MESSAGES = "SELECT no, thread, id FROM erased_messages ORDER BY no"
-_SNAPSHOTS = "SELECT no FROM erased_snapshots ORDER BY no"
-_RECORDS = """
-SELECT t.id, x.id FROM erased_messages x JOIN threads t ON t.no = x.thread
-UNION ALL SELECT t.id, s.id FROM erased_snapshots x JOIN snapshots s ON s.no = x.no
-          JOIN threads t ON t.no = s.thread
-"""
-
-# ── Deleting ─────────────────────────────────────────────────────────────────────────
-
-# Of the same length, it is written in place: what deleting moves about holds nothing then.
-_BLANK = "{0} = substr(hex(zeroblob(length(CAST({0} AS BLOB)))), 1, length(CAST({0} AS BLOB)))"
-
-
-def _blanked(table: str, columns: Iterable[str], condition: str) -> str:
-    return f"UPDATE {table} SET {', '.join(map(_BLANK.format, columns))} WHERE {condition}"
-
-
-_GONE_MESSAGES = "no IN (SELECT no FROM erased_messages)"
-_GONE_COMPACTIONS = "no IN (SELECT no FROM erased_compactions)"
-_GONE_SNAPSHOTS = "no IN (SELECT no FROM erased_snapshots)"
-_GONE_PLACES = "(thread, epoch, seq) IN (SELECT thread, epoch, seq FROM erased_messages)"
-_GONE_VECTORS = "(thread, seq) IN (SELECT thread, seq FROM erased_messages)"
-_CALLING = """
-SELECT x.thread, x.seq, m.tool_calls FROM erased_messages x CROSS JOIN messages m ON m.no = x.no
-WHERE m.tool_calls IS NOT NULL
+_MESSAGES = f"SELECT no, seq, epoch, id FROM messages WHERE thread = ? AND seq IN {LISTED}"
+_MESSAGES_OF_THREAD = "SELECT no, seq, epoch, id FROM messages WHERE thread = ? ORDER BY seq"
+_RANGES = {
+    "compactions": "SELECT no, id, start_seq, end_seq FROM compactions WHERE thread = ?",
+    "snapshots": "SELECT no, id, from_seq, to_seq FROM snapshots WHERE thread = ?",
+}
+_OF_EPOCHS = " AND epoch BETWEEN ? AND ?"
+_THREAD_ID = "SELECT id FROM threads WHERE no = ?"
+_CALLING = f"""
+SELECT thread, seq, tool_calls FROM messages WHERE no IN {LISTED} AND tool_calls IS NOT NULL
 """
 _CALLS = Rows(
     "messages",
@@ -90,111 +49,128 @@ _CALLS = Rows(
 )
 _DROP_CALL = "DELETE FROM message_calls WHERE thread = ? AND call_id = ? AND seq = ?"
 _DROP_CALLS = "DELETE FROM message_calls WHERE thread = ? AND seq = ?"
-_OVERWRITE = (
-    _blanked(
-        "messages",
-        ("content", "blocks", "tool_calls", "metadata", "extra", "name", "actor"),
-        _GONE_MESSAGES,
-    ),
-    f"UPDATE message_vectors SET vector = zeroblob(length(vector)) WHERE {_GONE_VECTORS}",
-    _blanked("pins", ["excerpt"], _GONE_PLACES),
-    _blanked("compactions", ["text"], _GONE_COMPACTIONS),
-    _blanked("snapshots", ["text"], _GONE_SNAPSHOTS),
-)
 # What a record of a higher level stood for stands for itself again.
-_LET_GO = (
-    """UPDATE compactions SET superseded_by = NULL WHERE (thread, superseded_by) IN
-       (SELECT c.thread, c.id FROM erased_compactions x JOIN compactions c ON c.no = x.no)""",
-    """UPDATE snapshots SET covered_by = NULL WHERE (thread, covered_by) IN
-       (SELECT s.thread, s.id FROM erased_snapshots x JOIN snapshots s ON s.no = x.no)""",
-    """UPDATE outcomes SET snapshot_id = NULL WHERE (thread, snapshot_id) IN
-       (SELECT s.thread, s.id FROM erased_snapshots x JOIN snapshots s ON s.no = x.no)""",
-)
-_DROP = {
-    "vectors": f"DELETE FROM message_vectors WHERE {_GONE_VECTORS}",
-    "pins": f"DELETE FROM pins WHERE {_GONE_PLACES}",
-    "compactions": f"DELETE FROM compactions WHERE {_GONE_COMPACTIONS}",
-    "snapshots": f"DELETE FROM snapshots WHERE {_GONE_SNAPSHOTS}",
-    "messages": f"DELETE FROM messages WHERE {_GONE_MESSAGES}",
+_LET_GO = {
+    "compactions": [
+        f"""UPDATE compactions SET superseded_by = NULL
+            WHERE thread = ? AND superseded_by IN {LISTED}"""
+    ],
+    "snapshots": [
+        f"UPDATE snapshots SET covered_by = NULL WHERE thread = ? AND covered_by IN {LISTED}",
+        f"UPDATE outcomes SET snapshot_id = NULL WHERE thread = ? AND snapshot_id IN {LISTED}",
+    ],
 }
-_REST_OF_THREAD = {
-    "goals": ("description",),
-    "pins": ("excerpt",),
-    "outcomes": (),
-    "surfaced": ("shown", "hits"),
-}
-_COUNT = """
-UPDATE threads SET erased = erased + x.count
-FROM (SELECT thread, count(*) AS count FROM erased_messages GROUP BY thread) x
-WHERE threads.no = x.thread
-"""
+_DROP_RANGES = f"DELETE FROM {{}} WHERE no IN {LISTED}"
+_DROP_VECTOR = "DELETE FROM message_vectors WHERE thread = ? AND seq = ?"
+_DROP_PIN = "DELETE FROM pins WHERE thread = ? AND epoch = ? AND seq = ?"
+_DROP_MESSAGES = f"DELETE FROM messages WHERE no IN {LISTED}"
+_COUNT = "UPDATE threads SET erased = erased + ? WHERE no = ?"
+_REST_OF_THREAD = ("goals", "pins", "outcomes", "surfaced")
 _BEGIN_ANEW = """
 UPDATE threads SET epoch = epoch + 1, epoch_start = next_seq, boundary = next_seq WHERE no = ?
 """
 
 
 def erase_messages(
-    connection: sqlite3.Connection,
-    repo: int,
-    places: Iterable[tuple[int, int]],
-    traces: Traces | None = None,
+    connection: sqlite3.Connection, repo: int, places: Iterable[tuple[int, int]]
 ) -> ErasedRows:
-    """
-    Erase the messages at these places (thread's number, seq), those that are there.
+    """Erase the messages at these places (thread's number, seq), those that are there."""
+    seqs = defaultdict[int, list[int]](list)
+    for thread, seq in places:
+        seqs[thread].append(seq)
+    erased = ErasedRows()
+    for thread, wanted in seqs.items():
+        rows = connection.execute(_MESSAGES, (thread, listed(wanted))).fetchall()
+        if rows:
+            epochs = [row[2] for row in rows if isinstance(row[2], int)] or [0]
+            ranges = {
+                table: _held(
+                    connection, query + _OF_EPOCHS, (thread, min(epochs), max(epochs)), wanted
+                )
+                for table, query in _RANGES.items()
+            }
+            erased = _added(erased, _erase(connection, repo, thread, rows, ranges))
+    return erased
 
-    Their words stay in the index until ``merge_texts``.
 
-    Args:
-        traces: Told by what the erased would be known.
-    """
-    _prepare(connection)
-    connection.executemany(_SELECT, places)
-    for statement in _RANGES:
-        connection.execute(statement)
-    return _erase(connection, repo, traces)
+def _held(
+    connection: sqlite3.Connection, query: str, values: tuple[int, ...], seqs: Collection[int]
+) -> list[Range]:
+    rows = connection.execute(query, values)
+    whole = [Range(*row) for row in rows if all(isinstance(end, int) for end in row[2:])]
+    return plan_ranges(whole, seqs)
 
 
-def erase_thread(
-    connection: sqlite3.Connection, repo: int, thread: int, traces: Traces
-) -> ErasedRows:
+def _added(one: ErasedRows, other: ErasedRows) -> ErasedRows:
+    counts = asdict(other)
+    return ErasedRows(**{name: count + counts[name] for name, count in asdict(one).items()})
+
+
+def erase_thread(connection: sqlite3.Connection, repo: int, thread: int) -> ErasedRows:
     """Erase all messages of a thread and all that was derived; the thread begins anew."""
-    _prepare(connection)
-    for statement in (_SELECT_THREAD, *_OF_THREAD):
-        connection.execute(statement, (thread,))
-    traces.take_thread(connection, thread)
     unnote_thread(connection, repo, thread)
-    counts = {table: _erase_rest(connection, table, thread) for table in _REST_OF_THREAD}
+    counts = {
+        table: connection.execute(f"DELETE FROM {table} WHERE thread = ?", (thread,)).rowcount
+        for table in _REST_OF_THREAD
+    }
     if any(counts.values()):
         # Not all of these are counted in a report, which may say that nothing was there.
         note_pending(connection)
-    erased = _erase(connection, repo, traces)
+    rows = connection.execute(_MESSAGES_OF_THREAD, (thread,)).fetchall()
+    ranges = {
+        table: [Range(*row) for row in connection.execute(query, (thread,))]
+        for table, query in _RANGES.items()
+    }
+    erased = _erase(connection, repo, thread, rows, ranges)
     connection.execute(_BEGIN_ANEW, (thread,))
+    return replace(erased, pins=counts["pins"], goals=counts["goals"])
+
+
+def _erase(
+    connection: sqlite3.Connection,
+    repo: int,
+    thread: int,
+    messages: Sequence[tuple[int, int, int, str]],
+    ranges: Mapping[str, Sequence[Range]],
+) -> ErasedRows:
+    """Delete rows (no, seq, epoch, id) of a thread, and ranges by table."""
+    numbers = listed(row[0] for row in messages)
+    snapshots = ranges["snapshots"]
+    remember_messages(connection, [(thread, row[3]) for row in messages])
+    (stream,) = connection.execute(_THREAD_ID, (thread,)).fetchone()
+    shown = [*(row[3] for row in messages), *(one.id for one in snapshots)]
+    unshow(connection, repo, [(stream, id) for id in shown])
+    _drop_calls(connection, numbers)
+    texts = [*(message_row(row[0]) for row in messages), *(snapshot_row(s.no) for s in snapshots)]
+    connection.execute(_COUNT, (len(messages), thread))
     return ErasedRows(
-        messages=erased.messages,
-        compactions=erased.compactions,
-        snapshots=erased.snapshots,
-        pins=counts["pins"],
-        goals=counts["goals"],
-        fulltext_rows=erased.fulltext_rows,
-        vectors=erased.vectors,
+        fulltext_rows=drop_texts(connection, repo, texts),
+        vectors=_drop(connection, _DROP_VECTOR, [(thread, row[1]) for row in messages]),
+        pins=_drop(connection, _DROP_PIN, [(thread, row[2], row[1]) for row in messages]),
+        compactions=_drop_ranges(connection, "compactions", thread, ranges["compactions"]),
+        snapshots=_drop_ranges(connection, "snapshots", thread, snapshots),
+        messages=connection.execute(_DROP_MESSAGES, (numbers,)).rowcount,
     )
 
 
-def _prepare(connection: sqlite3.Connection) -> None:
-    for statement in _TABLES:
-        connection.execute(statement)
+def _drop(connection: sqlite3.Connection, statement: str, keys: Sequence[tuple[int, ...]]) -> int:
+    return max(connection.executemany(statement, keys).rowcount, 0)
 
 
-def _erase_rest(connection: sqlite3.Connection, table: str, thread: int) -> int:
-    columns = _REST_OF_THREAD[table]
-    if columns:
-        connection.execute(_blanked(table, columns, "thread = ?"), (thread,))
-    return connection.execute(f"DELETE FROM {table} WHERE thread = ?", (thread,)).rowcount
+def _drop_ranges(
+    connection: sqlite3.Connection, table: str, thread: int, ranges: Sequence[Range]
+) -> int:
+    if not ranges:
+        return 0
+    for statement in _LET_GO[table]:
+        connection.execute(statement, (thread, listed(one.id for one in ranges)))
+    numbers = listed(one.no for one in ranges)
+    return connection.execute(_DROP_RANGES.format(table), (numbers,)).rowcount
 
 
-def _drop_calls(connection: sqlite3.Connection) -> None:
+def _drop_calls(connection: sqlite3.Connection, numbers: str) -> None:
     """Forget who makes the erased calls; of a damaged message by looking through its thread."""
-    for row in connection.execute(_CALLING).fetchall():
+    for row in connection.execute(_CALLING, (numbers,)).fetchall():
         damaged: Passed = []
         for calls in _CALLS.all([row], damaged):
             connection.executemany(_DROP_CALL, calls)
@@ -202,17 +178,77 @@ def _drop_calls(connection: sqlite3.Connection) -> None:
             connection.execute(_DROP_CALLS, row[:2])
 
 
-def _erase(connection: sqlite3.Connection, repo: int, traces: Traces | None) -> ErasedRows:
-    messages = connection.execute(_MESSAGES).fetchall()
-    snapshots = [no for (no,) in connection.execute(_SNAPSHOTS)]
-    if traces is not None:
-        traces.take_messages(connection)
-    remember_messages(connection, [(thread, id) for _, thread, id in messages])
-    unshow(connection, repo, connection.execute(_RECORDS).fetchall(), traces)
-    _drop_calls(connection)
-    rows = [message_row(no) for no, _, _ in messages] + [snapshot_row(no) for no in snapshots]
-    fulltext_rows = drop_texts(connection, repo, rows)
-    for statement in (*_OVERWRITE, *_LET_GO, _COUNT):
-        connection.execute(statement)
-    dropped = {what: connection.execute(query).rowcount for what, query in _DROP.items()}
-    return ErasedRows(fulltext_rows=fulltext_rows, **dropped)
+# ── Notes ────────────────────────────────────────────────────────────────────────────
+
+_VERSIONS_OF = f"""
+SELECT v.note, n.topic, {", ".join(f"v.{column}" for column in VERSION_COLUMNS)}
+FROM notes n CROSS JOIN note_versions v ON v.note = n.no
+WHERE n.repo = ?1 AND v.action <> 'deleted'
+AND (v.thread_id = ?2 OR (v.thread_id IS NULL AND v.session_id = ?3) OR ?4)
+"""
+_NO_TIME = datetime.min.replace(tzinfo=UTC)
+_LEFT = "SELECT 1 FROM note_versions WHERE note = ?"
+
+
+class _IntactNotes(NoteWriting):
+    """Writes to notes; damaged ones are passed by, and told to *unreadable*."""
+
+    def __init__(self, connection: sqlite3.Connection, repo: int, unreadable: Passed) -> None:
+        # Erasing notes writes no time.
+        super().__init__(connection, repo, _NO_TIME)
+        self._unreadable = unreadable
+
+    def rows(self, topics: Sequence[str] | None = None) -> list[NoteRow]:
+        """The intact ones."""
+        return self._rows(topics, self._unreadable)
+
+
+def erase_notes(
+    connection: sqlite3.Connection, repo: int, selection: Selection, unreadable: Passed
+) -> ForgottenNotes:
+    """What notes rest on the erased; after it was erased, and its ids remembered."""
+
+    def erased(thread_id: str, ids: Sequence[str]) -> frozenset[str]:
+        thread = thread_number(connection, repo, thread_id)
+        return erased_messages(connection, thread, ids) if thread else frozenset()
+
+    tx = _IntactNotes(connection, repo, unreadable)
+    notes, versions = _erase_damaged(tx, connection, repo, selection, unreadable)
+    after = forget_sources(
+        tx,
+        thread_id=selection.whole_thread,
+        session_id=selection.whole_session,
+        erased=erased,
+    )
+    return replace(after, notes=after.notes + notes, versions=after.versions + versions)
+
+
+def _erase_damaged(
+    tx: NoteWriting,
+    connection: sqlite3.Connection,
+    repo: int,
+    selection: Selection,
+    unreadable: Passed,
+) -> tuple[int, int]:
+    """
+    Delete versions that cannot be decoded; give how many notes and versions went.
+
+    Those go that stem from the erased alone, by their columns. What stems from a thread or
+    session of which a part is erased is *unreadable*.
+    """
+    notes, versions = 0, 0
+    stems = (repo, selection.thread_id, selection.session_id, selection.before is not None)
+    for note, *row in connection.execute(_VERSIONS_OF, stems).fetchall():
+        damaged: Passed = []
+        VERSIONS.all([row], damaged)
+        if not damaged:
+            continue
+        if selection.whole_thread is None and selection.whole_session is None:
+            unreadable += damaged
+            continue
+        tx.drop(row[0], row[1])
+        versions += 1
+        if connection.execute(_LEFT, (note,)).fetchone() is None:
+            tx.erase(row[0])
+            notes += 1
+    return notes, versions

@@ -9,6 +9,7 @@ from functools import partial
 from typing import TypeVar
 
 from mnemo.episode.journal import Owner
+from mnemo.episode.written import Intact
 from mnemo.errors import StoreError
 from mnemo.graph.changeset import Revision
 from mnemo.graph.edges import Edge, EdgeKind
@@ -115,41 +116,35 @@ class SqliteGraph:
         types: Sequence[NodeType] | None = None,
         keys: Sequence[str] | None = None,
         newest: int | None = None,
-        intact: bool = False,
-        passed: Passed | None = None,
+        intact: Intact = False,
     ) -> list[Node]:
         """Nodes by id (in the order of *ids*) or by type, oldest first; see ``GraphStore``."""
         if ids is not None:
             work = partial(_by_id, repo_id=self._repo_id, ids=ids)
         else:
             work = partial(_by_type, repo_id=self._repo_id, types=types, keys=keys, newest=newest)
-        return await self._read(work, intact, passed)
+        return await self._read(work, intact)
 
     async def metadata(
-        self, ids: Sequence[str], *, intact: bool = False, passed: Passed | None = None
+        self, ids: Sequence[str], *, intact: Intact = False
     ) -> dict[str, NodeMetadata]:
-        """Entries of the ids that exist; *intact* and *passed* as in ``nodes``."""
+        """Entries of the ids that exist; *intact* as in ``nodes``."""
         work = partial(_metadata, repo_id=self._repo_id, ids=ids)
-        return await self._read(work, intact, passed)
+        return await self._read(work, intact)
 
     async def edges(
-        self,
-        ids: Sequence[str],
-        *,
-        kind: EdgeKind | None = None,
-        intact: bool = False,
-        passed: Passed | None = None,
+        self, ids: Sequence[str], *, kind: EdgeKind | None = None, intact: Intact = False
     ) -> list[Edge]:
-        """Edges with an end among *ids*, each once; *intact* and *passed* as in ``nodes``."""
+        """Edges with an end among *ids*, each once; *intact* as in ``nodes``."""
         work = partial(_edges, repo_id=self._repo_id, ids=ids, kind=kind)
-        return await self._read(work, intact, passed)
+        return await self._read(work, intact)
 
-    async def _read(self, work: Callable[..., T], intact: bool, told: Passed | None) -> T:
-        passed: Passed | None = [] if intact or told is not None else None
+    async def _read(self, work: Callable[..., T], intact: Intact) -> T:
+        passed: Passed | None = None if intact is False else []
         found = await self._readers().read(partial(work, passed=passed))
         log_passed(passed or [])
-        if told is not None:
-            told += passed or []
+        if isinstance(intact, list):
+            intact += passed or []
         return found
 
     async def touch(self, counts: Mapping[str, int], at: datetime) -> None:

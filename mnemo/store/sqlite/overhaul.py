@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
@@ -12,12 +11,10 @@ from mnemo.episode.feed import FeedCursor
 from mnemo.graph.nodes import Vector
 from mnemo.protocols import EmbeddingSpace
 from mnemo.store.sqlite.codec import encode_vector
-from mnemo.store.sqlite.erase import touched_sessions
-from mnemo.store.sqlite.forgetting import forget
+from mnemo.store.sqlite.erasure import erase, touched_sessions
 from mnemo.store.sqlite.moving import begin_move, stage_moved, switch_space, unmoved
 from mnemo.store.sqlite.readers import Readers
-from mnemo.store.sqlite.scrub import Scrubber, note_pending
-from mnemo.store.sqlite.traces import Traces
+from mnemo.store.sqlite.scrub import Scrubber
 from mnemo.store.sqlite.writer import Writer
 
 __all__ = ["SqliteOverhaul"]
@@ -48,14 +45,15 @@ class SqliteOverhaul:
         """
         Erase what is selected with all that was derived from it alone, in one transaction.
 
-        Then the log is cut, the free space of the file looked through, and the file
-        rewritten if there are traces of it: ``report.scrubbed``.
+        Then the log is cut and a file of up to 64 MB rewritten: ``report.scrubbed``.
 
         Raises:
             StoreError: Nothing was erased. *Cancellation*: the transaction completes.
         """
-        erased, traces = await self._writer().run(partial(self._erase, selection))
-        scrubbed = await self._scrubber.scrub(self._writer(), traces)
+        erased = await self._writer().run(
+            partial(erase, repo_id=self._repo_id, selection=selection)
+        )
+        scrubbed = await self._scrubber.scrub(at_once=False)
         scrubbed = scrubbed and not erased.report.unreadable
         return replace(erased, report=replace(erased.report, scrubbed=scrubbed))
 
@@ -81,9 +79,3 @@ class SqliteOverhaul:
         return await self._writer().run(
             partial(switch_space, repo_id=self._repo_id, space=space, cursor=cursor)
         )
-
-    def _erase(self, selection: Selection, connection: sqlite3.Connection) -> tuple[Erased, Traces]:
-        erased, traces = forget(connection, self._repo_id, selection)
-        if not erased.report.is_empty:
-            note_pending(connection)
-        return erased, traces

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, TypeVar
 
 from mnemo.graph.edges import Edge, EdgeKind
@@ -13,6 +14,7 @@ from mnemo.store.tables import NODE_COUNTS
 
 __all__ = [
     "EDGES",
+    "LISTED",
     "METADATA",
     "METADATA_COLUMNS",
     "NODES",
@@ -20,6 +22,7 @@ __all__ = [
     "chunks",
     "holes",
     "insert_rows",
+    "listed",
     "repo_row",
 ]
 
@@ -60,6 +63,15 @@ def _batches(rows: Sequence[tuple[Any, ...]]) -> Iterator[Sequence[tuple[Any, ..
         while len(rows) - start >= size:
             yield rows[start : start + size]
             start += size
+
+
+LISTED = "(SELECT value FROM json_each(?))"
+"""The values of a JSON list that is one parameter, however many they are."""
+
+
+def listed(values: Iterable[int | str]) -> str:
+    """*values* for ``LISTED``; what is no text because it is damaged names nothing else."""
+    return json.dumps([value for value in values if not isinstance(value, bytes)])
 
 
 def repo_row(

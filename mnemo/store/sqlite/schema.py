@@ -24,8 +24,6 @@ _FIRST_VERSION = 5
 
 _REGISTERS = (
     "CREATE TABLE meta (name TEXT PRIMARY KEY, value TEXT NOT NULL)",
-    # Everything that is deleted from a file of this version is overwritten (secure_delete).
-    "INSERT INTO meta (name, value) VALUES ('overwritten', 'always')",
     """
     CREATE TABLE owners (
         token TEXT PRIMARY KEY,

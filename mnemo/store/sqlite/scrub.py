@@ -1,50 +1,56 @@
 """
-Making sure that erased bytes are gone from the files: log, free space, copies.
+Scrubbing: what was erased leaves the database file, its log and its free pages.
 
-What is still to be done is noted in the erasing transaction itself, so that a process
-that dies in between leaves it to the next one that opens the store.
+The erasing transaction notes that a scrub is due, so that a process that dies in between
+leaves it to the next one that opens the store.
 """
 
 from __future__ import annotations
 
 import logging
 import sqlite3
+from collections.abc import Callable
 from pathlib import Path
+from typing import Never
 
 import anyio
 import anyio.to_thread
 
 from mnemo.errors import StoreError
+from mnemo.protocols import Clock
 from mnemo.store.sqlite.texts import merge_texts
-from mnemo.store.sqlite.traces import Traces
 from mnemo.store.sqlite.writer import Writer
 
-__all__ = ["ALWAYS_REWRITTEN_BYTES", "Scrubber", "note_expired", "note_pending"]
+__all__ = ["REWRITTEN_AT_ONCE_BYTES", "Scrubber", "note_expired", "note_pending"]
 
 logger = logging.getLogger(__name__)
 
+REWRITTEN_AT_ONCE_BYTES = 64 * 1024 * 1024
+"""Files up to this size are rewritten before the erasing call returns (0.5 s)."""
+IDLE_S = 5.0
+"""Seconds without a write after which a larger file is rewritten."""
+MOST_IDLE_S = 300.0
+"""Bound of the seconds to wait, doubled by each attempt that somebody else's reader defeats."""
 # How often, and how long each time, readers are waited for; the writer goes on in between.
 _TRIES = 10
 _PATIENCE_MS = 100
 _PAUSE_S = 0.2
-# Up to this size a file is rewritten without looking (0.3 s): that leaves no doubt at all.
-ALWAYS_REWRITTEN_BYTES = 32 * 1024 * 1024
 
-_NOTE = "INSERT OR REPLACE INTO meta (name, value) VALUES ('scrub', 'pending')"
-_NOTE_EXPIRED = "INSERT OR IGNORE INTO meta (name, value) VALUES ('scrub', 'expired')"
+# Each note differs from the one before: a scrub that began earlier cannot remove it.
+_NOTE = "INSERT OR REPLACE INTO meta (name, value) VALUES ('scrub', 'erased ' || random())"
+_NOTE_EXPIRED = """
+INSERT INTO meta (name, value) VALUES ('scrub', 'expired ' || random())
+ON CONFLICT (name) DO UPDATE SET value = excluded.value WHERE value LIKE 'expired %'
+"""
 _NOTE_UNMERGED = "INSERT OR IGNORE INTO meta (name, value) VALUES ('unmerged ' || ?1, ?1)"
 _UNMERGED = "SELECT value FROM meta WHERE name LIKE 'unmerged %'"
 _MERGED = "DELETE FROM meta WHERE name LIKE 'unmerged %'"
-_PENDING = "SELECT value FROM meta WHERE name = 'scrub'"
-_OVERWRITTEN = "SELECT 1 FROM meta WHERE name = 'overwritten'"
-_DONE = (
-    "DELETE FROM meta WHERE name = 'scrub'",
-    "INSERT OR REPLACE INTO meta (name, value) VALUES ('overwritten', 'always')",
-)
+_NOTED = "SELECT value FROM meta WHERE name = 'scrub'"
+_DONE = "DELETE FROM meta WHERE name = 'scrub' AND value = ?"
 
 
 def note_pending(connection: sqlite3.Connection) -> None:
-    """Note, in the transaction that erases, that the files have to be looked at."""
+    """Note, in the transaction that erases, that the files have to be scrubbed."""
     connection.execute(_NOTE)
 
 
@@ -53,15 +59,87 @@ def note_expired(connection: sqlite3.Connection, repo: int) -> None:
     Note that messages of the repository were deleted because of their age.
 
     That happens at any append, and merging a full text takes as long as it is large: it
-    is left for the next scrubbing. Nor is it worth the rewriting of a large file.
+    is left for the next scrub. Nor is it worth the rewriting of a large file.
     """
     connection.execute(_NOTE_EXPIRED)
     connection.execute(_NOTE_UNMERGED, (repo,))
 
 
-def _pending(connection: sqlite3.Connection) -> str | None:
-    """``pending`` or ``expired``: what may still be in the files; ``None``: nothing."""
-    row = connection.execute(_PENDING).fetchone()
+class Scrubber:
+    """
+    Scrubs the files of one store.
+
+    Args:
+        path: The store's file; ``None`` for a database in memory.
+        writes: How many writes there were so far; the store counts as idle while it stays.
+    """
+
+    def __init__(
+        self,
+        path: Path | None,
+        writer: Callable[[], Writer],
+        writes: Callable[[], int],
+        clock: Clock,
+    ) -> None:
+        self._path = path
+        self._writer = writer
+        self._writes = writes
+        self._clock = clock
+        self._left = anyio.Event()
+
+    @property
+    def is_held_up(self) -> bool:
+        """Whether the last attempt of this process left something to do."""
+        return self._left.is_set()
+
+    async def scrub(self, *, at_once: bool) -> bool:
+        """
+        Do what is noted; give whether nothing is left to do.
+
+        Args:
+            at_once: Rewrite a large file, too; otherwise that is left to ``run``.
+
+        *Cancellation*: safe; what is left stays noted.
+        """
+        try:
+            done = await self._scrub(self._writer(), at_once)
+        except StoreError as error:
+            # Nothing can be read through mnemo; only the bytes are still there.
+            logger.warning("erased bytes are still in the files, to be tried again: %s", error)
+            done = False
+        if not done:
+            self._left.set()
+        return done
+
+    async def run(self) -> Never:
+        """Finish what ``scrub`` left, whenever the store is idle. *Cancellation*: safe."""
+        idle_s = IDLE_S
+        while True:
+            await self._left.wait()
+            await self._until_idle(idle_s)
+            self._left = anyio.Event()
+            done = await self.scrub(at_once=True)
+            idle_s = IDLE_S if done else min(2 * idle_s, MOST_IDLE_S)
+
+    async def _until_idle(self, seconds: float) -> None:
+        seen = None
+        while seen != self._writes():
+            seen = self._writes()
+            await self._clock.sleep(seconds)
+
+    async def _scrub(self, writer: Writer, at_once: bool) -> bool:
+        noted = await writer.run(_noted)
+        if noted is None:
+            return True
+        await writer.run(_merge_noted)
+        if self._path is not None and not await _rid(self._path, writer, noted, at_once):
+            return False
+        await writer.run(lambda connection: connection.execute(_DONE, (noted,)).rowcount)
+        return True
+
+
+def _noted(connection: sqlite3.Connection) -> str | None:
+    row = connection.execute(_NOTED).fetchone()
     return None if row is None else str(row[0])
 
 
@@ -71,67 +149,16 @@ def _merge_noted(connection: sqlite3.Connection) -> None:
     connection.execute(_MERGED)
 
 
-class Scrubber:
-    """
-    Rids the files of one store of what was erased.
-
-    Args:
-        path: The store's file; ``None`` for a database in memory.
-    """
-
-    def __init__(self, path: Path | None) -> None:
-        self._path = path
-        self.held_up = False
-        """Whether the last attempt of this process left something to do."""
-
-    async def scrub(self, writer: Writer, traces: Traces | None) -> bool:
-        """
-        Do what is pending; give whether nothing is any more.
-
-        Args:
-            traces: Of what was erased; ``None`` if nobody knows: then the file is rewritten.
-
-        *Cancellation*: safe; what is left is pending still.
-        """
-        try:
-            pending = await writer.run(_pending)
-            self.held_up = bool(pending) and not await self._scrub(writer, traces, pending)
-        except StoreError as error:
-            # Nothing can be read through mnemo; only the bytes are still there.
-            logger.warning("forgotten bytes are still in the files, to be tried again: %s", error)
-            self.held_up = True
-        return not self.held_up
-
-    async def _scrub(self, writer: Writer, traces: Traces | None, pending: str | None) -> bool:
-        await writer.run(_merge_noted)
-        if self._path is not None and not await self._rid(self._path, writer, traces, pending):
-            return False
-        await writer.run(_finish)
-        return True
-
-    async def _rid(
-        self, path: Path, writer: Writer, traces: Traces | None, pending: str | None
-    ) -> bool:
-        if not await _log_is_cut(writer):
-            return False
-        if await _must_rewrite(path, writer, traces, pending):
-            await writer.alone(_rewrite)
-            if not await _log_is_cut(writer):
-                return False
-        await anyio.to_thread.run_sync(_drop_copies, path)
-        return True
-
-
-async def _must_rewrite(
-    path: Path, writer: Writer, traces: Traces | None, pending: str | None
-) -> bool:
-    if (await anyio.Path(path).stat()).st_size <= ALWAYS_REWRITTEN_BYTES:
-        return True
-    if pending == "expired" and await writer.run(_always_overwritten):
+async def _rid(path: Path, writer: Writer, noted: str, at_once: bool) -> bool:
+    """Whether log, file and copies are rid of what was erased, as far as is due now."""
+    await anyio.to_thread.run_sync(_drop_copies, path)
+    if not await _log_is_cut(writer):
         return False
-    if traces is None or traces.too_many or not await writer.run(_always_overwritten):
-        return True
-    return await anyio.to_thread.run_sync(traces.are_in, path)
+    size = (await anyio.Path(path).stat()).st_size
+    if at_once or size <= REWRITTEN_AT_ONCE_BYTES:
+        await writer.alone(_rewrite)
+        return await _log_is_cut(writer)
+    return noted.startswith("expired")
 
 
 def _drop_copies(path: Path) -> None:
@@ -164,13 +191,3 @@ def _truncate_log(connection: sqlite3.Connection) -> bool:
 
 def _rewrite(connection: sqlite3.Connection) -> None:
     connection.execute("VACUUM")
-
-
-def _always_overwritten(connection: sqlite3.Connection) -> bool:
-    """Whether all that was ever deleted from the file was overwritten then."""
-    return connection.execute(_OVERWRITTEN).fetchone() is not None
-
-
-def _finish(connection: sqlite3.Connection) -> None:
-    for statement in _DONE:
-        connection.execute(statement)

@@ -7,7 +7,6 @@ from collections.abc import Iterable
 from itertools import chain
 
 from mnemo.store.sqlite.damage import Passed, Rows
-from mnemo.store.sqlite.traces import Traces
 from mnemo.store.tables import decode_shown
 from mnemo.transcript.derived import Surfaced
 
@@ -30,12 +29,6 @@ _SHOWING = """
 SELECT thread, epoch, seq FROM surfaced_records WHERE repo = ? AND stream = ? AND record = ?
 """
 _PLACE = "thread = ? AND epoch = ? AND seq = ?"
-_HITS = f"SELECT shown, hits FROM surfaced WHERE {_PLACE}"
-_BLANK = f"""
-UPDATE surfaced SET hits = substr(hex(zeroblob(length(CAST(hits AS BLOB)))), 1,
-                                  length(CAST(hits AS BLOB)))
-WHERE {_PLACE}
-"""
 _SHOWN_IN = "SELECT epoch, seq, shown FROM surfaced WHERE thread = ?"
 _DROP = f"DELETE FROM surfaced WHERE {_PLACE}"
 
@@ -76,16 +69,12 @@ def unshow(
     connection: sqlite3.Connection,
     repo: int,
     records: Iterable[tuple[str, str]],
-    traces: Traces | None,
 ) -> None:
     """Erase what surfaced, in any thread, together with one of these records."""
     places = {
         place for record in records for place in connection.execute(_SHOWING, (repo, *record))
     }
     for place in sorted(places):
-        shown, hits = connection.execute(_HITS, place).fetchone()
-        if traces is not None:
-            traces.add(hits)
+        (shown,) = connection.execute(_BEFORE, place).fetchone()
         _unnote(connection, repo, place, shown)
-        connection.execute(_BLANK, place)
         connection.execute(_DROP, place)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import sqlite3
 from pathlib import Path
+from typing import Never
 
 import anyio
 import anyio.to_thread
@@ -68,7 +69,8 @@ class SqliteStore:
         self._lease_s = lease_s
         self._writing: Writer | None = None
         self._reading: Readers | None = None
-        self._scrubber = Scrubber(self._path)
+        self._renewals = 0
+        self._scrubber = Scrubber(self._path, self._writer, self._writes, clock)
         self._importing = anyio.Lock()
         self._sessions = SqliteSessions(self._writer, self._readers, clock)
 
@@ -135,7 +137,7 @@ class SqliteStore:
         try:
             await self._enter(owner, location)
             if self._writing is not None:
-                await self._scrubber.scrub(self._writing, traces=None)
+                await self._scrubber.scrub(at_once=False)
         except BaseException:
             await self.aclose()
             raise
@@ -179,20 +181,38 @@ class SqliteStore:
         """What expired, and what a foreign reader held up; else the next open does it."""
         if not writing.is_closed:
             with anyio.CancelScope(shield=True):
-                await self._scrubber.scrub(writing, traces=None)
+                await self._scrubber.scrub(at_once=self._scrubber.is_held_up)
 
     async def renew(self, owner: Owner, lease_s: float) -> None:
         """Prolong the lease of *owner* on all its sessions. *Cancellation*: completes."""
         if self._opened_for_reading:
             return
         now = self._clock.now()
+        self._renewals += 1
         await self._writer().run(
             lambda connection: register(connection, owner, now=now, lease_s=lease_s)
         )
 
-    async def scrub(self) -> bool:
-        """Rid the files of what was erased; whether nothing is left. *Cancellation*: safe."""
-        return await self._scrubber.scrub(self._writer(), traces=None)
+    async def scrub(self, *, at_once: bool = False) -> bool:
+        """
+        Rid the files of what was erased; give whether nothing of it is left.
+
+        Args:
+            at_once: Rewrite a file above 64 MB, too; otherwise that is left to ``tend``.
+
+        Raises:
+            StoreReadOnly: The store was opened for reading. *Cancellation*: safe.
+        """
+        self._writer()
+        return await self._scrubber.scrub(at_once=at_once)
+
+    async def tend(self) -> Never:
+        """
+        Rewrite a large file that something was erased from, after 5 s without writes.
+
+        *Cancellation*: safe.
+        """
+        await self._scrubber.run()
 
     async def check(self) -> StoreReport:
         """Check the file, full text against records, vectors against their owners, edges' ends."""
@@ -210,6 +230,10 @@ class SqliteStore:
     def _opened_for_reading(self) -> bool:
         """Whether it may not be written, so that nobody is registered in it."""
         return self._reading is not None and self._writing is None
+
+    def _writes(self) -> int:
+        """Writes so far, renewals of the lease aside: they say nothing about idleness."""
+        return self._writer().posted - self._renewals
 
     def _writer(self) -> Writer:
         if self._writing is None:

@@ -57,8 +57,6 @@ _SET_GRAMS = "UPDATE repos SET grams = 1 WHERE no = ?"
 _OF_FILE = "SELECT DISTINCT texts, max(grams) FROM repos WHERE texts IS NOT NULL GROUP BY texts"
 _CREATE = "CREATE VIRTUAL TABLE IF NOT EXISTS {} USING {}"
 _INSERT = "INSERT INTO {} (rowid, text) VALUES "
-_LENGTH = "SELECT length(CAST(text AS BLOB)) FROM {} WHERE rowid = ?"
-_BLANK = "UPDATE {} SET text = ? WHERE rowid = ?"
 _DELETE = "DELETE FROM {} WHERE rowid = ?"
 # A deleted word stays in its segment until that is merged into another one.
 _MERGE = "INSERT INTO {0} ({0}) VALUES ('optimize')"
@@ -141,25 +139,14 @@ def _take_table(connection: sqlite3.Connection, repo: int) -> int:
 
 def drop_texts(connection: sqlite3.Connection, repo: int, rowids: Sequence[int]) -> int:
     """
-    Overwrite texts in place, then delete them; give how many there were.
+    Delete texts; give how many there were.
 
     Their words are gone from the file only after ``merge_texts``.
     """
     tables = text_tables(connection, repo)
-    dropped = [_drop(connection, table, rowids) for table in tables]
-    return dropped[0] if dropped else 0
-
-
-def _drop(connection: sqlite3.Connection, table: str, rowids: Sequence[int]) -> int:
-    find = _LENGTH.format(table)
-    found = [
-        (" " * length, rowid)
-        for rowid in rowids
-        for (length,) in connection.execute(find, (rowid,))
-    ]
-    connection.executemany(_BLANK.format(table), found)
-    connection.executemany(_DELETE.format(table), [(rowid,) for _, rowid in found])
-    return len(found)
+    rows = [(rowid,) for rowid in rowids]
+    dropped = [connection.executemany(_DELETE.format(table), rows).rowcount for table in tables]
+    return max(dropped[0], 0) if dropped else 0
 
 
 def merge_texts(connection: sqlite3.Connection, repo: int) -> None:

@@ -31,9 +31,8 @@ _FIND = "SELECT 1 FROM erased WHERE digest = ?"
 _REMEMBER = "INSERT OR IGNORE INTO erased (digest) VALUES (?)"
 
 
-def remember_erased(connection: sqlite3.Connection, query: str, values: Iterable[int] = ()) -> None:
-    """Remember the ids that *query* gives."""
-    ids = [id for (id,) in connection.execute(query, tuple(values))]
+def remember_erased(connection: sqlite3.Connection, ids: Iterable[str | bytes]) -> None:
+    """Remember the *ids* of sessions, episodes and steps."""
     salt = _salt(connection)
     connection.executemany(_REMEMBER, [(_digest(salt, id),) for id in ids])
 

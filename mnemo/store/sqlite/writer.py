@@ -68,6 +68,8 @@ class Writer:
         self._queue: SimpleQueue[_Unit | None] = SimpleQueue()
         self._thread = threading.Thread(target=self._serve, name="mnemo-writer", daemon=True)
         self._waiting = 0
+        self.posted = 0
+        """Units handed over so far."""
         self._room: list[anyio.Event] = []
         self._closing = False
         self._lost: StoreError | None = None
@@ -101,6 +103,7 @@ class Writer:
         if self._closing:
             raise StoreError("the store is closed: open the service again")
         self._waiting += 1
+        self.posted += 1
         self._queue.put(_Unit(run, payload, done))
 
     async def run(self, work: Callable[[sqlite3.Connection], T]) -> T:
