@@ -57,7 +57,7 @@ class Failure(Exception):
 
 class ErrorTranslator:
     """
-    Words failures of one server, without its secrets.
+    Translate failures of one server into typed errors without secrets.
 
     Args:
         has_key: Whether a key is sent at all.

@@ -46,7 +46,7 @@ class Form(Enum):
 
 
 class Learned:
-    """What one model of a server was seen to accept. For one process; never stored."""
+    """Forms and parameters that one model accepted or refused; in memory only."""
 
     def __init__(self) -> None:
         self._proven: set[Form] = set()
@@ -98,14 +98,14 @@ class Learned:
 
 
 class Lessons(defaultdict[str, Learned]):
-    """What was learned of each model name."""
+    """``Learned`` by model name."""
 
     def __init__(self) -> None:
         super().__init__(Learned)
 
 
 def with_schema(system: str, schema: Mapping[str, Any]) -> str:
-    """The standing instructions with *schema* after them."""
+    """Append *schema* to the standing instructions."""
     told = (
         "Answer with one JSON object and nothing around it. It must follow this JSON schema:\n"
         + json.dumps(schema, ensure_ascii=False)

@@ -146,7 +146,7 @@ class Transport:
 
     async def patiently(self, work: Callable[[], Awaitable[T]], *, purpose: str | None) -> T:
         """
-        Do *work*, again after a ``Failure`` that may pass, and raise the last one's error.
+        Run *work* with retries, and raise the error of the last ``Failure``.
 
         The error carries *purpose*, and nothing of the client: no cause and no context.
         """
@@ -379,7 +379,7 @@ def _connection_errors() -> tuple[type[Exception], ...]:
 
 
 async def _ready() -> None:
-    """Import what is heavy, once, without holding up the event loop."""
+    """Import ``httpx`` and ``tenacity`` once, in a worker thread."""
     if "mnemo.models.retrying" not in sys.modules or "httpx" not in sys.modules:
         await anyio.to_thread.run_sync(_import)
 

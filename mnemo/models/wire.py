@@ -40,7 +40,7 @@ class WrongShape(ValueError):
 @dataclass(frozen=True, slots=True)
 class Call:
     """
-    One request as it is to be put, overrides applied.
+    One request with overrides applied.
 
     Attributes:
         temperature: ``None`` is not sent.
@@ -71,7 +71,7 @@ class Call:
 
     @property
     def tokens(self) -> int:
-        """An estimate of what it costs as input."""
+        """Estimated input tokens."""
         texts = sum(count_tokens(message.content) for message in self.request.messages)
         calls = sum(
             count_tokens(str(call.get("name"))) + count_tokens(written(call.get("arguments")))
@@ -179,7 +179,7 @@ def few(parts: Sequence[Any], what: str) -> None:
 
 
 def forced(arguments: Any, text: str) -> tuple[Any, str]:
-    """What a forced call was given: as a JSON object, and as the text it was."""
+    """Arguments of a forced tool call: parsed, and as text."""
     if isinstance(arguments, Mapping):
         return arguments, text or written(arguments, otherwise="")
     return None, arguments or text

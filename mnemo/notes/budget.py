@@ -20,7 +20,7 @@ __all__ = ["UpdateBudget", "summed"]
 @dataclass(slots=True)
 class UpdateBudget:
     """
-    The bounds of one update, checked in code; time runs from its making, by the clock.
+    The budget of one update; its time runs from construction, by the service's clock.
 
     Attributes:
         turns: Calls that were begun.
@@ -35,12 +35,12 @@ class UpdateBudget:
 
     @classmethod
     def starting(cls, config: NotesConfig, clock: Clock) -> UpdateBudget:
-        """One that begins now."""
+        """A budget whose time starts now."""
         return cls(config, clock, clock.monotonic())
 
     def admit(self, request: ChatRequest) -> ChatRequest:
         """
-        *request* with what is left of the output, counted as a turn.
+        Admit *request* as a turn, with the output tokens that are left as its bound.
 
         Raises:
             BudgetExceeded: A limit is reached, or would be by its estimated input.
@@ -65,7 +65,7 @@ class UpdateBudget:
 
     async def within(self, work: Callable[[], Awaitable[ChatReply]]) -> ChatReply:
         """
-        Do *work* for as long as there is time.
+        Run *work* within the time that is left.
 
         Raises:
             BudgetExceeded: The time is over; *work* was cancelled, and what it says is late.
@@ -91,7 +91,7 @@ def _exceeded(which: str, limit: float, spent: float) -> BudgetExceeded:
 
 
 def summed(used: list[Usage]) -> Usage:
-    """All of *used* together; a cost that is not known counts 0."""
+    """Sum of *used*; an unknown cost counts 0."""
     return Usage(
         model=next((usage.model for usage in reversed(used) if usage.model), ""),
         input_tokens=sum(usage.input_tokens for usage in used),

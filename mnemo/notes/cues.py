@@ -156,19 +156,19 @@ def _compiled(built_in: str, added: tuple[str, ...] = ()) -> re.Pattern[str]:
 
 
 def _visible(text: str) -> str:
-    """*text* with code and quotations masked; every place stays where it is."""
+    """Mask code and quotations in *text*; offsets stay."""
     for pattern in (_FENCED, _HIDDEN):
         text = pattern.sub(lambda found: _MASK * len(found.group()), text)
     return _WRAP.sub(" ", text)
 
 
 def _spaced(pattern: str) -> str:
-    """*pattern* with every blank standing for any run of blanks."""
+    """Let every blank of *pattern* match a run of blanks."""
     return pattern.replace(" ", r"\s{1,4}")
 
 
 def _heads(text: str) -> Mapping[int, int]:
-    """Where clauses open in *text* behind their courtesies → where with them; in order."""
+    """Offsets of clauses behind their courtesies → offsets with them, ascending."""
     starts = {found.end() for found in _OPENING.finditer(text)}
     starts |= {found.end() for found in _PLEASE.finditer(text)}
     known = sorted(starts)

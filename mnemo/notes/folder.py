@@ -45,7 +45,7 @@ _IMPORTED = Source(by="import", trust="imported")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FolderReport:
     """
-    What became of each note or file.
+    Result of an export or import, by note or file.
 
     Attributes:
         written, unchanged: Topics: files written by an export, notes by an import.
@@ -66,7 +66,7 @@ class FolderReport:
 
 @dataclass(slots=True)
 class _Notes:
-    """A report in the making."""
+    """Collects a report."""
 
     written: list[str] = field(default_factory=list)
     unchanged: list[str] = field(default_factory=list)
@@ -89,7 +89,7 @@ class _Notes:
 @dataclass(frozen=True, slots=True)
 class _Exported:
     """
-    What the manifest says of a note.
+    Manifest entry of a note.
 
     Attributes:
         digest: Of its file; *text*: of its description and body.
@@ -102,7 +102,7 @@ class _Exported:
 
 @dataclass(frozen=True, slots=True)
 class _Read:
-    """A file that could be read."""
+    """A file that was parsed."""
 
     name: str
     digest: str
@@ -281,7 +281,7 @@ class Folder:
 def _change(
     text: NoteText, row: NoteRow | None, exported: _Exported | None, at: datetime
 ) -> Write | None:
-    """What an import does for a file that differs from the note; ``None``: it must not."""
+    """The write that imports a file which differs from the note; ``None``: a conflict."""
     if row is None or (not row.is_there and exported is None):
         return Write(text=text, source=_IMPORTED, expected=0, at=at)
     if row.is_there and exported is not None and row.version == exported.version:
@@ -332,7 +332,7 @@ def _make(path: Path) -> None:
 
 
 def _refusal(entry: os.DirEntry[str]) -> str | None:
-    """Why a directory entry is not read; ``None``: it is."""
+    """Reason to skip a directory entry; ``None``: read it."""
     if entry.is_symlink():
         return "is a link"
     if not entry.is_file(follow_symlinks=False):
@@ -347,7 +347,7 @@ def _refusal(entry: os.DirEntry[str]) -> str | None:
 
 
 def _may_go(target: Path, found: bytes | None, before: _Exported | None) -> bool:
-    """Whether nothing is lost with what stands there: nothing, a link, or what was exported."""
+    """Whether the target may be replaced: it is absent, a link, or as it was exported."""
     if found is None:
         return target.is_symlink() or not os.path.lexists(target)
     return before is not None and _digest(found) == before.digest

@@ -64,7 +64,7 @@ _UNSEEN = re.compile("[\u115f\u1160\u2800\u3164\uffa0]")
 
 
 def _forms(line: str) -> tuple[str, str]:
-    """*line* as its reader sees it, folded; then without what marks words in Markdown."""
+    """Fold *line*, look-alike letters included; with Markdown emphasis, and without."""
     wide = unicodedata.normalize("NFKD", line)
     shown = "".join(c for c in wide if unicodedata.category(c) not in ("Cf", "Mn", "Me"))
     seen = fold(_UNSEEN.sub(" ", shown)).translate(_LOOKALIKES)
@@ -72,12 +72,12 @@ def _forms(line: str) -> tuple[str, str]:
 
 
 def redact(text: str) -> str:
-    """*text* with ``[redacted:<kind>]`` in the place of every secret."""
+    """Replace every secret in *text* by ``[redacted:<kind>]``."""
     return without_secrets(text, lambda kind: f"[redacted:{kind}]")
 
 
 def said_of(error: BaseException | None) -> str | None:
-    """Class and message of *error*, without secrets."""
+    """Class and message of *error*, redacted."""
     if error is None:
         return None
     try:
@@ -99,7 +99,7 @@ def check_redacted(topic: str, body: str) -> None:
 
 def check_screen(text: str, known: str = "") -> None:
     """
-    Let pass what gives no orders to an agent that may read it.
+    Screen a text for prompt injection: orders to the agent that may read it.
 
     Args:
         known: What the note says already; its lines are not looked at again.

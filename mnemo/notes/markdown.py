@@ -29,7 +29,7 @@ _KEY = re.compile(r"^(topic|description|updated_at)[ \t]*:[ \t]*(.*?)[ \t]*$", r
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NoteFile:
-    """What a file says; *updated_at* is in UTC, ``None`` where it does not say."""
+    """A parsed file; *updated_at* is in UTC, ``None`` if it is missing."""
 
     topic: str
     description: str
@@ -39,7 +39,7 @@ class NoteFile:
 
 
 def written(row: NoteRow) -> str:
-    """The file of a note."""
+    """Format a note as a file."""
     head = (
         f"topic: {row.topic}",
         f"description: {_quoted(row.description)}",

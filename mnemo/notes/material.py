@@ -49,7 +49,7 @@ _QUOTES = str.maketrans("‘’‚‛“”„‟«»`´", "''''\"\"\"\"\"\"''")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evidence:
-    """What a change rests on, as its version keeps it."""
+    """Evidence of a change, as stored with the version."""
 
     trust: Trust
     text: str = ""
@@ -76,17 +76,17 @@ class Asked:
 
 
 def folded(text: str) -> str:
-    """*text* with case, space, quotation marks and Unicode forms folded."""
+    """Fold case, white space, quotation marks and Unicode forms of *text*."""
     return one_line(fold(text.translate(_QUOTES)))
 
 
 def is_injected(message: Message) -> bool:
-    """Whether the host, not a person, put it there."""
+    """Whether the host inserted it."""
     return bool(message.metadata.get("injected")) or message.kind == "summary"
 
 
 def voice_of(message: Message) -> Voice:
-    """Who speaks: a person, the assistant, or something that neither of them said."""
+    """Speaker: the user, the assistant, or neither."""
     if is_injected(message):
         return "other"
     if message.role == "user":
@@ -95,7 +95,7 @@ def voice_of(message: Message) -> Voice:
 
 
 def mark_keys(history: Sequence[Message], thread_id: str | None) -> list[str]:
-    """The key of each message, by which it is known again."""
+    """Key of each message, by which it is recognised in a later history."""
     chain = hashlib.blake2b(digest_size=16)
     keys = []
     for message in history:
@@ -111,7 +111,7 @@ def mark_keys(history: Sequence[Message], thread_id: str | None) -> list[str]:
 
 
 def pair_keys(keys: Sequence[str]) -> list[str]:
-    """Keys of the messages each with the one before it, which few other conversations share."""
+    """Keys of each message together with the one before it."""
     pairs = zip(("", *keys), keys, strict=False)
     return [
         f"p:{hashlib.blake2b(f'{a} {b}'.encode(), digest_size=16).hexdigest()}" for a, b in pairs

@@ -29,7 +29,7 @@ PURPOSE: Purpose = "update_notes"
 
 @dataclass(frozen=True, slots=True)
 class Prefix:
-    """What requests begin with; *reused*: the task's own messages, unchanged and in order."""
+    """Leading messages of each request; *reused*: the task's own, unchanged and in order."""
 
     messages: tuple[ChatMessage, ...]
     reused: bool
@@ -37,7 +37,7 @@ class Prefix:
 
 def copied(history: Sequence[Message | Mapping[str, Any]]) -> tuple[Message, ...]:
     """
-    *history* as messages that share nothing with it, without a trailing call that lacks answers.
+    Deep copy of *history* as messages, without a trailing tool call that lacks answers.
 
     Raises:
         ValueError: It is no sequence of messages.
@@ -48,7 +48,7 @@ def copied(history: Sequence[Message | Mapping[str, Any]]) -> tuple[Message, ...
 
 
 def _own(message: Message) -> Message:
-    """A copy with nothing shared; field by field, since deep copies would hold up the loop."""
+    """Copy *message* field by field: ``deepcopy`` would block the event loop."""
     copy = object.__new__(type(message))
     for name in message.__dataclass_fields__:
         object.__setattr__(copy, name, _unshared(getattr(message, name)))
@@ -62,7 +62,7 @@ def _unshared(value: Any) -> Any:
 
 
 def _answered(messages: tuple[Message, ...]) -> tuple[Message, ...]:
-    """*messages* without the last group, if it is the end and has a call without an answer."""
+    """Drop a trailing tool call that lacks answers."""
     at = len(messages)
     while at and messages[at - 1].role == "tool":
         at -= 1
@@ -75,18 +75,18 @@ def _answered(messages: tuple[Message, ...]) -> tuple[Message, ...]:
 
 
 def carries_instruction(messages: Sequence[Message]) -> bool:
-    """Whether one of *messages* is the question that an updater puts."""
+    """Whether *messages* contain the question of an update."""
     return any(m.role == "user" and m.text.startswith(INSTRUCTION_MARK) for m in messages)
 
 
 def asks_elsewhere(model: ChatModel) -> bool:
-    """Whether *model* has an override that asks another one for updates of notes."""
+    """Whether *model* sends updates of notes to another model by an override."""
     model_for = getattr(model, "model_for", None)
     return callable(model_for) and model_for(PURPOSE) != getattr(model, "model", None)
 
 
 def redacted(messages: Sequence[Message]) -> tuple[Message, ...]:
-    """*messages* without the secrets in their texts and the arguments of their calls."""
+    """Redact secrets in the texts and tool calls of *messages*."""
     return tuple(_without_secrets(message) for message in messages)
 
 
@@ -112,7 +112,7 @@ def prefix(
     messages: Sequence[Message], *, fresh_from: int, instruction: str, config: NotesConfig
 ) -> Prefix:
     """
-    What the requests of an update begin with.
+    Choose the leading messages of an update's requests.
 
     All of *messages*, if they are estimated to fit the room of one turn. Otherwise the
     system message and the new part, less of its oldest groups until that fits.
@@ -142,7 +142,7 @@ def _newest(groups: list[list[ChatMessage]], room: int) -> list[list[ChatMessage
 
 
 def _groups(messages: Sequence[Message]) -> list[list[ChatMessage]]:
-    """Messages, each call with its answers."""
+    """Group messages: each tool call with its answers."""
     groups: list[list[ChatMessage]] = []
     for message in messages:
         if message.role == "tool":
@@ -162,7 +162,7 @@ def _estimate(messages: Sequence[ChatMessage]) -> int:
 
 
 def tokens_of(message: ChatMessage) -> int:
-    """An estimate of what *message* costs as input."""
+    """Estimated input tokens of *message*."""
     tokens = count_tokens(message.content)
     if message.tool_calls:
         calls = [dict(call) for call in message.tool_calls]

@@ -40,7 +40,7 @@ _APPLICATION = Source(by="application", trust="application")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NotesStatistics:
     """
-    What a repository's notes are, and what is being done about them.
+    Numbers of notes, versions and updates of a repository.
 
     Attributes:
         versions: Kept of all notes, deleted ones included.

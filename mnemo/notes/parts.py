@@ -1,4 +1,4 @@
-"""What the notes of one repository are given by the composition root."""
+"""Dependencies of the notes of one repository, given by the composition root."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ def _usable() -> None:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NotesParts:
     """
-    The seams of one repository's notes.
+    Dependencies of the notes of one repository.
 
     Attributes:
-        publish: Sends an event to whoever listens; a plain call.
+        publish: Publishes an event; a plain call.
         spawn: Starts a task that is cancelled when the service closes; a plain call.
         meter: Counts what all calls of the repository's updates cost.
         session_meter: The meter of an open session; ``None`` if it is not open.

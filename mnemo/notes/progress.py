@@ -44,7 +44,7 @@ class Progress:
 
 
 class ProgressReporter:
-    """Calls *on_progress*; ``finished`` only after ``started``, and once."""
+    """Call *on_progress*; ``finished`` follows ``started``, and only once."""
 
     def __init__(self, on_progress: OnProgress | None) -> None:
         self._callback = on_progress
@@ -52,23 +52,23 @@ class ProgressReporter:
         self.turn = 0
 
     async def start(self) -> None:
-        """The update is due. *Cancellation*: safe."""
+        """Report the start. *Cancellation*: safe."""
         self._started = True
         await self._tell(Progress("started", "Looking back over the conversation"))
 
     async def next_turn(self, turn: int) -> None:
-        """The model is asked."""
+        """Report a call of the model."""
         self.turn = turn
         await self._tell(Progress("turn", f"Asking the model, turn {turn}", turn))
 
     async def tool(self, name: str, topic: object) -> None:
-        """A tool is carried out."""
+        """Report a tool call."""
         of = _shown(topic)
         label = one_line(redact(clean(f"{name} {of}" if of else name)))
         await self._tell(Progress("tool", label[:100], self.turn, of))
 
     async def finish(self, label: str) -> None:
-        """It is over, however it ended; *Cancellation*: completes."""
+        """Report the end; *Cancellation*: completes."""
         if self._started:
             self._started = False
             with anyio.CancelScope(shield=True):
@@ -87,7 +87,7 @@ class ProgressReporter:
 
 
 def _shown(topic: object) -> str | None:
-    """*topic*, if it can be one that holds no secret: a model may name anything."""
+    """*topic*, if it is valid and holds no secret: a model may name anything."""
     try:
         check_redacted(str(topic), "")
     except InvalidNote:

@@ -36,7 +36,7 @@ PASSAGE_CHARACTERS = 300
 
 @dataclass(frozen=True, slots=True)
 class Ranked:
-    """A note with its score and what that is made of."""
+    """A note with its score and the parts of it."""
 
     row: NoteRow
     score: float
@@ -45,17 +45,17 @@ class Ranked:
 
 
 def last_use(row: NoteRow) -> datetime:
-    """The later of writing and reading."""
+    """Time of the last write or read."""
     return max(row.updated_at, row.last_read_at or row.updated_at)
 
 
 def by_use(rows: Sequence[NoteRow]) -> list[NoteRow]:
-    """Latest use first; ties by topic."""
+    """Sort by latest use; ties by topic."""
     return sorted(rows, key=lambda row: (-last_use(row).timestamp(), row.topic))
 
 
 def by_change(rows: Sequence[NoteRow]) -> list[NoteRow]:
-    """Latest change first, whatever was read since; ties by topic."""
+    """Sort by latest change; ties by topic."""
     return sorted(rows, key=lambda row: (-row.updated_at.timestamp(), row.topic))
 
 
@@ -74,7 +74,7 @@ def by_query(
     half_life_d: float,
 ) -> list[Ranked]:
     """
-    All of *rows*, best first; ties by topic.
+    Rank *rows* by a query, best first; ties by topic.
 
     Args:
         matching: Term of the query → topics that hold it; a rare term weighs more.
@@ -105,7 +105,7 @@ def _cosine(one: Vector | None, other: Vector | None) -> float:
 
 
 def passage(body: str, wanted: frozenset[str]) -> str:
-    """The lines of *body* that hold most of *wanted*, with as much around as is short."""
+    """The lines of *body* with most of *wanted*, and short context around them."""
     lines = [line for line in body.split("\n") if line.strip()]
     if not lines:
         return ""
@@ -166,7 +166,7 @@ class NoteRecall:
 
     def as_text(self, budget_tokens: int | None = None) -> str:
         """
-        One fenced block per note, labelled as data; whatever a note holds, it stays inside.
+        Render one fenced block per note, labelled as data; no note can close its block.
 
         Args:
             budget_tokens: At most so many, by the service's count: passages are shortened
@@ -215,5 +215,5 @@ def _short(text: str, limit: int) -> str:
 
 
 def one_line_of(topic: str, description: str, day: str) -> str:
-    """A note's line in a list; its texts cannot begin another one."""
+    """Render a note as one line of a list."""
     return f"- {topic}: {without_marks(one_line(clean(description)))} ({day})"

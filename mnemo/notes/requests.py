@@ -37,7 +37,7 @@ ATTEMPTS = 20
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NoteRequest:
     """
-    What became of an explicit request.
+    Outcome of an explicit request.
 
     Attributes:
         text: Its words, without secrets.
@@ -51,7 +51,7 @@ class NoteRequest:
 
 
 def open_requests(tx: NoteReader, asked: Sequence[Asked]) -> list[Asked]:
-    """Those of *asked* that are not covered: neither settled before nor said by a note."""
+    """Requests that are not covered: neither settled before nor stated in a note."""
     settled = tx.covered([one.digest for one in asked])
     waiting = [one for one in asked if one.digest not in settled]
     if not waiting:
@@ -61,7 +61,7 @@ def open_requests(tx: NoteReader, asked: Sequence[Asked]) -> list[Asked]:
 
 
 def _is_said(asked: Asked, bodies: Sequence[str]) -> bool:
-    """Whether one of *bodies*, folded, holds the request's own words, and not parts of others."""
+    """Whether one of the folded *bodies* contains the request as whole words."""
     clause = folded(asked.text)
     words = re.escape(clause)
     if not has_unspaced(clause):
@@ -70,7 +70,7 @@ def _is_said(asked: Asked, bodies: Sequence[str]) -> bool:
 
 
 def settle_said(tx: NoteWriter, asked: Sequence[Asked]) -> None:
-    """Remember those of *asked* that a note says: they stay covered when it is gone."""
+    """Mark requests that a note states as covered, also after the note is deleted."""
     settled = tx.covered([one.digest for one in asked])
     waiting = [one for one in asked if one.digest not in settled and not one.forgets]
     for row in tx.rows() if waiting else ():
@@ -81,7 +81,7 @@ def settle_said(tx: NoteWriter, asked: Sequence[Asked]) -> None:
 
 
 def outcomes(tx: NoteReader, asked: Sequence[Asked]) -> tuple[NoteRequest, ...]:
-    """What is stored about each of *asked*, in order."""
+    """Outcomes of *asked*, in order."""
     settled = tx.covered([one.digest for one in asked])
     rows = tx.rows()
     there = {row.topic for row in rows}
@@ -97,7 +97,7 @@ def outcomes(tx: NoteReader, asked: Sequence[Asked]) -> tuple[NoteRequest, ...]:
 
 async def keep_by_rule(shelf: Shelf, asked: Sequence[Asked], source: Source) -> None:
     """
-    Write each of *asked* that is not covered, and remember what became of it.
+    Write each uncovered request to a note, and mark it as covered or refused.
 
     Raises:
         StoreError: What was written before stays. *Cancellation*: completes a write that
@@ -159,7 +159,7 @@ def _day(at: datetime) -> str:
 
 
 def _home(rows: Sequence[NoteRow], clause: str, size: int, config: NotesConfig) -> NoteRow | None:
-    """The note that shares most words with *clause*, of those with room; ties by topic."""
+    """Choose the note with room that shares most words with *clause*; ties by topic."""
     wanted = {stem(word) for word in content_words(clause)}
 
     def shared(row: NoteRow) -> int:
@@ -172,7 +172,7 @@ def _home(rows: Sequence[NoteRow], clause: str, size: int, config: NotesConfig) 
 
 
 def _free_topic(tx: NoteReader, clause: str) -> str:
-    """A topic that no note has or is continued by: of the first content words, or a digest."""
+    """A free topic: the first content words of *clause*, else with a digest."""
     taken = tx.topics()
     named = _topic_of(clause)
     start = (named or "note")[: MAX_TOPIC - 9].rstrip("-")

@@ -40,7 +40,7 @@ DEBTS = 64
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """When something began: by the clock, and after how many notes that this shelf created."""
+    """A point in time: by the clock, and by the number of notes created here."""
 
     at: datetime
     created: int
@@ -73,7 +73,7 @@ class Shelf:
         self._created_as: dict[str, int] = {}
 
     def moment(self) -> Moment:
-        """The present, to ask ``is_newer`` about later; a plain call."""
+        """The present, for ``is_newer``; a plain call."""
         return Moment(self._clock.now(), self._created)
 
     def is_newer(self, row: NoteRow, moment: Moment) -> bool:
@@ -82,7 +82,7 @@ class Shelf:
 
     async def write(self, change: Write) -> Written:
         """
-        Make *change* with its vector, in one transaction.
+        Write *change* with its vector, in one transaction.
 
         Raises:
             UsageError: As ``writing.write``.
@@ -129,7 +129,7 @@ class Shelf:
         return row if read_at is None else replace(row, last_read_at=read_at)
 
     async def _touched(self, topics: Sequence[str]) -> datetime | None:
-        """When *topics* were read: now; ``None`` if the store does not take it."""
+        """Record that *topics* were read now; ``None`` if the store fails."""
         now = self._clock.now()
         try:
             await self.store.writing(lambda tx: tx.touch(topics, now))
@@ -184,7 +184,7 @@ class Shelf:
     # ── Vectors ──────────────────────────────────────────────────────────────────────
 
     async def settle_debts(self) -> None:
-        """Make vectors that are owed, as many as are made at once. *Raises* ``StoreError``."""
+        """Embed one batch of notes whose vector is missing. *Raises* ``StoreError``."""
         space = self._embedder.space
         owed = await self.store.reading(lambda tx: tx.owed(space, limit=DEBTS))
         if not owed:

@@ -112,7 +112,7 @@ def specs() -> list[dict[str, Any]]:
 
 def with_note_tools(tools: tuple[Mapping[str, Any], ...]) -> tuple[Mapping[str, Any], ...]:
     """
-    *tools* as they are, with the note tools that they lack behind them.
+    Append the missing note tools to *tools*.
 
     Raises:
         ConfigError: One of them has a note tool's name and another schema, or is no tool.
@@ -137,7 +137,7 @@ def _named(tool: Mapping[str, Any]) -> tuple[str, Any]:
 
 
 def _misfit(name: str, arguments: Mapping[str, Any] | None) -> str | None:
-    """What is wrong with the arguments of a note tool's call; ``None``: nothing is."""
+    """Validate the arguments of a note tool's call; ``None``: they are valid."""
     schema: dict[str, Any] = _PARAMETERS[name]
     if arguments is None:
         return "the arguments must be a JSON object"
@@ -176,7 +176,7 @@ Answer = dict[str, Any]
 
 @dataclass(slots=True)
 class _Counted:
-    """What of the limits is used up."""
+    """Writes and deletes counted against the limits."""
 
     writes: int = 0
     deletes: int = 0
@@ -245,7 +245,7 @@ class NoteToolbox:
 
     def _met(self, changed: Changed) -> Answer:
         """
-        The answer to a caller that does not know the note as it is; it is shown by that.
+        Answer a conflict with the present note, which the caller has read then.
 
         A note that was created since the toolbox was made could not be read before: that is
         a conflict as well.

@@ -53,7 +53,7 @@ _SEARCHED = 200
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ask:
     """
-    What an update was called with, checked and copied.
+    Validated and copied arguments of an update.
 
     Attributes:
         keys: Of the messages; see ``material.mark_keys``.
@@ -111,7 +111,7 @@ class Ask:
 
     @property
     def marks(self) -> tuple[str, str]:
-        """What its last message is marked by, once it is judged."""
+        """Marks of the last message."""
         return self.keys[-1], pair_keys(self.keys[-2:])[-1]
 
     def is_judged(self, index: int, marked: frozenset[str], pairs: Sequence[str]) -> bool:
@@ -130,7 +130,7 @@ class Ask:
 
     @property
     def refused(self) -> SkipReason | None:
-        """What its history or outcome says against an update, whatever else holds."""
+        """Reason of its history or outcome against an update; ``None``: none."""
         if carries_instruction(self.history):
             return "nested"
         if self.outcome == "completed" and _was_denied(self.history):
@@ -204,7 +204,7 @@ def judge(
     now: datetime | None = None,
 ) -> Due | Skip:
     """
-    Look at the rules that need the store, from the fifth on.
+    Apply the rules that need the store.
 
     Args:
         now: When the window is looked at; ``None``: now.
@@ -237,17 +237,17 @@ def judge(
 
 
 def by_rule(asked: Asked) -> bool:
-    """Whether the rule can carry it out."""
+    """Whether ``keep_by_rule`` can serve it."""
     return not asked.forgets and not is_blank(asked.text)
 
 
 def phrases_of(config: NotesConfig) -> Phrases:
-    """What the configuration adds to the built-in phrases."""
+    """Phrases that the configuration adds."""
     return Phrases(config.request_phrases, config.correction_phrases, config.preference_phrases)
 
 
 def _new_from(tx: NoteReader, ask: Ask) -> int:
-    """Where the new part begins: behind the last message that is marked."""
+    """Index at which the new part begins: behind the last marked message."""
     pairs = pair_keys(ask.keys)
     for end in range(len(ask.keys), 0, -_SEARCHED):
         first = max(0, end - _SEARCHED)

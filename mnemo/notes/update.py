@@ -43,7 +43,7 @@ _NOTHING = Usage(cost_usd=0.0)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NoteUpdate:
     """
-    What ``update_after_task`` did.
+    Result of ``update_after_task``.
 
     Attributes:
         ran: Whether the rules said yes and the work began.
@@ -69,7 +69,7 @@ class NoteUpdate:
 
 
 def _one_per_topic(changes: list[NoteChange]) -> tuple[NoteChange, ...]:
-    """The changes of an update, one per topic: what was done first, at the last version."""
+    """Merge changes by topic: the first action, the last version."""
     merged: dict[str, NoteChange] = {}
     for change in changes:
         first = merged.get(change.topic)
@@ -93,7 +93,7 @@ QUERY_CHARACTERS = 2_000
 
 class Run:
     """
-    One update that is due.
+    Runs one update that is due.
 
     Args:
         ask: What it was called with.
@@ -221,7 +221,7 @@ class Run:
         return replace(begin, reused=begin.reused and not elsewhere)
 
     async def _call(self, caller: Caller, request: ChatRequest) -> ChatReply:
-        """One turn; a model that may do better at once is asked once more."""
+        """One turn, with one retry of a retryable error."""
         self._check_malformed()
         try:
             return await self._turn(caller, request)
@@ -238,7 +238,7 @@ class Run:
         return await self._budget.within(partial(self._answer, caller, admitted))
 
     async def _answer(self, caller: Caller, request: ChatRequest) -> ChatReply:
-        """What the model says to *request*; its cost is noted before anybody can be cancelled."""
+        """Call the model; the cost is recorded before cancellation can interrupt."""
         try:
             reply = await caller.call(request)
         except ModelError as error:
@@ -251,7 +251,7 @@ class Run:
         return reply
 
     async def _count(self, usage: Usage) -> None:
-        """Note what a call cost; *Cancellation*: completes."""
+        """Record the cost of a call; *Cancellation*: completes."""
         self._budget.used.append(usage)
         session_id = self._ask.session_id
         meter = self._parts.session_meter(session_id) if session_id is not None else None
@@ -291,7 +291,7 @@ class Run:
 
     async def end(self, error: BaseException | None, *, cancelled: bool = False) -> NoteUpdate:
         """
-        Remember what is to be remembered, publish the event, tell the progress.
+        Set the marks, publish the event, report the end.
 
         *Cancellation*: completes.
         """
@@ -315,7 +315,7 @@ class Run:
     async def _settled(
         self, error: BaseException | None, *, cancelled: bool
     ) -> tuple[list[NoteChange], tuple[NoteRequest, ...], Exception | None]:
-        """What the journal says, after the marks are set; and what went wrong with that."""
+        """Set the marks and read the changes; with the error, if that failed."""
         failure = None
         if not cancelled:
             try:

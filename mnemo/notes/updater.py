@@ -39,7 +39,7 @@ Arguments = dict[str, Any]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UpdateCounts:
-    """Updates that run, that wait for their turn, and that are held for their window's end."""
+    """Numbers of updates that run, wait for their turn, or are held while debounced."""
 
     running: int
     waiting: int
@@ -91,7 +91,7 @@ class Updater:
 
     @property
     def counts(self) -> UpdateCounts:
-        """What goes on."""
+        """Present numbers."""
         waiting = len(self._calls) - self._running - len(self._held)
         return UpdateCounts(running=self._running, waiting=waiting, held=len(self._held))
 
@@ -164,7 +164,7 @@ class Updater:
         self._end(operation, call.result)
 
     def _elsewhere(self) -> NoteUpdate | None:
-        """The end of a call from another event loop: nothing of this one may be touched."""
+        """Refuse a call from another event loop."""
         try:
             if not self._closing:
                 self._parts.check_usable()
@@ -173,7 +173,7 @@ class Updater:
         return None
 
     def _refused_at_once(self, call: _Call) -> NoteUpdate | None:
-        """Look at the rules that need no store, and take the copy of the history."""
+        """Apply the rules that need no store, and copy the history."""
         if self._closing:
             return NoteUpdate(skipped_because="closing")
         if not self._parts.config.enabled:
@@ -189,7 +189,7 @@ class Updater:
         return NoteUpdate(skipped_because=refused) if refused else None
 
     def _failed(self, error: Exception, arguments: Arguments) -> NoteUpdate:
-        """The end of an update that did not come to run."""
+        """Result of an update that failed before it ran."""
         log.error("an update of notes failed before it could run: %s", said_of(error))
         update = NoteUpdate(error=error, id=new_id("update"))
         task_id = arguments.get("task_id")
@@ -203,7 +203,7 @@ class Updater:
     # ── In turn ──────────────────────────────────────────────────────────────────────
 
     async def _carried_out(self, call: _Call) -> NoteUpdate:
-        """Do what is due, in its turn; a shutdown ends it with what it came to by then."""
+        """Run the call in its turn; a shutdown cancels it with its partial result."""
         self._calls.add(call)
         guard = UPDATING.set(True)
         try:
@@ -265,7 +265,7 @@ class Updater:
         return found
 
     async def _hold(self, call: _Call, conversation: str, skip: Skip) -> bool:
-        """Wait for the window's end; whether it is still to run then."""
+        """Wait for the end of the debounce window; whether the call is still to run."""
         if self._closing:
             call.accepted = True
             return True
@@ -312,7 +312,7 @@ class Updater:
     async def _ended(
         self, call: _Call, run: Run, error: BaseException | None, *, cancelled: bool = False
     ) -> NoteUpdate:
-        """End *run* in a task of its own: whoever cancels its caller does not cut that off."""
+        """End *run* in a task of its own, which cancellation of the caller does not interrupt."""
 
         async def end() -> None:
             call.result = await run.end(error, cancelled=cancelled)
@@ -342,6 +342,6 @@ class Updater:
             await self._until_idle()
 
     async def _until_idle(self) -> None:
-        """Wait for the end of all calls, but for one that this is called from."""
+        """Wait for the end of all calls except the current one."""
         while self._calls and not UPDATING.get():
             await self._idle.wait()

@@ -46,7 +46,7 @@ _UNSCREENED: frozenset[Author] = frozenset(("application", "undo"))
 
 
 class Changed(Conflict):
-    """The note is not as its writer knew it; *row* is what it is now, ``None``: not there."""
+    """Version conflict; *row* is the present note, ``None``: it does not exist."""
 
     def __init__(self, topic: str, row: NoteRow | None) -> None:
         self.topic = topic
@@ -56,12 +56,12 @@ class Changed(Conflict):
 
 
 class AlreadyServed(Exception):
-    """The request that the rule was to write is covered since; nothing was written."""
+    """The request was covered meanwhile; nothing was written."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Source:
-    """Where a change comes from: what its version says about it."""
+    """Provenance of a change, as stored with the version."""
 
     by: Author
     trust: Trust
@@ -78,7 +78,7 @@ class Source:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NoteText:
-    """The texts of a note, checked and without secrets."""
+    """Validated, redacted texts of a note."""
 
     topic: str
     description: str
@@ -86,7 +86,7 @@ class NoteText:
 
     @property
     def searchable(self) -> str:
-        """What its vector is made of."""
+        """Text that is embedded."""
         return f"{self.topic.replace('-', ' ')}\n{self.description}\n{self.body}"
 
 
@@ -117,7 +117,7 @@ class Write:
 @dataclass(frozen=True, slots=True)
 class Written:
     """
-    The note as it is then.
+    Result of a write.
 
     Attributes:
         changed: Whether that took a new version.
@@ -131,7 +131,7 @@ class Written:
 
 def checked_text(config: NotesConfig, topic: object, description: object, body: object) -> NoteText:
     """
-    Texts that can be kept, without the secrets in them.
+    Validate and redact the texts of a note.
 
     Raises:
         InvalidNote: One of the codes of ``note.rules``, or ``secret``.
@@ -358,7 +358,7 @@ def _written_again(
 
 def undo(tx: NoteWriter, update_id: str, source: Source, config: NotesConfig) -> list[NoteChange]:
     """
-    Take back all that an update did: what it made is retired, the rest is as it was before.
+    Undo an update: retire the notes it created, restore the others.
 
     Raises:
         NotFound: No update of this id changed anything.
