@@ -57,7 +57,7 @@ class Repository:
         self._usage = UsageMeter()
         lane = wiring.commit_lane(parts)
         self._turn = lane.turn
-        self._writes = wiring.announced_writes(parts, lane)
+        self._writes = wiring.published_writes(parts, lane)
         self._sessions = RepositorySessions(parts, self._writes, check_usable=self._check_usable)
         self._maintenance = wiring.maintenance(
             parts, lane, settle=self._access.try_to_flush, check_usable=self._check_usable

@@ -8,7 +8,7 @@ from functools import partial
 
 import anyio
 
-from mnemo.commit.announced import AnnouncedWrites
+from mnemo.commit.publishing import PublishedWrites
 from mnemo.config import Config
 from mnemo.episode.journal import Journal, SessionRecord, SessionState, Settlement
 from mnemo.errors import EmbeddingSpaceMismatch, NotFound, StoreError
@@ -42,7 +42,7 @@ class RepositorySessions:
     def __init__(
         self,
         parts: RepositoryParts,
-        writes: AnnouncedWrites,
+        writes: PublishedWrites,
         *,
         check_usable: Callable[[], None],
     ) -> None:

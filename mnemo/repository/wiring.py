@@ -6,8 +6,8 @@ import logging
 from collections.abc import Awaitable, Callable, Collection
 from typing import Generic, TypeVar
 
-from mnemo.commit.announced import AnnouncedWrites
 from mnemo.commit.lane import CommitLane
+from mnemo.commit.publishing import PublishedWrites
 from mnemo.config import Config
 from mnemo.errors import MnemoError
 from mnemo.maintenance.erase import Forgetting
@@ -24,13 +24,13 @@ from mnemo.runtime.tasks import Branch
 
 __all__ = [
     "Guarded",
-    "announced_writes",
     "commit_lane",
     "drop_erased",
     "forgetting",
     "maintenance",
     "notes",
     "overview_of",
+    "published_writes",
     "recall",
 ]
 
@@ -76,9 +76,9 @@ def commit_lane(parts: RepositoryParts) -> CommitLane:
     )
 
 
-def announced_writes(parts: RepositoryParts, lane: CommitLane) -> AnnouncedWrites:
+def published_writes(parts: RepositoryParts, lane: CommitLane) -> PublishedWrites:
     """Make the writes of *lane* that publish events."""
-    return AnnouncedWrites(
+    return PublishedWrites(
         repo_id=parts.repo_id,
         lane=lane,
         graph=parts.graph,

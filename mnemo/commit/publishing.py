@@ -1,4 +1,4 @@
-"""Writes to a graph that tell who listens: what was applied, deleted, or rolled back."""
+"""Publish an event for every graph write: applied, deleted, or rolled back."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ from mnemo.protocols import Applied, Clock, GraphStore
 from mnemo.runtime.ids import new_id
 from mnemo.runtime.spans import NO_SPANS, Span, Spans, memory_attributes
 
-__all__ = ["AnnouncedWrites"]
+__all__ = ["PublishedWrites"]
 
 FAILED_KEPT = 16
 """Changesets without an id of their own whose failed write is remembered, the last ones (S)."""
 
 
-class AnnouncedWrites:
+class PublishedWrites:
     """
     The commits and deletions of one repository, each followed by its event.
 
     Args:
-        publish: Hands an event to whoever listens.
+        publish: Publishes an event; a plain call.
         written: Called after the graph has changed.
     """
 
