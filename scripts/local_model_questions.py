@@ -12,7 +12,7 @@ from mnemo.episode.step import Annotation, Step
 from mnemo.episode.trajectory import Instruction, Trajectory
 from mnemo.graph.nodes import Episodic, Procedural, Semantic
 from mnemo.prompts.annotate import annotate_question
-from mnemo.prompts.data import Asked
+from mnemo.prompts.data import AskedQuestion
 from mnemo.prompts.merge_intent import merge_intent_question
 from mnemo.prompts.plan import mode_question, plan_question
 from mnemo.prompts.procedural import procedural_question
@@ -41,7 +41,7 @@ class Scene:
     goal: str
     steps: tuple[Step, ...]
     instruction: Instruction
-    asked: Asked
+    asked: AskedQuestion
 
     @classmethod
     def number(cls, round: int) -> Scene:
@@ -68,7 +68,9 @@ class Scene:
                 expected_outcome="it goes through",
                 steps=(2, 3),
             ),
-            asked=Asked(query=f"Where does {who}'s sister live?", at=START + timedelta(days=9)),
+            asked=AskedQuestion(
+                query=f"Where does {who}'s sister live?", at=START + timedelta(days=9)
+            ),
         )
 
     @property

@@ -20,7 +20,7 @@ from mnemo.transcript.untrusted import json_line
 __all__ = [
     "DATA_RULE",
     "QUESTION",
-    "Asked",
+    "AskedQuestion",
     "block",
     "fitting_length",
     "read_block",
@@ -118,7 +118,7 @@ MAX_ASKER_CHARACTERS = 2_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
+class AskedQuestion:
     """
     A question to the memory.
 

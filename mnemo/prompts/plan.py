@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal, TypeAlias, get_args
 
 from pydantic import Field
 
-from mnemo.prompts.data import DATA_RULE, Asked
+from mnemo.prompts.data import DATA_RULE, AskedQuestion
 from mnemo.prompts.profiles import Profile, instructed
 from mnemo.prompts.question import Question, Reply, schema_of
 from mnemo.runtime.text import fold, one_line
@@ -48,7 +48,7 @@ class ModeReply(Reply):
     mode: Annotated[str, Field(json_schema_extra={"enum": list(MODES)})]
 
 
-def mode_question(asked: Asked, profile: Profile | None) -> Question[Mode]:
+def mode_question(asked: AskedQuestion, profile: Profile | None) -> Question[Mode]:
     """Ask what kind of memory answers *asked*."""
     return Question(
         purpose="mode",
@@ -88,7 +88,7 @@ Answer with one JSON object: {{"tags"}}, a list of at most {MAX_TAGS}. A few goo
 {DATA_RULE}"""
 
 
-def plan_question(asked: Asked, profile: Profile | None) -> Question[tuple[str, ...]]:
+def plan_question(asked: AskedQuestion, profile: Profile | None) -> Question[tuple[str, ...]]:
     """Ask what to look for to answer *asked*."""
     return Question(
         purpose="plan",

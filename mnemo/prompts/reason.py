@@ -14,7 +14,7 @@ from pydantic import ConfigDict
 
 from mnemo.english.words import date_in_words
 from mnemo.graph.nodes import Episodic, Node, NodeType, Procedural, Semantic
-from mnemo.prompts.data import DATA_RULE, Asked, block, shortened
+from mnemo.prompts.data import DATA_RULE, AskedQuestion, block, shortened
 from mnemo.prompts.profiles import Profile, instructed
 from mnemo.prompts.question import Question, Reply, schema_of
 
@@ -126,7 +126,10 @@ def fitting(recalled: Sequence[Recalled]) -> int:
 
 
 def reason_question(
-    purpose: ReasonPurpose, asked: Asked, recalled: Sequence[Recalled], profile: Profile | None
+    purpose: ReasonPurpose,
+    asked: AskedQuestion,
+    recalled: Sequence[Recalled],
+    profile: Profile | None,
 ) -> Question[str | None]:
     """Ask what *recalled* say about *asked*; ``None`` is nothing."""
     return Question(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from mnemo.prompts.data import DATA_RULE, Asked, block
+from mnemo.prompts.data import DATA_RULE, AskedQuestion, block
 from mnemo.prompts.plan import TagsReply, read_tags
 from mnemo.prompts.profiles import Profile, instructed
 from mnemo.prompts.question import Question, schema_of
@@ -38,7 +38,7 @@ a good answer where what was found is enough, or leads no further.
 
 
 def refine_question(
-    asked: Asked, found: Iterable[str], profile: Profile | None
+    asked: AskedQuestion, found: Iterable[str], profile: Profile | None
 ) -> Question[tuple[str, ...]]:
     """
     Ask what a second search should look for.

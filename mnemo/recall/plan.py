@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import anyio
 
 from mnemo.graph.nodes import NodeType
-from mnemo.prompts.data import Asked
+from mnemo.prompts.data import AskedQuestion
 from mnemo.prompts.plan import MODES, Mode, mode_question, plan_question
 from mnemo.prompts.profiles import Profile
 from mnemo.recall.run import Adviser
@@ -88,7 +88,7 @@ def plan_embedded(query: str, mode: Mode | None) -> Plan:
 
 
 async def plan_by_model(
-    adviser: Adviser, asked: Asked, embedded: Plan, profile: Profile | None
+    adviser: Adviser, asked: AskedQuestion, embedded: Plan, profile: Profile | None
 ) -> Plan:
     """
     Ask a chat model for mode and tags, both at the same time.

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 import anyio
 
 from mnemo.graph.nodes import Episodic, NodeType, Procedural
-from mnemo.prompts.data import Asked
+from mnemo.prompts.data import AskedQuestion
 from mnemo.prompts.profiles import Profile
 from mnemo.prompts.reason import REASONING, ReasonPurpose, Recalled, fitting, reason_question
 from mnemo.recall.candidate import Candidate, SourceRef
@@ -100,7 +100,7 @@ def purposes_of(candidates: Iterable[Candidate]) -> list[ReasonPurpose]:
 
 
 async def reason_by_model(
-    adviser: Adviser, asked: Asked, candidates: Sequence[Candidate], profile: Profile | None
+    adviser: Adviser, asked: AskedQuestion, candidates: Sequence[Candidate], profile: Profile | None
 ) -> ReasonedMemory | None:
     """
     Put *candidates* (best first) into words, all types at the same time.

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from mnemo.config import RecallConfig
-from mnemo.prompts.data import Asked
+from mnemo.prompts.data import AskedQuestion
 from mnemo.prompts.profiles import Profile
 from mnemo.prompts.refine import refine_question
 from mnemo.recall.candidates import HopZero
@@ -27,7 +27,7 @@ class SecondLook:
     """
 
     adviser: Adviser
-    asked: Asked
+    asked: AskedQuestion
     profile: Profile | None
     find: Callable[[Sequence[str]], Awaitable[HopZero]]
 

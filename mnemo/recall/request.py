@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from mnemo.episode.step import Step
 from mnemo.graph.corpus import DocumentsView
 from mnemo.graph.nodes import NodeType
-from mnemo.prompts.data import Asked
+from mnemo.prompts.data import AskedQuestion
 from mnemo.prompts.plan import MODES, Mode
 from mnemo.runtime.clock import as_utc
 from mnemo.runtime.text import clean, is_blank
@@ -163,11 +163,13 @@ class RecallRequest:
         """Steps, by node id, that are not returned."""
         return self.context.node_ids if self.context else frozenset()
 
-    def asked(self, at: datetime) -> Asked:
+    def asked(self, at: datetime) -> AskedQuestion:
         """Return the query as models are shown it, asked *at*."""
         if self.context is None:
-            return Asked(query=self.query, at=at)
-        return Asked(query=self.query, at=at, goal=self.context.goal, steps=self.context.steps)
+            return AskedQuestion(query=self.query, at=at)
+        return AskedQuestion(
+            query=self.query, at=at, goal=self.context.goal, steps=self.context.steps
+        )
 
 
 def _checked_query(query: str) -> str:

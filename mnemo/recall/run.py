@@ -12,7 +12,7 @@ import anyio
 
 from mnemo.errors import ModelError, ModelTimeout
 from mnemo.prompts.calling import Asker
-from mnemo.prompts.data import Asked
+from mnemo.prompts.data import AskedQuestion
 from mnemo.prompts.question import Question
 from mnemo.prompts.usage import How, UsageMeter
 from mnemo.protocols import ChatModel, Purpose, Usage
@@ -161,7 +161,7 @@ class Run:
     """
 
     request: RecallRequest
-    asked: Asked
+    asked: AskedQuestion
     progress: Progress
     adviser: Adviser | None
     planner: Adviser | None

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from mnemo.config import RecallConfig
-from mnemo.prompts.data import Asked
+from mnemo.prompts.data import AskedQuestion
 from mnemo.prompts.usage import UsageMeter
 from mnemo.recall.refinement import SecondLook, expand
 from mnemo.recall.run import Adviser, Progress
@@ -46,7 +46,7 @@ async def expanded(search: SteppingSearch, *, budget: int = 1, model: bool = Tru
 
     look = SecondLook(
         adviser=Adviser(scripted, usage=UsageMeter(), timeout_s=5, progress=progress),
-        asked=Asked(query="?", at=datetime(2024, 3, 1, tzinfo=UTC)),
+        asked=AskedQuestion(query="?", at=datetime(2024, 3, 1, tzinfo=UTC)),
         profile=None,
         find=find,
     )

@@ -12,7 +12,7 @@ import pytest
 from mnemo.errors import ModelUnavailable
 from mnemo.graph.nodes import Episodic, Node, Procedural, Semantic
 from mnemo.prompts.calling import Asker
-from mnemo.prompts.data import Asked
+from mnemo.prompts.data import AskedQuestion
 from mnemo.prompts.plan import mode_question, plan_question
 from mnemo.prompts.question import Question
 from mnemo.prompts.reason import ReasonPurpose, Recalled, reason_question
@@ -115,7 +115,7 @@ async def test_usage_counts_tokens() -> None:
 
 
 NOON = datetime(2024, 3, 1, 12, 0, tzinfo=UTC)
-ASKED = Asked(query="Where does Mara mend the nets?", at=NOON)
+ASKED = AskedQuestion(query="Where does Mara mend the nets?", at=NOON)
 MEMORIES: dict[ReasonPurpose, Node] = {
     "reason_semantic": Semantic("Mara mends nets."),
     "reason_procedural": Procedural("mend the nets", condition="they are torn"),
