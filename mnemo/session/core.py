@@ -167,7 +167,7 @@ class SessionCore(Pulse):
         self.pulse()
 
     def _extraction_trace(self) -> dict[str, Any]:
-        """How the stages ran since the session was opened, and what they asked."""
+        """Return how the stages ran since the session was opened, and their calls of models."""
         meter = self.parts.meter
         return {"stages": meter.stages, "model_calls": meter.total.calls}
 
@@ -241,11 +241,10 @@ class SessionCore(Pulse):
         draft, taken = self.appends.find(draft)
         if taken is None:
             self.life.require("append")
-            if waits and self._backlog_full:
-                taken = await self._taken_with_room(draft)
-            else:
+            if not waits:
                 self.refuse_full_backlog()
-                taken = self.submit(draft)
+            needs_room = waits and self._backlog_full
+            taken = await self._taken_with_room(draft) if needs_room else self.submit(draft)
         step = taken if isinstance(taken, Step) else await taken.wait()
         span.set("mnemo.step.index", step.index)
         return step
