@@ -181,7 +181,7 @@ def _messages(units: Sequence[Unit]) -> list[StoredMessage]:
 
 
 def _calls(unit: Unit) -> tuple[int, int]:
-    """How many tools a group calls, and how many of them failed; a thought is no tool."""
+    """Count the tool calls of a group, and the failed ones; a thought is no tool."""
     made = [c for c in unit.caller.tool_calls if c.name != THINKING_TOOL] if unit.caller else []
     answers = (unit.answers.get(call.id) for call in made)
     return len(made), sum(answer is not None and answer.is_error for answer in answers)
@@ -208,7 +208,7 @@ def _number(count: int, thing: str) -> str:
 
 
 def _spoken(message: StoredMessage) -> Iterator[tuple[str, str]]:
-    """Who speaks in *message*, and what; thoughts among its calls too."""
+    """Yield the speakers and texts of *message*, thoughts among its calls included."""
     if message.kind in SAID:
         named = f"Reply({one_line(message.name)})" if message.name else "Reply"
         yield LABELS.get(message.kind or "", named), message.text
@@ -220,7 +220,7 @@ def _spoken(message: StoredMessage) -> Iterator[tuple[str, str]]:
 
 
 def _ends(text: str, most: int | None) -> str:
-    """*text*, or its head and tail of *most* characters together, and what lies between."""
+    """Shorten *text* to its head and tail, *most* characters together."""
     if most is None or len(text) <= most:
         return text
     tail = most // 2

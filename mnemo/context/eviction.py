@@ -59,7 +59,7 @@ class Links:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
     """
-    What is to become of a zone.
+    The verdict on a zone.
 
     Attributes:
         kind: ``snapshot`` keeps *text*, ``ok`` nothing, ``fallback`` what a rule writes.
@@ -75,7 +75,7 @@ class Verdict:
 @dataclass(frozen=True, slots=True)
 class Committed:
     """
-    What was written.
+    The rows that an eviction wrote.
 
     Attributes:
         outcome: Of the range; the fallback's own where its text was replaced.
@@ -137,7 +137,7 @@ def evict_by_fallback(
 
 
 def events_of(repo_id: str, at: datetime, committed: Committed) -> list[Event]:
-    """What is to be told once the transaction is durable."""
+    """Make the events to publish once the transaction is durable."""
     told: list[Event] = []
     outcome, snapshot = committed.outcome, committed.snapshot
     if snapshot is not None:
@@ -275,6 +275,6 @@ def _fallback_of(
 
 
 def rewritten(snapshot: Snapshot, text: str, count: Count) -> Snapshot:
-    """*snapshot* with a model's text in place of the fallback's; its id and range stay."""
+    """Replace the fallback text of *snapshot* by a model's; its id and range stay."""
     text = clean(text).strip()
     return replace(snapshot, text=text, token_count=count(text), origin="model")

@@ -95,7 +95,7 @@ def listed(tx: TranscriptReader, thread_id: str, *, active_only: bool = False) -
 
 
 def in_order(goals: Iterable[Goal]) -> list[Goal]:
-    """*goals*, each root followed by its sub-goals, both by creation."""
+    """Sort *goals*: each root followed by its sub-goals, both by creation."""
     return sorted(goals, key=lambda goal: (goal.parent_id or goal.id, goal.id))
 
 
@@ -225,7 +225,7 @@ class _Outline:
         ]
 
     def fitting(self, pins: Sequence[Pin], share: int, count: Count) -> str:
-        """It with as many of the newest *pins* as fit, and the number of the others."""
+        """Render with as many of the newest *pins* as fit, and the number of the others."""
         best = self.text(())
         for shown in range(len(pins) + 1):
             left_out = len(pins) - shown
@@ -236,7 +236,7 @@ class _Outline:
         return best
 
     def text(self, pins: Sequence[Pin], left_out: int = 0) -> str:
-        """It with *pins* under the goals that hold them."""
+        """Render with *pins* under the goals that hold them."""
         held = defaultdict(list)
         for pin in pins:
             for goal_id in pin.goal_ids:

@@ -60,7 +60,7 @@ class DueFold:
 
 def due_fold(tx: TranscriptReader, thread_id: str, config: Config) -> DueFold | None:
     """
-    What is to be folded next: first level 1, then level 2 where it exceeds its share.
+    Find what to fold next: level 1 first, then level 2 where it exceeds its share.
 
     A model that wanted no level 2 is not asked again before as many snapshots are new as
     it takes to be asked at all.
@@ -127,7 +127,7 @@ def first_paragraphs(snapshots: Sequence[Snapshot], max_chars: int) -> str:
 @dataclass(frozen=True, slots=True)
 class Offer:
     """
-    A fallback that a model is asked to put into better words.
+    A fallback snapshot that a model is asked to reword.
 
     Attributes:
         due: Its messages as what leaves, before the window as it is.

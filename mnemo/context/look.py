@@ -22,7 +22,7 @@ __all__ = ["WindowLook", "look", "zones_of"]
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WindowLook:
     """
-    What a viewport would be made of.
+    The window of a viewport in numbers.
 
     Attributes:
         thread_id: The conversation.
@@ -93,7 +93,7 @@ def look(
 
 
 def zones_of(window: Window, frame: Frame, max_tokens: int) -> CompressedViewport:
-    """*window* in three zones, told in at most *max_tokens*."""
+    """Render *window* in three zones, at most *max_tokens* tokens."""
     return compress(
         window.units,
         frame.budget,

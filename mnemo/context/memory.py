@@ -69,7 +69,7 @@ class _Level:
         self._room = room
 
     def text(self) -> str:
-        """As many of the newest as fit, with the number of the others; or nothing."""
+        """Render as many of the newest as fit, with the number of the others; or nothing."""
         best = ""
         for shown in range(1, len(self._snapshots) + 1):
             text = self._framed([_entry(each) for each in self._snapshots[-shown:]])
@@ -150,7 +150,7 @@ async def notes_text(overview: Overview, share: int, count: Count) -> str:
 
 
 def with_notes(notes: str, memory: str, budget: Budget, count: Count) -> str:
-    """*notes* ahead of *memory*, which stays as it is; without them if both are too long."""
+    """Put *notes* ahead of *memory*; leave them out if both are too long."""
     if not notes or not memory:
         return notes or memory
     both = f"{notes}{GAP}{memory}"

@@ -43,7 +43,7 @@ NOTED_KNOWN = 10_000
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MnemeStatistics:
     """
-    What Mneme is doing.
+    Levels of Mneme's work.
 
     Attributes:
         running: Threads that it looks at, or that wait for their turn.
@@ -173,7 +173,7 @@ class Mneme:
         self._parts.spawn(self._look_at, [thread.id for thread in watched])
 
     def statistics(self) -> MnemeStatistics:
-        """What it is doing at this moment."""
+        """Count its work at this moment."""
         return MnemeStatistics(
             running=self._flights.under_way,
             waiting=self._backoff.pending,
@@ -252,7 +252,7 @@ class Mneme:
             del self._budgets[thread_id]
 
     async def _run(self, found: Due) -> Committed | _Stale | None:
-        """One run over the range that is due; ``None``: it brought no outcome."""
+        """Run once over the range that is due; ``None``: it brought no outcome."""
         thread_id, about = found.thread.id, (found.thread.epoch, found.thread.boundary)
         key = _eviction(thread_id)
         failed = self._backoff.attempts(key, about)

@@ -56,7 +56,7 @@ Place = tuple[str, str]
 @dataclass(frozen=True, slots=True)
 class _Turn:
     """
-    What a thread's latest turn begins with, as of one moment.
+    The beginning of a thread's latest turn, as of one moment.
 
     Attributes:
         recent: What surfaced in the turns of the cooldown.
@@ -77,7 +77,7 @@ class _Turn:
 
 class PassiveRecall:
     """
-    What comes to mind in the turns of one repository's threads.
+    Recalls memories for the turns of one repository's threads.
 
     Args:
         parts: The repository's conversations.
@@ -124,7 +124,7 @@ class PassiveRecall:
             return []
 
     def section(self, hits: Sequence[SearchHit], cap_tokens: int) -> str:
-        """*hits* in words, as many of the best as fit; ``""``: none does."""
+        """Render *hits* as text, as many of the best as fit; ``""``: none does."""
         told = ""
         lines: list[str] = []
         for hit in hits:
@@ -269,7 +269,7 @@ def _turn(tx: TranscriptReader, thread_id: str, config: Config) -> _Turn | None:
 def _surfaced_lately(
     tx: TranscriptReader, thread_id: str, seq: int, turns: int
 ) -> frozenset[Place]:
-    """What surfaced in the thread within so many user turns ahead of *seq*, or since."""
+    """List what surfaced within so many user turns ahead of *seq*, or since."""
     if not turns:
         return frozenset()
     asked = tx.messages(thread_id, to_seq=seq - 1, newest=turns, role="user") if seq else []
@@ -293,7 +293,7 @@ def _visible_texts(tx: TranscriptReader, turn: _Turn) -> set[str]:
 def _stored(
     tx: TranscriptWriter, turn: _Turn, hits: Sequence[SearchHit], limit: int, config: Config
 ) -> Surfaced:
-    """What was stored for the turn by whoever was first; all that is shown is recorded."""
+    """Return what was stored for the turn first; all that is shown is recorded."""
     before = [s for s in tx.all(Surfaced, turn.thread.id, newest=1) if s.seq == turn.message.seq]
     if before:
         return before[0]

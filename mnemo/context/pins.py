@@ -78,7 +78,7 @@ def check(
     since: datetime | None = None,
 ) -> Refusal:
     """
-    What forbids to pin the messages at *seqs* to *goal_ids*; empty if nothing does.
+    Return what forbids pinning the messages at *seqs* to *goal_ids*; empty: nothing.
 
     Only messages of the thread's epoch can be pinned, and none recorded before *since*.
     """
@@ -141,7 +141,7 @@ def listed(tx: TranscriptReader, thread: Thread, *, since: datetime | None = Non
 
 
 def excerpt(message: StoredMessage) -> str:
-    """What a pin shows of *message*: its words, at most 200 characters of them."""
+    """Return what a pin shows of *message*: at most 200 characters of its text."""
     text = message.text.strip() or ", ".join(call.name for call in message.tool_calls)
     if len(text) > EXCERPT_CHARACTERS:
         return text[: EXCERPT_CHARACTERS - 1] + "…"
@@ -164,7 +164,7 @@ def _pin(message: StoredMessage, count: Count) -> Pin:
 def _messages(
     tx: TranscriptReader, thread: Thread, seqs: Sequence[int], since: datetime | None
 ) -> dict[int, StoredMessage]:
-    """Those of *seqs* that can be pinned, ascending; each is one look at an index."""
+    """Read the messages at *seqs* that can be pinned, ascending; one index look-up each."""
     asked = sorted({seq for seq in seqs if thread.epoch_start <= seq < thread.next_seq})
     return {
         message.seq: message

@@ -75,7 +75,7 @@ class RenderedViewport:
 @dataclass(frozen=True, slots=True)
 class Scene:
     """
-    What a rendering is made of, read in one transaction.
+    The content of a rendering, read in one transaction.
 
     Attributes:
         snapshots: Those that are not covered.
@@ -89,7 +89,7 @@ class Scene:
 
 
 def scene_of(tx: TranscriptReader, window: Window) -> Scene:
-    """What goes with *window*, which was read in this transaction."""
+    """Read what belongs to *window*, which was read in this transaction."""
     thread, since = window.thread, window.since
     current = tx.all(Snapshot, thread.id, epoch=thread.epoch, live=True)
     active = tx.all(Goal, thread.id, epoch=thread.epoch, live=True)
@@ -147,7 +147,7 @@ def render(
 def _with_recalled(
     goals: str, budget: Budget, count: Count, recalled: Callable[[int], str] | None
 ) -> str:
-    """*goals*, and behind them what came to mind, within the shares of both."""
+    """Append recalled memories to *goals*, within the shares of both."""
     before = f"{goals}\n\n" if goals else ""
     room = budget.goals + budget.recall
     told = recalled(min(budget.recall, room - count(before))) if recalled else ""
@@ -157,7 +157,7 @@ def _with_recalled(
 
 
 def _parted(messages: Sequence[Message]) -> tuple[Sequence[Message], Sequence[Message]]:
-    """What lies before the latest message of a user, and the rest; all is rest without one."""
+    """Split at the latest message of a user; without one, all is the second part."""
     for place in range(len(messages) - 1, -1, -1):
         message = messages[place]
         if message.role == "user" and VIEW not in message.metadata:
@@ -166,7 +166,7 @@ def _parted(messages: Sequence[Message]) -> tuple[Sequence[Message], Sequence[Me
 
 
 def _made(role: Literal["system", "user"], how: str, text: str, count: Count) -> list[Message]:
-    """*text* as a message that is not of the log, and is left out of it; none if blank."""
+    """Wrap *text* as a message that ``append`` leaves out of the log; none if blank."""
     if not text:
         return []
     return [Message(role=role, content=text, token_count=count(text), metadata={VIEW: how})]

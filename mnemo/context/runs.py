@@ -97,7 +97,7 @@ class Runs:
 
     async def fold(self, snapshots: Sequence[Snapshot]) -> str | None:
         """
-        One text in place of several snapshots; ``None``: they are to stay.
+        Ask for one text in place of several snapshots; ``None``: they stay.
 
         Raises:
             NoOutcome: There is no verdict. *Cancellation*: safe.
@@ -168,7 +168,7 @@ CheckLinks = Callable[[Sequence[int], Sequence[int]], Awaitable[Refusal]]
 @dataclass
 class Desk:
     """
-    What a model has staged in one run.
+    Carries out a model's tool calls and holds what they staged.
 
     Attributes:
         range: Of what is dealt with, both ends inclusive.
@@ -188,7 +188,7 @@ class Desk:
 
     @property
     def tools(self) -> tuple[dict[str, Any], ...]:
-        """As they are offered."""
+        """The tools that the model is offered."""
         return tools(self.max_chars, goals=self.check_links is not None)
 
     async def carry_out(self, use: ToolUse) -> Answered:
@@ -240,7 +240,7 @@ def _error(what: str) -> Answered:
 
 
 def _integers(value: Any) -> list[int] | None:
-    """*value* as whole numbers; ``None``: it is no list of them."""
+    """Return *value* as whole numbers; ``None``: it is no list of them."""
     if not isinstance(value, list | tuple):
         return None
     numbers = [_integer(each) for each in value]

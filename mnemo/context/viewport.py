@@ -41,7 +41,7 @@ T = TypeVar("T")
 
 
 class Watcher(Protocol):
-    """Who makes room in the background: Mneme."""
+    """What makes room in the background; ``Mneme``."""
 
     def watch(self, thread_id: str, budget_tokens: int, *, notes: bool = False) -> None:
         """See to it from now on that the window keeps within this budget, notes or not."""
@@ -57,21 +57,21 @@ class Watcher(Protocol):
 
 
 class Recalling(Protocol):
-    """What comes to mind in a turn without being asked for."""
+    """What recalls memories for a turn; ``PassiveRecall``."""
 
     async def recalled(self, thread_id: str, budget_tokens: int) -> list[SearchHit]:
         """The hits of the present turn, the same ones each time; never raises for a store."""
         ...
 
     def section(self, hits: Sequence[SearchHit], cap_tokens: int) -> str:
-        """*hits* in words, as many as fit; ``""``: none."""
+        """Render *hits* as text, as many as fit; ``""``: none."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class _Seen(Generic[T]):
     """
-    What was found in a window.
+    What was read from a window.
 
     Attributes:
         span: Tokens of the window's messages, as they are stored.
@@ -85,7 +85,7 @@ class _Seen(Generic[T]):
 
 class Viewport:
     """
-    What an agent sees of a thread within a budget (``conversation.viewport``).
+    The part of a thread that fits a token budget (``conversation.viewport``).
 
     From when it is made the thread is watched with its budget, the latest one wins; the
     budget is stored with the next reading of the window.
@@ -198,7 +198,7 @@ class Viewport:
         return await self._parts.store.reading(work)
 
     async def recalled(self) -> list[SearchHit]:
-        """What comes to mind in the present turn; mostly nothing. *Cancellation*: safe."""
+        """Recall memories for the present turn; mostly none. *Cancellation*: safe."""
         if self._recall is None:
             return []
         return await self._recall.recalled(self._settings.thread_id, self.budget_tokens)
@@ -214,7 +214,7 @@ class Viewport:
         return await self._mneme.evict(self._settings.thread_id)
 
     async def _seen(self, look: Callable[[TranscriptReader, Window], T]) -> T:
-        """What *look* finds in the window, read after room was made in it if it must be."""
+        """Return what *look* finds in the window, after making room if that is needed."""
         seen = await self._parts.store.reading(partial(self._at_once, look))
         if seen is None:
             seen = await self._after_making_room(look)
@@ -292,7 +292,7 @@ class Viewport:
 
 
 def _events(repo_id: str, at: datetime, outcome: EvictionOutcome) -> tuple[Event, Event]:
-    """What is told of a range that left with a text by rule."""
+    """Make the events of a range that left with a fallback text."""
     taken = SnapshotTaken(
         repo_id=repo_id,
         at=at,

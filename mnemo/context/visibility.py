@@ -41,7 +41,7 @@ async def hidden_in(
 
 def seen_by(tx: TranscriptReader, stream: str, config: Config) -> Hidden:
     """
-    What the agent of a thread or session sees.
+    Return what the agent of a thread or session sees.
 
     Of a thread: its messages from the boundary on, all of the epoch if it never had a
     viewport, and the snapshots shown in its memory. Of a session: its last five steps.

@@ -43,7 +43,7 @@ Evict: TypeAlias = Callable[[TranscriptWriter, Thread, Zone], EvictionOutcome]
 @dataclass(frozen=True, slots=True)
 class Frame:
     """
-    How a window is read.
+    The settings by which a window is read.
 
     Attributes:
         deadline_s: Seconds until an unanswered call counts as abandoned.
@@ -86,7 +86,7 @@ class Window:
         *,
         missing: tuple[int, int] | None = None,
     ) -> Window:
-        """The one that shows *units*, which end with the thread's newest one."""
+        """Make the window of *units*, which end with the thread's newest one."""
         newest_open = bool(units) and units[-1].is_open(tx.now, frame.deadline_s)
         messages = completed(units, newest_open=newest_open, count=frame.count)
         return cls(thread, since, tx.now, units, messages, missing)
@@ -239,7 +239,7 @@ class _Head:
         return max(self._span, sum(self._shown)) <= self._frame.budget.window
 
     def zone(self, now: datetime) -> Zone | None:
-        """What leaves first; ``None`` if nothing can, or more would have to be read."""
+        """Return what leaves first; ``None``: nothing can, or more must be read."""
         if not self.is_whole and not self._reaches_far():
             return None
         zone = eviction_zone(
@@ -290,7 +290,7 @@ def _first_units(
 
 
 def _shown_tokens(unit: Unit, frame: Frame, *, newest_at: datetime | None = None) -> int:
-    """What *unit* costs as it is shown; *newest_at*: it is the newest one, at that time."""
+    """Count the tokens of *unit* as shown; *newest_at*: it is the newest one, at that time."""
     if not unit.is_group and unit.messages[-1].role != "tool":
         return unit.tokens
     is_open = newest_at is not None and unit.is_open(newest_at, frame.deadline_s)

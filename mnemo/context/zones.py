@@ -30,7 +30,7 @@ __all__ = [
 @dataclass(frozen=True, slots=True)
 class Zone:
     """
-    What leaves the window together.
+    A range that leaves the window at once.
 
     Attributes:
         messages: At least one, ascending, tool calls and results too.
@@ -54,7 +54,7 @@ def eviction_zone(
     units: Sequence[Unit], budget: Budget, *, from_seq: int, now: datetime, deadline_s: float
 ) -> Zone | None:
     """
-    What leaves the window first, due or not; ``None`` if nothing can.
+    Return what leaves the window first, due or not; ``None``: nothing can.
 
     It ends at the largest clean cut whose cost is at most the zone's size, or at the first
     one; never behind the newest unit. Units without speech that follow go along if
@@ -83,7 +83,7 @@ def eviction_zone(
 
 def torn_zone(units: Sequence[Unit], *, from_seq: int) -> Zone | None:
     """
-    What leaves first of a window that is too long and has no clean cut; ``None``: one unit.
+    Return what leaves a window that is too long without a clean cut; ``None``: one unit.
 
     The oldest group is cut: what of it lies before the next unit leaves, and what lies behind
     is shown as late results, or as a call without one.
@@ -103,7 +103,7 @@ def inner_cuts(units: Sequence[Unit], *, now: datetime, deadline_s: float) -> li
 
 
 def zone_up_to(units: Iterable[Unit], cut: int, *, from_seq: int) -> Zone:
-    """What lies before seq *cut*, of a window that begins at *from_seq*."""
+    """Return the zone before seq *cut*, of a window that begins at *from_seq*."""
     within = [message for unit in units for message in unit.messages if message.seq < cut]
     within.sort(key=lambda message: message.seq)
     tokens = sum(message.tokens for message in within)

@@ -34,7 +34,7 @@ class Draft:
 @dataclass(frozen=True, slots=True)
 class Appended:
     """
-    What an append came to.
+    The result of an append.
 
     Attributes:
         messages: One per message of the batch that was not left out, in order.

@@ -211,7 +211,7 @@ def reconstructed(
 
 
 def summary_message(record: Compaction, count: Count) -> Message:
-    """What stands for the range of *record*; its text can neither close its tag nor leave it."""
+    """Make the message that replaces the range of *record*; its text cannot leave its tag."""
     span = {"start_seq": record.start_seq, "end_seq": record.end_seq}
     content = untrusted("summary", record.summary_text, span)
     return Message(

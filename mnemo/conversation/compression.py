@@ -40,7 +40,7 @@ Stage: TypeAlias = Callable[[ThreadSettings, Summary], Awaitable[Compaction | No
 @dataclass(slots=True, eq=False)
 class _Watch:
     """
-    A thread that compression has to do with.
+    A thread that is being compressed.
 
     Attributes:
         triggers: How often it was triggered.
@@ -146,7 +146,7 @@ class Compressing:
         return made
 
     async def _attempt(self, watch: _Watch) -> Compaction | None:
-        """One of each; what is made of messages counts before what is made of records."""
+        """Try one summary of messages and one of records, in that order."""
         made: Compaction | None = None
         stages: tuple[Stage, ...] = (self._compressed, self._folded)
         try:

@@ -91,7 +91,7 @@ def due_range(
 
 
 def _gaps(records: Sequence[Compaction], start: int) -> Iterator[_Gap]:
-    """What lies before, between and behind *records*, ascending; some may hold no message."""
+    """Yield the gaps before, between and behind *records*; some may hold no message."""
     for record in records:
         if start < record.start_seq:
             yield _Gap(start, record.start_seq - 1)

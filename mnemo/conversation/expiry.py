@@ -32,7 +32,7 @@ MOST_AT_ONCE = 1
 @dataclass(frozen=True, slots=True)
 class _Swept:
     """
-    What is known of a thread without looking.
+    What a sweep remembers of a thread.
 
     Attributes:
         from_seq: Nothing is left before it.
@@ -106,7 +106,7 @@ class Expiry:
                 return deleted
 
     def _look(self, thread_id: str, known: _Swept, tx: TranscriptReader) -> _Found | None:
-        """What is to be deleted next; ``None``: the messages of this thread never expire."""
+        """Find what to delete next; ``None``: the messages of this thread never expire."""
         since = self._since(tx, thread_id)
         if since is None:
             return None

@@ -56,7 +56,7 @@ class _Orders:
 
 class Indexing:
     """
-    The one worker that embeds the messages of a repository: a task has to run ``run``.
+    Embeds the messages of a repository, in one task that runs ``run``.
 
     A failed order stays in the store. After a failure everything waits, longer each time,
     and fewer messages are tried at once, so that one that is refused holds up nobody.
@@ -74,7 +74,7 @@ class Indexing:
         self._ended = False
 
     async def depth(self) -> int:
-        """How many messages wait for their vector; 10,000: at least so many."""
+        """Count the messages that wait for a vector; 10,000 stands for more, too."""
         owed = await self._parts.store.reading(lambda tx: tx.owed(limit=MOST_COUNTED))
         return len(owed)
 
@@ -221,7 +221,7 @@ class Indexing:
     def _sorted(
         self, tx: TranscriptReader, messages: Sequence[StoredMessage]
     ) -> tuple[list[StoredMessage], list[StoredMessage]]:
-        """*messages* that live, and those that have expired."""
+        """Separate *messages* into live and expired ones."""
         default = self._parts.config.conversation.ttl_s
         threads = {message.thread_id for message in messages}
         since = {one: tx.thread(one).alive_since(tx.now, default) for one in threads}
@@ -240,7 +240,7 @@ def _erase(tx: TranscriptWriter, messages: Sequence[StoredMessage]) -> None:
 
 
 def _index_limits(retrieval: Retrieval) -> list[int | None]:
-    """How many vectors each ``Nearest`` in *retrieval* wants kept; ``None``: all."""
+    """List how many vectors each ``Nearest`` in *retrieval* keeps; ``None``: all."""
     if isinstance(retrieval, Composite):
         return [limit for part in retrieval.strategies for limit in _index_limits(part)]
     return [retrieval.max_index_size] if isinstance(retrieval, Nearest) else []

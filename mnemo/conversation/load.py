@@ -22,7 +22,7 @@ __all__ = ["Wanted", "limit_of", "load", "pruned"]
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wanted:
     """
-    What is to be loaded, and how it is to be shown.
+    The request of a load.
 
     Attributes:
         near: How near messages are to the query.
@@ -66,14 +66,14 @@ def load(tx: TranscriptReader, scope: Scope, wanted: Wanted) -> list[Message]:
 
 
 class _View:
-    """How units look: results pruned, groups completed."""
+    """Shows units with results pruned and groups completed."""
 
     def __init__(self, live: Uncovered, wanted: Wanted) -> None:
         self._wanted = wanted
         self._live = live
 
     def placed(self, unit: Unit) -> list[tuple[int, Message]]:
-        """What is shown of *unit*, each message with the seq at which it stands."""
+        """Return what is shown of *unit*, each message with its seq."""
         shown = pruned(unit, self._wanted.max_chars, self._wanted.count)
         left_open = bool(unit.unanswered) and self._is_left_open(unit)
         return placed(shown, left_open=left_open, count=self._wanted.count)
@@ -102,7 +102,7 @@ def limit_of(compressions: Iterable[Summary | ToolOutputPruner]) -> int | None:
 
 
 def pruned(unit: Unit, max_chars: int | None, count: Count) -> Unit:
-    """*unit* with every tool result that is longer than *max_chars* cut and marked."""
+    """Cut and mark every tool result in *unit* that is longer than *max_chars*."""
     if max_chars is None:
         return unit
     return Unit(tuple(_pruned(message, max_chars, count) for message in unit.messages))

@@ -38,7 +38,7 @@ MAX_RETRY_S = 60.0
 
 
 class Session(Protocol):
-    """What can be fed."""
+    """A session that a thread can be mirrored to."""
 
     @property
     def id(self) -> str:
@@ -66,7 +66,7 @@ class _Portion:
 
 class Feed:
     """
-    One thread's messages on their way into one session; made by ``Conversation.feed``.
+    The mirroring of one thread to one session; made by ``Conversation.feed``.
 
     It ends when it is cancelled, when the session takes no more, or with the repository.
     What was not fed then is fed by the next feed of the two.

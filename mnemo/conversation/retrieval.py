@@ -22,7 +22,7 @@ DUST = 1e-9
 @dataclass(slots=True)
 class Nearness:
     """
-    How near messages are to a query.
+    The nearness of messages to a query.
 
     Attributes:
         vector: Of the query, unit norm, shape ``(d,)``; ``None``: there is no query.
@@ -56,7 +56,7 @@ class Nearness:
 @dataclass(frozen=True, slots=True)
 class Choice:
     """
-    What a strategy chose.
+    The units that a strategy chose.
 
     Attributes:
         units: Of a plain strategy, ascending.
@@ -67,7 +67,7 @@ class Choice:
     parts: tuple[tuple[float, Choice], ...] = ()
 
     def every_unit(self) -> list[Unit]:
-        """What was chosen by whomever, each unit once, ascending."""
+        """List the units of all strategies, each once, ascending."""
         return _ascending([*self.units, *(u for _, part in self.parts for u in part.every_unit())])
 
 

@@ -105,7 +105,7 @@ def _extract(asked: SummaryRequest, count: Count) -> str:
 
 def cut_to(text: str, most: int, count: Count) -> str:
     """
-    *text* up to the last end of a sentence with which it has at most *most* tokens.
+    Cut *text* at the last end of a sentence within *most* tokens.
 
     Where not even the first sentence fits, up to the last word that does; at least one
     character stays, whatever *count* says.

@@ -30,7 +30,7 @@ SHOWN_ID = 200
 
 
 class Refused(ValueError):
-    """What a model sent cannot be carried out; the message is for the model."""
+    """A model's call cannot be carried out; the message is for the model."""
 
 
 class Search(Protocol):
@@ -66,7 +66,7 @@ class AgentTool:
 
     @property
     def spec(self) -> dict[str, Any]:
-        """It in the form of ``ChatRequest.tools``, which agent frameworks register as well."""
+        """The tool in the form of ``ChatRequest.tools``, which agent frameworks register, too."""
         function = {
             "name": self.name,
             "description": self.description,

@@ -57,7 +57,7 @@ class Excerpts:
         self._sought = _Sought([_finder(one, substrings) for one in map(one_line, operands)])
 
     def of(self, chars: int) -> str:
-        """The one of so many characters at most; see ``excerpt``."""
+        """Return the excerpt of at most so many characters; see ``excerpt``."""
         before, region, after = self._region(chars)
         region = one_line(region)
         if len(region) <= chars and not (before or after):
@@ -83,7 +83,7 @@ class Excerpts:
 
 @dataclass(frozen=True, slots=True)
 class _Finder:
-    """How one operand is looked for: as the stems of a *phrase*, or by a *pattern*."""
+    """Finds one operand: the stems of a *phrase*, or a *pattern*."""
 
     phrase: tuple[str, ...] = ()
     pattern: re.Pattern[str] | None = None
@@ -218,7 +218,7 @@ def _border_before(text: str, end: int, limit: int) -> int:
 
 
 def _whole_characters(text: str, end: int, limit: int = 0) -> int:
-    """*end*, moved back so that no character is parted from its marks."""
+    """Move *end* back so that no character is parted from its marks."""
     while limit < end < len(text) and _goes_on(text, end):
         end -= 1
     return end

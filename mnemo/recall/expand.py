@@ -119,7 +119,7 @@ def routes_from(
 
 def _telling(type: NodeType, id: str, zero: HopZero) -> float:
     """
-    How much a routing node says about what stands behind it: less, the more that is.
+    Return how much a routing node says of its targets: less, the more they are.
 
     Without it the name of a dialogue's speaker, a tag of every second fact, hands its
     relevance to all of them: recall@10 of steps fell by a point.
@@ -136,7 +136,7 @@ def targets_of(
     known: Iterable[str],
     searched: Mapping[NodeType, float],
 ) -> list[Found]:
-    """What stands behind *routes* and is not *known* yet, most relevant first."""
+    """List the targets of *routes* that are not *known* yet, most relevant first."""
     taken = set(known)
     best: dict[str, Found] = {}
     for route in routes:

@@ -137,7 +137,7 @@ def _shown(
 
 
 def hit_of(hit: RecordHit, ranking: Ranking, snippet: str) -> SearchHit:
-    """*hit* as it is shown, with *snippet* of its text."""
+    """Make the public hit of *hit*, with *snippet* of its text."""
     record = hit.record
     return SearchHit(
         message_id=record.message_id,
@@ -200,7 +200,7 @@ def _items(text: str) -> Iterator[_Operand | str]:
 
 
 def _without_idle_operators(items: Iterable[_Operand | str]) -> Iterator[_Operand | str]:
-    """*items* with one operator between two operands at most, and none at either end."""
+    """Keep at most one operator between two operands, and none at either end."""
     operands = 0
     waiting: list[str] = []
     for are_operators, run in groupby(items, key=lambda item: isinstance(item, str)):

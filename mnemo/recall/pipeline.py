@@ -136,7 +136,7 @@ class Recall:
             scope.cancel()
 
     async def _reported(self, query: str, request: RecallRequest) -> RecallResult:
-        """The answer, after its event."""
+        """Answer *request*, and publish the event of success or failure."""
         began = elapsed()
         try:
             result = await self._answer(request)
@@ -183,7 +183,7 @@ class Recall:
         return Run(request, asked, progress, adviser, planner)
 
     async def _found(self, run: Run, plan: Plan, corpus: CorpusView) -> RecallResult:
-        """The candidates, without an answer in words yet."""
+        """Find and score candidates; the answer in words follows."""
         question = ask(run.request.query, plan.tags, run.request.context)
         with run.progress.phase("embed"):
             question = await self._embedded(question, run.progress)
@@ -237,7 +237,7 @@ class Recall:
         return answer
 
     async def _embedded(self, question: Question, progress: Progress) -> Question:
-        """The question with its vectors; without any if the embedder fails or hangs."""
+        """Embed the question; without vectors if the embedder fails or hangs."""
         try:
             with anyio.fail_after(self._config.recall.timeout_s):
                 space = self._embedder.space
@@ -271,7 +271,7 @@ class Recall:
     async def _found_by(
         self, corpus: CorpusView, scope: Scope, progress: Progress, tags: Sequence[str]
     ) -> HopZero:
-        """What *tags* find at hop 0, in place of the query."""
+        """Score hop 0 for *tags* in place of the query."""
         question = await self._embedded(ask(", ".join(tags), tags), progress)
         return await self._hop_zero(corpus, question, scope)
 
@@ -293,7 +293,7 @@ class Recall:
             return refinements, await search.finish()
 
     async def _goals(self, candidates: Sequence[Candidate]) -> dict[str, str]:
-        """The goals of sessions that are printed together."""
+        """Read the goals of sessions that are printed together."""
         first = [candidate.sources[0] for candidate in candidates]
         hits = Counter(source.session_id for source in first if source.session_id)
         episodes = {

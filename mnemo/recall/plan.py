@@ -68,7 +68,7 @@ _MAX_PHRASE = 3
 @dataclass(frozen=True, slots=True)
 class Plan:
     """
-    How a question is to be answered.
+    The plan of a recall.
 
     Attributes:
         tags: Names, numbers, dates and phrases to look for beside the query.

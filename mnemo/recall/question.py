@@ -37,7 +37,7 @@ _OF_THE_ASKER = re.compile(r"\b(?:i|i'm|i've|my|mine|me|we|our|us)\b")
 @dataclass(frozen=True, slots=True)
 class Question:
     """
-    What is looked for.
+    The query as it is scored.
 
     Attributes:
         terms: Index term → weight in BM25; 1 for the query's own.
@@ -77,7 +77,7 @@ class Question:
 
     @property
     def query(self) -> str:
-        """What was asked, as far as it is read."""
+        """The query's text, as far as it is read."""
         return self.texts[0]
 
     @property
@@ -94,7 +94,7 @@ class Question:
 
     @property
     def weights(self) -> NDArray[np.float32]:
-        """What the cosine with each row counts: 1 for the query, 0.9 for a tag."""
+        """The weight of each row's cosine: 1 for the query, 0.9 for a tag."""
         rows = 0 if self.vectors is None else len(self.vectors)
         weights = np.full(rows, TAG_WEIGHT, np.float32)
         weights[:1] = 1.0

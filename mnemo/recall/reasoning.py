@@ -94,7 +94,7 @@ def _date(candidate: Candidate) -> tuple[float, int]:
 
 
 def purposes_of(candidates: Iterable[Candidate]) -> list[ReasonPurpose]:
-    """What is asked to put *candidates* into words: one question for each of the three types."""
+    """List the purposes that *candidates* need: one for each of the three types."""
     types = {candidate.node.type for candidate in candidates}
     return [purpose for purpose, type in REASONING.items() if type in types]
 
@@ -134,7 +134,7 @@ async def reason_by_model(
 
 
 def _shown(candidates: Sequence[Candidate], purpose: ReasonPurpose) -> list[Candidate]:
-    """Those of the purpose's type that a model is shown; episodes in order of time."""
+    """Choose the candidates of the purpose's type to show; episodes in order of time."""
     best = [c for c in candidates if c.node.type == REASONING[purpose]]
     best = best[: fitting([_recalled(candidate) for candidate in best])]
     return sorted(best, key=_date) if purpose == "reason_episodic" else best

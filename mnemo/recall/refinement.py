@@ -20,7 +20,7 @@ __all__ = ["SecondLook", "expand"]
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SecondLook:
     """
-    Who says what else to look for, and where it is looked for.
+    The model that suggests further tags, and the search for them.
 
     Attributes:
         find: Runs tags through hop 0.

@@ -33,7 +33,7 @@ class FoundNote(Protocol):
 
     @property
     def score(self) -> float:
-        """How well it fits, and how lately it was used."""
+        """Its relevance and recency of use, combined."""
         ...
 
     @property
@@ -58,7 +58,7 @@ class FoundNotes(Protocol):
 @dataclass(frozen=True, slots=True)
 class ReasonedMemory:
     """
-    What the candidates say, in words; ``None`` for a type that is not among them.
+    The answer in words, by type; ``None`` for a type without candidates.
 
     Attributes:
         sources: The steps behind what was put into words, by type, each once.
@@ -73,7 +73,7 @@ class ReasonedMemory:
 @dataclass(frozen=True, slots=True)
 class RecallTrace:
     """
-    How an answer came about.
+    The trace of a recall.
 
     Attributes:
         mode_chosen_by: ``"caller"``, ``"embedded"`` or ``"model"``.

@@ -50,7 +50,7 @@ _LONG_AGO = datetime.min.replace(tzinfo=UTC)
 @dataclass(frozen=True, slots=True)
 class Scope:
     """
-    What a recall searches.
+    The types, time and mode that a recall searches.
 
     Attributes:
         mode: Of the plan; the request may leave it open.
@@ -362,12 +362,12 @@ class Search:
         )
 
     def _words_of(self, id: str) -> str:
-        """What the node *id*, that led to another, says."""
+        """Return the text of node *id*, which led to another."""
         texts = (self._zero.text(type, id) for type in _LEADING)
         return next((text for text in texts if text), id)
 
     def _own_words(self, scored: Scored) -> SourceRef:
-        """What stands for a step where none is behind a node: its changeset, its own words."""
+        """Make the source of a node without steps: its changeset and its own text."""
         node, view = scored.node, self._corpus.nodes.get(scored.found.type)
         origins = [view.origins.get(d) for d in view.of(node.id)] if view else []
         key = origins[-1] if origins else None

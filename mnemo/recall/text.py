@@ -41,7 +41,7 @@ _ORDER: dict[NodeType, int] = {
 
 @dataclass(frozen=True, slots=True)
 class _Entry:
-    """One line: *rank* says how good it is, *place* where it stands, *head* what is above it."""
+    """One line: its *rank* by score, its *place* in the text, the *head* above it."""
 
     text: str
     rank: int
@@ -112,7 +112,7 @@ def _grouped(entries: list[_Entry], goals: Mapping[str, str], group_min_hits: in
 
 
 def _news_first(entries: Iterable[_Entry]) -> list[_Entry]:
-    """*entries*, but last those whose steps better ones have all told of already."""
+    """Sort *entries*: last those whose steps are all behind better ones."""
     told: set[Any] = set()
     news: list[_Entry] = []
     repeats: list[_Entry] = []
@@ -175,7 +175,7 @@ def _cut(line: str, size: int) -> str:
 
 
 def entry_text(candidate: Candidate) -> str:
-    """One line for *candidate*: what it says, then who said it and when."""
+    """Render *candidate* as one line: its text, then who said it and when."""
     return f"- {_said(candidate.node)} {_origin(candidate)}".rstrip()
 
 
@@ -198,7 +198,7 @@ def _said(node: Node) -> str:
 
 
 def condition_text(condition: str) -> str:
-    """*condition* on one line, behind ``when`` unless it begins with such a word itself."""
+    """Render *condition* on one line, after ``when`` unless it begins with such a word."""
     condition = one_line(condition)
     if _CONDITIONAL.match(condition):
         return condition[0].lower() + condition[1:]

@@ -69,7 +69,7 @@ def decay_score(
     node: Node, metadata: NodeMetadata | None, parameters: TypeScoring, now: datetime
 ) -> float:
     """
-    What keeps a node: the plain product of its factors, lessened by the penalty.
+    Return the score that keeps a node: the product of its factors, less the penalty.
 
     Without a floor: what nobody asks for comes to nothing, however slowly. Never
     accessed and never rewarded, under the defaults: 0.29 after a day, 0.1 after 46.

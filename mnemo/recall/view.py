@@ -141,7 +141,7 @@ def _budget(tokens: int) -> int:
 @dataclass(slots=True)
 class _Piece:
     """
-    What a record or a snapshot is shown by.
+    The forms in which a record or a snapshot can be shown.
 
     Attributes:
         first, last: The seqs it stands for.
@@ -183,7 +183,7 @@ class _Side:
 
     @property
     def note(self) -> str:
-        """What is missing on this side; empty: nothing."""
+        """The note on what is missing on this side; empty: nothing."""
         gone = [piece for piece in self.pieces if piece.is_dropped]
         if not gone:
             return ""
@@ -347,7 +347,7 @@ def size(text: str) -> int:
 
 
 def cut_bytes(text: str, most: int) -> str:
-    """*text* on one line, of at most *most* bytes; ``…`` where it was cut."""
+    """Cut *text* to one line of at most *most* bytes; ``…`` marks the cut."""
     text = without_marks(one_line(text))
     if size(text) <= most:
         return text
@@ -356,12 +356,12 @@ def cut_bytes(text: str, most: int) -> str:
 
 
 def indented(text: str) -> str:
-    """*text*, without marks, with every line after the first indented, whatever ends its lines."""
+    """Remove marks from *text* and indent every line after the first."""
     return _INDENT.join(without_marks(text).splitlines())
 
 
 def line_of(target: Record, text: str, *, last_seq: int | None = None) -> str:
-    """What a record is introduced by, before its *text*."""
+    """Render the line of a record: its head, then *text*."""
     when = target.at.isoformat(sep=" ", timespec="minutes")[:16]
     if target.kind == "snapshot":
         return f"snapshot of messages {target.seq}..{last_seq}, {when}: {text}"
@@ -383,14 +383,14 @@ def _speaker(record: Record) -> str:
 
 
 def told(record: Record) -> str:
-    """What a neighbour is shown by: speech in full, tool traffic by its outline."""
+    """Render a neighbour: speech in full, tool traffic in outline."""
     if record.kind == "tool_result":
         return f"{len(record.text)} characters"
     return "\n".join(_parts(record, ARGUMENTS))
 
 
 def told_whole(record: Record) -> str:
-    """What the target is shown by: everything."""
+    """Render the target in full."""
     if record.kind == "tool_result":
         return f"{len(record.text)} characters: {record.text}"
     return "\n".join(_parts(record, None))
@@ -420,7 +420,7 @@ def _written(arguments: Any) -> str:
 
 
 def range_line(snapshot: Snapshot) -> str:
-    """What a snapshot is introduced by."""
+    """Render the head of a snapshot."""
     when = snapshot.said_from.date().isoformat()
     seqs = f"{snapshot.from_seq}..{snapshot.to_seq}"
     return f"[L{snapshot.level} snapshot, messages {seqs}, {when}]"

@@ -51,7 +51,7 @@ class Conversation(MessageLog):
 
     @property
     def goals(self) -> Goals:
-        """What the thread is after; held in view until it is completed."""
+        """The goals of the thread; kept in view until they are completed."""
         return Goals(self._parts.store, self.thread_id)
 
     @property
@@ -66,7 +66,7 @@ class Conversation(MessageLog):
 
     def viewport(self, budget_tokens: int | None = None, *, notes: bool = False) -> Viewport:
         """
-        What an agent sees of the thread within a budget; a plain call.
+        Make the viewport of the thread: what fits a token budget; a plain call.
 
         From now on the window is kept within this budget, the latest one given.
 
@@ -91,7 +91,7 @@ class Conversation(MessageLog):
 
     async def look(self, budget_tokens: int | None = None) -> WindowLook:
         """
-        What the window would be, in numbers and zones; nothing is written or watched by it.
+        Describe the window in numbers and zones; nothing is written or watched.
 
         Args:
             budget_tokens: Default: what the thread is watched with, else as configured.

@@ -59,7 +59,7 @@ class ThreadRecord:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConversationStatistics:
     """
-    What works on a repository's conversations at this moment.
+    Levels of the background tasks of a repository's conversations.
 
     Attributes:
         compressing: Threads whose history is being summarised, or waits for its turn.
@@ -81,7 +81,7 @@ class ConversationStatistics:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RepositoryStatistics:
     """
-    What a repository holds, and how full its bounded parts are.
+    Counts of what a repository holds, and levels of its bounded parts.
 
     Attributes:
         nodes: Node type → how many are stored; *edges* likewise by kind.

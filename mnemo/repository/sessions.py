@@ -32,7 +32,7 @@ CONTEXT_STEPS = 3
 
 class RepositorySessions:
     """
-    What ``Repository`` says of sessions, done; its docstrings hold the promises.
+    Starts, resumes and ends sessions; ``Repository`` documents the promises.
 
     Args:
         writes: Where commits go.

@@ -54,12 +54,12 @@ class Guarded(Generic[R, W]):
         self._check_usable = check_usable
 
     async def reading(self, work: Callable[[R], T]) -> T:
-        """As the store. *Raises* ``UsageError``."""
+        """See ``Transactions``. *Raises* ``UsageError``."""
         self._check_usable()
         return await self._store.reading(work)
 
     async def writing(self, work: Callable[[W], T]) -> T:
-        """As the store. *Raises* ``UsageError``."""
+        """See ``Transactions``. *Raises* ``UsageError``."""
         self._check_usable()
         return await self._store.writing(work)
 
@@ -208,7 +208,7 @@ def overview_of(notes: Notes) -> Callable[[int], Awaitable[str]]:
 
 
 def _profiled(config: Config) -> Config:
-    """*config* with its profile's scoring in force: a profile beats ``config.scoring``."""
+    """Return *config* with its profile's scoring, which overrides ``config.scoring``."""
     profile = resolve_profile(config.extraction.profile)
     if profile is None:
         return config

@@ -22,7 +22,7 @@ R = TypeVar("R")
 
 class _Flight(Generic[R]):
     """
-    One run in progress, and whether it has to be followed by another.
+    One run in progress, and whether another has to follow it.
 
     Attributes:
         begun: Whether the run has started, and may have judged what is due.

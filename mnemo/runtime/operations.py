@@ -27,7 +27,7 @@ log = logging.getLogger("mnemo")
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How an operation ended: *value* says what was done or made, or *error* why it was not."""
+    """The outcome of an operation: *value* of a success, or *error*."""
 
     value: Any = None
     error: BaseException | None = None

@@ -89,7 +89,7 @@ _PREFIXES = (
 
 
 def without_secrets(text: str, instead: Callable[[Kind], str]) -> str:
-    """*text* with ``instead(kind)`` in the place of every value that looks like a secret."""
+    """Replace every value in *text* that looks like a secret by ``instead(kind)``."""
     # Most texts hold no secret. Looks for words, long words and many digits are far
     # cheaper than the patterns that need one of them.
     folded = text.lower()

@@ -36,7 +36,7 @@ Value: TypeAlias = str | bool | int | float | Sequence[str]
 
 class Span:
     """
-    One piece of work, as far as it is watched; this one is not.
+    A span; this one records nothing.
 
     As a context manager it is the parent of what is begun inside, and ends with the
     block and its error. Without ``with`` it is nobody's parent and ``end`` ends it.

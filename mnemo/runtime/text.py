@@ -91,7 +91,7 @@ def clean(text: str) -> str:
 
 
 def composed(text: str) -> str:
-    """*text* as queries are: a letter and its marks, or a syllable's parts, as one character."""
+    """Compose *text* (NFC), as queries are: a letter and its marks as one character."""
     return text if text.isascii() else unicodedata.normalize("NFC", text)
 
 
@@ -101,7 +101,7 @@ def is_blank(text: str | None) -> bool:
 
 
 def one_line(text: str) -> str:
-    """*text* with every run of white space, line breaks included, made one blank."""
+    """Collapse every run of white space in *text*, line breaks included, to one blank."""
     return " ".join(text.split())
 
 
@@ -144,7 +144,7 @@ def words(text: str) -> list[str]:
 
 
 def _slices(text: str) -> Iterator[str]:
-    """*text* in parts that end at white space: one call on all of it would hold the interpreter."""
+    """Split *text* at white space: one call on all of it would hold the interpreter."""
     start = 0
     while start < len(text):
         found = _BLANK.search(text, start + SLICE)
@@ -210,7 +210,7 @@ def _index_fold(character: str) -> str:
 
 
 def lower_each(text: str) -> str:
-    """*text* in lower case, character by character, so that none moves."""
+    """Lower *text* character by character, so that no index moves."""
     lowered = text.lower()
     if len(lowered) == len(text):
         return lowered

@@ -52,7 +52,7 @@ _BEHIND_LAST = datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC)
 
 def stored_text(name: str, value: object) -> str:
     """
-    *value* as it is stored: U+0000 and lone surrogates become U+FFFD.
+    Return *value* as stored: U+0000 and lone surrogates become U+FFFD.
 
     Raises:
         ValueError: It is no text, or longer than ``MOST_TEXT_BYTES``.
@@ -65,7 +65,7 @@ def stored_text(name: str, value: object) -> str:
 
 
 def stored_id(name: str, value: object) -> str:
-    """*value* as it is stored. *Raises* ``ValueError``: blank, no text, or above 512 bytes."""
+    """Return *value* as stored. *Raises* ``ValueError``: blank, no text, over 512 bytes."""
     if not isinstance(value, str) or is_blank(value):
         raise ValueError(f"{name} must be text that is not blank")
     if not _fits(value, MOST_ID_BYTES):
@@ -74,7 +74,7 @@ def stored_id(name: str, value: object) -> str:
 
 
 def exact_id(name: str, value: object) -> str:
-    """*value* itself. *Raises* ``ValueError``: as ``stored_id``, or it would be changed."""
+    """Return *value*. *Raises* ``ValueError``: as ``stored_id``, or it would be changed."""
     if stored_id(name, value) != value:
         raise ValueError(f"{name} cannot hold U+0000 or half a surrogate pair")
     return str(value)
@@ -88,7 +88,7 @@ def known_id(name: str, value: object) -> str:
 
 
 def known_ids(ids: Sequence[str]) -> list[str]:
-    """*ids*, to look up. *Raises* ``ValueError``: it is one text, or one of them is none."""
+    """Return *ids* to look up. *Raises* ``ValueError``: one text, or one of them is none."""
     if isinstance(ids, str):
         raise ValueError(f"ids must be a list of ids, not one text: give [{ids!r}]")
     return [known_id("an id", id) for id in ids]
@@ -145,7 +145,7 @@ def _key(key: object, sizes: list[int]) -> str:
 
 
 def whole_number(name: str, value: object, least: int, most: float = MOST_NUMBER) -> int:
-    """*value*. *Raises* ``ValueError``: no ``int`` (``bool`` is none), or out of range."""
+    """Return *value*. *Raises* ``ValueError``: no ``int`` (``bool`` is none), or out of range."""
     if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
         is_told = most < MOST_NUMBER or (isinstance(value, int) and value > most)
         upper = f" and at most {most:,}" if is_told else ""
@@ -154,7 +154,7 @@ def whole_number(name: str, value: object, least: int, most: float = MOST_NUMBER
 
 
 def finite_number(name: str, value: object) -> float:
-    """*value*. *Raises* ``ValueError``: it is no number, or an infinite one."""
+    """Return *value*. *Raises* ``ValueError``: it is no number, or an infinite one."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
         raise ValueError(f"{name} must be a finite number, not {value!r}")
     return value
@@ -162,7 +162,7 @@ def finite_number(name: str, value: object) -> float:
 
 def stored_time(name: str, value: object) -> datetime:
     """
-    *value*, aware: without a zone it is UTC.
+    Return *value*, aware; UTC without a zone.
 
     A time is kept if it lies in the years 1 to 9999 in UTC, but for their last second: so it
     can be converted to UTC, and to Unix seconds and back.

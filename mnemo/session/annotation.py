@@ -281,7 +281,7 @@ class Traffic:
         self._appends += 1
 
     def pause(self) -> asyncio.Future[None]:
-        """A future that is done at the next pause, or when patience is over."""
+        """Return a future that is done at the next pause, or after ``PATIENCE_S``."""
         loop = asyncio.get_running_loop()
         if not self._waiters:
             self._seen, self._began = self._appends, elapsed()

@@ -145,7 +145,7 @@ class EpisodeBook:
 
 
 def _merged(parts: list[Changeset]) -> Changeset:
-    """One after the other, but in pairs: each node is copied a logarithm of times only."""
+    """Merge in order, in pairs: each node is copied a logarithm of times only."""
     breather = Breather()
     while len(parts) > 1:
         halves = []

@@ -26,7 +26,7 @@ __all__ = ["Doubts"]
 
 @dataclass(frozen=True, slots=True)
 class _Act:
-    """An act that failed: its operation, the state it leads to, what follows in memory."""
+    """A failed act: its operation, the state it leads to, and its effect in memory."""
 
     operation: str
     leads_to: SessionState

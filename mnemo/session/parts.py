@@ -91,7 +91,7 @@ class SessionParts:
     spans: Spans = NO_SPANS
 
     def named(self, session_id: str) -> dict[str, Value]:
-        """What every span of a session says of it."""
+        """Return the attributes of every span of a session."""
         return {"mnemo.repo.id": self.repo_id, "mnemo.session.id": session_id}
 
 

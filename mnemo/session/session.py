@@ -51,7 +51,7 @@ MAX_RATE_LIMIT_PAUSE_S = 30.0
 
 
 def checked_goal(goal: str) -> str:
-    """*goal*, storable. *Raises* ``ValueError``: it is blank, no text or too long."""
+    """Return *goal*, storable. *Raises* ``ValueError``: it is blank, no text or too long."""
     if not isinstance(goal, str) or is_blank(goal):
         raise ValueError("goal cannot be blank")
     return stored_text("goal", goal)
@@ -114,7 +114,7 @@ class Session:
 
     @property
     def state(self) -> SessionState:
-        """What the last durable act led to; keeps its last value when the session has ended."""
+        """The state that the last durable act led to; kept when the session has ended."""
         return self._core.life.now
 
     @property

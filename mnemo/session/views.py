@@ -16,7 +16,7 @@ __all__ = ["CommitReceipt", "SessionContext", "SessionStatistics"]
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommitReceipt:
     """
-    What a commit did.
+    The receipt of a commit.
 
     Attributes:
         status: ``committed``, or ``retrying`` where a failed extraction was started again.
@@ -34,7 +34,7 @@ class CommitReceipt:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionContext:
     """
-    What an agent should have before its eyes.
+    The context of a session for its agent's prompt.
 
     Attributes:
         steps: The last five durable steps as ``"observation -> action"``, in order.
