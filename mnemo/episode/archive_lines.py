@@ -116,20 +116,11 @@ def _head(raw: dict[str, Any]) -> ArchiveHead:
     return ArchiveHead(revision=said["revision"], space=space, counts=counts)
 
 
-def _from_first(kind: str, raw: dict[str, Any]) -> dict[str, Any]:
-    """A line of version 1 as version 2 has it: its steps were made from no message."""
-    return {"thread": None, "message": None} | raw if kind == "step" else raw
-
-
-_UPGRADES: dict[int, Callable[[str, dict[str, Any]], dict[str, Any]]] = {1: _from_first}
-
-
 class ArchiveReader:
     """Turns the lines of an archive into records, one after the other."""
 
     def __init__(self) -> None:
         self._line = 0
-        self._version = VERSION
         self._left: dict[str, int] = {}
         self._dimensions: int | None = None
         self._revision = 0
@@ -153,7 +144,6 @@ class ArchiveReader:
                 "import it with the mnemo that it was made for"
             )
         head: ArchiveHead = self._shaped(_head, raw)
-        self._version = int(version)
         self._left = {kind: head.counts[kind] for kind in KINDS}
         self._dimensions = head.space.dimensions if head.space else None
         self._revision = head.revision
@@ -193,8 +183,6 @@ class ArchiveReader:
         self._left[expected] -= 1
         if "damaged" in raw:
             return LeftOut(kind=expected, key=str(raw["damaged"]))
-        if self._version in _UPGRADES:
-            raw = _UPGRADES[self._version](expected, raw)
         record: Record = self._shaped(ARCHIVED[expected].read, raw)
         self._check_against_head(record)
         return record

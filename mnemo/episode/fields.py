@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields, is_dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, is_dataclass, replace
 from datetime import datetime
 from enum import StrEnum
 from operator import attrgetter
@@ -19,6 +19,7 @@ from typing import (
     Any,
     Generic,
     Literal,
+    NotRequired,
     TypeAlias,
     TypeVar,
     get_args,
@@ -156,6 +157,8 @@ Type: TypeAlias = Literal[
 ]
 """What a field holds, as far as columns and lines differ by it."""
 
+_NESTED: Type = "nested"
+
 # A tuple is an array of JSON.
 _SHAPES: dict[Type, Any] = {
     "text": Text,
@@ -209,6 +212,7 @@ class Stored:
         path: How it is reached from the value, e.g. ``change.action``.
         hint: Its annotation, without ``None``.
         optional: Whether it may be ``None``.
+        may_miss: Whether a line may leave it out, as one of an archive from before it was added.
         line: Its name in an archive's line.
         shape: What it must look like there, for pydantic.
         write: Makes JSON of it; ``None``: it is JSON.
@@ -219,6 +223,7 @@ class Stored:
     type: Type
     hint: Any
     optional: bool
+    may_miss: bool
     line: str
     shape: Any
     write: Callable[[Any], Any] | None
@@ -265,49 +270,51 @@ class Entity(Generic[T]):
     ) -> None:
         self.kind = kind
         self.key, self.order, self.owners = tuple(key), tuple(order or key), tuple(owners)
+        objects = nested or {}
+        self._lines, self._required = lines or {}, frozenset(required)
+        self._types: dict[str, Type] = {**(types or {}), **dict.fromkeys(objects, _NESTED)}
+        self._shapes = {**(shapes or {}), **{name: e.shape for name, e in objects.items()}}
+        self._written_by = {**(writes or {}), **{name: e.line for name, e in objects.items()}}
         self._inline, self._without = inline or {}, frozenset(without)
-        self._said = (lines or {}, dict(types or {}), dict(shapes or {}), dict(writes or {}))
-        self._required = frozenset(required)
-        for name, entity in (nested or {}).items():
-            self._said[1][name], self._said[2][name] = "nested", entity.shape
-            self._said[3][name] = entity.line
         self.fields = tuple(self._fields())
         self.make: Callable[..., T] = make or (self._made if self._inline else kind)
         self.checked = checked or (self._read if self._inline else self.make)
         self._get = getter(field.path for field in self.fields)
         self._names = tuple(field.line for field in self.fields)
         self._writes = [(n, f.write) for n, f in enumerate(self.fields) if f.write is not None]
+        self._missing = {field.name: None for field in self.fields if field.may_miss}
         self._adapter: TypeAdapter[dict[str, Any]] | None = None
 
-    def _fields(self) -> Iterable[Stored]:
-        lines, types, shapes, writes = self._said
+    def _fields(self) -> Iterator[Stored]:
         hints = get_type_hints(self.kind)
         assert is_dataclass(self.kind)
         for field in fields(self.kind):
-            name = field.name
-            if name in self._without:
-                continue
-            if name in self._inline:
-                for inner in self._inline[name].fields:
-                    yield _at(f"{name}.{inner.path}", inner)
-                continue
-            hint, is_optional = _bare(hints[name])
-            optional = is_optional and name not in self._required
-            type = types.get(name) or _type(name, hint)
-            shape = shapes.get(name) or _shape(type, hint, optional)
-            write = writes.get(name) or _WRITES.get(type)
-            if optional or name not in writes:
-                write = _optional(write, is_optional)
-            yield Stored(
-                name=name,
-                path=name,
-                type=type,
-                hint=hint,
-                optional=optional,
-                line=lines.get(name, name),
-                shape=(shape | None) if optional else shape,
-                write=write,
-            )
+            if field.name in self._inline:
+                inner = self._inline[field.name].fields
+                yield from (replace(f, path=f"{field.name}.{f.path}") for f in inner)
+            elif field.name not in self._without:
+                yield self._stored(field.name, hints[field.name], field.default is None)
+
+    def _stored(self, name: str, annotation: Any, is_none: bool) -> Stored:
+        hint, is_optional = _bare(annotation)
+        optional = is_optional and name not in self._required
+        type = self._types.get(name) or _type(name, hint)
+        shape = self._shapes.get(name) or _shape(type, hint, optional)
+        write = self._written_by.get(name) or _WRITES.get(type)
+        # A required field is None until it is stored: what is given writes that, too.
+        if optional or name not in self._written_by:
+            write = _optional(write, is_optional)
+        return Stored(
+            name=name,
+            path=name,
+            type=type,
+            hint=hint,
+            optional=optional,
+            may_miss=optional and is_none,
+            line=self._lines.get(name, name),
+            shape=(shape | None) if optional else shape,
+            write=write,
+        )
 
     def _made(self, **values: Any) -> T:
         return self._whole(values, {name: entity.make for name, entity in self._inline.items()})
@@ -337,12 +344,16 @@ class Entity(Generic[T]):
         """
         if self._adapter is None:
             self._adapter = TypeAdapter(self.shape)
-        return self.checked(**self._adapter.validate_python(raw))
+        found = self._adapter.validate_python(raw)
+        return self.checked(**self._missing | found)
 
     @property
     def shape(self) -> Any:
         """What a line must say, for pydantic; gives the fields by name."""
-        said = {f.name: Annotated[f.shape, Field(alias=f.line)] for f in self.fields}
+        said: dict[str, Any] = {}
+        for field in self.fields:
+            shape: Any = Annotated[field.shape, Field(alias=field.line)]
+            said[field.name] = NotRequired[shape] if field.may_miss else shape
         make: Any = TypedDict
         return with_config(STRICT)(make(self.kind.__name__, said))
 
@@ -356,11 +367,6 @@ def getter(paths: Iterable[str]) -> Callable[[Any], tuple[Any, ...]]:
         return lambda value: ()
     one = attrgetter(*names)
     return lambda value: (one(value),)
-
-
-def _at(path: str, field: Stored) -> Stored:
-    values = {name: getattr(field, name) for name in Stored.__slots__}
-    return Stored(**values | {"path": path})
 
 
 def _bare(hint: Any) -> tuple[Any, bool]:

@@ -162,7 +162,8 @@ class Table(Generic[T]):
 
     Attributes:
         columns: Every column of the entity's fields, but for the owners'; *types* likewise.
-        rows: Reads the ids of its owners (if there are any) and those columns, in that order.
+        rows: Reads the ids of its owners (if there are any) and those columns, in that order;
+            *words* says what they hold, as ``Rows`` takes it.
     """
 
     def __init__(
@@ -233,6 +234,7 @@ class Table(Generic[T]):
         }
         arguments = ", ".join(f"{name}={value}" for name, value in (values | more).items())
         known = {f"load{place}": load for place, load in self._loads.items()}
+        # As dataclasses make their methods; all names in it are those of our own fields.
         compiled: Callable[[Sequence[Any]], V] = eval(
             f"lambda row: make({arguments})", {"make": make, "table": self, **known}
         )

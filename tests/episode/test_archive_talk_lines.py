@@ -173,6 +173,13 @@ def test_a_step_names_the_message_that_it_was_made_from():
     assert read_back(head_of(step=1), *record_lines([record])) == [record]
 
 
+def test_a_message_from_before_it_had_an_extra_is_read():
+    """An archive of this version that says nothing of it."""
+    message = {k: v for k, v in json.loads(WHOLE[FIRST["message"]]).items() if k != "extra"}
+    (record,) = read_back(head_of(message=1), json.dumps(message))
+    assert record == RECORDS["message"][0]
+
+
 def test_the_former_version_is_read():
     """An archive from before there were conversations: its head and its steps name none."""
     (line,) = record_lines([ArchivedStep(step=STEP, committed=False, gone=False)])

@@ -114,3 +114,13 @@ def test_a_line_of_another_form_is_refused(name: str, value: object) -> None:
     with pytest.raises(ValidationError) as caught:
         VISIT.read(VISIT.line(ONE) | {name: value})
     assert caught.value.errors()[0]["loc"][0] == name
+
+
+def test_a_line_may_leave_out_what_is_none_by_default() -> None:
+    """So an archive from before a field was added is read; any other field must be there."""
+    line = VISIT.line(ONE)
+    del line["hours"]
+    assert VISIT.read(line) == replace(ONE, hours=None)
+    del line["report"]
+    with pytest.raises(ValidationError):
+        VISIT.read(line)
