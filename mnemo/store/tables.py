@@ -199,6 +199,12 @@ class Table(Generic[T]):
         self._stores = _converters(_STORE, fields)
         self._names = [f.name for f in (*owners, *fields)]
         self._loads = dict(_converters(_LOAD, (*owners, *fields)))
+        self.decoders = {
+            self.columns[place]: load
+            for place, load in _converters(_LOAD, fields)
+            if fields[place].type != "flag"
+        }
+        """What decodes a value of a column that something is encoded in."""
         self.named: Callable[[Sequence[Any]], dict[str, Any]] = self._compiled(dict)
         """The fields of a row by name."""
         self.read = self._compiled(entity.make)
@@ -328,6 +334,7 @@ class _Messages(Table[StoredMessage]):
         self.rows = Rows(self.name, self.words, self.read, key=(0, self._names.index("id")))
         self.columns += ("blocks",)
         self.types.append("TEXT")
+        self.decoders["blocks"] = self.blocks
 
     def values(self, value: StoredMessage) -> tuple[Any, ...]:
         """The values of ``columns``."""

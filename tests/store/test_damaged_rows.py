@@ -25,7 +25,7 @@ from mnemo import Mnemo, MnemoError, Repository, StoreCorrupt
 from mnemo.config import StoreConfig
 from mnemo.graph.changeset import Changeset
 from mnemo.graph.nodes import Tag
-from mnemo.store.sqlite.check import ENCODED, TIMES, check_rows, tables_of
+from mnemo.store.sqlite.check import ENCODED, check_rows, tables_of
 from mnemo.store.sqlite.connection import connect_in_memory
 from mnemo.store.sqlite.schema import migrate
 from mnemo.testing.clock import ManualClock
@@ -47,7 +47,7 @@ def columns() -> Iterator[tuple[str, str, str]]:
 
 
 def is_encoded(table: str, name: str) -> bool:
-    return (table, name) in ENCODED or name in TIMES or (table, name) == ("nodes", "body")
+    return (table, name) in ENCODED or (table, name) == ("nodes", "body")
 
 
 PLAIN = ("blob", "no UTF-8", "text")

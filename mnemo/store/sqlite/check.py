@@ -13,27 +13,20 @@ from itertools import chain
 from typing import Any, get_args
 
 from mnemo.episode.archive import EpisodeStatus
-from mnemo.episode.journal import SessionState
 from mnemo.errors import StoreCorrupt
 from mnemo.graph.edges import EdgeKind
 from mnemo.graph.nodes import NODE_TYPES
 from mnemo.runtime.clock import Breather
 from mnemo.runtime.text import composed, has_unspaced
-from mnemo.store.sqlite.codec import (
-    decode_changeset,
-    decode_list,
-    decode_object,
-    decode_vector,
-    stored_time,
-)
+from mnemo.store import tables
+from mnemo.store.sqlite.codec import decode_vector, stored_time
 from mnemo.store.sqlite.damage import Rows
 from mnemo.store.sqlite.messages import COLUMNS, MESSAGES
 from mnemo.store.sqlite.rows import NODES
 from mnemo.store.sqlite.texts import TextTables, all_text_tables, count_texts
-from mnemo.store.tables import decode_shown
 from mnemo.transcript.message import SAID, Kind, Role, searchable_text
 
-__all__ = ["ENCODED", "TIMES", "check_full_text", "check_rows", "check_store", "tables_of"]
+__all__ = ["ENCODED", "check_full_text", "check_rows", "check_store", "tables_of"]
 
 _COUNTED = (
     *("repos", "sessions", "episodes", "steps", "nodes", "edges", "vectors", "threads"),
@@ -85,50 +78,30 @@ _NAMED_BY = {
 }
 """The columns that a row is named by, where that is not its primary key."""
 
-TIMES = frozenset(
-    {
-        *("at", "goal_at", "updated_at", "recorded_at", "created_at", "last_accessed_at"),
-        *("said_from", "said_to", "completed_at", "ended_at", "last_read_at"),
-    }
-)
-"""The columns, of whatever table, that hold a time."""
-
 
 def _one_of(allowed: Sequence[str], value: str) -> None:
     if value not in allowed:
         raise ValueError(f"not one of {len(allowed)} words")
 
 
-_numbers = partial(decode_list, kind=int)
-_texts = partial(decode_list, kind=str)
 ENCODED: Mapping[tuple[str, str], Callable[[Any], object]] = {
-    ("sessions", "state"): SessionState,
+    **{
+        (table.name, column): decode
+        for table in vars(tables).values()
+        if isinstance(table, tables.Table)
+        for column, decode in table.decoders.items()
+    },
+    # What is not a field of an entity, or checked more strictly than it is read.
     ("episodes", "status"): partial(_one_of, get_args(EpisodeStatus)),
-    ("episodes", "changeset"): decode_changeset,
-    ("episodes", "changeset_steps"): _numbers,
-    ("episodes", "receipt_nodes"): _texts,
-    ("staged", "changeset"): decode_changeset,
-    ("staged", "steps"): _numbers,
-    ("steps", "metadata"): decode_object,
-    ("steps", "subgoal_vector"): decode_vector,
-    ("nodes", "type"): partial(_one_of, tuple(NODE_TYPES)),
-    ("edges", "kind"): EdgeKind,
-    ("vectors", "vector"): decode_vector,
-    ("moving", "vector"): decode_vector,
-    ("changesets", "node_ids"): _texts,
     ("messages", "role"): partial(_one_of, get_args(Role)),
     ("messages", "kind"): partial(_one_of, get_args(Kind)),
-    ("messages", "blocks"): partial(decode_list, kind=dict),
-    ("messages", "tool_calls"): partial(decode_list, kind=list),
-    ("messages", "metadata"): decode_object,
-    ("message_vectors", "vector"): decode_vector,
-    ("pins", "goal_ids"): _numbers,
-    ("surfaced", "shown"): decode_shown,
-    ("surfaced", "hits"): partial(decode_list, kind=dict),
-    ("note_versions", "message_ids"): _texts,
-    ("note_vectors", "vector"): decode_vector,
+    ("steps", "recorded_at"): stored_time,
+    ("nodes", "type"): partial(_one_of, tuple(NODE_TYPES)),
+    **{("nodes", name): stored_time for name in ("at", "created_at", "last_accessed_at")},
+    ("edges", "kind"): EdgeKind,
+    **{(table, "vector"): decode_vector for table in ("vectors", "moving", "note_vectors")},
 }
-"""What is encoded in a column beside times and the bodies of nodes, and what decodes it."""
+"""What is encoded in a column beside the bodies of nodes, and what decodes it."""
 
 
 def check_rows(connection: sqlite3.Connection) -> Iterator[str]:
@@ -160,7 +133,7 @@ def _check_table(connection: sqlite3.Connection, table: str) -> Iterator[str]:
 def _decode(table: str, names: Sequence[str], row: Sequence[Any]) -> None:
     values = dict(zip(names, row, strict=True))
     for name, value in values.items():
-        decode = stored_time if name in TIMES else ENCODED.get((table, name))
+        decode = ENCODED.get((table, name))
         if decode is not None and value is not None:
             decode(value)
     if table == "nodes":
@@ -393,12 +366,12 @@ WHERE NOT EXISTS (SELECT 1 FROM {words} f WHERE f.rowid = g.rowid)
 def _check_texts(connection: sqlite3.Connection) -> Iterator[str]:
     """Whether every repository's full text is that of its records."""
     yield from _told("steps without their full-text row", connection.execute(_UNINDEXED))
-    for tables in all_text_tables(connection):
-        yield from _check_tables(connection, tables)
+    for pair in all_text_tables(connection):
+        yield from _check_pair(connection, pair)
 
 
-def _check_tables(connection: sqlite3.Connection, tables: TextTables) -> Iterator[str]:
-    words, grams = tables.words, tables.grams
+def _check_pair(connection: sqlite3.Connection, pair: TextTables) -> Iterator[str]:
+    words, grams = pair.words, pair.grams
     number = str(words).rpartition("_")[2]
 
     def rows(query: str) -> Iterable[tuple[Any, ...]]:
