@@ -26,7 +26,7 @@ from mnemo.store.sqlite.codec import decode_list, encode_time, utc_text
 from mnemo.store.sqlite.connection import refusing
 from mnemo.store.sqlite.damage import Rows
 from mnemo.store.sqlite.steps import annotate
-from mnemo.store.sqlite.tombs import refuse_erased
+from mnemo.store.sqlite.tombstones import refuse_erased
 
 __all__ = ["create_session", "repo_number", "settle", "write_act"]
 

@@ -26,7 +26,7 @@ from mnemo.store.sqlite.codec import encode_vector, node_columns, utc_text
 from mnemo.store.sqlite.connection import refusing
 from mnemo.store.sqlite.rows import NODES, SET_COLUMNS, chunks, holes
 from mnemo.store.sqlite.spaces import check_space
-from mnemo.store.sqlite.tombs import refuse_erased
+from mnemo.store.sqlite.tombstones import refuse_erased
 from mnemo.store.sqlite.upkeep import encode_changed, keep_up
 from mnemo.store.tables import CHANGESETS
 

@@ -37,7 +37,7 @@ from mnemo.store.erasure import (
 )
 from mnemo.store.sqlite.codec import node_columns, stored_time
 from mnemo.store.sqlite.damage import Passed, Rows
-from mnemo.store.sqlite.erase_messages import erase_messages, erase_notes, erase_thread
+from mnemo.store.sqlite.erasure_messages import erase_messages, erase_notes, erase_thread
 from mnemo.store.sqlite.rows import (
     LISTED,
     METADATA,
@@ -48,10 +48,10 @@ from mnemo.store.sqlite.rows import (
     repo_row,
 )
 from mnemo.store.sqlite.scrub import note_pending
-from mnemo.store.sqlite.shown import unshow
+from mnemo.store.sqlite.surfaced import erase_showing
 from mnemo.store.sqlite.texts import drop_texts, merge_texts, step_row
 from mnemo.store.sqlite.threads import thread_number
-from mnemo.store.sqlite.tombs import remember_erased
+from mnemo.store.sqlite.tombstones import remember_erased
 from mnemo.transcript.derived import ErasedRows
 
 __all__ = ["erase", "touched_sessions"]
@@ -197,7 +197,7 @@ def _erase_steps(
     _reannotate(rows, graph, annotations)
     unreadable += graph.unreadable
     sessions = plan_sessions(episodes, steps.sessions, steps.whole)
-    unshow(connection, repo, _records(connection, steps))
+    erase_showing(connection, repo, _records(connection, steps))
     report = _delete_graph(connection, repo, revision, graph)
     report = _delete_steps(connection, repo, steps, report)
     _annotate(connection, annotations)

@@ -20,7 +20,7 @@ from mnemo.store.sqlite.messages import (
 )
 from mnemo.store.sqlite.rows import repo_row
 from mnemo.store.sqlite.threads import read_thread, read_threads, thread_number
-from mnemo.store.sqlite.tombs import erased_messages
+from mnemo.store.sqlite.tombstones import erased_messages
 from mnemo.store.tables import table_of
 from mnemo.transcript.derived import Derived, Thread
 from mnemo.transcript.message import Role, StoredMessage

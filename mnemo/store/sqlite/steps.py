@@ -13,7 +13,7 @@ from mnemo.store import tables
 from mnemo.store.sqlite.connection import refusing
 from mnemo.store.sqlite.rows import insert_rows
 from mnemo.store.sqlite.texts import put_texts, step_row
-from mnemo.store.sqlite.tombs import was_erased
+from mnemo.store.sqlite.tombstones import was_erased
 
 __all__ = ["COLUMNS", "ORDINAL", "STEPS", "UNANNOTATED", "Handed", "annotate", "append_steps"]
 

@@ -7,13 +7,13 @@ from collections.abc import Mapping, Sequence
 from mnemo.graph.nodes import Vector
 from mnemo.messages import EmbeddingSpace
 from mnemo.store.sqlite.codec import encode_vector
-from mnemo.store.sqlite.erase_messages import erase_messages
+from mnemo.store.sqlite.erasure_messages import erase_messages
 from mnemo.store.sqlite.message_vectors import drop_old_vectors, save_vectors
 from mnemo.store.sqlite.messages import insert_messages
 from mnemo.store.sqlite.reading import Reading
 from mnemo.store.sqlite.scrub import note_expired
-from mnemo.store.sqlite.shown import note_shown, unnote_shown
 from mnemo.store.sqlite.snapshots import drop_snapshot, put_snapshot
+from mnemo.store.sqlite.surfaced import index_shown, unindex_shown
 from mnemo.store.tables import THREADS, table_of
 from mnemo.transcript.derived import Derived, ErasedRows, Snapshot, Surfaced, Thread
 from mnemo.transcript.message import StoredMessage
@@ -48,7 +48,7 @@ class Writing(Reading):
                 put_snapshot(self._connection, self._repo, thread, value)
                 continue
             if isinstance(value, Surfaced):
-                note_shown(self._connection, self._repo, thread, value)
+                index_shown(self._connection, self._repo, thread, value)
             table_of(type(value)).put(self._connection, thread, value)
 
     def drop(self, *values: Derived) -> None:
@@ -58,7 +58,7 @@ class Writing(Reading):
             if isinstance(value, Snapshot):
                 drop_snapshot(self._connection, self._repo, thread, value)
             if isinstance(value, Surfaced):
-                unnote_shown(self._connection, self._repo, thread, value)
+                unindex_shown(self._connection, self._repo, thread, value)
             table_of(type(value)).drop(self._connection, thread, value)
 
     def erase(self, thread_id: str, seqs: Sequence[int]) -> ErasedRows:

@@ -23,10 +23,10 @@ from mnemo.store.sqlite.note_rows import VERSION_COLUMNS, VERSIONS
 from mnemo.store.sqlite.notes import NoteWriting
 from mnemo.store.sqlite.rows import LISTED, listed
 from mnemo.store.sqlite.scrub import note_pending
-from mnemo.store.sqlite.shown import unnote_thread, unshow
+from mnemo.store.sqlite.surfaced import erase_showing, unindex_thread
 from mnemo.store.sqlite.texts import drop_texts, message_row, snapshot_row
 from mnemo.store.sqlite.threads import thread_number
-from mnemo.store.sqlite.tombs import erased_messages, remember_messages
+from mnemo.store.sqlite.tombstones import erased_messages, remember_messages
 from mnemo.transcript.derived import ErasedRows
 
 __all__ = ["erase_messages", "erase_notes", "erase_thread"]
@@ -108,7 +108,7 @@ def _added(one: ErasedRows, other: ErasedRows) -> ErasedRows:
 
 def erase_thread(connection: sqlite3.Connection, repo: int, thread: int) -> ErasedRows:
     """Erase all messages of a thread and all that was derived; the thread begins anew."""
-    unnote_thread(connection, repo, thread)
+    unindex_thread(connection, repo, thread)
     counts = {
         table: connection.execute(f"DELETE FROM {table} WHERE thread = ?", (thread,)).rowcount
         for table in _REST_OF_THREAD
@@ -139,7 +139,7 @@ def _erase(
     remember_messages(connection, [(thread, row[3]) for row in messages])
     (stream,) = connection.execute(_THREAD_ID, (thread,)).fetchone()
     shown = [*(row[3] for row in messages), *(one.id for one in snapshots)]
-    unshow(connection, repo, [(stream, id) for id in shown])
+    erase_showing(connection, repo, [(stream, id) for id in shown])
     _drop_calls(connection, numbers)
     texts = [*(message_row(row[0]) for row in messages), *(snapshot_row(s.no) for s in snapshots)]
     connection.execute(_COUNT, (len(messages), thread))

@@ -1,5 +1,5 @@
 """
-What is remembered of the erased: salted digests of ids, so that nothing comes back.
+Tombstones: salted digests of erased ids, so that nothing erased comes back.
 
 A changeset that was extracted before, in another process for example, still names the
 steps and the session that it came from.
