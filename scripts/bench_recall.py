@@ -17,7 +17,8 @@ import platform
 import re
 import sys
 import tempfile
-from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -50,7 +51,7 @@ from mnemo import Config, Mnemo
 from mnemo.graph.corpus import StepsView
 from mnemo.graph.postings import B
 from mnemo.protocols import Embedder
-from mnemo.recall import candidates
+from mnemo.recall import candidates, signals
 from mnemo.recall.ranking import SIGNALS
 from mnemo.recall.signals import StepWeights
 from mnemo.runtime.text import count_tokens
@@ -60,6 +61,7 @@ NO_PRIOR = "mnemo, role prior off"
 NO_SIGNALS = "mnemo, fitted signals off"
 STEPS_ONLY = "mnemo, raw steps only"
 COMPARED = ("recall@10", "ndcg@10")
+QUIET = Config(recall={"record_access": False})
 _CITATION = re.compile(r" \[(\d+)\]$", re.MULTILINE)
 
 # ── mnemo ────────────────────────────────────────────────────────────────────────────
@@ -139,8 +141,11 @@ def full_row(result: Any, question: Question, dialogue: Dialogue) -> dict[str, f
 # ── Ablation ─────────────────────────────────────────────────────────────────────────
 
 
+Change = Callable[[StepWeights], StepWeights]
+
+
 @contextmanager
-def weights_changed(change: Callable[[StepWeights], StepWeights]) -> Iterator[None]:
+def weights_changed(change: Change) -> Iterator[None]:
     """Within this block the steps' signals weigh what *change* makes of their weights."""
     shipped = candidates.step_weights
 
@@ -154,14 +159,14 @@ def weights_changed(change: Callable[[StepWeights], StepWeights]) -> Iterator[No
         candidates.step_weights = shipped
 
 
-def _without(signal: str) -> Callable[[StepWeights], StepWeights]:
+def _without(signal: str) -> Change:
     if signal in SIGNALS:
         return lambda weights: replace(weights, fitted=_other_than({signal}, weights))
     value = B if signal == "b" else 0.0
     return lambda weights: replace(weights, **{signal: value})
 
 
-def _without_group(group: str) -> Callable[[StepWeights], StepWeights]:
+def _without_group(group: str) -> Change:
     left_out = {name for name, signal in SIGNALS.items() if signal.group == group}
     return lambda weights: replace(weights, fitted=_other_than(left_out, weights))
 
@@ -174,6 +179,54 @@ def _no_signals(weights: StepWeights) -> StepWeights:
     return replace(weights, fitted={})
 
 
+@contextmanager
+def scored_once() -> Iterator[None]:
+    """Within this block, which is of one question, steps are scored once for the same weights."""
+    shipped = signals.scored_steps
+    known: dict[tuple[Any, ...], signals.Scored] = {}
+
+    def remembered(
+        view: StepsView, question: Any, ok: Any, weights: StepWeights, *given: Any, **options: Any
+    ) -> signals.Scored:
+        plain = replace(weights, fitted={})
+        key = (id(view), plain.b, *plain.shown().items())
+        if key not in known:
+            known[key] = shipped(view, question, ok, weights, *given, **options)
+        return known[key]
+
+    signals.scored_steps = remembered
+    try:
+        yield
+    finally:
+        signals.scored_steps = shipped
+
+
+async def ask_with(
+    memory: Mnemo,
+    dialogues: Iterable[Dialogue],
+    changes_of: Callable[[str], Mapping[str, Change]],
+) -> dict[str, Scores]:
+    """
+    Every question with each change of the weights, by the change's name.
+
+    Args:
+        changes_of: Gives the changes by the id of a dialogue.
+    """
+    scores: defaultdict[str, Scores] = defaultdict(Scores)
+    for dialogue in dialogues:
+        changes = changes_of(dialogue.id)
+        repo = await memory.open_repo(dialogue.id, config=QUIET)
+        await repo.recall("warm up", k=DEPTH)
+        for question in dialogue.questions:
+            with scored_once():
+                for name, change in changes.items():
+                    with weights_changed(change):
+                        result = await repo.recall(question.text, k=DEPTH, reason=False)
+                    scores[name].add(short_row(result, question, dialogue), question.category)
+        await memory.close_repo(dialogue.id)
+    return scores
+
+
 async def ablate(memory: Mnemo, dialogues: Sequence[Dialogue]) -> dict[str, Scores]:
     """What is left of the ranking with each signal off in turn, and without hops."""
     shipped: dict[str, float] = {}
@@ -182,15 +235,11 @@ async def ablate(memory: Mnemo, dialogues: Sequence[Dialogue]) -> dict[str, Scor
         shipped.update(weights.shown() | ({"b": weights.b} if weights.b != B else {}))
         return weights
 
-    with weights_changed(note):
-        found = {"": (await ask_all(memory, dialogues, row=short_row))[0]}
-    for signal, weight in shipped.items():
-        with weights_changed(_without(signal)):
-            scores, _ = await ask_all(memory, dialogues, row=short_row)
-        found[f"{signal} {weight:+.2f}"] = scores
-    for group in dict.fromkeys(SIGNALS[name].group for name in shipped if name in SIGNALS):
-        with weights_changed(_without_group(group)):
-            found[f"all of {group}"], _ = await ask_all(memory, dialogues, row=short_row)
+    found = await ask_with(memory, dialogues, lambda _: {"": note})
+    groups = dict.fromkeys(SIGNALS[name].group for name in shipped if name in SIGNALS)
+    changes = {f"{name} {weight:+.2f}": _without(name) for name, weight in shipped.items()}
+    changes |= {f"all of {group}": _without_group(group) for group in groups}
+    found |= await ask_with(memory, dialogues, lambda _: changes)
     found["hops"], _ = await ask_all(memory, dialogues, max_hops=0, row=short_row)
     return found
 

@@ -16,7 +16,7 @@ import hashlib
 import json
 import sys
 import tempfile
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -31,11 +31,10 @@ from bench_dialogues import (
     Dialogue,
     OnceEmbedder,
     Question,
-    Scores,
     difference,
     read_dialogues,
 )
-from bench_recall import ask_all, ingest, short_row, weights_changed
+from bench_recall import QUIET, Change, ask_with, ingest
 from numpy.typing import NDArray
 from scipy.optimize import minimize
 
@@ -48,6 +47,8 @@ GROUPS = {"short": ("topic", "who", "form", "answer"), "long": ("roles",)}
 TABLE = Path(ranking.__file__).with_name("ranking.json")
 
 Weights = dict[str, float]
+Tables = dict[str, Weights]
+"""Length → weights."""
 Floats = NDArray[np.float64]
 
 
@@ -83,8 +84,7 @@ async def cases_of(memory: Mnemo, file: str, dialogue: Dialogue) -> list[Case]:
     """What the signals say of each question of *dialogue*."""
     sessions = dict.fromkeys(turn.session for turn in dialogue.turns)
     order = [t.id for s in sessions for t in dialogue.turns if t.session == s and t.text.strip()]
-    config = Config(recall={"record_access": False})
-    repo = await memory.open_repo(dialogue.id, config=config)
+    repo = await memory.open_repo(dialogue.id, config=QUIET)
     await repo.recall("warm up")
     cases = []
     for question in dialogue.questions:
@@ -176,7 +176,7 @@ def fit(cases: Sequence[Case]) -> Weights:
     return dict(zip(names_of(cases[0].length), relative.tolist(), strict=True))
 
 
-def fit_all(cases: Iterable[Case]) -> dict[str, Weights]:
+def fit_all(cases: Iterable[Case]) -> Tables:
     """Length → weights; none for a length without any question."""
     known = list(cases)
     return {length: fit([c for c in known if c.length == length]) for length in GROUPS}
@@ -191,42 +191,36 @@ def rounded(weights: Weights) -> Weights:
 # ── Checking by recall ───────────────────────────────────────────────────────────────
 
 
-async def asked_with(
-    memory: Mnemo, dialogues: Sequence[Dialogue], weights: Callable[[str], dict[str, Weights]]
-) -> Scores:
-    """Every question by recall, each dialogue with what *weights* gives for its id."""
-    scores = Scores()
-    for dialogue in dialogues:
-        chosen = weights(dialogue.id)
-        with weights_changed(
-            lambda w, chosen=chosen: replace(w, fitted=chosen["long" if w.observation else "short"])
-        ):
-            found, _ = await ask_all(memory, [dialogue], row=short_row)
-        scores.rows += found.rows
-        scores.categories += found.categories
-    return scores
-
-
-NONE: dict[str, Weights] = {length: {} for length in GROUPS}
+def _fitted(tables: Tables) -> Change:
+    """Weigh the fitted signals by *tables* in place of the shipped ones."""
+    return lambda weights: replace(
+        weights, fitted=tables["long" if weights.observation else "short"]
+    )
 
 
 async def check(
-    memory: Mnemo, file: str, dialogues: Sequence[Dialogue], cases: Sequence[Case]
+    memory: Mnemo,
+    file: str,
+    dialogues: Sequence[Dialogue],
+    cases: Sequence[Case],
+    shipped: Tables,
 ) -> dict[str, Any]:
     """recall@10 of *file* with no signals, and what each way to fit adds to it."""
-
-    def without_dialogue(id: str) -> dict[str, Weights]:
-        return fit_all(c for c in cases if (c.file, c.dialogue) != (file, id))
-
+    none: Tables = {length: {} for length in GROUPS}
     without_file = fit_all(c for c in cases if c.file != file)
-    shipped = {length: dict(ranking.fitted_weights(length)) for length in GROUPS}
-    plain = await asked_with(memory, dialogues, lambda _: NONE)
-    ways = {
-        "shipped weights": lambda _: shipped,
-        "fitted without the dialogue": without_dialogue,
-        "fitted without the file": lambda _: without_file,
-    }
-    found = {way: await asked_with(memory, dialogues, w) for way, w in ways.items()}
+
+    def changes_of(id: str) -> dict[str, Change]:
+        others = (c for c in cases if (c.file, c.dialogue) != (file, id))
+        tables = {
+            "": none,
+            "shipped weights": shipped,
+            "fitted without the dialogue": fit_all(others),
+            "fitted without the file": without_file,
+        }
+        return {way: _fitted(table) for way, table in tables.items()}
+
+    found = await ask_with(memory, dialogues, changes_of)
+    plain = found.pop("")
     gains = {way: difference(scores, plain, "recall@10") for way, scores in found.items()}
     return {
         "without signals": round(plain.means()["recall@10"], 4),
@@ -247,11 +241,11 @@ async def run(files: dict[str, list[Dialogue]], embedder: str) -> dict[str, Any]
                 for dialogue in dialogues:
                     await ingest(memory, dialogue, commit=True)
                     cases += await cases_of(memory, file, dialogue)
+        shipped = {length: rounded(weights) for length, weights in fit_all(cases).items()}
         for number, (file, dialogues) in enumerate(files.items()):
             async with Mnemo(Path(folder) / f"{number}.db", embedder=reused) as memory:
-                figures[file] = await check(memory, file, dialogues, cases)
-    fitted = fit_all(cases)
-    return {"weights": {k: rounded(w) for k, w in fitted.items()}, "recall@10": figures}
+                figures[file] = await check(memory, file, dialogues, cases, shipped)
+    return {"weights": shipped, "recall@10": figures}
 
 
 def described(path: Path, dialogues: Sequence[Dialogue]) -> dict[str, Any]:

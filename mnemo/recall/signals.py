@@ -13,7 +13,8 @@ paired bootstrap over questions could see them; see ``scripts/bench_recall --abl
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,7 +27,15 @@ from mnemo.recall.matching import Matches
 from mnemo.recall.question import Question
 from mnemo.recall.ranking import Asked, added_to, fitted_weights
 
-__all__ = ["Hits", "StepWeights", "node_hits", "restated_scores", "step_hits"]
+__all__ = [
+    "Hits",
+    "Scored",
+    "StepWeights",
+    "node_hits",
+    "restated_scores",
+    "scored_steps",
+    "step_hits",
+]
 
 FEW = 20
 """Documents of a type below which a deviation means nothing."""
@@ -235,12 +244,61 @@ def step_hits(
         restated: What ``restated_scores`` gave for these steps.
         explain: Whether to keep what each signal adds.
     """
+    scored = scored_steps(
+        view, question, ok, weights, agents, dense_weight, restated, explain=explain
+    )
+    return scored.raised(weights.fitted, explain=explain)
+
+
+@dataclass(frozen=True, slots=True)
+class Scored:
+    """
+    The sides of steps, scored without the fitted signals.
+
+    Attributes:
+        asked: What the fitted signals look at; ``None`` where the scores have no deviations.
+        deviation: Of the scores of the eligible documents.
+    """
+
+    hits: Hits
+    asked: Asked | None = None
+    deviation: float = 0.0
+
+    def raised(self, fitted: Mapping[str, float], *, explain: bool) -> Hits:
+        """The hits in the order that the signals *fitted* give them."""
+        if self.asked is None:
+            return self.hits
+        scores, parts = self.hits.scores, dict(self.hits.parts)
+        raised = scores.copy()
+        for name, added in added_to(self.asked, fitted, explain=explain).items():
+            parts[name] = self.deviation * added
+            raised += parts[name]
+        # They set the order; what the question finds without them stays found.
+        raised = np.where(scores > 0, np.maximum(raised, np.float32(FOUND) * scores), raised)
+        return replace(self.hits, scores=raised, parts=parts if explain else {})
+
+
+def scored_steps(
+    view: StepsView,
+    question: Question,
+    ok: Mask,
+    weights: StepWeights,
+    agents: frozenset[str],
+    dense_weight: float,
+    restated: Floats | None,
+    *,
+    explain: bool,
+) -> Scored:
+    """Score the sides of steps by all but ``weights.fitted``; arguments as of ``step_hits``."""
     question = question.for_evidence
     matches = Matches.read(view, question, ok)
     words = matches.own(weights.b)
     cosines, known = _cosines(view, question, ok)
+    plain = partial(
+        _combine, view, question, matches, words, cosines, known, dense_weight, ok, explain
+    )
     if matches.population < FEW:
-        return _combine(view, question, matches, words, cosines, known, dense_weight, ok, explain)
+        return Scored(plain())
     chain = Chain.of(view, ok)
     best = _strongest(cosines, question)
     sums = _Sum(ok, explain=explain)
@@ -260,21 +318,20 @@ def step_hits(
     parts["priors"] = _priors(view, question, ok, weights, sides)
     scores = scores + parts["neighbours"] + parts["priors"]
     if not _stands_out(scores[ok]):
-        return _combine(view, question, matches, words, cosines, known, dense_weight, ok, explain)
+        return Scored(plain())
     deviation = scores[ok].std()
     asked = Asked(view, question, ok, chain, sides.agent, scores / deviation)
-    raised = scores.copy()
-    for name, added in added_to(asked, weights.fitted, explain=explain).items():
-        parts[name] = deviation * added
-        raised += parts[name]
-    # They set the order; what the question finds without them stays found.
-    scores = np.where(scores > 0, np.maximum(raised, np.float32(FOUND) * scores), raised)
-    scores[~ok] = -np.inf
     shares = matches.shares(words)
-    reachable = ok & (known | shares)
-    return Hits(
-        view, scores, best, shares, reachable, absolute=False, parts=parts if explain else {}
+    hits = Hits(
+        view,
+        np.where(ok, scores, np.float32(-np.inf)),
+        best,
+        shares,
+        ok & (known | shares),
+        absolute=False,
+        parts=parts if explain else {},
     )
+    return Scored(hits, asked, deviation)
 
 
 def _add_words(
