@@ -183,8 +183,8 @@ def fit_all(cases: Iterable[Case]) -> Tables:
 
 
 def rounded(weights: Weights) -> Weights:
-    """To one decimal (small ones to two), without those that are nothing then."""
-    near = {n: round(w, 1) if abs(w) >= 0.5 else round(w * 20) / 20 for n, w in weights.items()}
+    """To whole numbers (small ones to one decimal), without those that are nothing then."""
+    near = {n: float(round(w)) if abs(w) >= 0.75 else round(w, 1) for n, w in weights.items()}
     return {name: weight for name, weight in near.items() if weight}
 
 
@@ -263,8 +263,7 @@ def show(found: dict[str, Any]) -> None:
     for length, weights in found["weights"].items():
         print(f"\nweights for {length} documents, 1 is a deviation of the score")
         for name, weight in weights.items():
-            surprise = weight * ranking.SIGNALS[name].expected < 0
-            print(f"  {name:<20}{weight:>+7.2f}{'  surprising sign' if surprise else ''}")
+            print(f"  {name:<20}{weight:>+7.2f}{'  surprising sign' if weight < 0 else ''}")
     print("\nrecall@10, and what is added to it, 95 % by a paired bootstrap over questions")
     for file, figures in found["recall@10"].items():
         print(f"{file}: without signals {100 * figures['without signals']:.1f}")

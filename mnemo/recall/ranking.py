@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from mnemo.english.lemmas import index_terms_of
 from mnemo.graph.corpus import StepsView
-from mnemo.graph.form import CAPITAL, DATE, FIRST, NUMBER, PLACE, QUOTE, REASON, YOU
+from mnemo.graph.form import DATE, FIRST, FORMS, NUMBER, PLACE
 from mnemo.graph.postings import idf
 from mnemo.recall.chain import Chain
 from mnemo.recall.question import Question
@@ -36,13 +36,11 @@ BEST = 200
 SAMPLED = 1_000
 """Vectors, evenly spread, whose mean stands for that of all."""
 
-_WHEN = r"\bwhen\b|\b(?:what|which) (?:day|date|week|month|year|time)\b"
 _WHERE = (
     r"\bwhere\b|\b(?:what|which) (?:\w+ )?"
     r"(?:place|city|citie|country|countrie|state|town|location|area)s?\b"
 )
 _HOW_LONG = r"\bhow long\b|\bhow many (?:days|weeks|months|years|hours|minutes)\b"
-_WHY = r"\bwhy\b|\bwhat (?:inspired|motivated|made|reason|caused)\b|\breasons?\b"
 
 
 @dataclass(frozen=True)
@@ -72,18 +70,6 @@ class Asked:
     def population(self) -> int:
         """How many documents are eligible."""
         return int(np.count_nonzero(self.ok))
-
-    @cached_property
-    def lateness(self) -> Floats:
-        """How late in its session a document stands: 0 the first eligible one, 1 the last."""
-        numbers = np.flatnonzero(self.ok)
-        sessions = self.view.session[numbers]
-        order = np.argsort(sessions, kind="stable")
-        sizes = np.bincount(sessions, minlength=self.view.sessions)
-        within = np.arange(len(numbers)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
-        late = np.zeros(self.view.count, np.float32)
-        late[numbers[order]] = within / np.maximum(np.repeat(sizes, sizes) - 1, 1)
-        return late
 
     @cached_property
     def query(self) -> str:
@@ -153,17 +139,12 @@ class Signal:
 
     Attributes:
         group: What it is about; groups are left out together by the bench.
-        values: One number per document, ``None`` where the question has no use for it.
-        expected: The sign that its weight should have; the fit says where it has the other.
+        values: One number per document, ``None`` where the question has no use for it;
+            higher ones should speak for the document.
     """
 
     group: str
     values: Values
-    expected: int = 1
-
-
-FORMS = np.arange(256)
-"""Every form that a step can have."""
 
 
 @dataclass(frozen=True)
@@ -186,7 +167,7 @@ class Form:
         """One number per form."""
         if self.asks is not None and not self.asks.search(asked.query):
             return None
-        return (FORMS & self.bits) > 0
+        return (np.arange(FORMS) & self.bits) > 0
 
 
 def _answer(asks: str, bits: int) -> Form:
@@ -195,10 +176,6 @@ def _answer(asks: str, bits: int) -> Form:
 
 def _speaker(asked: Asked) -> Mask | None:
     return asked.named[asked.view.actor] if asked.named.any() else None
-
-
-def _other(asked: Asked) -> Mask | None:
-    return ~asked.named[asked.view.actor] if asked.named.any() else None
 
 
 def _reply(asked: Asked) -> Floats:
@@ -231,20 +208,11 @@ SIGNALS: Mapping[str, Signal] = {
     "topic": Signal("topic", _topic),
     "topic around": Signal("topic", _topic_around),
     "speaker": Signal("who", _speaker),
-    "other speaker": Signal("who", _other, -1),
     "first person": Signal("form", Form(FIRST)),
-    "you": Signal("form", Form(YOU), -1),
     "date": Signal("form", Form(DATE)),
-    "capital": Signal("form", Form(CAPITAL)),
-    "late in session": Signal("form", lambda asked: asked.lateness, -1),
-    "when: date": Signal("answer", _answer(_WHEN, DATE)),
     "where: place": Signal("answer", _answer(_WHERE, PLACE)),
     "how long: number": Signal("answer", _answer(_HOW_LONG, NUMBER | DATE)),
-    "why: reason": Signal("answer", _answer(_WHY, REASON)),
-    "which: capital": Signal("answer", _answer(r"\bwhich\b", CAPITAL)),
-    "what: quotation": Signal("answer", _answer(r"\bwhat\b", QUOTE)),
     "agent's reply": Signal("roles", _reply),
-    "length": Signal("roles", lambda asked: asked.view.log_words, -1),
 }
 """Every signal, by its name in the table of weights."""
 
@@ -272,7 +240,7 @@ def added_to(
         explain: Whether to name each signal; else those of the form alone are one, ``form``.
     """
     added: dict[str, Floats] = {}
-    forms = np.zeros(len(FORMS), np.float32)
+    forms = np.zeros(FORMS, np.float32)
     for name, weight in weights.items():
         values = SIGNALS[name].values
         if isinstance(values, Form) and not explain:

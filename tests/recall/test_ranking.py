@@ -18,17 +18,7 @@ from ranked_dialogues import GERMAN, GERMAN_QUESTIONS, TOOL_QUESTIONS, TOOLS, Tu
 
 import mnemo
 from mnemo import Mnemo
-from mnemo.graph.form import (
-    CAPITAL,
-    DATE,
-    FIRST,
-    NUMBER,
-    PLACE,
-    QUOTE,
-    REASON,
-    YOU,
-    form_of,
-)
+from mnemo.graph.form import DATE, FIRST, NUMBER, PLACE, form_of
 from mnemo.recall import candidates, ranking
 from mnemo.repository import Repository
 
@@ -40,13 +30,12 @@ BEGAN = datetime(2024, 3, 1, 9, tzinfo=UTC)
     ("said", "form"),
     [
         ("I’ve been there", FIRST),
-        ("Your turn?", YOU),
+        ("Your turn?", 0),
         ("we left yesterday, in 2023", FIRST | DATE | NUMBER),
         ("it took (two) hours", NUMBER),
-        ("closed because of snow", REASON),
-        ("Then Ada came", CAPITAL),
-        ("a house in Porto", CAPITAL | PLACE),
-        ("the song “Blue in Green”", QUOTE | CAPITAL | PLACE),
+        ("Then Ada came", 0),
+        ("a house in Porto", PLACE),
+        ("in the end, at I don't know whose", FIRST),
         ("Only. Sentences. Begin.", 0),
         ("", 0),
         ("猫が好きです", 0),
@@ -178,21 +167,23 @@ async def test_who_is_named_leads(world: Any) -> None:
     result = await world.recall.recall("Where is the boat of Ana moored?", explain=True)
     assert result.sources[0].actor == "Ana"
     added = {c.sources[0].actor: c.why.signals for c in result.candidates}
-    assert added["Ana"]["speaker"] > 0 > added["Bo"]["other speaker"]
+    assert added["Ana"]["speaker"] > 0 > added["Bo"]["speaker"]
 
 
 async def test_an_answer_has_the_form_that_was_asked_for(world: Any) -> None:
-    """Who asks when is given the step with a date before one that matches alike."""
+    """Who asks where is given the step with a place before one that matches alike."""
     for n in range(30):
         await world.say(f"remark {n} about the weather")
     for session, text in (
-        ("s2", "the boat was painted gladly"),
-        ("s3", "the boat was painted ago"),
+        ("s2", "the boat was painted at length"),
+        ("s3", "the boat was painted at Lengthwick"),
     ):
         await world.say(text, session=session)
-    asked = "When was the boat painted?"
-    assert (await world.recall.recall(asked)).sources[0].text.endswith("ago")
-    assert "when: date" in (await world.recall.recall(asked)).trace.weights
+    asked = "Where was the boat painted?"
+    found = await world.recall.recall(asked, explain=True)
+    assert found.sources[0].text.endswith("Lengthwick")
+    added = [candidate.why.signals.get("where: place", 0) for candidate in found.candidates]
+    assert added[0] > 0 > added[1]
 
 
 async def test_what_the_score_finds_stays_found(world: Any) -> None:
