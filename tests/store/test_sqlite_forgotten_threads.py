@@ -275,6 +275,30 @@ async def test_a_large_file_is_rewritten_for_messages_at_the_next_scrub(
     assert (await kit.store.check()).problems == ()
 
 
+async def test_what_is_erased_during_a_scrub_is_left_to_the_next(
+    kit: Kit, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its note is another one than that which the scrub began with, and stays."""
+
+    def rewrite(connection: sqlite3.Connection) -> None:
+        connection.execute("VACUUM")
+        scrub.note_pending(connection)
+
+    await begun(kit, "t")
+    with monkeypatch.context() as patch:
+        patch.setattr(scrub, "_rewrite", rewrite)
+        assert (await forgotten(kit, thread_id="t")).scrubbed
+    assert is_noted(path)
+    assert await kit.store.scrub()
+    assert not is_noted(path)
+
+
+def is_noted(path: Path) -> bool:
+    """Whether the file says that a scrub is due."""
+    with closing(sqlite3.connect(path)) as file:
+        return bool(file.execute("SELECT 1 FROM meta WHERE name = 'scrub'").fetchall())
+
+
 async def test_a_reader_elsewhere_delays_the_bytes_alone(
     kit: Kit, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
