@@ -1,5 +1,5 @@
 """
-Classify a side of a step as speech, tool output or a call, and redact its secrets.
+Classify a side of a step as speech or tool output, find its calls, redact its secrets.
 
 Only an excerpt is ever analysed: the first ``HEAD`` and the last ``TAIL`` characters,
 so that a huge observation costs no more than a long one.
@@ -44,7 +44,6 @@ class Kind(StrEnum):
 
     SPEECH = "speech"
     TOOL = "tool"
-    CALL = "call"
 
 
 _LOG_LINE = re.compile(
