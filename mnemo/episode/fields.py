@@ -1,7 +1,7 @@
 """
 Entity descriptors: the fields of a stored value, declared once, by its dataclass.
 
-A store makes columns of them (``store.tables``), an archive JSON lines. Lines are validated
+A store makes columns of them (``store.table``), an archive JSON lines. Lines are validated
 against the same declaration with pydantic.
 """
 

@@ -15,7 +15,7 @@ from pydantic import ValidationError
 
 from mnemo.episode.fields import Entity
 from mnemo.errors import StoreCorrupt
-from mnemo.store.tables import Table
+from mnemo.store.table import Table
 
 NOON = datetime(2024, 3, 1, 12, tzinfo=timezone(timedelta(hours=9)))
 

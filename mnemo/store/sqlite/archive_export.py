@@ -24,7 +24,7 @@ from mnemo.store.sqlite.damage import Rows
 from mnemo.store.sqlite.rows import EDGES, METADATA, METADATA_COLUMNS, NODES, repo_row
 from mnemo.store.sqlite.steps import COLUMNS, STEPS
 from mnemo.store.sqlite.texts import text_tables
-from mnemo.store.tables import Table
+from mnemo.store.table import Table
 
 __all__ = ["EXPORTS", "OWNED", "OWNERS", "head_of", "opened"]
 

@@ -41,7 +41,7 @@ from mnemo.store.sqlite.codec import (
 from mnemo.store.sqlite.rows import repo_row
 from mnemo.store.sqlite.texts import message_row, put_texts, snapshot_row, step_row
 from mnemo.store.sqlite.tombstones import refuse_erased
-from mnemo.store.tables import Table
+from mnemo.store.table import Table
 from mnemo.transcript.message import embedded_text, searchable_text
 
 __all__ = [

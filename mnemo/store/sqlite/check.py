@@ -24,6 +24,7 @@ from mnemo.store.sqlite.damage import Rows
 from mnemo.store.sqlite.messages import COLUMNS, MESSAGES
 from mnemo.store.sqlite.rows import NODES
 from mnemo.store.sqlite.texts import TextTables, all_text_tables, count_texts
+from mnemo.store.table import Table
 from mnemo.transcript.message import SAID, Kind, Role, searchable_text
 
 __all__ = ["ENCODED", "check_full_text", "check_rows", "check_store", "tables_of"]
@@ -88,7 +89,7 @@ ENCODED: Mapping[tuple[str, str], Callable[[Any], object]] = {
     **{
         (table.name, column): decode
         for table in vars(tables).values()
-        if isinstance(table, tables.Table)
+        if isinstance(table, Table)
         for column, decode in table.decoders.items()
     },
     # What is not a field of an entity, or checked more strictly than it is read.

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from itertools import chain
 
 from mnemo.store.sqlite.damage import Passed, Rows
-from mnemo.store.tables import decode_shown
+from mnemo.store.table import decode_shown
 from mnemo.transcript.derived import Surfaced
 
 __all__ = ["erase_showing", "index_shown", "unindex_shown", "unindex_thread"]

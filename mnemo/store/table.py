@@ -1,0 +1,320 @@
+"""
+Table descriptors: the columns, DDL, upsert and reads of an entity, from its declaration.
+
+What differs by the type of a field is in this module.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from enum import StrEnum
+from typing import Any, Generic, Literal, TypeVar
+
+from mnemo.episode.fields import Entity, Stored, Type, getter
+from mnemo.store.sqlite.codec import (
+    decode_changeset,
+    decode_list,
+    decode_object,
+    decode_vector,
+    encode_changeset,
+    encode_json,
+    encode_time,
+    encode_vector,
+    stored_time,
+    utc_text,
+)
+from mnemo.store.sqlite.damage import Rows
+from mnemo.transcript.message import ToolCall
+
+__all__ = ["LETTERS", "Table", "decode_shown"]
+
+T = TypeVar("T")
+V = TypeVar("V")
+
+_SQL: Mapping[Type, str] = {
+    "whole": "INTEGER",
+    "flag": "INTEGER",
+    "number": "REAL",
+    "vector": "BLOB",
+    "changeset": "BLOB",
+}
+"""Type of the column; text otherwise."""
+_EMPTY = "{}"
+_NULL_IF_EMPTY = frozenset({"content", "calls", "extras"})
+LETTERS = {"INTEGER": "i", "REAL": "f", "TEXT": "s", "BLOB": "b"}
+
+
+def decode_shown(text: str) -> tuple[tuple[str, str], ...]:
+    """Stream and id of each record that surfaced. *Raises* ``ValueError`` for other JSON."""
+    return tuple((str(one), str(other)) for one, other in decode_list(text, list))
+
+
+def _tuple_of(kind: type[Any]) -> Callable[[str], tuple[Any, ...]]:
+    return lambda text: tuple(decode_list(text, kind))
+
+
+def _checked_item(text: str) -> str:
+    decode_object(text)
+    return text
+
+
+def _encode_calls(calls: Sequence[ToolCall]) -> str | None:
+    return encode_json([(c.id, c.name, c.arguments) for c in calls]) if calls else None
+
+
+def _decode_calls(text: str | None) -> tuple[ToolCall, ...]:
+    return tuple(_call(*call) for call in decode_list(text, list)) if text else ()
+
+
+def _call(id: str, name: str, arguments: Any) -> ToolCall:
+    """One that was checked before it was stored."""
+    call = object.__new__(ToolCall)
+    for field, value in (("id", id), ("name", name), ("arguments", arguments)):
+        object.__setattr__(call, field, value)
+    return call
+
+
+_STORE: Mapping[Type, Callable[[Any], Any]] = {
+    "time": encode_time,
+    "instant": utc_text,
+    "vector": encode_vector,
+    "enum": str,
+    "object": lambda value: encode_json(dict(value)) if value else _EMPTY,
+    "changeset": encode_changeset,
+    "texts": encode_json,
+    "wholes": encode_json,
+    "objects": encode_json,
+    "pairs": encode_json,
+    "content": lambda value: value if isinstance(value, str) else None,
+    "calls": _encode_calls,
+    "extras": lambda value: encode_json(dict(value)) if value else None,
+}
+_ENUM: Callable[[Any], Any] = StrEnum
+"""Stands for the enumeration of the field."""
+_LOAD: Mapping[Type, Callable[[Any], Any]] = {
+    "enum": _ENUM,
+    "flag": bool,
+    "time": stored_time,
+    "instant": stored_time,
+    "vector": decode_vector,
+    "object": lambda text: decode_object(text) if text != _EMPTY else {},
+    "changeset": decode_changeset,
+    "texts": _tuple_of(str),
+    "wholes": _tuple_of(int),
+    "objects": _tuple_of(dict),
+    "pairs": decode_shown,
+    "calls": _decode_calls,
+    "extras": lambda text: decode_object(text) if text else {},
+    "item": _checked_item,
+}
+
+
+class Table(Generic[T]):
+    """
+    Where an entity is kept.
+
+    Args:
+        parent: The column with the number of what it belongs to; ``repo`` where the entity has
+            no owner.
+        number: Its own number, as DDL.
+        extra: Columns that the entity does not know, as DDL.
+        columns: Names of columns, where they are not the fields'.
+        last: Fields that may be long, behind all others: what is counted and filtered by is
+            read without the pages that long values overflow to.
+        without: Fields that a subclass keeps in its own way.
+        nullable: Fields that may be NULL, though a line must say them.
+        constraint: What its key is with its parent; "": nothing.
+        live: The condition for what still counts; *live_index* finds that in order.
+
+    Attributes:
+        columns: Every column of the entity's fields, but for the owners'; *types* likewise.
+        rows: Reads the ids of its owners (if there are any) and those columns, in that order;
+            *words* says what they hold, as ``Rows`` takes it.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        entity: Entity[T],
+        *,
+        parent: str = "repo",
+        number: str = "",
+        extra: Sequence[str] = (),
+        columns: Mapping[str, str] | None = None,
+        last: Sequence[str] = (),
+        without: Sequence[str] = (),
+        nullable: Sequence[str] = (),
+        constraint: Literal["PRIMARY KEY", "UNIQUE", ""] = "PRIMARY KEY",
+        rowid: bool = True,
+        live: str = "",
+        live_index: str = "",
+    ) -> None:
+        self.name, self.entity, self.parent = name, entity, parent
+        self.live, self.live_index = live, live_index
+        named = columns or {}
+        kept = [replace(f, optional=f.optional or f.name in nullable) for f in entity.fields]
+        owners = [f for f in kept if f.name in entity.owners]
+        own = [f for f in kept if f.name not in (*entity.owners, *without)]
+        fields = sorted(own, key=lambda f: last.index(f.name) + 1 if f.name in last else 0)
+        self.columns = tuple(named.get(f.name, f.name) for f in fields)
+        self.types = [_sql(f) for f in fields]
+        self.key = tuple(named.get(field, field) for field in entity.key)
+        self.order = tuple(named.get(field, field) for field in entity.order)
+        self._owners = getter(f.path for f in owners)
+        self._get = getter(f.path for f in fields)
+        self._stores = _converters(_STORE, fields)
+        self._names = [f.name for f in (*owners, *fields)]
+        self._loads = dict(_converters(_LOAD, (*owners, *fields)))
+        self.decoders = {
+            self.columns[place]: load
+            for place, load in _converters(_LOAD, fields)
+            if fields[place].type != "flag"
+        }
+        """What decodes a value of a column that something is encoded in."""
+        self.named: Callable[[Sequence[Any]], dict[str, Any]] = self._compiled(dict)
+        """The fields of a row by name."""
+        self.read = self._compiled(entity.make)
+        """The value of a row as ``rows`` expects it, unless it is damaged."""
+        self._ddl = (number, extra, constraint, rowid)
+        self.words = " ".join(_word(f) for f in (*owners, *fields))
+        key = [*range(len(owners)), *(self.columns.index(c) + len(owners) for c in self.key)]
+        self.rows: Rows[T] = Rows(name, self.words, self.read, key=key or [0])
+
+    # ── Values ───────────────────────────────────────────────────────────────────────
+
+    def values(self, value: T) -> tuple[Any, ...]:
+        """The values of ``columns``."""
+        found = list(self._get(value))
+        for place, store in self._stores:
+            found[place] = store(found[place])
+        return tuple(found)
+
+    def owned(self, value: T) -> tuple[Any, ...]:
+        """The values that ``rows`` reads: the ids of its owners, and ``values``."""
+        return (*self._owners(value), *self.values(value))
+
+    def _compiled(self, make: Callable[..., V], **more: str) -> Callable[[Sequence[Any]], V]:
+        """
+        Compile ``make(id=row[0], at=load(row[1]), …)``, which a loop takes twice as long for.
+
+        Args:
+            more: Further arguments of *make*, as expressions of ``row`` and ``table``.
+        """
+        values = {
+            name: f"load{place}(row[{place}])" if place in self._loads else f"row[{place}]"
+            for place, name in enumerate(self._names)
+        }
+        arguments = ", ".join(f"{name}={value}" for name, value in (values | more).items())
+        known = {f"load{place}": load for place, load in self._loads.items()}
+        # As dataclasses make their methods; all names in it are those of our own fields.
+        compiled: Callable[[Sequence[Any]], V] = eval(
+            f"lambda row: make({arguments})", {"make": make, "table": self, **known}
+        )
+        return compiled
+
+    # ── Statements ───────────────────────────────────────────────────────────────────
+
+    @property
+    def ddl(self) -> str:
+        """The statement that makes the table."""
+        number, extra, constraint, rowid = self._ddl
+        said = [number] if number else []
+        said += [f"{self.parent} INTEGER NOT NULL", *extra]
+        said += [f"{column} {type}" for column, type in zip(self.columns, self.types, strict=True)]
+        if constraint:
+            said.append(f"{constraint} ({', '.join((self.parent, *self.key))})")
+        return f"CREATE TABLE {self.name} ({', '.join(said)}){'' if rowid else ' WITHOUT ROWID'}"
+
+    def of(self, alias: str) -> str:
+        """``columns`` of the table called *alias* in a query."""
+        return ", ".join(f"{alias}.{column}" for column in self.columns)
+
+    @property
+    def insert(self) -> str:
+        """Insert parent and ``columns``."""
+        names = (self.parent, *self.columns)
+        return (
+            f"INSERT INTO {self.name} ({', '.join(names)}) VALUES ({', '.join('?' for _ in names)})"
+        )
+
+    @property
+    def upsert(self) -> str:
+        """``insert``, or replace what has the same key."""
+        changed = ", ".join(f"{c} = excluded.{c}" for c in self.columns if c not in self.key)
+        key = ", ".join((self.parent, *self.key))
+        return f"{self.insert} ON CONFLICT ({key}) DO UPDATE SET {changed}"
+
+    def query(self, *, epoch: int | None, live: bool, newest: int | None) -> str:
+        """The query of ``all``."""
+        indexed = f"INDEXED BY {self.live_index} " if live and self.live_index else ""
+        query = (
+            f"SELECT {', '.join(self.columns)} FROM {self.name} {indexed}WHERE {self.parent} = ?"
+        )
+        if epoch is not None:
+            query += " AND epoch = ?"
+        if live and self.live:
+            query += f" AND {self.live}"
+        direction = "" if newest is None else " DESC"
+        query += " ORDER BY " + ", ".join(column + direction for column in self.order)
+        return query if newest is None else query + " LIMIT ?"
+
+    # ── Rows ─────────────────────────────────────────────────────────────────────────
+
+    def put(self, connection: sqlite3.Connection, parent: int, value: T) -> None:
+        """Insert, or replace what has the same key."""
+        connection.execute(self.upsert, (parent, *self.values(value)))
+
+    def drop(self, connection: sqlite3.Connection, parent: int, value: T) -> None:
+        """Delete what has the same key."""
+        named = dict(zip(self.columns, self.values(value), strict=True))
+        found = " AND ".join(f"{column} = ?" for column in (self.parent, *self.key))
+        connection.execute(
+            f"DELETE FROM {self.name} WHERE {found}", (parent, *(named[c] for c in self.key))
+        )
+
+    def all(
+        self,
+        connection: sqlite3.Connection,
+        parent: int,
+        owner: str,
+        *,
+        epoch: int | None = None,
+        live: bool = False,
+        newest: int | None = None,
+    ) -> list[T]:
+        """Those of *owner*, ascending; the last *newest* of those that the rest allows."""
+        query = self.query(epoch=epoch, live=live, newest=newest)
+        values = [parent, *(value for value in (epoch, newest) if value is not None)]
+        found = self.rows.all((owner, *row) for row in connection.execute(query, values))
+        return found if newest is None else found[::-1]
+
+
+def _converters(
+    known: Mapping[Type, Callable[[Any], Any]], fields: Sequence[Stored]
+) -> list[tuple[int, Callable[[Any], Any]]]:
+    """What converts the values of *fields* that need it, by their places."""
+    found = ((n, known.get(f.type), f) for n, f in enumerate(fields))
+    return [
+        (n, _maybe(f.hint if convert is _ENUM else convert, f))
+        for n, convert, f in found
+        if convert is not None
+    ]
+
+
+def _maybe(convert: Callable[[Any], Any], field: Stored) -> Callable[[Any], Any]:
+    if not field.optional or field.type in _NULL_IF_EMPTY:
+        return convert
+    nothing = () if field.type in ("texts", "wholes") else None
+    return lambda value: nothing if value is None else convert(value)
+
+
+def _sql(field: Stored) -> str:
+    may_be_null = field.optional or field.type in _NULL_IF_EMPTY
+    return _SQL.get(field.type, "TEXT") + ("" if may_be_null else " NOT NULL")
+
+
+def _word(field: Stored) -> str:
+    sql = _sql(field)
+    return LETTERS[sql.split()[0]] + ("" if sql.endswith("NOT NULL") else "?")
