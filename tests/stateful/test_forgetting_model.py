@@ -106,10 +106,10 @@ TALK = st.builds(
 KNOWN = st.builds(
     Known,
     text=TEXTS,
-    grounds=st.lists(st.integers(0, 20), max_size=4).map(tuple),
+    grounds=st.lists(st.integers(0, 5), max_size=3).map(tuple),
     label=st.sampled_from(WORDS),
-    is_fact=st.sampled_from([True, True, False]),
-    replaced_by=st.integers(-3, 5),
+    is_fact=st.sampled_from([True, True, True, False]),
+    replaced_by=st.sampled_from([-1, 0, 1, 2]),
 )
 SELECTION = st.builds(
     lambda session, thread, hour: Selection(
