@@ -80,6 +80,8 @@ from mnemo.transcript.derived import (
 from mnemo.transcript.message import Message, StoredMessage, ToolCall
 from mnemo.transcript.strategies import Composite, Nearest, Recent, Summary, ToolOutputPruner
 
+__version__ = "0.1.0"
+
 if TYPE_CHECKING:  # what an open repository hands out is loaded when it is asked for
     from mnemo.context.compressed import CompressedViewport
     from mnemo.context.look import WindowLook
@@ -200,6 +202,7 @@ __all__ = [
     "UsageError",
     "Viewport",
     "WindowLook",
+    "__version__",
 ]
 
 _LATER = {

@@ -9,8 +9,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import warnings
-from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Iterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from functools import partial
 from pathlib import Path
 from types import TracebackType
@@ -40,18 +40,13 @@ from mnemo.runtime.clock import SystemClock
 from mnemo.runtime.spans import NO_SPANS, Spans, find_spans
 from mnemo.runtime.tasks import Home, TaskRoot, completed, detached
 from mnemo.runtime.text import clean, is_blank
-from mnemo.runtime.user_code import called
-from mnemo.runtime.validation import exact_id, whole_number
+from mnemo.runtime.user_code import close_all
+from mnemo.runtime.validation import checked_repo_id, whole_number
 from mnemo.session.session import Session
 
 __all__ = ["Mnemo"]
 
 log = logging.getLogger("mnemo")
-
-MODEL_CLOSING_S = 10.0
-"""Seconds that each model may take to close; one of somebody else's may never end (S)."""
-MAX_REPO_ID = 200
-"""Characters of a repository's id, at most."""
 
 
 class Mnemo:
@@ -101,7 +96,7 @@ class Mnemo:
         self._sessions: dict[str, Session] = {}
         self._embedders: dict[str, Any] = {}
         self._locks: dict[tuple[str, str], anyio.Lock] = {}
-        self._opening: set[str] = set()
+        self._opening: dict[str, anyio.Event] = {}
         self._closing: set[Repository] = set()
         self._closed = False
         self._shutting_down: asyncio.Task[None] | None = None
@@ -173,7 +168,7 @@ class Mnemo:
             self._repos.clear()
             await self._root.aclose()
             await store.aclose()
-            await _close_models(self._adopted.values())
+            await close_all(self._adopted.values())
 
     async def __aenter__(self) -> Self:
         await self.open()
@@ -223,6 +218,7 @@ class Mnemo:
         self,
         repo_id: str = "default",
         *,
+        exist_ok: bool = False,
         config: Config | None = None,
         chat_model: ChatModel | None = None,
         embedder: Embedder | None = None,
@@ -232,41 +228,70 @@ class Mnemo:
 
         Args:
             repo_id: Any text of 1 to 200 characters that is not blank, taken literally.
+            exist_ok: Give the open one if there is one, unless another config, chat model or
+                embedding space is asked for than it has.
             config: Overrides the service's, field by field.
 
         Raises:
             ValueError: *repo_id* is blank, too long or cannot be stored.
             ConfigError: A model is something else, such as its name.
-            RepositoryAlreadyOpen: Use ``repo(repo_id)``.
+            RepositoryAlreadyOpen: Use ``repo(repo_id)``, or *exist_ok*.
             EmbeddingSpaceMismatch: It was made with another embedder; nothing was written.
                 *Cancellation*: safe.
         """
         store, owner = self._usable()
         checked_repo_id(repo_id)
         _check_models(chat_model, embedder)
-        if repo_id in self._repos or repo_id in self._opening:
-            raise RepositoryAlreadyOpen(f"repository {repo_id!r} is open; use repo({repo_id!r})")
-        self._opening.add(repo_id)
-        self._adopt(chat_model, embedder)
         effective = self._config.overlaid(config)
-        same = effective.telemetry == self._config.telemetry
-        try:
-            spans = self._spans if same else await _found_spans(effective.telemetry)
-            repo = Repository(
-                self._parts(
-                    repo_id,
-                    store,
-                    owner,
-                    effective,
-                    chat_model or self._chat_model,
-                    embedder or self._default_embedder(),
-                    spans,
-                )
+        while exist_ok and repo_id in self._opening:
+            await self._opening[repo_id].wait()
+            self._usable()
+        if exist_ok and repo_id in self._repos:
+            repo = self._repos[repo_id]
+            other = repo.difference(effective if config else repo.config, chat_model, embedder)
+            if other is None:
+                return repo
+            raise RepositoryAlreadyOpen(
+                f"repository {repo_id!r} is open with another {other}; close it first"
             )
-            async with self._lock("open", repo_id):
-                await repo.open()
+        with self._claimed(repo_id, f"use repo({repo_id!r})"):
+            self._adopt(chat_model, embedder)
+            return await self._opened(repo_id, store, owner, effective, chat_model, embedder)
+
+    @contextmanager
+    def _claimed(self, repo_id: str, instead: str) -> Iterator[None]:
+        """Nobody else opens or imports the repository. *Raises* ``RepositoryAlreadyOpen``."""
+        if repo_id in self._repos or repo_id in self._opening:
+            raise RepositoryAlreadyOpen(f"repository {repo_id!r} is open; {instead}")
+        self._opening[repo_id] = anyio.Event()
+        try:
+            yield
         finally:
-            self._opening.discard(repo_id)
+            self._opening.pop(repo_id).set()
+
+    async def _opened(
+        self,
+        repo_id: str,
+        store: Store,
+        owner: Owner,
+        config: Config,
+        chat_model: ChatModel | None,
+        embedder: Embedder | None,
+    ) -> Repository:
+        same = config.telemetry == self._config.telemetry
+        repo = Repository(
+            self._parts(
+                repo_id,
+                store,
+                owner,
+                config,
+                chat_model or self._chat_model,
+                embedder or self._default_embedder(),
+                self._spans if same else await _found_spans(config.telemetry),
+            )
+        )
+        async with self._lock("open", repo_id):
+            await repo.open()
         if self._closed:
             await repo.aclose(0)
         self._usable()
@@ -482,13 +507,8 @@ class Mnemo:
 
         store, _ = self._usable()
         checked_repo_id(repo_id)
-        if repo_id in self._repos or repo_id in self._opening:
-            raise RepositoryAlreadyOpen(f"repository {repo_id!r} is open; import before opening it")
-        self._opening.add(repo_id)
-        try:
+        with self._claimed(repo_id, "import before opening it"):
             return await import_lines(store.archive(repo_id), lines)
-        finally:
-            self._opening.discard(repo_id)
 
     async def scrub(self) -> bool:
         """
@@ -543,13 +563,6 @@ async def _found_spans(wanted: TelemetryConfig) -> Spans:
     return await anyio.to_thread.run_sync(find) if wanted.enabled else NO_SPANS
 
 
-def checked_repo_id(repo_id: str) -> str:
-    """*repo_id*. *Raises* ``ValueError``: it is blank, too long or cannot be stored."""
-    if not isinstance(repo_id, str) or is_blank(repo_id) or len(repo_id) > MAX_REPO_ID:
-        raise ValueError(f"repo_id must be text of 1 to {MAX_REPO_ID} characters, not blank")
-    return exact_id("repo_id", repo_id)
-
-
 def _check_models(chat_model: object, embedder: object) -> None:
     """Refuse at once what could not be asked later: a name, an address, a class, the other kind."""
     for argument, model, method, like in (
@@ -562,16 +575,6 @@ def _check_models(chat_model: object, embedder: object) -> None:
         if is_class or not callable(getattr(model, method, None)):
             given = f"the class {model!r}" if is_class else f"a {type(model).__name__}"
             raise ConfigError(f"{argument} must be an object to ask, like {like}, not {given}")
-
-
-async def _close_models(models: Iterable[Any]) -> None:
-    for model in models:
-        try:
-            with anyio.fail_after(MODEL_CLOSING_S):
-                await called(model.aclose)
-        except Exception:
-            # Foreign code; everything of ours is closed already, and the others should be.
-            log.exception("the model %s could not be closed", type(model).__name__)
 
 
 def _store_maker(store: str | Path | Store, config: Config, clock: Clock) -> Callable[[], Store]:

@@ -13,7 +13,7 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
 
-from mnemo import MnemoError, Repository, StoreCorrupt, UsageError
+from mnemo import MnemoError, Repository, StoreCorrupt, UsageError, __version__
 from mnemo.cli import conversations, notes
 from mnemo.cli.archive import STANDARD, arriving, counted, exported, imported
 from mnemo.cli.conversations import ingest_chat
@@ -368,9 +368,7 @@ def import_(
 
 def _version(wanted: bool) -> None:
     if wanted:
-        from importlib.metadata import version
-
-        print_line(f"mnemo {version('mnemo-sessions')}")
+        print_line(f"mnemo {__version__}")
         raise typer.Exit
 
 

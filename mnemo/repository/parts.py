@@ -166,3 +166,15 @@ class RepositoryParts:
     open_sessions: dict[str, Session]
     spans: Spans = NO_SPANS
     traced: Callable[[Embedder, Spans], Embedder] = _untraced
+
+    def difference(
+        self, config: Config, chat_model: ChatModel | None, embedder: Embedder | None
+    ) -> str | None:
+        """Name what is otherwise than is asked for; ``None``: nothing."""
+        if config != self.config:
+            return "config"
+        if chat_model not in (None, self.chat_model):
+            return "chat model"
+        if embedder is not None and embedder.space != self.embedder.space:
+            return "embedder"
+        return None

@@ -11,14 +11,21 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Callable
+import logging
+from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
+import anyio
 import anyio.lowlevel
 
 from mnemo.runtime.tasks import running_loop
 
-__all__ = ["Interrupted", "call", "called"]
+__all__ = ["Interrupted", "call", "called", "close_all"]
+
+log = logging.getLogger("mnemo")
+
+CLOSING_S = 10.0
+"""Seconds that each model may take to close; one of somebody else's may never end (S)."""
 
 T = TypeVar("T")
 
@@ -52,6 +59,17 @@ async def called(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any
     """
     result = call(function, *args, **kwargs)
     return await _awaited(result) if inspect.isawaitable(result) else result
+
+
+async def close_all(models: Iterable[Any]) -> None:
+    """Close *models*, each within ``CLOSING_S``; what one raises is logged."""
+    for model in models:
+        try:
+            with anyio.fail_after(CLOSING_S):
+                await called(model.aclose)
+        except Exception:
+            # Everything of ours is closed already, and the others should be.
+            log.exception("the model %s could not be closed", type(model).__name__)
 
 
 async def _awaited(awaitable: Any) -> Any:

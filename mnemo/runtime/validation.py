@@ -21,6 +21,7 @@ __all__ = [
     "MOST_ID_BYTES",
     "MOST_NUMBER",
     "MOST_TEXT_BYTES",
+    "checked_repo_id",
     "exact_id",
     "finite_number",
     "is_small",
@@ -35,6 +36,8 @@ __all__ = [
 
 MOST_ID_BYTES = 512
 """UTF-8 bytes of an id or key: what an index of any store can hold."""
+MAX_REPO_ID = 200
+"""Characters of a repository's id, at most."""
 MOST_TEXT_BYTES = 64 * 2**20
 """UTF-8 bytes of one text, 64 MiB."""
 MOST_NUMBER = 2**63 - 1
@@ -78,6 +81,13 @@ def exact_id(name: str, value: object) -> str:
     if stored_id(name, value) != value:
         raise ValueError(f"{name} cannot hold U+0000 or half a surrogate pair")
     return str(value)
+
+
+def checked_repo_id(repo_id: object) -> str:
+    """*repo_id*. *Raises* ``ValueError``: it is blank, too long or cannot be stored."""
+    if not isinstance(repo_id, str) or is_blank(repo_id) or len(repo_id) > MAX_REPO_ID:
+        raise ValueError(f"repo_id must be text of 1 to {MAX_REPO_ID} characters, not blank")
+    return exact_id("repo_id", repo_id)
 
 
 def known_id(name: str, value: object) -> str:

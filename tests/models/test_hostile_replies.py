@@ -16,7 +16,7 @@ import httpx
 import pytest
 from http_doubles import HastyClock, completion, question
 
-from mnemo import ExtractionFailed, InvalidReply, Mnemo, ModelUnavailable, service
+from mnemo import ExtractionFailed, InvalidReply, Mnemo, ModelUnavailable
 from mnemo.models import OpenAIChatModel
 from mnemo.models.embedding_requests import read_rows
 from mnemo.models.failures import retry_after
@@ -26,6 +26,7 @@ from mnemo.prompts.merge_intent import merge_intent_question
 from mnemo.prompts.question import is_short
 from mnemo.prompts.usage import UsageMeter
 from mnemo.protocols import ChatReply, ChatRequest
+from mnemo.runtime import user_code
 from mnemo.testing import HashingEmbedder, ScriptedChatModel
 
 QUESTION = merge_intent_question("sail", "row", None)
@@ -338,7 +339,7 @@ async def test_a_model_that_does_not_close_does_not_hold_up_the_service(
         async def aclose(self) -> None:
             await anyio.sleep_forever()
 
-    monkeypatch.setattr(service, "MODEL_CLOSING_S", 0.01)
+    monkeypatch.setattr(user_code, "CLOSING_S", 0.01)
     memory = Mnemo("memory:", chat_model=Stuck(), embedder=HashingEmbedder(64))
     await memory.open()
     with anyio.fail_after(5):
