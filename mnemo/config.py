@@ -196,8 +196,8 @@ class CommitConfig(Settings):
 class RecallConfig(Settings):
     """From a question to evidence (``config.recall``)."""
 
-    use_model: bool = True
-    """Ask the chat model, if there is one, for mode, plan and refinements."""
+    use_model: bool = False
+    """Have the chat model, if there is one, plan and refine every recall that does not say."""
     timeout_s: Seconds = 60.0
     """Seconds per question to a model, retries and correction included; then without it (S)."""
     record_access: bool = True

@@ -39,7 +39,9 @@ async def open_kit() -> AsyncIterator[OpenKit]:
             clock = clock or ManualClock()
             memory = Mnemo(
                 store,
-                config=Config(annotation={"batch_size": 1}, shutdown_grace_s=0.05).overlaid(config),
+                config=Config(
+                    annotation={"batch_size": 1}, recall={"use_model": True}, shutdown_grace_s=0.05
+                ).overlaid(config),
                 chat_model=None if embedded else model,
                 embedder=HashingEmbedder(),
                 clock=clock,

@@ -17,7 +17,7 @@ from mnemo.models import AnthropicChatModel, OpenAIChatModel, OpenAIEmbedder
 from mnemo.testing import HashingEmbedder, RecordingObserver
 
 DIMENSIONS = 64
-QUICK = Config(shutdown_grace_s=0.05)
+QUICK = Config(recall={"use_model": True}, shutdown_grace_s=0.05)
 
 
 class HastyClock:

@@ -170,7 +170,8 @@ class Recall:
 
     def _run(self, request: RecallRequest) -> Run:
         progress, asked = Progress(), request.asked(self._clock.now())
-        if self._chat_model is None:
+        plans = self._config.recall.use_model if request.use_model is None else request.use_model
+        if self._chat_model is None or not (plans or request.reason):
             return Run(request, asked, progress, None, None)
         adviser = Adviser(
             self._chat_model,
@@ -179,8 +180,7 @@ class Recall:
             progress=progress,
             spans=self._spans,
         )
-        planner = adviser if self._config.recall.use_model else None
-        return Run(request, asked, progress, adviser, planner)
+        return Run(request, asked, progress, adviser, adviser if plans else None)
 
     async def _found(self, run: Run, plan: Plan, corpus: CorpusView) -> RecallResult:
         """Find and score candidates; the answer in words follows."""
@@ -225,14 +225,13 @@ class Recall:
         Raises:
             ModelError: Of a model that failed altogether, where words were asked for.
         """
-        wanted = run.request.reason
-        if not candidates or wanted is False or (wanted is None and run.adviser is None):
+        if not candidates or not run.request.reason:
             return None
         if run.adviser is None:
             run.progress.stages |= dict.fromkeys(purposes_of(candidates), "embedded")
             return reason_embedded(candidates, self._config.conversation.count)
         answer = await reason_by_model(run.adviser, run.asked, candidates, self._profile)
-        if answer is None and wanted:
+        if answer is None:
             raise run.adviser.failures[purposes_of(candidates)[0]]
         return answer
 

@@ -108,7 +108,8 @@ class RecallRequest:
 
     Attributes:
         mode: The caller's; ``None`` where the query decides.
-        reason: ``None`` where it depends on whether there is a model.
+        reason: Whether to put the result into words, with the chat model if there is one.
+        use_model: Whether the chat model plans and refines; ``None``: as configured.
         notes: Whether to look for notes as well.
     """
 
@@ -116,7 +117,8 @@ class RecallRequest:
     k: int
     mode: Mode | None
     max_hops: int
-    reason: bool | None
+    reason: bool
+    use_model: bool | None
     window: Window
     types: tuple[NodeType, ...] | None
     context: RecallContext | None
@@ -132,6 +134,7 @@ class RecallRequest:
         mode: str | None = None,
         max_hops: int = 2,
         reason: bool | None = None,
+        use_model: bool | None = None,
         since: datetime | None = None,
         until: datetime | None = None,
         types: Sequence[str] | None = None,
@@ -150,7 +153,8 @@ class RecallRequest:
             k=whole_number("k", k, 1),
             mode=_checked_mode(mode),
             max_hops=whole_number("max_hops", max_hops, 0),
-            reason=reason if reason is None else bool(reason),
+            reason=bool(reason),
+            use_model=use_model if use_model is None else bool(use_model),
             window=Window.checked(since, until),
             types=_checked_types(types),
             context=context,

@@ -215,6 +215,7 @@ class Repository:
         mode: str | None = None,
         max_hops: int = 2,
         reason: bool | None = None,
+        use_model: bool | None = None,
         since: datetime | None = None,
         until: datetime | None = None,
         types: Sequence[str] | None = None,
@@ -229,7 +230,8 @@ class Repository:
             k: Candidates, at most; ≥ 1.
             mode: ``semantic``, ``procedural``, ``episodic`` or ``mixed``; ``None`` decides.
             max_hops: Expansions over the graph; 0 is none.
-            reason: Put the result into words too; ``None``: when a chat model is configured.
+            reason: Put the result into words too, with the chat model or without one.
+            use_model: Have the chat model plan and refine; ``None``: ``config.recall.use_model``.
             since: Inclusive, looks at the evidence; *until* likewise. No zone means UTC.
             types: Exactly these node types.
             explain: Have every candidate say why it came (``Candidate.why``).
@@ -238,15 +240,14 @@ class Repository:
 
         Raises:
             ValueError: Blank query or an argument out of range.
-            RecallFailed: The store failed; with ``reason=True`` the chat model did, for
-                every type of candidate.
-            UsageError: The repository is closed, or was while it answered.
-                *Cancellation*: safe.
+            RecallFailed: The store failed, or with ``reason=True`` the chat model, for every type.
+            UsageError: The repository is closed, or was meanwhile. *Cancellation*: safe.
         """
         self._check_usable()
         make_request = partial(
             RecallRequest.checked, query, k=k, mode=mode, max_hops=max_hops, reason=reason,
-            since=since, until=until, types=types, explain=explain, notes=notes,
+            use_model=use_model, since=since, until=until, types=types, explain=explain,
+            notes=notes,
         )  # fmt: skip
         return await self._recall.recall(query, make_request)
 
@@ -259,6 +260,7 @@ class Repository:
         mode: str | None = None,
         max_hops: int = 2,
         reason: bool | None = None,
+        use_model: bool | None = None,
         since: datetime | None = None,
         until: datetime | None = None,
         types: Sequence[str] | None = None,
@@ -273,8 +275,8 @@ class Repository:
         self._check_usable()
         make_request = partial(
             RecallRequest.checked, query, k=k, mode=mode, max_hops=max_hops, reason=reason,
-            since=since, until=until, types=types, explain=explain, notes=notes,
-            context=self._sessions.context(session),
+            use_model=use_model, since=since, until=until, types=types, explain=explain,
+            notes=notes, context=self._sessions.context(session),
         )  # fmt: skip
         return await self._recall.recall(query, make_request)
 

@@ -165,7 +165,7 @@ async def test_a_deeply_nested_reply_does_not_fail_a_recall() -> None:
         repo = await memory.open_repo()
         session = await repo.start_session("g")
         await session.append("Ana has a cat", "")
-        found = await repo.recall("cat", reason=False)
+        found = await repo.recall("cat", use_model=True)
         assert found.candidates
         assert {"mode: InvalidReply", "plan: InvalidReply"} <= set(found.trace.degraded)
 

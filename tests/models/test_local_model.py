@@ -160,7 +160,9 @@ async def test_a_session_of_twelve_steps_with_a_real_model_over_http(base_url: s
             session = await collected(repo)
             await committed_or_kept(session)
             before_recall = len(wire.seen)
-            found = await repo.recall("What is the user allergic to?", k=4)
+            found = await repo.recall(
+                "What is the user allergic to?", k=4, use_model=True, reason=True
+            )
             expect_reasoned(found)
         async with Mnemo(db) as memory:
             await nothing_is_lost(await memory.open_repo("trips"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from functools import partial
 
 import anyio
 import pytest
@@ -50,7 +51,7 @@ async def test_every_stage_is_asked_over_http(server: ScriptedServer, provider: 
         session = await kit.repo.start_session("travel")
         await collect(session)
         await session.close_and_commit()
-        result = await kit.repo.recall(QUESTION)
+        result = await kit.repo.recall(QUESTION, reason=True)
         assert result.trace.degraded == ()
         assert dict(result.trace.stages) == dict.fromkeys((*PLANNING, *REASONING), "model")
         assert result.answer is not None
@@ -78,11 +79,10 @@ async def test_a_fault_of_the_server_takes_no_candidate_away(
         assert texts(result) == texts(expected)
         assert (result.mode, result.tags) == (expected.mode, expected.tags)
         assert result.answer is None
-        asked = (*PLANNING, "reason_episodic")
-        assert set(result.trace.degraded) == {f"{purpose}: {BROKEN[fault]}" for purpose in asked}
-        assert dict(result.trace.stages) == dict.fromkeys(asked, "failed")
+        assert set(result.trace.degraded) == {f"{stage}: {BROKEN[fault]}" for stage in PLANNING}
+        assert dict(result.trace.stages) == dict.fromkeys(PLANNING, "failed")
         server.heal()
-        healed = await kit.repo.recall(QUESTION)
+        healed = await kit.repo.recall(QUESTION, reason=True)
         assert healed.trace.degraded == ()
         assert healed.answer is not None
 
@@ -122,7 +122,7 @@ async def test_a_cancelled_recall_closes_its_requests(
         session = await kit.repo.start_session("travel")
         await collect(session)
         async with anyio.create_task_group() as group:
-            group.start_soon(kit.repo.recall, QUESTION)
+            group.start_soon(partial(kit.repo.recall, QUESTION, reason=True))
             await server.until(lambda: bool(server.calls(purpose)))
             group.cancel_scope.cancel()
         await server.until(lambda: server.calls(purpose)[0].left)
