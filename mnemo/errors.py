@@ -319,7 +319,12 @@ class StoreReadOnly(StoreError):
 
 
 class CommitFailed(StoreError):
-    """The commit's transaction was rolled back: nothing was written, the changeset is kept."""
+    """
+    The commit was not confirmed; the changeset is kept.
+
+    Its transaction was rolled back, or the store did not answer. Committing it again is safe:
+    a changeset is applied once.
+    """
 
 
 class SchemaTooNew(StoreError):

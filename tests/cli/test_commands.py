@@ -301,13 +301,13 @@ def test_recall_explains_where_each_candidate_comes_from(cli, write):
     """Signals, factors and sources are printed per candidate; in JSON they are numbers."""
     lines = [{"observation": f"remark {i} about tea", "action": ""} for i in range(25)]
     lines.append({"observation": "Ada lives in Osaka.", "action": "", "actor": "Ada"})
+    lines.append({"observation": "Bo says that Ada lives here.", "action": "", "actor": "Bo"})
     assert cli("ingest", str(write("steps.jsonl", lines))).code == 0
     told = cli("recall", "Where does Ada live?", "--explain")
     assert told.code == 0
-    best = told.out.partition("\n2. ")[0]
-    bars = dict(re.findall(r"^ {5}([a-z_' :]+?) +[+-]\d+\.\d\d ([+-]*)$", best, re.M))
-    assert set(bars["words"]) == {"+"}
-    assert set("".join(bars.values())) == {"+", "-"}
+    bars = re.findall(r"^ {5}([a-z_' :]+?) +[+-]\d+\.\d\d ([+-]*)$", told.out, re.M)
+    assert set(dict(reversed(bars))["words"]) == {"+"}
+    assert set("".join(bar for _, bar in bars)) == {"+", "-"}
     assert "value: relevance" in told.out
     assert "Ada lives in Osaka." in told.out
     (first, *_) = cli("recall", "Where does Ada live?", "--explain", "--json").data["candidates"]

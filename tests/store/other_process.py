@@ -21,6 +21,7 @@ from mnemo.runtime.clock import SystemClock
 from mnemo.runtime.text import count_tokens
 from mnemo.store.sqlite import SqliteStore
 from mnemo.testing.contracts.kit import NOON, Kit
+from mnemo.transcript.message import Message
 from mnemo.transcript.strategies import Recent
 
 
@@ -47,7 +48,7 @@ async def answer(kit: Kit, words: list[str]) -> object:
 async def say(kit: Kit, text: str) -> int:
     """Append one message to a thread, as a conversation does; its seq."""
     settings = ThreadSettings(thread_id="t", retrieval=Recent())
-    drafts = drafts_of([{"role": "user", "content": text, "id": text}], count_tokens)
+    drafts = drafts_of([Message("user", text, id=text)], count_tokens)
 
     def work(tx: TranscriptWriter) -> int:
         appended = append(tx, Scope.of(tx, settings, Config()), drafts)
