@@ -256,9 +256,24 @@ def test_a_tool_loop_of_anthropic_is_valid_for_the_others(name: str) -> None:
     """Each result stands under its own call id; the SDK's types accept what is written."""
     written = WIRES[name].write(wire.from_anthropic(LOOP))
     TypeAdapter(list[WIRES[name].items]).validate_python(written)
-    answered = [item.get("tool_call_id") or item.get("call_id") for item in written[-2:]]
-    assert answered == ["t1", "t2"]
+    answered = [item.get("tool_call_id") or item.get("call_id") for item in written[-3:]]
+    assert answered == ["t1", "t2", None]
+    assert (written[-1]["role"], written[-1]["content"][0]["text"]) == ("user", "And Lund?")
     assert "thinking" not in json.dumps(written)
+
+
+def test_a_result_with_words_beside_it_is_two_messages_elsewhere() -> None:
+    """Changed since it was made, it is one message of Anthropic's format all the same."""
+    result = {"type": "tool_result", "tool_use_id": "t1", "content": "3 degrees"}
+    said = {"type": "text", "text": "And Lund?"}
+    [message] = wire.from_anthropic({"role": "user", "content": [result, said]})
+    assert wire.to_openai([message]) == [
+        {"role": "tool", "tool_call_id": "t1", "content": "3 degrees"},
+        {"role": "user", "content": [said]},
+    ]
+    assert wire.to_anthropic([replace(message, extra=None)]) == [
+        {"role": "user", "content": [result, said]}
+    ]
 
 
 @pytest.mark.parametrize("name", WIRES)

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeAlias
 
 from mnemo.runtime.text import is_blank
-from mnemo.transcript.message import Message, answered_ids
+from mnemo.transcript.message import Message
 from mnemo.wire.given import Given, Item, plain_items
 
 __all__ = [
@@ -176,10 +176,11 @@ def _write_openai(message: Message) -> list[Item]:
     content = _blocks(message.content, _openai_block)
     name = {} if message.name is None else {"name": message.name}
     if message.role == "tool":
-        return [
+        results: list[Item] = [
             {"role": "tool", "tool_call_id": id, "content": _blocks(result, _openai_block)}
             for id, result, _ in _results(message)
         ]
+        return results + _said_beside(message, _openai_block)
     if message.role != "assistant":
         return [{"role": message.role, "content": "" if content is None else content, **name}]
     if message.is_opaque:
@@ -240,10 +241,11 @@ def _read_output(item: Item) -> dict[str, Any]:
 
 def _write_responses(message: Message) -> list[Item]:
     if message.role == "tool":
-        return [
+        results: list[Item] = [
             {"type": "function_call_output", "call_id": id, "output": _output(result)}
             for id, result, _ in _results(message)
         ]
+        return results + _said_beside(message, _responses_block)
     said: list[Item] = []
     if message.content is not None and message.kind != "thought":
         content = _blocks(message.content, _responses_block)
@@ -297,7 +299,7 @@ def _simple(blocks: list[Any]) -> Any:
 
 
 def _write_anthropic(message: Message) -> list[Item]:
-    if message.role == "tool" and answered_ids(message)[1:]:
+    if message.role == "tool" and _result_blocks(message):
         return [{"role": "user", "content": message.content}]
     if message.role == "tool":
         return [{"role": "user", "content": [_tool_result(*r)]} for r in _results(message)]
@@ -370,14 +372,25 @@ def _written(arguments: Any) -> str:
 
 def _results(message: Message) -> Iterator[tuple[str, Any, bool]]:
     """What a tool message answers: call id, content, and whether the call failed."""
-    ids = answered_ids(message)
-    if len(ids) == 1:
-        yield ids[0], message.content, message.is_error
-        return
-    blocks = message.content if isinstance(message.content, list) else ()
+    blocks = _result_blocks(message)
     for block in blocks:
-        if type_of(block) == "tool_result":
-            yield block["tool_use_id"], block.get("content"), block.get("is_error") is True
+        yield block["tool_use_id"], block.get("content"), block.get("is_error") is True
+    if not blocks and message.tool_call_id is not None:
+        yield message.tool_call_id, message.content, message.is_error
+
+
+def _result_blocks(message: Message) -> list[Item]:
+    """The tool results among a tool message's blocks, as Anthropic's format has them."""
+    blocks = message.content if isinstance(message.content, list) else []
+    return [b for b in blocks if type_of(b) == "tool_result" and b.get("tool_use_id")]
+
+
+def _said_beside(message: Message, convert: Callable[[Item], Item | None]) -> list[Item]:
+    """What somebody said in the message that holds tool results, as a message of a user."""
+    if not isinstance(message.content, list) or not _result_blocks(message):
+        return []
+    others = [block for block in message.content if type_of(block) != "tool_result"]
+    return [{"role": "user", "content": _blocks(others, convert)}] if others else []
 
 
 def _blocks(content: Any, convert: Callable[[Item], Item | None]) -> Any:
