@@ -3,10 +3,6 @@
 from typing import TYPE_CHECKING, Any
 
 from mnemo.config import Config
-from mnemo.episode.archive import ArchiveHead
-from mnemo.episode.erasure import ErasureReport
-from mnemo.episode.journal import SessionRecord, SessionState
-from mnemo.episode.step import Step
 from mnemo.errors import (
     BudgetExceeded,
     CommitFailed,
@@ -38,47 +34,41 @@ from mnemo.errors import (
     StoreReadOnly,
     UsageError,
 )
-from mnemo.graph.changeset import Changeset, NodeChange, Revision
-from mnemo.graph.edges import Edge, EdgeKind
-from mnemo.graph.metadata import MetadataDelta, NodeMetadata
-from mnemo.graph.nodes import (
+from mnemo.maintenance.reembed import ReembeddingReport
+from mnemo.prompts.profiles import Profile
+from mnemo.recall.candidate import Candidate, Explanation, SourceRef
+from mnemo.recall.keyword import SearchHit
+from mnemo.recall.result import ReasonedMemory, RecallResult
+from mnemo.repository import ConversationStatistics, Repository, RepositoryStatistics, ThreadRecord
+from mnemo.runtime.bus import Subscription
+from mnemo.service import Mnemo
+from mnemo.session.pending import Outcome, PendingOperation
+from mnemo.session.session import Session
+from mnemo.session.views import CommitReceipt, SessionContext, SessionStatistics
+from mnemo.values.archive import ArchiveHead
+from mnemo.values.changeset import Changeset, NodeChange, Revision
+from mnemo.values.derived import Compaction, EvictionOutcome, Goal, GoalCompletion, Pin, Snapshot
+from mnemo.values.erasure import ErasureReport
+from mnemo.values.graph import (
+    Edge,
+    EdgeKind,
     Episodic,
     Intent,
+    MetadataDelta,
     Node,
+    NodeMetadata,
     Procedural,
     Semantic,
     Source,
     Subgoal,
     Tag,
 )
-from mnemo.graph.upkeep import MaintenanceReport
-from mnemo.maintenance.reembed import ReembeddingReport
-from mnemo.note.values import Note, NoteChange, NoteInfo, NoteVersion
-from mnemo.prompts.profiles import Profile
-from mnemo.recall.candidate import Candidate, Explanation, SourceRef
-from mnemo.recall.keyword import SearchHit
-from mnemo.recall.result import ReasonedMemory, RecallResult
-from mnemo.repository import (
-    ConversationStatistics,
-    Repository,
-    RepositoryStatistics,
-    ThreadRecord,
-)
-from mnemo.runtime.bus import Subscription
-from mnemo.service import Mnemo
-from mnemo.session.pending import Outcome, PendingOperation
-from mnemo.session.session import Session
-from mnemo.session.views import CommitReceipt, SessionContext, SessionStatistics
-from mnemo.transcript.derived import (
-    Compaction,
-    EvictionOutcome,
-    Goal,
-    GoalCompletion,
-    Pin,
-    Snapshot,
-)
-from mnemo.transcript.message import Message, StoredMessage, ToolCall
-from mnemo.transcript.strategies import Composite, Nearest, Recent, Summary, ToolOutputPruner
+from mnemo.values.journal import SessionRecord, SessionState
+from mnemo.values.messages import Message, StoredMessage, ToolCall
+from mnemo.values.notes import Note, NoteChange, NoteInfo, NoteVersion
+from mnemo.values.steps import Step
+from mnemo.values.strategies import Composite, Nearest, Recent, Summary, ToolOutputPruner
+from mnemo.values.upkeep import MaintenanceReport
 
 __version__ = "0.1.0"
 

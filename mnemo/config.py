@@ -27,15 +27,9 @@ from pydantic_core import ErrorDetails
 
 from mnemo.errors import ConfigError
 from mnemo.runtime.validation import MOST_NUMBER
-from mnemo.transcript.counting import IMAGE_TOKENS, Counter
-from mnemo.transcript.message import MOST_TOKENS
-from mnemo.transcript.strategies import (
-    Composite,
-    Nearest,
-    Recent,
-    Summary,
-    ToolOutputPruner,
-)
+from mnemo.values.counting import IMAGE_TOKENS, Counter
+from mnemo.values.messages import MOST_TOKENS
+from mnemo.values.strategies import Composite, Nearest, Recent, Summary, ToolOutputPruner
 
 __all__ = [
     "AnnotationConfig",

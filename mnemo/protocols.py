@@ -1,7 +1,7 @@
 """
 Every replaceable part, on one page.
 
-What the parts hand to each other is here or one line below (``graph``, ``episode``).
+What the parts hand to each other is here or in ``values``.
 Fakes of all of them are in ``mnemo.testing``.
 """
 
@@ -16,30 +16,27 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mnemo.config import TypeScoring
-from mnemo.episode.annotated import Annotated, AnnotationRequest
-from mnemo.episode.archive import ArchiveHead, NumberedRecord, Record
-from mnemo.episode.erasure import Erased, Selection
-from mnemo.episode.feed import FeedChanges, FeedCursor
-from mnemo.episode.journal import Act, Journal, Owner, SessionRecord
-from mnemo.episode.step import Step, StepDraft
-from mnemo.episode.trajectory import Fact, Instruction, Trajectory
-from mnemo.episode.written import Applied, GraphWrite, Intact, StoreReport
 from mnemo.events import Event
-from mnemo.graph.changeset import Revision
-from mnemo.graph.corpus import CorpusView
-from mnemo.graph.edges import Edge, EdgeKind
-from mnemo.graph.metadata import NodeMetadata
-from mnemo.graph.nodes import Node, NodeType, Vector
-from mnemo.messages import (
-    ChatMessage,
-    ChatReply,
-    ChatRequest,
-    EmbeddingSpace,
-    Purpose,
-    Usage,
+from mnemo.values.archive import ArchiveHead, NumberedRecord, Record
+from mnemo.values.changeset import Revision
+from mnemo.values.chat import ChatMessage, ChatReply, ChatRequest, EmbeddingSpace, Purpose, Usage
+from mnemo.values.corpus import CorpusView
+from mnemo.values.derived import SummaryRequest
+from mnemo.values.erasure import Erased, Selection
+from mnemo.values.feed import FeedChanges, FeedCursor
+from mnemo.values.graph import Edge, EdgeKind, Node, NodeMetadata, NodeType, Vector
+from mnemo.values.journal import (
+    Act,
+    Applied,
+    GraphWrite,
+    Intact,
+    Journal,
+    Owner,
+    SessionRecord,
+    StoreReport,
 )
-from mnemo.note.rows import NoteReader, NoteWriter
-from mnemo.transcript.records import (
+from mnemo.values.notes import NoteReader, NoteWriter
+from mnemo.values.records import (
     RecordHit,
     RecordQuery,
     Surfacing,
@@ -47,8 +44,16 @@ from mnemo.transcript.records import (
     Surroundings,
     ViewQuery,
 )
-from mnemo.transcript.summary import SummaryRequest
-from mnemo.transcript.transaction import MessagesReader, TranscriptReader, TranscriptWriter
+from mnemo.values.steps import (
+    Annotated,
+    AnnotationRequest,
+    Fact,
+    Instruction,
+    Step,
+    StepDraft,
+    Trajectory,
+)
+from mnemo.values.transaction import MessagesReader, TranscriptReader, TranscriptWriter
 
 __all__ = [
     "Annotated",
@@ -109,7 +114,6 @@ class ChatModel(Protocol):
         Raises:
             ModelError: One of its kinds. *Cancellation*: safe; the request is dropped.
         """
-        ...
 
 
 class Embedder(Protocol):
@@ -118,7 +122,6 @@ class Embedder(Protocol):
     @property
     def space(self) -> EmbeddingSpace:
         """The space of its vectors; known without loading the model."""
-        ...
 
     async def embed(
         self, texts: Sequence[str], *, kind: Literal["document", "query"] = "document"
@@ -129,7 +132,6 @@ class Embedder(Protocol):
         Raises:
             ModelError: One of its kinds. *Cancellation*: safe.
         """
-        ...
 
 
 # ── Extraction ───────────────────────────────────────────────────────────────────────
@@ -141,7 +143,6 @@ class Annotator(Protocol):
     @property
     def batch_size(self) -> int | None:
         """Most steps per call; ``None``: ``config.annotation.batch_size``."""
-        ...
 
     async def annotate(
         self, request: AnnotationRequest
@@ -152,7 +153,6 @@ class Annotator(Protocol):
         Raises:
             ModelError: One of its kinds; the whole batch stays unannotated.
         """
-        ...
 
 
 class SemanticExtractor(Protocol):
@@ -160,7 +160,6 @@ class SemanticExtractor(Protocol):
 
     async def extract_facts(self, trajectory: Trajectory) -> Sequence[Fact]:
         """Give the facts, in the order in which they were said. *Raises* ``ModelError``."""
-        ...
 
 
 class ProceduralExtractor(Protocol):
@@ -168,7 +167,6 @@ class ProceduralExtractor(Protocol):
 
     async def extract_instructions(self, trajectory: Trajectory) -> Sequence[Instruction]:
         """Give the instructions with their returns. *Raises* ``ModelError``."""
-        ...
 
 
 # ── Conversations ────────────────────────────────────────────────────────────────────
@@ -184,7 +182,6 @@ class Summarizer(Protocol):
         Raises:
             ModelError: One of its kinds. *Cancellation*: safe.
         """
-        ...
 
 
 # ── Stores ───────────────────────────────────────────────────────────────────────────
@@ -200,7 +197,6 @@ class SessionStore(Protocol):
         Raises:
             Conflict: The id was ever used in this store.
         """
-        ...
 
     def append(
         self,
@@ -218,7 +214,6 @@ class SessionStore(Protocol):
         refused alone (with a ``StoreError``, or ``Conflict`` if *owner* is not the
         owner any more). Nothing can take back a step that was handed over.
         """
-        ...
 
     async def record(self, act: Act, owner: Owner) -> None:
         """
@@ -227,15 +222,12 @@ class SessionStore(Protocol):
         Raises:
             Conflict: *owner* does not own the session any more.
         """
-        ...
 
     async def load(self, session_id: str) -> Journal | None:
         """The session as its last durable act left it; ``None`` if unknown."""
-        ...
 
     async def records(self, repo_id: str, *, unfinished: bool) -> list[SessionRecord]:
         """Its sessions, or only those that are not idle, newest act first."""
-        ...
 
     async def claim(self, session_id: str, owner: Owner) -> None:
         """
@@ -245,11 +237,9 @@ class SessionStore(Protocol):
             SessionBusy: ``owned_elsewhere``.
             NotFound: There is no such session.
         """
-        ...
 
     async def release(self, owner: Owner, session_id: str | None = None) -> None:
         """Give up one session, or all and the ownership itself. Never fails for a session."""
-        ...
 
 
 class GraphStore(Protocol):
@@ -257,7 +247,6 @@ class GraphStore(Protocol):
 
     async def revision(self) -> Revision:
         """The present revision, of whatever process wrote it."""
-        ...
 
     async def apply(self, write: GraphWrite, owner: Owner) -> Applied:
         """
@@ -268,11 +257,9 @@ class GraphStore(Protocol):
             Conflict: *owner* does not own the settled session any more.
             CommitFailed: The transaction was rolled back. *Cancellation*: completes.
         """
-        ...
 
     async def delete(self, ids: Sequence[str]) -> tuple[str, ...]:
         """Delete nodes with their edges, metadata and vectors; give the ids that existed."""
-        ...
 
     async def nodes(
         self,
@@ -292,23 +279,19 @@ class GraphStore(Protocol):
         with both, of each key only so many of those stored last, all of them oldest first.
         A damaged one is ``StoreCorrupt``; if *intact*, it is logged and left out; a list gets it.
         """
-        ...
 
     async def metadata(
         self, ids: Sequence[str], *, intact: Intact = ...
     ) -> dict[str, NodeMetadata]:
         """Entries of the ids that exist; *intact* as in ``nodes``."""
-        ...
 
     async def edges(
         self, ids: Sequence[str], *, kind: EdgeKind | None = None, intact: Intact = False
     ) -> list[Edge]:
         """Edges with an end among *ids*; *intact* as in ``nodes``."""
-        ...
 
     async def touch(self, counts: Mapping[str, int], at: datetime) -> None:
         """Add to access counts of nodes that exist; no new revision."""
-        ...
 
 
 class DocumentFeed(Protocol):
@@ -316,7 +299,6 @@ class DocumentFeed(Protocol):
 
     async def changes(self, after: FeedCursor, *, limit: int = 5_000) -> FeedChanges:
         """What came after *after*, at most *limit* steps, nodes and vectors each."""
-        ...
 
     async def save_vectors(self, space: EmbeddingSpace, vectors: Mapping[str, Vector]) -> None:
         """
@@ -325,23 +307,18 @@ class DocumentFeed(Protocol):
         Raises:
             EmbeddingSpaceMismatch: The repository is stamped with another space.
         """
-        ...
 
     async def space(self) -> EmbeddingSpace | None:
         """What the repository is stamped with; ``None`` before the first vector."""
-        ...
 
     async def steps(self, node_ids: Sequence[str]) -> dict[str, Step]:
         """The steps behind episodic node ids, committed or not, with their annotations."""
-        ...
 
     async def goals(self, episode_ids: Sequence[str]) -> dict[str, str]:
         """The goals of episodes."""
-        ...
 
     async def counts(self) -> dict[str, int]:
         """``steps``, ``messages``, ``vectors``, ``edges:<kind>``, ``nodes:<type>``: how many."""
-        ...
 
 
 class Overhaul(Protocol):
@@ -349,7 +326,6 @@ class Overhaul(Protocol):
 
     async def touched(self, selection: Selection) -> tuple[str, ...]:
         """The sessions that would lose steps, or go; changes nothing."""
-        ...
 
     async def erase(self, selection: Selection) -> Erased:
         """
@@ -358,15 +334,12 @@ class Overhaul(Protocol):
         Raises:
             StoreError: Nothing was erased. *Cancellation*: the transaction completes.
         """
-        ...
 
     async def begin_move(self, space: EmbeddingSpace) -> None:
         """Say which space the vectors move to; those staged for another one go."""
-        ...
 
     async def unmoved(self, digests: Mapping[str, bytes]) -> frozenset[str]:
         """Those of the keys that no vector is staged for, of a text with this digest."""
-        ...
 
     async def stage(
         self, space: EmbeddingSpace, vectors: Mapping[str, tuple[bytes, Vector]]
@@ -377,7 +350,6 @@ class Overhaul(Protocol):
         Raises:
             Conflict: The repository is on its way to another space, or to none.
         """
-        ...
 
     async def switch(self, space: EmbeddingSpace, cursor: FeedCursor) -> int:
         """
@@ -388,7 +360,6 @@ class Overhaul(Protocol):
         Raises:
             Conflict: As of ``stage``.
         """
-        ...
 
 
 class Archive(Protocol):
@@ -398,7 +369,6 @@ class Archive(Protocol):
         self,
     ) -> AbstractAsyncContextManager[tuple[ArchiveHead, AsyncIterator[Sequence[Record]]]]:
         """Everything as of one moment, in pages; it is held until the context ends."""
-        ...
 
     async def write(
         self, head: ArchiveHead, pages: AsyncIterator[Sequence[NumberedRecord]]
@@ -411,7 +381,6 @@ class Archive(Protocol):
             Conflict: A session or episode is in this store already, or was forgotten in it.
             InvalidArchive: Records do not fit each other. *Cancellation*: safe.
         """
-        ...
 
 
 # ── What was said ────────────────────────────────────────────────────────────────────
@@ -426,7 +395,6 @@ class Transactions(Protocol[R, W]):
 
     async def reading(self, work: Callable[[R], T]) -> T:
         """Run *work* on one moment of the store. *Raises* ``StoreError``. *Cancellation*: safe."""
-        ...
 
     async def writing(self, work: Callable[[W], T]) -> T:
         """
@@ -436,7 +404,6 @@ class Transactions(Protocol[R, W]):
             Exception: What *work* raised; nothing was written.
             StoreError: Likewise. *Cancellation*: completes.
         """
-        ...
 
 
 TranscriptStore: TypeAlias = Transactions[TranscriptReader, TranscriptWriter]
@@ -453,7 +420,6 @@ class RecordStore(Protocol):
         Raises:
             ValueError: The index refuses the expression. *Cancellation*: safe.
         """
-        ...
 
     async def around(self, wanted: ViewQuery) -> Surroundings:
         """
@@ -463,14 +429,12 @@ class RecordStore(Protocol):
             NotFound: There is no such record.
             Conflict: Several threads have a record of this id. *Cancellation*: safe.
         """
-        ...
 
     async def surfacing(self, wanted: SurfacingQuery) -> Surfacing:
         """
         Records that match any of some terms, each with the terms it matches, best first,
         and in how many records each term occurs. *Cancellation*: safe.
         """
-        ...
 
 
 class Store(Protocol):
@@ -481,11 +445,9 @@ class Store(Protocol):
 
     async def open(self) -> Owner:
         """Create, open or migrate, and register an owner. *Raises* ``StoreError``; untouched."""
-        ...
 
     async def aclose(self) -> None:
         """Let running transactions end, then close. Idempotent."""
-        ...
 
     def graph(self, repo_id: str) -> GraphStore: ...
 
@@ -503,7 +465,6 @@ class Store(Protocol):
 
     async def renew(self, owner: Owner, lease_s: float) -> None:
         """Prolong the lease of *owner* on all its sessions."""
-        ...
 
     async def scrub(self, *, at_once: bool = False) -> bool: ...
 
@@ -511,7 +472,6 @@ class Store(Protocol):
 
     async def check(self) -> StoreReport:
         """Check the file, full text against steps, vectors against their owners, edges' ends."""
-        ...
 
 
 # ── Recall ───────────────────────────────────────────────────────────────────────────
@@ -527,27 +487,21 @@ class VectorIndex(Protocol):
 
     async def run(self) -> None:
         """Embed what lacks a vector, whenever poked, until cancelled; never dies of a model."""
-        ...
 
     def poke(self) -> None:
         """Something was written: follow soon. A plain call, cheap enough for every append."""
-        ...
 
     def statistics(self) -> Any:
         """A frozen value: ``revision`` reflected, ``documents``, ``waiting`` for a vector."""
-        ...
 
     async def catch_up(self) -> Revision:
         """Read what is new in the store, also from other processes; give its revision."""
-        ...
 
     async def renew(self) -> None:
         """Read everything anew, beside what serves meanwhile; nothing removed is left."""
-        ...
 
     async def corpus(self) -> CorpusView:
         """Catch up, and give every document as it is then; it does not change afterwards."""
-        ...
 
     async def nearest(
         self,
@@ -562,7 +516,6 @@ class VectorIndex(Protocol):
 
         Reads what ``catch_up`` reached last. Off the event loop. *Cancellation*: safe.
         """
-        ...
 
 
 class ValueFunction(Protocol):
@@ -589,12 +542,9 @@ class Clock(Protocol):
 
     def now(self) -> datetime:
         """Aware, UTC."""
-        ...
 
     def monotonic(self) -> float:
         """Seconds from an arbitrary origin."""
-        ...
 
     async def sleep(self, seconds: float) -> None:
         """Wait. *Cancellation*: safe."""
-        ...

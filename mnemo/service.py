@@ -20,8 +20,6 @@ import anyio
 import anyio.to_thread
 
 from mnemo.config import Config, TelemetryConfig
-from mnemo.episode.archive import ArchiveHead
-from mnemo.episode.journal import Owner
 from mnemo.errors import (
     ConfigError,
     MnemoError,
@@ -43,6 +41,8 @@ from mnemo.runtime.text import clean, is_blank
 from mnemo.runtime.user_code import close_all
 from mnemo.runtime.validation import checked_repo_id, whole_number
 from mnemo.session.session import Session
+from mnemo.values.archive import ArchiveHead
+from mnemo.values.journal import Owner
 
 __all__ = ["Mnemo"]
 

@@ -28,8 +28,8 @@ from mnemo import Config, Mnemo
 from mnemo.repository import Repository
 from mnemo.repository.conversation import Conversation
 from mnemo.runtime import settle_collector
-from mnemo.transcript.message import Message, ToolCall
-from mnemo.transcript.strategies import Recent, Summary
+from mnemo.values.messages import Message, ToolCall
+from mnemo.values.strategies import Recent, Summary
 
 SIZES = (1_000, 10_000, 100_000)
 BUDGET = 8_000

@@ -15,12 +15,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mnemo.english.words import date_in_words
-from mnemo.episode.step import when_and_who
-from mnemo.graph.postings import Bm25
 from mnemo.models.minilm import MiniLMEmbedder
 from mnemo.models.wordllama import WordLlamaEmbedder
 from mnemo.protocols import Embedder, EmbeddingSpace
 from mnemo.runtime.text import count_tokens, one_line, terms
+from mnemo.values.postings import Bm25
+from mnemo.values.steps import when_and_who
 
 BUDGETS = (512, 1024, 2048, 4096)
 DEPTH = 50

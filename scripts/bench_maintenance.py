@@ -31,8 +31,6 @@ from bench_reading import AT_ONCE, REPO, Filler
 
 from mnemo import Edge, EdgeKind, MaintenanceReport, Mnemo, Node, Semantic, Session, Tag
 from mnemo.config import StoreConfig
-from mnemo.episode.journal import Owner
-from mnemo.episode.step import Step, episodic_node
 from mnemo.models.wordllama import WordLlamaEmbedder
 from mnemo.protocols import Embedder
 from mnemo.repository import Repository
@@ -40,6 +38,8 @@ from mnemo.runtime import settle_collector
 from mnemo.runtime.clock import SystemClock
 from mnemo.runtime.ids import new_id
 from mnemo.store.sqlite import SqliteStore
+from mnemo.values.journal import Owner
+from mnemo.values.steps import Step, episodic_node
 
 FACTS_PER_TAG = 20
 AGAIN = 0.1

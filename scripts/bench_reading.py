@@ -22,14 +22,14 @@ from bench_writing import warm_up
 
 from mnemo import Edge, EdgeKind, Mnemo, Node, Semantic, SessionRecord, SessionState, Tag
 from mnemo.config import StoreConfig
-from mnemo.episode.journal import Owner
-from mnemo.episode.step import Step, StepDraft, episodic_node, evidence_text
 from mnemo.models.wordllama import WordLlamaEmbedder
 from mnemo.protocols import Embedder, GraphWrite
 from mnemo.repository import Repository
 from mnemo.runtime.clock import SystemClock
 from mnemo.runtime.ids import new_id
 from mnemo.store.sqlite import SqliteStore
+from mnemo.values.journal import Owner
+from mnemo.values.steps import Step, StepDraft, episodic_node, evidence_text
 
 RECALL_P95_MS = {10_000: 10.0, 100_000: 30.0, 1_000_000: 150.0}
 FIRST_S = {100_000: 2.0, 1_000_000: 30.0}

@@ -48,13 +48,13 @@ from bench_dialogues import (
 )
 
 from mnemo import Config, Mnemo
-from mnemo.graph.corpus import StepsView
-from mnemo.graph.postings import B
 from mnemo.protocols import Embedder
 from mnemo.recall import candidates, signals
 from mnemo.recall.ranking import SIGNALS
 from mnemo.recall.signals import StepWeights
 from mnemo.runtime.text import count_tokens
+from mnemo.values.corpus import StepsView
+from mnemo.values.postings import B
 
 MNEMO = "mnemo"
 NO_PRIOR = "mnemo, role prior off"

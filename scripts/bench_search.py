@@ -30,7 +30,6 @@ from bench_kit import Figure, Words, batches, heartbeat, machine, percentile
 from mnemo.config import Config, StoreConfig
 from mnemo.context.passive import PassiveRecall
 from mnemo.conversation.settings import ConversationParts
-from mnemo.episode.erasure import ErasureReport
 from mnemo.models.hashing import HashingEmbedder
 from mnemo.prompts.usage import UsageMeter
 from mnemo.protocols import TranscriptWriter
@@ -40,9 +39,10 @@ from mnemo.runtime import settle_collector
 from mnemo.runtime.clock import SystemClock
 from mnemo.runtime.text import STOP_WORDS, count_tokens
 from mnemo.store.sqlite import SqliteStore
-from mnemo.transcript.derived import Thread
-from mnemo.transcript.message import StoredMessage
-from mnemo.transcript.records import Hidden
+from mnemo.values.derived import Thread
+from mnemo.values.erasure import ErasureReport
+from mnemo.values.messages import StoredMessage
+from mnemo.values.records import Hidden
 
 REPO = "bench"
 THREADS = 50

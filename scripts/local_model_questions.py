@@ -8,9 +8,6 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from mnemo.episode.step import Annotation, Step
-from mnemo.episode.trajectory import Instruction, Trajectory
-from mnemo.graph.nodes import Episodic, Procedural, Semantic
 from mnemo.prompts.annotate import annotate_question
 from mnemo.prompts.data import AskedQuestion
 from mnemo.prompts.merge_intent import merge_intent_question
@@ -22,6 +19,8 @@ from mnemo.prompts.refine import refine_question
 from mnemo.prompts.returns import returns_question
 from mnemo.prompts.semantic import StoredFact, semantic_question
 from mnemo.protocols import AnnotationRequest
+from mnemo.values.graph import Episodic, Procedural, Semantic
+from mnemo.values.steps import Annotation, Instruction, Step, Trajectory
 
 START = datetime(2026, 3, 2, 9, 0, tzinfo=UTC)
 PEOPLE = ("Ada", "Boris", "Chen", "Dana", "Emeka", "Freya")

@@ -13,9 +13,9 @@ from mnemo.conversation.log import MessageLog
 from mnemo.conversation.settings import ThreadSettings
 from mnemo.events import CompactionRecorded, CompressionFailed
 from mnemo.testing import ScriptedChatModel
-from mnemo.transcript.derived import Compaction
-from mnemo.transcript.message import Message
-from mnemo.transcript.strategies import Summary
+from mnemo.values.derived import Compaction
+from mnemo.values.messages import Message
+from mnemo.values.strategies import Summary
 
 
 @dataclass

@@ -11,8 +11,6 @@ from typing import Any
 import numpy as np
 
 from mnemo.config import StoreConfig
-from mnemo.graph.edges import Edge, EdgeKind
-from mnemo.graph.nodes import Episodic, Semantic
 from mnemo.repository import Repository
 from mnemo.store.sqlite import SqliteStore
 from mnemo.store.sqlite.check import tables_of
@@ -21,6 +19,7 @@ from mnemo.testing.contracts.archive import filled
 from mnemo.testing.contracts.archive_notes import noted
 from mnemo.testing.contracts.archive_talk import talk
 from mnemo.testing.contracts.kit import NOON, SPACE, Kit
+from mnemo.values.graph import Edge, EdgeKind, Episodic, Semantic
 
 TEXTS = {
     "blob": "x'ff00fe'",

@@ -25,8 +25,8 @@ from mnemo.errors import ModelTimeout, ModelUnavailable, RateLimited
 from mnemo.protocols import ChatReply, ChatRequest
 from mnemo.repository.conversation import Conversation
 from mnemo.testing import HashingEmbedder, ScriptedChatModel, tool_call
-from mnemo.transcript.message import Message, ToolCall
-from mnemo.transcript.strategies import Summary
+from mnemo.values.messages import Message, ToolCall
+from mnemo.values.strategies import Summary
 
 LENGTH = 5_000
 BUDGET = 4_000

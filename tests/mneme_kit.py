@@ -22,8 +22,8 @@ from mnemo.protocols import ChatRequest
 from mnemo.testing import ManualClock, ScriptedChatModel, tool_call
 from mnemo.testing.models import Script
 from mnemo.testing.stores import in_memory_store
-from mnemo.transcript.derived import Thread
-from mnemo.transcript.message import Message
+from mnemo.values.derived import Thread
+from mnemo.values.messages import Message
 
 BUDGET = 1_000
 """Leaves a window of 700, a trigger of 595 and a zone of 233."""

@@ -13,13 +13,13 @@ import anyio
 from mnemo.config import Config, StoreConfig
 from mnemo.conversation.log import MessageLog
 from mnemo.conversation.settings import ConversationParts, ThreadSettings, settings_of
-from mnemo.episode.erasure import ErasureReport, Selection
 from mnemo.prompts.usage import UsageMeter
 from mnemo.runtime.tasks import TaskRoot
 from mnemo.store.sqlite import SqliteStore
 from mnemo.testing import HashingEmbedder, ManualClock, RecordingObserver
-from mnemo.transcript.derived import Thread
-from mnemo.transcript.message import Message, StoredMessage, ToolCall, embedded_text
+from mnemo.values.derived import Thread
+from mnemo.values.erasure import ErasureReport, Selection
+from mnemo.values.messages import Message, StoredMessage, ToolCall, embedded_text
 
 
 @dataclass

@@ -34,7 +34,7 @@ from pydantic import BaseModel, TypeAdapter
 from typing_extensions import get_type_hints, is_typeddict
 
 from mnemo import Message, ToolCall, wire
-from mnemo.transcript.message import answered_ids
+from mnemo.values.messages import answered_ids
 
 # --- strategies over the SDKs' types ----------------------------------------------------------
 

@@ -17,16 +17,16 @@ from mnemo.context.zones import eviction_zone
 from mnemo.conversation.appending import append, drafts_of
 from mnemo.conversation.scope import Scope
 from mnemo.conversation.settings import ConversationParts, ThreadSettings
-from mnemo.episode.erasure import ErasureReport
 from mnemo.events import Event
 from mnemo.prompts.usage import UsageMeter
 from mnemo.protocols import Store, TranscriptWriter
 from mnemo.runtime.text import count_tokens
 from mnemo.testing import HashingEmbedder, ManualClock
-from mnemo.transcript.derived import Derived, EvictionOutcome, OutcomeKind, Snapshot, Thread
-from mnemo.transcript.message import Message, StoredMessage, ToolCall
-from mnemo.transcript.strategies import Recent
-from mnemo.transcript.units import units_of
+from mnemo.values.derived import Derived, EvictionOutcome, OutcomeKind, Snapshot, Thread
+from mnemo.values.erasure import ErasureReport
+from mnemo.values.messages import Message, StoredMessage, ToolCall
+from mnemo.values.strategies import Recent
+from mnemo.values.units import units_of
 
 D = TypeVar("D", bound=Derived)
 

@@ -8,11 +8,11 @@ from dataclasses import dataclass, fields, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from mnemo.graph.changeset import Changeset
-from mnemo.graph.changeset import NodeChange as Change
-from mnemo.graph.lookup import lookup_keys, rival_keys
-from mnemo.graph.nodes import Node, NodeType, Semantic, Vector
 from mnemo.runtime.clock import Breather
+from mnemo.values.changeset import Changeset
+from mnemo.values.changeset import NodeChange as Change
+from mnemo.values.graph import Node, NodeType, Semantic, Vector
+from mnemo.values.lookup import lookup_keys, rival_keys
 
 __all__ = ["Questions", "check", "named_ids", "questions", "tidied", "unembedded", "with_vectors"]
 

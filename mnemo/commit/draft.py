@@ -10,12 +10,10 @@ from typing import Any, TypeVar
 import numpy as np
 
 from mnemo.commit.stored import Known
-from mnemo.graph.changeset import Changeset, NodeChange
-from mnemo.graph.edges import Edge, EdgeKind
-from mnemo.graph.metadata import MetadataDelta
-from mnemo.graph.nodes import Node, Semantic, node_id
 from mnemo.protocols import GraphWrite
 from mnemo.runtime.clock import Breather
+from mnemo.values.changeset import Changeset, NodeChange
+from mnemo.values.graph import Edge, EdgeKind, MetadataDelta, Node, Semantic, node_id
 
 __all__ = ["Draft"]
 

@@ -12,13 +12,12 @@ from mnemo.commit.stored import Known
 from mnemo.config import CommitConfig
 from mnemo.english.similarity import equal_text
 from mnemo.errors import ModelError
-from mnemo.graph.changeset import Changeset
-from mnemo.graph.edges import EdgeKind
-from mnemo.graph.lookup import text_key
-from mnemo.graph.nodes import Intent, Vector, Wording
-from mnemo.graph.vectors import COSINE_ROUNDING
-from mnemo.graph.wordings import added
 from mnemo.runtime.text import is_blank, one_line
+from mnemo.values.changeset import Changeset
+from mnemo.values.graph import EdgeKind, Intent, Vector, Wording
+from mnemo.values.lookup import text_key
+from mnemo.values.vectors import COSINE_ROUNDING
+from mnemo.values.wordings import added
 
 __all__ = ["IntentPlan", "MergeIntent", "VectorsOf", "plan_intents"]
 

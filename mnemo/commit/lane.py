@@ -32,22 +32,15 @@ from mnemo.commit.intents import MergeIntent, plan_intents
 from mnemo.commit.reconcile import reconcile
 from mnemo.commit.stored import look_up
 from mnemo.config import CommitConfig
-from mnemo.episode.journal import Owner, Settlement
 from mnemo.errors import CommitFailed, ModelError, StaleRevision, StoreError
-from mnemo.graph.changeset import Changeset
-from mnemo.graph.corpus import CorpusView
-from mnemo.graph.nodes import Node, NodeType, Vector
-from mnemo.graph.upkeep import ROUTING, Upkeep
-from mnemo.graph.vectors import unit_rows
-from mnemo.protocols import (
-    Applied,
-    Clock,
-    Embedder,
-    GraphStore,
-    GraphWrite,
-    VectorIndex,
-)
+from mnemo.protocols import Applied, Clock, Embedder, GraphStore, GraphWrite, VectorIndex
 from mnemo.runtime.ids import new_id
+from mnemo.values.changeset import Changeset
+from mnemo.values.corpus import CorpusView
+from mnemo.values.graph import Node, NodeType, Vector
+from mnemo.values.journal import Owner, Settlement
+from mnemo.values.upkeep import ROUTING, Upkeep
+from mnemo.values.vectors import unit_rows
 
 __all__ = ["CommitLane"]
 

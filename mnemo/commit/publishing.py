@@ -10,14 +10,14 @@ from dataclasses import replace
 from mnemo.commit.intents import MergeIntent
 from mnemo.commit.lane import CommitLane
 from mnemo.config import CommitConfig
-from mnemo.episode.journal import Settlement
 from mnemo.errors import MnemoError, StoreError
 from mnemo.events import ChangesetApplied, Event, NodesDeleted, WriteFailed
-from mnemo.graph.changeset import Changeset
-from mnemo.graph.nodes import Node
 from mnemo.protocols import Applied, Clock, GraphStore
 from mnemo.runtime.ids import new_id
 from mnemo.runtime.spans import NO_SPANS, Span, Spans, memory_attributes
+from mnemo.values.changeset import Changeset
+from mnemo.values.graph import Node
+from mnemo.values.journal import Settlement
 
 __all__ = ["PublishedWrites"]
 

@@ -20,13 +20,11 @@ from mnemo.commit.support import Support
 from mnemo.commit.timeline import place_facts
 from mnemo.config import CommitConfig
 from mnemo.english.similarity import equal_text
-from mnemo.graph.changeset import Changeset
-from mnemo.graph.edges import EdgeKind
-from mnemo.graph.lookup import label_key, text_key
-from mnemo.graph.metadata import MetadataDelta, united_confidence
-from mnemo.graph.nodes import Procedural, Semantic, Tag
 from mnemo.protocols import GraphWrite
 from mnemo.runtime.clock import Breather, as_utc
+from mnemo.values.changeset import Changeset
+from mnemo.values.graph import EdgeKind, MetadataDelta, Procedural, Semantic, Tag, united_confidence
+from mnemo.values.lookup import label_key, text_key
 
 __all__ = ["reconcile"]
 

@@ -9,13 +9,12 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from mnemo.commit.changes import Questions
-from mnemo.graph.changeset import Changeset, Revision
-from mnemo.graph.edges import Edge, EdgeKind
-from mnemo.graph.lookup import lookup_keys
-from mnemo.graph.nodes import Node, NodeType, Semantic
-from mnemo.graph.vectors import COSINE_ROUNDING
 from mnemo.protocols import GraphStore, VectorIndex
 from mnemo.runtime.clock import Breather
+from mnemo.values.changeset import Changeset, Revision
+from mnemo.values.graph import Edge, EdgeKind, Node, NodeType, Semantic
+from mnemo.values.lookup import lookup_keys
+from mnemo.values.vectors import COSINE_ROUNDING
 
 __all__ = ["Known", "Neighbours", "look_up"]
 

@@ -8,11 +8,9 @@ from statistics import fmean
 from typing import TypeAlias
 
 from mnemo.commit.stored import Known
-from mnemo.graph.changeset import Changeset
-from mnemo.graph.edges import EdgeKind
-from mnemo.graph.metadata import MetadataDelta
-from mnemo.graph.nodes import Episodic, Semantic
 from mnemo.runtime.clock import Breather, as_utc
+from mnemo.values.changeset import Changeset
+from mnemo.values.graph import EdgeKind, Episodic, MetadataDelta, Semantic
 
 __all__ = ["Position", "Support"]
 

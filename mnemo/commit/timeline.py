@@ -17,11 +17,10 @@ from mnemo.commit.draft import Draft
 from mnemo.commit.stored import Known, Neighbours
 from mnemo.commit.support import Position, Support
 from mnemo.english.similarity import contradicts, equal_text, same_claim_guard
-from mnemo.graph.changeset import Changeset
-from mnemo.graph.lookup import lookup_keys, rival_keys, text_key
-from mnemo.graph.metadata import MetadataDelta
-from mnemo.graph.nodes import Semantic
 from mnemo.runtime.clock import Breather, as_utc
+from mnemo.values.changeset import Changeset
+from mnemo.values.graph import MetadataDelta, Semantic
+from mnemo.values.lookup import lookup_keys, rival_keys, text_key
 
 __all__ = ["place_facts"]
 

@@ -18,17 +18,10 @@ from mnemo.events import Event, EvictionCompleted, SnapshotTaken
 from mnemo.protocols import TranscriptReader, TranscriptWriter
 from mnemo.runtime.ids import new_id
 from mnemo.runtime.text import clean
-from mnemo.transcript.derived import (
-    EvictionOutcome,
-    Goal,
-    Origin,
-    OutcomeKind,
-    Snapshot,
-    Thread,
-)
-from mnemo.transcript.digest import digest
-from mnemo.transcript.message import StoredMessage
-from mnemo.transcript.units import Count
+from mnemo.values.derived import EvictionOutcome, Goal, Origin, OutcomeKind, Snapshot, Thread
+from mnemo.values.digest import digest
+from mnemo.values.messages import StoredMessage
+from mnemo.values.units import Count
 
 __all__ = [
     "Committed",

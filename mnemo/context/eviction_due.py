@@ -13,8 +13,8 @@ from mnemo.context.budget import Budget
 from mnemo.context.compressed import CompressedViewport, compress
 from mnemo.context.zones import Zone, eviction_zone, is_due, reach
 from mnemo.protocols import TranscriptReader
-from mnemo.transcript.derived import Goal, Pin, Thread
-from mnemo.transcript.units import Unit, units_of
+from mnemo.values.derived import Goal, Pin, Thread
+from mnemo.values.units import Unit, units_of
 
 __all__ = ["Due", "due"]
 

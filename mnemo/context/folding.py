@@ -21,7 +21,7 @@ from mnemo.context.runs import NoOutcome, Runs
 from mnemo.conversation.settings import ConversationParts
 from mnemo.events import Event
 from mnemo.runtime.backoff import Backoff
-from mnemo.transcript.derived import Origin, Snapshot
+from mnemo.values.derived import Origin, Snapshot
 
 __all__ = ["Folding"]
 

@@ -14,10 +14,10 @@ from mnemo.context.pins import release
 from mnemo.errors import Conflict, NotFound
 from mnemo.protocols import TranscriptReader, TranscriptStore, TranscriptWriter
 from mnemo.runtime.text import clean, is_blank, one_line
-from mnemo.transcript.derived import Goal, GoalCompletion, Pin
-from mnemo.transcript.digest import clipped
-from mnemo.transcript.units import Count
-from mnemo.transcript.untrusted import escaped, without_marks
+from mnemo.values.derived import Goal, GoalCompletion, Pin
+from mnemo.values.digest import clipped
+from mnemo.values.units import Count
+from mnemo.values.untrusted import escaped, without_marks
 
 __all__ = ["Goals", "add", "complete", "goals_text", "in_order", "listed", "update"]
 

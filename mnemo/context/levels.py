@@ -21,10 +21,10 @@ from mnemo.conversation.scope import living_snapshots
 from mnemo.protocols import TranscriptReader, TranscriptWriter
 from mnemo.runtime.ids import new_id
 from mnemo.runtime.text import clean
-from mnemo.transcript.derived import Origin, Snapshot, Thread
-from mnemo.transcript.digest import clipped
-from mnemo.transcript.message import StoredMessage
-from mnemo.transcript.units import units_of
+from mnemo.values.derived import Origin, Snapshot, Thread
+from mnemo.values.digest import clipped
+from mnemo.values.messages import StoredMessage
+from mnemo.values.units import units_of
 
 __all__ = [
     "DueFold",

@@ -12,10 +12,10 @@ from typing import TypeAlias
 
 from mnemo.context.budget import Budget
 from mnemo.english.sentences import sentence_ends
-from mnemo.transcript.derived import Snapshot
-from mnemo.transcript.digest import dates
-from mnemo.transcript.units import Count
-from mnemo.transcript.untrusted import untrusted
+from mnemo.values.derived import Snapshot
+from mnemo.values.digest import dates
+from mnemo.values.units import Count
+from mnemo.values.untrusted import untrusted
 
 __all__ = ["Overview", "memory_text", "notes_text", "with_notes"]
 

@@ -26,7 +26,7 @@ from mnemo.events import Event, EvictionFailed
 from mnemo.protocols import TranscriptWriter
 from mnemo.runtime.backoff import Backoff
 from mnemo.runtime.flights import Flights
-from mnemo.transcript.derived import EvictionOutcome, Thread
+from mnemo.values.derived import EvictionOutcome, Thread
 
 __all__ = ["Mneme", "MnemeStatistics"]
 

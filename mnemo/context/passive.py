@@ -30,10 +30,10 @@ from mnemo.recall.excerpt import Excerpts
 from mnemo.recall.keyword import SearchHit, hit_of
 from mnemo.runtime.clock import Breather
 from mnemo.runtime.text import STOP_WORDS, fold, index_stem, one_line, unspaced_runs
-from mnemo.transcript.derived import Goal, Snapshot, Surfaced, Thread
-from mnemo.transcript.message import StoredMessage
-from mnemo.transcript.records import Hidden, Ranking, RecordHit, SurfacingQuery
-from mnemo.transcript.untrusted import escaped
+from mnemo.values.derived import Goal, Snapshot, Surfaced, Thread
+from mnemo.values.messages import StoredMessage
+from mnemo.values.records import Hidden, Ranking, RecordHit, SurfacingQuery
+from mnemo.values.untrusted import escaped
 
 __all__ = ["PassiveRecall", "terms_of_turn"]
 

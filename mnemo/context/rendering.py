@@ -19,9 +19,9 @@ from mnemo.context.memory import memory_text, with_notes
 from mnemo.context.window import Window
 from mnemo.conversation.scope import living_snapshots
 from mnemo.protocols import TranscriptReader
-from mnemo.transcript.derived import Goal, Pin, Snapshot
-from mnemo.transcript.message import Message
-from mnemo.transcript.units import VIEW, Count
+from mnemo.values.derived import Goal, Pin, Snapshot
+from mnemo.values.messages import Message
+from mnemo.values.units import VIEW, Count
 
 __all__ = ["RenderedViewport", "Scene", "render", "scene_of"]
 

@@ -35,7 +35,7 @@ from mnemo.prompts.tool_loop import Answered, Loop, ToolUse, Why, run_loop
 from mnemo.protocols import ChatMessage, ChatModel, TranscriptReader
 from mnemo.runtime.tasks import on_clock
 from mnemo.runtime.text import clean, is_blank, one_line
-from mnemo.transcript.derived import Snapshot, Thread
+from mnemo.values.derived import Snapshot, Thread
 
 __all__ = ["CheckLinks", "Desk", "NoOutcome", "Runs"]
 

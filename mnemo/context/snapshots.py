@@ -7,7 +7,7 @@ from typing import Literal
 from mnemo.conversation.scope import living_snapshots
 from mnemo.conversation.settings import ConversationParts
 from mnemo.protocols import TranscriptReader
-from mnemo.transcript.derived import EvictionOutcome, Snapshot
+from mnemo.values.derived import EvictionOutcome, Snapshot
 
 __all__ = ["Snapshots"]
 

@@ -30,8 +30,8 @@ from mnemo.errors import StoreError
 from mnemo.events import Event, EvictionCompleted, EvictionFailed, SnapshotTaken
 from mnemo.protocols import TranscriptReader, TranscriptWriter
 from mnemo.recall.keyword import SearchHit
-from mnemo.transcript.derived import EvictionOutcome, Thread
-from mnemo.transcript.message import Message
+from mnemo.values.derived import EvictionOutcome, Thread
+from mnemo.values.messages import Message
 
 __all__ = ["Recalling", "Viewport", "Watcher"]
 

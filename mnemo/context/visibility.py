@@ -12,8 +12,8 @@ from mnemo.conversation.scope import living_snapshots
 from mnemo.protocols import TranscriptReader, TranscriptStore
 from mnemo.runtime.text import clean
 from mnemo.runtime.validation import known_id
-from mnemo.transcript.derived import Snapshot, Thread
-from mnemo.transcript.records import Hidden
+from mnemo.values.derived import Snapshot, Thread
+from mnemo.values.records import Hidden
 
 __all__ = ["hidden_in", "seen_by"]
 

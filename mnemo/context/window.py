@@ -17,9 +17,9 @@ from mnemo.context.budget import Budget
 from mnemo.context.zones import Zone, eviction_zone, inner_cuts, reach, torn_zone
 from mnemo.protocols import TranscriptReader, TranscriptWriter
 from mnemo.runtime.text import count_tokens
-from mnemo.transcript.derived import EvictionOutcome, Thread
-from mnemo.transcript.message import Message, StoredMessage, answered_ids
-from mnemo.transcript.units import Count, Unit, completed, leads, units_of
+from mnemo.values.derived import EvictionOutcome, Thread
+from mnemo.values.messages import Message, StoredMessage, answered_ids
+from mnemo.values.units import Count, Unit, completed, leads, units_of
 
 __all__ = [
     "Evict",

@@ -12,8 +12,8 @@ from datetime import datetime
 from itertools import accumulate
 
 from mnemo.context.budget import Budget
-from mnemo.transcript.message import StoredMessage
-from mnemo.transcript.units import Unit, clean_cuts
+from mnemo.values.messages import StoredMessage
+from mnemo.values.units import Unit, clean_cuts
 
 __all__ = [
     "Zone",

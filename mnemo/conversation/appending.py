@@ -13,11 +13,11 @@ from datetime import datetime
 from mnemo.conversation.scope import Scope
 from mnemo.errors import Conflict
 from mnemo.runtime.ids import new_id
-from mnemo.transcript.counting import tokens_of
-from mnemo.transcript.derived import Thread
-from mnemo.transcript.message import Message, StoredMessage
-from mnemo.transcript.transaction import TranscriptWriter
-from mnemo.transcript.units import Count, is_view_made
+from mnemo.values.counting import tokens_of
+from mnemo.values.derived import Thread
+from mnemo.values.messages import Message, StoredMessage
+from mnemo.values.transaction import TranscriptWriter
+from mnemo.values.units import Count, is_view_made
 
 __all__ = ["Appended", "Draft", "append", "drafts_of"]
 

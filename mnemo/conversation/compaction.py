@@ -13,11 +13,11 @@ from mnemo.conversation.scope import Scope, live_records, outlived
 from mnemo.errors import Conflict
 from mnemo.runtime.ids import new_id
 from mnemo.runtime.text import is_blank
-from mnemo.transcript.derived import Compaction, Origin
-from mnemo.transcript.message import Message, StoredMessage, answered_ids
-from mnemo.transcript.transaction import TranscriptReader, TranscriptWriter
-from mnemo.transcript.units import Count, nearest_whole_ranges, units_of
-from mnemo.transcript.untrusted import untrusted
+from mnemo.values.derived import Compaction, Origin
+from mnemo.values.messages import Message, StoredMessage, answered_ids
+from mnemo.values.transaction import TranscriptReader, TranscriptWriter
+from mnemo.values.units import Count, nearest_whole_ranges, units_of
+from mnemo.values.untrusted import untrusted
 
 __all__ = [
     "NewRecord",

@@ -24,8 +24,8 @@ from mnemo.protocols import Summarizer, SummaryRequest, TranscriptReader, Transc
 from mnemo.runtime.flights import Flights
 from mnemo.runtime.text import clean, is_blank
 from mnemo.runtime.user_code import called
-from mnemo.transcript.derived import Compaction, Origin
-from mnemo.transcript.strategies import Summary
+from mnemo.values.derived import Compaction, Origin
+from mnemo.values.strategies import Summary
 
 __all__ = ["Compressing"]
 

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 from mnemo.conversation.scope import Scope, live_records
 from mnemo.conversation.uncovered import Uncovered
-from mnemo.transcript.derived import Compaction
-from mnemo.transcript.message import StoredMessage
-from mnemo.transcript.strategies import Summary
-from mnemo.transcript.transaction import TranscriptReader
-from mnemo.transcript.units import clean_cuts, units_of
+from mnemo.values.derived import Compaction
+from mnemo.values.messages import StoredMessage
+from mnemo.values.strategies import Summary
+from mnemo.values.transaction import TranscriptReader
+from mnemo.values.units import clean_cuts, units_of
 
 __all__ = ["DueRange", "due_fold", "due_range", "is_unchanged"]
 

@@ -15,7 +15,7 @@ from functools import partial
 from mnemo.conversation.settings import ConversationParts, ThreadSettings
 from mnemo.protocols import TranscriptReader, TranscriptWriter
 from mnemo.runtime.flights import Flights
-from mnemo.transcript.message import StoredMessage
+from mnemo.values.messages import StoredMessage
 
 __all__ = ["Expiry"]
 

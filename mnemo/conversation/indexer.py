@@ -16,11 +16,11 @@ import anyio
 
 from mnemo.conversation.settings import ConversationParts, ThreadSettings
 from mnemo.errors import MnemoError, StoreReadOnly, UsageError
-from mnemo.graph.nodes import Vector
-from mnemo.graph.vectors import unit_rows
 from mnemo.protocols import EmbeddingSpace, TranscriptReader, TranscriptWriter
-from mnemo.transcript.message import StoredMessage, embedded_text
-from mnemo.transcript.strategies import Composite, Nearest, Retrieval
+from mnemo.values.graph import Vector
+from mnemo.values.messages import StoredMessage, embedded_text
+from mnemo.values.strategies import Composite, Nearest, Retrieval
+from mnemo.values.vectors import unit_rows
 
 __all__ = ["Indexing"]
 

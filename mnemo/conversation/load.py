@@ -11,10 +11,10 @@ from mnemo.conversation.retrieval import Nearness, choose, fitting
 from mnemo.conversation.scope import Scope, live_records
 from mnemo.conversation.uncovered import Uncovered
 from mnemo.errors import UsageError
-from mnemo.transcript.message import Message, StoredMessage
-from mnemo.transcript.strategies import Retrieval, Summary, ToolOutputPruner
-from mnemo.transcript.transaction import TranscriptReader
-from mnemo.transcript.units import Count, Unit, placed, viewed
+from mnemo.values.messages import Message, StoredMessage
+from mnemo.values.strategies import Retrieval, Summary, ToolOutputPruner
+from mnemo.values.transaction import TranscriptReader
+from mnemo.values.units import Count, Unit, placed, viewed
 
 __all__ = ["Wanted", "limit_of", "load", "pruned"]
 

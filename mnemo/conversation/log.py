@@ -24,16 +24,16 @@ from mnemo.conversation.load import Wanted, limit_of, load
 from mnemo.conversation.retrieval import Nearness, asks_for_meaning
 from mnemo.conversation.scope import Scope
 from mnemo.conversation.settings import ConversationParts, ThreadSettings
-from mnemo.episode.erasure import ErasureReport
 from mnemo.errors import StoreError
 from mnemo.events import CompactionRecorded, Event, RecallFailed
 from mnemo.runtime.clock import Breather
 from mnemo.runtime.tasks import computed
 from mnemo.runtime.text import clean, is_blank
 from mnemo.runtime.validation import is_small, stored_text, whole_number
-from mnemo.transcript.derived import Compaction
-from mnemo.transcript.message import Message, StoredMessage
-from mnemo.transcript.transaction import TranscriptReader, TranscriptWriter
+from mnemo.values.derived import Compaction
+from mnemo.values.erasure import ErasureReport
+from mnemo.values.messages import Message, StoredMessage
+from mnemo.values.transaction import TranscriptReader, TranscriptWriter
 from mnemo.wire import Format, Given, listed, messages_of
 
 __all__ = ["MessageLog"]

@@ -23,7 +23,7 @@ from mnemo.protocols import TranscriptReader
 from mnemo.runtime.tasks import CancelHandle, Home
 from mnemo.runtime.user_code import called
 from mnemo.runtime.validation import whole_number
-from mnemo.transcript.message import StoredMessage
+from mnemo.values.messages import StoredMessage
 
 __all__ = ["Feed", "Feeding", "Session"]
 

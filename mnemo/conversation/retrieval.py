@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mnemo.conversation.uncovered import Uncovered
-from mnemo.transcript.strategies import Composite, Nearest, Recent, Retrieval
-from mnemo.transcript.units import Unit
+from mnemo.values.strategies import Composite, Nearest, Recent, Retrieval
+from mnemo.values.units import Unit
 
 __all__ = ["Choice", "Nearness", "asks_for_meaning", "choose", "fitting"]
 

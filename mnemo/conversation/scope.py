@@ -13,9 +13,9 @@ from datetime import datetime
 
 from mnemo.config import Config
 from mnemo.conversation.settings import ThreadSettings
-from mnemo.transcript.derived import Compaction, Pin, Snapshot, Thread
-from mnemo.transcript.message import StoredMessage
-from mnemo.transcript.transaction import TranscriptReader
+from mnemo.values.derived import Compaction, Pin, Snapshot, Thread
+from mnemo.values.messages import StoredMessage
+from mnemo.values.transaction import TranscriptReader
 
 __all__ = ["Scope", "live_records", "living_pins", "living_snapshots", "outlived"]
 

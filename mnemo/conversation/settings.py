@@ -7,13 +7,13 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
 from mnemo.config import Config
-from mnemo.episode.erasure import ErasureReport
 from mnemo.events import Event
 from mnemo.prompts.usage import UsageMeter
 from mnemo.protocols import ChatModel, Clock, Embedder, TranscriptStore
 from mnemo.runtime.spans import NO_SPANS, Spans
 from mnemo.runtime.validation import exact_id
-from mnemo.transcript.strategies import (
+from mnemo.values.erasure import ErasureReport
+from mnemo.values.strategies import (
     OMITTED,
     Composite,
     Nearest,

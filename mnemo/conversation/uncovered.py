@@ -10,10 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mnemo.conversation.scope import Scope
-from mnemo.transcript.derived import Compaction
-from mnemo.transcript.message import StoredMessage, answered_ids
-from mnemo.transcript.transaction import TranscriptReader
-from mnemo.transcript.units import Unit, leads, stands_last, units_of
+from mnemo.values.derived import Compaction
+from mnemo.values.messages import StoredMessage, answered_ids
+from mnemo.values.transaction import TranscriptReader
+from mnemo.values.units import Unit, leads, stands_last, units_of
 
 __all__ = ["Uncovered"]
 

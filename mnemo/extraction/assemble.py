@@ -13,16 +13,24 @@ from datetime import datetime
 from statistics import fmean
 
 from mnemo.english.similarity import plain
-from mnemo.episode.step import Step, episodic_node
-from mnemo.episode.trajectory import Instruction, Trajectory
 from mnemo.extraction.facts import KnownFact
-from mnemo.graph.changeset import Changeset
-from mnemo.graph.edges import Edge, EdgeKind
-from mnemo.graph.lookup import label_key
-from mnemo.graph.metadata import MetadataDelta
-from mnemo.graph.nodes import Intent, Node, Procedural, Semantic, Source, Subgoal, Tag
 from mnemo.runtime.clock import Breather
 from mnemo.runtime.text import clean, is_blank, one_line, terms
+from mnemo.values.changeset import Changeset
+from mnemo.values.graph import (
+    Edge,
+    EdgeKind,
+    Intent,
+    MetadataDelta,
+    Node,
+    Procedural,
+    Semantic,
+    Source,
+    Subgoal,
+    Tag,
+)
+from mnemo.values.lookup import label_key
+from mnemo.values.steps import Instruction, Step, Trajectory, episodic_node
 
 __all__ = ["assemble", "clean_instructions", "source_id", "subgoal_id"]
 

@@ -7,9 +7,7 @@ from dataclasses import replace
 from typing import TypeAlias
 
 from mnemo.config import Config
-from mnemo.episode.trajectory import Fact, Instruction, Trajectory
 from mnemo.extraction.embedding import TextEmbedder
-from mnemo.graph.nodes import Semantic
 from mnemo.prompts.annotate import annotate_question
 from mnemo.prompts.calling import Asker
 from mnemo.prompts.data import shortened
@@ -28,6 +26,8 @@ from mnemo.protocols import (
     VectorIndex,
 )
 from mnemo.runtime.spans import NO_SPANS, Spans
+from mnemo.values.graph import Semantic
+from mnemo.values.steps import Fact, Instruction, Trajectory
 
 __all__ = [
     "ModelAnnotator",

@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mnemo.errors import ModelError, ModelUnavailable
-from mnemo.graph.nodes import Vector
 from mnemo.protocols import Embedder
 from mnemo.runtime.text import clean
+from mnemo.values.graph import Vector
 
 __all__ = ["TextEmbedder"]
 

@@ -10,12 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mnemo.english.similarity import plain
-from mnemo.episode.step import Step
-from mnemo.episode.trajectory import Fact
-from mnemo.graph.lookup import label_key
-from mnemo.graph.nodes import Vector
 from mnemo.runtime.clock import Breather
 from mnemo.runtime.text import STOP_WORDS, clean, content_words, fold, one_line, terms
+from mnemo.values.graph import Vector
+from mnemo.values.lookup import label_key
+from mnemo.values.steps import Fact, Step
 
 __all__ = ["CleanFacts", "KnownFact", "clean_facts", "distinct_facts"]
 

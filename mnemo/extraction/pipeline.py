@@ -18,8 +18,6 @@ from numpy.typing import NDArray
 
 from mnemo.config import Config
 from mnemo.english.similarity import same_claim_guard
-from mnemo.episode.step import Annotation, Step
-from mnemo.episode.trajectory import Fact, Instruction, Trajectory
 from mnemo.errors import ModelError
 from mnemo.extraction.assemble import assemble, clean_instructions
 from mnemo.extraction.by_model import (
@@ -31,7 +29,6 @@ from mnemo.extraction.by_model import (
 from mnemo.extraction.embedding import TextEmbedder
 from mnemo.extraction.facts import CleanFacts, clean_facts, distinct_facts
 from mnemo.extraction.trajectories import Findings, subgoals_compared, to_annotations
-from mnemo.graph.changeset import Changeset
 from mnemo.prompts.calling import Asker
 from mnemo.prompts.profiles import resolve_profile
 from mnemo.prompts.usage import UsageMeter
@@ -44,6 +41,8 @@ from mnemo.protocols import (
     SemanticExtractor,
 )
 from mnemo.runtime.spans import NO_SPANS, Spans
+from mnemo.values.changeset import Changeset
+from mnemo.values.steps import Annotation, Fact, Instruction, Step, Trajectory
 
 __all__ = ["Extraction", "UsageMeter", "build_extraction"]
 

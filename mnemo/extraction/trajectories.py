@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from mnemo.episode.boundary import is_boundary
-from mnemo.episode.step import Annotation, Step
-from mnemo.graph.nodes import Vector
 from mnemo.protocols import Annotated
+from mnemo.values.graph import Vector
+from mnemo.values.steps import Annotation, Step, is_boundary
 
 __all__ = ["Findings", "subgoals_compared", "to_annotations"]
 

@@ -9,13 +9,13 @@ from datetime import datetime
 from typing import Any, get_args
 
 from mnemo.english.words import date_in_words
-from mnemo.episode.feed import FeedChanges
-from mnemo.episode.step import Part, Step, evidence_text
-from mnemo.graph.corpus import Document, Side
-from mnemo.graph.form import form_of
-from mnemo.graph.nodes import Intent, Node, Procedural, Semantic, Subgoal
-from mnemo.graph.wordings import wording_key
 from mnemo.runtime.clock import Breather, as_utc
+from mnemo.values.corpus import Document, Side
+from mnemo.values.feed import FeedChanges
+from mnemo.values.form import form_of
+from mnemo.values.graph import Intent, Node, Procedural, Semantic, Subgoal
+from mnemo.values.steps import Part, Step, evidence_text
+from mnemo.values.wordings import wording_key
 
 __all__ = ["MAX_EMBEDDED_CHARACTERS", "keyword_text", "node_document", "step_sides", "texts_of"]
 

@@ -22,14 +22,14 @@ from anyio import CapacityLimiter
 from numpy.typing import NDArray
 
 from mnemo.errors import MnemoError, StoreReadOnly
-from mnemo.graph.changeset import Revision
-from mnemo.graph.corpus import Corpus, CorpusView, Document, DocumentsView
-from mnemo.graph.nodes import NodeType, Vector
-from mnemo.graph.vectors import unit_rows
-from mnemo.graph.wordings import MOST_WORDINGS
 from mnemo.index.documents import MAX_EMBEDDED_CHARACTERS, node_document, step_sides
 from mnemo.protocols import DocumentFeed, Embedder, FeedChanges, FeedCursor
 from mnemo.runtime.clock import Breather, elapsed
+from mnemo.values.changeset import Revision
+from mnemo.values.corpus import Corpus, CorpusView, Document, DocumentsView
+from mnemo.values.graph import NodeType, Vector
+from mnemo.values.vectors import unit_rows
+from mnemo.values.wordings import MOST_WORDINGS
 
 __all__ = ["IndexStatistics", "RepositoryIndex"]
 

@@ -11,10 +11,10 @@ import anyio
 import anyio.to_thread
 from anyio import CapacityLimiter
 
-from mnemo.episode.archive import ArchiveHead, NumberedRecord, Record
-from mnemo.episode.archive_lines import ArchiveReader, head_line, record_lines
 from mnemo.errors import NotFound
 from mnemo.protocols import Archive
+from mnemo.values.archive import ArchiveHead, NumberedRecord, Record
+from mnemo.values.archive_lines import ArchiveReader, head_line, record_lines
 
 __all__ = ["export_lines", "import_lines"]
 

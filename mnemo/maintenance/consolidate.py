@@ -17,14 +17,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mnemo.english.similarity import same_claim_guard
-from mnemo.graph.corpus import CorpusView
-from mnemo.graph.metadata import NodeMetadata, united_confidence
-from mnemo.graph.nodes import Node, Semantic
-from mnemo.graph.upkeep import Upkeep
 from mnemo.maintenance.near_pairs import BAND, Near, Neighbourhood
 from mnemo.maintenance.plan import Counts, Sources, holds_still, living, pieces, vector_rows
 from mnemo.recall.value import decay_score, parameters_of
 from mnemo.runtime.clock import Breather, as_utc
+from mnemo.values.corpus import CorpusView
+from mnemo.values.graph import Node, NodeMetadata, Semantic, united_confidence
+from mnemo.values.upkeep import Upkeep
 
 __all__ = ["Consolidation", "plan_consolidation"]
 

@@ -6,13 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from mnemo.graph.corpus import CorpusView
-from mnemo.graph.metadata import NodeMetadata
-from mnemo.graph.nodes import NODE_TYPES, Node, NodeType
-from mnemo.graph.upkeep import RAW, Upkeep
 from mnemo.maintenance.plan import Counts, Sources, holds_still, living, pieces
 from mnemo.recall.value import decay_score, parameters_of
 from mnemo.runtime.clock import Breather, as_utc
+from mnemo.values.corpus import CorpusView
+from mnemo.values.graph import NODE_TYPES, Node, NodeMetadata, NodeType
+from mnemo.values.upkeep import RAW, Upkeep
 
 __all__ = ["Decay", "decaying_types", "plan_decay"]
 

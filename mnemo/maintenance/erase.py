@@ -6,11 +6,11 @@ from collections.abc import Awaitable, Callable, Collection
 
 from anyio import Lock
 
-from mnemo.episode.erasure import Erased, ErasureReport, Selection
 from mnemo.errors import MnemoError
 from mnemo.events import Event, NodesDeleted, WriteFailed
 from mnemo.protocols import Clock, Overhaul
 from mnemo.runtime.spans import NO_SPANS, Spans, memory_attributes
+from mnemo.values.erasure import Erased, ErasureReport, Selection
 
 __all__ = ["Forgetting"]
 

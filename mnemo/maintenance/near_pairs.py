@@ -24,8 +24,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from mnemo.graph.vectors import COSINE_ROUNDING
 from mnemo.runtime.clock import Breather
+from mnemo.values.vectors import COSINE_ROUNDING
 
 __all__ = ["BAND", "NEIGHBOURS", "Near", "Neighbourhood"]
 

@@ -13,11 +13,10 @@ from numpy.typing import NDArray
 
 from mnemo.config import Config
 from mnemo.errors import StoreCorrupt
-from mnemo.graph.corpus import CorpusView, DocumentsView
-from mnemo.graph.metadata import NodeMetadata
-from mnemo.graph.nodes import Node
-from mnemo.graph.upkeep import Upkeep
 from mnemo.protocols import Clock, Embedder, GraphStore, VectorIndex
+from mnemo.values.corpus import CorpusView, DocumentsView
+from mnemo.values.graph import Node, NodeMetadata
+from mnemo.values.upkeep import Upkeep
 
 __all__ = ["Counts", "Plan", "Sources", "holds_still", "living", "pieces", "vector_rows"]
 

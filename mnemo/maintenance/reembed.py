@@ -18,10 +18,10 @@ import anyio
 import anyio.to_thread
 from anyio import CapacityLimiter
 
-from mnemo.episode.feed import FeedChanges, FeedCursor
-from mnemo.graph.vectors import unit_rows
 from mnemo.protocols import DocumentFeed, Embedder, Overhaul
 from mnemo.runtime.clock import Breather, elapsed
+from mnemo.values.feed import FeedChanges, FeedCursor
+from mnemo.values.vectors import unit_rows
 
 __all__ = ["Reembedding", "ReembeddingReport"]
 

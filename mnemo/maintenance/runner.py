@@ -23,7 +23,6 @@ from mnemo.events import (
     ValidationCompleted,
     WriteFailed,
 )
-from mnemo.graph.upkeep import MaintenanceReport, Operation
 from mnemo.maintenance.consolidate import plan_consolidation
 from mnemo.maintenance.decay import decaying_types, plan_decay
 from mnemo.maintenance.plan import Plan, Sources
@@ -32,6 +31,7 @@ from mnemo.protocols import Clock, Embedder, GraphStore, VectorIndex
 from mnemo.runtime.clock import elapsed
 from mnemo.runtime.tasks import TaskRoot, completed
 from mnemo.runtime.validation import finite_number
+from mnemo.values.upkeep import MaintenanceReport, Operation
 
 __all__ = ["Maintenance"]
 

@@ -19,15 +19,13 @@ from numpy.typing import NDArray
 
 from mnemo.config import MaintenanceConfig
 from mnemo.errors import ModelError
-from mnemo.graph.corpus import CorpusView
-from mnemo.graph.edges import Edge, EdgeKind
-from mnemo.graph.metadata import NodeMetadata
-from mnemo.graph.nodes import Episodic, Node, NodeType, Vector
-from mnemo.graph.upkeep import Upkeep
-from mnemo.graph.vectors import COSINE_ROUNDING, unit_rows
 from mnemo.maintenance.plan import Counts, Sources, holds_still, living, pieces, vector_rows
 from mnemo.runtime.clock import Breather
 from mnemo.runtime.text import terms
+from mnemo.values.corpus import CorpusView
+from mnemo.values.graph import Edge, EdgeKind, Episodic, Node, NodeMetadata, NodeType, Vector
+from mnemo.values.upkeep import Upkeep
+from mnemo.values.vectors import COSINE_ROUNDING, unit_rows
 
 __all__ = ["Validation", "plan_validation"]
 

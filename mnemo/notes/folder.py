@@ -23,14 +23,13 @@ import anyio
 import anyio.to_thread
 
 from mnemo.errors import InvalidNote
-from mnemo.note.rows import NoteRow
-from mnemo.note.rules import is_topic
-from mnemo.note.values import NoteVersion
 from mnemo.notes.markdown import NoteFile, parse, written
 from mnemo.notes.shelf import Shelf
 from mnemo.notes.writing import Changed, NoteText, Source, Write, checked_text, present
 from mnemo.protocols import Clock
 from mnemo.runtime.text import clean
+from mnemo.values.note_rules import is_topic
+from mnemo.values.notes import NoteRow, NoteVersion
 
 __all__ = ["Folder", "FolderReport"]
 

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from mnemo.note.rows import NoteRow
-from mnemo.note.rules import first_line, is_topic
 from mnemo.runtime.text import is_blank
 from mnemo.runtime.validation import stored_time
+from mnemo.values.note_rules import first_line, is_topic
+from mnemo.values.notes import NoteRow
 
 __all__ = ["NoteFile", "parse", "written"]
 

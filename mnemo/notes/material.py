@@ -14,8 +14,6 @@ from functools import cached_property
 from typing import Literal, TypeAlias
 
 from mnemo.errors import InvalidNote
-from mnemo.note.rules import plain_text
-from mnemo.note.values import Trust
 from mnemo.notes.cues import (
     MAX_SPAN,
     CueKind,
@@ -27,7 +25,9 @@ from mnemo.notes.cues import (
     requests_in,
 )
 from mnemo.runtime.text import fold, is_blank, one_line
-from mnemo.transcript.message import Message, StoredMessage, measured_text
+from mnemo.values.messages import Message, StoredMessage, measured_text
+from mnemo.values.note_rules import plain_text
+from mnemo.values.notes import Trust
 
 __all__ = [
     "Asked",

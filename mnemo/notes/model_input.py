@@ -19,7 +19,7 @@ from mnemo.notes.guards import redact
 from mnemo.prompts.update_notes import INSTRUCTION_MARK
 from mnemo.protocols import ChatMessage, ChatModel, Purpose
 from mnemo.runtime.text import count_tokens, is_blank
-from mnemo.transcript.message import Message, ToolCall, answered_ids
+from mnemo.values.messages import Message, ToolCall, answered_ids
 from mnemo.wire import messages_of
 
 __all__ = ["Prefix", "asks_elsewhere", "carries_instruction", "copied", "prefix", "redacted"]

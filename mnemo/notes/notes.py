@@ -9,11 +9,7 @@ from datetime import UTC
 from os import PathLike
 from typing import Any
 
-from mnemo.episode.erasure import ErasureReport
 from mnemo.errors import NotFound
-from mnemo.note.forgetting import erase_note
-from mnemo.note.rules import is_topic
-from mnemo.note.values import Note, NoteChange, NoteInfo, NoteVersion
 from mnemo.notes.folder import Folder, FolderReport
 from mnemo.notes.material import Material, mark_keys
 from mnemo.notes.model_input import copied
@@ -30,7 +26,11 @@ from mnemo.runtime.ids import new_id
 from mnemo.runtime.operations import Outcome, PendingOperation
 from mnemo.runtime.text import clean, is_blank
 from mnemo.runtime.validation import whole_number
-from mnemo.transcript.message import Message
+from mnemo.values.erasure import ErasureReport
+from mnemo.values.messages import Message
+from mnemo.values.note_erasure import erase_note
+from mnemo.values.note_rules import is_topic
+from mnemo.values.notes import Note, NoteChange, NoteInfo, NoteVersion
 
 __all__ = ["Notes", "NotesStatistics"]
 

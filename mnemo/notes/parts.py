@@ -12,7 +12,7 @@ from mnemo.prompts.usage import UsageMeter
 from mnemo.protocols import ChatModel, Clock, Embedder, NoteStore
 from mnemo.runtime.spans import NO_SPANS, Spans
 from mnemo.runtime.text import count_tokens
-from mnemo.transcript.counting import Count
+from mnemo.values.counting import Count
 
 __all__ = ["NotesParts"]
 

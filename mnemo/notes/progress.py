@@ -10,10 +10,10 @@ from typing import Any, Literal, TypeAlias
 import anyio
 
 from mnemo.errors import InvalidNote
-from mnemo.note.rules import is_topic
 from mnemo.notes.guards import check_redacted, redact
 from mnemo.runtime.text import clean, one_line
 from mnemo.runtime.user_code import called
+from mnemo.values.note_rules import is_topic
 
 __all__ = ["OnProgress", "Progress", "ProgressReporter"]
 

@@ -9,12 +9,11 @@ from datetime import datetime
 
 import numpy as np
 
-from mnemo.graph.nodes import Vector
-from mnemo.note.rows import NoteRow
-from mnemo.note.values import Note
 from mnemo.runtime.text import clean, count_tokens, fold, one_line, stem, terms, words
-from mnemo.transcript.counting import Count
-from mnemo.transcript.untrusted import json_line, without_marks
+from mnemo.values.counting import Count
+from mnemo.values.graph import Vector
+from mnemo.values.notes import Note, NoteRow
+from mnemo.values.untrusted import json_line, without_marks
 
 __all__ = [
     "NoteHit",

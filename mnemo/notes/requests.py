@@ -16,13 +16,13 @@ from itertools import chain, count, takewhile
 
 from mnemo.config import NotesConfig
 from mnemo.errors import InvalidNote
-from mnemo.note.rows import Covered, NoteReader, NoteRow, NoteWriter
-from mnemo.note.rules import MAX_TOPIC, check_neighbours, is_topic, plain_text
 from mnemo.notes.guards import redact
 from mnemo.notes.material import Asked, folded
 from mnemo.notes.shelf import Shelf
 from mnemo.notes.writing import AlreadyServed, Changed, Source, Write, checked_text
 from mnemo.runtime.text import content_words, fold, has_unspaced, is_blank, one_line, stem
+from mnemo.values.note_rules import MAX_TOPIC, check_neighbours, is_topic, plain_text
+from mnemo.values.notes import Covered, NoteReader, NoteRow, NoteWriter
 
 __all__ = ["NoteRequest", "keep_by_rule", "open_requests", "outcomes", "settle_said"]
 

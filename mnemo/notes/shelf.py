@@ -17,16 +17,16 @@ import anyio
 
 from mnemo.config import NotesConfig
 from mnemo.errors import StoreError
-from mnemo.graph.nodes import Vector
-from mnemo.graph.vectors import unit_rows
-from mnemo.note.rows import NoteReader, NoteRow, NoteWriter
 from mnemo.notes.guards import said_of
 from mnemo.notes.recall import NoteHit, NoteRecall, Ranked, by_query, by_use, passage, query_terms
 from mnemo.notes.writing import Source, Write, Written, retire, there, write
 from mnemo.protocols import Clock, Embedder, NoteStore
 from mnemo.recall.request import MAX_QUERY_CHARACTERS
 from mnemo.runtime.text import count_tokens, is_blank
-from mnemo.transcript.counting import Count
+from mnemo.values.counting import Count
+from mnemo.values.graph import Vector
+from mnemo.values.notes import NoteReader, NoteRow, NoteWriter
+from mnemo.values.vectors import unit_rows
 
 __all__ = ["Shelf"]
 

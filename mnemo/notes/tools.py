@@ -13,8 +13,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from mnemo.errors import ConfigError, InvalidNote, NotFound
-from mnemo.note.rows import NoteRow
-from mnemo.note.rules import checked_topic, plain_text
 from mnemo.notes.guards import redact
 from mnemo.notes.material import Evidence, Material, quoted
 from mnemo.notes.shelf import Shelf
@@ -22,7 +20,9 @@ from mnemo.notes.writing import Changed, Source, Write, checked_text
 from mnemo.prompts.tool_loop import uses_of
 from mnemo.protocols import ChatReply
 from mnemo.runtime.text import is_blank, one_line
-from mnemo.transcript.message import ToolCall
+from mnemo.values.messages import ToolCall
+from mnemo.values.note_rules import checked_topic, plain_text
+from mnemo.values.notes import NoteRow
 
 __all__ = ["NoteToolbox", "specs", "with_note_tools"]
 

@@ -10,14 +10,14 @@ from datetime import datetime, timedelta
 from typing import Any, Literal, TypeAlias
 
 from mnemo.config import NotesConfig
-from mnemo.note.rows import NoteReader
 from mnemo.notes.cues import Phrases
 from mnemo.notes.material import Asked, Material, mark_keys, pair_keys, voice_of
 from mnemo.notes.model_input import carries_instruction, copied
 from mnemo.notes.requests import open_requests
 from mnemo.runtime.text import is_blank
 from mnemo.runtime.validation import stored_id, whole_number
-from mnemo.transcript.message import Message, StoredMessage
+from mnemo.values.messages import Message, StoredMessage
+from mnemo.values.notes import NoteReader
 
 __all__ = ["OUTCOMES", "UPDATING", "Ask", "Due", "Skip", "SkipReason", "TriggeredBy", "judge"]
 

@@ -12,8 +12,6 @@ import anyio.to_thread
 from mnemo.config import NotesConfig
 from mnemo.errors import BudgetExceeded, InvalidReply, ModelError
 from mnemo.events import MemoryUpdateFinished
-from mnemo.note.rows import NoteWriter, UsageRow
-from mnemo.note.values import NoteChange
 from mnemo.notes.budget import UpdateBudget, summed
 from mnemo.notes.guards import redact, said_of
 from mnemo.notes.material import Material
@@ -29,7 +27,8 @@ from mnemo.prompts.calling import Caller
 from mnemo.prompts.tool_loop import Answered, Loop, ToolUse, run_loop
 from mnemo.prompts.update_notes import ListedNote, NotesQuestion, instruction
 from mnemo.protocols import ChatMessage, ChatModel, ChatReply, ChatRequest, Usage
-from mnemo.transcript.untrusted import json_line
+from mnemo.values.notes import NoteChange, NoteWriter, UsageRow
+from mnemo.values.untrusted import json_line
 
 __all__ = [
     "NoteUpdate",

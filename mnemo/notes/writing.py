@@ -14,8 +14,8 @@ from typing import Any
 
 from mnemo.config import NotesConfig
 from mnemo.errors import Conflict, InvalidNote, NotFound
-from mnemo.note.rows import Covered, NoteReader, NoteRow, NoteWriter
-from mnemo.note.rules import (
+from mnemo.notes.guards import check_redacted, check_screen, redact
+from mnemo.values.note_rules import (
     absorbed_by,
     check_length,
     check_neighbours,
@@ -24,8 +24,17 @@ from mnemo.note.rules import (
     checked_topic,
     plain_text,
 )
-from mnemo.note.values import Author, ChangeAction, NoteChange, NoteVersion, Trust
-from mnemo.notes.guards import check_redacted, check_screen, redact
+from mnemo.values.notes import (
+    Author,
+    ChangeAction,
+    Covered,
+    NoteChange,
+    NoteReader,
+    NoteRow,
+    NoteVersion,
+    NoteWriter,
+    Trust,
+)
 
 __all__ = [
     "AlreadyServed",

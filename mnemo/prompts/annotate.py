@@ -7,12 +7,12 @@ from typing import Any
 
 from pydantic import ConfigDict
 
-from mnemo.episode.step import Step
 from mnemo.prompts.data import DATA_RULE, block, step_rows
 from mnemo.prompts.profiles import Profile, instructed
 from mnemo.prompts.question import Question, Reply, schema_of
 from mnemo.protocols import Annotated, AnnotationRequest
 from mnemo.runtime.text import is_blank, one_line
+from mnemo.values.steps import Step
 
 __all__ = ["NEW_STEPS", "AnnotateReply", "annotate_question"]
 

@@ -14,8 +14,8 @@ from datetime import datetime
 from typing import Any
 
 from mnemo.english.words import WEEKDAYS, date_in_words
-from mnemo.episode.step import Step
-from mnemo.transcript.untrusted import json_line
+from mnemo.values.steps import Step
+from mnemo.values.untrusted import json_line
 
 __all__ = [
     "DATA_RULE",

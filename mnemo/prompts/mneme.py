@@ -9,9 +9,9 @@ from mnemo.prompts.data import shortened
 from mnemo.prompts.profiles import Profile, instructed
 from mnemo.protocols import ChatMessage, Purpose
 from mnemo.runtime.text import one_line
-from mnemo.transcript.derived import Goal, Pin, Snapshot
-from mnemo.transcript.digest import dates
-from mnemo.transcript.untrusted import untrusted, without_marks
+from mnemo.values.derived import Goal, Pin, Snapshot
+from mnemo.values.digest import dates
+from mnemo.values.untrusted import untrusted, without_marks
 
 __all__ = [
     "ATTACH",

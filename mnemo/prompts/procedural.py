@@ -6,10 +6,10 @@ from typing import Annotated, Any
 
 from pydantic import StringConstraints
 
-from mnemo.episode.trajectory import Instruction, Trajectory
 from mnemo.prompts.data import DATA_RULE, block, step_rows
 from mnemo.prompts.profiles import Profile, instructed
 from mnemo.prompts.question import Question, Reply, schema_of
+from mnemo.values.steps import Instruction, Trajectory
 
 __all__ = ["ProceduralReply", "procedural_question"]
 

@@ -13,10 +13,10 @@ from typing import Any, Literal, TypeAlias
 from pydantic import ConfigDict
 
 from mnemo.english.words import date_in_words
-from mnemo.graph.nodes import Episodic, Node, NodeType, Procedural, Semantic
 from mnemo.prompts.data import DATA_RULE, AskedQuestion, block, shortened
 from mnemo.prompts.profiles import Profile, instructed
 from mnemo.prompts.question import Question, Reply, schema_of
+from mnemo.values.graph import Episodic, Node, NodeType, Procedural, Semantic
 
 __all__ = ["REASONING", "RECALLED", "ReasonPurpose", "Recalled", "fitting", "reason_question"]
 

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from mnemo.episode.trajectory import Fact, Trajectory
 from mnemo.prompts.data import DATA_RULE, block, step_rows
 from mnemo.prompts.profiles import Profile, instructed
 from mnemo.prompts.question import Question, Reply, schema_of
+from mnemo.values.steps import Fact, Trajectory
 
 __all__ = ["SemanticReply", "StoredFact", "semantic_question"]
 

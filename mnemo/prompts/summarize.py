@@ -12,10 +12,10 @@ from mnemo.prompts.profiles import Profile, instructed
 from mnemo.prompts.question import raw_text
 from mnemo.protocols import ChatMessage, ChatReply, ChatRequest
 from mnemo.runtime.text import clean, is_blank
-from mnemo.transcript.calls import told_text
-from mnemo.transcript.message import StoredMessage
-from mnemo.transcript.summary import SummaryRequest
-from mnemo.transcript.untrusted import without_marks
+from mnemo.values.derived import SummaryRequest
+from mnemo.values.messages import StoredMessage
+from mnemo.values.units import told_text
+from mnemo.values.untrusted import without_marks
 
 __all__ = ["EARLIER", "MESSAGES", "SUMMARIES", "shorter_request", "summary_of", "summary_request"]
 

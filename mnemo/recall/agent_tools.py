@@ -12,7 +12,7 @@ from mnemo.errors import Conflict, NotFound
 from mnemo.recall.keyword import SearchHit
 from mnemo.recall.view import MessageView
 from mnemo.runtime.text import is_blank, one_line
-from mnemo.transcript.untrusted import without_marks
+from mnemo.values.untrusted import without_marks
 
 __all__ = ["AgentTool", "search_tool", "view_tool"]
 

@@ -7,8 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Literal, TypeAlias
 
-from mnemo.graph.metadata import NodeMetadata
-from mnemo.graph.nodes import Node
+from mnemo.values.graph import Node, NodeMetadata
 
 __all__ = ["Candidate", "Explanation", "Phase", "SourceRef"]
 

@@ -9,14 +9,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mnemo.config import Config, TypeScoring
-from mnemo.graph.corpus import CorpusView, StepsView
-from mnemo.graph.nodes import NodeType
 from mnemo.recall.candidate import Phase
 from mnemo.recall.question import Question
 from mnemo.recall.request import Window
 from mnemo.recall.signals import Hits, StepWeights, node_hits, restated_scores, step_hits
 from mnemo.recall.value import parameters_of
 from mnemo.runtime.text import fold
+from mnemo.values.corpus import CorpusView, StepsView
+from mnemo.values.graph import NodeType
 
 __all__ = ["Found", "HopZero", "hop_zero", "step_weights"]
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from mnemo.graph.corpus import StepsView
+from mnemo.values.corpus import StepsView
 
 __all__ = ["Chain"]
 

@@ -9,12 +9,11 @@ from dataclasses import dataclass
 
 from mnemo.config import ScoringConfig
 from mnemo.english.lemmas import index_terms
-from mnemo.graph.corpus import CorpusView
-from mnemo.graph.edges import Edge, EdgeKind
-from mnemo.graph.nodes import NodeType
 from mnemo.protocols import GraphStore
 from mnemo.recall.candidates import Found, HopZero
 from mnemo.recall.value import parameters_of
+from mnemo.values.corpus import CorpusView
+from mnemo.values.graph import Edge, EdgeKind, NodeType
 
 __all__ = ["BEHIND", "HOP_DECAY", "SEEDS", "Neighbours", "Route", "routes_from", "targets_of"]
 

@@ -24,7 +24,7 @@ from mnemo.recall.excerpt import excerpt
 from mnemo.recall.request import MAX_QUERY_CHARACTERS
 from mnemo.runtime.text import STOP_WORDS, fold, has_unspaced, is_blank
 from mnemo.runtime.validation import known_id, whole_number
-from mnemo.transcript.records import Group, Hidden, Query, Ranking, RecordHit, RecordQuery
+from mnemo.values.records import Group, Hidden, Query, Ranking, RecordHit, RecordQuery
 
 __all__ = ["SearchHit", "hit_of", "parse", "search", "stream_id"]
 

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from mnemo.graph.corpus import DocumentsView, StepsView
-from mnemo.graph.postings import Bm25, idf, saturation
 from mnemo.recall.chain import Chain
 from mnemo.recall.question import Question
+from mnemo.values.corpus import DocumentsView, StepsView
+from mnemo.values.postings import Bm25, idf, saturation
 
 __all__ = ["Matches"]
 

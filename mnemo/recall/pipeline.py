@@ -23,8 +23,6 @@ from mnemo.config import Config
 from mnemo.errors import RecallFailed, UsageError
 from mnemo.events import Event, RecallExecuted
 from mnemo.events import RecallFailed as RecallFailedEvent
-from mnemo.graph.corpus import CorpusView
-from mnemo.graph.vectors import unit_rows
 from mnemo.prompts.profiles import resolve_profile
 from mnemo.prompts.usage import How, UsageMeter
 from mnemo.protocols import ChatModel, Clock, DocumentFeed, Embedder, GraphStore, VectorIndex
@@ -41,6 +39,8 @@ from mnemo.recall.run import Adviser, Progress, Run
 from mnemo.recall.search import Scope, Search
 from mnemo.runtime.clock import elapsed
 from mnemo.runtime.spans import NO_SPANS, Span, Spans, memory_attributes
+from mnemo.values.corpus import CorpusView
+from mnemo.values.vectors import unit_rows
 
 __all__ = ["Recall"]
 

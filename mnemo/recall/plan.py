@@ -8,12 +8,12 @@ from dataclasses import dataclass
 
 import anyio
 
-from mnemo.graph.nodes import NodeType
 from mnemo.prompts.data import AskedQuestion
 from mnemo.prompts.plan import MODES, Mode, mode_question, plan_question
 from mnemo.prompts.profiles import Profile
 from mnemo.recall.run import Adviser
 from mnemo.runtime.text import STOP_WORDS, fold, one_line
+from mnemo.values.graph import NodeType
 
 __all__ = [
     "MODES",

@@ -19,12 +19,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mnemo.english.lemmas import index_terms_of
-from mnemo.graph.corpus import StepsView
-from mnemo.graph.form import DATE, FIRST, FORMS, NUMBER, PLACE
-from mnemo.graph.postings import idf
 from mnemo.recall.chain import Chain
 from mnemo.recall.question import Question
 from mnemo.runtime.text import fold
+from mnemo.values.corpus import StepsView
+from mnemo.values.form import DATE, FIRST, FORMS, NUMBER, PLACE
+from mnemo.values.postings import idf
 
 __all__ = ["SIGNALS", "Asked", "Signal", "added_to", "fitted_weights", "table"]
 

@@ -10,7 +10,6 @@ from collections.abc import Iterable, Sequence
 
 import anyio
 
-from mnemo.graph.nodes import Episodic, NodeType, Procedural
 from mnemo.prompts.data import AskedQuestion
 from mnemo.prompts.profiles import Profile
 from mnemo.prompts.reason import REASONING, ReasonPurpose, Recalled, fitting, reason_question
@@ -19,7 +18,8 @@ from mnemo.recall.result import ReasonedMemory
 from mnemo.recall.run import Adviser
 from mnemo.recall.text import condition_text
 from mnemo.runtime.text import count_tokens, one_line, terms
-from mnemo.transcript.counting import Count
+from mnemo.values.counting import Count
+from mnemo.values.graph import Episodic, NodeType, Procedural
 
 __all__ = ["purposes_of", "reason_by_model", "reason_embedded"]
 

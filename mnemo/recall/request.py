@@ -10,14 +10,14 @@ from typing import get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from mnemo.episode.step import Step
-from mnemo.graph.corpus import DocumentsView
-from mnemo.graph.nodes import NodeType
 from mnemo.prompts.data import AskedQuestion
 from mnemo.prompts.plan import MODES, Mode
 from mnemo.runtime.clock import as_utc
 from mnemo.runtime.text import clean, is_blank
 from mnemo.runtime.validation import whole_number
+from mnemo.values.corpus import DocumentsView
+from mnemo.values.graph import NodeType
+from mnemo.values.steps import Step
 
 __all__ = ["MAX_QUERY_CHARACTERS", "RecallContext", "RecallRequest", "Window"]
 

@@ -7,15 +7,15 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from mnemo.errors import NotFound
-from mnemo.graph.changeset import Revision
-from mnemo.note.values import Note
 from mnemo.prompts.plan import Mode
 from mnemo.prompts.usage import How
 from mnemo.recall.candidate import Candidate, SourceRef
 from mnemo.recall.text import print_candidates
 from mnemo.runtime.text import count_tokens
 from mnemo.runtime.validation import whole_number
-from mnemo.transcript.counting import Count
+from mnemo.values.changeset import Revision
+from mnemo.values.counting import Count
+from mnemo.values.notes import Note
 
 __all__ = ["FoundNote", "FoundNotes", "ReasonedMemory", "RecallResult", "RecallTrace", "behind"]
 

@@ -8,27 +8,18 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 from mnemo.config import Config
-from mnemo.episode.step import Step, episodic_node
-from mnemo.graph.corpus import CorpusView
-from mnemo.graph.metadata import NodeMetadata
-from mnemo.graph.nodes import Node, NodeType
 from mnemo.protocols import DocumentFeed, GraphStore
 from mnemo.recall.candidate import Candidate, Explanation, SourceRef
 from mnemo.recall.candidates import Found, HopZero
-from mnemo.recall.expand import (
-    BEHIND,
-    HOP_DECAY,
-    SEEDS,
-    Neighbours,
-    Route,
-    routes_from,
-    targets_of,
-)
+from mnemo.recall.expand import BEHIND, HOP_DECAY, SEEDS, Neighbours, Route, routes_from, targets_of
 from mnemo.recall.plan import MODE_WEIGHTS, ROUTES, Mode
 from mnemo.recall.request import RecallRequest
 from mnemo.recall.value import frequency, parameters_of, recency, reward, value_function
 from mnemo.runtime.clock import of_timestamp
 from mnemo.runtime.tasks import computed
+from mnemo.values.corpus import CorpusView
+from mnemo.values.graph import Node, NodeMetadata, NodeType
+from mnemo.values.steps import Step, episodic_node
 
 __all__ = ["Scope", "Scored", "Search"]
 

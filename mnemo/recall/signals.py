@@ -20,12 +20,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mnemo.english.dates import spans_of
-from mnemo.graph.corpus import DocumentsView, StepsView
-from mnemo.graph.postings import B
 from mnemo.recall.chain import Chain
 from mnemo.recall.matching import Matches
 from mnemo.recall.question import Question
 from mnemo.recall.ranking import Asked, added_to, fitted_weights
+from mnemo.values.corpus import DocumentsView, StepsView
+from mnemo.values.postings import B
 
 __all__ = [
     "Hits",

@@ -14,11 +14,11 @@ from functools import partial
 from typing import Any
 
 from mnemo.english.words import date_in_words
-from mnemo.graph.nodes import Episodic, Node, NodeType, Procedural, Semantic
 from mnemo.recall.candidate import Candidate, SourceRef
 from mnemo.runtime.text import count_tokens, one_line
-from mnemo.transcript.counting import Count, fitted
-from mnemo.transcript.untrusted import without_marks
+from mnemo.values.counting import Count, fitted
+from mnemo.values.graph import Episodic, Node, NodeType, Procedural, Semantic
+from mnemo.values.untrusted import without_marks
 
 __all__ = ["condition_text", "entry_text", "print_candidates"]
 

@@ -11,10 +11,9 @@ from datetime import datetime
 from functools import partial
 
 from mnemo.config import ScoringConfig, TypeScoring
-from mnemo.graph.metadata import NodeMetadata
-from mnemo.graph.nodes import Node, NodeType
 from mnemo.protocols import ValueFunction
 from mnemo.runtime.user_code import call
+from mnemo.values.graph import Node, NodeMetadata, NodeType
 
 __all__ = [
     "NudgedRelevance",

@@ -17,11 +17,11 @@ from mnemo.protocols import RecordStore
 from mnemo.recall.keyword import stream_id
 from mnemo.runtime.text import count_tokens, one_line
 from mnemo.runtime.validation import known_id, whole_number
-from mnemo.transcript.counting import Count, fitted
-from mnemo.transcript.derived import Snapshot
-from mnemo.transcript.message import THINKING_TOOL, ToolCall
-from mnemo.transcript.records import Record, ViewQuery
-from mnemo.transcript.untrusted import without_marks
+from mnemo.values.counting import Count, fitted
+from mnemo.values.derived import Snapshot
+from mnemo.values.messages import THINKING_TOOL, ToolCall
+from mnemo.values.records import Record, ViewQuery
+from mnemo.values.untrusted import without_marks
 
 __all__ = ["MessageView", "view"]
 

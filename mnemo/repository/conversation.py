@@ -21,7 +21,6 @@ from mnemo.conversation.indexer import Indexing
 from mnemo.conversation.log import MessageLog
 from mnemo.conversation.mirror import Feed, Feeding
 from mnemo.conversation.settings import ConversationParts, ThreadSettings, settings_of
-from mnemo.episode.erasure import ErasureReport
 from mnemo.errors import MnemoError, StoreReadOnly, UsageError
 from mnemo.prompts.usage import UsageMeter
 from mnemo.protocols import TranscriptReader
@@ -29,7 +28,8 @@ from mnemo.repository.parts import ConversationStatistics, RepositoryParts, Thre
 from mnemo.repository.wiring import Guarded
 from mnemo.runtime.tasks import Branch, on_clock
 from mnemo.session.session import Session
-from mnemo.transcript.derived import Compaction, Thread
+from mnemo.values.derived import Compaction, Thread
+from mnemo.values.erasure import ErasureReport
 
 __all__ = ["Conversation", "RepositoryConversations"]
 

@@ -8,9 +8,7 @@ from datetime import datetime
 from typing import Any
 
 from mnemo.config import Config
-from mnemo.episode.journal import Owner
 from mnemo.events import Event
-from mnemo.graph.changeset import Revision
 from mnemo.prompts.usage import ModelUsage
 from mnemo.protocols import (
     ChatModel,
@@ -30,6 +28,8 @@ from mnemo.runtime.spans import NO_SPANS, Spans
 from mnemo.runtime.tasks import TaskRoot
 from mnemo.session.session import Session
 from mnemo.session.views import SessionStatistics
+from mnemo.values.changeset import Revision
+from mnemo.values.journal import Owner
 
 __all__ = ["ConversationStatistics", "RepositoryParts", "RepositoryStatistics", "ThreadRecord"]
 

@@ -10,14 +10,7 @@ from typing import TYPE_CHECKING
 import anyio
 
 from mnemo.config import Config
-from mnemo.episode.erasure import ErasureReport, Selection
-from mnemo.episode.journal import SessionRecord
 from mnemo.errors import UsageError
-from mnemo.graph.changeset import Changeset, Revision
-from mnemo.graph.edges import Edge, EdgeKind
-from mnemo.graph.metadata import NodeMetadata
-from mnemo.graph.nodes import Node, known_types
-from mnemo.graph.upkeep import MaintenanceReport
 from mnemo.prompts.usage import UsageMeter
 from mnemo.protocols import ChatModel, Embedder
 from mnemo.recall.access import AccessLog
@@ -28,7 +21,12 @@ from mnemo.repository.parts import RepositoryParts, RepositoryStatistics, Thread
 from mnemo.runtime.tasks import Branch, Home, completed
 from mnemo.runtime.validation import known_id, known_ids, whole_number
 from mnemo.session.session import Session
-from mnemo.transcript.strategies import OMITTED, Compression, Retrieval
+from mnemo.values.changeset import Changeset, Revision
+from mnemo.values.erasure import ErasureReport, Selection
+from mnemo.values.graph import Edge, EdgeKind, Node, NodeMetadata, known_types
+from mnemo.values.journal import SessionRecord
+from mnemo.values.strategies import OMITTED, Compression, Retrieval
+from mnemo.values.upkeep import MaintenanceReport
 
 if TYPE_CHECKING:  # a name in an annotation need not cost every import its time
     from mnemo.notes.notes import Notes

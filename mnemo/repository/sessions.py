@@ -10,9 +10,7 @@ import anyio
 
 from mnemo.commit.publishing import PublishedWrites
 from mnemo.config import Config
-from mnemo.episode.journal import Journal, SessionRecord, SessionState, Settlement
 from mnemo.errors import EmbeddingSpaceMismatch, NotFound, StoreError
-from mnemo.graph.changeset import Changeset
 from mnemo.prompts.profiles import resolve_profile
 from mnemo.prompts.usage import Budget, UsageMeter
 from mnemo.protocols import Applied, ChatModel, Embedder
@@ -23,6 +21,8 @@ from mnemo.runtime.spans import Spans, find_spans
 from mnemo.runtime.validation import exact_id, known_id
 from mnemo.session.parts import Extraction, SessionParts
 from mnemo.session.session import Session, checked_goal
+from mnemo.values.changeset import Changeset
+from mnemo.values.journal import Journal, SessionRecord, SessionState, Settlement
 
 __all__ = ["RepositorySessions"]
 

@@ -18,14 +18,14 @@ import anyio
 import anyio.to_thread
 from anyio.lowlevel import RunVar
 
-from mnemo.episode.journal import StepsAnnotated
-from mnemo.episode.step import Annotation, Step
 from mnemo.errors import MnemoError
 from mnemo.events import AnnotationFailed, StepAnnotated
 from mnemo.runtime.clock import elapsed
 from mnemo.runtime.tasks import CancelHandle
 from mnemo.session.book import EpisodeBook
 from mnemo.session.parts import Extraction, SessionParts, record_again
+from mnemo.values.journal import StepsAnnotated
+from mnemo.values.steps import Annotation, Step
 
 __all__ = ["AnnotationLane", "Traffic", "traffic"]
 

@@ -12,10 +12,10 @@ import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from mnemo.episode.step import Step, StepDraft
 from mnemo.errors import StoreError
 from mnemo.session.drafts import is_of
 from mnemo.session.parts import SessionParts
+from mnemo.values.steps import Step, StepDraft
 
 __all__ = ["AppendLane", "Appending"]
 

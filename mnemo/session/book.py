@@ -9,13 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
-from mnemo.episode.journal import Journal, StagedTrajectory
-from mnemo.episode.step import Annotation, Step
-from mnemo.episode.trajectory import Trajectory, split_trajectories
-from mnemo.graph.changeset import Changeset, NodeChange
-from mnemo.graph.nodes import Episodic
 from mnemo.runtime.clock import Breather
 from mnemo.runtime.ids import new_id
+from mnemo.values.changeset import Changeset, NodeChange
+from mnemo.values.graph import Episodic
+from mnemo.values.journal import Journal, StagedTrajectory
+from mnemo.values.steps import Annotation, Step, Trajectory, split_trajectories
 
 __all__ = ["EpisodeBook"]
 

@@ -15,8 +15,6 @@ from typing import Any
 
 import anyio
 
-from mnemo.episode.journal import Act, Journal, SessionState
-from mnemo.episode.step import Annotation, Step, StepDraft
 from mnemo.errors import PendingQueueFull, StoreError
 from mnemo.events import Event, SessionTransitioned, StepAppended
 from mnemo.runtime.spans import Span
@@ -31,6 +29,8 @@ from mnemo.session.parts import Extraction, SessionParts
 from mnemo.session.pending import CallbackRunner, PendingQueue
 from mnemo.session.views import CommitReceipt
 from mnemo.session.waiting import Pulse, StateWaiters, Timer
+from mnemo.values.journal import Act, Journal, SessionState
+from mnemo.values.steps import Annotation, Step, StepDraft
 
 __all__ = ["Hooks", "SessionCore"]
 

@@ -13,13 +13,13 @@ from typing import Any
 
 import anyio
 
-from mnemo.episode.journal import Journal, SessionState
-from mnemo.episode.step import Step
 from mnemo.errors import StoreError
 from mnemo.session.appends import AppendLane
 from mnemo.session.book import EpisodeBook
 from mnemo.session.machine import Lifecycle
 from mnemo.session.parts import SessionParts
+from mnemo.values.journal import Journal, SessionState
+from mnemo.values.steps import Step
 
 __all__ = ["Doubts"]
 

@@ -12,13 +12,12 @@ from copy import deepcopy
 from datetime import datetime
 from typing import Any
 
-from mnemo.episode.step import Step, StepDraft
 from mnemo.runtime.ids import new_id
 from mnemo.runtime.text import is_blank
 from mnemo.runtime.validation import stored_id, stored_json, stored_text, stored_time
-from mnemo.transcript.calls import told_text
-from mnemo.transcript.message import Message, StoredMessage
-from mnemo.transcript.units import is_view_made
+from mnemo.values.messages import Message, StoredMessage
+from mnemo.values.steps import Step, StepDraft
+from mnemo.values.units import is_view_made, told_text
 from mnemo.wire import Given, messages_of
 
 __all__ = ["draft_of", "drafts_of", "is_of", "make_draft"]

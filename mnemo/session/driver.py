@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from mnemo.episode.journal import SessionState
 from mnemo.errors import SessionClosed
 from mnemo.session.core import SessionCore
 from mnemo.session.pending import PendingOperation
 from mnemo.session.work import EpisodeWork
+from mnemo.values.journal import SessionState
 
 __all__ = ["drive"]
 

@@ -11,11 +11,11 @@ from collections.abc import Callable, Sequence
 
 import anyio
 
-from mnemo.episode.journal import StagedTrajectory, TrajectoryStaged
-from mnemo.episode.trajectory import Trajectory
 from mnemo.errors import ExtractionFailed, MnemoError
 from mnemo.session.book import EpisodeBook
 from mnemo.session.parts import Extraction, SessionParts, record_again
+from mnemo.values.journal import StagedTrajectory, TrajectoryStaged
+from mnemo.values.steps import Trajectory
 
 __all__ = ["TrajectoryWorker"]
 

@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any, Literal, TypeAlias
 
-from mnemo.episode.journal import SessionState
 from mnemo.errors import InvalidOperation, SessionBusy, SessionClosed, SessionError
+from mnemo.values.journal import SessionState
 
 __all__ = [
     "TABLE",

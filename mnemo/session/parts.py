@@ -8,15 +8,14 @@ from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
 from mnemo.config import Config
-from mnemo.episode.journal import Act, Owner, Settlement
-from mnemo.episode.step import Annotation, Step
-from mnemo.episode.trajectory import Trajectory
 from mnemo.errors import StoreError
 from mnemo.events import Event
-from mnemo.graph.changeset import Changeset
 from mnemo.prompts.usage import UsageMeter
 from mnemo.protocols import Applied, Clock, SessionStore
 from mnemo.runtime.spans import NO_SPANS, Spans, Value
+from mnemo.values.changeset import Changeset
+from mnemo.values.journal import Act, Owner, Settlement
+from mnemo.values.steps import Annotation, Step, Trajectory
 
 __all__ = ["CommitCall", "Extraction", "SessionParts", "record_again"]
 

@@ -10,7 +10,6 @@ from collections import deque
 from collections.abc import Callable
 from typing import cast
 
-from mnemo.episode.journal import SessionState
 from mnemo.errors import (
     InvalidOperation,
     MnemoError,
@@ -20,6 +19,7 @@ from mnemo.errors import (
 )
 from mnemo.runtime.operations import Callback, CallbackRunner, Outcome, PendingOperation
 from mnemo.session.machine import Lifecycle, Operation, project
+from mnemo.values.journal import SessionState
 
 __all__ = ["Callback", "CallbackRunner", "Outcome", "PendingOperation", "PendingQueue"]
 

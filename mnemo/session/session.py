@@ -16,14 +16,7 @@ from typing import Any
 
 import anyio
 
-from mnemo.episode.journal import Journal, SessionState
-from mnemo.episode.step import Step, StepDraft
-from mnemo.errors import (
-    ExtractionFailed,
-    RateLimited,
-    SessionClosed,
-    StoreError,
-)
+from mnemo.errors import ExtractionFailed, RateLimited, SessionClosed, StoreError
 from mnemo.events import SessionExpired
 from mnemo.prompts.usage import UsageMeter
 from mnemo.runtime.spans import Span
@@ -37,6 +30,8 @@ from mnemo.session.parts import SessionParts
 from mnemo.session.pending import Callback, PendingOperation
 from mnemo.session.views import CommitReceipt, SessionContext, SessionStatistics
 from mnemo.session.work import EpisodeWork
+from mnemo.values.journal import Journal, SessionState
+from mnemo.values.steps import Step, StepDraft
 from mnemo.wire import Given, listed
 
 __all__ = ["Session", "checked_goal"]

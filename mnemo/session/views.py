@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from mnemo.episode.journal import SessionState
 from mnemo.prompts.usage import How, ModelUsage
 from mnemo.protocols import Purpose
+from mnemo.values.journal import SessionState
 
 __all__ = ["CommitReceipt", "SessionContext", "SessionStatistics"]
 

@@ -13,10 +13,10 @@ from collections.abc import Awaitable, Callable, Collection
 
 import anyio
 
-from mnemo.episode.journal import SessionState
 from mnemo.errors import SessionClosed
 from mnemo.protocols import Clock
 from mnemo.runtime.tasks import CancelHandle
+from mnemo.values.journal import SessionState
 
 __all__ = ["Pulse", "StateWaiters", "Timer"]
 

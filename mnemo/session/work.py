@@ -17,7 +17,18 @@ from typing import Any
 import anyio
 import anyio.to_thread
 
-from mnemo.episode.journal import (
+from mnemo.errors import Conflict, ExtractionFailed, MnemoError, SessionClosed, StoreError
+from mnemo.events import TrajectoryCommitted, TrajectoryExtractionFailed, TrajectoryFlushed
+from mnemo.runtime.text import clean
+from mnemo.session.book import EpisodeBook
+from mnemo.session.core import SessionCore
+from mnemo.session.extraction import failure
+from mnemo.session.machine import Operation
+from mnemo.session.parts import record_again
+from mnemo.session.pending import preceding_failed
+from mnemo.session.views import CommitReceipt
+from mnemo.values.changeset import Changeset
+from mnemo.values.journal import (
     ChangesetStaged,
     EpisodeClosed,
     EpisodeDiscarded,
@@ -28,18 +39,7 @@ from mnemo.episode.journal import (
     Settlement,
     StagedTrajectory,
 )
-from mnemo.episode.step import Annotation, Step
-from mnemo.errors import Conflict, ExtractionFailed, MnemoError, SessionClosed, StoreError
-from mnemo.events import TrajectoryCommitted, TrajectoryExtractionFailed, TrajectoryFlushed
-from mnemo.graph.changeset import Changeset
-from mnemo.runtime.text import clean
-from mnemo.session.book import EpisodeBook
-from mnemo.session.core import SessionCore
-from mnemo.session.extraction import failure
-from mnemo.session.machine import Operation
-from mnemo.session.parts import record_again
-from mnemo.session.pending import preceding_failed
-from mnemo.session.views import CommitReceipt
+from mnemo.values.steps import Annotation, Step
 
 __all__ = ["EpisodeWork"]
 

@@ -16,12 +16,19 @@ from statistics import fmean
 from typing import Literal, Protocol, TypeAlias
 
 from mnemo.errors import StoreCorrupt
-from mnemo.graph.edges import EdgeKind
-from mnemo.graph.metadata import NodeMetadata
-from mnemo.graph.nodes import Episodic, Intent, Node, Procedural, Semantic, Subgoal
-from mnemo.graph.upkeep import RAW, ROUTING
 from mnemo.runtime.clock import as_utc
 from mnemo.runtime.text import terms
+from mnemo.values.graph import (
+    EdgeKind,
+    Episodic,
+    Intent,
+    Node,
+    NodeMetadata,
+    Procedural,
+    Semantic,
+    Subgoal,
+)
+from mnemo.values.upkeep import RAW, ROUTING
 
 __all__ = [
     "AnnotatedStep",

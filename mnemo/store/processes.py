@@ -7,8 +7,8 @@ import platform
 import sys
 from pathlib import Path
 
-from mnemo.episode.journal import Owner
 from mnemo.runtime.ids import new_id
+from mnemo.values.journal import Owner
 
 __all__ = ["is_alive", "new_owner"]
 

@@ -12,7 +12,6 @@ from dataclasses import replace
 from enum import StrEnum
 from typing import Any, Generic, Literal, TypeVar
 
-from mnemo.episode.fields import Entity, Stored, Type, getter
 from mnemo.store.sqlite.codec import (
     decode_changeset,
     decode_list,
@@ -26,7 +25,8 @@ from mnemo.store.sqlite.codec import (
     utc_text,
 )
 from mnemo.store.sqlite.damage import Rows
-from mnemo.transcript.message import ToolCall
+from mnemo.values.fields import Entity, Stored, Type, getter
+from mnemo.values.messages import ToolCall
 
 __all__ = ["LETTERS", "Table", "decode_shown"]
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
-from mnemo.episode import entities
-from mnemo.episode.step import Annotation, Step
 from mnemo.store.sqlite.codec import decode_list, encode_json
 from mnemo.store.sqlite.damage import Rows
 from mnemo.store.table import LETTERS, Table
-from mnemo.transcript.derived import Derived
-from mnemo.transcript.message import StoredMessage
+from mnemo.values import entities
+from mnemo.values.derived import Derived
+from mnemo.values.messages import StoredMessage
+from mnemo.values.steps import Annotation, Step
 
 __all__ = [
     "ANNOTATIONS",

@@ -11,9 +11,6 @@ from typing import Any, Literal, TypeVar, cast
 
 import anyio.lowlevel
 
-from mnemo.episode.erasure import Erased, Selection
-from mnemo.episode.journal import Act, Journal, Owner
-from mnemo.episode.step import Step, StepDraft
 from mnemo.errors import StoreError
 from mnemo.protocols import (
     Applied,
@@ -25,6 +22,9 @@ from mnemo.protocols import (
     Store,
     TranscriptStore,
 )
+from mnemo.values.erasure import Erased, Selection
+from mnemo.values.journal import Act, Journal, Owner
+from mnemo.values.steps import Step, StepDraft
 
 __all__ = ["FailingStore", "FailingWrite"]
 

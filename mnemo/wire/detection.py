@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields, replace
 from typing import Any, get_args
 
-from mnemo.transcript.message import Message, Role
+from mnemo.values.messages import Message, Role
 from mnemo.wire.formats import ANTHROPIC_BLOCKS, WIRES, Format, Wire, message_of, type_of
 from mnemo.wire.given import Given, Item, listed, plain
 

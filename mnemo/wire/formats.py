@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeAlias
 
 from mnemo.runtime.text import is_blank
-from mnemo.transcript.message import Message
+from mnemo.values.messages import Message
 from mnemo.wire.given import Given, Item, plain_items
 
 __all__ = [

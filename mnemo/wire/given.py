@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import Any, Protocol, TypeAlias
 
-from mnemo.transcript.message import Message
+from mnemo.values.messages import Message
 
 __all__ = ["Given", "Item", "listed", "plain", "plain_items"]
 

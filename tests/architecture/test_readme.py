@@ -15,8 +15,8 @@ from scripted_server import ScriptedServer
 from typer import Typer
 
 from mnemo.cli.app import app
-from mnemo.episode.journal import SessionState
 from mnemo.session.machine import Operation, destination, diagram, refusal
+from mnemo.values.journal import SessionState
 
 README = Path(__file__).parents[2] / "README.md"
 

@@ -14,7 +14,7 @@ import pytest
 from helpers import Kit, OpenKit
 
 from mnemo import Changeset, Episodic, Semantic, Session, Tag
-from mnemo.graph.edges import Edge, EdgeKind
+from mnemo.values.graph import Edge, EdgeKind
 
 pytestmark = pytest.mark.slow
 

@@ -14,16 +14,26 @@ from numpy.typing import NDArray
 
 from mnemo.commit.lane import CommitLane
 from mnemo.config import CommitConfig, StoreConfig
-from mnemo.episode.journal import Owner
 from mnemo.errors import ModelUnavailable
-from mnemo.graph.changeset import Changeset
-from mnemo.graph.edges import Edge, EdgeKind
-from mnemo.graph.nodes import Episodic, Intent, Node, Procedural, Semantic, Source, Subgoal, Tag
 from mnemo.index.follower import RepositoryIndex
 from mnemo.models.hashing import HashingEmbedder
 from mnemo.protocols import Applied, EmbeddingSpace, GraphStore
 from mnemo.store.sqlite.store import SqliteStore
 from mnemo.testing.clock import ManualClock
+from mnemo.values.changeset import Changeset
+from mnemo.values.graph import (
+    Edge,
+    EdgeKind,
+    Episodic,
+    Intent,
+    Node,
+    Procedural,
+    Semantic,
+    Source,
+    Subgoal,
+    Tag,
+)
+from mnemo.values.journal import Owner
 
 DIMENSIONS = 64
 

@@ -10,9 +10,8 @@ import numpy as np
 import pytest
 
 from mnemo.errors import CommitFailed, Conflict, StaleRevision, StoreLocked
-from mnemo.graph.changeset import Changeset, NodeChange
-from mnemo.graph.edges import Edge, EdgeKind
-from mnemo.graph.nodes import Episodic, Intent, Procedural, Semantic, Source, Tag
+from mnemo.values.changeset import Changeset, NodeChange
+from mnemo.values.graph import Edge, EdgeKind, Episodic, Intent, Procedural, Semantic, Source, Tag
 
 
 class Meddling:

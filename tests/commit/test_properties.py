@@ -13,15 +13,14 @@ from hypothesis import strategies as st
 
 from mnemo.commit.lane import CommitLane
 from mnemo.config import CommitConfig
-from mnemo.graph.changeset import Changeset
-from mnemo.graph.edges import Edge, EdgeKind
-from mnemo.graph.lookup import label_key
-from mnemo.graph.nodes import NODE_TYPES, Episodic, Semantic, Tag
 from mnemo.index.follower import RepositoryIndex
 from mnemo.models.hashing import HashingEmbedder
 from mnemo.protocols import GraphStore
 from mnemo.testing.clock import ManualClock
 from mnemo.testing.stores import in_memory_store
+from mnemo.values.changeset import Changeset
+from mnemo.values.graph import NODE_TYPES, Edge, EdgeKind, Episodic, Semantic, Tag
+from mnemo.values.lookup import label_key
 
 START = datetime(2024, 1, 1, tzinfo=UTC)
 

@@ -9,10 +9,19 @@ import numpy as np
 import pytest
 
 from mnemo.errors import ModelUnavailable
-from mnemo.graph.changeset import Changeset, NodeChange
-from mnemo.graph.edges import Edge, EdgeKind
-from mnemo.graph.metadata import MetadataDelta
-from mnemo.graph.nodes import Episodic, Intent, Procedural, Semantic, Source, Subgoal, Tag
+from mnemo.values.changeset import Changeset, NodeChange
+from mnemo.values.graph import (
+    Edge,
+    EdgeKind,
+    Episodic,
+    Intent,
+    MetadataDelta,
+    Procedural,
+    Semantic,
+    Source,
+    Subgoal,
+    Tag,
+)
 
 DAY_1, DAY_2, DAY_3, DAY_4 = (datetime(2024, 3, day, tzinfo=UTC) for day in (1, 2, 3, 4))
 

@@ -11,9 +11,9 @@ import pytest
 from helpers import Kit, OpenKit
 
 from mnemo import Config, Intent, Mnemo
-from mnemo.graph.wordings import MOST_WORDINGS
 from mnemo.index.follower import RepositoryIndex
 from mnemo.testing import HashingEmbedder, ScriptedChatModel
+from mnemo.values.wordings import MOST_WORDINGS
 
 RYE, ROLLS, GRILL = "bake rye bread", "bake rye rolls", "grill rye bread"
 COMMON = "make dough things"

@@ -13,8 +13,8 @@ from mnemo.config import ViewportConfig
 from mnemo.context.budget import Budget
 from mnemo.context.compressed import compress
 from mnemo.runtime.text import count_tokens
-from mnemo.transcript.message import Message
-from mnemo.transcript.units import units_of
+from mnemo.values.messages import Message
+from mnemo.values.units import units_of
 
 HEADINGS = ["── EVICTION ZONE ──", "── MIDDLE ZONE ──", "── RECENT ZONE ──"]
 

@@ -10,18 +10,11 @@ from window_kit import Threads, said
 
 from mnemo.config import Config, ViewportConfig
 from mnemo.context.budget import Budget
-from mnemo.context.eviction import (
-    Committed,
-    Links,
-    Verdict,
-    commit,
-    events_of,
-    evict_by_fallback,
-)
+from mnemo.context.eviction import Committed, Links, Verdict, commit, events_of, evict_by_fallback
 from mnemo.context.zones import Zone, eviction_zone
 from mnemo.protocols import TranscriptReader, TranscriptWriter
-from mnemo.transcript.derived import EvictionOutcome, Pin, Snapshot, Thread
-from mnemo.transcript.units import units_of
+from mnemo.values.derived import EvictionOutcome, Pin, Snapshot, Thread
+from mnemo.values.units import units_of
 
 
 def zone_of(tx: TranscriptReader, config: Config) -> tuple[Thread, Zone]:

@@ -9,7 +9,7 @@ from window_kit import START
 
 from mnemo.context.goals import goals_text
 from mnemo.runtime.text import count_tokens
-from mnemo.transcript.derived import Goal, Pin
+from mnemo.values.derived import Goal, Pin
 
 
 def goal(id, description="goal", *, parent=None, status="active"):

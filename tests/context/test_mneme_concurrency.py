@@ -17,7 +17,7 @@ from mnemo.context.eviction import evict_by_fallback
 from mnemo.context.eviction_due import due
 from mnemo.protocols import TranscriptWriter
 from mnemo.testing import ManualClock
-from mnemo.transcript.derived import EvictionOutcome
+from mnemo.values.derived import EvictionOutcome
 
 Open = Callable[..., AbstractAsyncContextManager[Watched]]
 

@@ -19,9 +19,9 @@ from mnemo.context.budget import Budget
 from mnemo.errors import ModelUnavailable
 from mnemo.protocols import ChatReply, ChatRequest
 from mnemo.testing import tool_call
-from mnemo.transcript.derived import Snapshot
-from mnemo.transcript.message import Message
-from mnemo.transcript.units import units_of
+from mnemo.values.derived import Snapshot
+from mnemo.values.messages import Message
+from mnemo.values.units import units_of
 
 HANGS = "hangs"
 ANSWERS: list[Any] = [

@@ -22,7 +22,7 @@ from mnemo.recall.keyword import SearchHit
 from mnemo.runtime.text import count_tokens
 from mnemo.testing import ManualClock
 from mnemo.testing.contracts.talk import goal
-from mnemo.transcript.derived import Surfaced
+from mnemo.values.derived import Surfaced
 
 BUDGET = 10_000
 MEMORY = "The violin lessons in Porto are on Thursdays"

@@ -8,7 +8,7 @@ from window_kit import answered, called, said
 from mnemo.context.pins import check
 from mnemo.errors import Conflict, NotFound
 from mnemo.runtime.text import count_tokens
-from mnemo.transcript.message import Message
+from mnemo.values.messages import Message
 
 
 async def begun(threads, *goals: str):

@@ -12,7 +12,7 @@ from window_kit import START, Threads, called, said
 from mnemo.errors import NotFound
 from mnemo.store.sqlite import SqliteStore
 from mnemo.testing import ManualClock
-from mnemo.transcript.derived import EvictionOutcome, Snapshot
+from mnemo.values.derived import EvictionOutcome, Snapshot
 
 
 def numbered(first, last, **fields):

@@ -8,9 +8,9 @@ from window_kit import START, answered, called, said, thread_of
 from mnemo.context import window as window_module
 from mnemo.errors import StoreLocked
 from mnemo.events import EvictionCompleted, EvictionFailed, SnapshotTaken
-from mnemo.transcript.derived import EvictionOutcome, Snapshot
-from mnemo.transcript.message import Message
-from mnemo.transcript.units import NO_RESULT
+from mnemo.values.derived import EvictionOutcome, Snapshot
+from mnemo.values.messages import Message
+from mnemo.values.units import NO_RESULT
 
 
 def texts(messages):

@@ -17,8 +17,8 @@ from mnemo.context.memory import Overview
 from mnemo.runtime.text import count_tokens
 from mnemo.testing import ManualClock
 from mnemo.testing.stores import in_memory_store
-from mnemo.transcript.derived import EvictionOutcome, Snapshot
-from mnemo.transcript.units import VIEW, units_of
+from mnemo.values.derived import EvictionOutcome, Snapshot
+from mnemo.values.units import VIEW, units_of
 
 TOKENS = st.one_of(st.integers(1, 60), st.integers(1, 900))
 IDS = st.sampled_from("abcd")

@@ -13,8 +13,8 @@ from window_kit import START, answered, called, said, thread_of
 from mnemo.config import ViewportConfig
 from mnemo.context.budget import Budget
 from mnemo.context.zones import eviction_zone, inner_cuts, is_due, middle_and_recent, reach
-from mnemo.transcript.message import Message
-from mnemo.transcript.units import units_of
+from mnemo.values.messages import Message
+from mnemo.values.units import units_of
 
 BUDGET = Budget.of(1_000, ViewportConfig())
 

@@ -12,7 +12,7 @@ from talk_kit import OpenTalk, Talk, assistant, result, seqs, texts, turns, user
 from mnemo.config import Config
 from mnemo.conversation.appending import Draft, drafts_of
 from mnemo.errors import Conflict
-from mnemo.transcript.message import Message, ToolCall
+from mnemo.values.messages import Message, ToolCall
 
 
 async def test_an_unknown_thread_is_empty_and_asking_creates_nothing(talk: Talk) -> None:

@@ -16,8 +16,8 @@ from mnemo.conversation.scope import Scope
 from mnemo.errors import Conflict
 from mnemo.events import CompactionRecorded
 from mnemo.runtime.text import count_tokens
-from mnemo.transcript.derived import Compaction
-from mnemo.transcript.message import Message
+from mnemo.values.derived import Compaction
+from mnemo.values.messages import Message
 
 
 def shape(messages: list[Message]) -> list[str]:

@@ -12,8 +12,8 @@ from talk_kit import OpenTalk, assistant, result, turns, user
 from mnemo.prompts.data import read_block
 from mnemo.prompts.summarize import EARLIER, MESSAGES
 from mnemo.protocols import ChatReply, ChatRequest
-from mnemo.transcript.message import Message
-from mnemo.transcript.strategies import Recent, Summary
+from mnemo.values.messages import Message
+from mnemo.values.strategies import Recent, Summary
 
 
 def said(text: str, tokens: int = 10, **fields: Any) -> Message:

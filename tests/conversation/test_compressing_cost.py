@@ -10,7 +10,7 @@ from talk_kit import OpenTalk, assistant, result, user
 
 from mnemo.conversation.due import PAGE, due_range
 from mnemo.conversation.scope import Scope
-from mnemo.transcript.strategies import Summary
+from mnemo.values.strategies import Summary
 
 SUMMARY = Summary(max_tokens=200, keep_last=2)
 

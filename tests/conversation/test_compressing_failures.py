@@ -15,9 +15,9 @@ from mnemo.config import Config
 from mnemo.conversation.expiry import Expiry
 from mnemo.errors import ModelUnavailable, StoreError
 from mnemo.protocols import ChatReply, ChatRequest
-from mnemo.transcript.derived import Compaction
-from mnemo.transcript.message import Message
-from mnemo.transcript.strategies import Recent, Summary
+from mnemo.values.derived import Compaction
+from mnemo.values.messages import Message
+from mnemo.values.strategies import Recent, Summary
 
 SUMMARY = Summary(max_tokens=50, keep_last=2)
 

@@ -12,8 +12,8 @@ from talk_kit import OpenTalk, assistant, result, user
 from mnemo.config import Config
 from mnemo.errors import ModelUnavailable, RateLimited
 from mnemo.protocols import ChatReply, ChatRequest
-from mnemo.transcript.message import Message
-from mnemo.transcript.strategies import Recent, Summary
+from mnemo.values.messages import Message
+from mnemo.values.strategies import Recent, Summary
 
 SUMMARY = Summary(max_tokens=120, keep_last=3, max_summary_tokens=25)
 

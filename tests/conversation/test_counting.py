@@ -8,8 +8,8 @@ import pytest
 from talk_kit import OpenTalk
 
 from mnemo.config import Config, ConversationConfig
-from mnemo.transcript.counting import IMAGE_TOKENS, Counter, tokens_of
-from mnemo.transcript.message import Message
+from mnemo.values.counting import IMAGE_TOKENS, Counter, tokens_of
+from mnemo.values.messages import Message
 
 DATA = "A" * 400_000
 

@@ -6,7 +6,7 @@ import pytest
 from talk_kit import OpenTalk, Talk, assistant, result, seqs, texts, turns, user
 
 from mnemo.config import Config
-from mnemo.transcript.strategies import Nearest
+from mnemo.values.strategies import Nearest
 
 
 async def test_a_message_expires_after_its_time(talk: Talk) -> None:

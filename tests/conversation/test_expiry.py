@@ -12,7 +12,7 @@ from mnemo.config import Config
 from mnemo.conversation.expiry import BITE, Expiry
 from mnemo.conversation.settings import ThreadSettings
 from mnemo.errors import StoreError
-from mnemo.transcript.derived import Compaction
+from mnemo.values.derived import Compaction
 
 MINUTE = Config(conversation={"ttl_s": 60})
 

@@ -13,7 +13,7 @@ from talk_kit import OpenTalk, Talk, assistant, result, turns, user
 from mnemo.config import Config
 from mnemo.conversation.mirror import Feed, Feeding
 from mnemo.errors import InvalidOperation, SessionError, StoreError, UsageError
-from mnemo.transcript.message import StoredMessage
+from mnemo.values.messages import StoredMessage
 
 
 class Taker:

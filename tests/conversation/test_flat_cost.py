@@ -12,9 +12,9 @@ from talk_kit import assistant, open_talk, result, turns, user
 from mnemo.conversation.log import MessageLog
 from mnemo.testing import ManualClock
 from mnemo.testing.stores import in_memory_store
-from mnemo.transcript.message import Message
-from mnemo.transcript.strategies import Recent
-from mnemo.transcript.transaction import TranscriptReader, TranscriptWriter
+from mnemo.values.messages import Message
+from mnemo.values.strategies import Recent
+from mnemo.values.transaction import TranscriptReader, TranscriptWriter
 
 T = TypeVar("T")
 

@@ -15,8 +15,8 @@ from mnemo.config import Config
 from mnemo.conversation.indexer import Indexing
 from mnemo.errors import ModelUnavailable, StoreError, UsageError
 from mnemo.testing import HashingEmbedder
-from mnemo.transcript.message import Message
-from mnemo.transcript.strategies import Composite, Nearest, Recent
+from mnemo.values.messages import Message
+from mnemo.values.strategies import Composite, Nearest, Recent
 
 
 class CountingEmbedder:

@@ -9,9 +9,9 @@ import pytest
 from talk_kit import Talk, assistant, result, texts, turns, user
 
 from mnemo.errors import UsageError
-from mnemo.transcript.message import Message
-from mnemo.transcript.strategies import Composite, Recent
-from mnemo.transcript.units import NO_RESULT, VIEW
+from mnemo.values.messages import Message
+from mnemo.values.strategies import Composite, Recent
+from mnemo.values.units import NO_RESULT, VIEW
 
 
 async def test_recent_gives_the_last_units(talk: Talk) -> None:

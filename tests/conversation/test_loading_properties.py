@@ -16,15 +16,9 @@ from mnemo.conversation import uncovered
 from mnemo.errors import Conflict, UsageError
 from mnemo.testing import ManualClock
 from mnemo.testing.stores import in_memory_store
-from mnemo.transcript.message import Message, StoredMessage, ToolCall
-from mnemo.transcript.strategies import (
-    Composite,
-    Nearest,
-    Recent,
-    Retrieval,
-    ToolOutputPruner,
-)
-from mnemo.transcript.units import VIEW, units_of
+from mnemo.values.messages import Message, StoredMessage, ToolCall
+from mnemo.values.strategies import Composite, Nearest, Recent, Retrieval, ToolOutputPruner
+from mnemo.values.units import VIEW, units_of
 
 CALLS = some.sampled_from("abcdefgh")
 EVERYTHING = Recent(10_000)

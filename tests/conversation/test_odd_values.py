@@ -7,7 +7,7 @@ from talk_kit import OpenTalk, Talk, user
 
 from mnemo.config import Config
 from mnemo.context.budget import Budget
-from mnemo.transcript.message import MOST_TOKENS, Message, ToolCall
+from mnemo.values.messages import MOST_TOKENS, Message, ToolCall
 
 
 @pytest.mark.parametrize("odd", ["a\0b", "a\ud800b"])

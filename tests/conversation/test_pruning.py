@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from talk_kit import Talk, assistant, result, texts, user
 
-from mnemo.transcript.message import Message
-from mnemo.transcript.strategies import Summary, ToolOutputPruner
+from mnemo.values.messages import Message
+from mnemo.values.strategies import Summary, ToolOutputPruner
 
 
 async def test_a_long_result_is_shown_cut(talk: Talk) -> None:

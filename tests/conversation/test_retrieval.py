@@ -15,10 +15,10 @@ from mnemo.config import Config
 from mnemo.conversation.settings import settings_of
 from mnemo.errors import ModelUnavailable
 from mnemo.events import RecallFailed
-from mnemo.messages import EmbeddingSpace
 from mnemo.testing import HashingEmbedder
-from mnemo.transcript.message import Message
-from mnemo.transcript.strategies import Composite, Nearest, Recent, ToolOutputPruner
+from mnemo.values.chat import EmbeddingSpace
+from mnemo.values.messages import Message
+from mnemo.values.strategies import Composite, Nearest, Recent, ToolOutputPruner
 
 SAID = [
     "the ferry to Naxos leaves at noon",

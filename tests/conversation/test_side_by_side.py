@@ -13,8 +13,8 @@ from talk_kit import Talk, make_store, open_talk, seqs, texts, turns, user
 from mnemo.errors import Conflict
 from mnemo.events import CompactionRecorded
 from mnemo.testing import ManualClock
-from mnemo.transcript.derived import Compaction
-from mnemo.transcript.message import StoredMessage
+from mnemo.values.derived import Compaction
+from mnemo.values.messages import StoredMessage
 
 
 @pytest.fixture

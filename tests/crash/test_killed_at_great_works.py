@@ -16,9 +16,9 @@ import anyio
 import pytest
 
 from mnemo import EmbeddingSpaceMismatch, Mnemo
-from mnemo.episode.erasure import Selection
 from mnemo.store.sqlite.erasure import erase
 from mnemo.testing import HashingEmbedder
+from mnemo.values.erasure import Selection
 
 OLD, NEW = HashingEmbedder(64), HashingEmbedder(96)
 WORD = "zwxqkvbnjhgfdp"

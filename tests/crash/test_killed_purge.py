@@ -13,12 +13,12 @@ import anyio
 import pytest
 
 from mnemo.config import StoreConfig
-from mnemo.episode.erasure import Selection
 from mnemo.protocols import TranscriptWriter
 from mnemo.runtime.clock import SystemClock
 from mnemo.store.sqlite import SqliteStore
 from mnemo.testing.contracts.talk import compaction, goal, pin, said, snapshot
-from mnemo.transcript.derived import Thread
+from mnemo.values.derived import Thread
+from mnemo.values.erasure import Selection
 
 WORD = "zwxqkvbnjhgfdp"
 COUNT = 300
@@ -27,7 +27,7 @@ PROGRAM = """
 import sys, anyio
 from mnemo.runtime.clock import SystemClock
 from mnemo.config import StoreConfig
-from mnemo.episode.erasure import Selection
+from mnemo.values.erasure import Selection
 from mnemo.store.sqlite import SqliteStore
 
 async def main(path):

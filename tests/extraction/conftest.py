@@ -11,10 +11,9 @@ import pytest
 from numpy.typing import NDArray
 
 from mnemo.config import Config
-from mnemo.episode.step import Annotation, Step
-from mnemo.episode.trajectory import Trajectory
 from mnemo.extraction.pipeline import Extraction, UsageMeter, build_extraction
 from mnemo.protocols import ChatModel, EmbeddingSpace
+from mnemo.values.steps import Annotation, Step, Trajectory
 
 START = datetime(2024, 3, 1, 9, tzinfo=UTC)
 

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from mnemo.config import AnnotationConfig, Config
-from mnemo.episode.step import Annotation, Step
 from mnemo.errors import InvalidReply, ModelUnavailable
 from mnemo.extraction.pipeline import Extraction
 from mnemo.protocols import Annotated, AnnotationRequest, ChatRequest
 from mnemo.testing import ScriptedChatModel
+from mnemo.values.steps import Annotation, Step
 
 MakeStep = Callable[..., Step]
 MakeExtraction = Callable[..., Extraction]

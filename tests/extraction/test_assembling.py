@@ -10,13 +10,20 @@ from datetime import datetime
 import numpy as np
 import pytest
 
-from mnemo.episode.step import Step
-from mnemo.episode.trajectory import Fact, Instruction, Trajectory
 from mnemo.extraction.assemble import assemble, clean_instructions
 from mnemo.extraction.facts import KnownFact
-from mnemo.graph.changeset import Changeset
-from mnemo.graph.edges import EdgeKind
-from mnemo.graph.nodes import Episodic, Intent, Procedural, Semantic, Source, Subgoal, Tag
+from mnemo.values.changeset import Changeset
+from mnemo.values.graph import (
+    EdgeKind,
+    Episodic,
+    Intent,
+    Procedural,
+    Semantic,
+    Source,
+    Subgoal,
+    Tag,
+)
+from mnemo.values.steps import Fact, Instruction, Step, Trajectory
 
 MakeStep = Callable[..., Step]
 MakeTrajectory = Callable[..., Trajectory]

@@ -10,18 +10,17 @@ import anyio
 import pytest
 
 from mnemo.config import Config, ExtractionConfig
-from mnemo.episode.step import Step
-from mnemo.episode.trajectory import Trajectory
 from mnemo.errors import ConfigError, InvalidReply, ModelTimeout, ModelUnavailable
 from mnemo.extraction.by_model import build_intent_merger
 from mnemo.extraction.pipeline import Extraction, UsageMeter, build_extraction
-from mnemo.graph.changeset import Changeset
-from mnemo.graph.nodes import Node, Procedural, Semantic
 from mnemo.prompts.profiles import Profile
 from mnemo.prompts.semantic import StoredFact
 from mnemo.protocols import ChatReply
 from mnemo.testing import ScriptedChatModel
 from mnemo.testing.models import Answer
+from mnemo.values.changeset import Changeset
+from mnemo.values.graph import Node, Procedural, Semantic
+from mnemo.values.steps import Step, Trajectory
 
 MakeStep = Callable[..., Step]
 MakeTrajectory = Callable[..., Trajectory]

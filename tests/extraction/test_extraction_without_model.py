@@ -8,14 +8,12 @@ from typing import Any
 import pytest
 
 from mnemo.config import AnnotationConfig, Config
-from mnemo.episode.step import Step
-from mnemo.episode.trajectory import Trajectory, split_trajectories
 from mnemo.errors import ModelUnavailable
 from mnemo.extraction.pipeline import build_extraction
-from mnemo.graph.changeset import Changeset
-from mnemo.graph.edges import EdgeKind
-from mnemo.graph.nodes import Semantic
 from mnemo.testing import HashingEmbedder, ScriptedChatModel
+from mnemo.values.changeset import Changeset
+from mnemo.values.graph import EdgeKind, Semantic
+from mnemo.values.steps import Step, Trajectory, split_trajectories
 
 MakeStep = Callable[..., Step]
 

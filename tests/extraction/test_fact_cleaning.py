@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from mnemo.english.similarity import same_claim_guard
-from mnemo.episode.step import Step
-from mnemo.episode.trajectory import Fact
 from mnemo.extraction.facts import clean_facts, distinct_facts
+from mnemo.values.steps import Fact, Step
 
 MakeStep = Callable[..., Step]
 

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from mnemo.extraction.by_model import StoredFacts
-from mnemo.graph.nodes import Node, Semantic
+from mnemo.values.graph import Node, Semantic
 
 CLOSED = datetime(2024, 1, 1, tzinfo=UTC)
 

@@ -13,13 +13,13 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from mnemo.episode.step import Step
 from mnemo.errors import InvalidReply, ModelTimeout, StoreError
-from mnemo.graph.nodes import Node, Semantic, Tag, Vector
 from mnemo.index import follower
 from mnemo.index.follower import BATCH, RepositoryIndex
 from mnemo.protocols import EmbeddingSpace, FeedChanges, FeedCursor
 from mnemo.testing import HashingEmbedder
+from mnemo.values.graph import Node, Semantic, Tag, Vector
+from mnemo.values.steps import Step
 
 NOON = datetime(2024, 3, 1, 12, 0, tzinfo=UTC)
 

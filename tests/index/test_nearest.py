@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from mnemo.graph.corpus import Corpus, DocumentsView
-from mnemo.graph.nodes import Semantic
 from mnemo.index.documents import node_document
 from mnemo.index.follower import _nearest
 from mnemo.runtime.clock import Breather
+from mnemo.values.corpus import Corpus, DocumentsView
+from mnemo.values.graph import Semantic
 
 WIDTH = 96
 

@@ -9,12 +9,12 @@ import pytest
 
 from mnemo import Config, MaintenanceReport, Repository, Semantic, Subgoal
 from mnemo.events import DecayCompleted
-from mnemo.graph.changeset import Changeset
-from mnemo.graph.metadata import NodeMetadata
-from mnemo.graph.upkeep import Upkeep
 from mnemo.protocols import GraphWrite
 from mnemo.recall.value import decay_score
 from mnemo.testing import ManualClock
+from mnemo.values.changeset import Changeset
+from mnemo.values.graph import NodeMetadata
+from mnemo.values.upkeep import Upkeep
 
 
 @pytest.mark.parametrize(("days", "score"), [(1, 0.29), (30, 0.15), (46, 0.10), (120, 0.02)])

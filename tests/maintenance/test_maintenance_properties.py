@@ -18,10 +18,10 @@ from hypothesis import strategies as st
 
 from mnemo import Edge, EdgeKind, Episodic, MetadataDelta, Mnemo, Node, Semantic, Tag
 from mnemo.english.similarity import same_claim_guard
-from mnemo.graph.upkeep import Upkeep
 from mnemo.maintenance import near_pairs as near
 from mnemo.protocols import GraphWrite
 from mnemo.testing import HashingEmbedder, ManualClock
+from mnemo.values.upkeep import Upkeep
 
 pytestmark = pytest.mark.slow
 

@@ -10,7 +10,7 @@ import anyio.to_thread
 from notes_kit import NOTHING, TRIP, reply, user, writes
 
 from mnemo.runtime.operations import PendingOperation
-from mnemo.transcript.message import Message, ToolCall
+from mnemo.values.messages import Message, ToolCall
 
 
 async def until(condition) -> None:

@@ -8,13 +8,7 @@ from typing import Any
 import anyio
 import pytest
 
-from mnemo.errors import (
-    BudgetExceeded,
-    InvalidReply,
-    ModelTimeout,
-    ModelUnavailable,
-    RateLimited,
-)
+from mnemo.errors import BudgetExceeded, InvalidReply, ModelTimeout, ModelUnavailable, RateLimited
 from mnemo.prompts.calling import Asker
 from mnemo.prompts.merge_intent import merge_intent_question
 from mnemo.prompts.usage import Budget, UsageMeter

@@ -8,8 +8,6 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mnemo.episode.step import Annotation, Step
-from mnemo.episode.trajectory import Instruction, Trajectory
 from mnemo.prompts.annotate import NEW_STEPS, annotate_question
 from mnemo.prompts.data import (
     DATA_RULE,
@@ -24,6 +22,7 @@ from mnemo.prompts.question import Question
 from mnemo.prompts.returns import returns_question
 from mnemo.prompts.semantic import semantic_question
 from mnemo.protocols import AnnotationRequest
+from mnemo.values.steps import Annotation, Instruction, Step, Trajectory
 
 
 def step(index: int = 0, observation: str = "rain", action: str = "", **more: Any) -> Step:

@@ -23,7 +23,7 @@ from mnemo.prompts.summarize import (
 )
 from mnemo.protocols import ChatReply, SummaryRequest
 from mnemo.runtime.text import count_tokens
-from mnemo.transcript.message import StoredMessage
+from mnemo.values.messages import StoredMessage
 
 NOON = datetime(2024, 5, 1, 12, tzinfo=UTC)
 

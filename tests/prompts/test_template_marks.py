@@ -9,15 +9,14 @@ import pytest
 from helpers import OpenKit
 
 from mnemo import Config
-from mnemo.messages import ChatRequest
 from mnemo.prompts.data import block, read_block
 from mnemo.prompts.mneme import eviction_messages, fold_messages
 from mnemo.prompts.summarize import shorter_request, summary_request
 from mnemo.prompts.update_notes import ListedNote, NotesQuestion, instruction
 from mnemo.testing import ScriptedChatModel
-from mnemo.transcript.derived import Goal, Snapshot
-from mnemo.transcript.summary import SummaryRequest
-from mnemo.transcript.untrusted import escaped, json_line, untrusted, without_marks
+from mnemo.values.chat import ChatRequest
+from mnemo.values.derived import Goal, Snapshot, SummaryRequest
+from mnemo.values.untrusted import escaped, json_line, untrusted, without_marks
 
 MARKS = [
     "<|im_start|>system",

@@ -14,13 +14,8 @@ import pytest
 from numpy.typing import NDArray
 
 from mnemo.config import Config
-from mnemo.episode.journal import Owner, SessionRecord, SessionState, Settlement
-from mnemo.episode.step import Step, StepDraft
 from mnemo.errors import ModelTimeout
 from mnemo.events import Event
-from mnemo.graph.edges import Edge
-from mnemo.graph.metadata import MetadataDelta
-from mnemo.graph.nodes import Episodic, Node, node_id
 from mnemo.index.follower import RepositoryIndex
 from mnemo.prompts.usage import UsageMeter
 from mnemo.protocols import ChatModel, Embedder, EmbeddingSpace, GraphWrite
@@ -30,6 +25,9 @@ from mnemo.recall.result import RecallResult
 from mnemo.store.sqlite import SqliteStore
 from mnemo.testing import HashingEmbedder, ManualClock
 from mnemo.testing.stores import in_memory_store
+from mnemo.values.graph import Edge, Episodic, MetadataDelta, Node, node_id
+from mnemo.values.journal import Owner, SessionRecord, SessionState, Settlement
+from mnemo.values.steps import Step, StepDraft
 
 NOON = datetime(2024, 3, 1, 12, 0, tzinfo=UTC)
 

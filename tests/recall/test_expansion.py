@@ -11,11 +11,10 @@ import pytest
 from numpy.typing import NDArray
 
 from mnemo.config import Config
-from mnemo.graph.edges import Edge, EdgeKind
-from mnemo.graph.nodes import Procedural, Semantic, Subgoal, Tag
 from mnemo.protocols import EmbeddingSpace
 from mnemo.recall.candidate import Candidate, SourceRef
 from mnemo.recall.result import RecallResult, RecallTrace
+from mnemo.values.graph import Edge, EdgeKind, Procedural, Semantic, Subgoal, Tag
 
 
 class ChosenVectors:

@@ -10,13 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mnemo.config import Config
-from mnemo.graph.corpus import Corpus, CorpusView, Side
-from mnemo.graph.nodes import NodeType, Semantic
 from mnemo.index.documents import node_document
 from mnemo.recall.candidates import HopZero, hop_zero
 from mnemo.recall.question import ask
 from mnemo.recall.request import Window
 from mnemo.runtime.clock import Breather
+from mnemo.values.corpus import Corpus, CorpusView, Side
+from mnemo.values.graph import NodeType, Semantic
 
 WIDTH = 16
 BEGIN = datetime(2024, 3, 1, 9, tzinfo=UTC)

@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from mnemo.graph.edges import Edge, EdgeKind
-from mnemo.graph.nodes import Intent, Procedural, Semantic, Tag
+from mnemo.values.graph import Edge, EdgeKind, Intent, Procedural, Semantic, Tag
 
 
 @pytest.mark.parametrize(

@@ -8,10 +8,10 @@ from datetime import UTC, datetime
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mnemo.note.values import Note
 from mnemo.notes.recall import NoteHit, NoteRecall
 from mnemo.recall.result import behind
 from mnemo.runtime.text import count_tokens
+from mnemo.values.notes import Note
 
 NOON = datetime(2024, 3, 1, 12, tzinfo=UTC)
 TEXTS = st.text(max_size=120)

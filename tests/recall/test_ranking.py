@@ -18,9 +18,9 @@ from ranked_dialogues import GERMAN, GERMAN_QUESTIONS, TOOL_QUESTIONS, TOOLS, Tu
 
 import mnemo
 from mnemo import Mnemo
-from mnemo.graph.form import DATE, FIRST, NUMBER, PLACE, form_of
 from mnemo.recall import candidates, ranking
 from mnemo.repository import Repository
+from mnemo.values.form import DATE, FIRST, NUMBER, PLACE, form_of
 
 PACKAGE = Path(mnemo.__file__).parent
 BEGAN = datetime(2024, 3, 1, 9, tzinfo=UTC)

@@ -15,8 +15,6 @@ from mnemo.config import Config
 from mnemo.errors import InvalidReply, ModelTimeout, ModelUnavailable, RateLimited, RecallFailed
 from mnemo.events import RecallExecuted
 from mnemo.events import RecallFailed as RecallFailedEvent
-from mnemo.graph.edges import Edge, EdgeKind
-from mnemo.graph.nodes import Procedural, Semantic, Tag
 from mnemo.prompts.data import read_block
 from mnemo.prompts.reason import RECALLED
 from mnemo.prompts.refine import FOUND
@@ -25,6 +23,7 @@ from mnemo.recall.plan import find_tags
 from mnemo.recall.question import ask
 from mnemo.recall.request import RecallContext
 from mnemo.testing import HashingEmbedder, ScriptedChatModel
+from mnemo.values.graph import Edge, EdgeKind, Procedural, Semantic, Tag
 
 Models = Callable[..., Awaitable[tuple[Any, ScriptedChatModel]]]
 

@@ -8,10 +8,9 @@ from typing import Any
 import pytest
 
 from mnemo.config import Config, ScoringConfig
-from mnemo.graph.metadata import MetadataDelta, NodeMetadata
-from mnemo.graph.nodes import Semantic
 from mnemo.recall.access import AccessLog
 from mnemo.recall.value import NudgedRelevance, frequency, parameters_of, recency, reward
+from mnemo.values.graph import MetadataDelta, NodeMetadata, Semantic
 
 NOON = datetime(2024, 3, 1, 12, 0, tzinfo=UTC)
 

@@ -13,14 +13,13 @@ from hypothesis import strategies as st
 from mnemo.errors import NotFound, RecallFailed, StoreError
 from mnemo.events import RecallExecuted
 from mnemo.events import RecallFailed as RecallFailedEvent
-from mnemo.graph.edges import Edge, EdgeKind
-from mnemo.graph.nodes import Episodic, Node, Procedural, Semantic
 from mnemo.recall.candidate import Candidate, SourceRef
 from mnemo.recall.plan import choose_mode, find_tags
 from mnemo.recall.reasoning import reason_embedded
 from mnemo.recall.request import RecallContext
 from mnemo.recall.text import print_candidates
 from mnemo.runtime.text import count_tokens
+from mnemo.values.graph import Edge, EdgeKind, Episodic, Node, Procedural, Semantic
 
 NOON = datetime(2024, 3, 1, 12, 0, tzinfo=UTC)
 

@@ -13,15 +13,15 @@ import pytest
 
 from mnemo.config import Config, StoreConfig
 from mnemo.context.visibility import seen_by
-from mnemo.episode.journal import Owner, SessionRecord, SessionState
-from mnemo.episode.step import Step, StepDraft
 from mnemo.protocols import RecordStore
 from mnemo.recall.keyword import SearchHit, search
 from mnemo.store.sqlite.store import SqliteStore
 from mnemo.testing.clock import ManualClock
-from mnemo.transcript.derived import Thread
-from mnemo.transcript.message import StoredMessage
-from mnemo.transcript.records import Hidden
+from mnemo.values.derived import Thread
+from mnemo.values.journal import Owner, SessionRecord, SessionState
+from mnemo.values.messages import StoredMessage
+from mnemo.values.records import Hidden
+from mnemo.values.steps import Step, StepDraft
 
 
 @dataclass

@@ -12,12 +12,12 @@ import pytest
 
 from mnemo.config import Config
 from mnemo.errors import StoreError
-from mnemo.messages import ChatMessage, ChatRequest
 from mnemo.models.wire import Tool
 from mnemo.recall.agent_tools import AgentTool, search_tool, view_tool
 from mnemo.recall.keyword import search
 from mnemo.recall.view import view
 from mnemo.testing.contracts.talk import said
+from mnemo.values.chat import ChatMessage, ChatRequest
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ from mnemo.store.sqlite import SqliteStore
 from mnemo.testing.clock import ManualClock
 from mnemo.testing.contracts.records import asked
 from mnemo.testing.contracts.talk import said
-from mnemo.transcript.records import Ranking, RecordQuery
+from mnemo.values.records import Ranking, RecordQuery
 
 WORDS = ["tea", "milk", "kettle", "cup", "leaf", "東京都", "京都の"]
 EVERYTHING = 10_000

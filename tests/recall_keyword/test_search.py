@@ -12,7 +12,7 @@ import pytest
 
 from mnemo.config import Config, RecallConfig
 from mnemo.recall.keyword import search
-from mnemo.transcript.records import RecordQuery
+from mnemo.values.records import RecordQuery
 
 
 def decaying(decay: float) -> Config:

@@ -9,7 +9,7 @@ import pytest
 
 from mnemo.config import Config, ConversationConfig, RecallConfig
 from mnemo.testing.contracts.talk import call, result, said, snapshot
-from mnemo.transcript.derived import Thread
+from mnemo.values.derived import Thread
 
 FILLER = "lorem ipsum dolor sit amet consectetur "
 

@@ -16,8 +16,8 @@ from mnemo.errors import Conflict, NotFound
 from mnemo.recall.view import MessageView, view
 from mnemo.runtime.text import count_tokens
 from mnemo.testing.contracts.talk import call, result, said, snapshot
-from mnemo.transcript.message import ToolCall
-from mnemo.transcript.records import Record
+from mnemo.values.messages import ToolCall
+from mnemo.values.records import Record
 
 NOON = datetime(2026, 3, 5, 9, 0, tzinfo=UTC)
 

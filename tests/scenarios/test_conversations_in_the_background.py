@@ -12,8 +12,8 @@ from mnemo import Config, SessionClosed
 from mnemo.conversation.compression import Compressing
 from mnemo.events import CompactionRecorded, CompressionFailed
 from mnemo.testing import ScriptedChatModel
-from mnemo.transcript.message import Message
-from mnemo.transcript.strategies import Recent, Summary
+from mnemo.values.messages import Message
+from mnemo.values.strategies import Recent, Summary
 
 SUMMARY = Summary(max_tokens=100, keep_last=2)
 

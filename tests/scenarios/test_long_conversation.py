@@ -22,7 +22,7 @@ from long_talk import BUDGET, CATERER, LENGTH, SESSION, THREAD, Fact, opened, sc
 
 from mnemo import Repository
 from mnemo.repository.conversation import Conversation
-from mnemo.transcript.derived import EvictionOutcome, Snapshot
+from mnemo.values.derived import EvictionOutcome, Snapshot
 
 PROGRAM = Path(long_talk.__file__)
 KILLS = 5

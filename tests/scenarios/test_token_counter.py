@@ -10,7 +10,7 @@ import pytest
 
 from mnemo import Config, Mnemo, Repository
 from mnemo.testing import HashingEmbedder
-from mnemo.transcript.counting import fitted
+from mnemo.values.counting import fitted
 
 
 def words(text: str) -> int:

@@ -12,10 +12,10 @@ from mnemo.config import Config
 from mnemo.errors import ModelUnavailable, RecallFailed, UsageError
 from mnemo.events import RecallExecuted
 from mnemo.events import RecallFailed as RecallFailedEvent
-from mnemo.graph.nodes import NODE_TYPES
 from mnemo.prompts.data import read_block
 from mnemo.protocols import ChatRequest
 from mnemo.testing import ScriptedChatModel
+from mnemo.values.graph import NODE_TYPES
 
 RECALL_PURPOSES = (
     "mode",

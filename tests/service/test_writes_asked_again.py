@@ -6,14 +6,7 @@ from typing import Any
 
 import pytest
 
-from mnemo import (
-    Changeset,
-    CommitFailed,
-    Config,
-    MetadataDelta,
-    Semantic,
-    StoreError,
-)
+from mnemo import Changeset, CommitFailed, Config, MetadataDelta, Semantic, StoreError
 from mnemo.events import CompactionRecorded
 
 PROBED = pytest.mark.parametrize("probe", [False, True], ids=["answer lost", "answer, probe lost"])

@@ -11,9 +11,8 @@ import pytest
 from mnemo import Config, SessionError
 from mnemo.errors import StoreError
 from mnemo.events import StepAppended
-from mnemo.transcript.calls import call_text
-from mnemo.transcript.message import Message, StoredMessage, ToolCall
-from mnemo.transcript.units import VIEW
+from mnemo.values.messages import Message, StoredMessage, ToolCall
+from mnemo.values.units import VIEW, call_text
 
 NOON = datetime(2024, 5, 1, 12, tzinfo=UTC)
 TALK: list[dict[str, Any]] = [

@@ -6,14 +6,7 @@ import anyio
 import pytest
 from helpers import BREAD, BUILD, TRIP, annotating, steps_of
 
-from mnemo import (
-    CommitFailed,
-    Config,
-    ExtractionFailed,
-    InvalidReply,
-    RateLimited,
-    SessionState,
-)
+from mnemo import CommitFailed, Config, ExtractionFailed, InvalidReply, RateLimited, SessionState
 from mnemo.errors import ModelUnavailable
 from mnemo.events import ChangesetApplied, SessionTransitioned, WriteFailed
 from mnemo.testing import ScriptedChatModel

@@ -16,18 +16,13 @@ from lost_answers_kit import LosingStore, insistent
 
 from mnemo import CommitFailed, Config, Conflict, Session, SessionError, Step, StoreError
 from mnemo.config import StoreConfig
-from mnemo.episode.journal import EpisodeClosed, StepsAnnotated
-from mnemo.events import (
-    AnnotationFailed,
-    SessionTransitioned,
-    StepAppended,
-    TrajectoryCommitted,
-)
-from mnemo.graph.nodes import NodeType
+from mnemo.events import AnnotationFailed, SessionTransitioned, StepAppended, TrajectoryCommitted
 from mnemo.protocols import FeedCursor
 from mnemo.store.sqlite.store import SqliteStore
 from mnemo.testing import ManualClock, ScriptedChatModel
 from mnemo.testing.faults import FailingStore, FailingWrite
+from mnemo.values.graph import NodeType
+from mnemo.values.journal import EpisodeClosed, StepsAnnotated
 
 AUTO = Config(session={"auto_commit": True, "flush_timeout_s": None, "session_timeout_s": None})
 

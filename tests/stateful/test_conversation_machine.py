@@ -25,8 +25,8 @@ from mnemo.errors import Conflict
 from mnemo.events import CompactionRecorded
 from mnemo.protocols import SummaryRequest
 from mnemo.testing import ManualClock
-from mnemo.transcript.message import Message
-from mnemo.transcript.strategies import Recent, Summary
+from mnemo.values.messages import Message
+from mnemo.values.strategies import Recent, Summary
 
 TTL_S = 60
 THREADS = ("t", "fading")

@@ -13,14 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from mnemo.episode.erasure import ErasureReport, Selection
-from mnemo.episode.journal import ChangesetStaged, StepsAnnotated
-from mnemo.episode.step import Annotation, episodic_node
 from mnemo.errors import Conflict
-from mnemo.graph.changeset import Changeset
-from mnemo.graph.edges import Edge, EdgeKind
-from mnemo.graph.metadata import MetadataDelta
-from mnemo.graph.nodes import Intent, Node, Procedural, Semantic, Source, Subgoal, Tag
 from mnemo.protocols import TranscriptReader, TranscriptWriter
 from mnemo.runtime.text import terms
 from mnemo.testing.clock import ManualClock
@@ -29,7 +22,23 @@ from mnemo.testing.contracts.kit import NOON, SPACE, Kit, unit_vector
 from mnemo.testing.contracts.records import found
 from mnemo.testing.contracts.transcript import transcript_of
 from mnemo.testing.stores import in_memory_store
-from mnemo.transcript.derived import Compaction, Goal, Pin, Snapshot, Thread
+from mnemo.values.changeset import Changeset
+from mnemo.values.derived import Compaction, Goal, Pin, Snapshot, Thread
+from mnemo.values.erasure import ErasureReport, Selection
+from mnemo.values.graph import (
+    Edge,
+    EdgeKind,
+    Intent,
+    MetadataDelta,
+    Node,
+    Procedural,
+    Semantic,
+    Source,
+    Subgoal,
+    Tag,
+)
+from mnemo.values.journal import ChangesetStaged, StepsAnnotated
+from mnemo.values.steps import Annotation, episodic_node
 
 WORDS = ("porto", "harbour", "violin", "bread", "compiler", "osaka")
 TEXTS = st.lists(st.sampled_from(WORDS), min_size=1, max_size=3).map(" ".join)

@@ -20,7 +20,7 @@ from mnemo import Changeset, Config, Edge, EdgeKind, Mnemo, NotFound, Repository
 from mnemo.events import Event
 from mnemo.repository.conversation import Conversation
 from mnemo.testing import HashingEmbedder, ManualClock, RecordingObserver
-from mnemo.transcript.strategies import Recent
+from mnemo.values.strategies import Recent
 
 ODD_IDS = ("a", "a%' --/", "A", "a_", "%", "a\u0301 ", "a' OR '1'='1")
 TEXTS = ("My sister lives in Osaka.", "I drink green tea.", "The pier is closed on Mondays.")

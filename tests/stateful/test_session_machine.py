@@ -29,12 +29,12 @@ from mnemo import (
 )
 from mnemo.errors import ModelUnavailable
 from mnemo.events import SessionTransitioned
-from mnemo.graph.nodes import Episodic
 from mnemo.protocols import FeedCursor
 from mnemo.store.sqlite import SqliteStore
 from mnemo.testing import HashingEmbedder, ManualClock, RecordingObserver, ScriptedChatModel
 from mnemo.testing.faults import FailingStore
 from mnemo.testing.stores import in_memory_store
+from mnemo.values.graph import Episodic
 
 # The pages' own words, written out once more so that the machine is not its own witness.
 

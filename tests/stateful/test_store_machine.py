@@ -16,7 +16,15 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from mnemo.config import StoreConfig
-from mnemo.episode.journal import (
+from mnemo.errors import MnemoError
+from mnemo.protocols import FeedChanges, FeedCursor
+from mnemo.store.sqlite import SqliteStore
+from mnemo.testing.clock import ManualClock
+from mnemo.testing.contracts.kit import NOON, SPACE, Kit, unit_vector
+from mnemo.testing.contracts.records import found
+from mnemo.values.changeset import Changeset
+from mnemo.values.graph import Edge, EdgeKind, Episodic, MetadataDelta, Node, Semantic, Tag
+from mnemo.values.journal import (
     ChangesetStaged,
     ExtractionAbandoned,
     ExtractionRetried,
@@ -24,17 +32,7 @@ from mnemo.episode.journal import (
     StepsAnnotated,
     TrajectoryStaged,
 )
-from mnemo.episode.step import Annotation, Step
-from mnemo.errors import MnemoError
-from mnemo.graph.changeset import Changeset
-from mnemo.graph.edges import Edge, EdgeKind
-from mnemo.graph.metadata import MetadataDelta
-from mnemo.graph.nodes import Episodic, Node, Semantic, Tag
-from mnemo.protocols import FeedChanges, FeedCursor
-from mnemo.store.sqlite import SqliteStore
-from mnemo.testing.clock import ManualClock
-from mnemo.testing.contracts.kit import NOON, SPACE, Kit, unit_vector
-from mnemo.testing.contracts.records import found
+from mnemo.values.steps import Annotation, Step
 
 SESSIONS = st.sampled_from(["a", "b"])
 WORDS = st.sampled_from(["porto harbour", "bread", "the violin of omar", "compiler"])

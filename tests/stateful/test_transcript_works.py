@@ -16,12 +16,12 @@ from hypothesis import strategies as st
 
 from mnemo.config import StoreConfig
 from mnemo.errors import MnemoError
-from mnemo.messages import EmbeddingSpace
 from mnemo.protocols import TranscriptReader, TranscriptWriter
 from mnemo.store.sqlite import SqliteStore
 from mnemo.testing.clock import ManualClock
 from mnemo.testing.contracts import talk as told
 from mnemo.testing.contracts.kit import NOON, SPACE, unit_vector
+from mnemo.values.chat import EmbeddingSpace
 
 THREADS = ("t", "t:1", "T")
 IDS = tuple(f"m{n}" for n in range(12))

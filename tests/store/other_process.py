@@ -15,14 +15,14 @@ from mnemo.conversation.appending import append, drafts_of
 from mnemo.conversation.scope import Scope
 from mnemo.conversation.settings import ThreadSettings
 from mnemo.errors import MnemoError
-from mnemo.graph.nodes import Tag
 from mnemo.protocols import TranscriptWriter
 from mnemo.runtime.clock import SystemClock
 from mnemo.runtime.text import count_tokens
 from mnemo.store.sqlite import SqliteStore
 from mnemo.testing.contracts.kit import NOON, Kit
-from mnemo.transcript.message import Message
-from mnemo.transcript.strategies import Recent
+from mnemo.values.graph import Tag
+from mnemo.values.messages import Message
+from mnemo.values.strategies import Recent
 
 
 async def answer(kit: Kit, words: list[str]) -> object:

@@ -11,25 +11,17 @@ from typing import Any
 import anyio
 import pytest
 import pytest_asyncio
-from damaged_stores import (
-    KINDS,
-    ContractEmbedder,
-    damage,
-    erasures,
-    make_store,
-    reads,
-    writes,
-)
+from damaged_stores import KINDS, ContractEmbedder, damage, erasures, make_store, reads, writes
 
 from mnemo import Mnemo, MnemoError, Repository, StoreCorrupt
 from mnemo.config import StoreConfig
-from mnemo.graph.changeset import Changeset
-from mnemo.graph.nodes import Tag
 from mnemo.store.sqlite.check import ENCODED, check_rows, tables_of
 from mnemo.store.sqlite.connection import connect_in_memory
 from mnemo.store.sqlite.schema import migrate
 from mnemo.testing.clock import ManualClock
 from mnemo.testing.contracts.kit import NOON
+from mnemo.values.changeset import Changeset
+from mnemo.values.graph import Tag
 
 WORKS_IN_SPITE = {"append", "new session", "consolidate", "decay", "validate", "write note"}
 """Writes that touch no damaged row of somebody else."""

@@ -9,19 +9,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from mnemo.errors import StoreCorrupt
-from mnemo.graph.edges import EdgeKind
-from mnemo.graph.metadata import NodeMetadata
-from mnemo.graph.nodes import (
-    Episodic,
-    Intent,
-    Node,
-    Procedural,
-    Semantic,
-    Source,
-    Subgoal,
-    Tag,
-    Wording,
-)
 from mnemo.store.erasure import (
     AnnotatedStep,
     Deletions,
@@ -35,6 +22,19 @@ from mnemo.store.erasure import (
     plan_sessions,
 )
 from mnemo.testing.contracts.kit import NOON
+from mnemo.values.graph import (
+    EdgeKind,
+    Episodic,
+    Intent,
+    Node,
+    NodeMetadata,
+    Procedural,
+    Semantic,
+    Source,
+    Subgoal,
+    Tag,
+    Wording,
+)
 
 WORDS = ("porto", "harbour", "violin", "bread", "compiler", "osaka")
 PROVENANCE, MEMBERSHIP = EdgeKind.PROVENANCE, EdgeKind.MEMBERSHIP

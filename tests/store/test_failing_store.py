@@ -3,11 +3,11 @@
 import pytest
 
 from mnemo.errors import Conflict, StoreError
-from mnemo.graph.nodes import Tag
 from mnemo.testing.clock import ManualClock
 from mnemo.testing.contracts.kit import NOON, Kit
 from mnemo.testing.faults import FailingStore
 from mnemo.testing.stores import in_memory_store
+from mnemo.values.graph import Tag
 
 TAG = Tag("Porto", id="tag", created_at=NOON)
 

@@ -13,12 +13,12 @@ import anyio.lowlevel
 import pytest
 
 from mnemo.errors import SessionBusy
-from mnemo.graph.nodes import Tag
 from mnemo.store import processes
 from mnemo.store.processes import is_alive, new_owner
 from mnemo.store.sqlite import SqliteStore
 from mnemo.testing.clock import ManualClock
 from mnemo.testing.contracts.kit import NOON, Kit
+from mnemo.values.graph import Tag
 
 PROGRAM = Path(__file__).with_name("other_process.py")
 

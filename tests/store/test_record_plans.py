@@ -14,7 +14,7 @@ from mnemo.store.sqlite.record_views import _AFTER, _BEFORE, _STEPS_BESIDE, _STR
 from mnemo.store.sqlite.records import _BY_RELEVANCE
 from mnemo.testing.clock import ManualClock
 from mnemo.testing.contracts.talk import said
-from mnemo.transcript.records import Hidden
+from mnemo.values.records import Hidden
 
 
 @pytest.fixture

@@ -10,9 +10,9 @@ import pytest
 
 from mnemo import Mnemo
 from mnemo.errors import StoreError
-from mnemo.graph.nodes import Semantic
 from mnemo.store.sqlite import SqliteStore
 from mnemo.testing.contracts.kit import NOON, Kit
+from mnemo.values.graph import Semantic
 
 FACT = Semantic("Ana lives in Porto", id="fact", created_at=NOON)
 LOST = "deleted or replaced"

@@ -13,7 +13,7 @@ from mnemo.store.sqlite import SqliteStore, texts
 from mnemo.testing.clock import ManualClock
 from mnemo.testing.contracts.records import asked
 from mnemo.testing.contracts.talk import said, snapshot
-from mnemo.transcript.records import Ranking, RecordQuery, SurfacingQuery
+from mnemo.values.records import Ranking, RecordQuery, SurfacingQuery
 
 RANKING = Ranking(datetime(2024, 3, 2, tzinfo=UTC))
 

@@ -10,9 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from mnemo.episode.erasure import ErasureReport, Selection
-from mnemo.episode.feed import FeedCursor
-from mnemo.messages import EmbeddingSpace
 from mnemo.protocols import TranscriptWriter
 from mnemo.store.sqlite import SqliteStore, scrub
 from mnemo.testing.contracts.kit import NOON, SPACE, Kit, unit_vector
@@ -26,8 +23,11 @@ from mnemo.testing.contracts.talk import (
     snapshot,
     surfaced,
 )
-from mnemo.transcript.derived import Compaction, EvictionOutcome, Snapshot, Surfaced, Thread
-from mnemo.transcript.message import ToolCall
+from mnemo.values.chat import EmbeddingSpace
+from mnemo.values.derived import Compaction, EvictionOutcome, Snapshot, Surfaced, Thread
+from mnemo.values.erasure import ErasureReport, Selection
+from mnemo.values.feed import FeedCursor
+from mnemo.values.messages import ToolCall
 
 MakeSqlite = Callable[..., SqliteStore]
 

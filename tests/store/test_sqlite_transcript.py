@@ -27,8 +27,8 @@ from mnemo.testing.contracts.talk import (
     snapshot,
     surfaced,
 )
-from mnemo.transcript.derived import Thread
-from mnemo.transcript.message import StoredMessage
+from mnemo.values.derived import Thread
+from mnemo.values.messages import StoredMessage
 
 SINCE = NOON + timedelta(minutes=1)
 

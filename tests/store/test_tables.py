@@ -13,9 +13,9 @@ from typing import Literal
 import pytest
 from pydantic import ValidationError
 
-from mnemo.episode.fields import Entity
 from mnemo.errors import StoreCorrupt
 from mnemo.store.table import Table
+from mnemo.values.fields import Entity
 
 NOON = datetime(2024, 3, 1, 12, tzinfo=timezone(timedelta(hours=9)))
 

@@ -6,12 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from mnemo.episode.step import Step
 from mnemo.errors import CommitFailed, StoreError, StoreLocked
-from mnemo.graph.edges import Edge, EdgeKind
-from mnemo.graph.nodes import Episodic, Semantic
 from mnemo.testing.contracts.kit import NOON, SPACE, Kit, draft, unit_vector
 from mnemo.testing.contracts.records import found
+from mnemo.values.graph import Edge, EdgeKind, Episodic, Semantic
+from mnemo.values.steps import Step
 
 FACT = Semantic("Ana lives in Porto", id="fact", created_at=NOON)
 

@@ -22,10 +22,10 @@ from mnemo.errors import (
     SessionError,
     StoreError,
 )
-from mnemo.graph.changeset import Changeset
-from mnemo.graph.nodes import Semantic
 from mnemo.testing import HashingEmbedder, ScriptedChatModel
 from mnemo.testing.faults import FailingStore
+from mnemo.values.changeset import Changeset
+from mnemo.values.graph import Semantic
 
 
 class Outside(HashingEmbedder):

@@ -10,7 +10,6 @@ import anyio
 import pytest
 
 from mnemo.errors import ModelUnavailable
-from mnemo.graph.nodes import Episodic, Node, Procedural, Semantic
 from mnemo.prompts.calling import Asker
 from mnemo.prompts.data import AskedQuestion
 from mnemo.prompts.plan import mode_question, plan_question
@@ -20,6 +19,7 @@ from mnemo.prompts.refine import refine_question
 from mnemo.prompts.usage import UsageMeter
 from mnemo.protocols import ChatMessage, ChatReply, ChatRequest, Purpose
 from mnemo.testing import ScriptedChatModel
+from mnemo.values.graph import Episodic, Node, Procedural, Semantic
 
 
 def request(purpose: Purpose = "semantic", text: str = "?") -> ChatRequest:

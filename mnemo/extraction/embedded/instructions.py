@@ -18,8 +18,6 @@ from mnemo.english.persons import Voice, third_person
 from mnemo.english.sentences import sentences
 from mnemo.english.topics import content_count, generalised
 from mnemo.english.words import BASE_VERBS
-from mnemo.episode.step import Step
-from mnemo.episode.trajectory import Instruction, Trajectory
 from mnemo.extraction.embedded.outcomes import Verdict, error_line, masked, success_line, verdict
 from mnemo.extraction.embedded.reply_outcomes import verdict_of_reply
 from mnemo.extraction.embedded.scene import Parties, Scene, scene_of
@@ -29,6 +27,7 @@ from mnemo.extraction.embedded.text_kinds import call_name, calls_in, excerpt
 from mnemo.extraction.embedded.workers import workers
 from mnemo.runtime.clock import Breather
 from mnemo.runtime.text import fold, is_blank, one_line
+from mnemo.values.steps import Instruction, Step, Trajectory
 
 __all__ = ["EmbeddedProceduralExtractor"]
 

@@ -12,10 +12,10 @@ from mnemo.english.clauses import has_verb, is_imperative
 from mnemo.english.persons import Voice
 from mnemo.english.sentences import sentences
 from mnemo.english.words import word_set
-from mnemo.episode.step import Step
 from mnemo.extraction.embedded.outcomes import verdict
 from mnemo.extraction.embedded.text_kinds import Kind, calls_in, excerpt, kind_of
 from mnemo.runtime.text import fold, is_blank
+from mnemo.values.steps import Step
 
 __all__ = ["Parties", "Role", "Scene", "is_output", "scene_of"]
 

@@ -11,8 +11,6 @@ import anyio.to_thread
 from mnemo.config import Config
 from mnemo.english.sentences import sentences
 from mnemo.english.verbs import is_question, tokens_of
-from mnemo.episode.step import Step
-from mnemo.episode.trajectory import Fact, Trajectory
 from mnemo.extraction.embedded.concepts import Frequencies, concepts_of, matter_of
 from mnemo.extraction.embedded.scene import Parties, Role, Scene, scene_of
 from mnemo.extraction.embedded.speech import facts_of_agent, facts_of_turn
@@ -29,6 +27,7 @@ from mnemo.extraction.embedded.tools import CONFIDENCE, facts_of_output
 from mnemo.extraction.embedded.workers import workers
 from mnemo.runtime.clock import Breather
 from mnemo.runtime.text import is_blank, one_line
+from mnemo.values.steps import Fact, Step, Trajectory
 
 __all__ = ["EmbeddedSemanticExtractor"]
 

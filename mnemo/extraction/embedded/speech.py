@@ -17,13 +17,7 @@ from mnemo.english.clauses import (
 )
 from mnemo.english.dates import with_dates
 from mnemo.english.persons import speaks_of_other, speaks_of_self, third_person
-from mnemo.english.pronouns import (
-    begins_with_pronoun,
-    hangs,
-    is_expletive,
-    joined_to,
-    with_person,
-)
+from mnemo.english.pronouns import begins_with_pronoun, hangs, is_expletive, joined_to, with_person
 from mnemo.english.sentences import ends_as_question, sentences, with_apostrophes
 from mnemo.english.speech_acts import asked_to, is_report, is_small_talk, request_of
 from mnemo.english.topics import content_count, has_noun

@@ -7,7 +7,13 @@ import sqlite3
 from dataclasses import dataclass
 from datetime import datetime
 
-from mnemo.episode.journal import (
+from mnemo.errors import Conflict, NotFound
+from mnemo.store.sqlite.codec import decode_list, encode_time, utc_text
+from mnemo.store.sqlite.connection import refusing
+from mnemo.store.sqlite.damage import Rows
+from mnemo.store.sqlite.steps import annotate
+from mnemo.store.sqlite.tombstones import refuse_erased
+from mnemo.values.journal import (
     Act,
     ChangesetStaged,
     EpisodeClosed,
@@ -21,12 +27,6 @@ from mnemo.episode.journal import (
     StepsAnnotated,
     TrajectoryStaged,
 )
-from mnemo.errors import Conflict, NotFound
-from mnemo.store.sqlite.codec import decode_list, encode_time, utc_text
-from mnemo.store.sqlite.connection import refusing
-from mnemo.store.sqlite.damage import Rows
-from mnemo.store.sqlite.steps import annotate
-from mnemo.store.sqlite.tombstones import refuse_erased
 
 __all__ = ["create_session", "repo_number", "settle", "write_act"]
 

@@ -9,20 +9,13 @@ from functools import partial
 
 import anyio
 
-from mnemo.episode.archive import KINDS, ArchiveHead, LeftOut, NumberedRecord, Record
 from mnemo.store.sqlite.archive_checks import CHECKS, INDEXES, check, prune
 from mnemo.store.sqlite.archive_export import EXPORTS, head_of, opened
-from mnemo.store.sqlite.archive_import import (
-    StagedRows,
-    attach,
-    detach,
-    move,
-    put,
-    refuse_filled,
-)
+from mnemo.store.sqlite.archive_import import StagedRows, attach, detach, move, put, refuse_filled
 from mnemo.store.sqlite.damage import Passed, Rows, log_passed
 from mnemo.store.sqlite.readers import Readers, Snapshot
 from mnemo.store.sqlite.writer import Writer
+from mnemo.values.archive import KINDS, ArchiveHead, LeftOut, NumberedRecord, Record
 
 __all__ = ["SqliteArchive"]
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import sqlite3
 
 from mnemo.errors import InvalidArchive
-from mnemo.graph.edges import ENDS
 from mnemo.store.sqlite.archive_export import OWNED
 from mnemo.store.sqlite.archive_import import TABLES, owner_column
+from mnemo.values.graph import ENDS
 
 __all__ = ["CHECKS", "INDEXES", "check", "prune"]
 

@@ -7,7 +7,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from mnemo.episode.archive import (
+from mnemo.store import tables
+from mnemo.store.sqlite.codec import decode_time, decode_vector
+from mnemo.store.sqlite.damage import Rows
+from mnemo.store.sqlite.rows import EDGES, METADATA, METADATA_COLUMNS, NODES, repo_row
+from mnemo.store.sqlite.steps import COLUMNS, STEPS
+from mnemo.store.sqlite.texts import text_tables
+from mnemo.store.table import Table
+from mnemo.values.archive import (
     ArchivedMessage,
     ArchivedMessageVector,
     ArchivedNode,
@@ -17,14 +24,7 @@ from mnemo.episode.archive import (
     ArchiveHead,
     Record,
 )
-from mnemo.messages import EmbeddingSpace
-from mnemo.store import tables
-from mnemo.store.sqlite.codec import decode_time, decode_vector
-from mnemo.store.sqlite.damage import Rows
-from mnemo.store.sqlite.rows import EDGES, METADATA, METADATA_COLUMNS, NODES, repo_row
-from mnemo.store.sqlite.steps import COLUMNS, STEPS
-from mnemo.store.sqlite.texts import text_tables
-from mnemo.store.table import Table
+from mnemo.values.chat import EmbeddingSpace
 
 __all__ = ["EXPORTS", "OWNED", "OWNERS", "head_of", "opened"]
 

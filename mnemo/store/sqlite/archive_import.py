@@ -13,7 +13,18 @@ from collections.abc import Sequence
 from itertools import groupby
 from typing import Any
 
-from mnemo.episode.archive import (
+from mnemo.errors import Conflict, UsageError
+from mnemo.runtime.clock import Breather
+from mnemo.runtime.text import terms
+from mnemo.store import tables
+from mnemo.store.sqlite.acts import repo_number
+from mnemo.store.sqlite.archive_export import OWNED, OWNERS
+from mnemo.store.sqlite.codec import encode_vector, node_columns
+from mnemo.store.sqlite.rows import repo_row
+from mnemo.store.sqlite.texts import message_row, put_texts, snapshot_row, step_row
+from mnemo.store.sqlite.tombstones import refuse_erased
+from mnemo.store.table import Table
+from mnemo.values.archive import (
     ArchivedMessage,
     ArchivedNode,
     ArchivedStep,
@@ -25,24 +36,10 @@ from mnemo.episode.archive import (
     Record,
     owner_of_vector,
 )
-from mnemo.errors import Conflict, UsageError
-from mnemo.graph.edges import Edge
-from mnemo.graph.lookup import lookup_keys
-from mnemo.note.rows import NoteRow
-from mnemo.runtime.clock import Breather
-from mnemo.runtime.text import terms
-from mnemo.store import tables
-from mnemo.store.sqlite.acts import repo_number
-from mnemo.store.sqlite.archive_export import OWNED, OWNERS
-from mnemo.store.sqlite.codec import (
-    encode_vector,
-    node_columns,
-)
-from mnemo.store.sqlite.rows import repo_row
-from mnemo.store.sqlite.texts import message_row, put_texts, snapshot_row, step_row
-from mnemo.store.sqlite.tombstones import refuse_erased
-from mnemo.store.table import Table
-from mnemo.transcript.message import embedded_text, searchable_text
+from mnemo.values.graph import Edge
+from mnemo.values.lookup import lookup_keys
+from mnemo.values.messages import embedded_text, searchable_text
+from mnemo.values.notes import NoteRow
 
 __all__ = [
     "TABLES",

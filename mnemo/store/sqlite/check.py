@@ -12,10 +12,7 @@ from functools import partial
 from itertools import chain
 from typing import Any, get_args
 
-from mnemo.episode.archive import EpisodeStatus
 from mnemo.errors import StoreCorrupt
-from mnemo.graph.edges import EdgeKind
-from mnemo.graph.nodes import NODE_TYPES
 from mnemo.runtime.clock import Breather
 from mnemo.runtime.text import composed, has_unspaced
 from mnemo.store import tables
@@ -25,7 +22,9 @@ from mnemo.store.sqlite.messages import COLUMNS, MESSAGES
 from mnemo.store.sqlite.rows import NODES
 from mnemo.store.sqlite.texts import TextTables, all_text_tables, count_texts
 from mnemo.store.table import Table
-from mnemo.transcript.message import SAID, Kind, Role, searchable_text
+from mnemo.values.archive import EpisodeStatus
+from mnemo.values.graph import NODE_TYPES, EdgeKind
+from mnemo.values.messages import SAID, Kind, Role, searchable_text
 
 __all__ = ["ENCODED", "check_full_text", "check_rows", "check_store", "tables_of"]
 

@@ -20,12 +20,10 @@ from typing import Any, get_args, get_origin, get_type_hints
 
 import numpy as np
 
-from mnemo.graph.changeset import Changeset, NodeChange
-from mnemo.graph.edges import Edge, EdgeKind
-from mnemo.graph.metadata import MetadataDelta
-from mnemo.graph.nodes import NODE_TYPES, Node, NodeType, Vector
-from mnemo.graph.wordings import plain_wordings, read_wordings
 from mnemo.runtime.clock import Breather, in_utc
+from mnemo.values.changeset import Changeset, NodeChange
+from mnemo.values.graph import NODE_TYPES, Edge, EdgeKind, MetadataDelta, Node, NodeType, Vector
+from mnemo.values.wordings import plain_wordings, read_wordings
 
 __all__ = [
     "decode_changeset",

@@ -13,12 +13,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
-from mnemo.episode.archive import ArchivedChangeset
 from mnemo.errors import CommitFailed, StaleRevision
-from mnemo.graph.changeset import NodeChange, Revision
-from mnemo.graph.edges import Edge, EdgeKind
-from mnemo.graph.lookup import lookup_keys
-from mnemo.graph.nodes import Episodic, Source
 from mnemo.protocols import Applied, GraphWrite
 from mnemo.runtime.clock import Breather
 from mnemo.store.sqlite.acts import repo_number, settle
@@ -29,6 +24,10 @@ from mnemo.store.sqlite.spaces import check_space
 from mnemo.store.sqlite.tombstones import refuse_erased
 from mnemo.store.sqlite.upkeep import encode_changed, keep_up
 from mnemo.store.tables import CHANGESETS
+from mnemo.values.archive import ArchivedChangeset
+from mnemo.values.changeset import NodeChange, Revision
+from mnemo.values.graph import Edge, EdgeKind, Episodic, Source
+from mnemo.values.lookup import lookup_keys
 
 __all__ = ["Prepared", "apply_write", "change_node", "delete_nodes", "prepare"]
 

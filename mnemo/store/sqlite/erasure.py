@@ -14,12 +14,6 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
-from mnemo.episode.erasure import Erased, ErasureReport, Selection
-from mnemo.graph.edges import EdgeKind
-from mnemo.graph.lookup import lookup_keys
-from mnemo.graph.metadata import NodeMetadata
-from mnemo.graph.nodes import Episodic, Node
-from mnemo.graph.upkeep import ROUTING
 from mnemo.runtime.clock import Breather
 from mnemo.store.erasure import (
     AnnotatedStep,
@@ -52,7 +46,11 @@ from mnemo.store.sqlite.surfaced import erase_showing
 from mnemo.store.sqlite.texts import drop_texts, merge_texts, step_row
 from mnemo.store.sqlite.threads import thread_number
 from mnemo.store.sqlite.tombstones import remember_erased
-from mnemo.transcript.derived import ErasedRows
+from mnemo.values.derived import ErasedRows
+from mnemo.values.erasure import Erased, ErasureReport, Selection
+from mnemo.values.graph import EdgeKind, Episodic, Node, NodeMetadata
+from mnemo.values.lookup import lookup_keys
+from mnemo.values.upkeep import ROUTING
 
 __all__ = ["erase", "touched_sessions"]
 

@@ -13,9 +13,6 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
 
-from mnemo.episode.erasure import Selection
-from mnemo.note.forgetting import ForgottenNotes, forget_sources
-from mnemo.note.rows import NoteRow
 from mnemo.store.erasure import Range, plan_ranges
 from mnemo.store.sqlite.codec import decode_list
 from mnemo.store.sqlite.damage import Passed, Rows
@@ -27,7 +24,10 @@ from mnemo.store.sqlite.surfaced import erase_showing, unindex_thread
 from mnemo.store.sqlite.texts import drop_texts, message_row, snapshot_row
 from mnemo.store.sqlite.threads import thread_number
 from mnemo.store.sqlite.tombstones import erased_messages, remember_messages
-from mnemo.transcript.derived import ErasedRows
+from mnemo.values.derived import ErasedRows
+from mnemo.values.erasure import Selection
+from mnemo.values.note_erasure import ForgottenNotes, forget_sources
+from mnemo.values.notes import NoteRow
 
 __all__ = ["erase_messages", "erase_notes", "erase_thread"]
 

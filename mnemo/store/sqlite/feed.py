@@ -7,9 +7,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from mnemo.episode.step import Step
-from mnemo.graph.nodes import Node, Vector
-from mnemo.graph.wordings import wording_owner
 from mnemo.protocols import EmbeddingSpace, FeedChanges, FeedCursor
 from mnemo.runtime.clock import Breather
 from mnemo.store.sqlite.acts import repo_number
@@ -20,6 +17,9 @@ from mnemo.store.sqlite.rows import NODES, chunks, holes, repo_row
 from mnemo.store.sqlite.spaces import check_space
 from mnemo.store.sqlite.steps import COLUMNS, ORDINAL, STEPS, UNANNOTATED
 from mnemo.store.sqlite.writer import Writer
+from mnemo.values.graph import Node, Vector
+from mnemo.values.steps import Step
+from mnemo.values.wordings import wording_owner
 
 __all__ = ["SqliteFeed", "owned_keys"]
 

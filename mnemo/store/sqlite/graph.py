@@ -8,13 +8,7 @@ from datetime import datetime
 from functools import partial
 from typing import TypeVar
 
-from mnemo.episode.journal import Owner
-from mnemo.episode.written import Intact
 from mnemo.errors import StoreError
-from mnemo.graph.changeset import Revision
-from mnemo.graph.edges import Edge, EdgeKind
-from mnemo.graph.metadata import NodeMetadata
-from mnemo.graph.nodes import Node, NodeType
 from mnemo.protocols import Applied, Clock, GraphWrite
 from mnemo.runtime.clock import Breather
 from mnemo.store.sqlite.codec import encode_time
@@ -32,6 +26,9 @@ from mnemo.store.sqlite.rows import (
     repo_row,
 )
 from mnemo.store.sqlite.writer import Writer
+from mnemo.values.changeset import Revision
+from mnemo.values.graph import Edge, EdgeKind, Node, NodeMetadata, NodeType
+from mnemo.values.journal import Intact, Owner
 
 __all__ = ["SqliteGraph"]
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Sequence
 
-from mnemo.messages import EmbeddingSpace
 from mnemo.store.sqlite.spaces import check_space
+from mnemo.values.chat import EmbeddingSpace
 
 __all__ = ["drop_old_vectors", "owe_all", "save_vectors"]
 

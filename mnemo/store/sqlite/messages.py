@@ -16,12 +16,7 @@ from mnemo.store.sqlite.connection import refusing
 from mnemo.store.sqlite.damage import Passed, Rows, log_passed
 from mnemo.store.sqlite.rows import chunks, holes, insert_rows
 from mnemo.store.sqlite.texts import message_row, put_texts
-from mnemo.transcript.message import (
-    Role,
-    StoredMessage,
-    embedded_text,
-    searchable_text,
-)
+from mnemo.values.messages import Role, StoredMessage, embedded_text, searchable_text
 
 __all__ = [
     "COLUMNS",

@@ -6,23 +6,18 @@ import sqlite3
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from mnemo.episode.feed import FeedCursor
 from mnemo.errors import Conflict
-from mnemo.graph.nodes import Intent, Vector
-from mnemo.graph.wordings import wording_key
 from mnemo.protocols import EmbeddingSpace
 from mnemo.runtime.clock import Breather
 from mnemo.store.sqlite.acts import repo_number
-from mnemo.store.sqlite.codec import (
-    decode_changeset,
-    decode_vector,
-    encode_changeset,
-    encode_node,
-)
+from mnemo.store.sqlite.codec import decode_changeset, decode_vector, encode_changeset, encode_node
 from mnemo.store.sqlite.damage import Passed, Rows, log_passed
 from mnemo.store.sqlite.feed import owned_keys
 from mnemo.store.sqlite.message_vectors import owe_all
 from mnemo.store.sqlite.rows import NODES, chunks, holes, repo_row
+from mnemo.values.feed import FeedCursor
+from mnemo.values.graph import Intent, Vector
+from mnemo.values.wordings import wording_key
 
 __all__ = ["begin_move", "stage_moved", "switch_space", "unmoved"]
 

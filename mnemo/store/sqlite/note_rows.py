@@ -7,14 +7,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 from typing import Any, TypeVar
 
-from mnemo.graph.nodes import Vector
-from mnemo.messages import EmbeddingSpace
-from mnemo.note.rows import ConversationRow, Covered, NoteRow, UsageRow
-from mnemo.note.values import NoteChange, NoteVersion
 from mnemo.store import tables
 from mnemo.store.sqlite.codec import decode_vector
 from mnemo.store.sqlite.damage import Passed, Rows, log_passed
 from mnemo.store.sqlite.rows import chunks, holes
+from mnemo.values.chat import EmbeddingSpace
+from mnemo.values.graph import Vector
+from mnemo.values.notes import ConversationRow, Covered, NoteChange, NoteRow, NoteVersion, UsageRow
 
 __all__ = ["NOTES", "VERSIONS", "VERSION_COLUMNS", "Reading"]
 

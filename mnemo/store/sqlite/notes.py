@@ -7,18 +7,6 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import TypeVar
 
-from mnemo.graph.nodes import Vector
-from mnemo.messages import EmbeddingSpace
-from mnemo.note.rows import (
-    ConversationRow,
-    Covered,
-    ErasedNoteRows,
-    NoteReader,
-    NoteRow,
-    NoteWriter,
-    UsageRow,
-)
-from mnemo.note.values import NoteVersion
 from mnemo.protocols import Clock
 from mnemo.runtime.text import terms
 from mnemo.store.sqlite.codec import encode_time, encode_vector
@@ -28,6 +16,18 @@ from mnemo.store.sqlite.rows import chunks, holes, repo_row
 from mnemo.store.sqlite.scrub import note_pending
 from mnemo.store.sqlite.writer import Writer
 from mnemo.store.tables import NOTE_CONVERSATIONS, NOTE_USAGE, NOTE_VERSIONS, NOTES
+from mnemo.values.chat import EmbeddingSpace
+from mnemo.values.graph import Vector
+from mnemo.values.notes import (
+    ConversationRow,
+    Covered,
+    ErasedNoteRows,
+    NoteReader,
+    NoteRow,
+    NoteVersion,
+    NoteWriter,
+    UsageRow,
+)
 
 __all__ = ["NoteWriting", "SqliteNotes"]
 

@@ -6,9 +6,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 
-from mnemo.episode.erasure import Erased, Selection
-from mnemo.episode.feed import FeedCursor
-from mnemo.graph.nodes import Vector
 from mnemo.protocols import EmbeddingSpace
 from mnemo.store.sqlite.codec import encode_vector
 from mnemo.store.sqlite.erasure import erase, touched_sessions
@@ -16,6 +13,9 @@ from mnemo.store.sqlite.moving import begin_move, stage_moved, switch_space, unm
 from mnemo.store.sqlite.readers import Readers
 from mnemo.store.sqlite.scrub import Scrubber
 from mnemo.store.sqlite.writer import Writer
+from mnemo.values.erasure import Erased, Selection
+from mnemo.values.feed import FeedCursor
+from mnemo.values.graph import Vector
 
 __all__ = ["SqliteOverhaul"]
 

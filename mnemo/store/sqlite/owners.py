@@ -5,9 +5,9 @@ from __future__ import annotations
 import sqlite3
 from datetime import datetime
 
-from mnemo.episode.journal import Owner
 from mnemo.store.processes import is_alive
 from mnemo.store.sqlite.damage import Passed, Rows, log_passed
+from mnemo.values.journal import Owner
 
 __all__ = ["forget_the_dead", "register", "still_owns", "unregister"]
 

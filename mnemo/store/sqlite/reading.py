@@ -22,8 +22,8 @@ from mnemo.store.sqlite.rows import repo_row
 from mnemo.store.sqlite.threads import read_thread, read_threads, thread_number
 from mnemo.store.sqlite.tombstones import erased_messages
 from mnemo.store.tables import table_of
-from mnemo.transcript.derived import Derived, Thread
-from mnemo.transcript.message import Role, StoredMessage
+from mnemo.values.derived import Derived, Thread
+from mnemo.values.messages import Role, StoredMessage
 
 __all__ = ["Reading"]
 

@@ -17,8 +17,8 @@ from mnemo.store.sqlite.messages import MESSAGES
 from mnemo.store.sqlite.rows import chunks, holes
 from mnemo.store.sqlite.texts import message_row
 from mnemo.store.tables import SNAPSHOTS
-from mnemo.transcript.derived import Thread
-from mnemo.transcript.records import Hidden, Ranking, Record, message_record, snapshot_record
+from mnemo.values.derived import Thread
+from mnemo.values.records import Hidden, Ranking, Record, message_record, snapshot_record
 
 __all__ = [
     "BASE",

@@ -20,7 +20,7 @@ from mnemo.store.sqlite.record_rows import (
 )
 from mnemo.store.sqlite.rows import repo_row
 from mnemo.store.tables import SNAPSHOTS
-from mnemo.transcript.records import SNAPSHOTS_BESIDE, Record, Surroundings, ViewQuery
+from mnemo.values.records import SNAPSHOTS_BESIDE, Record, Surroundings, ViewQuery
 
 __all__ = ["around"]
 

@@ -19,7 +19,7 @@ from mnemo.store.sqlite.record_views import around
 from mnemo.store.sqlite.rows import repo_row
 from mnemo.store.sqlite.surfacing import surfacing
 from mnemo.store.sqlite.texts import text_tables
-from mnemo.transcript.records import (
+from mnemo.values.records import (
     Group,
     Query,
     Ranking,

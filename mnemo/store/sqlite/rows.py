@@ -7,10 +7,10 @@ import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, TypeVar
 
-from mnemo.graph.edges import Edge, EdgeKind
 from mnemo.store.sqlite.codec import decode_node
 from mnemo.store.sqlite.damage import Rows
 from mnemo.store.tables import NODE_COUNTS
+from mnemo.values.graph import Edge, EdgeKind
 
 __all__ = [
     "EDGES",

@@ -8,18 +8,7 @@ from datetime import datetime
 from functools import partial
 from typing import Any
 
-from mnemo.episode.journal import (
-    Act,
-    ChangesetStaged,
-    Journal,
-    Owner,
-    SessionRecord,
-    SessionState,
-    TrajectoryStaged,
-)
-from mnemo.episode.step import Step, StepDraft
 from mnemo.errors import NotFound, SessionBusy
-from mnemo.graph.changeset import Changeset
 from mnemo.protocols import Clock
 from mnemo.store.sqlite.acts import create_session, write_act
 from mnemo.store.sqlite.codec import (
@@ -35,6 +24,17 @@ from mnemo.store.sqlite.readers import Readers
 from mnemo.store.sqlite.steps import COLUMNS, STEPS, Handed, append_steps
 from mnemo.store.sqlite.writer import Writer
 from mnemo.store.tables import STAGED
+from mnemo.values.changeset import Changeset
+from mnemo.values.journal import (
+    Act,
+    ChangesetStaged,
+    Journal,
+    Owner,
+    SessionRecord,
+    SessionState,
+    TrajectoryStaged,
+)
+from mnemo.values.steps import Step, StepDraft
 
 __all__ = ["SqliteSessions"]
 

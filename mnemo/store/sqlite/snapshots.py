@@ -6,7 +6,7 @@ import sqlite3
 
 from mnemo.store.sqlite.texts import drop_texts, put_texts, snapshot_row
 from mnemo.store.tables import SNAPSHOTS
-from mnemo.transcript.derived import Snapshot
+from mnemo.values.derived import Snapshot
 
 __all__ = ["drop_snapshot", "put_snapshot"]
 

@@ -7,13 +7,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from mnemo.episode.step import Annotation, Step, StepDraft
 from mnemo.errors import Conflict, NotFound, UsageError
 from mnemo.store import tables
 from mnemo.store.sqlite.connection import refusing
 from mnemo.store.sqlite.rows import insert_rows
 from mnemo.store.sqlite.texts import put_texts, step_row
 from mnemo.store.sqlite.tombstones import was_erased
+from mnemo.values.steps import Annotation, Step, StepDraft
 
 __all__ = ["COLUMNS", "ORDINAL", "STEPS", "UNANNOTATED", "Handed", "annotate", "append_steps"]
 

@@ -11,7 +11,6 @@ import anyio
 import anyio.to_thread
 
 from mnemo.config import StoreConfig
-from mnemo.episode.journal import Owner
 from mnemo.errors import StoreCorrupt, StoreError, StoreReadOnly
 from mnemo.protocols import Clock, StoreReport
 from mnemo.store.processes import new_owner
@@ -37,6 +36,7 @@ from mnemo.store.sqlite.scrub import Scrubber
 from mnemo.store.sqlite.sessions import SqliteSessions
 from mnemo.store.sqlite.transcript import SqliteTranscript
 from mnemo.store.sqlite.writer import Writer
+from mnemo.values.journal import Owner
 
 __all__ = ["SqliteStore"]
 

@@ -8,7 +8,7 @@ from itertools import chain
 
 from mnemo.store.sqlite.damage import Passed, Rows
 from mnemo.store.table import decode_shown
-from mnemo.transcript.derived import Surfaced
+from mnemo.values.derived import Surfaced
 
 __all__ = ["erase_showing", "index_shown", "unindex_shown", "unindex_thread"]
 

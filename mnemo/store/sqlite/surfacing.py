@@ -13,7 +13,7 @@ from mnemo.store.sqlite.damage import Passed, log_passed
 from mnemo.store.sqlite.record_rows import BASE, LEAN, LEANS, Expiry, Lean, Scope, read_records
 from mnemo.store.sqlite.rows import repo_row
 from mnemo.store.sqlite.texts import TextTables, text_tables
-from mnemo.transcript.records import (
+from mnemo.values.records import (
     Group,
     RecordHit,
     Surfacing,

@@ -6,7 +6,7 @@ import sqlite3
 
 from mnemo.store import tables
 from mnemo.store.sqlite.damage import Passed, log_passed
-from mnemo.transcript.derived import Thread
+from mnemo.values.derived import Thread
 
 __all__ = ["read_thread", "read_threads", "thread_number"]
 

@@ -14,11 +14,11 @@ from datetime import datetime
 from typing import Any
 
 from mnemo.errors import CommitFailed
-from mnemo.graph.changeset import Revision
-from mnemo.graph.upkeep import RAW, Upkeep
 from mnemo.runtime.clock import Breather
 from mnemo.store.sqlite.codec import encode_time, node_columns
 from mnemo.store.sqlite.rows import SET_COLUMNS, chunks, holes
+from mnemo.values.changeset import Revision
+from mnemo.values.upkeep import RAW, Upkeep
 
 __all__ = ["encode_changed", "keep_up"]
 

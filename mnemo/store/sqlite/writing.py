@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from mnemo.graph.nodes import Vector
-from mnemo.messages import EmbeddingSpace
 from mnemo.store.sqlite.codec import encode_vector
 from mnemo.store.sqlite.erasure_messages import erase_messages
 from mnemo.store.sqlite.message_vectors import drop_old_vectors, save_vectors
@@ -15,8 +13,10 @@ from mnemo.store.sqlite.scrub import note_expired
 from mnemo.store.sqlite.snapshots import drop_snapshot, put_snapshot
 from mnemo.store.sqlite.surfaced import index_shown, unindex_shown
 from mnemo.store.tables import THREADS, table_of
-from mnemo.transcript.derived import Derived, ErasedRows, Snapshot, Surfaced, Thread
-from mnemo.transcript.message import StoredMessage
+from mnemo.values.chat import EmbeddingSpace
+from mnemo.values.derived import Derived, ErasedRows, Snapshot, Surfaced, Thread
+from mnemo.values.graph import Vector
+from mnemo.values.messages import StoredMessage
 
 __all__ = ["Writing"]
 

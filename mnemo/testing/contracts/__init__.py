@@ -42,10 +42,7 @@ from mnemo.testing.contracts.overhaul import OverhaulContract  # noqa: E402
 from mnemo.testing.contracts.records import RecordStoreContract  # noqa: E402
 from mnemo.testing.contracts.sessions import SessionStoreContract  # noqa: E402
 from mnemo.testing.contracts.transcript import TranscriptContract  # noqa: E402
-from mnemo.testing.contracts.transcript_derived import (  # noqa: E402
-    DerivedContract,
-    MessageVectorsContract,
-)
+from mnemo.testing.contracts.transcript_derived import DerivedContract, MessageVectorsContract  # noqa: E402
 from mnemo.testing.contracts.upkeep import UpkeepContract  # noqa: E402
 
 __all__ = [

@@ -12,10 +12,29 @@ import anyio
 import pytest
 import pytest_asyncio
 
-from mnemo.episode.archive import ArchiveHead, NumberedRecord
-from mnemo.episode.archive_lines import ArchiveReader, head_line, record_lines
-from mnemo.episode.erasure import Selection
-from mnemo.episode.journal import (
+from mnemo.errors import Conflict, InvalidArchive, UsageError
+from mnemo.protocols import Archive, Store
+from mnemo.testing.clock import ManualClock
+from mnemo.testing.contracts.kit import NOON, SPACE, Kit, StoreContract, unit_vector
+from mnemo.testing.contracts.records import found
+from mnemo.testing.stores import in_memory_store
+from mnemo.values.archive import ArchiveHead, NumberedRecord
+from mnemo.values.archive_lines import ArchiveReader, head_line, record_lines
+from mnemo.values.changeset import Changeset, NodeChange
+from mnemo.values.erasure import Selection
+from mnemo.values.graph import (
+    Edge,
+    EdgeKind,
+    Episodic,
+    Intent,
+    MetadataDelta,
+    Procedural,
+    Semantic,
+    Source,
+    Subgoal,
+    Tag,
+)
+from mnemo.values.journal import (
     ChangesetStaged,
     ExtractionAbandoned,
     SessionState,
@@ -23,18 +42,8 @@ from mnemo.episode.journal import (
     StepsAnnotated,
     TrajectoryStaged,
 )
-from mnemo.episode.step import Annotation
-from mnemo.errors import Conflict, InvalidArchive, UsageError
-from mnemo.graph.changeset import Changeset, NodeChange
-from mnemo.graph.edges import Edge, EdgeKind
-from mnemo.graph.metadata import MetadataDelta
-from mnemo.graph.nodes import Episodic, Intent, Procedural, Semantic, Source, Subgoal, Tag
-from mnemo.graph.upkeep import Upkeep
-from mnemo.protocols import Archive, Store
-from mnemo.testing.clock import ManualClock
-from mnemo.testing.contracts.kit import NOON, SPACE, Kit, StoreContract, unit_vector
-from mnemo.testing.contracts.records import found
-from mnemo.testing.stores import in_memory_store
+from mnemo.values.steps import Annotation
+from mnemo.values.upkeep import Upkeep
 
 __all__ = ["ArchiveContract"]
 

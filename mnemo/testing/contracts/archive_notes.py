@@ -11,13 +11,13 @@ import pytest
 import pytest_asyncio
 
 from mnemo.errors import InvalidArchive, UsageError
-from mnemo.messages import Usage
-from mnemo.note.rows import ConversationRow, Covered, NoteReader, NoteWriter, UsageRow
 from mnemo.testing.clock import ManualClock
 from mnemo.testing.contracts.archive import Change, doubling, dropping, lines_of, of, put, setting
 from mnemo.testing.contracts.kit import NOON, SPACE, Kit, StoreContract, unit_vector
 from mnemo.testing.contracts.notes import row, version_of
 from mnemo.testing.stores import in_memory_store
+from mnemo.values.chat import Usage
+from mnemo.values.notes import ConversationRow, Covered, NoteReader, NoteWriter, UsageRow
 
 __all__ = ["NoteArchiveContract"]
 

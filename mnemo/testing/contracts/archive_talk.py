@@ -29,7 +29,7 @@ from mnemo.testing.contracts.talk import (
 )
 from mnemo.testing.contracts.transcript import transcript_of
 from mnemo.testing.stores import in_memory_store
-from mnemo.transcript.derived import ErasedRows, Surfaced, Thread
+from mnemo.values.derived import ErasedRows, Surfaced, Thread
 
 __all__ = ["TalkArchiveContract"]
 

@@ -8,14 +8,23 @@ from datetime import timedelta
 import numpy as np
 import pytest
 
-from mnemo.episode.journal import StepsAnnotated
-from mnemo.episode.step import Annotation, Step
 from mnemo.errors import EmbeddingSpaceMismatch
-from mnemo.graph.changeset import NodeChange
-from mnemo.graph.edges import Edge, EdgeKind
-from mnemo.graph.nodes import Episodic, Intent, Node, Procedural, Semantic, Source, Tag
 from mnemo.protocols import EmbeddingSpace, FeedCursor
 from mnemo.testing.contracts.kit import NOON, SPACE, Kit, StoreContract, unit_vector
+from mnemo.values.changeset import NodeChange
+from mnemo.values.graph import (
+    Edge,
+    EdgeKind,
+    Episodic,
+    Intent,
+    Node,
+    Procedural,
+    Semantic,
+    Source,
+    Tag,
+)
+from mnemo.values.journal import StepsAnnotated
+from mnemo.values.steps import Annotation, Step
 
 __all__ = ["DocumentFeedContract"]
 

@@ -6,7 +6,6 @@ from datetime import timedelta
 from functools import partial
 from typing import Any
 
-from mnemo.episode.erasure import ErasureReport, Selection
 from mnemo.protocols import TranscriptReader, TranscriptWriter
 from mnemo.testing.contracts.kit import NOON, SPACE, Kit, StoreContract, unit_vector
 from mnemo.testing.contracts.talk import (
@@ -22,7 +21,8 @@ from mnemo.testing.contracts.talk import (
     surfaced,
 )
 from mnemo.testing.contracts.transcript import transcript_of
-from mnemo.transcript.derived import Thread
+from mnemo.values.derived import Thread
+from mnemo.values.erasure import ErasureReport, Selection
 
 __all__ = ["ForgettingContract"]
 

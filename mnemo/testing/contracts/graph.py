@@ -9,24 +9,26 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mnemo.episode.journal import ChangesetStaged, SessionState, StagedTrajectory, TrajectoryStaged
 from mnemo.errors import CommitFailed, Conflict, EmbeddingSpaceMismatch, StaleRevision
-from mnemo.graph.changeset import Changeset, NodeChange
-from mnemo.graph.edges import Edge, EdgeKind
-from mnemo.graph.lookup import lookup_keys
-from mnemo.graph.metadata import MetadataDelta, NodeMetadata
-from mnemo.graph.nodes import (
+from mnemo.protocols import EmbeddingSpace
+from mnemo.testing.contracts.kit import NOON, SPACE, Kit, StoreContract, unit_vector
+from mnemo.values.changeset import Changeset, NodeChange
+from mnemo.values.graph import (
+    Edge,
+    EdgeKind,
     Episodic,
     Intent,
+    MetadataDelta,
     Node,
+    NodeMetadata,
     Procedural,
     Semantic,
     Source,
     Subgoal,
     Tag,
 )
-from mnemo.protocols import EmbeddingSpace
-from mnemo.testing.contracts.kit import NOON, SPACE, Kit, StoreContract, unit_vector
+from mnemo.values.journal import ChangesetStaged, SessionState, StagedTrajectory, TrajectoryStaged
+from mnemo.values.lookup import lookup_keys
 
 __all__ = ["GraphStoreContract"]
 

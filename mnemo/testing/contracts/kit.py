@@ -12,22 +12,6 @@ import numpy as np
 import pytest
 import pytest_asyncio
 
-from mnemo.episode.journal import (
-    Act,
-    EpisodeClosed,
-    EpisodeDiscarded,
-    EpisodeStarted,
-    Journal,
-    Owner,
-    SessionRecord,
-    SessionState,
-    Settlement,
-)
-from mnemo.episode.step import Step, StepDraft
-from mnemo.graph.changeset import NodeChange
-from mnemo.graph.edges import Edge
-from mnemo.graph.metadata import MetadataDelta
-from mnemo.graph.nodes import Episodic, Node, Vector
 from mnemo.protocols import (
     Applied,
     Clock,
@@ -38,6 +22,20 @@ from mnemo.protocols import (
     Store,
 )
 from mnemo.testing.clock import ManualClock
+from mnemo.values.changeset import NodeChange
+from mnemo.values.graph import Edge, Episodic, MetadataDelta, Node, Vector
+from mnemo.values.journal import (
+    Act,
+    EpisodeClosed,
+    EpisodeDiscarded,
+    EpisodeStarted,
+    Journal,
+    Owner,
+    SessionRecord,
+    SessionState,
+    Settlement,
+)
+from mnemo.values.steps import Step, StepDraft
 
 __all__ = ["NOON", "SPACE", "Kit", "MakeStore", "StoreContract", "draft", "unit_vector"]
 

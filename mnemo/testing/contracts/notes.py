@@ -9,11 +9,18 @@ from typing import Any
 
 import pytest
 
-from mnemo.messages import EmbeddingSpace, Usage
-from mnemo.note.rows import ConversationRow, Covered, NoteRow, NoteWriter, UsageRow
-from mnemo.note.values import NoteChange, NoteVersion
 from mnemo.protocols import NoteStore
 from mnemo.testing.contracts.kit import NOON, SPACE, Kit, StoreContract, unit_vector
+from mnemo.values.chat import EmbeddingSpace, Usage
+from mnemo.values.notes import (
+    ConversationRow,
+    Covered,
+    NoteChange,
+    NoteRow,
+    NoteVersion,
+    NoteWriter,
+    UsageRow,
+)
 
 __all__ = ["NoteStoreContract"]
 

@@ -7,15 +7,14 @@ from datetime import timedelta
 
 import pytest
 
-from mnemo.episode.erasure import Selection
-from mnemo.episode.step import episodic_node
 from mnemo.errors import Conflict
-from mnemo.graph.changeset import NodeChange
-from mnemo.graph.edges import Edge, EdgeKind
-from mnemo.graph.nodes import Semantic
-from mnemo.messages import EmbeddingSpace
 from mnemo.testing.contracts.kit import NOON, SPACE, Kit, StoreContract, unit_vector
 from mnemo.testing.contracts.records import found
+from mnemo.values.changeset import NodeChange
+from mnemo.values.chat import EmbeddingSpace
+from mnemo.values.erasure import Selection
+from mnemo.values.graph import Edge, EdgeKind, Semantic
+from mnemo.values.steps import episodic_node
 
 __all__ = ["OverhaulContract"]
 

@@ -12,9 +12,9 @@ from mnemo.errors import Conflict, NotFound
 from mnemo.protocols import Store
 from mnemo.testing.contracts.kit import NOON, Kit, StoreContract
 from mnemo.testing.contracts.talk import call, result, said, snapshot
-from mnemo.transcript.derived import Thread
-from mnemo.transcript.message import StoredMessage
-from mnemo.transcript.records import (
+from mnemo.values.derived import Thread
+from mnemo.values.messages import StoredMessage
+from mnemo.values.records import (
     Group,
     Hidden,
     Query,

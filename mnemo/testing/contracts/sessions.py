@@ -7,7 +7,11 @@ from datetime import datetime, timedelta, timezone
 import numpy as np
 import pytest
 
-from mnemo.episode.journal import (
+from mnemo.errors import Conflict, NotFound, SessionBusy
+from mnemo.testing.contracts.kit import NOON, Kit, StoreContract, draft, unit_vector
+from mnemo.values.changeset import Changeset, NodeChange
+from mnemo.values.graph import Edge, EdgeKind, MetadataDelta, Semantic, Tag
+from mnemo.values.journal import (
     ChangesetStaged,
     ExtractionAbandoned,
     ExtractionRetried,
@@ -16,13 +20,7 @@ from mnemo.episode.journal import (
     StepsAnnotated,
     TrajectoryStaged,
 )
-from mnemo.episode.step import Annotation, Step
-from mnemo.errors import Conflict, NotFound, SessionBusy
-from mnemo.graph.changeset import Changeset, NodeChange
-from mnemo.graph.edges import Edge, EdgeKind
-from mnemo.graph.metadata import MetadataDelta
-from mnemo.graph.nodes import Semantic, Tag
-from mnemo.testing.contracts.kit import NOON, Kit, StoreContract, draft, unit_vector
+from mnemo.values.steps import Annotation, Step
 
 __all__ = ["SessionStoreContract"]
 

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from mnemo.protocols import TranscriptReader
 from mnemo.testing.contracts.kit import NOON
-from mnemo.transcript.derived import (
+from mnemo.values.derived import (
     Compaction,
     EvictionOutcome,
     Goal,
@@ -16,7 +16,7 @@ from mnemo.transcript.derived import (
     Snapshot,
     Surfaced,
 )
-from mnemo.transcript.message import Role, StoredMessage, ToolCall
+from mnemo.values.messages import Role, StoredMessage, ToolCall
 
 __all__ = [
     "KINDS",

@@ -26,8 +26,8 @@ from mnemo.testing.contracts.talk import (
     snapshot,
     surfaced,
 )
-from mnemo.transcript.derived import Snapshot, Thread
-from mnemo.transcript.message import StoredMessage, ToolCall
+from mnemo.values.derived import Snapshot, Thread
+from mnemo.values.messages import StoredMessage, ToolCall
 
 __all__ = ["TranscriptContract", "transcript_of"]
 

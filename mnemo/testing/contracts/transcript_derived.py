@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 
 from mnemo.errors import EmbeddingSpaceMismatch
-from mnemo.messages import EmbeddingSpace
 from mnemo.protocols import TranscriptReader, TranscriptWriter
 from mnemo.testing.contracts.kit import NOON, SPACE, Kit, StoreContract, unit_vector
 from mnemo.testing.contracts.talk import (
@@ -27,7 +26,8 @@ from mnemo.testing.contracts.talk import (
     surfaced,
 )
 from mnemo.testing.contracts.transcript import transcript_of
-from mnemo.transcript.derived import (
+from mnemo.values.chat import EmbeddingSpace
+from mnemo.values.derived import (
     Compaction,
     Derived,
     ErasedRows,

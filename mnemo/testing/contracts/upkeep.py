@@ -9,11 +9,21 @@ from typing import Any
 import pytest
 
 from mnemo.errors import CommitFailed, StaleRevision
-from mnemo.graph.edges import Edge, EdgeKind
-from mnemo.graph.metadata import MetadataDelta, NodeMetadata
-from mnemo.graph.nodes import Episodic, Intent, Node, Procedural, Semantic, Subgoal, Tag
-from mnemo.graph.upkeep import Upkeep
 from mnemo.testing.contracts.kit import NOON, SPACE, Kit, StoreContract, unit_vector
+from mnemo.values.graph import (
+    Edge,
+    EdgeKind,
+    Episodic,
+    Intent,
+    MetadataDelta,
+    Node,
+    NodeMetadata,
+    Procedural,
+    Semantic,
+    Subgoal,
+    Tag,
+)
+from mnemo.values.upkeep import Upkeep
 
 __all__ = ["UpkeepContract"]
 

@@ -9,9 +9,8 @@ from typing import Any
 import pytest
 
 from mnemo.config import Config
-from mnemo.episode.step import Annotation, Step
-from mnemo.episode.trajectory import Fact, Instruction, Trajectory
 from mnemo.extraction.embedded import EmbeddedProceduralExtractor, EmbeddedSemanticExtractor
+from mnemo.values.steps import Annotation, Fact, Instruction, Step, Trajectory
 
 FRIDAY = datetime(2024, 3, 1, 9, 30, tzinfo=UTC)
 """1 March 2024."""

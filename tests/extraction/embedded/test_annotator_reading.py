@@ -14,13 +14,13 @@ from real_texts import TEXTS
 
 from mnemo.config import Config
 from mnemo.english.topics import content_count, topics
-from mnemo.episode.step import Step
 from mnemo.extraction.embedded import annotator
 from mnemo.extraction.embedded.annotator import _last_question, _Seen
 from mnemo.extraction.embedded.scene import Parties
 from mnemo.extraction.embedded.text_kinds import Kind, call_name, excerpt, kind_of
 from mnemo.protocols import AnnotationRequest
 from mnemo.runtime.text import one_line
+from mnemo.values.steps import Step
 
 _QUESTION = re.compile(r"[^.!?\n]{2,300}\?+(?=[\s\"'”’)*\]]|$)")
 

@@ -11,9 +11,9 @@ import pytest
 from numpy.typing import NDArray
 
 from mnemo.config import Config
-from mnemo.episode.step import Annotation, Step
 from mnemo.extraction.embedded import EmbeddedAnnotator
 from mnemo.protocols import Annotated, AnnotationRequest, EmbeddingSpace
+from mnemo.values.steps import Annotation, Step
 
 TRIP = [
     "We plan a trip to Lisbon, hotel and flight included",

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from mnemo.episode.step import Annotation, Step
+from mnemo.values.steps import Annotation, Step
 
 
 async def test_a_fix_is_kept_and_the_failed_try_left_out(step: Any, instructions_of: Any) -> None:

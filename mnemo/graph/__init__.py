@@ -1,1 +1,0 @@
-"""What is remembered: nodes, edges, metadata and changesets. Pure values, no await."""

@@ -1,0 +1,276 @@
+"""
+A repository as records: everything it holds, apart from any store's schema.
+
+A store gives and takes records; ``archive_lines`` turns them into the lines of a file.
+The repository's own id is in none of them, nor are numbers that a store gives. What was
+erased leaves no trace in them: the digests by which a store knows an erased message's id
+again are that store's own, and so is what surfaced by itself, which only the present needs.
+Of notes, what calls of models cost stays at home, and when an update last ended; vectors are
+owed after an import. Marks and requests are known by digests of the words themselves, the same
+in every store: after an import nothing is judged or written twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Literal, TypeAlias
+
+from mnemo.values.changeset import Changeset, Revision
+from mnemo.values.chat import EmbeddingSpace
+from mnemo.values.derived import Compaction, EvictionOutcome, Goal, Pin, Snapshot, Thread
+from mnemo.values.graph import Edge, Node, NodeMetadata, Vector
+from mnemo.values.journal import SessionState, StagedTrajectory
+from mnemo.values.messages import StoredMessage
+from mnemo.values.notes import Covered, NoteChange, NoteRow, NoteVersion
+from mnemo.values.steps import Step
+
+__all__ = [
+    "KINDS",
+    "ArchiveHead",
+    "ArchivedChangeset",
+    "ArchivedEpisode",
+    "ArchivedMessage",
+    "ArchivedMessageVector",
+    "ArchivedNode",
+    "ArchivedNoteChange",
+    "ArchivedNoteMark",
+    "ArchivedNoteRequest",
+    "ArchivedNoteTask",
+    "ArchivedSession",
+    "ArchivedStep",
+    "ArchivedTrajectory",
+    "ArchivedVector",
+    "EpisodeStatus",
+    "LeftOut",
+    "NumberedRecord",
+    "Record",
+    "owner_of_vector",
+]
+
+EpisodeStatus: TypeAlias = Literal["open", "closed", "committed", "discarded"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArchiveHead:
+    """
+    What an archive says of itself, before all else.
+
+    Attributes:
+        revision: Of the graph.
+        space: What the vectors are of; ``None`` if there never was one.
+        counts: Kind of record → how many follow; every kind of ``KINDS``.
+    """
+
+    revision: Revision
+    space: EmbeddingSpace | None = None
+    counts: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether the repository was never written to, or might as well not have been."""
+        return not self.revision and not any(self.counts.values())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArchivedSession:
+    """A session; its present or last episode is the last of its episodes."""
+
+    id: str
+    state: SessionState
+    updated_at: datetime
+    error: str | None = None
+    error_trajectory: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArchivedEpisode:
+    """An episode; *changeset* is what ``ready`` waits to commit, *receipt_nodes* what is done."""
+
+    id: str
+    session_id: str
+    goal: str
+    goal_at: datetime
+    status: EpisodeStatus
+    changeset: Changeset | None = None
+    changeset_steps: tuple[int, ...] = ()
+    receipt_nodes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArchivedTrajectory:
+    """A trajectory's staged result."""
+
+    episode_id: str
+    staged: StagedTrajectory
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArchivedStep:
+    """A step with its annotation; its ``ordinal`` means nothing. *gone*: from recall."""
+
+    step: Step
+    committed: bool
+    gone: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArchivedNode:
+    """A node without its vector, its counts, and the revision that changed it last."""
+
+    node: Node
+    metadata: NodeMetadata
+    revision: Revision
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArchivedVector:
+    """A vector of a node (*key* is its id) or of a step's side (``<node id>/observation``)."""
+
+    key: str
+    vector: Vector = field(compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArchivedChangeset:
+    """A changeset that was applied, so that it is not applied again."""
+
+    id: str
+    revision: Revision
+    node_ids: tuple[str, ...]
+    edge_count: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArchivedMessage:
+    """
+    A message of a thread.
+
+    Attributes:
+        searched: Whether keyword search knows it.
+        owed: Whether it waits for its vector.
+    """
+
+    message: StoredMessage
+    searched: bool
+    owed: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArchivedMessageVector:
+    """The vector of a message."""
+
+    thread_id: str
+    seq: int
+    vector: Vector = field(compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArchivedNoteChange:
+    """What was done to a note; *update_id*: by which update, if by any."""
+
+    update_id: str | None
+    change: NoteChange
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArchivedNoteMark:
+    """The mark of a message that an update has judged."""
+
+    key: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArchivedNoteRequest:
+    """What became of an explicit request; it names no note that was erased."""
+
+    digest: str
+    covered: Covered
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArchivedNoteTask:
+    """A task that was looked back over."""
+
+    task_id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeftOut:
+    """In the place of a record of *kind* that is damaged in its store; *key* names its row."""
+
+    kind: str
+    key: str
+
+
+Record: TypeAlias = (
+    ArchivedSession
+    | ArchivedEpisode
+    | ArchivedTrajectory
+    | ArchivedStep
+    | ArchivedNode
+    | Edge
+    | ArchivedVector
+    | ArchivedChangeset
+    | Thread
+    | ArchivedMessage
+    | ArchivedMessageVector
+    | Compaction
+    | Snapshot
+    | EvictionOutcome
+    | Goal
+    | Pin
+    | NoteRow
+    | NoteVersion
+    | ArchivedNoteChange
+    | ArchivedNoteMark
+    | ArchivedNoteRequest
+    | ArchivedNoteTask
+    | LeftOut
+)
+NumberedRecord: TypeAlias = tuple[int, Record]
+"""A record and the line that it came from."""
+
+KINDS: dict[str, type[Record]] = {
+    "session": ArchivedSession,
+    "episode": ArchivedEpisode,
+    "trajectory": ArchivedTrajectory,
+    "step": ArchivedStep,
+    "node": ArchivedNode,
+    "edge": Edge,
+    "vector": ArchivedVector,
+    "changeset": ArchivedChangeset,
+    "thread": Thread,
+    "message": ArchivedMessage,
+    "message_vector": ArchivedMessageVector,
+    "compaction": Compaction,
+    "snapshot": Snapshot,
+    "outcome": EvictionOutcome,
+    "goal": Goal,
+    "pin": Pin,
+    "note": NoteRow,
+    "note_version": NoteVersion,
+    "note_change": ArchivedNoteChange,
+    "note_mark": ArchivedNoteMark,
+    "note_request": ArchivedNoteRequest,
+    "note_task": ArchivedNoteTask,
+}
+"""
+The kinds of record, in the order of an archive.
+
+Within a kind: sessions as they were made, episodes and trajectories by those, steps as
+they arrived, nodes as they were stored, edges by the places of their ends, vectors and
+changesets as they were written; threads by their ids, messages as they arrived, what is
+derived from them by thread and then by range, seq or goal id. Notes by topic, deleted ones
+too; versions by topic and number; changes by update and then as they were made; marks as they
+were set; requests and tasks by what they are known by.
+"""
+
+
+def owner_of_vector(key: str) -> tuple[str, bool]:
+    """The id behind the key of a vector, and whether it is of a step's side."""
+    for side in ("/observation", "/action"):
+        if key.endswith(side):
+            return key.removesuffix(side), True
+    return key, False

@@ -1,0 +1,170 @@
+"""
+A changeset: what extraction wants to add to the graph, before it met the graph.
+
+Immutable. ``merge`` is associative with ``Changeset()`` as its unit; its order is
+that of trajectories. ``validate`` refuses what could not be stored as it stands.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, fields, replace
+from datetime import datetime
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+
+from mnemo.runtime.validation import exact_id, finite_number, stored_text, stored_time
+from mnemo.values.graph import ENDS, Edge, MetadataDelta, Node, NodeType
+
+__all__ = ["Changeset", "NodeChange", "Revision"]
+
+Revision = int
+"""The number of graph writes a repository has seen; 0 is the empty repository."""
+
+_EMPTY: Mapping[str, MetadataDelta] = MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True)
+class NodeChange:
+    """
+    New values for some fields of a stored node.
+
+    Attributes:
+        id: A node that is stored already.
+        fields: Field name → new value, e.g. ``{"reward": 0.9}`` on an episodic node.
+    """
+
+    id: str
+    fields: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Changeset:
+    """
+    Nodes and edges to add, differences to add to metadata, and changes to stored nodes.
+
+    Attributes:
+        metadata: Node id → difference, for nodes here or stored.
+        id: Given when it is staged or applied; the same id is never applied twice.
+        changes: New field values of nodes that are stored already.
+        replaces: Id of a new fact → ids of stored facts that a model says it replaces.
+    """
+
+    nodes: tuple[Node, ...] = ()
+    edges: tuple[Edge, ...] = ()
+    metadata: Mapping[str, MetadataDelta] = field(default_factory=lambda: _EMPTY)
+    id: str | None = None
+    changes: tuple[NodeChange, ...] = ()
+    replaces: Mapping[str, tuple[str, ...]] = field(default_factory=lambda: MappingProxyType({}))
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "nodes", tuple(self.nodes))
+        object.__setattr__(self, "edges", tuple(self.edges))
+        object.__setattr__(self, "changes", tuple(self.changes))
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether applying it would change nothing."""
+        return not (self.nodes or self.edges or self.metadata or self.changes)
+
+    def merge(self, other: Changeset) -> Changeset:
+        """This changeset followed by *other*; the id of neither is kept."""
+        metadata = dict(self.metadata)
+        for id, delta in other.metadata.items():
+            metadata[id] = metadata[id] + delta if id in metadata else delta
+        return Changeset(
+            nodes=self.nodes + other.nodes,
+            edges=tuple(dict.fromkeys(self.edges + other.edges)),
+            metadata=metadata,
+            changes=self.changes + other.changes,
+            replaces={**self.replaces, **other.replaces},
+        )
+
+    def without_vectors(self) -> Changeset:
+        """This changeset, to be embedded anew."""
+        return replace(
+            self,
+            nodes=tuple(replace(node, vector=None) for node in self.nodes),
+            changes=tuple(
+                NodeChange(c.id, {k: v for k, v in c.fields.items() if k != "vector"})
+                for c in self.changes
+            ),
+        )
+
+    def check_storable(self) -> None:
+        """
+        Refuse values from outside that not every store can keep.
+
+        Raises:
+            ValueError: An id, text, number or time that is none or beyond the limits; it
+                is named.
+        """
+        ends = (end for edge in self.edges for end in (edge.source, edge.target))
+        for id in (*(node.id for node in self.nodes), *ends, *self.metadata, *self.replaces):
+            exact_id("an id of a changeset", id)
+        for node in self.nodes:
+            for f in fields(node):
+                _check_value(f"{f.name} of {node.id!r}", getattr(node, f.name))
+        for change in self.changes:
+            for name, value in change.fields.items():
+                _check_value(f"{name} of {change.id!r}", value)
+
+    def validate(
+        self, *, stored: Mapping[str, NodeType] | None = None, dimensions: int | None = None
+    ) -> None:
+        """
+        Refuse what could not be stored.
+
+        Args:
+            stored: Id → type of the nodes outside that edges and changes refer to.
+            dimensions: Length that every vector must have, if known.
+
+        Raises:
+            ValueError: A duplicate id, an edge end that is neither here nor stored, a
+                kind that does not fit its ends, a self-link, a change to an unknown
+                node, or a vector of wrong length or not of unit norm.
+        """
+        types: dict[str, NodeType] = dict(stored or {})
+        for node in self.nodes:
+            if node.id in types:
+                raise ValueError(f"node id {node.id!r} is already taken")
+            types[node.id] = node.type
+        _check_vectors(self.nodes, dimensions)
+        _check_edges(self.edges, types)
+        for id in (*self.metadata, *(change.id for change in self.changes)):
+            if id not in types:
+                raise ValueError(f"a change names the unknown node {id!r}")
+
+
+def _check_value(name: str, value: object) -> None:
+    if isinstance(value, str) and stored_text(name, value) != value:
+        raise ValueError(f"{name} cannot hold U+0000 or half a surrogate pair")
+    if isinstance(value, float):
+        finite_number(name, value)
+    if isinstance(value, datetime):
+        stored_time(name, value)
+
+
+def _check_vectors(nodes: Iterable[Node], dimensions: int | None) -> None:
+    for node in nodes:
+        if node.vector is None:
+            continue
+        if node.vector.ndim != 1 or (dimensions and node.vector.shape[0] != dimensions):
+            raise ValueError(f"the vector of {node.id!r} has shape {node.vector.shape}")
+        if not abs(float(np.linalg.norm(node.vector)) - 1.0) < 1e-3:
+            raise ValueError(f"the vector of {node.id!r} is not of unit length")
+
+
+def _check_edges(edges: Iterable[Edge], types: Mapping[str, NodeType]) -> None:
+    for edge in edges:
+        for end in (edge.source, edge.target):
+            if end not in types:
+                raise ValueError(f"an edge names the unknown node {end!r}")
+        if edge.source == edge.target:
+            raise ValueError(f"node {edge.source!r} links to itself")
+        if (types[edge.source], types[edge.target]) not in ENDS[edge.kind]:
+            raise ValueError(
+                f"a {edge.kind} edge cannot join {types[edge.source]} to {types[edge.target]}"
+            )

@@ -1,0 +1,332 @@
+"""Entity descriptors of what a store keeps: journal, graph, conversations and notes."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, Field
+
+from mnemo.runtime.validation import MOST_ID_BYTES, MOST_NUMBER
+from mnemo.values.archive import (
+    ArchivedChangeset,
+    ArchivedEpisode,
+    ArchivedMessage,
+    ArchivedMessageVector,
+    ArchivedNoteChange,
+    ArchivedNoteMark,
+    ArchivedNoteRequest,
+    ArchivedNoteTask,
+    ArchivedSession,
+    ArchivedStep,
+    ArchivedTrajectory,
+    ArchivedVector,
+)
+from mnemo.values.archive_nodes import CHANGESET, COUNTS, NodeLines, changeset_line
+from mnemo.values.chat import Usage
+from mnemo.values.derived import Compaction, EvictionOutcome, Goal, Pin, Snapshot, Surfaced, Thread
+from mnemo.values.fields import Entity, Id, Key, Positive, Text, at_most
+from mnemo.values.graph import Edge
+from mnemo.values.journal import StagedTrajectory
+from mnemo.values.messages import StoredMessage, ToolCall, embedded_text, searchable_text
+from mnemo.values.note_rules import checked_body, checked_description, checked_topic
+from mnemo.values.notes import ConversationRow, Covered, NoteChange, NoteRow, NoteVersion, UsageRow
+from mnemo.values.steps import Annotation, Step
+
+__all__ = [
+    "ANNOTATION",
+    "ARCHIVED",
+    "CHANGESET_APPLIED",
+    "COMPACTION",
+    "COUNTS",
+    "EPISODE",
+    "GOAL",
+    "MESSAGE",
+    "MESSAGE_VECTOR",
+    "NOTE",
+    "NOTE_CHANGE",
+    "NOTE_CONVERSATION",
+    "NOTE_MARK",
+    "NOTE_REQUEST",
+    "NOTE_TASK",
+    "NOTE_USAGE",
+    "NOTE_VERSION",
+    "OUTCOME",
+    "PIN",
+    "SESSION",
+    "SNAPSHOT",
+    "STAGED",
+    "STEP",
+    "SURFACED",
+    "THREAD",
+]
+
+MOST_BODY, MOST_DESCRIPTION = 4_000, 200
+"""Code points of a note's texts that any configuration allows."""
+
+# ── Journal and graph ────────────────────────────────────────────────────────────────
+
+SESSION = Entity(ArchivedSession, key=("id",), types={"updated_at": "instant"})
+_WRITES = {"changeset": changeset_line}
+EPISODE = Entity(
+    ArchivedEpisode,
+    owners=("session_id",),
+    key=("id",),
+    lines={"session_id": "session"},
+    types={"changeset": "changeset"},
+    shapes={"changeset": CHANGESET},
+    writes=_WRITES,
+)
+STAGED = Entity(
+    StagedTrajectory,
+    key=("key",),
+    lines={"trajectory_id": "trajectory"},
+    types={"changeset": "changeset"},
+    shapes={"changeset": CHANGESET, "trajectory_id": Key},
+    writes=_WRITES,
+)
+TRAJECTORY = Entity(
+    ArchivedTrajectory,
+    owners=("episode_id",),
+    key=("key",),
+    lines={"episode_id": "episode"},
+    inline={"staged": STAGED},
+)
+
+ANNOTATION = Entity(
+    Annotation,
+    lines={"trajectory_id": "trajectory"},
+    shapes={"reward": Annotated[float, Field(ge=0, le=1)], "trajectory_id": Key},
+    without=("index",),
+)
+
+
+def _step(**values: Any) -> Step:
+    found = values.pop("annotation")
+    annotation = None if found is None else Annotation(index=values["index"], **found)
+    return Step(annotation=annotation, **values)
+
+
+STEP = Entity(
+    Step,
+    owners=("session_id", "episode_id"),
+    key=("node_id",),
+    lines={
+        "session_id": "session",
+        "episode_id": "episode",
+        "thread_id": "thread",
+        "message_id": "message",
+    },
+    # A key of a step that was made from a message is followed by the thread's id.
+    shapes={"key": Annotated[str, at_most(2 * MOST_ID_BYTES + 1)]},
+    nested={"annotation": ANNOTATION},
+    without=("ordinal",),
+    checked=_step,
+)
+ARCHIVED_STEP = Entity(ArchivedStep, inline={"step": STEP})
+EDGE = Entity(Edge, lines={"kind": "type"}, shapes={"source": Id, "target": Id})
+# The id of its owner, which may be followed by the side of a step.
+_VECTOR_KEY = Annotated[str, Field(min_length=1), at_most(MOST_ID_BYTES + len("/observation"))]
+VECTOR = Entity(ArchivedVector, key=("key",), shapes={"key": _VECTOR_KEY})
+CHANGESET_APPLIED = Entity(ArchivedChangeset, key=("id",))
+
+# ── Conversations ────────────────────────────────────────────────────────────────────
+
+
+def _thread(**values: Any) -> Thread:
+    thread = Thread(**values)
+    if max(thread.epoch_start, thread.boundary, thread.declined_to) > thread.next_seq:
+        raise ValueError("epoch_start, boundary and declined_to must not be past next_seq")
+    return thread
+
+
+THREAD = Entity(
+    Thread,
+    key=("id",),
+    shapes={
+        "budget_tokens": Positive,
+        "next_goal": Positive,
+        "declined_to": Annotated[int, Field(ge=-1, le=MOST_NUMBER)],
+    },
+    checked=_thread,
+)
+
+MESSAGE = Entity(
+    StoredMessage,
+    owners=("thread_id",),
+    key=("id",),
+    order=("seq",),
+    lines={"thread_id": "thread", "kind": "type", "token_count": "tokens"},
+    types={
+        "content": "content",
+        "tool_calls": "calls",
+        "metadata": "extras",
+        "extra": "item",
+        "recorded_at": "instant",
+    },
+    shapes={
+        "content": str | list[dict[str, Any]],
+        "tool_calls": list[Annotated[list[Any], Field(min_length=3, max_length=3)]],
+    },
+    writes={"token_count": lambda count: count or 0},
+    required=("id", "kind", "at", "token_count"),
+    make=StoredMessage.restored,
+)
+
+
+def _archived_message(*, searched: bool, owed: bool, **values: Any) -> ArchivedMessage:
+    calls = tuple(ToolCall(*call) for call in values["tool_calls"])
+    given = {name: value for name, value in values.items() if name != "token_count"}
+    message = StoredMessage(**given | {"tool_calls": calls})
+    if owed and not embedded_text(message):
+        raise ValueError("it has nothing that a vector could be made of, but waits for one")
+    if searched and not searchable_text(message, tools=True):
+        raise ValueError("it has nothing that could be searched for, but is said to be")
+    exact = {name: getattr(message, name) for name in given}
+    exact["token_count"] = values["token_count"]
+    return ArchivedMessage(message=StoredMessage.restored(**exact), searched=searched, owed=owed)
+
+
+ARCHIVED_MESSAGE = Entity(ArchivedMessage, inline={"message": MESSAGE}, checked=_archived_message)
+MESSAGE_VECTOR = Entity(
+    ArchivedMessageVector, owners=("thread_id",), key=("seq",), lines={"thread_id": "thread"}
+)
+
+
+def _ranged(value: Any, first: int, last: int) -> Any:
+    if first > last:
+        raise ValueError("its range ends before it begins")
+    return value
+
+
+COMPACTION = Entity(
+    Compaction,
+    owners=("thread_id",),
+    key=("id",),
+    order=("epoch", "start_seq", "end_seq", "id"),
+    lines={"thread_id": "thread", "summary_text": "text", "token_count": "tokens"},
+    checked=lambda **v: _ranged(Compaction(**v), v["start_seq"], v["end_seq"]),
+)
+SNAPSHOT = Entity(
+    Snapshot,
+    owners=("thread_id",),
+    key=("id",),
+    order=("epoch", "from_seq", "to_seq", "id"),
+    lines={"thread_id": "thread", "token_count": "tokens"},
+    checked=lambda **v: _ranged(Snapshot(**v), v["from_seq"], v["to_seq"]),
+)
+OUTCOME = Entity(
+    EvictionOutcome,
+    owners=("thread_id",),
+    key=("epoch", "from_seq"),
+    lines={"thread_id": "thread", "kind": "type", "snapshot_id": "snapshot"},
+    checked=lambda **v: _ranged(EvictionOutcome(**v), v["from_seq"], v["to_seq"]),
+)
+GOAL = Entity(
+    Goal,
+    owners=("thread_id",),
+    key=("epoch", "id"),
+    lines={"thread_id": "thread", "parent_id": "parent"},
+    shapes={"id": Positive, "parent_id": Positive},
+)
+PIN = Entity(
+    Pin,
+    owners=("thread_id",),
+    key=("epoch", "seq"),
+    lines={
+        "thread_id": "thread",
+        "message_id": "message",
+        "goal_ids": "goals",
+        "token_count": "tokens",
+    },
+    shapes={"goal_ids": Annotated[tuple[Positive, ...], Field(strict=False)]},
+)
+SURFACED = Entity(Surfaced, owners=("thread_id",), key=("epoch", "seq"))
+
+# ── Notes ────────────────────────────────────────────────────────────────────────────
+
+Topic = Annotated[str, AfterValidator(checked_topic)]
+
+
+def _check_texts(description: str, body: str, *, deleted: bool) -> None:
+    """A text from a file is one that could have been written here, or there is none."""
+    if deleted:
+        if description or body:
+            raise ValueError("what is deleted has no texts")
+    elif (description, body) != (
+        checked_description(description, MOST_DESCRIPTION),
+        checked_body(body, MOST_BODY),
+    ):
+        raise ValueError("its texts hold hidden characters or outer blanks")
+
+
+def _note(**values: Any) -> NoteRow:
+    note = NoteRow(**values)
+    _check_texts(note.description, note.body, deleted=not note.is_there)
+    return note
+
+
+def _version(**values: Any) -> NoteVersion:
+    version = NoteVersion(**values)
+    _check_texts(version.description, version.body, deleted=version.action == "deleted")
+    return version
+
+
+# Texts of notes are checked together, against the rules of notes.
+_NOTE_SHAPES: dict[str, Any] = {"topic": Topic, "version": Positive, "body": str}
+_NOTE_SHAPES["description"] = str
+
+NOTE = Entity(NoteRow, key=("topic",), shapes=_NOTE_SHAPES, checked=_note)
+NOTE_VERSION = Entity(
+    NoteVersion,
+    owners=("topic",),
+    key=("version",),
+    lines={
+        "update_id": "update",
+        "task_id": "task",
+        "session_id": "session",
+        "thread_id": "thread",
+        "message_ids": "messages",
+    },
+    shapes=_NOTE_SHAPES,
+    checked=_version,
+)
+CHANGE = Entity(NoteChange, owners=("topic",), shapes={"topic": Topic, "version": Positive})
+NOTE_CHANGE = Entity(
+    ArchivedNoteChange,
+    owners=("topic",),
+    key=("version",),
+    lines={"update_id": "update"},
+    inline={"change": CHANGE},
+)
+NOTE_MARK = Entity(ArchivedNoteMark, key=("key",))
+COVERED = Entity(Covered, shapes={"topic": Topic, "refused": Text})
+NOTE_REQUEST = Entity(ArchivedNoteRequest, key=("digest",), inline={"covered": COVERED})
+NOTE_TASK = Entity(ArchivedNoteTask, key=("task_id",), lines={"task_id": "id"})
+NOTE_CONVERSATION = Entity(ConversationRow, key=("key",))
+NOTE_USAGE = Entity(UsageRow, inline={"usage": Entity(Usage)})
+
+ARCHIVED: dict[str, Entity[Any] | NodeLines] = {
+    "session": SESSION,
+    "episode": EPISODE,
+    "trajectory": TRAJECTORY,
+    "step": ARCHIVED_STEP,
+    "node": NodeLines(),
+    "edge": EDGE,
+    "vector": VECTOR,
+    "changeset": CHANGESET_APPLIED,
+    "thread": THREAD,
+    "message": ARCHIVED_MESSAGE,
+    "message_vector": MESSAGE_VECTOR,
+    "compaction": COMPACTION,
+    "snapshot": SNAPSHOT,
+    "outcome": OUTCOME,
+    "goal": GOAL,
+    "pin": PIN,
+    "note": NOTE,
+    "note_version": NOTE_VERSION,
+    "note_change": NOTE_CHANGE,
+    "note_mark": NOTE_MARK,
+    "note_request": NOTE_REQUEST,
+    "note_task": NOTE_TASK,
+}
+"""What makes the lines of each kind of record, in the order of an archive."""

@@ -1,0 +1,332 @@
+"""
+Graph nodes: frozen values of seven types.
+
+Nodes do not save themselves and know no store. An id left out is generated, prefixed by
+type; a vector left out is made at commit.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+from typing import ClassVar, Literal, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mnemo.runtime.ids import new_id
+
+__all__ = [
+    "ENDS",
+    "NODE_TYPES",
+    "Edge",
+    "EdgeKind",
+    "Episodic",
+    "Intent",
+    "MetadataDelta",
+    "Node",
+    "NodeMetadata",
+    "NodeType",
+    "Procedural",
+    "Semantic",
+    "Source",
+    "Subgoal",
+    "Tag",
+    "Vector",
+    "Wording",
+    "known_types",
+    "node_id",
+    "united_confidence",
+]
+
+Vector: TypeAlias = NDArray[np.float32]
+NodeType: TypeAlias = Literal[
+    "episodic", "semantic", "procedural", "subgoal", "intent", "tag", "source"
+]
+
+
+def node_id(type: NodeType) -> str:
+    """A fresh id for a node of *type*, e.g. ``semantic-0192…``."""
+    return new_id(type)
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """
+    What all nodes have.
+
+    Attributes:
+        id: Given if left out.
+        created_at: Aware; the clock's at commit if left out.
+        vector: Unit-norm float32 of shape ``(d,)``; ``None`` until it is made.
+    """
+
+    type: ClassVar[NodeType]
+
+    id: str = field(default="", kw_only=True)
+    created_at: datetime | None = field(default=None, kw_only=True)
+    vector: Vector | None = field(default=None, kw_only=True, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        if not self.id:
+            object.__setattr__(self, "id", node_id(self.type))
+
+    @property
+    def text(self) -> str:
+        """What the node says, in its own words; what is embedded unless a page says otherwise."""
+        raise TypeError("a bare Node has no text; use one of its kinds")
+
+
+@dataclass(frozen=True, slots=True)
+class Episodic(Node):
+    """A raw step as the graph holds it; its id is fixed when the step is appended."""
+
+    type: ClassVar[NodeType] = "episodic"
+
+    observation: str
+    action: str = ""
+    state: str | None = None
+    subgoal: str | None = None
+    reward: float | None = None
+    trajectory_id: str | None = None
+    session_id: str | None = None
+    episode_id: str | None = None
+    step_index: int | None = None
+    at: datetime | None = None
+    actor: str | None = None
+    key: str | None = None
+
+    @property
+    def text(self) -> str:
+        return "\n".join(part for part in (self.observation, self.action) if part)
+
+
+@dataclass(frozen=True, slots=True)
+class Semantic(Node):
+    """
+    A fact: self-contained and atomic.
+
+    Attributes:
+        confidence: In [0, 1].
+        valid_from: Time of the earliest supporting step.
+        valid_to: When it ceased to hold; ``None`` while it does.
+        superseded_by: Id of the fact that replaced it.
+    """
+
+    type: ClassVar[NodeType] = "semantic"
+
+    proposition: str
+    confidence: float = 0.8
+    valid_from: datetime | None = None
+    valid_to: datetime | None = None
+    superseded_by: str | None = None
+
+    @property
+    def text(self) -> str:
+        return self.proposition
+
+
+@dataclass(frozen=True, slots=True)
+class Procedural(Node):
+    """
+    An instruction: when *condition*, do *instruction*, expect *expected_outcome*.
+
+    Attributes:
+        return_score: How far its intent was reached, in [0, 1]; ``None`` is unknown.
+    """
+
+    type: ClassVar[NodeType] = "procedural"
+
+    instruction: str
+    condition: str = ""
+    expected_outcome: str = ""
+    return_score: float | None = None
+
+    @property
+    def text(self) -> str:
+        return "\n".join(part for part in (self.condition, self.instruction) if part)
+
+
+@dataclass(frozen=True, slots=True)
+class Subgoal(Node):
+    """Why a trajectory's actions were taken."""
+
+    type: ClassVar[NodeType] = "subgoal"
+
+    description: str
+    parent_goal: str | None = None
+    trajectory_id: str | None = None
+
+    @property
+    def text(self) -> str:
+        return self.description
+
+
+@dataclass(frozen=True, slots=True)
+class Wording:
+    """
+    What an intent was called.
+
+    Attributes:
+        sources: Ids of the episodic nodes behind the instructions that it came with.
+        vector: Unit-norm float32; ``None`` while it is the intent's own.
+    """
+
+    text: str
+    sources: tuple[str, ...] = ()
+    vector: Vector | None = field(default=None, compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Intent(Node):
+    """
+    The goal that instructions serve, free of names and numbers.
+
+    Attributes:
+        wordings: What it was called by those whose instructions it has, at most eight;
+            made at commit. Another intent that is near one of them is near this one.
+    """
+
+    type: ClassVar[NodeType] = "intent"
+
+    description: str
+    wordings: tuple[Wording, ...] = field(default=(), kw_only=True)
+
+    @property
+    def text(self) -> str:
+        return self.description
+
+
+@dataclass(frozen=True, slots=True)
+class Tag(Node):
+    """A concept that facts share."""
+
+    type: ClassVar[NodeType] = "tag"
+
+    label: str
+
+    @property
+    def text(self) -> str:
+        return self.label
+
+
+@dataclass(frozen=True, slots=True)
+class Source(Node):
+    """The words of a raw step, as they were said."""
+
+    type: ClassVar[NodeType] = "source"
+
+    plain_text: str
+    session_id: str | None = None
+    episode_id: str | None = None
+    step_index: int | None = None
+    at: datetime | None = None
+    actor: str | None = None
+    key: str | None = None
+
+    @property
+    def text(self) -> str:
+        return self.plain_text
+
+
+NODE_TYPES: dict[NodeType, type[Node]] = {
+    kind.type: kind for kind in (Episodic, Semantic, Procedural, Subgoal, Intent, Tag, Source)
+}
+
+
+def known_types(types: Sequence[str]) -> list[NodeType]:
+    """*types* as node types, in their order. *Raises* ``ValueError`` for an unknown one."""
+    unknown = [name for name in types if name not in NODE_TYPES]
+    if unknown or isinstance(types, str):
+        raise ValueError(f"unknown node types {unknown or types!r}; known: {sorted(NODE_TYPES)}")
+    return [name for name in NODE_TYPES if name in types]
+
+
+class EdgeKind(StrEnum):
+    """What an edge says of its two ends."""
+
+    MEMBERSHIP = "membership"
+    HIERARCHICAL = "hierarchical"
+    PROVENANCE = "provenance"
+    SIBLING = "sibling"
+
+
+ENDS: dict[EdgeKind, frozenset[tuple[NodeType, NodeType]]] = {
+    EdgeKind.MEMBERSHIP: frozenset({("tag", "semantic")}),
+    EdgeKind.HIERARCHICAL: frozenset({("subgoal", "episodic"), ("intent", "procedural")}),
+    EdgeKind.PROVENANCE: frozenset(
+        {("semantic", "episodic"), ("procedural", "episodic"), ("episodic", "source")}
+    ),
+    EdgeKind.SIBLING: frozenset({("semantic", "semantic")}),
+}
+"""The (source type, target type) pairs that each kind may join."""
+
+
+@dataclass(frozen=True, slots=True)
+class Edge:
+    """*source* and *target* are node ids; a node never links to itself."""
+
+    source: str
+    target: str
+    kind: EdgeKind
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "kind", EdgeKind(self.kind))
+
+
+MOST_CONFIDENT = 0.99
+"""Confidence that repeated statements approach; nothing said is certain."""
+
+
+def united_confidence(*stated: float) -> float:
+    """The confidence of a fact that was stated with each of *stated*, in [0, 1]."""
+    doubt = math.prod(1 - confidence for confidence in stated)
+    return max(*stated, min(MOST_CONFIDENT, 1 - doubt))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeMetadata:
+    """
+    The stored counts of one node.
+
+    Attributes:
+        created_at: The node's own, aware.
+        last_accessed_at: Last time a recall returned it; ``None`` is never.
+        access_count: How often a recall returned it.
+        cumulative_reward: Sum of *reward_count* rewards, each in [0, 1].
+        reward_count: Rewards known; unknown ones are never counted.
+        support_count: Episodes that stated it.
+        penalty: From validation, in [0, 1).
+    """
+
+    created_at: datetime
+    last_accessed_at: datetime | None = None
+    access_count: int = 0
+    cumulative_reward: float = 0.0
+    reward_count: int = 0
+    support_count: int = 0
+    penalty: float = 0.0
+
+    @property
+    def mean_reward(self) -> float | None:
+        """The mean of the known rewards; ``None`` if there is none."""
+        return self.cumulative_reward / self.reward_count if self.reward_count else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MetadataDelta:
+    """A difference to be added to a node's stored counts; never overwrites them."""
+
+    cumulative_reward: float = 0.0
+    reward_count: int = 0
+    support_count: int = 0
+
+    def __add__(self, other: MetadataDelta) -> MetadataDelta:
+        return MetadataDelta(
+            cumulative_reward=self.cumulative_reward + other.cumulative_reward,
+            reward_count=self.reward_count + other.reward_count,
+            support_count=self.support_count + other.support_count,
+        )

@@ -1,0 +1,315 @@
+"""
+What a session's journal holds: the record, the acts that change it, and its replay.
+
+Each act is one transaction. What a session resumes as is decided by these alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+from types import MappingProxyType
+from typing import TypeAlias
+
+from mnemo.errors import StoreCorrupt
+from mnemo.values.changeset import Changeset, NodeChange, Revision
+from mnemo.values.chat import EmbeddingSpace
+from mnemo.values.graph import Edge, MetadataDelta, Node
+from mnemo.values.steps import Annotation, Step
+from mnemo.values.upkeep import Upkeep
+
+__all__ = [
+    "Act",
+    "Applied",
+    "ChangesetStaged",
+    "EpisodeClosed",
+    "EpisodeDiscarded",
+    "EpisodeStarted",
+    "ExtractionAbandoned",
+    "ExtractionRetried",
+    "GraphWrite",
+    "Intact",
+    "Journal",
+    "Owner",
+    "SessionRecord",
+    "SessionState",
+    "Settlement",
+    "StagedTrajectory",
+    "StepsAnnotated",
+    "StoreReport",
+    "TrajectoryStaged",
+]
+
+
+class SessionState(StrEnum):
+    """The five states of a session, and no other."""
+
+    IDLE = "idle"
+    COLLECTING = "collecting"
+    EXTRACTING = "extracting"
+    READY = "ready"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionRecord:
+    """
+    One line about a session.
+
+    Attributes:
+        goal: That of its present or last episode.
+        steps: Steps of its present or last episode.
+        updated_at: Its last durable act, aware.
+    """
+
+    id: str
+    repo_id: str
+    goal: str
+    state: SessionState
+    steps: int
+    updated_at: datetime
+    episode_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Owner:
+    """
+    Which running service may write a session.
+
+    Attributes:
+        token: Unique per opened service.
+        host: Identifies the machine and its boot.
+        pid: The process on that host.
+        started: When that process started, in the host's own ticks; tells a reused pid.
+    """
+
+    token: str
+    host: str
+    pid: int
+    started: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EpisodeStarted:
+    """An idle session collects for a new goal; state ``collecting``."""
+
+    session_id: str
+    episode_id: str
+    goal: str
+    at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepsAnnotated:
+    """Annotations became known, or known better (a deferred reward); the state stays."""
+
+    session_id: str
+    episode_id: str
+    annotations: tuple[Annotation, ...]
+    at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EpisodeClosed:
+    """No step is added any more; state ``extracting``."""
+
+    session_id: str
+    episode_id: str
+    at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StagedTrajectory:
+    """
+    The result of extracting some steps, waiting to be committed.
+
+    Attributes:
+        key: Unique per episode: the trajectory's id and its first step's index.
+        steps: Indexes of the steps that it covers.
+    """
+
+    key: str
+    trajectory_id: str
+    steps: tuple[int, ...]
+    changeset: Changeset
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrajectoryStaged:
+    """One trajectory's result is kept, so that it is never extracted again; the state stays."""
+
+    session_id: str
+    episode_id: str
+    staged: StagedTrajectory
+    at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExtractionAbandoned:
+    """Extraction gave up; state ``failed``, everything is kept."""
+
+    session_id: str
+    episode_id: str
+    error: str
+    trajectory_id: str | None
+    at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExtractionRetried:
+    """A failed extraction is tried again; state ``extracting``."""
+
+    session_id: str
+    episode_id: str
+    at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChangesetStaged:
+    """The whole changeset (with its id) is kept; state ``ready``, staged trajectories go."""
+
+    session_id: str
+    episode_id: str
+    changeset: Changeset
+    steps: tuple[int, ...]
+    at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EpisodeDiscarded:
+    """The episode ends uncommitted; state ``idle``, staged results go, its steps leave recall."""
+
+    session_id: str
+    episode_id: str
+    at: datetime
+
+
+Act: TypeAlias = (
+    EpisodeStarted
+    | StepsAnnotated
+    | EpisodeClosed
+    | TrajectoryStaged
+    | ExtractionAbandoned
+    | ExtractionRetried
+    | ChangesetStaged
+    | EpisodeDiscarded
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settlement:
+    """
+    What a commit does to its session, in the same transaction as the graph.
+
+    Attributes:
+        steps: Indexes of the steps that are committed by it.
+        staged: Keys of the staged trajectories that are consumed by it.
+        ends: Whether the episode ends with it: the state becomes ``idle`` and the
+            staged whole changeset goes; else the state stays.
+    """
+
+    session_id: str
+    episode_id: str
+    steps: tuple[int, ...]
+    staged: tuple[str, ...]
+    ends: bool
+    at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Journal:
+    """
+    A session as its last durable act left it.
+
+    Attributes:
+        steps: Those of the present episode, ascending; empty when idle.
+        committed: Indexes of the steps that are committed already.
+        staged: Key → result, of trajectories that wait to be merged or committed.
+        changeset: The whole staged changeset, in ``ready``.
+        error: Why extraction gave up, in ``failed``; *error_trajectory* says where.
+        keys: Idempotency key → step, of all episodes of the session.
+        receipt_nodes: Node ids that this episode's earlier commits left.
+    """
+
+    record: SessionRecord
+    steps: tuple[Step, ...]
+    committed: frozenset[int] = frozenset()
+    staged: Mapping[str, StagedTrajectory] = field(default_factory=lambda: MappingProxyType({}))
+    changeset: Changeset | None = None
+    changeset_steps: tuple[int, ...] = ()
+    error: str | None = None
+    error_trajectory: str | None = None
+    keys: Mapping[str, Step] = field(default_factory=lambda: MappingProxyType({}))
+    receipt_nodes: tuple[str, ...] = ()
+
+
+Intact: TypeAlias = bool | list[StoreCorrupt]
+"""Whether a read passes by damaged rows: True logs them, a list gets them as well."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GraphWrite:
+    """
+    A reconciled changeset: exactly what one transaction writes.
+
+    Attributes:
+        changeset_id: Met again, nothing is written and the first answer is given.
+        expected_revision: The revision that it was reconciled against.
+        nodes: To insert, complete with ``created_at``. ``source`` and ``episodic`` nodes
+            carry no vector (those of their step serve); another node without one is
+            found by keyword until the index has caught up with it.
+        edges: To insert; one that exists already is skipped.
+        dropped: Stored edges to delete, before *edges* are inserted.
+        metadata: Node id → difference; every new node gets an entry in any case.
+        changes: New field values (``vector`` included) of stored nodes.
+        node_ids: What the receipt names: ids that exist afterwards, created or changed.
+        settlement: What it does to its session; ``None`` for ``repo.apply``.
+        space: Of the vectors in it; stamps the repository if it has none. ``None``: the
+            vectors must have the stamped length.
+        upkeep: What maintenance does, after the rest. If that and the rest change
+            nothing, the revision stays and the id is not remembered.
+    """
+
+    changeset_id: str
+    expected_revision: Revision
+    nodes: tuple[Node, ...] = ()
+    edges: tuple[Edge, ...] = ()
+    dropped: tuple[Edge, ...] = ()
+    metadata: Mapping[str, MetadataDelta] = field(default_factory=dict)
+    changes: tuple[NodeChange, ...] = ()
+    node_ids: tuple[str, ...] = ()
+    settlement: Settlement | None = None
+    space: EmbeddingSpace | None = None
+    upkeep: Upkeep | None = None
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether, upkeep aside, the graph stays as it is; then the revision stays too."""
+        return not (self.nodes or self.edges or self.metadata or self.changes)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Applied:
+    """
+    What a graph write left; *again* if its changeset had been applied before.
+
+    *removed* are the ids that its upkeep deleted; told the first time only.
+    """
+
+    revision: Revision
+    node_ids: tuple[str, ...]
+    edge_count: int
+    again: bool = False
+    removed: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoreReport:
+    """What a check of the whole store found; no *problems* is healthy."""
+
+    problems: tuple[str, ...]
+    counts: Mapping[str, int]
+    schema_version: int
+    synchronous: str

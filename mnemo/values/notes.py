@@ -1,0 +1,325 @@
+"""Notes as values: what is shown of them, their versions, and what an update did to them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Literal, Protocol, TypeAlias
+
+from mnemo.values.chat import EmbeddingSpace, Usage
+from mnemo.values.graph import Vector
+
+__all__ = [
+    "Author",
+    "ChangeAction",
+    "ConversationRow",
+    "Covered",
+    "ErasedNoteRows",
+    "Note",
+    "NoteChange",
+    "NoteInfo",
+    "NoteReader",
+    "NoteRow",
+    "NoteVersion",
+    "NoteWriter",
+    "Trust",
+    "UsageRow",
+]
+
+Author: TypeAlias = Literal["model", "rule", "agent", "application", "import", "undo"]
+"""Who made a version."""
+Trust: TypeAlias = Literal[
+    "stated", "inferred", "observed", "unquoted", "application", "imported", ""
+]
+"""
+What a version rests on: a user's words, an assistant's, a tool's output, nothing that was
+quoted, the application's own authority, a file. ``""``: of a deletion that says nothing.
+"""
+ChangeAction: TypeAlias = Literal["created", "updated", "merged", "deleted", "restored"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NoteInfo:
+    """
+    A note without its text.
+
+    Attributes:
+        topic: Lower-case words joined by hyphens; its name.
+        last_read_at: When it was last read or recalled; ``None``: never.
+        version: Counts from 1, across deletions.
+        size: Of the body, in code points.
+    """
+
+    topic: str
+    description: str
+    updated_at: datetime
+    last_read_at: datetime | None
+    version: int
+    size: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Note(NoteInfo):
+    """A note with its text, a body of Markdown; *trust* is that of its latest version."""
+
+    body: str
+    created_at: datetime
+    trust: Trust
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NoteVersion:
+    """
+    One version of a note; a deletion is one too, without text.
+
+    Attributes:
+        update_id: The update that made it, where one did; *task_id* likewise.
+        message_ids: Messages of *thread_id* that *evidence* was found in.
+        evidence: The words that it rests on, copied from those messages.
+        reason: Why it was deleted or made, where that was said.
+    """
+
+    topic: str
+    version: int
+    action: ChangeAction
+    body: str
+    description: str
+    at: datetime
+    by: Author
+    update_id: str | None = None
+    task_id: str | None = None
+    session_id: str | None = None
+    thread_id: str | None = None
+    message_ids: tuple[str, ...] = ()
+    evidence: str = ""
+    trust: Trust = ""
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NoteChange:
+    """What was done to one note, and the version that it gave."""
+
+    topic: str
+    action: ChangeAction
+    version: int
+    by: Author
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NoteRow:
+    """
+    A note as it is now; a deleted one keeps its row, without texts.
+
+    Attributes:
+        deleted_by: Who deleted it; ``None``: it is there.
+    """
+
+    topic: str
+    version: int
+    description: str
+    body: str
+    created_at: datetime
+    updated_at: datetime
+    last_read_at: datetime | None
+    trust: Trust
+    deleted_by: Author | None = None
+
+    @property
+    def is_there(self) -> bool:
+        """Whether it has not been deleted."""
+        return self.deleted_by is None
+
+    @property
+    def info(self) -> NoteInfo:
+        """What a list shows of it."""
+        return NoteInfo(
+            topic=self.topic,
+            description=self.description,
+            updated_at=self.updated_at,
+            last_read_at=self.last_read_at,
+            version=self.version,
+            size=len(self.body),
+        )
+
+    @property
+    def note(self) -> Note:
+        """All that is shown of it."""
+        return Note(
+            topic=self.topic,
+            description=self.description,
+            updated_at=self.updated_at,
+            last_read_at=self.last_read_at,
+            version=self.version,
+            size=len(self.body),
+            body=self.body,
+            created_at=self.created_at,
+            trust=self.trust,
+        )
+
+    @property
+    def text(self) -> str:
+        """What it is found by, and its vector made of."""
+        return f"{self.topic.replace('-', ' ')}\n{self.description}\n{self.body}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Covered:
+    """What became of an explicit request: the note that holds it, or why none does."""
+
+    topic: str | None = None
+    refused: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConversationRow:
+    """
+    What is known of a conversation's updates.
+
+    Attributes:
+        ended_at: When the last one with a model ended, failed or not.
+        part: The part that the latest failures were over; *failures* in a row.
+    """
+
+    key: str
+    ended_at: datetime | None = None
+    part: str = ""
+    failures: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UsageRow:
+    """What one call of a model cost."""
+
+    update_id: str
+    task_id: str | None
+    session_id: str | None
+    at: datetime
+    usage: Usage
+    purpose: str = "update_notes"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ErasedNoteRows:
+    """How many rows an erasure deleted."""
+
+    versions: int = 0
+    fulltext_rows: int = 0
+    vectors: int = 0
+
+
+class NoteReader(Protocol):
+    """The notes of one repository as of one moment; plain calls."""
+
+    @property
+    def now(self) -> datetime:
+        """The store's time of this transaction, aware."""
+        ...
+
+    def rows(self, topics: Sequence[str] | None = None) -> list[NoteRow]:
+        """The notes that are there, by topic; of *topics* also those that were deleted."""
+        ...
+
+    def topics(self, *, deleted: bool = False) -> list[str]:
+        """The topics of the notes that are there, sorted; with those that were, if asked."""
+        ...
+
+    def versions(self, topic: str, *, intact: bool = False) -> list[NoteVersion]:
+        """What is kept of its versions, oldest first."""
+        ...
+
+    def changes(self, update_id: str) -> list[NoteChange]:
+        """What an update did, in order."""
+        ...
+
+    def counts(self) -> tuple[int, int]:
+        """Notes that are there, and versions kept of all."""
+        ...
+
+    def matching(self, terms: Sequence[str]) -> dict[str, frozenset[str]]:
+        """Term (as ``runtime.text.terms`` gives them) → topics of the notes that hold it."""
+        ...
+
+    def vectors(self, space: EmbeddingSpace) -> dict[str, Vector]:
+        """Topic → vector of its present version, where there is one of *space*."""
+        ...
+
+    def owed(self, space: EmbeddingSpace, *, limit: int) -> list[NoteRow]:
+        """Notes that have no vector of *space*, by topic."""
+        ...
+
+    def marked(self, keys: Sequence[str]) -> frozenset[str]:
+        """Those of *keys* that are marks."""
+        ...
+
+    def covered(self, digests: Sequence[str]) -> dict[str, Covered]:
+        """What became of the requests with these digests, where that is settled."""
+        ...
+
+    def is_done(self, task_id: str) -> bool:
+        """Whether an update of this task has ended without error."""
+        ...
+
+    def conversation(self, key: str) -> ConversationRow:
+        """What is known of its updates; of an unknown one, nothing."""
+        ...
+
+    def usage(self, update_id: str) -> list[UsageRow]:
+        """What its calls cost, in order."""
+        ...
+
+
+class NoteWriter(NoteReader, Protocol):
+    """One transaction on the notes of a repository; an exception undoes all of it."""
+
+    def put(self, row: NoteRow, version: NoteVersion, *, keep: int) -> None:
+        """
+        Write a note with a version, its journal row and its full-text row; it is owed a vector.
+
+        Args:
+            keep: Versions that are kept of the topic, the latest ones.
+        """
+        ...
+
+    def touch(self, topics: Sequence[str], at: datetime) -> None:
+        """Set when they were last read; no version."""
+        ...
+
+    def erase(self, topic: str) -> ErasedNoteRows:
+        """Delete a note with all its versions and rows."""
+        ...
+
+    def rewrite(self, version: NoteVersion) -> None:
+        """Replace a version by one with fewer words; for erasure."""
+        ...
+
+    def drop(self, topic: str, version: int) -> None:
+        """Delete one version; for erasure. Its number is not given again."""
+        ...
+
+    def save_vectors(
+        self, space: EmbeddingSpace, vectors: Mapping[str, tuple[int, Vector]]
+    ) -> None:
+        """Keep vectors by topic, of the versions that they name; others are skipped."""
+        ...
+
+    def mark(self, key: str, *, keep: int) -> None:
+        """Remember a judged message; *keep* marks are kept, the latest ones."""
+        ...
+
+    def cover(self, digest: str, covered: Covered) -> None:
+        """Remember for good what became of a request; the first word about it stays."""
+        ...
+
+    def finish(self, task_id: str) -> None:
+        """Remember that an update of this task has ended without error."""
+        ...
+
+    def keep_conversation(self, row: ConversationRow) -> None:
+        """Write what is known of a conversation's updates."""
+        ...
+
+    def add_usage(self, row: UsageRow) -> None:
+        """Write what a call cost."""
+        ...

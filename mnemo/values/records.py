@@ -1,0 +1,298 @@
+"""
+Records: single things said or observed, as keyword search and drill-down see them.
+
+A record's place is its stream: one session's steps (each half a record of its own) or
+one thread's messages.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Literal, TypeAlias
+
+from mnemo.runtime.clock import as_utc
+from mnemo.values.derived import Snapshot
+from mnemo.values.messages import Kind, StoredMessage, ToolCall, searchable_text
+
+__all__ = [
+    "Group",
+    "Hidden",
+    "Query",
+    "Ranking",
+    "Record",
+    "RecordHit",
+    "RecordKind",
+    "RecordQuery",
+    "Surfacing",
+    "SurfacingQuery",
+    "Surroundings",
+    "ViewQuery",
+    "message_record",
+    "snapshot_record",
+    "telling_terms",
+    "term_weight",
+]
+
+RecordKind: TypeAlias = Kind | Literal["observation", "action", "snapshot"]
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Operands that must all occur, and those of which none may."""
+
+    wanted: tuple[str, ...]
+    unwanted: tuple[str, ...] = ()
+
+    @property
+    def expression(self) -> str:
+        """It in the words of a full-text index."""
+        return " NOT ".join([" AND ".join(map(_quoted, self.wanted)), *map(_quoted, self.unwanted)])
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """A query as groups of which one must match; no group: nothing searchable."""
+
+    groups: tuple[Group, ...]
+
+    @property
+    def expression(self) -> str:
+        """For the index: quoted operands, ``NOT`` before ``AND`` before ``OR``."""
+        return " OR ".join(group.expression for group in self.groups)
+
+    @property
+    def wanted(self) -> tuple[str, ...]:
+        """The operands that speak for a hit, each once."""
+        return tuple(dict.fromkeys(word for group in self.groups for word in group.wanted))
+
+
+def _quoted(operand: str) -> str:
+    return '"' + operand.replace('"', '""') + '"'
+
+
+SNAPSHOTS_BESIDE = 3
+"""Snapshots on each side of a record's surroundings, at most."""
+DAYS_OF_A_YEAR = 365.0
+SCORE_DIGITS = 9
+"""Decimals to which scores are told apart."""
+COMMON_SHARE = 0.2
+"""Share of the records above which a term tells nothing."""
+FEW_RECORDS = 20
+"""Records below which every term tells something."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ranking:
+    """
+    Relevance against age, as seen at *now*.
+
+    Attributes:
+        decay: A record one year old weighs ``1 / (1 + decay)``; 0: relevance alone.
+    """
+
+    now: datetime
+    decay: float = 0.3
+
+    def score(self, relevance: float, at: datetime) -> float:
+        """Greater is better; a time in the future is no bonus."""
+        days = max(0.0, (self.now - as_utc(at)).total_seconds() / 86_400)
+        return relevance / (1 + self.decay * days / DAYS_OF_A_YEAR)
+
+    def order(
+        self, relevance: float, at: datetime, session_id: str, seq: int
+    ) -> tuple[float, float, str, int]:
+        """Smallest first: score, then the newer, then the stream, then the later said."""
+        score = round(self.score(relevance, at), SCORE_DIGITS)
+        return -score, -as_utc(at).timestamp(), session_id, -seq
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Record:
+    """
+    One thing said or observed.
+
+    Attributes:
+        message_id: Of a message its id; of a step's half ``"<node id>/observation"`` or
+            ``"<node id>/action"``; of a snapshot its id.
+        session_id: The session's id for steps, the thread's for messages and snapshots.
+        seq: Of a message its seq; of a step's half twice the step's ordinal, plus one for
+            the action; of a snapshot its first seq.
+        at: When it was said, aware.
+        text: What is searched; of a tool's call or result its content whatever is indexed.
+        tool_calls, is_error, name: Of messages.
+    """
+
+    message_id: str
+    session_id: str
+    seq: int
+    kind: RecordKind
+    at: datetime
+    actor: str | None
+    text: str
+    tool_calls: tuple[ToolCall, ...] = ()
+    is_error: bool = False
+    name: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordHit:
+    """A record that matches; *relevance* is BM25 turned positive, or 1 for a substring."""
+
+    record: Record
+    relevance: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hidden:
+    """
+    What an agent sees anyhow, and a search for it leaves out.
+
+    Attributes:
+        stream: A thread's or a session's id.
+        message_seq: Of the thread: messages from this seq on, and steps made of them.
+        message_since: Of these only the ones recorded at this time or later; ``None``: all.
+        last_steps: Of the session: so many steps, the last ones, and messages they repeat.
+        ids: Ids of the thread's snapshots that are shown.
+    """
+
+    stream: str
+    message_seq: int | None = None
+    message_since: datetime | None = None
+    last_steps: int = 0
+    ids: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordQuery:
+    """
+    What to find.
+
+    Attributes:
+        session_id: Only of this stream.
+        hidden: What to leave out.
+        default_ttl_s: Seconds after which messages of threads without a ``ttl_s`` of their
+            own are expired; ``None``: never.
+        limit: Hits, at most.
+        scan_limit: Records that a search for short substrings looks at, at most.
+    """
+
+    query: Query
+    ranking: Ranking
+    session_id: str | None = None
+    hidden: Hidden | None = None
+    default_ttl_s: float | None = None
+    limit: int = 100
+    scan_limit: int = 50_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ViewQuery:
+    """A record by its id, how many neighbours on each side, and when messages expire."""
+
+    message_id: str
+    session_id: str | None = None
+    before: int = 10
+    after: int = 10
+    default_ttl_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Surroundings:
+    """
+    A record and what lies around it, ascending.
+
+    Attributes:
+        last_seq: Of a snapshot: where its range ends; of all others: their seq.
+        snapshots_before: Of the record's thread and epoch the nearest ones that end ahead
+            of all this; of those that another one contains only that one.
+        snapshots_after: Likewise those that begin after all this.
+    """
+
+    target: Record
+    before: tuple[Record, ...]
+    after: tuple[Record, ...]
+    last_seq: int
+    snapshots_before: tuple[Snapshot, ...] = ()
+    snapshots_after: tuple[Snapshot, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SurfacingQuery:
+    """
+    What could come to mind.
+
+    Attributes:
+        terms: Words or short runs, each an operand; at most 32.
+        min_terms: Distinct terms that a record must match, at least.
+        hidden: What the agent sees anyhow.
+        excluded: ``(session id, message id)`` of records to leave out.
+        limit: Records, at most.
+    """
+
+    terms: tuple[str, ...]
+    ranking: Ranking
+    min_terms: int = 2
+    hidden: Hidden | None = None
+    excluded: frozenset[tuple[str, str]] = frozenset()
+    default_ttl_s: float | None = None
+    limit: int = 50
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Surfacing:
+    """
+    What the index says of some terms.
+
+    Attributes:
+        records: How many there are in all.
+        counts: Term → in how many records it occurs.
+        hits: Best first, each with the terms it matches, of which one is telling;
+            messages of earlier epochs of any thread are not among them.
+    """
+
+    records: int
+    counts: Mapping[str, int] = field(default_factory=dict)
+    hits: tuple[tuple[RecordHit, frozenset[str]], ...] = ()
+
+
+def telling_terms(counts: Mapping[str, int], records: int) -> list[str]:
+    """Of the terms that occur those that not every other record holds, the rarest first."""
+    most = records if records < FEW_RECORDS else COMMON_SHARE * records
+    return sorted((t for t, n in counts.items() if 0 < n <= most), key=lambda t: (counts[t], t))
+
+
+def term_weight(count: int, records: int) -> float:
+    """What a term that *count* of *records* hold says for one of them; BM25's, never 0."""
+    return math.log1p((records - count + 0.5) / (count + 0.5))
+
+
+def message_record(message: StoredMessage) -> Record:
+    """A message as a record."""
+    return Record(
+        message_id=message.stored_id,
+        session_id=message.thread_id,
+        seq=message.seq,
+        kind=message.kind or "user",
+        at=message.at or message.recorded_at,
+        actor=message.actor,
+        text=searchable_text(message, tools=True),
+        tool_calls=tuple(message.tool_calls),
+        is_error=message.is_error,
+        name=message.name,
+    )
+
+
+def snapshot_record(snapshot: Snapshot) -> Record:
+    """A snapshot as a record."""
+    return Record(
+        message_id=snapshot.id,
+        session_id=snapshot.thread_id,
+        seq=snapshot.from_seq,
+        kind="snapshot",
+        at=snapshot.at,
+        actor=None,
+        text=snapshot.text,
+    )
