@@ -162,13 +162,25 @@ def test_cancel_scopes_are_entered_where_they_are_made():
     assert unentered_scopes("def f(self):\n    self.scope = anyio.CancelScope()") == 1
 
 
+def docstring_lines(tree: ast.AST) -> int:
+    """How many lines of a module are docstrings of it, its classes and its functions."""
+    documented = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+    texts = (
+        ast.get_docstring(node, clean=False) or ""
+        for node in ast.walk(tree)
+        if isinstance(node, documented)
+    )
+    return sum(text.count("\n") for text in texts)
+
+
 def test_functions_stay_small():
-    """Nine in ten function bodies are under 30 lines and none is over 60; files under 600."""
+    """Nine in ten bodies are under 30 lines, none over 60; files under 600, docstrings aside."""
     sizes = []
     for path in ROOT.rglob("*.py"):
         text = path.read_text(encoding="utf-8")
-        assert text.count("\n") <= 600, path
-        for node in ast.walk(ast.parse(text)):
+        tree = ast.parse(text)
+        assert text.count("\n") - docstring_lines(tree) <= 600, path
+        for node in ast.walk(tree):
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
                 body = node.body[1:] if ast.get_docstring(node) else node.body
                 size = (node.end_lineno or 0) - body[0].lineno + 1 if body else 0
