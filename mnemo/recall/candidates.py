@@ -11,11 +11,11 @@ from numpy.typing import NDArray
 from mnemo.config import Config, TypeScoring
 from mnemo.recall.candidate import Phase
 from mnemo.recall.question import Question
-from mnemo.recall.request import Window
 from mnemo.recall.signals import Hits, StepWeights, node_hits, restated_scores, step_hits
 from mnemo.recall.value import parameters_of
 from mnemo.runtime.text import fold
-from mnemo.values.corpus import CorpusView, StepsView
+from mnemo.values.corpus import CorpusView, DocumentsView, StepsView
+from mnemo.values.filters import Window
 from mnemo.values.graph import NodeType
 
 __all__ = ["Found", "HopZero", "hop_zero", "step_weights"]
@@ -140,12 +140,12 @@ def hop_zero(
     for kind in dict.fromkeys(("semantic", *searched, *routes)):
         view = corpus.nodes.get(kind)
         if view is not None and view.count:
-            eligible[kind] = window.eligible(view)
+            eligible[kind] = _eligible(view, window)
             asked = question if kind in _ROUTING else question.for_evidence
             hits[kind] = node_hits(view, asked, eligible[kind], dense_weight, explain=explain)
     if corpus.steps.count:
         facts = hits.get("semantic")
-        ok = eligible["episodic"] = eligible["source"] = window.eligible(corpus.steps)
+        ok = eligible["episodic"] = eligible["source"] = _eligible(corpus.steps, window)
         hits["episodic"] = hits["source"] = step_hits(
             corpus.steps,
             question,
@@ -159,6 +159,17 @@ def hop_zero(
     scored = {kind: hits[kind] for kind in hits if kind in (*searched, *routes, "episodic")}
     base = HopZero(hits, eligible, _scales(scored))
     return _with_best(base, searched, unwanted, config, weights)
+
+
+def _eligible(view: DocumentsView, window: Window) -> Mask:
+    """Documents that are alive, may have evidence inside *window*, and held at its end."""
+    ok = view.alive
+    if window.since is not None:
+        ok = ok & (view.last >= window.since.timestamp())
+    if window.until is None:
+        return ok & np.isinf(view.valid_to)
+    end = window.until.timestamp()
+    return ok & (view.first <= end) & (view.valid_to > end)
 
 
 def _scales(hits: Mapping[NodeType, Hits]) -> dict[NodeType, float]:

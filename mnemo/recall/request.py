@@ -7,19 +7,15 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import get_args
 
-import numpy as np
-from numpy.typing import NDArray
-
 from mnemo.prompts.data import AskedQuestion
 from mnemo.prompts.plan import MODES, Mode
-from mnemo.runtime.clock import as_utc
 from mnemo.runtime.text import clean, is_blank
 from mnemo.runtime.validation import whole_number
-from mnemo.values.corpus import DocumentsView
+from mnemo.values.filters import Window
 from mnemo.values.graph import NodeType
 from mnemo.values.steps import Step
 
-__all__ = ["MAX_QUERY_CHARACTERS", "RecallContext", "RecallRequest", "Window"]
+__all__ = ["MAX_QUERY_CHARACTERS", "RecallContext", "RecallRequest"]
 
 MAX_QUERY_CHARACTERS = 8_192
 """Characters of a query that are read; a longer one is a document, not a question."""
@@ -52,53 +48,6 @@ class RecallContext:
     def node_ids(self) -> frozenset[str]:
         """The ids of its steps, which the caller has already."""
         return frozenset(step.node_id for step in self.steps)
-
-
-@dataclass(frozen=True, slots=True)
-class Window:
-    """The time that evidence must be of, inclusive; without a bound, any."""
-
-    since: datetime | None = None
-    until: datetime | None = None
-
-    @classmethod
-    def checked(cls, since: datetime | None, until: datetime | None) -> Window:
-        """
-        Both bounds, aware (no zone means UTC).
-
-        Raises:
-            ValueError: *since* lies after *until*, or one of them is no datetime.
-        """
-        for name, bound in (("since", since), ("until", until)):
-            if bound is not None and not isinstance(bound, datetime):
-                raise ValueError(f"{name} must be a datetime, not {type(bound).__name__}")
-        window = cls(as_utc(since) if since else None, as_utc(until) if until else None)
-        if window.since and window.until and window.since > window.until:
-            raise ValueError(f"since ({since}) lies after until ({until})")
-        return window
-
-    @property
-    def is_open(self) -> bool:
-        """Whether every time lies inside."""
-        return self.since is None and self.until is None
-
-    def holds(self, at: datetime | None) -> bool:
-        """Whether *at* lies inside; an unknown time only does where all do."""
-        if at is None:
-            return self.is_open
-        early = self.since is not None and as_utc(at) < self.since
-        late = self.until is not None and as_utc(at) > self.until
-        return not (early or late)
-
-    def eligible(self, view: DocumentsView) -> NDArray[np.bool_]:
-        """Documents that are alive, may have evidence inside, and held at its end."""
-        ok = view.alive
-        if self.since is not None:
-            ok = ok & (view.last >= self.since.timestamp())
-        if self.until is None:
-            return ok & np.isinf(view.valid_to)
-        end = self.until.timestamp()
-        return ok & (view.first <= end) & (view.valid_to > end)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

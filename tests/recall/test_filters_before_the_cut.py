@@ -13,9 +13,9 @@ from mnemo.config import Config
 from mnemo.index.documents import node_document
 from mnemo.recall.candidates import HopZero, hop_zero
 from mnemo.recall.question import ask
-from mnemo.recall.request import Window
 from mnemo.runtime.clock import Breather
 from mnemo.values.corpus import Corpus, CorpusView, Side
+from mnemo.values.filters import Window
 from mnemo.values.graph import NodeType, Semantic
 
 WIDTH = 16

@@ -1,0 +1,345 @@
+"""
+Filters of recall, search and listings: which evidence a call may use.
+
+``where=`` is read once into a ``Where``, whose conditions hold of a metadata object or not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Literal, TypeAlias
+
+from mnemo.runtime.clock import as_utc
+from mnemo.runtime.text import fold, is_blank
+from mnemo.runtime.validation import finite_number, known_id, stored_text
+
+__all__ = ["OPERATORS", "Condition", "Filters", "Where", "Window", "kind_of", "members"]
+
+OPERATORS = ("gt", "gte", "lt", "lte", "ne", "exists")
+"""What a mapping under a key of ``where=`` may hold."""
+BOUNDS = frozenset({"gt", "gte", "lt", "lte"})
+MOST_CONDITIONS = 32
+"""Keys of one ``where=``, at most."""
+
+Scalar: TypeAlias = str | int | float | bool | None
+ScalarKind: TypeAlias = Literal["text", "number", "boolean", "null"]
+
+
+def kind_of(value: object) -> ScalarKind | None:
+    """
+    The kind of a JSON value; ``None`` for an object or a list.
+
+    Values of two kinds are never equal and never ordered: ``true`` is not 1.
+    """
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return "boolean"
+    if isinstance(value, int | float):
+        return "number"
+    return "text" if isinstance(value, str) else None
+
+
+def members(metadata: Mapping[str, Any], path: Sequence[str]) -> list[Any] | None:
+    """
+    What *metadata* holds at *path*: the value, or the members of a list; ``None``: absent.
+
+    A key that holds the rest of the path, dots and all, is preferred to descending; through
+    a list the path descends into each of its objects.
+    """
+    found = list(_at(metadata, tuple(path)))
+    return [one for value in found for one in _flat(value)] if found else None
+
+
+def _at(value: Any, path: tuple[str, ...]) -> Iterator[Any]:
+    if not path:
+        yield value
+    elif isinstance(value, list | tuple):
+        for one in value:
+            yield from _at(one, path) if isinstance(one, Mapping) else ()
+    elif isinstance(value, Mapping):
+        whole = ".".join(path)
+        if whole in value:
+            yield value[whole]
+        elif path[0] in value and len(path) > 1:
+            yield from _at(value[path[0]], path[1:])
+
+
+def _flat(value: Any) -> Iterator[Any]:
+    if isinstance(value, list | tuple):
+        for one in value:
+            yield from _flat(one)
+    else:
+        yield value
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """
+    What must hold of one key.
+
+    Attributes:
+        path: The key, cut at its dots.
+        any_of: One member must equal one of these; ``None``: no such test.
+        bounds: Operator and operand; the same member must pass all of them.
+        unequal: The operand of ``ne``, in a tuple; a member must be of its kind, and none
+            equal to it. Empty: no such test.
+        exists: Whether the key must be there; ``None``: implied by the other tests.
+    """
+
+    path: tuple[str, ...]
+    any_of: tuple[Scalar, ...] | None = None
+    bounds: tuple[tuple[str, Scalar], ...] = ()
+    unequal: tuple[Scalar, ...] = ()
+    exists: bool | None = None
+
+    @property
+    def tests_members(self) -> bool:
+        """Whether one member has to pass ``any_of`` or ``bounds``."""
+        return self.any_of is not None or bool(self.bounds)
+
+    def accepts(self, member: Any) -> bool:
+        """Whether one member passes ``any_of`` and ``bounds``."""
+        kind = kind_of(member)
+        if kind is None:
+            return False
+        if self.any_of is not None and not any(_equal(member, one) for one in self.any_of):
+            return False
+        return all(
+            kind == kind_of(operand) and _within(operator, member, operand)
+            for operator, operand in self.bounds
+        )
+
+    def holds(self, metadata: Mapping[str, Any]) -> bool:
+        """Whether it holds of *metadata*; of an absent key only ``exists: false`` does."""
+        found = members(metadata, self.path)
+        only_absence = self.exists is False and not self.tests_members and not self.unequal
+        if found is None or self.exists is False:
+            return found is None and only_absence
+        if self.tests_members and not any(map(self.accepts, found)):
+            return False
+        return all(
+            any(kind_of(one) == kind_of(other) for one in found)
+            and not any(_equal(one, other) for one in found)
+            for other in self.unequal
+        )
+
+
+def _equal(one: Any, other: Any) -> bool:
+    return kind_of(one) == kind_of(other) and bool(one == other)
+
+
+def _within(operator: str, member: Any, operand: Any) -> bool:
+    match operator:
+        case "gt":
+            return bool(member > operand)
+        case "gte":
+            return bool(member >= operand)
+        case "lt":
+            return bool(member < operand)
+        case _:
+            return bool(member <= operand)
+
+
+@dataclass(frozen=True, slots=True)
+class Where:
+    """Conditions on metadata that must all hold; none holds of everything."""
+
+    conditions: tuple[Condition, ...] = ()
+
+    @classmethod
+    def checked(cls, where: Mapping[str, Any] | None) -> Where:
+        """
+        Read *where*: key → a value, a list of which one must be there, or operators.
+
+        A key descends at its dots. Operators are ``gt``, ``gte``, ``lt``, ``lte``, ``ne``
+        and ``exists``. A list in the data matches if a member does; an absent key matches
+        ``exists: false`` alone; values of different kinds never match.
+
+        Raises:
+            ValueError: It is no mapping of keys, an operator is unknown, or an operand is
+                of no kind that the operator compares.
+        """
+        if where is None:
+            return cls()
+        if not isinstance(where, Mapping):
+            raise ValueError(f"where must map keys to conditions, not {type(where).__name__}")
+        if len(where) > MOST_CONDITIONS:
+            raise ValueError(f"where has {len(where)} keys; at most {MOST_CONDITIONS}")
+        return cls(tuple(_condition(key, asked) for key, asked in where.items()))
+
+    def holds(self, metadata: Mapping[str, Any]) -> bool:
+        """Whether all conditions hold of *metadata*."""
+        return all(condition.holds(metadata) for condition in self.conditions)
+
+
+def _condition(key: object, asked: object) -> Condition:
+    if not isinstance(key, str) or is_blank(key):
+        raise ValueError(f"a key of where must be text that is not blank, not {key!r}")
+    path = tuple(stored_text("a key of where", key).split("."))
+    if isinstance(asked, Mapping):
+        return _operators(key, path, asked)
+    if isinstance(asked, list | tuple | set | frozenset):
+        return Condition(path, any_of=tuple(_scalar(key, one) for one in asked))
+    return Condition(path, any_of=(_scalar(key, asked),))
+
+
+def _operators(key: str, path: tuple[str, ...], asked: Mapping[Any, Any]) -> Condition:
+    known = ", ".join(OPERATORS)
+    if not asked:
+        raise ValueError(f"where[{key!r}] has no operator; known: {known}")
+    for operator in asked:
+        if operator not in OPERATORS:
+            raise ValueError(
+                f"where[{key!r}] has the unknown operator {operator!r}; known: {known}"
+            )
+    exists = asked.get("exists")
+    if "exists" in asked and not isinstance(exists, bool):
+        raise ValueError(f"where[{key!r}]: exists takes True or False, not {exists!r}")
+    return Condition(
+        path,
+        bounds=tuple((name, _bound(key, name, asked[name])) for name in asked if name in BOUNDS),
+        unequal=(_scalar(key, asked["ne"]),) if "ne" in asked else (),
+        exists=exists,
+    )
+
+
+def _bound(key: str, operator: str, operand: object) -> Scalar:
+    value = _scalar(key, operand)
+    if kind_of(value) not in ("number", "text"):
+        raise ValueError(f"where[{key!r}]: {operator} takes a number or a text, not {operand!r}")
+    return value
+
+
+def _scalar(key: str, value: object) -> Scalar:
+    """Return *value* as metadata would hold it."""
+    kind = kind_of(value)
+    if kind is None:
+        raise ValueError(
+            f"where[{key!r}] compares with text, numbers, True, False or None, "
+            f"not {type(value).__name__}"
+        )
+    if kind == "number":
+        return finite_number(f"where[{key!r}]", value)
+    return stored_text(f"where[{key!r}]", str(value)) if kind == "text" else value  # type: ignore[return-value]
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """The time that evidence must be of, inclusive; without a bound, any."""
+
+    since: datetime | None = None
+    until: datetime | None = None
+
+    @classmethod
+    def checked(cls, since: datetime | None, until: datetime | None) -> Window:
+        """
+        Both bounds, aware (no zone means UTC).
+
+        Raises:
+            ValueError: *since* lies after *until*, or one of them is no datetime.
+        """
+        for name, bound in (("since", since), ("until", until)):
+            if bound is not None and not isinstance(bound, datetime):
+                raise ValueError(f"{name} must be a datetime, not {type(bound).__name__}")
+        window = cls(as_utc(since) if since else None, as_utc(until) if until else None)
+        if window.since and window.until and window.since > window.until:
+            raise ValueError(f"since ({since}) lies after until ({until})")
+        return window
+
+    @property
+    def is_open(self) -> bool:
+        """Whether every time lies inside."""
+        return self.since is None and self.until is None
+
+    def holds(self, at: datetime | None) -> bool:
+        """Whether *at* lies inside; an unknown time only does where all do."""
+        if at is None:
+            return self.is_open
+        early = self.since is not None and as_utc(at) < self.since
+        late = self.until is not None and as_utc(at) > self.until
+        return not (early or late)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Filters:
+    """
+    What evidence (a message or a step) must be like; what was extracted matches if one of
+    its sources does.
+
+    Attributes:
+        session_id: Of the session, or of the thread, that it was said in.
+        thread_id: Of the conversation that it was said in.
+        actor: Whose words they are, folded; case and accents are no difference.
+    """
+
+    where: Where = field(default_factory=Where)
+    window: Window = field(default_factory=Window)
+    session_id: str | None = None
+    thread_id: str | None = None
+    actor: str | None = None
+
+    @classmethod
+    def checked(
+        cls,
+        *,
+        where: Mapping[str, Any] | None = None,
+        session_id: str | None = None,
+        thread_id: str | None = None,
+        actor: str | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+    ) -> Filters:
+        """
+        Check the arguments that all filtered calls take.
+
+        Raises:
+            ValueError: See ``Where.checked`` and ``Window.checked``; an id or the actor is
+                no text.
+        """
+        named = {"session_id": session_id, "thread_id": thread_id, "actor": actor}
+        ids = {name: None if id is None else known_id(name, id) for name, id in named.items()}
+        return cls(
+            where=Where.checked(where),
+            window=Window.checked(since, until),
+            session_id=ids["session_id"],
+            thread_id=ids["thread_id"],
+            actor=None if ids["actor"] is None else fold(ids["actor"]),
+        )
+
+    @property
+    def asks_for_sources(self) -> bool:
+        """Whether more than time is asked for: what has no source cannot match then."""
+        named = (self.session_id, self.thread_id, self.actor)
+        return bool(self.where.conditions) or any(one is not None for one in named)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether everything matches."""
+        return self.window.is_open and not self.asks_for_sources
+
+    def holds(
+        self,
+        *,
+        at: datetime | None,
+        actors: Collection[str],
+        session_ids: Collection[str],
+        thread_id: str | None,
+        metadata: Mapping[str, Any],
+    ) -> bool:
+        """
+        Whether one piece of evidence matches.
+
+        Args:
+            actors: Who speaks or acts in it.
+            session_ids: The sessions that hold it.
+        """
+        if self.actor is not None and self.actor not in map(fold, actors):
+            return False
+        if self.thread_id is not None and self.thread_id != thread_id:
+            return False
+        if self.session_id is not None and self.session_id not in (*session_ids, thread_id):
+            return False
+        return self.window.holds(at) and self.where.holds(metadata)
