@@ -6,13 +6,12 @@ What differs by the type of a field is in this module.
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from enum import StrEnum
 from typing import Any, Generic, Literal, TypeVar
 
-from mnemo.store.sqlite.codec import (
+from mnemo.store.codec import (
     decode_changeset,
     decode_list,
     decode_object,
@@ -24,7 +23,8 @@ from mnemo.store.sqlite.codec import (
     stored_time,
     utc_text,
 )
-from mnemo.store.sqlite.damage import Rows
+from mnemo.store.damage import Rows
+from mnemo.store.tx import Tx
 from mnemo.values.fields import Entity, Stored, Type, getter
 from mnemo.values.messages import ToolCall
 
@@ -262,21 +262,19 @@ class Table(Generic[T]):
 
     # ── Rows ─────────────────────────────────────────────────────────────────────────
 
-    def put(self, connection: sqlite3.Connection, parent: int, value: T) -> None:
+    def put(self, tx: Tx, parent: int, value: T) -> None:
         """Insert, or replace what has the same key."""
-        connection.execute(self.upsert, (parent, *self.values(value)))
+        tx.run(self.upsert, (parent, *self.values(value)))
 
-    def drop(self, connection: sqlite3.Connection, parent: int, value: T) -> None:
+    def drop(self, tx: Tx, parent: int, value: T) -> None:
         """Delete what has the same key."""
         named = dict(zip(self.columns, self.values(value), strict=True))
         found = " AND ".join(f"{column} = ?" for column in (self.parent, *self.key))
-        connection.execute(
-            f"DELETE FROM {self.name} WHERE {found}", (parent, *(named[c] for c in self.key))
-        )
+        tx.run(f"DELETE FROM {self.name} WHERE {found}", (parent, *(named[c] for c in self.key)))
 
     def all(
         self,
-        connection: sqlite3.Connection,
+        tx: Tx,
         parent: int,
         owner: str,
         *,
@@ -287,7 +285,7 @@ class Table(Generic[T]):
         """Those of *owner*, ascending; the last *newest* of those that the rest allows."""
         query = self.query(epoch=epoch, live=live, newest=newest)
         values = [parent, *(value for value in (epoch, newest) if value is not None)]
-        found = self.rows.all((owner, *row) for row in connection.execute(query, values))
+        found = self.rows.all((owner, *row) for row in tx.run(query, values))
         return found if newest is None else found[::-1]
 
 

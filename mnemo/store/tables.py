@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
-from mnemo.store.sqlite.codec import decode_list, encode_json
-from mnemo.store.sqlite.damage import Rows
+from mnemo.store.codec import decode_list, encode_json
+from mnemo.store.damage import Rows
 from mnemo.store.table import LETTERS, Table
 from mnemo.values import entities
 from mnemo.values.derived import Derived

@@ -16,7 +16,7 @@ import anyio
 import pytest
 
 from mnemo import EmbeddingSpaceMismatch, Mnemo
-from mnemo.store.sqlite.erasure import erase
+from mnemo.store.erase import erase
 from mnemo.testing import HashingEmbedder
 from mnemo.values.erasure import Selection
 

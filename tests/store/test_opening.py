@@ -222,7 +222,7 @@ async def test_full_durability_waits_for_the_disk(make: MakeSqlite) -> None:
     for mode, number in (("normal", 1), ("full", 2)):
         store = make(synchronous=mode)
         await store.open()
-        (found,) = await store._writer().run(lambda c: c.execute("PRAGMA synchronous").fetchone())
+        (found,) = await store._writer().run(lambda tx: tx.run("PRAGMA synchronous").fetchone())
         assert found == number
         assert (await store.check()).synchronous == mode
         await store.aclose()

@@ -12,6 +12,7 @@ import pytest
 
 from mnemo.protocols import TranscriptWriter
 from mnemo.store.sqlite import SqliteStore, scrub
+from mnemo.store.tx import Tx
 from mnemo.testing.contracts.kit import NOON, SPACE, Kit, unit_vector
 from mnemo.testing.contracts.talk import (
     compaction,
@@ -280,9 +281,9 @@ async def test_what_is_erased_during_a_scrub_is_left_to_the_next(
 ) -> None:
     """Its note is another one than that which the scrub began with, and stays."""
 
-    def rewrite(connection: sqlite3.Connection) -> None:
-        connection.execute("VACUUM")
-        scrub.note_pending(connection)
+    def rewrite(tx: Tx) -> None:
+        tx.run("VACUUM")
+        scrub.note_pending(tx)
 
     await begun(kit, "t")
     with monkeypatch.context() as patch:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from mnemo.store.sqlite import SqliteStore, schema, texts
+from mnemo.store.sqlite.connection import SqliteTx
 from mnemo.store.sqlite.texts import (
     TextTables,
     all_text_tables,
@@ -21,24 +22,25 @@ from mnemo.store.sqlite.texts import (
     step_row,
     text_tables,
 )
+from mnemo.store.tx import Tx
 from mnemo.testing.contracts.kit import Kit, draft
 
 MakeSqlite = Callable[..., SqliteStore]
 
 
 @pytest.fixture
-def file(path: Path) -> Iterator[sqlite3.Connection]:
+def file(path: Path) -> Iterator[Tx]:
     """A file of the present schema with two repositories, 1 and 2."""
     with closing(sqlite3.connect(path, isolation_level=None)) as connection:
         connection.execute("PRAGMA secure_delete = ON")
         connection.execute("PRAGMA synchronous = OFF")
         schema.migrate(connection, None)
         connection.executemany("INSERT INTO repos (id) VALUES (?)", [("a",), ("b",)])
-        yield connection
+        yield SqliteTx(connection)
 
 
-def found(file: sqlite3.Connection, table: str | None, match: str) -> list[int]:
-    rows = file.execute(f"SELECT rowid FROM {table} WHERE {table} MATCH ? ORDER BY rowid", (match,))
+def found(file: Tx, table: str | None, match: str) -> list[int]:
+    rows = file.run(f"SELECT rowid FROM {table} WHERE {table} MATCH ? ORDER BY rowid", (match,))
     return [rowid for (rowid,) in rows]
 
 
@@ -49,7 +51,7 @@ def test_rows_of_all_kinds_are_told_apart() -> None:
     assert len(rows) == 200
 
 
-def test_a_repository_gets_its_tables_with_its_texts(file: sqlite3.Connection) -> None:
+def test_a_repository_gets_its_tables_with_its_texts(file: Tx) -> None:
     """None at first; words with any text, triples with the first that needs them."""
     assert text_tables(file, 2) == text_tables(file, 77) == TextTables(None, None)
     put_texts(file, 2, [(4, ""), (5, "")])
@@ -65,22 +67,20 @@ def test_a_repository_gets_its_tables_with_its_texts(file: sqlite3.Connection) -
     assert count_texts(file) == 3
 
 
-def test_the_scores_of_a_repository_are_its_own(file: sqlite3.Connection) -> None:
+def test_the_scores_of_a_repository_are_its_own(file: Tx) -> None:
     """What is said a thousand times elsewhere is as rare as before here."""
     query = "SELECT rank FROM {0} WHERE {0} MATCH 'violin'"
     put_texts(file, 1, [(n, f"kettle {n}") for n in range(4, 40)] + [(40, "a violin")])
     table = text_tables(file, 1).words
-    before = file.execute(query.format(table)).fetchall()
+    before = file.run(query.format(table)).fetchall()
     put_texts(file, 2, [(n, "violin violin") for n in range(1_000)])
-    assert file.execute(query.format(table)).fetchall() == before
+    assert file.run(query.format(table)).fetchall() == before
 
 
-def test_the_last_repositories_share_one_table(
-    file: sqlite3.Connection, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_last_repositories_share_one_table(file: Tx, monkeypatch: pytest.MonkeyPatch) -> None:
     """Beyond the bound, of which each connection would pay for every table."""
     monkeypatch.setattr(texts, "_OWN_TABLES", 2)
-    file.executemany("INSERT INTO repos (id) VALUES (?)", [("c",), ("d",)])
+    file.run_many("INSERT INTO repos (id) VALUES (?)", [("c",), ("d",)])
     for repo in (1, 2, 3, 4):
         put_texts(file, repo, [(4 * repo, "the kettle")])
     named = [text_tables(file, repo).words for repo in (1, 2, 3, 4)]
@@ -95,7 +95,7 @@ def test_the_last_repositories_share_one_table(
 
 
 @pytest.mark.parametrize("text", ["the zwxqkvbnj was there", "これはぞふたりの言葉zwxqkvbnjです"])
-def test_a_dropped_text_leaves_no_byte(file: sqlite3.Connection, path: Path, text: str) -> None:
+def test_a_dropped_text_leaves_no_byte(file: Tx, path: Path, text: str) -> None:
     """Not in its row, not in a segment, not as triples, once the index is merged."""
     put_texts(file, 1, [(n, f"kettle {n} 湯が沸く") for n in range(4, 200)])
     put_texts(file, 1, [(200, text), (201, "stays")])
@@ -107,7 +107,7 @@ def test_a_dropped_text_leaves_no_byte(file: sqlite3.Connection, path: Path, tex
     assert "ぞふた".encode() not in raw
     assert found(file, "words_1", "stays") == [201]
     for table in text_tables(file, 1):
-        file.execute(f"INSERT INTO {table} ({table}) VALUES ('integrity-check')")
+        file.run(f"INSERT INTO {table} ({table}) VALUES ('integrity-check')")
 
 
 async def test_a_refused_unit_takes_its_table_with_it(kit: Kit) -> None:
@@ -115,7 +115,7 @@ async def test_a_refused_unit_takes_its_table_with_it(kit: Kit) -> None:
     await kit.start()
     writer = kit.store._writer()  # type: ignore[attr-defined]
 
-    def refused(connection: sqlite3.Connection) -> None:
+    def refused(connection: Tx) -> None:
         put_texts(connection, 1, [(400, "first words"), (404, "最初の言葉")])
         raise RuntimeError("no")
 
@@ -137,9 +137,9 @@ async def test_so_many_repositories_have_a_table_of_their_own(make: MakeSqlite, 
     store = make(synchronous="normal")
     await store.open()
 
-    def fill(connection: sqlite3.Connection) -> None:
+    def fill(connection: Tx) -> None:
         for number in range(1, 204):
-            connection.execute("INSERT INTO repos (id) VALUES (?)", (f"r{number}",))
+            connection.run("INSERT INTO repos (id) VALUES (?)", (f"r{number}",))
             put_texts(connection, number, [(4 * number, f"kettle {number}")])
 
     await store._writer().run(fill)
@@ -153,7 +153,7 @@ async def test_so_many_repositories_have_a_table_of_their_own(make: MakeSqlite, 
     assert (shared, own) == (3, 201)
 
 
-def test_no_symbol_sticks_to_a_word(file: sqlite3.Connection) -> None:
+def test_no_symbol_sticks_to_a_word(file: Tx) -> None:
     """What has come to Unicode since the full text's own tables is between words, too."""
     symbols = [
         chr(code)

@@ -12,8 +12,9 @@ import pytest
 
 from mnemo.errors import Conflict
 from mnemo.protocols import TranscriptReader, TranscriptWriter
-from mnemo.store.sqlite.messages import MESSAGES
-from mnemo.store.sqlite.reading import Reading
+from mnemo.store.messages import MESSAGES
+from mnemo.store.sqlite.connection import SqliteTx
+from mnemo.store.transcript_reading import Reading
 from mnemo.testing.contracts.kit import NOON, SPACE, Kit, unit_vector
 from mnemo.testing.contracts.talk import (
     KINDS,
@@ -78,7 +79,7 @@ def plans_of(connection: sqlite3.Connection, work: Callable[[Reading], Any]) -> 
     repo = connection.execute("SELECT no FROM repos WHERE id = 'r'").fetchone()[0]
     statements: list[str] = []
     connection.set_trace_callback(statements.append)
-    work(Reading(connection, "r", repo, NOON))
+    work(Reading(SqliteTx(connection), "r", repo, NOON))
     connection.set_trace_callback(None)
     return [
         row[3]

@@ -14,7 +14,9 @@ import pytest
 from pydantic import ValidationError
 
 from mnemo.errors import StoreCorrupt
+from mnemo.store.sqlite.connection import SqliteTx
 from mnemo.store.table import Table
+from mnemo.store.tx import Tx
 from mnemo.values.fields import Entity
 
 NOON = datetime(2024, 3, 1, 12, tzinfo=timezone(timedelta(hours=9)))
@@ -43,14 +45,14 @@ TWO = replace(ONE, id="b", at=NOON + timedelta(hours=1), hours=None, report="wet
 
 
 @pytest.fixture
-def db() -> Iterator[sqlite3.Connection]:
+def db() -> Iterator[Tx]:
     """A database with the table."""
     with closing(sqlite3.connect(":memory:", isolation_level=None)) as connection:
         connection.execute(VISITS.ddl)
-        yield connection
+        yield SqliteTx(connection)
 
 
-def test_values_come_back_in_their_order(db: sqlite3.Connection) -> None:
+def test_values_come_back_in_their_order(db: Tx) -> None:
     """Times with their zones, tuples, flags and what is not there; of one owner alone."""
     for garden, visit in ((1, TWO), (1, ONE), (2, ONE)):
         VISITS.put(db, garden, visit)
@@ -60,7 +62,7 @@ def test_values_come_back_in_their_order(db: sqlite3.Connection) -> None:
     assert VISITS.all(db, 1, "g", newest=1) == [TWO]
 
 
-def test_a_value_with_the_same_key_is_replaced(db: sqlite3.Connection) -> None:
+def test_a_value_with_the_same_key_is_replaced(db: Tx) -> None:
     """The key is told apart within an owner."""
     VISITS.put(db, 1, ONE)
     VISITS.put(db, 1, replace(ONE, weather="rain", hours=None))
@@ -71,10 +73,10 @@ def test_a_value_with_the_same_key_is_replaced(db: sqlite3.Connection) -> None:
     assert VISITS.all(db, 1, "g") == []
 
 
-def test_a_damaged_row_is_named_by_owner_and_key(db: sqlite3.Connection) -> None:
+def test_a_damaged_row_is_named_by_owner_and_key(db: Tx) -> None:
     """Its column holds what was never stored there."""
     VISITS.put(db, 1, ONE)
-    db.execute("UPDATE visits SET beds = '{}'")
+    db.run("UPDATE visits SET beds = '{}'")
     with pytest.raises(StoreCorrupt) as caught:
         VISITS.all(db, 1, "g")
     assert (caught.value.table, caught.value.key) == ("visits", "g/a")

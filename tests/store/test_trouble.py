@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from mnemo.errors import CommitFailed, StoreError, StoreLocked
+from mnemo.store.tx import Tx
 from mnemo.testing.contracts.kit import NOON, SPACE, Kit, draft, unit_vector
 from mnemo.testing.contracts.records import found
 from mnemo.values.graph import Edge, EdgeKind, Episodic, Semantic
@@ -47,9 +48,9 @@ async def test_readers_do_not_wait_for_a_foreign_writer(kit: Kit, path: Path) ->
 async def _let_the_file_grow(kit: Kit, pages: int) -> None:
     """Leave room for so many pages more than the file has; a huge number is no bound."""
 
-    def bound(connection: sqlite3.Connection) -> None:
-        (count,) = connection.execute("PRAGMA page_count").fetchone()
-        connection.execute(f"PRAGMA max_page_count = {count + pages}")
+    def bound(tx: Tx) -> None:
+        (count,) = tx.run("PRAGMA page_count").fetchone()
+        tx.run(f"PRAGMA max_page_count = {count + pages}")
 
     await kit.store._writer().run(bound)  # type: ignore[attr-defined]
 

@@ -10,6 +10,7 @@ import pytest
 
 from mnemo.errors import Conflict, StoreError
 from mnemo.store.sqlite.writer import Writer
+from mnemo.store.tx import Tx
 
 
 @pytest.fixture
@@ -33,7 +34,7 @@ class Gate:
     def close(self) -> None:
         self._writer.post(self._wait, None, lambda _: self._open.set())
 
-    def _wait(self, connection: sqlite3.Connection, payloads: object) -> list[None]:
+    def _wait(self, tx: Tx, payloads: object) -> list[None]:
         self._lock.wait(5)
         return [None]
 
@@ -42,10 +43,10 @@ class Gate:
         await self._open.wait()
 
 
-def insert(connection: sqlite3.Connection, numbers: list[int]) -> list[int]:
+def insert(tx: Tx, numbers: list[int]) -> list[int]:
     """A bulk that fails as a whole where a number is taken."""
     for number in numbers:
-        connection.execute("INSERT INTO t VALUES (?)", (number,))
+        tx.run("INSERT INTO t VALUES (?)", (number,))
     return list(numbers)
 
 
@@ -93,7 +94,7 @@ async def test_units_of_one_kind_run_as_one(connection: sqlite3.Connection) -> N
     """Consecutive units with the same bulk are one call of it."""
     calls: list[int] = []
 
-    def count(connection: sqlite3.Connection, payloads: list[int]) -> list[int]:
+    def count(tx: Tx, payloads: list[int]) -> list[int]:
         calls.append(len(payloads))
         return list(payloads)
 
@@ -110,7 +111,7 @@ async def test_a_refusal_within_a_bulk_is_handed_to_its_caller(
     """A bulk may answer some payloads with an exception; nothing else is touched."""
     refusal = Conflict("not you")
 
-    def pick(connection: sqlite3.Connection, payloads: list[int]) -> list[object]:
+    def pick(tx: Tx, payloads: list[int]) -> list[object]:
         return [refusal if payload == 1 else payload for payload in payloads]
 
     writer = Writer(connection, limit=100)
@@ -125,8 +126,8 @@ async def test_a_failed_commit_fails_every_unit(
 ) -> None:
     """If the commit itself is refused, nobody is told of success and nothing stays."""
 
-    def orphan(connection: sqlite3.Connection, payloads: list[int]) -> list[None]:
-        connection.execute("INSERT INTO child VALUES (99)")
+    def orphan(tx: Tx, payloads: list[int]) -> list[None]:
+        tx.run("INSERT INTO child VALUES (99)")
         return [None]
 
     writer = Writer(connection, limit=100)

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Literal
@@ -14,24 +14,22 @@ from urllib.parse import quote
 
 from mnemo.config import StoreConfig
 from mnemo.errors import (
-    CommitFailed,
-    EmbeddingSpaceMismatch,
     MnemoError,
     StoreCorrupt,
     StoreError,
     StoreLocked,
 )
-from mnemo.store.sqlite.damage import lenient_text
+from mnemo.runtime.text import lower_each
+from mnemo.store.damage import lenient_text
+from mnemo.store.tx import Values
 
 __all__ = [
-    "CommitLocked",
     "Location",
-    "commit_failure",
+    "SqliteTx",
     "connect",
     "connect_in_memory",
     "is_unwritable",
     "locate",
-    "refusing",
     "translated",
 ]
 
@@ -43,10 +41,6 @@ _CACHE_KIB = 16_384
 # Pages between checkpoints. SQLite's 1,000 make the writer stop for the disk four times as often.
 _CHECKPOINT_PAGES = 4_000
 _LOG_LIMIT_BYTES = 64 * 1024 * 1024
-
-
-class CommitLocked(CommitFailed, StoreLocked):
-    """A commit that failed because another process held the write lock; try again."""
 
 
 class Location:
@@ -148,6 +142,8 @@ def _open(uri: str, config: StoreConfig) -> sqlite3.Connection:
         cached_statements=256,
     )
     connection.text_factory = lenient_text
+    # SQLite itself knows the case of ASCII alone.
+    connection.create_function("mnemo_lower", 1, lower_each, deterministic=True)
     return connection
 
 
@@ -167,15 +163,28 @@ def translated(what: str) -> Iterator[None]:
         raise _ours(error, what) from error
 
 
-@contextmanager
-def refusing(refusal: MnemoError) -> Iterator[None]:
-    """Raise *refusal* where the block meets a unique value that is in use already."""
-    try:
-        yield
-    except sqlite3.IntegrityError as error:
-        if error.sqlite_errorcode != sqlite3.SQLITE_CONSTRAINT_UNIQUE:
-            raise
-        raise refusal from error
+class SqliteTx:
+    """``Tx`` over a connection, whose transaction is the engine's."""
+
+    __slots__ = ("_connection", "run")
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._connection = connection
+        self.run: Callable[..., sqlite3.Cursor] = connection.execute
+
+    def run_many(self, statement: str, rows: Iterable[Values], /) -> int:
+        """Run *statement* once for each of *rows*; give how many rows were changed."""
+        return self._connection.executemany(statement, rows).rowcount
+
+    @contextmanager
+    def refusing(self, refusal: MnemoError) -> Iterator[None]:
+        """Raise *refusal* where the block meets a unique value that is in use already."""
+        try:
+            yield
+        except sqlite3.IntegrityError as error:
+            if error.sqlite_errorcode != sqlite3.SQLITE_CONSTRAINT_UNIQUE:
+                raise
+            raise refusal from error
 
 
 def _ours(error: sqlite3.Error, what: str) -> StoreError:
@@ -199,11 +208,3 @@ def is_unwritable(error: StoreError) -> bool:
     """Whether SQLite found no room, or was refused, where it had to write."""
     code = getattr(error.__cause__, "sqlite_errorcode", 0) & 0xFF
     return code in _UNWRITABLE
-
-
-def commit_failure(error: StoreError) -> StoreError:
-    """What a failed commit raises: ``CommitFailed``, or *error* if it says more than that."""
-    if isinstance(error, CommitFailed | EmbeddingSpaceMismatch):
-        return error
-    kind = CommitLocked if isinstance(error, StoreLocked) else CommitFailed
-    return kind(f"nothing was written: {error}")

@@ -19,8 +19,9 @@ import anyio
 import anyio.to_thread
 
 from mnemo.errors import StoreError
-from mnemo.store.sqlite.connection import translated
+from mnemo.store.sqlite.connection import SqliteTx, translated
 from mnemo.store.sqlite.writer import Writer
+from mnemo.store.tx import Tx
 
 __all__ = ["FileReaders", "MemoryReaders", "Readers", "Snapshot"]
 
@@ -39,7 +40,7 @@ class Readers(ABC):
         self._computing = anyio.CapacityLimiter(1)
         self._closed = False
 
-    async def read(self, work: Callable[[sqlite3.Connection], T]) -> T:
+    async def read(self, work: Callable[[Tx], T]) -> T:
         """
         Run *work* off the event loop, on one revision of the store.
 
@@ -81,7 +82,7 @@ class Readers(ABC):
             raise StoreError("the store is closed: open the service again")
 
     @abstractmethod
-    async def _read(self, work: Callable[[sqlite3.Connection], T]) -> T: ...
+    async def _read(self, work: Callable[[Tx], T]) -> T: ...
 
     @abstractmethod
     async def _snapshot(self) -> sqlite3.Connection: ...
@@ -100,7 +101,7 @@ class FileReaders(Readers):
         self._connect = connect
         self._idle: list[sqlite3.Connection] = []
 
-    async def _read(self, work: Callable[[sqlite3.Connection], T]) -> T:
+    async def _read(self, work: Callable[[Tx], T]) -> T:
         return await anyio.to_thread.run_sync(self._run, work, limiter=self._limiter)
 
     async def _snapshot(self) -> sqlite3.Connection:
@@ -114,12 +115,12 @@ class FileReaders(Readers):
             connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
             return connection
 
-    def _run(self, work: Callable[[sqlite3.Connection], T]) -> T:
+    def _run(self, work: Callable[[Tx], T]) -> T:
         with translated("reading the store"):
             connection = self._idle.pop() if self._idle else self._open()
             try:
                 connection.execute("BEGIN")
-                result = work(connection)
+                result = work(SqliteTx(connection))
                 connection.execute("ROLLBACK")
             except BaseException:
                 # The traceback may hold a cursor, which would hold the revision it reads.
@@ -153,27 +154,20 @@ class MemoryReaders(Readers):
         super().__init__()
         self._writer = writer
 
-    async def _read(self, work: Callable[[sqlite3.Connection], T]) -> T:
+    async def _read(self, work: Callable[[Tx], T]) -> T:
         return await self._writer.alone(partial(_read_only, work=work))
 
     async def _snapshot(self) -> sqlite3.Connection:
-        return await self._writer.alone(_copied)
+        return await self._writer.alone(lambda _: self._writer.copy())
 
 
-def _read_only(connection: sqlite3.Connection, work: Callable[[sqlite3.Connection], T]) -> T:
+def _read_only(tx: Tx, work: Callable[[Tx], T]) -> T:
     with translated("reading the store"):
-        connection.execute("PRAGMA query_only = ON")
+        tx.run("PRAGMA query_only = ON")
         try:
-            return work(connection)
+            return work(tx)
         finally:
-            connection.execute("PRAGMA query_only = OFF")
-
-
-def _copied(connection: sqlite3.Connection) -> sqlite3.Connection:
-    copy = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
-    copy.text_factory = connection.text_factory
-    connection.backup(copy)
-    return copy
+            tx.run("PRAGMA query_only = OFF")
 
 
 class Snapshot:
@@ -183,10 +177,10 @@ class Snapshot:
         self._connection = connection
         self._limiter = limiter
 
-    async def read(self, work: Callable[[sqlite3.Connection], T]) -> T:
+    async def read(self, work: Callable[[Tx], T]) -> T:
         """Run *work* in a worker thread. *Cancellation*: safe; met after the read."""
         return await anyio.to_thread.run_sync(self._run, work, limiter=self._limiter)
 
-    def _run(self, work: Callable[[sqlite3.Connection], T]) -> T:
+    def _run(self, work: Callable[[Tx], T]) -> T:
         with translated("reading the store"):
-            return work(self._connection)
+            return work(SqliteTx(self._connection))

@@ -8,7 +8,6 @@ leaves it to the next one that opens the store.
 from __future__ import annotations
 
 import logging
-import sqlite3
 from collections.abc import Callable
 from pathlib import Path
 from typing import Never
@@ -20,6 +19,7 @@ from mnemo.errors import StoreError
 from mnemo.protocols import Clock
 from mnemo.store.sqlite.texts import merge_texts
 from mnemo.store.sqlite.writer import Writer
+from mnemo.store.tx import Tx
 
 __all__ = ["REWRITTEN_AT_ONCE_BYTES", "Scrubber", "note_expired", "note_pending"]
 
@@ -49,20 +49,20 @@ _NOTED = "SELECT value FROM meta WHERE name = 'scrub'"
 _DONE = "DELETE FROM meta WHERE name = 'scrub' AND value = ?"
 
 
-def note_pending(connection: sqlite3.Connection) -> None:
+def note_pending(tx: Tx) -> None:
     """Note, in the transaction that erases, that the files have to be scrubbed."""
-    connection.execute(_NOTE)
+    tx.run(_NOTE)
 
 
-def note_expired(connection: sqlite3.Connection, repo: int) -> None:
+def note_expired(tx: Tx, repo: int) -> None:
     """
     Note that messages of the repository were deleted because of their age.
 
     That happens at any append, and merging a full text takes as long as it is large: it
     is left for the next scrub. Nor is it worth the rewriting of a large file.
     """
-    connection.execute(_NOTE_EXPIRED)
-    connection.execute(_NOTE_UNMERGED, (repo,))
+    tx.run(_NOTE_EXPIRED)
+    tx.run(_NOTE_UNMERGED, (repo,))
 
 
 class Scrubber:
@@ -134,19 +134,19 @@ class Scrubber:
         await writer.run(_merge_noted)
         if self._path is not None and not await _rid(self._path, writer, noted, at_once):
             return False
-        await writer.run(lambda connection: connection.execute(_DONE, (noted,)).rowcount)
+        await writer.run(lambda tx: tx.run(_DONE, (noted,)).rowcount)
         return True
 
 
-def _noted(connection: sqlite3.Connection) -> str | None:
-    row = connection.execute(_NOTED).fetchone()
+def _noted(tx: Tx) -> str | None:
+    row = tx.run(_NOTED).fetchone()
     return None if row is None else str(row[0])
 
 
-def _merge_noted(connection: sqlite3.Connection) -> None:
-    for (repo,) in connection.execute(_UNMERGED).fetchall():
-        merge_texts(connection, int(repo))
-    connection.execute(_MERGED)
+def _merge_noted(tx: Tx) -> None:
+    for (repo,) in tx.run(_UNMERGED).fetchall():
+        merge_texts(tx, int(repo))
+    tx.run(_MERGED)
 
 
 async def _rid(path: Path, writer: Writer, noted: str, at_once: bool) -> bool:
@@ -178,16 +178,16 @@ async def _log_is_cut(writer: Writer) -> bool:
     return False
 
 
-def _truncate_log(connection: sqlite3.Connection) -> bool:
+def _truncate_log(tx: Tx) -> bool:
     """Move the log into the file and cut it to nothing; ``False`` if a reader holds it."""
-    (patience,) = connection.execute("PRAGMA busy_timeout").fetchone()
-    connection.execute(f"PRAGMA busy_timeout = {min(patience, _PATIENCE_MS)}")
+    (patience,) = tx.run("PRAGMA busy_timeout").fetchone()
+    tx.run(f"PRAGMA busy_timeout = {min(patience, _PATIENCE_MS)}")
     try:
-        (busy, _, _) = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+        (busy, _, _) = tx.run("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
     finally:
-        connection.execute(f"PRAGMA busy_timeout = {patience}")
+        tx.run(f"PRAGMA busy_timeout = {patience}")
     return not busy
 
 
-def _rewrite(connection: sqlite3.Connection) -> None:
-    connection.execute("VACUUM")
+def _rewrite(tx: Tx) -> None:
+    tx.run("VACUUM")

@@ -13,9 +13,16 @@ import anyio.to_thread
 from mnemo.config import StoreConfig
 from mnemo.errors import StoreCorrupt, StoreError, StoreReadOnly
 from mnemo.protocols import Clock, StoreReport
+from mnemo.store.archive import StoredArchive
+from mnemo.store.check import check_full_text, check_store
+from mnemo.store.feed import StoredFeed
+from mnemo.store.graph import StoredGraph
+from mnemo.store.notes import StoredNotes
+from mnemo.store.overhaul import StoredOverhaul
+from mnemo.store.owners import forget_the_dead, register
 from mnemo.store.processes import new_owner
-from mnemo.store.sqlite.archive import SqliteArchive
-from mnemo.store.sqlite.check import check_full_text, check_store
+from mnemo.store.records import StoredRecords
+from mnemo.store.sessions import StoredSessions
 from mnemo.store.sqlite.connection import (
     Location,
     connect,
@@ -24,18 +31,12 @@ from mnemo.store.sqlite.connection import (
     locate,
     translated,
 )
-from mnemo.store.sqlite.feed import SqliteFeed
-from mnemo.store.sqlite.graph import SqliteGraph
-from mnemo.store.sqlite.notes import SqliteNotes
-from mnemo.store.sqlite.overhaul import SqliteOverhaul
-from mnemo.store.sqlite.owners import forget_the_dead, register
 from mnemo.store.sqlite.readers import FileReaders, MemoryReaders, Readers
-from mnemo.store.sqlite.records import SqliteRecords
 from mnemo.store.sqlite.schema import VERSION, migrate, stored_version
 from mnemo.store.sqlite.scrub import Scrubber
-from mnemo.store.sqlite.sessions import SqliteSessions
-from mnemo.store.sqlite.transcript import SqliteTranscript
 from mnemo.store.sqlite.writer import Writer
+from mnemo.store.transcript import StoredTranscript
+from mnemo.store.tx import Tx
 from mnemo.values.journal import Owner
 
 __all__ = ["SqliteStore"]
@@ -72,40 +73,40 @@ class SqliteStore:
         self._renewals = 0
         self._scrubber = Scrubber(self._path, self._writer, self._writes, clock)
         self._importing = anyio.Lock()
-        self._sessions = SqliteSessions(self._writer, self._readers, clock)
+        self._sessions = StoredSessions(self._writer, self._readers, clock)
 
     @property
-    def sessions(self) -> SqliteSessions:
+    def sessions(self) -> StoredSessions:
         """The journal of all sessions."""
         return self._sessions
 
-    def graph(self, repo_id: str) -> SqliteGraph:
+    def graph(self, repo_id: str) -> StoredGraph:
         """The graph of one repository."""
-        return SqliteGraph(repo_id, self._writer, self._readers, self._clock)
+        return StoredGraph(repo_id, self._writer, self._readers, self._clock)
 
-    def feed(self, repo_id: str) -> SqliteFeed:
+    def feed(self, repo_id: str) -> StoredFeed:
         """What one repository's indexes follow."""
-        return SqliteFeed(repo_id, self._writer, self._readers)
+        return StoredFeed(repo_id, self._writer, self._readers)
 
-    def records(self, repo_id: str) -> SqliteRecords:
+    def records(self, repo_id: str) -> StoredRecords:
         """Every single thing said or observed in one repository."""
-        return SqliteRecords(repo_id, self._readers, self._clock)
+        return StoredRecords(repo_id, self._readers, self._clock)
 
-    def overhaul(self, repo_id: str) -> SqliteOverhaul:
+    def overhaul(self, repo_id: str) -> StoredOverhaul:
         """What is rarely done to one repository as a whole."""
-        return SqliteOverhaul(repo_id, self._writer, self._readers, self._scrubber)
+        return StoredOverhaul(repo_id, self._writer, self._readers, self._scrubber)
 
-    def archive(self, repo_id: str) -> SqliteArchive:
+    def archive(self, repo_id: str) -> StoredArchive:
         """One repository as records, out and in."""
-        return SqliteArchive(repo_id, self._writer, self._readers, self._importing)
+        return StoredArchive(repo_id, self._writer, self._readers, self._importing)
 
-    def notes(self, repo_id: str) -> SqliteNotes:
+    def notes(self, repo_id: str) -> StoredNotes:
         """The notes of one repository."""
-        return SqliteNotes(repo_id, self._writer, self._readers, self._clock)
+        return StoredNotes(repo_id, self._writer, self._readers, self._clock)
 
-    def transcript(self, repo_id: str) -> SqliteTranscript:
+    def transcript(self, repo_id: str) -> StoredTranscript:
         """The conversations of one repository."""
-        return SqliteTranscript(repo_id, self._writer, self._readers, self._clock)
+        return StoredTranscript(repo_id, self._writer, self._readers, self._clock)
 
     @property
     def queued_writes(self) -> int:
@@ -161,9 +162,9 @@ class SqliteStore:
     async def _register(self, owner: Owner) -> None:
         now = self._clock.now()
 
-        def enter(connection: sqlite3.Connection) -> None:
-            register(connection, owner, now=now, lease_s=self._lease_s)
-            forget_the_dead(connection, owner)
+        def enter(tx: Tx) -> None:
+            register(tx, owner, now=now, lease_s=self._lease_s)
+            forget_the_dead(tx, owner)
 
         await self._writer().run(enter)
 
@@ -189,9 +190,7 @@ class SqliteStore:
             return
         now = self._clock.now()
         self._renewals += 1
-        await self._writer().run(
-            lambda connection: register(connection, owner, now=now, lease_s=lease_s)
-        )
+        await self._writer().run(lambda tx: register(tx, owner, now=now, lease_s=lease_s))
 
     async def scrub(self, *, at_once: bool = False) -> bool:
         """

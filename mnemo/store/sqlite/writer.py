@@ -23,15 +23,16 @@ import anyio.lowlevel
 import anyio.to_thread
 
 from mnemo.errors import StoreError
-from mnemo.store.sqlite.connection import translated
+from mnemo.store.sqlite.connection import SqliteTx, translated
 from mnemo.store.sqlite.identity import Identity
+from mnemo.store.tx import Tx
 
 __all__ = ["Bulk", "Writer"]
 
 logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
-Bulk: TypeAlias = Callable[[sqlite3.Connection, Sequence[Any]], Sequence[Any]]
+Bulk: TypeAlias = Callable[[Tx, Sequence[Any]], Sequence[Any]]
 """Runs payloads in order; gives a result or an exception for each, or raises for all."""
 
 # Bounds how long the first caller of a batch waits for the last one's work.
@@ -64,6 +65,7 @@ class Writer:
 
     def __init__(self, connection: sqlite3.Connection, *, limit: int) -> None:
         self._connection = connection
+        self._tx = SqliteTx(connection)
         self._limit = limit
         self._queue: SimpleQueue[_Unit | None] = SimpleQueue()
         self._thread = threading.Thread(target=self._serve, name="mnemo-writer", daemon=True)
@@ -106,7 +108,7 @@ class Writer:
         self.posted += 1
         self._queue.put(_Unit(run, payload, done))
 
-    async def run(self, work: Callable[[sqlite3.Connection], T]) -> T:
+    async def run(self, work: Callable[[Tx], T]) -> T:
         """
         Run *work* in the writer, in a savepoint of its own, and give its result once durable.
 
@@ -116,7 +118,7 @@ class Writer:
         result: T = await self._heard(_run_alone, work)
         return result
 
-    async def alone(self, work: Callable[[sqlite3.Connection], T]) -> T:
+    async def alone(self, work: Callable[[Tx], T]) -> T:
         """
         Run *work* in the writer outside of any transaction, as a checkpoint must be.
 
@@ -125,7 +127,7 @@ class Writer:
         result: T = await self._heard(_run_outside, work)
         return result
 
-    async def _heard(self, run: Bulk, work: Callable[[sqlite3.Connection], Any]) -> Any:
+    async def _heard(self, run: Bulk, work: Callable[[Tx], Any]) -> Any:
         await self._until_there_is_room()
         outcome = _Outcome()
         self.post(run, work, outcome.set)
@@ -221,11 +223,18 @@ class Writer:
         if self._lost is not None:
             raise StoreError(str(self._lost))
 
+    def copy(self) -> sqlite3.Connection:
+        """A database in memory with what is committed; in the writer's thread."""
+        copy = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
+        copy.text_factory = self._connection.text_factory
+        self._connection.backup(copy)
+        return copy
+
     def _run_outside(self, unit: _Unit) -> None:
         try:
             self.refuse_lost()
             with translated("tending the store's file"):
-                (unit.result,) = unit.run(self._connection, [unit.payload])
+                (unit.result,) = unit.run(self._tx, [unit.payload])
         except Exception as error:
             unit.result = error
 
@@ -254,7 +263,7 @@ class Writer:
         self._connection.execute("SAVEPOINT unit")
         try:
             with translated("writing to the store"):
-                results = units[0].run(self._connection, [unit.payload for unit in units])
+                results = units[0].run(self._tx, [unit.payload for unit in units])
         except Exception as error:
             self._undo(error)
             return error
@@ -326,9 +335,9 @@ def _parts(batch: list[_Unit]) -> Iterator[list[_Unit]]:
         yield part
 
 
-def _run_outside(connection: sqlite3.Connection, works: Sequence[Any]) -> Sequence[Any]:
-    return [work(connection) for work in works]
+def _run_outside(tx: Tx, works: Sequence[Any]) -> Sequence[Any]:
+    return [work(tx) for work in works]
 
 
-def _run_alone(connection: sqlite3.Connection, works: Sequence[Any]) -> Sequence[Any]:
-    return [work(connection) for work in works]
+def _run_alone(tx: Tx, works: Sequence[Any]) -> Sequence[Any]:
+    return [work(tx) for work in works]

@@ -1,0 +1,372 @@
+"""
+Import: records of an archive are staged, checked, and moved over in one transaction.
+
+They are staged in a database of their own that the writer attaches, private to its
+tx and gone with it. So the store's file is locked only for the last move, and
+a broken archive leaves nothing in it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import groupby
+from typing import Any
+
+from mnemo.errors import Conflict, UsageError
+from mnemo.runtime.clock import Breather
+from mnemo.runtime.text import terms
+from mnemo.store import tables
+from mnemo.store.archive_export import OWNED, OWNERS
+from mnemo.store.codec import encode_vector, node_columns
+from mnemo.store.journal import repo_number
+from mnemo.store.rows import repo_row
+from mnemo.store.sqlite.texts import message_row, put_texts, snapshot_row, step_row
+from mnemo.store.table import Table
+from mnemo.store.tombstones import refuse_erased
+from mnemo.store.tx import Tx
+from mnemo.values.archive import (
+    ArchivedMessage,
+    ArchivedNode,
+    ArchivedStep,
+    ArchivedTrajectory,
+    ArchivedVector,
+    ArchiveHead,
+    LeftOut,
+    NumberedRecord,
+    Record,
+    owner_of_vector,
+)
+from mnemo.values.graph import Edge
+from mnemo.values.lookup import lookup_keys
+from mnemo.values.messages import embedded_text, searchable_text
+from mnemo.values.notes import NoteRow
+
+__all__ = [
+    "TABLES",
+    "Batch",
+    "StagedRows",
+    "attach",
+    "detach",
+    "move",
+    "owner_column",
+    "put",
+    "refuse_filled",
+]
+
+Batch = list[tuple[str, list[tuple[Any, ...]]]]
+"""Statements with the rows that each is executed with."""
+
+_STAGED_MORE = {
+    "messages": ("owed", "text", "speaks"),
+    "notes": ("terms",),
+    "steps": ("committed", "gone"),
+}
+"""Columns beside those of the table: what a record is found by, and how it stands."""
+
+
+def _names(table: Table[Any]) -> str:
+    return ", ".join(table.columns)
+
+
+def _staged(table: Table[Any]) -> str:
+    more = _STAGED_MORE.get(table.name, ())
+    return ", ".join((*owner_column(table), *table.columns, *more))
+
+
+def owner_column(table: Table[Any]) -> tuple[str, ...]:
+    """The staged column with the id of the owner."""
+    return () if table.parent == "repo" else (table.parent,)
+
+
+# ``n`` counts up from 1 in each table: the places that numbers of the store follow.
+_TABLES = {
+    "staged": _staged(tables.STAGED),
+    "steps": f"session, {_staged(tables.STEPS)}, {', '.join(tables.ANNOTATIONS.columns)}",
+    "nodes": f"""id, type, session_id, episode_id, superseded_by, at, body, revision,
+                 {_names(tables.NODE_COUNTS)}""",
+    "edges": "source, target, kind",
+    "vectors": "key, owner, is_side, vector",
+    **{table.name: _staged(table) for table in OWNED.values()},
+}
+TABLES = tuple(_TABLES)
+"""The tables that records are staged in."""
+_ATTACH = (
+    "ATTACH '' AS staging",
+    # Nothing of it outlives the connection, so nothing is to be rolled back or flushed.
+    "PRAGMA staging.journal_mode = OFF",
+    "PRAGMA staging.synchronous = OFF",
+    "CREATE TABLE staging.keys (node INTEGER NOT NULL, key TEXT NOT NULL)",
+    *(
+        f"CREATE TABLE staging.{table} (n INTEGER PRIMARY KEY, line INTEGER, {columns})"
+        for table, columns in _TABLES.items()
+    ),
+)
+_PUT = {
+    table: f"INSERT INTO staging.{table} (n, line, {columns}) "
+    f"VALUES (?, ?{', ?' * len(columns.split(','))})"
+    for table, columns in _TABLES.items()
+}
+_PUT_KEY = "INSERT INTO staging.keys (node, key) VALUES (?, ?)"
+
+
+def attach(tx: Tx) -> None:
+    """Make room for one archive; outside of any transaction."""
+    for statement in _ATTACH:
+        tx.run(statement)
+
+
+def detach(tx: Tx) -> None:
+    """Drop everything that was staged; outside of any transaction."""
+    tx.run("DETACH staging")
+
+
+def put(tx: Tx, batch: Batch) -> None:
+    """Stage rows; the store's own file is neither read nor locked."""
+    tx.run("BEGIN")
+    try:
+        for statement, rows in batch:
+            tx.run_many(statement, rows)
+    finally:
+        tx.run("COMMIT")
+
+
+class StagedRows:
+    """Makes the rows of records, page by page; for a worker thread."""
+
+    def __init__(self) -> None:
+        self._last = dict.fromkeys(_TABLES, 0)
+        self.left_out = 0
+        """Records that were damaged in the store that the archive was made of."""
+
+    def batch(self, records: Sequence[NumberedRecord]) -> Batch:
+        """The rows of *records* and what they are put by."""
+        breather, batch = Breather(), []
+        for kind, run in groupby(records, key=lambda numbered: type(numbered[1])):
+            if kind is LeftOut:
+                self.left_out += len(list(run))
+                continue
+            table = _TABLE_OF[kind]
+            rows, keys = [], []
+            for line, record in run:
+                self._last[table] += 1
+                place = self._last[table]
+                rows.append((place, line, *_row(record)))
+                if isinstance(record, ArchivedNode):
+                    keys += [(place, key) for key in lookup_keys(record.node)]
+                breather.breathe()
+            batch += [(_PUT[table], rows), (_PUT_KEY, keys)]
+        return batch
+
+
+_TABLE_OF: dict[type[Record], str] = {
+    ArchivedTrajectory: "staged",
+    ArchivedStep: "steps",
+    ArchivedNode: "nodes",
+    Edge: "edges",
+    ArchivedVector: "vectors",
+    ArchivedMessage: "messages",
+    **{table.entity.kind: table.name for table in OWNED.values()},
+}
+_OWNED_OF: dict[type[Record], Table[Any]] = {t.entity.kind: t for t in OWNED.values()}
+
+
+def _row(record: Record) -> tuple[Any, ...]:
+    match record:
+        case ArchivedStep():
+            return _step(record)
+        case ArchivedNode():
+            return _node(record)
+        case Edge(source=source, target=target, kind=kind):
+            return (source, target, str(kind))
+        case ArchivedVector(key=key, vector=vector):
+            return (key, *owner_of_vector(key), encode_vector(vector))
+        case ArchivedTrajectory(episode_id=episode, staged=staged):
+            return (episode, *tables.STAGED.values(staged))
+        case ArchivedMessage(message=message, owed=owed, searched=searched):
+            text = searchable_text(message, tools=True) if searched else ""
+            return (*tables.MESSAGES.owned(message), owed, text, bool(embedded_text(message)))
+        case NoteRow():
+            return (*tables.NOTES.values(record), " ".join(terms(record.text)))
+        case _:
+            return _OWNED_OF[type(record)].owned(record)
+
+
+def _step(record: ArchivedStep) -> tuple[Any, ...]:
+    found = record.step.annotation
+    columns = tables.ANNOTATIONS
+    annotation = (None,) * len(columns.columns) if found is None else columns.values(found)
+    return (*tables.STEPS.owned(record.step), record.committed, record.gone, *annotation)
+
+
+def _node(record: ArchivedNode) -> tuple[Any, ...]:
+    node, counts = record.node, tables.NODE_COUNTS.values(record.metadata)
+    return (node.id, node.type, *node_columns(node), record.revision, *counts)
+
+
+# ── Moving ───────────────────────────────────────────────────────────────────────────
+
+_FILLED = """
+SELECT EXISTS (SELECT 1 FROM repos WHERE no = :repo AND revision > 0)
+    OR EXISTS (SELECT 1 FROM sessions WHERE repo = :repo)
+    OR EXISTS (SELECT 1 FROM nodes WHERE repo = :repo)
+    OR EXISTS (SELECT 1 FROM changesets WHERE repo = :repo)
+    OR EXISTS (SELECT 1 FROM threads WHERE repo = :repo)
+    OR EXISTS (SELECT 1 FROM notes WHERE repo = :repo)
+    OR EXISTS (SELECT 1 FROM note_marks WHERE repo = :repo)
+    OR EXISTS (SELECT 1 FROM note_requests WHERE repo = :repo)
+    OR EXISTS (SELECT 1 FROM note_tasks WHERE repo = :repo)
+"""
+_KNOWN = """
+SELECT 'session', a.id FROM staging.sessions a JOIN sessions s ON s.id = a.id
+UNION ALL SELECT 'episode', a.id FROM staging.episodes a JOIN episodes e ON e.id = a.id LIMIT 1
+"""
+_IDS = """
+SELECT id FROM staging.sessions UNION ALL SELECT id FROM staging.episodes
+UNION ALL SELECT node_id FROM staging.steps
+"""
+_BASES = """
+SELECT (SELECT coalesce(max(no), 0) FROM sessions), (SELECT coalesce(max(no), 0) FROM episodes),
+       (SELECT coalesce(max(no), 0) FROM nodes), (SELECT coalesce(max(no), 0) FROM notes),
+       (SELECT coalesce(max(seq), 0) FROM sqlite_sequence WHERE name = 'steps'),
+       (SELECT coalesce(max(seq), 0) FROM sqlite_sequence WHERE name = 'vectors')
+"""
+_NAMES = ("sessions", "episodes", "nodes", "notes", "steps", "vectors")
+_NUMBERED = ("threads", "messages", "snapshots")
+"""Tables whose last number, which is never given again, is in ``sqlite_sequence``."""
+_OF_REPO = ("messages", "note_journal")
+"""Tables of an owner that name the repository too."""
+_BASE = "SELECT coalesce(max(seq), 0) FROM sqlite_sequence WHERE name = ?"
+_STAMP = """
+UPDATE repos SET revision = ?, space_name = ?, space_dimensions = ? WHERE no = ?
+"""
+_MOVED_MORE = {
+    "sessions": {
+        "episode": ":episodes + (SELECT max(e.n) FROM staging.episodes e WHERE e.session = a.id)"
+    },
+    # Gaps are where steps were forgotten; their number is all that is kept of that.
+    "episodes": {
+        "erased": "coalesce((SELECT max(t.idx) + 1 - count(*) "
+        "FROM staging.steps t WHERE t.episode = a.id), 0)"
+    },
+    "messages": {"owed": "a.owed"},
+}
+"""Columns that no staged one holds, and their values."""
+
+
+def _move(table: Table[Any]) -> str:
+    """The statement that moves an owned table, with the numbers of this store."""
+    name, found = table.name, {column: f"a.{column}" for column in table.columns}
+    if name in (*_NAMES, *_NUMBERED):
+        found["no"] = f":{name} + a.n"
+    found |= _MOVED_MORE.get(name, {})
+    if table.parent == "repo" or name in _OF_REPO:
+        found["repo"] = ":repo"
+    source = f"staging.{name} a"
+    if table.parent != "repo":
+        owner = OWNERS[table.parent]
+        found[table.parent] = f":{owner.name} + p.n"
+        source += f" CROSS JOIN staging.{owner.name} p ON p.{owner.key[0]} = a.{table.parent}"
+    return (
+        f"INSERT INTO {name} ({', '.join(found)}) "
+        f"SELECT {', '.join(found.values())} FROM {source} ORDER BY a.n"
+    )
+
+
+_MOVES = (
+    f"""
+    INSERT INTO staged (episode, {_names(tables.STAGED)})
+    SELECT :episodes + e.n, {tables.STAGED.of("a")}
+    FROM staging.staged a CROSS JOIN staging.episodes e ON e.id = a.episode ORDER BY a.n
+    """,
+    f"""
+    INSERT INTO steps (ordinal, repo, session, episode, recorded_at, committed, gone,
+                       {_names(tables.STEPS)}, {_names(tables.ANNOTATIONS)})
+    SELECT :steps + a.n, :repo, :sessions + s.n, :episodes + e.n, s.updated_at, a.committed,
+           a.gone, {tables.STEPS.of("a")}, {tables.ANNOTATIONS.of("a")}
+    FROM staging.steps a CROSS JOIN staging.sessions s ON s.id = a.session
+    CROSS JOIN staging.episodes e ON e.id = a.episode ORDER BY a.n
+    """,
+    f"""
+    INSERT INTO nodes (no, repo, {_TABLES["nodes"]})
+    SELECT :nodes + n, :repo, {_TABLES["nodes"]} FROM staging.nodes ORDER BY n
+    """,
+    """
+    INSERT OR IGNORE INTO node_keys (repo, key, node)
+    SELECT :repo, key, :nodes + node FROM staging.keys ORDER BY key, node
+    """,
+    """
+    INSERT INTO edges (source, target, kind)
+    SELECT :nodes + s.n, :nodes + t.n, a.kind FROM staging.edges a
+    CROSS JOIN staging.nodes s ON s.id = a.source CROSS JOIN staging.nodes t ON t.id = a.target
+    ORDER BY a.n
+    """,
+    """
+    INSERT INTO vectors (seq, repo, key, vector)
+    SELECT :vectors + n, :repo, key, vector FROM staging.vectors ORDER BY n
+    """,
+    *(_move(table) for table in OWNED.values()),
+    """
+    INSERT INTO message_calls (thread, call_id, seq)
+    SELECT :threads + t.n, c.value ->> '$[0]', a.seq FROM staging.messages a
+    CROSS JOIN staging.threads t ON t.id = a.thread CROSS JOIN json_each(a.tool_calls) c
+    """,
+    """
+    INSERT INTO note_words (rowid, terms) SELECT :notes + n, terms FROM staging.notes
+    WHERE deleted_by IS NULL ORDER BY n
+    """,
+    """
+    UPDATE threads SET erased = next_seq -
+        (SELECT count(*) FROM messages WHERE messages.thread = threads.no)
+    WHERE repo = :repo
+    """,
+)
+_HALVES = "SELECT n, observation, action FROM staging.steps ORDER BY n"
+_TEXTS = "SELECT n, text FROM staging.{} WHERE text <> '' ORDER BY n"
+# Records whose texts are written at once.
+_BATCH = 1_000
+
+
+def refuse_filled(tx: Tx, repo_id: str) -> None:
+    """*Raises* ``UsageError`` if there is anything in the repository."""
+    repo = repo_row(tx, repo_id)[0]
+    (filled,) = tx.run(_FILLED, {"repo": repo}).fetchone()
+    if filled:
+        raise UsageError(f"repository {repo_id!r} is not empty: import into another one")
+
+
+def move(tx: Tx, repo_id: str, head: ArchiveHead) -> None:
+    """
+    Put everything where it belongs.
+
+    Raises:
+        UsageError: The repository is not empty.
+        Conflict: A session or episode is in this store already, or was forgotten in it.
+    """
+    refuse_filled(tx, repo_id)
+    known = tx.run(_KNOWN).fetchone()
+    if known is not None:
+        raise Conflict(f"{known[0]} {known[1]!r} is in this store already; nothing was imported")
+    refuse_erased(tx, (id for (id,) in tx.run(_IDS)))
+    repo = repo_number(tx, repo_id)
+    space = (head.space.name, head.space.dimensions) if head.space else (None, None)
+    tx.run(_STAMP, (head.revision, *space, repo))
+    bases: dict[str, int] = dict(zip(_NAMES, tx.run(_BASES).fetchone(), strict=True))
+    bases |= {name: tx.run(_BASE, (name,)).fetchone()[0] for name in _NUMBERED}
+    for statement in _MOVES:
+        tx.run(statement, bases | {"repo": repo})
+    _index_steps(tx, repo, bases["steps"])
+    for table, row_of in (("messages", message_row), ("snapshots", snapshot_row)):
+        rows = tx.run(_TEXTS.format(table))
+        while batch := rows.fetchmany(_BATCH):
+            put_texts(tx, repo, [(row_of(bases[table] + n), text) for n, text in batch])
+
+
+def _index_steps(tx: Tx, repo: int, base: int) -> None:
+    rows = tx.run(_HALVES)
+    while batch := rows.fetchmany(_BATCH):
+        texts = [
+            (step_row(base + n, side), text)
+            for n, *halves in batch
+            for side, text in enumerate(halves)
+        ]
+        put_texts(tx, repo, texts)

@@ -1,0 +1,296 @@
+"""
+The graph's one transaction: nodes, edges, metadata, vectors, session, changeset id.
+
+``prepare`` makes rows in a worker thread; ``apply_write`` only hands them to SQLite,
+in the writer, so that nothing there waits for anything but the store.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any
+
+from mnemo.errors import CommitFailed, StaleRevision
+from mnemo.protocols import Applied, GraphWrite
+from mnemo.runtime.clock import Breather
+from mnemo.store.codec import encode_vector, node_columns, utc_text
+from mnemo.store.journal import repo_number, settle
+from mnemo.store.rows import NODES, SET_COLUMNS, chunks, holes
+from mnemo.store.spaces import check_space
+from mnemo.store.tables import CHANGESETS
+from mnemo.store.tombstones import refuse_erased
+from mnemo.store.tx import Tx
+from mnemo.store.upkeep import encode_changed, keep_up
+from mnemo.values.archive import ArchivedChangeset
+from mnemo.values.changeset import NodeChange, Revision
+from mnemo.values.graph import Edge, EdgeKind, Episodic, Source
+from mnemo.values.lookup import lookup_keys
+
+__all__ = ["Prepared", "apply_write", "change_node", "delete_nodes", "prepare"]
+
+_APPLIED = f"""
+SELECT {", ".join(CHANGESETS.columns)} FROM changesets WHERE repo = ? AND id = ?
+"""
+_REVISION = "SELECT revision FROM repos WHERE no = ?"
+_SET_REVISION = "UPDATE repos SET revision = ? WHERE no = ?"
+_ADD_NODE = """
+INSERT INTO nodes (repo, id, type, created_at, session_id, episode_id, superseded_by, at, body,
+                   revision)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+"""
+_CHANGE_NODE = f"UPDATE nodes SET {SET_COLUMNS}, revision = ? WHERE no = ?"
+_FIND_NODE = "SELECT no, type, body FROM nodes WHERE repo = ? AND id = ?"
+_NUMBERS = "SELECT id, no FROM nodes WHERE repo = ? AND id IN ({})"
+_ADD_KEY = "INSERT OR IGNORE INTO node_keys (repo, key, node) VALUES (?, ?, ?)"
+_DROP_KEYS = "DELETE FROM node_keys WHERE node = ?"
+_ADD_EDGE = "INSERT OR IGNORE INTO edges (source, target, kind) VALUES (?, ?, ?)"
+_DROP_EDGE = """
+DELETE FROM edges WHERE source = (SELECT no FROM nodes WHERE repo = ?1 AND id = ?2)
+AND target = (SELECT no FROM nodes WHERE repo = ?1 AND id = ?3) AND kind = ?4
+"""
+_CHANGED = "UPDATE nodes SET revision = ? WHERE no = ?"
+_ADD_METADATA = """
+UPDATE nodes SET cumulative_reward = cumulative_reward + ?, reward_count = reward_count + ?,
+                 support_count = support_count + ?
+WHERE no = ?
+"""
+# A new row, not an update: the feed follows the numbers of vectors.
+_PUT_VECTOR = "INSERT OR REPLACE INTO vectors (repo, key, vector) VALUES (?, ?, ?)"
+_NEIGHBOURS = """
+UPDATE nodes SET revision = ? WHERE no IN (
+    SELECT target FROM edges WHERE source = ? UNION SELECT source FROM edges WHERE target = ?
+)
+"""
+_DROP_EDGES = "DELETE FROM edges WHERE source = ? OR target = ?"
+_DROP_NODE = "DELETE FROM nodes WHERE no = ?"
+_DROP_VECTORS = "DELETE FROM vectors WHERE repo = ? AND key IN (?, ?, ?)"
+_HIDE_STEP = "UPDATE steps SET gone = 1 WHERE repo = ? AND node_id = ?"
+_ADD_REMOVAL = "INSERT INTO removals (repo, node_id) VALUES (?, ?)"
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """
+    A write with its rows made.
+
+    Attributes:
+        nodes: Per node id, type, creation time and ``node_columns``.
+        keys: Lookup key and node id.
+        vectors: Key → bytes.
+        changed: Body and id of what upkeep changes.
+    """
+
+    write: GraphWrite
+    nodes: list[tuple[Any, ...]]
+    keys: list[tuple[str, str]]
+    vectors: dict[str, bytes]
+    changed: list[tuple[Any, ...]]
+
+
+def prepare(write: GraphWrite, now: datetime) -> Prepared:
+    """
+    Make the rows of *write*; *now* is the creation time of nodes that have none.
+
+    Raises:
+        ValueError: A node holds what JSON cannot.
+    """
+    breather = Breather()
+    prepared = Prepared(write, [], [], {}, encode_changed(write.upkeep))
+    for given in write.nodes:
+        node = given if given.created_at else replace(given, created_at=now)
+        row = (node.id, node.type, utc_text(node.created_at or now), *node_columns(node))
+        prepared.nodes.append(row)
+        prepared.keys.extend((key, node.id) for key in lookup_keys(node))
+        if node.vector is not None:
+            prepared.vectors[node.id] = encode_vector(node.vector)
+        breather.breathe()
+    return prepared
+
+
+def apply_write(tx: Tx, repo_id: str, prepared: Prepared, token: str) -> Applied:
+    """
+    Write everything, or raise and leave it to the savepoint that nothing stays.
+
+    Raises:
+        StaleRevision: The repository moved on since ``expected_revision``.
+        Conflict: Another owner has the settled session, or its episode was discarded;
+            or it comes from steps that were forgotten.
+        EmbeddingSpaceMismatch: A vector is of another space than the stamped one.
+        CommitFailed: The write contradicts the graph: an id in use, an unknown end.
+    """
+    write = prepared.write
+    repo = repo_number(tx, repo_id)
+    refuse_erased(tx, _origins(write))
+    earlier = tx.run(_APPLIED, (repo, write.changeset_id)).fetchone()
+    if earlier is not None:
+        return _apply_again(tx, write, token, earlier)
+    if write.settlement is not None:
+        settle(tx, write.settlement, token, write.node_ids, again=False)
+    (revision,) = tx.run(_REVISION, (repo,)).fetchone()
+    if revision != write.expected_revision:
+        raise StaleRevision(f"revision {write.expected_revision} was replaced by {revision}")
+    edge_count, changed = 0, not write.is_empty
+    removed: tuple[str, ...] = ()
+    if changed:
+        edge_count = _write_graph(tx, repo_id, repo, prepared, revision + 1)
+    if write.upkeep is not None:
+        kept = keep_up(tx, repo, write.upkeep, prepared.changed, revision + 1)
+        removed, changed = kept.removed, changed or kept.changed
+    if changed:
+        revision += 1
+        tx.run(_SET_REVISION, (revision, repo))
+    if changed or write.upkeep is None:
+        applied = ArchivedChangeset(
+            id=write.changeset_id,
+            revision=revision,
+            node_ids=tuple(write.node_ids),
+            edge_count=edge_count,
+        )
+        tx.run(CHANGESETS.insert, (repo, *CHANGESETS.values(applied)))
+    return Applied(
+        revision=revision, node_ids=write.node_ids, edge_count=edge_count, removed=removed
+    )
+
+
+def _origins(write: GraphWrite) -> Iterator[str | None]:
+    """The steps, episodes and sessions that the raw nodes of *write* are of."""
+    for node in write.nodes:
+        if isinstance(node, Episodic | Source):
+            yield from (node.id, node.episode_id, node.session_id)
+
+
+def _apply_again(tx: Tx, write: GraphWrite, token: str, earlier: Sequence[Any]) -> Applied:
+    found = CHANGESETS.rows.one(earlier)
+    if write.settlement is not None:
+        settle(tx, write.settlement, token, found.node_ids, again=True)
+    return Applied(
+        revision=found.revision, node_ids=found.node_ids, edge_count=found.edge_count, again=True
+    )
+
+
+def _write_graph(
+    tx: Tx,
+    repo_id: str,
+    repo: int,
+    prepared: Prepared,
+    revision: Revision,
+) -> int:
+    write = prepared.write
+    vectors = prepared.vectors | _changed_vectors(write.changes)
+    check_space(tx, repo_id, write.space, vectors.values())
+    _add_nodes(tx, repo, prepared, revision)
+    numbers = _numbers(tx, repo, write)
+    _add_keys(tx, repo, prepared.keys, numbers)
+    dropped = [(repo, edge.source, edge.target, str(edge.kind)) for edge in write.dropped]
+    tx.run_many(_DROP_EDGE, dropped)
+    edge_count = _add_edges(tx, write.edges, numbers, revision)
+    for change in write.changes:
+        change_node(tx, repo, change, revision)
+    tx.run_many(
+        _ADD_METADATA,
+        [
+            (delta.cumulative_reward, delta.reward_count, delta.support_count, numbers[id])
+            for id, delta in write.metadata.items()
+        ],
+    )
+    rows = [(repo, key, vector) for key, vector in vectors.items()]
+    tx.run_many(_PUT_VECTOR, rows)
+    return edge_count
+
+
+def _changed_vectors(changes: Iterable[NodeChange]) -> dict[str, bytes]:
+    return {
+        change.id: encode_vector(change.fields["vector"])
+        for change in changes
+        if change.fields.get("vector") is not None
+    }
+
+
+def _add_nodes(tx: Tx, repo: int, prepared: Prepared, revision: Revision) -> None:
+    rows = [(repo, *row, revision) for row in prepared.nodes]
+    with tx.refusing(CommitFailed("nothing was written: a node id is in use already")):
+        tx.run_many(_ADD_NODE, rows)
+
+
+def _numbers(tx: Tx, repo: int, write: GraphWrite) -> dict[str, int]:
+    """Row numbers of all nodes that the write names. *Raises* ``CommitFailed`` for unknown ones."""
+    ends = {end for edge in write.edges for end in (edge.source, edge.target)}
+    ids = list({*ends, *write.metadata, *(n.id for n in write.nodes)})
+    numbers: dict[str, int] = {}
+    for chunk in chunks(ids):
+        numbers.update(tx.run(_NUMBERS.format(holes(chunk)), (repo, *chunk)))
+    if unknown := next((id for id in ids if id not in numbers), None):
+        raise CommitFailed(f"nothing was written: the node {unknown!r} does not exist")
+    return numbers
+
+
+def _add_keys(
+    tx: Tx,
+    repo: int,
+    keys: Iterable[tuple[str, str]],
+    numbers: dict[str, int],
+) -> None:
+    tx.run_many(_ADD_KEY, [(repo, key, numbers[id]) for key, id in keys])
+
+
+def _add_edges(
+    tx: Tx,
+    edges: Sequence[Edge],
+    numbers: dict[str, int],
+    revision: Revision,
+) -> int:
+    rows = [(numbers[e.source], numbers[e.target], str(e.kind)) for e in edges]
+    added = tx.run_many(_ADD_EDGE, rows) if rows else 0
+    # An edge changes the document of the fact or instruction it says something of.
+    touched = {numbers[owner] for edge in edges if (owner := _described(edge)) is not None}
+    tx.run_many(_CHANGED, [(revision, number) for number in touched])
+    return max(added, 0)
+
+
+def _described(edge: Edge) -> str | None:
+    if edge.kind is EdgeKind.SIBLING:
+        return None
+    return edge.source if edge.kind is EdgeKind.PROVENANCE else edge.target
+
+
+def change_node(tx: Tx, repo: int, change: NodeChange, revision: Revision) -> None:
+    """Give a stored node new field values, its vector aside; as of *revision*."""
+    row = tx.run(_FIND_NODE, (repo, change.id)).fetchone()
+    if row is None:
+        raise CommitFailed(f"nothing was written: the node {change.id!r} does not exist")
+    number, type, body = row
+    node = replace(NODES.one((change.id, type, body, None)), **change.fields)
+    tx.run(_CHANGE_NODE, (*node_columns(node), revision, number))
+    tx.run(_DROP_KEYS, (number,))
+    tx.run_many(_ADD_KEY, [(repo, key, number) for key in lookup_keys(node)])
+    # What a routing node says is part of its members' documents.
+    if type in ("intent", "tag"):
+        tx.run(_NEIGHBOURS, (revision, number, number))
+
+
+def delete_nodes(tx: Tx, repo_id: str, ids: Sequence[str]) -> tuple[str, ...]:
+    """Delete nodes with all that hangs on them; give the ids that existed."""
+    repo = repo_number(tx, repo_id)
+    numbers: dict[str, int] = {}
+    for chunk in chunks(list(dict.fromkeys(ids))):
+        numbers.update(tx.run(_NUMBERS.format(holes(chunk)), (repo, *chunk)))
+    if not numbers:
+        return ()
+    (revision,) = tx.run(_REVISION, (repo,)).fetchone()
+    tx.run(_SET_REVISION, (revision + 1, repo))
+    known = tuple(id for id in dict.fromkeys(ids) if id in numbers)
+    for id in known:
+        _delete_node(tx, repo, id, numbers[id], revision + 1)
+    return known
+
+
+def _delete_node(tx: Tx, repo: int, id: str, number: int, revision: Revision) -> None:
+    tx.run(_NEIGHBOURS, (revision, number, number))
+    tx.run(_DROP_EDGES, (number, number))
+    tx.run(_DROP_KEYS, (number,))
+    tx.run(_DROP_NODE, (number,))
+    tx.run(_DROP_VECTORS, (repo, id, f"{id}/observation", f"{id}/action"))
+    tx.run(_HIDE_STEP, (repo, id))
+    tx.run(_ADD_REMOVAL, (repo, id))

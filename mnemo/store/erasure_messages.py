@@ -1,0 +1,243 @@
+"""
+Erasure of messages, of what was derived from ranges that held them, and of notes.
+
+The rows alone: the words of the full text stay in the index until ``merge_texts``, the bytes
+in the file until it is scrubbed.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import asdict, replace
+from datetime import UTC, datetime
+
+from mnemo.store.codec import decode_list
+from mnemo.store.damage import Passed, Rows
+from mnemo.store.erasure_plan import Range, plan_ranges
+from mnemo.store.note_rows import VERSION_COLUMNS, VERSIONS
+from mnemo.store.notes import NoteWriting
+from mnemo.store.rows import LISTED, listed
+from mnemo.store.sqlite.scrub import note_pending
+from mnemo.store.sqlite.texts import drop_texts, message_row, snapshot_row
+from mnemo.store.surfaced import erase_showing, unindex_thread
+from mnemo.store.threads import thread_number
+from mnemo.store.tombstones import erased_messages, remember_messages
+from mnemo.store.tx import Tx
+from mnemo.values.derived import ErasedRows
+from mnemo.values.erasure import Selection
+from mnemo.values.note_erasure import ForgottenNotes, forget_sources
+from mnemo.values.notes import NoteRow
+
+__all__ = ["erase_messages", "erase_notes", "erase_thread"]
+
+_MESSAGES = f"SELECT no, seq, epoch, id FROM messages WHERE thread = ? AND seq IN {LISTED}"
+_MESSAGES_OF_THREAD = "SELECT no, seq, epoch, id FROM messages WHERE thread = ? ORDER BY seq"
+_RANGES = {
+    "compactions": "SELECT no, id, start_seq, end_seq FROM compactions WHERE thread = ?",
+    "snapshots": "SELECT no, id, from_seq, to_seq FROM snapshots WHERE thread = ?",
+}
+_OF_EPOCHS = " AND epoch BETWEEN ? AND ?"
+_THREAD_ID = "SELECT id FROM threads WHERE no = ?"
+_CALLING = f"""
+SELECT thread, seq, tool_calls FROM messages WHERE no IN {LISTED} AND tool_calls IS NOT NULL
+"""
+_CALLS = Rows(
+    "messages",
+    "i i s",
+    lambda row: [(row[0], call[0], row[1]) for call in decode_list(row[2], list)],
+)
+_DROP_CALL = "DELETE FROM message_calls WHERE thread = ? AND call_id = ? AND seq = ?"
+_DROP_CALLS = "DELETE FROM message_calls WHERE thread = ? AND seq = ?"
+# What a record of a higher level stood for stands for itself again.
+_LET_GO = {
+    "compactions": [
+        f"""UPDATE compactions SET superseded_by = NULL
+            WHERE thread = ? AND superseded_by IN {LISTED}"""
+    ],
+    "snapshots": [
+        f"UPDATE snapshots SET covered_by = NULL WHERE thread = ? AND covered_by IN {LISTED}",
+        f"UPDATE outcomes SET snapshot_id = NULL WHERE thread = ? AND snapshot_id IN {LISTED}",
+    ],
+}
+_DROP_RANGES = f"DELETE FROM {{}} WHERE no IN {LISTED}"
+_DROP_VECTOR = "DELETE FROM message_vectors WHERE thread = ? AND seq = ?"
+_DROP_PIN = "DELETE FROM pins WHERE thread = ? AND epoch = ? AND seq = ?"
+_DROP_MESSAGES = f"DELETE FROM messages WHERE no IN {LISTED}"
+_COUNT = "UPDATE threads SET erased = erased + ? WHERE no = ?"
+_REST_OF_THREAD = ("goals", "pins", "outcomes", "surfaced")
+_BEGIN_ANEW = """
+UPDATE threads SET epoch = epoch + 1, epoch_start = next_seq, boundary = next_seq WHERE no = ?
+"""
+
+
+def erase_messages(tx: Tx, repo: int, places: Iterable[tuple[int, int]]) -> ErasedRows:
+    """Erase the messages at these places (thread's number, seq), those that are there."""
+    seqs = defaultdict[int, list[int]](list)
+    for thread, seq in places:
+        seqs[thread].append(seq)
+    erased = ErasedRows()
+    for thread, wanted in seqs.items():
+        rows = tx.run(_MESSAGES, (thread, listed(wanted))).fetchall()
+        if rows:
+            epochs = [row[2] for row in rows if isinstance(row[2], int)] or [0]
+            ranges = {
+                table: _held(tx, query + _OF_EPOCHS, (thread, min(epochs), max(epochs)), wanted)
+                for table, query in _RANGES.items()
+            }
+            erased = _added(erased, _erase(tx, repo, thread, rows, ranges))
+    return erased
+
+
+def _held(tx: Tx, query: str, values: tuple[int, ...], seqs: Collection[int]) -> list[Range]:
+    rows = tx.run(query, values)
+    whole = [Range(*row) for row in rows if all(isinstance(end, int) for end in row[2:])]
+    return plan_ranges(whole, seqs)
+
+
+def _added(one: ErasedRows, other: ErasedRows) -> ErasedRows:
+    counts = asdict(other)
+    return ErasedRows(**{name: count + counts[name] for name, count in asdict(one).items()})
+
+
+def erase_thread(tx: Tx, repo: int, thread: int) -> ErasedRows:
+    """Erase all messages of a thread and all that was derived; the thread begins anew."""
+    unindex_thread(tx, repo, thread)
+    counts = {
+        table: tx.run(f"DELETE FROM {table} WHERE thread = ?", (thread,)).rowcount
+        for table in _REST_OF_THREAD
+    }
+    if any(counts.values()):
+        # Not all of these are counted in a report, which may say that nothing was there.
+        note_pending(tx)
+    rows = tx.run(_MESSAGES_OF_THREAD, (thread,)).fetchall()
+    ranges = {
+        table: [Range(*row) for row in tx.run(query, (thread,))] for table, query in _RANGES.items()
+    }
+    erased = _erase(tx, repo, thread, rows, ranges)
+    tx.run(_BEGIN_ANEW, (thread,))
+    return replace(erased, pins=counts["pins"], goals=counts["goals"])
+
+
+def _erase(
+    tx: Tx,
+    repo: int,
+    thread: int,
+    messages: Sequence[tuple[int, int, int, str]],
+    ranges: Mapping[str, Sequence[Range]],
+) -> ErasedRows:
+    """Delete rows (no, seq, epoch, id) of a thread, and ranges by table."""
+    numbers = listed(row[0] for row in messages)
+    snapshots = ranges["snapshots"]
+    remember_messages(tx, [(thread, row[3]) for row in messages])
+    (stream,) = tx.run(_THREAD_ID, (thread,)).fetchone()
+    shown = [*(row[3] for row in messages), *(one.id for one in snapshots)]
+    erase_showing(tx, repo, [(stream, id) for id in shown])
+    _drop_calls(tx, numbers)
+    texts = [*(message_row(row[0]) for row in messages), *(snapshot_row(s.no) for s in snapshots)]
+    tx.run(_COUNT, (len(messages), thread))
+    return ErasedRows(
+        fulltext_rows=drop_texts(tx, repo, texts),
+        vectors=_drop(tx, _DROP_VECTOR, [(thread, row[1]) for row in messages]),
+        pins=_drop(tx, _DROP_PIN, [(thread, row[2], row[1]) for row in messages]),
+        compactions=_drop_ranges(tx, "compactions", thread, ranges["compactions"]),
+        snapshots=_drop_ranges(tx, "snapshots", thread, snapshots),
+        messages=tx.run(_DROP_MESSAGES, (numbers,)).rowcount,
+    )
+
+
+def _drop(tx: Tx, statement: str, keys: Sequence[tuple[int, ...]]) -> int:
+    return max(tx.run_many(statement, keys), 0)
+
+
+def _drop_ranges(tx: Tx, table: str, thread: int, ranges: Sequence[Range]) -> int:
+    if not ranges:
+        return 0
+    for statement in _LET_GO[table]:
+        tx.run(statement, (thread, listed(one.id for one in ranges)))
+    numbers = listed(one.no for one in ranges)
+    return tx.run(_DROP_RANGES.format(table), (numbers,)).rowcount
+
+
+def _drop_calls(tx: Tx, numbers: str) -> None:
+    """Forget who makes the erased calls; of a damaged message by looking through its thread."""
+    for row in tx.run(_CALLING, (numbers,)).fetchall():
+        damaged: Passed = []
+        for calls in _CALLS.all([row], damaged):
+            tx.run_many(_DROP_CALL, calls)
+        if damaged:
+            tx.run(_DROP_CALLS, row[:2])
+
+
+# ── Notes ────────────────────────────────────────────────────────────────────────────
+
+_VERSIONS_OF = f"""
+SELECT v.note, n.topic, {", ".join(f"v.{column}" for column in VERSION_COLUMNS)}
+FROM notes n CROSS JOIN note_versions v ON v.note = n.no
+WHERE n.repo = ?1 AND v.action <> 'deleted'
+AND (v.thread_id = ?2 OR (v.thread_id IS NULL AND v.session_id = ?3) OR ?4)
+"""
+_NO_TIME = datetime.min.replace(tzinfo=UTC)
+_LEFT = "SELECT 1 FROM note_versions WHERE note = ?"
+
+
+class _IntactNotes(NoteWriting):
+    """Writes to notes; damaged ones are passed by, and told to *unreadable*."""
+
+    def __init__(self, tx: Tx, repo: int, unreadable: Passed) -> None:
+        # Erasing notes writes no time.
+        super().__init__(tx, repo, _NO_TIME)
+        self._unreadable = unreadable
+
+    def rows(self, topics: Sequence[str] | None = None) -> list[NoteRow]:
+        """The intact ones."""
+        return self._rows(topics, self._unreadable)
+
+
+def erase_notes(tx: Tx, repo: int, selection: Selection, unreadable: Passed) -> ForgottenNotes:
+    """What notes rest on the erased; after it was erased, and its ids remembered."""
+
+    def erased(thread_id: str, ids: Sequence[str]) -> frozenset[str]:
+        thread = thread_number(tx, repo, thread_id)
+        return erased_messages(tx, thread, ids) if thread else frozenset()
+
+    intact = _IntactNotes(tx, repo, unreadable)
+    notes, versions = _erase_damaged(tx, intact, repo, selection, unreadable)
+    after = forget_sources(
+        intact,
+        thread_id=selection.whole_thread,
+        session_id=selection.whole_session,
+        erased=erased,
+    )
+    return replace(after, notes=after.notes + notes, versions=after.versions + versions)
+
+
+def _erase_damaged(
+    tx: Tx,
+    shelf: NoteWriting,
+    repo: int,
+    selection: Selection,
+    unreadable: Passed,
+) -> tuple[int, int]:
+    """
+    Delete versions that cannot be decoded; give how many notes and versions went.
+
+    Those go that stem from the erased alone, by their columns. What stems from a thread or
+    session of which a part is erased is *unreadable*.
+    """
+    notes, versions = 0, 0
+    stems = (repo, selection.thread_id, selection.session_id, selection.before is not None)
+    for note, *row in tx.run(_VERSIONS_OF, stems).fetchall():
+        damaged: Passed = []
+        VERSIONS.all([row], damaged)
+        if not damaged:
+            continue
+        if selection.whole_thread is None and selection.whole_session is None:
+            unreadable += damaged
+            continue
+        shelf.drop(row[0], row[1])
+        versions += 1
+        if tx.run(_LEFT, (note,)).fetchone() is None:
+            shelf.erase(row[0])
+            notes += 1
+    return notes, versions

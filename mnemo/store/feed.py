@@ -1,0 +1,331 @@
+"""What one repository's indexes follow, on the embedded store."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from mnemo.protocols import EmbeddingSpace, FeedChanges, FeedCursor
+from mnemo.runtime.clock import Breather
+from mnemo.store.codec import decode_time, decode_vector, encode_vector
+from mnemo.store.damage import Passed, Rows, log_passed
+from mnemo.store.journal import repo_number
+from mnemo.store.rows import NODES, chunks, holes, repo_row
+from mnemo.store.spaces import check_space
+from mnemo.store.sqlite.readers import Readers
+from mnemo.store.sqlite.writer import Writer
+from mnemo.store.steps import COLUMNS, ORDINAL, STEPS, UNANNOTATED
+from mnemo.store.tx import Tx
+from mnemo.values.graph import Node, Vector
+from mnemo.values.steps import Step
+from mnemo.values.wordings import wording_owner
+
+__all__ = ["StoredFeed", "owned_keys"]
+
+_FROM_STEPS = """
+SELECT {} FROM steps t
+JOIN episodes e ON e.no = t.episode JOIN sessions s ON s.no = t.session
+"""
+_NEW_STEPS = (
+    _FROM_STEPS.format(UNANNOTATED)
+    + """
+WHERE t.ordinal > ? AND +t.repo = ? AND t.gone = 0 ORDER BY t.ordinal LIMIT ?
+"""
+)
+# By the plus: along the ordinals, of which few are new; not over all of a repository's steps.
+_LAST_STEP = "SELECT coalesce(max(ordinal), 0) FROM steps"
+_STEPS_BY_NODE = _FROM_STEPS.format(COLUMNS) + "WHERE t.repo = ? AND t.node_id IN ({})"
+_CHANGED_NODES = """
+SELECT id, type, body, NULL, revision FROM nodes
+WHERE repo = ? AND revision > ? AND revision <= ? AND type NOT IN ('episodic', 'source')
+ORDER BY revision, no
+"""
+# The last revision of which everything fits into the limit; at least the first one.
+_LAST_WHOLE_REVISION = """
+SELECT revision, count(*) FROM nodes
+WHERE repo = ? AND revision > ? AND type NOT IN ('episodic', 'source')
+GROUP BY revision ORDER BY revision
+"""
+_NEW_REMOVALS = "SELECT seq, node_id FROM removals WHERE repo = ? AND seq > ? ORDER BY seq"
+_LAST_REMOVAL = "SELECT coalesce(max(seq), 0) FROM removals WHERE repo = ?"
+_NEW_VECTORS = """
+SELECT seq, key, vector FROM vectors WHERE repo = ? AND seq > ? ORDER BY seq LIMIT ?
+"""
+_TAGS = """
+SELECT f.id, iif(json_valid(t.body), t.body ->> '$.label', NULL) FROM nodes f
+JOIN edges e ON e.target = f.no AND e.kind = 'membership' JOIN nodes t ON t.no = e.source
+WHERE f.repo = ? AND f.id IN ({}) ORDER BY t.no
+"""
+_STEPS_BEHIND = """
+SELECT f.id, s.id, s.at FROM nodes f
+JOIN edges e ON e.source = f.no AND e.kind = 'provenance' JOIN nodes s ON s.no = e.target
+WHERE f.repo = ? AND f.id IN ({}) ORDER BY s.no
+"""
+_INTENTS = """
+SELECT p.id, iif(json_valid(i.body), i.body ->> '$.description', NULL) FROM nodes p
+JOIN edges e ON e.target = p.no AND e.kind = 'hierarchical' JOIN nodes i ON i.no = e.source
+WHERE p.repo = ? AND p.id IN ({}) ORDER BY i.no
+"""
+# Of changesets with one revision the first wrote it, the others wrote nothing.
+_CHANGESETS = """
+SELECT revision, id FROM changesets WHERE repo = ? AND revision BETWEEN ? AND ?
+ORDER BY rowid DESC
+"""
+_PUT_VECTOR = "INSERT OR REPLACE INTO vectors (repo, key, vector) VALUES (?, ?, ?)"
+_OWNERS_OF_VECTORS = """
+SELECT id FROM nodes WHERE repo = ? AND id IN ({0})
+UNION SELECT node_id FROM steps WHERE repo = ? AND gone = 0 AND node_id IN ({0})
+"""
+_GOALS = """
+SELECT e.id, e.goal FROM episodes e JOIN sessions s ON s.no = e.session
+WHERE s.repo = ? AND e.id IN ({})
+"""
+_COUNTS = """
+SELECT 'steps', count(*) FROM steps WHERE repo = :repo
+UNION ALL SELECT 'messages', coalesce(sum(next_seq - erased), 0) FROM threads WHERE repo = :repo
+UNION ALL SELECT 'vectors', count(*) FROM vectors WHERE repo = :repo
+UNION ALL SELECT 'nodes:' || type, count(*) FROM nodes WHERE repo = :repo GROUP BY type
+UNION ALL SELECT 'edges:' || e.kind, count(*) FROM edges e JOIN nodes n ON n.no = e.source
+          WHERE n.repo = :repo GROUP BY e.kind
+"""
+
+
+_TIMES = Rows("nodes", "s s?", lambda row: decode_time(row[1]))
+_EPISODES = Rows("episodes", "s s", lambda row: (row[0], row[1]))
+
+
+class StoredFeed:
+    """``DocumentFeed`` over one file; made by ``SqliteStore``."""
+
+    def __init__(self, repo_id: str, writer: Callable[[], Writer], readers: Callable[[], Readers]):
+        self._repo_id = repo_id
+        self._writer = writer
+        self._readers = readers
+
+    async def changes(self, after: FeedCursor, *, limit: int = 5_000) -> FeedChanges:
+        """What came after *after*, of one read transaction; *removed* goes before the rest."""
+        return await self._readers().read(
+            partial(_changes, repo_id=self._repo_id, after=after, limit=limit)
+        )
+
+    async def save_vectors(self, space: EmbeddingSpace, vectors: Mapping[str, Vector]) -> None:
+        """
+        Keep vectors; keys whose owner is gone are skipped. *Cancellation*: completes.
+
+        Raises:
+            EmbeddingSpaceMismatch: The repository is stamped with another space.
+        """
+        rows = await self._readers().compute(partial(_encoded, vectors))
+        await self._writer().run(
+            partial(_save_vectors, repo_id=self._repo_id, space=space, vectors=rows)
+        )
+
+    async def space(self) -> EmbeddingSpace | None:
+        """What the repository is stamped with; ``None`` before the first vector."""
+        row = await self._readers().read(lambda c: repo_row(c, self._repo_id))
+        name, dimensions = row[2], row[3]
+        if name is None or dimensions is None:
+            return None
+        return EmbeddingSpace(name, dimensions)
+
+    async def steps(self, node_ids: Sequence[str]) -> dict[str, Step]:
+        """The steps behind episodic node ids, committed or not, with their annotations."""
+        return await self._readers().read(partial(_steps, repo_id=self._repo_id, ids=node_ids))
+
+    async def goals(self, episode_ids: Sequence[str]) -> dict[str, str]:
+        """The goals of episodes; unknown ones are absent."""
+        return await self._readers().read(partial(_goals, repo_id=self._repo_id, ids=episode_ids))
+
+    async def counts(self) -> dict[str, int]:
+        """``steps``, ``messages``, ``vectors``, ``edges:<kind>``, ``nodes:<type>``: how many."""
+
+        def count(tx: Tx) -> dict[str, int]:
+            repo = repo_row(tx, self._repo_id)[0]
+            counts = tx.run(_COUNTS, {"repo": repo}).fetchall()
+            # A damaged type or kind is no text, and none that is counted.
+            return {kind: count for kind, count in counts if isinstance(kind, str)}
+
+        return await self._readers().read(count)
+
+
+# ── Following ────────────────────────────────────────────────────────────────────────
+
+
+def _changes(tx: Tx, repo_id: str, after: FeedCursor, limit: int) -> FeedChanges:
+    repo, revision, _, dimensions = repo_row(tx, repo_id)
+    passed: Passed = []
+    steps, last_step, more = _new_steps(tx, repo, after.step, limit, passed)
+    until = _whole_revisions(tx, repo, after.revision, revision, limit)
+    rows = tx.run(_CHANGED_NODES, (repo, after.revision, until)).fetchall()
+    nodes = NODES.all(rows, passed)
+    removals = _removals(tx, repo, after)
+    stored = tx.run(_NEW_VECTORS, (repo, after.vector, limit)).fetchall()
+    cursor = FeedCursor(
+        step=last_step,
+        revision=until,
+        removal=removals[-1][0] if removals else after.removal,
+        vector=stored[-1][0] if stored else after.vector,
+    )
+    vectors = _vectors(dimensions).all(stored, passed)
+    details = _details(tx, repo, nodes, passed)
+    log_passed(passed)
+    return FeedChanges(
+        cursor=cursor,
+        revision=revision,
+        steps=tuple(steps),
+        nodes=tuple(nodes),
+        details=details,
+        origins=_origins(tx, repo, {row[0]: row[4] for row in rows}),
+        removed=tuple(id for _, id in removals if id is not None),
+        vectors=dict(vectors),
+        damaged=tuple(damage.row for damage in passed),
+        more=more or until < revision or len(stored) == limit,
+    )
+
+
+def _new_steps(
+    tx: Tx, repo: int, after: int, limit: int, passed: Passed
+) -> tuple[list[Step], int, bool]:
+    """Steps behind *after*, the ordinal up to which that is all, and whether more follow."""
+    rows = tx.run(_NEW_STEPS, (after, repo, limit)).fetchall()
+    steps = STEPS.all(rows, passed)
+    if len(rows) == limit:
+        return steps, rows[-1][ORDINAL], True
+    (last,) = tx.run(_LAST_STEP).fetchone()
+    return steps, max(after, last), False
+
+
+def _whole_revisions(tx: Tx, repo: int, after: int, present: int, limit: int) -> int:
+    """How far one read goes: a revision is read whole or not at all, but at least one."""
+    count = 0
+    last = after
+    for revision, number in tx.run(_LAST_WHOLE_REVISION, (repo, after)):
+        count += number
+        if count > limit and last > after:
+            return int(last)
+        last = revision
+    return present
+
+
+def _removals(tx: Tx, repo: int, after: FeedCursor) -> list[tuple[int, str | None]]:
+    """What is gone since *after*; a reader that starts anew has nothing to remove."""
+    if after == FeedCursor():
+        (last,) = tx.run(_LAST_REMOVAL, (repo,)).fetchone()
+        return [(last, None)]
+    return tx.run(_NEW_REMOVALS, (repo, after.removal)).fetchall()
+
+
+def _details(tx: Tx, repo: int, nodes: Sequence[Node], passed: Passed) -> dict[str, dict[str, Any]]:
+    facts = [node.id for node in nodes if node.type == "semantic"]
+    instructions = [node.id for node in nodes if node.type == "procedural"]
+    tags = _grouped(tx, _TAGS, repo, facts)
+    intents = _grouped(tx, _INTENTS, repo, instructions)
+    steps = _grouped(tx, _STEPS_BEHIND, repo, facts)
+    details: dict[str, dict[str, Any]] = {}
+    for id in facts:
+        behind = steps.get(id, ())
+        times = [at for at in _TIMES.all(behind, passed) if at is not None]
+        details[id] = {
+            "tags": _texts(tags.get(id, ())),
+            "latest_at": max(times, default=None),
+            "steps": tuple(sorted(step for step, _ in behind)),
+        }
+    for id in instructions:
+        details[id] = {"intents": _texts(intents.get(id, ()))}
+    return details
+
+
+def _texts(rows: Iterable[tuple[Any, ...]]) -> tuple[str, ...]:
+    """What routing nodes say; a damaged one says nothing, and is itself met as a node."""
+    return tuple(text for (text,) in rows if isinstance(text, str))
+
+
+def _origins(tx: Tx, repo: int, revisions: Mapping[str, int]) -> dict[str, str]:
+    if not revisions:
+        return {}
+    between = (repo, min(revisions.values()), max(revisions.values()))
+    changesets = dict(tx.run(_CHANGESETS, between).fetchall())
+    return {id: changesets[no] for id, no in revisions.items() if no in changesets}
+
+
+def _grouped(tx: Tx, query: str, repo: int, ids: Sequence[str]) -> dict[str, list[tuple[Any, ...]]]:
+    """The rows of *query* by their first column, which is an id of *ids*."""
+    groups: dict[str, list[tuple[Any, ...]]] = {}
+    breather = Breather()
+    for chunk in chunks(ids):
+        for id, *values in tx.run(query.format(holes(chunk)), (repo, *chunk)):
+            groups.setdefault(id, []).append(tuple(values))
+            breather.breathe()
+    return groups
+
+
+# ── Vectors ──────────────────────────────────────────────────────────────────────────
+
+
+def _vectors(dimensions: int | None) -> Rows[tuple[str, Vector]]:
+    """Key and vector of rows (number, key, vector)."""
+    return Rows(
+        "vectors", "i s b", lambda row: (row[1], decode_vector(row[2], dimensions)), key=(1,)
+    )
+
+
+def _encoded(vectors: Mapping[str, Vector]) -> dict[str, bytes]:
+    breather = Breather()
+    rows = {}
+    for key, vector in vectors.items():
+        rows[key] = encode_vector(vector)
+        breather.breathe()
+    return rows
+
+
+def _save_vectors(tx: Tx, repo_id: str, space: EmbeddingSpace, vectors: dict[str, bytes]) -> None:
+    repo = repo_number(tx, repo_id)
+    owned = owned_keys(tx, repo, list(vectors))
+    kept = [(repo, key, vectors[key]) for key in vectors if key in owned]
+    check_space(tx, repo_id, space, [vector for _, _, vector in kept])
+    tx.run_many(_PUT_VECTOR, kept)
+
+
+def owned_keys(tx: Tx, repo: int, keys: Sequence[str]) -> set[str]:
+    """Those of *keys* whose node or step is there."""
+    owned: set[str] = set()
+    for chunk in chunks(keys):
+        owners = {key: _owner(key) for key in chunk}
+        ids = list(set(owners.values()))
+        query = _OWNERS_OF_VECTORS.format(holes(ids))
+        known = {id for (id,) in tx.run(query, (repo, *ids, repo, *ids))}
+        owned.update(key for key, id in owners.items() if id in known)
+    return owned
+
+
+def _owner(key: str) -> str:
+    for part in ("/observation", "/action"):
+        if key.endswith(part):
+            return key.removesuffix(part)
+    return wording_owner(key)
+
+
+# ── Looking up ───────────────────────────────────────────────────────────────────────
+
+
+def _steps(tx: Tx, repo_id: str, ids: Sequence[str]) -> dict[str, Step]:
+    repo = repo_row(tx, repo_id)[0]
+    found: dict[str, Step] = {}
+    passed: Passed = []
+    for chunk in chunks(list(dict.fromkeys(ids))):
+        rows = tx.run(_STEPS_BY_NODE.format(holes(chunk)), (repo, *chunk)).fetchall()
+        found.update((step.node_id, step) for step in STEPS.all(rows, passed))
+    log_passed(passed)
+    return found
+
+
+def _goals(tx: Tx, repo_id: str, ids: Sequence[str]) -> dict[str, str]:
+    repo = repo_row(tx, repo_id)[0]
+    goals: dict[str, str] = {}
+    passed: Passed = []
+    for chunk in chunks(list(dict.fromkeys(ids))):
+        rows = tx.run(_GOALS.format(holes(chunk)), (repo, *chunk))
+        goals.update(_EPISODES.all(rows, passed))
+    log_passed(passed)
+    return goals

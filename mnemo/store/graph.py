@@ -1,0 +1,241 @@
+"""The graph of one repository on the embedded store: reading, and its one kind of write."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+from functools import partial
+from typing import TypeVar
+
+from mnemo.errors import CommitFailed, EmbeddingSpaceMismatch, StoreError, StoreLocked
+from mnemo.protocols import Applied, Clock, GraphWrite
+from mnemo.runtime.clock import Breather
+from mnemo.store.codec import encode_time
+from mnemo.store.commit import apply_write, delete_nodes, prepare
+from mnemo.store.damage import Passed, log_passed
+from mnemo.store.rows import (
+    EDGES,
+    METADATA,
+    METADATA_COLUMNS,
+    NODES,
+    chunks,
+    holes,
+    repo_row,
+)
+from mnemo.store.sqlite.readers import Readers
+from mnemo.store.sqlite.writer import Writer
+from mnemo.store.tx import Tx
+from mnemo.values.changeset import Revision
+from mnemo.values.graph import Edge, EdgeKind, Node, NodeMetadata, NodeType
+from mnemo.values.journal import Intact, Owner
+
+__all__ = ["StoredGraph"]
+
+T = TypeVar("T")
+
+_NODES = """
+SELECT n.id, n.type, n.body, v.vector FROM nodes n
+LEFT JOIN vectors v ON v.repo = n.repo AND v.key = n.id
+WHERE n.repo = ?
+"""
+_OLDEST_FIRST = " ORDER BY n.created_at, n.no"
+_NEWEST_FIRST = " ORDER BY n.created_at DESC, n.id LIMIT ?"
+_HAS_KEY = " AND n.no IN (SELECT node FROM node_keys WHERE repo = ? AND key IN ({}))"
+_LAST_OF_KEY = """
+ AND n.no IN (SELECT node FROM node_keys WHERE repo = ? AND key = ? ORDER BY node DESC LIMIT ?)
+"""
+_METADATA = f"SELECT {METADATA_COLUMNS} FROM nodes WHERE repo = ? AND id IN ({{}})"
+_EDGES = """
+SELECT a.id, b.id, e.kind FROM edges e
+JOIN nodes a ON a.no = e.source JOIN nodes b ON b.no = e.target
+WHERE {} IN (SELECT no FROM nodes WHERE repo = ? AND id IN ({}))
+"""
+_TOUCH = """
+UPDATE nodes SET access_count = access_count + ?,
+                 last_accessed_at = max(coalesce(last_accessed_at, ''), ?)
+WHERE repo = ? AND id = ?
+"""
+
+
+class StoredGraph:
+    """``GraphStore`` over one file; made by ``SqliteStore``."""
+
+    def __init__(
+        self,
+        repo_id: str,
+        writer: Callable[[], Writer],
+        readers: Callable[[], Readers],
+        clock: Clock,
+    ):
+        self._repo_id = repo_id
+        self._writer = writer
+        self._readers = readers
+        self._clock = clock
+
+    async def revision(self) -> Revision:
+        """The present revision, of whatever process wrote it."""
+        return await self._readers().read(lambda c: repo_row(c, self._repo_id)[1])
+
+    async def apply(self, write: GraphWrite, owner: Owner) -> Applied:
+        """
+        Write everything of *write* in one transaction, or nothing.
+
+        Raises:
+            StaleRevision: Another write came between; reconcile again.
+            Conflict: *owner* does not own the settled session any more.
+            CommitFailed: The transaction was rolled back. *Cancellation*: completes.
+        """
+        now = self._clock.now()
+        prepared = await self._readers().compute(partial(prepare, write, now))
+        try:
+            return await self._writer().run(
+                lambda tx: apply_write(tx, self._repo_id, prepared, owner.token)
+            )
+        except StoreError as error:
+            failure = _commit_failure(error)
+            if failure is error:
+                raise
+            raise failure from error
+
+    async def delete(self, ids: Sequence[str]) -> tuple[str, ...]:
+        """
+        Delete nodes with their edges, metadata and vectors; give the ids that existed.
+
+        *Cancellation*: completes.
+        """
+        return await self._writer().run(partial(delete_nodes, repo_id=self._repo_id, ids=ids))
+
+    async def nodes(
+        self,
+        ids: Sequence[str] | None = None,
+        *,
+        types: Sequence[NodeType] | None = None,
+        keys: Sequence[str] | None = None,
+        newest: int | None = None,
+        intact: Intact = False,
+    ) -> list[Node]:
+        """Nodes by id (in the order of *ids*) or by type, oldest first; see ``GraphStore``."""
+        if ids is not None:
+            work = partial(_by_id, repo_id=self._repo_id, ids=ids)
+        else:
+            work = partial(_by_type, repo_id=self._repo_id, types=types, keys=keys, newest=newest)
+        return await self._read(work, intact)
+
+    async def metadata(
+        self, ids: Sequence[str], *, intact: Intact = False
+    ) -> dict[str, NodeMetadata]:
+        """Entries of the ids that exist; *intact* as in ``nodes``."""
+        work = partial(_metadata, repo_id=self._repo_id, ids=ids)
+        return await self._read(work, intact)
+
+    async def edges(
+        self, ids: Sequence[str], *, kind: EdgeKind | None = None, intact: Intact = False
+    ) -> list[Edge]:
+        """Edges with an end among *ids*, each once; *intact* as in ``nodes``."""
+        work = partial(_edges, repo_id=self._repo_id, ids=ids, kind=kind)
+        return await self._read(work, intact)
+
+    async def _read(self, work: Callable[..., T], intact: Intact) -> T:
+        passed: Passed | None = None if intact is False else []
+        found = await self._readers().read(partial(work, passed=passed))
+        log_passed(passed or [])
+        if isinstance(intact, list):
+            intact += passed or []
+        return found
+
+    async def touch(self, counts: Mapping[str, int], at: datetime) -> None:
+        """Add to access counts of nodes that exist; no new revision. *Cancellation*: completes."""
+        if not counts:
+            return
+
+        def add(tx: Tx) -> None:
+            repo = repo_row(tx, self._repo_id)[0]
+            text = encode_time(at)
+            tx.run_many(_TOUCH, [(n, text, repo, id) for id, n in counts.items()])
+
+        await self._writer().run(add)
+
+
+def _by_id(tx: Tx, repo_id: str, ids: Sequence[str], passed: Passed | None) -> list[Node]:
+    repo = repo_row(tx, repo_id)[0]
+    wanted = list(dict.fromkeys(ids))
+    found: dict[str, Node] = {}
+    for chunk in chunks(wanted):
+        query = f"{_NODES} AND n.id IN ({holes(chunk)})"
+        rows = tx.run(query, (repo, *chunk)).fetchall()
+        found.update((node.id, node) for node in NODES.all(rows, passed))
+    return [found[id] for id in wanted if id in found]
+
+
+def _by_type(
+    tx: Tx,
+    repo_id: str,
+    types: Sequence[NodeType] | None,
+    keys: Sequence[str] | None,
+    newest: int | None,
+    passed: Passed | None,
+) -> list[Node]:
+    repo = repo_row(tx, repo_id)[0]
+    query, values = _NODES, [repo]
+    rows: list[tuple[str, str, str, bytes | None]] = []
+    parameters: list[object] = [*values]
+    if types is not None:
+        query += f" AND n.type IN ({holes(types)})"
+        parameters += types
+    if keys is None:
+        order, bound = (_OLDEST_FIRST, ()) if newest is None else (_NEWEST_FIRST, (newest,))
+        rows = tx.run(query + order, (*parameters, *bound)).fetchall()
+        return NODES.all(rows, passed)
+    sought = list(dict.fromkeys(keys))
+    if newest is not None:
+        for key in sought:
+            narrowed = query + _LAST_OF_KEY + _OLDEST_FIRST
+            rows += tx.run(narrowed, (*parameters, repo, key, newest))
+        return NODES.all(dict.fromkeys(rows), passed)
+    for chunk in chunks(sought):
+        narrowed = query + _HAS_KEY.format(holes(chunk)) + _OLDEST_FIRST
+        rows += tx.run(narrowed, (*parameters, repo, *chunk))
+    return NODES.all(dict.fromkeys(rows), passed)
+
+
+def _metadata(
+    tx: Tx, repo_id: str, ids: Sequence[str], passed: Passed | None
+) -> dict[str, NodeMetadata]:
+    repo = repo_row(tx, repo_id)[0]
+    entries: dict[str, NodeMetadata] = {}
+    for chunk in chunks(list(dict.fromkeys(ids))):
+        rows = tx.run(_METADATA.format(holes(chunk)), (repo, *chunk))
+        entries.update(METADATA.all(rows, passed))
+    return entries
+
+
+def _edges(
+    tx: Tx,
+    repo_id: str,
+    ids: Sequence[str],
+    kind: EdgeKind | None,
+    passed: Passed | None,
+) -> list[Edge]:
+    repo = repo_row(tx, repo_id)[0]
+    tail, extra = (" AND e.kind = ?", (str(kind),)) if kind is not None else ("", ())
+    found: dict[tuple[str, str, str], None] = {}
+    breather = Breather()
+    for chunk in chunks(list(dict.fromkeys(ids))):
+        for end in ("e.source", "e.target"):
+            query = _EDGES.format(end, holes(chunk)) + tail
+            for row in tx.run(query, (repo, *chunk, *extra)):
+                found[row] = None
+                breather.breathe()
+    return EDGES.all(found, passed)
+
+
+class _CommitLocked(CommitFailed, StoreLocked):
+    """A commit that failed because another process held the write lock; try again."""
+
+
+def _commit_failure(error: StoreError) -> StoreError:
+    """What a failed commit raises: ``CommitFailed``, or *error* if it says more than that."""
+    if isinstance(error, CommitFailed | EmbeddingSpaceMismatch):
+        return error
+    kind = _CommitLocked if isinstance(error, StoreLocked) else CommitFailed
+    return kind(f"nothing was written: {error}")

@@ -1,0 +1,253 @@
+"""What each act of a session writes. Runs in the writer; every act is one transaction."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from datetime import datetime
+
+from mnemo.errors import Conflict, NotFound
+from mnemo.store.codec import decode_list, encode_time, utc_text
+from mnemo.store.damage import Rows
+from mnemo.store.steps import annotate
+from mnemo.store.tombstones import refuse_erased
+from mnemo.store.tx import Tx
+from mnemo.values.journal import (
+    Act,
+    ChangesetStaged,
+    EpisodeClosed,
+    EpisodeDiscarded,
+    EpisodeStarted,
+    ExtractionAbandoned,
+    ExtractionRetried,
+    SessionRecord,
+    SessionState,
+    Settlement,
+    StepsAnnotated,
+    TrajectoryStaged,
+)
+
+__all__ = ["create_session", "repo_number", "settle", "write_act"]
+
+_ADD_REPO = "INSERT INTO repos (id) VALUES (?) ON CONFLICT (id) DO NOTHING"
+_FIND_REPO = "SELECT no FROM repos WHERE id = ?"
+_ADD_SESSION = """
+INSERT INTO sessions (id, repo, state, owner, updated_at) VALUES (?, ?, ?, ?, ?)
+RETURNING no
+"""
+_UNENDED = "SELECT 1 FROM episodes WHERE session = ? AND status IN ('open', 'closed') LIMIT 1"
+_ADD_EPISODE = """
+INSERT INTO episodes (id, session, goal, goal_at, status, receipt_nodes)
+VALUES (?, ?, ?, ?, 'open', '[]')
+RETURNING no
+"""
+_FIND_PLACE = """
+SELECT s.no, s.repo, s.owner, s.episode, e.no, e.status, e.receipt_nodes
+FROM sessions s LEFT JOIN episodes e ON e.session = s.no AND e.id = ?
+WHERE s.id = ?
+"""
+_SET_EPISODE = "UPDATE sessions SET episode = ? WHERE no = ?"
+_SET_STATE = """
+UPDATE sessions SET state = ?, error = ?, error_trajectory = ?, updated_at = ? WHERE no = ?
+"""
+_TOUCH = "UPDATE sessions SET updated_at = ? WHERE no = ?"
+_SET_STATUS = "UPDATE episodes SET status = ? WHERE no = ?"
+_END_EPISODE = "UPDATE episodes SET status = ?, changeset = NULL WHERE no = ?"
+_STAGE_TRAJECTORY = """
+INSERT OR REPLACE INTO staged (episode, key, trajectory_id, steps, changeset)
+VALUES (?, ?, ?, ?, ?)
+"""
+_STAGE_CHANGESET = "UPDATE episodes SET changeset = ?, changeset_steps = ? WHERE no = ?"
+_DROP_STAGED = "DELETE FROM staged WHERE episode = ?"
+_DROP_STAGED_KEY = "DELETE FROM staged WHERE episode = ? AND key = ?"
+_COMMIT_STEP = "UPDATE steps SET committed = 1 WHERE episode = ? AND idx = ?"
+_SET_RECEIPT = "UPDATE episodes SET receipt_nodes = ? WHERE no = ?"
+
+_UNCOMMITTED = "FROM steps WHERE episode = ? AND committed = 0 AND gone = 0"
+_REMOVE_STEPS = f"""
+INSERT INTO removals (repo, node_id) SELECT repo, node_id {_UNCOMMITTED} ORDER BY idx
+"""
+_DROP_STEP_VECTORS = f"""
+DELETE FROM vectors WHERE (repo, key) IN (
+    SELECT repo, node_id || '/observation' {_UNCOMMITTED}
+    UNION ALL SELECT repo, node_id || '/action' {_UNCOMMITTED}
+)
+"""
+_HIDE_STEPS = "UPDATE steps SET gone = 1 WHERE episode = ? AND committed = 0"
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Row numbers of an act's session and episode."""
+
+    session: int
+    repo: int
+    present: int | None
+    episode: int
+    status: str
+    receipt: str
+
+
+_RECEIPTS = Rows("episodes", "s s", lambda row: decode_list(row[1], str))
+
+
+def repo_number(tx: Tx, repo_id: str) -> int:
+    """The repository's row number, entered at its first write."""
+    row = tx.run(_FIND_REPO, (repo_id,)).fetchone()
+    if row is None:
+        tx.run(_ADD_REPO, (repo_id,))
+        row = tx.run(_FIND_REPO, (repo_id,)).fetchone()
+    return int(row[0])
+
+
+def create_session(tx: Tx, record: SessionRecord, goal_at: datetime, token: str) -> None:
+    """Enter a session with its open episode. *Raises* ``Conflict`` if an id was ever used."""
+    repo = repo_number(tx, record.repo_id)
+    refuse_erased(tx, [record.id])
+    values = (record.id, repo, record.state, token, utc_text(record.updated_at))
+    with tx.refusing(Conflict(f"session id {record.id!r} was used before")):
+        ((session,),) = tx.run(_ADD_SESSION, values).fetchall()
+    assert record.episode_id is not None
+    _open_episode(tx, session, record.episode_id, record.goal, goal_at)
+
+
+def _open_episode(tx: Tx, session: int, id: str, goal: str, at: datetime) -> None:
+    refuse_erased(tx, [id])
+    with tx.refusing(Conflict(f"episode id {id!r} was used before")):
+        values = (id, session, goal, encode_time(at))
+        ((episode,),) = tx.run(_ADD_EPISODE, values).fetchall()
+    tx.run(_SET_EPISODE, (episode, session))
+
+
+def write_act(tx: Tx, act: Act, token: str, blob: bytes | None = None) -> None:
+    """
+    Write *act* for the owner *token*.
+
+    Args:
+        blob: The encoded changeset of an act that stages one.
+
+    Raises:
+        NotFound: There is no such session or episode.
+        Conflict: Another owner has the session, or the episode is over.
+    """
+    if isinstance(act, EpisodeStarted):
+        _start(tx, act, token)
+        return
+    place = _place(tx, act.session_id, act.episode_id, token)
+    if place.status in ("committed", "discarded"):
+        raise Conflict(f"episode {act.episode_id!r} is over")
+    _write_in_episode(tx, act, place, blob)
+
+
+def _write_in_episode(tx: Tx, act: Act, place: _Place, blob: bytes | None) -> None:
+    match act:
+        case StepsAnnotated():
+            annotate(tx, place.episode, act.annotations)
+            _touch(tx, place, act.at)
+        case EpisodeClosed():
+            tx.run(_SET_STATUS, ("closed", place.episode))
+            _enter(tx, place, SessionState.EXTRACTING, act.at)
+        case TrajectoryStaged(staged=staged):
+            values = (place.episode, staged.key, staged.trajectory_id, json.dumps(staged.steps))
+            tx.run(_STAGE_TRAJECTORY, (*values, blob))
+            _touch(tx, place, act.at)
+        case ExtractionAbandoned():
+            error = (act.error, act.trajectory_id)
+            _enter(tx, place, SessionState.FAILED, act.at, error)
+        case ExtractionRetried():
+            _enter(tx, place, SessionState.EXTRACTING, act.at)
+        case ChangesetStaged():
+            steps = json.dumps(act.steps)
+            tx.run(_STAGE_CHANGESET, (blob, steps, place.episode))
+            tx.run(_DROP_STAGED, (place.episode,))
+            _enter(tx, place, SessionState.READY, act.at)
+        case EpisodeDiscarded():
+            _discard(tx, place, act)
+
+
+def _place(tx: Tx, session_id: str, episode_id: str, token: str) -> _Place:
+    row = tx.run(_FIND_PLACE, (episode_id, session_id)).fetchone()
+    if row is None:
+        refuse_erased(tx, [session_id, episode_id])
+        raise NotFound("session", session_id)
+    session, repo, owner, present, episode, status, receipt = row
+    if owner != token:
+        raise Conflict(f"session {session_id!r} belongs to another process by now")
+    if episode is None:
+        refuse_erased(tx, [episode_id])
+        raise NotFound("episode", episode_id)
+    return _Place(session, repo, present, episode, status, receipt)
+
+
+def _start(tx: Tx, act: EpisodeStarted, token: str) -> None:
+    row = tx.run(_FIND_PLACE, (act.episode_id, act.session_id)).fetchone()
+    if row is None:
+        raise NotFound("session", act.session_id)
+    if row[2] != token:
+        raise Conflict(f"session {act.session_id!r} belongs to another process by now")
+    if tx.run(_UNENDED, (row[0],)).fetchone() is not None:
+        raise Conflict(f"session {act.session_id!r} has an episode that is not over")
+    _open_episode(tx, row[0], act.episode_id, act.goal, act.at)
+    values = (SessionState.COLLECTING, None, None, utc_text(act.at), row[0])
+    tx.run(_SET_STATE, values)
+
+
+def _enter(
+    tx: Tx,
+    place: _Place,
+    state: SessionState,
+    at: datetime,
+    error: tuple[str | None, str | None] = (None, None),
+) -> None:
+    tx.run(_SET_STATE, (state, *error, utc_text(at), place.session))
+
+
+def _touch(tx: Tx, place: _Place, at: datetime) -> None:
+    tx.run(_TOUCH, (utc_text(at), place.session))
+
+
+def _discard(tx: Tx, place: _Place, act: EpisodeDiscarded) -> None:
+    tx.run(_REMOVE_STEPS, (place.episode,))
+    tx.run(_DROP_STEP_VECTORS, (place.episode, place.episode))
+    tx.run(_HIDE_STEPS, (place.episode,))
+    tx.run(_DROP_STAGED, (place.episode,))
+    tx.run(_END_EPISODE, ("discarded", place.episode))
+    _enter(tx, place, SessionState.IDLE, act.at)
+
+
+def settle(
+    tx: Tx,
+    settlement: Settlement,
+    token: str,
+    node_ids: tuple[str, ...],
+    *,
+    again: bool,
+) -> None:
+    """
+    Do what a commit does to its session; harmless where it is done already.
+
+    Args:
+        node_ids: What the commit's receipt names; the episode's are accumulated.
+        again: Whether the changeset had been applied before: then an episode that is
+            over is left as it is.
+
+    Raises:
+        Conflict: Another owner has the session, or the episode was discarded.
+    """
+    place = _place(tx, settlement.session_id, settlement.episode_id, token)
+    if place.status in ("committed", "discarded"):
+        if again:
+            return
+        raise Conflict(f"episode {settlement.episode_id!r} is over")
+    marks = [(place.episode, index) for index in settlement.steps]
+    tx.run_many(_COMMIT_STEP, marks)
+    consumed = [(place.episode, key) for key in settlement.staged]
+    tx.run_many(_DROP_STAGED_KEY, consumed)
+    earlier = _RECEIPTS.one((settlement.episode_id, place.receipt))
+    receipt = list(dict.fromkeys([*earlier, *node_ids]))
+    tx.run(_SET_RECEIPT, (json.dumps(receipt), place.episode))
+    _touch(tx, place, settlement.at)
+    if settlement.ends:
+        tx.run(_DROP_STAGED, (place.episode,))
+        tx.run(_END_EPISODE, ("committed", place.episode))
+        _enter(tx, place, SessionState.IDLE, settlement.at)

@@ -1,0 +1,179 @@
+"""A repository's way to another embedding space: staged vectors, and the switch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from mnemo.errors import Conflict
+from mnemo.protocols import EmbeddingSpace
+from mnemo.runtime.clock import Breather
+from mnemo.store.codec import decode_changeset, decode_vector, encode_changeset, encode_node
+from mnemo.store.damage import Passed, Rows, log_passed
+from mnemo.store.feed import owned_keys
+from mnemo.store.journal import repo_number
+from mnemo.store.message_vectors import owe_all
+from mnemo.store.rows import NODES, chunks, holes, repo_row
+from mnemo.store.tx import Tx
+from mnemo.values.feed import FeedCursor
+from mnemo.values.graph import Intent, Vector
+from mnemo.values.wordings import wording_key
+
+__all__ = ["begin_move", "stage_moved", "switch_space", "unmoved"]
+
+_NEXT = "SELECT next_space_name, next_space_dimensions FROM repos WHERE no = ?"
+_SET_NEXT = "UPDATE repos SET next_space_name = ?, next_space_dimensions = ? WHERE no = ?"
+_CLEAR = "DELETE FROM moving WHERE repo = ?"
+_STAGED = "SELECT key, digest FROM moving WHERE repo = ? AND key IN ({})"
+_STAGE = "INSERT OR REPLACE INTO moving (repo, key, digest, vector) VALUES (?, ?, ?, ?)"
+
+_DROP = "DELETE FROM vectors WHERE repo = ?"
+# What was said anew since it was read is embedded again, as anything new is.
+_MOVE_NODES = """
+INSERT INTO vectors (repo, key, vector) SELECT m.repo, m.key, m.vector FROM moving m
+JOIN nodes n ON n.repo = m.repo AND n.id = m.key
+WHERE m.repo = ? AND n.revision <= ? ORDER BY n.no
+"""
+_MOVE_STEPS = """
+INSERT INTO vectors (repo, key, vector) SELECT m.repo, m.key, m.vector FROM steps t
+CROSS JOIN moving m ON m.repo = t.repo
+AND m.key IN (t.node_id || '/observation', t.node_id || '/action')
+WHERE t.repo = ? AND t.gone = 0 ORDER BY t.ordinal
+"""
+_WORDED = """
+SELECT no, id, type, body FROM nodes
+WHERE repo = ? AND type = 'intent' AND instr(body, '"wordings"')
+"""
+_STAGED_VECTOR = "SELECT vector FROM moving WHERE repo = ? AND key = ?"
+_STAMP = """
+UPDATE repos SET space_name = ?, space_dimensions = ?,
+       next_space_name = NULL, next_space_dimensions = NULL
+WHERE no = ?
+"""
+_UNENDED = """
+FROM episodes e JOIN sessions s ON s.no = e.session
+WHERE s.repo = ? AND e.status IN ('open', 'closed')
+"""
+_FORGET_SUBGOALS = f"""
+UPDATE steps SET subgoal_vector = NULL
+WHERE episode IN (SELECT e.no {_UNENDED}) AND subgoal_vector IS NOT NULL
+"""
+_CHANGESETS = f"SELECT e.no, e.changeset {_UNENDED} AND e.changeset IS NOT NULL"
+_SET_CHANGESET = "UPDATE episodes SET changeset = ? WHERE no = ?"
+_TRAJECTORIES = f"""
+SELECT g.episode, g.key, g.changeset FROM staged g WHERE g.episode IN (SELECT e.no {_UNENDED})
+"""
+_SET_TRAJECTORY = "UPDATE staged SET changeset = ? WHERE episode = ? AND key = ?"
+
+
+def begin_move(tx: Tx, repo_id: str, space: EmbeddingSpace) -> None:
+    """Say where the repository goes; what was staged for another space is dropped."""
+    repo = repo_number(tx, repo_id)
+    if _next(tx, repo) != (space.name, space.dimensions):
+        tx.run(_CLEAR, (repo,))
+        tx.run(_SET_NEXT, (space.name, space.dimensions, repo))
+
+
+def _next(tx: Tx, repo: int) -> tuple[str | None, int | None]:
+    found: tuple[str | None, int | None] = tx.run(_NEXT, (repo,)).fetchone()
+    return found
+
+
+def unmoved(tx: Tx, repo_id: str, digests: Mapping[str, bytes]) -> frozenset[str]:
+    """Those of the keys that no vector is staged for, of a text with this digest."""
+    repo = repo_row(tx, repo_id)[0]
+    staged: dict[str, bytes] = {}
+    for chunk in chunks(list(digests)):
+        staged.update(tx.run(_STAGED.format(holes(chunk)), (repo, *chunk)))
+    return frozenset(key for key, digest in digests.items() if staged.get(key) != digest)
+
+
+def stage_moved(
+    tx: Tx,
+    repo_id: str,
+    space: EmbeddingSpace,
+    rows: Sequence[tuple[str, bytes, bytes]],
+) -> None:
+    """
+    Keep (key, digest, vector) for the switch; keys whose owner is gone are skipped.
+
+    Raises:
+        Conflict: The repository is not on its way to *space* any more.
+    """
+    repo = repo_number(tx, repo_id)
+    _check_next(tx, repo, space)
+    owned = owned_keys(tx, repo, [row[0] for row in rows])
+    tx.run_many(_STAGE, [(repo, *row) for row in rows if row[0] in owned])
+
+
+def _check_next(tx: Tx, repo: int, space: EmbeddingSpace) -> None:
+    """*Raises* ``Conflict``: somebody else moves it to another space, or has moved it."""
+    if _next(tx, repo) != (space.name, space.dimensions):
+        raise Conflict(f"the repository is not on its way to {space} any more")
+
+
+def switch_space(tx: Tx, repo_id: str, space: EmbeddingSpace, cursor: FeedCursor) -> int:
+    """
+    Put the staged vectors in the place of the old ones; give how many there are.
+
+    Staged changesets, annotations of unfinished sessions and messages lose theirs, to
+    be embedded again.
+
+    Raises:
+        Conflict: The repository is not on its way to *space* any more.
+    """
+    repo = repo_number(tx, repo_id)
+    _check_next(tx, repo, space)
+    tx.run(_DROP, (repo,))
+    moved = tx.run(_MOVE_STEPS, (repo,)).rowcount
+    moved += tx.run(_MOVE_NODES, (repo, cursor.revision)).rowcount
+    _move_wordings(tx, repo)
+    tx.run(_STAMP, (space.name, space.dimensions, repo))
+    tx.run(_CLEAR, (repo,))
+    tx.run(_FORGET_SUBGOALS, (repo,))
+    owe_all(tx, repo)
+    breather = Breather()
+    passed: Passed = []
+    rows = tx.run(_CHANGESETS, (repo,)).fetchall()
+    for episode, blob in _EPISODES.all(rows, passed):
+        tx.run(_SET_CHANGESET, (blob, episode))
+        breather.breathe()
+    rows = tx.run(_TRAJECTORIES, (repo,)).fetchall()
+    for episode, key, blob in _STAGED_ROWS.all(rows, passed):
+        tx.run(_SET_TRAJECTORY, (blob, episode, key))
+        breather.breathe()
+    log_passed(passed)
+    return moved
+
+
+def _move_wordings(tx: Tx, repo: int) -> None:
+    """Give the wordings of intents their staged vectors; those that have none lose theirs."""
+    breather = Breather()
+    for number, *row in tx.run(_WORDED, (repo,)).fetchall():
+        # A damaged one says nothing that could be found by a vector.
+        intent = next(iter(NODES.all([row], [])), None)
+        if not isinstance(intent, Intent):
+            continue
+        moved = tuple(
+            replace(one, vector=_staged_vector(tx, repo, wording_key(intent.id, one.text)))
+            for one in intent.wordings
+        )
+        after = encode_node(replace(intent, wordings=moved))
+        tx.run("UPDATE nodes SET body = ? WHERE no = ?", (after, number))
+        breather.breathe()
+
+
+def _staged_vector(tx: Tx, repo: int, key: str) -> Vector | None:
+    row = tx.run(_STAGED_VECTOR, (repo, key)).fetchone()
+    return None if row is None else next(iter(_MOVED.all([(key, *row)], [])), None)
+
+
+def _unembedded(blob: bytes) -> bytes:
+    return encode_changeset(decode_changeset(blob).without_vectors())
+
+
+_MOVED = Rows("moving", "s b", lambda row: decode_vector(row[1]))
+_EPISODES = Rows("episodes", "i b", lambda row: (row[0], _unembedded(row[1])))
+_STAGED_ROWS = Rows(
+    "staged", "i s b", lambda row: (row[0], row[1], _unembedded(row[2])), key=(0, 1)
+)

@@ -1,0 +1,188 @@
+"""The notes of one repository in SQLite."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+from typing import TypeVar
+
+from mnemo.protocols import Clock
+from mnemo.runtime.text import terms
+from mnemo.store.codec import encode_time, encode_vector
+from mnemo.store.note_rows import Reading
+from mnemo.store.rows import chunks, holes, repo_row
+from mnemo.store.sqlite.readers import Readers
+from mnemo.store.sqlite.scrub import note_pending
+from mnemo.store.sqlite.writer import Writer
+from mnemo.store.tables import NOTE_CONVERSATIONS, NOTE_USAGE, NOTE_VERSIONS, NOTES
+from mnemo.store.tx import Tx
+from mnemo.values.chat import EmbeddingSpace
+from mnemo.values.graph import Vector
+from mnemo.values.notes import (
+    ConversationRow,
+    Covered,
+    ErasedNoteRows,
+    NoteReader,
+    NoteRow,
+    NoteVersion,
+    NoteWriter,
+    UsageRow,
+)
+
+__all__ = ["NoteWriting", "StoredNotes"]
+
+T = TypeVar("T")
+
+_ENTER = "INSERT OR IGNORE INTO repos (id) VALUES (?)"
+_FIND = "SELECT no FROM notes WHERE repo = ? AND topic = ?"
+_PRUNE = """
+DELETE FROM note_versions WHERE note = :note AND version <=
+    (SELECT version FROM note_versions WHERE note = :note
+     ORDER BY version DESC LIMIT 1 OFFSET :keep)
+"""
+_DROP_VERSION = "DELETE FROM note_versions WHERE note = ? AND version = ?"
+_PUT_CHANGE = """
+INSERT INTO note_journal (repo, update_id, note, action, version, by) VALUES (?, ?, ?, ?, ?, ?)
+"""
+_DROP_WORDS = "DELETE FROM note_words WHERE rowid = ?"
+_PUT_WORDS = "INSERT INTO note_words (rowid, terms) VALUES (?, ?)"
+_MERGE_WORDS = "INSERT INTO note_words (note_words) VALUES ('optimize')"
+_DROP_VECTOR = "DELETE FROM note_vectors WHERE note = ?"
+_PUT_VECTOR = """
+INSERT OR REPLACE INTO note_vectors (note, version, space, dimensions, vector)
+SELECT no, version, ?, ?, ? FROM notes
+WHERE repo = ? AND topic = ? AND version = ? AND deleted_by IS NULL
+"""
+_MARK = "INSERT OR REPLACE INTO note_marks (repo, key) VALUES (?, ?)"
+_PRUNE_MARKS = """
+DELETE FROM note_marks WHERE repo = :repo AND seq <=
+    (SELECT seq FROM note_marks WHERE repo = :repo ORDER BY seq DESC LIMIT 1 OFFSET :keep)
+"""
+_COVER = "INSERT OR IGNORE INTO note_requests (repo, digest, topic, refused) VALUES (?, ?, ?, ?)"
+_UNNAME = "UPDATE note_requests SET topic = NULL WHERE repo = ? AND topic = ?"
+_FINISH = "INSERT OR IGNORE INTO note_tasks (repo, task_id) VALUES (?, ?)"
+
+
+class StoredNotes:
+    """``NoteStore`` in SQLite; made by ``SqliteStore``."""
+
+    def __init__(
+        self,
+        repo_id: str,
+        writer: Callable[[], Writer],
+        readers: Callable[[], Readers],
+        clock: Clock,
+    ) -> None:
+        self._repo_id = repo_id
+        self._writer = writer
+        self._readers = readers
+        self._clock = clock
+
+    async def reading(self, work: Callable[[NoteReader], T]) -> T:
+        """Run *work* on one revision of the file. *Cancellation*: safe."""
+        now = self._clock.now()
+
+        def read(tx: Tx) -> T:
+            return work(Reading(tx, repo_row(tx, self._repo_id)[0], now))
+
+        return await self._readers().read(read)
+
+    async def writing(self, work: Callable[[NoteWriter], T]) -> T:
+        """Run *work* in one transaction of the writer. *Cancellation*: completes."""
+        now = self._clock.now()
+
+        def write(tx: Tx) -> T:
+            tx.run(_ENTER, (self._repo_id,))
+            return work(NoteWriting(tx, repo_row(tx, self._repo_id)[0], now))
+
+        return await self._writer().run(write)
+
+
+class NoteWriting(Reading):
+    """``NoteWriter`` over a transaction."""
+
+    def put(self, row: NoteRow, version: NoteVersion, *, keep: int) -> None:
+        """Write a note with a version, its journal row and its full-text row."""
+        execute = self._tx.run
+        NOTES.put(self._tx, self._repo, row)
+        ((number,),) = execute(_FIND, (self._repo, row.topic)).fetchall()
+        NOTE_VERSIONS.put(self._tx, number, version)
+        execute(_PRUNE, {"note": number, "keep": keep})
+        change = (version.update_id, number, version.action, version.version, version.by)
+        execute(_PUT_CHANGE, (self._repo, *change))
+        execute(_DROP_WORDS, (number,))
+        execute(_DROP_VECTOR, (number,))
+        if row.is_there:
+            execute(_PUT_WORDS, (number, " ".join(terms(row.text))))
+
+    def touch(self, topics: Sequence[str], at: datetime) -> None:
+        """Set when they were last read; no version."""
+        for some in chunks(topics):
+            self._tx.run(
+                f"UPDATE notes SET last_read_at = ? WHERE repo = ? AND topic IN ({holes(some)})",
+                (encode_time(at), self._repo, *some),
+            )
+
+    def erase(self, topic: str) -> ErasedNoteRows:
+        """Delete a note with all its versions and rows."""
+        execute = self._tx.run
+        found = execute(_FIND, (self._repo, topic)).fetchone()
+        if found is None:
+            return ErasedNoteRows()
+        note_pending(self._tx)
+        execute("DELETE FROM note_journal WHERE repo = ? AND note = ?", (self._repo, *found))
+        execute("DELETE FROM notes WHERE no = ?", found)
+        # The request stays covered; the topic may be made of its words.
+        execute(_UNNAME, (self._repo, topic))
+        erased = ErasedNoteRows(
+            versions=execute("DELETE FROM note_versions WHERE note = ?", found).rowcount,
+            fulltext_rows=execute(_DROP_WORDS, found).rowcount,
+            vectors=execute(_DROP_VECTOR, found).rowcount,
+        )
+        # Its words stay in the index's segments until those are merged.
+        execute(_MERGE_WORDS)
+        return erased
+
+    def rewrite(self, version: NoteVersion) -> None:
+        """Replace a version by one with fewer words."""
+        found = self._tx.run(_FIND, (self._repo, version.topic)).fetchone()
+        if found is not None:
+            NOTE_VERSIONS.put(self._tx, found[0], version)
+            note_pending(self._tx)
+
+    def drop(self, topic: str, version: int) -> None:
+        """Delete one version."""
+        found = self._tx.run(_FIND, (self._repo, topic)).fetchone()
+        if found is not None:
+            self._tx.run(_DROP_VERSION, (*found, version))
+            note_pending(self._tx)
+
+    def save_vectors(
+        self, space: EmbeddingSpace, vectors: Mapping[str, tuple[int, Vector]]
+    ) -> None:
+        """Keep vectors by topic, of the versions that they name; others are skipped."""
+        for topic, (version, vector) in vectors.items():
+            made = (space.name, space.dimensions, encode_vector(vector))
+            self._tx.run(_PUT_VECTOR, (*made, self._repo, topic, version))
+
+    def mark(self, key: str, *, keep: int) -> None:
+        """Remember a judged message."""
+        self._tx.run(_MARK, (self._repo, key))
+        self._tx.run(_PRUNE_MARKS, {"repo": self._repo, "keep": keep})
+
+    def cover(self, digest: str, covered: Covered) -> None:
+        """Remember for good what became of a request; the first word about it stays."""
+        row = (self._repo, digest, covered.topic, covered.refused)
+        self._tx.run(_COVER, row)
+
+    def finish(self, task_id: str) -> None:
+        """Remember that an update of this task has ended without error."""
+        self._tx.run(_FINISH, (self._repo, task_id))
+
+    def keep_conversation(self, row: ConversationRow) -> None:
+        """Write what is known of a conversation's updates."""
+        NOTE_CONVERSATIONS.put(self._tx, self._repo, row)
+
+    def add_usage(self, row: UsageRow) -> None:
+        """Write what a call cost."""
+        self._tx.run(NOTE_USAGE.insert, (self._repo, *NOTE_USAGE.values(row)))

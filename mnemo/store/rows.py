@@ -1,0 +1,96 @@
+"""Statements and readers of rows that several modules share."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, TypeVar
+
+from mnemo.store.codec import decode_node
+from mnemo.store.damage import Rows
+from mnemo.store.tables import NODE_COUNTS
+from mnemo.store.tx import Tx
+from mnemo.values.graph import Edge, EdgeKind
+
+__all__ = [
+    "EDGES",
+    "LISTED",
+    "METADATA",
+    "METADATA_COLUMNS",
+    "NODES",
+    "SET_COLUMNS",
+    "chunks",
+    "holes",
+    "insert_rows",
+    "listed",
+    "repo_row",
+]
+
+T = TypeVar("T")
+
+# Bound parameters per statement; SQLite takes 32,766, and few sizes keep statements cached.
+_CHUNK = 500
+
+# Rows per statement. SQLite lets go of the interpreter lock once per statement run: in
+# big batches the event loop and the writer get in each other's way 64 times less often.
+_BATCHES = (64, 16, 4, 1)
+
+_REPO = "SELECT no, revision, space_name, space_dimensions FROM repos WHERE id = ?"
+
+
+def chunks(items: Sequence[T]) -> Iterator[Sequence[T]]:
+    """*items* in pieces that fit one statement."""
+    for start in range(0, len(items), _CHUNK):
+        yield items[start : start + _CHUNK]
+
+
+def holes(items: Sequence[object]) -> str:
+    """``?,?,?`` for as many."""
+    return ",".join("?" * len(items))
+
+
+def insert_rows(tx: Tx, head: str, rows: Sequence[tuple[Any, ...]]) -> None:
+    """Insert *rows*, all of one width, by *head*, which ends with ``VALUES``."""
+    for batch in _batches(rows):
+        places = "(" + ",".join("?" * len(batch[0])) + ")"
+        statement = head + ",".join([places] * len(batch))
+        tx.run(statement, [value for row in batch for value in row])
+
+
+def _batches(rows: Sequence[tuple[Any, ...]]) -> Iterator[Sequence[tuple[Any, ...]]]:
+    start = 0
+    for size in _BATCHES:
+        while len(rows) - start >= size:
+            yield rows[start : start + size]
+            start += size
+
+
+LISTED = "(SELECT value FROM json_each(?))"
+"""The values of a JSON list that is one parameter, however many they are."""
+
+
+def listed(values: Iterable[int | str]) -> str:
+    """*values* for ``LISTED``; what is no text because it is damaged names nothing else."""
+    return json.dumps([value for value in values if not isinstance(value, bytes)])
+
+
+def repo_row(tx: Tx, repo_id: str) -> tuple[int, int, str | None, int | None]:
+    """
+    Number, revision, and the name and dimensions of the embedding space.
+
+    A repository that was never written has number 0, which no row refers to.
+    """
+    row = tx.run(_REPO, (repo_id,)).fetchone()
+    return row if row is not None else (0, 0, None, None)
+
+
+METADATA_COLUMNS = f"id, {', '.join(NODE_COUNTS.columns)}"
+"""What ``METADATA`` expects, of ``nodes``."""
+METADATA = Rows("nodes", f"s {NODE_COUNTS.words}", lambda row: (row[0], NODE_COUNTS.read(row[1:])))
+"""Id and counts of a node."""
+SET_COLUMNS = "session_id = ?, episode_id = ?, superseded_by = ?, at = ?, body = ?"
+"""Sets what ``node_columns`` gives."""
+NODES = Rows("nodes", "s s s b?", lambda row: decode_node(*row[:4]))
+"""Nodes of rows (id, type, body, vector)."""
+EDGES = Rows("edges", "s s s", lambda row: Edge(row[0], row[1], EdgeKind(row[2])), key=(0, 1, 2))
+"""Edges of rows (id of the source, id of the target, kind)."""

@@ -1,0 +1,229 @@
+"""The journal of all sessions, on the embedded store."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from functools import partial
+from typing import Any
+
+from mnemo.errors import NotFound, SessionBusy
+from mnemo.protocols import Clock
+from mnemo.store.codec import (
+    decode_changeset,
+    decode_list,
+    encode_changeset,
+    stored_time,
+    utc_text,
+)
+from mnemo.store.damage import Passed, Rows, log_passed
+from mnemo.store.journal import create_session, write_act
+from mnemo.store.owners import still_owns, unregister
+from mnemo.store.sqlite.readers import Readers
+from mnemo.store.sqlite.writer import Writer
+from mnemo.store.steps import COLUMNS, STEPS, Handed, append_steps
+from mnemo.store.tables import STAGED
+from mnemo.store.tx import Tx
+from mnemo.values.changeset import Changeset
+from mnemo.values.journal import (
+    Act,
+    ChangesetStaged,
+    Journal,
+    Owner,
+    SessionRecord,
+    SessionState,
+    TrajectoryStaged,
+)
+from mnemo.values.steps import Step, StepDraft
+
+__all__ = ["StoredSessions"]
+
+_RECORDS = """
+SELECT s.id, r.id, e.goal, s.state, e.id, s.no, e.no,
+       (SELECT count(*) FROM steps WHERE episode = e.no),
+       max(s.updated_at, coalesce((SELECT recorded_at FROM steps WHERE episode = e.no
+                                   ORDER BY idx DESC LIMIT 1), ''))
+FROM sessions s JOIN repos r ON r.no = s.repo JOIN episodes e ON e.no = s.episode
+"""
+_ONE_RECORD = _RECORDS + "WHERE s.id = ?"
+_REPO_RECORDS = _RECORDS + "WHERE r.id = ? ORDER BY 9 DESC, s.no DESC"
+_UNFINISHED_RECORDS = _RECORDS + "WHERE r.id = ? AND s.state <> 'idle' ORDER BY 9 DESC, s.no DESC"
+_REST = """
+SELECT e.id, s.error, s.error_trajectory, e.changeset, e.changeset_steps, e.receipt_nodes
+FROM sessions s JOIN episodes e ON e.no = s.episode WHERE s.no = ?
+"""
+_STEPS = f"""
+SELECT {COLUMNS}, t.committed FROM steps t
+JOIN episodes e ON e.no = t.episode JOIN sessions s ON s.no = t.session
+WHERE t.episode = ? ORDER BY t.idx
+"""
+_KEYED = f"""
+SELECT {COLUMNS} FROM steps t
+JOIN episodes e ON e.no = t.episode JOIN sessions s ON s.no = t.session
+WHERE t.session = ? AND t.key IS NOT NULL ORDER BY t.ordinal
+"""
+_STAGED = f"""
+SELECT {", ".join(STAGED.columns)} FROM staged WHERE episode = ? ORDER BY rowid
+"""
+_HOLDER = "SELECT no, owner FROM sessions WHERE id = ?"
+_CLAIM = "UPDATE sessions SET owner = ? WHERE no = ?"
+_RELEASE = "UPDATE sessions SET owner = NULL WHERE id = ? AND owner = ?"
+
+
+class StoredSessions:
+    """``SessionStore`` over one file; made by ``SqliteStore``."""
+
+    def __init__(self, writer: Callable[[], Writer], readers: Callable[[], Readers], clock: Clock):
+        self._writer = writer
+        self._readers = readers
+        self._clock = clock
+
+    async def create(self, record: SessionRecord, *, goal_at: datetime, owner: Owner) -> None:
+        """
+        Record a new session with its open episode. *Raises* ``Conflict`` if the id was ever used.
+
+        *Cancellation*: completes.
+        """
+        if record.episode_id is None:
+            raise ValueError("a new session needs the id of its episode")
+        await self._writer().run(lambda tx: create_session(tx, record, goal_at, owner.token))
+
+    def append(
+        self,
+        session_id: str,
+        episode_id: str,
+        draft: StepDraft,
+        owner: Owner,
+        done: Callable[[Step | BaseException], None],
+    ) -> None:
+        """
+        Hand a step to the writer; *done* is called on the loop once it is durable or refused.
+
+        Always enters, also beyond ``max_queued_writes``: the session's own backlog is
+        what bounds it.
+        """
+        at = utc_text(self._clock.now())
+        handed = Handed(session_id, episode_id, draft, owner.token, at)
+        self._writer().post(append_steps, handed, done)
+
+    async def record(self, act: Act, owner: Owner) -> None:
+        """Write one act. *Raises* ``Conflict`` for a lost owner. *Cancellation*: completes."""
+        blob = None
+        if isinstance(act, TrajectoryStaged):
+            blob = await self._encoded(act.staged.changeset)
+        elif isinstance(act, ChangesetStaged):
+            blob = await self._encoded(act.changeset)
+        await self._writer().run(lambda tx: write_act(tx, act, owner.token, blob))
+
+    async def _encoded(self, changeset: Changeset) -> bytes:
+        return await self._readers().compute(partial(encode_changeset, changeset))
+
+    async def load(self, session_id: str) -> Journal | None:
+        """
+        The session as its last durable act left it; ``None`` if unknown.
+
+        Raises:
+            StoreCorrupt: A row of it is damaged. *Cancellation*: safe.
+        """
+        return await self._readers().read(partial(_load, session_id=session_id))
+
+    async def records(self, repo_id: str, *, unfinished: bool) -> list[SessionRecord]:
+        """
+        Its sessions, or only those that are not idle, newest act first.
+
+        A damaged one is passed by, so that the others can be resumed; ``load`` names it.
+        """
+        query = _UNFINISHED_RECORDS if unfinished else _REPO_RECORDS
+
+        def read(tx: Tx) -> list[SessionRecord]:
+            passed: Passed = []
+            found = _SESSIONS.all(tx.run(query, (repo_id,)), passed)
+            log_passed(passed)
+            return found
+
+        return await self._readers().read(read)
+
+    async def claim(self, session_id: str, owner: Owner) -> None:
+        """
+        Become the owner of a session that nobody alive has.
+
+        Raises:
+            SessionBusy: ``owned_elsewhere``. *Cancellation*: completes.
+            NotFound: There is no such session.
+        """
+        now = self._clock.now()
+        await self._writer().run(lambda tx: _claim(tx, session_id, owner, now))
+
+    async def release(self, owner: Owner, session_id: str | None = None) -> None:
+        """Give up one session, or all and the ownership itself. *Cancellation*: completes."""
+
+        def give_up(tx: Tx) -> None:
+            if session_id is None:
+                unregister(tx, owner.token)
+            else:
+                tx.run(_RELEASE, (session_id, owner.token))
+
+        await self._writer().run(give_up)
+
+
+def _claim(tx: Tx, session_id: str, me: Owner, now: datetime) -> None:
+    row = tx.run(_HOLDER, (session_id,)).fetchone()
+    if row is None:
+        raise NotFound("session", session_id)
+    number, holder = row
+    if holder is not None and holder != me.token and still_owns(tx, holder, me=me, now=now):
+        raise SessionBusy(
+            "owned_elsewhere",
+            operation="resume",
+            message=f"session {session_id!r} is owned by another live process (owned_elsewhere)",
+        )
+    tx.run(_CLAIM, (me.token, number))
+
+
+def _record(row: Sequence[Any]) -> SessionRecord:
+    id, repo_id, goal, state, episode_id, _, _, steps, updated_at = row[:9]
+    return SessionRecord(
+        id=id,
+        repo_id=repo_id,
+        goal=goal,
+        state=SessionState(state),
+        steps=steps,
+        updated_at=stored_time(updated_at),
+        episode_id=None if state == SessionState.IDLE else episode_id,
+    )
+
+
+def _load(tx: Tx, session_id: str) -> Journal | None:
+    row = tx.run(_ONE_RECORD, (session_id,)).fetchone()
+    if row is None:
+        return None
+    record, session, episode = _SESSIONS.one(row), row[5], row[6]
+    keyed = STEPS.all(tx.run(_KEYED, (session,)))
+    keys = {step.key: step for step in keyed if step.key is not None}
+    if record.state is SessionState.IDLE:
+        return Journal(record=record, steps=(), keys=keys)
+    rest = _EPISODES.one(tx.run(_REST, (session,)).fetchone())
+    rows = tx.run(_STEPS, (episode,)).fetchall()
+    return Journal(
+        record=record,
+        steps=tuple(STEPS.all(rows)),
+        committed=frozenset(row[2] for row in rows if row[-1]),
+        staged={one.key: one for one in STAGED.rows.all(tx.run(_STAGED, (episode,)))},
+        keys=keys,
+        **rest,
+    )
+
+
+def _rest(row: Sequence[Any]) -> dict[str, Any]:
+    _, error, trajectory, changeset, steps, receipt = row
+    return {
+        "error": error,
+        "error_trajectory": trajectory,
+        "changeset": decode_changeset(changeset) if changeset else None,
+        "changeset_steps": tuple(decode_list(steps, int)) if changeset else (),
+        "receipt_nodes": tuple(decode_list(receipt, str)),
+    }
+
+
+_SESSIONS = Rows("sessions", "s s s s s i i i s", _record)
+_EPISODES = Rows("episodes", "s s? s? b? s? s", _rest)

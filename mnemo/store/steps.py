@@ -1,0 +1,153 @@
+"""Steps as rows: the append lane, and reading them back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from mnemo.errors import Conflict, NotFound, UsageError
+from mnemo.store import tables
+from mnemo.store.rows import insert_rows
+from mnemo.store.sqlite.texts import put_texts, step_row
+from mnemo.store.tombstones import was_erased
+from mnemo.store.tx import Tx
+from mnemo.values.steps import Annotation, Step, StepDraft
+
+__all__ = ["COLUMNS", "ORDINAL", "STEPS", "UNANNOTATED", "Handed", "annotate", "append_steps"]
+
+_COLUMNS = f"s.id, e.id, {tables.STEPS.of('t')}, t.ordinal, "
+COLUMNS = _COLUMNS + tables.ANNOTATIONS.of("t")
+"""What ``STEPS`` expects, of ``steps t``, ``episodes e``, ``sessions s``."""
+UNANNOTATED = _COLUMNS + ", ".join("NULL" for _ in tables.ANNOTATIONS.columns)
+"""The same without annotations, half of what is stored of a step."""
+ORDINAL = tables.STEPS.ordinal
+"""The place of a step's ordinal among ``COLUMNS``."""
+STEPS = tables.STEPS.rows
+"""Steps of rows with ``COLUMNS``."""
+
+_LANE = """
+SELECT s.owner, s.no, s.repo, e.no, e.status,
+       (SELECT max(idx) + 1 FROM steps WHERE episode = e.no)
+FROM sessions s LEFT JOIN episodes e ON e.session = s.no AND e.id = ?
+WHERE s.id = ?
+"""
+_LAST_ORDINAL = "SELECT seq FROM sqlite_sequence WHERE name = 'steps'"
+_INSERT_STEP = f"""
+INSERT INTO steps (ordinal, repo, session, episode, recorded_at, {", ".join(tables.STEPS.columns)})
+VALUES
+"""
+_ANNOTATE = f"""
+UPDATE steps SET {", ".join(f"{column} = ?" for column in tables.ANNOTATIONS.columns)}
+WHERE episode = ? AND idx = ?
+"""
+_INDEXES = "SELECT idx FROM steps WHERE episode = ?"
+
+
+@dataclass(frozen=True, slots=True)
+class Handed:
+    """A step on its way to the writer; *recorded_at* is the store's own time, as UTC text."""
+
+    session_id: str
+    episode_id: str
+    draft: StepDraft
+    token: str
+    recorded_at: str
+
+
+@dataclass(slots=True)
+class _Lane:
+    """Where the next step of an open episode goes."""
+
+    session: int
+    repo: int
+    episode: int
+    next_index: int
+
+
+def append_steps(tx: Tx, handed: Sequence[Handed]) -> list[Step | UsageError]:
+    """
+    Write steps with their full text, in order; a refused one leaves no gap.
+
+    Raises:
+        Conflict: A key or node id is in use (only then nothing at all is written).
+    """
+    lanes: dict[tuple[str, str, str], _Lane | UsageError] = {}
+    (ordinal,) = tx.run(_LAST_ORDINAL).fetchone() or (0,)
+    results: list[Step | UsageError] = []
+    rows: list[tuple[Any, ...]] = []
+    texts: dict[int, list[tuple[int, str]]] = {}
+    for one in handed:
+        of = (one.session_id, one.episode_id, one.token)
+        lane = lanes.get(of) or lanes.setdefault(of, _lane(tx, one))
+        if isinstance(lane, UsageError):
+            results.append(lane)
+            continue
+        ordinal += 1
+        step = _step(ordinal, lane.next_index, one)
+        place = (ordinal, lane.repo, lane.session, lane.episode, one.recorded_at)
+        rows.append((*place, *tables.STEPS.values(step)))
+        texts.setdefault(lane.repo, []).extend(_texts(step))
+        results.append(step)
+        lane.next_index += 1
+    with tx.refusing(Conflict("the step's key or node id is in use already")):
+        insert_rows(tx, _INSERT_STEP, rows)
+    for repo, its_texts in texts.items():
+        put_texts(tx, repo, its_texts)
+    return results
+
+
+def _lane(tx: Tx, one: Handed) -> _Lane | UsageError:
+    row = tx.run(_LANE, (one.episode_id, one.session_id)).fetchone()
+    if row is None and was_erased(tx, one.session_id):
+        return Conflict(f"session {one.session_id!r} was forgotten")
+    if row is None:
+        return NotFound("session", one.session_id)
+    owner, session, repo, episode, status, next_index = row
+    if owner != one.token:
+        return Conflict(f"session {one.session_id!r} belongs to another process by now")
+    if episode is None:
+        return NotFound("episode", one.episode_id)
+    if status != "open":
+        return Conflict(f"episode {one.episode_id!r} takes no more steps")
+    return _Lane(session, repo, episode, next_index or 0)
+
+
+def _step(ordinal: int, index: int, one: Handed) -> Step:
+    draft = one.draft
+    return Step(
+        session_id=one.session_id,
+        episode_id=one.episode_id,
+        index=index,
+        observation=draft.observation,
+        action=draft.action,
+        at=draft.at,
+        actor=draft.actor,
+        node_id=draft.node_id,
+        key=draft.key,
+        metadata=draft.metadata,
+        thread_id=draft.thread_id,
+        message_id=draft.message_id,
+        ordinal=ordinal,
+    )
+
+
+def _texts(step: Step) -> list[tuple[int, str]]:
+    """The rows of the full text, one for each side."""
+    return [
+        (step_row(step.ordinal, 0), step.observation),
+        (step_row(step.ordinal, 1), step.action),
+    ]
+
+
+def annotate(tx: Tx, episode: int, annotations: Iterable[Annotation]) -> None:
+    """
+    Write what annotation found; an earlier annotation of a step is replaced whole.
+
+    Raises:
+        NotFound: A step of that index was never appended.
+    """
+    rows = [(*tables.ANNOTATIONS.values(one), episode, one.index) for one in annotations]
+    if tx.run_many(_ANNOTATE, rows) != len(rows):
+        known = {index for (index,) in tx.run(_INDEXES, (episode,))}
+        raise NotFound("step", str(next(row[-1] for row in rows if row[-1] not in known)))

@@ -1,0 +1,97 @@
+"""
+Tombstones: salted digests of erased ids, so that nothing erased comes back.
+
+A changeset that was extracted before, in another process for example, still names the
+steps and the session that it came from.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterable
+from hashlib import blake2b
+
+from mnemo.errors import Conflict
+from mnemo.store.damage import Passed, Rows, log_passed
+from mnemo.store.tx import Tx
+
+__all__ = [
+    "erased_messages",
+    "refuse_erased",
+    "remember_erased",
+    "remember_messages",
+    "was_erased",
+]
+
+_SALT = "SELECT name, value FROM meta WHERE name = 'salt'"
+_SALTS: Rows[bytes] = Rows("meta", "s s", lambda row: bytes.fromhex(row[1]))
+_ADD_SALT = "INSERT OR REPLACE INTO meta (name, value) VALUES ('salt', ?)"
+_ANY = "SELECT 1 FROM erased LIMIT 1"
+_FIND = "SELECT 1 FROM erased WHERE digest = ?"
+_REMEMBER = "INSERT OR IGNORE INTO erased (digest) VALUES (?)"
+
+
+def remember_erased(tx: Tx, ids: Iterable[str | bytes]) -> None:
+    """Remember the *ids* of sessions, episodes and steps."""
+    salt = _salt(tx)
+    tx.run_many(_REMEMBER, [(_digest(salt, id),) for id in ids])
+
+
+def was_erased(tx: Tx, id: str) -> bool:
+    """Whether the session, episode or step *id* was erased."""
+    if tx.run(_ANY).fetchone() is None:
+        return False
+    return tx.run(_FIND, (_digest(_salt(tx), id),)).fetchone() is not None
+
+
+def refuse_erased(tx: Tx, ids: Iterable[str | None]) -> None:
+    """*Raises* ``Conflict`` if one of *ids* was erased."""
+    if tx.run(_ANY).fetchone() is None:
+        return
+    salt = _salt(tx)
+    for id in dict.fromkeys(ids):
+        if id and tx.run(_FIND, (_digest(salt, id),)).fetchone() is not None:
+            raise Conflict("nothing was written: it comes from steps that were forgotten")
+
+
+def remember_messages(tx: Tx, rows: Iterable[tuple[int, str]]) -> None:
+    """Remember messages, each by its thread's number and its id."""
+    salt = _salt(tx)
+    digests = [(_digest(salt, _in_thread(thread, id)),) for thread, id in rows]
+    tx.run_many(_REMEMBER, digests)
+
+
+def erased_messages(tx: Tx, thread: int, ids: Iterable[str]) -> frozenset[str]:
+    """Those of *ids* that were erased from the thread of this number."""
+    salt = _stored_salt(tx)
+    if salt is None or tx.run(_ANY).fetchone() is None:
+        return frozenset()
+    return frozenset(
+        id for id in ids if tx.run(_FIND, (_digest(salt, _in_thread(thread, id)),)).fetchone()
+    )
+
+
+def _in_thread(thread: int, id: str) -> str:
+    # No other id can be like it: what is stored holds no U+0000.
+    return f"{thread}\0{id}"
+
+
+def _salt(tx: Tx) -> bytes:
+    salt = _stored_salt(tx)
+    if salt is None:
+        salt = secrets.token_bytes(16)
+        tx.run(_ADD_SALT, (salt.hex(),))
+    return salt
+
+
+def _stored_salt(tx: Tx) -> bytes | None:
+    """``None``: there is none yet, or it is damaged, and the digests made with it mean nothing."""
+    passed: Passed = []
+    found = _SALTS.all(tx.run(_SALT), passed)
+    log_passed(passed)
+    return found[0] if found else None
+
+
+def _digest(salt: bytes, id: str | bytes) -> bytes:
+    raw = id if isinstance(id, bytes) else id.encode("utf-8", "surrogatepass")
+    return blake2b(raw, key=salt, digest_size=16).digest()

@@ -1,0 +1,145 @@
+"""What was said and derived, as read in one transaction on the embedded store."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mnemo.store.messages import (
+    messages_by_id,
+    messages_in,
+    messages_of_calls,
+    owed_messages,
+    span_of,
+    vectors_of,
+)
+from mnemo.store.rows import repo_row
+from mnemo.store.tables import table_of
+from mnemo.store.threads import read_thread, read_threads, thread_number
+from mnemo.store.tombstones import erased_messages
+from mnemo.store.tx import Tx
+from mnemo.values.derived import Derived, Thread
+from mnemo.values.messages import Role, StoredMessage
+
+__all__ = ["Reading"]
+
+D = TypeVar("D", bound=Derived)
+
+# What no thread has: everything is looked up under it in vain.
+_NOBODY = 0
+
+
+class Reading:
+    """
+    ``TranscriptReader`` over a transaction.
+
+    Args:
+        repo: The repository's row number; 0: there is none yet.
+    """
+
+    def __init__(self, tx: Tx, repo_id: str, repo: int, now: datetime) -> None:
+        self._tx = tx
+        self._repo_id = repo_id
+        self._repo = repo
+        self._now = now
+        self._numbers: dict[str, int] = {}
+
+    @property
+    def now(self) -> datetime:
+        """The store's time of this transaction."""
+        return self._now
+
+    def _number(self, thread_id: str) -> int:
+        if thread_id not in self._numbers:
+            number = thread_number(self._tx, self._repo, thread_id)
+            if number is None:
+                return _NOBODY
+            self._numbers[thread_id] = number
+        return self._numbers[thread_id]
+
+    # ── Messages ─────────────────────────────────────────────────────────────────────
+
+    def messages(
+        self,
+        thread_id: str,
+        *,
+        from_seq: int = 0,
+        to_seq: int | None = None,
+        newest: int | None = None,
+        role: Role | None = None,
+        since: datetime | None = None,
+    ) -> list[StoredMessage]:
+        """Messages of the range, ascending; fresh copies."""
+        return messages_in(
+            self._tx,
+            self._number(thread_id),
+            from_seq=from_seq,
+            to_seq=to_seq,
+            newest=newest,
+            role=role,
+            since=since,
+        )
+
+    def by_id(self, thread_id: str, ids: Sequence[str]) -> dict[str, StoredMessage]:
+        """Those of *ids* that the thread holds."""
+        return messages_by_id(self._tx, self._number(thread_id), ids)
+
+    def of_calls(self, thread_id: str, call_ids: Sequence[str]) -> list[StoredMessage]:
+        """The messages that make these calls, and those that answer them, ascending."""
+        return messages_of_calls(self._tx, self._number(thread_id), call_ids)
+
+    def span(
+        self, thread_id: str, *, from_seq: int, since: datetime | None = None
+    ) -> tuple[int, int]:
+        """How many messages there are from *from_seq* on, and their tokens together."""
+        return span_of(self._tx, self._number(thread_id), from_seq, since)
+
+    def erased_ids(self, thread_id: str, ids: Sequence[str]) -> frozenset[str]:
+        """Those of *ids* that were erased from the thread."""
+        return erased_messages(self._tx, self._number(thread_id), ids)
+
+    def owed(self, *, limit: int, thread_id: str | None = None) -> list[StoredMessage]:
+        """Messages that wait for their vector, oldest first."""
+        number = None if thread_id is None else self._number(thread_id)
+        return owed_messages(self._tx, self._repo, number, limit)
+
+    def vectors(
+        self, thread_id: str, *, from_seq: int = 0, since: datetime | None = None
+    ) -> tuple[list[int], NDArray[np.float32]]:
+        """Seqs of messages that have a vector, ascending, and the vectors."""
+        dimensions = repo_row(self._tx, self._repo_id)[3] or 0
+        number = self._number(thread_id)
+        return vectors_of(self._tx, number, dimensions, from_seq, since)
+
+    # ── What was derived ─────────────────────────────────────────────────────────────
+
+    def thread(self, thread_id: str) -> Thread:
+        """Its row; of a thread that nobody wrote to, the one it would begin with."""
+        return read_thread(self._tx, self._repo, thread_id)
+
+    def threads(self, *, watched: bool = False) -> list[Thread]:
+        """All threads by id, or those that have a viewport's budget."""
+        return read_threads(self._tx, self._repo, watched=watched)
+
+    def all(
+        self,
+        kind: type[D],
+        thread_id: str,
+        *,
+        epoch: int | None = None,
+        live: bool = False,
+        newest: int | None = None,
+    ) -> list[D]:
+        """What of *kind* was derived from the thread, ascending."""
+        return table_of(kind).all(
+            self._tx,
+            self._number(thread_id),
+            thread_id,
+            epoch=epoch,
+            live=live,
+            newest=newest,
+        )

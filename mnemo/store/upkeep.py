@@ -1,0 +1,205 @@
+"""
+Upkeep in the graph's transaction: merging, removing, setting penalties; by sets of rows.
+
+Two tables of the writer's connection hold what is merged and what goes, so that
+the number of statements does not depend on the number of nodes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from mnemo.errors import CommitFailed
+from mnemo.runtime.clock import Breather
+from mnemo.store.codec import encode_time, node_columns
+from mnemo.store.rows import SET_COLUMNS, chunks, holes
+from mnemo.store.tx import Tx
+from mnemo.values.changeset import Revision
+from mnemo.values.upkeep import RAW, Upkeep
+
+__all__ = ["encode_changed", "keep_up"]
+
+_TABLES = (
+    """
+    CREATE TEMP TABLE IF NOT EXISTS merging
+    (seq INTEGER PRIMARY KEY, loser INTEGER UNIQUE, survivor INTEGER)
+    """,
+    """
+    CREATE TEMP TABLE IF NOT EXISTS leaving
+    (seq INTEGER PRIMARY KEY, no INTEGER UNIQUE, id TEXT)
+    """,
+)
+_EMPTIED = ("DELETE FROM merging", "DELETE FROM leaving")
+_NAMED = "SELECT id, no, type FROM nodes WHERE repo = ? AND id IN ({})"
+_CHANGE = f"UPDATE nodes SET {SET_COLUMNS}, revision = ? WHERE no = ?"
+_PENALIZE = "UPDATE nodes SET penalty = ? WHERE no = ?"
+
+# ── Merging ──────────────────────────────────────────────────────────────────────────
+
+_MERGE = "INSERT INTO merging (loser, survivor) VALUES (?, ?)"
+# CROSS JOIN keeps the order: a few losers, then their edges by index.
+_MOVE_EDGES = """
+INSERT OR IGNORE INTO edges (source, target, kind)
+SELECT coalesce(a.survivor, e.source) AS s, coalesce(b.survivor, e.target) AS t, e.kind
+FROM (SELECT e.source, e.target, e.kind FROM merging m CROSS JOIN edges e ON e.source = m.loser
+      UNION
+      SELECT e.source, e.target, e.kind FROM merging m CROSS JOIN edges e ON e.target = m.loser) e
+LEFT JOIN merging a ON a.loser = e.source LEFT JOIN merging b ON b.loser = e.target
+WHERE s <> t
+"""
+_UNITE_COUNTS = """
+UPDATE nodes SET
+    access_count = access_count + g.accesses,
+    cumulative_reward = cumulative_reward + g.rewards,
+    reward_count = reward_count + g.rewarded,
+    support_count = max(support_count, g.support),
+    created_at = min(created_at, g.created),
+    last_accessed_at = nullif(max(coalesce(last_accessed_at, ''), g.accessed), ''),
+    penalty = min(penalty, g.least_penalty),
+    revision = ?
+FROM (SELECT m.survivor, sum(n.access_count) AS accesses, sum(n.cumulative_reward) AS rewards,
+             sum(n.reward_count) AS rewarded, max(n.support_count) AS support,
+             min(n.created_at) AS created, max(coalesce(n.last_accessed_at, '')) AS accessed,
+             min(n.penalty) AS least_penalty
+      FROM merging m CROSS JOIN nodes n ON n.no = m.loser GROUP BY m.survivor) g
+WHERE nodes.no = g.survivor
+"""
+_COUNT_EPISODES = """
+UPDATE nodes SET support_count = g.episodes
+FROM (SELECT m.survivor, count(DISTINCT json_array(s.session_id, s.episode_id)) AS episodes
+      FROM (SELECT DISTINCT survivor FROM merging) m
+      CROSS JOIN edges e ON e.source = m.survivor AND e.kind = 'provenance'
+      CROSS JOIN nodes s ON s.no = e.target AND s.episode_id IS NOT NULL
+      GROUP BY m.survivor) g
+WHERE nodes.no = g.survivor
+"""
+_LOSERS_LEAVE = """
+INSERT INTO leaving (no, id)
+SELECT n.no, n.id FROM merging m CROSS JOIN nodes n ON n.no = m.loser ORDER BY m.seq
+"""
+
+# ── Removing ─────────────────────────────────────────────────────────────────────────
+
+_LEAVE = """
+INSERT OR IGNORE INTO leaving (no, id) SELECT no, id FROM nodes
+WHERE no = ? AND (? IS NULL OR last_accessed_at IS NULL OR last_accessed_at <= ?)
+"""
+# What a tag or an intent says is part of its members' documents.
+_SHOW_MEMBERS = """
+UPDATE nodes SET revision = ? WHERE no IN
+    (SELECT e.target FROM leaving l CROSS JOIN edges e ON e.source = l.no
+     WHERE e.kind IN ('membership', 'hierarchical'))
+"""
+_DROP_EDGES = (
+    "DELETE FROM edges WHERE source IN (SELECT no FROM leaving)",
+    "DELETE FROM edges WHERE target IN (SELECT no FROM leaving)",
+)
+_ORPHANS_LEAVE = """
+INSERT OR IGNORE INTO leaving (no, id) SELECT n.no, n.id FROM nodes n
+WHERE n.repo = ? AND n.type IN ('tag', 'intent', 'subgoal')
+AND NOT EXISTS (SELECT 1 FROM edges e WHERE e.source = n.no) ORDER BY n.no
+"""
+_DROP_ROWS = (
+    "DELETE FROM node_keys WHERE node IN (SELECT no FROM leaving)",
+    "DELETE FROM vectors WHERE repo = ? AND key IN (SELECT id FROM leaving)",
+    "INSERT INTO removals (repo, node_id) SELECT ?, id FROM leaving ORDER BY seq",
+    "DELETE FROM nodes WHERE no IN (SELECT no FROM leaving)",
+)
+_LEFT = "SELECT id FROM leaving ORDER BY seq"
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """What upkeep did: whether it changed anything, and the ids that it removed."""
+
+    changed: bool
+    removed: tuple[str, ...]
+
+
+def encode_changed(upkeep: Upkeep | None) -> list[tuple[Any, ...]]:
+    """``node_columns`` and ids of the changed nodes; for a worker thread."""
+    breather = Breather()
+    rows = []
+    for node in upkeep.changed if upkeep else ():
+        rows.append((*node_columns(node), node.id))
+        breather.breathe()
+    return rows
+
+
+def keep_up(
+    tx: Tx,
+    repo: int,
+    upkeep: Upkeep,
+    changed: Sequence[tuple[Any, ...]],
+    revision: Revision,
+) -> Kept:
+    """
+    Do *upkeep*; what changes is of *revision*.
+
+    Args:
+        changed: As ``encode_changed`` gave it.
+
+    Raises:
+        CommitFailed: It names an unknown node, or would remove a raw step.
+    """
+    numbers = _numbers(tx, repo, upkeep)
+    for statement in _TABLES:
+        tx.run(statement)
+    tx.run_many(_CHANGE, [(*columns, revision, numbers[id]) for *columns, id in changed])
+    penalties = [(penalty, numbers[id]) for id, penalty in upkeep.penalties.items()]
+    tx.run_many(_PENALIZE, penalties)
+    if upkeep.merges:
+        pairs = [(numbers[loser], numbers[end]) for loser, end in upkeep.merges.items()]
+        _merge(tx, pairs, revision)
+    leaving = [numbers[id] for id in upkeep.removals]
+    removed = _remove(tx, repo, leaving, upkeep.accessed_until, revision, upkeep.sweeps)
+    for statement in _EMPTIED:
+        tx.run(statement)
+    return Kept(bool(changed or penalties or removed), removed)
+
+
+def _numbers(tx: Tx, repo: int, upkeep: Upkeep) -> dict[str, int]:
+    ids = upkeep.named_ids
+    leaving = {*upkeep.merges, *upkeep.removals}
+    numbers: dict[str, int] = {}
+    for chunk in chunks(ids):
+        query = _NAMED.format(holes(chunk))
+        for id, number, type in tx.run(query, (repo, *chunk)):
+            if type in RAW and id in leaving:
+                raise CommitFailed(f"nothing was written: {id!r} is a raw step, which stays")
+            numbers[id] = number
+    if unknown := next((id for id in ids if id not in numbers), None):
+        raise CommitFailed(f"nothing was written: the node {unknown!r} does not exist")
+    return numbers
+
+
+def _merge(tx: Tx, pairs: Sequence[tuple[int, int]], revision: Revision) -> None:
+    tx.run_many(_MERGE, pairs)
+    tx.run(_MOVE_EDGES)
+    tx.run(_UNITE_COUNTS, (revision,))
+    tx.run(_COUNT_EPISODES)
+    tx.run(_LOSERS_LEAVE)
+
+
+def _remove(
+    tx: Tx,
+    repo: int,
+    numbers: Sequence[int],
+    accessed_until: datetime | None,
+    revision: Revision,
+    sweeps: bool,
+) -> tuple[str, ...]:
+    until = encode_time(accessed_until)
+    tx.run_many(_LEAVE, [(number, until, until) for number in numbers])
+    tx.run(_SHOW_MEMBERS, (revision,))
+    for statement in _DROP_EDGES:
+        tx.run(statement)
+    if sweeps:
+        tx.run(_ORPHANS_LEAVE, (repo,))
+    removed = tuple(id for (id,) in tx.run(_LEFT))
+    for statement in _DROP_ROWS if removed else ():
+        tx.run(statement, (repo,) * statement.count("?"))
+    return removed
