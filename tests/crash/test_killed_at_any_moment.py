@@ -2,73 +2,27 @@
 
 from __future__ import annotations
 
-import json
-import os
 import random
-import signal
 import sqlite3
-import sys
 from collections import Counter, defaultdict
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, closing
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
-import anyio
-import anyio.abc
 import pytest
+from crash.lives import Lives, Told
 
 from mnemo import Config, Episodic, Mnemo, Repository
 from mnemo.testing import HashingEmbedder
 
-PROGRAM = Path(__file__).with_name("working_child.py")
-
 STORES_PER_MODE, LIVES_PER_STORE = 4, 26
 KILLS_PER_MODE = STORES_PER_MODE * LIVES_PER_STORE
 
-LONGEST_OPENING_S, LONGEST_LIFE_S = 0.02, 0.2
+LONGEST_OPENING_S, LONGEST_LIFE_S = 0.03, 0.1
 MOST_LINES = 40
 
 
-# ── The process that is killed ───────────────────────────────────────────────────────
-
-
-class Lives:
-    """The program that makes the processes, spoken to line by line."""
-
-    def __init__(self, process: anyio.abc.Process) -> None:
-        self._process = process
-        self._rest = b""
-
-    async def begin(self, **life: Any) -> int:
-        """Start a life; its process id."""
-        assert self._process.stdin is not None
-        await self._process.stdin.send((json.dumps(life) + "\n").encode())
-        what, pid = await self.heard()
-        assert what == "born"
-        return int(pid)
-
-    async def heard(self) -> list[Any]:
-        """The next line."""
-        assert self._process.stdout is not None
-        while b"\n" not in self._rest:
-            self._rest += await self._process.stdout.receive()
-        line, self._rest = self._rest.split(b"\n", 1)
-        told: list[Any] = json.loads(line)
-        return told
-
-
-@asynccontextmanager
-async def lives() -> AsyncIterator[Lives]:
-    command = [sys.executable, str(PROGRAM)]
-    environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1"}
-    async with await anyio.open_process(command, stderr=None, env=environment) as process:
-        try:
-            yield Lives(process)
-        finally:
-            if process.returncode is None:
-                process.kill()
+# ── The moment of a kill ─────────────────────────────────────────────────────────────
 
 
 @dataclass(frozen=True)
@@ -92,33 +46,10 @@ class Moment:
         kinds = ("step", "closed", "ended") if auto else ("step", "closed", "ready", "committed")
         return cls(chance.randint(1, MOST_LINES // 2), after=chance.choice(kinds))
 
-    def has_come(self, told: list[list[Any]]) -> bool:
+    def has_come(self, told: Told) -> bool:
         """Whether the process may die now."""
         enough = len(told) >= self.lines
         return enough and (self.after is None or told[-1][0] == self.after)
-
-
-async def killed_at(moment: Moment, process: Lives, **life: Any) -> list[list[Any]]:
-    """Live, die at *moment*, and give what was told until then."""
-    pid = await process.begin(**life)
-    told: list[list[Any]] = []
-
-    async def listen(enough: Callable[[], bool]) -> None:
-        while not enough():
-            told.append(await process.heard())
-
-    async def kill() -> None:
-        # The delay is the subject here: a kill has to come at a moment that nobody chose.
-        await anyio.sleep(moment.delay_s)
-        os.kill(pid, signal.SIGKILL)
-
-    with anyio.fail_after(30):
-        await listen(lambda: moment.has_come(told))
-        async with anyio.create_task_group() as group:
-            group.start_soon(kill)
-            await listen(lambda: bool(told) and told[-1][0] == "died")
-    assert told.pop() == ["died", -signal.SIGKILL]
-    return told
 
 
 # ── What it had been told ────────────────────────────────────────────────────────────
@@ -140,7 +71,7 @@ class Ledger:
     def __init__(self) -> None:
         self.episodes: dict[str, Episode] = {}
 
-    def enter(self, told: list[list[Any]]) -> None:
+    def enter(self, told: Told) -> None:
         for what, *rest in told:
             if what == "open":
                 continue
@@ -255,13 +186,20 @@ async def finish_all(repo: Repository, ledger: Ledger) -> None:
 
 
 async def many_lives(
-    path: Path, process: Lives, *, auto: bool, seed: int
+    path: Path, lives: Lives, *, auto: bool, seed: int
 ) -> tuple[int, Counter[str]]:
     """Kill one process after another over one store; give how many, and what was met."""
     chance, ledger, kills, met = random.Random(seed), Ledger(), 0, Counter[str]()
     for life in range(LIVES_PER_STORE):
         moment = Moment.drawn(chance, auto=auto)
-        told = await killed_at(moment, process, path=str(path), auto=auto, seed=seed * 1_000 + life)
+        told = lives.killed(
+            "work",
+            when=moment.has_come,
+            delay_s=moment.delay_s,
+            path=str(path),
+            auto=auto,
+            seed=seed * 1_000 + life,
+        )
         kills += 1
         ledger.enter(told)
         met.update(what for what, *_ in told)
@@ -278,21 +216,22 @@ async def many_lives(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("auto", [False, True], ids=["manual", "auto_commit"])
-async def test_nothing_acknowledged_is_lost_or_doubled(tmp_path: Path, auto: bool) -> None:
+async def test_nothing_acknowledged_is_lost_or_doubled(
+    tmp_path: Path, lives: Lives, auto: bool
+) -> None:
     """
-    S09, S35, S36: over more than 200 kills (both modes together) nothing is lost.
+    Over more than 200 kills (both modes together) nothing is lost.
 
     Every acknowledged step, close and commit is there exactly once, no changeset by half,
     full text and vectors agree with what they belong to, and what was unfinished is taken
     up, partly by the next process, which is killed too, and ends.
     """
     kills, met = 0, Counter[str]()
-    async with lives() as process:
-        for seed in range(STORES_PER_MODE):
-            path = tmp_path / f"{seed}.db"
-            more, what = await many_lives(path, process, auto=auto, seed=seed + 100 * auto)
-            kills += more
-            met.update(what)
+    for seed in range(STORES_PER_MODE):
+        path = tmp_path / f"{seed}.db"
+        more, what = await many_lives(path, lives, auto=auto, seed=seed + 100 * auto)
+        kills += more
+        met.update(what)
     assert kills == KILLS_PER_MODE
     assert 2 * KILLS_PER_MODE >= 200
     expected = {"step", "closed", "committed", "resumed", "found collecting", "found extracting"}

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import os
 import random
-import signal
 import sqlite3
-import sys
 from collections import Counter
 from contextlib import closing
 from functools import partial
 from pathlib import Path
 
-import anyio
 import pytest
+from crash.lives import Lives, opened
 
 from mnemo import EmbeddingSpaceMismatch, Mnemo
 from mnemo.store.erase import erase
@@ -22,29 +19,6 @@ from mnemo.values.erasure import Selection
 
 OLD, NEW = HashingEmbedder(64), HashingEmbedder(96)
 WORD = "zwxqkvbnjhgfdp"
-
-PROGRAM = """
-import sys, anyio
-from mnemo import Mnemo
-from mnemo.maintenance import reembed
-from mnemo.testing import HashingEmbedder
-import mnemo.index.follower, mnemo.store.sqlite.store
-
-reembed.BATCH, reembed.PAGE = 8, 16
-
-async def main(path, what):
-    async with Mnemo(path, embedder=HashingEmbedder(64)) as memory:
-        repo = await memory.open_repo("r")
-        print("open", flush=True)
-        if what == "forget":
-            await repo.forget(session_id="s")
-        else:
-            await memory.reembed("r", embedder=HashingEmbedder(96))
-        print("done", flush=True)
-        await anyio.sleep_forever()
-
-anyio.run(main, *sys.argv[1:])
-"""
 
 
 async def made(path: Path) -> None:
@@ -57,22 +31,6 @@ async def made(path: Path) -> None:
                 await session.append(f"The {word} is number {number}.", f"Noted {word} {number}")
             await session.close_and_commit()
         await repo._parts.index.embed_waiting()  # type: ignore[attr-defined]
-
-
-async def killed(path: Path, what: str, delay_s: float) -> bool:
-    """Whether it was through before the kill that came so much after it had opened."""
-    command = [sys.executable, "-c", PROGRAM, str(path), what]
-    async with await anyio.open_process(command) as process:
-        assert process.stdout is not None
-        with anyio.fail_after(30):
-            told = await process.stdout.receive()
-            assert told.startswith(b"open")
-            # The delay is the subject here: a kill has to come at a moment that nobody chose.
-            await anyio.sleep(delay_s)
-            os.kill(process.pid, signal.SIGKILL)
-            async for more in process.stdout:
-                told += more
-    return b"done" in told
 
 
 def bytes_of(path: Path) -> bytes:
@@ -89,14 +47,15 @@ def steps_of_the_word(path: Path) -> int:
 
 
 @pytest.mark.slow
-async def test_a_kill_leaves_forgetting_undone_or_done(tmp_path: Path) -> None:
+async def test_a_kill_leaves_forgetting_undone_or_done(tmp_path: Path, lives: Lives) -> None:
     """After the next open either all is there, or no row and no byte of it is."""
     chance, met = random.Random(5), Counter[str]()
     for life in range(8):
         path = tmp_path / str(life) / "m.db"
         path.parent.mkdir()
         await made(path)
-        through = await killed(path, "forget", chance.uniform(0, 0.06))
+        told = lives.killed("forget", when=opened, delay_s=chance.uniform(0, 0.06), path=str(path))
+        through = ["done"] in told
         async with Mnemo(path, embedder=OLD) as memory:
             repo = await memory.open_repo("r")
             assert (await memory.check()).problems == ()
@@ -150,14 +109,15 @@ async def test_what_was_left_to_scrub_is_scrubbed_at_the_next_open(
 
 
 @pytest.mark.slow
-async def test_a_kill_leaves_the_old_space_or_the_new_one(tmp_path: Path) -> None:
+async def test_a_kill_leaves_the_old_space_or_the_new_one(tmp_path: Path, lives: Lives) -> None:
     """One of the two opens; from the old one the move is made, and recall goes by vector."""
     chance, met = random.Random(6), Counter[str]()
     for life in range(6):
         path = tmp_path / str(life) / "m.db"
         path.parent.mkdir()
         await made(path)
-        through = await killed(path, "reembed", chance.uniform(0, 0.08))
+        told = lives.killed("move", when=opened, delay_s=chance.uniform(0, 0.16), path=str(path))
+        through = ["done"] in told
         async with Mnemo(path, embedder=NEW) as memory:
             try:
                 repo = await memory.open_repo("r")

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import random
-import signal
-import sys
 from collections import Counter
 from pathlib import Path
 
-import anyio
 import pytest
+from crash.lives import Lives, opened
 
 from mnemo.config import StoreConfig
 from mnemo.protocols import TranscriptWriter
@@ -22,24 +19,6 @@ from mnemo.values.erasure import Selection
 
 WORD = "zwxqkvbnjhgfdp"
 COUNT = 300
-
-PROGRAM = """
-import sys, anyio
-from mnemo.runtime.clock import SystemClock
-from mnemo.config import StoreConfig
-from mnemo.values.erasure import Selection
-from mnemo.store.sqlite import SqliteStore
-
-async def main(path):
-    store = SqliteStore(path, config=StoreConfig(), clock=SystemClock(), lease_s=30)
-    await store.open()
-    print("open", flush=True)
-    await store.overhaul("r").erase(Selection(thread_id="t"))
-    print("done", flush=True)
-    await anyio.sleep_forever()
-
-anyio.run(main, sys.argv[1])
-"""
 
 
 def store_at(path: Path) -> SqliteStore:
@@ -71,29 +50,18 @@ async def made(path: Path) -> None:
     await store.aclose()
 
 
-async def killed(path: Path, delay_s: float) -> bool:
-    """Whether it was through before the kill that came so much after it had opened."""
-    async with await anyio.open_process([sys.executable, "-c", PROGRAM, str(path)]) as process:
-        assert process.stdout is not None
-        with anyio.fail_after(30):
-            told = await process.stdout.receive()
-            # The delay is the subject here: a kill has to come at a moment that nobody chose.
-            await anyio.sleep(delay_s)
-            os.kill(process.pid, signal.SIGKILL)
-            async for more in process.stdout:
-                told += more
-    return b"done" in told
-
-
 @pytest.mark.slow
-async def test_a_kill_leaves_the_purge_of_a_thread_undone_or_done(tmp_path: Path) -> None:
+async def test_a_kill_leaves_the_purge_of_a_thread_undone_or_done(
+    tmp_path: Path, lives: Lives
+) -> None:
     """After the next open either all is there, or no row and no byte of it is."""
     chance, met = random.Random(7), Counter[str]()
     for life in range(8):
         path = tmp_path / str(life) / "m.db"
         path.parent.mkdir()
         await made(path)
-        through = await killed(path, chance.uniform(0, 0.08))
+        told = lives.killed("purge", when=opened, delay_s=chance.uniform(0, 0.08), path=str(path))
+        through = ["done"] in told
         store = store_at(path)
         await store.open()
         report = await store.check()

@@ -1,35 +1,35 @@
 """
-A service that works until it is killed, for the crash tests; one life per line of input.
+Programs that run until they are killed, each in a fork of this process.
 
-Every line of input is a life: ``{"path", "auto", "seed"}``. The life runs in a fork, made
-before any thread or event loop exists, so that it costs no imports, and writes one line
-for each thing that it was told is durable. The parent writes ``["born", pid]`` before the
-first of them and ``["died", exit code]`` after the last.
+Every line of input is a life: ``{"program", ...}`` with the program's arguments. It runs in
+a fork, made while no thread and no event loop exists, so that it imports nothing, and
+writes one line for each thing that it was told is durable. The parent writes
+``["born", pid]`` before the first of them and ``["died", exit code]`` after the last.
 """
 
-import importlib
 import json
 import os
 import random
 import sys
+import threading
+import time
 import traceback
+from collections.abc import Iterator
 from itertools import count
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import anyio
 
 from mnemo import CommitReceipt, Config, Mnemo, Repository, Session
+from mnemo.config import NotesConfig, StoreConfig
+from mnemo.maintenance import reembed
+from mnemo.notes.notes import Notes
+from mnemo.notes.parts import NotesParts
+from mnemo.prompts.usage import UsageMeter
+from mnemo.runtime.clock import SystemClock
+from mnemo.store.sqlite import SqliteStore
 from mnemo.testing import HashingEmbedder
-
-PRELOADED = (
-    "mnemo.extraction.embedded",
-    "mnemo.index.follower",
-    "mnemo.store.sqlite.store",
-    "snowballstemmer",
-    "sqlite_utils",
-    "transitions",
-)
-"""What a service imports where it uses it: paid once, before the forks."""
+from mnemo.values.erasure import Selection
 
 SIDE_BY_SIDE = 2
 """Sessions that a life works on at once, so that they meet in the writer and the lane."""
@@ -126,8 +126,11 @@ class Life:
         tell("committed", session, episode, list(receipt.node_ids))
 
 
-async def live(path: str, auto: bool, seed: int) -> None:
-    """Open the service and work; nothing here ends by itself."""
+# ── The programs ─────────────────────────────────────────────────────────────────────
+
+
+async def work(path: str, auto: bool, seed: int) -> None:
+    """Open the service and work on sessions; nothing here ends by itself."""
     async with Mnemo(path, config=config(auto=auto), embedder=HashingEmbedder()) as memory:
         life = Life(await memory.open_repo("r"), f"n{seed}", random.Random(seed))
         tell("open")
@@ -137,11 +140,98 @@ async def live(path: str, auto: bool, seed: int) -> None:
                 group.start_soon(life.work, lane)
 
 
-def live_in_fork(born: int, path: str, auto: bool, seed: int) -> NoReturn:
+async def forget(path: str) -> None:
+    """Erase a session."""
+    async with Mnemo(path, embedder=HashingEmbedder(64)) as memory:
+        repo = await memory.open_repo("r")
+        tell("open")
+        await repo.forget(session_id="s")
+        tell("done")
+        await anyio.sleep_forever()
+
+
+async def move(path: str) -> None:
+    """Move a repository to another embedding space, in small batches."""
+    reembed.BATCH, reembed.PAGE = 8, 16
+    async with Mnemo(path, embedder=HashingEmbedder(64)) as memory:
+        await memory.open_repo("r")
+        tell("open")
+        await memory.reembed("r", embedder=HashingEmbedder(96))
+        tell("done")
+        await anyio.sleep_forever()
+
+
+async def purge(path: str) -> None:
+    """Erase a thread."""
+    store = SqliteStore(path, config=StoreConfig(), clock=SystemClock(), lease_s=30)
+    await store.open()
+    tell("open")
+    await store.overhaul("r").erase(Selection(thread_id="t"))
+    tell("done")
+    await anyio.sleep_forever()
+
+
+async def write_notes(path: str) -> None:
+    """Version n of every note says n, in its description and in each line of its body."""
+    clock = SystemClock()
+    store = SqliteStore(path, config=StoreConfig(), clock=clock, lease_s=30)
+    await store.open()
+    parts = NotesParts(
+        repo_id="r",
+        store=store.notes("r"),
+        embedder=HashingEmbedder(),
+        chat_model=None,
+        clock=clock,
+        config=NotesConfig(keep_versions=5),
+        publish=lambda event: None,
+        spawn=lambda *args: None,
+        meter=UsageMeter(),
+        scrub=store.scrub,
+    )
+    notes = Notes(parts)
+    for number in count(1):
+        for topic in ("alpha", "beta"):
+            body = "\n".join([f"- this is text {number}"] * 60)
+            note = await notes.write(topic, body, f"text {number}")
+            tell(topic, note.version)
+
+
+async def import_lines(path: str, file: str) -> None:
+    """Import all lines of an archive but the last, which never comes."""
+
+    def lines() -> Iterator[str]:
+        with open(file, encoding="ascii") as archive:
+            yield from archive.readlines()[:-1]
+        tell("waiting")
+        time.sleep(60)
+
+    async with Mnemo(path, embedder=HashingEmbedder()) as memory:
+        await memory.import_repo("copy", lines())
+
+
+PROGRAMS = {each.__name__: each for each in (work, forget, move, purge, write_notes, import_lines)}
+
+
+# ── The process that forks ───────────────────────────────────────────────────────────
+
+
+async def rehearse() -> None:
+    """One short episode, so that all that mnemo imports where it is used is imported."""
+    async with Mnemo("memory:", embedder=HashingEmbedder()) as memory:
+        repo = await memory.open_repo("r")
+        session = await repo.start_session("g", session_id="s")
+        for observation, action in SUBJECTS:
+            await session.append(observation, action)
+        await session.close_and_commit()
+        await session.aclose()
+        await repo.forget(session_id="s")
+
+
+def live_in_fork(born: int, program: str, **arguments: Any) -> NoReturn:
     """A life, from the moment at which its birth was told; it ends by a kill or in exit code 1."""
     try:
         os.read(born, 1)
-        anyio.run(live, path, auto, seed)
+        anyio.run(lambda: PROGRAMS[program](**arguments))
     except BaseException:
         traceback.print_exc()
     finally:
@@ -150,8 +240,8 @@ def live_in_fork(born: int, path: str, auto: bool, seed: int) -> NoReturn:
 
 def main() -> None:
     """Serve until the input ends."""
-    for module in PRELOADED:
-        importlib.import_module(module)
+    anyio.run(rehearse)
+    assert threading.active_count() == 1, "a fork would lack a thread"
     for line in sys.stdin:
         born = os.pipe()
         child = os.fork()
