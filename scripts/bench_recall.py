@@ -129,12 +129,12 @@ def full_row(result: Any, question: Question, dialogue: Dialogue) -> dict[str, f
     """Turns, sessions, and what is printed within each budget."""
 
     def shown(budget: int) -> tuple[str, list[str]]:
-        text = result.as_text(budget)
+        text = result.as_text(budget, style="full")
         cited = (result.cited(int(number)).key for number in _CITATION.findall(text))
         return text, [key for key in cited if key is not None]
 
     row = turn_and_session_measures(_ranking(result), question, dialogue)
-    row["tokens"] = float(count_tokens(result.as_text()))
+    row["tokens"] = float(count_tokens(result.as_text(style="full")))
     return row | within_budgets(shown, question.evidence)
 
 

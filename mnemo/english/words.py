@@ -24,6 +24,7 @@ __all__ = [
     "PREPOSITIONS",
     "WEEKDAYS",
     "date_in_words",
+    "day_in_words",
     "is_adverb",
     "is_past",
     "with_s",
@@ -216,8 +217,12 @@ _NOT_LY = word_set(
 
 def date_in_words(at: datetime) -> str:
     """The day of *at* in its own zone, e.g. ``Friday 1 March 2024``, whatever the locale."""
-    weekday, month = WEEKDAYS[at.weekday()], MONTHS[at.month - 1]
-    return f"{weekday.capitalize()} {at.day} {month.capitalize()} {at.year}"
+    return f"{WEEKDAYS[at.weekday()].capitalize()} {day_in_words(at)}"
+
+
+def day_in_words(at: datetime) -> str:
+    """The day of *at* in its own zone without the weekday, e.g. ``1 March 2024``."""
+    return f"{at.day} {MONTHS[at.month - 1].capitalize()} {at.year}"
 
 
 def is_past(word: str) -> bool:

@@ -15,7 +15,7 @@ from mnemo.notes.material import Asked, Material, mark_keys, pair_keys, voice_of
 from mnemo.notes.model_input import carries_instruction, copied
 from mnemo.notes.requests import open_requests
 from mnemo.runtime.text import is_blank
-from mnemo.runtime.validation import stored_id, whole_number
+from mnemo.runtime.validation import one_of, stored_id, whole_number
 from mnemo.values.messages import Message, StoredMessage
 from mnemo.values.notes import NoteReader
 
@@ -89,8 +89,7 @@ class Ask:
             ValueError: One of them cannot be what it is meant to be.
         """
         whole_number("iterations", iterations, 0)
-        if outcome not in OUTCOMES:
-            raise ValueError(f"outcome must be one of {', '.join(OUTCOMES)}, not {outcome!r}")
+        one_of("outcome", outcome, OUTCOMES)
         if isinstance(tools, str | Mapping) or not isinstance(tools, Sequence):
             raise ValueError("tools must be a sequence of tools")
         session_id = _name("session", getattr(session, "id", session))

@@ -10,7 +10,7 @@ from typing import get_args
 from mnemo.prompts.data import AskedQuestion
 from mnemo.prompts.plan import MODES, Mode
 from mnemo.runtime.text import clean, is_blank
-from mnemo.runtime.validation import whole_number
+from mnemo.runtime.validation import one_of, whole_number
 from mnemo.values.filters import Window
 from mnemo.values.graph import NodeType
 from mnemo.values.steps import Step
@@ -134,12 +134,8 @@ def _checked_query(query: str) -> str:
 
 
 def _checked_mode(mode: str | None) -> Mode | None:
-    for known in MODES:
-        if mode == known:
-            return known
-    if mode is not None:
-        raise ValueError(f"mode must be one of {', '.join(MODES)}, not {mode!r}")
-    return None
+    checked: Mode | None = None if mode is None else one_of("mode", mode, MODES)
+    return checked
 
 
 def _checked_types(types: Sequence[str] | None) -> tuple[NodeType, ...] | None:

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, get_args
 
 from mnemo.errors import NotFound
 from mnemo.prompts.plan import Mode
 from mnemo.prompts.usage import How
 from mnemo.recall.candidate import Candidate, SourceRef
-from mnemo.recall.text import print_candidates
+from mnemo.recall.text import Order, Style, print_candidates
 from mnemo.runtime.text import count_tokens
-from mnemo.runtime.validation import whole_number
+from mnemo.runtime.validation import one_of, whole_number
 from mnemo.values.changeset import Revision
 from mnemo.values.counting import Count
 from mnemo.values.notes import Note
@@ -154,20 +154,34 @@ class RecallResult:
             raise NotFound("citation", str(number))
         return self.candidates[number - 1].sources[0]
 
-    def as_text(self, budget_tokens: int | None = None) -> str:
+    def as_text(
+        self,
+        budget_tokens: int | None = None,
+        *,
+        style: Style = "compact",
+        order: Order = "relevance",
+    ) -> str:
         """
-        Print the candidates for a prompt: facts, then instructions, then episodes; then notes.
+        Print the candidates for a prompt, then the notes.
 
         Whole lines, each memory once, with its citation ``[n]`` at the end; ``cited(n)``
-        is the step behind it. When they do not all fit, the best stay. Only the first line
+        is the step behind it. Stored text cannot open a line or spell a citation or a mark
+        of a chat template. When the lines do not all fit, the best stay; only the first
         may be cut. Notes have what the candidates leave of the budget.
 
         Args:
-            budget_tokens: Never more than this, by the service's count; ``None`` prints
-                all, 0 gives ``""``.
+            budget_tokens: Never more than this, by the service's count
+                (``config.conversation.token_counter``); ``None`` prints all, 0 gives ``""``.
+            style: ``"compact"``: a line per memory, ``- text (2 March 2026, Ada) [3]``, with
+                the day and the speaker where they are known. ``"full"``: speaker and weekday
+                too; facts, then instructions, then episodes; those of one session together,
+                below its id and goal.
+            order: ``"relevance"``: best first. ``"time"``: oldest first, undated last, and
+                no groups; the numbers of the citations stay.
 
         Raises:
-            ValueError: *budget_tokens* is negative, or no whole number.
+            ValueError: *budget_tokens* is negative, or no whole number; *style* or *order*
+                is none of those.
         """
         if budget_tokens is not None:
             whole_number("budget_tokens", budget_tokens, 0)
@@ -177,6 +191,8 @@ class RecallResult:
             group_min_hits=self.group_min_hits,
             budget_tokens=budget_tokens,
             count=self.count,
+            style=one_of("style", style, get_args(Style)),
+            order=one_of("order", order, get_args(Order)),
         )
         return behind(text, self.notes, budget_tokens, self.count)
 

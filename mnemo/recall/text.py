@@ -1,7 +1,8 @@
 """
-Rendering candidates as text for a prompt.
+Render candidates as text for a prompt, in one of two styles.
 
-Recalled text is data: it can neither open a line of its own nor hold a mark of a chat template.
+Recalled text is data: it can neither open a line of its own, nor hold a mark of a chat
+template, nor spell a citation.
 """
 
 from __future__ import annotations
@@ -10,18 +11,25 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from functools import partial
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
-from mnemo.english.words import date_in_words
+from mnemo.english.words import date_in_words, day_in_words
 from mnemo.recall.candidate import Candidate, SourceRef
 from mnemo.runtime.text import count_tokens, one_line
 from mnemo.values.counting import Count, fitted
 from mnemo.values.graph import Episodic, Node, NodeType, Procedural, Semantic
 from mnemo.values.untrusted import without_marks
 
-__all__ = ["condition_text", "entry_text", "print_candidates"]
+__all__ = ["Order", "Style", "condition_text", "entry_text", "print_candidates"]
 
+Style: TypeAlias = Literal["compact", "full"]
+Order: TypeAlias = Literal["relevance", "time"]
+
+_CITATION = re.compile(r"\[(?=\d+\])")
+"""The beginning of what reads as a citation; in stored text it is escaped."""
+_NEVER = datetime.max.replace(tzinfo=UTC)
 _CONDITIONAL = re.compile(
     r"(?:when(?:ever)?|if|after|before|while|once|unless|until|in case|as (?:soon|long) as"
     r"|every time|each time)\b",
@@ -41,12 +49,20 @@ _ORDER: dict[NodeType, int] = {
 
 @dataclass(frozen=True, slots=True)
 class _Entry:
-    """One line: its *rank* by score, its *place* in the text, the *head* above it."""
+    """
+    One line: its *rank* by score, its *place* in the text, the *head* above it.
+
+    Attributes:
+        year: Of its date; ``None`` without a date.
+        yearless: The line without that year, for texts all of whose dates are of one year.
+    """
 
     text: str
     rank: int
-    place: tuple[int, int, tuple[str, str, int]]
+    place: tuple[Any, ...]
     session: str | None
+    year: int | None
+    yearless: str
     steps: frozenset[Any] = frozenset()
     head: str | None = None
 
@@ -58,15 +74,19 @@ def print_candidates(
     group_min_hits: int,
     budget_tokens: int | None,
     count: Count = count_tokens,
+    style: Style = "full",
+    order: Order = "relevance",
 ) -> str:
     """
-    Print *candidates*: facts, then instructions, then episodes; see ``RecallResult.as_text``.
+    Print *candidates*; see ``RecallResult.as_text``.
 
     Args:
         goals: Session id → goal, for the lines above groups.
         count: What *budget_tokens* are counted with.
     """
-    entries = _grouped(list(_entries(candidates)), goals, group_min_hits)
+    entries = list(_entries(candidates, style, order))
+    if style == "full" and order == "relevance":
+        entries = _grouped(entries, goals, group_min_hits)
     if budget_tokens is None:
         return _lines(entries)
     return fitted(partial(_within, entries), budget_tokens, count)
@@ -80,18 +100,40 @@ def _within(entries: Sequence[_Entry], size: int) -> str:
     return _lines(chosen)
 
 
-def _entries(candidates: Iterable[Candidate]) -> Iterable[_Entry]:
+def _entries(candidates: Iterable[Candidate], style: Style, order: Order) -> Iterable[_Entry]:
     seen: set[str] = set()
     for rank, candidate in enumerate(candidates):
-        said = without_marks(entry_text(candidate))
-        if said in seen:
-            continue
-        seen.add(said)
-        text = f"{said} [{rank + 1}]"
-        order = _ORDER[candidate.node.type]
         source = candidate.sources[0]
-        steps = frozenset(source.identity for source in candidate.sources)
-        yield _Entry(text, rank, (order, rank, _when(source)), source.session_id, steps)
+        line = yearless = entry_text(candidate)
+        if style == "compact":
+            line, yearless = _compact_text(candidate), _compact_text(candidate, with_year=False)
+        if line in seen:
+            continue
+        seen.add(line)
+        yield _Entry(
+            text=_cited(line, rank),
+            rank=rank,
+            place=_place(candidate, rank, style, order),
+            session=source.session_id,
+            year=source.at.year if source.at else None,
+            yearless=_cited(yearless, rank),
+            steps=frozenset(source.identity for source in candidate.sources),
+        )
+
+
+def _cited(line: str, rank: int) -> str:
+    """Escape *line* and append its citation."""
+    return f"{_CITATION.sub('&#91;', without_marks(line))} [{rank + 1}]"
+
+
+def _place(candidate: Candidate, rank: int, style: Style, order: Order) -> tuple[Any, ...]:
+    """What lines are sorted by; in full style by relevance, groups replace the rank."""
+    source = candidate.sources[0]
+    if order == "time":
+        return (source.at or _NEVER, *_when(source), rank)
+    if style == "compact":
+        return (rank,)
+    return (_ORDER[candidate.node.type], rank, _when(source))
 
 
 def _grouped(entries: list[_Entry], goals: Mapping[str, str], group_min_hits: int) -> list[_Entry]:
@@ -125,13 +167,24 @@ def _news_first(entries: Iterable[_Entry]) -> list[_Entry]:
 def _lines(entries: Iterable[_Entry]) -> str:
     lines: list[str] = []
     above: tuple[int, str | None] | None = None
-    for entry in sorted(entries, key=lambda entry: (entry.place, entry.rank)):
+    for entry in _years_once(sorted(entries, key=lambda entry: (entry.place, entry.rank))):
         head = (entry.place[0], entry.head)
         if entry.head is not None and head != above:
             lines.append(_head(entry))
         above = head
         lines.append(_body(entry))
     return "\n".join(lines)
+
+
+def _years_once(entries: Sequence[_Entry]) -> Sequence[_Entry]:
+    """Where all dates are of one year, only the first line that has a date names the year."""
+    dated = [place for place, entry in enumerate(entries) if entry.year is not None]
+    if len({entries[place].year for place in dated}) != 1:
+        return entries
+    return [
+        entry if place <= dated[0] else replace(entry, text=entry.yearless)
+        for place, entry in enumerate(entries)
+    ]
 
 
 def _fitting(entries: Iterable[_Entry], size: int) -> list[_Entry]:
@@ -179,10 +232,31 @@ def entry_text(candidate: Candidate) -> str:
     return f"- {_said(candidate.node)} {_origin(candidate)}".rstrip()
 
 
+def _compact_text(candidate: Candidate, *, with_year: bool = True) -> str:
+    """Render *candidate* as one line: its text, then in brackets the day and the speaker."""
+    node, source = candidate.node, candidate.sources[0]
+    said, who = _text(node), one_line(source.actor or "")
+    day = day_in_words(source.at) if source.at is not None else ""
+    parts = [day if with_year else day.rpartition(" ")[0], "" if _names(said, who) else who]
+    if isinstance(node, Semantic) and node.valid_to is not None:
+        parts.append(f"held until {day_in_words(node.valid_to)}")
+    origin = ", ".join(part for part in parts if part)
+    return f"- {said}" + (f" ({origin})" if origin else "")
+
+
+def _names(text: str, who: str) -> bool:
+    """Whether *text* holds *who* as a word."""
+    return re.search(rf"\b{re.escape(who)}\b", text) is not None
+
+
 def _said(node: Node) -> str:
+    if isinstance(node, Semantic) and node.valid_to is not None:
+        return f"{_text(node)} (held until {node.valid_to:%Y-%m-%d})"
+    return _text(node)
+
+
+def _text(node: Node) -> str:
     match node:
-        case Semantic(valid_to=until) if until is not None:
-            return f"{one_line(node.proposition)} (held until {until:%Y-%m-%d})"
         case Procedural():
             parts = (
                 condition_text(node.condition),

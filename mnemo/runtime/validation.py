@@ -27,6 +27,7 @@ __all__ = [
     "is_small",
     "known_id",
     "known_ids",
+    "one_of",
     "stored_id",
     "stored_json",
     "stored_text",
@@ -102,6 +103,13 @@ def known_ids(ids: Sequence[str]) -> list[str]:
     if isinstance(ids, str):
         raise ValueError(f"ids must be a list of ids, not one text: give [{ids!r}]")
     return [known_id("an id", id) for id in ids]
+
+
+def one_of(name: str, value: Any, choices: Collection[Any]) -> Any:
+    """Return *value*. *Raises* ``ValueError``: it is none of *choices*."""
+    if value not in choices:
+        raise ValueError(f"{name} must be one of {', '.join(choices)}, not {value!r}")
+    return value
 
 
 def stored_json(name: str, value: object) -> Any:

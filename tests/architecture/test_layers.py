@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -57,9 +58,15 @@ def allowed(importer: str, imported: str) -> bool:
     return line_of(imported) < line_of(importer)
 
 
+@cache
+def parsed(source: str) -> tuple[ast.AST, ...]:
+    """Every node of *source*, the module first; parsed once for all tests."""
+    return tuple(ast.walk(ast.parse(source)))
+
+
 def imports(source: str) -> Iterator[str]:
     """The rooms of mnemo that *source* imports, at whatever depth of nesting."""
-    for node in ast.walk(ast.parse(source)):
+    for node in parsed(source):
         if isinstance(node, ast.ImportFrom) and node.module and node.level == 0:
             if node.module == "mnemo":
                 yield from (a.name if is_room(a.name) else "__init__" for a in node.names)
@@ -128,7 +135,7 @@ def test_tasks_begin_in_one_place_only():
     found = {
         str(path.relative_to(ROOT))
         for path in ROOT.rglob("*.py")
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        for node in parsed(path.read_text(encoding="utf-8"))
         if isinstance(node, ast.Call)
         and ast.unparse(node.func).endswith(tuple(name[:-1] for name in banned))
     }
@@ -137,17 +144,17 @@ def test_tasks_begin_in_one_place_only():
 
 def unentered_scopes(source: str) -> int:
     """Cancel scopes and task groups of anyio that are not entered where they are made."""
-    tree = ast.parse(source)
+    nodes = parsed(source)
     entered = {
         id(item.context_expr)
-        for node in ast.walk(tree)
+        for node in nodes
         if isinstance(node, ast.With | ast.AsyncWith)
         for item in node.items
     }
     made = ("anyio.CancelScope", "anyio.create_task_group")
     return sum(
         isinstance(node, ast.Call) and ast.unparse(node.func) in made and id(node) not in entered
-        for node in ast.walk(tree)
+        for node in nodes
     )
 
 
@@ -162,13 +169,11 @@ def test_cancel_scopes_are_entered_where_they_are_made():
     assert unentered_scopes("def f(self):\n    self.scope = anyio.CancelScope()") == 1
 
 
-def docstring_lines(tree: ast.AST) -> int:
+def docstring_lines(nodes: Iterable[ast.AST]) -> int:
     """How many lines of a module are docstrings of it, its classes and its functions."""
     documented = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
     texts = (
-        ast.get_docstring(node, clean=False) or ""
-        for node in ast.walk(tree)
-        if isinstance(node, documented)
+        ast.get_docstring(node, clean=False) or "" for node in nodes if isinstance(node, documented)
     )
     return sum(text.count("\n") for text in texts)
 
@@ -178,9 +183,9 @@ def test_functions_stay_small():
     sizes = []
     for path in ROOT.rglob("*.py"):
         text = path.read_text(encoding="utf-8")
-        tree = ast.parse(text)
-        assert text.count("\n") - docstring_lines(tree) <= 600, path
-        for node in ast.walk(tree):
+        nodes = parsed(text)
+        assert text.count("\n") - docstring_lines(nodes) <= 600, path
+        for node in nodes:
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
                 body = node.body[1:] if ast.get_docstring(node) else node.body
                 size = (node.end_lineno or 0) - body[0].lineno + 1 if body else 0

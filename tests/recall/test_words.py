@@ -234,7 +234,8 @@ async def test_three_hits_of_a_session_show_its_goal(world: Any) -> None:
     await world.begin("s1", goal="Plan the garden")
     for name in ("roses", "tulips", "lilies"):
         await world.say(f"plant {name} in the garden")
-    shown = (await world.recall.recall("what to plant in the garden?")).as_text()
+    found = await world.recall.recall("what to plant in the garden?")
+    shown = found.as_text(style="full")
     assert shown.splitlines()[0] == "From s1: Plan the garden"
 
 
@@ -261,7 +262,7 @@ async def test_a_citation_leads_to_one_step_of_many_episodes(open_kit: Any) -> N
         await session.close_and_commit()
     found = await kit.repo.recall("What to plant in the garden?", types=["episodic"])
     cited = {
-        line.split("[")[0].strip("- "): found.cited(int(line.rpartition("[")[2].rstrip("]")))
+        line.rpartition(" (")[0].strip("- "): found.cited(int(line.rpartition("[")[2].rstrip("]")))
         for line in found.as_text().splitlines()
     }
     assert {text: source.text for text, source in cited.items()} == dict(

@@ -61,9 +61,9 @@ async def test_no_text_exceeds_its_budget_as_it_is_counted(
 async def test_a_budget_is_used_as_far_as_it_reaches(tmp_path: Path) -> None:
     """Where words are counted, more is shown than the estimate would let in."""
     async with opened(tmp_path / "a.db", words) as repo:
-        counted = await shown(repo, 100)
+        counted = await shown(repo, 140)
     async with opened(tmp_path / "b.db", None) as repo:
-        estimated = await shown(repo, 100)
+        estimated = await shown(repo, 140)
     for name in ("recall", "overview", "view"):
         assert len(counted[name]) >= len(estimated[name]), name
     assert len(counted["recall"]) > 1.3 * len(estimated["recall"])
