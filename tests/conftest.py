@@ -17,9 +17,11 @@ from mnemo.testing import HashingEmbedder, ManualClock, RecordingObserver, Scrip
 from mnemo.testing.faults import FailingStore
 from mnemo.testing.stores import in_memory_store
 
-# No test fails because a machine is busy.
-settings.register_profile("mnemo", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.load_profile("mnemo")
+# No test fails because a machine is busy. ``scripts/test --all`` loads the thorough profile.
+QUICK = settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("quick", QUICK)
+settings.register_profile("thorough", QUICK, max_examples=100)
+settings.load_profile("quick")
 
 
 @pytest.fixture

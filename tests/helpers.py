@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import anyio
+from hypothesis import settings
 
 from mnemo.prompts.annotate import NEW_STEPS
 from mnemo.prompts.data import read_block
@@ -18,6 +19,11 @@ from mnemo.testing import ManualClock, RecordingObserver, ScriptedChatModel
 
 TRIP, BUILD, BREAD = "plan the journey to Japan", "repair failing compiler", "bake sourdough bread"
 """Three subgoals that share no word, so that their cosine is far below the threshold."""
+
+
+def examples(number: int) -> int:
+    """How many examples to try: *number*, scaled as the Hypothesis profile scales its default."""
+    return max(4, number * settings().max_examples // 100)
 
 
 def annotating(subgoals: Sequence[str]) -> Callable[[ChatRequest], Any]:

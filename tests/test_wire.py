@@ -26,6 +26,7 @@ from typing import (
 
 import pytest
 from anthropic.types import MessageParam
+from helpers import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from openai.types.chat import ChatCompletionMessage, ChatCompletionMessageParam
@@ -136,7 +137,7 @@ def same(one: Any, other: Any) -> bool:
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "kind"), KINDS)
 @given(data=st.data())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 def test_every_item_of_the_sdk_comes_back(name: str, kind: Any, data: st.DataObject) -> None:
     """One item is one message, and writing it gives the item, whatever its type allows."""
     items = data.draw(st.lists(of_type(kind), min_size=1, max_size=2))
@@ -149,7 +150,7 @@ def test_every_item_of_the_sdk_comes_back(name: str, kind: Any, data: st.DataObj
 @pytest.mark.slow
 @pytest.mark.parametrize("name", WIRES)
 @given(data=st.data())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 def test_items_appended_as_they_are_come_back(name: str, data: st.DataObject) -> None:
     """So do the messages that ``append`` makes of them, with the format named."""
     format = WIRES[name]
@@ -161,7 +162,7 @@ def test_items_appended_as_they_are_come_back(name: str, data: st.DataObject) ->
 @pytest.mark.parametrize("name", WIRES)
 @pytest.mark.parametrize("target", WIRES)
 @given(data=st.data())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 def test_items_of_one_format_are_written_in_another(
     name: str, target: str, data: st.DataObject
 ) -> None:

@@ -373,15 +373,15 @@ async def one_try(
 
 @pytest.mark.parametrize("cancel", [by_scope, by_task])
 @pytest.mark.parametrize("case", CASES)
-@pytest.mark.parametrize("embedded", [False, True], ids=["memory", "sqlite"])
+@pytest.mark.parametrize("in_file", [pytest.param(False, marks=pytest.mark.long), True])
 async def test_a_cancelled_call_is_done_or_not_done(
-    open_kit: OpenKit, tmp_path: Path, case: type[Case], cancel: Cancel, embedded: bool
+    open_kit: OpenKit, tmp_path: Path, case: type[Case], cancel: Cancel, in_file: bool
 ) -> None:
     """After any number of turns nothing is half, lost, locked or left waiting."""
     turns, tries = 0, 0
     while True:
         tries += 1
-        store = tmp_path / f"{tries}.db" if embedded else "memory:"
+        store = tmp_path / f"{tries}.db" if in_file else "memory:"
         if await one_try(open_kit, case, cancel, turns, store):
             break
         turns = turns + 1 if turns < EACH_TURN_UP_TO else int(turns * GROWTH)

@@ -8,6 +8,7 @@ from typing import Any
 
 import anyio
 import pytest
+from helpers import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -58,7 +59,7 @@ VALUES = st.lists(st.sampled_from(["2000", "3000", "4000"]), min_size=1, max_siz
 
 
 @pytest.mark.slow
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(values=VALUES, order=st.randoms(use_true_random=False))
 def test_what_was_said_last_holds_whatever_is_committed_last(values: list[str], order: Any) -> None:
     """Of one slot exactly one value is open, that of the latest statement."""
@@ -140,7 +141,7 @@ STATED = st.lists(
 
 
 @pytest.mark.slow
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(stated_values=STATED, order=st.randoms(use_true_random=False), size=st.integers(1, 3))
 def test_the_order_of_commits_changes_nothing(
     stated_values: list[tuple[str, int]], order: Any, size: int
@@ -200,7 +201,7 @@ STATEMENTS = st.lists(st.tuples(WORDS, st.integers(0, 3), LABELS), min_size=1, m
 
 
 @pytest.mark.slow
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(batches=st.lists(STATEMENTS, min_size=1, max_size=3))
 def test_a_graph_has_no_loose_ends_and_nothing_twice(
     batches: list[list[tuple[str, int, list[str]]]],

@@ -10,6 +10,7 @@ from typing import Any
 import anyio
 import anyio.lowlevel
 import pytest
+from helpers import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from mneme_kit import Watched, attach, both, ok, snapshot, watched
@@ -198,7 +199,7 @@ async def lived(answers: Sequence[Any], steps: Sequence[tuple[Any, ...]], **rest
 
 
 @pytest.mark.slow
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(
     answers=st.lists(st.sampled_from(ANSWERS), min_size=1, max_size=5),
     steps=st.lists(STEPS, min_size=1, max_size=14),
@@ -221,7 +222,7 @@ def test_the_invariants_hold_after_every_step(
 
 
 @pytest.mark.slow
-@settings(max_examples=15)
+@settings(max_examples=examples(15))
 @given(steps=st.lists(STEPS, min_size=4, max_size=14))
 def test_a_window_is_below_its_trigger_once_all_is_settled(steps: list[tuple[Any, ...]]) -> None:
     """Unless an unanswered call, or the newest unit alone, holds it."""

@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
+from helpers import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from window_kit import START, Threads, answered, called, said
@@ -177,7 +178,7 @@ async def test_appends_alone_leave_memory_and_prefix(history, budget, more, note
 
 
 @pytest.mark.slow
-@settings(max_examples=15)
+@settings(max_examples=examples(15))
 @given(HISTORIES, BUDGETS)
 async def test_the_same_history_gives_the_same_bytes(history, budget):
     """Two services, two stores: every message of the rendering is the same."""

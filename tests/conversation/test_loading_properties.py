@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import anyio
+from helpers import examples
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as some
 from talk_kit import Talk, open_talk
@@ -73,7 +74,7 @@ talked = some.builds(
     prune=some.booleans(),
 )
 
-thoroughly = settings(max_examples=120, suppress_health_check=list(HealthCheck))
+thoroughly = settings(max_examples=examples(120), suppress_health_check=list(HealthCheck))
 
 
 def over(case: Talked, check: Callable[[Talk, Any], Any]) -> None:

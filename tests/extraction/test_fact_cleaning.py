@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 
 import numpy as np
 import pytest
+from helpers import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
@@ -182,7 +183,7 @@ def test_the_most_confident_facts_are_kept_in_their_order() -> None:
     assert [known.fact.proposition for known in kept] == ["fact b", "fact d"]
 
 
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 @given(
     st.lists(
         st.builds(

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from helpers import examples
 from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
 
@@ -28,7 +29,7 @@ pytestmark = pytest.mark.slow
 EMBEDDER = HashingEmbedder()
 NOW = ManualClock().now()
 TEXTS = ("Ana likes tea", "Ana likes tea a lot", "Ana likes 2 teas", "Bo likes tea", "Cy runs")
-SLOW = settings(max_examples=40, suppress_health_check=list(HealthCheck))
+SLOW = settings(max_examples=examples(40), suppress_health_check=list(HealthCheck))
 
 
 @dataclass

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
+from helpers import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -74,7 +75,7 @@ def test_any_text_is_read_or_refused(text: str) -> None:
         assert str(error)  # noqa: PT017 — refusing is as good as reading
 
 
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 @given(st.dictionaries(st.sampled_from(["facts", "a", "b"]), json_values))
 def test_any_object_in_a_fence_is_read(value: dict[str, object]) -> None:
     """What ``json`` writes is read back."""

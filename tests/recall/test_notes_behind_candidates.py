@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
+from helpers import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -47,7 +48,7 @@ class Talkative:
         return "notes " * 100
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(TEXTS, st.lists(TEXTS, max_size=4), st.integers(0, 400))
 def test_candidates_stay_and_the_budget_is_kept(text, bodies, budget):
     """Whatever notes say: as many as fit, in whole blocks, behind what was there already."""

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from helpers import examples
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -102,7 +103,7 @@ def both(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Both]:
 @pytest.mark.slow
 @given(query=QUERIES)
 @settings(
-    max_examples=400,
+    max_examples=examples(400),
     derandomize=True,
     database=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
@@ -153,7 +154,7 @@ def _words(text: str) -> list[str]:
     operand=st.sampled_from(["zebra", "縞馬"]),
     gap=st.sampled_from(["", " "]),
 )
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 def test_an_excerpt_holds_the_match(
     words: list[str], place: int, chars: int, operand: str, gap: str
 ) -> None:

@@ -9,6 +9,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from helpers import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -81,7 +82,7 @@ def filled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Filled]:
     decay=st.sampled_from([0.0, 0.3, 10.0]),
     limit=st.integers(1, 30),
 )
-@settings(max_examples=80, derandomize=True, database=None)
+@settings(max_examples=examples(80), derandomize=True, database=None)
 def test_the_best_few_are_those_of_all(
     filled: Filled, groups: list[list[str]], decay: float, limit: int
 ) -> None:

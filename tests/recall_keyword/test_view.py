@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from helpers import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -290,7 +291,7 @@ _FEW = st.integers(0, 3)
 
 @pytest.mark.slow
 @given(seen=views(), budget=st.integers(100, 2_000))
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 def test_a_view_never_exceeds_its_budget(seen: MessageView, budget: int) -> None:
     """Whatever the sizes, the estimate keeps within it and the target is there, once."""
     text = seen.as_text(budget)

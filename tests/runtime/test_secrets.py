@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 import pytest
+from helpers import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from real_texts import TEXTS
@@ -44,7 +45,7 @@ eyJhbGci.eyJz https://ana:pw1@host -----BEGIN PRIVATE KEY----- -----END hunter2 
 
 
 @pytest.mark.slow
-@settings(max_examples=500)
+@settings(max_examples=examples(500))
 @given(
     st.lists(
         st.tuples(

@@ -159,6 +159,7 @@ def table(facts: Sequence[Fact], found: Sequence[dict[str, bool]]) -> str:
     return "\n".join(lines)
 
 
+@pytest.mark.long
 @pytest.mark.slow
 async def test_a_long_conversation_loses_nothing(tmp_path: Path) -> None:
     """Issue 5, point 5: 20 facts of 5,000 messages are reached, whatever failed and died."""

@@ -69,6 +69,7 @@ async def soak(kit: HttpKit, server: ScriptedServer) -> dict[str, list[str]]:
     return ids
 
 
+@pytest.mark.long
 @pytest.mark.slow
 async def test_two_hundred_sessions_survive_a_failing_server(tmp_path: Path) -> None:
     """All commit, every step is in the graph exactly once, and nothing stays open."""

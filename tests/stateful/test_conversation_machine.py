@@ -14,6 +14,7 @@ from typing import Any
 import anyio
 import anyio.lowlevel
 import pytest
+from helpers import examples
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -540,7 +541,7 @@ def _told(message: Message, live: list[Record]) -> str:
 
 TestConversations = pytest.mark.slow(ConversationMachine.TestCase)
 TestConversations.settings = settings(
-    max_examples=40,
+    max_examples=examples(40),
     stateful_step_count=45,
     derandomize=True,
     database=None,

@@ -10,6 +10,7 @@ from functools import partial
 from typing import Any
 
 import pytest
+from helpers import examples
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -583,7 +584,7 @@ async def refused(kit: Kit, sessions: Iterable[str]) -> None:
 
 @pytest.mark.slow
 @settings(
-    max_examples=150,
+    max_examples=examples(150),
     derandomize=True,
     database=None,
     suppress_health_check=list(HealthCheck),

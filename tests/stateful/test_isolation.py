@@ -13,6 +13,7 @@ from typing import Any
 
 import anyio
 import pytest
+from helpers import examples
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
@@ -264,7 +265,7 @@ async def strangers(together: list[Tenant]) -> None:
 
 # Examples are short as they are; each opens four services, too many to shrink one.
 SETTINGS = settings(
-    max_examples=16,
+    max_examples=examples(16),
     suppress_health_check=[HealthCheck.too_slow],
     phases=(Phase.explicit, Phase.generate),
 )

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from helpers import examples
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
@@ -162,7 +163,7 @@ class NotesMachine(RuleBasedStateMachine):
 
 TestNotes = NotesMachine.TestCase
 TestNotes.settings = settings(
-    max_examples=25,
+    max_examples=examples(25),
     stateful_step_count=25,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )

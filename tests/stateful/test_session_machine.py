@@ -11,7 +11,7 @@ from typing import Any
 import anyio
 import anyio.lowlevel
 import pytest
-from helpers import BREAD, BUILD, TRIP, annotating
+from helpers import BREAD, BUILD, TRIP, annotating, examples
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -675,7 +675,7 @@ class AutoCommitMachine(SessionMachine):
 
 
 BUDGET = settings(
-    max_examples=100,
+    max_examples=examples(100),
     stateful_step_count=25,
     derandomize=True,
     database=None,

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from helpers import examples
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
@@ -410,7 +411,7 @@ async def _found(kit: Kit) -> Any:
 
 TestStoreMachine = pytest.mark.slow(StoreMachine.TestCase)
 TestStoreMachine.settings = settings(
-    max_examples=40,
+    max_examples=examples(40),
     stateful_step_count=25,
     derandomize=True,
     database=None,

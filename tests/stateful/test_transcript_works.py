@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from helpers import examples
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -296,7 +297,7 @@ async def does(store: SqliteStore, work: Work, model: Model) -> None:
 
 @pytest.mark.slow
 @settings(
-    max_examples=60,
+    max_examples=examples(60),
     derandomize=True,
     database=None,
     suppress_health_check=list(HealthCheck),

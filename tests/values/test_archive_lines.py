@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from helpers import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -65,7 +66,7 @@ def vector(*values: float) -> Any:
 
 
 @pytest.mark.slow
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(texts=st.tuples(TEXTS, TEXTS, TEXTS), at=TIMES, reward=SHARES, metadata=JSON)
 def test_a_step_is_read_back_as_it_was(texts, at, reward, metadata):
     """Whatever is said, whenever and wherever: text, time, numbers and metadata are exact."""
@@ -87,7 +88,7 @@ def test_a_step_is_read_back_as_it_was(texts, at, reward, metadata):
     assert record_lines([found]) == [line]
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(text=TEXTS, at=TIMES, counts=st.tuples(*[st.integers(0, 9)] * 2), reward=st.floats(0, 9))
 def test_a_node_is_read_back_as_it_was(text, at, counts, reward):
     """A field at its default is left out, one that is None where the default is not stays None."""

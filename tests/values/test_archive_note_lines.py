@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
 
 import pytest
+from helpers import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -65,7 +66,7 @@ def version(**values: Any) -> NoteVersion:
     return NoteVersion(**{**given, "description": "about", "at": NOON, "by": "model", **values})
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(body=BODIES, description=DESCRIPTIONS, at=TIMES, read=st.none() | TIMES)
 def test_a_note_is_read_back_as_it_was(body, description, at, read):
     """Texts of every script, times with their zones."""
@@ -75,7 +76,7 @@ def test_a_note_is_read_back_as_it_was(body, description, at, read):
     assert found.created_at.utcoffset() == at.utcoffset()
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(
     body=BODIES, evidence=TEXTS, ids=st.lists(TEXTS, max_size=3), name=st.none() | TEXTS, at=TIMES
 )

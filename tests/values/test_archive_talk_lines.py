@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from helpers import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -76,7 +77,7 @@ def archived(message: StoredMessage, *, searched: bool = True, owed: bool = Fals
     return ArchivedMessage(message=message, searched=searched, owed=owed)
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(content=CONTENTS, at=TIMES, arguments=JSON, metadata=JSON, tokens=st.integers(0, 10**12))
 def test_a_message_is_read_back_as_it_was(content, at, arguments, metadata, tokens):
     """Content of every form, calls in order, times with their zones, counts of zero too."""

@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 
 import numpy as np
 import pytest
+from helpers import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from real_texts import TEXTS
@@ -37,7 +38,7 @@ def test_the_last_question_of_real_texts_is_the_last_of_all() -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=500)
+@settings(max_examples=examples(500))
 @given(st.text(st.sampled_from("ab?.!\n \"')x\u2028é"), max_size=40), st.integers(0, 2))
 def test_the_last_question_of_any_text_is_the_last_of_all(text: str, long: int) -> None:
     """Marks in any order, and questions longer than is kept, give the same."""

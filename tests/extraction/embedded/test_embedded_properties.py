@@ -7,6 +7,7 @@ import time
 from typing import Any
 
 import pytest
+from helpers import examples
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -22,7 +23,9 @@ TEMPLATE_WORDS = frozenset(
 )
 
 # The fixtures only build values, so sharing them between examples does no harm.
-ANY_TEXT = settings(max_examples=80, suppress_health_check=[HealthCheck.function_scoped_fixture])
+ANY_TEXT = settings(
+    max_examples=examples(80), suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 WORDS = st.sampled_from(
     """
     I I'm I've my me we our us you your he she it they this that Ana Bo yesterday today tomorrow

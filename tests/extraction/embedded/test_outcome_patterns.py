@@ -6,6 +6,7 @@ import re
 import sys
 
 import pytest
+from helpers import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from real_texts import TEXTS
@@ -62,7 +63,7 @@ _PIECES = st.sampled_from([*_SIGNS, *" \n_-.'x", "  "]) | st.text(max_size=4)
 
 
 @pytest.mark.slow
-@settings(max_examples=500)
+@settings(max_examples=examples(500))
 @given(st.lists(st.tuples(_PIECES, st.sampled_from(["", " ", "\n"])), max_size=24))
 def test_any_mixture_of_signs_gives_the_verdict_of_the_plain_pattern(
     parts: list[tuple[str, str]],
