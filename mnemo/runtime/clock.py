@@ -70,29 +70,29 @@ def elapsed() -> float:
     return time.perf_counter()
 
 
+SLICE_S = 0.001
+"""Seconds of work between two pauses; a pause costs up to 0.1 ms of processor time."""
+PAUSE_S = 0.000_2
+"""Seconds of each pause; long enough for a waiting thread to wake."""
+
+
 class Breather:
     """
     Lets other threads run while this one computes.
 
     A worker thread that runs pure Python holds the interpreter for whole switch
-    intervals (5 ms by default), which the event loop feels as lag. Called often
-    in a loop, ``breathe`` sleeps for a moment whenever *slice_s* has passed.
-
-    Args:
-        slice_s: Seconds of work between two pauses. The loop may have to wait for one
-            slice of every thread that computes, so several threads need short ones.
-        pause_s: Seconds of each pause; long enough for a waiting thread to wake.
+    intervals (5 ms by default), which the event loop feels as lag. Called often in a
+    loop, ``breathe`` sleeps for a moment whenever ``SLICE_S`` has passed: the loop waits
+    for one slice of every thread that computes, at most.
     """
 
-    __slots__ = ("_next", "_pause_s", "_slice_s")
+    __slots__ = ("_next",)
 
-    def __init__(self, *, slice_s: float = 0.000_5, pause_s: float = 0.000_2) -> None:
-        self._slice_s = slice_s
-        self._pause_s = pause_s
-        self._next = time.perf_counter() + slice_s
+    def __init__(self) -> None:
+        self._next = time.perf_counter() + SLICE_S
 
     def breathe(self) -> None:
         """Pause if it is time to; costs well under a microsecond if it is not."""
         if time.perf_counter() >= self._next:
-            time.sleep(self._pause_s)
-            self._next = time.perf_counter() + self._slice_s
+            time.sleep(PAUSE_S)
+            self._next = time.perf_counter() + SLICE_S
