@@ -34,7 +34,7 @@ def topics(text: str) -> frozenset[str]:
 
 def topical(found: Iterable[str]) -> frozenset[str]:
     """Those of the index terms *found* that carry a topic."""
-    return frozenset([t for t in found if t not in _LIGHT_STEMS and len(t) > 1])
+    return frozenset([t for t in {*found} - _LIGHT_STEMS if len(t) > 1])
 
 
 def content_count(text: str) -> int:

@@ -59,7 +59,7 @@ _PRIVATE = re.compile(
 _RANDOM = re.compile(
     r"(?<![\w/.+-])(?=[A-Za-z+/_-]*\d)(?=[^A-Z\s]*[A-Z])[A-Za-z0-9+/_-]{28,}={0,2}"
 )
-_LONG = 28  # characters of the shortest of them
+_LONG_WORD = re.compile(r"\S{28}")
 _EVERYDAY = frozenset(
     """
     a an the my your our his her its their not no in on at by for of to from being too very
@@ -97,7 +97,7 @@ def without_secrets(text: str, instead: Callable[[Kind], str]) -> str:
         for hints, marks, pattern, kind in _RULES:
             if _holds_any(folded, hints) and _holds_any(text, marks):
                 text = pattern.sub(partial(_hide, instead, kind), text)
-    if max(map(len, text.split()), default=0) >= _LONG:
+    if _LONG_WORD.search(text):
         text = _RANDOM.sub(lambda found: instead("key"), text)
     if _MANY_DIGITS.search(text):
         text = _CARD.sub(partial(_hide_card, instead), text)

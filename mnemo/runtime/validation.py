@@ -212,9 +212,12 @@ def is_small(values: Sequence[object]) -> bool:
     room, found = SMALL_TEXT, list(values)
     while found and room >= 0:
         value = found.pop()
-        inner = _within(value)
-        room -= len(value) if isinstance(value, str) else ITEM * len(inner)
-        found += inner if room >= 0 else ()
+        if isinstance(value, str):
+            room -= len(value)
+        elif value is not None:
+            inner = _within(value)
+            room -= ITEM * len(inner)
+            found += inner if room >= 0 else ()
     return room >= 0
 
 

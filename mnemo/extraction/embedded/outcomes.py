@@ -14,6 +14,7 @@ __all__ = [
     "Verdict",
     "error_line",
     "masked",
+    "may_have_signs",
     "success_line",
     "verdict",
 ]
@@ -100,7 +101,7 @@ _ENOUGH = 200  # cues looked at in one text: a log of a thousand errors says no 
 def verdict(text: str) -> Verdict:
     """Read the signs in *text*, an excerpt of an observation."""
     folded = _folded(text)
-    if not any(map(folded.__contains__, _HINTS)):
+    if not may_have_signs(folded):
         return Verdict()
     pattern = _NAMED_CUE if any(map(folded.__contains__, _NAMES)) else _CUE
     good = bad = polite = False
@@ -112,6 +113,11 @@ def verdict(text: str) -> Verdict:
         if (good and bad) or count >= _ENOUGH:
             break
     return Verdict(good or polite, bad, polite and not good)
+
+
+def may_have_signs(text: str) -> bool:
+    """Whether *text* holds a part of a sign; an apostrophe is part of none."""
+    return any(map(_folded(text).__contains__, _HINTS))
 
 
 def _folded(text: str) -> str:

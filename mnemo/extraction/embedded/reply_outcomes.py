@@ -7,7 +7,7 @@ import re
 from mnemo.english.clauses import bare, split_clauses
 from mnemo.english.sentences import sentences, with_apostrophes
 from mnemo.english.topics import topics
-from mnemo.extraction.embedded.outcomes import Verdict, verdict
+from mnemo.extraction.embedded.outcomes import Verdict, may_have_signs, verdict
 from mnemo.extraction.embedded.text_kinds import calls_in
 from mnemo.runtime.text import is_blank
 
@@ -57,6 +57,8 @@ def verdict_of_reply(reply: str, action: str) -> Verdict:
     Args:
         action: The words or the call before the reply; blank: there was none.
     """
+    if not may_have_signs(reply):
+        return Verdict()
     reply = with_apostrophes(reply)
     whole = verdict(reply)
     if not (whole.good or whole.bad):
