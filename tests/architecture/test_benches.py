@@ -1,0 +1,151 @@
+"""The benches in ``scripts/`` run, and their output can be read by a machine."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytestmark = pytest.mark.slow
+
+SCRIPTS = Path(__file__).parents[2] / "scripts"
+
+
+def run(script: str, *arguments: object) -> subprocess.CompletedProcess[str]:
+    """Run a bench to its end."""
+    command = [sys.executable, str(SCRIPTS / script), *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+def result_of(script: str, *arguments: object) -> dict[str, Any]:
+    """What a bench printed as JSON, at sizes at which its figures say nothing."""
+    done = run(script, *arguments, "--json")
+    assert done.returncode == 0, done.stderr
+    result: dict[str, Any] = json.loads(done.stdout)
+    assert {"cpu", "cores", "python", "sqlite"} <= result["machine"].keys()
+    return result
+
+
+def values_of(figures: list[dict[str, Any]]) -> dict[str, float]:
+    """The figures of a phase by their names."""
+    return {figure["name"]: figure["value"] for figure in figures}
+
+
+# ── Appends, episodes, recall ────────────────────────────────────────────────────────
+
+
+@pytest.mark.long
+def test_every_phase_of_the_bench_gives_its_figures():
+    """Every phase has figures that say whether their targets are met."""
+    result = result_of("bench.py", "--size", "tiny")
+    assert "packages" in result["machine"]
+    once = {"idle-loop", "import", "first-use", "sessions", "episodes"}
+    appends = {"appends-normal", "appends-full", "sustained"}
+    assert set(result["phases"]) == once | appends | {"recall-200"}
+    for figures in result["phases"].values():
+        assert all(figure["value"] >= 0 for figure in figures)
+    lags = [f["name"] for f in result["phases"]["appends-full"] if "lag max" in f["name"]]
+    assert lags == [f"append, full, {n} in flight: loop lag max" for n in (1, 64)]
+
+
+def test_one_phase_can_be_chosen():
+    """--only runs the phases that begin so and no other, and prints a table."""
+    done = run("bench.py", "--size", "tiny", "--only", "idle")
+    assert done.returncode == 0, done.stderr
+    assert "idle loop: loop lag p99" in done.stdout
+    assert "append" not in done.stdout
+
+
+def test_an_unknown_phase_is_refused():
+    """A phase that does not exist is an error with the names of those that do."""
+    done = run("bench.py", "--size", "tiny", "--only", "nothing")
+    assert done.returncode == 2
+    assert "appends-normal" in done.stderr
+
+
+PHASES = ("event loop", "writer", "annotated", "embedded", "indexed", "other threads")
+
+
+def test_processor_time_of_a_sustained_load_is_told_by_phase(tmp_path: Path):
+    """Turns of a file are appended, and every phase has its part of the whole."""
+    said = ["I sold the red boat.", "Why? It was lovely.", "It leaked, and Ana wants a new one."]
+    turns = [
+        {
+            "id": f"t{number}",
+            "session": "1",
+            "at": f"2024-03-01T12:{number:02}:00",
+            "speaker": "Bo",
+            "text": f"{said[number % 3]} That was number {number}.",
+        }
+        for number in range(60)
+    ]
+    path = tmp_path / "dialogues.json"
+    path.write_text(json.dumps([{"id": "d", "turns": turns, "questions": []}]))
+    result = result_of("bench.py", "--size", "tiny", path, "--only", "turns")
+    (figures,) = result["phases"].values()
+    used = {f["name"].rpartition(", ")[2]: f["value"] for f in figures if f["unit"] == "µs"}
+    assert all(used[phase] > 0 for phase in PHASES)
+    assert sum(used[phase] for phase in PHASES) <= used["all"] * 1.05
+    rates = [figure["name"].rpartition(": ")[2] for figure in figures if figure["unit"] == "/s"]
+    assert rates == ["durable", "annotated, embedded, indexed"]
+
+
+# ── The other benches ────────────────────────────────────────────────────────────────
+
+
+def test_every_cost_of_a_message_is_measured(tmp_path: Path):
+    """The machine's durability is named; each size has its figures, and then the ratios."""
+    sizes = ("--sizes", "100,200", "--calls", 4, "--each", 2)
+    result = result_of("bench_conversations.py", *sizes, "--dir", tmp_path)
+    assert "synchronous" in result["machine"]
+    *sized, ratio = result["phases"].values()
+    assert len(sized) == 2
+    for values in map(values_of, sized):
+        for name in ("append alone", "append, everything on", "viewport.render", "search"):
+            assert 0 < values[f"{name}: p50"] <= values[f"{name}: p95"]
+        assert values["64 threads at once: durable appends"] > 0
+    assert {figure["unit"] for figure in ratio} == {"×"}
+    assert "append, everything on: p50" in values_of(ratio)
+
+
+def test_every_sort_of_question_is_measured(tmp_path: Path):
+    """Searching, viewing and passive recall have their figures."""
+    sizes = ("--messages", 300, "--calls", 3)
+    phases = result_of("bench_search.py", *sizes, "--dir", tmp_path)["phases"]
+    assert sum(name.startswith("search, ") for name in phases) >= 8
+    assert {"view", "passive recall, with its write"} <= phases.keys()
+    for name in phases.keys() - {"filling"}:
+        values = values_of(phases[name])
+        assert 0 < values[f"{name}: p50"] <= values[f"{name}: p95"]
+
+
+def test_an_operation_is_measured_alone_and_beside_appends(tmp_path: Path):
+    """What ought to be merged is merged."""
+    sizes = ("--facts", 60, "--only", "consolidate", "--before", 0.1)
+    phases = result_of("bench_maintenance.py", *sizes, "--dir", tmp_path)["phases"]
+    title = "60 facts, consolidate"
+    assert set(phases) == {title, f"{title} beside appends"}
+    for title, figures in phases.items():
+        values = {figure["name"].partition(": ")[2]: figure["value"] for figure in figures}
+        assert all(value >= 0 for value in values.values())
+        assert values["merged"] > 0
+        assert ("appends beside: p99" in values) == ("beside" in title)
+
+
+@pytest.mark.long
+def test_both_phases_over_a_model_server_give_their_figures():
+    """Without faults every request is answered; with them some fail, and all is committed."""
+    sizes = ("--sessions", 4, "--steps", 5, "--share", 0.15)
+    well, failing = result_of("bench_models.py", *sizes)["phases"]
+    assert set(well["faults"]) == {"none"}
+    assert len(failing["faults"]) > 1
+    for phase in (well, failing):
+        figures = values_of(phase["figures"])
+        assert figures["durable appends"] > 0
+        assert figures["chat calls per session"] >= 4
+        assert "everything: loop lag p99" in figures
+        assert {"annotate", "semantic", "procedural", "returns", "embed"} <= set(phase["requests"])
