@@ -11,7 +11,7 @@ where ``scripts/bench_recall`` can see it.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Annotated, Any, Literal, Self, TypeAlias
 
 from pydantic import (
@@ -49,6 +49,8 @@ __all__ = [
 ]
 
 Seconds = Annotated[float, Field(gt=0)]
+BlockType = Annotated[str, Field(min_length=1)]
+BlockTokens = Annotated[int, Field(ge=0, le=MOST_TOKENS)]
 Share = Annotated[float, Field(ge=0, le=1)]
 Cosine = Annotated[float, Field(ge=-1, le=1)]
 
@@ -306,9 +308,10 @@ class ConversationConfig(Settings):
     """Seconds from its recording after which a message is expired; ``None`` is never."""
     token_counter: Callable[[str], int] | None = None
     """Counts tokens in place of the estimate; one that fails is passed over."""
-    image_tokens: Annotated[int, Field(ge=0, le=MOST_TOKENS)] = IMAGE_TOKENS
+    block_tokens: Mapping[BlockType, BlockTokens] = {"image": IMAGE_TOKENS}
     """
-    Tokens of an image, of whatever size (S).
+    Tokens of a content block without text, by its type; ``image`` holds for every form of
+    an image, of whatever size. A type that is not named counts by its size (S).
 
     Source: OpenAI's "Images and vision" guide counts 85 + 6 x 170 = 1,105 for an image of
     2,048 x 4,096 pixels in high detail; Anthropic's counts width x height / 750, which is
@@ -324,7 +327,7 @@ class ConversationConfig(Settings):
     @property
     def count(self) -> Counter:
         """Counts the tokens of texts and messages as is configured here."""
-        return Counter(self.token_counter, self.image_tokens)
+        return Counter(self.token_counter, self.block_tokens)
 
     @property
     def compressions(self) -> tuple[Summary | ToolOutputPruner, ...]:

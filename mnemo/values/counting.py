@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from mnemo.runtime.text import count_tokens
@@ -22,7 +22,7 @@ Count: TypeAlias = Callable[[str], int]
 BYTES_PER_TOKEN = 4
 """As ``count_tokens`` counts them."""
 IMAGE_TOKENS = 1_100
-"""Tokens of an image; see ``ConversationConfig.image_tokens``."""
+"""Tokens of an image; see ``ConversationConfig.block_tokens``."""
 _KINDS_OF_MEDIA = ("mime_type", "mimeType", "media_type")
 
 
@@ -35,11 +35,11 @@ class Counter:
         given: Counts the tokens of a text; ``None``: ``ceil(utf8_bytes / 4)``. It is called
             on the event loop or off it. Where it raises, or gives anything but a whole
             number that a message may have, the estimate stands in.
-        image_tokens: Of each image.
+        block_tokens: Of each block without text, by its type; ``image`` is any form of image.
     """
 
     given: Count | None = None
-    image_tokens: int = IMAGE_TOKENS
+    block_tokens: Mapping[str, int] = field(default_factory=dict)
 
     def __call__(self, text: str) -> int:
         """The tokens of *text*."""
@@ -82,49 +82,54 @@ def fitted(shown: Callable[[int], str], budget_tokens: int, count: Count) -> str
 
 def tokens_of(message: Message, count: Count) -> int:
     """
-    The tokens of *message*: its text, its calls, its images, and other blocks by their size.
+    The tokens of *message*: its text, its calls, and its blocks by their type or size.
 
     An opaque message counts as the item that it keeps.
 
     Args:
-        count: Counts texts; a ``Counter`` knows what an image counts, too.
+        count: Counts texts; a ``Counter`` knows what blocks count, too.
     """
     content = message.content
     if message.is_opaque and message.extra is not None:
         content = [json.loads(message.extra)]
-    others, images = _without_text(content)
-    each = count.image_tokens if isinstance(count, Counter) else IMAGE_TOKENS
-    return min(count(measured_text(message) + others) + images * each, MOST_TOKENS)
+    given = count.block_tokens if isinstance(count, Counter) else {}
+    others, fixed = _without_text(content, {"image": IMAGE_TOKENS, **given})
+    return min(count(measured_text(message) + others) + fixed, MOST_TOKENS)
 
 
-def _without_text(content: Any) -> tuple[str, int]:
-    """The blocks that hold no text as compact JSON, without images; and how many images."""
+def _without_text(content: Any, each: Mapping[str, int]) -> tuple[str, int]:
+    """The blocks that hold no text as compact JSON without those in *each*; the tokens of these."""
     if not isinstance(content, list):
         return "", 0
-    images: list[Any] = []
+    fixed: list[int] = []
     try:
-        rest = [block for block in _cut(content, images) if not _is_told(block)]
+        rest = [block for block in _cut(content, each, fixed) if not _is_told(block)]
     except RecursionError:
-        rest, images = content, []
+        rest, fixed = content, []
     written = json.dumps(rest, ensure_ascii=False, separators=(",", ":")) if rest else ""
-    return written, len(images)
+    return written, sum(fixed)
 
 
-def _cut(values: Iterable[Any], images: list[Any]) -> list[Any]:
-    """*values* without the images in them at any depth, which are added to *images*."""
+def _cut(values: Iterable[Any], each: Mapping[str, int], fixed: list[int]) -> list[Any]:
+    """*values* without the blocks in *each* at any depth, whose tokens are added to *fixed*."""
     kept = []
     for value in values:
         if isinstance(value, Mapping):
-            if _is_image(value):
-                images.append(value)
+            tokens = _fixed_tokens(value, each)
+            if tokens is not None:
+                fixed.append(tokens)
                 continue
-            value = dict(zip(value, _cut_each(value.values(), images), strict=True))
-        kept.append(_cut(value, images) if isinstance(value, list) else value)
+            parts = [next(iter(_cut([part], each, fixed)), None) for part in value.values()]
+            value = dict(zip(value, parts, strict=True))
+        kept.append(_cut(value, each, fixed) if isinstance(value, list) else value)
     return kept
 
 
-def _cut_each(values: Iterable[Any], images: list[Any]) -> list[Any]:
-    return [next(iter(_cut([value], images)), None) for value in values]
+def _fixed_tokens(block: Mapping[str, Any], each: Mapping[str, int]) -> int | None:
+    kind = block.get("type")
+    if isinstance(kind, str) and kind in each and not _is_told(block):
+        return each[kind]
+    return each["image"] if _is_image(block) else None
 
 
 def _is_image(block: Mapping[str, Any]) -> bool:

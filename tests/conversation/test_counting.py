@@ -8,6 +8,7 @@ import pytest
 from talk_kit import OpenTalk
 
 from mnemo.config import Config, ConversationConfig
+from mnemo.errors import ConfigError
 from mnemo.values.counting import IMAGE_TOKENS, Counter, tokens_of
 from mnemo.values.messages import Message
 
@@ -33,7 +34,7 @@ def test_an_image_counts_the_same_whatever_its_form(image: dict[str, Any]) -> No
     """Its bytes are not what a model reads; its text, if it has one, counts as well."""
     assert IMAGE_TOKENS == 1_100
     assert tokens_of(blocks(image), Counter()) == 1_100
-    assert tokens_of(blocks(image, image), Counter(image_tokens=7)) == 14
+    assert tokens_of(blocks(image, image), Counter(block_tokens={"image": 7})) == 14
     assert tokens_of(blocks({"type": "text", "text": "four"}, image), Counter()) == 1_101
 
 
@@ -52,6 +53,22 @@ def test_a_block_without_text_counts_by_its_size() -> None:
     assert tokens_of(blocks(sound), Counter()) > 100_000
     thought = {"type": "thinking", "thinking": "word" * 100, "signature": "x" * 40}
     assert 110 < tokens_of(blocks(thought), Counter()) < 140
+
+
+def test_a_type_of_block_may_count_a_fixed_number() -> None:
+    """A named type counts so many each; images keep their default, and texts are never fixed."""
+    sound = {"type": "input_audio", "input_audio": {"data": DATA, "format": "wav"}}
+    counter = Counter(block_tokens={"input_audio": 400, "text": 9})
+    assert tokens_of(blocks(sound, sound), counter) == 800
+    assert tokens_of(blocks({"type": "image", "data": DATA}), counter) == 1_100
+    assert tokens_of(blocks({"type": "text", "text": "four"}), counter) == 1
+
+
+@pytest.mark.parametrize("wrong", [{"image": -1}, {"image": "many"}, {"": 3}, 7])
+def test_wrong_tokens_of_a_block_are_refused(wrong: Any) -> None:
+    """The error names the setting."""
+    with pytest.raises(ConfigError, match=r"block_tokens"):
+        Config(conversation={"block_tokens": wrong})
 
 
 def test_text_and_calls_count_as_they_did() -> None:
@@ -77,7 +94,7 @@ async def test_images_fill_a_budget(open_conversations: OpenTalk) -> None:
     await talk.log().append([blocks(image) for _ in range(3)])
     assert len(await talk.log().load(budget_tokens=3_300)) == 3
     assert len(await talk.log().load(budget_tokens=3_299)) == 2
-    config = Config(conversation=ConversationConfig(image_tokens=10))
+    config = Config(conversation=ConversationConfig(block_tokens={"image": 10}))
     other = await open_conversations(config=config, after=talk)
     (stored,) = await other.log("u").append(blocks(image))
     assert stored.token_count == 10
