@@ -3,49 +3,48 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 from collections import deque
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from functools import partial
-from typing import Any, Literal, TypeVar, cast
+from functools import partial, wraps
+from typing import Any, TypeAlias, TypeVar, cast
 
 import anyio.lowlevel
 
 from mnemo.errors import StoreError
 from mnemo.protocols import (
-    Applied,
+    Archive,
+    DocumentFeed,
     GraphStore,
-    GraphWrite,
     NoteStore,
     Overhaul,
+    RecordStore,
     SessionStore,
     Store,
+    Transactions,
     TranscriptStore,
 )
-from mnemo.values.erasure import Erased, Selection
-from mnemo.values.journal import Act, Journal, Owner
+from mnemo.runtime.validation import one_of
+from mnemo.values.journal import Owner
 from mnemo.values.steps import Step, StepDraft
 
 __all__ = ["FailingStore", "FailingWrite"]
 
 T = TypeVar("T")
 
-FailingWrite = Literal[
-    "apply",
-    "append",
-    "record",
-    "create",
-    "delete",
-    "load",
-    "release",
-    "reading",
-    "writing",
-    "erase",
-]
+FailingWrite: TypeAlias = str
 """
-The calls that can be made to fail; ``reading`` and ``writing`` are those of conversations
-and of notes.
+The name of an asynchronous method of a store's part, such as ``apply``, ``changes`` or
+``reading`` (which is that of conversations and of notes), or ``append``.
 """
+_PARTS = (SessionStore, GraphStore, DocumentFeed, Transactions, RecordStore, Overhaul, Archive)
+_CALLS = frozenset(
+    name
+    for part in _PARTS
+    for name, method in inspect.getmembers(part, inspect.isfunction)
+    if inspect.iscoroutinefunction(method)
+) | {"append"}
 
 
 @dataclass(slots=True)
@@ -59,7 +58,7 @@ class _Fault:
 
 class FailingStore:
     """
-    A ``Store`` around another one, whose calls fail when told to.
+    A ``Store`` around another one, the calls of whose parts fail when told to.
 
     ``fail("apply")`` makes the next ``apply`` of any repository fail with nothing
     written; with ``before=False`` it is written and its answer is lost. All else goes
@@ -88,31 +87,47 @@ class FailingStore:
             before: Whether they fail instead of being done, or after it.
             only: Given the call's first argument (the write, act, draft, record or
                 ids), says whether this call is meant; the others go through.
+
+        Raises:
+            ValueError: No part of a store has such an asynchronous method.
         """
+        one_of("call", call, sorted(_CALLS))
         raised = error or StoreError(f"this {call} was made to fail")
         fault = _Fault(raised, before, only or (lambda _: True))
         self._faults.setdefault(call, deque()).extend([fault] * times)
 
     @property
     def sessions(self) -> SessionStore:
-        """The journal; all but ``claim`` and ``records`` may fail."""
+        """The journal."""
         return cast(SessionStore, _FailingSessions(self._store.sessions, self))
 
     def graph(self, repo_id: str) -> GraphStore:
-        """The graph of a repository; its ``apply`` and ``delete`` may fail."""
-        return cast(GraphStore, _FailingGraph(self._store.graph(repo_id), self))
+        """The graph of a repository."""
+        return cast(GraphStore, _FailingPart(self._store.graph(repo_id), self))
+
+    def feed(self, repo_id: str) -> DocumentFeed:
+        """What the index of a repository follows."""
+        return cast(DocumentFeed, _FailingPart(self._store.feed(repo_id), self))
 
     def transcript(self, repo_id: str) -> TranscriptStore:
-        """The conversations of a repository; their ``reading`` and ``writing`` may fail."""
-        return cast(TranscriptStore, _FailingRows(self._store.transcript(repo_id), self))
+        """The conversations of a repository."""
+        return cast(TranscriptStore, _FailingPart(self._store.transcript(repo_id), self))
+
+    def records(self, repo_id: str) -> RecordStore:
+        """What keyword search reads of a repository."""
+        return cast(RecordStore, _FailingPart(self._store.records(repo_id), self))
 
     def notes(self, repo_id: str) -> NoteStore:
-        """The notes of a repository; their ``reading`` and ``writing`` may fail."""
-        return cast(NoteStore, _FailingRows(self._store.notes(repo_id), self))
+        """The notes of a repository."""
+        return cast(NoteStore, _FailingPart(self._store.notes(repo_id), self))
 
     def overhaul(self, repo_id: str) -> Overhaul:
-        """What is done to a repository as a whole; its ``erase`` may fail."""
-        return cast(Overhaul, _FailingOverhaul(self._store.overhaul(repo_id), self))
+        """What is done to a repository as a whole."""
+        return cast(Overhaul, _FailingPart(self._store.overhaul(repo_id), self))
+
+    def archive(self, repo_id: str) -> Archive:
+        """Export and import of a repository."""
+        return cast(Archive, _FailingPart(self._store.archive(repo_id), self))
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._store, name)
@@ -137,27 +152,27 @@ class FailingStore:
         return result
 
 
-class _FailingSessions:
-    def __init__(self, sessions: SessionStore, faults: FailingStore) -> None:
-        self._sessions = sessions
+class _FailingPart:
+    """A part of a store; its asynchronous methods may fail."""
+
+    def __init__(self, part: Any, faults: FailingStore) -> None:
+        self._part = part
         self._faults = faults
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._sessions, name)
+        found = getattr(self._part, name)
+        if name not in _CALLS:
+            return found
 
-    async def create(self, record: Any, **rest: Any) -> None:
-        await self._faults.run("create", record, lambda: self._sessions.create(record, **rest))
+        @wraps(found)
+        async def failing(*arguments: Any, **named: Any) -> Any:
+            subject = next(iter((*arguments, *named.values())), None)
+            return await self._faults.run(name, subject, partial(found, *arguments, **named))
 
-    async def record(self, act: Act, owner: Owner) -> None:
-        await self._faults.run("record", act, lambda: self._sessions.record(act, owner))
+        return failing
 
-    async def load(self, session_id: str) -> Journal | None:
-        return await self._faults.run("load", session_id, lambda: self._sessions.load(session_id))
 
-    async def release(self, owner: Owner, session_id: str | None = None) -> None:
-        release = partial(self._sessions.release, owner, session_id)
-        await self._faults.run("release", session_id, release)
-
+class _FailingSessions(_FailingPart):
     def append(
         self,
         session_id: str,
@@ -168,52 +183,10 @@ class _FailingSessions:
     ) -> None:
         fault = self._faults.take("append", draft)
         if fault is None:
-            self._sessions.append(session_id, episode_id, draft, owner, done)
+            self._part.append(session_id, episode_id, draft, owner, done)
         elif fault.before:
             # Through the loop, as the writer would: nobody is told within their own call.
             asyncio.get_running_loop().call_soon(done, fault.error)
         else:
             error = fault.error
-            self._sessions.append(session_id, episode_id, draft, owner, lambda _: done(error))
-
-
-class _FailingGraph:
-    def __init__(self, graph: GraphStore, faults: FailingStore) -> None:
-        self._graph = graph
-        self._faults = faults
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._graph, name)
-
-    async def apply(self, write: GraphWrite, owner: Owner) -> Applied:
-        return await self._faults.run("apply", write, lambda: self._graph.apply(write, owner))
-
-    async def delete(self, ids: Any) -> tuple[str, ...]:
-        return await self._faults.run("delete", ids, lambda: self._graph.delete(ids))
-
-
-class _FailingRows:
-    def __init__(self, rows: Any, faults: FailingStore) -> None:
-        self._rows = rows
-        self._faults = faults
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._rows, name)
-
-    async def reading(self, work: Callable[[Any], T]) -> T:
-        return await self._faults.run("reading", work, lambda: self._rows.reading(work))
-
-    async def writing(self, work: Callable[[Any], T]) -> T:
-        return await self._faults.run("writing", work, lambda: self._rows.writing(work))
-
-
-class _FailingOverhaul:
-    def __init__(self, overhaul: Overhaul, faults: FailingStore) -> None:
-        self._overhaul = overhaul
-        self._faults = faults
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._overhaul, name)
-
-    async def erase(self, selection: Selection) -> Erased:
-        return await self._faults.run("erase", selection, lambda: self._overhaul.erase(selection))
+            self._part.append(session_id, episode_id, draft, owner, lambda _: done(error))

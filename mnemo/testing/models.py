@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, TypeAlias
@@ -20,13 +21,14 @@ from mnemo.prompts.returns import INSTRUCTIONS
 from mnemo.protocols import ChatReply, ChatRequest, Purpose, Usage
 from mnemo.runtime.text import content_words, count_tokens, is_blank, one_line
 
-__all__ = ["Answer", "Script", "ScriptedChatModel", "tool_call"]
+__all__ = ["Answer", "Script", "ScriptedChatModel", "block_rows", "block_titles", "tool_call"]
 
 Answer: TypeAlias = Mapping[str, Any] | str | ChatReply | Exception
 """
 A JSON object, a text, a whole reply, or an exception that is raised. A ``tool_call`` is
 the reply that makes it, ``{"tool_calls": [tool_call(…), …], "text": …}`` one with several.
 """
+_TITLE = re.compile(r"^BEGIN (.+)$", re.MULTILINE)
 Script: TypeAlias = Answer | Sequence[Answer] | Callable[[ChatRequest], Answer | Awaitable[Answer]]
 """One answer for every call; answers in order, of which the last repeats; or a function."""
 
@@ -129,6 +131,27 @@ class ScriptedChatModel:
         return script
 
 
+def block_titles(request: ChatRequest) -> list[str]:
+    """
+    List the titles of the data blocks of *request*, in order.
+
+    A prompt shows stored text in blocks, ``BEGIN STEPS`` … ``END STEPS``, one JSON object
+    per line; ``block_rows`` reads one of them.
+    """
+    return [title for message in request.messages for title in _TITLE.findall(message.content)]
+
+
+def block_rows(request: ChatRequest, title: str) -> list[dict[str, Any]]:
+    """
+    Read the rows of the data block *title* of *request*; ``[]`` without such a block.
+
+    For the functions of a script, e.g.
+    ``lambda request: {"tags": [block_rows(request, "QUESTION")[0]["question"]]}``.
+    """
+    found = (read_block(message.content, title) for message in request.messages)
+    return next(filter(None, found), [])
+
+
 def tool_call(name: str, /, **arguments: Any) -> dict[str, Any]:
     """
     Give a call of the tool *name*, as an answer of a ``ScriptedChatModel``.
@@ -169,12 +192,8 @@ def _numbered(request: ChatRequest, calls: Sequence[Any]) -> tuple[Any, ...]:
     )
 
 
-def _rows(request: ChatRequest, title: str) -> list[dict[str, Any]]:
-    return read_block(request.messages[1].content, title)
-
-
 def _annotate(request: ChatRequest) -> Answer:
-    goal = one_line(_rows(request, "GOAL")[0]["goal"])
+    goal = one_line(block_rows(request, "GOAL")[0]["goal"])
     entries = [
         {
             "index": row["index"],
@@ -182,13 +201,13 @@ def _annotate(request: ChatRequest) -> Answer:
             "subgoal": goal[:200],
             "previous_reward": 0.5,
         }
-        for row in _rows(request, NEW_STEPS)
+        for row in block_rows(request, NEW_STEPS)
     ]
     return {"steps": entries, "last_reward": 0.5}
 
 
 def _semantic(request: ChatRequest) -> Answer:
-    return {"facts": [_fact(row) for row in _rows(request, "STEPS")]}
+    return {"facts": [_fact(row) for row in block_rows(request, "STEPS")]}
 
 
 def _fact(row: Mapping[str, Any]) -> dict[str, Any]:
@@ -202,10 +221,10 @@ def _fact(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _procedural(request: ChatRequest) -> Answer:
-    acted = [row for row in _rows(request, "STEPS") if not is_blank(row["action"])]
+    acted = [row for row in block_rows(request, "STEPS") if not is_blank(row["action"])]
     if not acted:
         return {"instructions": []}
-    goal = one_line(_rows(request, "GOAL")[0]["goal"])
+    goal = one_line(block_rows(request, "GOAL")[0]["goal"])
     instruction = {
         "intent": goal,
         "condition": f"when the goal is: {goal}",
@@ -217,20 +236,20 @@ def _procedural(request: ChatRequest) -> Answer:
 
 
 def _returns(request: ChatRequest) -> Answer:
-    rows = _rows(request, INSTRUCTIONS)
+    rows = block_rows(request, INSTRUCTIONS)
     return {"scores": [{"index": row["index"], "score": 8} for row in rows]}
 
 
 def _merge_intent(request: ChatRequest) -> Answer:
-    return {"intent": _rows(request, INTENTS)[0]["intent"]}
+    return {"intent": block_rows(request, INTENTS)[0]["intent"]}
 
 
 def _plan(request: ChatRequest) -> Answer:
-    return {"tags": content_words(_rows(request, QUESTION)[0]["question"])}
+    return {"tags": content_words(block_rows(request, QUESTION)[0]["question"])}
 
 
 def _reason(purpose: ReasonPurpose, request: ChatRequest) -> Answer:
-    best = _rows(request, RECALLED[purpose])[0]
+    best = block_rows(request, RECALLED[purpose])[0]
     told = (best.get(name) for name in ("fact", "do", "observation", "action"))
     information = one_line(next(text for text in told if text))
     return {"reasoning": "It is the first.", "information": information}

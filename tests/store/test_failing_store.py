@@ -1,5 +1,7 @@
 """``FailingStore``: fails when told to, and only then."""
 
+from typing import Any
+
 import pytest
 
 from mnemo.errors import Conflict, StoreError
@@ -7,6 +9,7 @@ from mnemo.testing.clock import ManualClock
 from mnemo.testing.contracts.kit import NOON, Kit
 from mnemo.testing.faults import FailingStore
 from mnemo.testing.stores import in_memory_store
+from mnemo.values.feed import FeedCursor
 from mnemo.values.graph import Tag
 
 TAG = Tag("Porto", id="tag", created_at=NOON)
@@ -30,7 +33,8 @@ async def test_an_untold_store_does_what_it_should(failing: Kit) -> None:
     await failing.append("o")
     await failing.close()
     assert (await failing.apply(TAG)).revision == 1
-    assert faults(failing).calls == {"create": 1, "append": 1, "record": 1, "apply": 1}
+    made = {"create": 1, "append": 1, "record": 1, "revision": 1, "apply": 1}
+    assert faults(failing).calls == made
 
 
 async def test_a_fault_before_the_effect_writes_nothing(failing: Kit) -> None:
@@ -86,3 +90,30 @@ async def test_acts_creations_and_deletions_fail_too(failing: Kit) -> None:
     with pytest.raises(StoreError):
         await failing.store.graph("r").delete(["tag"])
     assert await failing.store.graph("r").nodes(["tag"]) == [TAG]
+
+
+@pytest.mark.parametrize(
+    ("call", "use"),
+    [
+        ("records", lambda store: store.sessions.records("r", unfinished=False)),
+        ("revision", lambda store: store.graph("r").revision()),
+        ("changes", lambda store: store.feed("r").changes(FeedCursor())),
+        ("reading", lambda store: store.transcript("r").reading(lambda tx: tx.threads())),
+        ("around", lambda store: store.records("r").around("anything")),
+        ("writing", lambda store: store.notes("r").writing(lambda tx: None)),
+        ("touched", lambda store: store.overhaul("r").touched("anything")),
+        ("write", lambda store: store.archive("r").write("head", "pages")),
+    ],
+)
+async def test_a_call_of_any_part_can_fail(failing: Kit, call: str, use: Any) -> None:
+    """Journal, graph, feed, conversations, records, notes, overhaul and archive."""
+    faults(failing).fail(call)
+    with pytest.raises(StoreError, match=f"this {call} was made to fail"):
+        await use(failing.store)
+    assert faults(failing).calls[call] == 1
+
+
+def test_a_call_that_no_part_has_is_refused(failing: Kit) -> None:
+    """A misspelt name would never fail anything."""
+    with pytest.raises(ValueError, match=r"call must be one of .*apply.*, not 'aply'"):
+        faults(failing).fail("aply")
