@@ -101,6 +101,11 @@ class Mnemo:
         self._closed = False
         self._shutting_down: asyncio.Task[None] | None = None
 
+    def __repr__(self) -> str:
+        if self._home is None or self._closed:
+            return f"<Mnemo {'closed' if self._closed else 'not open'}>"
+        return f"<Mnemo open, {len(self._repos)} repositories>"
+
     # ── In and out ───────────────────────────────────────────────────────────────────
 
     async def open(self) -> None:
@@ -157,7 +162,7 @@ class Mnemo:
             grace_s = self._config.shutdown_grace_s
             async with anyio.create_task_group() as group:
                 for repo in (*self._repos.values(), *self._closing):
-                    group.start_soon(repo.aclose, grace_s)
+                    group.start_soon(repo._aclose, grace_s)
             await self._bus.aclose(grace_s)
             if self._owner is not None:
                 await store.sessions.release(self._owner)
@@ -248,7 +253,7 @@ class Mnemo:
             self._usable()
         if exist_ok and repo_id in self._repos:
             repo = self._repos[repo_id]
-            other = repo.difference(effective if config else repo.config, chat_model, embedder)
+            other = repo._difference(effective if config else repo.config, chat_model, embedder)
             if other is None:
                 return repo
             raise RepositoryAlreadyOpen(
@@ -291,9 +296,9 @@ class Mnemo:
             )
         )
         async with self._lock("open", repo_id):
-            await repo.open()
+            await repo._open()
         if self._closed:
-            await repo.aclose(0)
+            await repo._aclose(0)
         self._usable()
         self._repos[repo_id] = repo
         return repo
@@ -386,7 +391,7 @@ class Mnemo:
         del self._repos[repo_id], self._embedders[repo_id]
         self._closing.add(repo)
         try:
-            await completed(self._root.own(partial(repo.aclose, self._config.shutdown_grace_s)))
+            await completed(self._root.own(partial(repo._aclose, self._config.shutdown_grace_s)))
         finally:
             self._closing.discard(repo)
 
@@ -440,10 +445,10 @@ class Mnemo:
                 return
             embedder = self._embedders[repo_id]
             try:
-                await repo.leave_space(embedder.hold)
+                await repo._leave_space(embedder.hold)
                 yield
                 embedder.move_to(target)
-                await repo.enter_space()
+                await repo._enter_space()
             finally:
                 embedder.release()
 

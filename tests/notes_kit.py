@@ -173,5 +173,5 @@ async def make_notes(
         session_meter=sessions.get,
     )
     notes = Notes(parts)
-    stack.push_async_callback(notes.aclose, 0)
+    stack.push_async_callback(notes._aclose, 0)
     return NotesKit(notes, store, clock, model, root, meter, sessions, events)

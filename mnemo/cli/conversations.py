@@ -36,7 +36,7 @@ def threads(repo: Repo = "default", store: Store = "mnemo.db", as_json: AsJson =
         ("thread", "messages", "tokens", "last said", "window"),
         [
             (
-                record.id,
+                record.thread_id,
                 str(record.messages),
                 str(record.tokens),
                 f"{record.last_at:%Y-%m-%d %H:%M}" if record.last_at else "",

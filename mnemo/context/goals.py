@@ -139,6 +139,9 @@ class Goals:
         self._store = store
         self._thread_id = thread_id
 
+    def __repr__(self) -> str:
+        return f"<Goals of {self._thread_id!r}>"
+
     async def add(self, description: str, *, parent_id: int | None = None) -> Goal:
         """
         Begin a goal; ids count from 1 per thread and are never used twice.

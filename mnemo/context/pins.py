@@ -188,6 +188,9 @@ class Pins:
         self._parts = parts
         self._settings = settings
 
+    def __repr__(self) -> str:
+        return f"<Pins of {self._settings.thread_id!r}>"
+
     async def attach(self, seqs: Sequence[int], goal_ids: Sequence[int]) -> int:
         """
         Pin every message to every goal; all of it or nothing, and idempotent.

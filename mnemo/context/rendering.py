@@ -52,6 +52,9 @@ class RenderedViewport:
     over_budget: bool
     degraded: tuple[int, int] | None
 
+    def __repr__(self) -> str:
+        return f"<RenderedViewport {len(self.messages)} messages, {self.token_count} tokens>"
+
     def to_openai(self) -> dict[str, Any]:
         """``{"messages": [...]}``, for ``client.chat.completions.create(model=..., **request)``."""
         return {"messages": wire.to_openai(self.messages)}

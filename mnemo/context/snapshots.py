@@ -27,6 +27,9 @@ class Snapshots:
         self._parts = parts
         self._thread_id = thread_id
 
+    def __repr__(self) -> str:
+        return f"<Snapshots of {self._thread_id!r}>"
+
     async def outcomes(self) -> list[EvictionOutcome]:
         """The verdicts of the thread's epoch, ascending. *Cancellation*: safe."""
 

@@ -138,6 +138,9 @@ class Viewport:
         self._stored = False
         mneme.watch(settings.thread_id, tokens, notes=overview is not None)
 
+    def __repr__(self) -> str:
+        return f"<Viewport of {self._settings.thread_id!r}, {self.budget_tokens} tokens>"
+
     @property
     def budget_tokens(self) -> int:
         """Tokens of the whole rendering, at most."""

@@ -59,6 +59,9 @@ class MessageLog:
         self._count = parts.config.conversation.count
         self._limiter = CapacityLimiter(1)
 
+    def __repr__(self) -> str:
+        return f"<Conversation {self.thread_id!r}>"
+
     @property
     def thread_id(self) -> str:
         """The thread's id, as given."""

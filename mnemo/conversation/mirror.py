@@ -89,6 +89,10 @@ class Feed:
         self._done = 0
         self._ended = False
 
+    def __repr__(self) -> str:
+        state = "active" if self.active else "ended"
+        return f"<Feed {self.thread_id!r} to {self.session_id!r}, {state}>"
+
     @property
     def active(self) -> bool:
         """Whether it goes on."""

@@ -68,6 +68,9 @@ class Notes:
         self._shelf = Shelf(parts.store, parts.embedder, parts.clock, parts.config, parts.count)
         self._updater = Updater(parts, self._shelf)
 
+    def __repr__(self) -> str:
+        return f"<Notes of {self._parts.repo_id!r}>"
+
     # ── The end of a task ────────────────────────────────────────────────────────────
 
     async def update_after_task(
@@ -379,7 +382,7 @@ class Notes:
             updates_held=counts.held,
         )
 
-    async def aclose(self, grace_s: float) -> None:
+    async def _aclose(self, grace_s: float) -> None:
         """Let updates end, for at most *grace_s* seconds; the part of others stays new."""
         await self._updater.aclose(grace_s)
 

@@ -128,6 +128,9 @@ class RecallResult:
     notes: FoundNotes | None = None
     count: Count = field(default=count_tokens, repr=False, compare=False)
 
+    def __repr__(self) -> str:
+        return f"<RecallResult {self.mode}, {len(self.candidates)} candidates>"
+
     @property
     def sources(self) -> list[SourceRef]:
         """

@@ -67,6 +67,10 @@ class MessageView:
     budget_tokens: int = 4_000
     count: Count = field(default=count_tokens, repr=False, compare=False)
 
+    def __repr__(self) -> str:
+        around = f"{len(self.before)} before, {len(self.after)} after"
+        return f"<MessageView {self.target.message_id!r}, {around}>"
+
     def as_text(self, budget_tokens: int | None = None) -> str:
         """
         Render the view as text; what does not fit is counted, from the edges inwards.

@@ -163,7 +163,7 @@ def _listed(tx: TranscriptReader, thread: Thread, default_ttl_s: float | None) -
     messages, tokens = tx.span(thread.id, from_seq=0, since=since)
     last = tx.messages(thread.id, newest=1, since=since)
     return ThreadRecord(
-        id=thread.id,
+        thread_id=thread.id,
         messages=messages,
         tokens=tokens,
         next_seq=thread.next_seq,

@@ -47,7 +47,7 @@ class ThreadRecord:
         budget_tokens: Of the viewport that watches it; ``None``: none does.
     """
 
-    id: str
+    thread_id: str
     messages: int
     tokens: int
     next_seq: int

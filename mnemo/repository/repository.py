@@ -80,7 +80,7 @@ class Repository:
             check_usable=self._check_usable,
         )
 
-    async def open(self) -> None:
+    async def _open(self) -> None:
         """
         Check the embedding space and start what follows the store.
 
@@ -98,6 +98,9 @@ class Repository:
     def id(self) -> str:
         """Its id in the service."""
         return self._parts.repo_id
+
+    def __repr__(self) -> str:
+        return f"<Repository {self.id!r} {'closed' if self._closed else 'open'}>"
 
     def _check_usable(self, *, while_closing: bool = False) -> None:
         if self._ended if while_closing else self._closed:
@@ -560,26 +563,26 @@ class Repository:
         """Its effective settings."""
         return self._parts.config
 
-    def difference(
+    def _difference(
         self, config: Config, chat_model: ChatModel | None, embedder: Embedder | None
     ) -> str | None:
         """Name what it has otherwise than is asked for; ``None``: nothing."""
         return self._parts.difference(config, chat_model, embedder)
 
-    async def leave_space(self, hold: Callable[[], None]) -> None:
+    async def _leave_space(self, hold: Callable[[], None]) -> None:
         """Let running commits end, then *hold* its embedder; for ``Mnemo.reembed``."""
         async with self._turn:
             hold()
             self._sessions.leave_space()
 
-    async def enter_space(self) -> None:
+    async def _enter_space(self) -> None:
         """Read the index anew in the embedder's present space; for ``Mnemo.reembed``."""
         await self._parts.index.renew()
         self._conversations.indexing.poke()
 
     # ── The end ──────────────────────────────────────────────────────────────────────────
 
-    async def aclose(self, grace_s: float) -> None:
+    async def _aclose(self, grace_s: float) -> None:
         """
         End its sessions (resumable) and what follows the store. Idempotent.
 
@@ -591,7 +594,7 @@ class Repository:
         self._closed = True
         async with anyio.create_task_group() as group:
             group.start_soon(self._sessions.aclose, grace_s)
-            group.start_soon(self._notes.aclose, grace_s)
+            group.start_soon(self._notes._aclose, grace_s)
         self._ended = True
         self._recall.stop()
         self._tasks.cancel()

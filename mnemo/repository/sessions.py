@@ -119,7 +119,7 @@ class RepositorySessions:
         async with self._opening:
             open_here = self._parts.open_sessions.get(session_id)
             if open_here is not None and open_here.repo_id == self._parts.repo_id:
-                if not open_here.ending:
+                if not open_here._ending:
                     return open_here
                 await open_here.aclose()
             await self._check_known(session_id)
@@ -169,7 +169,7 @@ class RepositorySessions:
         parts = self._session_parts(config, model, traced, spans)
         session = Session(parts, journal)
         self._parts.open_sessions[session.id] = session
-        session.begin()
+        session._begin()
         return session
 
     def _spans(self, config: Config) -> Spans:
@@ -271,9 +271,9 @@ class RepositorySessions:
         """End all of them, resumable; their work in flight gets *grace_s* seconds."""
         sessions = self.open_here
         for session in sessions:
-            session.stop_starting()
+            session._stop_starting()
         with anyio.move_on_after(grace_s):
             for session in sessions:
-                await session.settle_down()
+                await session._settle_down()
         for session in sessions:
             await session.aclose()

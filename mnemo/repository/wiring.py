@@ -174,7 +174,7 @@ def notes(
 
     def session_meter(session_id: str) -> UsageMeter | None:
         session = parts.open_sessions.get(session_id)
-        return session.meter if session and session.repo_id == parts.repo_id else None
+        return session._meter if session and session.repo_id == parts.repo_id else None
 
     return Notes(
         NotesParts(

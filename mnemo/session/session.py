@@ -80,7 +80,7 @@ class Session:
                 trajectory_id=journal.error_trajectory,
             )
 
-    def begin(self) -> None:
+    def _begin(self) -> None:
         """Start the session's task and take up what the journal left unfinished."""
         self._parts.spawn(drive, self._core, self._work)
         core = self._core
@@ -89,6 +89,11 @@ class Session:
             self._work.begin_extraction()
         elif core.lane is not None and core.life.now is SessionState.COLLECTING:
             core.lane.wake()
+
+    def __repr__(self) -> str:
+        steps = len(self._core.book.steps) if self._core.book else 0
+        ended = ", ended" if self._core.life.closing else ""
+        return f"<Session {self.id!r} {self.state}, {steps} step{'s' * (steps != 1)}{ended}>"
 
     # ── What it is ───────────────────────────────────────────────────────────────────
 
@@ -113,7 +118,7 @@ class Session:
         return self._core.life.now
 
     @property
-    def ending(self) -> bool:
+    def _ending(self) -> bool:
         """Whether it refuses every call, because it has ended or is about to."""
         return self._core.life.closing
 
@@ -133,7 +138,7 @@ class Session:
         return self._core.error
 
     @property
-    def meter(self) -> UsageMeter:
+    def _meter(self) -> UsageMeter:
         """Counts what its calls of models cost, and what is done at its expense."""
         return self._parts.meter
 
@@ -492,11 +497,11 @@ class Session:
         core.publish(SessionExpired)
         await self.aclose()
 
-    def stop_starting(self) -> None:
+    def _stop_starting(self) -> None:
         """Refuse new operations and stop the timers; what runs goes on. For shutting down."""
         self._core.stop_starting()
 
-    async def settle_down(self) -> None:
+    async def _settle_down(self) -> None:
         """Wait until nothing is in flight. *Cancellation*: safe."""
         await self._core.until(lambda: not self._core.life.occupied)
 

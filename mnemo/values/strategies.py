@@ -20,7 +20,15 @@ __all__ = [
     "ToolOutputPruner",
 ]
 
-OMITTED: Any = object()
+
+class _Omitted:
+    """The type of ``OMITTED``; its repr is what a signature shows."""
+
+    def __repr__(self) -> str:
+        return "OMITTED"
+
+
+OMITTED: Any = _Omitted()
 """In place of a keyword that was not given: the configuration decides."""
 MOST_UNITS = 10_000
 """Largest ``k``."""

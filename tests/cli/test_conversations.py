@@ -136,7 +136,7 @@ def test_another_text_under_a_known_id_is_refused(filled, write):
 def test_threads_are_listed_and_counted(filled):
     """For a person and as JSON; a repository of messages alone is not empty."""
     (thread,) = filled("threads", "--json").data["threads"]
-    assert (thread["id"], thread["messages"], thread["next_seq"]) == ("t", 5, 5)
+    assert (thread["thread_id"], thread["messages"], thread["next_seq"]) == ("t", 5, 5)
     assert "t " in filled("threads").out
     stats = filled("stats", "--json").data
     assert (stats["threads"], stats["messages"], stats["notes"], stats["steps"]) == (1, 5, 0, 0)

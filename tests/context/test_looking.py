@@ -23,7 +23,7 @@ async def said(conversation, count):
 
 async def stored(repo, thread_id):
     """The thread's budget and outcomes."""
-    (record,) = [record for record in await repo.threads() if record.id == thread_id]
+    (record,) = [record for record in await repo.threads() if record.thread_id == thread_id]
     return record.budget_tokens, await repo.conversation(thread_id).snapshots.outcomes()
 
 
@@ -126,7 +126,7 @@ async def test_threads_are_listed_with_what_they_hold():
         await repo.conversation("b").clear()
         await repo.conversation("c").purge()
         a, b, c = await repo.threads()
-        assert (a.id, a.messages, a.tokens, a.next_seq, a.epoch) == ("a", 1, 3, 1, 0)
+        assert (a.thread_id, a.messages, a.tokens, a.next_seq, a.epoch) == ("a", 1, 3, 1, 0)
         assert a.last_at == clock.now()
         assert (b.messages, b.epoch) == (1, 1)
         assert (c.messages, c.next_seq, c.last_at) == (0, 1, None)

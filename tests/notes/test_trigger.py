@@ -283,5 +283,5 @@ async def test_the_same_id_and_words_elsewhere_are_not_judged(open_notes):
 async def test_a_closed_repository_runs_nothing(open_notes):
     """Shutting down comes before every other rule."""
     kit = await open_notes(enabled=False)
-    await kit.notes.aclose(0)
+    await kit.notes._aclose(0)
     assert (await kit.update()).skipped_because == "closing"

@@ -305,7 +305,7 @@ async def test_closing_gives_a_grace_and_then_stops(open_notes):
         group.start_soon(run)
         while not kit.model.waiting:
             await anyio.lowlevel.checkpoint()
-        await kit.notes.aclose(0)
+        await kit.notes._aclose(0)
     (update,) = updates
     assert isinstance(update.error, UsageError)
     assert kit.finished[0].cancelled

@@ -74,7 +74,7 @@ async def test_at_shutdown_a_held_one_runs_at_once(open_notes):
     more = [*TRIP, user("We also visit Kyoto", id="m3")]
     operation = kit.notes.update_after_task_async(more, iterations=10, thread_id="t")
     await until(lambda: kit.notes._updater.counts.held == 1)
-    await kit.notes.aclose(5)
+    await kit.notes._aclose(5)
     assert (await operation).ran
     late = kit.notes.update_after_task_async(more, iterations=10)
     assert (await late).skipped_because == "closing"
@@ -172,5 +172,5 @@ async def test_closing_waits_for_callbacks(open_notes):
         told.append(outcome.value.ran)
 
     await kit.notes.update_after_task_async(TRIP, iterations=10, callback=callback)
-    await kit.notes.aclose(5)
+    await kit.notes._aclose(5)
     assert told == [True]

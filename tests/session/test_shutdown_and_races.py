@@ -460,7 +460,7 @@ async def test_closing_a_repository_and_the_service_at_once_ends_both(open_kit):
 
     async with anyio.create_task_group() as group:
         group.start_soon(close_repo)
-        await kit.until(lambda: session.ending)
+        await kit.until(lambda: session._ending)
         await kit.memory.aclose()
     assert closed == ["repo"]
     with pytest.raises(SessionError) as ended:

@@ -1,0 +1,50 @@
+"""The reprs of public objects are one short line, and signatures show readable defaults."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+import pytest
+
+from mnemo import Conversation, Mnemo, Notes, Repository, Session
+from mnemo.testing import HashingEmbedder
+
+
+async def test_a_public_object_says_what_it_is_in_one_line():
+    """Kind, name, and the levels that tell two of them apart."""
+    memory = Mnemo("memory:", embedder=HashingEmbedder())
+    assert repr(memory) == "<Mnemo not open>"
+    async with memory:
+        repo = await memory.open_repo("trips")
+        session = await repo.start_session("Plan", session_id="x")
+        await session.append("I want to see Tokyo.", "")
+        chat = repo.conversation("ada")
+        (stored,) = await chat.append({"role": "user", "content": "Tokyo."})
+        shown = {
+            "<Mnemo open, 1 repositories>": memory,
+            "<Repository 'trips' open>": repo,
+            "<Session 'x' collecting, 1 step>": session,
+            "<Conversation 'ada'>": chat,
+            "<Viewport of 'ada', 900 tokens>": chat.viewport(900),
+            "<Goals of 'ada'>": chat.goals,
+            "<Pins of 'ada'>": chat.pins,
+            "<Snapshots of 'ada'>": chat.snapshots,
+            "<Notes of 'trips'>": repo.notes,
+            "<RecallResult mixed, 1 candidates>": await repo.recall("Tokyo", mode="mixed"),
+            f"<MessageView '{stored.id}', 0 before, 0 after>": await repo.view(stored.id),
+            "<RenderedViewport 1 messages, 2 tokens>": await chat.viewport(900).render(),
+        }
+        assert [repr(value) for value in shown.values()] == list(shown)
+        feed = await chat.feed(session)
+        assert repr(feed) == "<Feed 'ada' to 'x', active>"
+        await session.aclose()
+        assert repr(session) == "<Session 'x' collecting, 1 step, ended>"
+    assert [repr(repo), repr(memory)] == ["<Repository 'trips' closed>", "<Mnemo closed>"]
+
+
+@pytest.mark.parametrize("cls", [Mnemo, Repository, Session, Conversation, Notes])
+def test_no_default_of_a_signature_is_an_address(cls: Any):
+    """A sentinel shows its name, not where it lies in memory."""
+    for name, method in inspect.getmembers(cls, inspect.isfunction):
+        assert " object at 0x" not in str(inspect.signature(method)), name
