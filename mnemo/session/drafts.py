@@ -104,6 +104,7 @@ def draft_of(message: Message, *, now: datetime, default_actor: str) -> StepDraf
         metadata=deepcopy(dict(message.metadata)),
         thread_id=message.thread_id if isinstance(message, StoredMessage) else None,
         message_id=message.id,
+        role=message.role,
     )
 
 

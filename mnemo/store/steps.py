@@ -128,6 +128,7 @@ def _step(ordinal: int, index: int, one: Handed) -> Step:
         metadata=draft.metadata,
         thread_id=draft.thread_id,
         message_id=draft.message_id,
+        role=draft.role,
         ordinal=ordinal,
     )
 

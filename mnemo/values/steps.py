@@ -13,6 +13,7 @@ import numpy as np
 from mnemo.english.words import date_in_words
 from mnemo.runtime.text import one_line
 from mnemo.values.graph import Episodic, Vector
+from mnemo.values.messages import Role
 from mnemo.values.vectors import COSINE_ROUNDING
 
 __all__ = [
@@ -48,6 +49,7 @@ class StepDraft:
     metadata: Mapping[str, Any] = field(default_factory=dict)
     thread_id: str | None = None
     message_id: str | None = None
+    role: Role | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,9 +89,9 @@ class Step:
         actor: Whose words or signals the observation is.
         key: The caller's idempotency key.
         node_id: Id of the episodic node it is or will be.
-        thread_id, message_id: Of the message it was made from.
         thread_id: The conversation that it was made from, whose erasure takes it along.
         message_id: The message of that thread which its observation is, if it is one.
+        role: Of the message that it was made from; ``None``: it was made from none.
         ordinal: The store's own running number, ascending over all episodes.
         annotation: ``None`` until the annotator is through.
     """
@@ -106,6 +108,7 @@ class Step:
     metadata: Mapping[str, Any] = field(default_factory=dict)
     thread_id: str | None = None
     message_id: str | None = None
+    role: Role | None = None
     ordinal: int = 0
     annotation: Annotation | None = None
 

@@ -153,6 +153,19 @@ async def test_imported_sessions_go_on(places):
         assert "cello" in found.candidates[0].node.text
 
 
+async def test_a_step_keeps_the_role_of_its_message(tmp_path):
+    """Also of a message without an id; a step that was appended by hand has none."""
+    clock = ManualClock()
+    async with service(tmp_path / "a", clock) as here, service(tmp_path / "b", clock) as there:
+        session = await (await here.open_repo("r")).start_session("talk", session_id="s")
+        await session.append_messages([{"role": "user", "content": "Lea sails.", "name": "git"}])
+        await session.append("Bo rows.", "")
+        await here.close_repo("r")
+        await there.import_repo("r", await lines_of(here))
+        resumed = await (await there.open_repo("r")).resume_session("s")
+        assert [step.role for step in resumed.recent_steps(2)] == ["user", None]
+
+
 async def test_a_commit_that_was_exported_is_not_done_again(tmp_path):
     """A replay of the same changeset gives the first revision and writes nothing."""
     changeset = Changeset(nodes=(Semantic("The pier is closed."),), id="by hand")

@@ -52,6 +52,25 @@ async def test_a_loop_of_messages_is_read_by_its_roles(
     assert "You must not run migrations." in wishes
 
 
+async def test_a_person_is_one_whatever_the_name_and_the_words(repo: Repository) -> None:
+    """Messages without ids: a user called "shell" wishes, and a pasted line is no call's result."""
+    session = await repo.start_session("commit")
+    await session.append_messages(
+        [
+            {"role": "user", "content": "You must not run migrations.", "name": "shell"},
+            {"role": "assistant", "content": "", "tool_calls": [CALL]},
+            {"role": "user", "content": "4 files stored", "name": "shell"},
+        ]
+    )
+    await session.close_and_commit()
+
+    facts = [fact.proposition for fact in await repo.get_nodes(("semantic",))]
+    wishes = [how.instruction for how in await repo.get_nodes(("procedural",))]
+
+    assert not any("returned" in fact for fact in facts)
+    assert "You must not run migrations." in wishes
+
+
 async def test_steps_of_a_loop_are_read_by_their_actors(repo: Repository) -> None:
     """A step whose actor is ``tool`` takes no wish away; its printed text has one "when"."""
     session = await repo.start_session("deploy")

@@ -58,6 +58,7 @@ async def test_what_is_said_is_observed_and_what_is_answered_is_acted(open_kit):
     assert [step.actor for step in steps] == ["system", "Ana", "assistant", "find", "assistant"]
     assert [step.index for step in steps] == [0, 1, 2, 3, 4]
     assert [step.key for step in steps] == [step.message_id for step in steps]
+    assert [step.role for step in steps] == ["system", "user", "assistant", "tool", "assistant"]
     assert steps[1].at == NOON
     assert steps[2].at == kit.clock.now()
     assert steps[4].metadata == {"draft": {"no": 1}}

@@ -11,6 +11,7 @@ from tempfile import TemporaryDirectory
 import anyio
 import pytest
 
+from mnemo import Mnemo
 from mnemo.errors import SchemaTooNew, StoreCorrupt, StoreError
 from mnemo.store.sqlite import SqliteStore, schema
 from mnemo.testing.contracts.kit import Kit
@@ -169,6 +170,25 @@ async def test_the_present_version_is_not_migrated(make: MakeSqlite, path: Path)
     assert [p.name for p in path.parent.iterdir()] == [path.name]
 
 
+async def test_a_file_whose_steps_have_no_role_keeps_them(path: Path) -> None:
+    """A version-5 file opens, its steps without a role; a copy stays beside it."""
+    async with Mnemo(path) as memory:
+        session = await (await memory.open_repo("r")).start_session("talk", session_id="s")
+        await session.append_messages([{"role": "user", "content": "Lea sails."}])
+    older = sqlite3.connect(path)
+    older.execute("ALTER TABLE steps DROP COLUMN role")
+    older.execute("PRAGMA user_version = 5")
+    older.close()
+
+    async with Mnemo(path) as memory:
+        session = await (await memory.open_repo("r")).resume_session("s")
+        await session.append_messages([{"role": "user", "content": "Bo rows."}])
+        told = [(step.observation, step.role) for step in session.recent_steps(2)]
+
+    assert told == [("Lea sails.", None), ("Bo rows.", "user")]
+    assert path.with_name("mnemo.db.v5.bak").exists()
+
+
 async def test_a_failing_migration_leaves_the_version_before_it(
     make: MakeSqlite, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -182,7 +202,8 @@ async def test_a_failing_migration_leaves_the_version_before_it(
         db.execute("CREATE TABLE third (x)")
         db.execute("CREATE TABLE third (x)")
 
-    monkeypatch.setattr(schema, "_MIGRATIONS", (second, third))
+    released = schema._MIGRATIONS
+    monkeypatch.setattr(schema, "_MIGRATIONS", (*released, second, third))
     present = schema.VERSION
     monkeypatch.setattr(schema, "VERSION", present + 2)
     with pytest.raises(StoreError, match=f"to schema {present + 2} failed"):
@@ -190,7 +211,7 @@ async def test_a_failing_migration_leaves_the_version_before_it(
     assert _tables(path) == (present + 1, {"second"})
     assert path.with_name(f"mnemo.db.v{present}.bak").exists()
 
-    mended = (second, lambda db: db.execute("CREATE TABLE third (x)"))
+    mended = (*released, second, lambda db: db.execute("CREATE TABLE third (x)"))
     monkeypatch.setattr(schema, "_MIGRATIONS", mended)
     await made(make)
     assert _tables(path) == (present + 2, {"second", "third"})

@@ -180,9 +180,9 @@ def _see(step: Step, before: Sequence[_Seen], parties: Parties) -> _Seen:
 
 
 def _role(step: Step, before: Sequence[_Seen], parties: Parties) -> Role:
-    called = frozenset(fold(name) for seen in before for name in seen.calls)
-    role = parties.role(step.actor, called)
-    marked = step.message_id is not None or any(seen.role is Role.TOOL for seen in before)
+    called = frozenset([fold(name) for seen in before for name in seen.calls])
+    role = parties.role(step, called)
+    marked = any(seen.role is Role.TOOL for seen in before)
     return Role.PERSON if marked and role is Role.UNMARKED else role
 
 

@@ -67,6 +67,7 @@ class _Act:
     action: str
     seen: Verdict
     is_output: bool
+    by_person: bool
 
     @property
     def failed(self) -> bool:
@@ -132,7 +133,8 @@ def _act(scene: Scene, at: int) -> _Act:
     output = scene.is_output(at, observation)
     before = excerpt(scene.steps[at - 1].action) if at else ""
     seen = verdict(observation) if output else verdict_of_reply(observation, before)
-    return _Act(step, observation, one_line(excerpt(step.action)), seen, output)
+    action = one_line(excerpt(step.action))
+    return _Act(step, observation, action, seen, output, scene.speaks(at))
 
 
 def _fixed(acts: Sequence[_Act], intent: str) -> Iterator[Instruction]:
@@ -227,7 +229,7 @@ def _wishes(
         return
     for act in acts:
         actor = act.step.actor
-        if act.is_output or not scene.is_person(actor):
+        if act.is_output or not act.by_person:
             continue
         for sentence in sentences(act.observation):
             breather.breathe()

@@ -60,6 +60,16 @@ class Role(StrEnum):
     UNMARKED = "unmarked"
 
 
+_ROLES = {
+    "user": Role.PERSON,
+    "assistant": Role.AGENT,
+    "system": Role.AGENT,
+    "tool": Role.TOOL,
+}
+_SAID = ("user", "assistant", "system")
+"""Roles of messages that are no output of a call, whatever they look like."""
+
+
 @dataclass(frozen=True, slots=True)
 class Parties:
     """
@@ -82,14 +92,23 @@ class Parties:
         agents = frozenset(map(fold, (*config.recall.agent_actors, agent)))
         return cls(agent, agents - TOOLS, config.extraction.default_actor)
 
-    def role(self, actor: str, called: frozenset[str]) -> Role:
-        """What *actor* is where the tools in *called* (folded names) were called."""
-        folded = fold(actor)
+    def role(self, step: Step, called: frozenset[str]) -> Role:
+        """
+        What the actor of *step* is.
+
+        Its message says so; of a step that was made from none, the actor's name does.
+
+        Args:
+            called: Folded names of the tools that were called.
+        """
+        if step.role in _ROLES:
+            return _ROLES[step.role]
+        folded = fold(step.actor)
         if folded in TOOLS or folded in called:
             return Role.TOOL
         if folded in self.agents:
             return Role.AGENT
-        return Role.UNMARKED if actor == self.unnamed else Role.PERSON
+        return Role.UNMARKED if step.actor == self.unnamed else Role.PERSON
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +123,7 @@ class Scene:
         with_agent: Whether the agent takes part.
         names: The folded words of all parties' names.
         called: Folded names of the tools that were called.
-        marked: Whether each step says who spoke: then an unnamed actor is a person.
+        marked: Whether some step says who spoke: then an unnamed actor is a person.
     """
 
     steps: tuple[Step, ...]
@@ -121,29 +140,30 @@ class Scene:
         """Whether two people talk, each turn a step of its own."""
         return len(self.people) == 2 and not self.with_agent
 
-    def role(self, actor: str) -> Role:
-        """What *actor* is here."""
-        role = self.parties.role(actor, self.called)
+    def role(self, at: int) -> Role:
+        """What the actor of step *at* is."""
+        role = self.parties.role(self.steps[at], self.called)
         return Role.PERSON if role is Role.UNMARKED and self.marked else role
 
-    def is_person(self, actor: str) -> bool:
-        """Whether *actor* is neither the agent nor a tool."""
-        return self.role(actor) in (Role.PERSON, Role.UNMARKED)
+    def speaks(self, at: int) -> bool:
+        """Whether the actor of step *at* is neither the agent nor a tool."""
+        return self.role(at) in (Role.PERSON, Role.UNMARKED)
 
     def call_before(self, at: int) -> str | None:
         """How the call is named whose output step *at* observes; ``""``: one of several."""
+        if self.steps[at].role in _SAID:
+            return None
         if fold(self.steps[at].actor) in self.called:
             return self.steps[at].actor
         back = at - 1
-        while back > 0 and is_blank(self.steps[back].action) and self._is_tool(back):
+        while back > 0 and is_blank(self.steps[back].action) and self.role(back) is Role.TOOL:
             back -= 1
         calls = calls_in(excerpt(self.steps[back].action)) if back >= 0 else ()
         return calls[0] if len(set(calls)) == 1 else ("" if calls else None)
 
     def is_output(self, at: int, text: str) -> bool:
         """Whether *text*, the observation of step *at*, is a tool's output."""
-        role = self.role(self.steps[at].actor)
-        return is_output(text, role, after_call=self.call_before(at) is not None)
+        return is_output(text, self.role(at), after_call=self.call_before(at) is not None)
 
     def other(self, speaker: str) -> str | None:
         """The other party; ``None`` if there is not exactly one."""
@@ -161,8 +181,7 @@ class Scene:
         """
         other = self.other(speaker)
         together = other is not None and (
-            not self.is_person(speaker)
-            or (self.is_person(other) and _with_other(said_lately, asked))
+            speaker not in self.people or (other in self.people and _with_other(said_lately, asked))
         )
         return Voice(speaker, f"{speaker} and {other if together else 'others'}", other)
 
@@ -174,14 +193,11 @@ class Scene:
             for name in self.names
         )
 
-    def _is_tool(self, at: int) -> bool:
-        return self.role(self.steps[at].actor) is Role.TOOL
-
 
 def scene_of(steps: Sequence[Step], parties: Parties) -> Scene:
     """Who takes part in *steps*."""
     called = frozenset(fold(name) for s in steps if "(" in s.action for name in calls_in(s.action))
-    heard = {s.actor: parties.role(s.actor, called) for s in steps if not is_blank(s.observation)}
+    heard = {s.actor: parties.role(s, called) for s in steps if not is_blank(s.observation)}
     acts = any(not is_blank(s.action) for s in steps)
     agents = [a for a, role in heard.items() if role is Role.AGENT and fold(a) != "system"]
     agent = parties.agent if acts or not agents else agents[0]
@@ -194,7 +210,7 @@ def scene_of(steps: Sequence[Step], parties: Parties) -> Scene:
         with_agent=acts or bool(agents),
         names=frozenset(word for name in (*people, agent) for word in fold(name).split()),
         called=called,
-        marked=Role.TOOL in heard.values() or any(s.message_id is not None for s in steps),
+        marked=Role.TOOL in heard.values() or any(s.role is not None for s in steps),
     )
 
 

@@ -90,7 +90,7 @@ def _of_observation(scene: Scene, at: int, breathe: Callable[[], None]) -> Itera
             yield Statement(fact, CONFIDENCE, (step.index,), "")
         return
     turn = _turn(text, step.actor, scene, at)
-    by_person = scene.is_person(step.actor)
+    by_person = scene.speaks(at)
     yield from facts_of_turn(turn, breathe) if by_person else facts_of_agent(turn, breathe)
 
 
@@ -126,7 +126,7 @@ def _asked_before(scene: Scene, at: int) -> tuple[str | None, int | None]:
         action = excerpt(before.action[-2_000:])
         told = _ASKED.match(action)
         return (one_line(told.group(1)) if told else _question(action)), before.index
-    if before.actor == scene.steps[at].actor or scene.role(before.actor) is Role.TOOL:
+    if before.actor == scene.steps[at].actor or scene.role(at - 1) is Role.TOOL:
         return None, None
     return _question(excerpt(before.observation[-2_000:])), before.index
 

@@ -225,8 +225,15 @@ SELECT (SELECT application_id FROM pragma_application_id),
 """
 
 _CREATE = (*_REGISTERS, *_JOURNAL, *_GRAPH, *_CONVERSATIONS, *_NOTES)
+
+
+def _add_roles(db: Any) -> None:
+    """Version 6: steps know the role of their message, those written before do not."""
+    db["steps"].add_column("role", str)
+
+
 # Each makes the next version: the first one version 6. It is given a ``sqlite_utils.Database``.
-_MIGRATIONS: tuple[Callable[[Any], None], ...] = ()
+_MIGRATIONS: tuple[Callable[[Any], None], ...] = (_add_roles,)
 VERSION = _FIRST_VERSION + len(_MIGRATIONS)
 """The newest schema version, which this code reads and writes."""
 
@@ -274,7 +281,7 @@ def migrate(connection: sqlite3.Connection, backed_up: Path | None) -> None:
         return
     if found and backed_up is not None:
         _copy(connection, backed_up, found)
-    for number in range(max(found + 1, _FIRST_VERSION), VERSION + 1):
+    for number in range(found + 1, VERSION + 1) if found else (VERSION,):
         _step(connection, number)
 
 
@@ -293,8 +300,9 @@ def _copy(connection: sqlite3.Connection, path: Path, version: int) -> None:
 def _step(connection: sqlite3.Connection, number: int) -> None:
     connection.execute("BEGIN IMMEDIATE")
     try:
-        if stored_version(connection) < number:
-            _make(connection, number)
+        found = stored_version(connection)
+        if found < number:
+            _make(connection, found, number)
             connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
             connection.execute(f"PRAGMA user_version = {number}")
         connection.execute("COMMIT")
@@ -306,8 +314,8 @@ def _step(connection: sqlite3.Connection, number: int) -> None:
         raise
 
 
-def _make(connection: sqlite3.Connection, number: int) -> None:
-    if number == _FIRST_VERSION:
+def _make(connection: sqlite3.Connection, found: int, number: int) -> None:
+    if not found:
         for statement in _CREATE:
             connection.execute(statement)
         return
