@@ -15,18 +15,17 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemaining
 
 from mnemo import MnemoError, Repository, StoreCorrupt, UsageError, __version__
 from mnemo.cli import conversations, notes
-from mnemo.cli.archive import STANDARD, arriving, counted, exported, imported
-from mnemo.cli.conversations import ingest_chat
+from mnemo.cli.archive import STANDARD, arriving, counted, exported, imported, is_archive
+from mnemo.cli.conversations import import_chat
 from mnemo.cli.demo import demo as run_demo
-from mnemo.cli.formats import Reading, read_talks
+from mnemo.cli.formats import read_talks
 from mnemo.cli.graph_page import graph_data, graph_page
-from mnemo.cli.ingest import Tally
-from mnemo.cli.ingest import ingest as run_ingest
 from mnemo.cli.opening import (
     AsJson,
     Repo,
     Store,
     existing,
+    file_settings,
     in_known_repo,
     in_repo,
     in_service,
@@ -50,6 +49,7 @@ from mnemo.cli.output import (
     selected,
     session_data,
 )
+from mnemo.cli.talks import Tally, import_talks
 
 __all__ = ["app", "run"]
 
@@ -61,12 +61,14 @@ WRONG = 2
 INTERRUPTED = 130
 """Exit code after Ctrl-C, as shells have it."""
 
+EVERYDAY, LOOK, OPERATION = "Everyday", "Look inside", "Operation"
+"""Groups of commands in the help."""
+
 app = typer.Typer(
     name="mnemo",
     help="Durable memory for agents: sessions in, recall out.",
-    add_completion=False,
     pretty_exceptions_enable=False,
-    rich_markup_mode=None,
+    rich_markup_mode="markdown",
 )
 
 
@@ -109,54 +111,7 @@ _REFUSED = _refusals()
 # ── The commands ─────────────────────────────────────────────────────────────────────
 
 
-@app.command()
-def demo(
-    store: Annotated[
-        str | None, typer.Option("--store", help="Default: a temporary file, removed at the end.")
-    ] = None,
-    as_json: AsJson = False,
-) -> None:
-    """Two sessions, one killed in the middle and resumed; then recall with its sources."""
-    say = (lambda text: None) if as_json else print_line
-    shown = anyio.run(run_demo, store, say)
-    if as_json:
-        print_json(shown)
-
-
-@app.command()
-def ingest(
-    file: Annotated[Path, typer.Argument(help="Dialogues (JSON), or JSON Lines.")],
-    repo: Repo = "default",
-    store: Store = "mnemo.db",
-    thread: Annotated[
-        str | None, typer.Option("--thread", help="As messages into this conversation.")
-    ] = None,
-    as_json: AsJson = False,
-) -> None:
-    """
-    Put a file of dialogues, messages or steps into a repository.
-
-    Running it again adds nothing that is there, and goes on where it was stopped.
-    """
-    if thread is not None:
-        ingest_chat(file, repo, store, thread, as_json=as_json)
-        return
-    reading = read_talks(file)
-    if reading.problem and not reading.talks:
-        raise reading.problem.having_kept(0)
-    with _progress(reading.turns) as advance:
-        tally = in_repo(store, repo, lambda opened: _ingested(opened, reading, advance))
-    problem = reading.problem.having_kept(reading.turns) if reading.problem else None
-    if as_json:
-        where = {"file": str(file), "repo": repo, "store": store}
-        print_json(where | as_data(tally) | {"problem": str(problem) if problem else None})
-    else:
-        print_line(_told(tally, repo))
-    if problem:
-        raise problem
-
-
-@app.command()
+@app.command(rich_help_panel=EVERYDAY)
 def recall(
     query: Annotated[str, typer.Argument(help="What to look for, in words.")],
     repo: Repo = "default",
@@ -189,90 +144,7 @@ def recall(
         complain(f"nothing found in repository {repo!r}")
 
 
-@app.command()
-def sessions(
-    repo: Repo = "default",
-    store: Store = "mnemo.db",
-    unfinished: Annotated[bool, typer.Option("--unfinished", help="Only these.")] = False,
-    as_json: AsJson = False,
-) -> None:
-    """List a repository's sessions, newest act first."""
-
-    async def listed(opened: Repository) -> Any:
-        return await (opened.unfinished_sessions() if unfinished else opened.sessions())
-
-    records = in_known_repo(store, repo, listed)
-    if as_json:
-        print_json({"repo": repo, "sessions": [session_data(record) for record in records]})
-        return
-    print_table(
-        ("session", "state", "steps", "last act", "goal"),
-        [
-            (r.id, str(r.state), str(r.steps), f"{r.updated_at:%Y-%m-%d %H:%M}", r.goal)
-            for r in records
-        ],
-    )
-
-
-@app.command()
-def stats(repo: Repo = "default", store: Store = "mnemo.db", as_json: AsJson = False) -> None:
-    """Count what a repository holds."""
-    found = in_known_repo(store, repo, _counted)
-    if as_json:
-        print_json({"repo": repo} | found)
-        return
-    shown = []
-    for name, value in found.items():
-        if isinstance(value, Mapping):
-            shown += [(f"{name}: {part}", str(count)) for part, count in value.items()]
-        else:
-            shown.append((name.replace("_", " "), str(value)))
-    print_table((f"repository {repo}", ""), shown)
-
-
-@app.command()
-def doctor(store: Store = "mnemo.db", as_json: AsJson = False) -> None:
-    """Check a store: its file, full text, vectors and edges. Exit code 1: problems found."""
-    try:
-        found = report_data(in_service(existing(store), lambda memory: memory.check()))
-    except StoreCorrupt as error:
-        found = {"healthy": False, "problems": [str(error)], "counts": {}}
-    if as_json:
-        print_json(found)
-    else:
-        counted = ", ".join(f"{count} {name}" for name, count in found["counts"].items())
-        print_line("\n".join(found["problems"]) or f"No problems: {counted}.")
-    if not found["healthy"]:
-        raise typer.Exit(1)
-
-
-@app.command()
-def maintain(
-    repo: Repo = "default",
-    store: Store = "mnemo.db",
-    consolidate: Annotated[
-        bool, typer.Option("--consolidate", help="Merge facts that say the same.")
-    ] = False,
-    decay: Annotated[
-        bool, typer.Option("--decay", help="Delete what is old, unused and unrewarded.")
-    ] = False,
-    validate: Annotated[
-        bool, typer.Option("--validate", help="Hold facts and instructions against evidence.")
-    ] = False,
-    as_json: AsJson = False,
-) -> None:
-    """Keep a repository's knowledge small and true; without options all three, raw steps stay."""
-    asked = {"consolidate": consolidate, "decay": decay, "validate": validate}
-    chosen = [name for name, wanted in asked.items() if wanted]
-    reports = in_known_repo(store, repo, lambda opened: maintained(opened, chosen))
-    answer(
-        {"repo": repo, "reports": reports},
-        "\n".join(map(maintenance_told, reports)),
-        as_json=as_json,
-    )
-
-
-@app.command()
+@app.command(rich_help_panel=EVERYDAY)
 def forget(
     repo: Repo = "default",
     store: Store = "mnemo.db",
@@ -300,11 +172,108 @@ def forget(
     answer({"repo": repo} | as_data(report), erasure_told(report), as_json=as_json)
 
 
-conversations.register(app)
-notes.register(app)
+@app.command(rich_help_panel=LOOK)
+def sessions(
+    repo: Repo = "default",
+    store: Store = "mnemo.db",
+    unfinished: Annotated[bool, typer.Option("--unfinished", help="Only these.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """List a repository's sessions, newest act first."""
+
+    async def listed(opened: Repository) -> Any:
+        return await (opened.unfinished_sessions() if unfinished else opened.sessions())
+
+    records = in_known_repo(store, repo, listed)
+    if as_json:
+        print_json({"repo": repo, "sessions": [session_data(record) for record in records]})
+        return
+    print_table(
+        ("session", "state", "steps", "last act", "goal"),
+        [
+            (r.id, str(r.state), str(r.steps), f"{r.updated_at:%Y-%m-%d %H:%M}", r.goal)
+            for r in records
+        ],
+    )
 
 
-@app.command()
+@app.command(rich_help_panel=LOOK)
+def stats(repo: Repo = "default", store: Store = "mnemo.db", as_json: AsJson = False) -> None:
+    """Count what a repository holds."""
+    found = in_known_repo(store, repo, _counted)
+    if as_json:
+        print_json({"repo": repo} | found)
+        return
+    shown = []
+    for name, value in found.items():
+        if isinstance(value, Mapping):
+            shown += [(f"{name}: {part}", str(count)) for part, count in value.items()]
+        else:
+            shown.append((name.replace("_", " "), str(value)))
+    print_table((f"repository {repo}", ""), shown)
+
+
+@app.command(rich_help_panel=OPERATION)
+def doctor(store: Store = "mnemo.db", as_json: AsJson = False) -> None:
+    """Check a store: its file, full text, vectors and edges. Exit code 1: problems found."""
+    try:
+        found = report_data(in_service(existing(store), lambda memory: memory.check()))
+    except StoreCorrupt as error:
+        found = {"healthy": False, "problems": [str(error)], "counts": {}}
+    if as_json:
+        print_json(found)
+    else:
+        counted = ", ".join(f"{count} {name}" for name, count in found["counts"].items())
+        print_line("\n".join(found["problems"]) or f"No problems: {counted}.")
+    if not found["healthy"]:
+        raise typer.Exit(1)
+
+
+@app.command(rich_help_panel=OPERATION)
+def maintain(
+    repo: Repo = "default",
+    store: Store = "mnemo.db",
+    consolidate: Annotated[
+        bool, typer.Option("--consolidate", help="Merge facts that say the same.")
+    ] = False,
+    decay: Annotated[
+        bool, typer.Option("--decay", help="Delete what is old, unused and unrewarded.")
+    ] = False,
+    validate: Annotated[
+        bool, typer.Option("--validate", help="Hold facts and instructions against evidence.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Keep a repository's knowledge small and true; without options all three, raw steps stay."""
+    asked = {"consolidate": consolidate, "decay": decay, "validate": validate}
+    chosen = [name for name, wanted in asked.items() if wanted]
+    reports = in_known_repo(store, repo, lambda opened: maintained(opened, chosen))
+    answer(
+        {"repo": repo, "reports": reports},
+        "\n".join(map(maintenance_told, reports)),
+        as_json=as_json,
+    )
+
+
+conversations.register(app, LOOK)
+notes.register(app, LOOK)
+
+
+@app.command(rich_help_panel=OPERATION)
+def demo(
+    store: Annotated[
+        str | None, typer.Option("--store", help="Default: a temporary file, removed at the end.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Two sessions, one killed in the middle and resumed; then recall with its sources."""
+    say = (lambda text: None) if as_json else print_line
+    shown = anyio.run(run_demo, store, say)
+    if as_json:
+        print_json(shown)
+
+
+@app.command(rich_help_panel=OPERATION)
 def reembed(repo: Repo = "default", store: Store = "mnemo.db", as_json: AsJson = False) -> None:
     """
     Move a repository to the embedder that the command line uses (WordLlama).
@@ -315,7 +284,7 @@ def reembed(repo: Repo = "default", store: Store = "mnemo.db", as_json: AsJson =
     answer({"repo": repo} | as_data(report), move_told(report, repo), as_json=as_json)
 
 
-@app.command()
+@app.command(rich_help_panel=LOOK)
 def graph(
     html: Annotated[Path, typer.Option("--html", help="The page to write; overwritten.")],
     repo: Repo = "default",
@@ -334,9 +303,9 @@ def graph(
     )
 
 
-@app.command("export")
+@app.command("export", rich_help_panel=EVERYDAY)
 def export_(
-    file: Annotated[str, typer.Argument(help="Where to, overwritten; - is standard output.")],
+    file: Annotated[str, typer.Argument(help="Where to, overwritten; `-`: standard output.")],
     repo: Repo = "default",
     store: Store = "mnemo.db",
     as_json: AsJson = False,
@@ -351,19 +320,51 @@ def export_(
         print_line(f"{file}: {counted(head)}.")
 
 
-@app.command("import")
+@app.command("import", rich_help_panel=EVERYDAY)
 def import_(
-    file: Annotated[str, typer.Argument(help="What export wrote; - is standard input.")],
+    file: Annotated[str, typer.Argument(help="What to read; `-`: an archive on standard input.")],
     repo: Repo = "default",
     store: Store = "mnemo.db",
+    thread: Annotated[
+        str | None, typer.Option("--thread", help="As messages into this conversation.")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Fill an empty repository with what was exported from another one; all or nothing."""
+    """
+    Put a file into a repository: an archive, dialogues, messages or steps.
+
+    What it holds is recognised. An archive fills an empty repository, all or nothing; with
+    others, running it again adds nothing that is there, and goes on where it was stopped.
+    """
+    if file != STANDARD and not is_archive(Path(file)):
+        if thread is not None:
+            import_chat(Path(file), repo, store, thread, as_json=as_json)
+        else:
+            _import_talks(Path(file), repo, store, as_json=as_json)
+        return
+    if thread is not None:
+        raise UsageError("an archive has conversations of its own: leave --thread away")
     with arriving(file) as lines:
         head = in_service(store, lambda memory: imported(memory, repo, lines, file))
     answer(
         {"repo": repo, "file": file} | head, f"Repository {repo}: {counted(head)}.", as_json=as_json
     )
+
+
+def _import_talks(file: Path, repo: str, store: str, *, as_json: bool) -> None:
+    reading = read_talks(file)
+    if reading.problem and not reading.talks:
+        raise reading.problem.having_kept(0)
+    with _progress(reading.turns) as advance:
+        tally = in_repo(store, repo, lambda opened: import_talks(opened, reading.talks, advance))
+    problem = reading.problem.having_kept(reading.turns) if reading.problem else None
+    if as_json:
+        where = {"file": str(file), "repo": repo, "store": store}
+        print_json(where | as_data(tally) | {"problem": str(problem) if problem else None})
+    else:
+        print_line(_told(tally, repo))
+    if problem:
+        raise problem
 
 
 def _version(wanted: bool) -> None:
@@ -374,6 +375,7 @@ def _version(wanted: bool) -> None:
 
 @app.callback()
 def _options(
+    context: typer.Context,
     version: Annotated[
         bool,
         typer.Option(
@@ -381,7 +383,15 @@ def _options(
         ),
     ] = False,
 ) -> None:
-    pass
+    context.default_map = _defaults(context.command, file_settings().options)
+
+
+def _defaults(command: Any, options: Mapping[str, str]) -> dict[str, Any]:
+    """Defaults of the options of every command below *command*."""
+    inner = getattr(command, "commands", None)
+    if inner is None:
+        return dict(options)
+    return {name: _defaults(one, options) for name, one in inner.items()}
 
 
 # ── Around them ──────────────────────────────────────────────────────────────────────
@@ -403,10 +413,6 @@ async def _counted(repo: Repository) -> dict[str, Any]:
         "edges": dict(found.edges),
         "embedding_space": found.embedding_space,
     }
-
-
-async def _ingested(repo: Repository, reading: Reading, advance: Callable[[], None]) -> Tally:
-    return await run_ingest(repo, reading.talks, advance=advance)
 
 
 def _told(tally: Tally, repo: str) -> str:

@@ -12,8 +12,11 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from mnemo import InvalidArchive, Mnemo, UsageError
+from mnemo.values.archive_lines import FORMAT
 
-__all__ = ["STANDARD", "arriving", "counted", "exported", "imported"]
+__all__ = ["STANDARD", "arriving", "counted", "exported", "imported", "is_archive"]
+
+_HEAD_BYTES = 65_536
 
 STANDARD = "-"
 """In place of a file's name: standard output, or standard input."""
@@ -88,3 +91,13 @@ def counted(head: Mapping[str, Any]) -> str:
     counts = ((kind.replace("_", " "), n) for kind, n in head["counts"].items() if n)
     shown = ", ".join(f"{n} {kind}{'s' * (n != 1)}" for kind, n in counts)
     return f"{shown or 'nothing'}, revision {head['revision']}"
+
+
+def is_archive(file: Path) -> bool:
+    """Whether *file* begins like what ``export`` writes; what cannot be read does not."""
+    try:
+        with file.open("rb") as found:
+            head = json.loads(found.readline(_HEAD_BYTES))
+    except (OSError, ValueError, RecursionError):
+        return False
+    return isinstance(head, dict) and head.get("format") == FORMAT

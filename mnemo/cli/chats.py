@@ -1,5 +1,5 @@
 """
-Read a file of a chat into messages, for ``ingest --thread`` and ``notes update``.
+Read a file of a chat into messages, for ``import --thread`` and ``notes update``.
 
 The formats of ``formats.py``, and besides: chat completions' messages with their tool
 calls, lists of them, ``{"messages": […]}``, and what ``history --json`` prints.
@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from mnemo import Message, ToolCall
-from mnemo.cli.formats import IngestError, read_values
+from mnemo.cli.formats import ImportFileError, read_values
 from mnemo.runtime.text import is_blank
 
 __all__ = ["Chat", "read_chat"]
@@ -42,7 +42,7 @@ class Chat:
     """What could be read, in order, and the first mistake."""
 
     messages: tuple[Message, ...]
-    problem: IngestError | None = None
+    problem: ImportFileError | None = None
 
 
 def read_chat(file: Path) -> Chat:
@@ -50,7 +50,7 @@ def read_chat(file: Path) -> Chat:
     Read *file* up to its first mistake; a message without an id gets one by its place.
 
     Raises:
-        IngestError: There is nothing to read.
+        ImportFileError: There is nothing to read.
     """
     messages: list[Message] = []
 

@@ -12,7 +12,7 @@ from mnemo.cli.chats import Chat, read_chat
 from mnemo.cli.opening import AsJson, Repo, Store, in_known_repo, in_repo
 from mnemo.cli.output import answer, as_data, complain, print_json, print_line, print_table
 
-__all__ = ["ingest_chat", "register"]
+__all__ = ["import_chat", "register"]
 
 AT_ONCE = 500
 """Messages that are appended in one transaction."""
@@ -20,10 +20,10 @@ AT_ONCE = 500
 Thread = Annotated[str, typer.Argument(help="The conversation's id.")]
 
 
-def register(app: typer.Typer) -> None:
-    """Add the commands to *app*."""
+def register(app: typer.Typer, panel: str) -> None:
+    """Add the commands to *app*, under *panel* in its help."""
     for command in (threads, history, window, search, view):
-        app.command()(command)
+        app.command(rich_help_panel=panel)(command)
 
 
 def threads(repo: Repo = "default", store: Store = "mnemo.db", as_json: AsJson = False) -> None:
@@ -148,12 +148,12 @@ def view(
     )
 
 
-def ingest_chat(file: Path, repo: str, store: str, thread: str, *, as_json: bool) -> None:
+def import_chat(file: Path, repo: str, store: str, thread: str, *, as_json: bool) -> None:
     """
     Append the messages of *file* to a conversation, and tell how many were new.
 
     Raises:
-        IngestError: There is a mistake in the file; what stands before it is kept.
+        ImportFileError: There is a mistake in the file; what stands before it is kept.
         Conflict: An id stands for another message already.
     """
     chat = read_chat(file)

@@ -1,5 +1,5 @@
 """
-Read files to ingest into talks: dialogues in JSON, messages and steps in JSON Lines.
+Read files to import as sessions: dialogues in JSON, messages and steps in JSON Lines.
 
 Three formats, told apart by what the file holds: dialogues (one, or a list), JSON
 Lines of messages, and JSON Lines of ``{observation, action}``. What stands complete
@@ -19,14 +19,14 @@ from typing import Any
 from mnemo.errors import UsageError
 from mnemo.runtime.text import is_blank
 
-__all__ = ["IngestError", "Reading", "Talk", "Turn", "read_talks", "read_values"]
+__all__ = ["ImportFileError", "Reading", "Talk", "Turn", "read_talks", "read_values"]
 
 _BLANKS = " \t\r\n"
 
 
-class IngestError(UsageError):
+class ImportFileError(UsageError):
     """
-    The file cannot be ingested, or only up to a mistake in it.
+    The file cannot be imported, or only up to a mistake in it.
 
     Attributes:
         file: Its path.
@@ -48,10 +48,10 @@ class IngestError(UsageError):
         place = f"line {line}: " if column is None else f"line {line}, column {column}: "
         super().__init__(f"{file}: {place if line else ''}{what}")
 
-    def having_kept(self, steps: int, what: str = "steps") -> IngestError:
+    def having_kept(self, steps: int, what: str = "steps") -> ImportFileError:
         """The same, telling how many *steps* before the mistake were kept."""
         kept = f"the {steps} {what} before it were kept" if steps else "nothing was kept"
-        return IngestError(
+        return ImportFileError(
             f"{self.what}; {kept}",
             file=self.file,
             line=self.line,
@@ -90,7 +90,7 @@ class Reading:
     """What could be read, in order, and the first mistake."""
 
     talks: tuple[Talk, ...]
-    problem: IngestError | None = None
+    problem: ImportFileError | None = None
 
     @property
     def turns(self) -> int:
@@ -113,8 +113,8 @@ class _MistakeError(Exception):
     def within(self, where: str) -> _MistakeError:
         return _MistakeError(f"{where} {self.what}", self.line, self.column)
 
-    def on(self, file: Path) -> IngestError:
-        return IngestError(self.what, file=file, line=self.line, column=self.column)
+    def on(self, file: Path) -> ImportFileError:
+        return ImportFileError(self.what, file=file, line=self.line, column=self.column)
 
 
 @dataclass(slots=True)
@@ -154,7 +154,7 @@ def read_talks(file: Path) -> Reading:
     Read *file* up to its first mistake.
 
     Raises:
-        IngestError: There is nothing to read: no such file, a directory, no permission,
+        ImportFileError: There is nothing to read: no such file, a directory, no permission,
             an empty file.
     """
     talks = _Talks()
@@ -166,7 +166,7 @@ def read_talks(file: Path) -> Reading:
     return Reading(talks.finished(), problem)
 
 
-def read_values(file: Path, take: Callable[[Any, int], None]) -> IngestError | None:
+def read_values(file: Path, take: Callable[[Any, int], None]) -> ImportFileError | None:
     """
     Have *take* take each JSON value of *file*, with its number or line, from 1.
 
@@ -177,7 +177,7 @@ def read_values(file: Path, take: Callable[[Any, int], None]) -> IngestError | N
         The first mistake; what stands before it was taken.
 
     Raises:
-        IngestError: There is nothing to read.
+        ImportFileError: There is nothing to read.
     """
     return _read(
         file,
@@ -188,13 +188,13 @@ def read_values(file: Path, take: Callable[[Any, int], None]) -> IngestError | N
 
 def _read(
     file: Path, *, lines: Callable[[str], None], values: Callable[[str], None]
-) -> IngestError | None:
+) -> ImportFileError | None:
     """Read the text of *file* as what it holds, up to the first mistake."""
     text, undecodable = _decoded(_content(file))
     problem = undecodable
     try:
         if not text.strip(_BLANKS) and undecodable is None:
-            raise IngestError("the file is empty", file=file)
+            raise ImportFileError("the file is empty", file=file)
         if _holds_lines(text, file):
             lines(_whole_lines(text) if undecodable else text)
         else:
@@ -209,11 +209,11 @@ def _content(file: Path) -> bytes:
     try:
         return file.read_bytes()
     except FileNotFoundError:
-        raise IngestError("there is no such file", file=file) from None
+        raise ImportFileError("there is no such file", file=file) from None
     except IsADirectoryError:
-        raise IngestError("is a directory, not a file", file=file) from None
+        raise ImportFileError("is a directory, not a file", file=file) from None
     except OSError as error:
-        raise IngestError(f"cannot be read: {error.strerror or error}", file=file) from error
+        raise ImportFileError(f"cannot be read: {error.strerror or error}", file=file) from error
 
 
 def _decoded(content: bytes) -> tuple[str, _MistakeError | None]:

@@ -29,19 +29,21 @@ KEY = "MNEMO_MODEL_KEY"
 Topic = Annotated[str, typer.Argument(help="The note's name.")]
 
 
-def register(app: typer.Typer) -> None:
-    """Add ``notes`` and its commands to *app*."""
-    notes = typer.Typer(name="notes", help="What was learned, as notes.", rich_markup_mode=None)
+def register(app: typer.Typer, panel: str) -> None:
+    """Add ``notes`` and its commands to *app*, under *panel* in its help."""
+    notes = typer.Typer(
+        name="notes", help="What was learned, as notes.", rich_markup_mode="markdown"
+    )
     for command in (update, show, history, undo, write, delete, restore):
         notes.command()(command)
     notes.command("list")(list_)
     notes.command("export")(export_)
     notes.command("import")(import_)
-    app.add_typer(notes)
+    app.add_typer(notes, rich_help_panel=panel)
 
 
 def update(
-    file: Annotated[Path, typer.Argument(help="The task's conversation, as ingest reads it.")],
+    file: Annotated[Path, typer.Argument(help="The task's conversation, as import reads it.")],
     repo: Repo = "default",
     store: Store = "mnemo.db",
     iterations: Annotated[
@@ -230,7 +232,7 @@ def import_(
 
 
 def _history(file: Path) -> Sequence[Message]:
-    """The messages of *file*. *Raises* ``IngestError``: of half a task nothing is kept."""
+    """The messages of *file*. *Raises* ``ImportFileError``: of half a task nothing is kept."""
     chat = read_chat(file)
     if chat.problem:
         raise chat.problem.having_kept(0)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+import tomllib
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Literal, TypeVar
@@ -12,7 +14,15 @@ import numpy as np
 import typer
 from numpy.typing import NDArray
 
-from mnemo import Config, EmbeddingSpaceMismatch, Mnemo, ModelUnavailable, Repository, UsageError
+from mnemo import (
+    Config,
+    ConfigError,
+    EmbeddingSpaceMismatch,
+    Mnemo,
+    ModelUnavailable,
+    Repository,
+    UsageError,
+)
 from mnemo.protocols import ChatModel, EmbeddingSpace
 
 __all__ = [
@@ -20,6 +30,7 @@ __all__ = [
     "Repo",
     "Store",
     "existing",
+    "file_settings",
     "in_known_repo",
     "in_repo",
     "in_service",
@@ -44,6 +55,44 @@ def time_of(text: str | None) -> datetime | None:
         return datetime.fromisoformat(text)
     except ValueError:
         raise UsageError(f"{text!r} is no ISO 8601 time, such as 2026-03-01") from None
+
+
+# ── The configuration file ───────────────────────────────────────────────────────────────
+
+_OPTIONS = ("store", "repo")
+
+
+@dataclass(frozen=True, slots=True)
+class FileSettings:
+    """What ``mnemo.toml`` says: defaults of options by name, and the sections of ``Config``."""
+
+    options: Mapping[str, str] = field(default_factory=dict)
+    config: Config = field(default_factory=Config)
+
+
+def file_settings() -> FileSettings:
+    """
+    Read ``mnemo.toml`` in the platform's folder for settings, if there is one.
+
+    ``MNEMO_*`` variables go before it, options of the command before those.
+
+    Raises:
+        ConfigError: It cannot be read, names no setting, or a value is out of range.
+    """
+    path = Path(typer.get_app_dir("mnemo")) / "mnemo.toml"
+    try:
+        found = tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return FileSettings()
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"{path}: {error}") from error
+    options = {name: found.pop(name) for name in _OPTIONS if name in found}
+    if wrong := [name for name, value in options.items() if not isinstance(value, str)]:
+        raise ConfigError(f"{path}: {wrong[0]} must be a text")
+    try:
+        return FileSettings(options, Config(**found))
+    except ConfigError as error:
+        raise ConfigError(f"{path}: {error}") from error
 
 
 # ── Opening ─────────────────────────────────────────────────────────────────────────────
@@ -74,7 +123,8 @@ def in_service(
 
     async def opened() -> T:
         # Whose window is full is for the application to say, which has a model for it.
-        config = Config(viewport={"auto_evict": False}).overlaid(Config.from_env())
+        quiet = Config(viewport={"auto_evict": False})
+        config = quiet.overlaid(file_settings().config).overlaid(Config.from_env())
         async with Mnemo(store, config=config, chat_model=chat_model) as memory:
             return await act(memory)
 
@@ -115,7 +165,7 @@ def in_known_repo(
         if not may_be_empty and await _is_empty(found):
             raise UsageError(
                 f"repository {repo!r} in {store} holds nothing: is --repo right? "
-                "`mnemo ingest` fills one"
+                "`mnemo import` fills one"
             )
         return await act(found)
 
@@ -144,7 +194,7 @@ def existing(store: str) -> str:
     path = Path(store.removeprefix("sqlite:///"))
     if "://" not in str(store.removeprefix("sqlite:///")) and not _holds_something(path):
         raise UsageError(
-            f"there is no store at {path}: `mnemo ingest` makes one, --store names another"
+            f"there is no store at {path}: `mnemo import` makes one, --store names another"
         )
     return store
 

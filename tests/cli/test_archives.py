@@ -17,7 +17,7 @@ LOG = [
 @pytest.fixture
 def filled(cli, write):
     """The command line in a folder whose mnemo.db holds LOG in repository a."""
-    assert cli("ingest", str(write("log.jsonl", LOG)), "--repo", "a").code == 0
+    assert cli("import", str(write("log.jsonl", LOG)), "--repo", "a").code == 0
     return cli
 
 
@@ -64,8 +64,6 @@ def test_json_and_the_archive_cannot_share_stdout(filled):
         (lambda lines: [lines[0], b"{]\n", *lines[2:]], b"line 2: not JSON"),
         (lambda lines: [lines[0], b"\xff" + lines[1], *lines[2:]], b"line 2: not JSON"),
         (lambda lines: [lines[0].replace(b'"version":2', b'"version":9')], b"format version 9"),
-        (lambda lines: [b'{"role": "user", "content": "x"}\n'], b"line 1: it is no head"),
-        (lambda lines: [], b"line 1: there is nothing in it"),
     ],
 )
 def test_a_broken_archive_is_told_by_file_and_line(filled, tmp_path, broken, wrong):

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mnemo.cli.chats import read_chat
-from mnemo.cli.formats import IngestError
+from mnemo.cli.formats import ImportFileError
 
 NAMED = ("role", "speaker", "actor", "name", "kind", "id", "tool_call_id", "function", "at")
 SAID = ("content", "text", "observation", "action", "messages", "turns", "tool_calls", "arguments")
@@ -39,7 +39,7 @@ def test_no_file_breaks_the_reader(values):
     """What is no message is a mistake with a place, never another exception."""
     for content in (json.dumps(values), "\n".join(map(json.dumps, values))):
         chat = read(content)
-        assert chat.problem is None or isinstance(chat.problem, IngestError)
+        assert chat.problem is None or isinstance(chat.problem, ImportFileError)
         assert all(message.id for message in chat.messages)
 
 

@@ -23,17 +23,17 @@ LOG = [
 @pytest.fixture
 def filled(cli, write):
     """The command line in a folder whose mnemo.db holds LOG in repository default."""
-    assert cli("ingest", str(write("log.jsonl", LOG))).code == 0
+    assert cli("import", str(write("log.jsonl", LOG))).code == 0
     return cli
 
 
-# ── ingest ───────────────────────────────────────────────────────────────────────────
+# ── import ───────────────────────────────────────────────────────────────────────────
 
 
-def test_ingest_tells_what_it_did_and_the_second_time_adds_nothing(cli, write):
+def test_import_tells_what_it_did_and_the_second_time_adds_nothing(cli, write):
     """For a person, and as JSON."""
     file = str(write("log.jsonl", LOG))
-    first, second = cli("ingest", file), cli("ingest", file, "--json")
+    first, second = cli("import", file), cli("import", file, "--json")
     assert first.code == 0
     assert "3 steps added, 0 were there" in first.out
     assert first.err == ""
@@ -53,15 +53,15 @@ def test_ingest_tells_what_it_did_and_the_second_time_adds_nothing(cli, write):
 def test_one_file_goes_into_several_repositories(cli, write):
     """Session ids are unique in the store, so they name the repository."""
     file = str(write("log.jsonl", LOG))
-    assert cli("ingest", file, "--repo", "a", "--json").data["new_steps"] == 3
-    assert cli("ingest", file, "--repo", "b", "--json").data["new_steps"] == 3
+    assert cli("import", file, "--repo", "a", "--json").data["new_steps"] == 3
+    assert cli("import", file, "--repo", "b", "--json").data["new_steps"] == 3
 
 
 def test_a_bad_line_keeps_what_is_before_it_and_says_so(cli, write):
     """One line on stderr, exit code 2; put right, the rest is added."""
     whole = "".join(json.dumps(line) + "\n" for line in LOG)
     file = write("log.jsonl", whole[:-20])
-    failed = cli("ingest", str(file), "--json")
+    failed = cli("import", str(file), "--json")
     assert failed.code == 2
     assert failed.err.count("\n") == 1
     assert "log.jsonl: line 3, column" in failed.err
@@ -69,7 +69,7 @@ def test_a_bad_line_keeps_what_is_before_it_and_says_so(cli, write):
     assert failed.data["new_steps"] == 2
     assert failed.data["problem"] in failed.err
     file.write_text(whole)
-    repaired = cli("ingest", str(file), "--json")
+    repaired = cli("import", str(file), "--json")
     assert (repaired.code, repaired.data["new_steps"]) == (0, 1)
 
 
@@ -84,7 +84,7 @@ def test_a_bad_line_keeps_what_is_before_it_and_says_so(cli, write):
 )
 def test_a_file_without_anything_usable_makes_no_store(cli, write, tmp_path, content, wrong):
     """One line, exit code 2, and nothing is created."""
-    failed = cli("ingest", str(write("x", content)), "--json")
+    failed = cli("import", str(write("x", content)), "--json")
     assert failed.code == 2
     assert failed.out == ""
     assert failed.err.count("\n") == 1
@@ -94,8 +94,8 @@ def test_a_file_without_anything_usable_makes_no_store(cli, write, tmp_path, con
 
 def test_a_missing_file_and_a_directory_are_one_line(cli, tmp_path):
     """Exit code 2."""
-    assert cli("ingest", "none").err == "mnemo: none: there is no such file\n"
-    assert cli("ingest", str(tmp_path)).code == 2
+    assert cli("import", "none").err == "mnemo: none: there is no such file\n"
+    assert cli("import", str(tmp_path)).code == 2
 
 
 # ── recall, sessions, stats ──────────────────────────────────────────────────────────
@@ -167,7 +167,7 @@ def test_reading_needs_no_embedder(cli, command):
 def test_stored_control_characters_do_not_reach_the_terminal(cli, write):
     """A stored escape sequence is shown as a mark."""
     log = [{"role": "user", "content": "The lamp \x1b[2J is green."}]
-    cli("ingest", str(write("log.jsonl", log)))
+    cli("import", str(write("log.jsonl", log)))
     found = cli("recall", "lamp")
     assert "lamp" in found.out
     assert "\x1b" not in found.out
@@ -285,16 +285,19 @@ def test_an_interrupt_says_how_to_go_on(cli, write, monkeypatch):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(mnemo.cli.app, "in_repo", interrupted)
-    stopped = cli("ingest", str(write("log.jsonl", LOG)))
+    stopped = cli("import", str(write("log.jsonl", LOG)))
     assert stopped.code == 130
     assert "run the same command again to go on" in stopped.err
 
 
 def test_without_a_command_the_help_is_shown(cli):
-    """And --version tells the version."""
-    assert "ingest" in cli().out
+    """By groups, nothing cut off; and --version tells the version."""
+    shown = cli().out
+    assert all(group in shown for group in ("Everyday", "Look inside", "Operation"))
+    assert shown.index("recall") < shown.index("doctor")
+    assert "…" not in shown
     assert cli("--version").out.startswith("mnemo 0.")
-    assert cli("ingest", "--help").code == 0
+    assert "archive" in cli("import", "--help").out
 
 
 def test_recall_explains_where_each_candidate_comes_from(cli, write):
@@ -302,7 +305,7 @@ def test_recall_explains_where_each_candidate_comes_from(cli, write):
     lines = [{"observation": f"remark {i} about tea", "action": ""} for i in range(25)]
     lines.append({"observation": "Ada lives in Osaka.", "action": "", "actor": "Ada"})
     lines.append({"observation": "Bo says that Ada lives here.", "action": "", "actor": "Bo"})
-    assert cli("ingest", str(write("steps.jsonl", lines))).code == 0
+    assert cli("import", str(write("steps.jsonl", lines))).code == 0
     told = cli("recall", "Where does Ada live?", "--explain")
     assert told.code == 0
     bars = re.findall(r"^ {5}([a-z_' :]+?) +[+-]\d+\.\d\d ([+-]*)$", told.out, re.M)

@@ -31,7 +31,7 @@ QUIET = Config(viewport={"auto_evict": False})
 @pytest.fixture
 def filled(cli, write):
     """The command line in a folder whose mnemo.db holds CHAT as thread t."""
-    assert cli("ingest", str(write("chat.jsonl", CHAT)), "--thread", "t").code == 0
+    assert cli("import", str(write("chat.jsonl", CHAT)), "--thread", "t").code == 0
     return cli
 
 
@@ -50,12 +50,12 @@ def state_of(store, thread_id):
 # ── In ───────────────────────────────────────────────────────────────────────────────
 
 
-def test_messages_are_ingested_once(filled, write):
+def test_messages_are_imported_once(filled, write):
     """Running it again adds nothing; a file that has grown is continued."""
-    again = filled("ingest", "chat.jsonl", "--thread", "t", "--json").data
+    again = filled("import", "chat.jsonl", "--thread", "t", "--json").data
     assert (again["new_messages"], again["known_messages"], again["thread"]) == (0, 5, "t")
     write("chat.jsonl", [*CHAT, {"role": "user", "content": "Thanks."}])
-    told = filled("ingest", "chat.jsonl", "--thread", "t")
+    told = filled("import", "chat.jsonl", "--thread", "t")
     assert told.out == "Thread t: 1 messages added, 5 were there or are erased.\n"
 
 
@@ -82,16 +82,16 @@ def test_tool_calls_and_unknown_keys_are_kept(filled):
 )
 def test_each_format_becomes_messages(cli, write, content):
     """Lists, wrapped lists, dialogues and steps."""
-    assert cli("ingest", str(write("x.json", content)), "--thread", "t").code == 0
+    assert cli("import", str(write("x.json", content)), "--thread", "t").code == 0
     messages = cli("history", "t", "--json").data["messages"]
     assert [(m["role"], m["content"]) for m in messages] == [("user", "Hello"), ("assistant", "Hi")]
 
 
-def test_what_history_prints_can_be_ingested(filled, write):
+def test_what_history_prints_can_be_imported(filled, write):
     """Ids, times and calls are the same in another thread."""
     printed = filled("history", "t", "--json")
     write("copy.json", printed.out)
-    assert filled("ingest", "copy.json", "--thread", "u", "--json").data["new_messages"] == 5
+    assert filled("import", "copy.json", "--thread", "u", "--json").data["new_messages"] == 5
     copied = filled("history", "u", "--json").data["messages"]
     own = {"thread_id", "recorded_at"}
     assert [{k: v for k, v in m.items() if k not in own} for m in copied] == [
@@ -117,7 +117,7 @@ def test_what_history_prints_can_be_ingested(filled, write):
 )
 def test_a_mistake_in_a_chat_is_told_with_its_place(cli, write, content, wrong):
     """One line, exit code 2; what stands before it is kept."""
-    failed = cli("ingest", str(write("x.jsonl", content)), "--thread", "t")
+    failed = cli("import", str(write("x.jsonl", content)), "--thread", "t")
     assert (failed.code, failed.err.count("\n")) == (2, 1)
     assert wrong in failed.err
 
@@ -125,7 +125,7 @@ def test_a_mistake_in_a_chat_is_told_with_its_place(cli, write, content, wrong):
 def test_another_text_under_a_known_id_is_refused(filled, write):
     """The first text stays."""
     write("chat.jsonl", [{"role": "system", "content": "You are a pilot."}])
-    failed = filled("ingest", "chat.jsonl", "--thread", "t")
+    failed = filled("import", "chat.jsonl", "--thread", "t")
     assert (failed.code, failed.err.count("\n")) == (2, 1)
     assert "You are a ferryman." in filled("history", "t").out
 
@@ -173,7 +173,7 @@ def test_a_search_leaves_out_what_is_seen(filled):
 def test_stored_control_characters_stay_off_the_terminal(cli, write):
     """In every command that shows text."""
     lines = [{"role": "user", "content": "The lamp \x1b[2J is green.", "actor": "\x1b]0;x\x07"}]
-    cli("ingest", str(write("x.jsonl", lines)), "--thread", "t\x1b[1m")
+    cli("import", str(write("x.jsonl", lines)), "--thread", "t\x1b[1m")
     for command in (
         ("history", "t\x1b[1m"),
         ("window", "t\x1b[1m"),
@@ -193,7 +193,7 @@ def test_a_thread_is_forgotten(filled, tmp_path):
     assert (ran.data["messages"], ran.data["scrubbed"]) == (5, True)
     assert b"ferryman" not in (tmp_path / "mnemo.db").read_bytes()
     assert filled("history", "t", "--json").data["messages"] == []
-    assert filled("ingest", "chat.jsonl", "--thread", "t", "--json").data["new_messages"] == 0
+    assert filled("import", "chat.jsonl", "--thread", "t", "--json").data["new_messages"] == 0
     gone = filled("history", "t")
     assert (gone.code, gone.out) == (0, "")
     assert "nothing is left there of thread 't'" in gone.err
@@ -205,7 +205,7 @@ def test_notes_of_a_forgotten_thread_go_and_mixed_ones_are_named(cli, write):
     for thread, said in (("t", "Rex is my dog."), ("u", "Rex is my dog who barks.")):
         asked = {"role": "user", "content": f"Please remember that {said}", "id": f"{thread}1"}
         file = str(write(f"{thread}.jsonl", [asked]))
-        assert cli("ingest", file, "--thread", thread).code == 0
+        assert cli("import", file, "--thread", thread).code == 0
         assert cli("notes", "update", file, "--thread", thread, "--json").data["wrote"]
     (note,) = cli("notes", "list", "--json").data["notes"]
     told = cli("forget", "--thread", "u", "--yes").out

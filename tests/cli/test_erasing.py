@@ -18,7 +18,7 @@ LINES = [
 @pytest.fixture
 def filled(cli, write):
     """Commands over a store with two sessions."""
-    assert cli("ingest", str(write("talk.jsonl", LINES)), "--repo", "r").code == 0
+    assert cli("import", str(write("talk.jsonl", LINES)), "--repo", "r").code == 0
     return cli
 
 

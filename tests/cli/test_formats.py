@@ -1,4 +1,4 @@
-"""Files that can be ingested, and every way in which they cannot."""
+"""Files that can be imported, and every way in which they cannot."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from mnemo.cli.formats import IngestError, read_talks
+from mnemo.cli.formats import ImportFileError, read_talks
 
 DIALOGUE = {
     "id": "d",
@@ -89,12 +89,12 @@ def test_a_talk_keeps_its_name_when_it_grows(write):
 
 def test_a_file_that_is_not_there_is_told(tmp_path):
     """Not found, a directory, empty: nothing to read."""
-    with pytest.raises(IngestError, match="no such file"):
+    with pytest.raises(ImportFileError, match="no such file"):
         read_talks(tmp_path / "none.jsonl")
-    with pytest.raises(IngestError, match="is a directory"):
+    with pytest.raises(ImportFileError, match="is a directory"):
         read_talks(tmp_path)
     (tmp_path / "empty").write_bytes(b" \n")
-    with pytest.raises(IngestError, match="is empty"):
+    with pytest.raises(ImportFileError, match="is empty"):
         read_talks(tmp_path / "empty")
 
 

@@ -13,7 +13,7 @@ TALK = [{"role": "user", "content": "I keep bees in Bern.", "at": "2020-01-02T10
 @pytest.fixture
 def filled(cli, write):
     """A folder whose mnemo.db holds a talk, and an old fact that nothing supports."""
-    assert cli("ingest", str(write("talk.jsonl", TALK))).code == 0
+    assert cli("import", str(write("talk.jsonl", TALK))).code == 0
 
     async def add() -> None:
         async with Mnemo("mnemo.db", config=Config()) as memory:

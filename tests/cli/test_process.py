@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-MNEMO = (sys.executable, "-c", "import sys; from mnemo.cli import main; sys.exit(main())")
+MNEMO = (sys.executable, "-m", "mnemo")
 
 
 def mnemo(*arguments: str, folder: Path) -> subprocess.CompletedProcess[str]:
@@ -63,9 +63,9 @@ def long_log(path: Path) -> int:
 
 
 def stopped_midway(folder: Path, stop: signal.Signals) -> tuple[int, str]:
-    """Start an ingest, stop it when its store holds more than tables; its exit code and stderr."""
+    """Start an import, stop it when its store holds more than tables; its exit code and stderr."""
     journal = folder / "mnemo.db-wal"
-    command = [*MNEMO, "ingest", "log.jsonl"]
+    command = [*MNEMO, "import", "log.jsonl"]
     with subprocess.Popen(command, cwd=folder, stderr=subprocess.PIPE, text=True) as process:
         deadline = time.monotonic() + 30
         while not (journal.exists() and journal.stat().st_size > 1_200_000):
@@ -85,7 +85,7 @@ def counted(folder: Path) -> dict[str, Any]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("stop", [signal.SIGKILL, signal.SIGINT])
-def test_an_ingest_stopped_midway_is_completed_by_the_next(tmp_path, stop):
+def test_an_import_stopped_midway_is_completed_by_the_next(tmp_path, stop):
     """Killed or interrupted: run again, every step is there exactly once and committed."""
     count = long_log(tmp_path / "log.jsonl")
     code, said = stopped_midway(tmp_path, stop)
@@ -96,7 +96,7 @@ def test_an_ingest_stopped_midway_is_completed_by_the_next(tmp_path, stop):
         assert code == -stop
     before = counted(tmp_path)
     assert 0 < before["steps"] < count
-    again = mnemo("ingest", "log.jsonl", "--json", folder=tmp_path)
+    again = mnemo("import", "log.jsonl", "--json", folder=tmp_path)
     told = json.loads(again.stdout)
     assert told["new_steps"] == count - before["steps"]
     assert told["known_steps"] == before["steps"]

@@ -1,5 +1,5 @@
 """
-Ingest talks: one session per talk, one step per turn.
+Import dialogues: one session per talk, one step per turn.
 
 Safe to stop anywhere and to run again: sessions have derived ids and steps have keys,
 so what is there is found, what is missing is added, and nothing is there twice.
@@ -16,7 +16,7 @@ from mnemo import Conflict, Repository, Session, SessionError, SessionState, Ste
 from mnemo.cli.formats import Talk, Turn
 from mnemo.runtime.text import clean
 
-__all__ = ["AT_ONCE", "Tally", "ingest"]
+__all__ = ["AT_ONCE", "Tally", "import_talks"]
 
 AT_ONCE = 4
 """Sessions that are written side by side."""
@@ -24,7 +24,7 @@ AT_ONCE = 4
 
 @dataclass(slots=True)
 class Tally:
-    """What an ingest did: sessions begun, taken up again, and left as they were; steps."""
+    """What an import did: sessions begun, taken up again, and left as they were; steps."""
 
     new_sessions: int = 0
     resumed_sessions: int = 0
@@ -33,11 +33,8 @@ class Tally:
     known_steps: int = 0
 
 
-async def ingest(
-    repo: Repository,
-    talks: Iterable[Talk],
-    *,
-    advance: Callable[[], None] = lambda: None,
+async def import_talks(
+    repo: Repository, talks: Iterable[Talk], advance: Callable[[], None] = lambda: None
 ) -> Tally:
     """
     Append, close and commit *talks*, ``AT_ONCE`` at a time.
@@ -49,7 +46,7 @@ async def ingest(
         Conflict: A known key came with another text; the first stays.
         SessionBusy: Another process has one of the sessions open.
         ExtractionFailed: Of one session; its steps are kept.
-            *Cancellation*: safe; the next ingest goes on.
+            *Cancellation*: safe; the next import goes on.
     """
     tally = Tally()
     known = {record.id: record.state for record in await repo.sessions()}
@@ -76,10 +73,10 @@ async def _work(
     advance: Callable[[], None],
 ) -> None:
     for talk in waiting:
-        await _ingest_one(repo, talk, known, tally, advance)
+        await _import_one(repo, talk, known, tally, advance)
 
 
-async def _ingest_one(
+async def _import_one(
     repo: Repository,
     talk: Talk,
     known: dict[str, SessionState],

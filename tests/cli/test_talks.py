@@ -1,4 +1,4 @@
-"""Ingest: nothing twice, nothing lost, whenever it is stopped."""
+"""Import of dialogues: nothing twice, nothing lost, whenever it is stopped."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import pytest
 
 from mnemo import Config, Conflict, ExtractionFailed, Mnemo, ModelUnavailable, SessionState
 from mnemo.cli.formats import Talk, Turn, read_talks
-from mnemo.cli.ingest import Tally, ingest
+from mnemo.cli.talks import Tally, import_talks
 from mnemo.testing import HashingEmbedder, ScriptedChatModel
 
 
@@ -28,11 +28,11 @@ def service(db) -> Mnemo:
     return Mnemo(db, embedder=HashingEmbedder())
 
 
-async def test_an_ingest_brings_every_turn_in_once_and_commits(db):
+async def test_an_import_brings_every_turn_in_once_and_commits(db):
     """One session per talk, one step per turn, with its key and actor."""
     async with service(db) as memory:
         repo = await memory.open_repo("r")
-        tally = await ingest(repo, TALKS)
+        tally = await import_talks(repo, TALKS)
         found = await repo.recall("e says 3", k=1)
         statistics = await repo.statistics()
         states = {record.state for record in await repo.sessions()}
@@ -43,15 +43,15 @@ async def test_an_ingest_brings_every_turn_in_once_and_commits(db):
     assert (source.session_id, source.key, source.actor) == ("r/e", "k3", "Ada")
 
 
-async def test_a_second_ingest_adds_nothing(db):
+async def test_a_second_import_adds_nothing(db):
     """Running it twice: same revision, same counts, also in a new service."""
     async with service(db) as memory:
         repo = await memory.open_repo("r")
-        await ingest(repo, TALKS)
+        await import_talks(repo, TALKS)
         before = await repo.statistics()
     async with service(db) as memory:
         repo = await memory.open_repo("r")
-        tally = await ingest(repo, TALKS)
+        tally = await import_talks(repo, TALKS)
         after = await repo.statistics()
     assert tally == Tally(complete_sessions=6, known_steps=36)
     assert (after.revision, after.steps, after.nodes) == (
@@ -65,9 +65,9 @@ async def test_a_grown_talk_gets_only_what_is_new(db):
     """A log that is written on: its session goes on in a new episode."""
     async with service(db) as memory:
         repo = await memory.open_repo("r")
-        await ingest(repo, [talk("a", 3)])
-        grown = await ingest(repo, [talk("a", 5)])
-        again = await ingest(repo, [talk("a", 5)])
+        await import_talks(repo, [talk("a", 3)])
+        grown = await import_talks(repo, [talk("a", 5)])
+        again = await import_talks(repo, [talk("a", 5)])
         steps = (await repo.statistics()).steps
     assert grown == Tally(resumed_sessions=1, new_steps=2, known_steps=3)
     assert again == Tally(complete_sessions=1, known_steps=5)
@@ -75,16 +75,16 @@ async def test_a_grown_talk_gets_only_what_is_new(db):
 
 
 @pytest.mark.parametrize("after", [1, 5, 13, 35])
-async def test_an_ingest_that_is_cancelled_is_completed_by_the_next(db, after):
+async def test_an_import_that_is_cancelled_is_completed_by_the_next(db, after):
     """Stopped after any number of turns, run again: every turn once, all committed."""
     with anyio.CancelScope() as scope:
         async with service(db) as memory:
             repo = await memory.open_repo("r")
-            await ingest(repo, TALKS, advance=_cancelling(scope, after))
+            await import_talks(repo, TALKS, _cancelling(scope, after))
     assert scope.cancelled_caught
     async with service(db) as memory:
         repo = await memory.open_repo("r")
-        tally = await ingest(repo, TALKS)
+        tally = await import_talks(repo, TALKS)
         statistics = await repo.statistics()
         unfinished = await repo.unfinished_sessions()
         problems = (await memory.check()).problems
@@ -107,7 +107,7 @@ def _cancelling(scope: anyio.CancelScope, after: int):
 
 @pytest.mark.parametrize("state", ["collecting", "extracting", "ready"])
 async def test_a_session_is_taken_up_in_whatever_state_it_was_left(db, state):
-    """Begun by hand as ingest would, left in each unfinished state, then completed."""
+    """Begun by hand as an import would, left in each unfinished state, then completed."""
     async with service(db) as memory:
         repo = await memory.open_repo("r")
         session = await repo.start_session("goal of a", session_id="r/a")
@@ -118,7 +118,7 @@ async def test_a_session_is_taken_up_in_whatever_state_it_was_left(db, state):
             await session.wait_for("ready")
     async with service(db) as memory:
         repo = await memory.open_repo("r")
-        tally = await ingest(repo, [talk("a", 3)])
+        tally = await import_talks(repo, [talk("a", 3)])
         (record,) = await repo.sessions()
         nodes = (await repo.statistics()).nodes["episodic"]
     assert tally == Tally(resumed_sessions=1, new_steps=2, known_steps=1)
@@ -126,18 +126,18 @@ async def test_a_session_is_taken_up_in_whatever_state_it_was_left(db, state):
     assert nodes == 3
 
 
-async def test_a_failed_extraction_is_one_error_and_the_next_ingest_retries_it(db):
+async def test_a_failed_extraction_is_one_error_and_the_next_import_retries_it(db):
     """The failure itself is raised, not a group; its steps are kept and extracted later."""
     model = ScriptedChatModel.answering({"semantic": ModelUnavailable("down", retryable=False)})
     async with Mnemo(db, embedder=HashingEmbedder(), chat_model=model) as memory:
         repo = await memory.open_repo("r")
         with pytest.raises(ExtractionFailed):
-            await ingest(repo, [talk("a", 3)])
+            await import_talks(repo, [talk("a", 3)])
         (left,) = await repo.unfinished_sessions()
     assert (left.state, left.steps) == (SessionState.FAILED, 3)
     async with service(db) as memory:
         repo = await memory.open_repo("r")
-        tally = await ingest(repo, [talk("a", 3)])
+        tally = await import_talks(repo, [talk("a", 3)])
         nodes = (await repo.statistics()).nodes["episodic"]
     assert tally == Tally(resumed_sessions=1, known_steps=3)
     assert nodes == 3
@@ -148,8 +148,8 @@ async def test_auto_commit_changes_nothing_in_what_is_there(db):
     auto = Config(session={"auto_commit": True})
     async with Mnemo(db, embedder=HashingEmbedder(), config=auto) as memory:
         repo = await memory.open_repo("r")
-        first = await ingest(repo, TALKS)
-        second = await ingest(repo, TALKS)
+        first = await import_talks(repo, TALKS)
+        second = await import_talks(repo, TALKS)
         statistics = await repo.statistics()
         unfinished = await repo.unfinished_sessions()
     assert first == Tally(new_sessions=6, new_steps=36)
@@ -162,19 +162,19 @@ async def test_another_text_under_a_known_key_is_refused(db):
     changed = Talk("a", "goal", (Turn(key="k0", observation="x", action="", actor="A", at=None),))
     async with service(db) as memory:
         repo = await memory.open_repo("r")
-        await ingest(repo, [talk("a", 2)])
+        await import_talks(repo, [talk("a", 2)])
         with pytest.raises(Conflict, match="'k0'"):
-            await ingest(repo, [changed])
+            await import_talks(repo, [changed])
         hits = await repo.search("says")
     assert {hit.snippet for hit in hits} == {"a says 0", "a says 1"}
 
 
 async def test_unstorable_characters_do_not_look_like_another_text(db, write):
-    """A lone surrogate is stored as a mark; the second ingest knows it again."""
+    """A lone surrogate is stored as a mark; the second import knows it again."""
     file = write("log.jsonl", '{"role": "user", "content": "odd \\ud800 and \\u0000 text"}')
     async with service(db) as memory:
         repo = await memory.open_repo("r")
-        await ingest(repo, read_talks(file).talks)
-        assert await ingest(repo, read_talks(file).talks) == Tally(
+        await import_talks(repo, read_talks(file).talks)
+        assert await import_talks(repo, read_talks(file).talks) == Tally(
             complete_sessions=1, known_steps=1
         )
