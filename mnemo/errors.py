@@ -8,6 +8,7 @@ model client's) is translated once, at the edge, and kept as ``__cause__``.
 from __future__ import annotations
 
 __all__ = [
+    "Barred",
     "BudgetExceeded",
     "CommitFailed",
     "ConfigError",
@@ -138,6 +139,19 @@ class Conflict(UsageError):
 
 class StaleRevision(Conflict):
     """The graph moved on since it was read; reconcile again. It never leaves mnemo."""
+
+
+class Barred(Conflict):
+    """
+    Memories were extracted again that were erased for good; commit the rest. It never leaves mnemo.
+
+    Attributes:
+        ids: Of the new nodes that say what was erased.
+    """
+
+    def __init__(self, ids: tuple[str, ...]) -> None:
+        self.ids = ids
+        super().__init__("a memory was erased, and its extraction barred")
 
 
 class InvalidArchive(UsageError, ValueError):

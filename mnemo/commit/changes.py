@@ -2,19 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
+from mnemo.errors import Conflict
 from mnemo.runtime.clock import Breather
 from mnemo.values.changeset import Changeset
 from mnemo.values.changeset import NodeChange as Change
-from mnemo.values.graph import Node, NodeType, Semantic, Vector
-from mnemo.values.lookup import lookup_keys, rival_keys
+from mnemo.values.graph import Claim, Edit, Node, NodeType, Semantic, Vector
+from mnemo.values.lookup import former_key, lookup_keys, rival_keys
 
-__all__ = ["Questions", "check", "named_ids", "questions", "tidied", "unembedded", "with_vectors"]
+__all__ = [
+    "Questions",
+    "check",
+    "corrected",
+    "named_ids",
+    "questions",
+    "tidied",
+    "unembedded",
+    "with_vectors",
+    "without",
+]
 
 _EMBEDDED: frozenset[NodeType] = frozenset(("semantic", "procedural", "subgoal", "intent", "tag"))
 _DERIVED: frozenset[NodeType] = frozenset(("episodic", "source", "subgoal"))
@@ -79,6 +90,7 @@ def check(changeset: Changeset, stored: Mapping[str, Node], *, dimensions: int) 
     Raises:
         ValueError: As ``Changeset.validate``; or a change names a field that its node
             does not have.
+        Conflict: What it corrects was corrected meanwhile.
     """
     changeset.validate(stored={id: node.type for id, node in stored.items()}, dimensions=dimensions)
     known = {**stored, **{node.id: node for node in changeset.nodes}}
@@ -90,6 +102,27 @@ def _check_fields(change: Change, node: Node) -> None:
     allowed = {field.name for field in fields(node)} - {"id", "created_at"}
     if unknown := set(change.fields) - allowed:
         raise ValueError(f"a {node.type} node has no field {min(unknown)!r} to change")
+    if isinstance(node, Claim) and _edits_of(change, node)[: len(node.edits)] != node.edits:
+        raise Conflict(f"memory {node.id!r} was changed meanwhile; look at it and try again")
+
+
+def _edits_of(change: Change, claim: Claim) -> Sequence[Edit]:
+    edits: Sequence[Edit] = change.fields.get("edits", claim.edits)
+    return edits
+
+
+def without(changeset: Changeset, ids: Collection[str]) -> Changeset:
+    """*changeset* without the new nodes *ids*, and without the tags and intents of those alone."""
+    grouped = {edge.source for edge in changeset.edges if edge.target in ids}
+    left = {edge.source for edge in changeset.edges if edge.target not in ids}
+    gone = {*ids, *(grouped - left)}
+    return replace(
+        changeset,
+        nodes=tuple(node for node in changeset.nodes if node.id not in gone),
+        edges=tuple(e for e in changeset.edges if not {e.source, e.target} & gone),
+        metadata={id: delta for id, delta in changeset.metadata.items() if id not in gone},
+        replaces={id: old for id, old in changeset.replaces.items() if id not in gone},
+    )
 
 
 # ── Vectors ──────────────────────────────────────────────────────────────────────────
@@ -165,30 +198,40 @@ class Questions:
     rewarded: tuple[str, ...]
 
 
-def questions(changeset: Changeset) -> Questions:
+def corrected(changeset: Changeset, stored: Mapping[str, Node]) -> list[Node]:
+    """The stored facts and instructions that *changeset* corrects, as they will be."""
+    edits = (change for change in changeset.changes if "edits" in change.fields)
+    return [replace(stored[change.id], **change.fields) for change in edits]
+
+
+def questions(changeset: Changeset, stored: Mapping[str, Node]) -> Questions:
     """List what to look up for *changeset*; for a worker thread, since keys cost time."""
     keys: dict[NodeType, dict[str, None]] = {}
     breather = Breather()
-    for node in changeset.nodes:
+    nodes = (*changeset.nodes, *corrected(changeset, stored))
+    for node in nodes:
         breather.breathe()
         if node.type in _FOUND_BY_KEY:
             asked = (*lookup_keys(node), *_rival_keys(node))
             keys.setdefault(node.type, {}).update(dict.fromkeys(asked))
     return Questions(
         keys={type: tuple(asked) for type, asked in keys.items()},
-        vectors=_rows(changeset),
+        vectors=_rows(nodes),
         rewarded=tuple(c.id for c in changeset.changes if c.fields.get("reward") is not None),
     )
 
 
 def _rival_keys(node: Node) -> tuple[str, ...]:
-    return rival_keys(node.proposition) if isinstance(node, Semantic) else ()
+    if not isinstance(node, Claim):
+        return ()
+    rivals = rival_keys(node.proposition) if isinstance(node, Semantic) else ()
+    return (former_key(node.text), *rivals)
 
 
-def _rows(changeset: Changeset) -> dict[NodeType, tuple[tuple[str, ...], NDArray[np.float32]]]:
+def _rows(nodes: Sequence[Node]) -> dict[NodeType, tuple[tuple[str, ...], NDArray[np.float32]]]:
     rows: dict[NodeType, tuple[tuple[str, ...], NDArray[np.float32]]] = {}
     for type in _FOUND_BY_VECTOR:
-        own = [(n.id, n.vector) for n in changeset.nodes if n.type == type and n.vector is not None]
+        own = [(n.id, n.vector) for n in nodes if n.type == type and n.vector is not None]
         if own:
             rows[type] = tuple(id for id, _ in own), np.stack([vector for _, vector in own])
     return rows

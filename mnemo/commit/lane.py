@@ -27,12 +27,13 @@ from mnemo.commit.changes import (
     tidied,
     unembedded,
     with_vectors,
+    without,
 )
 from mnemo.commit.intents import MergeIntent, plan_intents
 from mnemo.commit.reconcile import reconcile
 from mnemo.commit.stored import look_up
 from mnemo.config import CommitConfig
-from mnemo.errors import CommitFailed, ModelError, StaleRevision, StoreError
+from mnemo.errors import Barred, CommitFailed, ModelError, StaleRevision, StoreError
 from mnemo.protocols import Applied, Clock, Embedder, GraphStore, GraphWrite, VectorIndex
 from mnemo.runtime.ids import new_id
 from mnemo.values.changeset import Changeset
@@ -238,6 +239,8 @@ class _Commit:
                     return await self._seams.graph.apply(whole, self._seams.owner)
             except StaleRevision:
                 logger.debug("changeset %s met another write", changeset.id)
+            except Barred as barred:
+                changeset = without(changeset, barred.ids)
         raise CommitFailed(f"nothing was written: others wrote first, {TRIES} times in a row")
 
     async def _reconciled(self, changeset: Changeset, before: tuple[str, ...]) -> GraphWrite:
@@ -315,4 +318,4 @@ def _questioned(
     changeset: Changeset, stored: Mapping[str, Node], vectors: Mapping[str, Vector]
 ) -> tuple[Changeset, Questions]:
     changeset = with_vectors(changeset, stored, vectors)
-    return changeset, questions(changeset)
+    return changeset, questions(changeset, stored)

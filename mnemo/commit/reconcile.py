@@ -17,14 +17,22 @@ from mnemo.commit.draft import Draft
 from mnemo.commit.intents import IntentPlan
 from mnemo.commit.stored import Known, Neighbours
 from mnemo.commit.support import Support
-from mnemo.commit.timeline import place_facts
+from mnemo.commit.timeline import place_facts, restates
 from mnemo.config import CommitConfig
 from mnemo.english.similarity import equal_text
 from mnemo.protocols import GraphWrite
 from mnemo.runtime.clock import Breather, as_utc
 from mnemo.values.changeset import Changeset
-from mnemo.values.graph import EdgeKind, MetadataDelta, Procedural, Semantic, Tag, united_confidence
-from mnemo.values.lookup import label_key, text_key
+from mnemo.values.graph import (
+    Claim,
+    EdgeKind,
+    MetadataDelta,
+    Procedural,
+    Semantic,
+    Tag,
+    united_confidence,
+)
+from mnemo.values.lookup import former_key, label_key, text_key
 
 __all__ = ["reconcile"]
 
@@ -109,11 +117,10 @@ def _unite_intents(draft: Draft, plan: IntentPlan) -> None:
 def _reinforce_fact(draft: Draft, support: Support, fact: Semantic, same: Semantic) -> None:
     """Let *same* stand for *fact* too: their confidence, start and steps are united."""
     starts = [as_utc(at) for at in (same.valid_from, fact.valid_from) if at is not None]
-    draft.set(
-        same.id,
-        confidence=united_confidence(same.confidence, fact.confidence),
-        valid_from=min(starts, default=None),
-    )
+    # Since when what the hand worded holds, the hand has said.
+    start = same.valid_from if same.edits else min(starts, default=None)
+    confidence = united_confidence(same.confidence, fact.confidence)
+    draft.set(same.id, confidence=confidence, valid_from=start)
     _reinforce(fact.id, same.id, draft, support)
 
 
@@ -136,12 +143,19 @@ def _unite_instructions(draft: Draft, changeset: Changeset, known: Known, suppor
         key = text_key(new.condition, new.instruction)
         equal = [node.id for node in known.keys.get(("procedural", key), ())] + kept.get(key, [])
         same = (id for id in equal if _is_same(new, draft.survivor(id, Procedural), intents))
-        survivor = next(same, None)
+        survivor = next(same, None) or _corrected(new, known)
         if survivor is None:
             kept.setdefault(key, []).append(new.id)
             draft.supported(new.id)
         else:
             _reinforce(new.id, survivor, draft, support)
+
+
+def _corrected(new: Procedural, known: Known) -> str | None:
+    """The stored instruction that said the same before it was corrected."""
+    found = known.keys.get(("procedural", former_key(new.text)), ())
+    restated = (node.id for node in found if isinstance(node, Claim) and restates(node, new))
+    return next(restated, None)
 
 
 def _intents_of(draft: Draft, changeset: Changeset, known: Known) -> dict[str, set[str]]:

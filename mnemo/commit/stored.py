@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from mnemo.commit.changes import Questions
+from mnemo.commit.changes import Questions, corrected
 from mnemo.protocols import GraphStore, VectorIndex
 from mnemo.runtime.clock import Breather
 from mnemo.values.changeset import Changeset, Revision
@@ -131,10 +131,11 @@ _ROWS = 256
 
 
 class Neighbours:
-    """For each new fact the stored ones and the earlier new ones near it, best first."""
+    """For each new or corrected fact the stored ones and the earlier new ones near it."""
 
     def __init__(self, changeset: Changeset, known: Known, *, threshold: float) -> None:
-        facts = [node for node in changeset.nodes if isinstance(node, Semantic)]
+        nodes = (*changeset.nodes, *corrected(changeset, known.nodes))
+        facts = [node for node in nodes if isinstance(node, Semantic)]
         self._near = {fact.id: list(known.near.get(fact.id, ())) for fact in facts}
         self._add_earlier([f for f in facts if f.vector is not None], threshold - COSINE_ROUNDING)
 

@@ -41,7 +41,13 @@ class Support:
         return self.positions(fact)[-1][0]
 
     def positions(self, fact: Semantic) -> list[Position]:
-        """Its statements, ascending; of a fact without steps, its start and its own id."""
+        """
+        Its statements, ascending; of a fact without steps, its start and its own id.
+
+        A wording that the hand gave it is its one statement: its steps say something else.
+        """
+        if fact.worded_at is not None:
+            return [(as_utc(fact.worded_at), fact.id)]
         steps = {step.id: step for step in self._steps.get(fact.id, ()) if step.at is not None}
         found = [(as_utc(step.at), id) for id, step in steps.items() if step.at is not None]
         return sorted(found) or [(self.start(fact), fact.id)]

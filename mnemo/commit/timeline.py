@@ -13,16 +13,17 @@ from __future__ import annotations
 from bisect import bisect
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
+from mnemo.commit.changes import corrected
 from mnemo.commit.draft import Draft
 from mnemo.commit.stored import Known, Neighbours
 from mnemo.commit.support import Position, Support
 from mnemo.english.similarity import contradicts, equal_text, same_claim_guard
 from mnemo.runtime.clock import Breather, as_utc
 from mnemo.values.changeset import Changeset
-from mnemo.values.graph import MetadataDelta, Semantic
-from mnemo.values.lookup import lookup_keys, rival_keys, text_key
+from mnemo.values.graph import Claim, MetadataDelta, Semantic
+from mnemo.values.lookup import former_key, lookup_keys, rival_keys, text_key
 
-__all__ = ["place_facts"]
+__all__ = ["place_facts", "restates"]
 
 
 def place_facts(
@@ -38,6 +39,8 @@ def place_facts(
     """
     Unite new facts with the facts they restate, and supersede what they contradict.
 
+    A fact that the hand corrects supersedes what its new wording contradicts.
+
     Args:
         reinforce: Lets its second argument, stored or new, stand for its first, a new fact.
         supersede: Whether contradictions count.
@@ -48,6 +51,17 @@ def place_facts(
         breather.breathe()
         replaced = changeset.replaces.get(fact.id, ()) if supersede else ()
         timeline.place(fact, replaced, supersede=supersede)
+    for node in corrected(changeset, known.nodes) if supersede else ():
+        if isinstance(node, Semantic):
+            timeline.supersede(node)
+
+
+def restates(claim: Claim, new: Claim) -> bool:
+    """Whether *new*, which was extracted, says what *claim* said before it was corrected."""
+    return not new.edits and any(
+        equal_text(text, new.text) or same_claim_guard(text, new.text)
+        for text in claim.former_texts
+    )
 
 
 class _Timeline:
@@ -68,6 +82,10 @@ class _Timeline:
 
     def place(self, fact: Semantic, replaced: Iterable[str], *, supersede: bool) -> None:
         """Put *fact* in its place among those that say the same, and those it contradicts."""
+        kept = next(self._corrected(fact), None)
+        if kept is not None:
+            self._reinforce(fact, kept)
+            return
         same = {other.id: other for other in self._same(fact)}
         rivals = self._rivals(fact, replaced, same) if supersede else []
         for part in self._cut(fact, rivals):
@@ -75,6 +93,11 @@ class _Timeline:
             same[owner.id] = owner
             rivals = [piece for rival in rivals for piece in self._cut(rival, [owner])]
             self._close_around(owner.id, rivals)
+
+    def supersede(self, fact: Semantic) -> None:
+        """Close what the new wording of the stored *fact* contradicts."""
+        rivals = self._rivals(fact, (), ())
+        self._close_around(fact.id, [part for r in rivals for part in self._cut(r, [fact])])
 
     # ── What it meets ────────────────────────────────────────────────────────────────
 
@@ -85,6 +108,13 @@ class _Timeline:
             for other in self._survivors(ids, fact):
                 if agree(other.proposition, fact.proposition):
                     yield other
+
+    def _corrected(self, fact: Semantic) -> Iterator[Semantic]:
+        """Facts that hold, and said the same before they were corrected."""
+        keys = (former_key(fact.proposition), *rival_keys(fact.proposition))
+        for other in self._survivors(self._keyed(keys), fact):
+            if other.valid_to is None and restates(other, fact):
+                yield other
 
     def _rivals(
         self, fact: Semantic, replaced: Iterable[str], same: Iterable[str]

@@ -23,7 +23,7 @@ import numpy as np
 from mnemo.runtime.clock import Breather, in_utc
 from mnemo.values.changeset import Changeset, NodeChange
 from mnemo.values.graph import NODE_TYPES, Edge, EdgeKind, MetadataDelta, Node, NodeType, Vector
-from mnemo.values.wordings import plain_wordings, read_wordings
+from mnemo.values.wordings import plain_edits, plain_wordings, read_edits, read_wordings
 
 __all__ = [
     "decode_changeset",
@@ -166,6 +166,8 @@ def _body(node: Node) -> dict[str, Any]:
         values[name] = encode_time(values[name])
     if "wordings" in values:
         values["wordings"] = plain_wordings(values["wordings"]) or None
+    if "edits" in values:
+        values["edits"] = plain_edits(values["edits"]) or None
     return {name: value for name, value in values.items() if value is not None}
 
 
@@ -174,6 +176,8 @@ def _node(id: str, type: NodeType, body: dict[str, Any], vector: Vector | None) 
         body[name] = datetime.fromisoformat(body[name])
     if type == "intent":
         body["wordings"] = read_wordings(body.get("wordings") or ())
+    if type in ("semantic", "procedural"):
+        body["edits"] = read_edits(body.get("edits") or ())
     # None is left out of the body; it must not come back as another default.
     values = {name: body.get(name) for name in _field_names(type)}
     for name, kinds in _field_kinds(type):

@@ -11,7 +11,7 @@ import numpy as np
 from pydantic import AfterValidator, BeforeValidator, Field, TypeAdapter, with_config
 from typing_extensions import TypedDict
 
-from mnemo.runtime.validation import finite_number, stored_text, whole_number
+from mnemo.runtime.validation import finite_number, stored_json, stored_text, whole_number
 from mnemo.values.archive import ArchivedNode
 from mnemo.values.changeset import Changeset, NodeChange
 from mnemo.values.fields import STRICT, Count, Entity, Id, Key, packed, read_time, read_vector
@@ -19,13 +19,14 @@ from mnemo.values.graph import (
     NODE_TYPES,
     Edge,
     EdgeKind,
+    Edit,
     MetadataDelta,
     Node,
     NodeMetadata,
     NodeType,
     Vector,
 )
-from mnemo.values.wordings import plain_wordings, read_wordings
+from mnemo.values.wordings import plain_edits, plain_wordings, read_edits, read_wordings
 
 __all__ = ["CHANGESET", "COUNTS", "NodeLines", "changeset_line"]
 
@@ -72,7 +73,8 @@ def _plain(value: Any) -> Any:
     if isinstance(value, datetime):
         return value.isoformat()
     if isinstance(value, tuple):
-        return plain_wordings(value)
+        is_edited = bool(value) and isinstance(value[0], Edit)
+        return plain_edits(value) if is_edited else plain_wordings(value)
     return packed(value) if isinstance(value, np.ndarray) else value
 
 
@@ -89,8 +91,12 @@ def _as_fields(said: Any) -> dict[str, Any]:
 def _as_value(name: str, value: Any) -> Any:
     if name == "wordings":
         return read_wordings(value)
+    if name == "edits":
+        return read_edits(value)
     if value is None:
         return None
+    if name == "metadata":
+        return _as_object(value)
     if name == "vector":
         return read_vector(value)
     if name in _TIMES:
@@ -102,6 +108,12 @@ def _as_value(name: str, value: Any) -> Any:
             raise ValueError(f"{name} must be int or float")
         return finite_number(name, value) if isinstance(value, float) else value
     return stored_text(name, value)
+
+
+def _as_object(value: Any) -> Any:
+    if not isinstance(value, dict):
+        raise ValueError("metadata must be an object")
+    return stored_json("metadata", value)
 
 
 def _node(type: NodeType, id: str, said: Mapping[str, Any], vector: Vector | None = None) -> Node:

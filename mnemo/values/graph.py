@@ -8,11 +8,11 @@ type; a vector left out is made at commit.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
-from typing import ClassVar, Literal, TypeAlias
+from typing import Any, ClassVar, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,8 +22,10 @@ from mnemo.runtime.ids import new_id
 __all__ = [
     "ENDS",
     "NODE_TYPES",
+    "Claim",
     "Edge",
     "EdgeKind",
+    "Edit",
     "Episodic",
     "Intent",
     "MetadataDelta",
@@ -105,7 +107,54 @@ class Episodic(Node):
 
 
 @dataclass(frozen=True, slots=True)
-class Semantic(Node):
+class Edit:
+    """
+    An addition by hand, or a correction of what a fact or instruction says.
+
+    Attributes:
+        at: When it was made, aware.
+        by: Who made it.
+        before: The wording that it replaced; ``None``: it added the fact or instruction.
+        reason: Why, if that was said.
+    """
+
+    at: datetime
+    by: Literal["hand", "maintenance"] = "hand"
+    before: str | None = None
+    reason: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Claim(Node):
+    """
+    What facts and instructions have.
+
+    Attributes:
+        edits: Oldest first; none: it says what extraction made of its steps.
+        metadata: Given by hand; that of its steps is theirs.
+    """
+
+    edits: tuple[Edit, ...] = field(default=(), kw_only=True)
+    metadata: Mapping[str, Any] | None = field(default=None, kw_only=True, hash=False)
+
+    @property
+    def version(self) -> int:
+        """Number of its present wording, from 1."""
+        return 1 + sum(edit.before is not None for edit in self.edits)
+
+    @property
+    def worded_at(self) -> datetime | None:
+        """When the hand gave it its wording; ``None``: it never did."""
+        return next((edit.at for edit in reversed(self.edits) if edit.by == "hand"), None)
+
+    @property
+    def former_texts(self) -> tuple[str, ...]:
+        """The wordings that it had before, oldest first."""
+        return tuple(edit.before for edit in self.edits if edit.before is not None)
+
+
+@dataclass(frozen=True, slots=True)
+class Semantic(Claim):
     """
     A fact: self-contained and atomic.
 
@@ -130,7 +179,7 @@ class Semantic(Node):
 
 
 @dataclass(frozen=True, slots=True)
-class Procedural(Node):
+class Procedural(Claim):
     """
     An instruction: when *condition*, do *instruction*, expect *expected_outcome*.
 

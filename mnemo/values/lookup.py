@@ -14,9 +14,9 @@ from hashlib import blake2b
 from mnemo.english import slots
 from mnemo.english.similarity import plain
 from mnemo.runtime.text import one_line
-from mnemo.values.graph import Intent, Node, Procedural, Semantic, Tag
+from mnemo.values.graph import Claim, Intent, Node, Procedural, Semantic, Tag
 
-__all__ = ["label_key", "lookup_keys", "rival_keys", "text_key"]
+__all__ = ["former_key", "label_key", "lookup_keys", "rival_keys", "text_key"]
 
 _LONGEST = 200
 
@@ -27,13 +27,24 @@ def lookup_keys(node: Node) -> tuple[str, ...]:
         case Tag():
             return (label_key(node.label),)
         case Semantic():
-            return (text_key(node.proposition), *map(_bounded, slots.claim_keys(node.proposition)))
+            own = (text_key(node.proposition), *map(_bounded, slots.claim_keys(node.proposition)))
+            return (*own, *_former_keys(node))
         case Procedural():
-            return (text_key(node.condition, node.instruction),)
+            return (text_key(node.condition, node.instruction), *_former_keys(node))
         case Intent():
             return (text_key(node.description),)
         case _:
             return ()
+
+
+def _former_keys(claim: Claim) -> tuple[str, ...]:
+    """Where what restates a former wording of *claim* looks for it."""
+    return tuple(dict.fromkeys(map(former_key, claim.former_texts)))
+
+
+def former_key(text: str) -> str:
+    """The lookup key of facts and instructions that said *text* once."""
+    return _bounded("<" + plain(text))
 
 
 def rival_keys(text: str) -> tuple[str, ...]:

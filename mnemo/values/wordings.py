@@ -1,4 +1,4 @@
-"""The wordings of an intent as plain values: of stored bodies and of archives."""
+"""Wordings of intents and edits of claims as plain values, of stored bodies and archives."""
 
 from __future__ import annotations
 
@@ -6,18 +6,22 @@ import base64
 import binascii
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from datetime import datetime
 from hashlib import blake2b
 from typing import Any
 
 import numpy as np
 
-from mnemo.values.graph import Vector, Wording
+from mnemo.runtime.validation import stored_text, stored_time
+from mnemo.values.graph import Edit, Vector, Wording
 
 __all__ = [
     "MOST_WORDINGS",
     "added",
     "packed_vector",
+    "plain_edits",
     "plain_wordings",
+    "read_edits",
     "read_wordings",
     "wording_key",
     "wording_owner",
@@ -85,3 +89,23 @@ def _read(text: Any, sources: Any, vector: Any) -> Wording:
     return Wording(
         text, tuple(sources), None if row is None else row.astype(np.float32, copy=False)
     )
+
+
+def plain_edits(edits: Iterable[Edit]) -> list[list[str | None]]:
+    """Time, who made it, the wording before and the reason of each, as JSON has them."""
+    return [[edit.at.isoformat(), edit.by, edit.before, edit.reason] for edit in edits]
+
+
+def read_edits(plain: Any) -> tuple[Edit, ...]:
+    """What ``plain_edits`` was given. *Raises* ``ValueError`` for any other value."""
+    try:
+        return tuple(_read_edit(*one) for one in plain)
+    except TypeError as error:
+        raise ValueError(f"these are no edits of a fact or instruction: {error}") from None
+
+
+def _read_edit(at: Any, by: Any, before: Any, reason: Any) -> Edit:
+    if by not in ("hand", "maintenance"):
+        raise ValueError("an edit is made by hand or by maintenance")
+    texts = (None if text is None else stored_text("an edit", text) for text in (before, reason))
+    return Edit(stored_time("an edit", datetime.fromisoformat(at)), by, *texts)
