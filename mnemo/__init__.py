@@ -39,7 +39,15 @@ from mnemo.prompts.profiles import Profile
 from mnemo.recall.candidate import Candidate, Explanation, SourceRef
 from mnemo.recall.keyword import SearchHit
 from mnemo.recall.result import ReasonedMemory, RecallResult
-from mnemo.repository import ConversationStatistics, Repository, RepositoryStatistics, ThreadRecord
+from mnemo.repository import (
+    ConversationStatistics,
+    Memory,
+    MemoryVersion,
+    Page,
+    Repository,
+    RepositoryStatistics,
+    ThreadRecord,
+)
 from mnemo.runtime.bus import Subscription
 from mnemo.service import Mnemo
 from mnemo.session.pending import Outcome, PendingOperation
@@ -52,6 +60,7 @@ from mnemo.values.erasure import ErasureReport
 from mnemo.values.graph import (
     Edge,
     EdgeKind,
+    Edit,
     Episodic,
     Intent,
     MetadataDelta,
@@ -106,6 +115,7 @@ __all__ = [
     "ConversationStatistics",
     "Edge",
     "EdgeKind",
+    "Edit",
     "EmbeddingSpaceMismatch",
     "Episodic",
     "ErasureReport",
@@ -122,6 +132,8 @@ __all__ = [
     "InvalidOperation",
     "InvalidReply",
     "MaintenanceReport",
+    "Memory",
+    "MemoryVersion",
     "Message",
     "MessageView",
     "MetadataDelta",
@@ -144,6 +156,7 @@ __all__ = [
     "NoteVersion",
     "Notes",
     "Outcome",
+    "Page",
     "PendingOperation",
     "PendingQueueFull",
     "Pin",

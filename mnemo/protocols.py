@@ -24,7 +24,7 @@ from mnemo.values.corpus import CorpusView
 from mnemo.values.derived import SummaryRequest
 from mnemo.values.erasure import Erased, Selection
 from mnemo.values.feed import FeedChanges, FeedCursor
-from mnemo.values.graph import Edge, EdgeKind, Node, NodeMetadata, NodeType, Vector
+from mnemo.values.graph import Edge, EdgeKind, Listing, Node, NodeMetadata, NodeType, Vector
 from mnemo.values.journal import (
     Act,
     Applied,
@@ -268,6 +268,7 @@ class GraphStore(Protocol):
         types: Sequence[NodeType] | None = None,
         keys: Sequence[str] | None = None,
         newest: int | None = None,
+        listing: Listing | None = None,
         intact: Intact = False,
     ) -> list[Node]:
         """
@@ -277,6 +278,7 @@ class GraphStore(Protocol):
         (``graph.lookup``), each once; answered from an index, at a cost that does not grow
         with the graph. With *newest*, only so many of *types*, newest first, ties by id;
         with both, of each key only so many of those stored last, all of them oldest first.
+        With *listing*, which stands alone, what it says in its order.
         A damaged one is ``StoreCorrupt``; if *intact*, it is logged and left out; a list gets it.
         """
 

@@ -120,7 +120,8 @@ def _reinforce_fact(draft: Draft, support: Support, fact: Semantic, same: Semant
     # Since when what the hand worded holds, the hand has said.
     start = same.valid_from if same.edits else min(starts, default=None)
     confidence = united_confidence(same.confidence, fact.confidence)
-    draft.set(same.id, confidence=confidence, valid_from=start)
+    metadata = {**(same.metadata or {}), **(fact.metadata or {})} or None
+    draft.set(same.id, confidence=confidence, valid_from=start, metadata=metadata)
     _reinforce(fact.id, same.id, draft, support)
 
 

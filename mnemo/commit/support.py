@@ -47,7 +47,7 @@ class Support:
         A wording that the hand gave it is its one statement: its steps say something else.
         """
         if fact.worded_at is not None:
-            return [(as_utc(fact.worded_at), fact.id)]
+            return [(self.start(fact), fact.id)]
         steps = {step.id: step for step in self._steps.get(fact.id, ()) if step.at is not None}
         found = [(as_utc(step.at), id) for id, step in steps.items() if step.at is not None]
         return sorted(found) or [(self.start(fact), fact.id)]

@@ -102,9 +102,10 @@ class _Timeline:
     # ── What it meets ────────────────────────────────────────────────────────────────
 
     def _same(self, fact: Semantic) -> Iterator[Semantic]:
-        """Facts of the same claim: of equal text first, then the nearest."""
+        """Facts of the same claim: of equal text first, then the nearest to an extracted one."""
         equal = self._keyed([text_key(fact.proposition)])
-        for agree, ids in ((equal_text, equal), (same_claim_guard, self._near.of(fact.id))):
+        near = [] if fact.edits else self._near.of(fact.id)
+        for agree, ids in ((equal_text, equal), (same_claim_guard, near)):
             for other in self._survivors(ids, fact):
                 if agree(other.proposition, fact.proposition):
                     yield other

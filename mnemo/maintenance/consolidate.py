@@ -154,7 +154,11 @@ class _Merging:
         ends = zip(near.left.tolist(), near.right.tolist(), near.cosines.tolist(), strict=True)
         for i, j, cosine in ends:
             breather.breathe()
-            if same_claim_guard(self._facts[i].proposition, self._facts[j].proposition):
+            one, other = self._facts[i], self._facts[j]
+            # What the hand wrote is kept as it is, and what it wrote apart stays apart.
+            if one.edits and other.edits:
+                continue
+            if same_claim_guard(one.proposition, other.proposition):
                 yield -cosine, i, j
 
     def _ids(self, pairs: Iterable[Pair]) -> list[str]:
@@ -164,7 +168,7 @@ class _Merging:
     def _decide(self, pairs: list[Pair], metadata: Mapping[str, NodeMetadata]) -> Ints:
         """Let the nearest pairs decide first; give the places that must be looked at again."""
         breather, now = Breather(), self._sources.clock.now()
-        ranks: dict[int, tuple[float, datetime, str]] = {}
+        ranks: dict[int, tuple[bool, float, datetime, str]] = {}
         for place in {place for _, *ends in pairs for place in ends}:
             ranks[place] = self._rank(self._facts[place], metadata, now)
             breather.breathe()
@@ -183,13 +187,13 @@ class _Merging:
 
     def _rank(
         self, fact: Semantic, metadata: Mapping[str, NodeMetadata], now: datetime
-    ) -> tuple[float, datetime, str]:
-        """The smallest survives: the higher score, else the older, else the smaller id."""
+    ) -> tuple[bool, float, datetime, str]:
+        """The smallest survives: the hand's, the higher score, the older, the smaller id."""
         parameters = parameters_of(self._sources.config.scoring, "semantic")
         entry = metadata.get(fact.id)
         score = decay_score(fact, entry, parameters, now)
         created = entry.created_at if entry else fact.created_at
-        return -score, as_utc(created) if created else now, fact.id
+        return not fact.edits, -score, as_utc(created) if created else now, fact.id
 
 
 class _Crowds:
@@ -238,9 +242,14 @@ def _united(merges: Mapping[str, str], facts: Mapping[str, Semantic]) -> Iterato
         yield replace(
             facts[survivor],
             confidence=united_confidence(*(fact.confidence for fact in whole)),
-            valid_from=_earliest(fact.valid_from for fact in whole),
+            valid_from=_start(facts[survivor], lost),
             created_at=_earliest(fact.created_at for fact in whole),
         )
+
+
+def _start(fact: Semantic, lost: Sequence[Semantic]) -> datetime | None:
+    """Since when *fact* holds; the hand has said it of what it wrote."""
+    return fact.valid_from if fact.edits else _earliest(f.valid_from for f in (fact, *lost))
 
 
 def _earliest(times: Iterable[datetime | None]) -> datetime | None:

@@ -23,7 +23,7 @@ from mnemo.maintenance.plan import Counts, Sources, holds_still, living, pieces,
 from mnemo.runtime.clock import Breather
 from mnemo.runtime.text import terms
 from mnemo.values.corpus import CorpusView
-from mnemo.values.graph import Edge, EdgeKind, Episodic, Node, NodeMetadata, NodeType, Vector
+from mnemo.values.graph import Claim, Edge, EdgeKind, Episodic, Node, NodeMetadata, NodeType, Vector
 from mnemo.values.upkeep import Upkeep
 from mnemo.values.vectors import COSINE_ROUNDING, unit_rows
 
@@ -248,6 +248,8 @@ def _evidence(step: Node) -> str:
 
 
 def _verdict(case: _Case, metadata: Mapping[str, NodeMetadata]) -> Verdict:
-    finding: Finding = "grounded" if case.grounded else "weak" if case.steps else "orphan"
+    # What the hand wrote needs no step that says so.
+    grounded = case.grounded or (isinstance(case.node, Claim) and bool(case.node.edits))
+    finding: Finding = "grounded" if grounded else "weak" if case.steps else "orphan"
     entry = metadata.get(case.node.id)
     return Verdict(case.node, finding, entry.penalty if entry else 0.0)

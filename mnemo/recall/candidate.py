@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Literal, TypeAlias
 
-from mnemo.values.graph import Node, NodeMetadata
+from mnemo.values.graph import Claim, Node, NodeMetadata
+from mnemo.values.steps import Step
 
 __all__ = ["Candidate", "Explanation", "Phase", "SourceRef"]
 
@@ -38,6 +39,28 @@ class SourceRef:
     text: str
     thread_id: str | None = None
     message_id: str | None = None
+
+    @classmethod
+    def of(cls, step: Step) -> SourceRef:
+        """The reference to *step*."""
+        return cls(
+            session_id=step.session_id,
+            episode_id=step.episode_id,
+            step_index=step.index,
+            at=step.at,
+            actor=step.actor,
+            key=step.key,
+            text=step.text,
+            thread_id=step.thread_id,
+            message_id=step.message_id,
+        )
+
+    @classmethod
+    def of_node(cls, node: Node, key: str | None = None) -> SourceRef:
+        """The reference of a node without steps to itself; ``actor`` is ``hand`` if it wrote it."""
+        at = node.worded_at if isinstance(node, Claim) else None
+        actor = "hand" if at is not None else None
+        return cls(None, None, None, at or node.created_at, actor, key, node.text)
 
     @property
     def identity(self) -> tuple[Any, ...]:

@@ -324,7 +324,7 @@ class Search:
 
     def _candidate(self, scored: Scored) -> Candidate:
         steps = (self._steps.get(id) for id in self._named(scored))
-        sources = [_reference(step) for step in steps if step is not None]
+        sources = [SourceRef.of(step) for step in steps if step is not None]
         return Candidate(
             node=scored.node,
             score=scored.value,
@@ -362,18 +362,4 @@ class Search:
         node, view = scored.node, self._corpus.nodes.get(scored.found.type)
         origins = [view.origins.get(d) for d in view.of(node.id)] if view else []
         key = origins[-1] if origins else None
-        return SourceRef(None, None, None, node.created_at, None, key, node.text)
-
-
-def _reference(step: Step) -> SourceRef:
-    return SourceRef(
-        session_id=step.session_id,
-        episode_id=step.episode_id,
-        step_index=step.index,
-        at=step.at,
-        actor=step.actor,
-        key=step.key,
-        text=step.text,
-        thread_id=step.thread_id,
-        message_id=step.message_id,
-    )
+        return SourceRef.of_node(node, key)

@@ -1,5 +1,6 @@
 """A repository: one isolated memory, with its sessions, graph and recall."""
 
+from mnemo.repository.memories import Memory, MemoryVersion, Page
 from mnemo.repository.parts import (
     ConversationStatistics,
     RepositoryParts,
@@ -10,6 +11,9 @@ from mnemo.repository.repository import Repository
 
 __all__ = [
     "ConversationStatistics",
+    "Memory",
+    "MemoryVersion",
+    "Page",
     "Repository",
     "RepositoryParts",
     "RepositoryStatistics",

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Literal
 
 import anyio
 
@@ -17,6 +17,7 @@ from mnemo.recall.access import AccessLog
 from mnemo.recall.keyword import SearchHit, search
 from mnemo.recall.request import RecallRequest
 from mnemo.recall.result import RecallResult
+from mnemo.repository.memories import Memories, Memory, MemoryVersion, Order, Page
 from mnemo.repository.parts import RepositoryParts, RepositoryStatistics, ThreadRecord
 from mnemo.runtime.tasks import Branch, Home, completed
 from mnemo.runtime.validation import known_id, known_ids, whole_number
@@ -56,6 +57,7 @@ class Repository:
         lane = wiring.commit_lane(parts)
         self._turn = lane.turn
         self._writes = wiring.published_writes(parts, lane)
+        self._memories = Memories(parts, self._writes)
         self._sessions = RepositorySessions(parts, self._writes, check_usable=self._check_usable)
         self._maintenance = wiring.maintenance(
             parts, lane, settle=self._access.try_to_flush, check_usable=self._check_usable
@@ -368,6 +370,140 @@ class Repository:
         self._check_usable()
         searching = partial(self.search, not_visible_in=thread_id)
         return [search_tool(searching), view_tool(self.view)]
+
+    # ── Memories ─────────────────────────────────────────────────────────────────────────
+
+    async def memories(
+        self,
+        *,
+        types: Sequence[str] = ("semantic", "procedural"),
+        superseded: bool = False,
+        order: Order = "newest",
+        limit: int = 100,
+        after: str | None = None,
+        where: Mapping[str, Any] | None = None,
+        session_id: str | None = None,
+        thread_id: str | None = None,
+        actor: str | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+    ) -> Page[Memory]:
+        """
+        List facts and instructions, a page at a time.
+
+        What is added meanwhile moves no memory from one page to another. With filters a memory
+        is listed if one of its sources matches: a raw step, or the hand that wrote it.
+
+        Args:
+            types: Of ``semantic`` and ``procedural``.
+            superseded: Those that another replaced, too.
+            order: By when they were made: ``"newest"`` or ``"oldest"`` first, ties by id.
+            limit: 1 to 1,000.
+            after: ``Page.next`` of the page before, of the same listing.
+            where: Conditions on metadata; *session_id*, *thread_id*, *actor* of the source.
+            since: Inclusive, looks at the source; *until* likewise. No zone means UTC.
+
+        Raises:
+            ValueError: An argument out of range, an unknown operator, or *after* of another
+                listing. *Cancellation*: safe.
+        """
+        self._check_usable()
+        filters = {
+            "where": where,
+            "session_id": session_id,
+            "thread_id": thread_id,
+            "actor": actor,
+            "since": since,
+            "until": until,
+        }
+        return await self._memories.page(
+            types=types, superseded=superseded, order=order, limit=limit, after=after,
+            filters=filters,
+        )  # fmt: skip
+
+    async def memory(self, id: str) -> Memory:
+        """
+        Give one fact or instruction, superseded or not.
+
+        Raises:
+            NotFound: There is none in this repository.
+            ValueError: It is a raw step, a tag or another node. *Cancellation*: safe.
+        """
+        self._check_usable()
+        return await self._memories.one(id)
+
+    async def add_memory(
+        self,
+        text: str,
+        *,
+        type: Literal["semantic", "procedural"] = "semantic",
+        tags: Sequence[str] = (),
+        at: datetime | None = None,
+        metadata: Mapping[str, Any] | None = None,
+    ) -> Memory:
+        """
+        Add a fact or instruction by hand; its source is the hand.
+
+        It is reconciled like what extraction finds: what it contradicts is superseded, and a
+        fact that says the same already is what is given back.
+
+        Args:
+            tags: Concepts of a fact, found together with others of the same concept.
+            at: Since when it holds; default: now. No zone means UTC.
+            metadata: A JSON object, matched by ``where=``.
+
+        Raises:
+            ValueError: Blank text, or an argument of no use.
+            CommitFailed: Nothing was written. *Cancellation*: completes.
+        """
+        self._check_usable()
+        return await self._memories.add(text, type=type, tags=tags, at=at, metadata=metadata)
+
+    async def update_memory(
+        self,
+        id: str,
+        text: str,
+        *,
+        reason: str | None = None,
+        expected_version: int | None = None,
+    ) -> Memory:
+        """
+        Correct what a fact or instruction says, from now on, with a new vector.
+
+        ``history`` keeps the wording before. What is extracted later and restates that does
+        not undo the correction; facts that contradict the new wording are superseded. The
+        wording that it has already changes nothing.
+
+        Args:
+            text: The whole wording. Of an instruction, a first line equal to its condition
+                stays that.
+            reason: Kept in the history.
+            expected_version: ``Memory.version`` that the correction is of.
+
+        Raises:
+            NotFound: There is no such memory in this repository.
+            ValueError: Blank text, or *id* is of a raw step or another node.
+            Conflict: It has another version, or was changed meanwhile; nothing was written.
+            CommitFailed: Nothing was written. *Cancellation*: completes.
+        """
+        self._check_usable()
+        return await self._memories.update(
+            id, text, reason=reason, expected_version=expected_version
+        )
+
+    async def history(self, id: str) -> list[MemoryVersion]:
+        """
+        List the wordings of a memory, of those that it superseded and that superseded it.
+
+        Returns:
+            Oldest first, each with who worded it, when and why.
+
+        Raises:
+            NotFound: There is no such memory in this repository.
+            ValueError: As of ``memory``. *Cancellation*: safe.
+        """
+        self._check_usable()
+        return await self._memories.history(id)
 
     # ── The graph ────────────────────────────────────────────────────────────────────────
 

@@ -177,7 +177,8 @@ def _node(id: str, type: NodeType, body: dict[str, Any], vector: Vector | None) 
     if type == "intent":
         body["wordings"] = read_wordings(body.get("wordings") or ())
     if type in ("semantic", "procedural"):
-        body["edits"] = read_edits(body.get("edits") or ())
+        edits = body.get("edits")
+        body["edits"] = read_edits(edits) if edits else ()
     # None is left out of the body; it must not come back as another default.
     values = {name: body.get(name) for name in _field_names(type)}
     for name, kinds in _field_kinds(type):

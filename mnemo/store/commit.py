@@ -20,12 +20,12 @@ from mnemo.store.journal import repo_number, settle
 from mnemo.store.rows import NODES, SET_COLUMNS, chunks, holes
 from mnemo.store.spaces import check_space
 from mnemo.store.tables import CHANGESETS
-from mnemo.store.tombstones import refuse_erased
+from mnemo.store.tombstones import refuse_barred, refuse_erased
 from mnemo.store.tx import Tx
 from mnemo.store.upkeep import encode_changed, keep_up
 from mnemo.values.archive import ArchivedChangeset
 from mnemo.values.changeset import NodeChange, Revision
-from mnemo.values.graph import Edge, EdgeKind, Episodic, Source
+from mnemo.values.graph import Claim, Edge, EdgeKind, Episodic, Node, Source
 from mnemo.values.lookup import lookup_keys
 
 __all__ = ["Prepared", "apply_write", "change_node", "delete_nodes", "prepare"]
@@ -119,6 +119,7 @@ def apply_write(tx: Tx, repo_id: str, prepared: Prepared, token: str) -> Applied
             or it comes from steps that were forgotten.
         EmbeddingSpaceMismatch: A vector is of another space than the stamped one.
         CommitFailed: The write contradicts the graph: an id in use, an unknown end.
+        Barred: Facts or instructions were extracted that were erased for good.
     """
     write = prepared.write
     repo = repo_number(tx, repo_id)
@@ -131,6 +132,7 @@ def apply_write(tx: Tx, repo_id: str, prepared: Prepared, token: str) -> Applied
     (revision,) = tx.run(_REVISION, (repo,)).fetchone()
     if revision != write.expected_revision:
         raise StaleRevision(f"revision {write.expected_revision} was replaced by {revision}")
+    _refuse_barred(tx, repo_id, repo, write)
     edge_count, changed = 0, not write.is_empty
     removed: tuple[str, ...] = ()
     if changed:
@@ -159,6 +161,16 @@ def _origins(write: GraphWrite) -> Iterator[str | None]:
     for node in write.nodes:
         if isinstance(node, Episodic | Source):
             yield from (node.id, node.episode_id, node.session_id)
+
+
+def _refuse_barred(tx: Tx, repo_id: str, repo: int, write: GraphWrite) -> None:
+    resting = {edge.source for edge in write.edges if edge.kind is EdgeKind.PROVENANCE}
+    claims = [node for node in write.nodes if isinstance(node, Claim)]
+    extracted = [claim for claim in claims if claim.id in resting and not claim.edits]
+    corrected = (change for change in write.changes if "edits" in change.fields)
+    by_hand = [claim for claim in claims if claim.edits]
+    by_hand += [claim for c in corrected if isinstance(claim := _changed(tx, repo, c)[1], Claim)]
+    refuse_barred(tx, repo_id, extracted, by_hand)
 
 
 def _apply_again(tx: Tx, write: GraphWrite, token: str, earlier: Sequence[Any]) -> Applied:
@@ -256,18 +268,25 @@ def _described(edge: Edge) -> str | None:
 
 
 def change_node(tx: Tx, repo: int, change: NodeChange, revision: Revision) -> None:
-    """Give a stored node new field values, its vector aside; as of *revision*."""
+    """Give a stored node new field values, and take the vector of the old ones; of *revision*."""
+    number, node = _changed(tx, repo, change)
+    tx.run(_CHANGE_NODE, (*node_columns(node), revision, number))
+    tx.run(_DROP_KEYS, (number,))
+    tx.run_many(_ADD_KEY, [(repo, key, number) for key in lookup_keys(node)])
+    if "vector" in change.fields and node.vector is None:
+        tx.run(_DROP_VECTORS, (repo, node.id, None, None))
+    # What a routing node says is part of its members' documents.
+    if node.type in ("intent", "tag"):
+        tx.run(_NEIGHBOURS, (revision, number, number))
+
+
+def _changed(tx: Tx, repo: int, change: NodeChange) -> tuple[int, Node]:
+    """The number of a stored node, and the node as *change* makes it."""
     row = tx.run(_FIND_NODE, (repo, change.id)).fetchone()
     if row is None:
         raise CommitFailed(f"nothing was written: the node {change.id!r} does not exist")
     number, type, body = row
-    node = replace(NODES.one((change.id, type, body, None)), **change.fields)
-    tx.run(_CHANGE_NODE, (*node_columns(node), revision, number))
-    tx.run(_DROP_KEYS, (number,))
-    tx.run_many(_ADD_KEY, [(repo, key, number) for key in lookup_keys(node)])
-    # What a routing node says is part of its members' documents.
-    if type in ("intent", "tag"):
-        tx.run(_NEIGHBOURS, (revision, number, number))
+    return number, replace(NODES.one((change.id, type, body, None)), **change.fields)
 
 
 def delete_nodes(tx: Tx, repo_id: str, ids: Sequence[str]) -> tuple[str, ...]:

@@ -10,23 +10,25 @@ from typing import TypeVar
 from mnemo.errors import CommitFailed, EmbeddingSpaceMismatch, StoreError, StoreLocked
 from mnemo.protocols import Applied, Clock, GraphWrite
 from mnemo.runtime.clock import Breather
-from mnemo.store.codec import encode_time
+from mnemo.store.codec import encode_time, utc_text
 from mnemo.store.commit import apply_write, delete_nodes, prepare
 from mnemo.store.damage import Passed, log_passed
 from mnemo.store.rows import (
     EDGES,
+    LISTED,
     METADATA,
     METADATA_COLUMNS,
     NODES,
     chunks,
     holes,
+    listed,
     repo_row,
 )
 from mnemo.store.sqlite.readers import Readers
 from mnemo.store.sqlite.writer import Writer
 from mnemo.store.tx import Tx
 from mnemo.values.changeset import Revision
-from mnemo.values.graph import Edge, EdgeKind, Node, NodeMetadata, NodeType
+from mnemo.values.graph import Edge, EdgeKind, Listing, Node, NodeMetadata, NodeType
 from mnemo.values.journal import Intact, Owner
 
 __all__ = ["StoredGraph"]
@@ -112,10 +114,13 @@ class StoredGraph:
         types: Sequence[NodeType] | None = None,
         keys: Sequence[str] | None = None,
         newest: int | None = None,
+        listing: Listing | None = None,
         intact: Intact = False,
     ) -> list[Node]:
         """Nodes by id (in the order of *ids*) or by type, oldest first; see ``GraphStore``."""
-        if ids is not None:
+        if listing is not None:
+            work = partial(_listed, repo_id=self._repo_id, listing=listing)
+        elif ids is not None:
             work = partial(_by_id, repo_id=self._repo_id, ids=ids)
         else:
             work = partial(_by_type, repo_id=self._repo_id, types=types, keys=keys, newest=newest)
@@ -196,6 +201,23 @@ def _by_type(
         narrowed = query + _HAS_KEY.format(holes(chunk)) + _OLDEST_FIRST
         rows += tx.run(narrowed, (*parameters, repo, *chunk))
     return NODES.all(dict.fromkeys(rows), passed)
+
+
+def _listed(tx: Tx, repo_id: str, listing: Listing, passed: Passed | None) -> list[Node]:
+    query, values = f"{_NODES} AND n.type IN {LISTED}", [listed(listing.types)]
+    later, direction = ("<", "DESC") if listing.newest_first else (">", "ASC")
+    if listing.after is not None:
+        at, id = listing.after
+        query += f" AND (n.created_at {later} ? OR (n.created_at = ? AND n.id > ?))"
+        values += [utc_text(at), utc_text(at), id]
+    if listing.holding:
+        query += " AND n.superseded_by IS NULL"
+    if listing.superseded_by is not None:
+        query += f" AND n.superseded_by IN {LISTED}"
+        values.append(listed(listing.superseded_by))
+    query += f" ORDER BY n.created_at {direction}, n.id LIMIT ?"
+    rows = tx.run(query, (repo_row(tx, repo_id)[0], *values, listing.limit))
+    return NODES.all(rows, passed)
 
 
 def _metadata(

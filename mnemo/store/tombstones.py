@@ -8,15 +8,19 @@ steps and the session that it came from.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from hashlib import blake2b
 
-from mnemo.errors import Conflict
+from mnemo.errors import Barred, Conflict
 from mnemo.store.damage import Passed, Rows, log_passed
 from mnemo.store.tx import Tx
+from mnemo.values.graph import Claim
+from mnemo.values.lookup import former_key
 
 __all__ = [
+    "bar_claims",
     "erased_messages",
+    "refuse_barred",
     "refuse_erased",
     "remember_erased",
     "remember_messages",
@@ -28,6 +32,7 @@ _SALTS: Rows[bytes] = Rows("meta", "s s", lambda row: bytes.fromhex(row[1]))
 _ADD_SALT = "INSERT OR REPLACE INTO meta (name, value) VALUES ('salt', ?)"
 _ANY = "SELECT 1 FROM erased LIMIT 1"
 _FIND = "SELECT 1 FROM erased WHERE digest = ?"
+_FORGET = "DELETE FROM erased WHERE digest = ?"
 _REMEMBER = "INSERT OR IGNORE INTO erased (digest) VALUES (?)"
 
 
@@ -52,6 +57,38 @@ def refuse_erased(tx: Tx, ids: Iterable[str | None]) -> None:
     for id in dict.fromkeys(ids):
         if id and tx.run(_FIND, (_digest(salt, id),)).fetchone() is not None:
             raise Conflict("nothing was written: it comes from steps that were forgotten")
+
+
+def bar_claims(tx: Tx, repo_id: str, claims: Iterable[Claim]) -> None:
+    """Bar the extraction of what *claims* say, and of what they said before."""
+    texts = ((one.type, text) for one in claims for text in (one.text, *one.former_texts))
+    remember_erased(tx, [_barred(repo_id, type, text) for type, text in texts])
+
+
+def refuse_barred(
+    tx: Tx, repo_id: str, extracted: Sequence[Claim], by_hand: Iterable[Claim]
+) -> None:
+    """
+    Refuse what was erased as a memory alone; what is said *by_hand* may be extracted again.
+
+    Raises:
+        Barred: Some of *extracted* say what was erased.
+    """
+    if tx.run(_ANY).fetchone() is None:
+        return
+    salt = _salt(tx)
+
+    def digest(claim: Claim) -> tuple[bytes]:
+        return (_digest(salt, _barred(repo_id, claim.type, claim.text)),)
+
+    tx.run_many(_FORGET, [digest(claim) for claim in by_hand])
+    barred = tuple(one.id for one in extracted if tx.run(_FIND, digest(one)).fetchone())
+    if barred:
+        raise Barred(barred)
+
+
+def _barred(repo_id: str, type: str, text: str) -> str:
+    return f"{repo_id}\0{type}\0{former_key(text)}"
 
 
 def remember_messages(tx: Tx, rows: Iterable[tuple[int, str]]) -> None:

@@ -28,6 +28,7 @@ __all__ = [
     "Edit",
     "Episodic",
     "Intent",
+    "Listing",
     "MetadataDelta",
     "Node",
     "NodeMetadata",
@@ -379,3 +380,23 @@ class MetadataDelta:
             reward_count=self.reward_count + other.reward_count,
             support_count=self.support_count + other.support_count,
         )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Listing:
+    """
+    A part of the nodes of some types, in the order in which they were made, ties by id.
+
+    Attributes:
+        limit: How many, at most.
+        after: Creation time and id of the node before the first one.
+        holding: Without those that are superseded.
+        superseded_by: Only those that one of these superseded.
+    """
+
+    types: tuple[NodeType, ...]
+    limit: int
+    newest_first: bool = True
+    after: tuple[datetime, str] | None = None
+    holding: bool = False
+    superseded_by: tuple[str, ...] | None = None

@@ -1,0 +1,493 @@
+"""Memories: the facts and instructions of a repository, listed, added and corrected by hand."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from functools import partial
+from hashlib import blake2b
+from typing import Any, Generic, Literal, TypeAlias, TypeVar
+
+import anyio
+
+from mnemo.commit.publishing import PublishedWrites
+from mnemo.errors import Conflict, NotFound, UsageError
+from mnemo.recall.candidate import SourceRef
+from mnemo.repository.parts import RepositoryParts
+from mnemo.runtime.clock import as_utc
+from mnemo.runtime.tasks import completed
+from mnemo.runtime.text import is_blank, one_line
+from mnemo.runtime.validation import (
+    known_id,
+    stored_json,
+    stored_text,
+    stored_time,
+    whole_number,
+)
+from mnemo.values.changeset import Changeset, NodeChange
+from mnemo.values.filters import Filters
+from mnemo.values.graph import (
+    MOST_CONFIDENT,
+    Claim,
+    Edge,
+    EdgeKind,
+    Edit,
+    Episodic,
+    Listing,
+    Node,
+    NodeType,
+    Procedural,
+    Semantic,
+    Tag,
+    known_types,
+)
+
+__all__ = ["Author", "Memories", "Memory", "MemoryVersion", "Page"]
+
+T = TypeVar("T")
+Author: TypeAlias = Literal["extraction", "hand", "maintenance"]
+Kind: TypeAlias = Literal["semantic", "procedural"]
+Order: TypeAlias = Literal["newest", "oldest"]
+
+MOST_LISTED = 1_000
+"""Memories of one page, at most."""
+MOST_EDITS = 1_000
+"""Corrections of one memory, at most: its history is read and written with it."""
+_READ_AT_ONCE = 500
+_SHOWN = 60
+_LONG_AGO = datetime.min.replace(tzinfo=UTC)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class Memory:
+    """
+    A fact (``semantic``) or an instruction (``procedural``) as it is stored.
+
+    Attributes:
+        text: What it says; of an instruction its condition, if it has one, and then what to do.
+        valid_from: Since when it holds, aware; ``None``: not known, or an instruction.
+        valid_to: When it ceased to hold; ``None`` while it does.
+        superseded_by: Id of the memory that replaced it.
+        confidence: In [0, 1]; ``None`` of an instruction.
+        sources: What it comes from: the hand, if that wrote it (``actor`` is ``"hand"``), then
+            its raw steps, the latest first.
+        metadata: What was given by hand, over that of its steps.
+        version: Of its wording, from 1.
+    """
+
+    id: str
+    type: Kind
+    text: str
+    valid_from: datetime | None
+    valid_to: datetime | None
+    superseded_by: str | None
+    confidence: float | None
+    sources: tuple[SourceRef, ...]
+    metadata: Mapping[str, Any]
+    created_at: datetime | None
+    version: int
+
+    def __repr__(self) -> str:
+        return f"<Memory {self.id!r} v{self.version}: {_short(self.text)!r}>"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class MemoryVersion:
+    """
+    One wording of a memory.
+
+    Attributes:
+        memory_id: The memory that said it.
+        version: Its number among the wordings of that memory, from 1.
+        by: Who worded it.
+        at: Since when it was worded so, aware.
+        until: When the next wording came, or the memory was superseded; ``None``: it holds.
+        reason: Why it was worded so, if that was said.
+        superseded_by: Of the last version: id of the memory that replaced it.
+    """
+
+    memory_id: str
+    version: int
+    text: str
+    by: Author
+    at: datetime | None
+    until: datetime | None
+    reason: str | None
+    superseded_by: str | None
+
+    def __repr__(self) -> str:
+        said = _short(self.text)
+        return f"<MemoryVersion {self.memory_id!r} v{self.version} by {self.by}: {said!r}>"
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Page(Generic[T]):
+    """
+    A part of a listing; its length and iteration are those of *items*.
+
+    Attributes:
+        next: Give it as ``after=`` to the same call for the next page; ``None``: this is the last.
+    """
+
+    items: tuple[T, ...]
+    next: str | None
+
+    def __iter__(self) -> Iterator[T]:
+        return iter(self.items)
+
+    def __len__(self) -> int:
+        return len(self.items)
+
+    def __repr__(self) -> str:
+        return f"<Page of {len(self.items)}, {'more' if self.next else 'the last'}>"
+
+
+class Memories:
+    """
+    The memories of one repository.
+
+    Args:
+        writes: Commits what is added and corrected.
+    """
+
+    def __init__(self, parts: RepositoryParts, writes: PublishedWrites) -> None:
+        self._parts = parts
+        self._writes = writes
+        self._correcting = anyio.Lock()
+
+    # ── Looking ──────────────────────────────────────────────────────────────────────────
+
+    async def page(
+        self,
+        *,
+        types: Sequence[str],
+        superseded: bool,
+        order: Order,
+        limit: int,
+        after: str | None,
+        filters: Mapping[str, Any],
+    ) -> Page[Memory]:
+        """See ``Repository.memories``."""
+        whole_number("limit", limit, 1, MOST_LISTED)
+        if order not in ("newest", "oldest"):
+            raise ValueError(f"order must be 'newest' or 'oldest', not {order!r}")
+        asked = Filters.checked(**filters)
+        listing = Listing(
+            types=_claim_types(types),
+            limit=_READ_AT_ONCE if not asked.is_open else limit + 1,
+            newest_first=order == "newest",
+            holding=not superseded,
+        )
+        named = _named(listing.types, superseded, order, asked)
+        if after is not None:
+            listing = replace(listing, after=_place(after, named))
+        found: list[Memory] = []
+        async for memory in self._listed(listing, asked):
+            if len(found) == limit:
+                return Page(tuple(found), _cursor(found[-1], named))
+            found.append(memory)
+        return Page(tuple(found), None)
+
+    async def _listed(self, listing: Listing, filters: Filters) -> AsyncIterator[Memory]:
+        """The memories of *listing*, read in batches of its limit, whose evidence matches."""
+        while True:
+            nodes = _claims(await self._parts.graph.nodes(listing=listing))
+            for node, grounds in await self._grounded(nodes):
+                if filters.is_open or any(_matches(filters, ground) for ground in grounds):
+                    yield _memory(node, grounds)
+            if len(nodes) < listing.limit or (created := nodes[-1].created_at) is None:
+                return
+            listing = replace(listing, after=(created, nodes[-1].id))
+
+    async def one(self, id: str) -> Memory:
+        """See ``Repository.memory``."""
+        ((node, grounds),) = await self._grounded([await self._claim(id)])
+        return _memory(node, grounds)
+
+    async def _claim(self, id: str) -> Claim:
+        for node in await self._parts.graph.nodes([known_id("id", id)]):
+            if isinstance(node, Claim):
+                return node
+            raise ValueError(
+                f"{id!r} is no fact or instruction but {node.type}: what was said stays as it "
+                "was; forget it, or add a memory"
+            )
+        raise NotFound("memory", id)
+
+    async def _grounded(self, claims: Sequence[Claim]) -> list[tuple[Claim, list[_Ground]]]:
+        """*claims* with what each rests on, the latest first."""
+        graph, feed = self._parts.graph, self._parts.feed
+        edges = await graph.edges([claim.id for claim in claims], kind=EdgeKind.PROVENANCE)
+        ids = list(dict.fromkeys(edge.target for edge in edges))
+        steps = await feed.steps(ids)
+        # A step that was applied by hand is in no session.
+        others = await graph.nodes([id for id in ids if id not in steps])
+        known = {id: _Ground(SourceRef.of(step), step.metadata) for id, step in steps.items()}
+        known |= {n.id: _Ground(_applied(n), {}) for n in others if isinstance(n, Episodic)}
+        behind: dict[str, list[_Ground]] = {claim.id: [] for claim in claims}
+        for edge in edges:
+            if edge.source in behind and edge.target in known:
+                behind[edge.source].append(known[edge.target])
+        return [(claim, _ordered(claim, behind[claim.id])) for claim in claims]
+
+    async def history(self, id: str) -> list[MemoryVersion]:
+        """See ``Repository.history``."""
+        chain = {id: await self._claim(id)}
+        await self._follow(chain)
+        versions = [version for claim in chain.values() for version in _versions(claim)]
+        return sorted(versions, key=lambda v: (_instant(v.at), v.memory_id, v.version))
+
+    async def _follow(self, chain: dict[str, Claim]) -> None:
+        """Add what the memories of *chain* replaced, and what replaced them."""
+        fresh = list(chain.values())
+        while fresh:
+            after = [c.superseded_by for c in fresh if isinstance(c, Semantic) and c.superseded_by]
+            before = Listing(
+                types=("semantic",), limit=MOST_EDITS, superseded_by=tuple(c.id for c in fresh)
+            )
+            nodes = await self._parts.graph.nodes(after)
+            nodes += await self._parts.graph.nodes(listing=before)
+            fresh = [claim for claim in _claims(nodes) if claim.id not in chain]
+            chain.update((node.id, node) for node in fresh)
+
+    # ── Writing ──────────────────────────────────────────────────────────────────────────
+
+    async def add(
+        self,
+        text: str,
+        *,
+        type: str,
+        tags: Sequence[str],
+        at: datetime | None,
+        metadata: Mapping[str, Any] | None,
+    ) -> Memory:
+        """See ``Repository.add_memory``."""
+        now = self._parts.clock.now()
+        claim = _new_claim(
+            _said("text", text),
+            type,
+            since=stored_time("at", at) if at is not None else now,
+            edits=(Edit(now),),
+            metadata=_object(metadata),
+        )
+        labels = _labels(tags)
+        if labels and type != "semantic":
+            raise ValueError("tags are of facts: an instruction has none")
+        concepts = [Tag(label) for label in labels]
+        edges = tuple(Edge(tag.id, claim.id, EdgeKind.MEMBERSHIP) for tag in concepts)
+        applied = await self._commit(Changeset((claim, *concepts), edges))
+        # What says the same already stands for it.
+        return await self.one(applied[0])
+
+    async def _commit(self, changeset: Changeset) -> tuple[str, ...]:
+        changeset.check_storable()
+        commit = partial(self._writes.commit, changeset)
+        return (await completed(self._parts.root.own(commit))).node_ids
+
+    async def update(
+        self, id: str, text: str, *, reason: str | None, expected_version: int | None
+    ) -> Memory:
+        """See ``Repository.update_memory``."""
+        said = _said("text", text)
+        why = None if reason is None else _said("reason", reason)
+        if expected_version is not None:
+            whole_number("expected_version", expected_version, 1)
+        async with self._correcting:
+            claim = await self._claim(id)
+            if expected_version not in (None, claim.version):
+                raise Conflict(
+                    f"memory {id!r} has version {claim.version}, not {expected_version}: look at "
+                    "it and try again"
+                )
+            if len(claim.edits) >= MOST_EDITS:
+                raise UsageError(f"memory {id!r} has {MOST_EDITS:,} corrections: add a new one")
+            if said != claim.text:
+                edit = Edit(self._parts.clock.now(), before=claim.text, reason=why)
+                await self._commit(Changeset(changes=(_correction(claim, said, edit),)))
+        return await self.one(id)
+
+
+def _short(text: str) -> str:
+    line = one_line(text)
+    return line if len(line) <= _SHOWN else f"{line[: _SHOWN - 1]}…"
+
+
+def _instant(at: datetime | None) -> datetime:
+    return as_utc(at) if at is not None else _LONG_AGO
+
+
+def _claims(nodes: Iterable[Node]) -> list[Claim]:
+    return [node for node in nodes if isinstance(node, Claim)]
+
+
+@dataclass(frozen=True, slots=True)
+class _Ground:
+    """What a memory rests on: a step, or the hand; with its metadata."""
+
+    source: SourceRef
+    metadata: Mapping[str, Any]
+
+
+def _applied(node: Episodic) -> SourceRef:
+    return SourceRef(
+        node.session_id, node.episode_id, node.step_index, node.at, node.actor, node.key, node.text
+    )
+
+
+def _ordered(claim: Claim, grounds: Iterable[_Ground]) -> list[_Ground]:
+    latest = sorted(grounds, key=lambda one: _instant(one.source.at), reverse=True)
+    own = claim.worded_at is not None or not latest
+    return [*([_Ground(SourceRef.of_node(claim), claim.metadata or {})] if own else []), *latest]
+
+
+def _matches(filters: Filters, ground: _Ground) -> bool:
+    source = ground.source
+    return filters.holds(
+        at=source.at,
+        actors=[source.actor] if source.actor else [],
+        session_ids=[source.session_id] if source.session_id else [],
+        thread_id=source.thread_id,
+        metadata=ground.metadata,
+    )
+
+
+def _memory(claim: Claim, grounds: Sequence[_Ground]) -> Memory:
+    fact = claim if isinstance(claim, Semantic) else None
+    metadata: dict[str, Any] = {}
+    for ground in reversed(grounds):
+        metadata |= ground.metadata
+    return Memory(
+        id=claim.id,
+        type="semantic" if fact else "procedural",
+        text=claim.text,
+        valid_from=fact.valid_from if fact else None,
+        valid_to=fact.valid_to if fact else None,
+        superseded_by=fact.superseded_by if fact else None,
+        confidence=fact.confidence if fact else None,
+        sources=tuple(ground.source for ground in grounds),
+        metadata=metadata | dict(claim.metadata or {}),
+        created_at=claim.created_at,
+        version=claim.version,
+    )
+
+
+def _versions(claim: Claim) -> Iterator[MemoryVersion]:
+    """The wordings of *claim*, oldest first."""
+    author: Author = "extraction"
+    at, reason, number = claim.created_at, None, 1
+    for edit in claim.edits:
+        if edit.before is not None:
+            yield MemoryVersion(
+                memory_id=claim.id,
+                version=number,
+                text=edit.before,
+                by=author,
+                at=at,
+                until=edit.at,
+                reason=reason,
+                superseded_by=None,
+            )
+            number += 1
+        author, at, reason = edit.by, edit.at, edit.reason
+    fact = claim if isinstance(claim, Semantic) else None
+    yield MemoryVersion(
+        memory_id=claim.id,
+        version=number,
+        text=claim.text,
+        by=author,
+        at=at,
+        until=fact.valid_to if fact else None,
+        reason=reason,
+        superseded_by=fact.superseded_by if fact else None,
+    )
+
+
+# ── Arguments ────────────────────────────────────────────────────────────────────────────
+
+
+def _claim_types(types: Sequence[str]) -> tuple[NodeType, ...]:
+    known = known_types(types)
+    if not known or not {*known} <= {"semantic", "procedural"}:
+        raise ValueError(f"memories are 'semantic' or 'procedural', not {list(types)!r}")
+    return tuple(known)
+
+
+def _said(name: str, text: object) -> str:
+    said = stored_text(name, text)
+    if is_blank(said):
+        raise ValueError(f"{name} cannot be blank")
+    return said
+
+
+def _labels(tags: Sequence[str]) -> list[str]:
+    if isinstance(tags, str):
+        raise ValueError(f"tags must be a list of texts, not one text: give [{tags!r}]")
+    return [_said("a tag", tag) for tag in tags]
+
+
+def _object(metadata: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    if metadata is None:
+        return None
+    if not isinstance(metadata, Mapping):
+        raise ValueError(f"metadata must be a JSON object, not {type(metadata).__name__}")
+    copy: dict[str, Any] = stored_json("metadata", dict(metadata))
+    return copy or None
+
+
+def _new_claim(text: str, type: str, *, since: datetime, **rest: Any) -> Claim:
+    if type == "semantic":
+        return Semantic(text, confidence=MOST_CONFIDENT, valid_from=since, **rest)
+    if type == "procedural":
+        return Procedural(text, **rest)
+    raise ValueError(f"type must be 'semantic' or 'procedural', not {type!r}")
+
+
+def _correction(claim: Claim, text: str, edit: Edit) -> NodeChange:
+    """What gives *claim* the wording *text*: from now on it says that, and holds."""
+    edits = (*claim.edits, edit)
+    if isinstance(claim, Semantic):
+        holding = {"valid_from": edit.at, "valid_to": None, "superseded_by": None}
+        sure = {"confidence": MOST_CONFIDENT}
+        return NodeChange(claim.id, {"proposition": text, "edits": edits, **holding, **sure})
+    assert isinstance(claim, Procedural)
+    head = f"{claim.condition}\n"
+    keeps = bool(claim.condition) and text.startswith(head) and text != head
+    worded = {
+        "condition": claim.condition if keeps else "",
+        "instruction": text.removeprefix(head) if keeps else text,
+        "expected_outcome": claim.expected_outcome if keeps else "",
+    }
+    return NodeChange(claim.id, {**worded, "edits": edits})
+
+
+# ── Cursors ──────────────────────────────────────────────────────────────────────────────
+
+
+def _named(types: Sequence[str], superseded: bool, order: str, filters: Filters) -> str:
+    """What tells one listing from another."""
+    asked = repr((sorted(types), superseded, order, filters))
+    return blake2b(asked.encode("utf-8", "surrogatepass"), digest_size=9).hexdigest()
+
+
+def _cursor(last: Memory, named: str) -> str:
+    at = last.created_at.isoformat() if last.created_at else ""
+    return base64.urlsafe_b64encode(json.dumps([named, at, last.id]).encode()).decode()
+
+
+def _place(after: object, named: str) -> tuple[datetime, str]:
+    """Where the page before ended. *Raises* ``ValueError``: of another listing, or no cursor."""
+    try:
+        listing, at, id = json.loads(base64.urlsafe_b64decode(str(after)))
+        place = datetime.fromisoformat(at), str(id)
+    except (ValueError, TypeError, binascii.Error):
+        raise ValueError("after must be what Page.next of this listing says") from None
+    if listing != named:
+        raise ValueError(
+            "after is of another listing: give the same types, superseded, order and filters, "
+            "or begin without after"
+        )
+    return place
