@@ -52,11 +52,11 @@ def test_the_demo_for_a_person_keeps_a_named_store(tmp_path):
 
 
 def long_log(path: Path) -> int:
-    """A log of 100 sessions. Returns how many steps it has."""
+    """A log of 40 sessions. Returns how many steps it has."""
     lines = [
         {"role": "user", "content": f"I put {n} jars on shelf {s}.", "id": n, "session": s}
-        for s in range(100)
-        for n in range(25)
+        for s in range(40)
+        for n in range(12)
     ]
     path.write_text("".join(json.dumps(line) + "\n" for line in lines))
     return len(lines)
