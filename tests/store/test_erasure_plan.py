@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
+from helpers import examples
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -40,7 +41,7 @@ WORDS = ("porto", "harbour", "violin", "bread", "compiler", "osaka")
 PROVENANCE, MEMBERSHIP = EdgeKind.PROVENANCE, EdgeKind.MEMBERSHIP
 HIERARCHICAL = EdgeKind.HIERARCHICAL
 ANY = settings(
-    max_examples=100,
+    max_examples=examples(100),
     derandomize=True,
     database=None,
     suppress_health_check=list(HealthCheck),

@@ -88,9 +88,9 @@ async def test_opening_releases_what_the_dead_owned(
     store = make()
     owner = await store.open()
     held = await store._writer().run(
-        lambda c: (
-            c.execute("SELECT owner FROM sessions").fetchall(),
-            [token for (token,) in c.execute("SELECT token FROM owners")],
+        lambda tx: (
+            tx.run("SELECT owner FROM sessions").fetchall(),
+            [token for (token,) in tx.run("SELECT token FROM owners")],
         )
     )
     await store.aclose()
@@ -136,7 +136,7 @@ async def test_two_processes_write_one_file(kit: Kit, path: Path) -> None:
 @pytest.mark.slow
 async def test_what_was_acknowledged_survives_a_kill(kit: Kit, path: Path) -> None:
     """Killed between commits, a process leaves whole steps without a gap."""
-    for round in range(4):
+    for round in range(2):
         async with another_process(path) as other:
             assert await other.ask("start", f"s{round}") == "done"
             told = await other.ask("append", f"s{round}", 50)
