@@ -23,7 +23,7 @@ from mnemo.values.chat import ChatMessage, ChatReply, ChatRequest, EmbeddingSpac
 from mnemo.values.corpus import CorpusView
 from mnemo.values.derived import SummaryRequest
 from mnemo.values.erasure import Erased, Selection
-from mnemo.values.feed import FeedChanges, FeedCursor
+from mnemo.values.feed import FeedChanges, FeedCursor, FoundMessage
 from mnemo.values.graph import Edge, EdgeKind, Listing, Node, NodeMetadata, NodeType, Vector
 from mnemo.values.journal import (
     Act,
@@ -300,7 +300,7 @@ class DocumentFeed(Protocol):
     """What one repository's indexes follow: every searchable text, in order of change."""
 
     async def changes(self, after: FeedCursor, *, limit: int = 5_000) -> FeedChanges:
-        """What came after *after*, at most *limit* steps, nodes and vectors each."""
+        """What came after *after*, at most *limit* steps, messages, nodes and vectors each."""
 
     async def save_vectors(self, space: EmbeddingSpace, vectors: Mapping[str, Vector]) -> None:
         """
@@ -315,6 +315,9 @@ class DocumentFeed(Protocol):
 
     async def steps(self, node_ids: Sequence[str]) -> dict[str, Step]:
         """The steps behind episodic node ids, committed or not, with their annotations."""
+
+    async def messages(self, ids: Sequence[str]) -> dict[str, FoundMessage]:
+        """The messages behind ids of documents; expired ones are among them."""
 
     async def goals(self, episode_ids: Sequence[str]) -> dict[str, str]:
         """The goals of episodes."""

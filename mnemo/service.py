@@ -329,7 +329,10 @@ class Mnemo:
             scrub=store.scrub,
             overhaul=store.overhaul(repo_id),
             index=RepositoryIndex(
-                feed=feed, embedder=embedder, agent_name=config.extraction.agent_name
+                feed=feed,
+                embedder=embedder,
+                agent_name=config.extraction.agent_name,
+                default_actor=config.extraction.default_actor,
             ),
             embedder=embedder,
             chat_model=chat_model,
@@ -429,7 +432,11 @@ class Mnemo:
             feed=store.feed(repo_id),
             overhaul=store.overhaul(repo_id),
             embedder=target,
-            texts=partial(texts_of, agent_name=config.extraction.agent_name),
+            texts=partial(
+                texts_of,
+                agent_name=config.extraction.agent_name,
+                default_actor=config.extraction.default_actor,
+            ),
             switching=partial(self._switching, repo_id, target),
         )
         async with self._lock("move", repo_id):

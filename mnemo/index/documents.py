@@ -1,4 +1,4 @@
-"""What steps and nodes are found by: their texts, times and keys."""
+"""What steps, messages and nodes are found by: their texts, times and keys."""
 
 from __future__ import annotations
 
@@ -14,10 +14,18 @@ from mnemo.values.corpus import Document, Side
 from mnemo.values.feed import FeedChanges
 from mnemo.values.form import form_of
 from mnemo.values.graph import Intent, Node, Procedural, Semantic, Subgoal
+from mnemo.values.message_steps import step_of
 from mnemo.values.steps import Part, Step, evidence_text
 from mnemo.values.wordings import wording_key
 
-__all__ = ["MAX_EMBEDDED_CHARACTERS", "keyword_text", "node_document", "step_sides", "texts_of"]
+__all__ = [
+    "MAX_EMBEDDED_CHARACTERS",
+    "keyword_text",
+    "node_document",
+    "step_sides",
+    "steps_in",
+    "texts_of",
+]
 
 MAX_EMBEDDED_CHARACTERS = 32_768
 """Characters of a document that are handed to the embedder, which may read fewer."""
@@ -42,7 +50,7 @@ def step_sides(step: Step, *, agent_name: str) -> Iterator[Side]:
             meaning=text,
             first=at,
             last=at,
-            session_id=step.session_id,
+            chain=step.session_id or f"\0{step.thread_id}",
             actor=agent_name if acted else step.actor,
             acted=acted,
             asks=said.rstrip().endswith(_QUESTION_MARKS),
@@ -50,10 +58,17 @@ def step_sides(step: Step, *, agent_name: str) -> Iterator[Side]:
         )
 
 
-def texts_of(changes: FeedChanges, *, agent_name: str) -> dict[str, str]:
+def steps_in(changes: FeedChanges, *, default_actor: str) -> Iterator[Step]:
+    """What is found as steps: the messages in *changes*, and the steps that repeat none."""
+    for id, message in changes.messages.items():
+        yield step_of(id, message, default_actor=default_actor)
+    yield from (step for step in changes.steps if step.node_id not in changes.repeats)
+
+
+def texts_of(changes: FeedChanges, *, agent_name: str, default_actor: str) -> dict[str, str]:
     """What the vectors of the documents in *changes* are made of, by their keys."""
     breather, texts = Breather(), {}
-    for step in changes.steps:
+    for step in steps_in(changes, default_actor=default_actor):
         for side in step_sides(step, agent_name=agent_name):
             texts[side.key] = side.meaning[:MAX_EMBEDDED_CHARACTERS]
         breather.breathe()

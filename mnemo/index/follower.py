@@ -22,7 +22,7 @@ from anyio import CapacityLimiter
 from numpy.typing import NDArray
 
 from mnemo.errors import MnemoError, StoreReadOnly
-from mnemo.index.documents import MAX_EMBEDDED_CHARACTERS, node_document, step_sides
+from mnemo.index.documents import MAX_EMBEDDED_CHARACTERS, node_document, step_sides, steps_in
 from mnemo.protocols import DocumentFeed, Embedder, FeedChanges, FeedCursor
 from mnemo.runtime.clock import Breather, elapsed
 from mnemo.values.changeset import Revision
@@ -83,12 +83,21 @@ class RepositoryIndex:
         feed: Every searchable text of the repository, in order of change.
         embedder: Makes the vectors; its space is the index's.
         agent_name: Who acts, in the text of an action.
+        default_actor: Who speaks, in the text of a user's message without a name.
     """
 
-    def __init__(self, *, feed: DocumentFeed, embedder: Embedder, agent_name: str) -> None:
+    def __init__(
+        self,
+        *,
+        feed: DocumentFeed,
+        embedder: Embedder,
+        agent_name: str,
+        default_actor: str = "User",
+    ) -> None:
         self._feed = feed
         self._embedder = embedder
         self._agent_name = agent_name
+        self._default_actor = default_actor
         self._lock = anyio.Lock()
         self._limiter = CapacityLimiter(2)
         self._asked = 0
@@ -159,7 +168,10 @@ class RepositoryIndex:
             StoreError: The feed could not be read; it serves on. *Cancellation*: safe.
         """
         fresh = RepositoryIndex(
-            feed=self._feed, embedder=self._embedder, agent_name=self._agent_name
+            feed=self._feed,
+            embedder=self._embedder,
+            agent_name=self._agent_name,
+            default_actor=self._default_actor,
         )
         self._renewing = True
         try:
@@ -209,7 +221,10 @@ class RepositoryIndex:
     def _add(self, changes: FeedChanges, breather: Breather) -> None:
         # First what is gone: an id may have been removed and then stored anew.
         self._remove(changes.removed)
-        for step in changes.steps:
+        for id, message in changes.repeats.items():
+            if not self._corpus.knows_step(id):
+                self._corpus.repeat(id, message)
+        for step in steps_in(changes, default_actor=self._default_actor):
             if not self._corpus.knows_step(step.node_id):
                 for side in step_sides(step, agent_name=self._agent_name):
                     self._corpus.add_side(side, breather)
@@ -244,8 +259,10 @@ class RepositoryIndex:
             self._waiting.pop(key, None)
 
     def _remove(self, ids: Iterable[str]) -> None:
-        for key in self._corpus.remove(tuple(ids)):
-            self._waiting.pop(key, None)
+        for key, renamed in self._corpus.remove(tuple(ids)).items():
+            text = self._waiting.pop(key, None)
+            if renamed is not None and text is not None:
+                self._waiting[renamed] = text
 
     async def nearest(
         self,

@@ -18,16 +18,17 @@ Phase: TypeAlias = Literal["initial", "multi_hop", "refinement", "provenance"]
 @dataclass(frozen=True, slots=True)
 class SourceRef:
     """
-    The raw step a memory comes from.
+    The raw step or message a memory comes from.
 
     Attributes:
-        session_id: ``None`` for a node that was stored without a step behind it.
+        session_id: ``None`` for a message that is no step of a session, and for a node that
+            was stored without a step behind it.
         step_index: 0-based within the episode.
         at: When it happened, aware.
-        key: The caller's idempotency key.
+        key: The caller's idempotency key; of a message its id.
         text: What was said: the observation, and the action if there is one.
         thread_id: The conversation thread it was said in; ``None``: in none, or unknown.
-        message_id: The message that the step was made of; ``None``: of none.
+        message_id: The message that it is, or that the step was made of; ``None``: of none.
     """
 
     session_id: str | None
@@ -42,11 +43,11 @@ class SourceRef:
 
     @classmethod
     def of(cls, step: Step) -> SourceRef:
-        """The reference to *step*."""
+        """The reference to *step*, which may stand for a message that is no step."""
         return cls(
-            session_id=step.session_id,
-            episode_id=step.episode_id,
-            step_index=step.index,
+            session_id=step.session_id or None,
+            episode_id=step.episode_id or None,
+            step_index=step.index if step.session_id else None,
             at=step.at,
             actor=step.actor,
             key=step.key,
@@ -64,7 +65,9 @@ class SourceRef:
 
     @property
     def identity(self) -> tuple[Any, ...]:
-        """Equal for two references to one step."""
+        """Equal for two references to one step, or to one message."""
+        if self.thread_id is not None and self.message_id is not None:
+            return ("message", self.thread_id, self.message_id)
         if self.session_id is None:
             return (None, self.key, self.text)
         return (self.session_id, self.episode_id, self.step_index)

@@ -158,6 +158,7 @@ def hop_zero(
         )
     scored = {kind: hits[kind] for kind in hits if kind in (*searched, *routes, "episodic")}
     base = HopZero(hits, eligible, _scales(scored))
+    unwanted = frozenset(map(corpus.steps.canonical, unwanted))
     return _with_best(base, searched, unwanted, config, weights)
 
 

@@ -61,14 +61,14 @@ class Neighbours:
             self._above[edge.target, route][edge.source] = None
             self._below[edge.source][edge.target] = None
         elif self._corpus.steps.of(edge.target):
-            self._support[edge.source][edge.target] = None
+            self._support[edge.source][self._corpus.steps.canonical(edge.target)] = None
 
     def _route(self, edge: Edge) -> NodeType | None:
         route = _ROUTES.get(edge.kind)
         return route if route and self._corpus.nodes[route].of(edge.source) else None
 
     def support(self, id: str) -> tuple[str, ...]:
-        """The steps behind node *id*, by the id of their episodic node."""
+        """The steps behind node *id*, by the ids that they are found under."""
         return tuple(self._support.get(id, ()))
 
     def above(self, id: str, type: NodeType) -> tuple[str, ...]:

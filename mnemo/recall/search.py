@@ -18,7 +18,10 @@ from mnemo.recall.value import frequency, parameters_of, recency, reward, value_
 from mnemo.runtime.clock import of_timestamp
 from mnemo.runtime.tasks import computed
 from mnemo.values.corpus import CorpusView
+from mnemo.values.derived import Thread
+from mnemo.values.feed import FoundMessage
 from mnemo.values.graph import Node, NodeMetadata, NodeType
+from mnemo.values.message_steps import document_number, step_of
 from mnemo.values.steps import Step, episodic_node
 
 __all__ = ["Scope", "Scored", "Search"]
@@ -114,6 +117,7 @@ class Search:
         self._zero = zero
         self._scope = scope
         self._request = scope.request
+        self._unwanted = frozenset(map(corpus.steps.canonical, scope.request.unwanted))
         self._graph = graph
         self._feed = feed
         self._config = config
@@ -201,7 +205,7 @@ class Search:
         led: dict[str, Scored] = {}
         for scored in self.ranked:
             for step in scored.support if scored.found.type != "episodic" else ():
-                if ("episodic", step) not in self._scored and step not in self._request.unwanted:
+                if ("episodic", step) not in self._scored and step not in self._unwanted:
                     led.setdefault(step, scored)
         found = [self._behind(step, scored) for step, scored in led.items()]
         self.found_by["provenance"] += len(found)
@@ -256,9 +260,22 @@ class Search:
         self._scored = {(s.found.type, s.found.id): s for s in kept}
 
     async def _read_steps(self, ids: Iterable[str]) -> None:
+        """Read the steps behind *ids*, or else the messages."""
         missing = [id for id in dict.fromkeys(ids) if id not in self._steps]
-        if missing:
-            self._steps |= await self._feed.steps(missing)
+        made = {id: self._corpus.steps.made_of(id) for id in missing}
+        found = await self._feed.steps(list(made.values())) if missing else {}
+        self._steps |= {id: found[step] for id, step in made.items() if step in found}
+        left = [id for id in missing if id not in self._steps and document_number(id) is not None]
+        for id, one in (await self._feed.messages(left) if left else {}).items():
+            if self._lives(one):
+                actor = self._config.extraction.default_actor
+                self._steps[id] = step_of(id, one.message, default_actor=actor)
+
+    def _lives(self, found: FoundMessage) -> bool:
+        """Whether the message has not expired, swept or not."""
+        thread = Thread(id=found.message.thread_id, ttl_s=found.ttl_s)
+        since = thread.alive_since(self._scope.now, self._config.conversation.ttl_s)
+        return since is None or found.message.recorded_at >= since
 
     async def _nodes(self, found: Sequence[Found]) -> dict[tuple[NodeType, str], Node]:
         nodes: dict[tuple[NodeType, str], Node] = {}

@@ -194,6 +194,7 @@ class RepositoryConversations:
         check_usable: Callable[[], None],
     ) -> None:
         self._tasks = tasks
+        self._index = parts.index
         self.usage = UsageMeter()
         self._parts = ConversationParts(
             repo_id=parts.repo_id,
@@ -257,6 +258,7 @@ class RepositoryConversations:
     def _appended(self, settings: ThreadSettings) -> None:
         if self._tasks.ended:  # what is due is found in the store by the next who opens it
             return
+        self._index.poke()
         self._expiry.appended(settings)
         self.indexing.appended(settings)
         self.feeding.appended(settings.thread_id)

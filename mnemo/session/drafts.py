@@ -1,8 +1,7 @@
 """
 Step drafts: the arguments of an append checked, and chat messages turned into steps.
 
-What was said to the agent is observed, what it said is acted. A step is keyed by its
-message's id, so that a replay of the same messages adds nothing.
+A step is keyed by its message's id, so that a replay of the same messages adds nothing.
 """
 
 from __future__ import annotations
@@ -15,15 +14,13 @@ from typing import Any
 from mnemo.runtime.ids import new_id
 from mnemo.runtime.text import is_blank
 from mnemo.runtime.validation import stored_id, stored_json, stored_text, stored_time
+from mnemo.values.message_steps import sides_of, speaker_of
 from mnemo.values.messages import Message, StoredMessage
 from mnemo.values.steps import Step, StepDraft
-from mnemo.values.units import is_view_made, told_text
+from mnemo.values.units import is_view_made
 from mnemo.wire import Given, messages_of
 
 __all__ = ["draft_of", "drafts_of", "is_of", "make_draft"]
-
-OBSERVED = frozenset({"user", "system", "tool"})
-"""Roles whose words come to the agent; a thought is the agent's own, whatever its role."""
 
 
 def make_draft(
@@ -90,15 +87,14 @@ def draft_of(message: Message, *, now: datetime, default_actor: str) -> StepDraf
         now: When a message without a time was said.
         default_actor: Whose words those of a user are who is not named.
     """
-    told = told_text(message)
-    if is_view_made(message) or is_blank(told):
+    observation, action = sides_of(message)
+    if is_view_made(message) or (is_blank(observation) and is_blank(action)):
         return None
-    acted = message.role not in OBSERVED or message.kind == "thought"
     return StepDraft(
-        observation="" if acted else told,
-        action=told if acted else "",
+        observation=observation,
+        action=action,
         at=message.at or now,
-        actor=message.actor or message.name or _of_role(message, default_actor),
+        actor=speaker_of(message, default_actor),
         node_id=new_id("episodic"),
         key=message.id,
         metadata=deepcopy(dict(message.metadata)),
@@ -106,10 +102,6 @@ def draft_of(message: Message, *, now: datetime, default_actor: str) -> StepDraf
         message_id=message.id,
         role=message.role,
     )
-
-
-def _of_role(message: Message, default_actor: str) -> str:
-    return default_actor if message.role == "user" else message.role
 
 
 def is_of(draft: StepDraft, known: Step | StepDraft) -> bool:

@@ -78,6 +78,8 @@ def _selected(table: Table[Any]) -> str:
     )
 
 
+# Messages have other numbers where they are imported: recall embeds them anew.
+_OF_NODES = "v.key NOT LIKE 'message-%'"
 _COUNTS = f"""
 SELECT 'trajectory', count(*) FROM sessions s JOIN episodes e ON e.session = s.no
           JOIN staged g ON g.episode = e.no WHERE s.repo = :repo
@@ -85,7 +87,7 @@ UNION ALL SELECT 'step', count(*) FROM steps WHERE repo = :repo
 UNION ALL SELECT 'node', count(*) FROM nodes WHERE repo = :repo
 UNION ALL SELECT 'edge', count(*) FROM nodes n JOIN edges e ON e.source = n.no
           WHERE n.repo = :repo
-UNION ALL SELECT 'vector', count(*) FROM vectors WHERE repo = :repo
+UNION ALL SELECT 'vector', count(*) FROM vectors v WHERE repo = :repo AND {_OF_NODES}
 UNION ALL {" UNION ALL ".join(_counted(kind, table) for kind, table in OWNED.items())}
 """
 # A plus before a column keeps its index out of it: tables are read in the order they
@@ -119,9 +121,9 @@ _EDGES = """
 SELECT a.id, b.id, e.kind FROM nodes a CROSS JOIN edges e ON e.source = a.no
 CROSS JOIN nodes b ON b.no = e.target WHERE +a.repo = ? ORDER BY a.no, e.target, e.kind
 """
-_VECTORS = """
+_VECTORS = f"""
 SELECT v.key, v.vector, r.space_dimensions FROM repos r CROSS JOIN vectors v ON v.repo = r.no
-WHERE r.no = ? ORDER BY v.seq
+WHERE r.no = ? AND {_OF_NODES} ORDER BY v.seq
 """
 _CHANGESETS = f"""
 SELECT {", ".join(tables.CHANGESETS.columns)} FROM changesets WHERE +repo = ? ORDER BY rowid

@@ -149,6 +149,7 @@ _OWNER = """
 CASE WHEN v.key LIKE '%/observation' THEN substr(v.key, 1, length(v.key) - 12)
      WHEN v.key LIKE '%/action' THEN substr(v.key, 1, length(v.key) - 7) ELSE v.key END
 """
+_NUMBER = f"CASE WHEN v.key LIKE 'message-%' THEN CAST(substr({_OWNER}, 9) AS INTEGER) END"
 _UNREPLACED = """
 SELECT c.id FROM {0} c WHERE c.{1} IS NOT NULL
 AND NOT EXISTS (SELECT 1 FROM {0} o WHERE o.thread = c.thread AND o.id = c.{1})
@@ -156,10 +157,11 @@ AND NOT EXISTS (SELECT 1 FROM {0} o WHERE o.thread = c.thread AND o.id = c.{1})
 
 _CHECKS: tuple[tuple[str, str, str], ...] = (
     (
-        "vectors whose node or step is gone",
+        "vectors whose node, step or message is gone",
         "v.key",
         f"""vectors v WHERE {_no("nodes n", f"n.repo = v.repo AND n.id IN (v.key, {_OWNER})")}
-        AND {_no("steps t", f"t.repo = v.repo AND t.node_id = {_OWNER} AND t.gone = 0")}""",
+        AND {_no("steps t", f"t.repo = v.repo AND t.node_id = {_OWNER} AND t.gone = 0")}
+        AND {_no("messages m", f"m.repo = v.repo AND m.no = {_NUMBER}")}""",
     ),
     (
         "vectors of a wrong length",

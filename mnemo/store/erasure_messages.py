@@ -62,6 +62,16 @@ _LET_GO = {
 }
 _DROP_RANGES = f"DELETE FROM {{}} WHERE no IN {LISTED}"
 _DROP_VECTOR = "DELETE FROM message_vectors WHERE thread = ? AND seq = ?"
+# What recall finds a message under: see ``values.message_steps``.
+_LEAVE_RECALL = (
+    "INSERT INTO removals (repo, node_id) SELECT ?, 'message-' || value FROM json_each(?)",
+    *(
+        f"""DELETE FROM {table} WHERE repo = ? AND key IN
+            (SELECT 'message-' || j.value || p.value
+             FROM json_each(?) j, json_each('["/observation", "/action"]') p)"""
+        for table in ("vectors", "moving")
+    ),
+)
 _DROP_PIN = "DELETE FROM pins WHERE thread = ? AND epoch = ? AND seq = ?"
 _DROP_MESSAGES = f"DELETE FROM messages WHERE no IN {LISTED}"
 _COUNT = "UPDATE threads SET erased = erased + ? WHERE no = ?"
@@ -134,6 +144,8 @@ def _erase(
     shown = [*(row[3] for row in messages), *(one.id for one in snapshots)]
     erase_showing(tx, repo, [(stream, id) for id in shown])
     _drop_calls(tx, numbers)
+    for statement in _LEAVE_RECALL:
+        tx.run(statement, (repo, numbers))
     texts = [*(message_row(row[0]) for row in messages), *(snapshot_row(s.no) for s in snapshots)]
     tx.run(_COUNT, (len(messages), thread))
     return ErasedRows(

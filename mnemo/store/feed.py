@@ -11,13 +11,18 @@ from mnemo.runtime.clock import Breather
 from mnemo.store.codec import decode_time, decode_vector, encode_vector
 from mnemo.store.damage import Passed, Rows, log_passed
 from mnemo.store.journal import repo_number
+from mnemo.store.messages import COLUMNS as MESSAGE_COLUMNS
+from mnemo.store.messages import MESSAGES
 from mnemo.store.rows import NODES, chunks, holes, repo_row
 from mnemo.store.spaces import check_space
 from mnemo.store.sqlite.readers import Readers
 from mnemo.store.sqlite.writer import Writer
 from mnemo.store.steps import COLUMNS, ORDINAL, STEPS, UNANNOTATED
 from mnemo.store.tx import Tx
+from mnemo.values.feed import FoundMessage
 from mnemo.values.graph import Node, Vector
+from mnemo.values.message_steps import document_number, is_document, message_document
+from mnemo.values.messages import EMBEDDED, StoredMessage
 from mnemo.values.steps import Step
 from mnemo.values.wordings import wording_owner
 
@@ -35,6 +40,21 @@ WHERE t.ordinal > ? AND +t.repo = ? AND t.gone = 0 ORDER BY t.ordinal LIMIT ?
 )
 # By the plus: along the ordinals, of which few are new; not over all of a repository's steps.
 _LAST_STEP = "SELECT coalesce(max(ordinal), 0) FROM steps"
+_SPOKEN = ", ".join(f"'{kind}'" for kind in sorted(EMBEDDED))
+_NEW_MESSAGES = f"""
+SELECT {MESSAGE_COLUMNS}, m.no FROM messages m CROSS JOIN threads t ON t.no = m.thread
+WHERE m.no > ? AND +m.repo = ? AND m.kind IN ({_SPOKEN}) ORDER BY m.no LIMIT ?
+"""
+_LAST_MESSAGE = "SELECT coalesce(max(no), 0) FROM messages"
+_REPEATS = f"""
+SELECT p.node_id, m.no FROM steps p CROSS JOIN threads q ON q.repo = p.repo AND q.id = p.thread
+CROSS JOIN messages m ON m.thread = q.no AND m.id = p.message
+WHERE p.ordinal BETWEEN ? AND ? AND +p.repo = ? AND p.gone = 0 AND m.kind IN ({_SPOKEN})
+"""
+_MESSAGES_BY_NUMBER = f"""
+SELECT {MESSAGE_COLUMNS}, m.no, t.ttl_s FROM messages m CROSS JOIN threads t ON t.no = m.thread
+WHERE m.repo = ? AND m.no IN ({{}})
+"""
 _STEPS_BY_NODE = _FROM_STEPS.format(COLUMNS) + "WHERE t.repo = ? AND t.node_id IN ({})"
 _CHANGED_NODES = """
 SELECT id, type, body, NULL, revision FROM nodes
@@ -77,6 +97,7 @@ _OWNERS_OF_VECTORS = """
 SELECT id FROM nodes WHERE repo = ? AND id IN ({0})
 UNION SELECT node_id FROM steps WHERE repo = ? AND gone = 0 AND node_id IN ({0})
 """
+_STORED_MESSAGES = "SELECT no FROM messages WHERE repo = ? AND no IN ({})"
 _GOALS = """
 SELECT e.id, e.goal FROM episodes e JOIN sessions s ON s.no = e.session
 WHERE s.repo = ? AND e.id IN ({})
@@ -133,6 +154,10 @@ class StoredFeed:
         """The steps behind episodic node ids, committed or not, with their annotations."""
         return await self._readers().read(partial(_steps, repo_id=self._repo_id, ids=node_ids))
 
+    async def messages(self, ids: Sequence[str]) -> dict[str, FoundMessage]:
+        """The messages behind ids of documents; expired ones are among them."""
+        return await self._readers().read(partial(_messages, repo_id=self._repo_id, ids=ids))
+
     async def goals(self, episode_ids: Sequence[str]) -> dict[str, str]:
         """The goals of episodes; unknown ones are absent."""
         return await self._readers().read(partial(_goals, repo_id=self._repo_id, ids=episode_ids))
@@ -155,7 +180,8 @@ class StoredFeed:
 def _changes(tx: Tx, repo_id: str, after: FeedCursor, limit: int) -> FeedChanges:
     repo, revision, _, dimensions = repo_row(tx, repo_id)
     passed: Passed = []
-    steps, last_step, more = _new_steps(tx, repo, after.step, limit, passed)
+    steps, last_step, more_steps = _new_steps(tx, repo, after.step, limit, passed)
+    messages, last_message, more_messages = _new_messages(tx, repo, after.message, limit, passed)
     until = _whole_revisions(tx, repo, after.revision, revision, limit)
     rows = tx.run(_CHANGED_NODES, (repo, after.revision, until)).fetchall()
     nodes = NODES.all(rows, passed)
@@ -166,6 +192,7 @@ def _changes(tx: Tx, repo_id: str, after: FeedCursor, limit: int) -> FeedChanges
         revision=until,
         removal=removals[-1][0] if removals else after.removal,
         vector=stored[-1][0] if stored else after.vector,
+        message=last_message,
     )
     vectors = _vectors(dimensions).all(stored, passed)
     details = _details(tx, repo, nodes, passed)
@@ -174,13 +201,15 @@ def _changes(tx: Tx, repo_id: str, after: FeedCursor, limit: int) -> FeedChanges
         cursor=cursor,
         revision=revision,
         steps=tuple(steps),
+        messages=messages,
+        repeats=_repeats(tx, repo, steps),
         nodes=tuple(nodes),
         details=details,
         origins=_origins(tx, repo, {row[0]: row[4] for row in rows}),
         removed=tuple(id for _, id in removals if id is not None),
         vectors=dict(vectors),
         damaged=tuple(damage.row for damage in passed),
-        more=more or until < revision or len(stored) == limit,
+        more=more_steps or more_messages or until < revision or len(stored) == limit,
     )
 
 
@@ -194,6 +223,32 @@ def _new_steps(
         return steps, rows[-1][ORDINAL], True
     (last,) = tx.run(_LAST_STEP).fetchone()
     return steps, max(after, last), False
+
+
+def _new_messages(
+    tx: Tx, repo: int, after: int, limit: int, passed: Passed
+) -> tuple[dict[str, StoredMessage], int, bool]:
+    """Messages behind *after* by document, the number up to which that is all, whether more."""
+    rows = tx.run(_NEW_MESSAGES, (after, repo, limit)).fetchall()
+    found = {
+        message_document(row[-1]): message
+        for row in rows
+        for message in MESSAGES.all([row], passed)
+        if is_document(message)
+    }
+    if len(rows) == limit:
+        return found, rows[-1][-1], True
+    (last,) = tx.run(_LAST_MESSAGE).fetchone()
+    return found, max(after, last), False
+
+
+def _repeats(tx: Tx, repo: int, steps: Sequence[Step]) -> dict[str, str]:
+    """Node ids of *steps* that were made of a stored message → the document of that."""
+    ordinals = [step.ordinal for step in steps if step.message_id is not None]
+    if not ordinals:
+        return {}
+    rows = tx.run(_REPEATS, (min(ordinals), max(ordinals), repo))
+    return {node_id: message_document(no) for node_id, no in rows}
 
 
 def _whole_revisions(tx: Tx, repo: int, after: int, present: int, limit: int) -> int:
@@ -288,15 +343,23 @@ def _save_vectors(tx: Tx, repo_id: str, space: EmbeddingSpace, vectors: dict[str
 
 
 def owned_keys(tx: Tx, repo: int, keys: Sequence[str]) -> set[str]:
-    """Those of *keys* whose node or step is there."""
+    """Those of *keys* whose node, step or message is there."""
     owned: set[str] = set()
     for chunk in chunks(keys):
         owners = {key: _owner(key) for key in chunk}
         ids = list(set(owners.values()))
         query = _OWNERS_OF_VECTORS.format(holes(ids))
         known = {id for (id,) in tx.run(query, (repo, *ids, repo, *ids))}
+        known |= _stored_messages(tx, repo, ids)
         owned.update(key for key, id in owners.items() if id in known)
     return owned
+
+
+def _stored_messages(tx: Tx, repo: int, ids: Sequence[str]) -> set[str]:
+    """Those of *ids* that are of documents of stored messages."""
+    numbers = [no for id in ids if (no := document_number(id)) is not None]
+    rows = tx.run(_STORED_MESSAGES.format(holes(numbers)), (repo, *numbers)) if numbers else ()
+    return {message_document(no) for (no,) in rows}
 
 
 def _owner(key: str) -> str:
@@ -316,6 +379,19 @@ def _steps(tx: Tx, repo_id: str, ids: Sequence[str]) -> dict[str, Step]:
     for chunk in chunks(list(dict.fromkeys(ids))):
         rows = tx.run(_STEPS_BY_NODE.format(holes(chunk)), (repo, *chunk)).fetchall()
         found.update((step.node_id, step) for step in STEPS.all(rows, passed))
+    log_passed(passed)
+    return found
+
+
+def _messages(tx: Tx, repo_id: str, ids: Sequence[str]) -> dict[str, FoundMessage]:
+    repo = repo_row(tx, repo_id)[0]
+    numbers = [no for id in dict.fromkeys(ids) if (no := document_number(id)) is not None]
+    found: dict[str, FoundMessage] = {}
+    passed: Passed = []
+    for chunk in chunks(numbers):
+        for row in tx.run(_MESSAGES_BY_NUMBER.format(holes(chunk)), (repo, *chunk)).fetchall():
+            for message in MESSAGES.all([row], passed):
+                found[message_document(row[-2])] = FoundMessage(message, row[-1])
     log_passed(passed)
     return found
 

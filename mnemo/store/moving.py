@@ -40,6 +40,12 @@ CROSS JOIN moving m ON m.repo = t.repo
 AND m.key IN (t.node_id || '/observation', t.node_id || '/action')
 WHERE t.repo = ? AND t.gone = 0 ORDER BY t.ordinal
 """
+_MOVE_MESSAGES = """
+INSERT INTO vectors (repo, key, vector) SELECT m.repo, m.key, m.vector FROM threads t
+CROSS JOIN messages o ON o.thread = t.no CROSS JOIN moving m ON m.repo = t.repo
+AND m.key IN ('message-' || o.no || '/observation', 'message-' || o.no || '/action')
+WHERE t.repo = ? ORDER BY o.no
+"""
 _WORDED = """
 SELECT no, id, type, body FROM nodes
 WHERE repo = ? AND type = 'intent' AND instr(body, '"wordings"')
@@ -126,6 +132,7 @@ def switch_space(tx: Tx, repo_id: str, space: EmbeddingSpace, cursor: FeedCursor
     _check_next(tx, repo, space)
     tx.run(_DROP, (repo,))
     moved = tx.run(_MOVE_STEPS, (repo,)).rowcount
+    moved += tx.run(_MOVE_MESSAGES, (repo,)).rowcount
     moved += tx.run(_MOVE_NODES, (repo, cursor.revision)).rowcount
     _move_wordings(tx, repo)
     tx.run(_STAMP, (space.name, space.dimensions, repo))

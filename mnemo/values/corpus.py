@@ -73,16 +73,18 @@ class Document:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Side(Document):
     """
-    One side of a raw step: what was observed, or what the agent did.
+    One side of a raw step or of a message: what was observed, or what the agent did.
 
     Attributes:
+        chain: What orders it: the session's id, or of a message that of its thread behind
+            U+0000, which no id holds.
         actor: Who speaks or acts.
         acted: Whether it is the agent's action.
         asks: Whether it ends as a question.
         form: Bits of ``graph.form``.
     """
 
-    session_id: str
+    chain: str
     actor: str
     acted: bool
     asks: bool
@@ -154,10 +156,14 @@ class DocumentsView:
 @dataclass(frozen=True)
 class StepsView(DocumentsView):
     """
-    The two sides of raw steps, in order of arrival.
+    The two sides of raw steps, and messages, in order of arrival.
+
+    A step that was made of a message is found as that message's document.
 
     Attributes:
-        session: Number of the session.
+        aliases: Node id of such a step → the id of the document, of the writer: look up only.
+        repeats: Id of a message's document → the node ids of such steps, likewise.
+        session: Number of the session, or of the thread.
         previous, next: The neighbouring document of the same session, -1 if none;
             ``next`` may name one beyond ``count``.
         actor: Number of who spoke, into ``actors``.
@@ -173,6 +179,8 @@ class StepsView(DocumentsView):
         term_numbers: Index term → its number, of the writer: look up only.
     """
 
+    aliases: Mapping[str, str]
+    repeats: Mapping[str, tuple[str, ...]]
     session: Ints
     previous: Ints
     next: Ints
@@ -187,6 +195,18 @@ class StepsView(DocumentsView):
     sequence: Ints
     starts: NDArray[np.int64]
     term_numbers: Mapping[str, int]
+
+    def canonical(self, id: str) -> str:
+        """The id that the step with episodic node *id* is found under."""
+        return self.aliases.get(id, id)
+
+    def made_of(self, id: str) -> str:
+        """The node id of the first step that was made of message *id*; *id* if none was."""
+        return next(iter(self.repeats.get(id, ())), id)
+
+    def of(self, id: str) -> tuple[int, ...]:
+        """The living documents of a step, by its node's id, or of a message's document."""
+        return super().of(self.canonical(id))
 
     @cached_property
     def median_words(self) -> float:
@@ -334,7 +354,7 @@ class _Documents:
 
 
 class _Steps(_Documents):
-    """The growing sides of raw steps, chained within their sessions."""
+    """The growing sides of raw steps and messages, chained within their sessions and threads."""
 
     def __init__(self, dimensions: int, lexicon: Lexicon) -> None:
         super().__init__(dimensions, lexicon)
@@ -356,6 +376,8 @@ class _Steps(_Documents):
         self._last: dict[int, int] = {}
         self._followed: list[tuple[int, int]] = []
         self._noted = 0
+        self.aliases: dict[str, str] = {}
+        self.repeats: dict[str, tuple[str, ...]] = {}
 
     def publish(self) -> NDArray[np.int32]:
         terms = super().publish()
@@ -370,7 +392,7 @@ class _Steps(_Documents):
         return None
 
     def add_side(self, side: Side, breather: Breather) -> int:
-        session = self._sessions.number(side.session_id)
+        session = self._sessions.number(side.chain)
         previous = self._last.get(session, -1)
         actor = self._actors.number(fold(side.actor))
         said = (actor, side.acted, side.asks, side.form)
@@ -381,6 +403,44 @@ class _Steps(_Documents):
             self._followed.append((previous, number))
         self._last[session] = number
         return number
+
+    def add_repeat(self, step: str, message: str) -> None:
+        """Have the step with node *step* found as the document of *message*."""
+        self.aliases[step] = message
+        self.repeats[message] = (*self.repeats.get(message, ()), step)
+
+    def canonical(self, id: str) -> str:
+        """The id that a step or message is found under."""
+        return self.aliases.get(id, id)
+
+    def forget_repeats(self, ids: Iterable[str]) -> None:
+        """Forget steps that repeat a message which stays."""
+        for id in ids:
+            if (message := self.aliases.pop(id, None)) is not None:
+                self.repeats[message] = tuple(s for s in self.repeats[message] if s != id)
+
+    def handed_on(self, ids: Iterable[str]) -> dict[str, str]:
+        """
+        Give the documents of messages in *ids* to the steps that repeat them.
+
+        Returns:
+            Id of each such message → the step whose document it is now.
+        """
+        heirs: dict[str, str] = {}
+        for id in ids:
+            steps = self.repeats.pop(id, ())
+            if not steps or id not in self.documents:
+                continue
+            heir, *others = steps
+            heirs[id] = heir
+            del self.aliases[heir]
+            self.documents[heir] = self.documents.pop(id)
+            for number in self.documents[heir]:
+                # In place: whoever looks it up in an earlier view finds the same document.
+                self.ids[number] = heir
+            for other in others:
+                self.add_repeat(other, heir)
+        return heirs
 
     def _link_next(self) -> None:
         self._settle()
@@ -410,6 +470,8 @@ class _Steps(_Documents):
     def view(self) -> StepsView:
         return StepsView(
             **self.fields(),
+            aliases=self.aliases,
+            repeats=self.repeats,
             actors=self._actors.names,
             sessions=len(self._sessions.names),
             sequence=self._sequence.view(),
@@ -438,17 +500,22 @@ class _Restated:
         self.pairs = Column(np.int32, 2)
         self._waiting: dict[str, list[int]] = {}
 
-    def add(self, fact: int, steps: Iterable[str], known: Mapping[str, tuple[int, ...]]) -> None:
-        for step in steps:
-            for document in known.get(step, ()):
+    def add(self, fact: int, steps: Iterable[str], known: _Steps) -> None:
+        for step in map(known.canonical, steps):
+            for document in known.documents.get(step, ()):
                 self.pairs.append((fact, document))
-            if step not in known:
+            if step not in known.documents:
                 self._waiting.setdefault(step, []).append(fact)
 
     def arrived(self, step: str, document: int) -> None:
         # Kept: the step's other side may follow.
         for fact in self._waiting.get(step, ()):
             self.pairs.append((fact, document))
+
+    def repeated(self, step: str, message: str, known: _Steps) -> None:
+        """*step* is found as *message*: hand over the facts that wait for it."""
+        for fact in self._waiting.pop(step, ()):
+            self.add(fact, (message,), known)
 
 
 class Corpus:
@@ -477,17 +544,21 @@ class Corpus:
         return sum(group.living for group in (self._steps, *self._nodes.values()))
 
     def knows_step(self, id: str) -> bool:
-        """Whether sides of the step with episodic node *id* are here."""
-        return id in self._steps.documents
+        """Whether the step with episodic node *id*, or the message's document, is here."""
+        return id in self._steps.documents or id in self._steps.aliases
 
-    def note_heads(self, count: int) -> None:
-        """Steps need none."""
+    def repeat(self, step: str, message: str) -> None:
+        """
+        Have a step found as the document of the message that it was made of.
 
-    def heads(self) -> Heads | None:
-        return None
+        Args:
+            step: Node id of the step; *message* the id of the document, which may follow.
+        """
+        self._steps.add_repeat(step, message)
+        self._restated.repeated(step, message, self._steps)
 
     def add_side(self, side: Side, breather: Breather) -> None:
-        """Append the side of a step; in order of arrival, it waits for its vector."""
+        """Append the side of a step or message; in order of arrival, it waits for its vector."""
         number = self._steps.add_side(side, breather)
         self._waiting[side.key] = (self._steps, number)
         self._restated.arrived(side.id, number)
@@ -510,7 +581,7 @@ class Corpus:
         self._waiting[document.key] = (group, number)
         if isinstance(node, Intent):
             self._put_wordings(node, document, breather)
-        self._restated.add(number, document.steps, self._steps.documents)
+        self._restated.add(number, document.steps, self._steps)
         if vector is not None:
             self.add_vectors({document.key: vector})
         return vector is None
@@ -540,16 +611,29 @@ class Corpus:
             group.add_vectors(numbers, rows)
         return unknown
 
-    def remove(self, ids: Sequence[str]) -> list[str]:
-        """Remove nodes and steps by node id; give the keys that wait no more."""
+    def remove(self, ids: Sequence[str]) -> dict[str, str | None]:
+        """
+        Remove nodes, steps and messages by id; a step that repeats a message takes its place.
+
+        Returns:
+            The keys that wait no more → under which key the document waits now, if it does.
+        """
         gone = set(ids)
         if not gone:
-            return []
+            return {}
+        self._steps.forget_repeats(gone)
+        heirs = self._steps.handed_on(gone)
         for group in (self._steps, self._wordings, *self._nodes.values()):
             group.remove(gone)
-        keys = [k for k, (group, at) in self._waiting.items() if group.ids[at] in gone]
-        for key in keys:
-            del self._waiting[key]
+        keys: dict[str, str | None] = {}
+        for key, (group, at) in list(self._waiting.items()):
+            owner, slash, part = key.rpartition("/")
+            if owner in heirs:
+                keys[key] = renamed = f"{heirs[owner]}{slash}{part}"
+                self._waiting[renamed] = self._waiting.pop(key)
+            elif group.ids[at] in gone:
+                keys[key] = None
+                del self._waiting[key]
         return keys
 
     def view(self, revision: Revision, breather: Breather) -> CorpusView:

@@ -8,9 +8,10 @@ from typing import Any
 
 from mnemo.values.changeset import Revision
 from mnemo.values.graph import Node, Vector
+from mnemo.values.messages import StoredMessage
 from mnemo.values.steps import Step
 
-__all__ = ["FeedChanges", "FeedCursor"]
+__all__ = ["FeedChanges", "FeedCursor", "FoundMessage"]
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -21,6 +22,7 @@ class FeedCursor:
     revision: int = 0
     removal: int = 0
     vector: int = 0
+    message: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,6 +34,10 @@ class FeedChanges:
         cursor: Where the next read goes on.
         steps: New steps of episodes that are not discarded, ascending by ordinal, without
             their annotations.
+        messages: Document id → message newly stored, ascending by the store's number, of
+            those that ``message_steps.is_document`` holds of; expired ones may be among them.
+        repeats: Node id of each of *steps* that was made of a message which is stored and
+            a document → that document's id. The two are one document.
         nodes: New and changed nodes but ``episodic`` and ``source``, which are found as steps.
         details: Node id → what its document needs beyond the node: for a fact
             ``{"tags": (label, …), "latest_at": datetime | None, "steps": (id, …)}``, for
@@ -39,9 +45,11 @@ class FeedChanges:
             behind the fact, ascending by id.
         origins: Id of each of *nodes* → the changeset that stored or last changed it;
             absent where that was no changeset.
-        removed: Ids of nodes (episodic ones: of steps) that are gone from recall.
+        removed: Ids of nodes (episodic ones: of steps) and of messages' documents that are
+            gone from recall.
         vectors: Key → vector, newly stored. The key of a node's vector is its id; of a
-            step's ``"<node id>/observation"`` and ``"<node id>/action"``.
+            step's ``"<node id>/observation"`` and ``"<node id>/action"``, of a message's
+            likewise with the document's id.
         damaged: Rows that were left out because they cannot be decoded, each as
             ``StoreCorrupt.row``.
         more: Whether the limit cut it; read on from *cursor*.
@@ -50,6 +58,8 @@ class FeedChanges:
     cursor: FeedCursor
     revision: Revision
     steps: tuple[Step, ...] = ()
+    messages: Mapping[str, StoredMessage] = field(default_factory=dict)
+    repeats: Mapping[str, str] = field(default_factory=dict)
     nodes: tuple[Node, ...] = ()
     details: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     origins: Mapping[str, str] = field(default_factory=dict)
@@ -57,3 +67,16 @@ class FeedChanges:
     vectors: Mapping[str, Vector] = field(default_factory=dict)
     damaged: tuple[str, ...] = ()
     more: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class FoundMessage:
+    """
+    The message behind a document.
+
+    Attributes:
+        ttl_s: Seconds after which its thread's messages expire; ``None``: as configured.
+    """
+
+    message: StoredMessage
+    ttl_s: float | None = None

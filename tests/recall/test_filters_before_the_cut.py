@@ -109,7 +109,7 @@ def side(number: int, one: Said, text: str) -> Side:
         meaning=text,
         first=at,
         last=at,
-        session_id=one.session,
+        chain=one.session,
         actor=one.actor,
         acted=False,
         asks=False,

@@ -49,7 +49,7 @@ def _side(number: int, session: str, actor: str, text: str) -> Side:
         id=str(number),
         text=text,
         meaning=text,
-        session_id=session,
+        chain=session,
         actor=actor,
         acted=False,
         asks=text.endswith("?"),

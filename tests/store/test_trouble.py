@@ -176,7 +176,7 @@ async def test_appends_beyond_the_bound_of_the_queue_enter(
             "full-text rows without their record",
         ),
         ("UPDATE words_1 SET text = 'other'", "steps without their full-text row"),
-        ("DELETE FROM nodes WHERE id = 'fact'", "vectors whose node or step is gone"),
+        ("DELETE FROM nodes WHERE id = 'fact'", "vectors whose node, step or message is gone"),
         ("UPDATE vectors SET vector = x'00'", "vectors of a wrong length"),
         ("DELETE FROM nodes WHERE type = 'episodic'", "edges whose end is gone"),
         ("DELETE FROM nodes WHERE type = 'episodic'", "committed steps without their node"),

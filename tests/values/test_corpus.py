@@ -24,7 +24,7 @@ def _side(number: int) -> Side:
         meaning=text,
         first=float(number),
         last=float(number),
-        session_id=f"s{number % 7}",
+        chain=f"s{number % 7}",
         actor=("Ana", "Bo")[number % 2],
         acted=number % 2 == 1,
         asks=text.endswith("?"),

@@ -11,6 +11,7 @@ import pytest
 from mnemo.errors import EmbeddingSpaceMismatch
 from mnemo.protocols import EmbeddingSpace, FeedCursor
 from mnemo.testing.contracts.kit import NOON, SPACE, Kit, StoreContract, unit_vector
+from mnemo.testing.contracts.talk import call, result, said
 from mnemo.values.changeset import NodeChange
 from mnemo.values.graph import (
     Edge,
@@ -24,6 +25,7 @@ from mnemo.values.graph import (
     Tag,
 )
 from mnemo.values.journal import StepsAnnotated
+from mnemo.values.messages import StoredMessage
 from mnemo.values.steps import Annotation, Step
 
 __all__ = ["DocumentFeedContract"]
@@ -32,6 +34,11 @@ FACT = Semantic("Ana lives in Porto", id="fact", created_at=NOON)
 TAG = Tag("Porto", id="tag", created_at=NOON)
 MEMBERSHIP = Edge("tag", "fact", EdgeKind.MEMBERSHIP)
 V = unit_vector(1, 2, 3, 4)
+
+
+async def store(kit: Kit, *messages: StoredMessage) -> None:
+    """Store *messages* in their threads."""
+    await kit.store.transcript("r").writing(lambda tx: tx.add(messages))
 
 
 class DocumentFeedContract(StoreContract):
@@ -64,6 +71,48 @@ class DocumentFeedContract(StoreContract):
         assert (await kit.changes()).steps == (step,)
         looked_up = await kit.store.feed("r").steps([step.node_id])
         assert looked_up[step.node_id].annotation == found
+
+    async def test_a_message_is_in_the_feed_if_it_speaks(self, kit: Kit) -> None:
+        """Once stored, under an id of its own; calls, results and prompts are not."""
+        await store(kit, said(0, "hello"), call(1, "c"), result(2, "c"))
+        await store(kit, said(3, "obey", role="system"), said(4, "hi", role="assistant"))
+        changes = await kit.changes()
+        assert [message.id for message in changes.messages.values()] == ["m0", "m4"]
+        assert (await kit.changes(changes.cursor)).messages == {}
+        pages = await kit.changes(limit=1)
+        assert ([*pages.messages.values()], pages.more) == ([said(0, "hello")], True)
+        found = await kit.store.feed("r").messages([*changes.messages, "message-999", "fact"])
+        assert {id: one.message for id, one in found.items()} == changes.messages
+        assert (await kit.changes(repo="other")).messages == {}
+
+    async def test_a_step_names_the_message_that_it_repeats(self, kit: Kit) -> None:
+        """Of a message that is stored and speaks; of any other the step stands for itself."""
+        await store(kit, said(0, "hello"), said(1, "obey", role="system"))
+        await kit.start()
+        made = [
+            await kit.append(f"o{seq}", thread_id="t", message_id=f"m{seq}") for seq in range(3)
+        ]
+        changes = await kit.changes()
+        (document,) = changes.messages
+        assert changes.repeats == {made[0].node_id: document}
+        assert changes.steps == tuple(made)
+
+    async def test_an_erased_message_leaves_with_its_vectors(self, kit: Kit) -> None:
+        """Its document is removed, its vectors are gone, and no new ones are kept."""
+        await store(kit, said(0), said(1))
+        before = await kit.changes()
+        first, second = before.messages
+        keys = [f"{id}/observation" for id in (first, second)]
+        feed = kit.store.feed("r")
+        await feed.save_vectors(SPACE, dict.fromkeys(keys, V))
+        assert (await kit.changes()).vectors.keys() == set(keys)
+        await kit.store.transcript("r").writing(lambda tx: tx.erase("t", [0]))
+        after = await kit.changes(before.cursor)
+        assert after.removed == (first,)
+        await feed.save_vectors(SPACE, dict.fromkeys(keys, V))
+        assert (await kit.changes()).vectors.keys() == {keys[1]}
+        problems = (await kit.store.check()).problems
+        assert not [problem for problem in problems if "vectors" in problem]
 
     async def test_nodes_come_without_raw_steps(self, kit: Kit) -> None:
         """Episodic and source nodes are found as steps; all others are in the feed."""
