@@ -1,19 +1,16 @@
-"""One repository as records, out of the embedded store and into it."""
+"""One repository as records, out and in: ``Archive`` over an engine."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 
-import anyio
-
 from mnemo.store.archive_checks import CHECKS, INDEXES, check, prune
 from mnemo.store.archive_export import EXPORTS, head_of, opened
-from mnemo.store.archive_import import StagedRows, attach, detach, move, put, refuse_filled
+from mnemo.store.archive_import import STAGING, StagedRows, move, put, refuse_filled
 from mnemo.store.damage import Passed, Rows, log_passed
-from mnemo.store.sqlite.readers import Readers, Snapshot
-from mnemo.store.sqlite.writer import Writer
+from mnemo.store.engine import Engine, Snapshot, Staging, compute
 from mnemo.store.tx import Result, Tx
 from mnemo.values.archive import KINDS, ArchiveHead, LeftOut, NumberedRecord, Record
 
@@ -23,30 +20,17 @@ _PAGE_ROWS = 500
 
 
 class StoredArchive:
-    """
-    ``Archive`` over one file; made by ``SqliteStore``.
+    """``Archive`` over an engine."""
 
-    Args:
-        importing: Held while an archive comes in; there is room for one at a time.
-    """
-
-    def __init__(
-        self,
-        repo_id: str,
-        writer: Callable[[], Writer],
-        readers: Callable[[], Readers],
-        importing: anyio.Lock,
-    ) -> None:
+    def __init__(self, repo_id: str, engine: Engine) -> None:
         self._repo_id = repo_id
-        self._writer = writer
-        self._readers = readers
-        self._importing = importing
+        self._engine = engine
 
     @asynccontextmanager
     async def read(self) -> AsyncIterator[tuple[ArchiveHead, AsyncIterator[Sequence[Record]]]]:
         """Everything as of one moment, of one read transaction; see ``Archive``."""
-        async with self._readers().snapshot() as snapshot:
-            repo, head = await snapshot.read(partial(head_of, repo_id=self._repo_id))
+        async with self._engine.snapshot() as snapshot:
+            repo, head = await snapshot.reading(partial(head_of, repo_id=self._repo_id))
             yield head, _pages(snapshot, repo)
 
     async def write(
@@ -57,29 +41,24 @@ class StoredArchive:
 
         Other writers go on meanwhile, and wait for the last move only.
         """
-        await self._readers().read(partial(refuse_filled, repo_id=self._repo_id))
-        async with self._importing:
-            writer = self._writer()
-            await writer.alone(attach)
-            try:
-                if await self._receive(writer, pages):
-                    await writer.alone(prune)
-                for reason, query in CHECKS:
-                    await writer.alone(partial(check, reason=reason, query=query))
-                await writer.run(partial(move, repo_id=self._repo_id, head=head))
-            finally:
-                with anyio.CancelScope(shield=True):
-                    await writer.alone(detach)
+        await self._engine.reading(partial(refuse_filled, repo_id=self._repo_id))
+        async with self._engine.staging(STAGING) as staging:
+            if await _receive(staging, pages):
+                await staging.staging(prune)
+            for reason, query in CHECKS:
+                await staging.staging(partial(check, reason=reason, query=query))
+            await staging.writing(partial(move, repo_id=self._repo_id, head=head))
 
-    async def _receive(self, writer: Writer, pages: AsyncIterator[Sequence[NumberedRecord]]) -> int:
-        """Stage the records; give how many were left out of the archive."""
-        staged = StagedRows()
-        async for page in pages:
-            batch = await self._readers().compute(partial(staged.batch, page))
-            await writer.alone(partial(put, batch=batch))
-        for statement in INDEXES:
-            await writer.alone(partial(_execute, statement))
-        return staged.left_out
+
+async def _receive(staging: Staging, pages: AsyncIterator[Sequence[NumberedRecord]]) -> int:
+    """Stage the records; give how many were left out of the archive."""
+    staged = StagedRows()
+    async for page in pages:
+        batch = await compute(partial(staged.batch, page))
+        await staging.staging(partial(put, batch=batch))
+    for statement in INDEXES:
+        await staging.staging(partial(_execute, statement))
+    return staged.left_out
 
 
 def _execute(statement: str, tx: Tx) -> None:
@@ -89,8 +68,8 @@ def _execute(statement: str, tx: Tx) -> None:
 async def _pages(snapshot: Snapshot, repo: int) -> AsyncIterator[Sequence[Record]]:
     for kind in KINDS:
         query, read = EXPORTS[kind]
-        rows = await snapshot.read(partial(opened, query, repo))
-        while page := await snapshot.read(partial(_page, rows, kind, read)):
+        rows = await snapshot.reading(partial(opened, query, repo))
+        while page := await snapshot.reading(partial(_page, rows, kind, read)):
             yield page
 
 

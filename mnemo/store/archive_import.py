@@ -1,9 +1,8 @@
 """
 Import: records of an archive are staged, checked, and moved over in one transaction.
 
-They are staged in a database of their own that the writer attaches, private to its
-tx and gone with it. So the store's file is locked only for the last move, and
-a broken archive leaves nothing in it.
+They are staged in tables of their own, so that writers wait for the last move only, and a
+broken archive leaves nothing in the store.
 """
 
 from __future__ import annotations
@@ -42,11 +41,10 @@ from mnemo.values.messages import embedded_text, searchable_text
 from mnemo.values.notes import NoteRow
 
 __all__ = [
+    "STAGING",
     "TABLES",
     "Batch",
     "StagedRows",
-    "attach",
-    "detach",
     "move",
     "owner_column",
     "put",
@@ -90,17 +88,14 @@ _TABLES = {
 }
 TABLES = tuple(_TABLES)
 """The tables that records are staged in."""
-_ATTACH = (
-    "ATTACH '' AS staging",
-    # Nothing of it outlives the connection, so nothing is to be rolled back or flushed.
-    "PRAGMA staging.journal_mode = OFF",
-    "PRAGMA staging.synchronous = OFF",
-    "CREATE TABLE staging.keys (node INTEGER NOT NULL, key TEXT NOT NULL)",
-    *(
-        f"CREATE TABLE staging.{table} (n INTEGER PRIMARY KEY, line INTEGER, {columns})"
+STAGING = {
+    "keys": "node INTEGER NOT NULL, key TEXT NOT NULL",
+    **{
+        table: f"n INTEGER PRIMARY KEY, line INTEGER, {columns}"
         for table, columns in _TABLES.items()
-    ),
-)
+    },
+}
+"""The definitions of their columns, and of those of their nodes' lookup keys."""
 _PUT = {
     table: f"INSERT INTO staging.{table} (n, line, {columns}) "
     f"VALUES (?, ?{', ?' * len(columns.split(','))})"
@@ -109,25 +104,10 @@ _PUT = {
 _PUT_KEY = "INSERT INTO staging.keys (node, key) VALUES (?, ?)"
 
 
-def attach(tx: Tx) -> None:
-    """Make room for one archive; outside of any transaction."""
-    for statement in _ATTACH:
-        tx.run(statement)
-
-
-def detach(tx: Tx) -> None:
-    """Drop everything that was staged; outside of any transaction."""
-    tx.run("DETACH staging")
-
-
 def put(tx: Tx, batch: Batch) -> None:
-    """Stage rows; the store's own file is neither read nor locked."""
-    tx.run("BEGIN")
-    try:
-        for statement, rows in batch:
-            tx.run_many(statement, rows)
-    finally:
-        tx.run("COMMIT")
+    """Stage rows."""
+    for statement, rows in batch:
+        tx.run_many(statement, rows)
 
 
 class StagedRows:

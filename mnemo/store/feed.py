@@ -1,8 +1,8 @@
-"""What one repository's indexes follow, on the embedded store."""
+"""What one repository's indexes follow: ``DocumentFeed`` over an engine."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -10,13 +10,12 @@ from mnemo.protocols import EmbeddingSpace, FeedChanges, FeedCursor
 from mnemo.runtime.clock import Breather
 from mnemo.store.codec import decode_time, decode_vector, encode_vector
 from mnemo.store.damage import Passed, Rows, log_passed
+from mnemo.store.engine import Engine, compute
 from mnemo.store.journal import repo_number
 from mnemo.store.messages import COLUMNS as MESSAGE_COLUMNS
 from mnemo.store.messages import MESSAGES
 from mnemo.store.rows import NODES, chunks, holes, repo_row
 from mnemo.store.spaces import check_space
-from mnemo.store.sqlite.readers import Readers
-from mnemo.store.sqlite.writer import Writer
 from mnemo.store.steps import COLUMNS, ORDINAL, STEPS, UNANNOTATED
 from mnemo.store.tx import Tx
 from mnemo.values.feed import FoundMessage
@@ -117,16 +116,15 @@ _EPISODES = Rows("episodes", "s s", lambda row: (row[0], row[1]))
 
 
 class StoredFeed:
-    """``DocumentFeed`` over one file; made by ``SqliteStore``."""
+    """``DocumentFeed`` over an engine."""
 
-    def __init__(self, repo_id: str, writer: Callable[[], Writer], readers: Callable[[], Readers]):
+    def __init__(self, repo_id: str, engine: Engine):
         self._repo_id = repo_id
-        self._writer = writer
-        self._readers = readers
+        self._engine = engine
 
     async def changes(self, after: FeedCursor, *, limit: int = 5_000) -> FeedChanges:
         """What came after *after*, of one read transaction; *removed* goes before the rest."""
-        return await self._readers().read(
+        return await self._engine.reading(
             partial(_changes, repo_id=self._repo_id, after=after, limit=limit)
         )
 
@@ -137,14 +135,14 @@ class StoredFeed:
         Raises:
             EmbeddingSpaceMismatch: The repository is stamped with another space.
         """
-        rows = await self._readers().compute(partial(_encoded, vectors))
-        await self._writer().run(
+        rows = await compute(partial(_encoded, vectors))
+        await self._engine.writing(
             partial(_save_vectors, repo_id=self._repo_id, space=space, vectors=rows)
         )
 
     async def space(self) -> EmbeddingSpace | None:
         """What the repository is stamped with; ``None`` before the first vector."""
-        row = await self._readers().read(lambda c: repo_row(c, self._repo_id))
+        row = await self._engine.reading(lambda c: repo_row(c, self._repo_id))
         name, dimensions = row[2], row[3]
         if name is None or dimensions is None:
             return None
@@ -152,15 +150,15 @@ class StoredFeed:
 
     async def steps(self, node_ids: Sequence[str]) -> dict[str, Step]:
         """The steps behind episodic node ids, committed or not, with their annotations."""
-        return await self._readers().read(partial(_steps, repo_id=self._repo_id, ids=node_ids))
+        return await self._engine.reading(partial(_steps, repo_id=self._repo_id, ids=node_ids))
 
     async def messages(self, ids: Sequence[str]) -> dict[str, FoundMessage]:
         """The messages behind ids of documents; expired ones are among them."""
-        return await self._readers().read(partial(_messages, repo_id=self._repo_id, ids=ids))
+        return await self._engine.reading(partial(_messages, repo_id=self._repo_id, ids=ids))
 
     async def goals(self, episode_ids: Sequence[str]) -> dict[str, str]:
         """The goals of episodes; unknown ones are absent."""
-        return await self._readers().read(partial(_goals, repo_id=self._repo_id, ids=episode_ids))
+        return await self._engine.reading(partial(_goals, repo_id=self._repo_id, ids=episode_ids))
 
     async def counts(self) -> dict[str, int]:
         """``steps``, ``messages``, ``vectors``, ``edges:<kind>``, ``nodes:<type>``: how many."""
@@ -171,7 +169,7 @@ class StoredFeed:
             # A damaged type or kind is no text, and none that is counted.
             return {kind: count for kind, count in counts if isinstance(kind, str)}
 
-        return await self._readers().read(count)
+        return await self._engine.reading(count)
 
 
 # ── Following ────────────────────────────────────────────────────────────────────────

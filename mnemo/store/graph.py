@@ -1,4 +1,4 @@
-"""The graph of one repository on the embedded store: reading, and its one kind of write."""
+"""The graph of one repository: ``GraphStore`` over an engine."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from mnemo.runtime.clock import Breather
 from mnemo.store.codec import encode_time, utc_text
 from mnemo.store.commit import apply_write, delete_nodes, prepare
 from mnemo.store.damage import Passed, log_passed
+from mnemo.store.engine import Engine, compute
 from mnemo.store.rows import (
     EDGES,
     LISTED,
@@ -24,8 +25,6 @@ from mnemo.store.rows import (
     listed,
     repo_row,
 )
-from mnemo.store.sqlite.readers import Readers
-from mnemo.store.sqlite.writer import Writer
 from mnemo.store.tx import Tx
 from mnemo.values.changeset import Revision
 from mnemo.values.graph import Edge, EdgeKind, Listing, Node, NodeMetadata, NodeType
@@ -60,23 +59,22 @@ WHERE repo = ? AND id = ?
 
 
 class StoredGraph:
-    """``GraphStore`` over one file; made by ``SqliteStore``."""
+    """``GraphStore`` over an engine."""
 
     def __init__(
         self,
         repo_id: str,
-        writer: Callable[[], Writer],
-        readers: Callable[[], Readers],
+        engine: Engine,
         clock: Clock,
     ):
         self._repo_id = repo_id
-        self._writer = writer
-        self._readers = readers
+        self._engine = engine
+        self._locks = [("graph", repo_id)]
         self._clock = clock
 
     async def revision(self) -> Revision:
         """The present revision, of whatever process wrote it."""
-        return await self._readers().read(lambda c: repo_row(c, self._repo_id)[1])
+        return await self._engine.reading(lambda c: repo_row(c, self._repo_id)[1])
 
     async def apply(self, write: GraphWrite, owner: Owner) -> Applied:
         """
@@ -88,10 +86,11 @@ class StoredGraph:
             CommitFailed: The transaction was rolled back. *Cancellation*: completes.
         """
         now = self._clock.now()
-        prepared = await self._readers().compute(partial(prepare, write, now))
+        prepared = await compute(partial(prepare, write, now))
         try:
-            return await self._writer().run(
-                lambda tx: apply_write(tx, self._repo_id, prepared, owner.token)
+            return await self._engine.writing(
+                lambda tx: apply_write(tx, self._repo_id, prepared, owner.token),
+                locks=self._locks,
             )
         except StoreError as error:
             failure = _commit_failure(error)
@@ -105,7 +104,9 @@ class StoredGraph:
 
         *Cancellation*: completes.
         """
-        return await self._writer().run(partial(delete_nodes, repo_id=self._repo_id, ids=ids))
+        return await self._engine.writing(
+            partial(delete_nodes, repo_id=self._repo_id, ids=ids), locks=self._locks
+        )
 
     async def nodes(
         self,
@@ -142,7 +143,7 @@ class StoredGraph:
 
     async def _read(self, work: Callable[..., T], intact: Intact) -> T:
         passed: Passed | None = None if intact is False else []
-        found = await self._readers().read(partial(work, passed=passed))
+        found = await self._engine.reading(partial(work, passed=passed))
         log_passed(passed or [])
         if isinstance(intact, list):
             intact += passed or []
@@ -158,7 +159,7 @@ class StoredGraph:
             text = encode_time(at)
             tx.run_many(_TOUCH, [(n, text, repo, id) for id, n in counts.items()])
 
-        await self._writer().run(add)
+        await self._engine.writing(add)
 
 
 def _by_id(tx: Tx, repo_id: str, ids: Sequence[str], passed: Passed | None) -> list[Node]:

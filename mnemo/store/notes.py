@@ -1,4 +1,4 @@
-"""The notes of one repository in SQLite."""
+"""The notes of one repository: ``NoteStore`` over an engine."""
 
 from __future__ import annotations
 
@@ -9,11 +9,10 @@ from typing import TypeVar
 from mnemo.protocols import Clock
 from mnemo.runtime.text import terms
 from mnemo.store.codec import encode_time, encode_vector
+from mnemo.store.engine import Engine
 from mnemo.store.note_rows import Reading
 from mnemo.store.rows import chunks, holes, repo_row
-from mnemo.store.sqlite.readers import Readers
 from mnemo.store.sqlite.scrub import note_pending
-from mnemo.store.sqlite.writer import Writer
 from mnemo.store.tables import NOTE_CONVERSATIONS, NOTE_USAGE, NOTE_VERSIONS, NOTES
 from mnemo.store.tx import Tx
 from mnemo.values.chat import EmbeddingSpace
@@ -64,18 +63,16 @@ _FINISH = "INSERT OR IGNORE INTO note_tasks (repo, task_id) VALUES (?, ?)"
 
 
 class StoredNotes:
-    """``NoteStore`` in SQLite; made by ``SqliteStore``."""
+    """``NoteStore`` over an engine."""
 
     def __init__(
         self,
         repo_id: str,
-        writer: Callable[[], Writer],
-        readers: Callable[[], Readers],
+        engine: Engine,
         clock: Clock,
     ) -> None:
         self._repo_id = repo_id
-        self._writer = writer
-        self._readers = readers
+        self._engine = engine
         self._clock = clock
 
     async def reading(self, work: Callable[[NoteReader], T]) -> T:
@@ -85,7 +82,7 @@ class StoredNotes:
         def read(tx: Tx) -> T:
             return work(Reading(tx, repo_row(tx, self._repo_id)[0], now))
 
-        return await self._readers().read(read)
+        return await self._engine.reading(read)
 
     async def writing(self, work: Callable[[NoteWriter], T]) -> T:
         """Run *work* in one transaction of the writer. *Cancellation*: completes."""
@@ -95,7 +92,7 @@ class StoredNotes:
             tx.run(_ENTER, (self._repo_id,))
             return work(NoteWriting(tx, repo_row(tx, self._repo_id)[0], now))
 
-        return await self._writer().run(write)
+        return await self._engine.writing(write, locks=[("notes", self._repo_id)])
 
 
 class NoteWriting(Reading):

@@ -1,18 +1,16 @@
-"""What is rarely done to one repository as a whole, on the embedded store."""
+"""What is rarely done to one repository as a whole: ``Overhaul`` over an engine."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 
 from mnemo.protocols import EmbeddingSpace
 from mnemo.store.codec import encode_vector
+from mnemo.store.engine import ManagedEngine
 from mnemo.store.erase import erase, touched_sessions
 from mnemo.store.moving import begin_move, stage_moved, switch_space, unmoved
-from mnemo.store.sqlite.readers import Readers
-from mnemo.store.sqlite.scrub import Scrubber
-from mnemo.store.sqlite.writer import Writer
 from mnemo.values.erasure import Erased, Selection
 from mnemo.values.feed import FeedCursor
 from mnemo.values.graph import Vector
@@ -21,23 +19,19 @@ __all__ = ["StoredOverhaul"]
 
 
 class StoredOverhaul:
-    """``Overhaul`` over one file; made by ``SqliteStore``."""
+    """``Overhaul`` over an engine."""
 
     def __init__(
         self,
         repo_id: str,
-        writer: Callable[[], Writer],
-        readers: Callable[[], Readers],
-        scrubber: Scrubber,
+        engine: ManagedEngine,
     ) -> None:
         self._repo_id = repo_id
-        self._writer = writer
-        self._readers = readers
-        self._scrubber = scrubber
+        self._engine = engine
 
     async def touched(self, selection: Selection) -> tuple[str, ...]:
         """The sessions that would lose steps, or go; changes nothing."""
-        return await self._readers().read(
+        return await self._engine.reading(
             partial(touched_sessions, repo_id=self._repo_id, selection=selection)
         )
 
@@ -50,32 +44,32 @@ class StoredOverhaul:
         Raises:
             StoreError: Nothing was erased. *Cancellation*: the transaction completes.
         """
-        erased = await self._writer().run(
+        erased = await self._engine.writing(
             partial(erase, repo_id=self._repo_id, selection=selection)
         )
-        scrubbed = await self._scrubber.scrub(at_once=False)
+        scrubbed = await self._engine.scrub(at_once=False)
         scrubbed = scrubbed and not erased.report.unreadable
         return replace(erased, report=replace(erased.report, scrubbed=scrubbed))
 
     async def begin_move(self, space: EmbeddingSpace) -> None:
         """Say where the vectors go. *Cancellation*: completes."""
-        await self._writer().run(partial(begin_move, repo_id=self._repo_id, space=space))
+        await self._engine.writing(partial(begin_move, repo_id=self._repo_id, space=space))
 
     async def unmoved(self, digests: Mapping[str, bytes]) -> frozenset[str]:
         """Those of the keys that no vector is staged for, of a text with this digest."""
-        return await self._readers().read(partial(unmoved, repo_id=self._repo_id, digests=digests))
+        return await self._engine.reading(partial(unmoved, repo_id=self._repo_id, digests=digests))
 
     async def stage(
         self, space: EmbeddingSpace, vectors: Mapping[str, tuple[bytes, Vector]]
     ) -> None:
         """Keep vectors with their texts' digests for the switch. *Cancellation*: completes."""
         rows = [(key, digest, encode_vector(row)) for key, (digest, row) in vectors.items()]
-        await self._writer().run(
+        await self._engine.writing(
             partial(stage_moved, repo_id=self._repo_id, space=space, rows=rows)
         )
 
     async def switch(self, space: EmbeddingSpace, cursor: FeedCursor) -> int:
         """Put the staged vectors in force, in one transaction. *Cancellation*: completes."""
-        return await self._writer().run(
+        return await self._engine.writing(
             partial(switch_space, repo_id=self._repo_id, space=space, cursor=cursor)
         )

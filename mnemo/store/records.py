@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import insort
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -12,10 +12,10 @@ from mnemo.protocols import Clock
 from mnemo.runtime.clock import Breather
 from mnemo.runtime.text import has_unspaced, lower_each
 from mnemo.store.damage import Passed, log_passed
+from mnemo.store.engine import Engine
 from mnemo.store.record_rows import BASE, LEAN, LEANS, Expiry, Lean, Scope, read_records
 from mnemo.store.record_views import around
 from mnemo.store.rows import repo_row
-from mnemo.store.sqlite.readers import Readers
 from mnemo.store.sqlite.texts import refusing_expression, text_tables
 from mnemo.store.surfacing import surfacing
 from mnemo.store.tx import Tx
@@ -53,11 +53,11 @@ _EACH_SORT = ("rowid & 3 < 2", "rowid & 3 = 2", "rowid & 3 = 3")
 
 
 class StoredRecords:
-    """``RecordStore`` over one file; made by ``SqliteStore``."""
+    """``RecordStore`` over an engine."""
 
-    def __init__(self, repo_id: str, readers: Callable[[], Readers], clock: Clock) -> None:
+    def __init__(self, repo_id: str, engine: Engine, clock: Clock) -> None:
         self._repo_id = repo_id
-        self._readers = readers
+        self._engine = engine
         self._clock = clock
 
     async def search(self, wanted: RecordQuery) -> list[RecordHit]:
@@ -67,7 +67,7 @@ class StoredRecords:
         Raises:
             ValueError: The full text refuses the expression. *Cancellation*: safe.
         """
-        return await self._readers().read(partial(_search, repo_id=self._repo_id, wanted=wanted))
+        return await self._engine.reading(partial(_search, repo_id=self._repo_id, wanted=wanted))
 
     async def around(self, wanted: ViewQuery) -> Surroundings:
         """
@@ -78,13 +78,13 @@ class StoredRecords:
             Conflict: Several threads have a record of this id. *Cancellation*: safe.
         """
         expiry = Expiry(self._clock.now(), wanted.default_ttl_s)
-        return await self._readers().read(
+        return await self._engine.reading(
             partial(around, repo_id=self._repo_id, wanted=wanted, expiry=expiry)
         )
 
     async def surfacing(self, wanted: SurfacingQuery) -> Surfacing:
         """Records that match any of some terms, best first. *Cancellation*: safe."""
-        return await self._readers().read(partial(surfacing, repo_id=self._repo_id, wanted=wanted))
+        return await self._engine.reading(partial(surfacing, repo_id=self._repo_id, wanted=wanted))
 
 
 @dataclass(slots=True)

@@ -1,4 +1,4 @@
-"""The journal of all sessions, on the embedded store."""
+"""The journal of all sessions: ``SessionStore`` over an engine."""
 
 from __future__ import annotations
 
@@ -17,10 +17,9 @@ from mnemo.store.codec import (
     utc_text,
 )
 from mnemo.store.damage import Passed, Rows, log_passed
+from mnemo.store.engine import Engine, compute
 from mnemo.store.journal import create_session, write_act
 from mnemo.store.owners import still_owns, unregister
-from mnemo.store.sqlite.readers import Readers
-from mnemo.store.sqlite.writer import Writer
 from mnemo.store.steps import COLUMNS, STEPS, Handed, append_steps
 from mnemo.store.tables import STAGED
 from mnemo.store.tx import Tx
@@ -71,11 +70,10 @@ _RELEASE = "UPDATE sessions SET owner = NULL WHERE id = ? AND owner = ?"
 
 
 class StoredSessions:
-    """``SessionStore`` over one file; made by ``SqliteStore``."""
+    """``SessionStore`` over an engine."""
 
-    def __init__(self, writer: Callable[[], Writer], readers: Callable[[], Readers], clock: Clock):
-        self._writer = writer
-        self._readers = readers
+    def __init__(self, engine: Engine, clock: Clock):
+        self._engine = engine
         self._clock = clock
 
     async def create(self, record: SessionRecord, *, goal_at: datetime, owner: Owner) -> None:
@@ -86,7 +84,10 @@ class StoredSessions:
         """
         if record.episode_id is None:
             raise ValueError("a new session needs the id of its episode")
-        await self._writer().run(lambda tx: create_session(tx, record, goal_at, owner.token))
+        await self._engine.writing(
+            lambda tx: create_session(tx, record, goal_at, owner.token),
+            locks=[("session", record.id)],
+        )
 
     def append(
         self,
@@ -97,14 +98,14 @@ class StoredSessions:
         done: Callable[[Step | BaseException], None],
     ) -> None:
         """
-        Hand a step to the writer; *done* is called on the loop once it is durable or refused.
+        Hand a step to the engine; *done* is called on the loop once it is durable or refused.
 
         Always enters, also beyond ``max_queued_writes``: the session's own backlog is
         what bounds it.
         """
         at = utc_text(self._clock.now())
         handed = Handed(session_id, episode_id, draft, owner.token, at)
-        self._writer().post(append_steps, handed, done)
+        self._engine.post(append_steps, handed, done, locks=[("session", session_id)])
 
     async def record(self, act: Act, owner: Owner) -> None:
         """Write one act. *Raises* ``Conflict`` for a lost owner. *Cancellation*: completes."""
@@ -113,10 +114,13 @@ class StoredSessions:
             blob = await self._encoded(act.staged.changeset)
         elif isinstance(act, ChangesetStaged):
             blob = await self._encoded(act.changeset)
-        await self._writer().run(lambda tx: write_act(tx, act, owner.token, blob))
+        await self._engine.writing(
+            lambda tx: write_act(tx, act, owner.token, blob),
+            locks=[("session", act.session_id)],
+        )
 
     async def _encoded(self, changeset: Changeset) -> bytes:
-        return await self._readers().compute(partial(encode_changeset, changeset))
+        return await compute(partial(encode_changeset, changeset))
 
     async def load(self, session_id: str) -> Journal | None:
         """
@@ -125,7 +129,7 @@ class StoredSessions:
         Raises:
             StoreCorrupt: A row of it is damaged. *Cancellation*: safe.
         """
-        return await self._readers().read(partial(_load, session_id=session_id))
+        return await self._engine.reading(partial(_load, session_id=session_id))
 
     async def records(self, repo_id: str, *, unfinished: bool) -> list[SessionRecord]:
         """
@@ -141,7 +145,7 @@ class StoredSessions:
             log_passed(passed)
             return found
 
-        return await self._readers().read(read)
+        return await self._engine.reading(read)
 
     async def claim(self, session_id: str, owner: Owner) -> None:
         """
@@ -152,7 +156,9 @@ class StoredSessions:
             NotFound: There is no such session.
         """
         now = self._clock.now()
-        await self._writer().run(lambda tx: _claim(tx, session_id, owner, now))
+        await self._engine.writing(
+            lambda tx: _claim(tx, session_id, owner, now), locks=[("session", session_id)]
+        )
 
     async def release(self, owner: Owner, session_id: str | None = None) -> None:
         """Give up one session, or all and the ownership itself. *Cancellation*: completes."""
@@ -163,7 +169,7 @@ class StoredSessions:
             else:
                 tx.run(_RELEASE, (session_id, owner.token))
 
-        await self._writer().run(give_up)
+        await self._engine.writing(give_up)
 
 
 def _claim(tx: Tx, session_id: str, me: Owner, now: datetime) -> None:

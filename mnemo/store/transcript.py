@@ -1,4 +1,4 @@
-"""The conversations of one repository, on the embedded store."""
+"""The conversations of one repository: ``TranscriptStore`` over an engine."""
 
 from __future__ import annotations
 
@@ -7,10 +7,9 @@ from datetime import datetime
 from typing import TypeVar
 
 from mnemo.protocols import Clock, TranscriptReader, TranscriptWriter
+from mnemo.store.engine import Engine
 from mnemo.store.journal import repo_number
 from mnemo.store.rows import repo_row
-from mnemo.store.sqlite.readers import Readers
-from mnemo.store.sqlite.writer import Writer
 from mnemo.store.transcript_reading import Reading
 from mnemo.store.transcript_writing import Writing
 from mnemo.store.tx import Tx
@@ -21,18 +20,16 @@ T = TypeVar("T")
 
 
 class StoredTranscript:
-    """``TranscriptStore`` over one file; made by ``SqliteStore``."""
+    """``TranscriptStore`` over an engine."""
 
     def __init__(
         self,
         repo_id: str,
-        writer: Callable[[], Writer],
-        readers: Callable[[], Readers],
+        engine: Engine,
         clock: Clock,
     ) -> None:
         self._repo_id = repo_id
-        self._writer = writer
-        self._readers = readers
+        self._engine = engine
         self._clock = clock
 
     async def reading(self, work: Callable[[TranscriptReader], T]) -> T:
@@ -42,7 +39,7 @@ class StoredTranscript:
             repo = repo_row(tx, self._repo_id)[0]
             return work(Reading(tx, self._repo_id, repo, self._now()))
 
-        return await self._readers().read(read)
+        return await self._engine.reading(read)
 
     async def writing(self, work: Callable[[TranscriptWriter], T]) -> T:
         """Run *work* in the writer, in a savepoint of its own; see ``TranscriptStore``."""
@@ -51,7 +48,7 @@ class StoredTranscript:
             repo = repo_number(tx, self._repo_id)
             return work(Writing(tx, self._repo_id, repo, self._now()))
 
-        return await self._writer().run(write)
+        return await self._engine.writing(write, locks=[("transcript", self._repo_id)])
 
     def _now(self) -> datetime:
         return self._clock.now()

@@ -93,14 +93,14 @@ async def test_what_was_left_to_scrub_is_scrubbed_at_the_next_open(
     await memory.open()
     repo = await memory.open_repo("r")
     store = memory._store
-    await store._writer().run(  # type: ignore[union-attr]
+    await store.engine.writing(  # type: ignore[union-attr]
         partial(erase, repo_id="r", selection=Selection(session_id="s"))
     )
     assert steps_of_the_word(path) == 0
     assert WORD.encode() in bytes_of(path).lower()
     assert await repo.search(WORD) == []
     with monkeypatch.context() as patch:
-        patch.setattr(store._scrubber, "scrub", _dies)  # type: ignore[union-attr]
+        patch.setattr(store.engine._scrubber, "scrub", _dies)  # type: ignore[union-attr]
         await memory.aclose()
     assert len(note_of(path)) == 1
     async with Mnemo(path, embedder=OLD):

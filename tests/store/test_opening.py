@@ -12,7 +12,9 @@ import anyio
 import pytest
 
 from mnemo import Mnemo
+from mnemo.config import StoreConfig
 from mnemo.errors import SchemaTooNew, StoreCorrupt, StoreError
+from mnemo.runtime.clock import SystemClock
 from mnemo.store.sqlite import SqliteStore, schema
 from mnemo.testing.contracts.kit import Kit
 
@@ -78,14 +80,13 @@ async def test_a_directory_is_refused(make: MakeSqlite, path: Path) -> None:
     await refused(make, StoreError, "is a directory")
 
 
-async def test_a_missing_folder_is_refused(make: MakeSqlite, path: Path) -> None:
+async def test_a_missing_folder_is_refused(path: Path) -> None:
     """No folder is made behind the user's back."""
-    path.parent.joinpath("x").mkdir()
-    store = make()
-    store._path = path.parent / "nowhere" / "mnemo.db"
+    missing = path.parent / "nowhere" / "mnemo.db"
+    store = SqliteStore(missing, config=StoreConfig(), clock=SystemClock(), lease_s=30)
     with pytest.raises(StoreError, match="does not exist"):
         await store.open()
-    assert not store._path.parent.exists()
+    assert not missing.parent.exists()
 
 
 async def test_what_is_no_database_is_refused(make: MakeSqlite, path: Path) -> None:
@@ -243,7 +244,7 @@ async def test_full_durability_waits_for_the_disk(make: MakeSqlite) -> None:
     for mode, number in (("normal", 1), ("full", 2)):
         store = make(synchronous=mode)
         await store.open()
-        (found,) = await store._writer().run(lambda tx: tx.run("PRAGMA synchronous").fetchone())
+        (found,) = await store.engine.writing(lambda tx: tx.run("PRAGMA synchronous").fetchone())
         assert found == number
         assert (await store.check()).synchronous == mode
         await store.aclose()

@@ -87,7 +87,7 @@ async def test_opening_releases_what_the_dead_owned(
         await other.kill()
     store = make()
     owner = await store.open()
-    held = await store._writer().run(
+    held = await store.engine.writing(
         lambda tx: (
             tx.run("SELECT owner FROM sessions").fetchall(),
             [token for (token,) in tx.run("SELECT token FROM owners")],

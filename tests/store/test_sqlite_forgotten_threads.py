@@ -220,7 +220,7 @@ async def test_what_expired_leaves_no_byte_after_the_next_scrub(
     if then == "forgotten":
         assert (await forgotten(kit, session_id="nobody")).scrubbed
     elif then == "opened":
-        await kit.store._writer().aclose()  # type: ignore[attr-defined]
+        await kit.store.engine._writer().aclose()  # type: ignore[attr-defined]
         again = make()
         await again.open()
         await again.aclose()

@@ -113,7 +113,7 @@ def test_a_dropped_text_leaves_no_byte(file: Tx, path: Path, text: str) -> None:
 async def test_a_refused_unit_takes_its_table_with_it(kit: Kit) -> None:
     """Whoever shares its transaction is not harmed, and the next text makes the table again."""
     await kit.start()
-    writer = kit.store._writer()  # type: ignore[attr-defined]
+    engine = kit.store.engine  # type: ignore[attr-defined]
 
     def refused(connection: Tx) -> None:
         put_texts(connection, 1, [(400, "first words"), (404, "最初の言葉")])
@@ -121,11 +121,11 @@ async def test_a_refused_unit_takes_its_table_with_it(kit: Kit) -> None:
 
     for _ in range(2):
         with pytest.raises(RuntimeError, match="no"):
-            await writer.run(refused)
+            await engine.writing(refused)
     results: list[object] = []
     kit.store.sessions.append("s", "s-1", draft("beside it"), kit.owner, results.append)
     with pytest.raises(RuntimeError, match="no"):
-        await writer.run(refused)
+        await engine.writing(refused)
     await kit.append("最後の言葉")
     assert len(results) == 1
     report = await kit.store.check()
@@ -142,7 +142,7 @@ async def test_so_many_repositories_have_a_table_of_their_own(make: MakeSqlite, 
             connection.run("INSERT INTO repos (id) VALUES (?)", (f"r{number}",))
             put_texts(connection, number, [(4 * number, f"kettle {number}")])
 
-    await store._writer().run(fill)
+    await store.engine.writing(fill)
     await store.aclose()
     again = make()
     await again.open()

@@ -52,7 +52,7 @@ async def _let_the_file_grow(kit: Kit, pages: int) -> None:
         (count,) = tx.run("PRAGMA page_count").fetchone()
         tx.run(f"PRAGMA max_page_count = {count + pages}")
 
-    await kit.store._writer().run(bound)  # type: ignore[attr-defined]
+    await kit.store.engine.writing(bound)  # type: ignore[attr-defined]
 
 
 async def test_a_full_disk_leaves_everything_as_it_was(kit: Kit) -> None:

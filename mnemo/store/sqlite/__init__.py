@@ -1,5 +1,5 @@
-"""The embedded store: one SQLite file, one writer thread, group commit."""
+"""The SQLite engine and its dialect."""
 
-from mnemo.store.sqlite.store import SqliteStore
+from mnemo.store.sqlite.engine import SqliteStore
 
 __all__ = ["SqliteStore"]

@@ -23,7 +23,7 @@ from mnemo.store.sqlite.connection import SqliteTx, translated
 from mnemo.store.sqlite.writer import Writer
 from mnemo.store.tx import Tx
 
-__all__ = ["FileReaders", "MemoryReaders", "Readers", "Snapshot"]
+__all__ = ["FileReaders", "MemoryReaders", "Readers", "SqliteSnapshot"]
 
 T = TypeVar("T")
 
@@ -32,12 +32,10 @@ _CONNECTIONS = 4
 
 
 class Readers(ABC):
-    """Runs reads and pure computations of one open store off the event loop."""
+    """Runs the reads of one open database off the event loop."""
 
     def __init__(self) -> None:
         self._limiter = anyio.CapacityLimiter(_CONNECTIONS)
-        # Pure Python: a second thread would only make the event loop wait twice as long.
-        self._computing = anyio.CapacityLimiter(1)
         self._closed = False
 
     async def read(self, work: Callable[[Tx], T]) -> T:
@@ -50,12 +48,8 @@ class Readers(ABC):
         self._refuse_closed()
         return await self._read(work)
 
-    async def compute(self, work: Callable[[], T]) -> T:
-        """Run *work*, which needs no connection, in a worker thread. *Cancellation*: safe."""
-        return await anyio.to_thread.run_sync(work, limiter=self._computing)
-
     @asynccontextmanager
-    async def snapshot(self) -> AsyncIterator[Snapshot]:
+    async def snapshot(self) -> AsyncIterator[SqliteSnapshot]:
         """
         Hold one revision, to be read from again and again until the context ends.
 
@@ -68,7 +62,7 @@ class Readers(ABC):
         with anyio.CancelScope(shield=True):
             connection = await self._snapshot()
         try:
-            yield Snapshot(connection, self._limiter)
+            yield SqliteSnapshot(connection, self._limiter)
         finally:
             with anyio.CancelScope(shield=True):
                 await anyio.to_thread.run_sync(connection.close, limiter=self._limiter)
@@ -170,14 +164,14 @@ def _read_only(tx: Tx, work: Callable[[Tx], T]) -> T:
             tx.run("PRAGMA query_only = OFF")
 
 
-class Snapshot:
-    """One revision of the store; one read at a time."""
+class SqliteSnapshot:
+    """``Snapshot``: a connection that holds one revision."""
 
     def __init__(self, connection: sqlite3.Connection, limiter: anyio.CapacityLimiter) -> None:
         self._connection = connection
         self._limiter = limiter
 
-    async def read(self, work: Callable[[Tx], T]) -> T:
+    async def reading(self, work: Callable[[Tx], T]) -> T:
         """Run *work* in a worker thread. *Cancellation*: safe; met after the read."""
         return await anyio.to_thread.run_sync(self._run, work, limiter=self._limiter)
 

@@ -16,24 +16,23 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from queue import Empty, SimpleQueue
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeVar
 
 import anyio
 import anyio.lowlevel
 import anyio.to_thread
 
 from mnemo.errors import StoreError
+from mnemo.store.engine import Bulk
 from mnemo.store.sqlite.connection import SqliteTx, translated
 from mnemo.store.sqlite.identity import Identity
 from mnemo.store.tx import Tx
 
-__all__ = ["Bulk", "Writer"]
+__all__ = ["Writer"]
 
 logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
-Bulk: TypeAlias = Callable[[Tx, Sequence[Any]], Sequence[Any]]
-"""Runs payloads in order; gives a result or an exception for each, or raises for all."""
 
 # Bounds how long the first caller of a batch waits for the last one's work.
 _MOST_PER_BATCH = 512

@@ -1,28 +1,24 @@
-"""The embedded store: opening, closing, and what it hands out."""
+"""
+The SQLite engine: one database, one writer thread, group commit, readers that never wait.
+"""
 
 from __future__ import annotations
 
 import logging
 import sqlite3
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from functools import partial
 from pathlib import Path
-from typing import Never
+from typing import Any, Never, TypeVar
 
 import anyio
 import anyio.to_thread
 
 from mnemo.config import StoreConfig
 from mnemo.errors import StoreCorrupt, StoreError, StoreReadOnly
-from mnemo.protocols import Clock, StoreReport
-from mnemo.store.archive import StoredArchive
-from mnemo.store.check import check_full_text, check_store
-from mnemo.store.feed import StoredFeed
-from mnemo.store.graph import StoredGraph
-from mnemo.store.notes import StoredNotes
-from mnemo.store.overhaul import StoredOverhaul
-from mnemo.store.owners import forget_the_dead, register
-from mnemo.store.processes import new_owner
-from mnemo.store.records import StoredRecords
-from mnemo.store.sessions import StoredSessions
+from mnemo.protocols import Clock
+from mnemo.store.engine import Bulk, Locks
 from mnemo.store.sqlite.connection import (
     Location,
     connect,
@@ -31,101 +27,99 @@ from mnemo.store.sqlite.connection import (
     locate,
     translated,
 )
-from mnemo.store.sqlite.readers import FileReaders, MemoryReaders, Readers
+from mnemo.store.sqlite.readers import FileReaders, MemoryReaders, Readers, SqliteSnapshot
 from mnemo.store.sqlite.schema import VERSION, migrate, stored_version
 from mnemo.store.sqlite.scrub import Scrubber
 from mnemo.store.sqlite.writer import Writer
-from mnemo.store.transcript import StoredTranscript
+from mnemo.store.store import EngineStore
 from mnemo.store.tx import Tx
-from mnemo.values.journal import Owner
 
-__all__ = ["SqliteStore"]
+__all__ = ["SqliteEngine", "SqliteStore"]
 
 logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 # Files up to this size are read whole at open (some 100 ms); ``check`` does it for any size.
 _CHECKED_AT_OPEN_BYTES = 64 * 1024 * 1024
 
 
-class SqliteStore:
+class SqliteEngine:
     """
-    One SQLite database, one writer thread, group commit.
-
-    Nothing touches the disk before ``open``.
+    ``ManagedEngine`` over one SQLite database; nothing touches the disk before ``open``.
 
     Args:
         path: The file; made if it is not there, its folder is not. Readers of a file never
             wait for the writer. ``None`` is a database in memory with one connection,
             which ends with ``aclose``.
-        lease_s: Seconds that this service's ownership of sessions outlives its last
-            ``renew``, as seen by other machines.
     """
 
-    def __init__(
-        self, path: str | Path | None, *, config: StoreConfig, clock: Clock, lease_s: float
-    ) -> None:
-        self._path = None if path is None else Path(path)
+    version = VERSION
+
+    def __init__(self, path: Path | None, *, config: StoreConfig, clock: Clock) -> None:
+        self._path = path
         self._config = config
-        self._clock = clock
-        self._lease_s = lease_s
         self._writing: Writer | None = None
         self._reading: Readers | None = None
         self._renewals = 0
         self._scrubber = Scrubber(self._path, self._writer, self._writes, clock)
         self._importing = anyio.Lock()
-        self._sessions = StoredSessions(self._writer, self._readers, clock)
+        self.synchronous: str = "none" if path is None else config.synchronous
+
+    async def reading(self, work: Callable[[Tx], T]) -> T:
+        """Run *work* on one revision of the database; see ``Engine``."""
+        return await self._readers().read(work)
+
+    async def writing(self, work: Callable[[Tx], T], *, locks: Locks = ()) -> T:
+        """Run *work* in the writer, in a savepoint of its own; see ``Engine``."""
+        return await self._writer().run(work)
+
+    async def renewing(self, work: Callable[[Tx], T]) -> T:
+        """Run *work* as ``writing`` does; it says nothing about idleness."""
+        self._renewals += 1
+        return await self._writer().run(work)
+
+    def post(
+        self, work: Bulk, payload: Any, done: Callable[[Any], None], *, locks: Locks = ()
+    ) -> None:
+        """Hand over a write in this turn of the loop; see ``Engine``."""
+        self._writer().post(work, payload, done)
+
+    def snapshot(self) -> AbstractAsyncContextManager[SqliteSnapshot]:
+        """Hold one revision; the write-ahead log of a file cannot be cut meanwhile."""
+        return self._readers().snapshot()
+
+    @asynccontextmanager
+    async def staging(self, tables: Mapping[str, str]) -> AsyncIterator[_Staging]:
+        """
+        Attach a database for one import, private to the writer's connection and gone with it.
+
+        So the store's file is locked only by ``writing``.
+        """
+        async with self._importing:
+            writer = self._writer()
+            await writer.alone(partial(_attach, tables))
+            try:
+                yield _Staging(writer)
+            finally:
+                with anyio.CancelScope(shield=True):
+                    await writer.alone(_detach)
 
     @property
-    def sessions(self) -> StoredSessions:
-        """The journal of all sessions."""
-        return self._sessions
-
-    def graph(self, repo_id: str) -> StoredGraph:
-        """The graph of one repository."""
-        return StoredGraph(repo_id, self._writer, self._readers, self._clock)
-
-    def feed(self, repo_id: str) -> StoredFeed:
-        """What one repository's indexes follow."""
-        return StoredFeed(repo_id, self._writer, self._readers)
-
-    def records(self, repo_id: str) -> StoredRecords:
-        """Every single thing said or observed in one repository."""
-        return StoredRecords(repo_id, self._readers, self._clock)
-
-    def overhaul(self, repo_id: str) -> StoredOverhaul:
-        """What is rarely done to one repository as a whole."""
-        return StoredOverhaul(repo_id, self._writer, self._readers, self._scrubber)
-
-    def archive(self, repo_id: str) -> StoredArchive:
-        """One repository as records, out and in."""
-        return StoredArchive(repo_id, self._writer, self._readers, self._importing)
-
-    def notes(self, repo_id: str) -> StoredNotes:
-        """The notes of one repository."""
-        return StoredNotes(repo_id, self._writer, self._readers, self._clock)
-
-    def transcript(self, repo_id: str) -> StoredTranscript:
-        """The conversations of one repository."""
-        return StoredTranscript(repo_id, self._writer, self._readers, self._clock)
-
-    @property
-    def queued_writes(self) -> int:
-        """Units of work that wait for the writer or for its commit."""
+    def waiting(self) -> int:
+        """Writes that wait for the writer or for its commit."""
         return self._writing.waiting if self._writing is not None else 0
 
-    async def open(self) -> Owner:
-        """
-        Open (creating or migrating) the file and register a new owner.
+    @property
+    def is_read_only(self) -> bool:
+        """Whether it was opened, but may not be written."""
+        return self._reading is not None and self._writing is None
 
-        A file that may not be written, or lies on a full disk, is opened for reading:
-        nobody is registered, and writing calls raise ``StoreReadOnly``.
-
-        Raises:
-            StoreError: One of its kinds; the file was not touched. *Cancellation*: safe.
-        """
+    async def open(self, enter: Callable[[Tx], None]) -> None:
+        """Open (creating or migrating) the file and run *enter*; see ``ManagedEngine``."""
         if self._reading is not None:
             raise StoreError("the store is open already")
-        owner, location = new_owner(), None
+        location = None
         if self._path is None:
             self._begin(await anyio.to_thread.run_sync(self._create))
             self._reading = MemoryReaders(self._writer())
@@ -133,40 +127,30 @@ class SqliteStore:
             location, connection = await anyio.to_thread.run_sync(self._prepare, self._path)
             self._reading = FileReaders(lambda: self._open_reader(location))
             if connection is None:
-                return owner
+                return
             self._begin(connection)
         try:
-            await self._enter(owner, location)
+            await self._enter(enter, location)
             if self._writing is not None:
                 await self._scrubber.scrub(at_once=False)
         except BaseException:
             await self.aclose()
             raise
-        return owner
 
     def _begin(self, connection: sqlite3.Connection) -> None:
         self._writing = Writer(connection, limit=self._config.max_queued_writes)
         self._writing.start()
 
-    async def _enter(self, owner: Owner, location: Location | None) -> None:
-        """Register *owner*; if there is no room for that, the store is for reading."""
+    async def _enter(self, enter: Callable[[Tx], None], location: Location | None) -> None:
+        """Run *enter*; if there is no room for what it writes, the store is for reading."""
         try:
-            await self._register(owner)
+            await self._writer().run(enter)
         except StoreError as error:
             if location is None:
                 raise
             writing, self._writing = self._writer(), None
             await writing.aclose()
             await anyio.to_thread.run_sync(self._settle_for_reading, location, error)
-
-    async def _register(self, owner: Owner) -> None:
-        now = self._clock.now()
-
-        def enter(tx: Tx) -> None:
-            register(tx, owner, now=now, lease_s=self._lease_s)
-            forget_the_dead(tx, owner)
-
-        await self._writer().run(enter)
 
     async def aclose(self) -> None:
         """Let queued units finish, checkpoint, close. Idempotent. *Cancellation*: completes."""
@@ -184,15 +168,7 @@ class SqliteStore:
             with anyio.CancelScope(shield=True):
                 await self._scrubber.scrub(at_once=self._scrubber.is_held_up)
 
-    async def renew(self, owner: Owner, lease_s: float) -> None:
-        """Prolong the lease of *owner* on all its sessions. *Cancellation*: completes."""
-        if self._opened_for_reading:
-            return
-        now = self._clock.now()
-        self._renewals += 1
-        await self._writer().run(lambda tx: register(tx, owner, now=now, lease_s=lease_s))
-
-    async def scrub(self, *, at_once: bool = False) -> bool:
+    async def scrub(self, *, at_once: bool) -> bool:
         """
         Rid the files of what was erased; give whether nothing of it is left.
 
@@ -206,29 +182,8 @@ class SqliteStore:
         return await self._scrubber.scrub(at_once=at_once)
 
     async def tend(self) -> Never:
-        """
-        Rewrite a large file that something was erased from, after 5 s without writes.
-
-        *Cancellation*: safe.
-        """
+        """Rewrite a large file that something was erased from, after 5 s without writes."""
         await self._scrubber.run()
-
-    async def check(self) -> StoreReport:
-        """Check the file, full text against records, vectors against their owners, edges' ends."""
-        problems, counts = await self._readers().read(check_store)
-        if self._writing is not None:
-            problems += await self._writing.run(check_full_text)
-        return StoreReport(
-            problems=tuple(problems),
-            counts=counts,
-            schema_version=VERSION,
-            synchronous="none" if self._path is None else self._config.synchronous,
-        )
-
-    @property
-    def _opened_for_reading(self) -> bool:
-        """Whether it may not be written, so that nobody is registered in it."""
-        return self._reading is not None and self._writing is None
 
     def _writes(self) -> int:
         """Writes so far, renewals of the lease aside: they say nothing about idleness."""
@@ -337,3 +292,55 @@ def _use_write_ahead_log(connection: sqlite3.Connection) -> None:
         (mode,) = connection.execute("PRAGMA journal_mode = WAL").fetchone()
     if mode != "wal":
         raise StoreError("the file system cannot hold a write-ahead log; use a local disk")
+
+
+# ── Staging ──────────────────────────────────────────────────────────────────────────
+
+
+class _Staging:
+    """``Staging`` in an attached database."""
+
+    def __init__(self, writer: Writer) -> None:
+        self._writer = writer
+        self.writing = writer.run
+
+    async def staging(self, work: Callable[[Tx], T]) -> T:
+        """Run *work*; the store's own file is neither read nor locked."""
+        return await self._writer.alone(partial(_staged, work))
+
+
+def _attach(tables: Mapping[str, str], tx: Tx) -> None:
+    tx.run("ATTACH '' AS staging")
+    # Nothing of it outlives the connection, so nothing is to be rolled back or flushed.
+    tx.run("PRAGMA staging.journal_mode = OFF")
+    tx.run("PRAGMA staging.synchronous = OFF")
+    for table, columns in tables.items():
+        tx.run(f"CREATE TABLE staging.{table} ({columns})")
+
+
+def _detach(tx: Tx) -> None:
+    tx.run("DETACH staging")
+
+
+def _staged(work: Callable[[Tx], T], tx: Tx) -> T:
+    tx.run("BEGIN")
+    try:
+        return work(tx)
+    finally:
+        tx.run("COMMIT")
+
+
+class SqliteStore(EngineStore):
+    """
+    A store in one SQLite database.
+
+    Args:
+        path: As of ``SqliteEngine``; the others as of ``EngineStore``.
+    """
+
+    def __init__(
+        self, path: str | Path | None, *, config: StoreConfig, clock: Clock, lease_s: float
+    ) -> None:
+        found = None if path is None else Path(path)
+        engine = SqliteEngine(found, config=config, clock=clock)
+        super().__init__(engine, clock=clock, lease_s=lease_s)

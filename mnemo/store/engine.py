@@ -1,0 +1,160 @@
+"""
+Engines: what runs the rules of the store, each over one transaction.
+
+An engine knows a database and its driver; the facades of ``mnemo.store`` know the rules.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from typing import Any, Never, Protocol, TypeAlias, TypeVar
+
+import anyio
+import anyio.to_thread
+from anyio.lowlevel import RunVar
+
+from mnemo.store.tx import Tx
+
+__all__ = ["Bulk", "Engine", "Locks", "ManagedEngine", "Snapshot", "Staging", "compute"]
+
+T = TypeVar("T")
+
+Bulk: TypeAlias = Callable[[Tx, Sequence[Any]], Sequence[Any]]
+"""Runs payloads in order; gives a result or an exception for each, or raises for all."""
+Locks: TypeAlias = Sequence[tuple[str, str]]
+"""
+Kind and id of what a writer reads and then changes (a session, the graph of a repository).
+An engine with one writer at a time needs none; any other takes them first, sorted.
+"""
+
+
+class Snapshot(Protocol):
+    """One revision of the store; one read at a time."""
+
+    async def reading(self, work: Callable[[Tx], T]) -> T:
+        """Run *work* on that revision. *Cancellation*: safe; met after the read."""
+
+
+class Staging(Protocol):
+    """Tables beside those of the store, in the schema ``staging``, for one import."""
+
+    async def staging(self, work: Callable[[Tx], T]) -> T:
+        """
+        Run *work*, which reads and writes staged tables alone.
+
+        What it wrote stays if it raises. *Cancellation*: completes.
+        """
+
+    async def writing(self, work: Callable[[Tx], T]) -> T:
+        """Run *work* as ``Engine.writing`` does, with the staged tables in sight."""
+
+
+class Engine(Protocol):
+    """Runs *work*, which is plain code and may run twice: it changes nothing but its ``Tx``."""
+
+    async def reading(self, work: Callable[[Tx], T]) -> T:
+        """
+        Run *work* off the event loop, on one revision of the store.
+
+        Raises:
+            StoreError: One of its kinds. *Cancellation*: safe; met after the read.
+        """
+
+    async def writing(self, work: Callable[[Tx], T], *, locks: Locks = ()) -> T:
+        """
+        Run *work* in one transaction and give its result once that is durable.
+
+        Raises:
+            Exception: What *work* raised; nothing was written.
+            StoreError: Likewise.
+
+        *Cancellation*: completes; the result comes back even so, the cancellation is met at
+        the caller's next await.
+        """
+
+    def post(
+        self, work: Bulk, payload: Any, done: Callable[[Any], None], *, locks: Locks = ()
+    ) -> None:
+        """
+        Hand over a write in this turn of the loop; it shares a commit with others that wait.
+
+        *done* gets its result or exception, on the loop, once it is durable or refused. It
+        always enters: whoever posts bounds himself.
+
+        Raises:
+            StoreError: The store is closed, or opened for reading.
+        """
+
+    def snapshot(self) -> AbstractAsyncContextManager[Snapshot]:
+        """
+        Hold one revision, to be read from again and again; writers go on.
+
+        Raises:
+            StoreError: One of its kinds. *Cancellation*: safe.
+        """
+
+    def staging(self, tables: Mapping[str, str]) -> AbstractAsyncContextManager[Staging]:
+        """
+        Make room for one import; the next one waits until the context ends.
+
+        Args:
+            tables: The definition of the columns of each table. Nothing of them outlives
+                the context.
+        """
+
+
+class ManagedEngine(Engine, Protocol):
+    """An engine as its owner sees it: opened, looked after and closed."""
+
+    version: int
+    """The schema version that it reads and writes."""
+    synchronous: str
+    """How durable a write is when it returns, as in ``StoreConfig``; ``none`` in memory."""
+
+    @property
+    def waiting(self) -> int:
+        """Writes that were handed over and whose callers are not told yet."""
+
+    @property
+    def is_read_only(self) -> bool:
+        """Whether it was opened, but may not be written."""
+
+    async def open(self, enter: Callable[[Tx], None]) -> None:
+        """
+        Open, creating or migrating, and run *enter* as the first write.
+
+        What cannot be written is opened for reading, without *enter*.
+
+        Raises:
+            StoreError: One of its kinds; nothing was changed. *Cancellation*: safe.
+        """
+
+    async def aclose(self) -> None:
+        """Let what was handed over finish, then close. Idempotent. *Cancellation*: completes."""
+
+    async def renewing(self, work: Callable[[Tx], T]) -> T:
+        """Run *work* as ``writing`` does, but keep ``tend`` from waiting for idleness anew."""
+
+    async def scrub(self, *, at_once: bool) -> bool:
+        """Rid the storage of what was erased; see ``Store.scrub``."""
+
+    async def tend(self) -> Never:
+        """Do what ``scrub`` left, whenever the store is idle. *Cancellation*: safe."""
+
+
+_COMPUTING: RunVar[anyio.CapacityLimiter] = RunVar("mnemo.store.computing")
+
+
+async def compute(work: Callable[[], T]) -> T:
+    """
+    Run *work*, which needs no transaction, in a worker thread. *Cancellation*: safe.
+
+    One at a time: it is pure Python, and a second thread would only make the event loop wait
+    twice as long.
+    """
+    try:
+        limiter = _COMPUTING.get()
+    except LookupError:
+        _COMPUTING.set(limiter := anyio.CapacityLimiter(1))
+    return await anyio.to_thread.run_sync(work, limiter=limiter)

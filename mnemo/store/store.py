@@ -1,0 +1,135 @@
+"""The store: the facades of all rooms over one engine, and the register of its owners."""
+
+from __future__ import annotations
+
+from typing import Never
+
+from mnemo.protocols import Clock, StoreReport
+from mnemo.store.archive import StoredArchive
+from mnemo.store.check import check_full_text, check_store
+from mnemo.store.engine import ManagedEngine
+from mnemo.store.feed import StoredFeed
+from mnemo.store.graph import StoredGraph
+from mnemo.store.notes import StoredNotes
+from mnemo.store.overhaul import StoredOverhaul
+from mnemo.store.owners import forget_the_dead, register
+from mnemo.store.processes import new_owner
+from mnemo.store.records import StoredRecords
+from mnemo.store.sessions import StoredSessions
+from mnemo.store.transcript import StoredTranscript
+from mnemo.store.tx import Tx
+from mnemo.values.journal import Owner
+
+__all__ = ["EngineStore"]
+
+
+class EngineStore:
+    """
+    ``Store`` over an engine.
+
+    Args:
+        engine: Not open yet; closed with the store.
+        lease_s: Seconds that this service's ownership of sessions outlives its last
+            ``renew``, as seen by other machines.
+    """
+
+    def __init__(self, engine: ManagedEngine, *, clock: Clock, lease_s: float) -> None:
+        self.engine = engine
+        self.sessions = StoredSessions(engine, clock)
+        """The journal of all sessions."""
+        self._clock = clock
+        self._lease_s = lease_s
+
+    def graph(self, repo_id: str) -> StoredGraph:
+        """The graph of one repository."""
+        return StoredGraph(repo_id, self.engine, self._clock)
+
+    def feed(self, repo_id: str) -> StoredFeed:
+        """What one repository's indexes follow."""
+        return StoredFeed(repo_id, self.engine)
+
+    def records(self, repo_id: str) -> StoredRecords:
+        """Every single thing said or observed in one repository."""
+        return StoredRecords(repo_id, self.engine, self._clock)
+
+    def overhaul(self, repo_id: str) -> StoredOverhaul:
+        """What is rarely done to one repository as a whole."""
+        return StoredOverhaul(repo_id, self.engine)
+
+    def archive(self, repo_id: str) -> StoredArchive:
+        """One repository as records, out and in."""
+        return StoredArchive(repo_id, self.engine)
+
+    def notes(self, repo_id: str) -> StoredNotes:
+        """The notes of one repository."""
+        return StoredNotes(repo_id, self.engine, self._clock)
+
+    def transcript(self, repo_id: str) -> StoredTranscript:
+        """The conversations of one repository."""
+        return StoredTranscript(repo_id, self.engine, self._clock)
+
+    @property
+    def queued_writes(self) -> int:
+        """Units of work that wait for the writer or for its commit."""
+        return self.engine.waiting
+
+    async def open(self) -> Owner:
+        """
+        Open (creating or migrating) the store and register a new owner.
+
+        What may not be written, or lies on a full disk, is opened for reading: nobody is
+        registered, and writing calls raise ``StoreReadOnly``.
+
+        Raises:
+            StoreError: One of its kinds; nothing was changed. *Cancellation*: safe.
+        """
+        owner, now = new_owner(), self._clock.now
+
+        def enter(tx: Tx) -> None:
+            register(tx, owner, now=now(), lease_s=self._lease_s)
+            forget_the_dead(tx, owner)
+
+        await self.engine.open(enter)
+        return owner
+
+    async def aclose(self) -> None:
+        """Let queued units finish, checkpoint, close. Idempotent. *Cancellation*: completes."""
+        await self.engine.aclose()
+
+    async def renew(self, owner: Owner, lease_s: float) -> None:
+        """Prolong the lease of *owner* on all its sessions. *Cancellation*: completes."""
+        if not self.engine.is_read_only:
+            now = self._clock.now()
+            await self.engine.renewing(lambda tx: register(tx, owner, now=now, lease_s=lease_s))
+
+    async def scrub(self, *, at_once: bool = False) -> bool:
+        """
+        Rid the storage of what was erased; give whether nothing of it is left.
+
+        Args:
+            at_once: Rewrite a file above 64 MB, too; otherwise that is left to ``tend``.
+
+        Raises:
+            StoreReadOnly: The store was opened for reading. *Cancellation*: safe.
+        """
+        return await self.engine.scrub(at_once=at_once)
+
+    async def tend(self) -> Never:
+        """
+        Rewrite a large file that something was erased from, after 5 s without writes.
+
+        *Cancellation*: safe.
+        """
+        await self.engine.tend()
+
+    async def check(self) -> StoreReport:
+        """Check the file, full text against records, vectors against their owners, edges' ends."""
+        problems, counts = await self.engine.reading(check_store)
+        if not self.engine.is_read_only:
+            problems += await self.engine.writing(check_full_text)
+        return StoreReport(
+            problems=tuple(problems),
+            counts=counts,
+            schema_version=self.engine.version,
+            synchronous=self.engine.synchronous,
+        )
