@@ -7,13 +7,15 @@ They do not expire, and only the caller creates, changes or completes them.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
+from typing import TypeVar
 
 from mnemo.context.pins import release
 from mnemo.errors import Conflict, NotFound
 from mnemo.protocols import TranscriptReader, TranscriptStore, TranscriptWriter
 from mnemo.runtime.text import clean, is_blank, one_line
+from mnemo.runtime.transactions import transacted
 from mnemo.values.derived import Goal, GoalCompletion, Pin
 from mnemo.values.digest import clipped
 from mnemo.values.units import Count
@@ -21,13 +23,15 @@ from mnemo.values.untrusted import escaped, without_marks
 
 __all__ = ["Goals", "add", "complete", "goals_text", "in_order", "listed", "update"]
 
+T = TypeVar("T")
+
 MAX_CHARACTERS = 500
 """Of a description (S)."""
 
 
 def add(tx: TranscriptWriter, thread_id: str, text: str, parent_id: int | None) -> Goal:
     """
-    Begin a goal, below *parent_id* if that is given.
+    Begin a goal, below *parent_id* if that is given; the same one again is not a second one.
 
     Raises:
         ValueError: *text* is blank or too long, or the parent has a parent itself.
@@ -35,11 +39,12 @@ def add(tx: TranscriptWriter, thread_id: str, text: str, parent_id: int | None) 
         Conflict: The parent is completed.
     """
     description = _description(text)
-    thread = tx.thread(thread_id)
-    if parent_id is not None:
-        parent = _pursued(_by_id(tx, thread_id), parent_id)
-        if parent.parent_id is not None:
-            raise ValueError(f"goal {parent_id} is a sub-goal, and cannot have sub-goals itself")
+    thread, known = tx.thread(thread_id), _by_id(tx, thread_id)
+    if parent_id is not None and _pursued(known, parent_id).parent_id is not None:
+        raise ValueError(f"goal {parent_id} is a sub-goal, and cannot have sub-goals itself")
+    for goal in known.values():
+        if goal.is_live and (goal.parent_id, goal.description) == (parent_id, description):
+            return goal
     goal = Goal(
         thread_id=thread_id,
         epoch=thread.epoch,
@@ -146,6 +151,9 @@ class Goals:
         """
         Begin a goal; ids count from 1 per thread and are never used twice.
 
+        An active goal of the same words and parent is given instead of a second one: an add
+        whose answer was lost can be repeated.
+
         Args:
             description: At most 500 characters, trimmed.
             parent_id: The root that it is a part of.
@@ -155,8 +163,8 @@ class Goals:
             NotFound: The parent is unknown.
             Conflict: The parent is completed. *Cancellation*: completes.
         """
-        return await self._store.writing(
-            lambda tx: add(tx, self._thread_id, description, parent_id)
+        return await self._write(
+            lambda tx: add(tx, self._thread_id, description, parent_id), lambda goal: goal
         )
 
     async def update(self, goal_id: int, description: str) -> Goal:
@@ -168,8 +176,8 @@ class Goals:
             NotFound: The goal is unknown.
             Conflict: It is completed. *Cancellation*: completes.
         """
-        return await self._store.writing(
-            lambda tx: update(tx, self._thread_id, goal_id, description)
+        return await self._write(
+            lambda tx: update(tx, self._thread_id, goal_id, description), lambda goal: goal
         )
 
     async def complete(self, goal_id: int) -> GoalCompletion:
@@ -180,13 +188,25 @@ class Goals:
             NotFound: The goal is unknown.
             Conflict: It is completed already. *Cancellation*: completes.
         """
-        return await self._store.writing(lambda tx: complete(tx, self._thread_id, goal_id))
+        return await self._write(
+            lambda tx: complete(tx, self._thread_id, goal_id), lambda done: done.goal
+        )
 
     async def list(self, *, active_only: bool = False) -> list[Goal]:
         """Roots by creation, each followed by its sub-goals. *Cancellation*: safe."""
         return await self._store.reading(
             lambda tx: listed(tx, self._thread_id, active_only=active_only)
         )
+
+    async def _write(
+        self, work: Callable[[TranscriptWriter], T], goal_of: Callable[[T], Goal]
+    ) -> T:
+        """Run *work*; a transaction that failed was made if the goal of its result is stored."""
+
+        def made(tx: TranscriptReader, result: T) -> bool:
+            return goal_of(result) in listed(tx, self._thread_id)
+
+        return await transacted(self._store.writing, self._store.reading, work, made)
 
 
 # ── Rendering ────────────────────────────────────────────────────────────────────────────

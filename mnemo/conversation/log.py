@@ -29,6 +29,7 @@ from mnemo.events import CompactionRecorded, Event, RecallFailed
 from mnemo.runtime.clock import Breather
 from mnemo.runtime.tasks import computed
 from mnemo.runtime.text import clean, is_blank
+from mnemo.runtime.transactions import transacted
 from mnemo.runtime.validation import is_small, stored_text, whole_number
 from mnemo.values.derived import Compaction
 from mnemo.values.erasure import ErasureReport
@@ -304,14 +305,13 @@ class MessageLog:
         """
         results: list[T] = []
 
-        def within(tx: TranscriptWriter) -> None:
+        def within(tx: TranscriptWriter) -> T:
             results[:] = [work(tx, Scope.of(tx, self._settings, self._parts.config))]
+            return results[0]
 
+        store = self._parts.store
         try:
-            await self._parts.store.writing(within)
-        except StoreError:
-            if not results or not await self._parts.store.reading(lambda tx: written(tx, *results)):
-                raise
+            await transacted(store.writing, store.reading, within, written)
         except Exception:
             raise
         except BaseException:  # cancelled, which does not undo a transaction

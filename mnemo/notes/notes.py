@@ -21,10 +21,11 @@ from mnemo.notes.tools import NoteToolbox
 from mnemo.notes.trigger import phrases_of
 from mnemo.notes.update import NoteUpdate
 from mnemo.notes.updater import Updater
-from mnemo.notes.writing import Source, Write, checked_text, restore, undo
+from mnemo.notes.writing import Changed, Source, Write, checked_text, present, restore, undo
 from mnemo.runtime.ids import new_id
 from mnemo.runtime.operations import Outcome, PendingOperation
 from mnemo.runtime.text import clean, is_blank
+from mnemo.runtime.transactions import transacted
 from mnemo.runtime.validation import whole_number
 from mnemo.values.erasure import ErasureReport
 from mnemo.values.messages import Message
@@ -198,6 +199,9 @@ class Notes:
         """
         Retire a note: it leaves lists, recall and exports, and can be restored.
 
+        The same *expected_version* again changes nothing: a deletion whose answer was lost
+        can be repeated.
+
         Raises:
             NotFound: There is no such note.
             ValueError: *expected_version* is no whole number from 0.
@@ -205,8 +209,12 @@ class Notes:
         """
         if expected_version is not None:
             whole_number("expected_version", expected_version, 0)
-        await self._shelf.read(_possible(topic), touching=False)
-        await self._shelf.delete(topic, _APPLICATION, expected=expected_version)
+        try:
+            await self._shelf.delete(_possible(topic), _APPLICATION, expected=expected_version)
+        except Changed as changed:
+            if changed.row is None:
+                raise NotFound("note", topic) from None
+            raise
 
     async def history(self, topic: str) -> builtins.list[NoteVersion]:
         """
@@ -233,8 +241,12 @@ class Notes:
         _possible(topic)
         whole_number("version", version, 1)
         config = self._parts.config
-        row = await self._parts.store.writing(
-            lambda tx: restore(tx, topic, version, _APPLICATION, config)
+        store = self._parts.store
+        row = await transacted(
+            store.writing,
+            store.reading,
+            lambda tx: restore(tx, topic, version, _APPLICATION, config),
+            lambda tx, row: present(tx, topic) == row,
         )
         await self._shelf.settle_debts()
         return row.note

@@ -19,10 +19,11 @@ from mnemo.config import NotesConfig
 from mnemo.errors import StoreError
 from mnemo.notes.guards import said_of
 from mnemo.notes.recall import NoteHit, NoteRecall, Ranked, by_query, by_use, passage, query_terms
-from mnemo.notes.writing import Source, Write, Written, retire, there, write
+from mnemo.notes.writing import Source, Write, Written, present, retire, there, write
 from mnemo.protocols import Clock, Embedder, NoteStore
 from mnemo.recall.request import MAX_QUERY_CHARACTERS
 from mnemo.runtime.text import count_tokens, is_blank
+from mnemo.runtime.transactions import transacted
 from mnemo.values.counting import Count
 from mnemo.values.graph import Vector
 from mnemo.values.notes import NoteReader, NoteRow, NoteWriter
@@ -106,8 +107,11 @@ class Shelf:
 
     async def delete(self, topic: str, source: Source, *, expected: int | None = None) -> NoteRow:
         """Retire a note. *Raises* as ``writing.retire``, and ``StoreError``."""
-        gone = await self.store.writing(
-            lambda tx: retire(tx, topic, source, self.config, expected=expected)
+        gone = await transacted(
+            self.store.writing,
+            self.store.reading,
+            lambda tx: retire(tx, topic, source, self.config, expected=expected),
+            lambda tx, gone: present(tx, topic) == gone,
         )
         self._created_as.pop(topic, None)
         return gone

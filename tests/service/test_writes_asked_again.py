@@ -6,15 +6,15 @@ from typing import Any
 
 import pytest
 
-from mnemo import Changeset, CommitFailed, Config, MetadataDelta, Semantic, StoreError
+from mnemo import Changeset, CommitFailed, Config, MetadataDelta, NotFound, Semantic, StoreError
 from mnemo.events import CompactionRecorded
 
 PROBED = pytest.mark.parametrize("probe", [False, True], ids=["answer lost", "answer, probe lost"])
 
 
-def of_the_log(work: Any) -> bool:
-    """Whether it is a log's write, or its look after that, and nothing in the background."""
-    return "MessageLog._write" in getattr(work, "__qualname__", "")
+def of_a_caller(work: Any) -> bool:
+    """Whether it is the write of a call, or its look after that; nothing in the background."""
+    return "transacted" in getattr(work, "__qualname__", "")
 
 
 async def test_a_changeset_that_was_written_is_not_written_again(open_kit, failing_store):
@@ -43,7 +43,7 @@ async def test_messages_that_were_appended_are_given(open_kit, failing_store, id
     batch = [{"role": "user", "content": f"line {n}"} for n in range(3)]
     if ids:
         batch = [{**message, "id": f"m{n}"} for n, message in enumerate(batch)]
-    store.fail("writing", before=False, only=of_the_log)
+    store.fail("writing", before=False, only=of_a_caller)
     appended = await log.append(batch)
     assert [message.seq for message in appended] == [0, 1, 2]
     assert [message.id for message in await log.history()] == [message.id for message in appended]
@@ -54,8 +54,8 @@ async def test_messages_with_ids_can_be_appended_until_it_is_known(open_kit, fai
     store = failing_store()
     kit = await open_kit(store=store)
     log = kit.repo.conversation("t")
-    store.fail("writing", before=False, only=of_the_log)
-    store.fail("reading", only=of_the_log)
+    store.fail("writing", before=False, only=of_a_caller)
+    store.fail("reading", only=of_a_caller)
     with pytest.raises(StoreError):
         await log.append({"role": "user", "content": "hello", "id": "m"}, expected_seq=0)
     (again,) = await log.append({"role": "user", "content": "hello", "id": "m"}, expected_seq=0)
@@ -69,9 +69,9 @@ async def test_a_compaction_that_was_recorded_is_given(open_kit, failing_store, 
     kit = await open_kit(store=store)
     log = kit.repo.conversation("t")
     await log.append([{"role": "user", "content": f"line {n}"} for n in range(3)])
-    store.fail("writing", before=False, only=of_the_log)
+    store.fail("writing", before=False, only=of_a_caller)
     if probe:
-        store.fail("reading", only=of_the_log)
+        store.fail("reading", only=of_a_caller)
         with pytest.raises(StoreError):
             await log.compact(0, 1, "two lines")
     made = await log.compact(0, 1, "two lines")
@@ -90,6 +90,64 @@ async def test_a_note_that_was_written_is_no_conflict(open_kit, failing_store):
         await kit.repo.notes.write(*new, expected_version=1)
     note = await kit.repo.notes.write(*new, expected_version=1)
     assert (note.version, note.body) == (2, "Run the tests, then tag.")
+
+
+@PROBED
+async def test_a_goal_that_was_added_is_given(open_kit, failing_store, probe):
+    """There is one goal, and completing it is told once, whether or not the look succeeds."""
+    store = failing_store()
+    kit = await open_kit(store=store)
+    goals = kit.repo.conversation("t").goals
+    store.fail("writing", before=False, only=of_a_caller)
+    if probe:
+        store.fail("reading", only=of_a_caller)
+        with pytest.raises(StoreError):
+            await goals.add("Book a ryokan")
+    made = await goals.add("Book a ryokan")
+    assert await goals.list() == [made]
+    store.fail("writing", before=False, only=of_a_caller)
+    done = await goals.complete(made.id)
+    assert await goals.list() == [done.goal]
+
+
+async def test_a_goal_that_was_not_added_is_an_error(open_kit, failing_store):
+    """The store failed before it wrote: the call says so, and nothing is stored."""
+    store = failing_store()
+    kit = await open_kit(store=store)
+    goals = kit.repo.conversation("t").goals
+    store.fail("writing")
+    with pytest.raises(StoreError):
+        await goals.add("Book a ryokan")
+    assert await goals.list() == []
+
+
+@PROBED
+async def test_a_note_that_was_deleted_is_gone(open_kit, failing_store, probe):
+    """The deletion succeeds, at once or with the same version again, as one version."""
+    store = failing_store()
+    kit = await open_kit(store=store)
+    notes = kit.repo.notes
+    await notes.write("deploys", "Run the tests first.", "how to deploy")
+    store.fail("writing", before=False, only=of_a_caller)
+    if probe:
+        store.fail("reading", only=of_a_caller)
+        with pytest.raises(StoreError):
+            await notes.delete("deploys", expected_version=1)
+    await notes.delete("deploys", expected_version=1)
+    assert [version.action for version in await notes.history("deploys")] == ["created", "deleted"]
+    with pytest.raises(NotFound):
+        await notes.delete("deploys")
+
+
+async def test_a_version_that_was_restored_is_given(open_kit, failing_store):
+    """One new version, although its answer was lost."""
+    store = failing_store()
+    kit = await open_kit(store=store)
+    notes = kit.repo.notes
+    await notes.write("deploys", "Run the tests first.", "how to deploy")
+    await notes.write("deploys", "Tag first.", "how to deploy")
+    store.fail("writing", before=False, only=of_a_caller)
+    assert (await notes.restore("deploys", 1)).version == 3
 
 
 async def test_what_was_forgotten_is_not_found_after_the_second_call(open_kit, failing_store):
