@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
 
 import numpy as np
@@ -11,9 +10,9 @@ import pytest
 from helpers import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from values.archive_kit import JSON, NOON, TEXTS, TIMES, read_back
 
 from mnemo.errors import InvalidArchive, UsageError
-from mnemo.runtime.text import clean
 from mnemo.values.archive import (
     KINDS,
     ArchivedNode,
@@ -28,35 +27,13 @@ from mnemo.values.graph import NodeMetadata, Semantic
 from mnemo.values.journal import SessionState
 from mnemo.values.steps import Annotation, Step
 
-NOON = datetime(2024, 3, 1, 12, tzinfo=UTC)
-TEXTS = st.text().map(clean)
-TIMES = st.datetimes(
-    min_value=datetime(1, 1, 2),
-    max_value=datetime(9999, 12, 30),
-    timezones=st.integers(-86_399, 86_399).map(lambda s: timezone(timedelta(seconds=s))),
-)
 SHARES = st.none() | st.floats(0, 1)
-JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False)
-    | TEXTS,
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXTS, inner, max_size=3),
-    max_leaves=5,
-)  # fmt: skip
 
 
 def head_of(**counts: int) -> ArchiveHead:
     """A head of so many records."""
     space = EmbeddingSpace("space", 4)
     return ArchiveHead(revision=3, space=space, counts=dict.fromkeys(KINDS, 0) | counts)
-
-
-def read_back(head: str, *lines: str) -> list[Any]:
-    """The records of *lines*."""
-    reader = ArchiveReader()
-    reader.head(head)
-    records = [record for _, record in reader.records(lines)]
-    reader.finish()
-    return records
 
 
 def vector(*values: float) -> Any:

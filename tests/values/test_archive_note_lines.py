@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import json
-from datetime import UTC, datetime, timedelta, timezone
+from collections import Counter
 from typing import Any
 
 import pytest
 from helpers import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from values.archive_kit import NOON, TEXTS, TIMES, read_back
 
 from mnemo.errors import InvalidArchive
-from mnemo.runtime.text import clean, is_blank
+from mnemo.runtime.text import is_blank
 from mnemo.values.archive import (
     KINDS,
     ArchivedNoteChange,
@@ -25,13 +26,6 @@ from mnemo.values.archive_lines import ArchiveReader, head_line, record_lines
 from mnemo.values.note_rules import plain_text
 from mnemo.values.notes import Covered, NoteChange, NoteRow, NoteVersion
 
-NOON = datetime(2024, 3, 1, 12, tzinfo=UTC)
-TEXTS = st.text(max_size=80).map(clean)
-TIMES = st.datetimes(
-    min_value=datetime(1, 1, 2),
-    max_value=datetime(9999, 12, 30),
-    timezones=st.integers(-86_399, 86_399).map(lambda s: timezone(timedelta(seconds=s))),
-)
 BODIES = (
     st.text(max_size=200)
     .map(lambda text: plain_text(text).strip())
@@ -40,17 +34,11 @@ BODIES = (
 DESCRIPTIONS = BODIES.filter(lambda text: len(text.splitlines()) == 1)
 
 
-def read_back(*records: Any) -> list[Any]:
+def round_trip(*records: Any) -> list[Any]:
     """*records*, through the lines of an archive."""
     of = {kind: name for name, kind in KINDS.items()}
-    counts = dict.fromkeys(KINDS, 0)
-    for record in records:
-        counts[of[type(record)]] += 1
-    reader = ArchiveReader()
-    reader.head(head_line(ArchiveHead(revision=0, counts=counts)))
-    found = [record for _, record in reader.records(record_lines(records))]
-    reader.finish()
-    return found
+    counts = dict.fromkeys(KINDS, 0) | Counter(of[type(record)] for record in records)
+    return read_back(head_line(ArchiveHead(revision=0, counts=counts)), *record_lines(records))
 
 
 def note(**values: Any) -> NoteRow:
@@ -71,7 +59,7 @@ def version(**values: Any) -> NoteVersion:
 def test_a_note_is_read_back_as_it_was(body, description, at, read):
     """Texts of every script, times with their zones."""
     row = note(body=body, description=description, created_at=at, last_read_at=read)
-    (found,) = read_back(row)
+    (found,) = round_trip(row)
     assert found == row
     assert found.created_at.utcoffset() == at.utcoffset()
 
@@ -94,7 +82,7 @@ def test_a_version_is_read_back_with_its_provenance(body, evidence, ids, name, a
         reason=evidence,
         trust="observed",
     )
-    assert read_back(whole) == [whole]
+    assert round_trip(whole) == [whole]
 
 
 def test_everything_else_is_read_back_as_it_was():
@@ -111,7 +99,7 @@ def test_everything_else_is_read_back_as_it_was():
         ArchivedNoteRequest(digest="f", covered=Covered(refused="secret")),
         ArchivedNoteTask(task_id="k"),
     ]
-    assert read_back(*records) == records
+    assert round_trip(*records) == records
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
 
 import numpy as np
@@ -11,9 +10,9 @@ import pytest
 from helpers import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from values.archive_kit import JSON, NOON, TEXTS, TIMES, read_back
 
 from mnemo.errors import InvalidArchive
-from mnemo.runtime.text import clean
 from mnemo.testing.contracts.talk import (
     call,
     compaction,
@@ -37,19 +36,6 @@ from mnemo.values.derived import Thread
 from mnemo.values.messages import StoredMessage
 from mnemo.values.steps import Step
 
-NOON = datetime(2024, 3, 1, 12, tzinfo=UTC)
-TEXTS = st.text().map(clean)
-TIMES = st.datetimes(
-    min_value=datetime(1, 1, 2),
-    max_value=datetime(9999, 12, 30),
-    timezones=st.integers(-86_399, 86_399).map(lambda s: timezone(timedelta(seconds=s))),
-)
-JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False)
-    | TEXTS,
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXTS, inner, max_size=3),
-    max_leaves=5,
-)  # fmt: skip
 CONTENTS = st.none() | TEXTS | st.lists(st.dictionaries(TEXTS, JSON, max_size=2), max_size=2)
 
 
@@ -61,15 +47,6 @@ def head_of(version: int = 2, **counts: int) -> str:
     if version == 1:
         data["counts"] = {kind: data["counts"][kind] for kind in list(KINDS)[:8]}
     return json.dumps(data)
-
-
-def read_back(head: str, *lines: str) -> list[Any]:
-    """The records of *lines*."""
-    reader = ArchiveReader()
-    reader.head(head)
-    records = [record for _, record in reader.records(lines)]
-    reader.finish()
-    return records
 
 
 def archived(message: StoredMessage, *, searched: bool = True, owed: bool = False) -> Any:

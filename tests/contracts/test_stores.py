@@ -1,0 +1,103 @@
+"""The store keeps the contracts, in memory and in a file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from mnemo.config import StoreConfig
+from mnemo.store.sqlite import SqliteStore
+from mnemo.testing.contracts import (
+    ArchiveContract,
+    DerivedContract,
+    DocumentFeedContract,
+    ForgettingContract,
+    GraphStoreContract,
+    MessageVectorsContract,
+    NoteArchiveContract,
+    NoteStoreContract,
+    OverhaulContract,
+    RecordStoreContract,
+    SessionStoreContract,
+    TalkArchiveContract,
+    TranscriptContract,
+    UpkeepContract,
+)
+from mnemo.testing.contracts.kit import MakeStore
+from mnemo.testing.stores import in_memory_store
+
+
+class OverEngines:
+    """The store in memory and the one in a file."""
+
+    @pytest.fixture(params=["memory", "file"])
+    def make_store(self, request: pytest.FixtureRequest, tmp_path: Path) -> MakeStore:
+        made: list[SqliteStore] = []
+
+        def in_memory(clock: object) -> SqliteStore:
+            if made:
+                pytest.skip("a database in memory has one service and ends with it")
+            made.append(in_memory_store(clock))
+            return made[0]
+
+        def in_file(clock: object) -> SqliteStore:
+            return SqliteStore(tmp_path / "mnemo.db", config=StoreConfig(), clock=clock, lease_s=30)
+
+        return in_memory if request.param == "memory" else in_file
+
+
+class TestSessions(OverEngines, SessionStoreContract):
+    """``SessionStore``."""
+
+
+class TestGraph(OverEngines, GraphStoreContract):
+    """``GraphStore``."""
+
+
+class TestFeed(OverEngines, DocumentFeedContract):
+    """``DocumentFeed``."""
+
+
+class TestUpkeep(OverEngines, UpkeepContract):
+    """``GraphStore.apply`` with upkeep."""
+
+
+class TestArchive(OverEngines, ArchiveContract):
+    """``Archive``."""
+
+
+class TestTalkArchive(OverEngines, TalkArchiveContract):
+    """``Archive``: conversations."""
+
+
+class TestNoteArchive(OverEngines, NoteArchiveContract):
+    """``Archive``: notes."""
+
+
+class TestForgetting(OverEngines, ForgettingContract):
+    """``Overhaul.erase`` of conversations."""
+
+
+class TestOverhaul(OverEngines, OverhaulContract):
+    """``Overhaul``."""
+
+
+class TestNotes(OverEngines, NoteStoreContract):
+    """``NoteStore``."""
+
+
+class TestTranscript(OverEngines, TranscriptContract):
+    """``TranscriptStore``: threads, messages, the transaction."""
+
+
+class TestDerived(OverEngines, DerivedContract):
+    """``TranscriptStore``: what is derived from messages."""
+
+
+class TestMessageVectors(OverEngines, MessageVectorsContract):
+    """``TranscriptStore``: vectors of messages."""
+
+
+class TestRecords(OverEngines, RecordStoreContract):
+    """``RecordStore``."""
