@@ -20,6 +20,7 @@ from mnemo.cli.conversations import import_chat
 from mnemo.cli.demo import demo as run_demo
 from mnemo.cli.formats import read_talks
 from mnemo.cli.graph_page import graph_data, graph_page
+from mnemo.cli.guide import guide
 from mnemo.cli.opening import (
     AsJson,
     Repo,
@@ -255,6 +256,7 @@ def maintain(
     )
 
 
+app.command(rich_help_panel=EVERYDAY)(guide)
 conversations.register(app, LOOK)
 notes.register(app, LOOK)
 

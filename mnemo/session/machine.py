@@ -2,7 +2,7 @@
 The session state machine: one transition table, and each session's state and work in flight.
 
 Legality of awaited calls, acceptance of queued ones, their projection and the
-diagram in the README are all derived from the table. Nothing else decides what is legal.
+diagram in the guide are all derived from the table. Nothing else decides what is legal.
 
 An operation's trigger is fired after its effect is durable; the other triggers are
 what extraction and commit report.
@@ -260,7 +260,7 @@ class Lifecycle:
 
 
 def diagram(rows: Iterable[Row] = TABLE) -> str:
-    """The table as a Mermaid state diagram, as the README shows it."""
+    """The table as a Mermaid state diagram, as the guide shows it."""
     lines = ["stateDiagram-v2", "    [*] --> idle"]
     for row in rows:
         note = {True: " (auto-commit)", False: " (manual)", None: ""}[row.auto]

@@ -1,0 +1,224 @@
+"""
+Write the generated pages of the guide: configuration, events, errors, and the session states.
+
+``--check`` writes nothing and fails when a page is stale; a test does the same.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import inspect
+import re
+import sys
+from collections.abc import Callable, Iterator
+from functools import cache
+from itertools import starmap
+from pathlib import Path
+from types import ModuleType
+from typing import Any, get_args
+
+import mnemo.config
+import mnemo.errors
+import mnemo.events
+from mnemo.config import Config, Settings
+from mnemo.session.machine import Operation, destination, diagram, refusal
+from mnemo.values.journal import SessionState
+
+GUIDE = Path(__file__).parents[1] / "mnemo" / "guide"
+
+
+# ── Configuration ────────────────────────────────────────────────────────────────────
+
+
+def configuration() -> str:
+    """Render all settings, section by section; sections of one kind together."""
+    found: dict[type[Settings], dict[str, Settings]] = {}
+    for path, section in _sections(Config(), "config"):
+        found.setdefault(type(section), {})[path] = section
+    return "\n\n".join(starmap(_table, found.items()))
+
+
+def _table(kind: type[Settings], sections: dict[str, Settings]) -> str:
+    titles = ", ".join(f"`{path}`" for path in sections)
+    summary = _line(inspect.getdoc(kind) or "").partition(" (``")[0].rstrip(".")
+    rows = [_setting(kind, name, sections) for name in _own_fields(kind)]
+    head = ["| setting | default | range | meaning |", "|---|---|---|---|"]
+    return "\n".join([f"## {titles}: {_code(summary)}", "", *head, *rows])
+
+
+def _sections(section: Settings, path: str) -> Iterator[tuple[str, Settings]]:
+    if _own_fields(type(section)):
+        yield path, section
+    for name in type(section).model_fields:
+        value = getattr(section, name)
+        if isinstance(value, Settings):
+            yield from _sections(value, f"{path}.{name}")
+
+
+def _own_fields(kind: type[Settings]) -> list[str]:
+    return [
+        name
+        for name, field in kind.model_fields.items()
+        if not (isinstance(field.annotation, type) and issubclass(field.annotation, Settings))
+    ]
+
+
+def _setting(kind: type[Settings], name: str, sections: dict[str, Settings]) -> str:
+    values = {path.rpartition(".")[2]: _shown(getattr(one, name)) for path, one in sections.items()}
+    default = next(iter(values.values()))
+    if len(set(values.values())) > 1:
+        default = ", ".join(f"{path} {value}" for path, value in values.items())
+    cells = (
+        f"`{name}`",
+        default,
+        _range(kind.model_fields[name]),
+        _code(_meanings(kind).get(name, "")),
+    )
+    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, frozenset):
+        return ", ".join(f"`{one}`" for one in sorted(value))
+    return f"`{getattr(value, '__name__', None) or repr(value)}`"
+
+
+def _range(field: Any) -> str:
+    """The bounds of a number, or the choices of a word."""
+    words = [part for part in _arguments(field.annotation) if isinstance(part, str)]
+    if words:
+        return ", ".join(f"`{word}`" for word in words)
+    signs = {"gt": ">", "ge": "≥", "lt": "<", "le": "≤"}
+    found: dict[str, None] = {}
+    for rule in _rules(field):
+        for name, sign in signs.items():
+            if getattr(rule, name, None) is not None:
+                found[f"{sign} {getattr(rule, name):,}"] = None
+    return ", ".join(found)
+
+
+def _rules(field: Any) -> list[Any]:
+    nested = [getattr(part, "__metadata__", ()) for part in _arguments(field.annotation)]
+    flat = [*field.metadata, *(rule for rules in nested for rule in rules)]
+    return [inner for rule in flat for inner in getattr(rule, "metadata", [rule])]
+
+
+def _arguments(annotation: Any) -> list[Any]:
+    """The parts of a union or a literal, at any depth."""
+    inner = get_args(annotation)
+    return [annotation, *(part for one in inner for part in _arguments(one))]
+
+
+@cache
+def _meanings(section: type[Settings]) -> dict[str, str]:
+    """Field → the text below it, which Python itself does not keep."""
+    (body,) = ast.parse(inspect.getsource(section)).body
+    assert isinstance(body, ast.ClassDef)
+    return {
+        ast.unparse(field.target): _line(inspect.cleandoc(str(below.value.value)))
+        for field, below in zip(body.body, body.body[1:], strict=False)
+        if isinstance(field, ast.AnnAssign)
+        and isinstance(below, ast.Expr)
+        and isinstance(below.value, ast.Constant)
+    }
+
+
+# ── Events, errors, states ───────────────────────────────────────────────────────────
+
+
+def _classes(module: ModuleType) -> list[type]:
+    named = [getattr(module, name) for name in module.__all__]
+    kinds = [kind for kind in named if isinstance(kind, type)]
+    return sorted(kinds, key=lambda kind: inspect.getsourcelines(kind)[1])
+
+
+def events() -> str:
+    """Render the table of all events."""
+    base = mnemo.events.Event
+    rows = ["| event | fields | sent when |", "|---|---|---|"]
+    for kind in _classes(mnemo.events):
+        if issubclass(kind, base) and kind is not base:
+            own = [name for name in kind.__dataclass_fields__ if name not in base.__annotations__]
+            fields = ", ".join(f"`{name}`" for name in own)
+            rows.append(f"| `{kind.__name__}` | {fields} | {_summary(kind)} |")
+    return "\n".join(rows)
+
+
+def errors() -> str:
+    """Render the table of all errors."""
+    rows = ["| error | is a | meaning |", "|---|---|---|"]
+    for kind in _classes(mnemo.errors):
+        if kind.__name__ != "StaleRevision":  # it never leaves mnemo
+            bases = ", ".join(f"`{base.__name__}`" for base in kind.__bases__)
+            rows.append(f"| `{kind.__name__}` | {bases} | {_summary(kind)} |")
+    return "\n".join(rows)
+
+
+def _summary(kind: type) -> str:
+    return _code(_line(inspect.getdoc(kind) or ""))
+
+
+def _line(text: str) -> str:
+    """The first paragraph of *text* on one line."""
+    return " ".join(text.split("\n\n")[0].split())
+
+
+def _code(text: str) -> str:
+    return text.replace("``", "`")
+
+
+def operations() -> str:
+    """Operations down, states across: where each leads, or why it is refused."""
+    every = list(SessionState)
+    lines = ["| | " + " | ".join(f"`{state}`" for state in every) + " |"]
+    lines.append("|" + "---|" * (len(every) + 1))
+    for operation in get_args(Operation):
+        cells = " | ".join(_cell(state, operation) for state in every)
+        lines.append(f"| `{operation}` | {cells} |")
+    return "\n".join(lines)
+
+
+def _cell(state: SessionState, operation: Operation) -> str:
+    leads_to = destination(state, operation)
+    return f"→ {leads_to}" if leads_to else f"`{refusal(state, operation).reason}`"
+
+
+PARTS: dict[str, dict[str, Callable[[], str]]] = {
+    "configuration": {"settings": configuration},
+    "events": {"events": events},
+    "errors": {"errors": errors},
+    "states": {"diagram": lambda: f"```mermaid\n{diagram()}\n```", "operations": operations},
+}
+"""Page → name of a generated part → what makes it."""
+
+
+def renewed(page: str, text: str) -> str:
+    """*text* of *page* with what stands between the marks of each part made anew."""
+    for name, make in PARTS[page].items():
+        marked = re.compile(rf"(<!-- {name} -->\n).*?(<!-- end of {name} -->)", re.DOTALL)
+        made = make()
+        text, count = marked.subn(lambda m, made=made: f"{m[1]}{made}\n{m[2]}", text)
+        if count != 1:
+            raise ValueError(f"the page {page!r} has no part {name!r}")
+    return text
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--check", action="store_true", help="write nothing; 1 if a page is stale")
+    check = parser.parse_args().check
+    stale = False
+    for page in PARTS:
+        path = GUIDE / f"{page}.md"
+        text = path.read_text(encoding="utf-8")
+        if (new := renewed(page, text)) != text:
+            stale = True
+            print(f"{'stale' if check else 'written'}: {path.name}")
+            if not check:
+                path.write_text(new, encoding="utf-8")
+    return int(check and stale)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,134 @@
+"""
+The README and the guide: their examples run, their generated parts are those of the code.
+
+When a page is stale, write it anew: ``scripts/make_guide``.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+from scripted_server import ScriptedServer
+from typer import Typer
+
+from mnemo.cli.app import app
+
+ROOT = Path(__file__).parents[2]
+README = ROOT / "README.md"
+GUIDE = sorted((ROOT / "mnemo" / "guide").glob("*.md"))
+PAGES = [README, *GUIDE]
+
+
+def read(page: Path) -> str:
+    return page.read_text(encoding="utf-8")
+
+
+def examples(page: Path) -> list[str]:
+    """Every Python example of a page."""
+    return re.findall(r"^```python\n(.*?)^```$", read(page), re.DOTALL | re.MULTILINE)
+
+
+@pytest.fixture(scope="module")
+def generator() -> ModuleType:
+    """``scripts/make_guide.py``."""
+    spec = importlib.util.spec_from_file_location("make_guide", ROOT / "scripts/make_guide.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize("page", ["configuration", "errors", "events", "states"])
+def test_the_generated_parts_are_those_of_the_code(generator: ModuleType, page: str):
+    """A changed setting, error, event or transition makes its page stale, and is found."""
+    text = read(ROOT / f"mnemo/guide/{page}.md")
+    assert generator.renewed(page, text) == text
+    (name, *_) = generator.PARTS[page]
+    stale = text.replace(f"<!-- {name} -->\n", f"<!-- {name} -->\nobsolete\n")
+    assert stale != text
+    assert generator.renewed(page, stale) == text
+
+
+@pytest.fixture(scope="module")
+def model_url():
+    """Where the examples find a model server: a scripted one."""
+    with ScriptedServer() as server:
+        yield f"{server.url}/v1"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("page", "number"),
+    [
+        pytest.param(page, number, id=f"{page.stem}-{number + 1}")
+        for page in PAGES
+        for number in range(len(examples(page)))
+    ],
+)
+def test_an_example_runs_as_it_stands(page, number, tmp_path, monkeypatch, capsys, model_url):
+    """Each in a folder and an environment of its own."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("MODEL_URL", model_url)
+    monkeypatch.setenv("MNEMO_SESSION__AUTO_COMMIT", "false")
+    code = compile(examples(page)[number], f"{page.name}, example {number + 1}", "exec")
+    exec(code, {"__name__": "__main__"})
+    capsys.readouterr()
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_a_page_is_short_and_has_one_title(page: Path):
+    """The README has 200 lines at most, a page of the guide 250."""
+    lines = read(page).splitlines()
+    assert len(lines) <= (200 if page == README else 250)
+    assert lines[0].startswith("# ")
+    assert not any(
+        line.startswith("# ")
+        for line in re.sub(r"```.*?```", "", read(page), flags=re.S).splitlines()[1:]
+    )
+
+
+def test_the_examples_of_the_readme_are_short():
+    """Writing and recalling takes at most five lines, the loop 20, a session 15 with the frame."""
+    first, loop, session, *_ = examples(README)
+    inner = first[first.index("    async with") :].partition("\nasyncio")[0].splitlines()[1:]
+    assert len([line for line in inner if line.strip()]) <= 5
+    assert len([line for line in session.splitlines() if line.strip()]) <= 15
+    loop = loop[loop.index("async def answer(") :].split("\nasync def ", 2)[0]
+    assert len([line for line in loop.splitlines() if line.strip()]) <= 20
+    assert all(used in loop for used in (".viewport(", ".recall(", ".tools("))
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_every_path_that_a_page_names_exists(page: Path):
+    """Files in code spans and targets of links."""
+    named = re.findall(r"`((?:mnemo|tests|scripts)/[\w./]+|\./scripts/\w+)", read(page))
+    linked = re.findall(r"\]\((?!https?:)([^)#]+)", read(page))
+    assert [path for path in named if not (ROOT / path).exists()] == []
+    assert [path for path in linked if not (page.parent / path).exists()] == []
+
+
+def test_the_readme_links_every_page_of_the_guide():
+    """No page is without a way to it."""
+    linked = set(re.findall(r"\]\(mnemo/guide/([\w-]+)\.md\)", read(README)))
+    assert linked == {page.stem for page in GUIDE}
+
+
+def names_of(group: Typer) -> set[str]:
+    """Of the commands of *group* itself."""
+    callbacks = [(c.name, c.callback) for c in group.registered_commands if c.callback]
+    return {name or callback.__name__ for name, callback in callbacks}
+
+
+def test_every_command_of_the_guide_exists_and_none_is_missing():
+    """The commands that the page names are those of the command line, groups included."""
+    page = ROOT / "mnemo" / "guide" / "commands.md"
+    text = "\n".join(re.findall(r"^```text\n(.*?)^```$", read(page), re.DOTALL | re.MULTILINE))
+    groups = {g.typer_instance.info.name: g.typer_instance for g in app.registered_groups}
+    assert set(re.findall(r"^mnemo (\w+) ", text, re.MULTILINE)) == names_of(app) | set(groups)
+    for name, group in groups.items():
+        assert set(re.findall(rf"^mnemo {name} (\w+) ", text, re.MULTILINE)) == names_of(group)
