@@ -112,21 +112,6 @@ async def test_what_lasts_is_a_typed_error_and_a_retry_completes(
     assert await asked(model) == ANSWER
 
 
-async def test_an_unknown_model_is_named(server: ScriptedServer, make: Make) -> None:
-    """404: which model, and where."""
-    server.models = {"another"}
-    with pytest.raises(ModelUnavailable, match=f"serve model 'm'.*{server.url}|{server.url}.*'m'"):
-        await asked(make())
-
-
-async def test_a_wrong_base_url_says_so(server: ScriptedServer) -> None:
-    """A server that knows no such path answers 404 as well."""
-    async with OpenAIChatModel(f"{server.url}/v2", "m") as model:
-        with pytest.raises(ModelUnavailable, match="is base_url right") as caught:
-            await asked(model)
-    assert not caught.value.retryable
-
-
 async def test_closing_a_model_in_use_breaks_no_call(server: ScriptedServer, make: Make) -> None:
     """Who closes a shared model does not cut off the others; the model can be used again."""
 

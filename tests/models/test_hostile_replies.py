@@ -110,24 +110,6 @@ async def test_whatever_a_model_raises_extraction_fails_and_can_be_tried_again(
         assert await repo.get_nodes(["semantic"])
 
 
-async def test_an_embedder_that_raises_cancelled_error_degrades_recall() -> None:
-    """Keywords answer; the recall is not cancelled."""
-
-    class Cancelled(HashingEmbedder):
-        async def embed(self, texts: Any, *, kind: Any = "document") -> Any:
-            if kind == "query":
-                raise asyncio.CancelledError("its own work was cancelled")
-            return await super().embed(texts, kind=kind)
-
-    async with Mnemo("memory:", embedder=Cancelled(64)) as memory:
-        repo = await memory.open_repo()
-        session = await repo.start_session("g")
-        await session.append("Ana has a cat", "")
-        found = await repo.recall("cat")
-        assert found.candidates
-        assert found.trace.degraded == ("embedder: Interrupted",)
-
-
 @pytest.mark.parametrize(
     "reply",
     [ChatReply(text=None), ChatReply(usage=None), ChatReply(text=b"{}")],  # type: ignore[arg-type]

@@ -131,12 +131,13 @@ async def test_a_refused_key_is_never_shown(
 
 
 async def test_an_unknown_model_name(server: ScriptedServer, provider: Provider) -> None:
-    """The error has the name that the server does not know."""
+    """The error has the name that the server does not know, and the server."""
     server.models = {"known"}
     async with kit_of(server, provider, model="unknown-model") as kit:
         session, cause = await failing(kit)
         assert isinstance(cause, ModelUnavailable)
         assert "'unknown-model'" in str(cause)
+        assert server.url in str(cause)
         await completed_with(kit, session, provider.model(server, model="known"))
 
 

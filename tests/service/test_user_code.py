@@ -105,6 +105,7 @@ async def test_an_embedder_that_raises_anything_only_fails(db, hostile):
             await session.append("Ada lives in Lund.", "noted")
             found = await repo.recall("Where does Ada live?")
             assert "Ada lives in Lund." in found.as_text()
+            assert [why.partition(":")[0] for why in found.trace.degraded] == ["embedder"]
             await repo.conversation("t").append({"role": "user", "content": "hello"})
             embedder.hostile = None
             assert (await session.close_and_commit()).status == "committed"

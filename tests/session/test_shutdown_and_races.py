@@ -131,20 +131,6 @@ async def test_a_callback_may_close_the_service(open_kit):
         await kit.memory.aclose()
 
 
-async def test_an_observer_may_close_the_service(open_kit):
-    """aclose of the service from inside an asynchronous observer does not wait for itself."""
-    kit = await open_kit()
-
-    async def observer(event) -> None:
-        await kit.memory.aclose()
-
-    kit.memory.subscribe(observer)
-    session = await kit.started()
-    with anyio.fail_after(2):
-        await session.append("seen", "done")
-        await kit.memory.aclose()
-
-
 async def test_an_operation_that_finished_during_the_end_says_so(open_kit):
     """A commit whose transaction was running at aclose ends with "committed"."""
     store = PausingStore("apply")
@@ -558,19 +544,6 @@ async def test_discard_after_a_partial_commit_keeps_what_was_committed(open_kit)
     assert session.error is None
     found = await kit.repo.recall("second fact")
     assert all("second" not in (source.text or "") for source in found.sources)
-
-
-async def test_an_observer_that_is_unsubscribed_hears_nothing_more(open_kit):
-    """Cancelling a subscription from inside another observer holds for the same event."""
-    kit = await open_kit()
-    heard = []
-    first = kit.memory.subscribe(lambda event: second.cancel())
-    second = kit.memory.subscribe(heard.append)
-    await kit.started()
-    session = await kit.started()
-    await session.append("seen", "done")
-    assert heard == []
-    first.cancel()
 
 
 async def test_callbacks_of_a_failed_queue_run_in_order(open_kit, failing_store):
