@@ -37,6 +37,7 @@ __all__ = [
     "Config",
     "ConversationConfig",
     "ExtractionConfig",
+    "JobsConfig",
     "MaintenanceConfig",
     "NotesConfig",
     "RecallConfig",
@@ -161,7 +162,7 @@ class ExtractionConfig(Settings):
     profile: Any = None
     """An extraction profile, the name of a shipped one, or ``None``."""
     max_parallel: Annotated[int, Field(ge=1, le=64)] = 4
-    """Trajectories extracted at once, per session (S)."""
+    """Trajectories extracted at once, per session; threads, per repository (S)."""
     max_facts: Annotated[int, Field(ge=0, le=1_000)] = 24
     """Facts per trajectory, those of highest confidence (S)."""
     max_instructions: Annotated[int, Field(ge=0, le=1_000)] = 8
@@ -174,6 +175,21 @@ class ExtractionConfig(Settings):
     """Whose words an observation is when the step does not say."""
     agent_name: Annotated[str, Field(min_length=1)] = "Agent"
     """The one who acts."""
+
+
+class JobsConfig(Settings):
+    """Work that is done in the background, by any process (``config.jobs``)."""
+
+    quiet_s: Annotated[float, Field(ge=0, le=3_600)] = 5.0
+    """Seconds after the last ``remember`` of a thread until its messages are extracted (S)."""
+    most_waiting: Annotated[int, Field(ge=1, le=10_000)] = 12
+    """Messages of a thread that are extracted without waiting for quiet (S)."""
+    max_tries: Annotated[int, Field(ge=1, le=100)] = 5
+    """Failed tries of a job after which it is dead; more work for it revives it (S)."""
+    retry_backoff_s: Annotated[float, Field(ge=0, le=3_600)] = 5.0
+    """Seconds before the second try, doubled for each after it (S)."""
+    poll_s: Annotated[float, Field(gt=0, le=3_600)] = 1.0
+    """Seconds between two looks for jobs and results of other processes (S)."""
 
 
 class CommitConfig(Settings):
@@ -507,6 +523,7 @@ class Config(Settings):
     session: SessionConfig = Field(default_factory=SessionConfig)
     annotation: AnnotationConfig = Field(default_factory=AnnotationConfig)
     extraction: ExtractionConfig = Field(default_factory=ExtractionConfig)
+    jobs: JobsConfig = Field(default_factory=JobsConfig)
     commit: CommitConfig = Field(default_factory=CommitConfig)
     recall: RecallConfig = Field(default_factory=RecallConfig)
     scoring: ScoringConfig = Field(default_factory=ScoringConfig)

@@ -21,11 +21,13 @@ from mnemo.store.rows import NODES, SET_COLUMNS, chunks, holes
 from mnemo.store.spaces import check_space
 from mnemo.store.tables import CHANGESETS
 from mnemo.store.tombstones import refuse_barred, refuse_erased
+from mnemo.store.transcript_writing import Writing
 from mnemo.store.tx import Tx
 from mnemo.store.upkeep import encode_changed, keep_up
 from mnemo.values.archive import ArchivedChangeset
 from mnemo.values.changeset import NodeChange, Revision
 from mnemo.values.graph import Claim, Edge, EdgeKind, Episodic, Node, Source
+from mnemo.values.job_rules import finish_extraction
 from mnemo.values.lookup import lookup_keys
 
 __all__ = ["Prepared", "apply_write", "change_node", "delete_nodes", "prepare"]
@@ -116,7 +118,7 @@ def apply_write(tx: Tx, repo_id: str, prepared: Prepared, token: str) -> Applied
     Raises:
         StaleRevision: The repository moved on since ``expected_revision``.
         Conflict: Another owner has the settled session, or its episode was discarded;
-            or it comes from steps that were forgotten.
+            or it comes from steps that were forgotten, or its job is another's by now.
         EmbeddingSpaceMismatch: A vector is of another space than the stamped one.
         CommitFailed: The write contradicts the graph: an id in use, an unknown end.
         Barred: Facts or instructions were extracted that were erased for good.
@@ -129,6 +131,9 @@ def apply_write(tx: Tx, repo_id: str, prepared: Prepared, token: str) -> Applied
         return _apply_again(tx, write, token, earlier)
     if write.settlement is not None:
         settle(tx, write.settlement, token, write.node_ids, again=False)
+        if write.settlement.extraction is not None:
+            thread = Writing(tx, repo_id, repo, write.settlement.at)
+            finish_extraction(thread, write.settlement.extraction)
     (revision,) = tx.run(_REVISION, (repo,)).fetchone()
     if revision != write.expected_revision:
         raise StaleRevision(f"revision {write.expected_revision} was replaced by {revision}")

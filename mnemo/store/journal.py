@@ -32,7 +32,7 @@ __all__ = ["create_session", "repo_number", "settle", "write_act"]
 _ADD_REPO = "INSERT INTO repos (id) VALUES (?) ON CONFLICT (id) DO NOTHING"
 _FIND_REPO = "SELECT no FROM repos WHERE id = ?"
 _ADD_SESSION = """
-INSERT INTO sessions (id, repo, state, owner, updated_at) VALUES (?, ?, ?, ?, ?)
+INSERT INTO sessions (id, repo, state, owner, updated_at, thread_id) VALUES (?, ?, ?, ?, ?, ?)
 RETURNING no
 """
 _UNENDED = "SELECT 1 FROM episodes WHERE session = ? AND status IN ('open', 'closed') LIMIT 1"
@@ -104,7 +104,8 @@ def create_session(tx: Tx, record: SessionRecord, goal_at: datetime, token: str)
     """Enter a session with its open episode. *Raises* ``Conflict`` if an id was ever used."""
     repo = repo_number(tx, record.repo_id)
     refuse_erased(tx, [record.id])
-    values = (record.id, repo, record.state, token, utc_text(record.updated_at))
+    updated_at = utc_text(record.updated_at)
+    values = (record.id, repo, record.state, token, updated_at, record.thread_id)
     with tx.refusing(Conflict(f"session id {record.id!r} was used before")):
         ((session,),) = tx.run(_ADD_SESSION, values).fetchall()
     assert record.episode_id is not None

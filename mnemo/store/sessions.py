@@ -41,12 +41,16 @@ _RECORDS = """
 SELECT s.id, r.id, e.goal, s.state, e.id, s.no, e.no,
        (SELECT count(*) FROM steps WHERE episode = e.no),
        max(s.updated_at, coalesce((SELECT recorded_at FROM steps WHERE episode = e.no
-                                   ORDER BY idx DESC LIMIT 1), ''))
+                                   ORDER BY idx DESC LIMIT 1), '')), s.thread_id
 FROM sessions s JOIN repos r ON r.no = s.repo JOIN episodes e ON e.no = s.episode
 """
 _ONE_RECORD = _RECORDS + "WHERE s.id = ?"
 _REPO_RECORDS = _RECORDS + "WHERE r.id = ? ORDER BY 9 DESC, s.no DESC"
-_UNFINISHED_RECORDS = _RECORDS + "WHERE r.id = ? AND s.state <> 'idle' ORDER BY 9 DESC, s.no DESC"
+# What the jobs of threads left behind is theirs.
+_UNFINISHED_RECORDS = (
+    _RECORDS
+    + "WHERE r.id = ? AND s.state <> 'idle' AND s.thread_id IS NULL ORDER BY 9 DESC, s.no DESC"
+)
 _REST = """
 SELECT e.id, s.error, s.error_trajectory, e.changeset, e.changeset_steps, e.receipt_nodes
 FROM sessions s JOIN episodes e ON e.no = s.episode WHERE s.no = ?
@@ -187,7 +191,7 @@ def _claim(tx: Tx, session_id: str, me: Owner, now: datetime) -> None:
 
 
 def _record(row: Sequence[Any]) -> SessionRecord:
-    id, repo_id, goal, state, episode_id, _, _, steps, updated_at = row[:9]
+    id, repo_id, goal, state, episode_id, _, _, steps, updated_at, thread_id = row[:10]
     return SessionRecord(
         id=id,
         repo_id=repo_id,
@@ -196,6 +200,7 @@ def _record(row: Sequence[Any]) -> SessionRecord:
         steps=steps,
         updated_at=stored_time(updated_at),
         episode_id=None if state == SessionState.IDLE else episode_id,
+        thread_id=thread_id,
     )
 
 
@@ -231,5 +236,5 @@ def _rest(row: Sequence[Any]) -> dict[str, Any]:
     }
 
 
-_SESSIONS = Rows("sessions", "s s s s s i i i s", _record)
+_SESSIONS = Rows("sessions", "s s s s s i i i s s?", _record)
 _EPISODES = Rows("episodes", "s s? s? b? s? s", _rest)

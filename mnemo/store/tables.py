@@ -19,6 +19,7 @@ __all__ = [
     "COMPACTIONS",
     "EPISODES",
     "GOALS",
+    "JOBS",
     "MESSAGES",
     "MESSAGE_VECTORS",
     "NODE_COUNTS",
@@ -139,6 +140,9 @@ STAGED = Table("staged", entities.STAGED, parent="episode")
 NODE_COUNTS = Table("nodes", entities.COUNTS)
 """What is counted about a node; columns beside those of the node itself."""
 CHANGESETS = Table("changesets", entities.CHANGESET_APPLIED)
+
+# One of a kind and subject; done ones are kept, for their token.
+JOBS = Table("jobs", entities.JOB, rowid=False)
 
 # ── Conversations ────────────────────────────────────────────────────────────────────
 

@@ -9,6 +9,7 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from mnemo.store import jobs
 from mnemo.store.messages import (
     messages_by_id,
     messages_in,
@@ -17,12 +18,15 @@ from mnemo.store.messages import (
     span_of,
     vectors_of,
 )
+from mnemo.store.owners import still_owns
 from mnemo.store.rows import repo_row
 from mnemo.store.tables import table_of
 from mnemo.store.threads import read_thread, read_threads, thread_number
 from mnemo.store.tombstones import erased_messages
 from mnemo.store.tx import Tx
 from mnemo.values.derived import Derived, Thread
+from mnemo.values.jobs import Job, JobKind, JobState
+from mnemo.values.journal import Owner
 from mnemo.values.messages import Role, StoredMessage
 
 __all__ = ["Reading"]
@@ -114,6 +118,40 @@ class Reading:
         dimensions = repo_row(self._tx, self._repo_id)[3] or 0
         number = self._number(thread_id)
         return vectors_of(self._tx, number, dimensions, from_seq, since)
+
+    # ── Jobs ─────────────────────────────────────────────────────────────────────────
+
+    def job(self, kind: JobKind, subject: str) -> Job | None:
+        """The job of this kind and subject; ``None``: there never was one."""
+        return jobs.find_job(self._tx, self._repo, kind, subject)
+
+    def jobs(
+        self, state: JobState, *, due: datetime | None = None, limit: int | None = None
+    ) -> list[Job]:
+        """Jobs in *state*, by the time when they are due."""
+        return jobs.find_jobs(self._tx, self._repo, state, due=due, limit=limit)
+
+    def job_counts(self) -> dict[JobState, int]:
+        """How many jobs there are in each state; those that are done aside."""
+        return jobs.job_counts(self._tx, self._repo)
+
+    def is_owned_elsewhere(self, owner: str | None, me: Owner) -> bool:
+        """Whether *owner* keeps what it has claimed from *me*."""
+        if owner is None or owner == me.token:
+            return False
+        return still_owns(self._tx, owner, me=me, now=self._now)
+
+    def extracting(self, thread_id: str) -> list[str]:
+        """Ids of the sessions of the thread's job that are not idle."""
+        return jobs.extracting(self._tx, self._repo, thread_id)
+
+    def fed(self, thread_id: str, ids: Sequence[str]) -> frozenset[str]:
+        """Those of the messages *ids* that are steps of a session by hand."""
+        return jobs.fed_messages(self._tx, self._repo, thread_id, ids)
+
+    def made_of(self, thread_id: str, ids: Sequence[str]) -> list[str]:
+        """Ids of the nodes that the job's commits of these messages left."""
+        return jobs.made_of(self._tx, self._repo, thread_id, ids)
 
     # ── What was derived ─────────────────────────────────────────────────────────────
 

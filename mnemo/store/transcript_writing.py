@@ -11,11 +11,12 @@ from mnemo.store.messages import insert_messages
 from mnemo.store.snapshots import drop_snapshot, put_snapshot
 from mnemo.store.sqlite.scrub import note_expired
 from mnemo.store.surfaced import index_shown, unindex_shown
-from mnemo.store.tables import THREADS, table_of
+from mnemo.store.tables import JOBS, THREADS, table_of
 from mnemo.store.transcript_reading import Reading
 from mnemo.values.chat import EmbeddingSpace
 from mnemo.values.derived import Derived, ErasedRows, Snapshot, Surfaced, Thread
 from mnemo.values.graph import Vector
+from mnemo.values.jobs import Job
 from mnemo.values.messages import StoredMessage
 
 __all__ = ["Writing"]
@@ -27,6 +28,10 @@ class Writing(Reading):
     def keep(self, thread: Thread) -> None:
         """Write the thread's row."""
         THREADS.put(self._tx, self._repo, thread)
+
+    def put_job(self, job: Job) -> None:
+        """Insert, or replace by kind and subject."""
+        JOBS.put(self._tx, self._repo, job)
 
     def _begun(self, thread_id: str) -> int:
         number = self._number(thread_id)

@@ -82,6 +82,7 @@ class ArchivedSession:
     updated_at: datetime
     error: str | None = None
     error_trajectory: str | None = None
+    thread_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -46,6 +46,8 @@ class Thread:
         next_goal: The next goal's id.
         declined_to: End of the newest snapshot that a model, asked for a level-2 one, said
             needs none; those up to it do not have it asked again. -1: it never did.
+        extracted_seq: Everything before it that ``remember`` was given is extracted; ``None``:
+            it was given nothing.
     """
 
     id: str
@@ -57,6 +59,7 @@ class Thread:
     ttl_s: float | None = None
     next_goal: int = 1
     declined_to: int = -1
+    extracted_seq: int | None = None
 
     def alive_since(self, now: datetime, default_ttl_s: float | None) -> datetime | None:
         """Messages recorded before this time are expired; ``None``: none ever is."""

@@ -26,6 +26,7 @@ from mnemo.values.chat import Usage
 from mnemo.values.derived import Compaction, EvictionOutcome, Goal, Pin, Snapshot, Surfaced, Thread
 from mnemo.values.fields import Entity, Id, Key, Positive, Text, at_most
 from mnemo.values.graph import Edge
+from mnemo.values.jobs import Job
 from mnemo.values.journal import StagedTrajectory
 from mnemo.values.messages import StoredMessage, ToolCall, embedded_text, searchable_text
 from mnemo.values.note_rules import checked_body, checked_description, checked_topic
@@ -40,6 +41,7 @@ __all__ = [
     "COUNTS",
     "EPISODE",
     "GOAL",
+    "JOB",
     "MESSAGE",
     "MESSAGE_VECTOR",
     "NOTE",
@@ -65,7 +67,12 @@ MOST_BODY, MOST_DESCRIPTION = 4_000, 200
 
 # ── Journal and graph ────────────────────────────────────────────────────────────────
 
-SESSION = Entity(ArchivedSession, key=("id",), types={"updated_at": "instant"})
+SESSION = Entity(
+    ArchivedSession,
+    key=("id",),
+    lines={"thread_id": "thread"},
+    types={"updated_at": "instant"},
+)
 _WRITES = {"changeset": changeset_line}
 EPISODE = Entity(
     ArchivedEpisode,
@@ -122,6 +129,7 @@ STEP = Entity(
     without=("ordinal",),
     checked=_step,
 )
+JOB = Entity(Job, key=("kind", "subject"), types={"due_at": "instant"})
 ARCHIVED_STEP = Entity(ArchivedStep, inline={"step": STEP})
 EDGE = Entity(Edge, lines={"kind": "type"}, shapes={"source": Id, "target": Id})
 # The id of its owner, which may be followed by the side of a step.
@@ -134,8 +142,11 @@ CHANGESET_APPLIED = Entity(ArchivedChangeset, key=("id",))
 
 def _thread(**values: Any) -> Thread:
     thread = Thread(**values)
-    if max(thread.epoch_start, thread.boundary, thread.declined_to) > thread.next_seq:
-        raise ValueError("epoch_start, boundary and declined_to must not be past next_seq")
+    places = (thread.epoch_start, thread.boundary, thread.declined_to, thread.extracted_seq or 0)
+    if max(places) > thread.next_seq:
+        raise ValueError(
+            "epoch_start, boundary, declined_to and extracted_seq must not be past next_seq"
+        )
     return thread
 
 

@@ -17,6 +17,7 @@ from mnemo.errors import StoreCorrupt
 from mnemo.values.changeset import Changeset, NodeChange, Revision
 from mnemo.values.chat import EmbeddingSpace
 from mnemo.values.graph import Edge, MetadataDelta, Node
+from mnemo.values.jobs import Extraction
 from mnemo.values.steps import Annotation, Step
 from mnemo.values.upkeep import Upkeep
 
@@ -62,6 +63,7 @@ class SessionRecord:
         goal: That of its present or last episode.
         steps: Steps of its present or last episode.
         updated_at: Its last durable act, aware.
+        thread_id: The thread whose ``extract`` job it belongs to; ``None``: it is by hand.
     """
 
     id: str
@@ -71,6 +73,7 @@ class SessionRecord:
     steps: int
     updated_at: datetime
     episode_id: str | None = None
+    thread_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -208,6 +211,7 @@ class Settlement:
         staged: Keys of the staged trajectories that are consumed by it.
         ends: Whether the episode ends with it: the state becomes ``idle`` and the
             staged whole changeset goes; else the state stays.
+        extraction: What it does to the thread whose job the session belongs to.
     """
 
     session_id: str
@@ -216,6 +220,7 @@ class Settlement:
     staged: tuple[str, ...]
     ends: bool
     at: datetime
+    extraction: Extraction | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,9 +17,11 @@ from numpy.typing import NDArray
 from mnemo.values.chat import EmbeddingSpace
 from mnemo.values.derived import Derived, ErasedRows, Thread
 from mnemo.values.graph import Vector
+from mnemo.values.jobs import Job, JobKind, JobState
+from mnemo.values.journal import Owner
 from mnemo.values.messages import Role, StoredMessage
 
-__all__ = ["MessagesReader", "TranscriptReader", "TranscriptWriter"]
+__all__ = ["JobReader", "JobWriter", "MessagesReader", "TranscriptReader", "TranscriptWriter"]
 
 D = TypeVar("D", bound=Derived)
 
@@ -75,13 +77,49 @@ class MessagesReader(Protocol):
         ...
 
 
-class TranscriptReader(MessagesReader, Protocol):
-    """Messages and what was derived from them, as of one moment."""
+class JobReader(Protocol):
+    """The jobs of one repository, within one transaction; plain calls."""
 
     @property
     def now(self) -> datetime:
         """The store's time of this transaction, aware."""
         ...
+
+    def job(self, kind: JobKind, subject: str) -> Job | None:
+        """The job of this kind and subject; ``None``: there never was one."""
+        ...
+
+    def jobs(
+        self, state: JobState, *, due: datetime | None = None, limit: int | None = None
+    ) -> list[Job]:
+        """
+        Jobs in *state*, by the time when they are due.
+
+        Args:
+            due: Only those that are due then.
+            limit: Only so many, the first ones.
+        """
+        ...
+
+    def job_counts(self) -> Mapping[JobState, int]:
+        """How many jobs there are in each state that has one; those that are done aside."""
+        ...
+
+    def is_owned_elsewhere(self, owner: str | None, me: Owner) -> bool:
+        """Whether *owner*, the token of a service, keeps what it has claimed from *me*."""
+        ...
+
+
+class JobWriter(JobReader, Protocol):
+    """One transaction on the jobs of a repository."""
+
+    def put_job(self, job: Job) -> None:
+        """Insert, or replace by kind and subject."""
+        ...
+
+
+class TranscriptReader(MessagesReader, JobReader, Protocol):
+    """Messages and what was derived from them, as of one moment."""
 
     def thread(self, thread_id: str) -> Thread:
         """Its row; of a thread that nobody wrote to, the one it would begin with."""
@@ -89,6 +127,18 @@ class TranscriptReader(MessagesReader, Protocol):
 
     def threads(self, *, watched: bool = False) -> list[Thread]:
         """All threads of the repository by id, or those that have a viewport's budget."""
+        ...
+
+    def extracting(self, thread_id: str) -> list[str]:
+        """Ids of the sessions of the thread's ``extract`` job that are not idle."""
+        ...
+
+    def fed(self, thread_id: str, ids: Sequence[str]) -> frozenset[str]:
+        """Those of the messages *ids* that are steps of a session by hand."""
+        ...
+
+    def made_of(self, thread_id: str, ids: Sequence[str]) -> list[str]:
+        """Ids of the nodes that the ``extract`` job's commits of these messages left."""
         ...
 
     def all(
@@ -112,7 +162,7 @@ class TranscriptReader(MessagesReader, Protocol):
         ...
 
 
-class TranscriptWriter(TranscriptReader, Protocol):
+class TranscriptWriter(TranscriptReader, JobWriter, Protocol):
     """One transaction on the threads of a repository; an exception undoes all of it."""
 
     def keep(self, thread: Thread) -> None:

@@ -14,6 +14,7 @@ from mnemo.testing.contracts import (
     DocumentFeedContract,
     ForgettingContract,
     GraphStoreContract,
+    JobContract,
     MessageVectorsContract,
     NoteArchiveContract,
     NoteStoreContract,
@@ -101,3 +102,7 @@ class TestMessageVectors(OverEngines, MessageVectorsContract):
 
 class TestRecords(OverEngines, RecordStoreContract):
     """``RecordStore``."""
+
+
+class TestJobs(OverEngines, JobContract):
+    """Jobs of a ``TranscriptStore``."""

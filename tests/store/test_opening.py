@@ -176,10 +176,7 @@ async def test_a_file_whose_steps_have_no_role_keeps_them(path: Path) -> None:
     async with Mnemo(path) as memory:
         session = await (await memory.open_repo("r")).start_session("talk", session_id="s")
         await session.append_messages([{"role": "user", "content": "Lea sails."}])
-    older = sqlite3.connect(path)
-    older.execute("ALTER TABLE steps DROP COLUMN role")
-    older.execute("PRAGMA user_version = 5")
-    older.close()
+    _take_back(path)
 
     async with Mnemo(path) as memory:
         session = await (await memory.open_repo("r")).resume_session("s")
@@ -216,6 +213,47 @@ async def test_a_failing_migration_leaves_the_version_before_it(
     monkeypatch.setattr(schema, "_MIGRATIONS", mended)
     await made(make)
     assert _tables(path) == (present + 2, {"second", "third"})
+
+
+async def test_a_store_of_the_first_version_gets_what_a_new_one_has(
+    path: Path, make: Callable[..., SqliteStore]
+):
+    """Each table and index of a migrated file is that of a new one."""
+    await made(make)
+    new = _columns(path)
+    _take_back(path)
+    await made(make)
+    assert _columns(path) == new
+
+
+def _take_back(path: Path) -> None:
+    """Make a file of the first version of one of the present."""
+    older = sqlite3.connect(path)
+    for statement in (
+        "DROP TABLE jobs",
+        "DROP INDEX sessions_thread",
+        "DROP INDEX steps_message",
+        "CREATE INDEX steps_thread ON steps (repo, thread) WHERE thread IS NOT NULL",
+        "ALTER TABLE sessions DROP COLUMN thread_id",
+        "ALTER TABLE threads DROP COLUMN extracted_seq",
+        "ALTER TABLE steps DROP COLUMN role",
+        "PRAGMA user_version = 5",
+    ):
+        older.execute(statement)
+    older.close()
+
+
+def _columns(path: Path) -> dict[str, set[str]]:
+    """The columns of each table and index."""
+    connection = sqlite3.connect(path)
+    try:
+        names = [n for (n,) in connection.execute("SELECT name FROM sqlite_master")]
+        columns = """
+            SELECT name FROM pragma_table_info(?) UNION SELECT name FROM pragma_index_info(?)
+        """
+        return {n: {c for (c,) in connection.execute(columns, (n, n))} for n in names}
+    finally:
+        connection.close()
 
 
 def _tables(path: Path) -> tuple[int, set[str]]:

@@ -52,11 +52,22 @@ _REGISTERS = (
     # Salted digests of erased ids, kept after an erasure.
     "CREATE TABLE erased (digest BLOB PRIMARY KEY) WITHOUT ROWID",
 )
+_JOBS = (
+    tables.JOBS.ddl,
+    "CREATE INDEX jobs_pending ON jobs (repo, state, due_at) WHERE state <> 'done'",
+)
+_SESSIONS_OF_THREADS = """
+CREATE INDEX sessions_thread ON sessions (repo, thread_id) WHERE thread_id IS NOT NULL
+"""
+_STEPS_OF_MESSAGES = """
+CREATE INDEX steps_message ON steps (repo, thread, message) WHERE thread IS NOT NULL
+"""
 _JOURNAL = (
     tables.SESSIONS.ddl,
     "CREATE UNIQUE INDEX idx_sessions_id ON sessions (id)",
     "CREATE INDEX idx_sessions_repo_state ON sessions (repo, state)",
     "CREATE INDEX idx_sessions_owner ON sessions (owner)",
+    _SESSIONS_OF_THREADS,
     tables.EPISODES.ddl,
     "CREATE UNIQUE INDEX idx_episodes_id ON episodes (id)",
     "CREATE INDEX idx_episodes_session ON episodes (session)",
@@ -65,7 +76,7 @@ _JOURNAL = (
     "CREATE UNIQUE INDEX steps_place ON steps (episode, idx)",
     "CREATE UNIQUE INDEX steps_key ON steps (session, key) WHERE key IS NOT NULL",
     "CREATE UNIQUE INDEX steps_node ON steps (repo, node_id)",
-    "CREATE INDEX steps_thread ON steps (repo, thread) WHERE thread IS NOT NULL",
+    _STEPS_OF_MESSAGES,
 )
 _GRAPH = (
     # session_id, episode_id, superseded_by: what an erasure judges a node by, beside its body.
@@ -224,7 +235,7 @@ SELECT (SELECT application_id FROM pragma_application_id),
        (SELECT count(*) FROM sqlite_master)
 """
 
-_CREATE = (*_REGISTERS, *_JOURNAL, *_GRAPH, *_CONVERSATIONS, *_NOTES)
+_CREATE = (*_REGISTERS, *_JOBS, *_JOURNAL, *_GRAPH, *_CONVERSATIONS, *_NOTES)
 
 
 def _add_roles(db: Any) -> None:
@@ -232,8 +243,21 @@ def _add_roles(db: Any) -> None:
     db["steps"].add_column("role", str)
 
 
+def _add_jobs(db: Any) -> None:
+    """Version 7: jobs, and how far threads are extracted by them."""
+    for statement in (
+        *_JOBS,
+        "ALTER TABLE threads ADD COLUMN extracted_seq INTEGER",
+        "ALTER TABLE sessions ADD COLUMN thread_id TEXT",
+        _SESSIONS_OF_THREADS,
+        "DROP INDEX steps_thread",
+        _STEPS_OF_MESSAGES,
+    ):
+        db.execute(statement)
+
+
 # Each makes the next version: the first one version 6. It is given a ``sqlite_utils.Database``.
-_MIGRATIONS: tuple[Callable[[Any], None], ...] = (_add_roles,)
+_MIGRATIONS: tuple[Callable[[Any], None], ...] = (_add_roles, _add_jobs)
 VERSION = _FIRST_VERSION + len(_MIGRATIONS)
 """The newest schema version, which this code reads and writes."""
 
@@ -321,5 +345,5 @@ def _make(connection: sqlite3.Connection, found: int, number: int) -> None:
         return
     from sqlite_utils import Database
 
-    migration = _MIGRATIONS[number - _FIRST_VERSION - 1]
+    migration = _MIGRATIONS[found - _FIRST_VERSION]
     migration(Database(connection, execute_plugins=False))

@@ -21,6 +21,7 @@ pytest.register_assert_rewrite(
     "mnemo.testing.contracts.feed",
     "mnemo.testing.contracts.forgetting",
     "mnemo.testing.contracts.graph",
+    "mnemo.testing.contracts.jobs",
     "mnemo.testing.contracts.notes",
     "mnemo.testing.contracts.overhaul",
     "mnemo.testing.contracts.records",
@@ -37,6 +38,7 @@ from mnemo.testing.contracts.archive_talk import TalkArchiveContract  # noqa: E4
 from mnemo.testing.contracts.feed import DocumentFeedContract  # noqa: E402
 from mnemo.testing.contracts.forgetting import ForgettingContract  # noqa: E402
 from mnemo.testing.contracts.graph import GraphStoreContract  # noqa: E402
+from mnemo.testing.contracts.jobs import JobContract  # noqa: E402
 from mnemo.testing.contracts.notes import NoteStoreContract  # noqa: E402
 from mnemo.testing.contracts.overhaul import OverhaulContract  # noqa: E402
 from mnemo.testing.contracts.records import RecordStoreContract  # noqa: E402
@@ -51,6 +53,7 @@ __all__ = [
     "DocumentFeedContract",
     "ForgettingContract",
     "GraphStoreContract",
+    "JobContract",
     "MessageVectorsContract",
     "NoteArchiveContract",
     "NoteStoreContract",

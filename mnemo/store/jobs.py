@@ -1,0 +1,91 @@
+"""Jobs as rows, and what their sessions have made of messages."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+
+from mnemo.store.codec import decode_list, utc_text
+from mnemo.store.damage import Passed, Rows, log_passed
+from mnemo.store.rows import chunks, holes
+from mnemo.store.tables import JOBS
+from mnemo.store.tx import Tx
+from mnemo.values.jobs import Job, JobState
+
+__all__ = ["extracting", "fed_messages", "find_job", "find_jobs", "job_counts", "made_of"]
+
+_FIND = f"SELECT {', '.join(JOBS.columns)} FROM jobs WHERE repo = ? AND kind = ? AND subject = ?"
+# INDEXED BY: thousands of jobs that are done must not be looked at.
+_OF_STATE = f"""
+SELECT {", ".join(JOBS.columns)} FROM jobs INDEXED BY jobs_pending
+WHERE repo = ? AND state = ? AND state <> 'done'
+"""
+_COUNTS = """
+SELECT state, count(*) FROM jobs INDEXED BY jobs_pending
+WHERE repo = ? AND state <> 'done' GROUP BY state
+"""
+_EXTRACTING = """
+SELECT id FROM sessions WHERE repo = ? AND thread_id = ? AND state <> 'idle' ORDER BY no
+"""
+_OF_MESSAGES = """
+FROM steps t JOIN sessions s ON s.no = t.session
+WHERE t.repo = ? AND t.thread = ? AND t.message IN ({})
+"""
+_FED = f"SELECT DISTINCT t.message {_OF_MESSAGES} AND s.thread_id IS NULL"
+_MADE = f"""
+SELECT DISTINCT e.id, e.receipt_nodes, e.no
+{_OF_MESSAGES.replace("WHERE", "JOIN episodes e ON e.no = t.episode WHERE")}
+AND s.thread_id = ? ORDER BY e.no
+"""
+_RECEIPTS = Rows("episodes", "s s i", lambda row: decode_list(row[1], str))
+
+
+def find_job(tx: Tx, repo: int, kind: str, subject: str) -> Job | None:
+    """The job of this kind and subject."""
+    row = tx.run(_FIND, (repo, kind, subject)).fetchone()
+    return None if row is None else JOBS.rows.one(row)
+
+
+def find_jobs(
+    tx: Tx, repo: int, state: JobState, *, due: datetime | None, limit: int | None
+) -> list[Job]:
+    """Jobs in *state* by the time when they are due; damaged ones are passed by."""
+    query, values = _OF_STATE, [repo, str(state)]
+    if due is not None:
+        query, values = query + " AND due_at <= ?", [*values, utc_text(due)]
+    query += " ORDER BY due_at, subject"
+    if limit is not None:
+        query, values = query + " LIMIT ?", [*values, limit]
+    passed: Passed = []
+    found = JOBS.rows.all(tx.run(query, values), passed)
+    log_passed(passed)
+    return found
+
+
+def job_counts(tx: Tx, repo: int) -> dict[JobState, int]:
+    """How many jobs there are in each state; those that are done aside."""
+    return {JobState(state): count for state, count in tx.run(_COUNTS, (repo,))}
+
+
+def extracting(tx: Tx, repo: int, thread_id: str) -> list[str]:
+    """Ids of the sessions of the thread's job that are not idle."""
+    return [id for (id,) in tx.run(_EXTRACTING, (repo, thread_id))]
+
+
+def fed_messages(tx: Tx, repo: int, thread_id: str, ids: Sequence[str]) -> frozenset[str]:
+    """Those of *ids* that are steps of a session by hand."""
+    found: set[str] = set()
+    for chunk in chunks(list(dict.fromkeys(ids))):
+        rows = tx.run(_FED.format(holes(chunk)), (repo, thread_id, *chunk))
+        found.update(id for (id,) in rows)
+    return frozenset(found)
+
+
+def made_of(tx: Tx, repo: int, thread_id: str, ids: Sequence[str]) -> list[str]:
+    """Ids of the nodes that the job's commits of these messages left."""
+    found: dict[str, None] = {}
+    for chunk in chunks(list(dict.fromkeys(ids))):
+        rows = tx.run(_MADE.format(holes(chunk)), (repo, thread_id, *chunk, thread_id))
+        for receipt in _RECEIPTS.all(rows):
+            found.update(dict.fromkeys(receipt))
+    return list(found)

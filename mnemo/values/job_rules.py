@@ -1,0 +1,121 @@
+"""Claims, fences and results of jobs, within one transaction of a store."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+from datetime import datetime, timedelta
+
+from mnemo.errors import Conflict
+from mnemo.values.jobs import Extraction, Job, JobState
+from mnemo.values.journal import Owner
+from mnemo.values.messages import StoredMessage
+from mnemo.values.transaction import JobWriter, TranscriptWriter
+
+__all__ = [
+    "claim_jobs",
+    "demand_extraction",
+    "fail_job",
+    "finish_extraction",
+    "hasten_jobs",
+    "postpone_job",
+]
+
+
+def claim_jobs(
+    tx: JobWriter, owner: Owner, *, limit: int, held: Collection[tuple[str, str]] = ()
+) -> list[Job]:
+    """
+    Claim jobs that are due, those first whose worker is dead or has lost its lease.
+
+    Args:
+        limit: At most so many.
+        held: Kinds and subjects that this service works on now.
+    """
+    lost = [
+        job
+        for job in tx.jobs(JobState.RUNNING)
+        if job.key not in held and not tx.is_owned_elsewhere(job.owner, owner)
+    ]
+    due = tx.jobs(JobState.WAITING, due=tx.now, limit=limit) if len(lost) < limit else []
+    claimed = [job.claimed(owner.token) for job in (*lost, *due)[:limit]]
+    for job in claimed:
+        tx.put_job(job)
+    return claimed
+
+
+def postpone_job(tx: JobWriter, job: Job, due_at: datetime) -> None:
+    """Give *job* back untried, if the claim still holds."""
+    present = _held(tx, job)
+    if present is not None:
+        tx.put_job(present.postponed(due_at))
+
+
+def fail_job(tx: JobWriter, job: Job, error: str, *, backoff_s: float, max_tries: int) -> None:
+    """Note that a try of *job* failed, if the claim still holds."""
+    present = _held(tx, job)
+    if present is not None:
+        tx.put_job(present.failed(error, now=tx.now, backoff_s=backoff_s, max_tries=max_tries))
+
+
+def _held(tx: JobWriter, job: Job) -> Job | None:
+    present = tx.job(job.kind, job.subject)
+    return present if present is not None and present.is_held(job.token) else None
+
+
+def hasten_jobs(tx: JobWriter) -> None:
+    """Have everything that waits be due now."""
+    for job in tx.jobs(JobState.WAITING):
+        if job.due_at > tx.now:
+            tx.put_job(replace(job, due_at=tx.now))
+
+
+def demand_extraction(
+    tx: TranscriptWriter,
+    messages: Sequence[StoredMessage],
+    *,
+    quiet_s: float,
+    most_waiting: int,
+    at_once: bool,
+) -> bool:
+    """
+    Have *messages*, of one thread, be extracted, with all that is still due there.
+
+    That is due after *quiet_s* seconds without another demand, or now: if *most_waiting*
+    messages wait, or *at_once*. A thread that is demanded for the first time begins here.
+
+    Returns:
+        Whether it is due now; not if all of them are extracted.
+    """
+    thread = tx.thread(messages[0].thread_id)
+    start = thread.extracted_seq
+    waiting = [message.seq for message in messages if start is None or message.seq >= start]
+    if not waiting:
+        return False
+    if start is None:
+        start = min(waiting)
+        tx.keep(replace(thread, extracted_seq=start))
+    is_due = at_once or thread.next_seq - start >= most_waiting
+    due_at = tx.now if is_due else tx.now + timedelta(seconds=quiet_s)
+    job = tx.job("extract", thread.id)
+    if job is None:
+        job = Job(kind="extract", subject=thread.id, due_at=due_at)
+    tx.put_job(job.demanded(due_at, now=tx.now, at_once=at_once))
+    return is_due
+
+
+def finish_extraction(tx: TranscriptWriter, done: Extraction) -> None:
+    """
+    Advance the thread's ``extracted_seq`` and finish its job.
+
+    Raises:
+        Conflict: Another worker has claimed the job since, or a message was erased.
+    """
+    job = tx.job("extract", done.thread_id)
+    if job is None or not job.is_held(done.token):
+        raise Conflict(f"the job of thread {done.thread_id!r} was taken over by another worker")
+    if len(tx.by_id(done.thread_id, list(done.message_ids))) < len(done.message_ids):
+        raise Conflict(f"messages of thread {done.thread_id!r} were erased meanwhile")
+    thread = tx.thread(done.thread_id)
+    tx.keep(replace(thread, extracted_seq=done.to_seq))
+    tx.put_job(job.finished(more=done.to_seq < thread.next_seq))

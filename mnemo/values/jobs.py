@@ -1,0 +1,139 @@
+"""Jobs: work that a repository owes, and the pure rules of claims, retries and fences."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import Literal, TypeAlias
+
+__all__ = ["Extraction", "Job", "JobKind", "JobLevels", "JobState"]
+
+MOST_DOUBLINGS = 16
+"""Retries after which the pause between two of them does not grow any more (S)."""
+
+JobKind: TypeAlias = Literal["extract"]
+"""What is to be done about the subject: ``extract`` takes in what a thread has new."""
+
+
+class JobState(StrEnum):
+    """Where a job stands; a ``done`` one is kept, so that its token goes on counting."""
+
+    WAITING = "waiting"
+    RUNNING = "running"
+    DONE = "done"
+    DEAD = "dead"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """
+    One piece of work that is owed; there is one of a kind and subject in a repository.
+
+    A claim is a lease: it holds as long as the lease of the service that is ``owner``.
+
+    Attributes:
+        subject: What it is about: of ``extract``, a thread's id.
+        due_at: When it may be claimed; of a running one, when what came meanwhile may be.
+        tries: Claims since the last success; one that was given back is not counted.
+        token: Raised by every claim. A write of the job's worker names it, and is refused
+            if it is another by then.
+        owner: Token of the service that runs it.
+        error: Why the last try failed.
+    """
+
+    kind: JobKind
+    subject: str
+    due_at: datetime
+    state: JobState = JobState.WAITING
+    tries: int = 0
+    token: int = 0
+    owner: str | None = None
+    error: str | None = None
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """Its kind and subject."""
+        return self.kind, self.subject
+
+    def is_held(self, token: int) -> bool:
+        """Whether the claim that was given *token* still holds."""
+        return self.state is JobState.RUNNING and self.token == token
+
+    def demanded(self, due_at: datetime, *, now: datetime, at_once: bool) -> Job:
+        """
+        The job with more work behind it, due at *due_at*.
+
+        A pause after a failure is not made shorter, unless *at_once*, which also forgets the
+        failure. A dead job gets its tries anew.
+        """
+        error = None if at_once else self.error
+        if self.state in (JobState.DONE, JobState.DEAD):
+            return replace(self, state=JobState.WAITING, due_at=due_at, tries=0, error=error)
+        keeps_time = self.tries > 0 or self.due_at <= now
+        if self.state is JobState.WAITING and not at_once and keeps_time:
+            return self
+        return replace(self, due_at=due_at, error=error)
+
+    def claimed(self, owner: str) -> Job:
+        """The job as *owner* holds it from now on."""
+        return replace(
+            self,
+            state=JobState.RUNNING,
+            tries=self.tries + 1,
+            token=self.token + 1,
+            owner=owner,
+        )
+
+    def finished(self, *, more: bool) -> Job:
+        """The job after a success; *more*: what came meanwhile is left."""
+        state = JobState.WAITING if more else JobState.DONE
+        return replace(self, state=state, tries=0, owner=None, error=None)
+
+    def postponed(self, due_at: datetime) -> Job:
+        """The job given back untried, to be claimed again at *due_at*."""
+        return replace(
+            self, state=JobState.WAITING, due_at=due_at, tries=max(0, self.tries - 1), owner=None
+        )
+
+    def failed(self, error: str, *, now: datetime, backoff_s: float, max_tries: int) -> Job:
+        """The job after a failure: dead after *max_tries*, else due after a pause."""
+        if self.tries >= max_tries:
+            return replace(self, state=JobState.DEAD, owner=None, error=error)
+        pause = timedelta(seconds=backoff_s * 2 ** min(self.tries - 1, MOST_DOUBLINGS))
+        return replace(self, state=JobState.WAITING, due_at=now + pause, owner=None, error=error)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobLevels:
+    """
+    How many jobs of a repository stand where.
+
+    Attributes:
+        running: Claimed, by whatever process.
+        dead: Given up after ``config.jobs.max_tries``.
+        errors: Kind and subject → the last error, of those that are dead; 100 at most.
+    """
+
+    waiting: int = 0
+    running: int = 0
+    dead: int = 0
+    errors: Mapping[tuple[str, str], str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Extraction:
+    """
+    What the ``extract`` job of a thread has taken in, told to the transaction that commits it.
+
+    Attributes:
+        token: Of the claim.
+        to_seq: Everything before this seq is extracted.
+        message_ids: What it was made of; all of them must still be there.
+    """
+
+    thread_id: str
+    token: int
+    to_seq: int
+    message_ids: Collection[str]
