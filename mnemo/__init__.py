@@ -72,6 +72,7 @@ from mnemo.values.graph import (
     Subgoal,
     Tag,
 )
+from mnemo.values.jobs import JobLevels
 from mnemo.values.journal import SessionRecord, SessionState
 from mnemo.values.messages import Message, StoredMessage, ToolCall
 from mnemo.values.notes import Note, NoteChange, NoteInfo, NoteVersion
@@ -96,6 +97,7 @@ if TYPE_CHECKING:  # what an open repository hands out is loaded when it is aske
     from mnemo.recall.agent_tools import AgentTool
     from mnemo.recall.view import MessageView
     from mnemo.repository.conversation import Conversation
+    from mnemo.repository.remembering import Remembered
 
 __all__ = [
     "AgentTool",
@@ -131,6 +133,7 @@ __all__ = [
     "InvalidNote",
     "InvalidOperation",
     "InvalidReply",
+    "JobLevels",
     "MaintenanceReport",
     "Memory",
     "MemoryVersion",
@@ -170,6 +173,7 @@ __all__ = [
     "RecallResult",
     "Recent",
     "ReembeddingReport",
+    "Remembered",
     "RenderedViewport",
     "Repository",
     "RepositoryAlreadyOpen",
@@ -220,6 +224,7 @@ _LATER = {
     "NoteUpdate": "mnemo.notes.update",
     "Notes": "mnemo.notes.notes",
     "Progress": "mnemo.notes.progress",
+    "Remembered": "mnemo.repository.remembering",
     "RenderedViewport": "mnemo.context.rendering",
     "Viewport": "mnemo.context.viewport",
     "WindowLook": "mnemo.context.look",

@@ -95,20 +95,32 @@ class MessageLog:
         """
         if expected_seq is not None:
             whole_number("expected_seq", expected_seq, 0)
-        batch = listed(messages)
+        return await self.append_with(
+            listed(messages), lambda tx, stored: None, expected_seq=expected_seq, format=format
+        )
+
+    async def append_with(
+        self,
+        batch: Sequence[Given],
+        also: Callable[[TranscriptWriter, Sequence[StoredMessage]], None],
+        *,
+        expected_seq: int | None = None,
+        format: Format | None = None,
+    ) -> list[StoredMessage]:
+        """Append as ``append`` does; *also* is done in the same transaction, with its result."""
         if not batch:
             return []
         drafts = await self._drafts(batch, format)
-        appended = await self._write(
-            partial(
-                append,
-                drafts=drafts,
-                expected_seq=expected_seq,
-                search_tools=self._parts.config.recall.index_tool_results,
-            ),
-            self._was_appended,
-            written=self._holds,
-        )
+
+        def store(tx: TranscriptWriter, scope: Scope) -> Appended:
+            search_tools = self._parts.config.recall.index_tool_results
+            appended = append(
+                tx, scope, drafts, expected_seq=expected_seq, search_tools=search_tools
+            )
+            also(tx, appended.messages)
+            return appended
+
+        appended = await self._write(store, self._was_appended, written=self._holds)
         return appended.messages
 
     def _holds(self, tx: TranscriptReader, appended: Appended) -> bool:

@@ -29,6 +29,7 @@ from mnemo.runtime.tasks import TaskRoot
 from mnemo.session.session import Session
 from mnemo.session.views import SessionStatistics
 from mnemo.values.changeset import Revision
+from mnemo.values.jobs import JobLevels
 from mnemo.values.journal import Owner
 
 __all__ = ["ConversationStatistics", "RepositoryParts", "RepositoryStatistics", "ThreadRecord"]
@@ -93,6 +94,7 @@ class RepositoryStatistics:
         recall_usage: Purpose → what the calls of recalls cost since it was opened.
         messages: Stored messages, of all threads and epochs.
         notes: A ``NotesStatistics``: notes and versions, updates running, waiting and held.
+        jobs: Work that is owed, by whatever process, and why what is dead has failed.
     """
 
     revision: Revision
@@ -109,6 +111,7 @@ class RepositoryStatistics:
     messages: int = 0
     conversations: ConversationStatistics = ConversationStatistics()
     notes: Any = None
+    jobs: JobLevels = field(default_factory=JobLevels)
 
     @classmethod
     def of(

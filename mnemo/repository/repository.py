@@ -26,14 +26,17 @@ from mnemo.values.changeset import Changeset, Revision
 from mnemo.values.erasure import ErasureReport, Selection
 from mnemo.values.graph import Edge, EdgeKind, Node, NodeMetadata, known_types
 from mnemo.values.journal import SessionRecord
+from mnemo.values.messages import Role
 from mnemo.values.strategies import OMITTED, Compression, Retrieval
 from mnemo.values.upkeep import MaintenanceReport
+from mnemo.wire import Format
 
 if TYPE_CHECKING:  # a name in an annotation need not cost every import its time
     from mnemo.notes.notes import Notes
     from mnemo.recall.agent_tools import AgentTool
     from mnemo.recall.view import MessageView
     from mnemo.repository.conversation import Conversation
+    from mnemo.repository.remembering import Content, Remembered
 
 __all__ = ["Repository"]
 
@@ -45,6 +48,7 @@ class Repository:
         # Here: importing mnemo need not load what only an open repository runs.
         from mnemo.repository import wiring
         from mnemo.repository.conversation import RepositoryConversations
+        from mnemo.repository.remembering import Remembering
         from mnemo.repository.sessions import RepositorySessions
 
         self._home = Home(f"repository {parts.repo_id!r}")
@@ -81,6 +85,14 @@ class Repository:
             overview=wiring.overview_of(self._notes),
             check_usable=self._check_usable,
         )
+        self._remembering = Remembering(
+            parts,
+            self._conversations,
+            self._sessions,
+            forget=self._forget,
+            tasks=self._tasks,
+            check_usable=self._check_usable,
+        )
 
     async def _open(self) -> None:
         """
@@ -94,6 +106,7 @@ class Repository:
             self._tasks.spawn(self._parts.index.run)
             self._tasks.spawn(self._access.run)
             self._conversations.open()
+            self._tasks.spawn(self._remembering.jobs.run)
         self._parts.index.poke()
 
     @property
@@ -168,6 +181,53 @@ class Repository:
         """List all its sessions, newest act first. *Cancellation*: safe."""
         self._check_usable()
         return await self._parts.sessions.records(self.id, unfinished=False)
+
+    # ── Remembering ──────────────────────────────────────────────────────────────────────
+
+    async def remember(
+        self,
+        content: Content,
+        *,
+        thread_id: str = "default",
+        role: Role = "user",
+        actor: str | None = None,
+        at: datetime | None = None,
+        key: str | None = None,
+        metadata: Mapping[str, Any] | None = None,
+        wait: bool = False,
+        timeout_s: float | None = None,
+        format: Format | None = None,
+    ) -> Remembered:
+        """
+        Remember a text or messages: found at once, and later known as facts.
+
+        Appended to the conversation *thread_id* and durable once it returns. What a thread has
+        new is extracted in the background, by whatever process has the store open: after
+        ``config.jobs.quiet_s`` seconds of quiet, or when ``most_waiting`` messages wait.
+
+        Args:
+            content: A text, a message or several, as ``Conversation.append`` takes them; texts
+                may stand among them.
+            role: Of texts.
+            actor, at, metadata: Of the messages that do not say; metadata are merged.
+            key: Idempotency key of a single message; several have ``key:0``, ``key:1``, …: the
+                same again adds nothing. An id of the message itself goes before.
+            wait: Extract now, and return when that is committed.
+            timeout_s: Seconds of the clock to wait.
+            format: As of ``Conversation.append``.
+
+        Raises:
+            ValueError: A blank text, or something that is no message; nothing was stored.
+            Conflict: A key or id stands for another message already; nothing was stored.
+            ExtractionFailed: With *wait*: a try failed; the messages stay, others follow.
+            TimeoutError: With *wait*: it goes on. *Cancellation*: all messages are stored, with
+                their job, or none; calling again with the same key is safe.
+        """
+        self._check_usable()
+        return await self._remembering.remember(
+            content, thread_id=thread_id, role=role, actor=actor, at=at, key=key,
+            metadata=metadata, wait=wait, timeout_s=timeout_s, format=format,
+        )  # fmt: skip
 
     # ── Conversations ────────────────────────────────────────────────────────────────────
 
@@ -677,6 +737,9 @@ class Repository:
         """
         self._check_usable()
         selection = Selection.of(session_id=session_id, thread_id=thread_id, before=before)
+        return await self._forget(selection)
+
+    async def _forget(self, selection: Selection) -> ErasureReport:
         return await completed(self._parts.root.own(partial(self._forgetting.forget, selection)))
 
     async def statistics(self) -> RepositoryStatistics:
@@ -691,6 +754,7 @@ class Repository:
             embedding_space=str(space) if space else None,
             recall_usage=self._usage.by_purpose,
             conversations=await self._conversations.statistics(),
+            jobs=await self._remembering.jobs.levels(),
             notes=await self._notes.statistics(),
         )
 
@@ -728,6 +792,7 @@ class Repository:
             grace_s: Seconds that extraction and background commits may still take.
         """
         self._closed = True
+        self._remembering.jobs.stop()
         async with anyio.create_task_group() as group:
             group.start_soon(self._sessions.aclose, grace_s)
             group.start_soon(self._notes._aclose, grace_s)

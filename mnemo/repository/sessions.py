@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 from contextlib import nullcontext
+from dataclasses import dataclass, replace
 from functools import partial
 
 import anyio
@@ -22,12 +23,29 @@ from mnemo.runtime.validation import exact_id, known_id
 from mnemo.session.parts import Extraction, SessionParts
 from mnemo.session.session import Session, checked_goal
 from mnemo.values.changeset import Changeset
+from mnemo.values.jobs import Extraction as JobExtraction
 from mnemo.values.journal import Journal, SessionRecord, SessionState, Settlement
+from mnemo.values.steps import Step
 
-__all__ = ["RepositorySessions"]
+__all__ = ["RepositorySessions", "SessionTask"]
 
 CONTEXT_STEPS = 3
 """Last steps of a session that augment the query of ``recall_in_context``."""
+BY_HAND = Config(session={"auto_commit": False})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionTask:
+    """
+    What a session is opened for by the job of a thread.
+
+    Attributes:
+        extraction: What its commit says of the thread.
+        preceding: What was said before its steps; see ``SessionParts``.
+    """
+
+    extraction: JobExtraction
+    preceding: tuple[Step, ...]
 
 
 class RepositorySessions:
@@ -63,6 +81,7 @@ class RepositorySessions:
         config: Config | None,
         chat_model: ChatModel | None,
         embedder: Embedder | None,
+        task: SessionTask | None = None,
     ) -> Session:
         """Start a session with an open episode; durable when it returns."""
         goal = checked_goal(goal)
@@ -80,11 +99,13 @@ class RepositorySessions:
             steps=0,
             updated_at=now,
             episode_id=new_id("episode"),
+            thread_id=task.extraction.thread_id if task else None,
         )
         # Nobody may resume it by its id before it is open here.
         async with self._opening if session_id else nullcontext():
             record = await self._created(record)
-            return self._opened(Journal(record=record, steps=()), effective, chat_model, embedder)
+            journal = Journal(record=record, steps=())
+            return self._opened(journal, effective, chat_model, embedder, task)
 
     async def _created(self, record: SessionRecord) -> SessionRecord:
         """Write *record*, or find that it, or the one of a failed call like this, is written."""
@@ -112,6 +133,7 @@ class RepositorySessions:
         config: Config | None,
         chat_model: ChatModel | None,
         embedder: Embedder | None,
+        task: SessionTask | None = None,
     ) -> Session:
         """Open a session as its last durable act left it, or give the one that is open."""
         session_id = known_id("session_id", session_id)
@@ -127,7 +149,7 @@ class RepositorySessions:
             journal = await self._parts.sessions.load(session_id)
             if journal is None:
                 raise NotFound("session", session_id)
-            return self._opened(journal, effective, chat_model, embedder)
+            return self._opened(journal, effective, chat_model, embedder, task)
 
     def _effective(self, config: Config | None) -> Config:
         """The repository's config under the session's, refused before anything is written."""
@@ -161,12 +183,15 @@ class RepositorySessions:
         config: Config,
         chat_model: ChatModel | None,
         embedder: Embedder | None,
+        task: SessionTask | None,
     ) -> Session:
         self._check_usable()
+        if task is not None:
+            config = config.overlaid(BY_HAND)
         model = chat_model or self._parts.chat_model
         spans = self._spans(config)
         traced = self._parts.traced(embedder, spans) if embedder else self._parts.embedder
-        parts = self._session_parts(config, model, traced, spans)
+        parts = self._session_parts(config, model, traced, spans, task)
         session = Session(parts, journal)
         self._parts.open_sessions[session.id] = session
         session._begin()
@@ -179,7 +204,12 @@ class RepositorySessions:
         return find_spans(enabled=wanted.enabled, capture_content=wanted.capture_content)
 
     def _session_parts(
-        self, config: Config, chat_model: ChatModel | None, embedder: Embedder, spans: Spans
+        self,
+        config: Config,
+        chat_model: ChatModel | None,
+        embedder: Embedder,
+        spans: Spans,
+        task: SessionTask | None,
     ) -> SessionParts:
         meter = UsageMeter(Budget.of(config.session))
 
@@ -210,6 +240,8 @@ class RepositorySessions:
         async def commit(changeset: Changeset, settlement: Settlement) -> Applied:
             if self._moves != moves:
                 changeset = changeset.without_vectors()
+            if task is not None:
+                settlement = replace(settlement, extraction=task.extraction)
             return await self._writes.commit(
                 changeset,
                 settlement=settlement,
@@ -235,6 +267,7 @@ class RepositorySessions:
             ended=self._forget_session,
             release=partial(self._parts.sessions.release, self._parts.owner),
             spans=spans,
+            preceding=task.preceding if task else (),
         )
 
     def leave_space(self) -> None:

@@ -175,7 +175,7 @@ class AnnotationLane:
         first = batch[0].index if batch else len(self._book.steps)
         annotations = await self._extraction().annotate(
             goal=self._book.goal,
-            known=self._book.steps[max(0, first - KNOWN_STEPS) : first],
+            known=self._book.before(first, KNOWN_STEPS),
             fresh=batch,
             closing=closing,
         )

@@ -37,6 +37,7 @@ class EpisodeBook:
         changeset: The whole staged changeset, in ``ready``; *changeset_steps* its steps.
         node_ids: What this episode's commits left, in order, each once.
         closing_reward_asked: Whether the last step was scored already.
+        preceding: What was said before the episode, with negative indexes; never written.
     """
 
     id: str
@@ -51,6 +52,7 @@ class EpisodeBook:
     changeset_steps: tuple[int, ...] = ()
     node_ids: dict[str, None] = field(default_factory=dict)
     closing_reward_asked: bool = False
+    preceding: tuple[Step, ...] = ()
 
     @classmethod
     def new(cls, goal: str) -> EpisodeBook:
@@ -95,9 +97,14 @@ class EpisodeBook:
         rest = [step for step in steps if step.index not in covered]
         return [self._with_context(t) for t in split_trajectories(rest, goal=self.goal)]
 
+    def before(self, index: int, count: int) -> tuple[Step, ...]:
+        """The last *count* steps before *index*, those that precede the episode included."""
+        own = self.steps[max(0, index - count) : index]
+        return (*self.preceding[max(0, len(self.preceding) + len(own) - count) :], *own)
+
     def _with_context(self, trajectory: Trajectory) -> Trajectory:
-        first = trajectory.steps[0].index
-        return replace(trajectory, context=tuple(self.steps[max(0, first - CONTEXT_STEPS) : first]))
+        context = self.before(trajectory.steps[0].index, CONTEXT_STEPS)
+        return replace(trajectory, context=context)
 
     def merged(self) -> tuple[Changeset, tuple[StagedTrajectory, ...]]:
         """

@@ -207,7 +207,7 @@ class SessionCore(Pulse):
             self.lane.stop()
         self.book, self.lane = book, None
         if book is not None:
-            self.goal = book.goal
+            self.goal, book.preceding = book.goal, self.parts.preceding
             self.lane = AnnotationLane(
                 self.parts,
                 self.id,

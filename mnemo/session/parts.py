@@ -70,6 +70,7 @@ class SessionParts:
         written: Called after steps became durable, so that indexes can follow.
         ended: Called once, with the id, when the session has ended.
         release: Gives up the ownership of a session.
+        preceding: Steps before those of its episodes, for their annotation and extraction.
     """
 
     repo_id: str
@@ -88,6 +89,7 @@ class SessionParts:
     ended: Callable[[str], None]
     release: Callable[[str], Awaitable[None]]
     spans: Spans = NO_SPANS
+    preceding: tuple[Step, ...] = ()
 
     def named(self, session_id: str) -> dict[str, Value]:
         """Return the attributes of every span of a session."""

@@ -1,0 +1,331 @@
+"""Remembering: messages that are kept at once, and become facts in the background."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import anyio
+import pytest
+from helpers import Kit, OpenKit
+
+from mnemo import Conflict, ExtractionFailed, Message, ModelUnavailable, NotFound
+from mnemo.config import Config
+from mnemo.events import SessionTransitioned
+from mnemo.prompts.data import read_block
+from mnemo.protocols import TranscriptReader
+from mnemo.testing import ScriptedChatModel
+from mnemo.values.jobs import JobState
+
+ALLERGIC, LUND = "I am allergic to peanuts.", "I live in Lund."
+
+
+async def facts(kit: Kit) -> list[str]:
+    """The propositions that are known."""
+    return [node.proposition for node in await kit.repo.get_nodes(["semantic"])]
+
+
+async def at_rest(kit: Kit) -> None:
+    """Wait until no job is due, running or failed just now."""
+    with anyio.fail_after(10):
+        while await kit.repo._parts.transcript.reading(under_way):  # noqa: ASYNC110
+            await anyio.sleep(0.001)
+
+
+def under_way(tx: TranscriptReader) -> bool:
+    return bool(tx.jobs(JobState.RUNNING) or tx.jobs(JobState.WAITING, due=tx.now))
+
+
+async def passed(kit: Kit, seconds: float) -> None:
+    """Move the clock, and wait until what is due then is done."""
+    await kit.clock.advance(seconds)
+    await at_rest(kit)
+
+
+async def test_what_is_said_becomes_a_fact_after_some_quiet(open_kit: OpenKit):
+    """A text is stored at once; five seconds after the last one the thread is extracted."""
+    kit = await open_kit(embedded=True)
+    first = await kit.repo.remember(ALLERGIC)
+    assert (first.thread_id, first.node_ids) == ("default", ())
+    assert [message.content for message in first.messages] == [ALLERGIC]
+    await passed(kit, 4)
+    await kit.repo.remember(LUND, thread_id="default")
+    await passed(kit, 4)
+    assert await facts(kit) == []
+    await passed(kit, 1)
+    assert len(await facts(kit)) == 2
+    assert (await kit.repo.statistics()).jobs.waiting == 0
+
+
+async def test_twelve_messages_are_not_left_waiting_for_quiet(open_kit: OpenKit):
+    """A thread that never pauses is extracted all the same."""
+    kit = await open_kit(embedded=True)
+    for number in range(12):
+        assert await facts(kit) == []
+        await kit.repo.remember(f"My friend number {number} is called Ada{number}.")
+    await at_rest(kit)
+    assert (await kit.repo.statistics()).steps == 12
+
+
+async def test_waiting_gives_what_was_made_of_it(open_kit: OpenKit):
+    """The nodes are those of the commit; each leads back to the message."""
+    kit = await open_kit(embedded=True)
+    done = await kit.repo.remember(ALLERGIC, wait=True)
+    (fact,) = await kit.repo.get_nodes(["semantic"])
+    assert fact.id in done.node_ids
+    found = await kit.repo.recall("What is the user allergic to?", types=["semantic"])
+    (candidate,) = found.candidates
+    assert [source.text for source in candidate.sources] == [ALLERGIC]
+
+
+async def test_no_session_is_left_or_listed(open_kit: OpenKit):
+    """Threads cost rows: no session stays open, and none is unfinished."""
+    kit = await open_kit(embedded=True)
+    await kit.repo.remember([ALLERGIC, LUND], wait=True)
+    counted = await kit.repo.statistics()
+    assert (counted.open_sessions, counted.steps) == (0, 2)
+    assert await kit.repo.unfinished_sessions() == []
+    assert {record.state for record in await kit.repo.sessions()} == {"idle"}
+
+
+async def test_the_same_key_again_adds_nothing(open_kit: OpenKit):
+    """One message has the key for its id, several have numbered ones, also after extraction."""
+    kit = await open_kit(embedded=True)
+    for _ in range(2):
+        one = await kit.repo.remember(ALLERGIC, key="a", wait=True)
+        two = await kit.repo.remember([LUND, "I like tea."], key="b", wait=True)
+        assert [m.id for m in (*one.messages, *two.messages)] == ["a", "b:0", "b:1"]
+        assert one.node_ids
+    assert (await kit.repo.statistics()).steps == 3
+    with pytest.raises(Conflict, match="another content"):
+        await kit.repo.remember(LUND, key="a")
+
+
+async def test_what_a_message_says_of_itself_goes_before_the_call(open_kit: OpenKit):
+    """Texts, messages and mappings may be mixed; the call fills in what they do not say."""
+    kit = await open_kit(embedded=True)
+    given: list[Any] = ["Tea?", Message("user", "Yes.", id="own", actor="Ben", metadata={"a": 1})]
+    given.append({"role": "assistant", "content": "Here you are."})
+    done = await kit.repo.remember(given, key="k", actor="Ada", metadata={"a": 0, "b": 2})
+    assert [(m.id, m.role, m.actor, dict(m.metadata)) for m in done.messages] == [
+        ("k:0", "user", "Ada", {"a": 0, "b": 2}),
+        ("own", "user", "Ben", {"a": 1, "b": 2}),
+        ("k:2", "assistant", "Ada", {"a": 0, "b": 2}),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("content", "keywords", "words"),
+    [
+        (" \n", {}, "blank"),
+        (["fine", ""], {}, "blank"),
+        (3, {}, "one message or several"),
+        ("fine", {"role": "robot"}, "role must be"),
+        ("fine", {"thread_id": " "}, "thread's id"),
+        ("fine", {"timeout_s": -1}, "negative"),
+        ("fine", {"timeout_s": float("nan")}, "timeout_s"),
+        ("fine", {"metadata": [1]}, "metadata"),
+        ({"role": "user", "content": "fine", "colour": 1}, {}, "colour"),
+    ],
+)
+async def test_bad_content_is_refused_whole(
+    open_kit: OpenKit, content: Any, keywords: dict[str, Any], words: str
+):
+    """A ``ValueError`` says what is wrong, and nothing is stored."""
+    kit = await open_kit(embedded=True)
+    with pytest.raises(ValueError, match=words):
+        await kit.repo.remember(content, **keywords)
+    counted = await kit.repo.statistics()
+    assert (counted.messages, counted.jobs.waiting) == (0, 0)
+
+
+async def test_nothing_is_no_message(open_kit: OpenKit):
+    """An empty batch is stored as one, and waits for nothing."""
+    kit = await open_kit(embedded=True)
+    assert (await kit.repo.remember([], wait=True)).messages == ()
+
+
+async def test_three_messages_before_a_portion_are_shown_but_not_taken_again(open_kit: OpenKit):
+    """The model reads them as context; every message becomes one step."""
+    model = ScriptedChatModel.answering()
+    kit = await open_kit(model=model)
+    await kit.repo.remember([f"Message {n}." for n in range(5)], wait=True)
+    model.requests.clear()
+    await kit.repo.remember("It was green.", wait=True)
+    (asked,) = [r for r in model.requests if r.purpose == "semantic"]
+    before = read_block(asked.messages[1].content, "STEPS BEFORE, FOR UNDERSTANDING ONLY")
+    assert [row["observation"] for row in before] == ["Message 2.", "Message 3.", "Message 4."]
+    assert (await kit.repo.statistics()).steps == 6
+
+
+async def test_a_tool_call_waits_for_its_result(open_kit: OpenKit):
+    """A portion ends before an open group, which is taken once it is answered or abandoned."""
+    kit = await open_kit(embedded=True)
+    call = {"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+    calling = {"role": "assistant", "content": None, "tool_calls": [call]}
+    await kit.repo.remember([LUND, calling])
+    await passed(kit, 5)
+    assert (await kit.repo.statistics()).steps == 1
+    await kit.repo.remember({"role": "tool", "tool_call_id": "c", "content": "ok"}, wait=True)
+    assert (await kit.repo.statistics()).steps == 3
+    await kit.repo.remember({**calling, "tool_calls": [{**call, "id": "d"}]})
+    await passed(kit, 5)
+    assert (await kit.repo.statistics()).steps == 3
+    await passed(kit, 180)
+    assert (await kit.repo.statistics()).steps == 4
+
+
+@pytest.mark.slow
+async def test_a_long_thread_is_taken_in_portions(open_kit: OpenKit):
+    """Every message becomes one step, 64 of a session at most."""
+    kit = await open_kit(embedded=True)
+    said = [f"The word of day {n} is w{n}." for n in range(70)]
+    await kit.repo.remember(said, wait=True)
+    sizes = [record.steps for record in await kit.repo.sessions()]
+    assert sorted(sizes) == [6, 64]
+    steps = sorted(await kit.repo.get_nodes(["episodic"]), key=lambda node: node.created_at)
+    assert {node.observation for node in steps} == set(said)
+
+
+async def test_messages_of_a_session_by_hand_are_not_taken_twice(open_kit: OpenKit):
+    """What a feed has made a step stays the only one."""
+    kit = await open_kit(embedded=True)
+    session = await kit.started()
+    talk = kit.repo.conversation("default")
+    feed = await talk.feed(session)
+    await talk.append([Message("user", LUND, id="a")])
+    await feed.caught_up()
+    feed.cancel()
+    await kit.repo.remember([Message("user", LUND, id="a"), ALLERGIC], wait=True)
+    assert (await kit.repo.statistics()).steps == 2
+
+
+async def test_a_failing_model_is_asked_again_and_the_messages_stay(open_kit: OpenKit):
+    """Each try waits longer; the dead job is visible with its error, and new words revive it."""
+    model = ScriptedChatModel.answering({"semantic": ModelUnavailable("no answer")})
+    kit = await open_kit(model=model, config=Config(jobs={"max_tries": 3}))
+    with pytest.raises(ExtractionFailed, match="no answer"):
+        await kit.repo.remember(ALLERGIC, wait=True)
+    for pause_s in (5, 10):
+        await passed(kit, pause_s)
+    jobs = (await kit.repo.statistics()).jobs
+    assert (jobs.waiting, jobs.running, jobs.dead) == (0, 0, 1)
+    assert "no answer" in jobs.errors["extract", "default"]
+    assert [m.content for m in await kit.repo.conversation("default").history()] == [ALLERGIC]
+    assert await kit.repo.unfinished_sessions() == []
+    model.script("semantic", ScriptedChatModel.answering()._scripts["semantic"])
+    await kit.repo.remember(LUND, wait=True)
+    assert (await kit.repo.statistics()).steps == 2
+    assert len(await facts(kit)) == 2
+
+
+async def test_a_wait_that_times_out_changes_nothing(open_kit: OpenKit):
+    """The call ends with ``TimeoutError``; the extraction goes on and commits."""
+    model = ScriptedChatModel.answering()
+    kit = await open_kit(model=model)
+    model.block("semantic")
+    async with anyio.create_task_group() as group:
+
+        async def waiting() -> None:
+            with pytest.raises(TimeoutError):
+                await kit.repo.remember(ALLERGIC, wait=True, timeout_s=3)
+
+        group.start_soon(waiting)
+        await kit.until(lambda: model.waiting == 1)
+        await kit.clock.advance(3)
+    model.unblock()
+    await at_rest(kit)
+    assert len(await facts(kit)) == 1
+
+
+async def test_a_message_that_is_erased_while_its_job_runs_does_not_come_back(open_kit: OpenKit):
+    """The commit is refused, what was made of the message goes, the others are taken."""
+    model = ScriptedChatModel.answering()
+    kit = await open_kit(model=model)
+    model.block("semantic")
+    await kit.repo.remember(["The password is hunter2.", LUND], key="k")
+    await kit.clock.advance(5)
+    await kit.until(lambda: model.waiting == 1)
+    await kit.repo._parts.transcript.writing(lambda tx: tx.erase("default", [0]))
+    model.unblock()
+    await at_rest(kit)
+    assert (await kit.repo.statistics()).steps == 1
+    assert await kit.repo.search("hunter2") == []
+    nodes = await kit.repo.get_nodes(["semantic", "episodic", "source"])
+    assert [node for node in nodes if "Lund" in repr(node)]
+    assert not [node for node in nodes if "hunter2" in repr(node)]
+
+
+async def test_a_thread_that_is_purged_while_its_job_runs_is_gone(open_kit: OpenKit):
+    """Nothing of it is known afterwards, and what is said later is taken in."""
+    model = ScriptedChatModel.answering()
+    kit = await open_kit(model=model)
+    model.block("semantic")
+    await kit.repo.remember("The password is hunter2.")
+    await kit.clock.advance(5)
+    await kit.until(lambda: model.waiting == 1)
+    await kit.repo.conversation("default").purge()
+    model.unblock()
+    await at_rest(kit)
+    counted = await kit.repo.statistics()
+    assert (counted.steps, sum(counted.nodes.values()), counted.jobs.waiting) == (0, 0, 0)
+    await kit.repo.remember(LUND, wait=True)
+    assert (await kit.repo.statistics()).steps == 1
+
+
+async def test_threads_are_extracted_side_by_side_and_each_alone(open_kit: OpenKit):
+    """At most ``max_parallel`` threads at once, and never one twice."""
+    model = ScriptedChatModel.answering()
+    kit = await open_kit(model=model, config=Config(extraction={"max_parallel": 2}))
+    model.block("semantic")
+    for thread in ("a", "b", "c"):
+        await kit.repo.remember(f"{thread} is here.", thread_id=thread)
+    await kit.clock.advance(5)
+    await kit.until(lambda: model.waiting == 2)
+    jobs = (await kit.repo.statistics()).jobs
+    assert (jobs.running, jobs.waiting) == (2, 1)
+    model.unblock()
+    await at_rest(kit)
+    assert (await kit.repo.statistics()).steps == 3
+
+
+async def test_a_closed_repository_gives_its_jobs_back(open_kit: OpenKit):
+    """What was half done is taken up when it is opened again, each message once."""
+    model = ScriptedChatModel.answering()
+    kit = await open_kit(model=model)
+    model.block("semantic")
+    await kit.repo.remember(ALLERGIC)
+    await kit.clock.advance(5)
+    await kit.until(lambda: model.waiting == 1)
+    async with anyio.create_task_group() as group:
+        group.start_soon(kit.memory.close_repo, "r")
+    model.unblock()
+    kit.repo = await kit.memory.open_repo("r")
+    await passed(kit, 5)
+    counted = await kit.repo.statistics()
+    assert (counted.steps, counted.jobs.waiting) == (1, 0)
+    assert len(await facts(kit)) == 1
+    with pytest.raises(NotFound):
+        kit.memory.session("none")
+
+
+async def test_a_cancelled_call_has_stored_all_or_nothing(open_kit: OpenKit):
+    """Whatever turn of the loop it is cancelled in, messages and job are there together."""
+    kit = await open_kit(embedded=True)
+    for turns in range(12):
+        thread = f"t{turns}"
+        async with anyio.create_task_group() as group:
+            group.start_soon(lambda t=thread: kit.repo.remember([ALLERGIC, LUND], thread_id=t))
+            for _ in range(turns):
+                await anyio.lowlevel.checkpoint()
+            group.cancel_scope.cancel()
+        stored = await kit.repo.conversation(thread).history()
+        job = await kit.repo._parts.transcript.reading(lambda tx, t=thread: tx.job("extract", t))
+        assert (len(stored), job is not None) in {(0, False), (2, True)}
+
+
+async def test_the_events_of_a_job_are_those_of_a_session(open_kit: OpenKit):
+    """The short session goes through the states of any other."""
+    kit = await open_kit(embedded=True)
+    await kit.repo.remember(ALLERGIC, wait=True)
+    moved = [e.to_state for e in kit.seen.events if isinstance(e, SessionTransitioned)]
+    assert moved == ["extracting", "ready", "idle"]
