@@ -12,8 +12,8 @@ import numpy as np
 
 from mnemo.config import StoreConfig
 from mnemo.repository import Repository
-from mnemo.store.check import tables_of
 from mnemo.store.sqlite import SqliteStore
+from mnemo.store.sqlite.check import columns
 from mnemo.store.sqlite.connection import SqliteTx
 from mnemo.testing.clock import ManualClock
 from mnemo.testing.contracts.archive import filled
@@ -93,7 +93,7 @@ def columns_of(path: Path) -> list[tuple[str, str, str]]:
     with closing(sqlite3.connect(path)) as connection:
         return [
             (table, name, type)
-            for table in tables_of(SqliteTx(connection))
+            for table in columns(SqliteTx(connection))
             for name, type in connection.execute(
                 "SELECT name, type FROM pragma_table_info(?) ORDER BY cid", (table,)
             )

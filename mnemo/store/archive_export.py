@@ -10,7 +10,6 @@ from mnemo.store import tables
 from mnemo.store.codec import decode_time, decode_vector
 from mnemo.store.damage import Rows
 from mnemo.store.rows import EDGES, METADATA, METADATA_COLUMNS, NODES, repo_row
-from mnemo.store.sqlite.texts import text_tables
 from mnemo.store.steps import COLUMNS, STEPS
 from mnemo.store.table import Table
 from mnemo.store.tx import Result, Tx
@@ -128,11 +127,11 @@ WHERE r.no = ? AND {_OF_NODES} ORDER BY v.seq
 _CHANGESETS = f"""
 SELECT {", ".join(tables.CHANGESETS.columns)} FROM changesets WHERE +repo = ? ORDER BY rowid
 """
-WORDS = "{words}"
-"""Stands in a query for the table of the repository's full text."""
+SEARCHED = "{searched}"
+"""Stands in a query for the condition that the message is in the full text."""
 _MESSAGES = f"""
 SELECT t.id, {tables.MESSAGES.of("m")}, m.owed,
-       EXISTS (SELECT 1 FROM {WORDS} WHERE rowid = 4 * m.no + 2)
+       {SEARCHED}
 FROM messages m CROSS JOIN threads t ON t.no = m.thread WHERE +m.repo = ? ORDER BY m.no
 """
 _MESSAGE_VECTORS = """
@@ -225,12 +224,9 @@ EXPORTS: dict[str, tuple[str, Rows[Any]]] = _SPECIAL | {
 }
 """Query (of a repository's number) and reader of its rows, by kind of record."""
 
-# Of a repository without any text.
-_NO_WORDS = "(SELECT 0 AS rowid WHERE 0)"
-
 
 def opened(query: str, repo: int, tx: Tx) -> Result:
     """The rows of one query of ``EXPORTS``."""
-    if WORDS in query:
-        query = query.replace(WORDS, text_tables(tx, repo).words or _NO_WORDS)
+    if SEARCHED in query:
+        query = query.replace(SEARCHED, tx.dialect.has_text(tx, repo, "4 * m.no + 2"))
     return tx.run(query, (repo,))

@@ -19,8 +19,8 @@ from mnemo.store.archive_export import OWNED, OWNERS
 from mnemo.store.codec import encode_vector, node_columns
 from mnemo.store.journal import repo_number
 from mnemo.store.rows import repo_row
-from mnemo.store.sqlite.texts import message_row, put_texts, snapshot_row, step_row
 from mnemo.store.table import Table
+from mnemo.store.text_rows import message_row, snapshot_row, step_row
 from mnemo.store.tombstones import refuse_erased
 from mnemo.store.tx import Tx
 from mnemo.values.archive import (
@@ -206,16 +206,13 @@ UNION ALL SELECT node_id FROM staging.steps
 """
 _BASES = """
 SELECT (SELECT coalesce(max(no), 0) FROM sessions), (SELECT coalesce(max(no), 0) FROM episodes),
-       (SELECT coalesce(max(no), 0) FROM nodes), (SELECT coalesce(max(no), 0) FROM notes),
-       (SELECT coalesce(max(seq), 0) FROM sqlite_sequence WHERE name = 'steps'),
-       (SELECT coalesce(max(seq), 0) FROM sqlite_sequence WHERE name = 'vectors')
+       (SELECT coalesce(max(no), 0) FROM nodes), (SELECT coalesce(max(no), 0) FROM notes)
 """
-_NAMES = ("sessions", "episodes", "nodes", "notes", "steps", "vectors")
-_NUMBERED = ("threads", "messages", "snapshots")
-"""Tables whose last number, which is never given again, is in ``sqlite_sequence``."""
+_NAMES = ("sessions", "episodes", "nodes", "notes")
+_NUMBERED = ("steps", "vectors", "threads", "messages", "snapshots")
+"""Tables whose last number is never given again."""
 _OF_REPO = ("messages", "note_journal")
 """Tables of an owner that name the repository too."""
-_BASE = "SELECT coalesce(max(seq), 0) FROM sqlite_sequence WHERE name = ?"
 _STAMP = """
 UPDATE repos SET revision = ?, space_name = ?, space_dimensions = ? WHERE no = ?
 """
@@ -271,8 +268,8 @@ _MOVES = (
     SELECT :nodes + n, :repo, {_TABLES["nodes"]} FROM staging.nodes ORDER BY n
     """,
     """
-    INSERT OR IGNORE INTO node_keys (repo, key, node)
-    SELECT :repo, key, :nodes + node FROM staging.keys ORDER BY key, node
+    INSERT INTO node_keys (repo, key, node)
+    SELECT DISTINCT :repo, key, :nodes + node FROM staging.keys ORDER BY key, node
     """,
     """
     INSERT INTO edges (source, target, kind)
@@ -291,10 +288,6 @@ _MOVES = (
     CROSS JOIN staging.threads t ON t.id = a.thread CROSS JOIN json_each(a.tool_calls) c
     """,
     """
-    INSERT INTO note_words (rowid, terms) SELECT :notes + n, terms FROM staging.notes
-    WHERE deleted_by IS NULL ORDER BY n
-    """,
-    """
     UPDATE threads SET erased = next_seq -
         (SELECT count(*) FROM messages WHERE messages.thread = threads.no)
     WHERE repo = :repo
@@ -302,6 +295,7 @@ _MOVES = (
 )
 _HALVES = "SELECT n, observation, action FROM staging.steps ORDER BY n"
 _TEXTS = "SELECT n, text FROM staging.{} WHERE text <> '' ORDER BY n"
+_NOTE_WORDS = "SELECT n, terms FROM staging.notes WHERE deleted_by IS NULL ORDER BY n"
 # Records whose texts are written at once.
 _BATCH = 1_000
 
@@ -331,14 +325,17 @@ def move(tx: Tx, repo_id: str, head: ArchiveHead) -> None:
     space = (head.space.name, head.space.dimensions) if head.space else (None, None)
     tx.run(_STAMP, (head.revision, *space, repo))
     bases: dict[str, int] = dict(zip(_NAMES, tx.run(_BASES).fetchone(), strict=True))
-    bases |= {name: tx.run(_BASE, (name,)).fetchone()[0] for name in _NUMBERED}
+    bases |= {name: tx.dialect.last_number(tx, name) for name in _NUMBERED}
     for statement in _MOVES:
         tx.run(statement, bases | {"repo": repo})
     _index_steps(tx, repo, bases["steps"])
     for table, row_of in (("messages", message_row), ("snapshots", snapshot_row)):
         rows = tx.run(_TEXTS.format(table))
         while batch := rows.fetchmany(_BATCH):
-            put_texts(tx, repo, [(row_of(bases[table] + n), text) for n, text in batch])
+            texts = [(row_of(bases[table] + n), text) for n, text in batch]
+            tx.dialect.put_texts(tx, repo, texts)
+    words = tx.run(_NOTE_WORDS).fetchall()
+    tx.dialect.put_note_words(tx, [(bases["notes"] + n, terms) for n, terms in words])
 
 
 def _index_steps(tx: Tx, repo: int, base: int) -> None:
@@ -349,4 +346,4 @@ def _index_steps(tx: Tx, repo: int, base: int) -> None:
             for n, *halves in batch
             for side, text in enumerate(halves)
         ]
-        put_texts(tx, repo, texts)
+        tx.dialect.put_texts(tx, repo, texts)

@@ -6,26 +6,22 @@ Nothing is changed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, get_args
 
 from mnemo.errors import StoreCorrupt
-from mnemo.runtime.clock import Breather
-from mnemo.runtime.text import composed, has_unspaced
 from mnemo.store import tables
 from mnemo.store.codec import decode_vector, stored_time
 from mnemo.store.damage import Rows
-from mnemo.store.messages import COLUMNS, MESSAGES
 from mnemo.store.rows import NODES
-from mnemo.store.sqlite.texts import TextTables, all_text_tables, count_texts, damaged_texts
 from mnemo.store.table import Table
-from mnemo.store.tx import Tx
+from mnemo.store.tx import Column, Tx
 from mnemo.values.archive import EpisodeStatus
 from mnemo.values.graph import NODE_TYPES, EdgeKind
-from mnemo.values.messages import SAID, Kind, Role, searchable_text
+from mnemo.values.messages import Kind, Role
 
-__all__ = ["ENCODED", "check_full_text", "check_rows", "check_store", "tables_of"]
+__all__ = ["ENCODED", "check_rows", "check_store"]
 
 _COUNTED = (
     *("repos", "sessions", "episodes", "steps", "nodes", "edges", "vectors", "threads"),
@@ -37,29 +33,16 @@ _SHOWN_PER_TABLE = 20
 
 def check_store(tx: Tx) -> tuple[list[str], dict[str, int]]:
     """The problems found (none is healthy), and how many rows there are of each kind."""
-    found = tx.run("PRAGMA integrity_check(20)").fetchall()
-    problems = [f"damaged file: {damage}" for (damage,) in found if damage != "ok"]
-    problems += [*check_rows(tx), *_disagreements(tx), *_check_texts(tx)]
+    dialect = tx.dialect
+    problems = [f"damaged file: {damage}" for damage in dialect.damage(tx)]
+    problems += [*check_rows(tx), *_disagreements(tx), *dialect.check_texts(tx)]
     counts = {
         table: int(tx.run(f"SELECT count(*) FROM {table}").fetchone()[0]) for table in _COUNTED
     }
-    return problems, counts | {"texts": count_texts(tx)}
-
-
-def check_full_text(tx: Tx) -> list[str]:
-    """What FTS5 says of its own structure; for the writer, since it is asked by an ``INSERT``."""
-    return damaged_texts(tx)
+    return problems, counts | {"texts": dialect.count_texts(tx)}
 
 
 # ── Rows ─────────────────────────────────────────────────────────────────────────────
-
-# The full text has its own check, and its shadow tables are not ours to read.
-_TABLES = """
-SELECT t.name FROM pragma_table_list t
-WHERE t.schema = 'main' AND t.type = 'table' AND t.name NOT LIKE 'sqlite_%' ORDER BY t.name
-"""
-_COLUMNS = 'SELECT name, type, "notnull", pk FROM pragma_table_info(?) ORDER BY cid'
-_LETTERS = {"INTEGER": "i", "REAL": "f", "FLOAT": "f", "TEXT": "s", "BLOB": "b"}
 
 _NAMED_BY = {
     **dict.fromkeys(("nodes", "sessions", "episodes", "repos", "threads"), ("id",)),
@@ -99,20 +82,14 @@ ENCODED: Mapping[tuple[str, str], Callable[[Any], object]] = {
 
 def check_rows(tx: Tx) -> Iterator[str]:
     """The damaged rows, by table and key."""
-    for table in tables_of(tx):
-        yield from _check_table(tx, table)
+    for table, columns in tx.dialect.columns(tx).items():
+        yield from _check_table(tx, table, columns)
 
 
-def tables_of(tx: Tx) -> list[str]:
-    """The tables that the schema makes, full text aside."""
-    return [name for (name,) in tx.run(_TABLES)]
-
-
-def _check_table(tx: Tx, table: str) -> Iterator[str]:
-    columns = tx.run(_COLUMNS, (table,)).fetchall()
-    names = [name for name, *_ in columns]
-    keys = _NAMED_BY.get(table) or [name for name, _, _, pk in columns if pk]
-    types = [_LETTERS[type] + ("" if required or pk else "?") for _, type, required, pk in columns]
+def _check_table(tx: Tx, table: str, columns: Sequence[Column]) -> Iterator[str]:
+    names = [column.name for column in columns]
+    keys = _NAMED_BY.get(table) or [column.name for column in columns if column.is_key]
+    types = [c.letter + ("" if c.is_required or c.is_key else "?") for c in columns]
     decode = partial(_decode, table, names)
     read = Rows(table, " ".join(types), decode, key=[names.index(key) for key in keys])
     passed: list[StoreCorrupt] = []
@@ -313,109 +290,3 @@ def _disagreements(tx: Tx) -> Iterator[str]:
         count, found = tx.run(query).fetchone()
         if count:
             yield f"{count} {what}, e.g. {found}"
-
-
-# ── Full text ────────────────────────────────────────────────────────────────────────
-
-_UNINDEXED = """
-SELECT count(*), min(t.node_id) FROM steps t JOIN repos r ON r.no = t.repo
-WHERE r.texts IS NULL AND (t.observation <> '' OR t.action <> '')
-"""
-_STEPS_INDEXED = """
-SELECT count(*), min(t.node_id) FROM repos r CROSS JOIN steps t ON t.repo = r.no
-WHERE r.texts = ? AND
-((t.observation <> '' AND NOT EXISTS
-    (SELECT 1 FROM {words} f WHERE f.rowid = 4 * t.ordinal AND f.text = t.observation))
-OR (t.action <> '' AND NOT EXISTS
-    (SELECT 1 FROM {words} f WHERE f.rowid = 4 * t.ordinal + 1 AND f.text = t.action)))
-"""
-_SNAPSHOTS = """
-SELECT count(*), min(s.id) FROM repos r CROSS JOIN threads t ON t.repo = r.no
-CROSS JOIN snapshots s ON s.thread = t.no WHERE r.texts = ? AND NOT EXISTS
-    (SELECT 1 FROM {words} f WHERE f.rowid = 4 * s.no + 3 AND f.text = s.text)
-"""
-# A CASE, so that each row is looked for in one table.
-_LOST = """
-SELECT count(*), min(f.rowid) FROM {words} f WHERE NOT EXISTS
-(SELECT 1 FROM repos r WHERE r.texts = ? AND r.no = CASE f.rowid % 4
-    WHEN 2 THEN (SELECT repo FROM messages WHERE no = f.rowid / 4)
-    WHEN 3 THEN (SELECT t.repo FROM snapshots s CROSS JOIN threads t ON t.no = s.thread
-                 WHERE s.no = f.rowid / 4)
-    ELSE (SELECT repo FROM steps WHERE ordinal = f.rowid / 4) END)
-"""
-_MESSAGES = f"""
-SELECT {COLUMNS}, f.text FROM repos r CROSS JOIN messages m ON m.repo = r.no
-CROSS JOIN threads t ON t.no = m.thread LEFT JOIN {{words}} f ON f.rowid = 4 * m.no + 2
-WHERE r.texts = ?
-"""
-_TRIPLES = """
-SELECT f.rowid, f.text, g.text FROM {words} f LEFT JOIN {grams} g ON g.rowid = f.rowid
-"""
-_ONLY_WORDS = "SELECT f.rowid, f.text, NULL FROM {words} f"
-_LOST_TRIPLES = """
-SELECT count(*), min(g.rowid) FROM {grams} g
-WHERE NOT EXISTS (SELECT 1 FROM {words} f WHERE f.rowid = g.rowid)
-"""
-
-
-def _check_texts(tx: Tx) -> Iterator[str]:
-    """Whether every repository's full text is that of its records."""
-    yield from _told("steps without their full-text row", tx.run(_UNINDEXED))
-    for pair in all_text_tables(tx):
-        yield from _check_pair(tx, pair)
-
-
-def _check_pair(tx: Tx, pair: TextTables) -> Iterator[str]:
-    words, grams = pair.words, pair.grams
-    number = str(words).rpartition("_")[2]
-
-    def rows(query: str) -> Iterable[tuple[Any, ...]]:
-        values = (int(number),) if "?" in query else ()
-        return tx.run(query.format(words=words, grams=grams), values)
-
-    yield from _told("steps without their full-text row", rows(_STEPS_INDEXED))
-    yield from _told("snapshots without their full-text row", rows(_SNAPSHOTS))
-    yield from _told("full-text rows without their record", rows(_LOST))
-    yield from _counted("messages whose full-text row does not fit", rows(_MESSAGES), _misfit)
-    triples = rows(_TRIPLES if grams else _ONLY_WORDS)
-    yield from _counted("texts whose triples do not fit", triples, _untold)
-    if grams:
-        yield from _told("triples without their text", rows(_LOST_TRIPLES))
-
-
-def _told(what: str, rows: Iterable[tuple[Any, ...]]) -> Iterator[str]:
-    for count, example in rows:
-        if count:
-            yield f"{count} {what}, e.g. {example}"
-
-
-def _counted(
-    what: str,
-    rows: Iterable[tuple[Any, ...]],
-    wrong: Callable[[tuple[Any, ...]], str | int | None],
-) -> Iterator[str]:
-    breather, found = Breather(), []
-    for row in rows:
-        breather.breathe()
-        if (example := wrong(row)) is not None:
-            found.append(example)
-    if found:
-        yield f"{len(found)} {what}, e.g. {found[0]}"
-
-
-def _misfit(row: tuple[Any, ...]) -> str | None:
-    """The id of a message that is not searched by what it should be."""
-    try:
-        message, indexed = MESSAGES.one(row), row[-1]
-    except StoreCorrupt:
-        return None  # the check of rows names it
-    told = message.kind in SAID
-    text = searchable_text(message, tools=True)
-    fits = indexed == (text or None)
-    return None if fits or (not told and indexed is None) else message.id
-
-
-def _untold(row: tuple[Any, ...]) -> int | None:
-    """The number of a row that has no triples and needs them, or other ones than its own."""
-    number, text, triples = row
-    return None if triples == (composed(text) if has_unspaced(text) else None) else number

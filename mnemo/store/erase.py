@@ -40,9 +40,8 @@ from mnemo.store.rows import (
     listed,
     repo_row,
 )
-from mnemo.store.sqlite.scrub import note_pending
-from mnemo.store.sqlite.texts import drop_texts, merge_texts, step_row
 from mnemo.store.surfaced import erase_showing
+from mnemo.store.text_rows import step_row
 from mnemo.store.threads import thread_number
 from mnemo.store.tombstones import remember_erased
 from mnemo.store.tx import Tx
@@ -168,9 +167,9 @@ def erase(tx: Tx, repo_id: str, selection: Selection) -> Erased:
         fulltext_rows=erased.report.fulltext_rows + rows.fulltext_rows + notes.fulltext_rows,
     )
     if report.fulltext_rows:
-        merge_texts(tx, repo)
+        tx.dialect.merge_texts(tx, repo)
     if not report.is_empty:
-        note_pending(tx)
+        tx.dialect.note_erased(tx)
     return replace(erased, report=report)
 
 
@@ -349,7 +348,7 @@ def _delete_steps(tx: Tx, repo: int, steps: _Steps, report: ErasureReport) -> Er
     tx.run(_REMOVALS, (repo, listed(steps.node_ids)))
     return replace(
         report,
-        fulltext_rows=drop_texts(tx, repo, texts),
+        fulltext_rows=tx.dialect.drop_texts(tx, repo, texts),
         vectors=report.vectors + vectors,
         steps=tx.run(_DELETE_STEPS, (listed(steps.ordinals),)).rowcount,
     )

@@ -18,9 +18,8 @@ from mnemo.store.erasure_plan import Range, plan_ranges
 from mnemo.store.note_rows import VERSION_COLUMNS, VERSIONS
 from mnemo.store.notes import NoteWriting
 from mnemo.store.rows import LISTED, listed
-from mnemo.store.sqlite.scrub import note_pending
-from mnemo.store.sqlite.texts import drop_texts, message_row, snapshot_row
 from mnemo.store.surfaced import erase_showing, unindex_thread
+from mnemo.store.text_rows import message_row, snapshot_row
 from mnemo.store.threads import thread_number
 from mnemo.store.tombstones import erased_messages, remember_messages
 from mnemo.store.tx import Tx
@@ -119,7 +118,7 @@ def erase_thread(tx: Tx, repo: int, thread: int) -> ErasedRows:
     }
     if any(counts.values()):
         # Not all of these are counted in a report, which may say that nothing was there.
-        note_pending(tx)
+        tx.dialect.note_erased(tx)
     rows = tx.run(_MESSAGES_OF_THREAD, (thread,)).fetchall()
     ranges = {
         table: [Range(*row) for row in tx.run(query, (thread,))] for table, query in _RANGES.items()
@@ -149,7 +148,7 @@ def _erase(
     texts = [*(message_row(row[0]) for row in messages), *(snapshot_row(s.no) for s in snapshots)]
     tx.run(_COUNT, (len(messages), thread))
     return ErasedRows(
-        fulltext_rows=drop_texts(tx, repo, texts),
+        fulltext_rows=tx.dialect.drop_texts(tx, repo, texts),
         vectors=_drop(tx, _DROP_VECTOR, [(thread, row[1]) for row in messages]),
         pins=_drop(tx, _DROP_PIN, [(thread, row[2], row[1]) for row in messages]),
         compactions=_drop_ranges(tx, "compactions", thread, ranges["compactions"]),

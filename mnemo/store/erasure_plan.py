@@ -1,7 +1,7 @@
 """
 Erasure plan: which rows go with erased steps and messages, and what shared knowledge keeps.
 
-Pure functions over rows; ``store.sqlite.erasure`` reads them and carries the plan out. A text
+Pure functions over rows; ``store.erase`` reads them and carries the plan out. A text
 stays only if it is worded from what remains: no content word of it may be known from erased
 steps alone.
 """

@@ -13,7 +13,7 @@ from mnemo.store import tables
 from mnemo.store.codec import decode_vector, utc_text
 from mnemo.store.damage import Passed, Rows, log_passed
 from mnemo.store.rows import chunks, holes, insert_rows
-from mnemo.store.sqlite.texts import message_row, put_texts
+from mnemo.store.text_rows import message_row
 from mnemo.store.tx import Tx
 from mnemo.values.messages import Role, StoredMessage, embedded_text, searchable_text
 
@@ -70,7 +70,6 @@ _ALIVE = """
 AND EXISTS (SELECT 1 FROM messages m WHERE m.thread = v.thread AND m.seq = v.seq
             AND m.recorded_at >= ?)
 """
-_LAST_NO = "SELECT seq FROM sqlite_sequence WHERE name = 'messages'"
 _INSERT = f"""
 INSERT INTO messages (no, repo, thread, owed, {", ".join(tables.MESSAGES.columns)}) VALUES
 """
@@ -94,7 +93,7 @@ def insert_messages(
     Raises:
         Conflict: A seq or id is in its thread already.
     """
-    (last,) = tx.run(_LAST_NO).fetchone() or (0,)
+    last = tx.dialect.last_number(tx, "messages")
     rows, texts, calls = [], [], []
     for no, (thread, message) in enumerate(zip(threads, messages, strict=True), last + 1):
         owed = bool(embedded_text(message))
@@ -104,7 +103,7 @@ def insert_messages(
     with tx.refusing(Conflict("a message's id or seq is in the thread already")):
         insert_rows(tx, _INSERT, rows)
     insert_rows(tx, _INSERT_CALL, calls)
-    put_texts(tx, repo, texts)
+    tx.dialect.put_texts(tx, repo, texts)
 
 
 # ── Reading ──────────────────────────────────────────────────────────────────────────

@@ -41,10 +41,6 @@ _COUNTS = """
 SELECT (SELECT count(*) FROM notes WHERE repo = :repo AND deleted_by IS NULL),
        (SELECT count(*) FROM notes n JOIN note_versions v ON v.note = n.no WHERE n.repo = :repo)
 """
-_MATCHING = """
-SELECT n.topic FROM note_words w JOIN notes n ON n.no = w.rowid
-WHERE note_words MATCH ? AND n.repo = ?
-"""
 _VECTORS = """
 SELECT n.topic, v.vector FROM notes n JOIN note_vectors v ON v.note = n.no
 WHERE n.repo = ? AND n.deleted_by IS NULL AND v.version = n.version
@@ -124,8 +120,8 @@ class Reading:
         """Term → topics of the notes that hold it."""
         found = {}
         for term in terms:
-            quoted = '"' + term.replace('"', '""') + '"'
-            found[term] = frozenset(t for (t,) in self._all(_MATCHING, quoted, self._repo))
+            rows = self._tx.dialect.notes_with(self._tx, self._repo, term)
+            found[term] = frozenset(topic for (topic,) in rows)
         return found
 
     def vectors(self, space: EmbeddingSpace) -> dict[str, Vector]:

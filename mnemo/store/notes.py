@@ -12,7 +12,6 @@ from mnemo.store.codec import encode_time, encode_vector
 from mnemo.store.engine import Engine
 from mnemo.store.note_rows import Reading
 from mnemo.store.rows import chunks, holes, repo_row
-from mnemo.store.sqlite.scrub import note_pending
 from mnemo.store.tables import NOTE_CONVERSATIONS, NOTE_USAGE, NOTE_VERSIONS, NOTES
 from mnemo.store.tx import Tx
 from mnemo.values.chat import EmbeddingSpace
@@ -43,9 +42,6 @@ _DROP_VERSION = "DELETE FROM note_versions WHERE note = ? AND version = ?"
 _PUT_CHANGE = """
 INSERT INTO note_journal (repo, update_id, note, action, version, by) VALUES (?, ?, ?, ?, ?, ?)
 """
-_DROP_WORDS = "DELETE FROM note_words WHERE rowid = ?"
-_PUT_WORDS = "INSERT INTO note_words (rowid, terms) VALUES (?, ?)"
-_MERGE_WORDS = "INSERT INTO note_words (note_words) VALUES ('optimize')"
 _DROP_VECTOR = "DELETE FROM note_vectors WHERE note = ?"
 _PUT_VECTOR = """
 INSERT OR REPLACE INTO note_vectors (note, version, space, dimensions, vector)
@@ -107,10 +103,10 @@ class NoteWriting(Reading):
         execute(_PRUNE, {"note": number, "keep": keep})
         change = (version.update_id, number, version.action, version.version, version.by)
         execute(_PUT_CHANGE, (self._repo, *change))
-        execute(_DROP_WORDS, (number,))
+        self._tx.dialect.drop_note_words(self._tx, number)
         execute(_DROP_VECTOR, (number,))
         if row.is_there:
-            execute(_PUT_WORDS, (number, " ".join(terms(row.text))))
+            self._tx.dialect.put_note_words(self._tx, [(number, " ".join(terms(row.text)))])
 
     def touch(self, topics: Sequence[str], at: datetime) -> None:
         """Set when they were last read; no version."""
@@ -126,18 +122,17 @@ class NoteWriting(Reading):
         found = execute(_FIND, (self._repo, topic)).fetchone()
         if found is None:
             return ErasedNoteRows()
-        note_pending(self._tx)
+        self._tx.dialect.note_erased(self._tx)
         execute("DELETE FROM note_journal WHERE repo = ? AND note = ?", (self._repo, *found))
         execute("DELETE FROM notes WHERE no = ?", found)
         # The request stays covered; the topic may be made of its words.
         execute(_UNNAME, (self._repo, topic))
         erased = ErasedNoteRows(
             versions=execute("DELETE FROM note_versions WHERE note = ?", found).rowcount,
-            fulltext_rows=execute(_DROP_WORDS, found).rowcount,
+            fulltext_rows=self._tx.dialect.drop_note_words(self._tx, *found),
             vectors=execute(_DROP_VECTOR, found).rowcount,
         )
-        # Its words stay in the index's segments until those are merged.
-        execute(_MERGE_WORDS)
+        self._tx.dialect.merge_note_words(self._tx)
         return erased
 
     def rewrite(self, version: NoteVersion) -> None:
@@ -145,14 +140,14 @@ class NoteWriting(Reading):
         found = self._tx.run(_FIND, (self._repo, version.topic)).fetchone()
         if found is not None:
             NOTE_VERSIONS.put(self._tx, found[0], version)
-            note_pending(self._tx)
+            self._tx.dialect.note_erased(self._tx)
 
     def drop(self, topic: str, version: int) -> None:
         """Delete one version."""
         found = self._tx.run(_FIND, (self._repo, topic)).fetchone()
         if found is not None:
             self._tx.run(_DROP_VERSION, (*found, version))
-            note_pending(self._tx)
+            self._tx.dialect.note_erased(self._tx)
 
     def save_vectors(
         self, space: EmbeddingSpace, vectors: Mapping[str, tuple[int, Vector]]

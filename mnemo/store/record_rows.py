@@ -14,8 +14,8 @@ from mnemo.store.damage import Passed, Rows, log_passed
 from mnemo.store.messages import COLUMNS as MESSAGE_COLUMNS
 from mnemo.store.messages import MESSAGES
 from mnemo.store.rows import chunks, holes
-from mnemo.store.sqlite.texts import message_row
 from mnemo.store.tables import SNAPSHOTS
+from mnemo.store.text_rows import message_row
 from mnemo.store.tx import Tx
 from mnemo.values.derived import Thread
 from mnemo.values.records import Hidden, Ranking, Record, message_record, snapshot_record

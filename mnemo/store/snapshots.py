@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from mnemo.store.sqlite.texts import drop_texts, put_texts, snapshot_row
 from mnemo.store.tables import SNAPSHOTS
+from mnemo.store.text_rows import snapshot_row
 from mnemo.store.tx import Tx
 from mnemo.values.derived import Snapshot
 
@@ -19,12 +19,12 @@ def put_snapshot(tx: Tx, repo: int, thread: int, snapshot: Snapshot) -> None:
     no, text = tx.run(_FIND, (thread, snapshot.id)).fetchone()
     if before is not None and before[1] == text:
         return
-    drop_texts(tx, repo, [snapshot_row(no)])
-    put_texts(tx, repo, [(snapshot_row(no), text)])
+    tx.dialect.drop_texts(tx, repo, [snapshot_row(no)])
+    tx.dialect.put_texts(tx, repo, [(snapshot_row(no), text)])
 
 
 def drop_snapshot(tx: Tx, repo: int, thread: int, snapshot: Snapshot) -> None:
     """Take its text out of the index, if it is there."""
     row = tx.run(_FIND, (thread, snapshot.id)).fetchone()
     if row is not None:
-        drop_texts(tx, repo, [snapshot_row(row[0])])
+        tx.dialect.drop_texts(tx, repo, [snapshot_row(row[0])])

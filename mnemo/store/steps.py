@@ -9,7 +9,7 @@ from typing import Any
 from mnemo.errors import Conflict, NotFound, UsageError
 from mnemo.store import tables
 from mnemo.store.rows import insert_rows
-from mnemo.store.sqlite.texts import put_texts, step_row
+from mnemo.store.text_rows import step_row
 from mnemo.store.tombstones import was_erased
 from mnemo.store.tx import Tx
 from mnemo.values.steps import Annotation, Step, StepDraft
@@ -32,7 +32,6 @@ SELECT s.owner, s.no, s.repo, e.no, e.status,
 FROM sessions s LEFT JOIN episodes e ON e.session = s.no AND e.id = ?
 WHERE s.id = ?
 """
-_LAST_ORDINAL = "SELECT seq FROM sqlite_sequence WHERE name = 'steps'"
 _INSERT_STEP = f"""
 INSERT INTO steps (ordinal, repo, session, episode, recorded_at, {", ".join(tables.STEPS.columns)})
 VALUES
@@ -73,7 +72,7 @@ def append_steps(tx: Tx, handed: Sequence[Handed]) -> list[Step | UsageError]:
         Conflict: A key or node id is in use (only then nothing at all is written).
     """
     lanes: dict[tuple[str, str, str], _Lane | UsageError] = {}
-    (ordinal,) = tx.run(_LAST_ORDINAL).fetchone() or (0,)
+    ordinal = tx.dialect.last_number(tx, "steps")
     results: list[Step | UsageError] = []
     rows: list[tuple[Any, ...]] = []
     texts: dict[int, list[tuple[int, str]]] = {}
@@ -93,7 +92,7 @@ def append_steps(tx: Tx, handed: Sequence[Handed]) -> list[Step | UsageError]:
     with tx.refusing(Conflict("the step's key or node id is in use already")):
         insert_rows(tx, _INSERT_STEP, rows)
     for repo, its_texts in texts.items():
-        put_texts(tx, repo, its_texts)
+        tx.dialect.put_texts(tx, repo, its_texts)
     return results
 
 

@@ -6,7 +6,7 @@ from typing import Never
 
 from mnemo.protocols import Clock, StoreReport
 from mnemo.store.archive import StoredArchive
-from mnemo.store.check import check_full_text, check_store
+from mnemo.store.check import check_store
 from mnemo.store.engine import ManagedEngine
 from mnemo.store.feed import StoredFeed
 from mnemo.store.graph import StoredGraph
@@ -126,7 +126,7 @@ class EngineStore:
         """Check the file, full text against records, vectors against their owners, edges' ends."""
         problems, counts = await self.engine.reading(check_store)
         if not self.engine.is_read_only:
-            problems += await self.engine.writing(check_full_text)
+            problems += await self.engine.writing(lambda tx: tx.dialect.text_damage(tx))
         return StoreReport(
             problems=tuple(problems),
             counts=counts,

@@ -9,7 +9,6 @@ from mnemo.store.erasure_messages import erase_messages
 from mnemo.store.message_vectors import drop_old_vectors, save_vectors
 from mnemo.store.messages import insert_messages
 from mnemo.store.snapshots import drop_snapshot, put_snapshot
-from mnemo.store.sqlite.scrub import note_expired
 from mnemo.store.surfaced import index_shown, unindex_shown
 from mnemo.store.tables import JOBS, THREADS, table_of
 from mnemo.store.transcript_reading import Reading
@@ -71,7 +70,7 @@ class Writing(Reading):
         places = [(self._number(thread_id), seq) for seq in seqs]
         erased = erase_messages(self._tx, self._repo, places)
         if erased.messages:
-            note_expired(self._tx, self._repo)
+            self._tx.dialect.note_expired(self._tx, self._repo)
         return erased
 
     def save_vectors(

@@ -2,18 +2,20 @@
 Transactions: what the rules of the store are written over.
 
 A rule is a function over one ``Tx``. It sees rows and statements in common SQL, never a
-driver; what differs by engine is in the engine and its dialect.
+driver. A statement is spelled as SQLite reads it (``?`` and ``:name``, ``json_each``,
+``ON CONFLICT``, ``INDEXED BY``); any other spelling is made from it, once per statement, by
+the engine. What is not a matter of spelling is in its ``Dialect``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import Any, Protocol, TypeAlias
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from mnemo.errors import MnemoError
 
-__all__ = ["Result", "Tx", "Values"]
+__all__ = ["Column", "Dialect", "Result", "Texts", "Tx", "Values"]
 
 Values: TypeAlias = Sequence[Any] | Mapping[str, Any]
 """What a statement is given: by place (``?``) or by name (``:name``)."""
@@ -41,8 +43,125 @@ class Result(Protocol):
         """Read no further."""
 
 
+class Column(NamedTuple):
+    """A column as the database declares it; *letter* is its type as ``Rows`` takes it."""
+
+    name: str
+    letter: str
+    is_required: bool
+    is_key: bool
+
+
+class Texts(Protocol):
+    """
+    The full text of one repository.
+
+    A condition is one on ``record_rows.BASE``, and rows are of number, relevance and
+    ``record_rows.LEAN``. Texts of scripts without blanks are found by every part of them,
+    *unspaced*; others by their words.
+    """
+
+    def matching(
+        self, expression: str, condition: str, values: Sequence[Any], *, unspaced: bool
+    ) -> Iterator[Sequence[Any]]:
+        """
+        Rows that match, by falling relevance, read as they are asked for.
+
+        Raises:
+            ValueError: The expression is refused.
+        """
+
+    def newest(self, limit: int, condition: str, values: Sequence[Any]) -> Iterator[Sequence[Any]]:
+        """Of steps, messages and snapshots the newest *limit* each, of those *unspaced*."""
+
+    def candidates(
+        self,
+        weights: Sequence[tuple[str, float]],
+        least: int,
+        condition: str,
+        values: Sequence[Any],
+    ) -> Iterator[Sequence[Any]]:
+        """
+        Rows that hold *least* of the terms, by the falling sum of their weights.
+
+        Behind ``LEAN`` is the sum of ``1 << place`` of the terms that the row holds.
+        """
+
+    def count(self, term: str | None = None) -> int:
+        """How many texts hold *term*; how many there are."""
+
+    def holds(self, row: int, term: str) -> bool:
+        """Whether the text of this number holds *term*."""
+
+
+class Dialect(Protocol):
+    """What differs by engine beside the spelling of a statement."""
+
+    def put_texts(self, tx: Tx, repo: int, rows: Sequence[tuple[int, str]]) -> None:
+        """Insert texts by number; empty ones have none."""
+
+    def drop_texts(self, tx: Tx, repo: int, rowids: Sequence[int]) -> int:
+        """Delete texts; give how many there were."""
+
+    def merge_texts(self, tx: Tx, repo: int) -> None:
+        """Write the repository's full text anew, so that nothing deleted is left in it."""
+
+    def texts(self, tx: Tx, repo: int) -> Texts:
+        """The full text of the repository of this number."""
+
+    def has_text(self, tx: Tx, repo: int, row: str) -> str:
+        """The condition that there is a text of the number that *row* is."""
+
+    def count_texts(self, tx: Tx) -> int:
+        """How many texts there are of all repositories."""
+
+    def put_note_words(self, tx: Tx, rows: Sequence[tuple[int, str]]) -> None:
+        """Insert the words of notes, folded and stemmed, by the notes' numbers."""
+
+    def drop_note_words(self, tx: Tx, note: int) -> int:
+        """Delete them; give how many rows there were."""
+
+    def merge_note_words(self, tx: Tx) -> None:
+        """Leave nothing of deleted words in the index."""
+
+    def notes_with(self, tx: Tx, repo: int, term: str) -> list[Sequence[Any]]:
+        """Rows with the topics of the notes that hold *term*."""
+
+    def contains(self, text: str, lowered: str) -> str:
+        """The condition that *text*, case aside, has a part ``?``, which is *lowered*."""
+
+    def last_number(self, tx: Tx, table: str) -> int:
+        """The last number given in *table*; it is never given again."""
+
+    def note_erased(self, tx: Tx) -> None:
+        """Note, in the transaction that erases, that the storage has to be scrubbed."""
+
+    def note_expired(self, tx: Tx, repo: int) -> None:
+        """
+        Note that messages of the repository were deleted because of their age.
+
+        That happens at any append, and is not worth what a scrub of an erasure takes.
+        """
+
+    def columns(self, tx: Tx) -> dict[str, list[Column]]:
+        """The columns of the tables that the schema makes, full text aside."""
+
+    def damage(self, tx: Tx) -> list[str]:
+        """What the database finds wrong with its own storage."""
+
+    def check_texts(self, tx: Tx) -> list[str]:
+        """Where the full text does not agree with what it is the text of."""
+
+    def text_damage(self, tx: Tx) -> list[str]:
+        """What the full text finds wrong with its own structure; may write."""
+
+
 class Tx(Protocol):
     """One transaction of an engine; used by one thread at a time, and not kept beyond its unit."""
+
+    @property
+    def dialect(self) -> Dialect:
+        """What differs by engine."""
 
     def run(self, statement: str, values: Values = ..., /) -> Result:
         """Run one statement."""

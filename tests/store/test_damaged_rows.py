@@ -15,7 +15,8 @@ from damaged_stores import KINDS, ContractEmbedder, damage, erasures, make_store
 
 from mnemo import Mnemo, MnemoError, Repository, StoreCorrupt
 from mnemo.config import StoreConfig
-from mnemo.store.check import ENCODED, check_rows, tables_of
+from mnemo.store.check import ENCODED, check_rows
+from mnemo.store.sqlite import check as catalogue
 from mnemo.store.sqlite.connection import SqliteTx, connect_in_memory
 from mnemo.store.sqlite.schema import migrate
 from mnemo.testing.clock import ManualClock
@@ -31,7 +32,7 @@ def columns() -> Iterator[tuple[str, str, str]]:
     """Table, name and declared type of every column of the schema."""
     with closing(connect_in_memory(StoreConfig())) as connection:
         migrate(connection, None)
-        for table in tables_of(SqliteTx(connection)):
+        for table in catalogue.columns(SqliteTx(connection)):
             for name, type in connection.execute(
                 "SELECT name, type FROM pragma_table_info(?) ORDER BY cid", (table,)
             ):

@@ -10,8 +10,8 @@ import pytest
 from mnemo.config import StoreConfig
 from mnemo.store.record_rows import Scope
 from mnemo.store.record_views import _AFTER, _BEFORE, _STEPS_BESIDE, _STREAMS
-from mnemo.store.records import _BY_RELEVANCE
 from mnemo.store.sqlite import SqliteStore
+from mnemo.store.sqlite.matching import _BY_RELEVANCE
 from mnemo.testing.clock import ManualClock
 from mnemo.testing.contracts.talk import said
 from mnemo.values.records import Hidden

@@ -283,7 +283,7 @@ async def test_what_is_erased_during_a_scrub_is_left_to_the_next(
 
     def rewrite(tx: Tx) -> None:
         tx.run("VACUUM")
-        scrub.note_pending(tx)
+        tx.dialect.note_erased(tx)
 
     await begun(kit, "t")
     with monkeypatch.context() as patch:

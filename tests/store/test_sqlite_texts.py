@@ -16,12 +16,10 @@ from mnemo.store.sqlite.texts import (
     count_texts,
     drop_texts,
     merge_texts,
-    message_row,
     put_texts,
-    snapshot_row,
-    step_row,
     text_tables,
 )
+from mnemo.store.text_rows import message_row, snapshot_row, step_row
 from mnemo.store.tx import Tx
 from mnemo.testing.contracts.kit import Kit, draft
 

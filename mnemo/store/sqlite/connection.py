@@ -9,7 +9,7 @@ import sqlite3
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Literal
+from typing import ClassVar, Literal
 from urllib.parse import quote
 
 from mnemo.config import StoreConfig
@@ -21,7 +21,8 @@ from mnemo.errors import (
 )
 from mnemo.runtime.text import lower_each
 from mnemo.store.damage import lenient_text
-from mnemo.store.tx import Values
+from mnemo.store.sqlite import dialect
+from mnemo.store.tx import Dialect, Values
 
 __all__ = [
     "Location",
@@ -167,6 +168,8 @@ class SqliteTx:
     """``Tx`` over a connection, whose transaction is the engine's."""
 
     __slots__ = ("_connection", "run")
+
+    dialect: ClassVar[Dialect] = dialect
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection

@@ -1,8 +1,8 @@
 """
 Scrubbing: what was erased leaves the database file, its log and its free pages.
 
-The erasing transaction notes that a scrub is due, so that a process that dies in between
-leaves it to the next one that opens the store.
+The erasing transaction notes that a scrub is due (``note_erased``), so that a process that dies
+in between leaves it to the next one that opens the store.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from mnemo.store.sqlite.texts import merge_texts
 from mnemo.store.sqlite.writer import Writer
 from mnemo.store.tx import Tx
 
-__all__ = ["REWRITTEN_AT_ONCE_BYTES", "Scrubber", "note_expired", "note_pending"]
+__all__ = ["REWRITTEN_AT_ONCE_BYTES", "Scrubber"]
 
 logger = logging.getLogger(__name__)
 
@@ -36,33 +36,10 @@ _TRIES = 10
 _PATIENCE_MS = 100
 _PAUSE_S = 0.2
 
-# Each note differs from the one before: a scrub that began earlier cannot remove it.
-_NOTE = "INSERT OR REPLACE INTO meta (name, value) VALUES ('scrub', 'erased ' || random())"
-_NOTE_EXPIRED = """
-INSERT INTO meta (name, value) VALUES ('scrub', 'expired ' || random())
-ON CONFLICT (name) DO UPDATE SET value = excluded.value WHERE value LIKE 'expired %'
-"""
-_NOTE_UNMERGED = "INSERT OR IGNORE INTO meta (name, value) VALUES ('unmerged ' || ?1, ?1)"
 _UNMERGED = "SELECT value FROM meta WHERE name LIKE 'unmerged %'"
 _MERGED = "DELETE FROM meta WHERE name LIKE 'unmerged %'"
 _NOTED = "SELECT value FROM meta WHERE name = 'scrub'"
 _DONE = "DELETE FROM meta WHERE name = 'scrub' AND value = ?"
-
-
-def note_pending(tx: Tx) -> None:
-    """Note, in the transaction that erases, that the files have to be scrubbed."""
-    tx.run(_NOTE)
-
-
-def note_expired(tx: Tx, repo: int) -> None:
-    """
-    Note that messages of the repository were deleted because of their age.
-
-    That happens at any append, and merging a full text takes as long as it is large: it
-    is left for the next scrub. Nor is it worth the rewriting of a large file.
-    """
-    tx.run(_NOTE_EXPIRED)
-    tx.run(_NOTE_UNMERGED, (repo,))
 
 
 class Scrubber:

@@ -1,0 +1,87 @@
+"""SQLite's ``Dialect``: this module itself, made of the functions that it imports and defines."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from mnemo.store.sqlite.check import check_texts, columns, damage
+from mnemo.store.sqlite.matching import contains, notes_with, texts
+from mnemo.store.sqlite.texts import (
+    count_texts,
+    drop_texts,
+    has_text,
+    merge_texts,
+    put_texts,
+    text_damage,
+)
+from mnemo.store.tx import Tx
+
+__all__ = [
+    "check_texts",
+    "columns",
+    "contains",
+    "count_texts",
+    "damage",
+    "drop_note_words",
+    "drop_texts",
+    "has_text",
+    "last_number",
+    "merge_note_words",
+    "merge_texts",
+    "note_erased",
+    "note_expired",
+    "notes_with",
+    "put_note_words",
+    "put_texts",
+    "text_damage",
+    "texts",
+]
+
+_LAST_NUMBER = "SELECT seq FROM sqlite_sequence WHERE name = ?"
+_DROP_WORDS = "DELETE FROM note_words WHERE rowid = ?"
+_PUT_WORDS = "INSERT INTO note_words (rowid, terms) VALUES (?, ?)"
+_MERGE_WORDS = "INSERT INTO note_words (note_words) VALUES ('optimize')"
+# Each note differs from the one before: a scrub that began earlier cannot remove it.
+_NOTE = "INSERT OR REPLACE INTO meta (name, value) VALUES ('scrub', 'erased ' || random())"
+_NOTE_EXPIRED = """
+INSERT INTO meta (name, value) VALUES ('scrub', 'expired ' || random())
+ON CONFLICT (name) DO UPDATE SET value = excluded.value WHERE value LIKE 'expired %'
+"""
+_NOTE_UNMERGED = "INSERT OR IGNORE INTO meta (name, value) VALUES ('unmerged ' || ?1, ?1)"
+
+
+def last_number(tx: Tx, table: str) -> int:
+    """The last number given in *table*; it is never given again."""
+    row = tx.run(_LAST_NUMBER, (table,)).fetchone()
+    return 0 if row is None else int(row[0])
+
+
+def put_note_words(tx: Tx, rows: Sequence[tuple[int, str]]) -> None:
+    """Insert the words of notes, folded and stemmed, by the notes' numbers."""
+    tx.run_many(_PUT_WORDS, rows)
+
+
+def drop_note_words(tx: Tx, note: int) -> int:
+    """Delete them; give how many rows there were."""
+    return tx.run(_DROP_WORDS, (note,)).rowcount
+
+
+def merge_note_words(tx: Tx) -> None:
+    """Merge the segments of the index: words that are deleted stay in them until then."""
+    tx.run(_MERGE_WORDS)
+
+
+def note_erased(tx: Tx) -> None:
+    """Note, in the transaction that erases, that the files have to be scrubbed."""
+    tx.run(_NOTE)
+
+
+def note_expired(tx: Tx, repo: int) -> None:
+    """
+    Note that messages of the repository were deleted because of their age.
+
+    That happens at any append, and merging a full text takes as long as it is large: it
+    is left for the next scrub. Nor is it worth the rewriting of a large file.
+    """
+    tx.run(_NOTE_EXPIRED)
+    tx.run(_NOTE_UNMERGED, (repo,))
