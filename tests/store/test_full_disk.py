@@ -2,6 +2,7 @@
 
 import logging
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -89,6 +90,31 @@ async def test_a_full_disk_is_opened_for_reading(
         assert (await memory.check()).problems == ()
     assert [r.levelno for r in caplog.records if r.levelno >= logging.WARNING] == [logging.WARNING]
     assert "the disk" in caplog.text
+
+
+@pytest.mark.slow
+async def test_a_full_disk_is_read_with_what_is_in_the_log(
+    small_disk: Path, tmp_path: Path
+) -> None:
+    """Without room for the index of the log, its steps are found; nothing of them is lost."""
+    path = small_disk / "mnemo.db"
+    async with Mnemo(str(tmp_path / "elsewhere.db")) as memory:
+        session = await (await memory.open_repo("r")).start_session("plan the journey")
+        await session.append("we take the train to kyoto", "book it")
+        for end in ("", "-wal"):
+            shutil.copy(tmp_path / f"elsewhere.db{end}", f"{path}{end}")
+    fill(small_disk)
+    async with Mnemo(str(path)) as memory:
+        repo = await memory.open_repo("r")
+        assert len(await repo.search("kyoto")) == 1
+        assert (await memory.check()).problems == ()
+        with pytest.raises(StoreReadOnly, match="cannot be written"):
+            await repo.start_session("again")
+    (small_disk / "ballast").unlink()
+    async with Mnemo(str(path)) as memory:
+        assert len(await (await memory.open_repo("r")).search("kyoto")) == 1
+        assert (await memory.check()).problems == ()
+    await remember(path)
 
 
 @pytest.mark.slow

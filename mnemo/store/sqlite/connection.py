@@ -53,6 +53,8 @@ class Location:
         exists: Whether there is a file with something in it.
         writable: Whether file and folder may be written.
         frozen: Whether SQLite could not make its side files, and needs none to read.
+        alone: Whether readers keep the index of the log in memory, where there is no room
+            for its file. Other processes are kept out meanwhile.
     """
 
     def __init__(self, path: Path) -> None:
@@ -60,11 +62,17 @@ class Location:
         self.exists = path.exists() and path.stat().st_size > 0
         self.writable = _writable(path)
         self.frozen = not _writable(self.path.parent) and not self.has_log()
+        self.alone = False
 
     def uri(self, mode: Literal["ro", "rw", "rwc"]) -> str:
         """The file's URI; ``immutable`` for reading where it is frozen."""
-        tail = "&immutable=1" if mode == "ro" and self.frozen else ""
-        return f"file:{quote(str(self.path.absolute()))}?mode={mode}{tail}"
+        options = f"mode={mode}"
+        if mode == "ro" and self.frozen:
+            options = "mode=ro&immutable=1"
+        elif mode == "ro" and self.alone:
+            # Its lock on the file needs the right to write.
+            options = "mode=rw&vfs=unix-excl"
+        return f"file:{quote(str(self.path.absolute()))}?{options}"
 
     def has_log(self) -> bool:
         """Whether something is in the write-ahead log, which reading needs side files for."""
@@ -122,6 +130,7 @@ def connect(
         connection.execute(f"PRAGMA journal_size_limit = {_LOG_LIMIT_BYTES}")
         # Of some builds it is the default, of most not: what is deleted is overwritten.
         connection.execute("PRAGMA secure_delete = ON")
+        connection.execute(f"PRAGMA query_only = {mode == 'ro'}")
     except BaseException:
         connection.close()
         raise

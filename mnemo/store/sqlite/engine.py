@@ -247,10 +247,11 @@ class SqliteEngine:
             try:
                 found = self._version_read(location)
             except sqlite3.OperationalError:
-                if location.frozen or location.has_log():
+                if location.frozen:
                     raise
                 # There is no room for side files; nobody writes, or they would be there.
-                location.frozen = True
+                location.alone = location.has_log()
+                location.frozen = not location.alone
                 found = self._version_read(location)
         if found != VERSION:
             raise StoreError(
