@@ -15,7 +15,16 @@ from mnemo.runtime.clock import as_utc
 from mnemo.runtime.text import fold, is_blank
 from mnemo.runtime.validation import finite_number, known_id, stored_text
 
-__all__ = ["OPERATORS", "Condition", "Filters", "Where", "Window", "kind_of", "members"]
+__all__ = [
+    "OPERATORS",
+    "Condition",
+    "Filters",
+    "ScalarKind",
+    "Where",
+    "Window",
+    "kind_of",
+    "members",
+]
 
 OPERATORS = ("gt", "gte", "lt", "lte", "ne", "exists")
 """What a mapping under a key of ``where=`` may hold."""
@@ -100,6 +109,11 @@ class Condition:
         """Whether one member has to pass ``any_of`` or ``bounds``."""
         return self.any_of is not None or bool(self.bounds)
 
+    @property
+    def only_absence(self) -> bool:
+        """Whether ``exists: false`` is all that is asked."""
+        return self.exists is False and not self.tests_members and not self.unequal
+
     def accepts(self, member: Any) -> bool:
         """Whether one member passes ``any_of`` and ``bounds``."""
         kind = kind_of(member)
@@ -115,9 +129,8 @@ class Condition:
     def holds(self, metadata: Mapping[str, Any]) -> bool:
         """Whether it holds of *metadata*; of an absent key only ``exists: false`` does."""
         found = members(metadata, self.path)
-        only_absence = self.exists is False and not self.tests_members and not self.unequal
         if found is None or self.exists is False:
-            return found is None and only_absence
+            return found is None and self.only_absence
         if self.tests_members and not any(map(self.accepts, found)):
             return False
         return all(

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mnemo.values.facets import Facets
 from mnemo.values.filters import OPERATORS, Filters, Where
 
 KEYS = ("a", "b", "a.b", "b.a")
@@ -127,6 +128,23 @@ def oracle(where: dict[str, Any], data: dict[str, Any]) -> bool:
 def test_conditions_hold_as_the_rules_say(where: dict[str, Any], data: dict[str, Any]) -> None:
     """Whatever is asked of whatever is stored: the parsed conditions agree with the rules."""
     assert Where.checked(where).holds(data) == oracle(where, data)
+
+
+@given(
+    asked=st.lists(st.tuples(wheres, st.lists(metadata, max_size=4)), min_size=1, max_size=4),
+    extra=st.lists(st.integers(-2_000, 2_000), max_size=80),
+)
+def test_facets_hold_as_each_object_by_itself(
+    asked: list[tuple[dict[str, Any], list[dict[str, Any]]]], extra: list[int]
+) -> None:
+    """However asking and adding follow one another: the index agrees with the conditions."""
+    facets, objects = Facets(), []
+    for where, added in asked:
+        objects += [*added, *({"a": number} for number in extra)]
+        numbers = [facets.number(one) for one in objects]
+        parsed = Where.checked(where)
+        held = facets.holding(parsed)
+        assert [bool(held[n]) for n in numbers] == [parsed.holds(one) for one in objects]
 
 
 def test_an_unknown_operator_is_refused_and_the_known_ones_are_named() -> None:
