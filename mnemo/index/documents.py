@@ -10,10 +10,10 @@ from typing import Any, get_args
 
 from mnemo.english.words import date_in_words
 from mnemo.runtime.clock import Breather, as_utc
-from mnemo.values.corpus import Document, Side
+from mnemo.values.corpus import Document, Side, thread_chain
 from mnemo.values.feed import FeedChanges
 from mnemo.values.form import form_of
-from mnemo.values.graph import Intent, Node, Procedural, Semantic, Subgoal
+from mnemo.values.graph import Claim, Intent, Node, Procedural, Semantic, Subgoal
 from mnemo.values.message_steps import step_of
 from mnemo.values.steps import Part, Step, evidence_text
 from mnemo.values.wordings import wording_key
@@ -50,11 +50,14 @@ def step_sides(step: Step, *, agent_name: str) -> Iterator[Side]:
             meaning=text,
             first=at,
             last=at,
-            chain=step.session_id or f"\0{step.thread_id}",
+            chain=step.session_id or thread_chain(step.thread_id or ""),
             actor=agent_name if acted else step.actor,
             acted=acted,
             asks=said.rstrip().endswith(_QUESTION_MARKS),
             form=form_of(said),
+            told_by=step.actor,
+            thread_id=step.thread_id,
+            metadata=step.metadata,
         )
 
 
@@ -101,7 +104,9 @@ def node_document(node: Node, details: Mapping[str, Any], origin: str | None = N
         node=replace(node, vector=None),
         vector=node.vector,
         origin=origin,
-        steps=tuple(details.get("steps", ())) if isinstance(node, Semantic) else (),
+        steps=tuple(details.get("steps", ())),
+        metadata=node.metadata if isinstance(node, Claim) else None,
+        by_hand=isinstance(node, Claim) and node.worded_at is not None,
     )
 
 

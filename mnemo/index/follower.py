@@ -22,11 +22,12 @@ from anyio import CapacityLimiter
 from numpy.typing import NDArray
 
 from mnemo.errors import MnemoError, StoreReadOnly
+from mnemo.index.corpus import Corpus
 from mnemo.index.documents import MAX_EMBEDDED_CHARACTERS, node_document, step_sides, steps_in
 from mnemo.protocols import DocumentFeed, Embedder, FeedChanges, FeedCursor
 from mnemo.runtime.clock import Breather, elapsed
 from mnemo.values.changeset import Revision
-from mnemo.values.corpus import Corpus, CorpusView, Document, DocumentsView
+from mnemo.values.corpus import CorpusView, Document, DocumentsView
 from mnemo.values.graph import NodeType, Vector
 from mnemo.values.vectors import unit_rows
 from mnemo.values.wordings import MOST_WORDINGS
@@ -221,9 +222,10 @@ class RepositoryIndex:
     def _add(self, changes: FeedChanges, breather: Breather) -> None:
         # First what is gone: an id may have been removed and then stored anew.
         self._remove(changes.removed)
-        for id, message in changes.repeats.items():
-            if not self._corpus.knows_step(id):
-                self._corpus.repeat(id, message)
+        for step in changes.steps:
+            message = changes.repeats.get(step.node_id)
+            if message is not None and not self._corpus.knows_step(step.node_id):
+                self._corpus.repeat(step, message)
         for step in steps_in(changes, default_actor=self._default_actor):
             if not self._corpus.knows_step(step.node_id):
                 for side in step_sides(step, agent_name=self._agent_name):

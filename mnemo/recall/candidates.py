@@ -10,12 +10,13 @@ from numpy.typing import NDArray
 
 from mnemo.config import Config, TypeScoring
 from mnemo.recall.candidate import Phase
+from mnemo.recall.eligible import eligible_nodes, eligible_steps
 from mnemo.recall.question import Question
 from mnemo.recall.signals import Hits, StepWeights, node_hits, restated_scores, step_hits
 from mnemo.recall.value import parameters_of
 from mnemo.runtime.text import fold
-from mnemo.values.corpus import CorpusView, DocumentsView, StepsView
-from mnemo.values.filters import Window
+from mnemo.values.corpus import CorpusView, StepsView
+from mnemo.values.filters import Filters
 from mnemo.values.graph import NodeType
 
 __all__ = ["Found", "HopZero", "hop_zero", "step_weights"]
@@ -119,7 +120,7 @@ def hop_zero(
     *,
     searched: Iterable[NodeType],
     routes: Iterable[NodeType],
-    window: Window,
+    filters: Filters,
     unwanted: frozenset[str],
     config: Config,
     dense_weight: float,
@@ -136,20 +137,21 @@ def hop_zero(
     hits: dict[NodeType, Hits] = {}
     eligible: dict[NodeType, Mask] = {}
     weights = step_weights(corpus.steps, config, dense_weight)
+    steps = eligible_steps(corpus.steps, filters)
     # Facts before steps: what a fact matches, it hands to the steps that it says again.
     for kind in dict.fromkeys(("semantic", *searched, *routes)):
         view = corpus.nodes.get(kind)
         if view is not None and view.count:
-            eligible[kind] = _eligible(view, window)
+            eligible[kind] = eligible_nodes(corpus, kind, filters, steps)
             asked = question if kind in _ROUTING else question.for_evidence
             hits[kind] = node_hits(view, asked, eligible[kind], dense_weight, explain=explain)
     if corpus.steps.count:
         facts = hits.get("semantic")
-        ok = eligible["episodic"] = eligible["source"] = _eligible(corpus.steps, window)
+        eligible["episodic"] = eligible["source"] = steps
         hits["episodic"] = hits["source"] = step_hits(
             corpus.steps,
             question,
-            ok,
+            steps,
             weights,
             _agents(config),
             dense_weight,
@@ -160,17 +162,6 @@ def hop_zero(
     base = HopZero(hits, eligible, _scales(scored))
     unwanted = frozenset(map(corpus.steps.canonical, unwanted))
     return _with_best(base, searched, unwanted, config, weights)
-
-
-def _eligible(view: DocumentsView, window: Window) -> Mask:
-    """Documents that are alive, may have evidence inside *window*, and held at its end."""
-    ok = view.alive
-    if window.since is not None:
-        ok = ok & (view.last >= window.since.timestamp())
-    if window.until is None:
-        return ok & np.isinf(view.valid_to)
-    end = window.until.timestamp()
-    return ok & (view.first <= end) & (view.valid_to > end)
 
 
 def _scales(hits: Mapping[NodeType, Hits]) -> dict[NodeType, float]:

@@ -259,7 +259,7 @@ class Recall:
             question,
             searched=tuple(scope.weights),
             routes=scope.routes,
-            window=scope.request.window,
+            filters=scope.request.filters,
             unwanted=scope.request.unwanted,
             config=self._config,
             dense_weight=dense_weight,

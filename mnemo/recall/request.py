@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import get_args
+from typing import Any, get_args
 
 from mnemo.prompts.data import AskedQuestion
 from mnemo.prompts.plan import MODES, Mode
 from mnemo.runtime.text import clean, is_blank
 from mnemo.runtime.validation import one_of, whole_number
-from mnemo.values.filters import Window
+from mnemo.values.filters import Filters
 from mnemo.values.graph import NodeType
 from mnemo.values.steps import Step
 
@@ -68,7 +68,7 @@ class RecallRequest:
     max_hops: int
     reason: bool
     use_model: bool | None
-    window: Window
+    filters: Filters
     types: tuple[NodeType, ...] | None
     context: RecallContext | None
     explain: bool
@@ -84,15 +84,14 @@ class RecallRequest:
         max_hops: int = 2,
         reason: bool | None = None,
         use_model: bool | None = None,
-        since: datetime | None = None,
-        until: datetime | None = None,
         types: Sequence[str] | None = None,
         context: RecallContext | None = None,
         explain: bool = False,
         notes: bool = False,
+        **filters: Any,
     ) -> RecallRequest:
         """
-        Check the arguments.
+        Check the arguments; *filters* as of ``Filters.checked``.
 
         Raises:
             ValueError: The query is blank, or an argument is out of range.
@@ -104,7 +103,7 @@ class RecallRequest:
             max_hops=whole_number("max_hops", max_hops, 0),
             reason=bool(reason),
             use_model=use_model if use_model is None else bool(use_model),
-            window=Window.checked(since, until),
+            filters=Filters.checked(**filters),
             types=_checked_types(types),
             context=context,
             explain=bool(explain),

@@ -11,6 +11,7 @@ from mnemo.config import Config
 from mnemo.protocols import DocumentFeed, GraphStore
 from mnemo.recall.candidate import Candidate, Explanation, SourceRef
 from mnemo.recall.candidates import Found, HopZero
+from mnemo.recall.eligible import HAND
 from mnemo.recall.expand import BEHIND, HOP_DECAY, SEEDS, Neighbours, Route, routes_from, targets_of
 from mnemo.recall.plan import MODE_WEIGHTS, ROUTES, Mode
 from mnemo.recall.request import RecallRequest
@@ -20,7 +21,7 @@ from mnemo.runtime.tasks import computed
 from mnemo.values.corpus import CorpusView
 from mnemo.values.derived import Thread
 from mnemo.values.feed import FoundMessage
-from mnemo.values.graph import Node, NodeMetadata, NodeType
+from mnemo.values.graph import Claim, Node, NodeMetadata, NodeType
 from mnemo.values.message_steps import document_number, step_of
 from mnemo.values.steps import Step, episodic_node
 
@@ -313,11 +314,17 @@ class Search:
         return tuple(id for id in steps if self._zero.is_eligible("episodic", id))
 
     def _is_inside(self, found: Found, node: Node, support: tuple[str, ...]) -> bool:
-        if support:
-            return True
-        if self._neighbours.support(found.id):
-            return False
-        return self._request.window.holds(node.created_at)
+        """Whether one of its sources matches, or the node itself where it is its own source."""
+        by_hand = isinstance(node, Claim) and node.worded_at is not None
+        if support or (self._neighbours.support(found.id) and not by_hand):
+            return bool(support)
+        return self._request.filters.holds(
+            at=(node.worded_at if isinstance(node, Claim) else None) or node.created_at,
+            actors=(HAND,) if by_hand else (),
+            session_ids=(),
+            thread_id=None,
+            metadata=(node.metadata if isinstance(node, Claim) else None) or {},
+        )
 
     def _latest(self, node: Node, support: tuple[str, ...]) -> datetime:
         steps = self._corpus.steps

@@ -279,6 +279,10 @@ class Repository:
         max_hops: int = 2,
         reason: bool | None = None,
         use_model: bool | None = None,
+        where: Mapping[str, Any] | None = None,
+        session_id: str | None = None,
+        thread_id: str | None = None,
+        actor: str | None = None,
         since: datetime | None = None,
         until: datetime | None = None,
         types: Sequence[str] | None = None,
@@ -295,6 +299,13 @@ class Repository:
             max_hops: Expansions over the graph; 0 is none.
             reason: Put the result into words too, with the chat model or without one.
             use_model: Have the chat model plan and refine; ``None``: ``config.recall.use_model``.
+            where: Conditions on the metadata of the evidence (of messages and steps; what was
+                extracted matches if one of its sources does): key → a value, a list of which
+                one must be there, or operators ``gt gte lt lte ne exists``. A key descends at
+                its dots, a list in the data matches if a member does, an absent key matches
+                ``{"exists": False}`` alone, values of different kinds never match.
+            session_id: Evidence of this session or thread; *thread_id* of this thread only.
+            actor: Evidence by this speaker, case and accents aside.
             since: Inclusive, looks at the evidence; *until* likewise. No zone means UTC.
             types: Exactly these node types.
             explain: Have every candidate say why it came (``Candidate.why``).
@@ -309,7 +320,8 @@ class Repository:
         self._check_usable()
         make_request = partial(
             RecallRequest.checked, query, k=k, mode=mode, max_hops=max_hops, reason=reason,
-            use_model=use_model, since=since, until=until, types=types, explain=explain,
+            use_model=use_model, where=where, session_id=session_id, thread_id=thread_id,
+            actor=actor, since=since, until=until, types=types, explain=explain,
             notes=notes,
         )  # fmt: skip
         return await self._recall.recall(query, make_request)
@@ -324,6 +336,10 @@ class Repository:
         max_hops: int = 2,
         reason: bool | None = None,
         use_model: bool | None = None,
+        where: Mapping[str, Any] | None = None,
+        session_id: str | None = None,
+        thread_id: str | None = None,
+        actor: str | None = None,
         since: datetime | None = None,
         until: datetime | None = None,
         types: Sequence[str] | None = None,
@@ -338,7 +354,8 @@ class Repository:
         self._check_usable()
         make_request = partial(
             RecallRequest.checked, query, k=k, mode=mode, max_hops=max_hops, reason=reason,
-            use_model=use_model, since=since, until=until, types=types, explain=explain,
+            use_model=use_model, where=where, session_id=session_id, thread_id=thread_id,
+            actor=actor, since=since, until=until, types=types, explain=explain,
             notes=notes, context=self._sessions.context(session),
         )  # fmt: skip
         return await self._recall.recall(query, make_request)

@@ -274,7 +274,7 @@ def _details(tx: Tx, repo: int, nodes: Sequence[Node], passed: Passed) -> dict[s
     instructions = [node.id for node in nodes if node.type == "procedural"]
     tags = _grouped(tx, _TAGS, repo, facts)
     intents = _grouped(tx, _INTENTS, repo, instructions)
-    steps = _grouped(tx, _STEPS_BEHIND, repo, facts)
+    steps = _grouped(tx, _STEPS_BEHIND, repo, [*facts, *instructions])
     details: dict[str, dict[str, Any]] = {}
     for id in facts:
         behind = steps.get(id, ())
@@ -282,11 +282,16 @@ def _details(tx: Tx, repo: int, nodes: Sequence[Node], passed: Passed) -> dict[s
         details[id] = {
             "tags": _texts(tags.get(id, ())),
             "latest_at": max(times, default=None),
-            "steps": tuple(sorted(step for step, _ in behind)),
+            "steps": _ids(behind),
         }
     for id in instructions:
-        details[id] = {"intents": _texts(intents.get(id, ()))}
+        behind = steps.get(id, ())
+        details[id] = {"intents": _texts(intents.get(id, ())), "steps": _ids(behind)}
     return details
+
+
+def _ids(rows: Iterable[tuple[Any, ...]]) -> tuple[str, ...]:
+    return tuple(sorted(id for id, _ in rows))
 
 
 def _texts(rows: Iterable[tuple[Any, ...]]) -> tuple[str, ...]:

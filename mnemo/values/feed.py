@@ -41,8 +41,8 @@ class FeedChanges:
         nodes: New and changed nodes but ``episodic`` and ``source``, which are found as steps.
         details: Node id → what its document needs beyond the node: for a fact
             ``{"tags": (label, …), "latest_at": datetime | None, "steps": (id, …)}``, for
-            an instruction ``{"intents": (description, …)}``. ``steps`` are the steps
-            behind the fact, ascending by id.
+            an instruction ``{"intents": (description, …), "steps": (id, …)}``. ``steps``
+            are the steps behind the node, ascending by id.
         origins: Id of each of *nodes* → the changeset that stored or last changed it;
             absent where that was no changeset.
         removed: Ids of nodes (episodic ones: of steps) and of messages' documents that are

@@ -10,12 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mnemo.config import Config
+from mnemo.index.corpus import Corpus
 from mnemo.index.documents import node_document
 from mnemo.recall.candidates import HopZero, hop_zero
 from mnemo.recall.question import ask
 from mnemo.runtime.clock import Breather
-from mnemo.values.corpus import Corpus, CorpusView, Side
-from mnemo.values.filters import Window
+from mnemo.values.corpus import CorpusView, Side
+from mnemo.values.filters import Filters, Window
 from mnemo.values.graph import NodeType, Semantic
 
 WIDTH = 16
@@ -131,7 +132,7 @@ def found(view: CorpusView, window: Window, query: str, types: tuple[NodeType, .
         ask(query).embedded(vectors),
         searched=types,
         routes=(),
-        window=window,
+        filters=Filters(window=window),
         unwanted=frozenset(),
         config=Config(),
         dense_weight=0.6,

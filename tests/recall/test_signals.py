@@ -12,12 +12,13 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from mnemo.index.corpus import Corpus
 from mnemo.index.documents import node_document
 from mnemo.recall.question import ask
 from mnemo.recall.signals import FEW, StepWeights, node_hits, restated_scores, step_hits
 from mnemo.runtime.clock import Breather
 from mnemo.runtime.text import terms, words
-from mnemo.values.corpus import Corpus, Side, StepsView
+from mnemo.values.corpus import Side, StepsView
 from mnemo.values.graph import Semantic
 
 SAID = [

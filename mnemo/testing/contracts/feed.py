@@ -144,9 +144,9 @@ class DocumentFeedContract(StoreContract):
         before = await kit.changes()
         await kit.apply(id="d", changes=[NodeChange("i", {"description": "travel by train"})])
         after = await kit.changes(before.cursor)
-        assert before.details["do"] == {"intents": ("travel",)}
+        assert before.details["do"] == {"intents": ("travel",), "steps": ()}
         assert {node.id for node in after.nodes} == {"do", "i"}
-        assert after.details["do"] == {"intents": ("travel by train",)}
+        assert after.details["do"] == {"intents": ("travel by train",), "steps": ()}
 
     async def test_a_new_edge_shows_its_fact_again(self, kit: Kit) -> None:
         """A fact whose tags or evidence grew has changed, though its own fields have not."""

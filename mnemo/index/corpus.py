@@ -1,0 +1,487 @@
+"""
+The writer's side of a repository's searchable documents.
+
+One writer adds and removes; readers take a ``CorpusView``, which does not change:
+arrays only grow at their end, masks are copied before they are written. So one recall
+sees one state, and never waits for the writer.
+"""
+
+from __future__ import annotations
+
+import math
+from array import array
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mnemo.runtime.clock import Breather
+from mnemo.runtime.text import fold
+from mnemo.values.changeset import Revision
+from mnemo.values.columns import Column
+from mnemo.values.corpus import (
+    CorpusView,
+    Document,
+    DocumentsView,
+    Side,
+    StepsView,
+    thread_chain,
+)
+from mnemo.values.facets import Facets
+from mnemo.values.graph import Intent, Node, NodeType, Vector
+from mnemo.values.postings import Lexicon, Postings
+from mnemo.values.steps import Step
+from mnemo.values.vectors import HEAD, Heads, head_and_tail
+
+__all__ = ["Corpus"]
+
+_GATHERED = 1_024
+"""Rows that are gathered at most: more would hold the interpreter for long when written."""
+
+
+class _Documents:
+    """The growing documents of one type."""
+
+    def __init__(self, dimensions: int, lexicon: Lexicon, facets: Facets) -> None:
+        self.ids: list[str] = []
+        self.nodes: list[Node | None] = []
+        self.origins: dict[int, str] = {}
+        self.documents: dict[str, tuple[int, ...]] = {}
+        self.lexicon = lexicon
+        self.facets = facets
+        self.postings = Postings(lexicon.numbers)
+        self.columns = {
+            "lengths": Column(np.float32),
+            "log_words": Column(np.float32),
+            "first": Column(np.float64),
+            "last": Column(np.float64),
+            "valid_to": Column(np.float64),
+            "alive": Column(np.bool_),
+            "metadata": Column(np.int32),
+            "by_hand": Column(np.bool_),
+        }
+        self.vectors = Column(np.float32, dimensions)
+        self.vector_documents = Column(np.int32)
+        self._heads = Column(np.float32, min(HEAD, dimensions))
+        self._tails = Column(np.float32)
+        self.living = 0
+        self._terms = array("i")
+        self._published = 0
+        self._rows: list[tuple[Any, ...]] = []
+
+    def add(self, document: Document, breather: Breather, *own: Any) -> int:
+        """
+        Append *document*; its postings are seen after ``publish``.
+
+        Args:
+            own: What the columns hold of it that only this type of document has.
+        """
+        number = len(self.ids)
+        found, spoken = self.lexicon.read(document.text, breather)
+        self._terms.extend(found)
+        times = (document.first, document.last, document.valid_to)
+        held = (self.facets.number(document.metadata), document.by_hand)
+        self._rows.append((len(found), math.log(max(spoken, 1)), *times, True, *held, *own))
+        if len(self._rows) >= _GATHERED:
+            self._settle()
+        self.ids.append(document.id)
+        self.nodes.append(document.node)
+        if document.origin is not None:
+            self.origins[number] = document.origin
+        self.living += 1
+        self.documents[document.id] = (*self.documents.get(document.id, ()), number)
+        return number
+
+    def _settle(self) -> None:
+        """Write the gathered rows, a column at a time, before anything else touches columns."""
+        rows, self._rows = self._rows, []
+        if rows:
+            for column, values in zip(self.columns.values(), zip(*rows, strict=True), strict=True):
+                column.extend(values)
+
+    def publish(self) -> NDArray[np.int32]:
+        """Let readers find what is new by its words; gives its terms, end to end."""
+        self._settle()
+        terms = np.array(self._terms, np.int32)
+        lengths = self.columns["lengths"].view()[self._published :].astype(np.int32)
+        self.postings.add(self._published, lengths, terms)
+        self._published, self._terms = len(self.ids), array("i")
+        return terms
+
+    def remove(self, ids: Iterable[str]) -> None:
+        gone = [number for id in ids for number in self.documents.pop(id, ())]
+        if gone:
+            self._settle()
+            self.living -= len(gone)
+            self.columns["alive"].replace(gone, False)
+
+    def vector_of(self, number: int) -> Vector | None:
+        rows = np.flatnonzero(self.vector_documents.view() == number)
+        return self.vectors.view()[rows[0]] if len(rows) else None
+
+    def add_vectors(self, numbers: Sequence[int], vectors: Sequence[Vector]) -> None:
+        self.vectors.extend(vectors)
+        self.vector_documents.extend(numbers)
+        self.note_heads(len(numbers))
+
+    def note_heads(self, count: int) -> None:
+        """Note the heads of the last *count* vectors."""
+        heads, tails = head_and_tail(self.vectors.view()[-count:])
+        self._heads.extend(heads)
+        self._tails.extend(tails)
+
+    def heads(self) -> Heads | None:
+        """Of all vectors."""
+        return Heads(self._heads.view(), self._tails.view())
+
+    def fields(self) -> dict[str, Any]:
+        return {
+            "count": len(self.ids),
+            "ids": self.ids,
+            "nodes": self.nodes,
+            "origins": self.origins,
+            "vectors": self.vectors.view(),
+            "vector_documents": self.vector_documents.view(),
+            "heads": self.heads(),
+            "facets": self.facets,
+            "postings": self.postings,
+            "documents": self.documents,
+            **{name: column.view() for name, column in self.columns.items()},
+        }
+
+
+class _Steps(_Documents):
+    """The growing sides of raw steps and messages, chained within their sessions and threads."""
+
+    def __init__(self, dimensions: int, lexicon: Lexicon, facets: Facets) -> None:
+        super().__init__(dimensions, lexicon, facets)
+        self.columns |= {
+            "session": Column(np.int32),
+            "previous": Column(np.int32),
+            "actor": Column(np.int32),
+            "acted": Column(np.bool_),
+            "asks": Column(np.bool_),
+            "form": Column(np.uint8),
+            "starts": Column(np.int64),
+            "next": Column(np.int32),
+            "rows": Column(np.int32),
+            "kinship": Column(np.float32),
+            "told_by": Column(np.int32),
+            "thread": Column(np.int32),
+        }
+        self._sequence = Column(np.int32)
+        self._sessions = _Numbering()
+        self._actors = _Numbering()
+        self._last: dict[int, int] = {}
+        self._followed: list[tuple[int, int]] = []
+        self._noted = 0
+        self._joined = Column(np.int32, 2)
+        self._sessions_of: dict[str, str] = {}
+        self.aliases: dict[str, str] = {}
+        self.repeats: dict[str, tuple[str, ...]] = {}
+
+    def publish(self) -> NDArray[np.int32]:
+        terms = super().publish()
+        self._sequence.extend(terms)
+        self._link_next()
+        return terms
+
+    def note_heads(self, count: int) -> None:
+        """Steps need none."""
+
+    def heads(self) -> Heads | None:
+        return None
+
+    def add_side(self, side: Side, breather: Breather) -> int:
+        session = self._sessions.number(side.chain)
+        previous = self._last.get(session, -1)
+        actor = self._actors.number(fold(side.actor))
+        told_by = self._actors.number(fold(side.told_by or side.actor))
+        thread = self._thread(side.thread_id)
+        said = (actor, side.acted, side.asks, side.form)
+        # Neither a following one, nor a vector and so a kinship, is known yet.
+        later = (self._noted, -1, -1, 0.0, told_by, thread)
+        number = self.add(side, breather, session, previous, *said, *later)
+        self._noted = self._sequence.count + len(self._terms)
+        if previous >= 0:
+            self._followed.append((previous, number))
+        self._last[session] = number
+        for step in self.repeats.get(side.id, ()):
+            self._join(step, [number])
+        return number
+
+    def _thread(self, id: str | None) -> int:
+        return -1 if id is None else self._sessions.number(thread_chain(id))
+
+    def add_repeat(self, step: str, message: str, session_id: str) -> None:
+        """Have the step with node *step* of a session found as the document of *message*."""
+        self.aliases[step] = message
+        self._sessions_of[step] = session_id
+        self.repeats[message] = (*self.repeats.get(message, ()), step)
+        self._join(step, self.documents.get(message, ()))
+
+    def _join(self, step: str, documents: Iterable[int]) -> None:
+        session = self._sessions.number(self._sessions_of[step])
+        for document in documents:
+            self._joined.append((session, document))
+
+    def _part(self, step: str, message: str) -> None:
+        """Undo what ``_join`` did."""
+        session = self._sessions.number(self._sessions_of.pop(step))
+        pairs = self._joined.view()
+        of_step = np.isin(pairs[:, 1], self.documents.get(message, ())) & (pairs[:, 0] == session)
+        self._joined.replace(of_step, -1)
+
+    def canonical(self, id: str) -> str:
+        """The id that a step or message is found under."""
+        return self.aliases.get(id, id)
+
+    def forget_repeats(self, ids: Iterable[str]) -> None:
+        """Forget steps that repeat a message which stays."""
+        for id in ids:
+            if (message := self.aliases.pop(id, None)) is not None:
+                self._part(id, message)
+                self.repeats[message] = tuple(s for s in self.repeats[message] if s != id)
+
+    def handed_on(self, ids: Iterable[str]) -> dict[str, str]:
+        """
+        Give the documents of messages in *ids* to the steps that repeat them.
+
+        Returns:
+            Id of each such message → the step whose document it is now.
+        """
+        heirs: dict[str, str] = {}
+        for id in ids:
+            steps = self.repeats.pop(id, ())
+            if not steps or id not in self.documents:
+                continue
+            heir, *others = steps
+            heirs[id] = heir
+            del self.aliases[heir], self._sessions_of[heir]
+            self.documents[heir] = self.documents.pop(id)
+            for number in self.documents[heir]:
+                # In place: whoever looks it up in an earlier view finds the same document.
+                self.ids[number] = heir
+            for other in others:
+                self.aliases[other] = heir
+            self.repeats |= {heir: tuple(others)} if others else {}
+        return heirs
+
+    def _link_next(self) -> None:
+        self._settle()
+        if self._followed:
+            previous, following = np.array(self._followed, np.int32).T
+            self.columns["next"].link(previous, following)
+            self._followed = []
+
+    def add_vectors(self, numbers: Sequence[int], vectors: Sequence[Vector]) -> None:
+        self._link_next()
+        first = self.vectors.count
+        super().add_vectors(numbers, vectors)
+        added = np.asarray(numbers, np.intp)
+        self.columns["rows"].link(added, np.arange(first, first + len(added)))
+        following = self.columns["next"].view()[added]
+        self._link_kin(np.concatenate((added, following[following >= 0])))
+
+    def _link_kin(self, numbers: NDArray[np.intp]) -> None:
+        """Note how near each of *numbers* is to the document before it, where both are known."""
+        rows, previous = self.columns["rows"].view(), self.columns["previous"].view()[numbers]
+        both = (previous >= 0) & (rows[numbers] >= 0) & (rows[previous] >= 0)
+        numbers, previous = numbers[both], previous[both]
+        vectors = self.vectors.view()
+        near = np.einsum("ij,ij->i", vectors[rows[numbers]], vectors[rows[previous]])
+        self.columns["kinship"].link(numbers, near)
+
+    def view(self) -> StepsView:
+        return StepsView(
+            **self.fields(),
+            aliases=self.aliases,
+            repeats=self.repeats,
+            joined=self._joined.view(),
+            chains=self._sessions.numbers,
+            actor_numbers=self._actors.numbers,
+            actors=self._actors.names,
+            sessions=len(self._sessions.names),
+            sequence=self._sequence.view(),
+            term_numbers=self.lexicon.numbers,
+        )
+
+
+class _Numbering:
+    """Gives names numbers from 0 in order of first sight."""
+
+    def __init__(self) -> None:
+        self.names: list[str] = []
+        self.numbers: dict[str, int] = {}
+
+    def number(self, name: str) -> int:
+        number = self.numbers.setdefault(name, len(self.names))
+        if number == len(self.names):
+            self.names.append(name)
+        return number
+
+
+class _Behind:
+    """Which documents of steps are behind a node's; either may come first."""
+
+    def __init__(self) -> None:
+        self.pairs = Column(np.int32, 2)
+        self._waiting: dict[str, list[int]] = {}
+
+    def add(self, node: int, steps: Iterable[str], known: _Steps) -> None:
+        for step in map(known.canonical, steps):
+            for document in known.documents.get(step, ()):
+                self.pairs.append((node, document))
+            if step not in known.documents:
+                self._waiting.setdefault(step, []).append(node)
+
+    def arrived(self, step: str, document: int) -> None:
+        # Kept: the step's other side may follow.
+        for node in self._waiting.get(step, ()):
+            self.pairs.append((node, document))
+
+    def repeated(self, step: str, message: str, known: _Steps) -> None:
+        """*step* is found as *message*: hand over the nodes that wait for it."""
+        for node in self._waiting.pop(step, ()):
+            self.add(node, (message,), known)
+
+
+class Corpus:
+    """
+    The writer's side of a repository's documents. Not for two writers at once.
+
+    Args:
+        dimensions: Width of the vectors.
+    """
+
+    def __init__(self, *, dimensions: int) -> None:
+        self.dimensions = dimensions
+        lexicon, facets = Lexicon(), Facets()
+        self._steps = _Steps(dimensions, lexicon, facets)
+        kinds: list[NodeType] = ["semantic", "procedural", "subgoal", "tag", "intent"]
+        self._nodes: dict[NodeType, _Documents] = {
+            kind: _Documents(dimensions, lexicon, facets) for kind in kinds
+        }
+        self._wordings = _Documents(dimensions, lexicon, facets)
+        self._waiting: dict[str, tuple[_Documents, int]] = {}
+        self._behind: dict[NodeType, _Behind] = {"semantic": _Behind(), "procedural": _Behind()}
+
+    @property
+    def documents(self) -> int:
+        """How many can be found."""
+        return sum(group.living for group in (self._steps, *self._nodes.values()))
+
+    def knows_step(self, id: str) -> bool:
+        """Whether the step with episodic node *id*, or the message's document, is here."""
+        return id in self._steps.documents or id in self._steps.aliases
+
+    def repeat(self, step: Step, message: str) -> None:
+        """
+        Have *step* found as the document of the message that it was made of.
+
+        Args:
+            message: The id of the document, which may follow.
+        """
+        self._steps.add_repeat(step.node_id, message, step.session_id)
+        for behind in self._behind.values():
+            behind.repeated(step.node_id, message, self._steps)
+
+    def add_side(self, side: Side, breather: Breather) -> None:
+        """Append the side of a step or message; in order of arrival, it waits for its vector."""
+        number = self._steps.add_side(side, breather)
+        self._waiting[side.key] = (self._steps, number)
+        for behind in self._behind.values():
+            behind.arrived(side.id, number)
+
+    def put(self, document: Document, breather: Breather) -> bool:
+        """
+        Add a node's document in the place of what stood under its id.
+
+        Returns:
+            Whether it waits for a vector: neither does the node bring one, nor had
+            what it replaces the same meaning and one.
+        """
+        node = document.node
+        if node is None or node.type not in self._nodes:
+            raise ValueError(f"{document.id!r} is not the document of a searchable node")
+        group = self._nodes[node.type]
+        vector = document.vector if document.vector is not None else _inherited(group, document)
+        group.remove([document.id])
+        number = group.add(document, breather)
+        self._waiting[document.key] = (group, number)
+        if isinstance(node, Intent):
+            self._put_wordings(node, document, breather)
+        if (behind := self._behind.get(node.type)) is not None:
+            behind.add(number, document.steps, self._steps)
+        if vector is not None:
+            self.add_vectors({document.key: vector})
+        return vector is None
+
+    def _put_wordings(self, intent: Intent, document: Document, breather: Breather) -> None:
+        self._wordings.remove([intent.id])
+        rows = [one.vector for one in intent.wordings if one.text != intent.description]
+        known = [row for row in rows if row is not None and len(row) == self.dimensions]
+        bare = replace(document, text="", meaning="", origin=None)
+        numbers = [self._wordings.add(bare, breather) for _ in known]
+        if known:
+            self._wordings.add_vectors(numbers, known)
+
+    def add_vectors(self, vectors: Mapping[str, Vector]) -> set[str]:
+        """Give documents their vectors; the keys that none waited for are given back."""
+        found: dict[int, tuple[_Documents, list[int], list[Vector]]] = {}
+        unknown = set()
+        for key, vector in vectors.items():
+            if key not in self._waiting:
+                unknown.add(key)
+                continue
+            group, number = self._waiting.pop(key)
+            _, numbers, rows = found.setdefault(id(group), (group, [], []))
+            numbers.append(number)
+            rows.append(vector)
+        for group, numbers, rows in found.values():
+            group.add_vectors(numbers, rows)
+        return unknown
+
+    def remove(self, ids: Sequence[str]) -> dict[str, str | None]:
+        """
+        Remove nodes, steps and messages by id; a step that repeats a message takes its place.
+
+        Returns:
+            The keys that wait no more → under which key the document waits now, if it does.
+        """
+        gone = set(ids)
+        if not gone:
+            return {}
+        self._steps.forget_repeats(gone)
+        heirs = self._steps.handed_on(gone)
+        for group in (self._steps, self._wordings, *self._nodes.values()):
+            group.remove(gone)
+        keys: dict[str, str | None] = {}
+        for key, (group, at) in list(self._waiting.items()):
+            owner, slash, part = key.rpartition("/")
+            if owner in heirs:
+                keys[key] = renamed = f"{heirs[owner]}{slash}{part}"
+                self._waiting[renamed] = self._waiting.pop(key)
+            elif group.ids[at] in gone:
+                keys[key] = None
+                del self._waiting[key]
+        return keys
+
+    def view(self, revision: Revision, breather: Breather) -> CorpusView:
+        """Everything as it is now; call it while nobody writes."""
+        for group in (self._steps, self._wordings, *self._nodes.values()):
+            group.publish()
+            breather.breathe()
+        nodes = {kind: DocumentsView(**group.fields()) for kind, group in self._nodes.items()}
+        wordings = DocumentsView(**self._wordings.fields())
+        behind = {kind: behind.pairs.view() for kind, behind in self._behind.items()}
+        return CorpusView(revision, self._steps.view(), nodes, behind, wordings)
+
+
+def _inherited(group: _Documents, document: Document) -> Vector | None:
+    before = group.documents.get(document.id)
+    if not before or (old := group.nodes[before[0]]) is None:
+        return None
+    return group.vector_of(before[0]) if old.text == document.meaning else None
