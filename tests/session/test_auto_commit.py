@@ -6,7 +6,7 @@ import pytest
 from helpers import BUILD, TRIP, annotating
 
 from mnemo import Config, SessionClosed, SessionError, SessionState
-from mnemo.errors import CommitFailed, ModelUnavailable
+from mnemo.errors import CommitFailed, ModelUnavailable, StoreError
 from mnemo.events import (
     SessionExpired,
     SessionTransitioned,
@@ -17,6 +17,7 @@ from mnemo.events import (
 from mnemo.testing import ScriptedChatModel
 
 AUTO = Config(session={"auto_commit": True})
+UNFLUSHED = Config(session={"auto_commit": True, "flush_timeout_s": None})
 
 
 async def stored(kit, type: str = "episodic") -> int:
@@ -187,7 +188,10 @@ async def test_a_failed_background_extraction_is_done_again(open_kit):
     assert session.error is None
 
 
-async def test_a_failed_background_commit_makes_no_second_model_call(open_kit, failing_store):
+@pytest.mark.parametrize("again", ["flush", "close"])
+async def test_a_failed_background_commit_makes_no_second_model_call(
+    open_kit, failing_store, again
+):
     """If only the commit failed, the staged result is kept and committed at the next try."""
     store = failing_store()
     store.fail("apply", error=CommitFailed("the disk is full"))
@@ -197,10 +201,15 @@ async def test_a_failed_background_commit_makes_no_second_model_call(open_kit, f
     await kit.pass_time(120)
     assert await stored(kit) == 0
     assert isinstance(session.error, CommitFailed)
-    asked = len(kit.model.requests)
-    await kit.pass_time(120)
+    asked = len(kit.model.calls("semantic"))
+    if again == "flush":
+        await kit.pass_time(120)
+    else:
+        receipt = await session.close_and_commit()
+        assert {node.id for node in await kit.repo.get_nodes(["episodic"])} <= set(receipt.node_ids)
     assert await stored(kit) == 1
-    assert len(kit.model.requests) == asked
+    assert len(kit.model.calls("semantic")) == asked
+    assert session.error is None
 
 
 async def test_a_failed_automatic_commit_leaves_ready(open_kit, failing_store):
@@ -255,3 +264,32 @@ async def test_an_unforeseen_failure_of_a_commit_is_logged(
     assert isinstance(session.error, RuntimeError)
     assert any("a commit of session" in record.message for record in caplog.records)
     assert await stored(kit) == 0
+
+
+async def test_an_expiry_that_could_not_be_written_comes_again(open_kit, failing_store):
+    """The session whose closing failed at its expiry goes on, and expires the next time."""
+    store = failing_store()
+    kit = await open_kit(store=store, config=UNFLUSHED)
+    session = await kit.started()
+    await session.append("seen", "done")
+    await kit.at_rest()
+    store.fail("record", error=StoreError("the disk is full"))
+    await kit.pass_time(600)
+    assert session.state == "collecting"
+    await session.append("seen again", "")
+    await kit.pass_time(600)
+    await kit.until(lambda: bool(kit.seen.of(SessionExpired)))
+    await session.aclose()
+    assert len(await kit.repo.get_nodes(["episodic"])) == 2
+
+
+async def test_an_expiry_comes_again_without_another_append(open_kit, failing_store):
+    """The timer that could not do its work is set again for its full length."""
+    store = failing_store()
+    kit = await open_kit(store=store, config=UNFLUSHED)
+    await kit.started()
+    store.fail("record", error=StoreError("the disk is full"))
+    await kit.pass_time(600)
+    assert kit.seen.of(SessionExpired) == []
+    await kit.pass_time(600)
+    await kit.until(lambda: bool(kit.seen.of(SessionExpired)))

@@ -217,6 +217,24 @@ async def test_a_queued_commit_in_failed_retries_and_commits(open_kit):
     assert await start == "started"
 
 
+async def test_a_start_can_be_queued_behind_a_commit_that_retries(open_kit):
+    """A commit in failed is one operation that projects to idle, also while it extracts."""
+    answers = [ModelUnavailable("down"), {"facts": []}]
+    kit = await open_kit(model=ScriptedChatModel.answering({"semantic": answers}))
+    session = await kit.started()
+    await session.append("seen", "done")
+    await session.close()
+    await session.wait_for("failed")
+    kit.model.block("semantic")
+    commit = session.commit_async()
+    await kit.until(lambda: kit.model.waiting > 0)
+    start = session.start_episode_async("next")
+    kit.model.unblock("semantic")
+    assert await commit == "committed"
+    assert await start == "started"
+    assert session.goal == "next"
+
+
 async def test_a_queued_commit_in_failed_that_fails_again_says_so(open_kit):
     """The retry's failure is the operation's own, and those behind end with extraction_failed."""
     model = ScriptedChatModel.answering({"semantic": ModelUnavailable("down")})

@@ -492,23 +492,6 @@ async def test_an_ended_service_leaves_no_task(open_kit):
     assert set(asyncio.all_tasks()) == before
 
 
-async def test_a_failed_commit_in_the_background_is_settled_by_the_close(open_kit, failing_store):
-    """Close takes what a failed background commit left staged, without another model call."""
-    store = failing_store()
-    store.fail("apply", error=CommitFailed("the disk is full"))
-    kit = await open_kit(store=store, config=AUTO)
-    session = await kit.started()
-    await session.append("seen", "done")
-    await kit.pass_time(120)
-    assert isinstance(session.error, CommitFailed)
-    asked = len(kit.model.calls("semantic"))
-    receipt = await session.close_and_commit()
-    assert len(kit.model.calls("semantic")) == asked
-    assert len(await kit.repo.get_nodes(["episodic"])) == 1
-    assert set(receipt.node_ids) >= {node.id for node in await kit.repo.get_nodes(["episodic"])}
-    assert session.error is None
-
-
 async def test_the_expiry_lets_a_waiting_close_go_first(open_kit):
     """A session that is due to expire while operations wait ends after them, not before."""
     kit = await open_kit(config=Config(session={"auto_commit": True, "session_timeout_s": 200}))
