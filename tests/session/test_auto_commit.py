@@ -266,6 +266,14 @@ async def test_an_unforeseen_failure_of_a_commit_is_logged(
     assert await stored(kit) == 0
 
 
+async def expired_in_vain(kit, store) -> None:
+    """Let the session be due to expire while its end cannot be written."""
+    store.fail("record", error=StoreError("the disk is full"))
+    await kit.pass_time(600)
+    await kit.until(lambda: not store._faults["record"])
+    await kit.at_rest()
+
+
 async def test_an_expiry_that_could_not_be_written_comes_again(open_kit, failing_store):
     """The session whose closing failed at its expiry goes on, and expires the next time."""
     store = failing_store()
@@ -273,8 +281,7 @@ async def test_an_expiry_that_could_not_be_written_comes_again(open_kit, failing
     session = await kit.started()
     await session.append("seen", "done")
     await kit.at_rest()
-    store.fail("record", error=StoreError("the disk is full"))
-    await kit.pass_time(600)
+    await expired_in_vain(kit, store)
     assert session.state == "collecting"
     await session.append("seen again", "")
     await kit.pass_time(600)
@@ -288,8 +295,7 @@ async def test_an_expiry_comes_again_without_another_append(open_kit, failing_st
     store = failing_store()
     kit = await open_kit(store=store, config=UNFLUSHED)
     await kit.started()
-    store.fail("record", error=StoreError("the disk is full"))
-    await kit.pass_time(600)
+    await expired_in_vain(kit, store)
     assert kit.seen.of(SessionExpired) == []
     await kit.pass_time(600)
     await kit.until(lambda: bool(kit.seen.of(SessionExpired)))
