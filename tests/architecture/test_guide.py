@@ -47,7 +47,7 @@ def generator() -> ModuleType:
 def test_the_generated_parts_are_those_of_the_code(generator: ModuleType, page: str):
     """A changed setting, error, event or transition makes its page stale, and is found."""
     text = read(ROOT / f"mnemo/guide/{page}.md")
-    assert generator.renewed(page, text) == text
+    assert generator.renewed(page, text) == text, "run scripts/make_guide"
     (name, *_) = generator.PARTS[page]
     stale = text.replace(f"<!-- {name} -->\n", f"<!-- {name} -->\nobsolete\n")
     assert stale != text
