@@ -987,14 +987,29 @@ class Repository(Blocking[_Repository]):
         self,
         query: str,
         *,
+        where: Mapping[str, Any] | None = None,
         session_id: str | None = None,
+        thread_id: str | None = None,
+        actor: str | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        types: Sequence[str] | None = None,
         limit: int = 5,
         not_visible_in: str | None = None,
     ) -> list[SearchHit]:
         """Find words in everything ever said or observed; all of them must occur."""
         return self._portal.run(
             lambda: self._inner.search(
-                query, session_id=session_id, limit=limit, not_visible_in=not_visible_in
+                query,
+                where=where,
+                session_id=session_id,
+                thread_id=thread_id,
+                actor=actor,
+                since=since,
+                until=until,
+                types=types,
+                limit=limit,
+                not_visible_in=not_visible_in,
             )
         )
 

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
 from itertools import groupby
+from typing import Any
 
 import anyio.to_thread
 
@@ -24,7 +25,8 @@ from mnemo.recall.excerpt import excerpt
 from mnemo.recall.request import MAX_QUERY_CHARACTERS
 from mnemo.runtime.text import STOP_WORDS, fold, has_unspaced, is_blank
 from mnemo.runtime.validation import known_id, whole_number
-from mnemo.values.records import Group, Hidden, Query, Ranking, RecordHit, RecordQuery
+from mnemo.values.filters import Filters
+from mnemo.values.records import RECORD_KINDS, Group, Hidden, Query, Ranking, RecordHit, RecordQuery
 
 __all__ = ["SearchHit", "hit_of", "parse", "search", "stream_id"]
 
@@ -66,6 +68,8 @@ async def search(
     session_id: str | None = None,
     limit: int = 5,
     hidden: Hidden | None = None,
+    types: Sequence[str] | None = None,
+    **filters: Any,
 ) -> list[SearchHit]:
     """
     Find what was said by its words, best first; ``[]`` if nothing matches.
@@ -76,12 +80,15 @@ async def search(
         session_id: Search one session or thread only.
         limit: Hits at most, 1 to 100.
         hidden: What to leave out; see ``context.visibility.seen_by``.
+        types: Only records of these kinds; see ``SearchHit.kind``.
+        filters: As of ``Filters.checked``.
 
     Raises:
-        ValueError: The query is blank, or *limit* is out of range.
+        ValueError: The query is blank, *limit* is out of range, or a filter is invalid.
         StoreError: The store could not be read. *Cancellation*: safe.
     """
-    parsed = _checked(query, limit)
+    parsed, asked = _checked(query, limit), Filters.checked(**filters)
+    kinds = _kinds(types)
     if not parsed.groups:
         return []
     ranking = Ranking(clock.now(), config.recall.recency_decay)
@@ -95,6 +102,10 @@ async def search(
             default_ttl_s=config.conversation.ttl_s,
             limit=limit,
             scan_limit=config.recall.scan_limit,
+            filters=asked,
+            kinds=kinds,
+            default_actor=config.extraction.default_actor,
+            agent_name=config.extraction.agent_name,
         ),
     )
     show = partial(_shown, found, parsed.wanted, ranking, config.recall.snippet_chars)
@@ -113,6 +124,15 @@ def _checked(query: str | None, limit: int) -> Query:
         raise ValueError("Query cannot be blank")
     whole_number("limit", limit, 1, MOST_HITS)
     return parse(query[:MAX_QUERY_CHARACTERS])
+
+
+def _kinds(types: Sequence[str] | None) -> frozenset[str] | None:
+    if types is None:
+        return None
+    chosen = frozenset() if isinstance(types, str) else frozenset(types)
+    if not chosen or chosen - RECORD_KINDS:
+        raise ValueError(f"types must be some of {', '.join(sorted(RECORD_KINDS))}, not {types!r}")
+    return chosen
 
 
 async def _matching(records: RecordStore, wanted: RecordQuery) -> list[RecordHit]:

@@ -364,7 +364,13 @@ class Repository:
         self,
         query: str,
         *,
+        where: Mapping[str, Any] | None = None,
         session_id: str | None = None,
+        thread_id: str | None = None,
+        actor: str | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        types: Sequence[str] | None = None,
         limit: int = 5,
         not_visible_in: str | None = None,
     ) -> list[SearchHit]:
@@ -376,7 +382,9 @@ class Repository:
 
         Args:
             query: Words, ``"quoted phrases"``, ``OR`` and ``NOT`` in upper case.
+            where: As of ``recall``; likewise *thread_id*, *actor*, *since* and *until*.
             session_id: Only this session or thread, whichever the record was made in.
+            types: Only records of these kinds, as ``SearchHit.kind`` has them.
             limit: 1 to 100.
             not_visible_in: Without what the agent of this thread or session sees now.
 
@@ -395,6 +403,12 @@ class Repository:
             session_id=session_id,
             limit=limit,
             hidden=hidden,
+            types=types,
+            where=where,
+            thread_id=thread_id,
+            actor=actor,
+            since=since,
+            until=until,
         )
 
     async def view(

@@ -13,6 +13,7 @@ from mnemo.runtime.clock import Breather
 from mnemo.runtime.text import has_unspaced, lower_each
 from mnemo.store.damage import Passed, log_passed
 from mnemo.store.engine import Engine
+from mnemo.store.record_filters import let_through
 from mnemo.store.record_rows import LEANS, Expiry, Lean, Scope, read_records
 from mnemo.store.record_views import around
 from mnemo.store.rows import repo_row
@@ -119,7 +120,7 @@ def _is_unspaced(query: Query) -> bool:
 def _by_words(tx: Tx, texts: Texts, scope: Scope, wanted: RecordQuery) -> list[Lean]:
     best = _Best(wanted.ranking, wanted.limit)
     rows = texts.matching(wanted.query.expression, scope.condition, scope.values, unspaced=False)
-    _take(best, _leans(rows), wanted)
+    _take(best, let_through(tx, _leans(rows), wanted), wanted)
     return [lean for _, lean in best.rows]
 
 
@@ -151,7 +152,8 @@ def _by_parts(tx: Tx, texts: Texts, scope: Scope, wanted: RecordQuery) -> list[L
     found: dict[int, tuple[tuple[float, float, str, int], Lean]] = {}
     for group in wanted.query.groups:
         best = _Best(wanted.ranking, wanted.limit)
-        _take(best, _leans(_of_group(tx, texts, scope, group, wanted.scan_limit)), wanted)
+        rows = _leans(_of_group(tx, texts, scope, group, wanted.scan_limit))
+        _take(best, let_through(tx, rows, wanted), wanted)
         for entry in best.rows:
             row = entry[1].row
             found[row] = min(entry, found.get(row, entry))

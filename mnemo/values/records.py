@@ -11,13 +11,15 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Literal, TypeAlias
+from typing import Literal, TypeAlias, get_args
 
 from mnemo.runtime.clock import as_utc
 from mnemo.values.derived import Snapshot
+from mnemo.values.filters import Filters
 from mnemo.values.messages import Kind, StoredMessage, ToolCall, searchable_text
 
 __all__ = [
+    "RECORD_KINDS",
     "Group",
     "Hidden",
     "Query",
@@ -37,6 +39,10 @@ __all__ = [
 ]
 
 RecordKind: TypeAlias = Kind | Literal["observation", "action", "snapshot"]
+RECORD_KINDS: frozenset[str] = frozenset(
+    {"observation", "action", "snapshot", *get_args(Kind)} - {"summary"}
+)
+"""The kinds of records that a search can be asked for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,6 +183,9 @@ class RecordQuery:
             own are expired; ``None``: never.
         limit: Hits, at most.
         scan_limit: Records that a search for short substrings looks at, at most.
+        filters: What evidence a record must be; of its stream see *session_id*.
+        kinds: Only of these; ``None``: of all.
+        default_actor: Who a user is that is not named; *agent_name* who the agent is.
     """
 
     query: Query
@@ -186,6 +195,10 @@ class RecordQuery:
     default_ttl_s: float | None = None
     limit: int = 100
     scan_limit: int = 50_000
+    filters: Filters = field(default_factory=Filters)
+    kinds: frozenset[str] | None = None
+    default_actor: str = "User"
+    agent_name: str = "Agent"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

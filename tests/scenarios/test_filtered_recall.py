@@ -133,3 +133,45 @@ async def test_bad_filters_are_refused(repo: Repository) -> None:
         await repo.recall("kite", where={"a": {"like": 1}})
     with pytest.raises(ValueError, match="thread_id"):
         await repo.recall("kite", thread_id=5)  # type: ignore[arg-type]
+
+
+async def found(repo: Repository, **filters: Any) -> list[str]:
+    """The colours of the kites that a search finds, in the order of the alphabet."""
+    return sorted(hit.snippet.split()[1] for hit in await repo.search("kite", **filters))
+
+
+async def test_a_search_takes_the_same_filters(repo: Repository) -> None:
+    """Messages and halves of steps, before the limit, by evidence and by kind."""
+    chat, session = repo.conversation("chat"), await repo.start_session("talk")
+    later = NOON + timedelta(hours=1)
+    await chat.append(
+        [
+            *(kite("grey", metadata={"n": n}) for n in range(20)),
+            kite("red", actor="Ada", metadata={"keep": True}),
+            Message(role="assistant", content="the blue kite fell", at=later),
+        ]
+    )
+    await session.append("the green kite flew", "", actor="Ada", metadata={"keep": True})
+    await session.append("", "the white kite flew")
+    assert await found(repo, where={"keep": True}) == ["green", "red"]
+    assert await found(repo, actor="ADA") == ["green", "red"]
+    assert await found(repo, actor="ada", thread_id="chat") == ["red"]
+    assert await found(repo, actor="Agent") == ["blue", "white"]
+    assert await found(repo, since=later, thread_id="chat") == ["blue"]
+    assert await found(repo, types=["action", "assistant"]) == ["blue", "white"]
+    assert await found(repo, session_id=session.id, where={"keep": {"exists": False}}) == ["white"]
+    with pytest.raises(ValueError, match="observation"):
+        await repo.search("kite", types=["steps"])
+    with pytest.raises(ValueError, match="gte"):
+        await repo.search("kite", where={"a": {"like": 1}})
+
+
+async def test_a_fed_message_is_found_by_thread_and_by_session(repo: Repository) -> None:
+    """Its step is of both; the hit is the message."""
+    chat, session = repo.conversation("chat"), await repo.start_session("talk")
+    feed = await chat.feed(session, from_seq=0)
+    (stored,) = await chat.append(kite("red", metadata={"keep": True}))
+    await feed.caught_up()
+    for filters in ({"thread_id": "chat"}, {"session_id": session.id}, {"session_id": "chat"}):
+        (hit,) = await repo.search("kite", where={"keep": True}, **filters)
+        assert hit.message_id == stored.id
