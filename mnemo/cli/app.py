@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
 
 from mnemo import MnemoError, Repository, StoreCorrupt, UsageError, __version__
-from mnemo.cli import conversations, notes
+from mnemo.cli import conversations, memories, notes
 from mnemo.cli.archive import STANDARD, arriving, counted, exported, imported, is_archive
 from mnemo.cli.conversations import import_chat
 from mnemo.cli.demo import demo as run_demo
@@ -257,6 +257,7 @@ def maintain(
 
 
 app.command(rich_help_panel=EVERYDAY)(guide)
+memories.register(app, EVERYDAY)
 conversations.register(app, LOOK)
 notes.register(app, LOOK)
 

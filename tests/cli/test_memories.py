@@ -1,0 +1,66 @@
+"""The commands about memories: listed, filtered, corrected."""
+
+from __future__ import annotations
+
+import pytest
+
+STEPS = [
+    {"observation": "I live in Rome.", "action": "", "actor": "Ada", "id": "1"},
+    {"observation": "I keep bees on the roof.", "action": "", "actor": "Ada", "id": "2"},
+]
+
+
+@pytest.fixture
+def filled(cli, write):
+    """A store whose repository knows two facts."""
+    assert cli("import", str(write("steps.jsonl", STEPS))).code == 0
+    return cli
+
+
+def listed(cli, *arguments: str) -> dict[str, str]:
+    """Text of each listed memory by its id."""
+    found = cli("memories", *arguments, "--json").data["memories"]
+    return {memory["id"]: memory["text"] for memory in found}
+
+
+def test_memories_are_listed_and_found_by_words(filled):
+    """All of them in a table and as JSON; the best one of a query first."""
+    found = listed(filled)
+    assert len(found) == 2
+    assert all(id in filled("memories").out for id in found)
+    best = next(iter(listed(filled, "Where does Ada live?").values()))
+    assert "Rome" in best
+
+
+def test_an_edited_memory_says_the_new_wording_and_recall_knows_it(filled):
+    """The version is told; the same wording again changes nothing."""
+    id = next(id for id, text in listed(filled).items() if "Rome" in text)
+    told = filled("edit", id, "Ada lives in Oslo.", "--reason", "she moved", "--json").data
+    assert (told["changed"], told["version"], told["text"]) == (True, 2, "Ada lives in Oslo.")
+    assert listed(filled)[id] == "Ada lives in Oslo."
+    assert "says that already" in filled("edit", id, "Ada lives in Oslo.").out
+    assert "Oslo" in filled("recall", "Where does Ada live?").out
+
+
+def test_without_a_wording_the_editor_is_opened(filled, monkeypatch, tmp_path):
+    """It begins with the wording that holds; one that fails changes nothing."""
+    id = next(id for id, text in listed(filled).items() if "Rome" in text)
+    before = listed(filled)[id]
+    assert "nobody is there to edit" in filled("edit", id).err
+    monkeypatch.setattr("sys.stdin.isatty", lambda: True)
+    monkeypatch.delenv("VISUAL", raising=False)
+    monkeypatch.setenv("EDITOR", "sed -i s/Rome/Lund/")
+    assert filled("edit", id).code == 0
+    assert listed(filled)[id] == before.replace("Rome", "Lund")
+    monkeypatch.setenv("EDITOR", "false")
+    assert "nothing was changed" in filled("edit", id).err
+    monkeypatch.setenv("EDITOR", str(tmp_path / "no-editor"))
+    assert "cannot be started" in filled("edit", id).err
+
+
+def test_a_mistake_is_one_line_and_changes_nothing(filled):
+    """An unknown id, a condition without a value."""
+    ran = filled("edit", "nope", "x")
+    assert (ran.code, ran.err.count("\n")) == (2, 1)
+    ran = filled("memories", "--where", "project")
+    assert (ran.code, "KEY=VALUE" in ran.err) == (2, True)
