@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import subprocess
 import sys
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,12 +19,74 @@ EXAMPLES = Path(__file__).parents[2] / "scripts" / "examples"
 pytestmark = pytest.mark.slow
 
 
-def run(name: str, *arguments: str, folder: Path) -> subprocess.CompletedProcess[str]:
+def run(
+    name: str, *arguments: str, folder: Path, typed: str = ""
+) -> subprocess.CompletedProcess[str]:
     """Run an example to its end."""
     command = [sys.executable, str(EXAMPLES / name), *arguments]
     return subprocess.run(
-        command, cwd=folder, capture_output=True, text=True, timeout=60, check=False
+        command,
+        cwd=folder,
+        input=typed,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
     )
+
+
+class ChatServer(ThreadingHTTPServer):
+    """Chat completions on 127.0.0.1: it repeats the last thing that was said to it."""
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), _Completions)
+        self.requests: list[dict[str, Any]] = []
+
+
+class _Completions(BaseHTTPRequestHandler):
+    def do_POST(self) -> None:
+        assert isinstance(self.server, ChatServer)
+        request = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        self.server.requests.append(request)
+        said = request["messages"][-1]["content"]
+        message = {"role": "assistant", "content": f"You said: {said}"}
+        body = json.dumps({"choices": [{"index": 0, "message": message}]}).encode()
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Keep stderr for what goes wrong."""
+
+
+@pytest.fixture
+def server() -> Iterator[ChatServer]:
+    """A running server, stopped after the test."""
+    with ChatServer() as running:
+        thread = threading.Thread(target=running.serve_forever)
+        thread.start()
+        yield running
+        running.shutdown()
+        thread.join()
+
+
+def test_the_chat_agent_remembers_across_two_runs(tmp_path, server):
+    """The second run's request holds the thread so far and what was recalled of it."""
+    given = ("--url", f"http://127.0.0.1:{server.server_port}/v1", "--model", "any")
+    first = run("chat_agent.py", *given, folder=tmp_path, typed="I am allergic to peanuts.\nHi.\n")
+    assert (first.returncode, first.stderr) == (0, "")
+    assert first.stdout == "You said: I am allergic to peanuts.\nYou said: Hi.\n"
+    second = run("chat_agent.py", *given, folder=tmp_path, typed="What must I not eat?\n")
+    assert (second.returncode, second.stderr) == (0, "")
+    memory, *window = server.requests[-1]["messages"]
+    assert memory["role"] == "system"
+    assert "peanuts" in memory["content"]
+    assert [m["content"] for m in window][:2] == [
+        "I am allergic to peanuts.",
+        "You said: I am allergic to peanuts.",
+    ]
+    assert window[-1] == {"role": "user", "content": "What must I not eat?"}
 
 
 def test_the_coding_agent_goes_on_where_it_was_killed(tmp_path):
