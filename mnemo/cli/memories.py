@@ -1,4 +1,4 @@
-"""The commands about facts and instructions: ``memories`` and ``edit``."""
+"""The commands about single memories: ``remember``, ``memories``, ``edit`` and ``jobs``."""
 
 from __future__ import annotations
 
@@ -14,8 +14,9 @@ from typing import Annotated, Any
 
 import typer
 
-from mnemo import Memory, Repository, UsageError
-from mnemo.cli.opening import AsJson, Repo, Store, in_known_repo
+from mnemo import Memory, Message, Repository, UsageError
+from mnemo.cli.chats import read_chat
+from mnemo.cli.opening import AsJson, Repo, Store, in_known_repo, in_repo
 from mnemo.cli.output import answer, as_data, complain, print_json, print_table
 
 __all__ = ["Where", "conditions", "register"]
@@ -28,8 +29,33 @@ Where = Annotated[
 
 def register(app: typer.Typer, panel: str) -> None:
     """Add the commands to *app*, under *panel* in its help."""
-    for command in (memories, edit):
+    for command in (remember, memories, edit):
         app.command(rich_help_panel=panel)(command)
+
+
+def remember(
+    text: Annotated[str, typer.Argument(help="A text or a file of messages; `-`: standard input.")],
+    repo: Repo = "default",
+    store: Store = "mnemo.db",
+    thread: Annotated[str, typer.Option("--thread", help="The conversation.")] = "default",
+    actor: Annotated[str | None, typer.Option(help="Who said it.")] = None,
+    wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Until it is extracted.")] = True,
+    as_json: AsJson = False,
+) -> None:
+    """Remember a text: found by search and recall at once, and known as facts when extracted."""
+    content = _said(text)
+    found = in_repo(
+        store,
+        repo,
+        lambda opened: opened.remember(content, thread_id=thread, actor=actor, wait=wait),
+    )
+    made = [id for id in found.node_ids if id.startswith(("semantic-", "procedural-"))]
+    answer(
+        {"repo": repo, "thread": thread}
+        | {"messages": [message.id for message in found.messages], "node_ids": found.node_ids},
+        f"Remembered in thread {thread}" + (f"; {len(made)} memories are new." if wait else "."),
+        as_json=as_json,
+    )
 
 
 def memories(
@@ -45,6 +71,8 @@ def memories(
 ) -> None:
     """List facts and instructions, the newest first or the best for a query."""
     kept = conditions(where)
+    if query is not None and kept:
+        raise UsageError("--where goes with a listing: leave the query away")
 
     async def listed(opened: Repository) -> list[Memory]:
         if query is None:
@@ -110,6 +138,30 @@ def conditions(given: Sequence[str] | None) -> dict[str, Any] | None:
         except ValueError:
             found[key] = value
     return found or None
+
+
+def _said(given: str) -> str | tuple[Message, ...]:
+    """
+    A text, what standard input says, or the messages of a file.
+
+    Raises:
+        ImportFileError: There is a mistake in the file; nothing is kept of it.
+    """
+    if given == "-":
+        return sys.stdin.read()
+    if not _is_file(given):
+        return given
+    chat = read_chat(Path(given))
+    if chat.problem:
+        raise chat.problem.having_kept(0)
+    return chat.messages
+
+
+def _is_file(given: str) -> bool:
+    try:
+        return Path(given).is_file()
+    except (OSError, ValueError):
+        return False
 
 
 def _edited(text: str) -> str:

@@ -64,3 +64,25 @@ def test_a_mistake_is_one_line_and_changes_nothing(filled):
     assert (ran.code, ran.err.count("\n")) == (2, 1)
     ran = filled("memories", "--where", "project")
     assert (ran.code, "KEY=VALUE" in ran.err) == (2, True)
+
+
+def test_a_remembered_text_is_found_and_listed(cli):
+    """As a fact with ``--wait``, the default; at once without it."""
+    told = cli("remember", "I am allergic to peanuts.", "--actor", "Ada", "--json").data
+    assert any("peanuts" in text for text in listed(cli).values())
+    assert set(listed(cli)) <= set(told["node_ids"])
+    assert cli("remember", "I play the cello.", "--no-wait").code == 0
+    assert "cello" in cli("recall", "cello").out
+
+
+def test_a_file_of_messages_is_remembered_whole_or_not_at_all(cli, write, monkeypatch):
+    """Its messages are in the thread; with a mistake in it none is."""
+    said = [("user", "I live in Rome."), ("assistant", "Ah.")]
+    lines = [{"role": role, "content": text} for role, text in said]
+    told = cli("remember", str(write("a.jsonl", lines)), "--thread", "t", "--json").data
+    assert len(told["messages"]) == 2
+    assert cli("remember", str(write("b.jsonl", [*lines, 7])), "--thread", "u").code == 2
+    assert [t["thread_id"] for t in cli("threads", "--json").data["threads"]] == ["t"]
+    monkeypatch.setattr("sys.stdin.read", lambda: "I moved to Oslo.")
+    assert cli("remember", "-", "--thread", "t").code == 0
+    assert "Oslo" in cli("history", "t").out
