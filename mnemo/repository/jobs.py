@@ -91,7 +91,8 @@ class Jobs:
 
     async def hasten(self) -> None:
         """Have everything that waits be due now. *Cancellation*: completes."""
-        await self._store.writing(hasten_jobs)
+        if (await self.levels()).waiting:
+            await self._store.writing(hasten_jobs)
         self.poke()
 
     # ── The worker ───────────────────────────────────────────────────────────────────

@@ -95,6 +95,7 @@ class RepositoryStatistics:
         messages: Stored messages, of all threads and epochs.
         notes: A ``NotesStatistics``: notes and versions, updates running, waiting and held.
         jobs: Work that is owed, by whatever process, and why what is dead has failed.
+        busy_sessions: Open sessions that extract or commit.
     """
 
     revision: Revision
@@ -112,6 +113,21 @@ class RepositoryStatistics:
     conversations: ConversationStatistics = ConversationStatistics()
     notes: Any = None
     jobs: JobLevels = field(default_factory=JobLevels)
+    busy_sessions: int = 0
+
+    @property
+    def on_its_way(self) -> dict[str, int]:
+        """What is not settled yet, with its number: what ``Repository.settle`` waits for."""
+        conversations = self.conversations
+        levels = {
+            "threads to extract": self.jobs.waiting + self.jobs.running,
+            "steps to annotate": self.append_backlog,
+            "sessions that extract or commit": self.busy_sessions,
+            "texts to embed": self.index.waiting,
+            "messages to embed": conversations.waiting_for_vectors,
+            "histories to summarise": conversations.compressing + conversations.evicting,
+        }
+        return {what: number for what, number in levels.items() if number}
 
     @classmethod
     def of(

@@ -19,7 +19,7 @@ from mnemo.recall.request import RecallRequest
 from mnemo.recall.result import RecallResult
 from mnemo.repository.memories import Memories, Memory, MemoryVersion, Order, Page
 from mnemo.repository.parts import RepositoryParts, RepositoryStatistics, ThreadRecord
-from mnemo.runtime.tasks import Branch, Home, completed
+from mnemo.runtime.tasks import Branch, Home, completed, on_clock
 from mnemo.runtime.validation import known_id, known_ids, whole_number
 from mnemo.session.session import Session
 from mnemo.values.changeset import Changeset, Revision
@@ -39,6 +39,11 @@ if TYPE_CHECKING:  # a name in an annotation need not cost every import its time
     from mnemo.repository.remembering import Content, Remembered
 
 __all__ = ["Repository"]
+
+LOOK_S = 0.005
+"""Seconds between two looks of ``settle``, doubled each time: other processes tell nothing (S)."""
+LONGEST_LOOK_S = 0.1
+"""Seconds beyond which that pause does not grow (S)."""
 
 
 class Repository:
@@ -228,6 +233,42 @@ class Repository:
             content, thread_id=thread_id, role=role, actor=actor, at=at, key=key,
             metadata=metadata, wait=wait, timeout_s=timeout_s, format=format,
         )  # fmt: skip
+
+    async def settle(self, timeout_s: float | None = None) -> None:
+        """
+        Wait until nothing is on its way: annotated, extracted, committed, embedded, indexed,
+        summarised.
+
+        What waits for quiet is extracted now. What is dead, or waits for a call of its user
+        (a session that collects or is ready), is not on its way.
+
+        Args:
+            timeout_s: Seconds of the clock; ``None`` is without limit.
+
+        Raises:
+            ValueError: *timeout_s* is negative or no finite number.
+            TimeoutError: It names what is not settled; the work goes on.
+            UsageError: The repository was closed. *Cancellation*: safe; only the wait ends.
+        """
+        self._check_usable()
+        try:
+            await on_clock(self._parts.clock.sleep, timeout_s, self._settled)
+        except TimeoutError:
+            left = (await self.statistics()).on_its_way
+            if left:
+                told = ", ".join(f"{number} {what}" for what, number in left.items())
+                raise TimeoutError(f"not settled within {timeout_s} s: {told}") from None
+
+    async def _settled(self) -> None:
+        await self._remembering.jobs.hasten()
+        quiet, pause_s = 0, LOOK_S
+        # Twice in a row: what a look finds done may have left texts that were not read yet.
+        while quiet < 2:
+            await self._parts.index.catch_up()
+            quiet = 0 if (await self.statistics()).on_its_way else quiet + 1
+            if not quiet:
+                await anyio.sleep(pause_s)
+                pause_s = min(LONGEST_LOOK_S, 2 * pause_s)
 
     # ── Conversations ────────────────────────────────────────────────────────────────────
 
@@ -776,16 +817,19 @@ class Repository:
     async def statistics(self) -> RepositoryStatistics:
         """Count nodes, edges, queue depths and index state. *Cancellation*: safe."""
         self._check_usable()
-        space = await self._parts.feed.space()
+        jobs = await self._remembering.jobs.levels()  # first: what they do comes to the others
+        space, counts = await self._parts.feed.space(), await self._parts.feed.counts()
+        sessions = self._sessions.open_here
         return RepositoryStatistics.of(
-            await self._parts.feed.counts(),
-            [session.statistics() for session in self._sessions.open_here],
+            counts,
+            [session.statistics() for session in sessions],
+            busy_sessions=sum(session.busy for session in sessions),
             revision=await self._parts.graph.revision(),
             index=self._parts.index.statistics(),
             embedding_space=str(space) if space else None,
             recall_usage=self._usage.by_purpose,
             conversations=await self._conversations.statistics(),
-            jobs=await self._remembering.jobs.levels(),
+            jobs=jobs,
             notes=await self._notes.statistics(),
         )
 
