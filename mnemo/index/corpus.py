@@ -232,7 +232,7 @@ class _Steps(_Documents):
         session = self._sessions.number(self._sessions_of.pop(step))
         pairs = self._joined.view()
         of_step = np.isin(pairs[:, 1], self.documents.get(message, ())) & (pairs[:, 0] == session)
-        self._joined.replace(of_step, -1)
+        self._joined.replace(np.flatnonzero(of_step), -1)
 
     def canonical(self, id: str) -> str:
         """The id that a step or message is found under."""
