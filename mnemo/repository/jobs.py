@@ -109,10 +109,15 @@ class Jobs:
             except MnemoError as error:
                 log.warning("jobs are looked for again: %s", error)
                 pause_s = self._config.poll_s
-            with suppress(TimeoutError):
-                # From before the look: a clock that was moved meanwhile has not been waited for.
-                rest_s = max(0.0, began + pause_s - self._clock.monotonic())
-                await on_clock(self._clock.sleep, rest_s, poked.wait)
+            # From before the look: if the clock has moved meanwhile, that is not slept again.
+            async with anyio.create_task_group() as group:
+                group.start_soon(self._alarm, began + pause_s, poked)
+                await poked.wait()
+                group.cancel_scope.cancel()
+
+    async def _alarm(self, at: float, poked: anyio.Event) -> None:
+        await self._clock.sleep(max(0.0, at - self._clock.monotonic()))
+        poked.set()
 
     async def _round(self) -> float:
         """Start what is due and there is room for; seconds until the next look."""
@@ -152,7 +157,9 @@ class Jobs:
         try:
             again = await self._work[job.kind](job)
         except Exception as error:
-            log.warning("the %s job of %r failed: %s", job.kind, job.subject, error)
+            # What is ours says what to do; of what is not, the place is wanted.
+            trace = None if isinstance(error, MnemoError) else error
+            log.warning("the %s job of %r failed: %s", job.kind, job.subject, error, exc_info=trace)
             config = self._config
             note = partial(
                 fail_job,
