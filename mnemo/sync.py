@@ -872,6 +872,13 @@ class Repository(Blocking[_Repository]):
             )
         )
 
+    def settle(self, timeout_s: float | None = None) -> None:
+        """
+        Wait until nothing is on its way: annotated, extracted, committed, embedded, indexed,
+        summarised.
+        """
+        self._portal.run(lambda: self._inner.settle(timeout_s))
+
     def conversation(
         self,
         thread_id: str,
