@@ -17,8 +17,8 @@ from mnemo.protocols import Applied, GraphWrite
 from mnemo.runtime.clock import Breather
 from mnemo.store.codec import encode_vector, node_columns, utc_text
 from mnemo.store.journal import repo_number, settle
-from mnemo.store.rows import NODES, SET_COLUMNS, chunks, holes
-from mnemo.store.spaces import check_space
+from mnemo.store.rows import LISTED, NODES, SET_COLUMNS, chunks, holes, listed
+from mnemo.store.spaces import check_space, drop_vectors, put_vectors
 from mnemo.store.tables import CHANGESETS
 from mnemo.store.tombstones import refuse_barred, refuse_erased
 from mnemo.store.transcript_writing import Writing
@@ -30,7 +30,7 @@ from mnemo.values.graph import Claim, Edge, EdgeKind, Episodic, Node, Source
 from mnemo.values.job_rules import finish_extraction
 from mnemo.values.lookup import lookup_keys
 
-__all__ = ["Prepared", "apply_write", "change_node", "delete_nodes", "prepare"]
+__all__ = ["Prepared", "apply_write", "delete_nodes", "prepare"]
 
 _APPLIED = f"""
 SELECT {", ".join(CHANGESETS.columns)} FROM changesets WHERE repo = ? AND id = ?
@@ -43,14 +43,14 @@ INSERT INTO nodes (repo, id, type, created_at, session_id, episode_id, supersede
 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 """
 _CHANGE_NODE = f"UPDATE nodes SET {SET_COLUMNS}, revision = ? WHERE no = ?"
-_FIND_NODE = "SELECT no, type, body FROM nodes WHERE repo = ? AND id = ?"
+_FIND_NODES = "SELECT id, type, body, NULL, no FROM nodes WHERE repo = ? AND id IN ({})"
 _NUMBERS = "SELECT id, no FROM nodes WHERE repo = ? AND id IN ({})"
-_ADD_KEY = "INSERT OR IGNORE INTO node_keys (repo, key, node) VALUES (?, ?, ?)"
-_DROP_KEYS = "DELETE FROM node_keys WHERE node = ?"
-_ADD_EDGE = "INSERT OR IGNORE INTO edges (source, target, kind) VALUES (?, ?, ?)"
+_ADD_KEY = "INSERT INTO node_keys (repo, key, node) VALUES (?, ?, ?) ON CONFLICT DO NOTHING"
+_DROP_KEYS = f"DELETE FROM node_keys WHERE node IN {LISTED}"
+_ADD_EDGE = "INSERT INTO edges (source, target, kind) VALUES (?, ?, ?) ON CONFLICT DO NOTHING"
 _DROP_EDGE = """
-DELETE FROM edges WHERE source = (SELECT no FROM nodes WHERE repo = ?1 AND id = ?2)
-AND target = (SELECT no FROM nodes WHERE repo = ?1 AND id = ?3) AND kind = ?4
+DELETE FROM edges WHERE source = (SELECT no FROM nodes WHERE repo = ? AND id = ?)
+AND target = (SELECT no FROM nodes WHERE repo = ? AND id = ?) AND kind = ?
 """
 _CHANGED = "UPDATE nodes SET revision = ? WHERE no = ?"
 _ADD_METADATA = """
@@ -58,17 +58,15 @@ UPDATE nodes SET cumulative_reward = cumulative_reward + ?, reward_count = rewar
                  support_count = support_count + ?
 WHERE no = ?
 """
-# A new row, not an update: the feed follows the numbers of vectors.
-_PUT_VECTOR = "INSERT OR REPLACE INTO vectors (repo, key, vector) VALUES (?, ?, ?)"
-_NEIGHBOURS = """
+_NEIGHBOURS = f"""
 UPDATE nodes SET revision = ? WHERE no IN (
-    SELECT target FROM edges WHERE source = ? UNION SELECT source FROM edges WHERE target = ?
+    SELECT target FROM edges WHERE source IN {LISTED}
+    UNION SELECT source FROM edges WHERE target IN {LISTED}
 )
 """
-_DROP_EDGES = "DELETE FROM edges WHERE source = ? OR target = ?"
-_DROP_NODE = "DELETE FROM nodes WHERE no = ?"
-_DROP_VECTORS = "DELETE FROM vectors WHERE repo = ? AND key IN (?, ?, ?)"
-_HIDE_STEP = "UPDATE steps SET gone = 1 WHERE repo = ? AND node_id = ?"
+_DROP_EDGES = [f"DELETE FROM edges WHERE {end} IN {LISTED}" for end in ("source", "target")]
+_DROP_NODES = f"DELETE FROM nodes WHERE no IN {LISTED}"
+_HIDE_STEPS = f"UPDATE steps SET gone = 1 WHERE repo = ? AND node_id IN {LISTED}"
 _ADD_REMOVAL = "INSERT INTO removals (repo, node_id) VALUES (?, ?)"
 
 
@@ -172,9 +170,9 @@ def _refuse_barred(tx: Tx, repo_id: str, repo: int, write: GraphWrite) -> None:
     resting = {edge.source for edge in write.edges if edge.kind is EdgeKind.PROVENANCE}
     claims = [node for node in write.nodes if isinstance(node, Claim)]
     extracted = [claim for claim in claims if claim.id in resting and not claim.edits]
-    corrected = (change for change in write.changes if "edits" in change.fields)
+    corrected = [change for change in write.changes if "edits" in change.fields]
     by_hand = [claim for claim in claims if claim.edits]
-    by_hand += [claim for c in corrected if isinstance(claim := _changed(tx, repo, c)[1], Claim)]
+    by_hand += [node for _, node in _changed(tx, repo, corrected) if isinstance(node, Claim)]
     refuse_barred(tx, repo_id, extracted, by_hand)
 
 
@@ -200,11 +198,10 @@ def _write_graph(
     _add_nodes(tx, repo, prepared, revision)
     numbers = _numbers(tx, repo, write)
     _add_keys(tx, repo, prepared.keys, numbers)
-    dropped = [(repo, edge.source, edge.target, str(edge.kind)) for edge in write.dropped]
+    dropped = [(repo, e.source, repo, e.target, str(e.kind)) for e in write.dropped]
     tx.run_many(_DROP_EDGE, dropped)
     edge_count = _add_edges(tx, write.edges, numbers, revision)
-    for change in write.changes:
-        change_node(tx, repo, change, revision)
+    _change_nodes(tx, repo, write.changes, revision)
     tx.run_many(
         _ADD_METADATA,
         [
@@ -212,8 +209,7 @@ def _write_graph(
             for id, delta in write.metadata.items()
         ],
     )
-    rows = [(repo, key, vector) for key, vector in vectors.items()]
-    tx.run_many(_PUT_VECTOR, rows)
+    put_vectors(tx, repo, vectors)
     return edge_count
 
 
@@ -272,26 +268,33 @@ def _described(edge: Edge) -> str | None:
     return edge.source if edge.kind is EdgeKind.PROVENANCE else edge.target
 
 
-def change_node(tx: Tx, repo: int, change: NodeChange, revision: Revision) -> None:
-    """Give a stored node new field values, and take the vector of the old ones; of *revision*."""
-    number, node = _changed(tx, repo, change)
-    tx.run(_CHANGE_NODE, (*node_columns(node), revision, number))
-    tx.run(_DROP_KEYS, (number,))
-    tx.run_many(_ADD_KEY, [(repo, key, number) for key in lookup_keys(node)])
-    if "vector" in change.fields and node.vector is None:
-        tx.run(_DROP_VECTORS, (repo, node.id, None, None))
+def _change_nodes(tx: Tx, repo: int, changes: Sequence[NodeChange], revision: Revision) -> None:
+    """Give stored nodes new field values, and take the vectors of the old ones."""
+    found = _changed(tx, repo, changes)
+    if not found:
+        return
+    tx.run_many(_CHANGE_NODE, [(*node_columns(node), revision, no) for no, node in found])
+    tx.run(_DROP_KEYS, (listed(no for no, _ in found),))
+    tx.run_many(_ADD_KEY, [(repo, key, no) for no, node in found for key in lookup_keys(node)])
+    renewed = {change.id for change in changes if "vector" in change.fields}
+    drop_vectors(tx, repo, [n.id for _, n in found if n.vector is None and n.id in renewed])
     # What a routing node says is part of its members' documents.
-    if node.type in ("intent", "tag"):
-        tx.run(_NEIGHBOURS, (revision, number, number))
+    routing = listed(no for no, node in found if node.type in ("intent", "tag"))
+    tx.run(_NEIGHBOURS, (revision, routing, routing))
 
 
-def _changed(tx: Tx, repo: int, change: NodeChange) -> tuple[int, Node]:
-    """The number of a stored node, and the node as *change* makes it."""
-    row = tx.run(_FIND_NODE, (repo, change.id)).fetchone()
-    if row is None:
-        raise CommitFailed(f"nothing was written: the node {change.id!r} does not exist")
-    number, type, body = row
-    return number, replace(NODES.one((change.id, type, body, None)), **change.fields)
+def _changed(tx: Tx, repo: int, changes: Iterable[NodeChange]) -> list[tuple[int, Node]]:
+    """The numbers of stored nodes, and the nodes as *changes* make them."""
+    fields: dict[str, dict[str, Any]] = {}
+    for change in changes:
+        fields.setdefault(change.id, {}).update(change.fields)
+    found: list[tuple[int, Node]] = []
+    for chunk in chunks(list(fields)):
+        rows = tx.run(_FIND_NODES.format(holes(chunk)), (repo, *chunk)).fetchall()
+        found += [(row[-1], replace(NODES.one(row), **fields.pop(row[0]))) for row in rows]
+    if unknown := next(iter(fields), None):
+        raise CommitFailed(f"nothing was written: the node {unknown!r} does not exist")
+    return found
 
 
 def delete_nodes(tx: Tx, repo_id: str, ids: Sequence[str]) -> tuple[str, ...]:
@@ -305,16 +308,12 @@ def delete_nodes(tx: Tx, repo_id: str, ids: Sequence[str]) -> tuple[str, ...]:
     (revision,) = tx.run(_REVISION, (repo,)).fetchone()
     tx.run(_SET_REVISION, (revision + 1, repo))
     known = tuple(id for id in dict.fromkeys(ids) if id in numbers)
-    for id in known:
-        _delete_node(tx, repo, id, numbers[id], revision + 1)
+    gone, ids_gone = listed(numbers.values()), listed(known)
+    tx.run(_NEIGHBOURS, (revision + 1, gone, gone))
+    for statement in (*_DROP_EDGES, _DROP_KEYS, _DROP_NODES):
+        tx.run(statement, (gone,))
+    sides = (f"{id}{side}" for id in known for side in ("", "/observation", "/action"))
+    drop_vectors(tx, repo, sides)
+    tx.run(_HIDE_STEPS, (repo, ids_gone))
+    tx.run_many(_ADD_REMOVAL, [(repo, id) for id in known])
     return known
-
-
-def _delete_node(tx: Tx, repo: int, id: str, number: int, revision: Revision) -> None:
-    tx.run(_NEIGHBOURS, (revision, number, number))
-    tx.run(_DROP_EDGES, (number, number))
-    tx.run(_DROP_KEYS, (number,))
-    tx.run(_DROP_NODE, (number,))
-    tx.run(_DROP_VECTORS, (repo, id, f"{id}/observation", f"{id}/action"))
-    tx.run(_HIDE_STEP, (repo, id))
-    tx.run(_ADD_REMOVAL, (repo, id))

@@ -262,7 +262,7 @@ class _GraphRows:
 _CHANGE = f"UPDATE nodes SET {SET_COLUMNS}, revision = ? WHERE no = ?"
 _COUNT = "UPDATE nodes SET cumulative_reward = ?, reward_count = ?, support_count = ? WHERE no = ?"
 _DROP_KEYS = "DELETE FROM node_keys WHERE node = ?"
-_ADD_KEY = "INSERT OR IGNORE INTO node_keys (repo, key, node) VALUES (?, ?, ?)"
+_ADD_KEY = "INSERT INTO node_keys (repo, key, node) VALUES (?, ?, ?) ON CONFLICT DO NOTHING"
 # What a tag or an intent says is part of its members' documents.
 _SHOW_MEMBERS = """
 UPDATE nodes SET revision = ? WHERE no IN

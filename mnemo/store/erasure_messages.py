@@ -185,8 +185,8 @@ def _drop_calls(tx: Tx, numbers: str) -> None:
 _VERSIONS_OF = f"""
 SELECT v.note, n.topic, {", ".join(f"v.{column}" for column in VERSION_COLUMNS)}
 FROM notes n CROSS JOIN note_versions v ON v.note = n.no
-WHERE n.repo = ?1 AND v.action <> 'deleted'
-AND (v.thread_id = ?2 OR (v.thread_id IS NULL AND v.session_id = ?3) OR ?4)
+WHERE n.repo = ? AND v.action <> 'deleted'
+AND (v.thread_id = ? OR (v.thread_id IS NULL AND v.session_id = ?) OR ?)
 """
 _NO_TIME = datetime.min.replace(tzinfo=UTC)
 _LEFT = "SELECT 1 FROM note_versions WHERE note = ?"

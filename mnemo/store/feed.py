@@ -15,7 +15,7 @@ from mnemo.store.journal import repo_number
 from mnemo.store.messages import COLUMNS as MESSAGE_COLUMNS
 from mnemo.store.messages import MESSAGES
 from mnemo.store.rows import NODES, chunks, holes, repo_row
-from mnemo.store.spaces import check_space
+from mnemo.store.spaces import check_space, put_vectors
 from mnemo.store.steps import COLUMNS, ORDINAL, STEPS, UNANNOTATED
 from mnemo.store.tx import Tx
 from mnemo.values.feed import FoundMessage
@@ -91,7 +91,6 @@ _CHANGESETS = """
 SELECT revision, id FROM changesets WHERE repo = ? AND revision BETWEEN ? AND ?
 ORDER BY rowid DESC
 """
-_PUT_VECTOR = "INSERT OR REPLACE INTO vectors (repo, key, vector) VALUES (?, ?, ?)"
 _OWNERS_OF_VECTORS = """
 SELECT id FROM nodes WHERE repo = ? AND id IN ({0})
 UNION SELECT node_id FROM steps WHERE repo = ? AND gone = 0 AND node_id IN ({0})
@@ -340,9 +339,9 @@ def _encoded(vectors: Mapping[str, Vector]) -> dict[str, bytes]:
 def _save_vectors(tx: Tx, repo_id: str, space: EmbeddingSpace, vectors: dict[str, bytes]) -> None:
     repo = repo_number(tx, repo_id)
     owned = owned_keys(tx, repo, list(vectors))
-    kept = [(repo, key, vectors[key]) for key in vectors if key in owned]
-    check_space(tx, repo_id, space, [vector for _, _, vector in kept])
-    tx.run_many(_PUT_VECTOR, kept)
+    kept = {key: vector for key, vector in vectors.items() if key in owned}
+    check_space(tx, repo_id, space, kept.values())
+    put_vectors(tx, repo, kept)
 
 
 def owned_keys(tx: Tx, repo: int, keys: Sequence[str]) -> set[str]:

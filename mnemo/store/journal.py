@@ -54,8 +54,9 @@ _TOUCH = "UPDATE sessions SET updated_at = ? WHERE no = ?"
 _SET_STATUS = "UPDATE episodes SET status = ? WHERE no = ?"
 _END_EPISODE = "UPDATE episodes SET status = ?, changeset = NULL WHERE no = ?"
 _STAGE_TRAJECTORY = """
-INSERT OR REPLACE INTO staged (episode, key, trajectory_id, steps, changeset)
-VALUES (?, ?, ?, ?, ?)
+INSERT INTO staged (episode, key, trajectory_id, steps, changeset) VALUES (?, ?, ?, ?, ?)
+ON CONFLICT (episode, key) DO UPDATE SET trajectory_id = excluded.trajectory_id,
+    steps = excluded.steps, changeset = excluded.changeset
 """
 _STAGE_CHANGESET = "UPDATE episodes SET changeset = ?, changeset_steps = ? WHERE no = ?"
 _DROP_STAGED = "DELETE FROM staged WHERE episode = ?"

@@ -13,8 +13,9 @@ __all__ = ["drop_old_vectors", "owe_all", "save_vectors"]
 _SETTLE = "UPDATE messages SET owed = 0 WHERE thread = ? AND seq = ? AND owed = 1"
 _SAVE = "INSERT INTO message_vectors (thread, seq, vector) VALUES (?, ?, ?)"
 _DROP_OLD = """
-DELETE FROM message_vectors WHERE thread = ?1 AND seq <
-    (SELECT seq FROM message_vectors WHERE thread = ?1 ORDER BY seq DESC LIMIT 1 OFFSET ?2)
+DELETE FROM message_vectors WHERE thread = :thread AND seq <
+    (SELECT seq FROM message_vectors WHERE thread = :thread
+     ORDER BY seq DESC LIMIT 1 OFFSET :keep)
 """
 _DROP_ALL = "DELETE FROM message_vectors WHERE thread = ?"
 _THREADS = "SELECT no FROM threads WHERE repo = ?"
@@ -45,7 +46,7 @@ def drop_old_vectors(tx: Tx, thread: int, keep_newest: int) -> int:
     """Delete all but so many vectors of the thread; give how many went."""
     if keep_newest < 1:
         return tx.run(_DROP_ALL, (thread,)).rowcount
-    return tx.run(_DROP_OLD, (thread, keep_newest - 1)).rowcount
+    return tx.run(_DROP_OLD, {"thread": thread, "keep": keep_newest - 1}).rowcount
 
 
 def owe_all(tx: Tx, repo: int) -> None:

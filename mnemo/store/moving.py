@@ -25,7 +25,10 @@ _NEXT = "SELECT next_space_name, next_space_dimensions FROM repos WHERE no = ?"
 _SET_NEXT = "UPDATE repos SET next_space_name = ?, next_space_dimensions = ? WHERE no = ?"
 _CLEAR = "DELETE FROM moving WHERE repo = ?"
 _STAGED = "SELECT key, digest FROM moving WHERE repo = ? AND key IN ({})"
-_STAGE = "INSERT OR REPLACE INTO moving (repo, key, digest, vector) VALUES (?, ?, ?, ?)"
+_STAGE = """
+INSERT INTO moving (repo, key, digest, vector) VALUES (?, ?, ?, ?)
+ON CONFLICT (repo, key) DO UPDATE SET digest = excluded.digest, vector = excluded.vector
+"""
 
 _DROP = "DELETE FROM vectors WHERE repo = ?"
 # What was said anew since it was read is embedded again, as anything new is.

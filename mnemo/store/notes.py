@@ -10,6 +10,7 @@ from mnemo.protocols import Clock
 from mnemo.runtime.text import terms
 from mnemo.store.codec import encode_time, encode_vector
 from mnemo.store.engine import Engine
+from mnemo.store.journal import repo_number
 from mnemo.store.note_rows import Reading
 from mnemo.store.rows import chunks, holes, repo_row
 from mnemo.store.tables import NOTE_CONVERSATIONS, NOTE_USAGE, NOTE_VERSIONS, NOTES
@@ -31,7 +32,6 @@ __all__ = ["NoteWriting", "StoredNotes"]
 
 T = TypeVar("T")
 
-_ENTER = "INSERT OR IGNORE INTO repos (id) VALUES (?)"
 _FIND = "SELECT no FROM notes WHERE repo = ? AND topic = ?"
 _PRUNE = """
 DELETE FROM note_versions WHERE note = :note AND version <=
@@ -44,18 +44,25 @@ INSERT INTO note_journal (repo, update_id, note, action, version, by) VALUES (?,
 """
 _DROP_VECTOR = "DELETE FROM note_vectors WHERE note = ?"
 _PUT_VECTOR = """
-INSERT OR REPLACE INTO note_vectors (note, version, space, dimensions, vector)
+INSERT INTO note_vectors (note, version, space, dimensions, vector)
 SELECT no, version, ?, ?, ? FROM notes
 WHERE repo = ? AND topic = ? AND version = ? AND deleted_by IS NULL
+ON CONFLICT (note) DO UPDATE SET version = excluded.version, space = excluded.space,
+    dimensions = excluded.dimensions, vector = excluded.vector
 """
-_MARK = "INSERT OR REPLACE INTO note_marks (repo, key) VALUES (?, ?)"
+# A new row, not an update: the oldest are pruned by their numbers.
+_UNMARK = "DELETE FROM note_marks WHERE repo = ? AND key = ?"
+_MARK = "INSERT INTO note_marks (repo, key) VALUES (?, ?)"
 _PRUNE_MARKS = """
 DELETE FROM note_marks WHERE repo = :repo AND seq <=
     (SELECT seq FROM note_marks WHERE repo = :repo ORDER BY seq DESC LIMIT 1 OFFSET :keep)
 """
-_COVER = "INSERT OR IGNORE INTO note_requests (repo, digest, topic, refused) VALUES (?, ?, ?, ?)"
+_COVER = """
+INSERT INTO note_requests (repo, digest, topic, refused) VALUES (?, ?, ?, ?)
+ON CONFLICT DO NOTHING
+"""
 _UNNAME = "UPDATE note_requests SET topic = NULL WHERE repo = ? AND topic = ?"
-_FINISH = "INSERT OR IGNORE INTO note_tasks (repo, task_id) VALUES (?, ?)"
+_FINISH = "INSERT INTO note_tasks (repo, task_id) VALUES (?, ?) ON CONFLICT DO NOTHING"
 
 
 class StoredNotes:
@@ -85,8 +92,7 @@ class StoredNotes:
         now = self._clock.now()
 
         def write(tx: Tx) -> T:
-            tx.run(_ENTER, (self._repo_id,))
-            return work(NoteWriting(tx, repo_row(tx, self._repo_id)[0], now))
+            return work(NoteWriting(tx, repo_number(tx, self._repo_id), now))
 
         return await self._engine.writing(write, locks=[("notes", self._repo_id)])
 
@@ -159,6 +165,7 @@ class NoteWriting(Reading):
 
     def mark(self, key: str, *, keep: int) -> None:
         """Remember a judged message."""
+        self._tx.run(_UNMARK, (self._repo, key))
         self._tx.run(_MARK, (self._repo, key))
         self._tx.run(_PRUNE_MARKS, {"repo": self._repo, "keep": keep})
 

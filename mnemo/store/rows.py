@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Sequence
+from functools import cache
 from typing import Any, TypeVar
 
 from mnemo.store.codec import decode_node
@@ -32,8 +33,8 @@ T = TypeVar("T")
 _CHUNK = 500
 
 # Rows per statement. SQLite lets go of the interpreter lock once per statement run: in
-# big batches the event loop and the writer get in each other's way 64 times less often.
-_BATCHES = (64, 16, 4, 1)
+# big batches the event loop and the writer get in each other's way 32 times less often.
+_BATCH = 32
 
 _REPO = "SELECT no, revision, space_name, space_dimensions FROM repos WHERE id = ?"
 
@@ -50,19 +51,22 @@ def holes(items: Sequence[object]) -> str:
 
 
 def insert_rows(tx: Tx, head: str, rows: Sequence[tuple[Any, ...]]) -> None:
-    """Insert *rows*, all of one width, by *head*, which ends with ``VALUES``."""
-    for batch in _batches(rows):
-        places = "(" + ",".join("?" * len(batch[0])) + ")"
-        statement = head + ",".join([places] * len(batch))
-        tx.run(statement, [value for row in batch for value in row])
+    """Insert *rows*, all of one width, by *head*, which ends with ``VALUES``, in two statements."""
+    whole = len(rows) - len(rows) % _BATCH
+    batches = [_flat(rows[start : start + _BATCH]) for start in range(0, whole, _BATCH)]
+    if batches:
+        tx.run_many(head + _places(_BATCH, len(rows[0])), batches)
+    if rest := rows[whole:]:
+        tx.run(head + _places(len(rest), len(rest[0])), _flat(rest))
 
 
-def _batches(rows: Sequence[tuple[Any, ...]]) -> Iterator[Sequence[tuple[Any, ...]]]:
-    start = 0
-    for size in _BATCHES:
-        while len(rows) - start >= size:
-            yield rows[start : start + size]
-            start += size
+def _flat(rows: Sequence[tuple[Any, ...]]) -> list[Any]:
+    return [value for row in rows for value in row]
+
+
+@cache
+def _places(rows: int, width: int) -> str:
+    return ",".join([f"({','.join('?' * width)})"] * rows)
 
 
 LISTED = "(SELECT value FROM json_each(?))"

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 from mnemo.errors import Conflict, NotFound, UsageError
 from mnemo.store import tables
-from mnemo.store.rows import insert_rows
+from mnemo.store.rows import chunks, holes, insert_rows
 from mnemo.store.text_rows import step_row
 from mnemo.store.tombstones import was_erased
 from mnemo.store.tx import Tx
@@ -26,11 +26,11 @@ ORDINAL = tables.STEPS.ordinal
 STEPS = tables.STEPS.rows
 """Steps of rows with ``COLUMNS``."""
 
-_LANE = """
-SELECT s.owner, s.no, s.repo, e.no, e.status,
+_LANES = """
+SELECT s.id, s.owner, s.no, s.repo, e.id, e.no, e.status,
        (SELECT max(idx) + 1 FROM steps WHERE episode = e.no)
-FROM sessions s LEFT JOIN episodes e ON e.session = s.no AND e.id = ?
-WHERE s.id = ?
+FROM sessions s LEFT JOIN episodes e ON e.session = s.no AND e.id IN ({})
+WHERE s.id IN ({})
 """
 _INSERT_STEP = f"""
 INSERT INTO steps (ordinal, repo, session, episode, recorded_at, {", ".join(tables.STEPS.columns)})
@@ -54,6 +54,10 @@ class Handed:
     recorded_at: str
 
 
+_Found: TypeAlias = dict[tuple[str, str | None], tuple[Any, ...]]
+"""Owner, numbers of session and repository, and number, status and next index of an episode."""
+
+
 @dataclass(slots=True)
 class _Lane:
     """Where the next step of an open episode goes."""
@@ -71,6 +75,7 @@ def append_steps(tx: Tx, handed: Sequence[Handed]) -> list[Step | UsageError]:
     Raises:
         Conflict: A key or node id is in use (only then nothing at all is written).
     """
+    found = _find_lanes(tx, handed)
     lanes: dict[tuple[str, str, str], _Lane | UsageError] = {}
     ordinal = tx.dialect.last_number(tx, "steps")
     results: list[Step | UsageError] = []
@@ -78,7 +83,7 @@ def append_steps(tx: Tx, handed: Sequence[Handed]) -> list[Step | UsageError]:
     texts: dict[int, list[tuple[int, str]]] = {}
     for one in handed:
         of = (one.session_id, one.episode_id, one.token)
-        lane = lanes.get(of) or lanes.setdefault(of, _lane(tx, one))
+        lane = lanes.get(of) or lanes.setdefault(of, _lane(tx, found, one))
         if isinstance(lane, UsageError):
             results.append(lane)
             continue
@@ -96,17 +101,31 @@ def append_steps(tx: Tx, handed: Sequence[Handed]) -> list[Step | UsageError]:
     return results
 
 
-def _lane(tx: Tx, one: Handed) -> _Lane | UsageError:
-    row = tx.run(_LANE, (one.episode_id, one.session_id)).fetchone()
+def _find_lanes(tx: Tx, handed: Sequence[Handed]) -> _Found:
+    """The sessions of *handed* by id, and their episodes by both ids."""
+    found: _Found = {}
+    sessions = list({one.session_id for one in handed})
+    episodes = list({one.episode_id for one in handed})
+    for some in chunks(sessions):
+        for these in chunks(episodes):
+            statement = _LANES.format(holes(these), holes(some))
+            for id, owner, session, repo, *episode in tx.run(statement, (*these, *some)):
+                found[id, None] = found[id, episode[0]] = (owner, session, repo, *episode[1:])
+    return found
+
+
+def _lane(tx: Tx, found: _Found, one: Handed) -> _Lane | UsageError:
+    row = found.get((one.session_id, None))
     if row is None and was_erased(tx, one.session_id):
         return Conflict(f"session {one.session_id!r} was forgotten")
     if row is None:
         return NotFound("session", one.session_id)
-    owner, session, repo, episode, status, next_index = row
-    if owner != one.token:
+    if row[0] != one.token:
         return Conflict(f"session {one.session_id!r} belongs to another process by now")
-    if episode is None:
+    row = found.get((one.session_id, one.episode_id))
+    if row is None:
         return NotFound("episode", one.episode_id)
+    _, session, repo, episode, status, next_index = row
     if status != "open":
         return Conflict(f"episode {one.episode_id!r} takes no more steps")
     return _Lane(session, repo, episode, next_index or 0)

@@ -14,8 +14,8 @@ __all__ = ["erase_showing", "index_shown", "unindex_shown", "unindex_thread"]
 
 _BEFORE = "SELECT shown FROM surfaced WHERE thread = ? AND epoch = ? AND seq = ?"
 _ADD = """
-INSERT OR IGNORE INTO surfaced_records (repo, stream, record, thread, epoch, seq)
-VALUES (?, ?, ?, ?, ?, ?)
+INSERT INTO surfaced_records (repo, stream, record, thread, epoch, seq)
+VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING
 """
 _DROP_RECORD = """
 DELETE FROM surfaced_records WHERE repo = ? AND stream = ? AND record = ?

@@ -13,6 +13,7 @@ from hashlib import blake2b
 
 from mnemo.errors import Barred, Conflict
 from mnemo.store.damage import Passed, Rows, log_passed
+from mnemo.store.rows import chunks, holes
 from mnemo.store.tx import Tx
 from mnemo.values.graph import Claim
 from mnemo.values.lookup import former_key
@@ -29,11 +30,14 @@ __all__ = [
 
 _SALT = "SELECT name, value FROM meta WHERE name = 'salt'"
 _SALTS: Rows[bytes] = Rows("meta", "s s", lambda row: bytes.fromhex(row[1]))
-_ADD_SALT = "INSERT OR REPLACE INTO meta (name, value) VALUES ('salt', ?)"
+_ADD_SALT = """
+INSERT INTO meta (name, value) VALUES ('salt', ?)
+ON CONFLICT (name) DO UPDATE SET value = excluded.value
+"""
 _ANY = "SELECT 1 FROM erased LIMIT 1"
-_FIND = "SELECT 1 FROM erased WHERE digest = ?"
+_FIND = "SELECT digest FROM erased WHERE digest IN ({})"
 _FORGET = "DELETE FROM erased WHERE digest = ?"
-_REMEMBER = "INSERT OR IGNORE INTO erased (digest) VALUES (?)"
+_REMEMBER = "INSERT INTO erased (digest) VALUES (?) ON CONFLICT DO NOTHING"
 
 
 def remember_erased(tx: Tx, ids: Iterable[str | bytes]) -> None:
@@ -46,7 +50,7 @@ def was_erased(tx: Tx, id: str) -> bool:
     """Whether the session, episode or step *id* was erased."""
     if tx.run(_ANY).fetchone() is None:
         return False
-    return tx.run(_FIND, (_digest(_salt(tx), id),)).fetchone() is not None
+    return bool(_found(tx, [_digest(_salt(tx), id)]))
 
 
 def refuse_erased(tx: Tx, ids: Iterable[str | None]) -> None:
@@ -54,9 +58,8 @@ def refuse_erased(tx: Tx, ids: Iterable[str | None]) -> None:
     if tx.run(_ANY).fetchone() is None:
         return
     salt = _salt(tx)
-    for id in dict.fromkeys(ids):
-        if id and tx.run(_FIND, (_digest(salt, id),)).fetchone() is not None:
-            raise Conflict("nothing was written: it comes from steps that were forgotten")
+    if _found(tx, [_digest(salt, id) for id in dict.fromkeys(ids) if id]):
+        raise Conflict("nothing was written: it comes from steps that were forgotten")
 
 
 def bar_claims(tx: Tx, repo_id: str, claims: Iterable[Claim]) -> None:
@@ -78,11 +81,13 @@ def refuse_barred(
         return
     salt = _salt(tx)
 
-    def digest(claim: Claim) -> tuple[bytes]:
-        return (_digest(salt, _barred(repo_id, claim.type, claim.text)),)
+    def digest(claim: Claim) -> bytes:
+        return _digest(salt, _barred(repo_id, claim.type, claim.text))
 
-    tx.run_many(_FORGET, [digest(claim) for claim in by_hand])
-    barred = tuple(one.id for one in extracted if tx.run(_FIND, digest(one)).fetchone())
+    tx.run_many(_FORGET, [(digest(claim),) for claim in by_hand])
+    digests = {one.id: digest(one) for one in extracted}
+    found = _found(tx, list(digests.values()))
+    barred = tuple(id for id, one in digests.items() if one in found)
     if barred:
         raise Barred(barred)
 
@@ -103,9 +108,17 @@ def erased_messages(tx: Tx, thread: int, ids: Iterable[str]) -> frozenset[str]:
     salt = _stored_salt(tx)
     if salt is None or tx.run(_ANY).fetchone() is None:
         return frozenset()
-    return frozenset(
-        id for id in ids if tx.run(_FIND, (_digest(salt, _in_thread(thread, id)),)).fetchone()
-    )
+    digests = {id: _digest(salt, _in_thread(thread, id)) for id in ids}
+    found = _found(tx, list(digests.values()))
+    return frozenset(id for id, digest in digests.items() if digest in found)
+
+
+def _found(tx: Tx, digests: Sequence[bytes]) -> set[bytes]:
+    return {
+        digest
+        for chunk in chunks(digests)
+        for (digest,) in tx.run(_FIND.format(holes(chunk)), chunk)
+    }
 
 
 def _in_thread(thread: int, id: str) -> str:

@@ -42,13 +42,13 @@ _PENALIZE = "UPDATE nodes SET penalty = ? WHERE no = ?"
 _MERGE = "INSERT INTO merging (loser, survivor) VALUES (?, ?)"
 # CROSS JOIN keeps the order: a few losers, then their edges by index.
 _MOVE_EDGES = """
-INSERT OR IGNORE INTO edges (source, target, kind)
+INSERT INTO edges (source, target, kind)
 SELECT coalesce(a.survivor, e.source) AS s, coalesce(b.survivor, e.target) AS t, e.kind
 FROM (SELECT e.source, e.target, e.kind FROM merging m CROSS JOIN edges e ON e.source = m.loser
       UNION
       SELECT e.source, e.target, e.kind FROM merging m CROSS JOIN edges e ON e.target = m.loser) e
 LEFT JOIN merging a ON a.loser = e.source LEFT JOIN merging b ON b.loser = e.target
-WHERE s <> t
+WHERE s <> t ON CONFLICT DO NOTHING
 """
 _UNITE_COUNTS = """
 UPDATE nodes SET
@@ -84,8 +84,9 @@ SELECT n.no, n.id FROM merging m CROSS JOIN nodes n ON n.no = m.loser ORDER BY m
 # ── Removing ─────────────────────────────────────────────────────────────────────────
 
 _LEAVE = """
-INSERT OR IGNORE INTO leaving (no, id) SELECT no, id FROM nodes
+INSERT INTO leaving (no, id) SELECT no, id FROM nodes
 WHERE no = ? AND (? IS NULL OR last_accessed_at IS NULL OR last_accessed_at <= ?)
+ON CONFLICT DO NOTHING
 """
 # What a tag or an intent says is part of its members' documents.
 _SHOW_MEMBERS = """
@@ -98,9 +99,10 @@ _DROP_EDGES = (
     "DELETE FROM edges WHERE target IN (SELECT no FROM leaving)",
 )
 _ORPHANS_LEAVE = """
-INSERT OR IGNORE INTO leaving (no, id) SELECT n.no, n.id FROM nodes n
+INSERT INTO leaving (no, id) SELECT n.no, n.id FROM nodes n
 WHERE n.repo = ? AND n.type IN ('tag', 'intent', 'subgoal')
 AND NOT EXISTS (SELECT 1 FROM edges e WHERE e.source = n.no) ORDER BY n.no
+ON CONFLICT DO NOTHING
 """
 _DROP_ROWS = (
     "DELETE FROM node_keys WHERE node IN (SELECT no FROM leaving)",

@@ -1,0 +1,98 @@
+"""How many statements a write costs, whatever its size; an executemany counts once."""
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mnemo import Mnemo, Repository, Session
+from mnemo.errors import UsageError
+from mnemo.store.codec import utc_text
+from mnemo.store.steps import Handed, append_steps
+from mnemo.store.tx import Dialect, Result, Tx
+from mnemo.testing import HashingEmbedder
+from mnemo.testing.contracts.kit import NOON, Kit, draft
+from mnemo.values.steps import Step
+
+MOST_PER_COMMIT = 60
+MOST_PER_BATCH = 10
+
+
+class CountingTx:
+    """A transaction that keeps the statements run over it."""
+
+    def __init__(self, tx: Tx, statements: list[str]) -> None:
+        self._tx = tx
+        self._statements = statements
+        self.refusing = tx.refusing
+
+    @property
+    def dialect(self) -> Dialect:
+        return self._tx.dialect
+
+    def run(self, statement: str, *values: Any) -> Result:
+        self._statements.append(statement)
+        return self._tx.run(statement, *values)
+
+    def run_many(self, statement: str, rows: Iterable[Any]) -> int:
+        self._statements.append(statement)
+        return self._tx.run_many(statement, rows)
+
+
+@contextmanager
+def counted(memory: Mnemo) -> Iterator[list[str]]:
+    """The statements that the writer runs within the block."""
+    writer = memory._store.engine._writer()  # type: ignore[union-attr]
+    statements: list[str] = []
+    plain, writer._tx = writer._tx, CountingTx(writer._tx, statements)
+    yield statements
+    writer._tx = plain
+
+
+async def episode(repo: Repository, room: int) -> Session:
+    session = await repo.start_session("find the kettles")
+    for number in range(12):
+        said = f"Ana{room} said the kettle {number} is in the blue kitchen of room {number + room}"
+        await session.append(said, f"looked in room {number} and told Omar about colour {number}")
+    return session
+
+
+@pytest.mark.slow
+async def test_a_commit_of_twelve_steps_costs_few_statements(path: Path) -> None:
+    """Also where it changes stored facts, and where something was forgotten before."""
+    async with Mnemo(path, embedder=HashingEmbedder(64)) as memory:
+        repo = await memory.open_repo("r")
+        forgotten = await episode(repo, 7)
+        await forgotten.close_and_commit()
+        await repo.forget(session_id=forgotten.id)
+        for room in range(3):
+            session = await episode(repo, room)
+            await session.close()
+            await session.wait_for("ready")
+            with counted(memory) as statements:
+                await session.commit()
+            assert 15 < len(statements) <= MOST_PER_COMMIT, statements
+        assert any("UPDATE nodes SET session_id" in statement for statement in statements)
+
+
+@pytest.mark.parametrize("count", [1, 33, 200])
+async def test_a_batch_of_appends_costs_few_statements(kit: Kit, count: int) -> None:
+    """To two sessions of one repository, with words and parts of words, whatever the size."""
+    statements: list[str] = []
+    for id in ("s", "t"):
+        await kit.start(id)
+    kit.store.sessions.append("s", "s-1", draft("the table is there 東京都"), kit.owner, print)
+
+    def append(tx: Tx) -> list[Step | UsageError]:
+        handed = [
+            Handed(id, f"{id}-1", draft(f"kettle {n} 東京都"), kit.owner.token, utc_text(NOON))
+            for n in range(count)
+            for id in ("s", "t")
+        ]
+        return append_steps(CountingTx(tx, statements), handed)
+
+    steps = await kit.store.engine.writing(append)  # type: ignore[attr-defined]
+    assert [step.index for step in steps[1::2]] == list(range(count))
+    assert len(statements) <= MOST_PER_BATCH, statements
