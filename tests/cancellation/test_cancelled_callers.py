@@ -11,17 +11,17 @@ from typing import Any
 import anyio
 import anyio.lowlevel
 import pytest
-from helpers import Kit, OpenKit
+from helpers import Kit, OpenKit, examples
 
 from mnemo import Changeset, Episodic, Semantic, Session, Tag
 from mnemo.values.graph import Edge, EdgeKind
 
 pytestmark = pytest.mark.slow
 
-EACH_TURN_UP_TO, GROWTH = 25, 1.3
+EACH_TURN_UP_TO, GROWTH = examples(25), 1.3
 """
-Every number of turns up to the first, from there on ever larger ones: an operation that
-waits for a thread spends hundreds of turns in one and the same await.
+Every number of turns up to the first (fewer in the quick run), from there on ever larger
+ones: an operation that waits for a thread spends hundreds of turns in one and the same await.
 """
 
 

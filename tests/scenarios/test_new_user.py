@@ -121,6 +121,7 @@ def test_a_store_that_is_no_store_is_refused():
         Mnemo(wrong)
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_a_program_as_in_the_readme_passes_a_strict_type_checker(tmp_path: Path):
     """Sections given as dicts, and what the public calls return, are typed."""

@@ -138,7 +138,11 @@ class Lives:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["create", "append", "record", "apply", "reading"])
-@pytest.mark.parametrize("probe", [False, True], ids=["answer lost", "answer and probe lost"])
+@pytest.mark.parametrize(
+    "probe",
+    [False, pytest.param(True, marks=pytest.mark.long)],
+    ids=["answer lost", "answer and probe lost"],
+)
 @pytest.mark.parametrize(
     ("life", "config"), [(manual_life, Config()), (automatic_life, AUTO)], ids=["manual", "auto"]
 )
