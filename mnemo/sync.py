@@ -1172,13 +1172,27 @@ class Repository(Blocking[_Repository]):
     def forget(
         self,
         *,
+        memory_ids: Sequence[str] = (),
+        message_ids: Sequence[str] = (),
+        steps: Sequence[Step | str] = (),
         session_id: str | None = None,
         thread_id: str | None = None,
         before: datetime | None = None,
+        sources: bool = True,
+        dry_run: bool = False,
     ) -> ErasureReport:
-        """Erase raw steps, and all that was derived from them alone, for good."""
+        """Erase what was said, and all that was derived from it alone, for good."""
         return self._portal.run(
-            lambda: self._inner.forget(session_id=session_id, thread_id=thread_id, before=before)
+            lambda: self._inner.forget(
+                memory_ids=memory_ids,
+                message_ids=message_ids,
+                steps=steps,
+                session_id=session_id,
+                thread_id=thread_id,
+                before=before,
+                sources=sources,
+                dry_run=dry_run,
+            )
         )
 
     def statistics(self) -> RepositoryStatistics:

@@ -52,6 +52,7 @@ class Forgetting:
         Erase what is selected, after its sessions have ended.
 
         Raises:
+            NotFound: An id is unknown.
             StoreError: Nothing was erased. *Cancellation*: run it in a task that
                 outlives its caller.
         """
@@ -65,6 +66,8 @@ class Forgetting:
             return report
 
     async def _forget(self, selection: Selection) -> ErasureReport:
+        if selection.dry_run:
+            return (await self._overhaul.erase(selection)).report
         await self._end_sessions(await self._overhaul.touched(selection))
         async with self._turn:
             erased = await self._erase(selection)

@@ -27,6 +27,7 @@ from mnemo.values.erasure import ErasureReport, Selection
 from mnemo.values.graph import Edge, EdgeKind, Node, NodeMetadata, known_types
 from mnemo.values.journal import SessionRecord
 from mnemo.values.messages import Role
+from mnemo.values.steps import Step
 from mnemo.values.strategies import OMITTED, Compression, Retrieval
 from mnemo.values.upkeep import MaintenanceReport
 from mnemo.wire import Format
@@ -783,32 +784,56 @@ class Repository:
     async def forget(
         self,
         *,
+        memory_ids: Sequence[str] = (),
+        message_ids: Sequence[str] = (),
+        steps: Sequence[Step | str] = (),
         session_id: str | None = None,
         thread_id: str | None = None,
         before: datetime | None = None,
+        sources: bool = True,
+        dry_run: bool = False,
     ) -> ErasureReport:
         """
-        Erase raw steps, and all that was derived from them alone, for good.
+        Erase what was said, and all that was derived from it alone, for good.
 
-        What is given must hold of each step. Open sessions that lose steps are ended
+        Without ids, what is given must hold of each step and message. Ids name what goes:
+        a memory goes with its history, the raw steps and messages that it rests on and what
+        came of those alone; a step with the message that it was made of, a message with its
+        steps and the rest of its tool group. Open sessions that lose steps are ended
         (``SessionClosed``). Knowledge that other steps support stays without the erased
         part, if it is worded from what remains; what it had replaced holds again.
 
         Args:
+            memory_ids: Facts and instructions; *message_ids* and *steps* (or ids of their
+                nodes) go beside them.
             session_id: Of this session; alone: the session with its goals, too.
-            thread_id: Of this conversation thread.
+            thread_id: Of this conversation thread; with *message_ids*: where they are.
             before: What happened before this time, exclusive; no zone means UTC.
+            sources: False: the memories go alone, and the same wording, or one that they had
+                before, is not extracted again, until it is added by hand.
+            dry_run: Report what would go; nothing is erased and no session ends.
 
         Returns:
             The counts; all 0 if there was nothing. ``scrubbed`` says whether the bytes
             are gone from the store's files, too.
 
         Raises:
-            ValueError: Nothing was given, or no text or time.
+            ValueError: Nothing was given, what does not go together, or no text or time.
+            NotFound: An id is not known in this repository; nothing was erased.
+            Conflict: Several threads have a message of that id; nothing was erased.
             StoreError: Nothing was erased. *Cancellation*: completes.
         """
         self._check_usable()
-        selection = Selection.of(session_id=session_id, thread_id=thread_id, before=before)
+        selection = Selection.of(
+            session_id=session_id,
+            thread_id=thread_id,
+            before=before,
+            memory_ids=memory_ids,
+            message_ids=message_ids,
+            steps=steps,
+            sources=sources,
+            dry_run=dry_run,
+        )
         return await self._forget(selection)
 
     async def _forget(self, selection: Selection) -> ErasureReport:

@@ -15,6 +15,7 @@ from datetime import UTC, datetime
 from mnemo.store.codec import decode_list
 from mnemo.store.damage import Passed, Rows
 from mnemo.store.erasure_plan import Range, plan_ranges
+from mnemo.store.messages import COLUMNS, MESSAGES
 from mnemo.store.note_rows import VERSION_COLUMNS, VERSIONS
 from mnemo.store.notes import NoteWriting
 from mnemo.store.rows import LISTED, listed
@@ -25,11 +26,24 @@ from mnemo.store.tombstones import erased_messages, remember_messages
 from mnemo.store.tx import Tx
 from mnemo.values.derived import ErasedRows
 from mnemo.values.erasure import Selection
+from mnemo.values.messages import StoredMessage, answered_ids
 from mnemo.values.note_erasure import ForgottenNotes, forget_sources
 from mnemo.values.notes import NoteRow
+from mnemo.values.units import leads, units_of
 
-__all__ = ["erase_messages", "erase_notes", "erase_thread"]
+__all__ = ["erase_messages", "erase_notes", "erase_thread", "whole_units"]
 
+_IN_THREAD = f"""
+SELECT {COLUMNS} FROM threads t CROSS JOIN messages m ON m.thread = t.no
+WHERE t.no = ? AND m.seq IN {LISTED} ORDER BY m.seq
+"""
+_OF_CALLS = f"""
+SELECT seq FROM message_calls WHERE thread = ? AND call_id IN {LISTED}
+UNION SELECT seq FROM messages INDEXED BY messages_answers
+WHERE thread = ? AND tool_call_id IN {LISTED}
+"""
+_BEFORE = "SELECT max(seq) FROM messages WHERE thread = ? AND seq < ?"
+_BEHIND = "SELECT min(seq) FROM messages WHERE thread = ? AND seq > ?"
 _MESSAGES = f"SELECT no, seq, epoch, id FROM messages WHERE thread = ? AND seq IN {LISTED}"
 _MESSAGES_OF_THREAD = "SELECT no, seq, epoch, id FROM messages WHERE thread = ? ORDER BY seq"
 _RANGES = {
@@ -78,6 +92,40 @@ _REST_OF_THREAD = ("goals", "pins", "outcomes", "surfaced")
 _BEGIN_ANEW = """
 UPDATE threads SET epoch = epoch + 1, epoch_start = next_seq, boundary = next_seq WHERE no = ?
 """
+
+
+def whole_units(tx: Tx, thread: int, seqs: Iterable[int], unreadable: Passed) -> set[int]:
+    """*seqs* of a thread, with the rest of the tool groups and of the items that they are of."""
+    wanted, found = set(seqs), dict[int, StoredMessage]()
+    fresh = _read(tx, thread, wanted, unreadable)
+    while fresh:
+        found |= fresh
+        near = _read(tx, thread, _of_calls(tx, thread, fresh.values()), unreadable)
+        for seq, message in fresh.items():
+            before = _read(tx, thread, _beside(tx, _BEFORE, thread, seq), unreadable)
+            near |= {seq: one for seq, one in before.items() if leads(one)}
+            if leads(message):
+                near |= _read(tx, thread, _beside(tx, _BEHIND, thread, seq), unreadable)
+        fresh = {seq: one for seq, one in near.items() if seq not in found}
+    units = [{message.seq for message in unit.messages} for unit in units_of(found.values())]
+    return wanted.union(*(unit for unit in units if unit & wanted))
+
+
+def _read(tx: Tx, thread: int, seqs: Iterable[int], unreadable: Passed) -> dict[int, StoredMessage]:
+    rows = tx.run(_IN_THREAD, (thread, listed(seqs)))
+    return {message.seq: message for message in MESSAGES.all(rows, unreadable)}
+
+
+def _of_calls(tx: Tx, thread: int, messages: Iterable[StoredMessage]) -> list[int]:
+    """Where the calls that *messages* make or answer are made and answered."""
+    made = [call.id for message in messages for call in message.tool_calls]
+    calls = listed([*made, *(id for message in messages for id in answered_ids(message))])
+    return [seq for (seq,) in tx.run(_OF_CALLS, (thread, calls, thread, calls))]
+
+
+def _beside(tx: Tx, query: str, thread: int, seq: int) -> list[int]:
+    (found,) = tx.run(query, (thread, seq)).fetchone()
+    return [] if found is None else [found]
 
 
 def erase_messages(tx: Tx, repo: int, places: Iterable[tuple[int, int]]) -> ErasedRows:

@@ -19,7 +19,9 @@ from mnemo.errors import StoreCorrupt
 from mnemo.runtime.clock import as_utc
 from mnemo.runtime.text import terms
 from mnemo.values.graph import (
+    Claim,
     EdgeKind,
+    Edit,
     Episodic,
     Intent,
     Node,
@@ -31,6 +33,7 @@ from mnemo.values.graph import (
 from mnemo.values.upkeep import RAW, ROUTING
 
 __all__ = [
+    "CLAIMS",
     "AnnotatedStep",
     "Column",
     "Deletions",
@@ -50,7 +53,8 @@ __all__ = [
 
 MEMBERS_READ = 200
 """Members that are read to tell whether a tag, intent or subgoal is worded from what remains."""
-_CLAIMS = ("semantic", "procedural")
+CLAIMS = ("semantic", "procedural")
+"""Types of facts and instructions."""
 _MEMBERSHIP = (EdgeKind.MEMBERSHIP, EdgeKind.HIERARCHICAL)
 _PROVENANCE = (EdgeKind.PROVENANCE,)
 _LEAST = 1e-9
@@ -139,6 +143,7 @@ class Deletions:
         gone: Nodes that are deleted, by number.
         changed: Nodes as they are from now on, by number.
         counts: Metadata as it is from now on, by number; of some of *changed*.
+        words: What the claims that go themselves said.
         reworded: Numbers of *changed* whose vectors do not fit their texts any more.
         unreadable: Damaged rows that could not be judged; they stay as they are.
     """
@@ -146,6 +151,7 @@ class Deletions:
     gone: dict[int, NodeRow] = field(default_factory=dict)
     changed: dict[int, Node] = field(default_factory=dict)
     counts: dict[int, NodeMetadata] = field(default_factory=dict)
+    words: frozenset[str] = frozenset()
     reworded: set[int] = field(default_factory=set)
     facts_restored: int = 0
     unreadable: list[StoreCorrupt] = field(default_factory=list)
@@ -167,15 +173,20 @@ class Deletions:
             return None
 
 
-def plan_graph(rows: GraphRows, step_ids: Collection[str], said: Said) -> Deletions:
+def plan_graph(
+    rows: GraphRows, step_ids: Collection[str], said: Said, claims: Iterable[NodeRow] = ()
+) -> Deletions:
     """
-    Plan what goes from the graph with erased steps, and how the rest changes.
+    Plan what goes from the graph with erased steps and claims, and how the rest changes.
 
     Args:
         step_ids: Ids of the episodic nodes of the erased steps, committed or not.
         said: What was said in the erased steps.
+        claims: Facts and instructions that go themselves, whatever they rest on.
     """
-    plan = Deletions()
+    claims, plan = list(claims), Deletions()
+    plan.words = _words(text for row in claims for text in _wordings(rows, row))
+    plan.add(claims)
     sources = [id.replace("episodic", "source", 1) for id in step_ids if id.startswith("episodic")]
     plan.add(row for row in rows.find("id", [*step_ids, *sources]) if row.type in RAW)
     _add_sources(rows, plan)
@@ -207,7 +218,7 @@ def _add_sources(rows: GraphRows, plan: Deletions) -> None:
 def _settle_claims(rows: GraphRows, plan: Deletions, said: Said) -> None:
     """Facts and instructions go with their last step; shared ones are judged."""
     ends = {source for source, _ in rows.edges("target", plan.gone, _PROVENANCE)}
-    claims = [row for row in rows.find("no", ends - plan.gone.keys()) if row.type in _CLAIMS]
+    claims = [row for row in rows.find("no", ends - plan.gone.keys()) if row.type in CLAIMS]
     links = rows.edges("source", [row.no for row in claims], _PROVENANCE)
     steps = {row.no for row in rows.find("no", {t for _, t in links}) if row.type == "episodic"}
     grounds: dict[int, list[int]] = {row.no: [] for row in claims}
@@ -232,9 +243,11 @@ def _stays(
     steps = {number: step for number, step in read.items() if isinstance(step, Episodic)}
     remaining = [step for number, step in steps.items() if number not in plan.gone]
     erased = [step for number, step in steps.items() if number in plan.gone]
-    if _leaks(node, remaining, said.of(step.episode_id for step in erased)):
+    lost = said.of(step.episode_id for step in erased)
+    lost |= _words(text for step in erased for text in _evidence(step))
+    if _leaks([_text(node)], remaining, lost):
         return False
-    plan.changed[row.no] = _narrowed(node, remaining)
+    plan.changed[row.no] = _narrowed(node, remaining, lost)
     plan.counts[row.no] = _counted(metadata, erased, remaining)
     return True
 
@@ -289,7 +302,8 @@ def _reword(rows: GraphRows, plan: Deletions, row: NodeRow, said: Said) -> None:
         gone = [t for _, t in rows.edges("source", [row.no], _MEMBERSHIP) if t in plan.gone]
         behind = {target for _, target in rows.edges("source", gone, _PROVENANCE)}
         steps = rows.find("no", behind.union(gone))
-        return said.of(step.episode_id for step in steps if step.type == "episodic")
+        lost = said.of(step.episode_id for step in steps if step.type == "episodic")
+        return lost | plan.words
 
     after = _reworded(node, _members(rows, plan, row), erased)
     if after is None:
@@ -319,6 +333,15 @@ def _members(rows: GraphRows, plan: Deletions, row: NodeRow) -> list[Node]:
 # ── Facts and instructions ───────────────────────────────────────────────────────────
 
 
+def _wordings(rows: GraphRows, row: NodeRow) -> tuple[str, ...]:
+    """What a claim says and said; of a damaged one nothing is known."""
+    try:
+        node = rows.read(row.no)
+    except StoreCorrupt:
+        return ()
+    return (_text(node), *(node.former_texts if isinstance(node, Claim) else ()))
+
+
 def _text(node: Node) -> str:
     if isinstance(node, Procedural):
         return "\n".join((node.condition, node.instruction, node.expected_outcome))
@@ -329,17 +352,27 @@ def _evidence(step: Episodic) -> tuple[str | None, ...]:
     return (step.observation, step.action, step.actor)
 
 
-def _leaks(claim: Node, remaining: Sequence[Episodic], erased: frozenset[str]) -> bool:
-    """Whether *claim* has erased words that no remaining step has."""
-    suspect = _words([_text(claim)]) & erased
+def _leaks(
+    texts: Iterable[str | None], remaining: Sequence[Episodic], erased: frozenset[str]
+) -> bool:
+    """Whether *texts* have erased words that no remaining step has."""
+    suspect = _words(texts) & erased
     return bool(suspect and suspect - _words(t for step in remaining for t in _evidence(step)))
 
 
-def _narrowed(node: Node, remaining: Sequence[Episodic]) -> Node:
+def _narrowed(node: Node, remaining: Sequence[Episodic], erased: frozenset[str]) -> Node:
+    """*node* without the history that only erased steps word, since the first remaining step."""
+    if isinstance(node, Claim) and node.edits:
+        return replace(node, edits=tuple(_unsaid(edit, remaining, erased) for edit in node.edits))
     if not isinstance(node, Semantic) or node.valid_from is None:
         return node
     times = [as_utc(step.at) for step in remaining if step.at is not None]
     return replace(node, valid_from=min(times)) if times else node
+
+
+def _unsaid(edit: Edit, remaining: Sequence[Episodic], erased: frozenset[str]) -> Edit:
+    leaks = _leaks((edit.before, edit.reason), remaining, erased)
+    return replace(edit, before=None, reason=None) if leaks else edit
 
 
 def _counted(

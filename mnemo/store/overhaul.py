@@ -9,8 +9,10 @@ from functools import partial
 from mnemo.protocols import EmbeddingSpace
 from mnemo.store.codec import encode_vector
 from mnemo.store.engine import ManagedEngine
-from mnemo.store.erase import erase, touched_sessions
+from mnemo.store.erase import erase
+from mnemo.store.erasure_rows import touched_sessions
 from mnemo.store.moving import begin_move, stage_moved, switch_space, unmoved
+from mnemo.store.tx import Tx
 from mnemo.values.erasure import Erased, Selection
 from mnemo.values.feed import FeedCursor
 from mnemo.values.graph import Vector
@@ -39,17 +41,32 @@ class StoredOverhaul:
         """
         Erase what is selected with all that was derived from it alone, in one transaction.
 
-        Then the log is cut and a file of up to 64 MB rewritten: ``report.scrubbed``.
+        Then the log is cut and a file of up to 64 MB rewritten: ``report.scrubbed``. A dry run
+        says what that would do, and changes nothing.
 
         Raises:
             StoreError: Nothing was erased. *Cancellation*: the transaction completes.
         """
+        if selection.dry_run:
+            return await self._rehearsed(selection)
         erased = await self._engine.writing(
             partial(erase, repo_id=self._repo_id, selection=selection)
         )
         scrubbed = await self._engine.scrub(at_once=False)
         scrubbed = scrubbed and not erased.report.unreadable
         return replace(erased, report=replace(erased.report, scrubbed=scrubbed))
+
+    async def _rehearsed(self, selection: Selection) -> Erased:
+        """What would be erased: it is, and undone."""
+
+        def rehearse(tx: Tx) -> None:
+            raise _Rehearsed(erase(tx, self._repo_id, selection))
+
+        try:
+            await self._engine.writing(rehearse)
+        except _Rehearsed as done:
+            return replace(done.erased, report=replace(done.erased.report, scrubbed=False))
+        raise AssertionError("a rehearsal always ends with an exception")
 
     async def begin_move(self, space: EmbeddingSpace) -> None:
         """Say where the vectors go. *Cancellation*: completes."""
@@ -73,3 +90,11 @@ class StoredOverhaul:
         return await self._engine.writing(
             partial(switch_space, repo_id=self._repo_id, space=space, cursor=cursor)
         )
+
+
+class _Rehearsed(Exception):
+    """Undoes an erasure, and carries what it did."""
+
+    def __init__(self, erased: Erased) -> None:
+        super().__init__()
+        self.erased = erased

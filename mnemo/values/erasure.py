@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Protocol
 
 from mnemo.runtime.clock import as_utc, in_utc
-from mnemo.runtime.validation import known_id
+from mnemo.runtime.validation import known_id, known_ids
+from mnemo.values.steps import Step
 
 __all__ = ["Erased", "ErasureReport", "Selection", "StepTest"]
 
@@ -23,23 +25,46 @@ class Selection:
     """
     Which steps and messages are to be forgotten; what is given must hold of each.
 
+    Ids name what goes, each kind beside the others; a thread's id says where messages are.
+
     Attributes:
         session_id: Selects steps alone: a message is of no session.
         thread_id: Its messages, and the steps that were made from it.
         before: Exclusive, looks at when it happened or was said; aware.
+        memory_ids: Facts and instructions.
+        message_ids: Messages, with the rest of their tool groups.
+        step_ids: Ids of the nodes of steps.
+        sources: Whether what memories rest on goes as well; otherwise they go alone, and are
+            not extracted again.
+        dry_run: Whether it is only reported what would go.
     """
 
     session_id: str | None = None
     thread_id: str | None = None
     before: datetime | None = None
+    memory_ids: tuple[str, ...] = ()
+    message_ids: tuple[str, ...] = ()
+    step_ids: tuple[str, ...] = ()
+    sources: bool = True
+    dry_run: bool = False
 
     @classmethod
     def of(
-        cls, *, session_id: str | None, thread_id: str | None, before: datetime | None
+        cls,
+        *,
+        session_id: str | None = None,
+        thread_id: str | None = None,
+        before: datetime | None = None,
+        memory_ids: Sequence[str] = (),
+        message_ids: Sequence[str] = (),
+        steps: Sequence[Step | str] = (),
+        sources: bool = True,
+        dry_run: bool = False,
     ) -> Selection:
-        """Check the arguments of ``forget``. *Raises* ``ValueError`` if none is given."""
-        if session_id is None and thread_id is None and before is None:
-            raise ValueError("say what to forget: session_id, thread_id or before")
+        """Check the arguments of ``forget``. *Raises* ``ValueError``: none, or they do not fit."""
+        memories, messages = _ids(memory_ids), _ids(message_ids)
+        named = _ids(steps if isinstance(steps, str) else [_node_id(step) for step in steps])
+        _check_fit(session_id, thread_id, before, memories, messages, named, sources)
         if session_id is not None:
             session_id = known_id("session_id", session_id)
         if thread_id is not None:
@@ -47,7 +72,21 @@ class Selection:
         if before is not None and not isinstance(before, datetime):
             raise ValueError(f"before must be a datetime, not {type(before).__name__}")
         aware = as_utc(before) if before is not None else None
-        return cls(session_id=session_id, thread_id=thread_id, before=aware)
+        return cls(
+            session_id=session_id,
+            thread_id=thread_id,
+            before=aware,
+            memory_ids=memories,
+            message_ids=messages,
+            step_ids=named,
+            sources=sources,
+            dry_run=dry_run,
+        )
+
+    @property
+    def names_ids(self) -> bool:
+        """Whether it names what goes, one by one."""
+        return bool(self.memory_ids or self.message_ids or self.step_ids)
 
     @property
     def whole_session(self) -> str | None:
@@ -58,7 +97,7 @@ class Selection:
     @property
     def whole_thread(self) -> str | None:
         """The thread that goes with everything derived from it, its goals included, if one does."""
-        narrowed = self.session_id is not None or self.before is not None
+        narrowed = self.session_id is not None or self.before is not None or self.names_ids
         return None if narrowed else self.thread_id
 
     @property
@@ -74,6 +113,36 @@ class Selection:
             return self.thread_id in (None, thread_id) and (end is None or as_utc(at) < end)
 
         return test
+
+
+def _ids(given: Sequence[str]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(known_ids(given)))
+
+
+def _node_id(step: Step | str) -> str:
+    return step.node_id if isinstance(step, Step) else step
+
+
+def _check_fit(
+    session_id: object,
+    thread_id: object,
+    before: object,
+    memories: Sequence[str],
+    messages: Sequence[str],
+    steps: Sequence[str],
+    sources: bool,
+) -> None:
+    named = bool(memories or messages or steps)
+    if not named and session_id is None and thread_id is None and before is None:
+        raise ValueError(
+            "say what to forget: memory_ids, message_ids, steps, session_id, thread_id or before"
+        )
+    if named and (session_id is not None or before is not None):
+        raise ValueError("session_id and before do not narrow ids: forget these in a call apart")
+    if thread_id is not None and (memories or steps):
+        raise ValueError("thread_id says where message_ids are; memories and steps need none")
+    if not sources and (messages or steps or not memories):
+        raise ValueError("sources=False is of memory_ids alone: their sources stay")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,7 +167,7 @@ class ErasureReport:
         scrubbed: Whether the bytes are gone from the store's files too. False: the file has
             more than 64 MB and is rewritten when nothing is written for 5 s, or by
             ``Mnemo.scrub``; another process reads an older state, or the disk refused, and
-            it is finished later; or something is *unreadable*.
+            it is finished later; or something is *unreadable*; or it was a dry run.
     """
 
     messages: int = 0

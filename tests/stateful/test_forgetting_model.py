@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 from helpers import examples
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from mnemo.errors import Conflict
+from mnemo.errors import Barred, Conflict, NotFound
 from mnemo.protocols import TranscriptReader, TranscriptWriter
 from mnemo.runtime.text import terms
 from mnemo.testing.clock import ManualClock
@@ -29,6 +29,7 @@ from mnemo.values.erasure import ErasureReport, Selection
 from mnemo.values.graph import (
     Edge,
     EdgeKind,
+    Episodic,
     Intent,
     MetadataDelta,
     Node,
@@ -40,6 +41,8 @@ from mnemo.values.graph import (
 )
 from mnemo.values.journal import ChangesetStaged, StepsAnnotated
 from mnemo.values.steps import Annotation, episodic_node
+
+T = TypeVar("T")
 
 WORDS = ("porto", "harbour", "violin", "bread", "compiler", "osaka")
 TEXTS = st.lists(st.sampled_from(WORDS), min_size=1, max_size=3).map(" ".join)
@@ -130,6 +133,25 @@ SELECTION = st.builds(
     st.sampled_from([None, None, "s0", "s1", "s2", "nobody"]),
     st.sampled_from([None, None, "t", "u", "no thread"]),
     st.sampled_from([None, None, 1, 3, 6]),
+)
+
+
+@dataclass(frozen=True)
+class Picked:
+    """What is named by ids, picked over what there is: claims, steps, a thread's messages."""
+
+    memories: tuple[int, ...]
+    steps: tuple[int, ...]
+    messages: tuple[int, ...]
+    sources: bool
+
+
+PICKED = st.builds(
+    Picked,
+    memories=st.lists(st.integers(0, 4), max_size=2).map(tuple),
+    steps=st.lists(st.integers(0, 7), max_size=2).map(tuple),
+    messages=st.lists(st.integers(0, 4), max_size=2).map(tuple),
+    sources=st.booleans(),
 )
 
 
@@ -344,12 +366,29 @@ class Model:
             model.threads[thread] = talked(one)
         return model
 
+    def selected(self, picked: Picked) -> Selection | None:
+        """What *picked* names of what is there; ``None``: nothing."""
+        memories = tuple(_picked(sorted(self.claims), picked.memories))
+        if not picked.sources:
+            return Selection(memory_ids=memories, sources=False) if memories else None
+        steps = tuple(_picked(sorted(self.steps), picked.steps))
+        seqs = sorted(self.threads["t"].hours) if "t" in self.threads else []
+        messages = tuple(f"m{seq}" for seq in _picked(seqs, picked.messages))
+        if messages:
+            return Selection(message_ids=messages, thread_id="t")
+        return Selection(memory_ids=memories, step_ids=steps) if memories or steps else None
+
     def erase(self, selection: Selection) -> ErasureReport:
         """Take out what *selection* takes, and what follows from that."""
-        gone = {id: step for id, step in self.steps.items() if self._takes(selection, id)}
+        taken, spoken = self._named(selection)
+        gone = {
+            id: step
+            for id, step in self.steps.items()
+            if (id in taken if selection.names_ids else self._takes(selection, id))
+        }
         ended = {f"s{step.talk}" for step in gone.values()}
         whole = self.sessions & {selection.whole_session or ""}
-        changed, restored = self._erase_claims(gone)
+        changed, restored = self._erase_claims(gone, selection.memory_ids)
         for id in gone:
             del self.steps[id]
         self._strip(gone)
@@ -361,8 +400,24 @@ class Model:
             sessions=len(over),
             facts_changed=changed,
             facts_restored=restored,
-            **self._erase_messages(selection),
+            **self._erase_messages(selection, spoken),
         )
+
+    def _named(self, selection: Selection) -> tuple[set[str], set[tuple[str, int]]]:
+        """Steps and messages that ids name: a claim its steps, a step its message, and back."""
+        steps, messages = (
+            {*selection.step_ids},
+            {("t", int(id[1:])) for id in selection.message_ids},
+        )
+        if selection.sources:
+            steps |= set[str]().union(*(self.claims[id].grounds for id in selection.memory_ids))
+        origins = {id: step.said.thread for id, step in self.steps.items()}
+        messages |= {(origins[id] or "", 0) for id in steps if self._is_of_message(id)}
+        made = {id for id in self.steps if (origins[id], 0) in messages}
+        return steps | made, messages
+
+    def _is_of_message(self, id: str) -> bool:
+        return self.is_shown_by_message(self.steps[id])
 
     def is_shown_by_message(self, step: Step) -> bool:
         """Whether the message that a step was made of is there, and is found in its place."""
@@ -388,9 +443,12 @@ class Model:
             for talk in {step.talk for step in gone.values()}
         }
 
-    def _erase_claims(self, gone: dict[str, Step]) -> tuple[int, int]:
-        lost, going, changed = self._lost(gone), dict[str, Claim](), 0
+    def _erase_claims(self, gone: dict[str, Step], named: Sequence[str]) -> tuple[int, int]:
+        lost, changed = self._lost(gone), 0
+        going = {id: self.claims[id] for id in named}
         for id, claim in self.claims.items():
+            if id in going:
+                continue
             erased, left = claim.grounds & gone.keys(), claim.grounds - gone.keys()
             if not erased:
                 continue
@@ -434,7 +492,7 @@ class Model:
             if words(step.subgoal) & lost[step.talk] - known:
                 step.subgoal = goal
 
-    def _erase_messages(self, selection: Selection) -> dict[str, int]:
+    def _erase_messages(self, selection: Selection, spoken: set[tuple[str, int]]) -> dict[str, int]:
         counts = dict.fromkeys(("messages", "compactions", "snapshots", "pins", "goals"), 0)
         if not selection.takes_messages:
             return counts
@@ -443,6 +501,8 @@ class Model:
                 continue
             whole = selection.whole_thread == id
             gone = {seq for seq, hour in thread.hours.items() if _before(selection, hour)}
+            if selection.names_ids:
+                gone = {seq for where, seq in spoken if where == id}
             ranges = {r for r, held in thread.ranges.items() if whole or gone & {*held}}
             pins = {seq for seq in thread.pins if whole or seq in gone}
             counts["messages"] += len(gone)
@@ -455,6 +515,11 @@ class Model:
             thread.pins -= pins
             thread.goals = 0 if whole else thread.goals
         return counts
+
+
+def _picked(there: Sequence[T], places: Iterable[int]) -> list[T]:
+    """Those of *there* at *places*, counted round, each once."""
+    return list(dict.fromkeys(there[place % len(there)] for place in places)) if there else []
 
 
 def _before(selection: Selection, hour: int) -> bool:
@@ -550,7 +615,10 @@ def counted(report: ErasureReport) -> ErasureReport:
 
 
 async def lives(
-    talks: list[Talk], known: list[Known], spoken: list[Spoken], selections: list[Selection]
+    talks: list[Talk],
+    known: list[Known],
+    spoken: list[Spoken],
+    selections: list[Selection | Picked],
 ) -> None:
     """The whole story; after each erasure the store is what the model says."""
     model, clock = Model.of(talks, known, spoken), ManualClock(NOON + timedelta(days=1))
@@ -560,17 +628,46 @@ async def lives(
         await play(kit, talks, known)
         await transcript_of(store).writing(partial(speak, spoken=spoken))
         await compare(kit, model)
-        for selection in selections:
+        for asked in selections:
+            selection = model.selected(asked) if isinstance(asked, Picked) else asked
+            if selection is None:
+                continue
+            texts = [model.claims[id].text for id in selection.memory_ids]
             before, overhaul = set(model.sessions), store.overhaul("r")
             touched = await overhaul.touched(selection)
+            planned = await overhaul.erase(replace(selection, dry_run=True))
+            await compare(kit, model)
             erased = await overhaul.erase(selection)
             assert {*erased.session_ids} == {*touched}
+            assert replace(planned.report, scrubbed=erased.report.scrubbed) == erased.report
             assert counted(erased.report) == model.erase(selection)
             await compare(kit, model)
-            assert (await overhaul.erase(selection)).report.is_empty
+            await erased_once(kit, selection)
+            if not selection.sources:
+                await barred(kit, texts)
             await refused(kit, before - model.sessions)
     finally:
         await store.aclose()
+
+
+async def erased_once(kit: Kit, selection: Selection) -> None:
+    """A second time there is nothing; what is named is not there."""
+    if selection.names_ids:
+        with pytest.raises(NotFound):
+            await kit.store.overhaul("r").erase(selection)
+    else:
+        assert (await kit.store.overhaul("r").erase(selection)).report.is_empty
+
+
+async def barred(kit: Kit, texts: Iterable[str]) -> None:
+    """What was erased alone is not extracted again."""
+    for text in texts:
+        step, fact = Episodic("again"), Semantic(text)
+        rule, ground = Procedural(text), Edge(fact.id, step.id, EdgeKind.PROVENANCE)
+        both = [ground, replace(ground, source=rule.id)]
+        with pytest.raises(Barred) as refusal:
+            await kit.apply(step, fact, rule, id="again", edges=both)
+        assert {*refusal.value.ids} <= {fact.id, rule.id}
 
 
 async def refused(kit: Kit, sessions: Iterable[str]) -> None:
@@ -593,10 +690,40 @@ async def refused(kit: Kit, sessions: Iterable[str]) -> None:
     talks=st.lists(TALK, min_size=1, max_size=3),
     known=st.lists(KNOWN, max_size=5),
     spoken=st.lists(SPOKEN, max_size=2),
-    selections=st.lists(SELECTION, min_size=1, max_size=2),
+    selections=st.lists(st.one_of(SELECTION, PICKED), min_size=1, max_size=2),
 )
 def test_forgetting_keeps_its_promises(
-    talks: list[Talk], known: list[Known], spoken: list[Spoken], selections: list[Selection]
+    talks: list[Talk],
+    known: list[Known],
+    spoken: list[Spoken],
+    selections: list[Selection | Picked],
 ) -> None:
     """What must be gone is gone, what must stay stays, and the report counts it."""
     asyncio.run(lives(talks, known, spoken, selections))
+
+
+FED = st.builds(replace, SAID, thread=st.sampled_from(["t", "u"]))
+
+
+@pytest.mark.slow
+@settings(
+    max_examples=80,
+    derandomize=True,
+    database=None,
+    suppress_health_check=list(HealthCheck),
+)
+@given(
+    talks=st.lists(
+        st.builds(replace, TALK, steps=st.lists(FED, min_size=1, max_size=3).map(tuple)),
+        min_size=1,
+        max_size=3,
+    ),
+    known=st.lists(KNOWN, min_size=1, max_size=5),
+    spoken=st.lists(SPOKEN, min_size=2, max_size=2),
+    picks=st.lists(PICKED, min_size=1, max_size=3),
+)
+def test_ids_take_along_what_they_are_made_of(
+    talks: list[Talk], known: list[Known], spoken: list[Spoken], picks: list[Picked]
+) -> None:
+    """Memories their steps, steps their messages, messages their steps; or a memory alone."""
+    asyncio.run(lives(talks, known, spoken, [*picks]))
