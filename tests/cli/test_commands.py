@@ -257,7 +257,7 @@ def test_the_doctor_calls_a_file_that_is_no_store_sick(cli, write):
         (("recall", "x", "-k", "many"), "Invalid value"),
         (("stats", "--repo", " "), "repo_id must be"),
         (("stats", "--store", "."), "is a directory"),
-        (("remember",), "No such command 'recal'"),
+        (("recal",), "No such command 'recal'"),
         (("stats", "--loud"), "No such option"),
     ],
 )
