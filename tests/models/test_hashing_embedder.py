@@ -24,13 +24,6 @@ async def test_two_embedders_agree() -> None:
     assert np.array_equal(first, second)
 
 
-@pytest.mark.parametrize("text", ["", "the of and", "\ud800"])
-async def test_a_text_without_terms_gives_a_unit_row(text: str) -> None:
-    """Even nothing has a vector of length 1."""
-    row = (await HashingEmbedder().embed([text]))[0]
-    assert np.isclose(np.linalg.norm(row), 1)
-
-
 def test_too_few_dimensions_are_refused() -> None:
     """One dimension could not tell two texts apart."""
     with pytest.raises(ValueError, match="at least 2"):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import re
-import subprocess
 import sys
 import threading
 from functools import cache
@@ -27,36 +26,6 @@ from mnemo.testing import HashingEmbedder
 def embedder() -> WordLlamaEmbedder:
     """One embedder for all tests: its weights are read once."""
     return WordLlamaEmbedder()
-
-
-async def test_rows_are_of_unit_length_and_in_order(embedder: WordLlamaEmbedder) -> None:
-    """Each text gives one float32 row of length 1, whatever the batch around it."""
-    texts = ["a cat sat on the mat", "trains to Kyoto " * 40, "x"] * 20
-    rows = await embedder.embed(texts)
-    assert rows.shape == (60, embedder.space.dimensions)
-    assert rows.dtype == np.float32
-    assert np.allclose(np.linalg.norm(rows, axis=1), 1, atol=1e-5)
-    alone = await embedder.embed([texts[0]])
-    assert np.allclose(alone[0], rows[0], atol=1e-6)
-
-
-async def test_related_texts_are_closer_than_unrelated_ones(embedder: WordLlamaEmbedder) -> None:
-    """The cosine carries meaning without a shared word."""
-    kitten, cat, train = await embedder.embed(["a small kitten", "the young cat", "railway fares"])
-    assert kitten @ cat > kitten @ train
-
-
-@pytest.mark.parametrize("text", ["", "   ", "\ud800", "\0", "𐎀" * 3])
-async def test_any_text_gives_a_unit_row(embedder: WordLlamaEmbedder, text: str) -> None:
-    """A text without tokens, or with broken characters, gives the same unit row each time."""
-    first, second = await embedder.embed([text, text])
-    assert np.isclose(np.linalg.norm(first), 1, atol=1e-5)
-    assert np.array_equal(first, second)
-
-
-async def test_no_text_gives_no_row(embedder: WordLlamaEmbedder) -> None:
-    """An empty batch is answered with an empty array of the right width."""
-    assert (await embedder.embed([])).shape == (0, 256)
 
 
 @cache
@@ -120,31 +89,12 @@ def test_remembered_pieces_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     assert all(len(piece) <= 32 for piece in known)
 
 
-async def test_only_the_beginning_of_a_very_long_text_counts(
-    embedder: WordLlamaEmbedder,
-) -> None:
-    """What comes after the documented bound does not change the vector."""
-    head = "boats and harbours " * (MAX_CHARACTERS // 19 + 1)
-    short, long = await embedder.embed([head, head + "volcano " * 100_000])
-    assert np.array_equal(short, long)
-
-
 async def test_the_root_logger_is_left_alone(embedder: WordLlamaEmbedder) -> None:
     """Embedding installs no log handler and imports nothing that would."""
     before = list(logging.getLogger().handlers)
     await embedder.embed(["hello"])
     assert logging.getLogger().handlers == before
     assert "wordllama" not in sys.modules
-
-
-@pytest.mark.slow
-def test_constructing_it_loads_nothing() -> None:
-    """Neither the import of its module nor its constructor loads the tokenizer."""
-    code = (
-        "import sys; from mnemo.models.wordllama import WordLlamaEmbedder; WordLlamaEmbedder();"
-        "sys.exit('tokenizers' in sys.modules or 'safetensors' in sys.modules)"
-    )
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
 async def test_a_service_that_opens_loads_it_in_a_worker_thread(monkeypatch) -> None:
