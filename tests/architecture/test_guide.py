@@ -80,6 +80,15 @@ def test_an_example_runs_as_it_stands(page, number, tmp_path, monkeypatch, capsy
     capsys.readouterr()
 
 
+@pytest.mark.slow
+def test_the_first_example_of_the_readme_finds_what_was_remembered(tmp_path, monkeypatch, capsys):
+    """In the same breath: nothing is waited for between remembering and recalling."""
+    monkeypatch.chdir(tmp_path)
+    first, *_ = examples(README)
+    exec(compile(first, "README.md", "exec"), {"__name__": "__main__"})
+    assert re.fullmatch(r"- I am allergic to peanuts\. \(.*\) \[1\]\n", capsys.readouterr().out)
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_a_page_is_short_and_has_one_title(page: Path):
     """The README has 200 lines at most, a page of the guide 250."""
