@@ -73,7 +73,7 @@ from mnemo.values.graph import (
     Tag,
 )
 from mnemo.values.jobs import JobLevels
-from mnemo.values.journal import SessionRecord, SessionState
+from mnemo.values.journal import RepositoryRecord, SessionRecord, SessionState
 from mnemo.values.messages import Message, StoredMessage, ToolCall
 from mnemo.values.notes import Note, NoteChange, NoteInfo, NoteVersion
 from mnemo.values.steps import Step
@@ -177,6 +177,7 @@ __all__ = [
     "RenderedViewport",
     "Repository",
     "RepositoryAlreadyOpen",
+    "RepositoryRecord",
     "RepositoryStatistics",
     "Revision",
     "SchemaTooNew",

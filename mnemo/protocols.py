@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from datetime import datetime
+from pathlib import Path
 from typing import Any, Literal, Never, Protocol, TypeAlias, TypeVar
 
 import numpy as np
@@ -22,7 +23,7 @@ from mnemo.values.changeset import Revision
 from mnemo.values.chat import ChatMessage, ChatReply, ChatRequest, EmbeddingSpace, Purpose, Usage
 from mnemo.values.corpus import CorpusView
 from mnemo.values.derived import SummaryRequest
-from mnemo.values.erasure import Erased, Selection
+from mnemo.values.erasure import Erased, ErasureReport, Selection
 from mnemo.values.feed import FeedChanges, FeedCursor, FoundMessage
 from mnemo.values.graph import Edge, EdgeKind, Listing, Node, NodeMetadata, NodeType, Vector
 from mnemo.values.journal import (
@@ -32,6 +33,7 @@ from mnemo.values.journal import (
     Intact,
     Journal,
     Owner,
+    RepositoryRecord,
     SessionRecord,
     StoreReport,
 )
@@ -467,6 +469,15 @@ class Store(Protocol):
     def archive(self, repo_id: str) -> Archive: ...
 
     def notes(self, repo_id: str) -> NoteStore: ...
+
+    async def repositories(self) -> list[RepositoryRecord]:
+        """All stored ones by id, open or not."""
+
+    async def delete_repository(self, repo_id: str) -> ErasureReport:
+        """Delete everything of one, in one transaction. *Raises* ``NotFound``."""
+
+    async def backup(self, path: Path) -> None:
+        """Write a consistent copy to *path*. *Raises* ``UsageError`` or ``StoreError``: no copy."""
 
     async def renew(self, owner: Owner, lease_s: float) -> None:
         """Prolong the lease of *owner* on all its sessions."""

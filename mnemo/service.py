@@ -42,7 +42,8 @@ from mnemo.runtime.user_code import close_all
 from mnemo.runtime.validation import checked_repo_id, whole_number
 from mnemo.session.session import Session
 from mnemo.values.archive import ArchiveHead
-from mnemo.values.journal import Owner
+from mnemo.values.erasure import ErasureReport
+from mnemo.values.journal import Owner, RepositoryRecord
 
 __all__ = ["Mnemo"]
 
@@ -521,6 +522,56 @@ class Mnemo:
         checked_repo_id(repo_id)
         with self._claimed(repo_id, "import before opening it"):
             return await import_lines(store.archive(repo_id), lines)
+
+    async def repos(self) -> list[RepositoryRecord]:
+        """
+        List all stored repositories by id, open or not; one never written to is in no store.
+
+        Raises:
+            StoreError: The store could not be read. *Cancellation*: safe.
+        """
+        store, _ = self._usable()
+        return await store.repositories()
+
+    async def delete_repo(self, repo_id: str) -> ErasureReport:
+        """
+        Delete a repository with everything in it, for good.
+
+        Its ids of sessions are not used again, nor is an archive of them imported here. A
+        process that has it open loses it at its next call; sessions there take no more.
+
+        Returns:
+            The counts; ``scrubbed`` says whether the bytes are gone from the files, too.
+
+        Raises:
+            ValueError: *repo_id* is blank, too long or cannot be stored.
+            NotFound: There is none of that id.
+            RepositoryAlreadyOpen: It is open in this service: close it first.
+            StoreError: Nothing was deleted. *Cancellation*: completes.
+        """
+        store, _ = self._usable()
+        checked_repo_id(repo_id)
+        with self._claimed(repo_id, f"close_repo({repo_id!r}) first"):
+            return await completed(self._root.own(partial(store.delete_repository, repo_id)))
+
+    async def backup(self, path: str | Path) -> None:
+        """
+        Write a consistent copy of the whole store to a new file, while it is used.
+
+        The copy is of one moment and complete, or not there: it gets its name at the end. It
+        is a store like others, to be opened by its path. What is erased later stays in it.
+
+        Raises:
+            ValueError: *path* is no path.
+            UsageError: Something is at *path*, such as the store itself, or its folder is
+                not there.
+            StoreError: The disk is full or refused; nothing is left behind.
+                *Cancellation*: completes.
+        """
+        store, _ = self._usable()
+        if not isinstance(path, str | Path) or is_blank(str(path)) or "\0" in str(path):
+            raise ValueError(f"path must name a new file, not {path!r}")
+        await completed(self._root.own(partial(store.backup, Path(path))))
 
     async def scrub(self) -> bool:
         """

@@ -65,7 +65,7 @@ from mnemo.values.changeset import Changeset, Revision
 from mnemo.values.derived import Compaction, EvictionOutcome, Goal, GoalCompletion, Pin, Snapshot
 from mnemo.values.erasure import ErasureReport
 from mnemo.values.graph import Edge, EdgeKind, Node, NodeMetadata
-from mnemo.values.journal import SessionRecord, SessionState
+from mnemo.values.journal import RepositoryRecord, SessionRecord, SessionState
 from mnemo.values.messages import Message, Role, StoredMessage, ToolCall
 from mnemo.values.notes import Note, NoteChange, NoteInfo, NoteVersion
 from mnemo.values.steps import Step
@@ -1313,6 +1313,20 @@ class Mnemo(Blocking[_Mnemo]):
         Make *repo_id* what another repository was when *lines* were exported; all or nothing.
         """
         return self._portal.run(lambda: self._inner.import_repo(repo_id, lines))
+
+    def repos(self) -> list[RepositoryRecord]:
+        """
+        List all stored repositories by id, open or not; one never written to is in no store.
+        """
+        return self._portal.run(lambda: self._inner.repos())
+
+    def delete_repo(self, repo_id: str) -> ErasureReport:
+        """Delete a repository with everything in it, for good."""
+        return self._portal.run(lambda: self._inner.delete_repo(repo_id))
+
+    def backup(self, path: str | Path) -> None:
+        """Write a consistent copy of the whole store to a new file, while it is used."""
+        self._portal.run(lambda: self._inner.backup(path))
 
     def scrub(self) -> bool:
         """

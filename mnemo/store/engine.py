@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
+from pathlib import Path
 from typing import Any, Never, Protocol, TypeAlias, TypeVar
 
 import anyio
@@ -135,6 +136,9 @@ class ManagedEngine(Engine, Protocol):
 
     async def renewing(self, work: Callable[[Tx], T]) -> T:
         """Run *work* as ``writing`` does, but keep ``tend`` from waiting for idleness anew."""
+
+    async def backup(self, path: Path) -> None:
+        """Write a copy of one revision to a new file, while others write; see ``Store.backup``."""
 
     async def scrub(self, *, at_once: bool) -> bool:
         """Rid the storage of what was erased; see ``Store.scrub``."""

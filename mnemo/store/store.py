@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
 from typing import Never
 
 from mnemo.protocols import Clock, StoreReport
@@ -15,10 +18,12 @@ from mnemo.store.overhaul import StoredOverhaul
 from mnemo.store.owners import forget_the_dead, register
 from mnemo.store.processes import new_owner
 from mnemo.store.records import StoredRecords
+from mnemo.store.repositories import delete_repository, repository_records
 from mnemo.store.sessions import StoredSessions
 from mnemo.store.transcript import StoredTranscript
 from mnemo.store.tx import Tx
-from mnemo.values.journal import Owner
+from mnemo.values.erasure import ErasureReport
+from mnemo.values.journal import Owner, RepositoryRecord
 
 __all__ = ["EngineStore"]
 
@@ -95,6 +100,30 @@ class EngineStore:
     async def aclose(self) -> None:
         """Let queued units finish, checkpoint, close. Idempotent. *Cancellation*: completes."""
         await self.engine.aclose()
+
+    async def repositories(self) -> list[RepositoryRecord]:
+        """All stored repositories by id. *Cancellation*: safe."""
+        return await self.engine.reading(repository_records)
+
+    async def delete_repository(self, repo_id: str) -> ErasureReport:
+        """
+        Delete a repository with everything in it, and the bytes as after any erasure.
+
+        Raises:
+            NotFound: There is none of that id. *Cancellation*: the transaction completes.
+        """
+        report = await self.engine.writing(partial(delete_repository, repo_id=repo_id))
+        return replace(report, scrubbed=await self.engine.scrub(at_once=False))
+
+    async def backup(self, path: Path) -> None:
+        """
+        Write a copy of one revision to *path*; see ``Mnemo.backup``.
+
+        Raises:
+            UsageError: Something is at *path*, or its folder is not there.
+            StoreError: It could not be written; nothing is left. *Cancellation*: completes.
+        """
+        await self.engine.backup(path)
 
     async def renew(self, owner: Owner, lease_s: float) -> None:
         """Prolong the lease of *owner* on all its sessions. *Cancellation*: completes."""

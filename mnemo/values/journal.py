@@ -34,6 +34,7 @@ __all__ = [
     "Intact",
     "Journal",
     "Owner",
+    "RepositoryRecord",
     "SessionRecord",
     "SessionState",
     "Settlement",
@@ -74,6 +75,29 @@ class SessionRecord:
     updated_at: datetime
     episode_id: str | None = None
     thread_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RepositoryRecord:
+    """
+    One line about a stored repository.
+
+    Attributes:
+        nodes: Node type → how many; types without any are absent.
+        created_at: When the first of what it holds was stored, aware; ``None``: it is empty.
+        changed_at: When a session, thread, note or the graph grew last, likewise.
+    """
+
+    id: str
+    threads: int
+    sessions: int
+    nodes: Mapping[str, int]
+    created_at: datetime | None
+    changed_at: datetime | None
+
+    def __repr__(self) -> str:
+        held = f"{self.threads} threads, {self.sessions} sessions, {sum(self.nodes.values())} nodes"
+        return f"<RepositoryRecord {self.id!r}: {held}>"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

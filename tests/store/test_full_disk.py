@@ -12,7 +12,7 @@ import anyio
 import pytest
 
 from mnemo import Mnemo
-from mnemo.errors import StoreReadOnly
+from mnemo.errors import StoreError, StoreReadOnly
 from mnemo.store.sqlite import SqliteStore
 from mnemo.testing import ManualClock
 
@@ -147,3 +147,20 @@ async def test_a_new_store_on_a_full_disk_is_refused(small_disk: Path) -> None:
     fill(small_disk)
     with pytest.raises(Exception, match="the disk"):
         await Mnemo(str(small_disk / "mnemo.db")).open()
+
+
+@pytest.mark.slow
+async def test_a_backup_onto_a_full_disk_leaves_nothing_there(
+    small_disk: Path, tmp_path: Path
+) -> None:
+    """The error says so, the disk holds what it held, and the store goes on."""
+    path = tmp_path / "elsewhere.db"
+    await remember(path)
+    fill(small_disk, but=64 * 1024)
+    async with Mnemo(str(path)) as memory:
+        with pytest.raises(StoreError, match="the disk is full"):
+            await memory.backup(small_disk / "copy.db")
+        assert [left.name for left in small_disk.iterdir()] == ["ballast"]
+        repo = await memory.open_repo("r")
+        assert len(await repo.search("kyoto")) == 1
+        await repo.start_session("again")

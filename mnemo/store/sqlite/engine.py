@@ -168,6 +168,17 @@ class SqliteEngine:
             with anyio.CancelScope(shield=True):
                 await self._scrubber.scrub(at_once=self._scrubber.is_held_up)
 
+    async def backup(self, path: Path) -> None:
+        """
+        Copy one revision to a new file; the log is not cut meanwhile, and writers go on.
+
+        Raises:
+            UsageError: Something is at *path*, or its folder is not there.
+            StoreError: It could not be written; nothing is left. *Cancellation*: completes.
+        """
+        async with self.snapshot() as held:
+            await held.copy(path)
+
     async def scrub(self, *, at_once: bool) -> bool:
         """
         Rid the files of what was erased; give whether nothing of it is left.

@@ -8,17 +8,20 @@ of the writer's thread, and a snapshot is a copy.
 
 from __future__ import annotations
 
+import os
 import sqlite3
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from functools import partial
+from pathlib import Path
+from secrets import token_hex
 from typing import TypeVar
 
 import anyio
 import anyio.to_thread
 
-from mnemo.errors import StoreError
+from mnemo.errors import StoreError, UsageError
 from mnemo.store.sqlite.connection import SqliteTx, translated
 from mnemo.store.sqlite.writer import Writer
 from mnemo.store.tx import Tx
@@ -178,3 +181,56 @@ class SqliteSnapshot:
     def _run(self, work: Callable[[Tx], T]) -> T:
         with translated("reading the store"):
             return work(SqliteTx(self._connection))
+
+    async def copy(self, path: Path) -> None:
+        """Write the revision to a new file; see ``copied``. *Cancellation*: completes."""
+        with anyio.CancelScope(shield=True):
+            await anyio.to_thread.run_sync(copied, self._connection, path, limiter=self._limiter)
+
+
+def copied(connection: sqlite3.Connection, path: Path) -> None:
+    """
+    Write what *connection* sees to a file that is there when it is complete, or not at all.
+
+    Raises:
+        UsageError: Something is at *path*, or its folder is not there.
+        StoreError: It could not be written.
+    """
+    if not path.parent.is_dir():
+        raise UsageError(f"the folder {str(path.parent)!r} does not exist: create it first")
+    part = path.with_name(f"{path.name}.{token_hex(4)}.partial")
+    taken = UsageError(f"{str(path)!r} exists already: name a new file for the backup")
+    try:
+        if os.path.lexists(path):
+            raise taken
+        with translated(f"backing up to {str(path)!r}"):
+            _fill(connection, part)
+        _publish(part, path)
+    except FileExistsError:
+        raise taken from None
+    except OSError as error:
+        raise StoreError(f"backing up to {str(path)!r} failed: {error.strerror}") from error
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def _fill(connection: sqlite3.Connection, part: Path) -> None:
+    with closing(sqlite3.connect(part, isolation_level=None)) as copy:
+        # Nobody sees it before it is complete: what fails is deleted, not rolled back.
+        copy.execute("PRAGMA journal_mode = OFF")
+        connection.backup(copy)
+    with part.open("rb+") as file:
+        os.fsync(file.fileno())
+
+
+def _publish(part: Path, path: Path) -> None:
+    """Give the copy its name. *Raises* ``FileExistsError`` if somebody took it meanwhile."""
+    try:
+        os.link(part, path)
+    except FileExistsError:
+        raise
+    except OSError:
+        # Not every file system has links.
+        if os.path.lexists(path):
+            raise FileExistsError from None
+        part.rename(path)
