@@ -25,6 +25,8 @@ from mnemo.cli.opening import (
     AsJson,
     Repo,
     Store,
+    Where,
+    conditions,
     existing,
     file_settings,
     in_known_repo,
@@ -121,6 +123,10 @@ def recall(
     mode: Annotated[
         str | None, typer.Option(help="semantic, procedural, episodic or mixed.")
     ] = None,
+    where: Where = None,
+    session: Annotated[str | None, typer.Option("--session", help="Of this session.")] = None,
+    thread: Annotated[str | None, typer.Option("--thread", help="Of this conversation.")] = None,
+    actor: Annotated[str | None, typer.Option(help="Said or done by this one.")] = None,
     since: Annotated[str | None, typer.Option(help="Evidence from this ISO time on.")] = None,
     until: Annotated[str | None, typer.Option(help="Evidence up to this ISO time.")] = None,
     budget: Annotated[int | None, typer.Option(help="Tokens of text, at most.")] = None,
@@ -128,12 +134,21 @@ def recall(
     as_json: AsJson = False,
 ) -> None:
     """Find what a repository knows, with the steps that it comes from."""
-    first, last = time_of(since), time_of(until)
+    first, last, kept = time_of(since), time_of(until), conditions(where)
     found = in_known_repo(
         store,
         repo,
         lambda opened: opened.recall(
-            query, k=k, mode=mode, since=first, until=last, explain=explain
+            query,
+            k=k,
+            mode=mode,
+            where=kept,
+            session_id=session,
+            thread_id=thread,
+            actor=actor,
+            since=first,
+            until=last,
+            explain=explain,
         ),
     )
     if as_json:
@@ -147,6 +162,9 @@ def recall(
 
 @app.command(rich_help_panel=EVERYDAY)
 def forget(
+    memory_ids: Annotated[
+        list[str] | None, typer.Argument(metavar="[ID]...", help="Of `mnemo memories`.")
+    ] = None,
     repo: Repo = "default",
     store: Store = "mnemo.db",
     session: Annotated[str | None, typer.Option("--session", help="This session's.")] = None,
@@ -156,21 +174,50 @@ def forget(
     before: Annotated[
         str | None, typer.Option(help="What happened before this ISO time; no zone is UTC.")
     ] = None,
+    message: Annotated[
+        list[str] | None, typer.Option("--message", help="This message; repeatable.")
+    ] = None,
+    keep_sources: Annotated[
+        bool, typer.Option("--keep-sources", help="The memories alone, not what was said.")
+    ] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Tell what would go; erase nothing.")
+    ] = False,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Erase steps and messages, and all that came of them alone, from the store's files too."""
+    """
+    Erase memories with what they rest on, or steps and messages with all that came of them.
+
+    What is erased is gone from the store's files, too. A fact that also rests on something
+    else stays without the erased part.
+    """
     end = time_of(before)
-    if session is None and thread is None and end is None:
-        raise UsageError("say what to forget: --session, --thread, --before, or several")
-    confirm(f"Erase {selected(session, thread, before)} from {repo!r}, for good?", yes=yes)
+    ids = [*(memory_ids or ()), *(message or ())]
+    if not ids and session is None and thread is None and end is None:
+        raise UsageError("say what to forget: an ID, --message, --session, --thread or --before")
+    what = ", ".join(map(repr, ids)) if ids else selected(session, thread, before)
+    confirm(f"Erase {what} from {repo!r}, for good?", yes=yes or dry_run)
     report = in_known_repo(
         store,
         repo,
-        lambda opened: opened.forget(session_id=session, thread_id=thread, before=end),
+        lambda opened: opened.forget(
+            memory_ids=memory_ids or (),
+            message_ids=message or (),
+            session_id=session,
+            thread_id=thread,
+            before=end,
+            sources=not keep_sources,
+            dry_run=dry_run,
+        ),
         may_be_empty=True,
     )
-    answer({"repo": repo} | as_data(report), erasure_told(report), as_json=as_json)
+    told = erasure_told(report)
+    answer(
+        {"repo": repo, "dry_run": dry_run} | as_data(report),
+        f"Nothing was erased. {told.replace('Erased', 'Would erase')}" if dry_run else told,
+        as_json=as_json,
+    )
 
 
 @app.command(rich_help_panel=LOOK)
@@ -368,6 +415,23 @@ def _import_talks(file: Path, repo: str, store: str, *, as_json: bool) -> None:
         print_line(_told(tally, repo))
     if problem:
         raise problem
+
+
+@app.command(rich_help_panel=LOOK)
+def jobs(repo: Repo = "default", store: Store = "mnemo.db", as_json: AsJson = False) -> None:
+    """Count the background work that is owed, and tell why what was given up has failed."""
+    found = in_known_repo(store, repo, lambda opened: opened.statistics()).jobs
+    dead = [
+        {"kind": kind, "subject": subject, "error": error}
+        for (kind, subject), error in found.errors.items()
+    ]
+    levels = {"waiting": found.waiting, "running": found.running, "dead": found.dead}
+    if as_json:
+        print_json({"repo": repo} | levels | {"errors": dead})
+        return
+    print_line(", ".join(f"{count} {level}" for level, count in levels.items()))
+    for one in dead:
+        print_line(f"dead: {one['kind']} {one['subject']}: {one['error']}")
 
 
 def _version(wanted: bool) -> None:

@@ -2,29 +2,22 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shlex
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from mnemo import Memory, Message, Repository, UsageError
 from mnemo.cli.chats import read_chat
-from mnemo.cli.opening import AsJson, Repo, Store, in_known_repo, in_repo
+from mnemo.cli.opening import AsJson, Repo, Store, Where, conditions, in_known_repo, in_repo
 from mnemo.cli.output import answer, as_data, complain, print_json, print_table
 
-__all__ = ["Where", "conditions", "register"]
-
-Where = Annotated[
-    list[str] | None,
-    typer.Option("--where", metavar="KEY=VALUE", help="Only with this metadata; repeatable."),
-]
+__all__ = ["register"]
 
 
 def register(app: typer.Typer, panel: str) -> None:
@@ -71,14 +64,12 @@ def memories(
 ) -> None:
     """List facts and instructions, the newest first or the best for a query."""
     kept = conditions(where)
-    if query is not None and kept:
-        raise UsageError("--where goes with a listing: leave the query away")
 
     async def listed(opened: Repository) -> list[Memory]:
         if query is None:
             page = await opened.memories(where=kept, limit=limit, superseded=superseded)
             return list(page.items)
-        found = await opened.recall(query, k=limit, types=("semantic", "procedural"))
+        found = await opened.recall(query, k=limit, types=("semantic", "procedural"), where=kept)
         return [await opened.memory(candidate.node.id) for candidate in found.candidates]
 
     found = in_known_repo(store, repo, listed)
@@ -119,25 +110,6 @@ def edit(
         told if changed else f"{memory.id} says that already.",
         as_json=as_json,
     )
-
-
-def conditions(given: Sequence[str] | None) -> dict[str, Any] | None:
-    """
-    What ``--where`` was given, for ``where=``; a value that is JSON is what it says.
-
-    Raises:
-        UsageError: One has no ``=``.
-    """
-    found: dict[str, Any] = {}
-    for one in given or ():
-        key, equals, value = one.partition("=")
-        if not (key and equals):
-            raise UsageError(f"--where takes KEY=VALUE, not {one!r}")
-        try:
-            found[key] = json.loads(value)
-        except ValueError:
-            found[key] = value
-    return found or None
 
 
 def _said(given: str) -> str | tuple[Message, ...]:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import tomllib
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
-from typing import Annotated, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 import anyio
 import numpy as np
@@ -29,6 +30,8 @@ __all__ = [
     "AsJson",
     "Repo",
     "Store",
+    "Where",
+    "conditions",
     "existing",
     "file_settings",
     "in_known_repo",
@@ -44,7 +47,30 @@ Store = Annotated[
     typer.Option("--store", envvar="MNEMO_STORE", help="The store's file.", show_default=True),
 ]
 Repo = Annotated[str, typer.Option("--repo", help="The repository in it.", show_default=True)]
+Where = Annotated[
+    list[str] | None,
+    typer.Option("--where", metavar="KEY=VALUE", help="Only with this metadata; repeatable."),
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON on stdout, and nothing else.")]
+
+
+def conditions(given: Sequence[str] | None) -> dict[str, Any] | None:
+    """
+    What ``--where`` was given, for ``where=``; a value that is JSON is what it says.
+
+    Raises:
+        UsageError: One has no ``=``.
+    """
+    found: dict[str, Any] = {}
+    for one in given or ():
+        key, equals, value = one.partition("=")
+        if not (key and equals):
+            raise UsageError(f"--where takes KEY=VALUE, not {one!r}")
+        try:
+            found[key] = json.loads(value)
+        except ValueError:
+            found[key] = value
+    return found or None
 
 
 def time_of(text: str | None) -> datetime | None:

@@ -58,6 +58,41 @@ def test_without_a_wording_the_editor_is_opened(filled, monkeypatch, tmp_path):
     assert "cannot be started" in filled("edit", id).err
 
 
+def test_a_forgotten_memory_goes_with_what_was_said(filled):
+    """A dry run tells and keeps it; then no command finds it."""
+    id = next(id for id, text in listed(filled).items() if "bees" in text)
+    told = filled("forget", id, "--dry-run")
+    assert "Would erase 1 steps" in told.out
+    assert id in listed(filled)
+    assert "nobody is there" in filled("forget", id).err
+    assert filled("forget", id, "--yes", "--json").data["steps"] == 1
+    assert id not in listed(filled)
+    assert "bees" not in filled("recall", "Who keeps bees?").out
+
+
+def test_a_memory_alone_leaves_what_was_said(filled):
+    """With ``--keep-sources`` the step is still found."""
+    id = next(id for id, text in listed(filled).items() if "bees" in text)
+    assert filled("forget", id, "--keep-sources", "--yes").code == 0
+    assert id not in listed(filled)
+    assert "bees" in filled("recall", "Who keeps bees?").out
+
+
+def test_conditions_on_metadata_choose_memories(filled):
+    """Nothing has that metadata, in a listing and for a query."""
+    assert listed(filled, "--where", "project=atlas") == {}
+    assert listed(filled, "Where does Ada live?", "--where", "year=2024") == {}
+    assert "nothing found" in filled("recall", "bees", "--where", "project=atlas").err
+
+
+def test_background_work_is_counted(cli):
+    """What is remembered without waiting is owed until it is extracted."""
+    assert cli("remember", "I play the cello.", "--no-wait").code == 0
+    found = cli("jobs", "--json").data
+    assert (found["waiting"] + found["running"], found["dead"]) == (1, 0)
+    assert "0 dead" in cli("jobs").out
+
+
 def test_a_mistake_is_one_line_and_changes_nothing(filled):
     """An unknown id, a condition without a value."""
     ran = filled("edit", "nope", "x")
