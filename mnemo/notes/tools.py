@@ -204,6 +204,9 @@ class NoteToolbox:
         self._shown: dict[str, int] = {}
         self._counted = _Counted()
 
+    def __repr__(self) -> str:
+        return f"<NoteToolbox, {len(self.specs)} tools>"
+
     @property
     def specs(self) -> list[dict[str, Any]]:
         """The tools, for ``ChatRequest.tools``; the same in every process."""

@@ -64,6 +64,9 @@ class AgentTool:
     run: Callable[[Mapping[str, Any]], Awaitable[str]] = field(repr=False)
     missing: str
 
+    def __repr__(self) -> str:
+        return f"<AgentTool {self.name}>"
+
     @property
     def spec(self) -> dict[str, Any]:
         """The tool in the form of ``ChatRequest.tools``, which agent frameworks register, too."""

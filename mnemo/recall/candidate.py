@@ -5,12 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
+from textwrap import shorten
 from typing import Any, Literal, TypeAlias
 
 from mnemo.values.graph import Claim, Node, NodeMetadata
 from mnemo.values.steps import Step
 
 __all__ = ["Candidate", "Explanation", "Phase", "SourceRef"]
+
+SHOWN_CHARACTERS = 60
+"""Characters of a memory in a repr."""
 
 Phase: TypeAlias = Literal["initial", "multi_hop", "refinement", "provenance"]
 
@@ -120,3 +124,7 @@ class Candidate:
     sources: list[SourceRef]
     metadata: NodeMetadata | None = field(default=None, compare=False)
     why: Explanation | None = field(default=None, compare=False, repr=False)
+
+    def __repr__(self) -> str:
+        said = shorten(self.node.text[:1_000], SHOWN_CHARACTERS, placeholder="…")
+        return f"<Candidate {self.node.type} {self.score:.2f} {said!r}>"

@@ -87,6 +87,9 @@ class Subscription:
     def __init__(self, cancel: Callable[[], None]) -> None:
         self._cancel = cancel
 
+    def __repr__(self) -> str:
+        return "<Subscription>"
+
     def cancel(self) -> None:
         """Stop observing; idempotent. After it no further call starts."""
         self._cancel()

@@ -7,6 +7,7 @@ import builtins
 import threading
 import warnings
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from concurrent.futures import Future
 from contextlib import AbstractAsyncContextManager, ExitStack, contextmanager
 from typing import Any, Generic, TypeVar
 
@@ -116,11 +117,12 @@ class Portal:
             finally:
                 ended.set()
 
-        future = inner.start_task_soon(work)
+        future: Future[T] | None = None
         try:
+            future = inner.start_task_soon(work)
             return future.result()
         except BaseException:
-            if not future.done():
+            if future is not None and not future.done():
                 future.cancel()
                 inner.call(threading.get_ident)  # by now the work has begun, or never will
                 if begun.is_set():

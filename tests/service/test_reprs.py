@@ -20,7 +20,7 @@ async def test_a_public_object_says_what_it_is_in_one_line():
         session = await repo.start_session("Plan", session_id="x")
         await session.append("I want to see Tokyo.", "")
         chat = repo.conversation("ada")
-        (stored,) = await chat.append({"role": "user", "content": "Tokyo."})
+        (stored,) = await chat.append({"role": "user", "content": "Osaka."})
         shown = {
             "<Mnemo open, 1 repositories>": memory,
             "<Repository 'trips' open>": repo,
@@ -31,7 +31,12 @@ async def test_a_public_object_says_what_it_is_in_one_line():
             "<Pins of 'ada'>": chat.pins,
             "<Snapshots of 'ada'>": chat.snapshots,
             "<Notes of 'trips'>": repo.notes,
-            "<RecallResult mixed, 1 candidates>": await repo.recall("Tokyo", mode="mixed"),
+            "<NoteToolbox, 4 tools>": repo.notes.toolbox(),
+            "<AgentTool search_messages>": repo.tools()[0],
+            "<Subscription>": memory.subscribe(print),
+            "<RecallResult mixed, 1 candidates>": await repo.recall(
+                "Tokyo", mode="mixed", types=["episodic"], session_id="x"
+            ),
             f"<MessageView '{stored.id}', 0 before, 0 after>": await repo.view(stored.id),
             "<RenderedViewport 1 messages, 2 tokens>": await chat.viewport(900).render(),
         }
