@@ -191,7 +191,7 @@ def _changes(tx: Tx, repo_id: str, after: FeedCursor, limit: int) -> FeedChanges
         vector=stored[-1][0] if stored else after.vector,
         message=last_message,
     )
-    vectors = _vectors(dimensions).all(stored, passed)
+    vectors = _vectors(stored, dimensions, passed)
     details = _details(tx, repo, nodes, passed)
     log_passed(passed)
     return FeedChanges(
@@ -204,7 +204,7 @@ def _changes(tx: Tx, repo_id: str, after: FeedCursor, limit: int) -> FeedChanges
         details=details,
         origins=_origins(tx, repo, {row[0]: row[4] for row in rows}),
         removed=tuple(id for _, id in removals if id is not None),
-        vectors=dict(vectors),
+        vectors=vectors,
         damaged=tuple(damage.row for damage in passed),
         more=more_steps or more_messages or until < revision or len(stored) == limit,
     )
@@ -320,11 +320,33 @@ def _grouped(tx: Tx, query: str, repo: int, ids: Sequence[str]) -> dict[str, lis
 # ── Vectors ──────────────────────────────────────────────────────────────────────────
 
 
-def _vectors(dimensions: int | None) -> Rows[tuple[str, Vector]]:
-    """Key and vector of rows (number, key, vector)."""
-    return Rows(
+def _vectors(
+    stored: Sequence[tuple[int, Any, Any]], dimensions: int | None, passed: Passed
+) -> dict[str, Vector]:
+    """Key → vector of rows (number, key, vector)."""
+    found = _decoded(stored, dimensions)
+    if found is not None:
+        return found
+    rows: Rows[tuple[str, Vector]] = Rows(
         "vectors", "i s b", lambda row: (row[1], decode_vector(row[2], dimensions)), key=(1,)
     )
+    return dict(rows.all(stored, passed))
+
+
+def _decoded(
+    stored: Sequence[tuple[int, Any, Any]], dimensions: int | None
+) -> dict[str, Vector] | None:
+    """All of them at once, which takes a third of the time; ``None`` if one is damaged."""
+    keys, blobs = [row[1] for row in stored], [row[2] for row in stored]
+    if not {*map(type, keys)} <= {str} or not {*map(type, blobs)} <= {bytes}:
+        return None
+    if dimensions is None or {*map(len, blobs)} != {4 * dimensions}:
+        return None
+    try:
+        rows = decode_vector(b"".join(blobs)).reshape(-1, dimensions)
+    except ValueError:
+        return None
+    return dict(zip(keys, rows, strict=True))
 
 
 def _encoded(vectors: Mapping[str, Vector]) -> dict[str, bytes]:
