@@ -17,7 +17,7 @@ from mnemo.protocols import Applied, GraphWrite
 from mnemo.runtime.clock import Breather
 from mnemo.store.codec import encode_vector, node_columns, utc_text
 from mnemo.store.journal import repo_number, settle
-from mnemo.store.rows import LISTED, NODES, SET_COLUMNS, chunks, holes, listed
+from mnemo.store.rows import LISTED, NODES, SET_COLUMNS, chunks, holes, listed, repo_row
 from mnemo.store.spaces import check_space, drop_vectors, put_vectors
 from mnemo.store.tables import CHANGESETS
 from mnemo.store.tombstones import refuse_barred, refuse_erased
@@ -35,7 +35,6 @@ __all__ = ["Prepared", "apply_write", "delete_nodes", "prepare"]
 _APPLIED = f"""
 SELECT {", ".join(CHANGESETS.columns)} FROM changesets WHERE repo = ? AND id = ?
 """
-_REVISION = "SELECT revision FROM repos WHERE no = ?"
 _SET_REVISION = "UPDATE repos SET revision = ? WHERE no = ?"
 _ADD_NODE = """
 INSERT INTO nodes (repo, id, type, created_at, session_id, episode_id, superseded_by, at, body,
@@ -132,7 +131,7 @@ def apply_write(tx: Tx, repo_id: str, prepared: Prepared, token: str) -> Applied
         if write.settlement.extraction is not None:
             thread = Writing(tx, repo_id, repo, write.settlement.at)
             finish_extraction(thread, write.settlement.extraction)
-    (revision,) = tx.run(_REVISION, (repo,)).fetchone()
+    revision = repo_row(tx, repo_id)[1]
     if revision != write.expected_revision:
         raise StaleRevision(f"revision {write.expected_revision} was replaced by {revision}")
     _refuse_barred(tx, repo_id, repo, write)
@@ -305,7 +304,7 @@ def delete_nodes(tx: Tx, repo_id: str, ids: Sequence[str]) -> tuple[str, ...]:
         numbers.update(tx.run(_NUMBERS.format(holes(chunk)), (repo, *chunk)))
     if not numbers:
         return ()
-    (revision,) = tx.run(_REVISION, (repo,)).fetchone()
+    revision = repo_row(tx, repo_id)[1]
     tx.run(_SET_REVISION, (revision + 1, repo))
     known = tuple(id for id in dict.fromkeys(ids) if id in numbers)
     gone, ids_gone = listed(numbers.values()), listed(known)

@@ -36,7 +36,8 @@ _CHUNK = 500
 # big batches the event loop and the writer get in each other's way 32 times less often.
 _BATCH = 32
 
-_REPO = "SELECT no, revision, space_name, space_dimensions FROM repos WHERE id = ?"
+_REPO = "SELECT id, no, revision, space_name, space_dimensions FROM repos WHERE id = ?"
+_REPOS: Rows[Any] = Rows("repos", "s i i s? i?", tuple)
 
 
 def chunks(items: Sequence[T]) -> Iterator[Sequence[T]]:
@@ -83,9 +84,12 @@ def repo_row(tx: Tx, repo_id: str) -> tuple[int, int, str | None, int | None]:
     Number, revision, and the name and dimensions of the embedding space.
 
     A repository that was never written has number 0, which no row refers to.
+
+    Raises:
+        StoreCorrupt: One of them is damaged; the repository can neither be read nor written.
     """
     row = tx.run(_REPO, (repo_id,)).fetchone()
-    return row if row is not None else (0, 0, None, None)
+    return _REPOS.one(row)[1:] if row is not None else (0, 0, None, None)
 
 
 METADATA_COLUMNS = f"id, {', '.join(NODE_COUNTS.columns)}"

@@ -60,6 +60,14 @@ ENCODED_COLUMNS = [
 ]
 
 
+PLAIN_COLUMNS = [
+    pytest.param(table, name, next(iter(KINDS[type].values())), id=f"{table}.{name}: plain")
+    for table, name, type in columns()
+    # All that a repository does reads its row.
+    if not is_encoded(table, name) and table != "repos"
+]
+
+
 @pytest.fixture(scope="module")
 def filled(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A closed store with a row in every table."""
@@ -147,7 +155,7 @@ def found_in(path: Path) -> list[str]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("table", "column", "value"), ENCODED_COLUMNS)
+@pytest.mark.parametrize(("table", "column", "value"), ENCODED_COLUMNS + PLAIN_COLUMNS)
 async def test_no_public_call_meets_a_raw_error(
     path: Path, memory: Mnemo, table: str, column: str, value: str
 ) -> None:
@@ -170,6 +178,35 @@ async def test_no_public_call_meets_a_raw_error(
         await work()
     assert [node.id for node in await other.get_nodes(["semantic"])] == ["f-q"]
     assert (await other.forget(session_id="other-q")).unreadable == ()
+
+
+@pytest.mark.parametrize("column", ["revision", "texts"])
+@pytest.mark.parametrize("value", ["'seven'", "x'00'"])
+async def test_a_damaged_row_of_a_repository_stops_that_one_alone(
+    path: Path, memory: Mnemo, column: str, value: str
+) -> None:
+    """Its calls give a result or ``StoreCorrupt`` naming the row; others read and write on."""
+    execute(path, f"UPDATE repos SET {column} = {value} WHERE id = 'r'")
+    await memory.open()
+    with pytest.raises(StoreCorrupt, match="the row 'r' of repos"):
+        await used(memory)
+    with pytest.raises(StoreCorrupt, match="the row 'r' of repos"):
+        await exported(memory, "r")
+    other = await memory.open_repo("q")
+    assert (await other.forget(session_id="other-q")).steps == 1
+    third = await memory.open_repo("third")
+    session = await third.start_session("plan the journey")
+    await session.append("The ferry leaves at noon.", "")
+    assert len(await third.search("ferry")) == 1
+    assert await third.search("harbour") == []
+
+
+async def used(memory: Mnemo) -> None:
+    """Open repository ``r``, call all that it has, and forget a session in it."""
+    repo = await memory.open_repo("r")
+    for _, work in (*reads(repo), *writes(repo)):
+        await tolerant(work)
+    await repo.forget(session_id="other-r")
 
 
 async def tolerant(work: Any) -> None:

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from itertools import chain
 
 from mnemo.runtime.text import composed, has_unspaced
+from mnemo.store.damage import Rows
 from mnemo.store.rows import insert_rows
 from mnemo.store.tx import Tx
 
@@ -53,8 +54,9 @@ _WORDS = f"""
 fts5(text, tokenize = "porter unicode61 remove_diacritics 2 separators '{_SEPARATORS}'")
 """
 _GRAMS = "fts5(text, tokenize = 'trigram')"
-_OF_REPO = "SELECT texts, grams FROM repos WHERE no = ?"
+_OF_REPO = "SELECT id, texts, grams FROM repos WHERE no = ?"
 _TAKEN = "SELECT coalesce(max(texts), 0) FROM repos"
+_REPOS: Rows[tuple[int | None, int]] = Rows("repos", "s i? i", lambda row: (row[1], row[2]))
 _SET_WORDS = "UPDATE repos SET texts = ? WHERE no = ?"
 _SET_GRAMS = "UPDATE repos SET grams = 1 WHERE no = ?"
 _OF_FILE = "SELECT DISTINCT texts, max(grams) FROM repos WHERE texts IS NOT NULL GROUP BY texts"
@@ -85,16 +87,21 @@ class TextTables:
 
 def text_tables(tx: Tx, repo: int) -> TextTables:
     """The tables of the repository of this number."""
-    number, grams = tx.run(_OF_REPO, (repo,)).fetchone() or (None, 0)
-    return _named(number, bool(grams))
+    return _named(*_numbered(tx, repo))
 
 
 def all_text_tables(tx: Tx) -> list[TextTables]:
     """Those of all repositories, each pair once."""
-    return [_named(number, bool(grams)) for number, grams in tx.run(_OF_FILE)]
+    return [_named(number, grams) for number, grams in tx.run(_OF_FILE) if type(number) is int]
 
 
-def _named(number: int | None, grams: bool) -> TextTables:
+def _numbered(tx: Tx, repo: int) -> tuple[int | None, int]:
+    """The number of the repository's tables, and whether it has one of triples."""
+    row = tx.run(_OF_REPO, (repo,)).fetchone()
+    return _REPOS.one(row) if row is not None else (None, 0)
+
+
+def _named(number: int | None, grams: int) -> TextTables:
     if number is None:
         return TextTables(None, None)
     return TextTables(f"words_{number}", f"grams_{number}" if grams else None)
@@ -105,7 +112,7 @@ def put_texts(tx: Tx, repo: int, rows: Sequence[tuple[int, str]]) -> None:
     filled = [row for row in rows if row[1]]
     if not filled:
         return
-    number, grams = tx.run(_OF_REPO, (repo,)).fetchone()
+    number, grams = _numbered(tx, repo)
     if number is None:
         number = _take_table(tx, repo)
     insert_rows(tx, _INSERT.format(f"words_{number}"), filled)
@@ -119,7 +126,9 @@ def put_texts(tx: Tx, repo: int, rows: Sequence[tuple[int, str]]) -> None:
 
 def _take_table(tx: Tx, repo: int) -> int:
     (last,) = tx.run(_TAKEN).fetchone()
-    number: int = last + 1 if last < _OWN_TABLES else _SHARED
+    # A damaged number sorts behind all others; which table was that repository's is not known.
+    own = isinstance(last, int) and last < _OWN_TABLES
+    number: int = last + 1 if own else _SHARED
     tx.run(_CREATE.format(f"words_{number}", _WORDS))
     tx.run(_SET_WORDS, (number, repo))
     return number
