@@ -8,6 +8,7 @@ broken archive leaves nothing in the store.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from itertools import groupby
 from typing import Any
 
@@ -16,7 +17,7 @@ from mnemo.runtime.clock import Breather
 from mnemo.runtime.text import terms
 from mnemo.store import tables
 from mnemo.store.archive_export import OWNED, OWNERS
-from mnemo.store.codec import encode_vector, node_columns
+from mnemo.store.codec import encode_vector, node_columns, utc_text
 from mnemo.store.journal import repo_number
 from mnemo.store.rows import repo_row
 from mnemo.store.table import Table
@@ -291,6 +292,12 @@ _MOVES = (
     UPDATE threads SET erased = next_seq -
         (SELECT count(*) FROM messages WHERE messages.thread = threads.no)
     WHERE repo = :repo
+    """,
+    # An archive has no jobs: what is left to extract is due at once.
+    f"""
+    INSERT INTO jobs (repo, kind, subject, due_at, state, tries, token)
+    SELECT :repo, 'extract', id, '{utc_text(datetime(1970, 1, 1, tzinfo=UTC))}', 'waiting', 0, 0
+    FROM threads WHERE repo = :repo AND extracted_seq < next_seq
     """,
 )
 _HALVES = "SELECT n, observation, action FROM staging.steps ORDER BY n"

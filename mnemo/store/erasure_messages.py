@@ -52,6 +52,8 @@ _RANGES = {
 }
 _OF_EPOCHS = " AND epoch BETWEEN ? AND ?"
 _THREAD_ID = "SELECT id FROM threads WHERE no = ?"
+# It may quote what was said.
+_FORGET_ERROR = "UPDATE jobs SET error = NULL WHERE repo = ? AND subject = ?"
 _CALLING = f"""
 SELECT thread, seq, tool_calls FROM messages WHERE no IN {LISTED} AND tool_calls IS NOT NULL
 """
@@ -190,6 +192,7 @@ def _erase(
     (stream,) = tx.run(_THREAD_ID, (thread,)).fetchone()
     shown = [*(row[3] for row in messages), *(one.id for one in snapshots)]
     erase_showing(tx, repo, [(stream, id) for id in shown])
+    tx.run(_FORGET_ERROR, (repo, stream))
     _drop_calls(tx, numbers)
     for statement in _LEAVE_RECALL:
         tx.run(statement, (repo, numbers))

@@ -30,6 +30,7 @@ from mnemo.testing.contracts.talk import (
 from mnemo.testing.contracts.transcript import transcript_of
 from mnemo.testing.stores import in_memory_store
 from mnemo.values.derived import ErasedRows, Surfaced, Thread
+from mnemo.values.jobs import JobState
 
 __all__ = ["TalkArchiveContract"]
 
@@ -144,6 +145,23 @@ class TalkArchiveContract(StoreContract):
             messages=4, compactions=2, snapshots=2, pins=1, fulltext_rows=6, vectors=1
         )
         assert (await kit.store.check()).problems == ()
+
+    async def test_what_is_left_to_extract_is_owed_elsewhere(
+        self, kit: Kit, elsewhere: Kit
+    ) -> None:
+        """A thread that was remembered in part has a job after an import, no other one."""
+
+        def work(tx: TranscriptWriter) -> None:
+            tx.add([said(seq, thread=thread) for thread in "abc" for seq in (0, 1)])
+            for thread, extracted_seq in (("a", 1), ("b", 2), ("c", None)):
+                tx.keep(Thread(id=thread, next_seq=2, extracted_seq=extracted_seq))
+
+        await transcript_of(elsewhere.store).writing(work)
+        await put(kit.store.archive("r"), await lines_of(elsewhere.store.archive("r")))
+        due = await transcript_of(kit.store).reading(
+            lambda tx: tx.jobs(JobState.WAITING, due=tx.now)
+        )
+        assert [(job.kind, job.subject) for job in due] == [("extract", "a")]
 
     async def test_what_was_erased_and_what_surfaced_stays_at_home(
         self, kit: Kit, elsewhere: Kit

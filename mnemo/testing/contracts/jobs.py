@@ -135,6 +135,16 @@ class JobContract(StoreContract):
         await self._write(kit, hasten_jobs)
         assert [job.token for job in await self._claim(kit)] == [4]
 
+    async def test_why_a_job_failed_goes_with_what_it_may_quote(self, kit: Kit) -> None:
+        """Erasing a message of the thread takes the error along; the job stays."""
+        await self._say(kit, 0, 1, at_once=True)
+        (job,) = await self._claim(kit)
+        fail = partial(fail_job, job=job, error="hunter2", backoff_s=5, max_tries=1)
+        await self._write(kit, fail)
+        await self._write(kit, lambda tx: tx.erase("t", [0]))
+        dead = await self._job(kit)
+        assert (dead.state, dead.error) == (JobState.DEAD, None)
+
     async def test_what_is_given_back_was_not_tried(self, kit: Kit) -> None:
         """A job that is given back is claimed at its time, under another token."""
         await self._say(kit, 0, at_once=True)
