@@ -277,7 +277,7 @@ class GraphStore(Protocol):
         Nodes by id (in the order of *ids*, unknown ones absent) or by type, oldest first.
 
         With *keys*, those of *types* that have one of them among their ``lookup_keys``
-        (``graph.lookup``), each once; answered from an index, at a cost that does not grow
+        (``values.lookup``), each once; answered from an index, at a cost that does not grow
         with the graph. With *newest*, only so many of *types*, newest first, ties by id;
         with both, of each key only so many of those stored last, all of them oldest first.
         With *listing*, which stands alone, what it says in its order.
@@ -370,7 +370,7 @@ class Overhaul(Protocol):
 
 
 class Archive(Protocol):
-    """One repository as records, out and in: what ``episode.archive`` names, in its order."""
+    """One repository as records, out and in: what ``values.archive`` names, in its order."""
 
     def read(
         self,

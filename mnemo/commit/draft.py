@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection
 from dataclasses import replace
 from datetime import datetime
 from typing import Any, TypeVar
@@ -146,19 +146,14 @@ class Draft:
         moved = [(id, step) for id, step in self._moved if id in self._known.nodes]
         return tuple(Edge(id, step, EdgeKind.PROVENANCE) for id, step in moved)
 
-    def write(self, *, before: Iterable[str] = ()) -> GraphWrite:
-        """
-        The finished write.
-
-        Args:
-            before: Ids that the receipt names besides, ahead of its own.
-        """
+    def write(self) -> GraphWrite:
+        """The finished write."""
         deltas = {
             id: delta for id, delta in self._deltas.items() if id in self._new or delta != _NOTHING
         }
         named = (self.end(node.id) for node in self._changeset.nodes)
         touched = {*self._new, *self._fields, *deltas}
-        ids = (*before, *(id for id in named if id in touched), *self._fields, *deltas)
+        ids = (*(id for id in named if id in touched), *self._fields, *deltas)
         assert self._changeset.id is not None
         return GraphWrite(
             changeset_id=self._changeset.id,

@@ -96,7 +96,6 @@ class CommitLane:
         settlement: Settlement | None = None,
         config: CommitConfig | None = None,
         merge_intent: MergeIntent | None = None,
-        nodes_before: tuple[str, ...] = (),
     ) -> Applied:
         """
         Write *changeset* as what it adds to the stored graph, in one transaction.
@@ -106,7 +105,6 @@ class CommitLane:
 
         Args:
             settlement: What the commit does to its session.
-            nodes_before: Ids that the receipt names ahead of this changeset's own.
 
         Raises:
             ValueError: The changeset cannot be stored as it stands.
@@ -117,7 +115,7 @@ class CommitLane:
         work = _Commit(self._seams, config or self._config, merge_intent or self._merge_intent)
         async with self.turn:
             try:
-                return await work.run(changeset, settlement, nodes_before)
+                return await work.run(changeset, settlement)
             except CommitFailed:
                 raise
             except StoreError as error:
@@ -207,14 +205,12 @@ class _Commit:
         self._vectors: dict[str, Vector] = {}
         self._merged: dict[tuple[str, str], str] = {}
 
-    async def run(
-        self, changeset: Changeset, settlement: Settlement | None, before: tuple[str, ...]
-    ) -> Applied:
+    async def run(self, changeset: Changeset, settlement: Settlement | None) -> Applied:
         """Write it, or give the answer of the first time; errors of the store pass through."""
         if changeset.id is None:
-            return await self._write(replace(changeset, id=new_id("changeset")), settlement, before)
+            return await self._write(replace(changeset, id=new_id("changeset")), settlement)
         try:
-            return await self._write(changeset, settlement, before)
+            return await self._write(changeset, settlement)
         except ValueError:
             # Ids that are taken may be this changeset's own, of the first time.
             if first := await self._seams.first_answer(changeset.id, settlement):
@@ -226,12 +222,10 @@ class _Commit:
                 return replace(first, again=False)
             raise
 
-    async def _write(
-        self, changeset: Changeset, settlement: Settlement | None, before: tuple[str, ...]
-    ) -> Applied:
+    async def _write(self, changeset: Changeset, settlement: Settlement | None) -> Applied:
         """Try until nobody writes in between."""
         for _ in range(TRIES):
-            write = await self._reconciled(changeset, before)
+            write = await self._reconciled(changeset)
             whole = replace(write, settlement=settlement, space=self._seams.embedder.space)
             try:
                 # A transaction that has begun is heard to its end by whoever settles it.
@@ -243,7 +237,7 @@ class _Commit:
                 changeset = without(changeset, barred.ids)
         raise CommitFailed(f"nothing was written: others wrote first, {TRIES} times in a row")
 
-    async def _reconciled(self, changeset: Changeset, before: tuple[str, ...]) -> GraphWrite:
+    async def _reconciled(self, changeset: Changeset) -> GraphWrite:
         """One try: look up what *changeset* meets now, and decide what it writes."""
         graph, index = self._seams.graph, self._seams.index
         revision = await index.catch_up()
@@ -262,7 +256,7 @@ class _Commit:
             merge=self._common_intent if self._merge else None,
             vectors_of=self._vectors_of,
         )
-        decide = partial(reconcile, config=self._config, now=self._seams.clock.now(), before=before)
+        decide = partial(reconcile, config=self._config, now=self._seams.clock.now())
         return await self._seams.in_thread(decide, changeset, known, intents)
 
     def _checked(

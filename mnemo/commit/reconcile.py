@@ -44,7 +44,6 @@ def reconcile(
     *,
     config: CommitConfig,
     now: datetime,
-    before: tuple[str, ...] = (),
 ) -> GraphWrite:
     """
     Decide what *changeset* writes into the graph that *known* shows.
@@ -54,7 +53,6 @@ def reconcile(
     Args:
         changeset: Tidied and checked, with an id and with all vectors that there are.
         now: Creation time of nodes that have none.
-        before: Ids that the receipt names ahead of its own.
     """
     draft = Draft(changeset, known, now=now)
     support = Support(changeset, known)
@@ -72,7 +70,7 @@ def reconcile(
         supersede=config.supersede,
     )
     _unite_instructions(draft, changeset, known, support)
-    return draft.write(before=before)
+    return draft.write()
 
 
 def _pay_late_rewards(draft: Draft, changeset: Changeset, known: Known) -> None:

@@ -12,6 +12,7 @@ from mnemo.errors import ModelError, ModelUnavailable
 from mnemo.protocols import Embedder
 from mnemo.runtime.text import clean
 from mnemo.values.graph import Vector
+from mnemo.values.vectors import unit_rows
 
 __all__ = ["TextEmbedder"]
 
@@ -45,17 +46,13 @@ class TextEmbedder:
         if not texts:
             return np.zeros((0, self._embedder.space.dimensions), dtype=np.float32)
         try:
-            rows = np.asarray(await self._embedder.embed(texts), dtype=np.float32)
+            reply = await self._embedder.embed(texts)
+            dimensions = self._embedder.space.dimensions
+            return unit_rows(reply, rows=len(texts), dimensions=dimensions)
         except ModelError:
             raise
         except Exception as error:
             raise _foreign(error) from error
-        expected = (len(texts), self._embedder.space.dimensions)
-        if rows.shape != expected:
-            raise ModelUnavailable(
-                f"the embedder gave vectors of shape {rows.shape}, not {expected}", retryable=False
-            )
-        return rows
 
     async def remembered(self, texts: Sequence[str]) -> dict[str, Vector]:
         """

@@ -143,7 +143,7 @@ def checked_text(config: NotesConfig, topic: object, description: object, body: 
     Validate and redact the texts of a note.
 
     Raises:
-        InvalidNote: One of the codes of ``note.rules``, or ``secret``.
+        InvalidNote: One of the codes of ``values.note_rules``, or ``secret``.
     """
     name = checked_topic(topic)
     check_length("body", body, config.body_max_chars)

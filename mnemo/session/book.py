@@ -106,7 +106,7 @@ class EpisodeBook:
         context = self.before(trajectory.steps[0].index, CONTEXT_STEPS)
         return replace(trajectory, context=context)
 
-    def merged(self) -> tuple[Changeset, tuple[StagedTrajectory, ...]]:
+    def merged(self) -> Changeset:
         """
         All staged results in trajectory order, with the late rewards, under a fresh id.
 
@@ -115,7 +115,7 @@ class EpisodeBook:
         staged = tuple(sorted(self.staged.values(), key=lambda s: s.steps[0]))
         late = Changeset(changes=self.late_rewards())
         whole = _merged([late, *(result.changeset for result in staged)])
-        return replace(whole, id=new_id("changeset")), staged
+        return replace(whole, id=new_id("changeset"))
 
     def late_rewards(self) -> tuple[NodeChange, ...]:
         """Rewards of steps that were committed before they were known; the graph adds each once."""

@@ -151,7 +151,7 @@ class EpisodeWork:
             raise failures[0]
 
     async def _conclude(self, book: EpisodeBook) -> None:
-        changeset, _ = await anyio.to_thread.run_sync(book.merged)
+        changeset = await anyio.to_thread.run_sync(book.merged)
         book.changeset = changeset
         book.changeset_steps = tuple(step.index for step in book.uncommitted())
         if not self._core.life.auto:

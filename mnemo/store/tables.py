@@ -1,4 +1,4 @@
-"""The tables of a store: where each entity of ``episode.entities`` is kept."""
+"""The tables of a store: where each entity of ``values.entities`` is kept."""
 
 from __future__ import annotations
 

@@ -77,7 +77,7 @@ class Side(Document):
         actor: Who speaks or acts.
         acted: Whether it is the agent's action.
         asks: Whether it ends as a question.
-        form: Bits of ``graph.form``.
+        form: Bits of ``values.form``.
         told_by: The actor of the whole step, which a filter looks at as well; ``""``: *actor*.
         thread_id: The conversation that it was said in; ``None``: in none.
     """
@@ -184,7 +184,7 @@ class StepsView(DocumentsView):
         actor: Number of who spoke, into ``actors``.
         acted: True for the agent's own actions.
         asks: True if what was said ends as a question.
-        form: Bits of ``graph.form``.
+        form: Bits of ``values.form``.
         rows: Row of a document's vector; meaningless unless it has one.
         kinship: Cosine with the previous document; meaningless unless both have vectors.
         actors: Folded names.

@@ -60,7 +60,7 @@ class Heads:
     most, as in the embedded default's.
 
     Args:
-        heads: Shape ``(rows, up to 32)``.
+        heads: Shape ``(rows, up to HEAD)``.
         tails: Length of what each row leaves out.
     """
 

@@ -316,7 +316,7 @@ async def test_a_model_may_replace_only_facts_that_it_was_shown(
 async def test_a_failing_embedder_is_a_model_error(
     make_trajectory: MakeTrajectory, make_extraction: MakeExtraction, embedder: Any
 ) -> None:
-    """Foreign exceptions of an embedder, and vectors of a wrong shape, are translated."""
+    """Foreign exceptions of an embedder are translated."""
     model = ScriptedChatModel({**NOTHING, "semantic": {"facts": [fact("Bo sings")]}})
     extraction = make_extraction(model)
 
@@ -328,11 +328,26 @@ async def test_a_failing_embedder_is_a_model_error(
         await extraction.extract(make_trajectory(1))
     assert isinstance(caught.value.__cause__, OSError)
 
-    async def shrink(texts: Sequence[str], **_: Any) -> Any:
-        return [[1.0, 0.0]]
 
-    embedder.embed = shrink
-    with pytest.raises(ModelUnavailable, match="shape"):
+@pytest.mark.parametrize(
+    ("vectors", "told"), [([[1.0, 0.0]], "shape"), ([[float("nan")] * 64], "not finite")]
+)
+async def test_vectors_of_no_use_are_refused(
+    make_trajectory: MakeTrajectory,
+    make_extraction: MakeExtraction,
+    embedder: Any,
+    vectors: Any,
+    told: str,
+) -> None:
+    """A wrong shape and what is no number never reach the store, which could not read it."""
+    model = ScriptedChatModel({**NOTHING, "semantic": {"facts": [fact("Bo sings")]}})
+    extraction = make_extraction(model)
+
+    async def wrong(texts: Sequence[str], **_: Any) -> Any:
+        return [vectors[0] for _ in texts]
+
+    embedder.embed = wrong
+    with pytest.raises(InvalidReply, match=told):
         await extraction.extract(make_trajectory(1))
 
 
