@@ -8,10 +8,11 @@ from mnemo.store.codec import encode_vector
 from mnemo.store.erasure_messages import erase_messages
 from mnemo.store.message_vectors import drop_old_vectors, save_vectors
 from mnemo.store.messages import insert_messages
-from mnemo.store.snapshots import drop_snapshot, put_snapshot
 from mnemo.store.surfaced import index_shown, unindex_shown
 from mnemo.store.tables import JOBS, THREADS, table_of
+from mnemo.store.text_rows import snapshot_row
 from mnemo.store.transcript_reading import Reading
+from mnemo.store.tx import Tx
 from mnemo.values.chat import EmbeddingSpace
 from mnemo.values.derived import Derived, ErasedRows, Snapshot, Surfaced, Thread
 from mnemo.values.graph import Vector
@@ -19,6 +20,8 @@ from mnemo.values.jobs import Job
 from mnemo.values.messages import StoredMessage
 
 __all__ = ["Writing"]
+
+_FIND_SNAPSHOT = "SELECT no, text FROM snapshots WHERE thread = ? AND id = ?"
 
 
 class Writing(Reading):
@@ -49,7 +52,7 @@ class Writing(Reading):
         for value in values:
             thread = self._begun(value.thread_id)
             if isinstance(value, Snapshot):
-                put_snapshot(self._tx, self._repo, thread, value)
+                _put_snapshot(self._tx, self._repo, thread, value)
                 continue
             if isinstance(value, Surfaced):
                 index_shown(self._tx, self._repo, thread, value)
@@ -60,7 +63,7 @@ class Writing(Reading):
         for value in values:
             thread = self._number(value.thread_id)
             if isinstance(value, Snapshot):
-                drop_snapshot(self._tx, self._repo, thread, value)
+                _drop_snapshot(self._tx, self._repo, thread, value)
             if isinstance(value, Surfaced):
                 unindex_shown(self._tx, self._repo, thread, value)
             table_of(type(value)).drop(self._tx, thread, value)
@@ -86,3 +89,24 @@ class Writing(Reading):
     def drop_vectors(self, thread_id: str, *, keep_newest: int) -> int:
         """Delete all but the newest vectors of the thread; how many."""
         return drop_old_vectors(self._tx, self._number(thread_id), keep_newest)
+
+
+# ── Snapshots and their rows in the full text ────────────────────────────────────────
+
+
+def _put_snapshot(tx: Tx, repo: int, thread: int, snapshot: Snapshot) -> None:
+    """Insert it, or replace the one of its id."""
+    before = tx.run(_FIND_SNAPSHOT, (thread, snapshot.id)).fetchone()
+    table_of(Snapshot).put(tx, thread, snapshot)
+    no, text = tx.run(_FIND_SNAPSHOT, (thread, snapshot.id)).fetchone()
+    if before is not None and before[1] == text:
+        return
+    tx.dialect.drop_texts(tx, repo, [snapshot_row(no)])
+    tx.dialect.put_texts(tx, repo, [(snapshot_row(no), text)])
+
+
+def _drop_snapshot(tx: Tx, repo: int, thread: int, snapshot: Snapshot) -> None:
+    """Take its text out of the index, if it is there."""
+    row = tx.run(_FIND_SNAPSHOT, (thread, snapshot.id)).fetchone()
+    if row is not None:
+        tx.dialect.drop_texts(tx, repo, [snapshot_row(row[0])])

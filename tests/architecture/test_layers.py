@@ -198,3 +198,39 @@ def test_functions_stay_small():
                 sizes.append(size)
     small = sum(size < 30 for size in sizes)
     assert small / len(sizes) >= 0.9
+
+
+def sqlite_in(source: str) -> list[str]:
+    """What in *source* only the SQLite engine may know: its modules, and words of its SQL alone."""
+    named = [a.name for n in parsed(source) if isinstance(n, ast.Import) for a in n.names]
+    named += [n.module or "" for n in parsed(source) if isinstance(n, ast.ImportFrom)]
+    words = [
+        word
+        for node in parsed(source)
+        if isinstance(node, ast.Constant) and isinstance(node.value, str)
+        for word in ("INSERT OR ", "sqlite_sequence", "sqlite_master", "PRAGMA ", "_docsize")
+        if word in node.value
+    ]
+    return [n for n in named if n.startswith(("sqlite", "mnemo.store.sqlite"))] + words
+
+
+def test_rules_of_the_store_know_no_engine():
+    """What is written over a transaction would run on another engine's, but for spelling."""
+    rules = (path for path in sorted((ROOT / "store").glob("*.py")))
+    found = {path.name: sqlite_in(path.read_text(encoding="utf-8")) for path in rules}
+    assert {name: words for name, words in found.items() if words} == {}
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "import sqlite3",
+        "from sqlite_utils import Database",
+        "from mnemo.store.sqlite.texts import put_texts",
+        "PUT = 'INSERT OR REPLACE INTO vectors VALUES (?)'",
+        "LAST = \"SELECT seq FROM sqlite_sequence WHERE name = 'steps'\"",
+    ],
+)
+def test_a_rule_that_knows_sqlite_is_found(source):
+    """The check itself can fail: each of these would be reported."""
+    assert sqlite_in(source)
