@@ -32,9 +32,6 @@ from mnemo.values.lookup import lookup_keys
 
 __all__ = ["Prepared", "apply_write", "delete_nodes", "prepare"]
 
-_APPLIED = f"""
-SELECT {", ".join(CHANGESETS.columns)} FROM changesets WHERE repo = ? AND id = ?
-"""
 _SET_REVISION = "UPDATE repos SET revision = ? WHERE no = ?"
 _ADD_NODE = """
 INSERT INTO nodes (repo, id, type, created_at, session_id, episode_id, superseded_by, at, body,
@@ -123,7 +120,7 @@ def apply_write(tx: Tx, repo_id: str, prepared: Prepared, token: str) -> Applied
     write = prepared.write
     repo = repo_number(tx, repo_id)
     refuse_erased(tx, _origins(write))
-    earlier = tx.run(_APPLIED, (repo, write.changeset_id)).fetchone()
+    earlier = CHANGESETS.get(tx, repo, write.changeset_id)
     if earlier is not None:
         return _apply_again(tx, write, token, earlier)
     if write.settlement is not None:
@@ -152,7 +149,7 @@ def apply_write(tx: Tx, repo_id: str, prepared: Prepared, token: str) -> Applied
             node_ids=tuple(write.node_ids),
             edge_count=edge_count,
         )
-        tx.run(CHANGESETS.insert, (repo, *CHANGESETS.values(applied)))
+        CHANGESETS.add(tx, repo, applied)
     return Applied(
         revision=revision, node_ids=write.node_ids, edge_count=edge_count, removed=removed
     )
@@ -175,8 +172,7 @@ def _refuse_barred(tx: Tx, repo_id: str, repo: int, write: GraphWrite) -> None:
     refuse_barred(tx, repo_id, extracted, by_hand)
 
 
-def _apply_again(tx: Tx, write: GraphWrite, token: str, earlier: Sequence[Any]) -> Applied:
-    found = CHANGESETS.rows.one(earlier)
+def _apply_again(tx: Tx, write: GraphWrite, token: str, found: ArchivedChangeset) -> Applied:
     if write.settlement is not None:
         settle(tx, write.settlement, token, found.node_ids, again=True)
     return Applied(

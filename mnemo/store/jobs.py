@@ -12,9 +12,8 @@ from mnemo.store.tables import JOBS
 from mnemo.store.tx import Tx
 from mnemo.values.jobs import Job, JobState
 
-__all__ = ["extracting", "fed_messages", "find_job", "find_jobs", "job_counts", "made_of"]
+__all__ = ["extracting", "fed_messages", "find_jobs", "job_counts", "made_of"]
 
-_FIND = f"SELECT {', '.join(JOBS.columns)} FROM jobs WHERE repo = ? AND kind = ? AND subject = ?"
 # INDEXED BY: thousands of jobs that are done must not be looked at.
 _OF_STATE = f"""
 SELECT {", ".join(JOBS.columns)} FROM jobs INDEXED BY jobs_pending
@@ -38,12 +37,6 @@ SELECT DISTINCT e.id, e.receipt_nodes, e.no
 AND s.thread_id = ? ORDER BY e.no
 """
 _RECEIPTS = Rows("episodes", "s s i", lambda row: decode_list(row[1], str))
-
-
-def find_job(tx: Tx, repo: int, kind: str, subject: str) -> Job | None:
-    """The job of this kind and subject."""
-    row = tx.run(_FIND, (repo, kind, subject)).fetchone()
-    return None if row is None else JOBS.rows.one(row)
 
 
 def find_jobs(

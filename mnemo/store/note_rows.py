@@ -47,14 +47,7 @@ WHERE n.repo = ? AND n.deleted_by IS NULL AND v.version = n.version
   AND v.space = ? AND v.dimensions = ?
 """
 _DONE = "SELECT 1 FROM note_tasks WHERE repo = ? AND task_id = ?"
-_CONVERSATION = f"""
-SELECT {", ".join(tables.NOTE_CONVERSATIONS.columns)}
-FROM note_conversations WHERE repo = ? AND key = ?
-"""
-_USAGE = f"""
-SELECT {", ".join(tables.NOTE_USAGE.columns)}
-FROM note_usage WHERE repo = ? AND update_id = ? ORDER BY seq
-"""
+_USAGE = f"{tables.NOTE_USAGE.select} AND update_id = ? ORDER BY seq"
 
 
 class Reading:
@@ -154,8 +147,8 @@ class Reading:
 
     def conversation(self, key: str) -> ConversationRow:
         """What is known of its updates; of an unknown one, nothing."""
-        found = tables.NOTE_CONVERSATIONS.rows.all(self._all(_CONVERSATION, self._repo, key))
-        return found[0] if found else ConversationRow(key=key)
+        found = tables.NOTE_CONVERSATIONS.get(self._tx, self._repo, key)
+        return found or ConversationRow(key=key)
 
     def usage(self, update_id: str) -> list[UsageRow]:
         """What its calls cost, in order."""

@@ -184,4 +184,4 @@ class NoteWriting(Reading):
 
     def add_usage(self, row: UsageRow) -> None:
         """Write what a call cost."""
-        self._tx.run(NOTE_USAGE.insert, (self._repo, *NOTE_USAGE.values(row)))
+        NOTE_USAGE.add(self._tx, self._repo, row)

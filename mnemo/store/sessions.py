@@ -65,9 +65,7 @@ SELECT {COLUMNS} FROM steps t
 JOIN episodes e ON e.no = t.episode JOIN sessions s ON s.no = t.session
 WHERE t.session = ? AND t.key IS NOT NULL ORDER BY t.ordinal
 """
-_STAGED = f"""
-SELECT {", ".join(STAGED.columns)} FROM staged WHERE episode = ? ORDER BY rowid
-"""
+_STAGED = f"{STAGED.select} ORDER BY rowid"
 _HOLDER = "SELECT no, owner FROM sessions WHERE id = ?"
 _CLAIM = "UPDATE sessions SET owner = ? WHERE no = ?"
 _RELEASE = "UPDATE sessions SET owner = NULL WHERE id = ? AND owner = ?"

@@ -232,6 +232,11 @@ class Table(Generic[T]):
         return ", ".join(f"{alias}.{column}" for column in self.columns)
 
     @property
+    def select(self) -> str:
+        """Select ``columns`` of a parent's rows; conditions and an order may follow."""
+        return f"SELECT {', '.join(self.columns)} FROM {self.name} WHERE {self.parent} = ?"
+
+    @property
     def insert(self) -> str:
         """Insert parent and ``columns``."""
         names = (self.parent, *self.columns)
@@ -261,6 +266,21 @@ class Table(Generic[T]):
         return query if newest is None else query + " LIMIT ?"
 
     # ── Rows ─────────────────────────────────────────────────────────────────────────
+
+    def get(self, tx: Tx, parent: int, *key: object) -> T | None:
+        """
+        The value of this key, of an entity without owners; ``None``: there is none.
+
+        Raises:
+            StoreCorrupt: Its row is damaged.
+        """
+        statement = self.select + "".join(f" AND {column} = ?" for column in self.key)
+        row = tx.run(statement, (parent, *key)).fetchone()
+        return None if row is None else self.rows.one(row)
+
+    def add(self, tx: Tx, parent: int, value: T) -> None:
+        """Insert."""
+        tx.run(self.insert, (parent, *self.values(value)))
 
     def put(self, tx: Tx, parent: int, value: T) -> None:
         """Insert, or replace what has the same key."""

@@ -9,13 +9,9 @@ from mnemo.values.derived import Thread
 
 __all__ = ["read_thread", "read_threads", "thread_number"]
 
-_COLUMNS = ", ".join(tables.THREADS.columns)
 _NUMBER = "SELECT no FROM threads WHERE repo = ? AND id = ?"
-_READ = f"SELECT {_COLUMNS} FROM threads WHERE repo = ? AND id = ?"
-_READ_ALL = f"SELECT {_COLUMNS} FROM threads WHERE repo = ? ORDER BY id"
-_READ_WATCHED = f"""
-SELECT {_COLUMNS} FROM threads WHERE repo = ? AND budget_tokens IS NOT NULL ORDER BY id
-"""
+_ALL = f"{tables.THREADS.select} ORDER BY id"
+_WATCHED = f"{tables.THREADS.select} AND budget_tokens IS NOT NULL ORDER BY id"
 
 
 def thread_number(tx: Tx, repo: int, id: str) -> int | None:
@@ -26,13 +22,12 @@ def thread_number(tx: Tx, repo: int, id: str) -> int | None:
 
 def read_thread(tx: Tx, repo: int, id: str) -> Thread:
     """The thread; of one that nobody wrote to, what it would begin with."""
-    row = tx.run(_READ, (repo, id)).fetchone()
-    return Thread(id=id) if row is None else tables.THREADS.rows.one(row)
+    return tables.THREADS.get(tx, repo, id) or Thread(id=id)
 
 
 def read_threads(tx: Tx, repo: int, *, watched: bool) -> list[Thread]:
     """All threads of the repository by id, or those with a budget; damaged ones are passed by."""
-    query = _READ_WATCHED if watched else _READ_ALL
+    query = _WATCHED if watched else _ALL
     passed: Passed = []
     found = tables.THREADS.rows.all(tx.run(query, (repo,)), passed)
     log_passed(passed)

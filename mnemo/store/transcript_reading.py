@@ -20,7 +20,7 @@ from mnemo.store.messages import (
 )
 from mnemo.store.owners import still_owns
 from mnemo.store.rows import repo_row
-from mnemo.store.tables import table_of
+from mnemo.store.tables import JOBS, table_of
 from mnemo.store.threads import read_thread, read_threads, thread_number
 from mnemo.store.tombstones import erased_messages
 from mnemo.store.tx import Tx
@@ -123,7 +123,7 @@ class Reading:
 
     def job(self, kind: JobKind, subject: str) -> Job | None:
         """The job of this kind and subject; ``None``: there never was one."""
-        return jobs.find_job(self._tx, self._repo, kind, subject)
+        return JOBS.get(self._tx, self._repo, kind, subject)
 
     def jobs(
         self, state: JobState, *, due: datetime | None = None, limit: int | None = None
