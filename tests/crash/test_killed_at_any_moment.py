@@ -215,7 +215,13 @@ async def many_lives(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("auto", [False, True], ids=["manual", "auto_commit"])
+@pytest.mark.parametrize(
+    "auto",
+    [
+        pytest.param(False, marks=pytest.mark.long, id="manual"),
+        pytest.param(True, id="auto_commit"),
+    ],
+)
 async def test_nothing_acknowledged_is_lost_or_doubled(
     tmp_path: Path, lives: Lives, auto: bool
 ) -> None:
