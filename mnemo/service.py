@@ -537,8 +537,9 @@ class Mnemo:
         """
         Delete a repository with everything in it, for good.
 
-        Its ids of sessions are not used again, nor is an archive of them imported here. A
-        process that has it open loses it at its next call; sessions there take no more.
+        Its ids of sessions are not used again, nor is an archive of them imported here. Close
+        it in other processes first: their sessions take no more, but what they hold in memory
+        may be found until they open it anew.
 
         Returns:
             The counts; ``scrubbed`` says whether the bytes are gone from the files, too.

@@ -39,6 +39,10 @@ SELECT n.id, n.type, n.body, v.vector FROM nodes n
 LEFT JOIN vectors v ON v.repo = n.repo AND v.key = n.id
 WHERE n.repo = ?
 """
+_PLACED = f"""
+SELECT n.id, n.type, n.body, v.vector FROM nodes n
+LEFT JOIN vectors v ON v.repo = n.repo AND v.key = n.id WHERE n.no IN {LISTED}
+"""
 _OLDEST_FIRST = " ORDER BY n.created_at, n.no"
 _NEWEST_FIRST = " ORDER BY n.created_at DESC, n.id LIMIT ?"
 _HAS_KEY = " AND n.no IN (SELECT node FROM node_keys WHERE repo = ? AND key IN ({}))"
@@ -205,7 +209,8 @@ def _by_type(
 
 
 def _listed(tx: Tx, repo_id: str, listing: Listing, passed: Passed | None) -> list[Node]:
-    query, values = f"{_NODES} AND n.type IN {LISTED}", [listed(listing.types)]
+    """First the places, then the bodies of those alone: a page reads no more than it shows."""
+    query, values = f"SELECT n.no FROM nodes n WHERE n.repo = ? AND n.type IN {LISTED}", []
     later, direction = ("<", "DESC") if listing.newest_first else (">", "ASC")
     if listing.after is not None:
         at, id = listing.after
@@ -216,9 +221,10 @@ def _listed(tx: Tx, repo_id: str, listing: Listing, passed: Passed | None) -> li
     if listing.superseded_by is not None:
         query += f" AND n.superseded_by IN {LISTED}"
         values.append(listed(listing.superseded_by))
-    query += f" ORDER BY n.created_at {direction}, n.id LIMIT ?"
-    rows = tx.run(query, (repo_row(tx, repo_id)[0], *values, listing.limit))
-    return NODES.all(rows, passed)
+    order = f" ORDER BY n.created_at {direction}, n.id"
+    asked = (repo_row(tx, repo_id)[0], listed(listing.types), *values, listing.limit)
+    places = listed(no for (no,) in tx.run(f"{query}{order} LIMIT ?", asked))
+    return NODES.all(tx.run(f"{_PLACED} {order}", (places,)), passed)
 
 
 def _metadata(
