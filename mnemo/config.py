@@ -228,6 +228,8 @@ class RecallConfig(Settings):
     """Median words of a step document below which a repository is short-documented (S)."""
     dense_weight: Annotated[float, Field(ge=0, le=10)] | None = None
     """Weight of the cosine; ``None``: by the embedding space (S)."""
+    abstain_cosine: Annotated[float, Field(ge=0, le=1)] | None = None
+    """Cosine below which a question without a stored word finds nothing; ``None``: by space."""
     observation_prior: Annotated[float, Field(ge=0, le=10)] = 1.0
     """Added, in long-documented repositories, for those who are not the agent (S)."""
     agent_actors: frozenset[str] = frozenset(

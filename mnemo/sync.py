@@ -922,6 +922,7 @@ class Repository(Blocking[_Repository]):
         since: datetime | None = None,
         until: datetime | None = None,
         types: Sequence[str] | None = None,
+        min_score: float = 0.0,
         explain: bool = False,
         notes: bool = False,
     ) -> RecallResult:
@@ -941,6 +942,7 @@ class Repository(Blocking[_Repository]):
                 since=since,
                 until=until,
                 types=types,
+                min_score=min_score,
                 explain=explain,
                 notes=notes,
             )
@@ -963,6 +965,7 @@ class Repository(Blocking[_Repository]):
         since: datetime | None = None,
         until: datetime | None = None,
         types: Sequence[str] | None = None,
+        min_score: float = 0.0,
         explain: bool = False,
         notes: bool = False,
     ) -> RecallResult:
@@ -985,6 +988,7 @@ class Repository(Blocking[_Repository]):
                 since=since,
                 until=until,
                 types=types,
+                min_score=min_score,
                 explain=explain,
                 notes=notes,
             )

@@ -66,7 +66,11 @@ class WordLlamaEmbedder:
 
     def __init__(self) -> None:
         self._space = EmbeddingSpace(
-            "wordllama-l2-supercat-256", DIMENSIONS, dense_weight=0.6, static=True
+            "wordllama-l2-supercat-256",
+            DIMENSIONS,
+            dense_weight=0.6,
+            static=True,
+            abstain_cosine=0.45,
         )
         # Two, so that a question never waits for a batch of documents.
         self._limiter = CapacityLimiter(2)

@@ -12,10 +12,10 @@ from mnemo.config import Config, TypeScoring
 from mnemo.recall.candidate import Phase
 from mnemo.recall.eligible import eligible_nodes, eligible_steps
 from mnemo.recall.question import Question
-from mnemo.recall.signals import Hits, StepWeights, node_hits, restated_scores, step_hits
+from mnemo.recall.signals import FEW, Hits, StepWeights, node_hits, restated_scores, step_hits
 from mnemo.recall.value import parameters_of
 from mnemo.runtime.text import fold
-from mnemo.values.corpus import CorpusView, StepsView
+from mnemo.values.corpus import CorpusView, DocumentsView, StepsView
 from mnemo.values.filters import Filters
 from mnemo.values.graph import NodeType
 
@@ -61,6 +61,7 @@ class HopZero:
         found: The best of each searched type, best first.
         rejected: How many a threshold turned away.
         weights: Of the steps' signals, for the trace.
+        abstained: Whether the question has nothing to do with what is stored.
     """
 
     hits: Mapping[NodeType, Hits]
@@ -69,6 +70,7 @@ class HopZero:
     found: tuple[Found, ...] = ()
     rejected: int = 0
     weights: Mapping[str, float] = field(default_factory=dict)
+    abstained: bool = False
 
     def relevance(self, type: NodeType, id: str) -> float:
         """The own relevance of node *id*, in [0, 1]."""
@@ -124,6 +126,7 @@ def hop_zero(
     unwanted: frozenset[str],
     config: Config,
     dense_weight: float,
+    abstain_cosine: float = 0.0,
     explain: bool = False,
 ) -> HopZero:
     """
@@ -132,8 +135,11 @@ def hop_zero(
     Args:
         routes: Types that hops go over; scored, but never found.
         unwanted: Node ids that are not to be found.
+        abstain_cosine: See ``EmbeddingSpace``.
         explain: Whether to keep what each signal adds to each document.
     """
+    if is_foreign(corpus, question, abstain_cosine):
+        return HopZero({}, {}, {}, abstained=True)
     hits: dict[NodeType, Hits] = {}
     eligible: dict[NodeType, Mask] = {}
     weights = step_weights(corpus.steps, config, dense_weight)
@@ -162,6 +168,30 @@ def hop_zero(
     base = HopZero(hits, eligible, _scales(scored))
     unwanted = frozenset(map(corpus.steps.canonical, unwanted))
     return _with_best(base, searched, unwanted, config, weights)
+
+
+def is_foreign(corpus: CorpusView, question: Question, abstain_cosine: float) -> bool:
+    """
+    Whether *question* has nothing to do with what is stored, whatever the filters.
+
+    No document has one of its words, and none a cosine of *abstain_cosine* with it.
+    Relevance cannot tell: it is measured against the best of the same question. Of few
+    documents the best cosine tells nothing: the one that answers may be far from it.
+    """
+    views = (corpus.steps, *corpus.nodes.values())
+    stored = sum(np.count_nonzero(view.alive) for view in views)
+    if question.vectors is None or not abstain_cosine or stored < FEW:
+        return False
+    if any(_holds(view, term) for view in views for term in question.shared | set(question.terms)):
+        return False
+    asked = question.vectors[:1]
+    best = (view.cosines(asked)[0][0][view.alive].max(initial=-1.0) for view in views)
+    return float(max(best)) < abstain_cosine
+
+
+def _holds(view: DocumentsView, term: str) -> bool:
+    found = view.postings.read(term, view.count)
+    return found is not None and bool(view.alive[found[0]].any())
 
 
 def _scales(hits: Mapping[NodeType, Hits]) -> dict[NodeType, float]:

@@ -190,6 +190,8 @@ class Recall:
         scope = Scope(run.request, plan.mode, self._clock.now())
         with run.progress.phase("score"):
             zero = await self._hop_zero(corpus, question, scope)
+        if zero.abstained:
+            return _empty(plan, corpus, run, abstained=True)
         search = Search(
             corpus=corpus,
             zero=zero,
@@ -263,9 +265,15 @@ class Recall:
             unwanted=scope.request.unwanted,
             config=self._config,
             dense_weight=dense_weight,
+            abstain_cosine=self._abstain_cosine,
             explain=scope.request.explain,
         )
         return await anyio.to_thread.run_sync(score, limiter=self._limiter)
+
+    @property
+    def _abstain_cosine(self) -> float:
+        least = self._config.recall.abstain_cosine
+        return self._embedder.space.abstain_cosine if least is None else least
 
     async def _found_by(
         self, corpus: CorpusView, scope: Scope, progress: Progress, tags: Sequence[str]
@@ -344,9 +352,15 @@ def _planned_without_model(plan: Plan) -> dict[str, How]:
     return stages if plan.chosen_by == "caller" else {"mode": "embedded", **stages}
 
 
-def _empty(plan: Plan, corpus: CorpusView, run: Run) -> RecallResult:
-    seconds = run.progress.seconds
-    trace = RecallTrace(plan.mode, plan.chosen_by, plan.tags, corpus.revision, seconds=seconds)
+def _empty(plan: Plan, corpus: CorpusView, run: Run, *, abstained: bool = False) -> RecallResult:
+    trace = RecallTrace(
+        plan.mode,
+        plan.chosen_by,
+        plan.tags,
+        corpus.revision,
+        seconds=run.progress.seconds,
+        abstained=abstained,
+    )
     return RecallResult(plan.mode, plan.tags, [], None, trace)
 
 

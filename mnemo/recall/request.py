@@ -10,7 +10,7 @@ from typing import Any, get_args
 from mnemo.prompts.data import AskedQuestion
 from mnemo.prompts.plan import MODES, Mode
 from mnemo.runtime.text import clean, is_blank
-from mnemo.runtime.validation import one_of, whole_number
+from mnemo.runtime.validation import finite_number, one_of, whole_number
 from mnemo.values.filters import Filters
 from mnemo.values.graph import NodeType
 from mnemo.values.steps import Step
@@ -60,6 +60,7 @@ class RecallRequest:
         reason: Whether to put the result into words, with the chat model if there is one.
         use_model: Whether the chat model plans and refines; ``None``: as configured.
         notes: Whether to look for notes as well.
+        min_score: Relevance below which candidates are dropped, in [0, 1].
     """
 
     query: str
@@ -73,6 +74,7 @@ class RecallRequest:
     context: RecallContext | None
     explain: bool
     notes: bool
+    min_score: float
 
     @classmethod
     def checked(
@@ -88,6 +90,7 @@ class RecallRequest:
         context: RecallContext | None = None,
         explain: bool = False,
         notes: bool = False,
+        min_score: float = 0.0,
         **filters: Any,
     ) -> RecallRequest:
         """
@@ -108,7 +111,13 @@ class RecallRequest:
             context=context,
             explain=bool(explain),
             notes=bool(notes),
+            min_score=_checked_share("min_score", min_score),
         )
+
+    @property
+    def unites(self) -> bool:
+        """Whether a fact and the step that it restates take one place of *k*."""
+        return self.types is None or not {"semantic", "episodic"} <= set(self.types)
 
     @property
     def unwanted(self) -> frozenset[str]:
@@ -135,6 +144,12 @@ def _checked_query(query: str) -> str:
 def _checked_mode(mode: str | None) -> Mode | None:
     checked: Mode | None = None if mode is None else one_of("mode", mode, MODES)
     return checked
+
+
+def _checked_share(name: str, value: float) -> float:
+    if not 0 <= finite_number(name, value) <= 1:
+        raise ValueError(f"{name} must be from 0 to 1, not {value!r}")
+    return value
 
 
 def _checked_types(types: Sequence[str] | None) -> tuple[NodeType, ...] | None:

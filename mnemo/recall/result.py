@@ -89,6 +89,8 @@ class RecallTrace:
         stages: Purpose → ``"model"``, ``"embedded"`` or ``"failed"``: how each stage ran
             that can ask a model; absent where it was not needed.
         model_calls: Calls of the chat model, failed and corrective ones included.
+        abstained: Whether nothing was looked for further: no stored document has a word of
+            the question, or comes near it (``config.recall.abstain_cosine``).
     """
 
     mode: Mode
@@ -103,6 +105,7 @@ class RecallTrace:
     degraded: tuple[str, ...] = ()
     stages: Mapping[str, How] = field(default_factory=dict)
     model_calls: int = 0
+    abstained: bool = False
 
 
 @dataclass(frozen=True, slots=True)

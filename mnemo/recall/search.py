@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
@@ -226,7 +226,8 @@ class Search:
 
         0 with another value function than the shipped one, of which nothing is known.
         """
-        rank = max(rank, self._request.k)
+        # A place may be taken by a fact and its step.
+        rank = max(rank, 2 * self._request.k if self._request.unites else self._request.k)
         if self._config.scoring.value_function is not None or len(self._scored) < rank:
             return 0.0
         return self.ranked[rank - 1].value
@@ -238,10 +239,40 @@ class Search:
 
     async def finish(self) -> list[Candidate]:
         """The best with their sources."""
-        best = self.ranked[: self._request.k]
-        await self._read_steps(id for scored in best for id in self._named(scored))
+        best = self._best()
+        chosen = [one for scored, others in best for one in (scored, *others)]
+        await self._read_steps(id for one in chosen for id in self._named(one))
         texts = [text for step in self._steps.values() for text in (step.observation, step.action)]
-        return await computed(lambda: [self._candidate(scored) for scored in best], texts)
+        return await computed(lambda: [self._candidate(*places) for places in best], texts)
+
+    def _best(self) -> list[tuple[Scored, list[Scored]]]:
+        """
+        The best *k*, each with the facts that restate it and gave their place to it.
+
+        A fact restates the step behind it that matches the question best.
+        """
+        best: list[tuple[Scored, list[Scored]]] = []
+        places: dict[str, tuple[Scored, list[Scored]]] = {}
+        for scored in self.ranked:
+            if len(best) == self._request.k:
+                break
+            if scored.found.relevance < self._request.min_score:
+                continue
+            step = self._restated_step(scored)
+            place = places.get(step) if step is not None else None
+            if place is not None and place[0].found.type != scored.found.type:
+                place[1].extend([scored] if scored.found.type == "semantic" else ())
+                continue
+            best.append((scored, []))
+            if step is not None:
+                places.setdefault(step, best[-1])
+        return best
+
+    def _restated_step(self, scored: Scored) -> str | None:
+        """The step that a fact restates, or that the candidate is; ``None``: neither counts."""
+        if not self._request.unites or scored.found.type not in ("semantic", "episodic"):
+            return None
+        return next(iter(self._named(scored)), None)
 
     # ── Reading and scoring ──────────────────────────────────────────────────────────
 
@@ -287,14 +318,16 @@ class Search:
                 node = view.nodes[documents[-1]]
                 if node is not None:
                     nodes[f.type, f.id] = node
-        sought = [f.id for f in found if f.type == "source"]
+        known = [f.id for f in found if f.type == "source" and f.id in self._steps]
+        sought = {self._steps[id].node_id: id for id in known}
         return nodes | (await self._source_nodes(sought) if sought else {})
 
-    async def _source_nodes(self, steps: Sequence[str]) -> dict[tuple[NodeType, str], Node]:
-        edges = [e for e in await self._graph.edges(steps, intact=True) if e.source in set(steps)]
+    async def _source_nodes(self, sought: Mapping[str, str]) -> dict[tuple[NodeType, str], Node]:
+        """The ``source`` nodes of steps, by the ids that these are found under."""
+        edges = [e for e in await self._graph.edges([*sought], intact=True) if e.source in sought]
         targets = await self._graph.nodes([e.target for e in edges], types=("source",), intact=True)
         nodes = {node.id: node for node in targets}
-        return {("source", e.source): nodes[e.target] for e in edges if e.target in nodes}
+        return {("source", sought[e.source]): nodes[e.target] for e in edges if e.target in nodes}
 
     def _score(self, found: Found, node: Node, metadata: NodeMetadata | None) -> Scored | None:
         support = self._support(found)
@@ -346,9 +379,10 @@ class Search:
 
         return sorted(scored.support, key=order)[:MAX_SOURCES]
 
-    def _candidate(self, scored: Scored) -> Candidate:
+    def _candidate(self, scored: Scored, restating: Sequence[Scored]) -> Candidate:
         steps = (self._steps.get(id) for id in self._named(scored))
         sources = [SourceRef.of(step) for step in steps if step is not None]
+        sources += map(self._own_words, restating)
         return Candidate(
             node=scored.node,
             score=scored.value,

@@ -328,11 +328,15 @@ class Repository:
         since: datetime | None = None,
         until: datetime | None = None,
         types: Sequence[str] | None = None,
+        min_score: float = 0.0,
         explain: bool = False,
         notes: bool = False,
     ) -> RecallResult:
         """
         Find what the memory knows about *query*, always with its sources.
+
+        A question of which no word is stored, and that nothing stored comes near
+        (``config.recall.abstain_cosine``), finds nothing.
 
         Args:
             query: Words, never syntax.
@@ -349,7 +353,10 @@ class Repository:
             session_id: Evidence of this session or thread; *thread_id* of this thread only.
             actor: Evidence by this speaker, case and accents aside.
             since: Inclusive, looks at the evidence; *until* likewise. No zone means UTC.
-            types: Exactly these node types.
+            types: Exactly these node types. A fact and the step that it restates are one
+                candidate, the better one, with the other among its sources, unless both
+                types are named.
+            min_score: Only candidates of this relevance, 0 to 1.
             explain: Have every candidate say why it came (``Candidate.why``).
             notes: Look for notes as well, as ``repo.notes.recall`` does, whatever *since*,
                 *until* and *types* say; if that fails, the trace says so.
@@ -363,8 +370,8 @@ class Repository:
         make_request = partial(
             RecallRequest.checked, query, k=k, mode=mode, max_hops=max_hops, reason=reason,
             use_model=use_model, where=where, session_id=session_id, thread_id=thread_id,
-            actor=actor, since=since, until=until, types=types, explain=explain,
-            notes=notes,
+            actor=actor, since=since, until=until, types=types, explain=explain, notes=notes,
+            min_score=min_score,
         )  # fmt: skip
         return await self._recall.recall(query, make_request)
 
@@ -385,6 +392,7 @@ class Repository:
         since: datetime | None = None,
         until: datetime | None = None,
         types: Sequence[str] | None = None,
+        min_score: float = 0.0,
         explain: bool = False,
         notes: bool = False,
     ) -> RecallResult:
@@ -397,8 +405,8 @@ class Repository:
         make_request = partial(
             RecallRequest.checked, query, k=k, mode=mode, max_hops=max_hops, reason=reason,
             use_model=use_model, where=where, session_id=session_id, thread_id=thread_id,
-            actor=actor, since=since, until=until, types=types, explain=explain,
-            notes=notes, context=self._sessions.context(session),
+            actor=actor, since=since, until=until, types=types, explain=explain, notes=notes,
+            min_score=min_score, context=self._sessions.context(session),
         )  # fmt: skip
         return await self._recall.recall(query, make_request)
 
@@ -437,6 +445,8 @@ class Repository:
 
         self._check_usable()
         hidden = await hidden_in(self._parts.transcript, not_visible_in, self._parts.config)
+        times = {"since": since, "until": until}
+        evidence = {"where": where, "thread_id": thread_id, "actor": actor, **times}
         return await search(
             self._parts.records,
             query,
@@ -446,11 +456,7 @@ class Repository:
             limit=limit,
             hidden=hidden,
             types=types,
-            where=where,
-            thread_id=thread_id,
-            actor=actor,
-            since=since,
-            until=until,
+            **evidence,
         )
 
     async def view(

@@ -68,7 +68,8 @@ async def test_the_steps_behind_a_fact_come_with_it(deaf: Any) -> None:
     step = await deaf.say("She got them from her uncle.", actor="Ana")
     fact = Semantic("Ana inherited the beehives.")
     await deaf.commit(fact, steps=[step], edges=[_behind(fact, step)])
-    result = await deaf.recall.recall("beehives", mode="episodic")
+    both = ("semantic", "episodic")
+    result = await deaf.recall.recall("beehives", mode="episodic", types=both)
     assert [(c.node.id, c.phase, c.hop) for c in result.candidates] == [
         (fact.id, "initial", 0),
         (step.node_id, "provenance", None),
@@ -76,6 +77,24 @@ async def test_the_steps_behind_a_fact_come_with_it(deaf: Any) -> None:
     assert result.candidates[1].score == 0.5 * result.candidates[0].score
     semantic = await deaf.recall.recall("beehives", mode="semantic")
     assert [c.node.id for c in semantic.candidates] == [fact.id]
+
+
+async def test_a_fact_and_the_step_that_it_restates_take_one_place(deaf: Any) -> None:
+    """The better one stands for both; the other is among its sources."""
+    poor = await deaf.say("She got them from her uncle.", actor="Ana")
+    fact = Semantic("Ana inherited the beehives.")
+    rich = await deaf.say("the beehives stand in the orchard, the beehives hum", actor="Ana")
+    bland = Semantic("The beehives are somewhere in that large and quiet orchard of theirs.")
+    edges = [_behind(fact, poor), _behind(bland, rich)]
+    await deaf.commit(fact, bland, steps=[poor, rich], edges=edges)
+    found = (await deaf.recall.recall("beehives hum", mode="episodic")).candidates
+    texts = {c.node.id: [source.text for source in c.sources] for c in found}
+    assert texts == {
+        fact.id: ["She got them from her uncle."],
+        rich.node_id: [rich.observation, bland.proposition],
+    }
+    only = await deaf.recall.recall("beehives hum", mode="episodic", k=2)
+    assert {c.node.id for c in only.candidates} == texts.keys()
 
 
 async def test_every_candidate_names_its_sources_and_none_twice(world: Any) -> None:
@@ -147,7 +166,7 @@ async def test_only_evidence_inside_the_window_is_shown(deaf: Any) -> None:
     fact = Semantic("There were bees.", valid_from=early.at)
     await deaf.commit(fact, steps=[early, late], edges=[_behind(fact, s) for s in (early, late)])
     window = {"since": datetime(2024, 6, 1), "until": datetime(2024, 6, 30)}
-    result = await deaf.recall.recall("bees", **window)
+    result = await deaf.recall.recall("bees", types=("semantic", "episodic"), **window)
     assert {c.node.id for c in result.candidates} == {fact.id, late.node_id}
     assert [s.step_index for s in result.sources] == [1]
     nothing = await deaf.recall.recall("bees", since=datetime(2025, 1, 1))

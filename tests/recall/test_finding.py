@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import random
 from datetime import UTC, datetime
+from string import ascii_lowercase
 from typing import Any
 
 import pytest
 
+from mnemo.config import Config
+from mnemo.models.wordllama import WordLlamaEmbedder
 from mnemo.values.graph import Edge, EdgeKind, Intent, Procedural, Semantic, Tag
 
 
@@ -185,3 +189,75 @@ async def test_rounding_is_no_deviation(world: Any) -> None:
     for n in range(20):
         await world.say(f"heron {n} " + "x" * 60)
     assert len((await world.recall.recall("heron", k=18)).candidates) == 18
+
+
+def nonsense(count: int) -> list[str]:
+    """Questions of random letters."""
+    chance = random.Random(1)
+
+    def word() -> str:
+        return "".join(chance.choice(ascii_lowercase) for _ in range(chance.randint(5, 9)))
+
+    return [f"{word()} {word()} {word()}" for _ in range(count)]
+
+
+async def test_a_question_about_nothing_stored_finds_nothing(make_world: Any) -> None:
+    """No stored word and nothing near: silence, and the trace says so."""
+    world = await make_world(embedder=WordLlamaEmbedder())
+    for number in range(25):
+        await world.say(f"I keep bees in orchard {number} behind the house.", actor="Ana")
+    await world.embedded()
+    for question in nonsense(20):
+        silent = await world.recall.recall(question)
+        assert (silent.candidates, silent.trace.abstained) == ([], True)
+    said = await world.recall.recall("xqzv orchard")
+    assert said.candidates
+
+
+async def test_of_few_documents_one_may_answer_from_afar(make_world: Any) -> None:
+    """A new memory answers although no word is shared: silence is for larger ones."""
+    world = await make_world(embedder=WordLlamaEmbedder())
+    await world.say("I am allergic to peanuts.", actor="Ada")
+    await world.embedded()
+    found = await world.recall.recall("What must she not eat?")
+    assert (len(found.candidates), found.trace.abstained) == (1, False)
+
+
+@pytest.mark.parametrize(("least", "is_silent"), [(0.25, False), (0.35, True)])
+async def test_a_question_near_enough_needs_no_common_word(
+    make_world: Any, least: float, is_silent: bool
+) -> None:
+    """The best cosine is compared with ``config.recall.abstain_cosine``."""
+    config = Config(recall={"abstain_cosine": least})
+    world = await make_world(embedder=WordLlamaEmbedder(), config=config)
+    for number in range(25):
+        await world.say(f"I keep bees in orchard {number} behind the house.", actor="Ana")
+    await world.embedded()
+    found = await world.recall.recall("beekeeping near homes")
+    assert (found.candidates == [], found.trace.abstained) == (is_silent, is_silent)
+
+
+async def test_silence_can_be_switched_off(make_world: Any) -> None:
+    """``config.recall.abstain_cosine`` 0: whatever is nearest is found."""
+    config = Config(recall={"abstain_cosine": 0})
+    world = await make_world(embedder=WordLlamaEmbedder(), config=config)
+    for number in range(25):
+        await world.say(f"I keep bees in orchard {number} behind the house.", actor="Ana")
+    await world.embedded()
+    found = [await world.recall.recall(question) for question in nonsense(5)]
+    assert not any(result.trace.abstained for result in found)
+    assert any(result.candidates for result in found)
+
+
+async def test_candidates_below_the_least_relevance_are_dropped(world: Any) -> None:
+    """``min_score`` is a bound on relevance, 0 to 1."""
+    await world.say("the red boat sank")
+    await world.say("a boat")
+    every = (await world.recall.recall("the red boat sank")).candidates
+    best = max(candidate.relevance for candidate in every)
+    kept = (await world.recall.recall("the red boat sank", min_score=best)).candidates
+    assert len(every) == 2
+    assert [candidate.relevance for candidate in kept] == [best]
+    for wrong in (-0.1, 1.1, float("nan"), "high"):
+        with pytest.raises(ValueError, match="min_score"):
+            await world.recall.recall("boat", min_score=wrong)
