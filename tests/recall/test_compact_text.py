@@ -114,7 +114,8 @@ async def test_most_of_the_text_is_what_was_said_and_each_number_leads_back():
     """At least 60 % of the characters are of the memories, of the full style not half."""
     async with Mnemo("memory:", embedder=HashingEmbedder()) as memory:
         repo = await told(memory)
-        found = await repo.recall("What should I know about Ada before the trip?")
+        both = ("semantic", "procedural", "episodic")
+        found = await repo.recall("What should I know about Ada before the trip?", types=both)
         said = sum(len(candidate.node.text) for candidate in found.candidates)
         text = found.as_text()
         assert len(found.candidates) >= 6
