@@ -49,6 +49,10 @@ def with_model(make_world: Any) -> Models:
     return make
 
 
+ALL_THREE = ("semantic", "procedural", "episodic")
+"""Named, a fact and the step that it restates are two candidates."""
+
+
 async def three_types(world: Any) -> None:
     """A fact with its step, an instruction, and a step, all about bees."""
     step = await world.say("The bees need sugar", "Wrote it down", actor="Ana")
@@ -232,7 +236,7 @@ async def test_a_recall_costs_two_calls_before_reasoning(with_model: Models) -> 
     plain = await world.recall.recall("bees", reason=False)
     assert sorted(asked(model)) == ["mode", "plan"]
     assert plain.trace.model_calls == 2
-    told = await world.recall.recall("bees", reason=True)
+    told = await world.recall.recall("bees", reason=True, types=ALL_THREE)
     assert told.trace.model_calls == 2 + 3
     usage = world.usage.by_purpose
     assert (usage["mode"].calls, usage["plan"].calls) == (2, 2)
@@ -486,7 +490,7 @@ async def test_each_type_is_put_into_words_apart(with_model: Models) -> None:
     results = []
 
     async def recall() -> None:
-        results.append(await world.recall.recall("bees sugar", reason=True))
+        results.append(await world.recall.recall("bees sugar", reason=True, types=ALL_THREE))
 
     async with anyio.create_task_group() as group:
         group.start_soon(recall)
@@ -599,7 +603,7 @@ async def test_one_failing_type_has_no_words(with_model: Models, reply: Any) -> 
     """One reasoning call fails: its field is ``None``, the others stay, the trace names it."""
     world, _ = await with_model({"reason_procedural": reply})
     await three_types(world)
-    result = await world.recall.recall("bees sugar", reason=True)
+    result = await world.recall.recall("bees sugar", reason=True, types=ALL_THREE)
     assert result.answer.procedural is None
     assert result.answer.semantic is not None
     assert result.answer.episodic is not None
