@@ -55,7 +55,7 @@ async def test_a_recall_asks_no_model_unless_told_to(open_kit):
     await told(kit, "Mara mends nets at the harbour")
     before = len(kit.model.requests)
     kit.model.block()
-    found = await kit.repo.recall("Who mends nets?")
+    found = await kit.repo.recall("Who mends nets?", types=("semantic", "episodic"))
     assert [s.text for s in found.sources] == ["Mara mends nets at the harbour"]
     assert found.answer is None
     assert len(kit.model.requests) == before
@@ -65,7 +65,8 @@ async def test_a_recall_plans_and_reasons_with_the_model(open_kit):
     """Plan and words come from the model, with the steps behind them."""
     kit = await open_kit()
     await told(kit, "Mara mends nets at the harbour")
-    found = await kit.repo.recall("Who mends nets?", use_model=True, reason=True)
+    both = ("semantic", "episodic")
+    found = await kit.repo.recall("Who mends nets?", use_model=True, reason=True, types=both)
     assert "Mara mends nets at the harbour" in found.answer.semantic
     assert found.answer.episodic == "Mara mends nets at the harbour"
     assert {source.text for source in found.answer.sources} == {"Mara mends nets at the harbour"}
