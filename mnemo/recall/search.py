@@ -382,7 +382,8 @@ class Search:
     def _candidate(self, scored: Scored, restating: Sequence[Scored]) -> Candidate:
         steps = (self._steps.get(id) for id in self._named(scored))
         sources = [SourceRef.of(step) for step in steps if step is not None]
-        sources += map(self._own_words, restating)
+        # Of the same step, so that it counts once among the sources of the result.
+        sources += [replace(sources[0], text=one.node.text) for one in restating if sources]
         return Candidate(
             node=scored.node,
             score=scored.value,
