@@ -221,6 +221,28 @@ def forget(
 
 
 @app.command(rich_help_panel=LOOK)
+def repos(store: Store = "mnemo.db", as_json: AsJson = False) -> None:
+    """List the repositories of a store, by id."""
+    found = in_service(existing(store), lambda memory: memory.repos())
+    if as_json:
+        print_json({"store": store, "repos": found})
+        return
+    print_table(
+        ("repository", "threads", "sessions", "nodes", "changed"),
+        [
+            (
+                r.id,
+                str(r.threads),
+                str(r.sessions),
+                str(sum(r.nodes.values())),
+                f"{r.changed_at:%Y-%m-%d %H:%M}" if r.changed_at else "",
+            )
+            for r in found
+        ],
+    )
+
+
+@app.command(rich_help_panel=LOOK)
 def sessions(
     repo: Repo = "default",
     store: Store = "mnemo.db",
@@ -321,6 +343,17 @@ def demo(
     shown = anyio.run(run_demo, store, say)
     if as_json:
         print_json(shown)
+
+
+@app.command(rich_help_panel=OPERATION)
+def backup(
+    file: Annotated[Path, typer.Argument(help="A new file.")],
+    store: Store = "mnemo.db",
+    as_json: AsJson = False,
+) -> None:
+    """Copy a store that may be in use, consistently, to a new file."""
+    in_service(existing(store), lambda memory: memory.backup(file))
+    answer({"store": store, "file": str(file)}, f"{store} was copied to {file}.", as_json=as_json)
 
 
 @app.command(rich_help_panel=OPERATION)

@@ -50,6 +50,17 @@ def test_a_dash_is_the_standard_stream(filled, tmp_path, monkeypatch):
     assert filled("export", "-", "--repo", "b", "--store", "other.db").out == out.out
 
 
+def test_a_backup_is_a_store_with_the_same_repositories(filled, tmp_path):
+    """Listed by id; a file that is there is not overwritten."""
+    assert filled("backup", "copy.db").code == 0
+    repos = filled("repos", "--json").data["repos"]
+    assert [repo["id"] for repo in repos] == ["a"]
+    assert filled("repos", "--store", "copy.db", "--json").data["repos"] == repos
+    assert "a " in filled("repos").out
+    again = filled("backup", "copy.db")
+    assert (again.code, again.out, again.err.count("\n")) == (2, "", 1)
+
+
 def test_json_and_the_archive_cannot_share_stdout(filled):
     """One line on stderr, exit code 2, nothing on stdout."""
     ran = filled("export", "-", "--repo", "a", "--json")

@@ -1,8 +1,8 @@
 """Opening a file: what it may be, what it may not be, and that a refused one stays as it was."""
 
-import shutil
 import hashlib
 import json
+import shutil
 import sqlite3
 import subprocess
 import sys
