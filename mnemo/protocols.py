@@ -516,8 +516,13 @@ class VectorIndex(Protocol):
     async def renew(self) -> None:
         """Read everything anew, beside what serves meanwhile; nothing removed is left."""
 
-    async def corpus(self) -> CorpusView:
-        """Catch up, and give every document as it is then; it does not change afterwards."""
+    async def corpus(self, *, embedded: bool = False) -> CorpusView:
+        """
+        Catch up, and give every document as it is then; it does not change afterwards.
+
+        Args:
+            embedded: Wait a moment for the vectors of what was written last.
+        """
 
     async def nearest(
         self,

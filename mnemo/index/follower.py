@@ -52,6 +52,10 @@ MAX_RETRY_S = 60.0
 """Seconds beyond which that pause does not grow."""
 MOST_HOPEFUL = 0.1
 """Share of the vectors beyond which all are compared: single rows are read more slowly."""
+MOST_FRESH = 32
+"""Texts without a vector that a reader waits for: what was said just before it asked."""
+FRESH_S = 0.25
+"""Seconds that it waits, at most; then those are found by keyword only."""
 FOREGROUND_SHARE = 4.0
 """Pause after a batch while writes go on, in times of the batch's own duration."""
 
@@ -100,6 +104,7 @@ class RepositoryIndex:
         self._agent_name = agent_name
         self._default_actor = default_actor
         self._lock = anyio.Lock()
+        self._embedding = anyio.Lock()
         self._limiter = CapacityLimiter(2)
         self._asked = 0
         self._served = 0
@@ -149,15 +154,32 @@ class RepositoryIndex:
                 self._served = reading
         return self._view.revision
 
-    async def corpus(self) -> CorpusView:
+    async def corpus(self, *, embedded: bool = False) -> CorpusView:
         """
         Catch up, and give everything as it is then; it does not change afterwards.
+
+        Args:
+            embedded: If few texts wait for a vector, embed them first, within ``FRESH_S``;
+                a failing embedder is left to the background.
 
         Raises:
             StoreError: The feed could not be read. *Cancellation*: safe.
         """
         await self.catch_up()
+        if embedded and 0 < len(self._waiting) <= MOST_FRESH and self._failing is None:
+            with anyio.move_on_after(FRESH_S):
+                await self._embed_fresh()
+            await self.catch_up()
         return self._view
+
+    async def _embed_fresh(self) -> None:
+        try:
+            async with self._embedding:
+                if 0 < len(self._waiting) <= MOST_FRESH:
+                    await self._embed_batch()
+        except Exception as error:
+            log.debug("the background embeds what is new: %s", error)
+            self.poke()
 
     async def renew(self) -> None:
         """
@@ -345,7 +367,8 @@ class RepositoryIndex:
         await self.catch_up()
         while self._waiting:
             began, activity = elapsed(), self._activity
-            await self._embed_batch()
+            async with self._embedding:
+                await self._embed_batch()
             await self.catch_up()
             if self._activity - activity > CALM_WRITES:
                 await anyio.sleep(FOREGROUND_SHARE * (elapsed() - began))

@@ -151,7 +151,7 @@ class Recall:
     async def _answer(self, request: RecallRequest) -> RecallResult:
         run = self._run(request)
         with run.progress.phase("read"):
-            corpus = await self._index.corpus()
+            corpus = await self._index.corpus(embedded=True)
         plan = plan_embedded(request.query, request.mode)
         if corpus.is_empty:
             return _empty(plan, corpus, run)
@@ -162,7 +162,7 @@ class Recall:
                 plan = await plan_by_model(run.planner, run.asked, plan, self._profile)
             with run.progress.phase("read"):
                 # Things were said while the model was thinking.
-                corpus = await self._index.corpus()
+                corpus = await self._index.corpus(embedded=True)
         result = await self._found(run, plan, corpus)
         with run.progress.phase("reason"):
             answer = await self._reasoned(run, result.candidates)

@@ -184,11 +184,11 @@ async def test_equal_steps_are_found_although_none_stands_out(world: Any) -> Non
     assert (await world.recall.recall("otter", k=5)).candidates == []
 
 
-async def test_rounding_is_no_deviation(world: Any) -> None:
+async def test_rounding_is_no_deviation(deaf: Any) -> None:
     """Equal scores in single precision differ from their own mean by the last bit."""
     for n in range(20):
-        await world.say(f"heron {n} " + "x" * 60)
-    assert len((await world.recall.recall("heron", k=18)).candidates) == 18
+        await deaf.say(f"heron {n} " + "x" * 60)
+    assert len((await deaf.recall.recall("heron", k=18)).candidates) == 18
 
 
 def nonsense(count: int) -> list[str]:

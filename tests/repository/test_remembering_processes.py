@@ -28,7 +28,7 @@ async def main():
         ada = await memory.open_repo("ada", exist_ok=True)
         await ada.remember("I am allergic to peanuts.")
         print((await ada.recall("What must she not eat?")).as_text())
-        print((await ada.recall("What is she allergic to?")).as_text())
+        print((await ada.recall("What must she not eat?")).as_text())
 
 asyncio.run(main())
 """
