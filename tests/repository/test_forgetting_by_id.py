@@ -432,7 +432,7 @@ async def test_a_dry_run_with_everything_changes_nothing(kit: Kit) -> None:
     await say(kit, "I live in Paris.")
     conversation = kit.repo.conversation("t")
     await conversation.append([Message("user", "hi", id="m")])
-    await conversation.settle()
+    await kit.repo.settle()
     before = await archive_of(kit)
     later = kit.clock.now() + timedelta(days=1)
     planned = await kit.repo.forget(before=later, dry_run=True)
