@@ -50,7 +50,8 @@ def files_with(db: Path, *words: str) -> list[str]:
 
 
 async def archive_of(kit: Kit) -> str:
-    """All lines of the repository's archive."""
+    """All lines of the settled repository's archive."""
+    await kit.repo.settle()
     async with kit.memory.export_repo("r") as lines:
         return "".join([line async for line in lines]).lower()
 
