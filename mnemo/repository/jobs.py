@@ -15,7 +15,7 @@ import anyio
 from mnemo.config import Config
 from mnemo.errors import MnemoError, StoreReadOnly
 from mnemo.protocols import Clock, TranscriptReader, TranscriptStore, TranscriptWriter
-from mnemo.runtime.tasks import Branch, on_clock
+from mnemo.runtime.tasks import Branch, CancelHandle, on_clock
 from mnemo.runtime.text import clean
 from mnemo.values.job_rules import claim_jobs, fail_job, hasten_jobs, postpone_job
 from mnemo.values.jobs import Job, JobKind, JobLevels, JobState
@@ -63,13 +63,13 @@ class Jobs:
         self._tasks = tasks
         self._work = work
         self._running: set[tuple[str, str]] = set()
-        self._poked = anyio.Event()
+        self._nap = CancelHandle()
         self._beat = anyio.Event()
         self._stopped = False
 
     def poke(self) -> None:
         """Look for jobs now; a plain call."""
-        self._poked.set()
+        self._nap.cancel()
 
     def stop(self) -> None:
         """Claim nothing more; a plain call."""
@@ -100,8 +100,8 @@ class Jobs:
     async def run(self) -> None:
         """Claim and start what is due, until it is stopped or cancelled."""
         while not self._stopped:
-            poked, began = anyio.Event(), self._clock.monotonic()
-            self._poked = poked
+            nap, began = CancelHandle(), self._clock.monotonic()
+            self._nap = nap
             try:
                 pause_s = await self._round()
             except StoreReadOnly:
@@ -110,14 +110,8 @@ class Jobs:
                 log.warning("jobs are looked for again: %s", error)
                 pause_s = self._config.poll_s
             # From before the look: if the clock has moved meanwhile, that is not slept again.
-            async with anyio.create_task_group() as group:
-                group.start_soon(self._alarm, began + pause_s, poked)
-                await poked.wait()
-                group.cancel_scope.cancel()
-
-    async def _alarm(self, at: float, poked: anyio.Event) -> None:
-        await self._clock.sleep(max(0.0, at - self._clock.monotonic()))
-        poked.set()
+            with nap:
+                await self._clock.sleep(max(0.0, began + pause_s - self._clock.monotonic()))
 
     async def _round(self) -> float:
         """Start what is due and there is room for; seconds until the next look."""
