@@ -78,6 +78,7 @@ async def test_appends_sweep(open_conversations: OpenTalk) -> None:
     await talk.log().append(turns(3))
     talk.clock.advance(40)
     await talk.log().append(turns(2, start=3))
+    await expiry.settled("t")
     talk.clock.advance(21)
     assert await kept(talk) == [0, 1, 2, 3, 4]
     await talk.log().append(user("now"))

@@ -51,7 +51,8 @@ async def test_every_stage_is_asked_over_http(server: ScriptedServer, provider: 
         session = await kit.repo.start_session("travel")
         await collect(session)
         await session.close_and_commit()
-        result = await kit.repo.recall(QUESTION, reason=True)
+        types = ("semantic", "procedural", "episodic")
+        result = await kit.repo.recall(QUESTION, reason=True, types=types)
         assert result.trace.degraded == ()
         assert dict(result.trace.stages) == dict.fromkeys((*PLANNING, *REASONING), "model")
         assert result.answer is not None
