@@ -265,7 +265,10 @@ class MessageLog:
         Raises:
             StoreError: Nothing was changed. *Cancellation*: completes.
         """
-        await self._write(_clear)
+        await self._write(_clear, written=self._is_cleared)
+
+    def _is_cleared(self, tx: TranscriptReader, epoch: int) -> bool:
+        return tx.thread(self.thread_id).epoch >= epoch
 
     async def next_seq(self) -> int:
         """The seq that the next stored message gets. *Cancellation*: safe."""
@@ -341,11 +344,14 @@ def _prospect(tx: TranscriptReader, scope: Scope, *, new: NewRecord) -> Compacti
     return existing
 
 
-def _clear(tx: TranscriptWriter, scope: Scope) -> None:
+def _clear(tx: TranscriptWriter, scope: Scope) -> int:
+    """Begin the next epoch of a thread that has messages; the present one."""
     thread = scope.thread
     if not scope.is_new:
         begin = thread.next_seq
-        tx.keep(replace(thread, epoch=thread.epoch + 1, epoch_start=begin, boundary=begin))
+        thread = replace(thread, epoch=thread.epoch + 1, epoch_start=begin, boundary=begin)
+        tx.keep(thread)
+    return thread.epoch
 
 
 def _keep(tx: TranscriptWriter, scope: Scope) -> None:

@@ -9,7 +9,7 @@ from datetime import UTC
 from os import PathLike
 from typing import Any
 
-from mnemo.errors import NotFound
+from mnemo.errors import NotFound, StoreError
 from mnemo.notes.folder import Folder, FolderReport
 from mnemo.notes.material import Material, mark_keys
 from mnemo.notes.model_input import copied
@@ -35,6 +35,8 @@ from mnemo.values.notes import Note, NoteChange, NoteInfo, NoteVersion
 
 __all__ = ["Notes", "NotesStatistics"]
 
+FAILED_KEPT = 16
+"""Undoings that the store failed whose id is kept for the next try, the last ones (S)."""
 _APPLICATION = Source(by="application", trust="application")
 
 
@@ -68,6 +70,7 @@ class Notes:
         self._parts = parts
         self._shelf = Shelf(parts.store, parts.embedder, parts.clock, parts.config, parts.count)
         self._updater = Updater(parts, self._shelf)
+        self._failed: dict[str, str] = {}  # update → id of the undoing that the store failed
 
     def __repr__(self) -> str:
         return f"<Notes of {self._parts.repo_id!r}>"
@@ -255,6 +258,9 @@ class Notes:
         """
         Take back all that an update did, in one transaction; that can be undone itself.
 
+        After a ``StoreError`` the same call again takes it back once, whether or not the first
+        call did.
+
         Raises:
             NotFound: No update of this id changed anything.
             Conflict: Notes that it changed have been changed since; the message names them,
@@ -263,9 +269,23 @@ class Notes:
         # A skipped update has no id; what no update did has none either.
         if not isinstance(update_id, str) or not update_id or clean(update_id) != update_id:
             raise NotFound("update", str(update_id))
-        source = Source(by="undo", trust="application", update_id=new_id("update"))
+        undoing = self._failed.get(update_id) or new_id("update")
+        source = Source(by="undo", trust="application", update_id=undoing)
         config = self._parts.config
-        changes = await self._parts.store.writing(lambda tx: undo(tx, update_id, source, config))
+        store = self._parts.store
+        try:
+            changes = await transacted(
+                store.writing,
+                store.reading,
+                lambda tx: tx.changes(undoing) or undo(tx, update_id, source, config),
+                lambda tx, changes: tx.changes(undoing) == changes,
+            )
+        except StoreError:
+            self._failed[update_id] = undoing
+            while len(self._failed) > FAILED_KEPT:
+                del self._failed[next(iter(self._failed))]
+            raise
+        self._failed.pop(update_id, None)
         await self._shelf.settle_debts()
         return changes
 
@@ -277,7 +297,13 @@ class Notes:
             NotFound: There never was such a note. *Cancellation*: completes.
         """
         _possible(topic)
-        erased = await self._parts.store.writing(lambda tx: erase_note(tx, topic))
+        store = self._parts.store
+        erased = await transacted(
+            store.writing,
+            store.reading,
+            lambda tx: erase_note(tx, topic),
+            lambda tx, erased: not tx.versions(topic),
+        )
         if not erased.versions:
             raise NotFound("note", topic)
         scrubbed = await self._parts.scrub()

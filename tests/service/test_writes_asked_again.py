@@ -6,8 +6,18 @@ from typing import Any
 
 import pytest
 
-from mnemo import Changeset, CommitFailed, Config, MetadataDelta, NotFound, Semantic, StoreError
+from mnemo import (
+    Changeset,
+    CommitFailed,
+    Config,
+    Conflict,
+    MetadataDelta,
+    NotFound,
+    Semantic,
+    StoreError,
+)
 from mnemo.events import CompactionRecorded
+from mnemo.notes.writing import NoteText, Source, Write, write
 
 PROBED = pytest.mark.parametrize("probe", [False, True], ids=["answer lost", "answer, probe lost"])
 
@@ -148,6 +158,74 @@ async def test_a_version_that_was_restored_is_given(open_kit, failing_store):
     await notes.write("deploys", "Tag first.", "how to deploy")
     store.fail("writing", before=False, only=of_a_caller)
     assert (await notes.restore("deploys", 1)).version == 3
+
+
+@PROBED
+async def test_an_update_that_was_undone_is_undone_once(open_kit, failing_store, probe):
+    """The undoing succeeds, at once or when it is asked for again, as one version."""
+    store = failing_store()
+    kit = await open_kit(store=store)
+    notes = kit.repo.notes
+    changes = await updated(store, "deploys")
+    store.fail("writing", before=False, only=of_a_caller)
+    if probe:
+        store.fail("reading", only=of_a_caller)
+        with pytest.raises(StoreError):
+            await notes.undo("u1")
+    undone = await notes.undo("u1")
+    assert [(change.topic, change.action) for change in undone] == [("deploys", "deleted")]
+    assert [version.action for version in await notes.history("deploys")] == ["created", "deleted"]
+    assert len(changes) == 1
+    with pytest.raises(Conflict):
+        await notes.undo("u1")
+
+
+async def updated(store: Any, topic: str) -> Any:
+    """A note that the update ``u1`` created; its changes."""
+    text = NoteText(topic=topic, description="how to deploy", body="- run the tests")
+    change = Write(text=text, source=Source(by="agent", trust="unquoted", update_id="u1"))
+
+    def work(tx: Any) -> Any:
+        write(tx, change, Config().notes)
+        return tx.changes("u1")
+
+    return await store.notes("r").writing(work)
+
+
+async def test_a_note_that_was_purged_is_counted(open_kit, failing_store):
+    """The report tells what the transaction erased, although its answer was lost."""
+    store = failing_store()
+    kit = await open_kit(store=store)
+    await kit.repo.notes.write("deploys", "Run the tests first.", "how to deploy")
+    store.fail("writing", before=False, only=of_a_caller)
+    assert (await kit.repo.notes.purge("deploys")).note_versions == 1
+    with pytest.raises(NotFound):
+        await kit.repo.notes.history("deploys")
+
+
+async def test_a_thread_that_was_cleared_is_cleared_once(open_kit, failing_store):
+    """One epoch begins, although the answer was lost."""
+    store = failing_store()
+    kit = await open_kit(store=store)
+    log = kit.repo.conversation("t")
+    await log.append({"role": "user", "content": "hello"})
+    store.fail("writing", before=False, only=of_a_caller)
+    await log.clear()
+    assert (await store.transcript("r").reading(lambda tx: tx.thread("t"))).epoch == 1
+    assert await log.load() == []
+
+
+async def test_a_correction_that_was_made_is_no_conflict(open_kit, failing_store):
+    """The same wording with the same expected version again gives the memory as it is."""
+    store = failing_store()
+    kit = await open_kit(store=store)
+    memory = await kit.repo.add_memory("Ada lives in Oslo")
+    store.fail("apply", before=False)
+    store.fail("apply")
+    with pytest.raises(CommitFailed):
+        await kit.repo.update_memory(memory.id, "Ada lives in Rome", expected_version=1)
+    again = await kit.repo.update_memory(memory.id, "Ada lives in Rome", expected_version=1)
+    assert (again.version, again.text) == (2, "Ada lives in Rome")
 
 
 async def test_what_was_forgotten_is_not_found_after_the_second_call(open_kit, failing_store):
