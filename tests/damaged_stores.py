@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import closing
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,8 @@ from mnemo.testing.contracts.archive_notes import noted
 from mnemo.testing.contracts.archive_talk import talk
 from mnemo.testing.contracts.kit import NOON, SPACE, Kit
 from mnemo.values.graph import Edge, EdgeKind, Episodic, Semantic
+from mnemo.values.jobs import Job, JobState
+from mnemo.values.transaction import TranscriptWriter
 
 TEXTS = {
     "blob": "x'ff00fe'",
@@ -63,12 +66,33 @@ async def make_store(path: Path) -> None:
     await first.overhaul("r").stage(SPACE, key)
     for repo in ("r", "q"):
         await independent(kit, repo)
+    await first.transcript("r").writing(put_jobs)
     await first.sessions.release(kit.owner)
     await first.aclose()
     with closing(sqlite3.connect(path)) as connection:
         connection.execute("INSERT INTO owners VALUES ('gone', 'elsewhere', 1, 1, 0.0)")
+        connection.execute("INSERT INTO owners VALUES ('alive', 'elsewhere', 1, 1, 1e12)")
         connection.execute("UPDATE sessions SET owner = 'gone' WHERE id = 'w'")
         connection.commit()
+
+
+def put_jobs(tx: TranscriptWriter) -> None:
+    """A job in every state, none of which is claimed here: due later, or claimed elsewhere."""
+    later = NOON + timedelta(days=9_000)
+    for subject, state in zip(("t", "T", "far", "past"), JobState, strict=True):
+        owner = "alive" if state is JobState.RUNNING else None
+        tx.put_job(
+            Job(
+                kind="extract",
+                subject=subject,
+                due_at=later,
+                state=state,
+                tries=1,
+                token=2,
+                owner=owner,
+                error="the model was away",
+            )
+        )
 
 
 async def independent(kit: Kit, repo: str) -> None:
@@ -172,6 +196,8 @@ def writes(repo: Repository) -> Iterator[Call]:
     yield "validate", repo.validate
     yield "append", lambda: repo.conversation("new").append({"role": "user", "content": "hi"})
     yield "append old", lambda: repo.conversation("t").append({"role": "user", "content": "hi"})
+    yield "remember", lambda: repo.remember("I sail.", thread_id="fresh", wait=True)
+    yield "remember old", lambda: repo.remember("I sail.", thread_id="t")
     yield "write note", lambda: repo.notes.write("fresh", "- a line", description="d")
     yield "new session", lambda: whole_session(repo)
     for id in ("s", "t", "u", "v", "w"):

@@ -23,6 +23,7 @@ _COUNTS = """
 SELECT state, count(*) FROM jobs INDEXED BY jobs_pending
 WHERE repo = ? AND state <> 'done' GROUP BY state
 """
+_LEVELS = Rows("jobs", "s i", lambda row: (JobState(row[0]), int(row[1])))
 _EXTRACTING = """
 SELECT id FROM sessions WHERE repo = ? AND thread_id = ? AND state <> 'idle' ORDER BY no
 """
@@ -56,8 +57,11 @@ def find_jobs(
 
 
 def job_counts(tx: Tx, repo: int) -> dict[JobState, int]:
-    """How many jobs there are in each state; those that are done aside."""
-    return {JobState(state): count for state, count in tx.run(_COUNTS, (repo,))}
+    """How many jobs there are in each state, those that are done and damaged ones aside."""
+    passed: Passed = []
+    found = _LEVELS.all(tx.run(_COUNTS, (repo,)), passed)
+    log_passed(passed)
+    return dict(found)
 
 
 def extracting(tx: Tx, repo: int, thread_id: str) -> list[str]:

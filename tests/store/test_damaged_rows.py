@@ -24,7 +24,9 @@ from mnemo.testing.contracts.kit import NOON
 from mnemo.values.changeset import Changeset
 from mnemo.values.graph import Tag
 
-WORKS_IN_SPITE = {"append", "new session", "consolidate", "decay", "validate", "write note"}
+WORKS_IN_SPITE = {
+    *("append", "new session", "consolidate", "decay", "validate", "write note", "remember")
+}
 """Writes that touch no damaged row of somebody else."""
 
 
@@ -178,6 +180,32 @@ async def test_no_public_call_meets_a_raw_error(
         await work()
     assert [node.id for node in await other.get_nodes(["semantic"])] == ["f-q"]
     assert (await other.forget(session_id="other-q")).unreadable == ()
+
+
+@pytest.mark.parametrize(
+    ("column", "value"),
+    [
+        pytest.param(name, value, id=f"{name}: {kind}")
+        for table, name, type in columns()
+        if table == "jobs" and name != "repo"
+        for kind, value in KINDS[type].items()
+    ],
+)
+async def test_damaged_jobs_stop_their_own_threads_alone(
+    path: Path, memory: Mnemo, column: str, value: str
+) -> None:
+    """Jobs in every state are damaged: others are worked off, and all are counted or passed by."""
+    if not damage(path, "jobs", column, value, every=column not in ("kind", "subject")):
+        pytest.skip("SQLite refuses this value here")
+    repo = await opened(memory)
+    await (await memory.open_repo("q")).remember("I sail.", wait=True)
+    assert (await repo.remember("I sail.", thread_id="fresh", wait=True)).node_ids
+    for thread in ("t", "T", "far", "past"):
+        await tolerant(lambda thread=thread: repo.remember("I swim.", thread_id=thread))
+    await repo.statistics()
+    for thread in ("t", "T", "far", "past"):
+        await repo.forget(thread_id=thread)
+    assert await exported(memory, "r")
 
 
 @pytest.mark.parametrize("column", ["revision", "texts"])
