@@ -566,6 +566,10 @@ class Conversation(Blocking[_Conversation]):
         """
         return self._portal.run(lambda: self._inner.history(from_seq=from_seq, to_seq=to_seq))
 
+    def recent(self, count: int | None = None) -> list[StoredMessage]:
+        """The newest originals of the present epoch, ascending, without summaries."""
+        return self._portal.run(lambda: self._inner.recent(count))
+
     def load(self, *, query: str | None = None, budget_tokens: int | None = None) -> list[Message]:
         """
         What the agent is to read, ascending: summaries in place of what was compacted, system
@@ -591,9 +595,15 @@ class Conversation(Blocking[_Conversation]):
         """The seq that the next stored message gets."""
         return self._portal.run(lambda: self._inner.next_seq())
 
-    def purge(self) -> ErasureReport:
+    def withdraw(self, count: int = 1) -> list[StoredMessage]:
+        """
+        Take back the newest messages of the present epoch, as if they had not been said.
+        """
+        return self._portal.run(lambda: self._inner.withdraw(count))
+
+    def purge(self, *, scrub: bool = True) -> ErasureReport:
         """Erase the thread and all that was derived from it alone; its seqs go on."""
-        return self._portal.run(lambda: self._inner.purge())
+        return self._portal.run(lambda: self._inner.purge(scrub=scrub))
 
 
 class Subscription(Blocking[_Subscription]):

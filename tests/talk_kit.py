@@ -18,7 +18,7 @@ from mnemo.runtime.tasks import TaskRoot
 from mnemo.store.sqlite import SqliteStore
 from mnemo.testing import HashingEmbedder, ManualClock, RecordingObserver
 from mnemo.values.derived import Thread
-from mnemo.values.erasure import ErasureReport, Selection
+from mnemo.values.erasure import Erased, Selection
 from mnemo.values.messages import Message, StoredMessage, ToolCall, embedded_text
 
 
@@ -91,10 +91,9 @@ async def open_talk(
     await store.open()
     root.open()
 
-    async def forget(thread_id: str) -> ErasureReport:
-        erased = await store.overhaul("r").erase(Selection(thread_id=thread_id))
-        report: ErasureReport = erased.report
-        return report
+    async def forget(selection: Selection) -> Erased:
+        erased: Erased = await store.overhaul("r").erase(selection)
+        return erased
 
     usual: dict[str, Any] = {
         "repo_id": "r",

@@ -23,7 +23,7 @@ from mnemo.protocols import Store, TranscriptWriter
 from mnemo.runtime.text import count_tokens
 from mnemo.testing import HashingEmbedder, ManualClock
 from mnemo.values.derived import Derived, EvictionOutcome, OutcomeKind, Snapshot, Thread
-from mnemo.values.erasure import ErasureReport
+from mnemo.values.erasure import Erased, Selection
 from mnemo.values.messages import Message, StoredMessage, ToolCall
 from mnemo.values.strategies import Recent
 from mnemo.values.units import units_of
@@ -217,5 +217,5 @@ class Threads:
         return await self.parts.store.reading(lambda tx: tx.all(kind, thread_id))
 
 
-async def _unforgetting(thread_id: str) -> ErasureReport:
-    raise AssertionError(f"nobody forgets {thread_id}")
+async def _unforgetting(selection: Selection) -> Erased:
+    raise AssertionError(f"nobody forgets {selection}")

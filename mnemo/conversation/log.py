@@ -32,7 +32,7 @@ from mnemo.runtime.text import clean, is_blank
 from mnemo.runtime.transactions import transacted
 from mnemo.runtime.validation import is_small, stored_text, whole_number
 from mnemo.values.derived import Compaction
-from mnemo.values.erasure import ErasureReport
+from mnemo.values.erasure import ErasureReport, Selection
 from mnemo.values.messages import Message, StoredMessage
 from mnemo.values.transaction import TranscriptReader, TranscriptWriter
 from mnemo.wire import Format, Given, listed, messages_of
@@ -156,6 +156,24 @@ class MessageLog:
             )
         )
 
+    async def recent(self, count: int | None = None) -> list[StoredMessage]:
+        """
+        The newest originals of the present epoch, ascending, without summaries.
+
+        Args:
+            count: At least 1; ``None``: all.
+
+        Raises:
+            ValueError: *count* is below 1. *Cancellation*: safe.
+        """
+        if count is not None:
+            whole_number("count", count, 1)
+        return await self._read(
+            lambda tx, scope: tx.messages(
+                self.thread_id, from_seq=scope.thread.epoch_start, newest=count, since=scope.since
+            )
+        )
+
     async def load(
         self, *, query: str | None = None, budget_tokens: int | None = None
     ) -> list[Message]:
@@ -274,14 +292,42 @@ class MessageLog:
         """The seq that the next stored message gets. *Cancellation*: safe."""
         return await self._read(lambda tx, scope: scope.thread.next_seq)
 
-    async def purge(self) -> ErasureReport:
+    async def withdraw(self, count: int = 1) -> list[StoredMessage]:
+        """
+        Take back the newest messages of the present epoch, as if they had not been said.
+
+        They are chosen and erased in one transaction, so two callers, of two processes too,
+        never get the same message. What was derived from them alone goes as ``forget`` with
+        ``message_ids`` has it: vectors, summaries of their range, steps and what extraction
+        made of these; sessions that lose steps are ended. The rest of a tool group stays.
+        Their bytes go with the next scrub.
+
+        Args:
+            count: At least 1.
+
+        Returns:
+            The messages, ascending; fewer than *count* if the epoch has no more.
+
+        Raises:
+            ValueError: *count* is below 1.
+            StoreError: Nothing was erased. *Cancellation*: completes.
+        """
+        whole_number("count", count, 1)
+        since = await self._read(lambda tx, scope: scope.since)
+        newest = Selection(thread_id=self.thread_id, newest=count, since=since, scrub=False)
+        return list((await self._parts.forget(newest)).messages)
+
+    async def purge(self, *, scrub: bool = True) -> ErasureReport:
         """
         Erase the thread and all that was derived from it alone; its seqs go on.
+
+        Args:
+            scrub: False: return once it is erased; the bytes go with the next scrub.
 
         Raises:
             StoreError: Nothing was erased. *Cancellation*: the transaction completes.
         """
-        return await self._parts.forget(self.thread_id)
+        return (await self._parts.forget(Selection(thread_id=self.thread_id, scrub=scrub))).report
 
     def _publish(self, kind: Callable[..., Event], **facts: Any) -> None:
         parts = self._parts

@@ -23,6 +23,7 @@ from mnemo.protocols import TranscriptReader
 from mnemo.runtime.tasks import CancelHandle, Home
 from mnemo.runtime.user_code import called
 from mnemo.runtime.validation import whole_number
+from mnemo.values.erasure import Selection
 from mnemo.values.messages import StoredMessage
 
 __all__ = ["Feed", "Feeding", "Session"]
@@ -189,7 +190,7 @@ class Feed:
         await called(self._session.append_messages, portion.messages)
         if await self._parts.store.reading(partial(self._was_purged, portion)):
             # They were read before the purge and written after it: it has to reach them, too.
-            await self._parts.forget(self.thread_id)
+            await self._parts.forget(Selection(thread_id=self.thread_id))
 
     def _was_purged(self, portion: _Portion, tx: TranscriptReader) -> bool:
         """Whether the thread was purged meanwhile, and nothing is in it that came later."""

@@ -12,7 +12,7 @@ from mnemo.prompts.usage import UsageMeter
 from mnemo.protocols import ChatModel, Clock, Embedder, TranscriptStore
 from mnemo.runtime.spans import NO_SPANS, Spans
 from mnemo.runtime.validation import exact_id
-from mnemo.values.erasure import ErasureReport
+from mnemo.values.erasure import Erased, Selection
 from mnemo.values.strategies import (
     OMITTED,
     Composite,
@@ -50,7 +50,7 @@ class ConversationParts:
         publish: Sends an event to whoever listens; a plain call.
         spawn: Starts a task that is cancelled when the repository closes; a plain call.
         meter: Counts what calls of models cost.
-        forget: Erases a thread with all that was derived from it alone.
+        forget: Erases what is selected, with all that was derived from it alone.
         appended: To be called after every append that stored something; a plain call.
     """
 
@@ -63,7 +63,7 @@ class ConversationParts:
     publish: Callable[[Event], None]
     spawn: Callable[..., object]
     meter: UsageMeter
-    forget: Callable[[str], Awaitable[ErasureReport]]
+    forget: Callable[[Selection], Awaitable[Erased]]
     appended: Callable[[ThreadSettings], None]
     spans: Spans = NO_SPANS
 

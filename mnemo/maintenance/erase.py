@@ -10,7 +10,7 @@ from mnemo.errors import MnemoError
 from mnemo.events import Event, NodesDeleted, WriteFailed
 from mnemo.protocols import Clock, Overhaul
 from mnemo.runtime.spans import NO_SPANS, Spans, memory_attributes
-from mnemo.values.erasure import Erased, ErasureReport, Selection
+from mnemo.values.erasure import Erased, Selection
 
 __all__ = ["Forgetting"]
 
@@ -47,7 +47,7 @@ class Forgetting:
         self._spans = spans
         self._unsure = False
 
-    async def forget(self, selection: Selection) -> ErasureReport:
+    async def forget(self, selection: Selection) -> Erased:
         """
         Erase what is selected, after its sessions have ended.
 
@@ -60,14 +60,14 @@ class Forgetting:
         with self._spans.span("delete_memory", attributes=named) as span:
             if selection.session_id is not None:
                 span.set("mnemo.session.id", selection.session_id)
-            report = await self._forget(selection)
-            span.set("gen_ai.memory.record.count", report.nodes)
-            span.set("mnemo.step.count", report.steps)
-            return report
+            erased = await self._forget(selection)
+            span.set("gen_ai.memory.record.count", erased.report.nodes)
+            span.set("mnemo.step.count", erased.report.steps)
+            return erased
 
-    async def _forget(self, selection: Selection) -> ErasureReport:
+    async def _forget(self, selection: Selection) -> Erased:
         if selection.dry_run:
-            return (await self._overhaul.erase(selection)).report
+            return await self._overhaul.erase(selection)
         await self._end_sessions(await self._overhaul.touched(selection))
         async with self._turn:
             erased = await self._erase(selection)
@@ -76,7 +76,7 @@ class Forgetting:
         if self._unsure or not erased.report.is_empty:
             await self._erased()
             self._unsure = False
-        return erased.report
+        return erased
 
     async def _erase(self, selection: Selection) -> Erased:
         try:

@@ -29,7 +29,7 @@ from mnemo.repository.wiring import Guarded
 from mnemo.runtime.tasks import Branch, on_clock
 from mnemo.session.session import Session
 from mnemo.values.derived import Compaction, Thread
-from mnemo.values.erasure import ErasureReport
+from mnemo.values.erasure import Erased, Selection
 
 __all__ = ["Conversation", "RepositoryConversations"]
 
@@ -179,7 +179,7 @@ class RepositoryConversations:
 
     Args:
         tasks: Where these run.
-        forget: Erases a thread with all that was derived from it alone.
+        forget: Erases what is selected, with all that was derived from it alone.
         overview: Renders an overview of the repository's notes, for windows that show it.
         check_usable: Raises ``UsageError`` where the repository is closed.
     """
@@ -189,12 +189,13 @@ class RepositoryConversations:
         parts: RepositoryParts,
         *,
         tasks: Branch,
-        forget: Callable[[str], Awaitable[ErasureReport]],
+        forget: Callable[[Selection], Awaitable[Erased]],
         overview: Overview,
         check_usable: Callable[[], None],
     ) -> None:
         self._tasks = tasks
         self._index = parts.index
+        self._erase = forget
         self.usage = UsageMeter()
         self._parts = ConversationParts(
             repo_id=parts.repo_id,
@@ -206,7 +207,7 @@ class RepositoryConversations:
             publish=parts.publish,
             spawn=tasks.spawn,
             meter=self.usage,
-            forget=forget,
+            forget=self._forget,
             appended=self._appended,
             spans=parts.spans,
         )
@@ -254,6 +255,10 @@ class RepositoryConversations:
                 return  # it was closed, or cannot be written; the next who opens it looks again
             except MnemoError:
                 log.exception("what was due in a repository's conversations waits for a write")
+
+    async def _forget(self, selection: Selection) -> Erased:
+        self.check_usable()
+        return await self._erase(selection)
 
     def _appended(self, settings: ThreadSettings) -> None:
         if self._tasks.ended:  # what is due is found in the store by the next who opens it

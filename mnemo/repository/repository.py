@@ -23,7 +23,7 @@ from mnemo.runtime.tasks import Branch, Home, completed, on_clock
 from mnemo.runtime.validation import known_id, known_ids, whole_number
 from mnemo.session.session import Session
 from mnemo.values.changeset import Changeset, Revision
-from mnemo.values.erasure import ErasureReport, Selection
+from mnemo.values.erasure import Erased, ErasureReport, Selection
 from mnemo.values.graph import Edge, EdgeKind, Node, NodeMetadata, known_types
 from mnemo.values.journal import SessionRecord
 from mnemo.values.messages import Role
@@ -87,7 +87,7 @@ class Repository:
         self._conversations = RepositoryConversations(
             parts,
             tasks=self._tasks,
-            forget=lambda thread_id: self.forget(thread_id=thread_id),
+            forget=self._forget,
             overview=wiring.overview_of(self._notes),
             check_usable=self._check_usable,
         )
@@ -840,9 +840,9 @@ class Repository:
             sources=sources,
             dry_run=dry_run,
         )
-        return await self._forget(selection)
+        return (await self._forget(selection)).report
 
-    async def _forget(self, selection: Selection) -> ErasureReport:
+    async def _forget(self, selection: Selection) -> Erased:
         return await completed(self._parts.root.own(partial(self._forgetting.forget, selection)))
 
     async def statistics(self) -> RepositoryStatistics:

@@ -65,7 +65,7 @@ def erase(tx: Tx, repo_id: str, selection: Selection) -> Erased:
     repo, revision, _, _ = repo_row(tx, repo_id)
     unreadable: Passed = []
     chosen = choose(tx, repo, selection, unreadable)
-    erased = Erased(session_ids=session_ids(tx, chosen.steps))
+    erased = Erased(session_ids=session_ids(tx, chosen.steps), messages=chosen.newest)
     if not selection.sources:
         bar_claims(tx, repo_id, readable_claims(GraphRows(tx, repo), chosen, unreadable))
     if chosen.touches_graph:
@@ -90,9 +90,11 @@ def erase(tx: Tx, repo_id: str, selection: Selection) -> Erased:
         vectors=erased.report.vectors + rows.vectors + notes.vectors,
         fulltext_rows=erased.report.fulltext_rows + rows.fulltext_rows + notes.fulltext_rows,
     )
-    if report.fulltext_rows:
+    if report.fulltext_rows and selection.scrub:
         tx.dialect.merge_texts(tx, repo)
     if not report.is_empty:
+        if not selection.scrub:
+            tx.dialect.note_expired(tx, repo)  # which has the texts merged by the next scrub
         tx.dialect.note_erased(tx)
     return replace(erased, report=report)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -13,11 +13,13 @@ from mnemo.store.codec import stored_time
 from mnemo.store.damage import Passed, Rows
 from mnemo.store.erasure_messages import whole_units
 from mnemo.store.erasure_plan import CLAIMS, Column, End, Link, NodeRow
+from mnemo.store.messages import messages_in
 from mnemo.store.rows import LISTED, METADATA, METADATA_COLUMNS, NODES, listed, repo_row
-from mnemo.store.threads import thread_number
+from mnemo.store.threads import read_thread, thread_number
 from mnemo.store.tx import Tx
 from mnemo.values.erasure import Selection
 from mnemo.values.graph import Claim, EdgeKind, Node, NodeMetadata
+from mnemo.values.messages import StoredMessage
 
 __all__ = [
     "Chosen",
@@ -133,9 +135,7 @@ class Steps:
 def touched_sessions(tx: Tx, repo_id: str, selection: Selection) -> tuple[str, ...]:
     """The sessions that steps are selected of, and the one that goes whole; changes nothing."""
     repo = repo_row(tx, repo_id)[0]
-    if selection.names_ids:
-        return session_ids(tx, _Named(tx, repo, selection, []).chosen().steps)
-    return session_ids(tx, _selected_steps(tx, repo, selection, []))
+    return session_ids(tx, choose(tx, repo, selection, []).steps)
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,6 +146,7 @@ class Chosen:
     Attributes:
         applied: Ids of nodes of steps that were applied by hand, and are in no session.
         thread: The number of the thread that goes whole.
+        newest: The messages that were chosen from the end of a thread.
     """
 
     steps: Steps
@@ -153,6 +154,7 @@ class Chosen:
     claims: list[NodeRow]
     applied: list[str]
     thread: int = 0
+    newest: tuple[StoredMessage, ...] = ()
 
     @property
     def node_ids(self) -> list[str]:
@@ -166,6 +168,8 @@ class Chosen:
 
 
 def choose(tx: Tx, repo: int, selection: Selection, unreadable: Passed) -> Chosen:
+    if selection.newest:
+        return _Named(tx, repo, selection, unreadable).newest()
     if selection.names_ids:
         return _Named(tx, repo, selection, unreadable).chosen()
     steps = _selected_steps(tx, repo, selection, unreadable)
@@ -258,6 +262,25 @@ class _Named:
         self._add_steps([*self._selection.step_ids, *grounds])
         if unknown := next((id for id in self._selection.step_ids if not self._has(id)), None):
             raise NotFound("step", unknown)
+        return self._found(claims)
+
+    def newest(self) -> Chosen:
+        """The last messages of a thread's epoch, with the steps that were made of them."""
+        id = self._selection.thread_id or ""
+        thread = thread_number(self._tx, self._repo, id) or 0
+        found = messages_in(
+            self._tx,
+            thread,
+            from_seq=read_thread(self._tx, self._repo, id).epoch_start,
+            to_seq=None,
+            newest=self._selection.newest,
+            role=None,
+            since=self._selection.since,
+        )
+        self._take(thread, {message.seq for message in found})
+        return replace(self._found([]), newest=tuple(found))
+
+    def _found(self, claims: list[NodeRow]) -> Chosen:
         places = [(thread, seq) for thread, seqs in self._seqs.items() for seq in sorted(seqs)]
         return Chosen(Steps(sorted(self._steps.values()), set()), places, claims, [*self._applied])
 
@@ -299,11 +322,16 @@ class _Named:
     def _add_messages(self, places: Mapping[int, Iterable[int]]) -> None:
         """Add messages by thread, and the steps that were made of them."""
         for thread, seqs in places.items():
-            known = self._seqs.setdefault(thread, set())
-            fresh = whole_units(self._tx, thread, seqs, self._unreadable) - known
-            known |= fresh
-            made = self._tx.run(_STEPS_OF_MESSAGES, (thread, listed(fresh))).fetchall()
-            self._add_steps([id for (id,) in made])
+            if not self._selection.newest:
+                seqs = whole_units(self._tx, thread, seqs, self._unreadable)
+            self._take(thread, seqs)
+
+    def _take(self, thread: int, seqs: Iterable[int]) -> None:
+        known = self._seqs.setdefault(thread, set())
+        fresh = set(seqs) - known
+        known |= fresh
+        made = self._tx.run(_STEPS_OF_MESSAGES, (thread, listed(fresh))).fetchall()
+        self._add_steps([id for (id,) in made])
 
     def _add_steps(self, ids: Iterable[str]) -> None:
         """Add steps, and the messages that they were made of."""

@@ -41,8 +41,8 @@ class StoredOverhaul:
         """
         Erase what is selected with all that was derived from it alone, in one transaction.
 
-        Then the log is cut and a file of up to 64 MB rewritten: ``report.scrubbed``. A dry run
-        says what that would do, and changes nothing.
+        Then, if the selection says so, the log is cut and a file of up to 64 MB rewritten:
+        ``report.scrubbed``. A dry run says what that would do, and changes nothing.
 
         Raises:
             StoreError: Nothing was erased. *Cancellation*: the transaction completes.
@@ -52,7 +52,7 @@ class StoredOverhaul:
         erased = await self._engine.writing(
             partial(erase, repo_id=self._repo_id, selection=selection)
         )
-        scrubbed = await self._engine.scrub(at_once=False)
+        scrubbed = selection.scrub and await self._engine.scrub(at_once=False)
         scrubbed = scrubbed and not erased.report.unreadable
         return replace(erased, report=replace(erased.report, scrubbed=scrubbed))
 

@@ -9,6 +9,7 @@ from typing import Protocol
 
 from mnemo.runtime.clock import as_utc, in_utc
 from mnemo.runtime.validation import known_id, known_ids
+from mnemo.values.messages import StoredMessage
 from mnemo.values.steps import Step
 
 __all__ = ["Erased", "ErasureReport", "Selection", "StepTest"]
@@ -37,6 +38,10 @@ class Selection:
         sources: Whether what memories rest on goes as well; otherwise they go alone, and are
             not extracted again.
         dry_run: Whether it is only reported what would go.
+        newest: How many of the last messages of the thread's epoch go, chosen in the erasing
+            transaction, without the rest of their tool groups. 0: the others select.
+        since: Of the newest: those recorded before it have expired.
+        scrub: Whether the bytes go at once; otherwise with the next scrub.
     """
 
     session_id: str | None = None
@@ -47,6 +52,9 @@ class Selection:
     step_ids: tuple[str, ...] = ()
     sources: bool = True
     dry_run: bool = False
+    newest: int = 0
+    since: datetime | None = None
+    scrub: bool = True
 
     @classmethod
     def of(
@@ -85,8 +93,8 @@ class Selection:
 
     @property
     def names_ids(self) -> bool:
-        """Whether it names what goes, one by one."""
-        return bool(self.memory_ids or self.message_ids or self.step_ids)
+        """Whether it names what goes, one by one or from the end."""
+        return bool(self.memory_ids or self.message_ids or self.step_ids or self.newest)
 
     @property
     def whole_session(self) -> str | None:
@@ -197,8 +205,14 @@ class ErasureReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Erased:
-    """What a store did: the report, the ids of deleted nodes, and the sessions it touched."""
+    """
+    What a store did: the report, the ids of deleted nodes, and the sessions it touched.
+
+    Attributes:
+        messages: The newest ones of a thread, where these were selected; ascending.
+    """
 
     report: ErasureReport = ErasureReport()
     node_ids: tuple[str, ...] = ()
     session_ids: tuple[str, ...] = ()
+    messages: tuple[StoredMessage, ...] = ()

@@ -13,6 +13,7 @@ from talk_kit import OpenTalk, Talk, assistant, result, turns, user
 from mnemo.config import Config
 from mnemo.conversation.mirror import Feed, Feeding
 from mnemo.errors import InvalidOperation, SessionError, StoreError, UsageError
+from mnemo.values.erasure import Selection
 from mnemo.values.messages import StoredMessage
 
 
@@ -207,15 +208,15 @@ async def test_who_waits_is_told_of_the_cancellation(open_conversations: OpenTal
 
 async def test_a_purge_reaches_what_was_on_its_way(open_conversations: OpenTalk) -> None:
     """Messages read before a purge and written after it are forgotten once more."""
-    forgotten: list[str] = []
+    forgotten: list[str | None] = []
     talk, feeding = await opened(open_conversations)
     purge = talk.parts.forget
     session = Taker()
     session.gate = anyio.Event()
 
-    async def forget(thread_id: str) -> Any:
-        forgotten.append(thread_id)
-        return await purge(thread_id)
+    async def forget(selection: Selection) -> Any:
+        forgotten.append(selection.thread_id)
+        return await purge(selection)
 
     object.__setattr__(talk.parts, "forget", forget)
     feed = await feeding.feed("t", session)
@@ -229,7 +230,7 @@ async def test_a_purge_reaches_what_was_on_its_way(open_conversations: OpenTalk)
 
 async def test_clearing_forgets_nothing(open_conversations: OpenTalk) -> None:
     """A thread that is cleared while it is fed keeps what was fed."""
-    forgotten: list[str] = []
+    forgotten: list[Selection] = []
     talk, feeding = await opened(open_conversations, forget=forgotten.append)
     session = Taker()
     session.gate = anyio.Event()
