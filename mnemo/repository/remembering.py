@@ -23,7 +23,7 @@ from mnemo.repository.sessions import RepositorySessions, SessionTask
 from mnemo.runtime.tasks import Branch, computed, on_clock
 from mnemo.runtime.text import is_blank
 from mnemo.runtime.validation import finite_number
-from mnemo.session.drafts import drafts_of
+from mnemo.session.appends import drafts_of
 from mnemo.session.session import Session
 from mnemo.values.erasure import Selection
 from mnemo.values.job_rules import demand_extraction, finish_extraction

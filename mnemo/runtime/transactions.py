@@ -1,17 +1,69 @@
-"""Transactions whose answer may be lost: find out whether one that failed was made."""
+"""
+Confirm transactions whose answer may be lost: ask the store whether one that failed was made.
+
+A store may make a transaction and fail to say so. One rule for all of them: a write that
+fails is looked for once, at once. Found, it counts as made. Not found, its error is raised. If
+the store cannot be asked either, the write is in doubt: its error is raised, and whoever wrote
+remembers to ask again.
+"""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 from mnemo.errors import StoreError
 
-__all__ = ["transacted"]
+__all__ = ["confirmed", "found_written", "transacted"]
+
+log = logging.getLogger("mnemo")
 
 T = TypeVar("T")
 R = TypeVar("R")
 W = TypeVar("W")
+
+
+def _ignore() -> None:
+    pass
+
+
+async def confirmed(
+    write: Callable[[], Awaitable[T]],
+    find: Callable[[], Awaitable[T | None]],
+    in_doubt: Callable[[], None] = _ignore,
+) -> T:
+    """
+    The result of *write*, also where the store made it and failed to say so.
+
+    Args:
+        write: One transaction.
+        find: Looks in the store for what *write* made; ``None`` or ``False``: nothing. A write
+            that may be made twice is its own *find*.
+        in_doubt: Called when the store cannot be asked.
+
+    Raises:
+        StoreError: That of *write*: nothing was written, or *in_doubt* was called.
+            *Cancellation*: as that of *write*.
+    """
+    try:
+        return await write()
+    except StoreError:
+        if found := await found_written(find, in_doubt):
+            return found
+        raise
+
+
+async def found_written(
+    find: Callable[[], Awaitable[T | None]], in_doubt: Callable[[], None] = _ignore
+) -> T | None:
+    """What *find* gives of a write that failed; ``None`` where the store cannot be asked."""
+    try:
+        return await find()
+    except StoreError as error:
+        log.warning("the store does not say whether a failed write was made: %s", error)
+        in_doubt()
+        return None
 
 
 async def transacted(
@@ -37,9 +89,11 @@ async def transacted(
         results[:] = [work(tx)]
         return results[0]
 
-    try:
-        return await writing(noting)
-    except StoreError:
-        if not results or not await reading(lambda tx: made(tx, results[0])):
-            raise
-        return results[0]
+    async def write() -> list[T]:
+        await writing(noting)
+        return results
+
+    async def find() -> list[T] | None:
+        return results if results and await reading(lambda tx: made(tx, results[0])) else None
+
+    return (await confirmed(write, find))[0]

@@ -23,7 +23,7 @@ from mnemo.events import AnnotationFailed, StepAnnotated
 from mnemo.runtime.clock import elapsed
 from mnemo.runtime.tasks import CancelHandle
 from mnemo.session.book import EpisodeBook
-from mnemo.session.parts import Extraction, SessionParts, record_again
+from mnemo.session.parts import Extraction, SessionParts
 from mnemo.values.journal import StepsAnnotated
 from mnemo.values.steps import Annotation, Step
 
@@ -180,14 +180,13 @@ class AnnotationLane:
             closing=closing,
         )
         if annotations:
-            await record_again(
-                self._parts,
+            await self._parts.record_again(
                 StepsAnnotated(
                     session_id=self._session_id,
                     episode_id=self._book.id,
                     annotations=tuple(annotations),
                     at=self._parts.clock.now(),
-                ),
+                )
             )
             self._book.annotate(annotations)
         return annotations

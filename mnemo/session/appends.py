@@ -1,5 +1,7 @@
 """
-The append lane: hands drafts to the store in order, and resolves their callers.
+The append lane: turns what is appended into drafts, and hands them to the store in order.
+
+A step of a message has the message's id as its key: a replay of the same messages adds nothing.
 
 A step that was handed to the store is not taken back: its caller may be cancelled,
 the step becomes durable all the same, and everything that follows from it (events,
@@ -9,15 +11,24 @@ timers, annotation) follows.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import replace
+from datetime import datetime
+from typing import Any
 
 from mnemo.errors import StoreError
-from mnemo.session.drafts import is_of
+from mnemo.runtime.ids import new_id
+from mnemo.runtime.text import is_blank
+from mnemo.runtime.validation import stored_id, stored_json, stored_text, stored_time
 from mnemo.session.parts import SessionParts
+from mnemo.values.message_steps import sides_of, speaker_of
+from mnemo.values.messages import Message, StoredMessage
 from mnemo.values.steps import Step, StepDraft
+from mnemo.values.units import is_view_made
+from mnemo.wire import Given, messages_of
 
-__all__ = ["AppendLane", "Appending"]
+__all__ = ["AppendLane", "Appending", "drafts_of", "make_draft"]
 
 
 class Appending:
@@ -124,7 +135,7 @@ class AppendLane:
             The draft, with the key to write it under, and what has that key.
         """
         while (known := self.known(draft.key)) is not None and draft.thread_id is not None:
-            if is_of(draft, known.draft if isinstance(known, Appending) else known):
+            if _is_of(draft, known.draft if isinstance(known, Appending) else known):
                 break
             draft = replace(draft, key=f"{draft.key}@{draft.thread_id}")
         return draft, known
@@ -194,3 +205,100 @@ class AppendLane:
             waiter = asyncio.get_running_loop().create_future()
             self._idle.append(waiter)
             await waiter
+
+
+# ── Drafts ───────────────────────────────────────────────────────────────────────────
+
+
+def make_draft(
+    observation: str,
+    action: str,
+    *,
+    at: datetime | None,
+    actor: str | None,
+    key: str | None,
+    metadata: Mapping[str, Any] | None,
+    now: datetime,
+    default_actor: str,
+) -> StepDraft:
+    """
+    Check a step's arguments and make it storable.
+
+    Raises:
+        ValueError: Both texts blank, a text that is no ``str``, a blank actor or key,
+            metadata that is no JSON object, or a value that exceeds a limit of
+            ``runtime.validation``.
+    """
+    observed, acted = stored_text("observation", observation), stored_text("action", action)
+    if is_blank(observed) and is_blank(acted):
+        raise ValueError("observation and action cannot both be blank")
+    if actor is not None and (not isinstance(actor, str) or is_blank(actor)):
+        raise ValueError("actor must be text that is not blank, or None")
+    return StepDraft(
+        observation=observed,
+        action=acted,
+        at=stored_time("at", at) if at is not None else now,
+        actor=stored_text("actor", actor) if actor is not None else default_actor,
+        node_id=new_id("episodic"),
+        key=stored_id("key", key) if key is not None else None,
+        metadata=_storable(metadata),
+    )
+
+
+def _storable(metadata: Mapping[str, Any] | None) -> dict[str, Any]:
+    if metadata is None:
+        return {}
+    if not isinstance(metadata, Mapping):
+        raise ValueError(f"metadata must be a JSON object, not {type(metadata).__name__}")
+    copy: dict[str, Any] = stored_json("metadata", dict(metadata))
+    return copy
+
+
+def drafts_of(given: Sequence[Given], *, now: datetime, default_actor: str) -> list[StepDraft]:
+    """
+    Turn chat messages into drafts, in order.
+
+    Messages that say and do nothing, or that a view made, are left out.
+
+    Raises:
+        ValueError: One of *given* is no message.
+    """
+    messages = [*messages_of(given)]
+    drafts = (_draft_of(message, now=now, default_actor=default_actor) for message in messages)
+    return [draft for draft in drafts if draft is not None]
+
+
+def _draft_of(message: Message, *, now: datetime, default_actor: str) -> StepDraft | None:
+    """
+    Turn *message* into a draft; ``None``: it says and does nothing, or a view made it.
+
+    Args:
+        now: When a message without a time was said.
+        default_actor: Whose words those of a user are who is not named.
+    """
+    observation, action = sides_of(message)
+    if is_view_made(message) or (is_blank(observation) and is_blank(action)):
+        return None
+    return StepDraft(
+        observation=observation,
+        action=action,
+        at=message.at or now,
+        actor=speaker_of(message, default_actor),
+        node_id=new_id("episodic"),
+        key=message.id,
+        metadata=deepcopy(dict(message.metadata)),
+        thread_id=message.thread_id if isinstance(message, StoredMessage) else None,
+        message_id=message.id,
+        role=message.role,
+    )
+
+
+def _is_of(draft: StepDraft, known: Step | StepDraft) -> bool:
+    """
+    Whether *known*, which has *draft*'s key, was made of the same message.
+
+    A step that is of no thread is taken for it if it says the same.
+    """
+    if known.thread_id is None:
+        return (known.observation, known.action) == (draft.observation, draft.action)
+    return (known.thread_id, known.message_id) == (draft.thread_id, draft.message_id)

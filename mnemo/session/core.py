@@ -3,32 +3,34 @@ The session core: state, present episode, appends, timers, and the writing of ac
 
 Every act follows one pattern: it is decided synchronously from the table, the store
 writes it in one transaction, and only then does the state move and the event go out.
-A write that fails leaves the state as it was.
+A write that fails leaves the state as it was. If the store does not say whether it made
+the write, the session is in doubt, and its next operation reads the journal.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+import asyncio
+from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import anyio
 
-from mnemo.errors import PendingQueueFull, StoreError
+from mnemo.errors import PendingQueueFull, SessionClosed, StoreError
 from mnemo.events import Event, SessionTransitioned, StepAppended
+from mnemo.protocols import Clock
 from mnemo.runtime.spans import Span
 from mnemo.runtime.tasks import CancelHandle
+from mnemo.runtime.transactions import confirmed, found_written
 from mnemo.session.annotation import AnnotationLane, traffic
 from mnemo.session.appends import Appending, AppendLane
 from mnemo.session.book import EpisodeBook
-from mnemo.session.doubts import Doubts
-from mnemo.session.extraction import TrajectoryWorker
 from mnemo.session.machine import Lifecycle
 from mnemo.session.parts import Extraction, SessionParts
 from mnemo.session.pending import CallbackRunner, PendingQueue
 from mnemo.session.views import CommitReceipt
-from mnemo.session.waiting import Pulse, StateWaiters, Timer
 from mnemo.values.journal import Act, Journal, SessionState
 from mnemo.values.steps import Annotation, Step, StepDraft
 
@@ -52,7 +54,16 @@ class Hooks:
     repeat_commit: Callable[[], Awaitable[None]]
 
 
-class SessionCore(Pulse):
+@dataclass(frozen=True, slots=True)
+class _Doubt:
+    """An act that may have been written: the state it leads to, and its effect in memory."""
+
+    operation: str
+    leads_to: SessionState
+    then: Callable[[], None]
+
+
+class SessionCore:
     """
     State, episode and bounded parts of one session.
 
@@ -61,7 +72,6 @@ class SessionCore(Pulse):
     """
 
     def __init__(self, parts: SessionParts, journal: Journal, hooks: Hooks) -> None:
-        super().__init__()
         config, record = parts.config.session, journal.record
         self.parts = parts
         self.id = record.id
@@ -79,24 +89,18 @@ class SessionCore(Pulse):
             self.id,
             durable=self._step_written,
             refused=self.pulse,
-            doubted=lambda: self.doubts.append_failed(),
+            doubted=partial(parts.spawn, self._find_failed_appends),
             keys=journal.keys,
         )
-        self.doubts = Doubts(
-            parts,
-            self.id,
-            self.life,
-            self.appends,
-            book=lambda: self.book,
-            step_written=self._step_written,
-            repeat_commit=hooks.repeat_commit,
-        )
         self._hooks = hooks
+        self._pulsed: anyio.Event | None = None
+        self._doubt: _Doubt | None = None
+        self._lacks_steps = False
+        self._reading_journal = anyio.Lock()
         self._for_room = anyio.Lock()
         self._traffic = traffic()
         self._handles: set[CancelHandle] = set()
         self._extraction: Extraction | None = None
-        self._worker: TrajectoryWorker | None = None
         self.flush_timer = self._timer(config.flush_timeout_s, hooks.flush)
         self._expiry_timer = self._timer(config.session_timeout_s, hooks.expired)
         self._timers = (self.flush_timer, self._expiry_timer)
@@ -126,11 +130,6 @@ class SessionCore(Pulse):
         return self._no_room or self._for_room.locked()
 
     @property
-    def running_workers(self) -> int:
-        """Trajectories being extracted."""
-        return self._worker.running if self._worker else 0
-
-    @property
     def expiry_armed(self) -> bool:
         """Whether the session timer runs (again)."""
         return self._expiry_timer.armed
@@ -140,6 +139,21 @@ class SessionCore(Pulse):
         if self._extraction is None:
             self._extraction = self.parts.make_extraction()
         return self._extraction
+
+    # ── Waiting ──────────────────────────────────────────────────────────────────────
+
+    def pulse(self) -> None:
+        """Let every waiting task look at its condition again."""
+        if self._pulsed is not None:
+            self._pulsed.set()
+            self._pulsed = None
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        """Wait for *condition*, looked at after every pulse. *Cancellation*: safe."""
+        while not condition():
+            if self._pulsed is None:
+                self._pulsed = anyio.Event()
+            await self._pulsed.wait()
 
     # ── Transitions ──────────────────────────────────────────────────────────────────
 
@@ -174,7 +188,7 @@ class SessionCore(Pulse):
     def set_timers(self) -> None:
         """Run the timers in ``collecting``, afresh, and stop them elsewhere."""
         for timer in self._timers:
-            if self.life.now is SessionState.COLLECTING and not self.life.closing:
+            if self.life.state is SessionState.COLLECTING and not self.life.closing:
                 timer.restart()
             else:
                 timer.stop()
@@ -189,15 +203,94 @@ class SessionCore(Pulse):
         """
         aimed = self.life.aimed
         assert aimed is not None
+
+        def doubt() -> None:
+            self._doubt = _Doubt(operation, aimed, then)
+
         try:
-            await self.parts.store.record(act, self.parts.owner)
-        except StoreError:
-            if not await self.doubts.was_written(operation, aimed, then):
-                raise
+            await confirmed(
+                partial(self.parts.record, act), partial(self._has_entered, aimed), doubt
+            )
         finally:
             self.life.aimed = None
             self.pulse()
         then()
+
+    # ── Writes in doubt ──────────────────────────────────────────────────────────────
+
+    @property
+    def in_doubt(self) -> bool:
+        """Whether the journal may hold what the session does not know."""
+        return self._lacks_steps or self._doubt is not None
+
+    def commit_failed(self, error: Exception) -> None:
+        """Note that a commit failed with *error*; if it is the store's, it may be made."""
+        if isinstance(error, StoreError):
+            self._doubt = _Doubt("commit", SessionState.IDLE, lambda: None)
+
+    async def settle(self, operation: str) -> bool:
+        """
+        Where in doubt, read the journal and take over what it holds.
+
+        Returns:
+            Whether *operation* was the act in doubt, and is done.
+
+        Raises:
+            StoreError: The journal cannot be read; the doubt remains.
+                *Cancellation*: safe.
+        """
+        if not self.in_doubt:
+            return False
+        async with self._reading_journal:
+            journal = await self._read_journal()
+            if journal is None or self.life.closing:
+                return False
+            doubt, self._doubt = self._doubt, None
+            if doubt is None or journal.record.state is not doubt.leads_to:
+                return False
+            if doubt.operation == "commit" and journal.record.state is SessionState.IDLE:
+                # Its changeset's id gives the answer of the first time.
+                if operation != "commit":
+                    await self._hooks.repeat_commit()
+                return False
+            doubt.then()
+            return operation == doubt.operation
+
+    async def _has_entered(self, state: SessionState) -> bool:
+        """Whether the journal says that the session is in *state*."""
+        journal = await self.parts.store.load(self.id)
+        return journal is not None and journal.record.state is state
+
+    async def _read_journal(self) -> Journal | None:
+        """Load the journal and take over the steps and keys that the session lacks."""
+        journal = await self.parts.store.load(self.id)
+        self._lacks_steps = False
+        if journal is not None:
+            if self.book is not None and journal.record.episode_id == self.book.id:
+                for step in journal.steps[len(self.book.steps) :]:
+                    self._step_written(step)
+            self.appends.learn(journal.keys)
+        return journal
+
+    async def _find_failed_appends(self) -> None:
+        """Answer the appends that the store failed with what the journal holds of them."""
+        with anyio.CancelScope(shield=True):
+            while failed := self.appends.take_failed():
+                written: dict[str, Step] | None = None
+                try:
+                    written = await found_written(self._written_steps, self._miss_steps)
+                finally:
+                    for appending, error in failed:
+                        appending.answer((written or {}).get(appending.draft.node_id, error))
+
+    async def _written_steps(self) -> dict[str, Step]:
+        async with self._reading_journal:
+            journal = await self._read_journal()
+            return {step.node_id: step for step in journal.steps} if journal else {}
+
+    def _miss_steps(self) -> None:
+        """Note that the journal may hold steps that the episode in memory lacks."""
+        self._lacks_steps = True
 
     # ── Episodes ─────────────────────────────────────────────────────────────────────
 
@@ -236,15 +329,17 @@ class SessionCore(Pulse):
             SessionError: The table does not allow it, or there is no room.
             StoreError: The step was not written. *Cancellation*: only the wait ends.
         """
-        if self.doubts.any:
-            await self.doubts.settle("append")
+        if self.in_doubt:
+            await self.settle("append")
         draft, taken = self.appends.find(draft)
         if taken is None:
             self.life.require("append")
             if not waits:
                 self.refuse_full_backlog()
-            needs_room = waits and self._backlog_full
-            taken = await self._taken_with_room(draft) if needs_room else self.submit(draft)
+            if waits and self._backlog_full:
+                taken = await self._taken_with_room(draft)
+            else:
+                taken = self.appends.submit(self.the_book().id, draft)
         step = taken if isinstance(taken, Step) else await taken.wait()
         span.set("mnemo.step.index", step.index)
         return step
@@ -256,32 +351,26 @@ class SessionCore(Pulse):
             draft, taken = self.appends.find(draft)
             if taken is None:
                 self.life.require("append")
-                taken = self.submit(draft)
+                taken = self.appends.submit(self.the_book().id, draft)
             return taken
 
     def refuse_full_backlog(self) -> None:
         """Let an append that cannot wait pass, or raise ``append_backlog_full``."""
         if self._backlog_full:
-            raise PendingQueueFull("append_backlog_full", state=self.life.now, operation="append")
-
-    def submit(
-        self, draft: StepDraft, on_done: Callable[[Step | BaseException], None] | None = None
-    ) -> Appending:
-        """Hand *draft* to the store, for the present episode, in this turn of the loop."""
-        return self.appends.submit(self.the_book().id, draft, on_done)
+            raise PendingQueueFull("append_backlog_full", state=self.life.state, operation="append")
 
     def _step_written(self, step: Step) -> None:
         """Take a durable step into the episode, once; a gap before it is filled later."""
         steps = self.the_book().steps
         if step.index > len(steps):
-            self.doubts.steps_missing()
+            self._miss_steps()
         if step.index != len(steps):
             return
         steps.append(step)
         self._traffic.passed()
         if self.parts.listening():
             self.publish(StepAppended, step_index=step.index)
-        if self.life.now is SessionState.COLLECTING:
+        if self.life.state is SessionState.COLLECTING:
             for timer in self._timers:
                 timer.restart()
         if self.lane is not None and not self.life.closing:
@@ -320,12 +409,6 @@ class SessionCore(Pulse):
         finally:
             self._handles.discard(handle)
 
-    def worker(self) -> TrajectoryWorker:
-        """Return what extracts trajectories, made at first use."""
-        if self._worker is None:
-            self._worker = TrajectoryWorker(self.parts, self.id, extraction=self.extraction)
-        return self._worker
-
     # ── The end ──────────────────────────────────────────────────────────────────────
 
     def stop_starting(self) -> None:
@@ -347,3 +430,100 @@ class SessionCore(Pulse):
             handle.cancel()
         await self.appends.drained()
         await self.until(lambda: not self.life.occupied)
+
+
+# ── Waiters and timers ───────────────────────────────────────────────────────────────
+
+
+class StateWaiters:
+    """The callers of ``wait_for``; resolved by the transition itself."""
+
+    __slots__ = ("_waiters",)
+
+    def __init__(self) -> None:
+        self._waiters: list[tuple[Collection[SessionState], asyncio.Future[SessionState]]] = []
+
+    async def wait(self, states: Collection[SessionState]) -> SessionState:
+        """Wait for a transition into one of *states*. *Cancellation*: safe."""
+        waiter: asyncio.Future[SessionState] = asyncio.get_running_loop().create_future()
+        entry = (states, waiter)
+        self._waiters.append(entry)
+        try:
+            return await waiter
+        finally:
+            if entry in self._waiters:
+                self._waiters.remove(entry)
+
+    def entered(self, state: SessionState) -> None:
+        """Resolve the callers that wait for *state*, even if it is held for an instant only."""
+        for states, waiter in self._waiters:
+            if state in states and not waiter.done():
+                waiter.set_result(state)
+
+    def close(self, state: SessionState) -> None:
+        """Fail every caller with ``SessionClosed``: the session has ended."""
+        for _, waiter in self._waiters:
+            if not waiter.done():
+                waiter.set_exception(SessionClosed(state=state, operation="wait_for"))
+
+
+class Timer:
+    """
+    Fires *period_s* after it was last restarted, while it is armed.
+
+    A restart costs one assignment: the task sleeps to its deadline, looks whether it has
+    moved meanwhile, and sleeps on.
+
+    Args:
+        period_s: Seconds; ``None`` never fires.
+        fire: Awaited when due; the timer is disarmed before, and may be restarted by it.
+        spawn: Starts a task that outlives the call.
+    """
+
+    __slots__ = ("_clock", "_due", "_fire", "_period_s", "_running", "_spawn")
+
+    def __init__(
+        self,
+        period_s: float | None,
+        fire: Callable[[], Awaitable[None]],
+        *,
+        clock: Clock,
+        spawn: Callable[..., None],
+    ) -> None:
+        self._period_s = period_s
+        self._fire = fire
+        self._clock = clock
+        self._spawn = spawn
+        self._due: float | None = None
+        self._running: CancelHandle | None = None
+
+    @property
+    def armed(self) -> bool:
+        """Whether it will fire unless it is stopped."""
+        return self._due is not None
+
+    def restart(self) -> None:
+        """(Re)arm it for its full length from now."""
+        if self._period_s is None:
+            return
+        self._due = self._clock.monotonic() + self._period_s
+        if self._running is None:
+            self._running = CancelHandle()
+            self._spawn(self._run, self._running)
+
+    def stop(self) -> None:
+        """Disarm it; a firing that has begun goes on."""
+        self._due = None
+        if self._running is not None:
+            self._running.cancel()
+            self._running = None
+
+    async def _run(self, handle: CancelHandle) -> None:
+        with handle:
+            while self._running is handle and self._due is not None:
+                left = self._due - self._clock.monotonic()
+                if left > 0:
+                    await self._clock.sleep(left)
+                    continue
+                self._due, self._running = None, None
+                await self._fire()

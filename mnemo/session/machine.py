@@ -131,23 +131,19 @@ def refusal(
 def _machine() -> Any:
     from transitions import Machine
 
-    # It tells every transition at INFO; ours are events.
-    told = logging.getLogger("transitions")
-    if told.level == logging.NOTSET:
-        told.setLevel(logging.WARNING)
+    # It logs every transition at INFO; ours are events.
+    logger = logging.getLogger("transitions")
+    if logger.level == logging.NOTSET:
+        logger.setLevel(logging.WARNING)
     return Machine(
         model=None,
-        states=[str(state) for state in SessionState],
-        initial=str(IDLE),
+        states=SessionState,
+        initial=IDLE,
         auto_transitions=False,
         transitions=[
-            {"trigger": row.trigger, "source": str(row.source), "dest": str(row.dest)}
-            for row in TABLE
+            {"trigger": row.trigger, "source": row.source, "dest": row.dest} for row in TABLE
         ],
     )
-
-
-_STATES = {str(state): state for state in SessionState}
 
 
 class Lifecycle:
@@ -162,41 +158,24 @@ class Lifecycle:
         auto: Whether auto-commit is on.
 
     Attributes:
+        state: What the last durable act led to; read and written by the machine.
         aimed: Where the act in flight leads, a target that is reserved; ``None``: no act is.
         committing: Whether a commit is in flight.
         extracting: Whether the closed episode is being extracted.
         background: Trajectories of the open episode being extracted and committed.
         closing: Whether every operation is refused, because the session ends.
-        ended: Whether it has ended.
     """
 
-    __slots__ = (
-        "_state", "aimed", "auto", "background", "closing", "committing", "ended", "extracting",
-    )  # fmt: skip
+    __slots__ = ("aimed", "auto", "background", "closing", "committing", "extracting", "state")
 
     def __init__(self, state: SessionState, *, auto: bool = False) -> None:
-        self._state = str(state)
+        self.state = state
         self.auto = auto
         self.aimed: SessionState | None = None
         self.committing = False
         self.extracting = False
         self.background = 0
         self.closing = False
-        self.ended = False
-
-    @property
-    def state(self) -> str:
-        """The state's name; the attribute that the machine reads and writes."""
-        return self._state
-
-    @state.setter
-    def state(self, name: str) -> None:
-        self._state = name
-
-    @property
-    def now(self) -> SessionState:
-        """The state that the last durable act led to."""
-        return _STATES[self._state]
 
     @property
     def busy(self) -> bool:
@@ -213,12 +192,12 @@ class Lifecycle:
         """Where the work in flight leads, if all of it succeeds."""
         if self.committing:
             return IDLE
-        return settled(self.aimed or self.now, auto=self.auto)
+        return settled(self.aimed or self.state, auto=self.auto)
 
     @property
     def accepts_appends(self) -> bool:
         """Whether an append is legal now, and no act in flight will change that."""
-        allowed = destination(self.now, "append") is not None
+        allowed = destination(self.state, "append") is not None
         return allowed and self.aimed is None and not self.closing
 
     def require(self, operation: str) -> None:
@@ -230,7 +209,7 @@ class Lifecycle:
         Raises:
             SessionError: Its ``reason`` says why the operation is not legal now.
         """
-        now = self.now
+        now = self.state
         if self.closing:
             raise SessionClosed(state=now, operation=operation)
         for state in (self.aimed, now):
@@ -245,7 +224,7 @@ class Lifecycle:
 
     def aim(self, trigger: str) -> None:
         """Reserve the target state: conflicting operations are refused until the write ends."""
-        self.aimed = destination(self.now, trigger)
+        self.aimed = destination(self.state, trigger)
 
     def fire(self, trigger: str) -> tuple[SessionState, SessionState]:
         """
@@ -254,9 +233,9 @@ class Lifecycle:
         Returns:
             The states before and after.
         """
-        before = self.now
+        before = self.state
         _machine().events[trigger].trigger(self)
-        return before, self.now
+        return before, self.state
 
 
 def diagram(rows: Iterable[Row] = TABLE) -> str:

@@ -5,19 +5,20 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Protocol, TypeVar
 
 from mnemo.config import Config
-from mnemo.errors import StoreError
 from mnemo.events import Event
 from mnemo.prompts.usage import UsageMeter
 from mnemo.protocols import Applied, Clock, SessionStore
 from mnemo.runtime.spans import NO_SPANS, Spans, Value
+from mnemo.runtime.transactions import confirmed
 from mnemo.values.changeset import Changeset
 from mnemo.values.journal import Act, Owner, Settlement
 from mnemo.values.steps import Annotation, Step, Trajectory
 
-__all__ = ["CommitCall", "Extraction", "SessionParts", "record_again"]
+__all__ = ["CommitCall", "Extraction", "SessionParts"]
 
 
 T = TypeVar("T")
@@ -95,10 +96,12 @@ class SessionParts:
         """Return the attributes of every span of a session."""
         return {"mnemo.repo.id": self.repo_id, "mnemo.session.id": session_id}
 
+    async def record(self, act: Act) -> bool:
+        """Write *act*; True, once it is durable. *Raises* ``StoreError``."""
+        await self.store.record(act, self.owner)
+        return True
 
-async def record_again(parts: SessionParts, act: Act) -> None:
-    """Write an act that may be written twice; a second time if the store fails the first."""
-    try:
-        await parts.store.record(act, parts.owner)
-    except StoreError:
-        await parts.store.record(act, parts.owner)
+    async def record_again(self, act: Act) -> None:
+        """Write an act that may be written twice; a second time if the store fails the first."""
+        write = partial(self.record, act)
+        await confirmed(write, write)

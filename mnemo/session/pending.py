@@ -85,9 +85,9 @@ class PendingQueue:
         projected = self._projected(life.projected, auto=life.auto)
         if project(projected, cast(Operation, operation.name), auto=life.auto) is None:
             reason = "invalid_operation" if at_once else "invalid_queued_operation"
-            raise InvalidOperation(reason, state=life.now, operation=operation.name)
+            raise InvalidOperation(reason, state=life.state, operation=operation.name)
         if not at_once and len(self._waiting) >= self._max:
-            raise PendingQueueFull("pending_queue_full", state=life.now, operation=operation.name)
+            raise PendingQueueFull("pending_queue_full", state=life.state, operation=operation.name)
         operation._withdraw = self._cancel
         if at_once:
             self.running = operation

@@ -23,9 +23,8 @@ from mnemo.runtime.spans import Span
 from mnemo.runtime.tasks import Home, completed, computed, on_clock
 from mnemo.runtime.text import is_blank
 from mnemo.runtime.validation import stored_text, whole_number
+from mnemo.session.appends import drafts_of, make_draft
 from mnemo.session.core import Hooks, SessionCore
-from mnemo.session.drafts import drafts_of, make_draft
-from mnemo.session.driver import drive
 from mnemo.session.parts import SessionParts
 from mnemo.session.pending import Callback, PendingOperation
 from mnemo.session.views import CommitReceipt, SessionContext, SessionStatistics
@@ -82,12 +81,12 @@ class Session:
 
     def _begin(self) -> None:
         """Start the session's task and take up what the journal left unfinished."""
-        self._parts.spawn(drive, self._core, self._work)
+        self._parts.spawn(_drive, self._core, self._work)
         core = self._core
         core.set_timers()
-        if core.life.now is SessionState.EXTRACTING:
+        if core.life.state is SessionState.EXTRACTING:
             self._work.begin_extraction()
-        elif core.lane is not None and core.life.now is SessionState.COLLECTING:
+        elif core.lane is not None and core.life.state is SessionState.COLLECTING:
             core.lane.wake()
 
     def __repr__(self) -> str:
@@ -115,7 +114,7 @@ class Session:
     @property
     def state(self) -> SessionState:
         """The state that the last durable act led to; kept when the session has ended."""
-        return self._core.life.now
+        return self._core.life.state
 
     @property
     def _ending(self) -> bool:
@@ -159,11 +158,11 @@ class Session:
         """Levels of every bounded thing, and what models have cost."""
         core, meter = self._core, self._parts.meter
         return SessionStatistics(
-            state=core.life.now,
+            state=core.life.state,
             steps=len(core.book.steps) if core.book else 0,
             pending_operations=len(core.queue),
             append_backlog=core.lane.backlog if core.lane else 0,
-            running_workers=core.running_workers,
+            running_workers=self._work.trajectories.running,
             model_calls=meter.total.calls,
             input_tokens=meter.total.input_tokens,
             output_tokens=meter.total.output_tokens,
@@ -297,7 +296,7 @@ class Session:
                 *Cancellation*: completes; ``CancelledError`` is raised after the end.
         """
         self._check_usable("commit")
-        if await self._core.doubts.settle("commit"):
+        if await self._core.settle("commit"):
             return CommitReceipt(status="retrying")
         self._core.life.require("commit")
         return await completed(self._work.begin_commit())
@@ -423,7 +422,7 @@ class Session:
         elif known is not None:
             known.tell(ended)
         else:
-            self._core.submit(draft, ended)
+            self._core.appends.submit(self._core.the_book().id, draft, ended)
         return operation
 
     def close_async(self, callback: Callback | None = None) -> PendingOperation:
@@ -454,7 +453,7 @@ class Session:
 
     def _goes_straight(self) -> bool:
         core = self._core
-        return core.queue.nothing_waits and core.life.accepts_appends and not core.doubts.any
+        return core.queue.nothing_waits and core.life.accepts_appends and not core.in_doubt
 
     def _append_ended(
         self, operation: PendingOperation, span: Span, result: Step | BaseException
@@ -529,14 +528,78 @@ class Session:
         try:
             with anyio.CancelScope(shield=True):
                 await core.stop_working()
-                core.waiters.close(core.life.now)
+                core.waiters.close(core.life.state)
                 await core.until(lambda: core.queue.nothing_runs)
-                core.queue.close(core.life.now)
+                core.queue.close(core.life.state)
                 with anyio.move_on_after(self._parts.config.shutdown_grace_s):
                     await core.callbacks.drained()
                 core.callbacks.stop()
                 await self._parts.release(self.id)
         finally:
-            core.life.ended = True
             self._parts.ended(self.id)
             shut.set()
+
+
+# ── The session task: runs queued operations, strictly one after the other ───────────
+
+
+async def _drive(core: SessionCore, work: EpisodeWork) -> None:
+    """
+    Run what the queue hands out, until the session closes.
+
+    The next operation starts when the one before it has had its durable effect and
+    nothing is in flight.
+    """
+
+    def due() -> bool:
+        return not core.life.occupied and core.queue.next() is not None
+
+    while True:
+        await core.until(lambda: core.life.closing or due())
+        if core.life.closing:
+            return
+        operation = core.queue.next()
+        assert operation is not None
+        await _run(core, work, operation)
+
+
+async def _run(core: SessionCore, work: EpisodeWork, operation: PendingOperation) -> None:
+    operation.begun = True
+    try:
+        with core.parts.spans.at(operation.place):
+            await _execute(core, work, operation)
+    except Exception as error:
+        core.queue.fail(operation, error)
+    else:
+        core.queue.succeed(operation)
+
+
+async def _execute(core: SessionCore, work: EpisodeWork, operation: PendingOperation) -> None:
+    match operation.name:
+        case "append":
+            (draft,) = operation.arguments
+            with core.parts.spans.span("append", attributes=core.parts.named(core.id)) as span:
+                await core.append(draft, span, waits=False)
+        case "commit":
+            await _commit(core, work)
+        case "start_episode" | "close" | "discard" as name:
+            await work.run(name, *operation.arguments)
+
+
+async def _commit(core: SessionCore, work: EpisodeWork) -> None:
+    """Commit; in ``failed``, retry first: one operation that ends when something was committed."""
+    if await core.settle("commit"):
+        return
+    core.life.require("commit")
+    receipt = await work.begin_commit()
+    if receipt.status == "committed":
+        return
+    await core.until(lambda: not core.life.extracting)
+    if core.life.state is SessionState.READY and not core.life.auto:
+        core.life.require("commit")
+        await work.begin_commit()
+    elif core.life.state is SessionState.EXTRACTING:
+        raise SessionClosed(state=core.life.state, operation="commit")
+    elif core.life.state is not SessionState.IDLE:
+        assert core.error is not None
+        raise core.error

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -22,9 +22,8 @@ from mnemo.events import TrajectoryCommitted, TrajectoryExtractionFailed, Trajec
 from mnemo.runtime.text import clean
 from mnemo.session.book import EpisodeBook
 from mnemo.session.core import SessionCore
-from mnemo.session.extraction import failure
 from mnemo.session.machine import Operation
-from mnemo.session.parts import record_again
+from mnemo.session.parts import Extraction, SessionParts
 from mnemo.session.pending import preceding_failed
 from mnemo.session.views import CommitReceipt
 from mnemo.values.changeset import Changeset
@@ -38,8 +37,9 @@ from mnemo.values.journal import (
     SessionState,
     Settlement,
     StagedTrajectory,
+    TrajectoryStaged,
 )
-from mnemo.values.steps import Annotation, Step
+from mnemo.values.steps import Annotation, Step, Trajectory
 
 __all__ = ["EpisodeWork"]
 
@@ -49,10 +49,11 @@ log = logging.getLogger("mnemo")
 class EpisodeWork:
     """Starts, closes, discards, extracts and commits the episodes of one session."""
 
-    __slots__ = ("_core",)
+    __slots__ = ("_core", "trajectories")
 
     def __init__(self, core: SessionCore) -> None:
         self._core = core
+        self.trajectories = TrajectoryWorker(core.parts, core.id, extraction=core.extraction)
 
     # ── Acts ─────────────────────────────────────────────────────────────────────────
 
@@ -67,7 +68,7 @@ class EpisodeWork:
             StoreError: The act was not written. *Cancellation*: only the wait ends.
         """
         core = self._core
-        if await core.doubts.settle(operation):
+        if await core.settle(operation):
             return
         core.life.require(operation)
         core.life.aim(operation)
@@ -143,10 +144,10 @@ class EpisodeWork:
     async def _extract_rest(self, book: EpisodeBook) -> None:
         assert self._core.lane is not None
         await self._core.appends.drained()
-        await self._core.doubts.settle("")
+        await self._core.settle("")
         await self._core.lane.finish(closing=True)
         await self._repeat_failed(book)
-        failures = await self._core.worker().extract(book, book.due(book.uncommitted()))
+        failures = await self.trajectories.extract(book, book.due(book.uncommitted()))
         if failures:
             raise failures[0]
 
@@ -168,15 +169,14 @@ class EpisodeWork:
 
     async def _stage(self, book: EpisodeBook) -> None:
         assert book.changeset is not None
-        await record_again(
-            self._core.parts,
+        await self._core.parts.record_again(
             ChangesetStaged(
                 session_id=self._core.id,
                 episode_id=book.id,
                 changeset=book.changeset,
                 steps=book.changeset_steps,
                 at=self._core.parts.clock.now(),
-            ),
+            )
         )
 
     async def _keep_uncommitted(self, book: EpisodeBook, error: Exception) -> None:
@@ -187,7 +187,7 @@ class EpisodeWork:
         except MnemoError:
             # Not lost: the staged trajectories are durable, and resuming merges them again.
             log.exception("the changeset of session %s could not be staged", self._core.id)
-        self._core.doubts.commit_failed(error)
+        self._core.commit_failed(error)
         self._note_commit_failure(error)
         self._core.queue.fail_waiting(preceding_failed(error))
         self._core.transition("auto_commit_failed")
@@ -208,7 +208,7 @@ class EpisodeWork:
             at=self._core.parts.clock.now(),
         )
         try:
-            await record_again(self._core.parts, act)
+            await self._core.parts.record_again(act)
         except Exception:
             # Not lost: the journal still says "extracting", and resuming extracts again.
             log.exception("the failure of session %s could not be recorded", self._core.id)
@@ -223,13 +223,13 @@ class EpisodeWork:
             return error
         if not isinstance(error, MnemoError):
             log.error("extraction of session %s failed", self._core.id, exc_info=error)
-        return failure(episode_id=book.id, trajectory_id=None, cause=error)
+        return _failure(episode_id=book.id, trajectory_id=None, cause=error)
 
     def _fail_queue(self, failed: ExtractionFailed) -> None:
         """End every operation that was accepted on the extraction's success."""
         self._core.queue.fail_running_commit(failed)
         self._core.queue.fail_waiting(
-            lambda operation: failure(
+            lambda operation: _failure(
                 episode_id=str(failed.episode_id),
                 trajectory_id=failed.trajectory_id,
                 cause=failed.__cause__ or failed,
@@ -240,7 +240,7 @@ class EpisodeWork:
 
     def begin_commit(self) -> asyncio.Future[CommitReceipt]:
         """Start the commit, or in ``failed`` the retry, that the table has allowed."""
-        if self._core.life.now is SessionState.READY:
+        if self._core.life.state is SessionState.READY:
             self._core.life.committing = True
             return self._core.parts.own(self._commit_ready)
         self._core.life.aim("commit")
@@ -258,7 +258,7 @@ class EpisodeWork:
             with self._core.cancelled_at_end():
                 return await self._write_episode(book, "commit")
         except Exception as error:
-            self._core.doubts.commit_failed(error)
+            self._core.commit_failed(error)
             self._core.error = error
             if self._core.queue.nothing_runs:
                 self._core.queue.fail_waiting(preceding_failed(error))
@@ -267,7 +267,7 @@ class EpisodeWork:
         finally:
             self._core.life.committing = False
             self._core.pulse()
-        raise SessionClosed(state=self._core.life.now, operation="commit")
+        raise SessionClosed(state=self._core.life.state, operation="commit")
 
     async def _write_episode(self, book: EpisodeBook, trigger: str) -> CommitReceipt:
         assert book.changeset is not None
@@ -311,7 +311,7 @@ class EpisodeWork:
     def annotated(self, annotations: Sequence[Annotation]) -> None:
         """Extract and commit all that lies before a boundary among durable *annotations*."""
         core = self._core
-        collecting = core.life.now is SessionState.COLLECTING and core.life.aimed is None
+        collecting = core.life.state is SessionState.COLLECTING and core.life.aimed is None
         if not (core.life.auto and collecting and any(a.boundary for a in annotations)):
             return
         current = annotations[-1].trajectory_id
@@ -328,7 +328,7 @@ class EpisodeWork:
     async def flush(self) -> None:
         """Commit what is there, as the flush timer is due, or look again later."""
         core = self._core
-        if core.life.now is not SessionState.COLLECTING or core.life.closing:
+        if core.life.state is not SessionState.COLLECTING or core.life.closing:
             return
         if core.life.background or core.life.aimed is not None:
             self._restart_flush()
@@ -336,7 +336,7 @@ class EpisodeWork:
             self._begin_background((), flush=True)
 
     def _restart_flush(self) -> None:
-        if self._core.life.now is SessionState.COLLECTING:
+        if self._core.life.state is SessionState.COLLECTING:
             self._core.flush_timer.restart()
 
     async def _run_background(self, steps: Sequence[Step], flush: bool) -> None:
@@ -359,7 +359,7 @@ class EpisodeWork:
 
     async def _commit_parts(self, book: EpisodeBook, taken: set[int], *, flush: bool) -> None:
         due = book.due([book.steps[index] for index in sorted(taken)])
-        failures = await self._core.worker().extract(book, due)
+        failures = await self.trajectories.extract(book, due)
         ready = [s for s in book.staged.values() if taken & set(s.steps)]
         for staged in sorted(ready, key=lambda s: s.steps[0]):
             await self._commit_trajectory(book, staged, flush=flush)
@@ -415,3 +415,105 @@ class EpisodeWork:
             error=str(failed),
         )
         self._restart_flush()
+
+
+# ── Extraction of trajectories ───────────────────────────────────────────────────────
+
+
+class TrajectoryWorker:
+    """
+    Extracts trajectories of one session, ``config.extraction.max_parallel`` at a time.
+
+    Each result is staged as it arrives, and never extracted again; one that fails stops no other.
+
+    Args:
+        extraction: Gives the stages, built at first use.
+    """
+
+    def __init__(
+        self, parts: SessionParts, session_id: str, *, extraction: Callable[[], Extraction]
+    ) -> None:
+        self._parts = parts
+        self._session_id = session_id
+        self._extraction = extraction
+        self._most = parts.config.extraction.max_parallel
+        self._limiter = anyio.Semaphore(self._most)
+        self.running = 0
+
+    async def extract(
+        self, book: EpisodeBook, trajectories: Sequence[Trajectory]
+    ) -> list[ExtractionFailed]:
+        """
+        Extract all of *trajectories* and stage what succeeds.
+
+        Returns:
+            The failures, in trajectory order, each with its cause.
+        """
+        failures: dict[int, ExtractionFailed] = {}
+
+        async def one(order: int, trajectory: Trajectory) -> None:
+            async with self._limiter:
+                self.running += 1
+                try:
+                    await self._watched(book, trajectory)
+                except Exception as error:
+                    failures[order] = self._failed(trajectory, error)
+                finally:
+                    self.running -= 1
+
+        waiting = iter(enumerate(trajectories))
+
+        async def some() -> None:
+            for order, trajectory in waiting:
+                await one(order, trajectory)
+
+        # Not a task for each: a long episode has hundreds, and starting them takes a while.
+        async with anyio.create_task_group() as group:
+            for _ in trajectories[: self._most]:
+                group.start_soon(some)
+        return [failures[order] for order in sorted(failures)]
+
+    async def _watched(self, book: EpisodeBook, trajectory: Trajectory) -> None:
+        named = self._parts.named(self._session_id)
+        with self._parts.spans.span("extract", attributes=named) as span:
+            span.set("mnemo.trajectory.id", trajectory.id)
+            span.set("mnemo.step.count", len(trajectory.steps))
+            staged = await self._stage(book, trajectory)
+            span.set("gen_ai.memory.record.count", len(staged.changeset.nodes))
+
+    async def _stage(self, book: EpisodeBook, trajectory: Trajectory) -> StagedTrajectory:
+        changeset = await self._extraction().extract(trajectory)
+        steps = tuple(step.index for step in trajectory.steps)
+        staged = StagedTrajectory(
+            key=f"{trajectory.id}@{steps[0]}",
+            trajectory_id=trajectory.id,
+            steps=steps,
+            changeset=changeset,
+        )
+        await self._parts.record_again(
+            TrajectoryStaged(
+                session_id=self._session_id,
+                episode_id=book.id,
+                staged=staged,
+                at=self._parts.clock.now(),
+            )
+        )
+        book.staged[staged.key] = staged
+        return staged
+
+    def _failed(self, trajectory: Trajectory, error: Exception) -> ExtractionFailed:
+        if not isinstance(error, MnemoError):
+            log.error("extraction of %s failed", trajectory.id, exc_info=error)
+        return _failure(episode_id=trajectory.episode_id, trajectory_id=trajectory.id, cause=error)
+
+
+def _failure(
+    *, episode_id: str, trajectory_id: str | None, cause: BaseException
+) -> ExtractionFailed:
+    """The ``ExtractionFailed`` of an episode or trajectory, with its cause."""
+    what = f"trajectory {trajectory_id}" if trajectory_id else f"episode {episode_id}"
+    error = ExtractionFailed(
+        f"extraction of {what} failed: {cause}", episode_id=episode_id, trajectory_id=trajectory_id
+    )
+    error.__cause__ = cause
+    return error

@@ -219,7 +219,7 @@ class SessionMachine(RuleBasedStateMachine):
         async def then_settle() -> Any:
             result = await work()
             await self.settle()
-            self.unsure |= self._core.doubts.any
+            self.unsure |= self._core.in_doubt
             return result
 
         return self.runner.run(then_settle())
@@ -253,7 +253,7 @@ class SessionMachine(RuleBasedStateMachine):
 
     @property
     def ended(self) -> bool:
-        return bool(self._core.life.ended)
+        return self.session._shut is not None and self.session._shut.is_set()
 
     def _live(self) -> list[Accepted]:
         """Accepted operations that count for those behind them: neither ended nor direct."""
@@ -317,7 +317,7 @@ class SessionMachine(RuleBasedStateMachine):
             self.run(lambda: self._await_one(name, self._text()))
 
     async def _await_one(self, name: str, text: str) -> None:
-        if self._core.doubts.any:
+        if self._core.in_doubt:
             await self._await_one_in_doubt(name, text)
             return
         before, reason = self._snapshot(), self._refusal(name)
