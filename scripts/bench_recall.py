@@ -49,7 +49,7 @@ from bench_dialogues import (
 
 from mnemo import Config, Mnemo
 from mnemo.protocols import Embedder
-from mnemo.recall import candidates, signals
+from mnemo.recall import hop_zero, signals
 from mnemo.recall.ranking import SIGNALS
 from mnemo.recall.signals import StepWeights
 from mnemo.runtime.text import count_tokens
@@ -147,16 +147,16 @@ Change = Callable[[StepWeights], StepWeights]
 @contextmanager
 def weights_changed(change: Change) -> Iterator[None]:
     """Within this block the steps' signals weigh what *change* makes of their weights."""
-    shipped = candidates.step_weights
+    shipped = hop_zero.step_weights
 
     def changed(steps: StepsView, config: Config, dense_weight: float) -> StepWeights:
         return change(shipped(steps, config, dense_weight))
 
-    candidates.step_weights = changed
+    hop_zero.step_weights = changed
     try:
         yield
     finally:
-        candidates.step_weights = shipped
+        hop_zero.step_weights = shipped
 
 
 def _without(signal: str) -> Change:
@@ -183,11 +183,11 @@ def _no_signals(weights: StepWeights) -> StepWeights:
 def scored_once() -> Iterator[None]:
     """Within this block, which is of one question, steps are scored once for the same weights."""
     shipped = signals.scored_steps
-    known: dict[tuple[Any, ...], signals.Scored] = {}
+    known: dict[tuple[Any, ...], signals.StepScores] = {}
 
     def remembered(
         view: StepsView, question: Any, ok: Any, weights: StepWeights, *given: Any, **options: Any
-    ) -> signals.Scored:
+    ) -> signals.StepScores:
         plain = replace(weights, fitted={})
         key = (id(view), plain.b, *plain.shown().items())
         if key not in known:

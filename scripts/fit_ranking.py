@@ -101,10 +101,10 @@ async def cases_of(memory: Mnemo, file: str, dialogue: Dialogue) -> list[Case]:
 @contextmanager
 def recorded() -> Any:
     """Within this block, what the signals look at is kept."""
-    seen: list[ranking.Asked] = []
+    seen: list[ranking.SignalInput] = []
     shipped = signals.added_to
 
-    def record(asked: ranking.Asked, weights: Any, *, explain: bool) -> Any:
+    def record(asked: ranking.SignalInput, weights: Any, *, explain: bool) -> Any:
         seen.append(asked)
         return shipped(asked, weights, explain=explain)
 
@@ -120,7 +120,7 @@ def _case(
     dialogue: Dialogue,
     question: Question,
     order: Sequence[str],
-    asked: ranking.Asked,
+    asked: ranking.SignalInput,
 ) -> Case:
     length = "short" if asked.view.median_words < Config().recall.short_document_words else "long"
     wanted = np.asarray([id in question.evidence for id in order])

@@ -33,7 +33,7 @@ class Refused(ValueError):
     """A model's call cannot be carried out; the message is for the model."""
 
 
-class Search(Protocol):
+class MessageSearch(Protocol):
     """Finds what was said."""
 
     async def __call__(
@@ -41,7 +41,7 @@ class Search(Protocol):
     ) -> list[SearchHit]: ...
 
 
-class View(Protocol):
+class MessageOpener(Protocol):
     """Opens what lies around a hit."""
 
     async def __call__(self, message_id: str, *, session_id: str | None) -> MessageView: ...
@@ -104,7 +104,7 @@ def _mapping(arguments: Any) -> Mapping[str, Any]:
     return arguments if isinstance(arguments, Mapping) else {}
 
 
-def search_tool(search: Search) -> AgentTool:
+def search_tool(search: MessageSearch) -> AgentTool:
     """``search_messages``, which asks *search*."""
 
     async def run(arguments: Mapping[str, Any]) -> str:
@@ -145,7 +145,7 @@ def search_tool(search: Search) -> AgentTool:
     )
 
 
-def view_tool(view: View) -> AgentTool:
+def view_tool(view: MessageOpener) -> AgentTool:
     """``view_messages``, which asks *view*."""
 
     async def run(arguments: Mapping[str, Any]) -> str:

@@ -1,4 +1,4 @@
-"""How well documents match a question's words: BM25 of several kinds. NumPy only, no await."""
+"""BM25 of a question's words: per document, joined pair and session. NumPy only, no await."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from mnemo.recall.chain import Chain
-from mnemo.recall.question import Question
+from mnemo.recall.question import RecallQuestion
 from mnemo.values.corpus import DocumentsView, StepsView
 from mnemo.values.postings import Bm25, idf, saturation
 
-__all__ = ["Matches"]
+__all__ = ["Chain", "Matches"]
+
 
 PAIRED_DOCUMENTS = 100
 """Documents in which pairs are looked for, those that match the single words best."""
@@ -22,6 +22,33 @@ PAIRED_TERMS = 1_024
 Floats = NDArray[np.float32]
 Mask = NDArray[np.bool_]
 Ints = NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Chain:
+    """Each document's eligible neighbours in its session; number 0 where there is none."""
+
+    previous: Ints
+    has_previous: Mask
+    next: Ints
+    has_next: Mask
+
+    @classmethod
+    def of(cls, view: StepsView, ok: Mask) -> Chain:
+        """The neighbours among the documents *ok*."""
+        previous = np.maximum(view.previous, 0)
+        has_previous = (view.previous >= 0) & ok[previous] & ok
+        beyond = (view.next < 0) | (view.next >= view.count)
+        following = np.where(beyond, 0, view.next)
+        return cls(previous, has_previous, following, ~beyond & ok[following] & ok)
+
+    def before(self, values: Floats) -> Floats:
+        """Of each document's previous one; 0 where there is none."""
+        return np.where(self.has_previous, values.take(self.previous), np.float32(0))
+
+    def after(self, values: Floats) -> Floats:
+        """Of each document's next one; 0 where there is none."""
+        return np.where(self.has_next, values.take(self.next), np.float32(0))
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +74,7 @@ class Matches:
     _lengths: Floats
 
     @classmethod
-    def read(cls, view: DocumentsView, question: Question, ok: Mask) -> Matches:
+    def read(cls, view: DocumentsView, question: RecallQuestion, ok: Mask) -> Matches:
         """Look the question's terms up among the documents *ok*."""
         population = int(np.count_nonzero(ok))
         everyone = population == len(ok)
@@ -118,7 +145,9 @@ class Matches:
             bm25.add(scores, term.weight, holding, counts[holding])
         return scores[view.session]
 
-    def side_by_side(self, view: StepsView, question: Question, own: Floats, b: float) -> Floats:
+    def side_by_side(
+        self, view: StepsView, question: RecallQuestion, own: Floats, b: float
+    ) -> Floats:
         """
         BM25 of the query's pairs of neighbouring terms, where they are neighbours too.
 

@@ -20,31 +20,31 @@ import anyio.to_thread
 from anyio import CapacityLimiter
 
 from mnemo.config import Config
-from mnemo.errors import RecallFailed, UsageError
+from mnemo.errors import MnemoError, RecallFailed, UsageError
 from mnemo.events import Event, RecallExecuted
 from mnemo.events import RecallFailed as RecallFailedEvent
 from mnemo.prompts.profiles import resolve_profile
 from mnemo.prompts.usage import How, UsageMeter
 from mnemo.protocols import ChatModel, Clock, DocumentFeed, Embedder, GraphStore, VectorIndex
-from mnemo.recall.access import AccessLog
 from mnemo.recall.candidate import Candidate
-from mnemo.recall.candidates import HopZero, hop_zero
-from mnemo.recall.plan import Plan, plan_by_model, plan_embedded
-from mnemo.recall.question import Question, ask
+from mnemo.recall.hop_zero import HopZero, hop_zero
+from mnemo.recall.plan import RecallPlan, plan_by_model, plan_embedded
+from mnemo.recall.question import RecallQuestion, ask
 from mnemo.recall.reasoning import purposes_of, reason_by_model, reason_embedded
-from mnemo.recall.refinement import SecondLook, expand
-from mnemo.recall.request import RecallRequest
+from mnemo.recall.request import Adviser, RecallProgress, RecallRequest, RecallRun
 from mnemo.recall.result import FoundNotes, ReasonedMemory, RecallResult, RecallTrace
-from mnemo.recall.run import Adviser, Progress, Run
-from mnemo.recall.search import Scope, Search
+from mnemo.recall.search import Search, SearchScope, SecondLook, expand
 from mnemo.runtime.clock import elapsed
 from mnemo.runtime.spans import NO_SPANS, Span, Spans, memory_attributes
 from mnemo.values.corpus import CorpusView
 from mnemo.values.vectors import unit_rows
 
-__all__ = ["Recall"]
+__all__ = ["AccessLog", "Recall"]
 
 log = logging.getLogger("mnemo")
+
+MERGE_S = 1.0
+"""Seconds over which accesses are gathered into one write."""
 
 
 class Recall:
@@ -168,11 +168,11 @@ class Recall:
             answer = await self._reasoned(run, result.candidates)
         return replace(result, answer=answer, trace=_finished(result.trace, run))
 
-    def _run(self, request: RecallRequest) -> Run:
-        progress, asked = Progress(), request.asked(self._clock.now())
+    def _run(self, request: RecallRequest) -> RecallRun:
+        progress, asked = RecallProgress(), request.asked(self._clock.now())
         plans = self._config.recall.use_model if request.use_model is None else request.use_model
         if self._chat_model is None or not (plans or request.reason):
-            return Run(request, asked, progress, None, None)
+            return RecallRun(request, asked, progress, None, None)
         adviser = Adviser(
             self._chat_model,
             usage=self._usage,
@@ -180,14 +180,14 @@ class Recall:
             progress=progress,
             spans=self._spans,
         )
-        return Run(request, asked, progress, adviser, adviser if plans else None)
+        return RecallRun(request, asked, progress, adviser, adviser if plans else None)
 
-    async def _found(self, run: Run, plan: Plan, corpus: CorpusView) -> RecallResult:
+    async def _found(self, run: RecallRun, plan: RecallPlan, corpus: CorpusView) -> RecallResult:
         """Find and score candidates; the answer in words follows."""
         question = ask(run.request.query, plan.tags, run.request.context)
         with run.progress.phase("embed"):
             question = await self._embedded(question, run.progress)
-        scope = Scope(run.request, plan.mode, self._clock.now())
+        scope = SearchScope(run.request, plan.mode, self._clock.now())
         with run.progress.phase("score"):
             zero = await self._hop_zero(corpus, question, scope)
         if zero.abstained:
@@ -214,13 +214,15 @@ class Recall:
         )
 
     def _second_look(
-        self, run: Run, find: Callable[[Sequence[str]], Awaitable[HopZero]]
+        self, run: RecallRun, find: Callable[[Sequence[str]], Awaitable[HopZero]]
     ) -> SecondLook | None:
         if run.planner is None:
             return None
         return SecondLook(adviser=run.planner, asked=run.asked, profile=self._profile, find=find)
 
-    async def _reasoned(self, run: Run, candidates: Sequence[Candidate]) -> ReasonedMemory | None:
+    async def _reasoned(
+        self, run: RecallRun, candidates: Sequence[Candidate]
+    ) -> ReasonedMemory | None:
         """
         The candidates in words, where they are wanted.
 
@@ -237,7 +239,7 @@ class Recall:
             raise run.adviser.failures[purposes_of(candidates)[0]]
         return answer
 
-    async def _embedded(self, question: Question, progress: Progress) -> Question:
+    async def _embedded(self, question: RecallQuestion, progress: RecallProgress) -> RecallQuestion:
         """Embed the question; without vectors if the embedder fails or hangs."""
         try:
             with anyio.fail_after(self._config.recall.timeout_s):
@@ -251,7 +253,9 @@ class Recall:
             return question
         return question.embedded(rows)
 
-    async def _hop_zero(self, corpus: CorpusView, question: Question, scope: Scope) -> HopZero:
+    async def _hop_zero(
+        self, corpus: CorpusView, question: RecallQuestion, scope: SearchScope
+    ) -> HopZero:
         dense_weight = self._config.recall.dense_weight
         if dense_weight is None:
             dense_weight = self._embedder.space.dense_weight
@@ -276,14 +280,14 @@ class Recall:
         return self._embedder.space.abstain_cosine if least is None else least
 
     async def _found_by(
-        self, corpus: CorpusView, scope: Scope, progress: Progress, tags: Sequence[str]
+        self, corpus: CorpusView, scope: SearchScope, progress: RecallProgress, tags: Sequence[str]
     ) -> HopZero:
         """Score hop 0 for *tags* in place of the query."""
         question = await self._embedded(ask(", ".join(tags), tags), progress)
         return await self._hop_zero(corpus, question, scope)
 
     async def _candidates(
-        self, search: Search, look: SecondLook | None, run: Run
+        self, search: Search, look: SecondLook | None, run: RecallRun
     ) -> tuple[tuple[dict[str, Any], ...], list[Candidate]]:
         with run.progress.phase("load"):
             await search.begin()
@@ -347,12 +351,14 @@ class Recall:
 # ── Parts of the result ──────────────────────────────────────────────────────────────
 
 
-def _planned_without_model(plan: Plan) -> dict[str, How]:
+def _planned_without_model(plan: RecallPlan) -> dict[str, How]:
     stages: dict[str, How] = {"plan": "embedded"}
     return stages if plan.chosen_by == "caller" else {"mode": "embedded", **stages}
 
 
-def _empty(plan: Plan, corpus: CorpusView, run: Run, *, abstained: bool = False) -> RecallResult:
+def _empty(
+    plan: RecallPlan, corpus: CorpusView, run: RecallRun, *, abstained: bool = False
+) -> RecallResult:
     trace = RecallTrace(
         plan.mode,
         plan.chosen_by,
@@ -365,7 +371,7 @@ def _empty(plan: Plan, corpus: CorpusView, run: Run, *, abstained: bool = False)
 
 
 def _trace(
-    plan: Plan,
+    plan: RecallPlan,
     corpus: CorpusView,
     zero: HopZero,
     search: Search,
@@ -383,7 +389,7 @@ def _trace(
     )
 
 
-def _finished(trace: RecallTrace, run: Run) -> RecallTrace:
+def _finished(trace: RecallTrace, run: RecallRun) -> RecallTrace:
     return replace(
         trace,
         seconds=run.progress.seconds,
@@ -415,3 +421,68 @@ def _as_json(candidates: Iterable[Candidate]) -> str:
     """Render *candidates* as memory records in the shape of OpenTelemetry's conventions."""
     found = [{"id": c.node.id, "content": c.node.text, "score": c.score} for c in candidates]
     return json.dumps(found, ensure_ascii=False)
+
+
+# ── Access counts ────────────────────────────────────────────────────────────────────
+
+
+class AccessLog:
+    """
+    Gathers which nodes recalls returned, and adds it to their counts in the store.
+
+    What was noted is durable after ``flush``. The number of entries is bounded by that
+    of the repository's nodes.
+    """
+
+    def __init__(self, graph: GraphStore, clock: Clock) -> None:
+        self._graph = graph
+        self._clock = clock
+        self._counts: Counter[str] = Counter()
+        self._noted = anyio.Event()
+
+    @property
+    def waiting(self) -> int:
+        """Nodes whose counts are not written yet."""
+        return len(self._counts)
+
+    def note(self, ids: Iterable[str]) -> None:
+        """Count one access of each of *ids*; a plain call."""
+        self._counts.update(ids)
+        self._noted.set()
+
+    async def run(self) -> None:
+        """
+        Write what was noted, at most once a second, until cancelled.
+
+        *Cancellation*: safe; what is not written is still there for ``flush``.
+        """
+        while True:
+            await self._noted.wait()
+            await self._clock.sleep(MERGE_S)
+            await self.try_to_flush()
+
+    async def try_to_flush(self) -> None:
+        """``flush`` where the store lets it; a failure is logged. *Cancellation*: as there."""
+        try:
+            await self.flush()
+        except MnemoError as error:
+            # Counts nudge, nothing depends on them; they are tried again with the next.
+            log.info("access counts could not be written: %s", error)
+
+    async def flush(self) -> None:
+        """
+        Write what was noted.
+
+        Raises:
+            StoreError: Nothing was written; the counts are kept. *Cancellation*: the
+                counts are written or kept, and counted twice at worst.
+        """
+        counts, self._counts = self._counts, Counter()
+        self._noted = anyio.Event()
+        if not counts:
+            return
+        try:
+            await self._graph.touch(counts, self._clock.now())
+        except BaseException:
+            self._counts.update(counts)
+            raise

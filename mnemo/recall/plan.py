@@ -11,7 +11,7 @@ import anyio
 from mnemo.prompts.data import AskedQuestion
 from mnemo.prompts.plan import MODES, Mode, mode_question, plan_question
 from mnemo.prompts.profiles import Profile
-from mnemo.recall.run import Adviser
+from mnemo.recall.request import Adviser
 from mnemo.runtime.text import STOP_WORDS, fold, one_line
 from mnemo.values.graph import NodeType
 
@@ -20,7 +20,7 @@ __all__ = [
     "MODE_WEIGHTS",
     "ROUTES",
     "Mode",
-    "Plan",
+    "RecallPlan",
     "choose_mode",
     "find_tags",
     "plan_by_model",
@@ -66,7 +66,7 @@ _MAX_PHRASE = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class RecallPlan:
     """
     The plan of a recall.
 
@@ -80,16 +80,16 @@ class Plan:
     chosen_by: str
 
 
-def plan_embedded(query: str, mode: Mode | None) -> Plan:
+def plan_embedded(query: str, mode: Mode | None) -> RecallPlan:
     """Plan from the words of *query* alone; *mode* is the caller's, if there is one."""
     if mode is not None:
-        return Plan(mode, find_tags(query), "caller")
-    return Plan(choose_mode(query), find_tags(query), "embedded")
+        return RecallPlan(mode, find_tags(query), "caller")
+    return RecallPlan(choose_mode(query), find_tags(query), "embedded")
 
 
 async def plan_by_model(
-    adviser: Adviser, asked: AskedQuestion, embedded: Plan, profile: Profile | None
-) -> Plan:
+    adviser: Adviser, asked: AskedQuestion, embedded: RecallPlan, profile: Profile | None
+) -> RecallPlan:
     """
     Ask a chat model for mode and tags, both at the same time.
 
@@ -113,8 +113,8 @@ async def plan_by_model(
             group.start_soon(ask_for_mode)
         group.start_soon(ask_for_tags)
     if mode is None:
-        return Plan(embedded.mode, tags, embedded.chosen_by)
-    return Plan(mode, tags, "model")
+        return RecallPlan(embedded.mode, tags, embedded.chosen_by)
+    return RecallPlan(mode, tags, "model")
 
 
 def choose_mode(query: str) -> Mode:

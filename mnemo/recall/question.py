@@ -15,7 +15,7 @@ from mnemo.english.lemmas import index_terms
 from mnemo.recall.request import MAX_QUERY_CHARACTERS, RecallContext
 from mnemo.runtime.text import clean, content_words, fold, words
 
-__all__ = ["Question", "ask"]
+__all__ = ["RecallQuestion", "ask"]
 
 TAG_WEIGHT = 0.9
 """What a tag's cosine counts beside the query's."""
@@ -35,7 +35,7 @@ _OF_THE_ASKER = re.compile(r"\b(?:i|i'm|i've|my|mine|me|we|our|us)\b")
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class RecallQuestion:
     """
     The query as it is scored.
 
@@ -65,7 +65,7 @@ class Question:
     words: tuple[str, ...] = ()
     word_vectors: NDArray[np.float32] | None = field(default=None, compare=False, repr=False)
 
-    def embedded(self, rows: NDArray[np.float32]) -> Question:
+    def embedded(self, rows: NDArray[np.float32]) -> RecallQuestion:
         """This question with the vectors of its ``texts`` and, if given, of its ``words``."""
         if len(rows) > len(self.texts):
             known = replace(self, word_vectors=rows[len(self.texts) :])
@@ -81,7 +81,7 @@ class Question:
         return self.texts[0]
 
     @property
-    def for_evidence(self) -> Question:
+    def for_evidence(self) -> RecallQuestion:
         """
         This question as all but routing nodes is asked it: without tags that echo its words.
 
@@ -101,7 +101,9 @@ class Question:
         return weights
 
 
-def ask(query: str, tags: Sequence[str] = (), context: RecallContext | None = None) -> Question:
+def ask(
+    query: str, tags: Sequence[str] = (), context: RecallContext | None = None
+) -> RecallQuestion:
     """Read *query*; every sign in it is text, whatever a search engine would make of it."""
     query = clean(query[:MAX_QUERY_CHARACTERS])
     own = list(index_terms(query))
@@ -109,7 +111,7 @@ def ask(query: str, tags: Sequence[str] = (), context: RecallContext | None = No
     weighted |= dict.fromkeys(own, 1.0)
     heard = frozenset(own)
     telling = (n for n, tag in enumerate(tags, start=1) if not heard.issuperset(index_terms(tag)))
-    return Question(
+    return RecallQuestion(
         terms=weighted,
         shared=heard.union(*map(index_terms, tags)),
         named=frozenset(word.removesuffix("'s") for word in words(query)),

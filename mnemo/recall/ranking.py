@@ -19,14 +19,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mnemo.english.lemmas import index_terms_of
-from mnemo.recall.chain import Chain
-from mnemo.recall.question import Question
+from mnemo.recall.matching import Chain
+from mnemo.recall.question import RecallQuestion
 from mnemo.runtime.text import fold
 from mnemo.values.corpus import StepsView
 from mnemo.values.form import DATE, FIRST, FORMS, NUMBER, PLACE
 from mnemo.values.postings import idf
 
-__all__ = ["SIGNALS", "Asked", "Signal", "added_to", "fitted_weights", "table"]
+__all__ = ["SIGNALS", "Signal", "SignalInput", "added_to", "fitted_weights", "table"]
 
 Floats = NDArray[np.float32]
 Mask = NDArray[np.bool_]
@@ -44,7 +44,7 @@ _HOW_LONG = r"\bhow long\b|\bhow many (?:days|weeks|months|years|hours|minutes)\
 
 
 @dataclass(frozen=True)
-class Asked:
+class SignalInput:
     """
     One question over the eligible steps, as the signals see it.
 
@@ -55,7 +55,7 @@ class Asked:
     """
 
     view: StepsView
-    question: Question
+    question: RecallQuestion
     ok: Mask
     chain: Chain
     agent: Mask
@@ -129,7 +129,7 @@ class Asked:
         return np.asarray([not named.isdisjoint(a.split()) for a in self.view.actors], np.bool_)
 
 
-Values = Callable[[Asked], NDArray[Any] | None]
+Values = Callable[[SignalInput], NDArray[Any] | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +148,7 @@ class Signal:
 
 
 @dataclass(frozen=True)
-class Form:
+class FormSignal:
     """
     Whether a step has one of *bits*, where the question matches *asks*.
 
@@ -158,36 +158,36 @@ class Form:
     bits: int
     asks: re.Pattern[str] | None = None
 
-    def __call__(self, asked: Asked) -> NDArray[Any] | None:
+    def __call__(self, asked: SignalInput) -> NDArray[Any] | None:
         """One number per document."""
         held = self.of_forms(asked)
         return None if held is None else held[asked.view.form]
 
-    def of_forms(self, asked: Asked) -> Mask | None:
+    def of_forms(self, asked: SignalInput) -> Mask | None:
         """One number per form."""
         if self.asks is not None and not self.asks.search(asked.query):
             return None
         return (np.arange(FORMS) & self.bits) > 0
 
 
-def _answer(asks: str, bits: int) -> Form:
-    return Form(bits, re.compile(asks))
+def _answer(asks: str, bits: int) -> FormSignal:
+    return FormSignal(bits, re.compile(asks))
 
 
-def _speaker(asked: Asked) -> Mask | None:
+def _speaker(asked: SignalInput) -> Mask | None:
     return asked.named[asked.view.actor] if asked.named.any() else None
 
 
-def _reply(asked: Asked) -> Floats:
+def _reply(asked: SignalInput) -> Floats:
     after = asked.chain.after(np.maximum(asked.scores, 0))
     return after * (~asked.agent & asked.agent[asked.chain.next])
 
 
-def _topic(asked: Asked) -> Floats | None:
+def _topic(asked: SignalInput) -> Floats | None:
     return None if asked.topic is None else asked.topic[0]
 
 
-def _topic_around(asked: Asked) -> Floats | None:
+def _topic_around(asked: SignalInput) -> Floats | None:
     return None if asked.topic is None else asked.topic[1]
 
 
@@ -208,8 +208,8 @@ SIGNALS: Mapping[str, Signal] = {
     "topic": Signal("topic", _topic),
     "topic around": Signal("topic", _topic_around),
     "speaker": Signal("who", _speaker),
-    "first person": Signal("form", Form(FIRST)),
-    "date": Signal("form", Form(DATE)),
+    "first person": Signal("form", FormSignal(FIRST)),
+    "date": Signal("form", FormSignal(DATE)),
     "where: place": Signal("answer", _answer(_WHERE, PLACE)),
     "how long: number": Signal("answer", _answer(_HOW_LONG, NUMBER | DATE)),
     "agent's reply": Signal("roles", _reply),
@@ -231,7 +231,7 @@ def fitted_weights(length: str) -> Mapping[str, float]:
 
 
 def added_to(
-    asked: Asked, weights: Mapping[str, float], *, explain: bool = False
+    asked: SignalInput, weights: Mapping[str, float], *, explain: bool = False
 ) -> dict[str, Floats]:
     """
     What signals add, in deviations, with mean 0 over the eligible documents.
@@ -243,7 +243,7 @@ def added_to(
     forms = np.zeros(FORMS, np.float32)
     for name, weight in weights.items():
         values = SIGNALS[name].values
-        if isinstance(values, Form) and not explain:
+        if isinstance(values, FormSignal) and not explain:
             held = values.of_forms(asked)
             forms += 0 if held is None else np.float32(weight) * held
         elif (each := values(asked)) is not None:
@@ -253,6 +253,6 @@ def added_to(
     return added
 
 
-def _centred(values: Floats, asked: Asked) -> Floats:
+def _centred(values: Floats, asked: SignalInput) -> Floats:
     eligible = values if asked.everyone else values[asked.ok]
     return np.asarray(values - eligible.mean(), np.float32)

@@ -14,8 +14,8 @@ from mnemo.prompts.data import AskedQuestion
 from mnemo.prompts.profiles import Profile
 from mnemo.prompts.reason import REASONING, ReasonPurpose, Recalled, fitting, reason_question
 from mnemo.recall.candidate import Candidate, SourceRef
+from mnemo.recall.request import Adviser
 from mnemo.recall.result import ReasonedMemory
-from mnemo.recall.run import Adviser
 from mnemo.recall.text import condition_text
 from mnemo.runtime.text import count_tokens, one_line, terms
 from mnemo.values.counting import Count

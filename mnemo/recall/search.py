@@ -1,20 +1,31 @@
-"""Search: the candidates of one recall, scored hop by hop, with the steps behind them."""
+"""Search: collect and score candidates hop by hop, refine at a plateau, name their sources."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from typing import Any
 
-from mnemo.config import Config
+from mnemo.config import Config, RecallConfig
+from mnemo.prompts.data import AskedQuestion
+from mnemo.prompts.profiles import Profile
+from mnemo.prompts.refine import refine_question
 from mnemo.protocols import DocumentFeed, GraphStore
 from mnemo.recall.candidate import Candidate, Explanation, SourceRef
-from mnemo.recall.candidates import Found, HopZero
-from mnemo.recall.eligible import HAND
-from mnemo.recall.expand import BEHIND, HOP_DECAY, SEEDS, Neighbours, Route, routes_from, targets_of
+from mnemo.recall.hop_zero import HAND, Found, HopZero
+from mnemo.recall.hops import (
+    BEHIND,
+    HOP_DECAY,
+    SEEDS,
+    CandidateEdges,
+    Route,
+    routes_from,
+    targets_of,
+)
 from mnemo.recall.plan import MODE_WEIGHTS, ROUTES, Mode
-from mnemo.recall.request import RecallRequest
+from mnemo.recall.request import Adviser, RecallProgress, RecallRequest
 from mnemo.recall.value import frequency, parameters_of, recency, reward, value_function
 from mnemo.runtime.clock import of_timestamp
 from mnemo.runtime.tasks import computed
@@ -25,7 +36,7 @@ from mnemo.values.graph import Claim, Node, NodeMetadata, NodeType
 from mnemo.values.message_steps import document_number, step_of
 from mnemo.values.steps import Step, episodic_node
 
-__all__ = ["Scope", "Scored", "Search"]
+__all__ = ["ScoredCandidate", "Search", "SearchScope", "SecondLook", "expand"]
 
 MAX_SOURCES = 50
 """Steps named behind one candidate, those that match the query best."""
@@ -43,7 +54,7 @@ _LONG_AGO = datetime.min.replace(tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True)
-class Scope:
+class SearchScope:
     """
     The types, time and mode that a recall searches.
 
@@ -74,7 +85,7 @@ class Scope:
 
 
 @dataclass(frozen=True, slots=True)
-class Scored:
+class ScoredCandidate:
     """
     A candidate with its value.
 
@@ -109,7 +120,7 @@ class Search:
         *,
         corpus: CorpusView,
         zero: HopZero,
-        scope: Scope,
+        scope: SearchScope,
         graph: GraphStore,
         feed: DocumentFeed,
         config: Config,
@@ -123,13 +134,13 @@ class Search:
         self._feed = feed
         self._config = config
         self._value_of = value_function(config.scoring)
-        self._neighbours = Neighbours(graph, corpus)
+        self._neighbours = CandidateEdges(graph, corpus)
         self._steps: dict[str, Step] = {}
-        self._scored: dict[tuple[NodeType, str], Scored] = {}
+        self._scored: dict[tuple[NodeType, str], ScoredCandidate] = {}
         self.found_by: Counter[str] = Counter()
 
     @property
-    def ranked(self) -> list[Scored]:
+    def ranked(self) -> list[ScoredCandidate]:
         """All candidates, best first."""
         return sorted(self._scored.values(), key=lambda scored: scored.order)
 
@@ -203,7 +214,7 @@ class Search:
         """Let the steps behind candidates in, at a share of what they support is worth."""
         if not self._scope.traces_back:
             return
-        led: dict[str, Scored] = {}
+        led: dict[str, ScoredCandidate] = {}
         for scored in self.ranked:
             for step in scored.support if scored.found.type != "episodic" else ():
                 if ("episodic", step) not in self._scored and step not in self._unwanted:
@@ -214,7 +225,7 @@ class Search:
         hopeful = [f for f in found if self._may_reach(f, least)]
         await self._take(hopeful[: self._config.recall.max_candidates])
 
-    def _behind(self, step: str, supported: Scored) -> Found:
+    def _behind(self, step: str, supported: ScoredCandidate) -> Found:
         """The step behind a candidate, worth a share of what it supports is worth."""
         relevance = self._zero.relevance("episodic", step)
         floor = self._config.recall.provenance_decay * supported.value
@@ -245,14 +256,14 @@ class Search:
         texts = [text for step in self._steps.values() for text in (step.observation, step.action)]
         return await computed(lambda: [self._candidate(*places) for places in best], texts)
 
-    def _best(self) -> list[tuple[Scored, list[Scored]]]:
+    def _best(self) -> list[tuple[ScoredCandidate, list[ScoredCandidate]]]:
         """
         The best *k*, each with the facts that restate it and gave their place to it.
 
         A fact restates the step behind it that matches the question best.
         """
-        best: list[tuple[Scored, list[Scored]]] = []
-        places: dict[str, tuple[Scored, list[Scored]]] = {}
+        best: list[tuple[ScoredCandidate, list[ScoredCandidate]]] = []
+        places: dict[str, tuple[ScoredCandidate, list[ScoredCandidate]]] = {}
         for scored in self.ranked:
             if len(best) == self._request.k:
                 break
@@ -268,7 +279,7 @@ class Search:
                 places.setdefault(step, best[-1])
         return best
 
-    def _restated_step(self, scored: Scored) -> str | None:
+    def _restated_step(self, scored: ScoredCandidate) -> str | None:
         """The step that a fact restates, or that the candidate is; ``None``: neither counts."""
         if not self._request.unites or scored.found.type not in ("semantic", "episodic"):
             return None
@@ -329,7 +340,9 @@ class Search:
         nodes = {node.id: node for node in targets}
         return {("source", sought[e.source]): nodes[e.target] for e in edges if e.target in nodes}
 
-    def _score(self, found: Found, node: Node, metadata: NodeMetadata | None) -> Scored | None:
+    def _score(
+        self, found: Found, node: Node, metadata: NodeMetadata | None
+    ) -> ScoredCandidate | None:
         support = self._support(found)
         if not self._is_inside(found, node, support):
             return None
@@ -338,7 +351,9 @@ class Search:
         weighted = max(value * self._scope.weights[found.type], found.floor)
         if weighted <= 0:
             return None
-        return Scored(found, node, metadata, weighted, support, self._latest(node, support))
+        return ScoredCandidate(
+            found, node, metadata, weighted, support, self._latest(node, support)
+        )
 
     def _support(self, found: Found) -> tuple[str, ...]:
         if found.type in ("episodic", "source"):
@@ -368,7 +383,7 @@ class Search:
 
     # ── Sources ──────────────────────────────────────────────────────────────────────
 
-    def _named(self, scored: Scored) -> list[str]:
+    def _named(self, scored: ScoredCandidate) -> list[str]:
         """The steps behind a candidate, best match first, then the later."""
         relevance = self._zero.relevance
         steps = self._corpus.steps
@@ -379,7 +394,9 @@ class Search:
 
         return sorted(scored.support, key=order)[:MAX_SOURCES]
 
-    def _candidate(self, scored: Scored, restating: Sequence[Scored]) -> Candidate:
+    def _candidate(
+        self, scored: ScoredCandidate, restating: Sequence[ScoredCandidate]
+    ) -> Candidate:
         steps = (self._steps.get(id) for id in self._named(scored))
         sources = [SourceRef.of(step) for step in steps if step is not None]
         # Of the same step, so that it counts once among the sources of the result.
@@ -395,7 +412,7 @@ class Search:
             why=self._why(scored) if self._request.explain else None,
         )
 
-    def _why(self, scored: Scored) -> Explanation:
+    def _why(self, scored: ScoredCandidate) -> Explanation:
         found, zero = scored.found, self._zero
         parameters = parameters_of(self._config.scoring, found.type)
         now = self._scope.now
@@ -416,9 +433,99 @@ class Search:
         texts = (self._zero.text(type, id) for type in _LEADING)
         return next((text for text in texts if text), id)
 
-    def _own_words(self, scored: Scored) -> SourceRef:
+    def _own_words(self, scored: ScoredCandidate) -> SourceRef:
         """Make the source of a node without steps: its changeset and its own text."""
         node, view = scored.node, self._corpus.nodes.get(scored.found.type)
         origins = [view.origins.get(d) for d in view.of(node.id)] if view else []
         key = origins[-1] if origins else None
         return SourceRef.of_node(node, key)
+
+
+# ── Expansion ────────────────────────────────────────────────────────────────────────
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SecondLook:
+    """
+    The model that suggests further tags, and the search for them.
+
+    Attributes:
+        find: Runs tags through hop 0.
+    """
+
+    adviser: Adviser
+    asked: AskedQuestion
+    profile: Profile | None
+    find: Callable[[Sequence[str]], Awaitable[HopZero]]
+
+
+async def expand(
+    search: Search,
+    look: SecondLook | None,
+    *,
+    max_hops: int,
+    config: RecallConfig,
+    progress: RecallProgress,
+) -> tuple[dict[str, Any], ...]:
+    """
+    Go *max_hops* hops, or until nothing is new and nothing else can be looked for.
+
+    A hop whose best new candidate does not exceed the best before by ``plateau_delta``
+    is followed by a refinement, as long as the budget lasts.
+
+    Returns:
+        The refinements: ``hop``, ``tags``, and the best relevance on the way, of hops and
+        refinements, ``best_before`` and ``best_after``.
+    """
+    refinements = _Refinements(search, look, min(config.refinement_budget, max_hops), progress)
+    best = config.refinement_threshold
+    for hop in range(1, max_hops + 1):
+        with progress.phase("expand"):
+            reached = await search.hop(hop)
+        gain, best = reached - best, max(best, reached)
+        if gain < config.plateau_delta and refinements.possible:
+            with progress.phase("refine"):
+                best = await refinements.after(hop, best)
+        elif not reached:
+            break
+    return tuple(refinements.made)
+
+
+class _Refinements:
+    """
+    The refinements of one recall.
+
+    One that leads nowhere does not count against the budget; but a model that never
+    has an idea is asked at most once more per refinement that it was allowed.
+    """
+
+    def __init__(
+        self, search: Search, look: SecondLook | None, budget: int, progress: RecallProgress
+    ) -> None:
+        self._search = search
+        self._look = look
+        self._budget = budget
+        self._in_vain = 0
+        self._progress = progress
+        self.made: list[dict[str, Any]] = []
+
+    @property
+    def possible(self) -> bool:
+        """Whether there is somebody to ask, and budget for it."""
+        if self._look is None or self._look.adviser.hangs:
+            return False
+        return len(self.made) < self._budget and self._in_vain <= self._budget
+
+    async def after(self, hop: int, best: float) -> float:
+        """Refine after *hop*; gives the *best* relevance on the way from then on."""
+        assert self._look is not None
+        look = self._look
+        texts = [scored.node.text for scored in self._search.ranked]
+        tags = await look.adviser.ask(refine_question(look.asked, texts, look.profile), ())
+        if not tags:
+            self._in_vain += 1
+            return best
+        reached = await self._search.refine(await look.find(tags), hop)
+        after = max(best, reached)
+        self.made.append({"hop": hop, "tags": tags, "best_before": best, "best_after": after})
+        return after

@@ -20,16 +20,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mnemo.english.dates import spans_of
-from mnemo.recall.chain import Chain
-from mnemo.recall.matching import Matches
-from mnemo.recall.question import Question
-from mnemo.recall.ranking import Asked, added_to, fitted_weights
+from mnemo.recall.matching import Chain, Matches
+from mnemo.recall.question import RecallQuestion
+from mnemo.recall.ranking import SignalInput, added_to, fitted_weights
 from mnemo.values.corpus import DocumentsView, StepsView
 from mnemo.values.postings import B
 
 __all__ = [
     "Hits",
-    "Scored",
+    "StepScores",
     "StepWeights",
     "node_hits",
     "restated_scores",
@@ -193,7 +192,7 @@ class Hits:
 
 def node_hits(
     view: DocumentsView,
-    question: Question,
+    question: RecallQuestion,
     ok: Mask,
     dense_weight: float,
     *,
@@ -226,7 +225,7 @@ def restated_scores(facts: Hits, pairs: NDArray[np.int32], steps: int) -> Floats
 
 def step_hits(
     view: StepsView,
-    question: Question,
+    question: RecallQuestion,
     ok: Mask,
     weights: StepWeights,
     agents: frozenset[str],
@@ -251,7 +250,7 @@ def step_hits(
 
 
 @dataclass(frozen=True, slots=True)
-class Scored:
+class StepScores:
     """
     The sides of steps, scored without the fitted signals.
 
@@ -261,7 +260,7 @@ class Scored:
     """
 
     hits: Hits
-    asked: Asked | None = None
+    asked: SignalInput | None = None
     deviation: float = 0.0
 
     def raised(self, fitted: Mapping[str, float], *, explain: bool) -> Hits:
@@ -280,7 +279,7 @@ class Scored:
 
 def scored_steps(
     view: StepsView,
-    question: Question,
+    question: RecallQuestion,
     ok: Mask,
     weights: StepWeights,
     agents: frozenset[str],
@@ -288,7 +287,7 @@ def scored_steps(
     restated: Floats | None,
     *,
     explain: bool,
-) -> Scored:
+) -> StepScores:
     """Score the sides of steps by all but ``weights.fitted``; arguments as of ``step_hits``."""
     question = question.for_evidence
     matches = Matches.read(view, question, ok)
@@ -298,7 +297,7 @@ def scored_steps(
         _combine, view, question, matches, words, cosines, known, dense_weight, ok, explain
     )
     if matches.population < FEW:
-        return Scored(plain())
+        return StepScores(plain())
     chain = Chain.of(view, ok)
     best = _strongest(cosines, question)
     sums = _Sum(ok, explain=explain)
@@ -318,9 +317,9 @@ def scored_steps(
     parts["priors"] = _priors(view, question, ok, weights, sides)
     scores = scores + parts["neighbours"] + parts["priors"]
     if not _stands_out(scores[ok]):
-        return Scored(plain())
+        return StepScores(plain())
     deviation = scores[ok].std()
-    asked = Asked(view, question, ok, chain, sides.agent, scores / deviation)
+    asked = SignalInput(view, question, ok, chain, sides.agent, scores / deviation)
     shares = matches.shares(words)
     hits = Hits(
         view,
@@ -331,13 +330,13 @@ def scored_steps(
         absolute=False,
         parts=parts if explain else {},
     )
-    return Scored(hits, asked, deviation)
+    return StepScores(hits, asked, deviation)
 
 
 def _add_words(
     sums: _Sum,
     view: StepsView,
-    question: Question,
+    question: RecallQuestion,
     matches: Matches,
     words: Floats,
     weights: StepWeights,
@@ -356,7 +355,7 @@ def _add_words(
 
 def _combine(
     view: DocumentsView,
-    question: Question,
+    question: RecallQuestion,
     matches: Matches,
     words: Floats,
     cosines: Floats,
@@ -392,7 +391,7 @@ def _stands_out(scores: Floats) -> bool:
 # ── Vectors ──────────────────────────────────────────────────────────────────────────
 
 
-def _cosines(view: DocumentsView, question: Question, ok: Mask) -> tuple[Floats, Mask]:
+def _cosines(view: DocumentsView, question: RecallQuestion, ok: Mask) -> tuple[Floats, Mask]:
     """Cosines with the query and each tag, shape ``(rows, documents)``, and who has any."""
     if question.vectors is None:
         return np.zeros((0, view.count), np.float32), np.zeros(view.count, np.bool_)
@@ -400,7 +399,7 @@ def _cosines(view: DocumentsView, question: Question, ok: Mask) -> tuple[Floats,
     return cosines, known & ok
 
 
-def _strongest(cosines: Floats, question: Question) -> Floats:
+def _strongest(cosines: Floats, question: RecallQuestion) -> Floats:
     if not len(cosines):
         return np.zeros(cosines.shape[1], np.float32)
     best: Floats = cosines[0]
@@ -462,7 +461,7 @@ def _lent(
 
 
 def _priors(
-    view: StepsView, question: Question, ok: Mask, weights: StepWeights, sides: _Sides
+    view: StepsView, question: RecallQuestion, ok: Mask, weights: StepWeights, sides: _Sides
 ) -> Floats:
     named = _lookup(view.actors, lambda name: not question.named.isdisjoint(name.split()))
     priors: Floats = np.float32(weights.named) * named[view.actor]
@@ -480,7 +479,7 @@ def _priors(
     return priors
 
 
-def _in_time(view: StepsView, question: Question, ok: Mask) -> Mask:
+def _in_time(view: StepsView, question: RecallQuestion, ok: Mask) -> Mask:
     """Which documents were said in a span of time that the question names."""
     said = view.last[ok]
     inside = np.zeros(view.count, np.bool_)

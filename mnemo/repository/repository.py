@@ -13,8 +13,8 @@ from mnemo.config import Config
 from mnemo.errors import UsageError
 from mnemo.prompts.usage import UsageMeter
 from mnemo.protocols import ChatModel, Embedder
-from mnemo.recall.access import AccessLog
 from mnemo.recall.keyword import SearchHit, search
+from mnemo.recall.pipeline import AccessLog
 from mnemo.recall.request import RecallRequest
 from mnemo.recall.result import RecallResult
 from mnemo.repository.memories import Memories, Memory, MemoryVersion, Order, Page

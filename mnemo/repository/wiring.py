@@ -17,8 +17,7 @@ from mnemo.notes.parts import NotesParts
 from mnemo.prompts.profiles import resolve_profile
 from mnemo.prompts.usage import UsageMeter
 from mnemo.protocols import Transactions, VectorIndex
-from mnemo.recall.access import AccessLog
-from mnemo.recall.pipeline import Recall
+from mnemo.recall.pipeline import AccessLog, Recall
 from mnemo.repository.parts import RepositoryParts
 from mnemo.runtime.tasks import Branch
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from mnemo.config import Config
 from mnemo.index.corpus import Corpus
 from mnemo.index.documents import node_document
-from mnemo.recall.candidates import HopZero, hop_zero
+from mnemo.recall.hop_zero import HopZero, hop_zero
 from mnemo.recall.question import ask
 from mnemo.runtime.clock import Breather
 from mnemo.values.corpus import CorpusView, Side

@@ -18,7 +18,7 @@ from ranked_dialogues import GERMAN, GERMAN_QUESTIONS, TOOL_QUESTIONS, TOOLS, Tu
 
 import mnemo
 from mnemo import Mnemo
-from mnemo.recall import candidates, ranking
+from mnemo.recall import hop_zero, ranking
 from mnemo.repository import Repository
 from mnemo.values.form import DATE, FIRST, NUMBER, PLACE, form_of
 
@@ -86,12 +86,12 @@ async def said(memory: Mnemo, sessions: Sequence[Sequence[Turn]]) -> Repository:
 @contextmanager
 def signals_off() -> Iterator[None]:
     """Within this block steps are ranked by their score alone."""
-    shipped = candidates.step_weights
-    candidates.step_weights = lambda *given: replace(shipped(*given), fitted={})
+    shipped = hop_zero.step_weights
+    hop_zero.step_weights = lambda *given: replace(shipped(*given), fitted={})
     try:
         yield
     finally:
-        candidates.step_weights = shipped
+        hop_zero.step_weights = shipped
 
 
 async def rank(repo: Repository, question: str, answer: str) -> int:

@@ -12,8 +12,8 @@ import pytest
 from mnemo.config import RecallConfig
 from mnemo.prompts.data import AskedQuestion
 from mnemo.prompts.usage import UsageMeter
-from mnemo.recall.refinement import SecondLook, expand
-from mnemo.recall.run import Adviser, Progress
+from mnemo.recall.request import Adviser, RecallProgress
+from mnemo.recall.search import SecondLook, expand
 from mnemo.testing import ScriptedChatModel
 
 
@@ -39,7 +39,7 @@ class SteppingSearch:
 
 async def expanded(search: SteppingSearch, *, budget: int = 1, model: bool = True) -> Any:
     scripted = ScriptedChatModel({"refine": {"tags": ["bees"]}})
-    progress = Progress()
+    progress = RecallProgress()
 
     async def find(tags: Sequence[str]) -> Any:
         return tags

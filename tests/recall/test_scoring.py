@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from mnemo.config import Config, ScoringConfig
-from mnemo.recall.access import AccessLog
+from mnemo.recall.pipeline import AccessLog
 from mnemo.recall.value import NudgedRelevance, frequency, parameters_of, recency, reward
 from mnemo.values.graph import MetadataDelta, NodeMetadata, Semantic
 

@@ -1,4 +1,4 @@
-"""Hop 0: who is eligible, how each type is scored, and the best of each that go on."""
+"""Hop 0: filter the documents, score those that pass, and take the best of each type."""
 
 from __future__ import annotations
 
@@ -10,17 +10,26 @@ from numpy.typing import NDArray
 
 from mnemo.config import Config, TypeScoring
 from mnemo.recall.candidate import Phase
-from mnemo.recall.eligible import eligible_nodes, eligible_steps
-from mnemo.recall.question import Question
+from mnemo.recall.question import RecallQuestion
 from mnemo.recall.signals import FEW, Hits, StepWeights, node_hits, restated_scores, step_hits
 from mnemo.recall.value import parameters_of
 from mnemo.runtime.text import fold
-from mnemo.values.corpus import CorpusView, DocumentsView, StepsView
-from mnemo.values.filters import Filters
+from mnemo.values.corpus import CorpusView, DocumentsView, StepsView, thread_chain
+from mnemo.values.filters import Filters, Window
 from mnemo.values.graph import NodeType
 
-__all__ = ["Found", "HopZero", "hop_zero", "step_weights"]
+__all__ = [
+    "HAND",
+    "Found",
+    "HopZero",
+    "eligible_nodes",
+    "eligible_steps",
+    "hop_zero",
+    "step_weights",
+]
 
+HAND = "hand"
+"""The actor of what was written by hand."""
 FAR_OUT = 3.0
 """Deviations from which the best document of a query is as relevant as can be."""
 
@@ -118,7 +127,7 @@ class HopZero:
 
 def hop_zero(
     corpus: CorpusView,
-    question: Question,
+    question: RecallQuestion,
     *,
     searched: Iterable[NodeType],
     routes: Iterable[NodeType],
@@ -170,7 +179,7 @@ def hop_zero(
     return _with_best(base, searched, unwanted, config, weights)
 
 
-def is_foreign(corpus: CorpusView, question: Question, abstain_cosine: float) -> bool:
+def is_foreign(corpus: CorpusView, question: RecallQuestion, abstain_cosine: float) -> bool:
     """
     Whether *question* has nothing to do with what is stored, whatever the filters.
 
@@ -264,3 +273,81 @@ def _descending(scores: NDArray[np.float32], documents: NDArray[np.intp]) -> Ite
         heads, tails = documents, documents[:0]
     for part in (heads, tails):
         yield from part[np.argsort(-scores[part], kind="stable")].tolist()
+
+
+# ── Filters ──────────────────────────────────────────────────────────────────────────
+
+
+def eligible_steps(view: StepsView, filters: Filters) -> Mask:
+    """The living documents of the evidence that matches."""
+    ok = _in_time(view, filters.window)
+    if filters.actor is not None:
+        actor = view.actor_numbers.get(filters.actor, -1)
+        ok = ok & ((view.actor == actor) | (view.told_by == actor))
+    if filters.thread_id is not None:
+        ok = ok & (view.thread == _number(view, thread_chain(filters.thread_id)))
+    if filters.session_id is not None:
+        ok = ok & _of_session(view, filters.session_id)
+    return ok & _holding(view, filters) if filters.where.conditions else ok
+
+
+def _number(view: StepsView, chain: str) -> int:
+    """The number of a session or thread; -2, which no document has, for an unknown one."""
+    return view.chains.get(chain, -2)
+
+
+def _of_session(view: StepsView, id: str) -> Mask:
+    """What a session or a thread of this id holds; of a fed session also as messages."""
+    session, thread = _number(view, id), _number(view, thread_chain(id))
+    found = (view.session == session) | (view.thread == thread)
+    documents = view.joined[view.joined[:, 0] == session, 1]
+    found[documents[documents < view.count]] = True
+    return np.asarray(found)
+
+
+def _holding(view: DocumentsView, filters: Filters) -> Mask:
+    return view.facets.holding(filters.where)[view.metadata]
+
+
+def eligible_nodes(corpus: CorpusView, kind: NodeType, filters: Filters, steps: Mask) -> Mask:
+    """
+    The living documents of one type of node that match.
+
+    A fact or an instruction matches if one of its sources does, or by itself if it stands
+    for itself. Of other types only time is looked at: they lead to what matches.
+
+    Args:
+        steps: What ``eligible_steps`` gave.
+    """
+    view = corpus.nodes[kind]
+    ok = _in_time(view, filters.window)
+    pairs = corpus.behind.get(kind)
+    if filters.is_open or pairs is None:
+        return ok
+    matching = _by_itself(view, filters, pairs)
+    matching[pairs[steps[pairs[:, 1]], 0]] = True
+    return ok & matching
+
+
+def _by_itself(view: DocumentsView, filters: Filters, pairs: NDArray[np.int32]) -> Mask:
+    """What has no step behind it, or was worded by hand, and matches as such."""
+    of_step = filters.session_id is not None or filters.thread_id is not None
+    if of_step or filters.actor not in (None, HAND):
+        return np.zeros(view.count, np.bool_)
+    found = view.by_hand.copy()
+    if filters.actor is None:
+        bare = np.ones(view.count, np.bool_)
+        bare[pairs[:, 0]] = False
+        found |= bare
+    return found & _holding(view, filters) if filters.where.conditions else found
+
+
+def _in_time(view: DocumentsView, window: Window) -> Mask:
+    """Documents that are alive, may have evidence inside *window*, and held at its end."""
+    ok = view.alive
+    if window.since is not None:
+        ok = ok & (view.last >= window.since.timestamp())
+    if window.until is None:
+        return ok & np.isinf(view.valid_to)
+    end = window.until.timestamp()
+    return ok & (view.first <= end) & (view.valid_to > end)

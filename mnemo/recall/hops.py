@@ -1,4 +1,4 @@
-"""Graph expansion: hops that add candidates and never re-order what was found."""
+"""Graph expansion: the routes of a hop over tags and intents, and the nodes behind them."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from mnemo.config import ScoringConfig
 from mnemo.english.lemmas import index_terms
 from mnemo.protocols import GraphStore
-from mnemo.recall.candidates import Found, HopZero
+from mnemo.recall.hop_zero import Found, HopZero
 from mnemo.recall.value import parameters_of
 from mnemo.values.corpus import CorpusView
 from mnemo.values.graph import Edge, EdgeKind, NodeType
 
-__all__ = ["BEHIND", "HOP_DECAY", "SEEDS", "Neighbours", "Route", "routes_from", "targets_of"]
+__all__ = ["BEHIND", "HOP_DECAY", "SEEDS", "CandidateEdges", "Route", "routes_from", "targets_of"]
 
 SEEDS = 20
 """Best candidates that a hop starts from."""
@@ -30,7 +30,7 @@ BEHIND: dict[NodeType, NodeType] = {"tag": "semantic", "intent": "procedural"}
 _ROUTES: dict[EdgeKind, NodeType] = {EdgeKind.MEMBERSHIP: "tag", EdgeKind.HIERARCHICAL: "intent"}
 
 
-class Neighbours:
+class CandidateEdges:
     """
     The edges around a recall's candidates: the steps behind them, the tags and intents above.
 
@@ -96,7 +96,7 @@ class Route:
 
 def routes_from(
     seeds: Iterable[Found],
-    neighbours: Neighbours,
+    neighbours: CandidateEdges,
     zero: HopZero,
     *,
     over: Iterable[NodeType],
@@ -128,7 +128,7 @@ def _telling(type: NodeType, id: str, zero: HopZero) -> float:
 
 def targets_of(
     routes: Iterable[Route],
-    neighbours: Neighbours,
+    neighbours: CandidateEdges,
     zero: HopZero,
     *,
     hop: int,
@@ -152,7 +152,7 @@ def targets_of(
 
 
 def _behind(
-    route: Route, type: NodeType, neighbours: Neighbours, zero: HopZero, taken: set[str]
+    route: Route, type: NodeType, neighbours: CandidateEdges, zero: HopZero, taken: set[str]
 ) -> list[str]:
     below = neighbours.below(route.id)
     fresh = [id for id in below if id not in taken and zero.is_eligible(type, id)]
