@@ -94,7 +94,7 @@ if TYPE_CHECKING:  # what an open repository hands out is loaded when it is aske
     from mnemo.notes.recall import NoteRecall
     from mnemo.notes.tools import NoteToolbox
     from mnemo.notes.update import NoteUpdate
-    from mnemo.recall.agent_tools import AgentTool
+    from mnemo.recall.agent_tools import AgentTool, ToolAnswer
     from mnemo.recall.view import MessageView
     from mnemo.repository.conversation import Conversation
     from mnemo.repository.remembering import Remembered
@@ -205,6 +205,7 @@ __all__ = [
     "Summary",
     "Tag",
     "ThreadRecord",
+    "ToolAnswer",
     "ToolCall",
     "ToolOutputPruner",
     "UsageError",
@@ -227,6 +228,7 @@ _LATER = {
     "Progress": "mnemo.notes.progress",
     "Remembered": "mnemo.repository.remembering",
     "RenderedViewport": "mnemo.context.rendering",
+    "ToolAnswer": "mnemo.recall.agent_tools",
     "Viewport": "mnemo.context.viewport",
     "WindowLook": "mnemo.context.look",
 }

@@ -44,6 +44,7 @@ from mnemo.notes.tools import NoteToolbox as _NoteToolbox
 from mnemo.notes.update import NoteUpdate
 from mnemo.protocols import ChatModel, Clock, Embedder, Store, StoreReport
 from mnemo.recall.agent_tools import AgentTool as _AgentTool
+from mnemo.recall.agent_tools import ToolAnswer
 from mnemo.recall.keyword import SearchHit
 from mnemo.recall.result import RecallResult
 from mnemo.recall.view import MessageView
@@ -336,6 +337,10 @@ class AgentTool(Blocking[_AgentTool]):
         """Answer a call; what the model sent wrong is answered with ``Error: …``."""
         return self._portal.run(lambda: self._inner.call(self._unwrapped(arguments)))
 
+    def answer(self, arguments: Any) -> ToolAnswer:
+        """``call``, with a code for programs where it was not carried out."""
+        return self._portal.run(lambda: self._inner.answer(self._unwrapped(arguments)))
+
 
 class Notes(Blocking[_Notes]):
     """
@@ -454,11 +459,12 @@ class Notes(Blocking[_Notes]):
         return self._portal.run(lambda: self._inner.overview(budget_tokens))
 
     def toolbox(
-        self, *, history: Sequence[Message | Mapping[str, Any]] | None = None
+        self, *, history: Sequence[Message | Mapping[str, Any]] | None = None, limited: bool = True
     ) -> NoteToolbox:
         """The four note tools for the host's own agent; one toolbox for one task."""
         return NoteToolbox(
-            self._portal, self._portal.call(lambda: self._inner.toolbox(history=history))
+            self._portal,
+            self._portal.call(lambda: self._inner.toolbox(history=history, limited=limited)),
         )
 
     def export_folder(self, path: str | PathLike[str]) -> FolderReport:
@@ -1054,11 +1060,15 @@ class Repository(Blocking[_Repository]):
             )
         )
 
-    def tools(self, thread_id: str | None = None) -> list[AgentTool]:
-        """``search_messages`` and ``view_messages`` for an agent; a plain call."""
+    def tools(
+        self, thread_id: str | None = None, *, names: Sequence[str] | None = None
+    ) -> list[AgentTool]:
+        """
+        Tools for an agent; a plain call. Name, description and schema are the same everywhere.
+        """
         return [
             AgentTool(self._portal, one)
-            for one in self._portal.call(lambda: self._inner.tools(thread_id))
+            for one in self._portal.call(lambda: self._inner.tools(thread_id, names=names))
         ]
 
     def memories(

@@ -95,7 +95,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
     except _REFUSED as error:
         complain(f"{error.format_message()} (see mnemo --help)")
         code = WRONG
-    except (MnemoError, ValueError, OSError) as error:
+    except (MnemoError, ValueError, OSError, ImportError) as error:
         complain(str(error) or type(error).__name__)
         code = WRONG
     if code == INTERRUPTED:
@@ -343,6 +343,23 @@ def demo(
     shown = anyio.run(run_demo, store, say)
     if as_json:
         print_json(shown)
+
+
+@app.command(rich_help_panel=OPERATION)
+def mcp(
+    repo: Repo = "default",
+    store: Store = "mnemo.db",
+    thread: Annotated[
+        str, typer.Option("--thread", help="The conversation that is written to.")
+    ] = "default",
+    write: Annotated[
+        bool, typer.Option("--write", help="Let the client correct and erase, too.")
+    ] = False,
+) -> None:
+    """Serve a repository to an MCP client over standard input and output, until that ends."""
+    from mnemo.mcp import serve_stdio
+
+    in_repo(store, repo, lambda opened: serve_stdio(opened, thread_id=thread, write=write))
 
 
 @app.command(rich_help_panel=OPERATION)

@@ -361,13 +361,18 @@ class Notes:
         return "\n".join([*lines, _more(hidden)] if hidden else lines)
 
     def toolbox(
-        self, *, history: Sequence[Message | Mapping[str, Any]] | None = None
+        self,
+        *,
+        history: Sequence[Message | Mapping[str, Any]] | None = None,
+        limited: bool = True,
     ) -> NoteToolbox:
         """
         The four note tools for the host's own agent; one toolbox for one task.
 
         Args:
             history: What evidence is looked for in; ``None``: it is kept unchecked.
+            limited: Whether ``config.notes.max_writes`` and ``max_deletes`` hold; not for a
+                toolbox that serves more than one task.
 
         Raises:
             ValueError: *history* is no sequence of messages.
@@ -382,7 +387,9 @@ class Notes:
                 allow_tools=self._parts.config.allow_tool_evidence,
             )
         source = Source(by="agent", trust="unquoted")
-        return NoteToolbox(self._shelf, source=source, material=material, touching=True)
+        return NoteToolbox(
+            self._shelf, source=source, material=material, touching=True, limited=limited
+        )
 
     # ── As files ─────────────────────────────────────────────────────────────────────
 

@@ -190,16 +190,24 @@ class NoteToolbox:
         source: Who writes, without the evidence of the single change.
         material: What evidence is looked for in; ``None``: it is kept unchecked.
         touching: Whether a note that is read here counts as read.
+        limited: Whether ``max_writes`` and ``max_deletes`` hold.
     """
 
     def __init__(
-        self, shelf: Shelf, *, source: Source, material: Material | None, touching: bool
+        self,
+        shelf: Shelf,
+        *,
+        source: Source,
+        material: Material | None,
+        touching: bool,
+        limited: bool = True,
     ) -> None:
         self._shelf = shelf
         self._config = shelf.config
         self._source = source
         self._material = material
         self._touching = touching
+        self._limited = limited
         self._began = shelf.moment()
         self._shown: dict[str, int] = {}
         self._counted = _Counted()
@@ -347,6 +355,8 @@ class NoteToolbox:
 
     def _check_limits(self, *, writes: int = 0, deletes: int = 0) -> None:
         config, counted = self._config, self._counted
+        if not self._limited:
+            return
         if writes and counted.writes + writes > config.max_writes:
             message = f"{config.max_writes} notes may be written, and no more"
             raise InvalidNote("write_limit", message)

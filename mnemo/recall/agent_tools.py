@@ -1,4 +1,4 @@
-"""Search and drill-down as tools that an agent calls."""
+"""Tools that an agent calls, and of them search and drill-down."""
 
 from __future__ import annotations
 
@@ -14,7 +14,16 @@ from mnemo.recall.view import MessageView
 from mnemo.runtime.text import is_blank, one_line
 from mnemo.values.untrusted import without_marks
 
-__all__ = ["AgentTool", "search_tool", "view_tool"]
+__all__ = [
+    "AgentTool",
+    "Refused",
+    "ToolAnswer",
+    "checked_limit",
+    "object_schema",
+    "optional_text",
+    "search_tool",
+    "view_tool",
+]
 
 log = logging.getLogger("mnemo")
 
@@ -30,7 +39,31 @@ SHOWN_ID = 200
 
 
 class Refused(ValueError):
-    """A model's call cannot be carried out; the message is for the model."""
+    """
+    A model's call cannot be carried out; the message is for the model.
+
+    Attributes:
+        reason: The code, for programs.
+    """
+
+    def __init__(self, message: str, *, reason: str = "invalid_argument") -> None:
+        self.reason = reason
+        super().__init__(message)
+
+
+@dataclass(frozen=True, slots=True)
+class ToolAnswer:
+    """
+    What a tool says to a model.
+
+    Attributes:
+        text: Without marks of chat templates; of an error, ``Error: …``.
+        reason: ``None``: carried out. Otherwise why not, e.g. ``"invalid_argument"``,
+            ``"not_found"``, ``"conflict"``, ``"unavailable"``.
+    """
+
+    text: str
+    reason: str | None = None
 
 
 class MessageSearch(Protocol):
@@ -86,13 +119,27 @@ class AgentTool:
         Args:
             arguments: A mapping, or its JSON as chat completions give it.
         """
+        return (await self.answer(arguments)).text
+
+    async def answer(self, arguments: Any) -> ToolAnswer:
+        """``call``, with a code for programs where it was not carried out."""
         try:
-            return await self.run(_mapping(arguments))
+            return ToolAnswer(await self.run(_mapping(arguments)))
+        except Refused as error:
+            return _refusal(error, error.reason)
+        except NotFound as error:
+            return _refusal(error, "not_found")
+        except Conflict as error:
+            return _refusal(error, "conflict")
         except ValueError as error:
-            return f"Error: {error}"
+            return _refusal(error, "invalid_argument")
         except Exception:
             log.exception("the tool %s failed", self.name)
-            return f"Error: {self.missing}"
+            return ToolAnswer(f"Error: {self.missing}", "unavailable")
+
+
+def _refusal(error: Exception, reason: str) -> ToolAnswer:
+    return ToolAnswer(f"Error: {without_marks(str(error))}", reason)
 
 
 def _mapping(arguments: Any) -> Mapping[str, Any]:
@@ -109,8 +156,8 @@ def search_tool(search: MessageSearch) -> AgentTool:
 
     async def run(arguments: Mapping[str, Any]) -> str:
         query = _query(arguments.get("query"))
-        limit = _limit(arguments.get("limit"))
-        hits = await search(query, session_id=_text(arguments, "session_id"), limit=limit)
+        limit = checked_limit(arguments, DEFAULT_HITS, MOST_HITS)
+        hits = await search(query, session_id=optional_text(arguments, "session_id"), limit=limit)
         return _found(query, hits)
 
     return AgentTool(
@@ -121,7 +168,7 @@ def search_tool(search: MessageSearch) -> AgentTool:
             'A "quoted phrase" is found as it stands; OR and NOT in upper case join words. '
             "Each result has an id that view_messages opens."
         ),
-        parameters=_schema(
+        parameters=object_schema(
             query={
                 "type": "string",
                 "minLength": 1,
@@ -149,15 +196,14 @@ def view_tool(view: MessageOpener) -> AgentTool:
     """``view_messages``, which asks *view*."""
 
     async def run(arguments: Mapping[str, Any]) -> str:
-        id = _text(arguments, "message_id")
+        id = optional_text(arguments, "message_id")
         if id is None:
             raise Refused("message_id is required")
         try:
-            return (await view(id, session_id=_text(arguments, "session_id"))).as_text()
+            return (await view(id, session_id=optional_text(arguments, "session_id"))).as_text()
         except NotFound:
-            raise Refused(f"Message {one_line(id)[:SHOWN_ID]} not found") from None
-        except Conflict as error:
-            raise Refused(str(error)) from None
+            message = f"Message {one_line(id)[:SHOWN_ID]} not found"
+            raise Refused(message, reason="not_found") from None
 
     return AgentTool(
         name="view_messages",
@@ -165,7 +211,7 @@ def view_tool(view: MessageOpener) -> AgentTool:
             "Open the conversation around a message, by an id which a search returned: the "
             "messages before and after it, and what lies further away in short."
         ),
-        parameters=_schema(
+        parameters=object_schema(
             message_id={"type": "string", "description": "The id of a search result."},
             session_id={
                 "type": "string",
@@ -177,12 +223,12 @@ def view_tool(view: MessageOpener) -> AgentTool:
     )
 
 
-def _schema(**properties: Mapping[str, Any]) -> dict[str, Any]:
-    """The schema of these properties, of which the first is required."""
+def object_schema(required: int = 1, /, **properties: Mapping[str, Any]) -> dict[str, Any]:
+    """The JSON Schema of an object of these properties, of which the first ones are *required*."""
     return {
         "type": "object",
         "properties": dict(properties),
-        "required": [next(iter(properties))],
+        "required": [*properties][:required],
         "additionalProperties": False,
     }
 
@@ -195,20 +241,23 @@ def _query(given: object) -> str:
     return given
 
 
-def _limit(given: object) -> int:
+def checked_limit(arguments: Mapping[str, Any], default: int, most: int) -> int:
+    """The argument ``limit``, from 1 to *most*. *Raises* ``Refused``."""
+    given = arguments.get("limit")
     if given is None:
-        return DEFAULT_HITS
+        return default
     number = given
     if isinstance(given, str) and given.strip().isdecimal() and len(given) < SHOWN_ID:
         number = int(given)
     if isinstance(given, float) and given.is_integer():
         number = int(given)
-    if isinstance(number, bool) or not isinstance(number, int) or not 1 <= number <= MOST_HITS:
-        raise Refused(f"limit must be an integer from 1 to {MOST_HITS}")
+    if isinstance(number, bool) or not isinstance(number, int) or not 1 <= number <= most:
+        raise Refused(f"limit must be an integer from 1 to {most}")
     return number
 
 
-def _text(arguments: Mapping[str, Any], name: str) -> str | None:
+def optional_text(arguments: Mapping[str, Any], name: str) -> str | None:
+    """The text called *name*; ``None``: absent or empty. *Raises* ``Refused``: it is no text."""
     given = arguments.get(name)
     if given is None or given == "":
         return None

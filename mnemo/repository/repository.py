@@ -496,19 +496,27 @@ class Repository:
             budget_tokens=budget_tokens,
         )
 
-    def tools(self, thread_id: str | None = None) -> list[AgentTool]:
+    def tools(
+        self, thread_id: str | None = None, *, names: Sequence[str] | None = None
+    ) -> list[AgentTool]:
         """
-        ``search_messages`` and ``view_messages`` for an agent; a plain call.
+        Tools for an agent; a plain call. Name, description and schema are the same everywhere.
 
         Args:
-            thread_id: The agent's own thread or session: what is visible there is left out
-                of its searches.
+            thread_id: The agent's own thread or session: what is visible there is left out of
+                its searches, and ``remember`` appends to it (``None``: to ``"default"``).
+            names: Of ``search_messages``, ``view_messages`` (``None``: these two), ``remember``,
+                ``recall``, ``list_memories``, ``list_notes``, ``read_note``, ``write_note``,
+                ``delete_note``, ``update_memory`` and ``forget``. The note tools of one call are
+                one toolbox.
+
+        Raises:
+            ValueError: A name that no tool has.
         """
-        from mnemo.recall.agent_tools import search_tool, view_tool
+        from mnemo.repository.tools import tools_of
 
         self._check_usable()
-        searching = partial(self.search, not_visible_in=thread_id)
-        return [search_tool(searching), view_tool(self.view)]
+        return tools_of(self, thread_id, names)
 
     # ── Memories ─────────────────────────────────────────────────────────────────────────
 

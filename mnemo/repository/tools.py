@@ -1,0 +1,282 @@
+"""The tools of a repository for agents: remember, recall, look, correct and erase."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, replace
+from functools import partial
+from typing import Any
+
+from mnemo.notes.tools import NoteToolbox
+from mnemo.recall.agent_tools import (
+    AgentTool,
+    Refused,
+    checked_limit,
+    object_schema,
+    optional_text,
+    search_tool,
+    view_tool,
+)
+from mnemo.repository.memories import Memory
+from mnemo.repository.repository import Repository
+from mnemo.runtime.text import one_line
+from mnemo.values.erasure import ErasureReport
+from mnemo.values.untrusted import json_line, without_marks
+
+__all__ = ["tools_of"]
+
+LONGEST_TEXT = 100_000
+"""Characters of a text that a model may store."""
+RECALL_TOKENS = 2_000
+"""Tokens of a recall's answer, at most."""
+MOST_RECALLED = 50
+MOST_LISTED = 100
+MOST_ERASED = 100
+"""Ids of one call of ``forget``."""
+
+_ID = {"type": "string", "description": "As list_memories gives it."}
+_IDS = {"type": "array", "items": {"type": "string"}, "maxItems": MOST_ERASED}
+_TEXT = {"type": "string", "minLength": 1, "maxLength": LONGEST_TEXT}
+
+
+def tools_of(
+    repo: Repository, thread_id: str | None, names: Sequence[str] | None
+) -> list[AgentTool]:
+    """
+    Make the tools called *names*, in that order; as ``Repository.tools``.
+
+    Raises:
+        ValueError: A name that no tool has.
+    """
+    names = ("search_messages", "view_messages") if names is None else names
+    toolbox = repo.notes.toolbox(limited=False)
+    makers: dict[str, Callable[[], AgentTool]] = {
+        "search_messages": lambda: search_tool(partial(repo.search, not_visible_in=thread_id)),
+        "view_messages": lambda: view_tool(repo.view),
+        "remember": lambda: _remember(repo, thread_id or "default"),
+        "recall": lambda: _recall(repo),
+        "list_memories": lambda: _list_memories(repo),
+        "update_memory": lambda: _update_memory(repo),
+        "forget": lambda: _forget(repo),
+    }
+    makers |= {spec["name"]: partial(_note_tool, toolbox, spec) for spec in toolbox.specs}
+    if unknown := [name for name in names if name not in makers]:
+        raise ValueError(f"there is no tool {unknown[0]!r}; there are {', '.join(makers)}")
+    return [makers[name]() for name in names]
+
+
+def _remember(repo: Repository, thread_id: str) -> AgentTool:
+    async def run(arguments: Mapping[str, Any]) -> str:
+        role = arguments.get("role", "user")
+        if role not in ("user", "assistant"):
+            raise Refused("role must be user or assistant")
+        stored = await repo.remember(
+            _required(arguments, "text"),
+            thread_id=thread_id,
+            role=role,
+            key=optional_text(arguments, "key"),
+            wait=arguments.get("wait") is True,
+        )
+        return without_marks(f"Remembered as message {stored.messages[0].id}.")
+
+    return AgentTool(
+        name="remember",
+        description=(
+            "Store a text for good: what the user said about themselves, a decision, a result. "
+            "It is found at once; facts are extracted from it in the background. Write whole "
+            "sentences with names and dates, since they are read without this conversation."
+        ),
+        parameters=object_schema(
+            text={**_TEXT, "description": "What to remember."},
+            role={
+                "type": "string",
+                "enum": ["user", "assistant"],
+                "default": "user",
+                "description": "Whose words these are.",
+            },
+            key={
+                "type": "string",
+                "description": "Your own id of this text: the same again adds nothing.",
+            },
+            wait={
+                "type": "boolean",
+                "default": False,
+                "description": "Return when the facts are extracted; takes seconds.",
+            },
+        ),
+        run=run,
+        missing="remembering failed; call again with the same key",
+    )
+
+
+def _recall(repo: Repository) -> AgentTool:
+    async def run(arguments: Mapping[str, Any]) -> str:
+        limit = checked_limit(arguments, 10, MOST_RECALLED)
+        found = await repo.recall(_required(arguments, "query"), k=limit)
+        return found.as_text(RECALL_TOKENS) if found.candidates else "Nothing is known about that."
+
+    return AgentTool(
+        name="recall",
+        description=(
+            "Find what is known about a question: facts, instructions and what was said, best "
+            "first, with dates. Ask in whole words, before you answer from memory. For the exact "
+            "words of a message use search_messages."
+        ),
+        parameters=object_schema(
+            query={**_TEXT, "description": "The question."},
+            limit=_limit_schema(10, MOST_RECALLED),
+        ),
+        run=run,
+        missing="recall is unavailable",
+    )
+
+
+def _list_memories(repo: Repository) -> AgentTool:
+    async def run(arguments: Mapping[str, Any]) -> str:
+        page = await repo.memories(
+            limit=checked_limit(arguments, 20, MOST_LISTED), after=optional_text(arguments, "after")
+        )
+        lines = [_shown(memory) for memory in page] or ["There are no memories."]
+        return "\n".join([*lines, *([f"More: after={page.next}"] if page.next else [])])
+
+    return AgentTool(
+        name="list_memories",
+        description=(
+            "List the stored facts and instructions with their ids, the newest first, a page at "
+            "a time. To find something use recall."
+        ),
+        parameters=object_schema(
+            0,
+            limit=_limit_schema(20, MOST_LISTED),
+            after={"type": "string", "description": "As the page before names it."},
+        ),
+        run=run,
+        missing="listing memories is unavailable",
+    )
+
+
+def _update_memory(repo: Repository) -> AgentTool:
+    async def run(arguments: Mapping[str, Any]) -> str:
+        memory = await repo.update_memory(
+            _required(arguments, "memory_id"),
+            _required(arguments, "text"),
+            reason=optional_text(arguments, "reason"),
+        )
+        return f"Version {memory.version}: {_shown(memory)}"
+
+    return AgentTool(
+        name="update_memory",
+        description=(
+            "Correct the wording of a fact or instruction; the former wording stays in its "
+            "history. Only when the user says that it is wrong or has changed."
+        ),
+        parameters=object_schema(
+            2,
+            memory_id=_ID,
+            text={**_TEXT, "description": "The whole new wording."},
+            reason={"type": "string", "description": "Why, for the history."},
+        ),
+        run=run,
+        missing="correcting is unavailable; nothing was changed",
+    )
+
+
+def _forget(repo: Repository) -> AgentTool:
+    async def run(arguments: Mapping[str, Any]) -> str:
+        memories, messages = _ids(arguments, "memory_ids"), _ids(arguments, "message_ids")
+        if not (memories or messages):
+            raise Refused("memory_ids or message_ids is required")
+        erase = partial(repo.forget, memory_ids=memories, message_ids=messages)
+        report = await erase(dry_run=True)
+        token = _token(memories, messages, report)
+        given = optional_text(arguments, "token")
+        if given is None:
+            return f"Nothing was erased yet. {_erased(report)} To erase, call again with {token=!s}"
+        if given != token:
+            message = "this token is of another selection, or what would be erased has changed"
+            raise Refused(f"{message}. {_erased(report)} Now {token=!s}", reason="conflict")
+        return f"Done. {_erased(await erase())}"
+
+    return AgentTool(
+        name="forget",
+        description=(
+            "Erase memories for good, with the messages that they rest on. Only when the user "
+            "asks for it. The first call erases nothing: it reports what would go, and gives a "
+            "token. Show the report to the user, then call again with the same ids and the token."
+        ),
+        parameters=object_schema(
+            0,
+            memory_ids={**_IDS, "description": "Ids of list_memories."},
+            message_ids={**_IDS, "description": "Ids of search_messages."},
+            token={"type": "string", "description": "What the first call returned."},
+        ),
+        run=run,
+        missing="erasing is unavailable; nothing was erased",
+    )
+
+
+def _note_tool(toolbox: NoteToolbox, spec: Mapping[str, Any]) -> AgentTool:
+    """One of the note tools, whose answers are JSON."""
+
+    async def run(arguments: Mapping[str, Any]) -> str:
+        answer = await toolbox.carry_out(spec["name"], arguments)
+        if not answer["ok"]:
+            raise Refused(json_line(answer), reason=answer["code"])
+        return json_line(answer)
+
+    return AgentTool(
+        name=spec["name"],
+        description=spec["description"],
+        parameters=spec["parameters"],
+        run=run,
+        missing="notes are unavailable",
+    )
+
+
+# ── Arguments and answers ────────────────────────────────────────────────────────────────
+
+
+def _limit_schema(default: int, most: int) -> dict[str, Any]:
+    return {
+        "type": "integer",
+        "minimum": 1,
+        "maximum": most,
+        "default": default,
+        "description": "Results, at most.",
+    }
+
+
+def _required(arguments: Mapping[str, Any], name: str) -> str:
+    text = optional_text(arguments, name)
+    if text is None:
+        raise Refused(f"{name} is required")
+    if len(text) > LONGEST_TEXT:
+        raise Refused(f"{name} must have at most {LONGEST_TEXT:,} characters, not {len(text):,}")
+    return text
+
+
+def _ids(arguments: Mapping[str, Any], name: str) -> list[str]:
+    given = arguments.get(name) or []
+    if not isinstance(given, list) or not all(isinstance(one, str) for one in given):
+        raise Refused(f"{name} must be a list of ids")
+    if len(given) > MOST_ERASED:
+        raise Refused(f"{name} must name at most {MOST_ERASED} ids")
+    return given
+
+
+def _token(memories: list[str], messages: list[str], report: ErasureReport) -> str:
+    """Stands for a selection and what was reported of it; another report has another token."""
+    told = f"{sorted(memories)} {sorted(messages)} {asdict(replace(report, scrubbed=False))}"
+    return hashlib.sha256(told.encode()).hexdigest()[:16]
+
+
+def _erased(report: ErasureReport) -> str:
+    counts = {name: count for name, count in asdict(report).items() if type(count) is int and count}
+    shown = ", ".join(f"{count} {name.replace('_', ' ')}" for name, count in counts.items())
+    return f"What goes: {shown or 'nothing'}."
+
+
+def _shown(memory: Memory) -> str:
+    day = f", {memory.created_at.date().isoformat()}" if memory.created_at else ""
+    return without_marks(f"[{memory.id}, {memory.type}{day}] {one_line(memory.text)}")

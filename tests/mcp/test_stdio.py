@@ -1,0 +1,131 @@
+"""``mnemo mcp`` as a process, with the SDK's client over real standard streams."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import anyio
+import pytest
+from mcp import Client, MCPError
+
+from mnemo import Mnemo
+
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(os.name == "nt", reason="needs POSIX signals")]
+
+
+async def remember(client: Client, text: str) -> None:
+    result = await client.call_tool("remember", {"text": text, "key": text.replace(" ", "-")})
+    assert not result.is_error
+
+
+async def recalled(client: Client, query: str) -> str:
+    result = await client.call_tool("recall", {"query": query})
+    assert not result.is_error
+    return result.content[1].text
+
+
+async def stored(folder: Path) -> list[str]:
+    """What the conversation in *folder* holds."""
+    async with Mnemo(folder / "mnemo.db") as memory:
+        repo = await memory.open_repo("default")
+        return [message.text for message in await repo.conversation("default").history()]
+
+
+async def test_a_client_lists_calls_reads_and_asks(connect):
+    """Tools, a call, resources and the prompt, over pipes."""
+    async with connect("--write") as client:
+        assert len((await client.list_tools()).tools) == 10
+        await remember(client, "Ada plays the cello.")
+        assert "cello" in await recalled(client, "What does Ada play?")
+        assert (await client.list_resources()).resources == []
+        assert len((await client.list_prompts()).prompts) == 1
+
+
+async def test_a_call_that_lasts_reports_progress_and_can_be_cancelled(connect):
+    """The server is told, answers nothing, and serves the next call."""
+    seen: list[float] = []
+    async with connect() as client:
+        with anyio.CancelScope() as scope:
+
+            async def noticed(progress: float, total: float | None, message: str | None) -> None:
+                seen.append(progress)
+                scope.cancel()
+
+            await client.call_tool(
+                "remember",
+                {"text": "Ada plays the cello.", "wait": True},
+                progress_callback=noticed,
+            )
+        assert scope.cancelled_caught
+        assert seen == [0.0]
+        await remember(client, "Ben bakes bread.")
+        assert "bread" in await recalled(client, "What does Ben bake?")
+
+
+async def test_a_call_of_ten_megabytes_is_refused_and_the_next_is_served(connect, tmp_path):
+    """With a reason; nothing of it is stored."""
+    async with connect() as client:
+        result = await client.call_tool("remember", {"text": "x" * 10_000_000})
+        assert result.is_error
+        assert result.structured_content["error"]["reason"] == "invalid_argument"
+        await remember(client, "Ada plays the cello.")
+    assert await stored(tmp_path) == ["Ada plays the cello."]
+
+
+async def test_two_servers_share_one_file(connect):
+    """What one acknowledged the other recalls, both ways."""
+    async with connect() as first, connect() as second:
+        await remember(first, "Ada plays the cello.")
+        assert "cello" in await recalled(second, "What does Ada play?")
+        await remember(second, "Ben bakes bread.")
+        assert "bread" in await recalled(first, "What does Ben bake?")
+
+
+async def test_a_killed_server_has_lost_nothing_it_acknowledged(connect, server_id, tmp_path):
+    """SIGKILL between two calls: the client sees an error, the next server has all of it."""
+    said = [f"Fact number {number}." for number in range(5)]
+    with pytest.RaisesGroup(MCPError, allow_unwrapped=True, flatten_subgroups=True):
+        async with connect() as client:
+            for text in said:
+                await remember(client, text)
+            os.kill(server_id(), signal.SIGKILL)
+            await remember(client, "After the end.")
+    assert await stored(tmp_path) == said
+    async with connect() as client:
+        assert "number 3" in await recalled(client, "Fact number 3")
+
+
+VANISHING = """
+import sys, anyio, os
+from mcp import Client, StdioServerParameters, stdio_client
+
+async def main():
+    parameters = StdioServerParameters(
+        command="sh", args=["-c", f"echo $$ > server.pid; exec {sys.executable} -m mnemo mcp"]
+    )
+    async with Client(stdio_client(parameters)) as client:
+        await client.call_tool("remember", {"text": "Ada plays the cello."})
+        print("acknowledged", flush=True)
+        await anyio.sleep_forever()
+
+anyio.run(main)
+"""
+
+
+async def test_a_server_ends_when_its_client_vanishes(server_id, tmp_path):
+    """A client that is killed closes the pipe; the server ends by itself and has kept all."""
+    with subprocess.Popen(  # noqa: ASYNC220 - the test waits for it
+        [sys.executable, "-c", VANISHING], cwd=tmp_path, stdout=subprocess.PIPE
+    ) as client:
+        assert client.stdout.readline() == b"acknowledged\n"
+        server = os.pidfd_open(server_id())
+        client.kill()
+    ended, _, _ = await anyio.to_thread.run_sync(select.select, [server], [], [], 30)
+    os.close(server)
+    assert ended
+    assert await stored(tmp_path) == ["Ada plays the cello."]
