@@ -15,7 +15,7 @@ from mnemo.errors import Conflict
 from mnemo.runtime.ids import new_id
 from mnemo.values.counting import tokens_of
 from mnemo.values.derived import Thread
-from mnemo.values.messages import Message, StoredMessage
+from mnemo.values.messages import COMPARED_FIELDS, Message, StoredMessage
 from mnemo.values.transaction import TranscriptWriter
 from mnemo.values.units import Count, is_view_made
 
@@ -122,7 +122,7 @@ def _stored(draft: Draft, thread: Thread, place: int, now: datetime) -> StoredMe
 
 
 def _require_same(there: StoredMessage, given: Message) -> None:
-    differing = [name for name in _COMPARED if getattr(there, name) != getattr(given, name)]
+    differing = [name for name in COMPARED_FIELDS if getattr(there, name) != getattr(given, name)]
     if differing:
         raise Conflict(
             f"message {there.id!r} is in thread {there.thread_id!r} with another "
@@ -139,4 +139,3 @@ def _require_next(thread: Thread, expected_seq: int | None) -> None:
 
 
 _GIVEN = tuple(f.name for f in fields(Message) if f.name not in ("id", "token_count"))
-_COMPARED = ("role", "content", "tool_calls", "tool_call_id", "extra")

@@ -44,7 +44,7 @@ from mnemo.runtime.spans import NO_SPANS, Spans
 from mnemo.values.changeset import Changeset
 from mnemo.values.steps import Annotation, Fact, Instruction, Step, Trajectory
 
-__all__ = ["Extraction", "UsageMeter", "build_extraction"]
+__all__ = ["ExtractionPipeline", "UsageMeter", "build_extraction"]
 
 CONTEXT_STEPS = 8
 """Known steps that an annotator is shown before the fresh ones (S)."""
@@ -54,7 +54,7 @@ _A = TypeVar("_A")
 _B = TypeVar("_B")
 
 
-class Extraction:
+class ExtractionPipeline:
     """
     Annotates steps and extracts trajectories, with whatever stages it was given.
 
@@ -178,7 +178,7 @@ def build_extraction(
     meter: UsageMeter | None = None,
     nearby: NearbyFacts | None = None,
     spans: Spans = NO_SPANS,
-) -> Extraction:
+) -> ExtractionPipeline:
     """
     Put an extraction together: with *chat_model*, or embedded without one.
 
@@ -196,7 +196,7 @@ def build_extraction(
         return _embedded_extraction(embedder, config, meter)
     asker = Asker(chat_model, meter=meter, timeout_s=config.extraction.timeout_s, spans=spans)
     fallback = _embedded_annotator(embedder, config) if _falls_back(config) else None
-    return Extraction(
+    return ExtractionPipeline(
         annotator=ModelAnnotator(asker, profile),
         semantic=ModelSemanticExtractor(asker, config, profile, nearby=nearby),
         procedural=ModelProceduralExtractor(asker, config, profile),
@@ -217,10 +217,12 @@ def _embedded_annotator(embedder: Embedder, config: Config) -> Annotator:
     return EmbeddedAnnotator(config, embedder=embedder)
 
 
-def _embedded_extraction(embedder: Embedder, config: Config, meter: UsageMeter) -> Extraction:
+def _embedded_extraction(
+    embedder: Embedder, config: Config, meter: UsageMeter
+) -> ExtractionPipeline:
     from mnemo.extraction.embedded import EmbeddedProceduralExtractor, EmbeddedSemanticExtractor
 
-    return Extraction(
+    return ExtractionPipeline(
         annotator=_embedded_annotator(embedder, config),
         semantic=EmbeddedSemanticExtractor(config),
         procedural=EmbeddedProceduralExtractor(config),

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from datetime import datetime
 from typing import Any, Literal, TypeAlias, get_args
 
@@ -17,6 +17,9 @@ from mnemo.runtime.text import is_blank
 from mnemo.runtime.validation import stored_id, stored_json, stored_text, stored_time
 
 __all__ = [
+    "COMPARED_FIELDS",
+    "ENVELOPE_FIELDS",
+    "ITEM_FIELDS",
     "MOST_TOKENS",
     "SAID",
     "Kind",
@@ -67,6 +70,10 @@ class ToolCall:
         put(self, "arguments", stored_json("tool call arguments", self.arguments))
 
 
+_SAID = {"compared": True, "in_item": True}
+_BESIDE = {"beside_item": True}
+
+
 @dataclass(frozen=True, slots=True)
 class Message:
     """
@@ -93,19 +100,19 @@ class Message:
         ValueError: A field is of the wrong shape, or does not fit the role.
     """
 
-    role: Role
-    content: Content = None
-    id: str | None = None
-    tool_calls: Sequence[ToolCall] = ()
-    tool_call_id: str | None = None
-    is_error: bool = False
+    role: Role = field(metadata=_SAID)
+    content: Content = field(default=None, metadata=_SAID)
+    id: str | None = field(default=None, metadata=_BESIDE)
+    tool_calls: Sequence[ToolCall] = field(default=(), metadata=_SAID)
+    tool_call_id: str | None = field(default=None, metadata=_SAID)
+    is_error: bool = field(default=False, metadata={"in_item": True})
     name: str | None = None
-    actor: str | None = None
-    kind: Kind | None = None
-    at: datetime | None = None
-    token_count: int | None = None
-    metadata: Mapping[str, Any] = field(default_factory=dict)
-    extra: str | None = None
+    actor: str | None = field(default=None, metadata=_BESIDE)
+    kind: Kind | None = field(default=None, metadata=_BESIDE)
+    at: datetime | None = field(default=None, metadata=_BESIDE)
+    token_count: int | None = field(default=None, metadata=_BESIDE)
+    metadata: Mapping[str, Any] = field(default_factory=dict, metadata=_BESIDE)
+    extra: str | None = field(default=None, metadata={"compared": True})
 
     def __post_init__(self) -> None:
         put = object.__setattr__
@@ -172,6 +179,18 @@ class Message:
         if is_blank(text) and self.kind == "thought":
             return "\n".join(filter(None, map(_thought_of, self.tool_calls)))
         return text
+
+
+def _marked(mark: str) -> tuple[str, ...]:
+    return tuple(declared.name for declared in fields(Message) if declared.metadata.get(mark))
+
+
+COMPARED_FIELDS = _marked("compared")
+"""Fields in which two messages of one id must agree; else the id stands for two messages."""
+ITEM_FIELDS = _marked("in_item")
+"""Fields that the items of the wire formats express."""
+ENVELOPE_FIELDS = frozenset(_marked("beside_item"))
+"""Fields that may stand beside the keys of a wire format, whose items have none of them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,14 +3,15 @@
 from mnemo.wire.detection import messages_of
 from mnemo.wire.formats import (
     Format,
+    Given,
     from_anthropic,
     from_openai,
     from_responses,
+    listed,
     to_anthropic,
     to_openai,
     to_responses,
 )
-from mnemo.wire.given import Given, listed
 
 __all__ = [
     "Format",

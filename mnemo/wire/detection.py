@@ -6,9 +6,19 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields, replace
 from typing import Any, get_args
 
-from mnemo.values.messages import Message, Role
-from mnemo.wire.formats import ANTHROPIC_BLOCKS, WIRES, Format, Wire, message_of, type_of
-from mnemo.wire.given import Given, Item, listed, plain
+from mnemo.values.messages import ENVELOPE_FIELDS, Message, Role
+from mnemo.wire.formats import (
+    ANTHROPIC_BLOCKS,
+    WIRES,
+    Format,
+    Given,
+    Item,
+    WireFormat,
+    listed,
+    message_of,
+    plain,
+    type_of,
+)
 
 __all__ = ["messages_of"]
 
@@ -39,8 +49,6 @@ def messages_of(given: Given | Iterable[Given], format: Format | None = None) ->
 
 
 _OWN_KEYS = frozenset(f.name for f in fields(Message))
-_ENVELOPE = frozenset({"id", "at", "actor", "metadata", "kind", "token_count"})
-"""Fields of ours that may stand beside the keys of a format whose items have none of them."""
 _OPENAI_KEYS = frozenset(
     {
         "role",
@@ -55,18 +63,18 @@ _OPENAI_KEYS = frozenset(
     }
 )
 _KNOWN_KEYS = {
-    "openai": _OPENAI_KEYS | _ENVELOPE,
-    "anthropic": frozenset({"role", "content"}) | _ENVELOPE,
+    "openai": _OPENAI_KEYS | ENVELOPE_FIELDS,
+    "anthropic": frozenset({"role", "content"}) | ENVELOPE_FIELDS,
 }
 
 
-def _wire_of(format: Format) -> Wire:
+def _wire_of(format: Format) -> WireFormat:
     if format not in WIRES:
         raise ValueError(f"format must be one of {', '.join(WIRES)}, not {format!r}")
     return WIRES[format]
 
 
-def _enveloped(wire: Wire, item: Item, *, named: bool) -> Message:
+def _enveloped(wire: WireFormat, item: Item, *, named: bool) -> Message:
     """*item* as a message, with the fields of ours that stand beside it."""
     if not named and _is_own(item):
         return Message(**item)
@@ -80,7 +88,7 @@ def _enveloped(wire: Wire, item: Item, *, named: bool) -> Message:
             f"a message of the format {wire.name!r} has no key {told}: put it into metadata, "
             f"or name the format (format={wire.name!r}) to keep it as it is"
         )
-    ours = {key: item[key] for key in _ENVELOPE & item.keys()}
+    ours = {key: item[key] for key in ENVELOPE_FIELDS & item.keys()}
     bare = {key: value for key, value in item.items() if key not in ours}
     return replace(message_of(wire, bare), **ours)
 
@@ -100,7 +108,7 @@ def _is_own(item: Mapping[str, Any]) -> bool:
     return ours and not any(_decided(item))
 
 
-def _detected(items: Sequence[Message | Item]) -> Wire:
+def _detected(items: Sequence[Message | Item]) -> WireFormat:
     """The format whose keys the items show. *Raises* ``ValueError``: keys of two, or of none."""
     found: dict[Format, str] = {}
     for item in items:

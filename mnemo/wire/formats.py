@@ -10,24 +10,29 @@ as plain JSON. All functions are pure.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, Protocol, TypeAlias
 
 from mnemo.runtime.text import is_blank
-from mnemo.values.messages import Message
-from mnemo.wire.given import Given, Item, plain_items
+from mnemo.values.messages import ITEM_FIELDS, Message
 
 __all__ = [
     "ANTHROPIC_BLOCKS",
     "WIRES",
     "Format",
-    "Wire",
+    "Given",
+    "Item",
+    "WireFormat",
     "from_anthropic",
     "from_openai",
     "from_responses",
+    "listed",
     "message_of",
+    "plain",
+    "plain_items",
     "to_anthropic",
     "to_openai",
     "to_responses",
@@ -90,7 +95,7 @@ def to_anthropic(messages: Iterable[Message]) -> list[Item]:
 
 
 @dataclass(frozen=True, slots=True)
-class Wire:
+class WireFormat:
     """
     A format.
 
@@ -104,7 +109,7 @@ class Wire:
     write: Callable[[Message], list[Item]]
 
 
-def message_of(wire: Wire, item: Item) -> Message:
+def message_of(wire: WireFormat, item: Item) -> Message:
     """*item* as a message, with the item in ``extra`` if writing it back would change it."""
     message = _expressed(wire.read(item))
     if _is_same(wire.write(message), [item]):
@@ -125,7 +130,7 @@ def _expressed(values: dict[str, Any]) -> Message:
     return Message(role="assistant")
 
 
-def _items(wire: Wire, message: Message) -> list[Item]:
+def _items(wire: WireFormat, message: Message) -> list[Item]:
     """*message* in a format: the item it was made from, unless it has changed since."""
     if message.extra is not None:
         kept = json.loads(message.extra)
@@ -134,12 +139,9 @@ def _items(wire: Wire, message: Message) -> list[Item]:
     return wire.write(message)
 
 
-def _is_made_of(wire: Wire, message: Message, item: Item) -> bool:
+def _is_made_of(wire: WireFormat, message: Message, item: Item) -> bool:
     made = message_of(wire, item)
-    return all(getattr(made, name) == getattr(message, name) for name in _SAID_IN_ITEMS)
-
-
-_SAID_IN_ITEMS = ("role", "content", "tool_calls", "tool_call_id", "is_error")
+    return all(getattr(made, name) == getattr(message, name) for name in ITEM_FIELDS)
 
 
 # --- chat completions -------------------------------------------------------------------------
@@ -325,9 +327,9 @@ def _tool_result(id: str, result: Any, is_error: bool) -> Item:
     return {"type": "tool_result", "tool_use_id": id, **content, **error}
 
 
-_OPENAI = Wire("openai", _read_openai, _write_openai)
-_RESPONSES = Wire("responses", _read_responses, _write_responses)
-_ANTHROPIC = Wire("anthropic", _read_anthropic, _write_anthropic)
+_OPENAI = WireFormat("openai", _read_openai, _write_openai)
+_RESPONSES = WireFormat("responses", _read_responses, _write_responses)
+_ANTHROPIC = WireFormat("anthropic", _read_anthropic, _write_anthropic)
 WIRES = {wire.name: wire for wire in (_OPENAI, _RESPONSES, _ANTHROPIC)}
 
 
@@ -483,3 +485,72 @@ ANTHROPIC_BLOCKS = {
 def _is_same(one: Any, other: Any) -> bool:
     """Whether both are the same JSON: 1, 1.0 and True are three values."""
     return json.dumps(one, sort_keys=True) == json.dumps(other, sort_keys=True)
+
+
+# --- what a message may be given as -----------------------------------------------------------
+
+
+class Dumpable(Protocol):
+    """An object of an SDK: a pydantic model."""
+
+    def model_dump(self, *, mode: str, exclude_unset: bool, by_alias: bool) -> dict[str, Any]:
+        """The object as a JSON object."""
+        ...
+
+
+Given: TypeAlias = Message | Mapping[str, Any] | Dumpable
+"""What one message may be given as."""
+Item: TypeAlias = dict[str, Any]
+
+MOST_DEPTH = 200
+"""Levels of nesting that an item may have: below Python's own bound for JSON (S)."""
+
+
+def listed(given: Any) -> list[Any]:
+    """*given*, one message or several, as a list. *Raises* ``ValueError``: it is neither."""
+    if isinstance(given, Message | Mapping) or hasattr(given, "model_dump"):
+        return [given]
+    if isinstance(given, str | bytes) or not isinstance(given, Iterable):
+        raise ValueError(f"give one message or several, not {type(given).__name__}")
+    return list(given)
+
+
+def plain_items(items: Any) -> list[Item]:
+    return [plain(item) for item in listed(items)]
+
+
+def plain(item: Any) -> Item:
+    """*item* as a JSON object of its own. *Raises* ``ValueError``: it is none."""
+    copy = _copied(item, MOST_DEPTH)
+    if not isinstance(copy, dict):
+        raise ValueError(f"a message is a Message or a mapping, not {type(item).__name__}")
+    return copy
+
+
+def _copied(value: Any, levels: int) -> Any:
+    if value is None or isinstance(value, bool | int):
+        return value
+    if isinstance(value, str):
+        return value if type(value) is str else str.__str__(value)
+    if isinstance(value, float):
+        if math.isfinite(value):
+            return value
+        raise ValueError(f"{value} is no JSON number")
+    if not levels:
+        raise ValueError(f"an item may be nested {MOST_DEPTH} levels deep, no deeper")
+    if hasattr(value, "model_dump"):
+        # As the SDKs send their own objects: what was set, by the names of the wire.
+        return _copied(value.model_dump(mode="json", exclude_unset=True, by_alias=True), levels)
+    if isinstance(value, Mapping):
+        return {_key(key): _copied(inner, levels - 1) for key, inner in value.items()}
+    if isinstance(value, bytes | bytearray | memoryview) or not isinstance(value, Iterable):
+        raise ValueError(f"{type(value).__name__} is no JSON: encode it as text first")
+    if hasattr(value, "read"):
+        raise ValueError("an open file is no JSON: read and encode it first")
+    return [_copied(inner, levels - 1) for inner in value]
+
+
+def _key(key: Any) -> str:
+    if not isinstance(key, str):
+        raise ValueError(f"a key is text, not {type(key).__name__}")
+    return key

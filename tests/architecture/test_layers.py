@@ -106,7 +106,7 @@ def test_every_import_keeps_to_the_house():
         ("values", "from mnemo.protocols import Clock"),
         ("values", "from mnemo.config import ScoringConfig"),
         ("values", "from mnemo.wire.detection import detect"),
-        ("commit", "from mnemo.extraction.pipeline import Extraction"),
+        ("commit", "from mnemo.extraction.pipeline import ExtractionPipeline"),
         ("recall", "import mnemo.store.sqlite"),
         ("store", "def f():\n    from mnemo.recall.pipeline import Recall"),
         ("session", "from mnemo.repository import Repository"),

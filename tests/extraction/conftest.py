@@ -11,7 +11,7 @@ import pytest
 from numpy.typing import NDArray
 
 from mnemo.config import Config
-from mnemo.extraction.pipeline import Extraction, UsageMeter, build_extraction
+from mnemo.extraction.pipeline import ExtractionPipeline, UsageMeter, build_extraction
 from mnemo.protocols import ChatModel, EmbeddingSpace
 from mnemo.values.steps import Annotation, Step, Trajectory
 
@@ -111,7 +111,7 @@ def make_trajectory(make_annotated: Callable[..., Step]) -> Callable[..., Trajec
 
 
 @pytest.fixture
-def make_extraction(embedder: PlaneEmbedder) -> Callable[..., Extraction]:
+def make_extraction(embedder: PlaneEmbedder) -> Callable[..., ExtractionPipeline]:
     """Makes an extraction that asks a given model."""
 
     def make(
@@ -120,7 +120,7 @@ def make_extraction(embedder: PlaneEmbedder) -> Callable[..., Extraction]:
         *,
         meter: UsageMeter | None = None,
         **more: Any,
-    ) -> Extraction:
+    ) -> ExtractionPipeline:
         return build_extraction(
             chat_model=model, embedder=embedder, config=config or Config(), meter=meter, **more
         )

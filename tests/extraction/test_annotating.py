@@ -10,13 +10,13 @@ import pytest
 
 from mnemo.config import AnnotationConfig, Config
 from mnemo.errors import InvalidReply, ModelUnavailable
-from mnemo.extraction.pipeline import Extraction
+from mnemo.extraction.pipeline import ExtractionPipeline
 from mnemo.protocols import Annotated, AnnotationRequest, ChatRequest
 from mnemo.testing import ScriptedChatModel
 from mnemo.values.steps import Annotation, Step
 
 MakeStep = Callable[..., Step]
-MakeExtraction = Callable[..., Extraction]
+MakeExtraction = Callable[..., ExtractionPipeline]
 
 
 class WrittenAnnotator:
@@ -66,11 +66,13 @@ class NoExtractor:
 
 
 @pytest.fixture
-def written(embedder: Any) -> Callable[..., Extraction]:
+def written(embedder: Any) -> Callable[..., ExtractionPipeline]:
     """Makes an extraction around a given annotator."""
 
-    def make(annotator: Any, config: Config | None = None, fallback: Any = None) -> Extraction:
-        return Extraction(
+    def make(
+        annotator: Any, config: Config | None = None, fallback: Any = None
+    ) -> ExtractionPipeline:
+        return ExtractionPipeline(
             annotator=annotator,
             semantic=NoExtractor(),
             procedural=NoExtractor(),
@@ -87,7 +89,7 @@ def entry(subgoal: str = "find out", **values: Any) -> dict[str, Any]:
 
 
 async def annotate_all(
-    extraction: Extraction, steps: Sequence[Step], *, batch: int = 1
+    extraction: ExtractionPipeline, steps: Sequence[Step], *, batch: int = 1
 ) -> list[Step]:
     """Annotate *steps* in batches and close, as a session does."""
     known: list[Step] = []
@@ -210,7 +212,7 @@ async def test_a_step_without_annotation_gets_no_reward(
 
 
 async def test_a_boundary_lies_below_the_threshold_only(
-    make_step: MakeStep, embedder: Any, written: Callable[..., Extraction]
+    make_step: MakeStep, embedder: Any, written: Callable[..., ExtractionPipeline]
 ) -> None:
     """Cosines 0.80, 0.75 and 0.74 give one boundary, before the fourth step."""
     angles = np.cumsum([0.0, *np.rad2deg(np.arccos([0.80, 0.75, 0.74]))])
@@ -223,7 +225,7 @@ async def test_a_boundary_lies_below_the_threshold_only(
 
 @pytest.mark.parametrize("batch", [1, 2, 6])
 async def test_batches_do_not_change_the_cuts(
-    make_step: MakeStep, written: Callable[..., Extraction], batch: int
+    make_step: MakeStep, written: Callable[..., ExtractionPipeline], batch: int
 ) -> None:
     """A trajectory is named by its first step, however the steps are batched."""
     extraction = written(WrittenAnnotator(["a", "a", "b", "b", "a", "c"]))
@@ -234,7 +236,7 @@ async def test_batches_do_not_change_the_cuts(
 
 
 async def test_equal_subgoals_are_embedded_once(
-    make_step: MakeStep, embedder: Any, written: Callable[..., Extraction]
+    make_step: MakeStep, embedder: Any, written: Callable[..., ExtractionPipeline]
 ) -> None:
     """A repeated subgoal has the very vector it had before."""
     extraction = written(WrittenAnnotator(["a"] * 5))
@@ -244,7 +246,7 @@ async def test_equal_subgoals_are_embedded_once(
 
 @pytest.mark.parametrize("batch", [1, 2, 8])
 async def test_a_subgoal_has_its_vector_where_it_is_new(
-    make_step: MakeStep, written: Callable[..., Extraction], batch: int
+    make_step: MakeStep, written: Callable[..., ExtractionPipeline], batch: int
 ) -> None:
     """Steps that go on with it need none, and the next other subgoal is compared all the same."""
     extraction = written(WrittenAnnotator(["a", "a", "", "a", "b", "b", "a", "a"]))
@@ -255,7 +257,7 @@ async def test_a_subgoal_has_its_vector_where_it_is_new(
 
 
 async def test_a_break_begins_a_trajectory_but_not_before_the_first_step(
-    make_step: MakeStep, written: Callable[..., Extraction]
+    make_step: MakeStep, written: Callable[..., ExtractionPipeline]
 ) -> None:
     """Something besides the subgoal may say that a new trajectory begins."""
     extraction = written(WrittenAnnotator(["a"] * 3, breaks=(0, 2)))
@@ -264,7 +266,7 @@ async def test_a_break_begins_a_trajectory_but_not_before_the_first_step(
 
 
 async def test_a_step_without_subgoal_is_skipped_in_the_comparison(
-    make_step: MakeStep, written: Callable[..., Extraction]
+    make_step: MakeStep, written: Callable[..., ExtractionPipeline]
 ) -> None:
     """The subgoal behind a blank one is compared with the one before it."""
     extraction = written(WrittenAnnotator(["a", "", "a", "", "b"]))
@@ -274,7 +276,7 @@ async def test_a_step_without_subgoal_is_skipped_in_the_comparison(
 
 @pytest.mark.parametrize("batch", [1, 4])
 async def test_a_break_without_subgoal_begins_a_trajectory_all_the_same(
-    make_step: MakeStep, written: Callable[..., Extraction], batch: int
+    make_step: MakeStep, written: Callable[..., ExtractionPipeline], batch: int
 ) -> None:
     """What follows such a step belongs to its trajectory, however the steps are batched."""
     extraction = written(WrittenAnnotator(["a", "a", "", "a"], breaks=(2,)))
@@ -284,7 +286,7 @@ async def test_a_break_without_subgoal_begins_a_trajectory_all_the_same(
 
 
 async def test_a_boundary_is_found_behind_steps_that_have_lost_their_vectors(
-    make_step: MakeStep, make_annotated: MakeStep, written: Callable[..., Extraction]
+    make_step: MakeStep, make_annotated: MakeStep, written: Callable[..., ExtractionPipeline]
 ) -> None:
     """A resumed session compares with the text where the vector is not at hand."""
     extraction = written(WrittenAnnotator(["", "", "cook"]))
@@ -295,7 +297,7 @@ async def test_a_boundary_is_found_behind_steps_that_have_lost_their_vectors(
 
 
 async def test_a_gap_that_is_filled_later_takes_no_other_trajectorys_name(
-    make_step: MakeStep, make_annotated: MakeStep, written: Callable[..., Extraction]
+    make_step: MakeStep, make_annotated: MakeStep, written: Callable[..., ExtractionPipeline]
 ) -> None:
     """A batch had failed before a boundary; asked again, its steps do not join what came after."""
     extraction = written(WrittenAnnotator(["a", "b", "c"]))
@@ -363,7 +365,7 @@ async def test_long_states_and_subgoals_are_cut(
 
 
 async def test_a_failing_annotator_is_an_error_by_default(
-    make_step: MakeStep, written: Callable[..., Extraction]
+    make_step: MakeStep, written: Callable[..., ExtractionPipeline]
 ) -> None:
     """Without a stand-in the failure is the caller's to handle."""
     with pytest.raises(ModelUnavailable):
@@ -373,7 +375,7 @@ async def test_a_failing_annotator_is_an_error_by_default(
 
 
 async def test_a_stand_in_annotates_where_the_annotator_fails_and_marks_it(
-    make_step: MakeStep, written: Callable[..., Extraction]
+    make_step: MakeStep, written: Callable[..., ExtractionPipeline]
 ) -> None:
     """With ``on_failure="embedded"`` the step is annotated all the same, and says by whom."""
     extraction = written(FailingAnnotator(), fallback=WrittenAnnotator(["a"]))
@@ -382,7 +384,7 @@ async def test_a_stand_in_annotates_where_the_annotator_fails_and_marks_it(
 
 
 def test_the_batch_size_is_the_annotators_or_the_settings(
-    written: Callable[..., Extraction],
+    written: Callable[..., ExtractionPipeline],
 ) -> None:
     """An annotator that names none leaves it to the configuration."""
     config = Config(annotation=AnnotationConfig(batch_size=5))

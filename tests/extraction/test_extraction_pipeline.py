@@ -12,7 +12,7 @@ import pytest
 from mnemo.config import Config, ExtractionConfig
 from mnemo.errors import ConfigError, InvalidReply, ModelTimeout, ModelUnavailable
 from mnemo.extraction.by_model import build_intent_merger
-from mnemo.extraction.pipeline import Extraction, UsageMeter, build_extraction
+from mnemo.extraction.pipeline import ExtractionPipeline, UsageMeter, build_extraction
 from mnemo.prompts.profiles import Profile
 from mnemo.prompts.semantic import StoredFact
 from mnemo.protocols import ChatReply
@@ -24,7 +24,7 @@ from mnemo.values.steps import Step, Trajectory
 
 MakeStep = Callable[..., Step]
 MakeTrajectory = Callable[..., Trajectory]
-MakeExtraction = Callable[..., Extraction]
+MakeExtraction = Callable[..., ExtractionPipeline]
 
 NOTHING: dict[Any, Any] = {"semantic": {"facts": []}, "procedural": {"instructions": []}}
 

@@ -16,10 +16,9 @@ from mnemo.config import Config
 from mnemo.english.topics import content_count, topical
 from mnemo.extraction.embedded.outcomes import error_line, success_line, verdict
 from mnemo.extraction.embedded.reply_outcomes import verdict_of_reply
-from mnemo.extraction.embedded.scene import Parties, Role, is_output
+from mnemo.extraction.embedded.scene import Parties, Role, is_output, workers
 from mnemo.extraction.embedded.subgoals import new_subgoal, shortened
 from mnemo.extraction.embedded.text_kinds import call_name, calls_behind, excerpt
-from mnemo.extraction.embedded.workers import workers
 from mnemo.protocols import Annotated, AnnotationRequest, Embedder
 from mnemo.runtime.clock import Breather
 from mnemo.runtime.text import fold, is_blank, one_line, terms

@@ -12,7 +12,7 @@ from mnemo.english.pronouns import begins_with_pronoun
 from mnemo.english.sentences import ends_as_question
 from mnemo.english.speech_acts import is_small_talk
 from mnemo.english.words import LIGHT
-from mnemo.extraction.embedded.statements import FINAL, Statement, Turn, confidence_of
+from mnemo.extraction.embedded.statements import FINAL, SpeechTurn, Statement, confidence_of
 from mnemo.runtime.text import STOP_WORDS, one_line, words
 
 __all__ = ["answer_in", "is_greeting", "quoted", "with_detail"]
@@ -59,7 +59,7 @@ def with_detail(said: Sequence[str]) -> Sequence[str]:
     return [f"{FINAL.sub('', said[0])}, {said[1]}", *said[2:]]
 
 
-def is_greeting(turn: Turn, sentence: str) -> bool:
+def is_greeting(turn: SpeechTurn, sentence: str) -> bool:
     """Whether *sentence*, before an answer, says nothing itself."""
     said = without_vocatives(sentence, turn.scene.is_name)
     if _YES_NO.match(said) and _YES_NO_QUESTION.match(without_lead(turn.asked or "")):
@@ -69,7 +69,7 @@ def is_greeting(turn: Turn, sentence: str) -> bool:
     return not content or (is_small_talk(clause) and len(content) < 2 * _FEW)
 
 
-def answer_in(turn: Turn, sentence: str) -> Statement | None:
+def answer_in(turn: SpeechTurn, sentence: str) -> Statement | None:
     """The fact that a short answer makes together with its question."""
     if turn.asked is None or ends_as_question(sentence) or '"' in sentence:
         return None
@@ -84,7 +84,7 @@ def answer_in(turn: Turn, sentence: str) -> Statement | None:
     return quoted(turn, answer)
 
 
-def quoted(turn: Turn, answer: str) -> Statement:
+def quoted(turn: SpeechTurn, answer: str) -> Statement:
     """Word *answer* and its question as one fact, supported by the steps of both."""
     asked = turn.asked or ""
     question = asked if _ASKED.match(asked) else f'Asked "{asked}"'
@@ -94,7 +94,7 @@ def quoted(turn: Turn, answer: str) -> Statement:
     return Statement(text, confidence_of(answer), steps, turn.speaker)
 
 
-def _tells(turn: Turn, answer: str, content: Sequence[str]) -> bool:
+def _tells(turn: SpeechTurn, answer: str, content: Sequence[str]) -> bool:
     """Whether question and answer together say something."""
     telling = [w for w in content if w not in LIGHT and not turn.scene.is_name(w)]
     asked = [w for w in words(turn.asked or "") if w not in STOP_WORDS and w not in LIGHT]

@@ -18,13 +18,18 @@ from mnemo.english.persons import Voice, third_person
 from mnemo.english.sentences import sentences
 from mnemo.english.topics import content_count, generalised
 from mnemo.english.words import BASE_VERBS
-from mnemo.extraction.embedded.outcomes import Verdict, error_line, masked, success_line, verdict
+from mnemo.extraction.embedded.outcomes import (
+    OutcomeVerdict,
+    error_line,
+    masked,
+    success_line,
+    verdict,
+)
 from mnemo.extraction.embedded.reply_outcomes import verdict_of_reply
-from mnemo.extraction.embedded.scene import Parties, Scene, scene_of
+from mnemo.extraction.embedded.scene import Parties, Scene, scene_of, workers
 from mnemo.extraction.embedded.statements import finished
 from mnemo.extraction.embedded.subgoals import shortened
 from mnemo.extraction.embedded.text_kinds import call_name, calls_in, excerpt
-from mnemo.extraction.embedded.workers import workers
 from mnemo.runtime.clock import Breather
 from mnemo.runtime.text import fold, is_blank, one_line
 from mnemo.values.steps import Instruction, Step, Trajectory
@@ -65,7 +70,7 @@ class _Act:
     step: Step
     observation: str
     action: str
-    seen: Verdict
+    seen: OutcomeVerdict
     is_output: bool
     by_person: bool
 

@@ -11,7 +11,7 @@ __all__ = [
     "MIXED",
     "REWARD_BAD",
     "REWARD_GOOD",
-    "Verdict",
+    "OutcomeVerdict",
     "error_line",
     "masked",
     "may_have_signs",
@@ -24,7 +24,7 @@ REWARD_GOOD, MIXED, REWARD_BAD = 0.9, 0.5, 0.1
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class OutcomeVerdict:
     """
     What an observation says of the action before it.
 
@@ -98,11 +98,11 @@ _LOOK_BACK = 32
 _ENOUGH = 200  # cues looked at in one text: a log of a thousand errors says no more than that
 
 
-def verdict(text: str) -> Verdict:
+def verdict(text: str) -> OutcomeVerdict:
     """Read the signs in *text*, an excerpt of an observation."""
     folded = _folded(text)
     if not may_have_signs(folded):
-        return Verdict()
+        return OutcomeVerdict()
     pattern = _NAMED_CUE if any(map(folded.__contains__, _NAMES)) else _CUE
     good = bad = polite = False
     for count, cue in enumerate(pattern.finditer(folded)):
@@ -112,7 +112,7 @@ def verdict(text: str) -> Verdict:
         bad = bad or said_bad
         if (good and bad) or count >= _ENOUGH:
             break
-    return Verdict(good or polite, bad, polite and not good)
+    return OutcomeVerdict(good or polite, bad, polite and not good)
 
 
 def may_have_signs(text: str) -> bool:

@@ -7,7 +7,7 @@ import re
 from mnemo.english.clauses import bare, split_clauses
 from mnemo.english.sentences import sentences, with_apostrophes
 from mnemo.english.topics import topics
-from mnemo.extraction.embedded.outcomes import Verdict, may_have_signs, verdict
+from mnemo.extraction.embedded.outcomes import OutcomeVerdict, may_have_signs, verdict
 from mnemo.extraction.embedded.text_kinds import calls_in
 from mnemo.runtime.text import is_blank
 
@@ -46,7 +46,7 @@ _POINTS_BACK = re.compile(
 _WORKS = re.compile(r"\b(?:work(?:s|ed|ing)?|fixed|solved|resolved)\b", re.IGNORECASE)
 
 
-def verdict_of_reply(reply: str, action: str) -> Verdict:
+def verdict_of_reply(reply: str, action: str) -> OutcomeVerdict:
     """
     Read the signs in *reply*, a person's words, that speak of *action*.
 
@@ -58,21 +58,21 @@ def verdict_of_reply(reply: str, action: str) -> Verdict:
         action: The words or the call before the reply; blank: there was none.
     """
     if not may_have_signs(reply):
-        return Verdict()
+        return OutcomeVerdict()
     reply = with_apostrophes(reply)
     whole = verdict(reply)
     if not (whole.good or whole.bad):
         return whole
     told = _signs(reply, action)
     good = [found for found in told if found.good]
-    return Verdict(
+    return OutcomeVerdict(
         good=bool(good),
         bad=any(found.bad for found in told),
         polite=bool(good) and all(found.polite for found in good),
     )
 
 
-def _signs(reply: str, action: str) -> list[Verdict]:
+def _signs(reply: str, action: str) -> list[OutcomeVerdict]:
     any_counts = is_blank(action) or bool(calls_in(action))
     asks = action.rstrip().endswith("?")
     about = topics(action)

@@ -7,6 +7,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
+import anyio
+from anyio.lowlevel import RunVar
+
 from mnemo.config import Config
 from mnemo.english.clauses import has_verb, is_imperative
 from mnemo.english.persons import Voice
@@ -17,7 +20,7 @@ from mnemo.extraction.embedded.text_kinds import Kind, calls_in, excerpt, kind_o
 from mnemo.runtime.text import fold, is_blank
 from mnemo.values.steps import Step
 
-__all__ = ["Parties", "Role", "Scene", "is_output", "scene_of"]
+__all__ = ["Parties", "Role", "Scene", "is_output", "scene_of", "workers"]
 
 TOOLS = frozenset(("tool", "function", "environment", "env", "terminal", "shell", "console"))
 """Actors whose words are the output of a call; so are those named like a tool that was called."""
@@ -251,3 +254,22 @@ def _with_other(texts: Iterable[str], asked: str | None) -> bool:
         if at == 0 and _WE_AND_YOU.search(folded):
             return True
     return False
+
+
+# ── The worker thread ────────────────────────────────────────────────────────────────────
+
+_LIMITER: RunVar[anyio.CapacityLimiter] = RunVar("mnemo.extraction.embedded")
+
+
+def workers() -> anyio.CapacityLimiter:
+    """
+    The limiter of this event loop: one thread at once.
+
+    The work is pure Python, so a second thread would not be faster, only make the
+    event loop wait for the interpreter twice as long.
+    """
+    try:
+        return _LIMITER.get()
+    except LookupError:
+        _LIMITER.set(limiter := anyio.CapacityLimiter(1))
+        return limiter

@@ -26,7 +26,13 @@ from mnemo.english.words import ADVERBS, LIGHT, is_past, word_set
 from mnemo.extraction.embedded.answers import answer_in, is_greeting, quoted, with_detail
 from mnemo.extraction.embedded.meeting_notes import noted
 from mnemo.extraction.embedded.scene import Scene
-from mnemo.extraction.embedded.statements import PLAIN, Statement, Turn, confidence_of, finished
+from mnemo.extraction.embedded.statements import (
+    PLAIN,
+    SpeechTurn,
+    Statement,
+    confidence_of,
+    finished,
+)
 from mnemo.runtime.text import STOP_WORDS, words
 
 __all__ = ["facts_of_agent", "facts_of_turn"]
@@ -89,7 +95,7 @@ _PREAMBLE = re.compile(
 _PART_END = re.compile(r";\s+|\s+[-–—]+\s+")
 
 
-def facts_of_turn(turn: Turn, breathe: Callable[[], None]) -> list[Statement]:
+def facts_of_turn(turn: SpeechTurn, breathe: Callable[[], None]) -> list[Statement]:
     """
     Give the facts of *turn*, in the order in which they were said.
 
@@ -131,7 +137,7 @@ class _Heard:
     anchor: Statement | None
 
 
-def _hear(turn: Turn, clause: str, heard: _Heard) -> None:
+def _hear(turn: SpeechTurn, clause: str, heard: _Heard) -> None:
     said = _fact(turn, clause, heard.before, heard.anchor)
     if isinstance(said, _Joined):
         if heard.found[-1] is heard.anchor:
@@ -181,7 +187,7 @@ class _Joined:
 
 
 def _fact(
-    turn: Turn, clause: str, before: Sequence[str], previous: Statement | None
+    turn: SpeechTurn, clause: str, before: Sequence[str], previous: Statement | None
 ) -> Statement | _Joined | None:
     stage = _STAGE.match(clause)
     if stage:
@@ -204,7 +210,9 @@ def _fact(
     return _join(turn, statement, clause, previous)
 
 
-def _join(turn: Turn, statement: str, clause: str, previous: Statement | None) -> _Joined | None:
+def _join(
+    turn: SpeechTurn, statement: str, clause: str, previous: Statement | None
+) -> _Joined | None:
     joined = previous and joined_to(previous.text, statement)
     if not joined or previous is None:
         return None
@@ -213,7 +221,7 @@ def _join(turn: Turn, statement: str, clause: str, previous: Statement | None) -
 
 
 def _hanging(
-    turn: Turn, statement: str, clause: str, before: Sequence[str], previous: Statement | None
+    turn: SpeechTurn, statement: str, clause: str, before: Sequence[str], previous: Statement | None
 ) -> Statement | _Joined | None:
     """A statement with an "it" inside that only what came before explains."""
     if turn.asked is not None and not before and '"' not in clause:
@@ -224,7 +232,7 @@ def _hanging(
     return _said(turn, statement, clause) if enough else None
 
 
-def _statement(turn: Turn, clause: str) -> str | None:
+def _statement(turn: SpeechTurn, clause: str) -> str | None:
     """*clause* as a sentence about its speaker or subject; ``None`` if it is not worth keeping."""
     clause = bare(without_vocatives(without_lead(clause), turn.scene.is_name))
     clause = _PREAMBLE.sub("", clause)
@@ -257,7 +265,7 @@ def _asks(clause: str) -> bool:
     return ends_as_question(clause) or is_question(tokens_of(clause))
 
 
-def _as_it_stands(turn: Turn, clause: str) -> str | None:
+def _as_it_stands(turn: SpeechTurn, clause: str) -> str | None:
     """A statement whose verb may as well be a noun, in its speaker's own words."""
     return f"{turn.speaker} said: {clause}" if may_have_verb(tokens_of(clause)) else None
 
@@ -291,7 +299,7 @@ def _is_habit(clause: str) -> bool:
     return found is not None and not is_past(found["verb"]) and found["verb"] not in _OF_TALK
 
 
-def _needs_attribution(turn: Turn, clause: str) -> bool:
+def _needs_attribution(turn: SpeechTurn, clause: str) -> bool:
     return (
         turn.scene.is_talk_of_two
         and not begins_with_pronoun(clause)
@@ -299,7 +307,7 @@ def _needs_attribution(turn: Turn, clause: str) -> bool:
     )
 
 
-def _attributed(turn: Turn, statement: str) -> str:
+def _attributed(turn: SpeechTurn, statement: str) -> str:
     first, _, rest = statement.partition(" ")
     # Only a word that is surely no name loses its capital.
     common = first.lower() in STOP_WORDS or first.lower() in ADVERBS or first.endswith("ing")
@@ -307,7 +315,7 @@ def _attributed(turn: Turn, statement: str) -> str:
     return f"{turn.speaker} said that {lowered} {rest}".rstrip()
 
 
-def _said(turn: Turn, text: str, clause: str, *, corrects: bool = False) -> Statement:
+def _said(turn: SpeechTurn, text: str, clause: str, *, corrects: bool = False) -> Statement:
     return Statement(
         text=finished(with_dates(text, turn.at)),
         confidence=confidence_of(clause),
@@ -354,7 +362,7 @@ _GUESS_BEHIND = re.compile(
 )
 
 
-def facts_of_agent(turn: Turn, breathe: Callable[[], None]) -> Iterator[Statement]:
+def facts_of_agent(turn: SpeechTurn, breathe: Callable[[], None]) -> Iterator[Statement]:
     """
     The acts that *turn*, the agent's words, states as done.
 

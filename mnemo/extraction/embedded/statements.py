@@ -15,8 +15,8 @@ from mnemo.runtime.text import fold, one_line
 __all__ = [
     "FINAL",
     "PLAIN",
+    "SpeechTurn",
     "Statement",
-    "Turn",
     "confidence_of",
     "corrected",
     "finished",
@@ -32,7 +32,7 @@ FINAL = re.compile(r"[\s.!…,;:]+$")
 
 
 @dataclass(frozen=True, slots=True)
-class Turn:
+class SpeechTurn:
     """
     One turn of speech.
 

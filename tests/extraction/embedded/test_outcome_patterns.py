@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from real_texts import TEXTS
 
 from mnemo.extraction.embedded import outcomes
-from mnemo.extraction.embedded.outcomes import Verdict, verdict
+from mnemo.extraction.embedded.outcomes import OutcomeVerdict, verdict
 
 _PLAIN = re.compile(
     r"(?P<exit>\b(?:exit(?:ed)?(?: with)?(?:[ _](?:code|status))|exitcode|returncode|exit_code)"
@@ -33,7 +33,7 @@ _PLAIN = re.compile(
 )
 
 
-def _straightforward(text: str) -> Verdict:
+def _straightforward(text: str) -> OutcomeVerdict:
     good = bad = polite = False
     for count, cue in enumerate(_PLAIN.finditer(text)):
         said_good, said_bad = outcomes._judge(cue, text)
@@ -42,7 +42,7 @@ def _straightforward(text: str) -> Verdict:
         bad = bad or said_bad
         if (good and bad) or count >= outcomes._ENOUGH:
             break
-    return Verdict(good or polite, bad, polite and not good)
+    return OutcomeVerdict(good or polite, bad, polite and not good)
 
 
 def test_verdicts_of_real_texts_are_those_of_the_plain_pattern() -> None:
