@@ -9,7 +9,7 @@ from typing import Any
 from mnemo.store import tables
 from mnemo.store.codec import decode_time, decode_vector
 from mnemo.store.damage import Rows
-from mnemo.store.rows import EDGES, METADATA, METADATA_COLUMNS, NODES, repo_row
+from mnemo.store.rows import repo_row
 from mnemo.store.steps import COLUMNS, STEPS
 from mnemo.store.table import Table
 from mnemo.store.tx import Result, Tx
@@ -113,11 +113,11 @@ CROSS JOIN episodes e ON e.no = t.episode CROSS JOIN sessions s ON s.no = t.sess
 WHERE +t.repo = ? ORDER BY t.ordinal
 """
 _NODES = f"""
-SELECT id, type, body, revision, {METADATA_COLUMNS}
+SELECT id, type, body, revision, {tables.NODES.counted}
 FROM nodes WHERE +repo = ? ORDER BY no
 """
-_EDGES = """
-SELECT a.id, b.id, e.kind FROM nodes a CROSS JOIN edges e ON e.source = a.no
+_EDGES = f"""
+SELECT a.id, b.id, {tables.EDGES.of("e")} FROM nodes a CROSS JOIN edges e ON e.source = a.no
 CROSS JOIN nodes b ON b.no = e.target WHERE +a.repo = ? ORDER BY a.no, e.target, e.kind
 """
 _VECTORS = f"""
@@ -181,8 +181,8 @@ def _step(row: Sequence[Any]) -> Record:
 
 def _node(row: Sequence[Any]) -> Record:
     id, type, body, revision = row[:4]
-    _, metadata = METADATA.one(row[4:])
-    node = NODES.one((id, type, body))
+    _, metadata = tables.NODES.counts.one(row[4:])
+    node = tables.NODES.whole.one((id, type, body))
     return ArchivedNode(node=node, metadata=metadata, revision=revision)
 
 
@@ -207,7 +207,7 @@ _SPECIAL: dict[str, tuple[str, Rows[Any]]] = {
     "trajectory": (_STAGED, Rows("staged", "s", _trajectory, key=(0, 1))),
     "step": (_STEPS, Rows("steps", "", _step)),
     "node": (_NODES, Rows("nodes", "s s s i", _node)),
-    "edge": (_EDGES, EDGES),
+    "edge": (_EDGES, tables.EDGES.rows),
     "vector": (_VECTORS, Rows("vectors", "s b i", _vector)),
     "changeset": (_CHANGESETS, tables.CHANGESETS.rows),
     "message": (_MESSAGES, Rows("messages", "", _message)),

@@ -17,7 +17,7 @@ from mnemo.runtime.clock import Breather
 from mnemo.runtime.text import terms
 from mnemo.store import tables
 from mnemo.store.archive_export import OWNED, OWNERS
-from mnemo.store.codec import encode_vector, node_columns, utc_text
+from mnemo.store.codec import encode_vector, stored_node, utc_text
 from mnemo.store.journal import repo_number
 from mnemo.store.rows import repo_row
 from mnemo.store.table import Table
@@ -81,9 +81,8 @@ def owner_column(table: Table[Any]) -> tuple[str, ...]:
 _TABLES = {
     "staged": _staged(tables.STAGED),
     "steps": f"session, {_staged(tables.STEPS)}, {', '.join(tables.ANNOTATIONS.columns)}",
-    "nodes": f"""id, type, session_id, episode_id, superseded_by, at, body, revision,
-                 {_names(tables.NODE_COUNTS)}""",
-    "edges": "source, target, kind",
+    "nodes": f"{_names(tables.NODES)}, revision",
+    "edges": f"source, target, {_names(tables.EDGES)}",
     "vectors": "key, owner, is_side, vector",
     **{table.name: _staged(table) for table in OWNED.values()},
 }
@@ -156,9 +155,12 @@ def _row(record: Record) -> tuple[Any, ...]:
         case ArchivedStep():
             return _step(record)
         case ArchivedNode():
-            return _node(record)
-        case Edge(source=source, target=target, kind=kind):
-            return (source, target, str(kind))
+            return (
+                *tables.NODES.values(stored_node(record.node, record.metadata)),
+                record.revision,
+            )
+        case Edge():
+            return tables.EDGES.owned(record)
         case ArchivedVector(key=key, vector=vector):
             return (key, *owner_of_vector(key), encode_vector(vector))
         case ArchivedTrajectory(episode_id=episode, staged=staged):
@@ -177,11 +179,6 @@ def _step(record: ArchivedStep) -> tuple[Any, ...]:
     columns = tables.ANNOTATIONS
     annotation = (None,) * len(columns.columns) if found is None else columns.values(found)
     return (*tables.STEPS.owned(record.step), record.committed, record.gone, *annotation)
-
-
-def _node(record: ArchivedNode) -> tuple[Any, ...]:
-    node, counts = record.node, tables.NODE_COUNTS.values(record.metadata)
-    return (node.id, node.type, *node_columns(node), record.revision, *counts)
 
 
 # ── Moving ───────────────────────────────────────────────────────────────────────────
@@ -272,9 +269,9 @@ _MOVES = (
     INSERT INTO node_keys (repo, key, node)
     SELECT DISTINCT :repo, key, :nodes + node FROM staging.keys ORDER BY key, node
     """,
-    """
-    INSERT INTO edges (source, target, kind)
-    SELECT :nodes + s.n, :nodes + t.n, a.kind FROM staging.edges a
+    f"""
+    INSERT INTO edges (source, target, {_names(tables.EDGES)})
+    SELECT :nodes + s.n, :nodes + t.n, {tables.EDGES.of("a")} FROM staging.edges a
     CROSS JOIN staging.nodes s ON s.id = a.source CROSS JOIN staging.nodes t ON t.id = a.target
     ORDER BY a.n
     """,

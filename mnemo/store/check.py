@@ -14,11 +14,10 @@ from mnemo.errors import StoreCorrupt
 from mnemo.store import tables
 from mnemo.store.codec import decode_vector, stored_time
 from mnemo.store.damage import Rows
-from mnemo.store.rows import NODES
 from mnemo.store.table import Table
 from mnemo.store.tx import Column, Tx
 from mnemo.values.archive import EpisodeStatus
-from mnemo.values.graph import NODE_TYPES, EdgeKind
+from mnemo.values.graph import NODE_TYPES
 from mnemo.values.messages import Kind, Role
 
 __all__ = ["ENCODED", "check_rows", "check_store"]
@@ -73,9 +72,7 @@ ENCODED: Mapping[tuple[str, str], Callable[[Any], object]] = {
     ("messages", "kind"): partial(_one_of, get_args(Kind)),
     ("steps", "recorded_at"): stored_time,
     ("nodes", "type"): partial(_one_of, tuple(NODE_TYPES)),
-    **{("nodes", name): stored_time for name in ("at", "created_at", "last_accessed_at")},
-    ("edges", "kind"): EdgeKind,
-    **{(table, "vector"): decode_vector for table in ("vectors", "moving", "note_vectors")},
+    **{(table, "vector"): decode_vector for table in ("moving", "note_vectors")},
 }
 """What is encoded in a column beside the bodies of nodes, and what decodes it."""
 
@@ -107,7 +104,7 @@ def _decode(table: str, names: Sequence[str], row: Sequence[Any]) -> None:
         if decode is not None and value is not None:
             decode(value)
     if table == "nodes":
-        NODES.one((values["id"], values["type"], values["body"]))
+        tables.NODES.whole.one((values["id"], values["type"], values["body"]))
 
 
 # ── Agreement ────────────────────────────────────────────────────────────────────────

@@ -10,20 +10,30 @@ from __future__ import annotations
 import base64
 import json
 import zlib
-from collections.abc import Mapping
-from dataclasses import asdict, fields
-from datetime import datetime
+from collections.abc import Callable, Mapping
+from dataclasses import MISSING, asdict, astuple, dataclass
+from datetime import UTC, datetime
 from functools import cache
 from math import isfinite
-from types import UnionType
-from typing import Any, get_args, get_origin, get_type_hints
+from types import NoneType
+from typing import Any, get_origin
 
 import numpy as np
 
 from mnemo.runtime.clock import Breather, in_utc
+from mnemo.values.archive_nodes import NODE_FIELDS, StoredNode
 from mnemo.values.changeset import Changeset, NodeChange
-from mnemo.values.graph import NODE_TYPES, Edge, EdgeKind, MetadataDelta, Node, NodeType, Vector
-from mnemo.values.wordings import plain_edits, plain_wordings, read_edits, read_wordings
+from mnemo.values.fields import Stored, Type
+from mnemo.values.graph import (
+    NODE_TYPES,
+    Edge,
+    MetadataDelta,
+    Node,
+    NodeMetadata,
+    NodeType,
+    Vector,
+)
+from mnemo.values.wordings import read_edits, read_wordings
 
 __all__ = [
     "decode_changeset",
@@ -38,14 +48,13 @@ __all__ = [
     "encode_node",
     "encode_time",
     "encode_vector",
-    "node_columns",
+    "stored_node",
     "stored_time",
     "utc_text",
 ]
 
 _TIME = "$time"
 _VECTOR = "$vector"
-_NODE_TIMES = frozenset({"created_at", "at", "valid_from", "valid_to"})
 
 
 def encode_json(value: Any) -> str:
@@ -109,19 +118,6 @@ def utc_text(at: datetime) -> str:
     return in_utc(at).isoformat(timespec="microseconds")
 
 
-def node_columns(node: Node) -> tuple[str | None, ...]:
-    """
-    What is stored of *node* beside its id, type and vector.
-
-    Returns:
-        Session, episode and superseding fact, by which it can be judged without its body;
-        when what it holds was said, as ``utc_text``; its body.
-    """
-    at = getattr(node, "at", None)
-    stems = (getattr(node, name, None) for name in ("session_id", "episode_id", "superseded_by"))
-    return (*stems, utc_text(at) if at is not None else None, encode_node(node))
-
-
 def encode_vector(vector: Vector) -> bytes:
     """Little-endian float32, whatever the machine."""
     return np.ascontiguousarray(vector, dtype="<f4").tobytes()
@@ -144,10 +140,66 @@ def decode_vector(blob: bytes, dimensions: int | None = None) -> Vector:
 
 # ── Nodes ────────────────────────────────────────────────────────────────────────────
 
+_LOADS: dict[Type, Callable[[Any], Any]] = {
+    "time": stored_time,
+    "edits": read_edits,
+    "wordings": read_wordings,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class _Field:
+    """
+    A field of a node's body.
+
+    Attributes:
+        kinds: The classes that its value may have.
+        default: What it is where the body does not name it.
+        unnamed: What the body does not name, though a default may change.
+    """
+
+    name: str
+    load: Callable[[Any], Any] | None
+    kinds: tuple[type[Any], ...]
+    default: Any
+    unnamed: Any
+
 
 @cache
-def _field_names(type: NodeType) -> tuple[str, ...]:
-    return tuple(f.name for f in fields(NODE_TYPES[type]) if f.name not in ("id", "vector"))
+def _fields(type: NodeType) -> tuple[_Field, ...]:
+    return tuple(
+        _Field(
+            name=f.name,
+            load=_LOADS.get(f.type),
+            kinds=_classes(f),
+            default=None if f.default is MISSING else f.default,
+            unnamed=[] if f.default == () else None if f.default is None else MISSING,
+        )
+        for f in NODE_FIELDS[type].fields
+    )
+
+
+def _classes(field: Stored) -> tuple[type[Any], ...]:
+    """An integer is a number too."""
+    kind = get_origin(field.hint) or field.hint
+    return (kind, *((int,) if kind is float else ()), *((NoneType,) if field.optional else ()))
+
+
+_NEW = NodeMetadata(created_at=datetime.min.replace(tzinfo=UTC))
+
+
+def stored_node(node: Node, metadata: NodeMetadata = _NEW) -> StoredNode:
+    """The row of *node*."""
+    return StoredNode(
+        id=node.id,
+        type=node.type,
+        at=getattr(node, "at", None),
+        session_id=getattr(node, "session_id", None),
+        episode_id=getattr(node, "episode_id", None),
+        superseded_by=getattr(node, "superseded_by", None),
+        body=encode_node(node),
+        metadata=metadata,
+    )
 
 
 def encode_node(node: Node) -> str:
@@ -155,50 +207,30 @@ def encode_node(node: Node) -> str:
     return encode_json(_body(node))
 
 
+def _body(node: Node) -> dict[str, Any]:
+    said = NODE_FIELDS[node.type].written(node)
+    return {
+        field.name: value
+        for field, value in zip(_fields(node.type), said, strict=True)
+        if value != field.unnamed
+    }
+
+
 def decode_node(id: str, type: NodeType, body: str, vector: bytes | None = None) -> Node:
     """The node that ``encode_node`` was given, with *vector* if it has one."""
     return _node(id, type, decode_json(body), decode_vector(vector) if vector else None)
 
 
-def _body(node: Node) -> dict[str, Any]:
-    values = {name: getattr(node, name) for name in _field_names(node.type)}
-    for name in _NODE_TIMES & values.keys():
-        values[name] = encode_time(values[name])
-    if "wordings" in values:
-        values["wordings"] = plain_wordings(values["wordings"]) or None
-    if "edits" in values:
-        values["edits"] = plain_edits(values["edits"]) or None
-    return {name: value for name, value in values.items() if value is not None}
-
-
 def _node(id: str, type: NodeType, body: dict[str, Any], vector: Vector | None) -> Node:
-    for name in _NODE_TIMES & body.keys():
-        body[name] = datetime.fromisoformat(body[name])
-    if type == "intent":
-        body["wordings"] = read_wordings(body.get("wordings") or ())
-    if type in ("semantic", "procedural"):
-        edits = body.get("edits")
-        body["edits"] = read_edits(edits) if edits else ()
-    # None is left out of the body; it must not come back as another default.
-    values = {name: body.get(name) for name in _field_names(type)}
-    for name, kinds in _field_kinds(type):
-        if not isinstance(values[name], kinds):
-            raise ValueError(f"{name} is {values[name].__class__.__name__}")
+    values = {}
+    for field in _fields(type):
+        value = body.get(field.name, field.default)
+        if field.load is not None and value is not field.default:
+            value = field.load(value)
+        if not isinstance(value, field.kinds):
+            raise ValueError(f"{field.name} is {value.__class__.__name__}")
+        values[field.name] = value
     return NODE_TYPES[type](id=id, vector=vector, **values)
-
-
-@cache
-def _field_kinds(type: NodeType) -> tuple[tuple[str, tuple[Any, ...]], ...]:
-    """The classes that a value of each field may have."""
-    hints = get_type_hints(NODE_TYPES[type])
-    return tuple((name, _classes(hints[name])) for name in _field_names(type))
-
-
-def _classes(hint: Any) -> tuple[Any, ...]:
-    """The classes in *hint*, such as ``str | None``; an integer is a number too."""
-    parts = get_args(hint) if isinstance(hint, UnionType) else (hint,)
-    classes = tuple(get_origin(part) or part for part in parts)
-    return (*classes, int) if float in classes else classes
 
 
 # ── Changesets ───────────────────────────────────────────────────────────────────────
@@ -231,7 +263,7 @@ def decode_changeset(blob: bytes) -> Changeset:
         breather.breathe()
     return Changeset(
         nodes=tuple(nodes),
-        edges=tuple(Edge(source, target, EdgeKind(kind)) for source, target, kind in raw["edges"]),
+        edges=tuple(Edge(*values) for values in raw["edges"]),
         metadata={id: MetadataDelta(**delta) for id, delta in raw["metadata"].items()},
         id=raw["id"],
         changes=tuple(NodeChange(id, _rich_fields(values)) for id, values in raw["changes"]),
@@ -242,7 +274,7 @@ def decode_changeset(blob: bytes) -> Changeset:
 def _head(changeset: Changeset) -> dict[str, Any]:
     return {
         "id": changeset.id,
-        "edges": [(e.source, e.target, str(e.kind)) for e in changeset.edges],
+        "edges": [astuple(edge) for edge in changeset.edges],
         "metadata": {id: asdict(delta) for id, delta in changeset.metadata.items()},
         "changes": [(c.id, _plain_fields(c.fields)) for c in changeset.changes],
         "replaces": {id: list(replaced) for id, replaced in changeset.replaces.items()},

@@ -15,35 +15,30 @@ from typing import Any
 from mnemo.errors import CommitFailed, StaleRevision
 from mnemo.protocols import Applied, GraphWrite
 from mnemo.runtime.clock import Breather
-from mnemo.store.codec import encode_vector, node_columns, utc_text
+from mnemo.store.codec import encode_vector, stored_node
 from mnemo.store.journal import repo_number, settle
-from mnemo.store.rows import LISTED, NODES, SET_COLUMNS, chunks, holes, listed, repo_row
+from mnemo.store.rows import LISTED, chunks, holes, listed, repo_row
 from mnemo.store.spaces import check_space, drop_vectors, put_vectors
-from mnemo.store.tables import CHANGESETS
+from mnemo.store.tables import CHANGESETS, EDGES, NODES, REMOVALS
 from mnemo.store.tombstones import refuse_barred, refuse_erased
 from mnemo.store.transcript_writing import Writing
 from mnemo.store.tx import Tx
 from mnemo.store.upkeep import encode_changed, keep_up
 from mnemo.values.archive import ArchivedChangeset
 from mnemo.values.changeset import NodeChange, Revision
-from mnemo.values.graph import Claim, Edge, EdgeKind, Episodic, Node, Source
+from mnemo.values.graph import Claim, Edge, EdgeKind, Episodic, Node, NodeMetadata, Source
 from mnemo.values.job_rules import finish_extraction
 from mnemo.values.lookup import lookup_keys
 
 __all__ = ["Prepared", "apply_write", "delete_nodes", "prepare"]
 
 _SET_REVISION = "UPDATE repos SET revision = ? WHERE no = ?"
-_ADD_NODE = """
-INSERT INTO nodes (repo, id, type, created_at, session_id, episode_id, superseded_by, at, body,
-                   revision)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
-"""
-_CHANGE_NODE = f"UPDATE nodes SET {SET_COLUMNS}, revision = ? WHERE no = ?"
+_ADD_NODE = NODES.insert_with("revision")
 _FIND_NODES = "SELECT id, type, body, NULL, no FROM nodes WHERE repo = ? AND id IN ({})"
 _NUMBERS = "SELECT id, no FROM nodes WHERE repo = ? AND id IN ({})"
 _ADD_KEY = "INSERT INTO node_keys (repo, key, node) VALUES (?, ?, ?) ON CONFLICT DO NOTHING"
 _DROP_KEYS = f"DELETE FROM node_keys WHERE node IN {LISTED}"
-_ADD_EDGE = "INSERT INTO edges (source, target, kind) VALUES (?, ?, ?) ON CONFLICT DO NOTHING"
+_ADD_EDGE = f"{EDGES.insert} ON CONFLICT DO NOTHING"
 _DROP_EDGE = """
 DELETE FROM edges WHERE source = (SELECT no FROM nodes WHERE repo = ? AND id = ?)
 AND target = (SELECT no FROM nodes WHERE repo = ? AND id = ?) AND kind = ?
@@ -63,7 +58,6 @@ UPDATE nodes SET revision = ? WHERE no IN (
 _DROP_EDGES = [f"DELETE FROM edges WHERE {end} IN {LISTED}" for end in ("source", "target")]
 _DROP_NODES = f"DELETE FROM nodes WHERE no IN {LISTED}"
 _HIDE_STEPS = f"UPDATE steps SET gone = 1 WHERE repo = ? AND node_id IN {LISTED}"
-_ADD_REMOVAL = "INSERT INTO removals (repo, node_id) VALUES (?, ?)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +66,7 @@ class Prepared:
     A write with its rows made.
 
     Attributes:
-        nodes: Per node id, type, creation time and ``node_columns``.
+        nodes: The values of ``NODES.columns`` of each.
         keys: Lookup key and node id.
         vectors: Key → bytes.
         changed: Body and id of what upkeep changes.
@@ -96,8 +90,8 @@ def prepare(write: GraphWrite, now: datetime) -> Prepared:
     prepared = Prepared(write, [], [], {}, encode_changed(write.upkeep))
     for given in write.nodes:
         node = given if given.created_at else replace(given, created_at=now)
-        row = (node.id, node.type, utc_text(node.created_at or now), *node_columns(node))
-        prepared.nodes.append(row)
+        metadata = NodeMetadata(created_at=node.created_at or now)
+        prepared.nodes.append(NODES.values(stored_node(node, metadata)))
         prepared.keys.extend((key, node.id) for key in lookup_keys(node))
         if node.vector is not None:
             prepared.vectors[node.id] = encode_vector(node.vector)
@@ -249,7 +243,7 @@ def _add_edges(
     numbers: dict[str, int],
     revision: Revision,
 ) -> int:
-    rows = [(numbers[e.source], numbers[e.target], str(e.kind)) for e in edges]
+    rows = [(numbers[e.source], numbers[e.target], *EDGES.values(e)) for e in edges]
     added = tx.run_many(_ADD_EDGE, rows) if rows else 0
     # An edge changes the document of the fact or instruction it says something of.
     touched = {numbers[owner] for edge in edges if (owner := _described(edge)) is not None}
@@ -268,7 +262,7 @@ def _change_nodes(tx: Tx, repo: int, changes: Sequence[NodeChange], revision: Re
     found = _changed(tx, repo, changes)
     if not found:
         return
-    tx.run_many(_CHANGE_NODE, [(*node_columns(node), revision, no) for no, node in found])
+    tx.run_many(NODES.change, [(*NODES.said(node), revision, no) for no, node in found])
     tx.run(_DROP_KEYS, (listed(no for no, _ in found),))
     tx.run_many(_ADD_KEY, [(repo, key, no) for no, node in found for key in lookup_keys(node)])
     renewed = {change.id for change in changes if "vector" in change.fields}
@@ -286,7 +280,7 @@ def _changed(tx: Tx, repo: int, changes: Iterable[NodeChange]) -> list[tuple[int
     found: list[tuple[int, Node]] = []
     for chunk in chunks(list(fields)):
         rows = tx.run(_FIND_NODES.format(holes(chunk)), (repo, *chunk)).fetchall()
-        found += [(row[-1], replace(NODES.one(row), **fields.pop(row[0]))) for row in rows]
+        found += [(row[-1], replace(NODES.whole.one(row), **fields.pop(row[0]))) for row in rows]
     if unknown := next(iter(fields), None):
         raise CommitFailed(f"nothing was written: the node {unknown!r} does not exist")
     return found
@@ -310,5 +304,5 @@ def delete_nodes(tx: Tx, repo_id: str, ids: Sequence[str]) -> tuple[str, ...]:
     sides = (f"{id}{side}" for id in known for side in ("", "/observation", "/action"))
     drop_vectors(tx, repo, sides)
     tx.run(_HIDE_STEPS, (repo, ids_gone))
-    tx.run_many(_ADD_REMOVAL, [(repo, id) for id in known])
+    tx.run_many(REMOVALS.insert, [(repo, id) for id in known])
     return known

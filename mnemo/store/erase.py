@@ -13,7 +13,6 @@ from dataclasses import replace
 from typing import Any
 
 from mnemo.runtime.clock import Breather
-from mnemo.store.codec import node_columns
 from mnemo.store.damage import Passed
 from mnemo.store.erasure_messages import erase_messages, erase_notes, erase_thread
 from mnemo.store.erasure_plan import (
@@ -36,11 +35,11 @@ from mnemo.store.erasure_rows import (
 )
 from mnemo.store.rows import (
     LISTED,
-    SET_COLUMNS,
     listed,
     repo_row,
 )
 from mnemo.store.surfaced import erase_showing
+from mnemo.store.tables import NODES
 from mnemo.store.text_rows import step_row
 from mnemo.store.tombstones import bar_claims, remember_erased
 from mnemo.store.tx import Tx
@@ -127,7 +126,6 @@ def _erase_steps(
 
 # ── Deleting from the graph ──────────────────────────────────────────────────────────
 
-_CHANGE = f"UPDATE nodes SET {SET_COLUMNS}, revision = ? WHERE no = ?"
 _COUNT = "UPDATE nodes SET cumulative_reward = ?, reward_count = ?, support_count = ? WHERE no = ?"
 _DROP_KEYS = "DELETE FROM node_keys WHERE node = ?"
 _ADD_KEY = "INSERT INTO node_keys (repo, key, node) VALUES (?, ?, ?) ON CONFLICT DO NOTHING"
@@ -175,7 +173,7 @@ def _delete_graph(tx: Tx, repo: int, revision: int, plan: Deletions) -> ErasureR
 
 def _change_nodes(tx: Tx, repo: int, revision: int, plan: Deletions) -> None:
     for number, node in plan.changed.items():
-        tx.run(_CHANGE, (*node_columns(node), revision, number))
+        tx.run(NODES.change, (*NODES.said(node), revision, number))
         # What a claim said before is found by its words.
         if node.type in ROUTING or (isinstance(node, Claim) and node.edits):
             tx.run(_DROP_KEYS, (number,))

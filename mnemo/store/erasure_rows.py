@@ -14,7 +14,8 @@ from mnemo.store.damage import Passed, Rows
 from mnemo.store.erasure_messages import whole_units
 from mnemo.store.erasure_plan import CLAIMS, Column, End, Link, NodeRow
 from mnemo.store.messages import messages_in
-from mnemo.store.rows import LISTED, METADATA, METADATA_COLUMNS, NODES, listed, repo_row
+from mnemo.store.rows import LISTED, listed, repo_row
+from mnemo.store.tables import NODES
 from mnemo.store.threads import read_thread, thread_number
 from mnemo.store.tx import Tx
 from mnemo.values.erasure import Selection
@@ -51,7 +52,7 @@ WHERE e.kind IN (SELECT value FROM json_each(?))
 AND typeof(e.source) = 'integer' AND typeof(e.target) = 'integer'
 """
 _READ = "SELECT id, type, body FROM nodes WHERE no = ?"
-_COUNTS = f"SELECT {METADATA_COLUMNS} FROM nodes WHERE no = ?"
+_COUNTS = f"SELECT {NODES.counted} FROM nodes WHERE no = ?"
 
 
 class GraphRows:
@@ -84,11 +85,11 @@ class GraphRows:
     def read(self, number: int) -> Node:
         """The node of this number. *Raises* ``StoreCorrupt``: it is damaged."""
         self._breather.breathe()
-        return NODES.one(self._tx.run(_READ, (number,)).fetchone())
+        return NODES.whole.one(self._tx.run(_READ, (number,)).fetchone())
 
     def counts(self, number: int) -> NodeMetadata:
         """Its metadata. *Raises* ``StoreCorrupt``: they are damaged."""
-        return METADATA.one(self._tx.run(_COUNTS, (number,)).fetchone())[1]
+        return NODES.counts.one(self._tx.run(_COUNTS, (number,)).fetchone())[1]
 
 
 # ── What is selected ─────────────────────────────────────────────────────────────────

@@ -14,9 +14,10 @@ from mnemo.store.engine import Engine, compute
 from mnemo.store.journal import repo_number
 from mnemo.store.messages import COLUMNS as MESSAGE_COLUMNS
 from mnemo.store.messages import MESSAGES
-from mnemo.store.rows import NODES, chunks, holes, repo_row
+from mnemo.store.rows import chunks, holes, repo_row
 from mnemo.store.spaces import check_space, put_vectors
 from mnemo.store.steps import COLUMNS, ORDINAL, STEPS, UNANNOTATED
+from mnemo.store.tables import NODES
 from mnemo.store.tx import Tx
 from mnemo.values.feed import FoundMessage
 from mnemo.values.graph import Node, Vector
@@ -181,7 +182,7 @@ def _changes(tx: Tx, repo_id: str, after: FeedCursor, limit: int) -> FeedChanges
     messages, last_message, more_messages = _new_messages(tx, repo, after.message, limit, passed)
     until = _whole_revisions(tx, repo, after.revision, revision, limit)
     rows = tx.run(_CHANGED_NODES, (repo, after.revision, until)).fetchall()
-    nodes = NODES.all(rows, passed)
+    nodes = NODES.whole.all(rows, passed)
     removals = _removals(tx, repo, after)
     stored = tx.run(_NEW_VECTORS, (repo, after.vector, limit)).fetchall()
     cursor = FeedCursor(

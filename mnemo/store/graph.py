@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from functools import partial
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from mnemo.errors import CommitFailed, EmbeddingSpaceMismatch, StoreError, StoreLocked
 from mnemo.protocols import Applied, Clock, GraphWrite
@@ -15,16 +15,13 @@ from mnemo.store.commit import apply_write, delete_nodes, prepare
 from mnemo.store.damage import Passed, log_passed
 from mnemo.store.engine import Engine, compute
 from mnemo.store.rows import (
-    EDGES,
     LISTED,
-    METADATA,
-    METADATA_COLUMNS,
-    NODES,
     chunks,
     holes,
     listed,
     repo_row,
 )
+from mnemo.store.tables import EDGES, NODES
 from mnemo.store.tx import Tx
 from mnemo.values.changeset import Revision
 from mnemo.values.graph import Edge, EdgeKind, Listing, Node, NodeMetadata, NodeType
@@ -49,11 +46,11 @@ _HAS_KEY = " AND n.no IN (SELECT node FROM node_keys WHERE repo = ? AND key IN (
 _LAST_OF_KEY = """
  AND n.no IN (SELECT node FROM node_keys WHERE repo = ? AND key = ? ORDER BY node DESC LIMIT ?)
 """
-_METADATA = f"SELECT {METADATA_COLUMNS} FROM nodes WHERE repo = ? AND id IN ({{}})"
-_EDGES = """
-SELECT a.id, b.id, e.kind FROM edges e
+_METADATA = f"SELECT {NODES.counted} FROM nodes WHERE repo = ? AND id IN ({{}})"
+_EDGES = f"""
+SELECT a.id, b.id, {EDGES.of("e")} FROM edges e
 JOIN nodes a ON a.no = e.source JOIN nodes b ON b.no = e.target
-WHERE {} IN (SELECT no FROM nodes WHERE repo = ? AND id IN ({}))
+WHERE {{}} IN (SELECT no FROM nodes WHERE repo = ? AND id IN ({{}}))
 """
 _TOUCH = """
 UPDATE nodes SET access_count = access_count + ?,
@@ -173,7 +170,7 @@ def _by_id(tx: Tx, repo_id: str, ids: Sequence[str], passed: Passed | None) -> l
     for chunk in chunks(wanted):
         query = f"{_NODES} AND n.id IN ({holes(chunk)})"
         rows = tx.run(query, (repo, *chunk)).fetchall()
-        found.update((node.id, node) for node in NODES.all(rows, passed))
+        found.update((node.id, node) for node in NODES.whole.all(rows, passed))
     return [found[id] for id in wanted if id in found]
 
 
@@ -195,17 +192,17 @@ def _by_type(
     if keys is None:
         order, bound = (_OLDEST_FIRST, ()) if newest is None else (_NEWEST_FIRST, (newest,))
         rows = tx.run(query + order, (*parameters, *bound)).fetchall()
-        return NODES.all(rows, passed)
+        return NODES.whole.all(rows, passed)
     sought = list(dict.fromkeys(keys))
     if newest is not None:
         for key in sought:
             narrowed = query + _LAST_OF_KEY + _OLDEST_FIRST
             rows += tx.run(narrowed, (*parameters, repo, key, newest))
-        return NODES.all(dict.fromkeys(rows), passed)
+        return NODES.whole.all(dict.fromkeys(rows), passed)
     for chunk in chunks(sought):
         narrowed = query + _HAS_KEY.format(holes(chunk)) + _OLDEST_FIRST
         rows += tx.run(narrowed, (*parameters, repo, *chunk))
-    return NODES.all(dict.fromkeys(rows), passed)
+    return NODES.whole.all(dict.fromkeys(rows), passed)
 
 
 def _listed(tx: Tx, repo_id: str, listing: Listing, passed: Passed | None) -> list[Node]:
@@ -224,7 +221,7 @@ def _listed(tx: Tx, repo_id: str, listing: Listing, passed: Passed | None) -> li
     order = f" ORDER BY n.created_at {direction}, n.id"
     asked = (repo_row(tx, repo_id)[0], listed(listing.types), *values, listing.limit)
     places = listed(no for (no,) in tx.run(f"{query}{order} LIMIT ?", asked))
-    return NODES.all(tx.run(f"{_PLACED} {order}", (places,)), passed)
+    return NODES.whole.all(tx.run(f"{_PLACED} {order}", (places,)), passed)
 
 
 def _metadata(
@@ -234,7 +231,7 @@ def _metadata(
     entries: dict[str, NodeMetadata] = {}
     for chunk in chunks(list(dict.fromkeys(ids))):
         rows = tx.run(_METADATA.format(holes(chunk)), (repo, *chunk))
-        entries.update(METADATA.all(rows, passed))
+        entries.update(NODES.counts.all(rows, passed))
     return entries
 
 
@@ -247,7 +244,7 @@ def _edges(
 ) -> list[Edge]:
     repo = repo_row(tx, repo_id)[0]
     tail, extra = (" AND e.kind = ?", (str(kind),)) if kind is not None else ("", ())
-    found: dict[tuple[str, str, str], None] = {}
+    found: dict[tuple[Any, ...], None] = {}
     breather = Breather()
     for chunk in chunks(list(dict.fromkeys(ids))):
         for end in ("e.source", "e.target"):
@@ -255,7 +252,7 @@ def _edges(
             for row in tx.run(query, (repo, *chunk, *extra)):
                 found[row] = None
                 breather.breathe()
-    return EDGES.all(found, passed)
+    return EDGES.rows.all(found, passed)
 
 
 class _CommitLocked(CommitFailed, StoreLocked):

@@ -13,7 +13,8 @@ from mnemo.store.damage import Passed, Rows, log_passed
 from mnemo.store.feed import owned_keys
 from mnemo.store.journal import repo_number
 from mnemo.store.message_vectors import owe_all
-from mnemo.store.rows import NODES, chunks, holes, repo_row
+from mnemo.store.rows import chunks, holes, repo_row
+from mnemo.store.tables import NODES
 from mnemo.store.tx import Tx
 from mnemo.values.feed import FeedCursor
 from mnemo.values.graph import Intent, Vector
@@ -161,7 +162,7 @@ def _move_wordings(tx: Tx, repo: int) -> None:
     breather = Breather()
     for number, *row in tx.run(_WORDED, (repo,)).fetchall():
         # A damaged one says nothing that could be found by a vector.
-        intent = next(iter(NODES.all([row], [])), None)
+        intent = next(iter(NODES.whole.all([row], [])), None)
         if not isinstance(intent, Intent):
             continue
         moved = tuple(

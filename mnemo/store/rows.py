@@ -7,19 +7,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
 from typing import Any, TypeVar
 
-from mnemo.store.codec import decode_node
 from mnemo.store.damage import Rows
-from mnemo.store.tables import NODE_COUNTS
 from mnemo.store.tx import Tx
-from mnemo.values.graph import Edge, EdgeKind
 
 __all__ = [
-    "EDGES",
     "LISTED",
-    "METADATA",
-    "METADATA_COLUMNS",
-    "NODES",
-    "SET_COLUMNS",
     "chunks",
     "holes",
     "insert_rows",
@@ -90,15 +82,3 @@ def repo_row(tx: Tx, repo_id: str) -> tuple[int, int, str | None, int | None]:
     """
     row = tx.run(_REPO, (repo_id,)).fetchone()
     return _REPOS.one(row)[1:] if row is not None else (0, 0, None, None)
-
-
-METADATA_COLUMNS = f"id, {', '.join(NODE_COUNTS.columns)}"
-"""What ``METADATA`` expects, of ``nodes``."""
-METADATA = Rows("nodes", f"s {NODE_COUNTS.words}", lambda row: (row[0], NODE_COUNTS.read(row[1:])))
-"""Id and counts of a node."""
-SET_COLUMNS = "session_id = ?, episode_id = ?, superseded_by = ?, at = ?, body = ?"
-"""Sets what ``node_columns`` gives."""
-NODES = Rows("nodes", "s s s b?", lambda row: decode_node(*row[:4]))
-"""Nodes of rows (id, type, body, vector)."""
-EDGES = Rows("edges", "s s s", lambda row: Edge(row[0], row[1], EdgeKind(row[2])), key=(0, 1, 2))
-"""Edges of rows (id of the source, id of the target, kind)."""

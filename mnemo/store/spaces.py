@@ -7,20 +7,20 @@ from collections.abc import Iterable, Mapping
 from mnemo.errors import EmbeddingSpaceMismatch
 from mnemo.protocols import EmbeddingSpace
 from mnemo.store.rows import LISTED, listed, repo_row
+from mnemo.store.tables import VECTORS
 from mnemo.store.tx import Tx
 
 __all__ = ["check_space", "drop_vectors", "put_vectors"]
 
 _STAMP = "UPDATE repos SET space_name = ?, space_dimensions = ? WHERE no = ?"
 _FLOAT_BYTES = 4
-_PUT = "INSERT INTO vectors (repo, key, vector) VALUES (?, ?, ?)"
 _DROP = f"DELETE FROM vectors WHERE repo = ? AND key IN {LISTED}"
 
 
 def put_vectors(tx: Tx, repo: int, vectors: Mapping[str, bytes]) -> None:
     """Insert vectors, or replace those of the same keys by new rows: the feed follows numbers."""
     drop_vectors(tx, repo, vectors)
-    tx.run_many(_PUT, [(repo, key, vector) for key, vector in vectors.items()])
+    tx.run_many(VECTORS.insert, [(repo, key, vector) for key, vector in vectors.items()])
 
 
 def drop_vectors(tx: Tx, repo: int, keys: Iterable[str]) -> int:

@@ -118,6 +118,7 @@ class Table(Generic[T]):
     Args:
         parent: The column with the number of what it belongs to; ``repo`` where the entity has
             no owner.
+        also: Further columns with numbers of its owners, which are part of its key.
         number: Its own number, as DDL.
         extra: Columns that the entity does not know, as DDL.
         columns: Names of columns, where they are not the fields'.
@@ -140,6 +141,7 @@ class Table(Generic[T]):
         entity: Entity[T],
         *,
         parent: str = "repo",
+        also: Sequence[str] = (),
         number: str = "",
         extra: Sequence[str] = (),
         columns: Mapping[str, str] | None = None,
@@ -152,6 +154,7 @@ class Table(Generic[T]):
         live_index: str = "",
     ) -> None:
         self.name, self.entity, self.parent = name, entity, parent
+        self.parents = (parent, *also)
         self.live, self.live_index = live, live_index
         named = columns or {}
         kept = [replace(f, optional=f.optional or f.name in nullable) for f in entity.fields]
@@ -221,10 +224,10 @@ class Table(Generic[T]):
         """The statement that makes the table."""
         number, extra, constraint, rowid = self._ddl
         said = [number] if number else []
-        said += [f"{self.parent} INTEGER NOT NULL", *extra]
+        said += [*(f"{parent} INTEGER NOT NULL" for parent in self.parents), *extra]
         said += [f"{column} {type}" for column, type in zip(self.columns, self.types, strict=True)]
         if constraint:
-            said.append(f"{constraint} ({', '.join((self.parent, *self.key))})")
+            said.append(f"{constraint} ({', '.join((*self.parents, *self.key))})")
         return f"CREATE TABLE {self.name} ({', '.join(said)}){'' if rowid else ' WITHOUT ROWID'}"
 
     def of(self, alias: str) -> str:
@@ -238,8 +241,12 @@ class Table(Generic[T]):
 
     @property
     def insert(self) -> str:
-        """Insert parent and ``columns``."""
-        names = (self.parent, *self.columns)
+        """Insert parents and ``columns``."""
+        return self.insert_with()
+
+    def insert_with(self, *more: str) -> str:
+        """``insert`` that sets columns besides, behind the others."""
+        names = (*self.parents, *self.columns, *more)
         return (
             f"INSERT INTO {self.name} ({', '.join(names)}) VALUES ({', '.join('?' for _ in names)})"
         )
@@ -248,7 +255,7 @@ class Table(Generic[T]):
     def upsert(self) -> str:
         """``insert``, or replace what has the same key."""
         changed = ", ".join(f"{c} = excluded.{c}" for c in self.columns if c not in self.key)
-        key = ", ".join((self.parent, *self.key))
+        key = ", ".join((*self.parents, *self.key))
         return f"{self.insert} ON CONFLICT ({key}) DO UPDATE SET {changed}"
 
     def query(self, *, epoch: int | None, live: bool, newest: int | None) -> str:

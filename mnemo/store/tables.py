@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from operator import itemgetter
 from typing import Any, TypeVar
 
-from mnemo.store.codec import decode_list, encode_json
+from mnemo.store.codec import decode_list, decode_node, encode_json, stored_node
 from mnemo.store.damage import Rows
 from mnemo.store.table import LETTERS, Table
 from mnemo.values import entities
+from mnemo.values.archive_nodes import StoredNode
 from mnemo.values.derived import Derived
+from mnemo.values.graph import Node, NodeMetadata
 from mnemo.values.messages import StoredMessage
 from mnemo.values.steps import Annotation, Step
 
@@ -17,12 +20,13 @@ __all__ = [
     "ANNOTATIONS",
     "CHANGESETS",
     "COMPACTIONS",
+    "EDGES",
     "EPISODES",
     "GOALS",
     "JOBS",
     "MESSAGES",
     "MESSAGE_VECTORS",
-    "NODE_COUNTS",
+    "NODES",
     "NOTES",
     "NOTE_CHANGES",
     "NOTE_CONVERSATIONS",
@@ -33,12 +37,14 @@ __all__ = [
     "NOTE_VERSIONS",
     "OUTCOMES",
     "PINS",
+    "REMOVALS",
     "SESSIONS",
     "SNAPSHOTS",
     "STAGED",
     "STEPS",
     "SURFACED",
     "THREADS",
+    "VECTORS",
     "table_of",
 ]
 
@@ -94,6 +100,35 @@ class _Steps(Table[Step]):
         return Annotation(index=row[self._index], **ANNOTATIONS.named(row[self.ordinal + 1 :]))
 
 
+class _Nodes(Table[StoredNode]):
+    """
+    Nodes: what a node says is in its body, whatever its type.
+
+    Attributes:
+        whole: Reads id, type, body and, where there is one, the vector of a node.
+        counted: The columns that *counts* reads: the id and the metadata of a node.
+        change: Sets ``said`` of a node and its revision, by its number.
+    """
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        counts = Table(self.name, entities.COUNTS)
+        self.counted = ", ".join(("id", *counts.columns))
+        self.whole: Rows[Node] = Rows(self.name, "s s s b?", lambda row: decode_node(*row[:4]))
+        self.counts: Rows[tuple[str, NodeMetadata]] = Rows(
+            self.name, f"s {counts.words}", lambda row: (row[0], counts.read(row[1:]))
+        )
+        said = [c for c in self.columns if c not in ("id", "type", *counts.columns)]
+        self._said = itemgetter(*map(self.columns.index, said))
+        assigned = ", ".join(f"{column} = ?" for column in (*said, "revision"))
+        self.change = f"UPDATE {self.name} SET {assigned} WHERE no = ?"
+
+    def said(self, node: Node) -> tuple[Any, ...]:
+        """What changes with what *node* says."""
+        found: tuple[Any, ...] = self._said(self.values(stored_node(node)))
+        return found
+
+
 # ── Journal ──────────────────────────────────────────────────────────────────────────
 
 ANNOTATIONS = Table("steps", entities.ANNOTATION, columns={"vector": "subgoal_vector"})
@@ -137,8 +172,22 @@ EPISODES = Table(
     constraint="",
 )
 STAGED = Table("staged", entities.STAGED, parent="episode")
-NODE_COUNTS = Table("nodes", entities.COUNTS)
-"""What is counted about a node; columns beside those of the node itself."""
+
+# ── Graph ────────────────────────────────────────────────────────────────────────────
+
+_FOLLOWED = "seq INTEGER PRIMARY KEY AUTOINCREMENT"
+
+NODES = _Nodes(
+    "nodes",
+    entities.NODE,
+    number="no INTEGER PRIMARY KEY",
+    extra=("revision INTEGER NOT NULL",),
+    last=("body",),
+    constraint="",
+)
+EDGES = Table("edges", entities.EDGE, parent="source", also=("target",), rowid=False)
+VECTORS = Table("vectors", entities.VECTOR, number=_FOLLOWED, constraint="UNIQUE")
+REMOVALS = Table("removals", entities.REMOVAL, number=_FOLLOWED, constraint="")
 CHANGESETS = Table("changesets", entities.CHANGESET_APPLIED)
 
 # One of a kind and subject; done ones are kept, for their token.

@@ -14,8 +14,9 @@ from typing import Any
 
 from mnemo.errors import CommitFailed
 from mnemo.runtime.clock import Breather
-from mnemo.store.codec import encode_time, node_columns
-from mnemo.store.rows import SET_COLUMNS, chunks, holes
+from mnemo.store.codec import encode_time
+from mnemo.store.rows import chunks, holes
+from mnemo.store.tables import EDGES, NODES
 from mnemo.store.tx import Tx
 from mnemo.values.changeset import Revision
 from mnemo.values.upkeep import RAW, Upkeep
@@ -34,19 +35,18 @@ _TABLES = (
 )
 _EMPTIED = ("DELETE FROM merging", "DELETE FROM leaving")
 _NAMED = "SELECT id, no, type FROM nodes WHERE repo = ? AND id IN ({})"
-_CHANGE = f"UPDATE nodes SET {SET_COLUMNS}, revision = ? WHERE no = ?"
 _PENALIZE = "UPDATE nodes SET penalty = ? WHERE no = ?"
 
 # ── Merging ──────────────────────────────────────────────────────────────────────────
 
 _MERGE = "INSERT INTO merging (loser, survivor) VALUES (?, ?)"
 # CROSS JOIN keeps the order: a few losers, then their edges by index.
-_MOVE_EDGES = """
-INSERT INTO edges (source, target, kind)
-SELECT coalesce(a.survivor, e.source) AS s, coalesce(b.survivor, e.target) AS t, e.kind
-FROM (SELECT e.source, e.target, e.kind FROM merging m CROSS JOIN edges e ON e.source = m.loser
+_MOVE_EDGES = f"""
+INSERT INTO edges (source, target, {", ".join(EDGES.columns)})
+SELECT coalesce(a.survivor, e.source) AS s, coalesce(b.survivor, e.target) AS t, {EDGES.of("e")}
+FROM (SELECT e.* FROM merging m CROSS JOIN edges e ON e.source = m.loser
       UNION
-      SELECT e.source, e.target, e.kind FROM merging m CROSS JOIN edges e ON e.target = m.loser) e
+      SELECT e.* FROM merging m CROSS JOIN edges e ON e.target = m.loser) e
 LEFT JOIN merging a ON a.loser = e.source LEFT JOIN merging b ON b.loser = e.target
 WHERE s <> t ON CONFLICT DO NOTHING
 """
@@ -122,11 +122,11 @@ class Kept:
 
 
 def encode_changed(upkeep: Upkeep | None) -> list[tuple[Any, ...]]:
-    """``node_columns`` and ids of the changed nodes; for a worker thread."""
+    """What the changed nodes say, and their ids; for a worker thread."""
     breather = Breather()
     rows = []
     for node in upkeep.changed if upkeep else ():
-        rows.append((*node_columns(node), node.id))
+        rows.append((*NODES.said(node), node.id))
         breather.breathe()
     return rows
 
@@ -150,7 +150,7 @@ def keep_up(
     numbers = _numbers(tx, repo, upkeep)
     for statement in _TABLES:
         tx.run(statement)
-    tx.run_many(_CHANGE, [(*columns, revision, numbers[id]) for *columns, id in changed])
+    tx.run_many(NODES.change, [(*columns, revision, numbers[id]) for *columns, id in changed])
     penalties = [(penalty, numbers[id]) for id, penalty in upkeep.penalties.items()]
     tx.run_many(_PENALIZE, penalties)
     if upkeep.merges:

@@ -1,38 +1,108 @@
-"""Nodes and changesets in the lines of an archive: what is written, and what may be read."""
+"""Nodes, edges and changesets as entities: their fields, their rows, and their lines."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import MISSING, fields
+from dataclasses import dataclass
 from datetime import datetime
-from typing import Annotated, Any, TypeAlias
+from functools import reduce
+from operator import or_
+from typing import Annotated, Any, Literal, TypeAlias, get_type_hints
 
-import numpy as np
 from pydantic import AfterValidator, BeforeValidator, Field, TypeAdapter, with_config
 from typing_extensions import TypedDict
 
-from mnemo.runtime.validation import finite_number, stored_json, stored_text, whole_number
 from mnemo.values.archive import ArchivedNode
 from mnemo.values.changeset import Changeset, NodeChange
-from mnemo.values.fields import STRICT, Count, Entity, Id, Key, packed, read_time, read_vector
+from mnemo.values.fields import STRICT, Count, Entity, Id, Key, Stored, packed, read_vector
 from mnemo.values.graph import (
     NODE_TYPES,
     Edge,
-    EdgeKind,
-    Edit,
     MetadataDelta,
     Node,
     NodeMetadata,
     NodeType,
     Vector,
 )
-from mnemo.values.wordings import plain_edits, plain_wordings, read_edits, read_wordings
 
-__all__ = ["CHANGESET", "COUNTS", "NodeLines", "changeset_line"]
+__all__ = [
+    "CHANGESET",
+    "COUNTS",
+    "EDGE",
+    "NODE",
+    "NODE_FIELDS",
+    "REMOVAL",
+    "NodeLines",
+    "Removal",
+    "StoredNode",
+    "changeset_line",
+]
 
-_TIMES = frozenset({"created_at", "at", "valid_from", "valid_to"})
-_NUMBERS = frozenset({"confidence", "reward", "return_score"})
-_WHOLE_NUMBERS = frozenset({"step_index"})
+# ── Entities ─────────────────────────────────────────────────────────────────────────
+
+
+def _fields_of(kind: type[Node]) -> Entity[Any]:
+    """What nodes of *kind* say; ids among it are texts like any other, numbers may be below 0."""
+    hints = get_type_hints(kind)
+    numbers = [name for name, hint in hints.items() if hint in (float, float | None)]
+    return Entity(
+        kind,
+        types={name: "text" for name, hint in hints.items() if hint in (str, str | None)},
+        shapes=dict.fromkeys(numbers, float),
+        without=("id", "vector"),
+        sparse=True,
+    )
+
+
+NODE_FIELDS: dict[NodeType, Entity[Any]] = {t: _fields_of(kind) for t, kind in NODE_TYPES.items()}
+"""What nodes of each type say beside their id and vector."""
+_ANY_FIELD: dict[str, Stored] = {f.name: f for e in NODE_FIELDS.values() for f in e.fields}
+
+COUNTS = Entity(
+    NodeMetadata,
+    types={"created_at": "instant", "last_accessed_at": "instant"},
+    shapes={"penalty": Annotated[float, Field(ge=0, lt=1)]},
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredNode:
+    """
+    The row of a node: what it is found and judged by, and all that it says.
+
+    Attributes:
+        at: When what it holds was said.
+        body: ``NODE_FIELDS`` of its type as JSON.
+        session_id: By this, its episode and the superseding fact an erasure judges it.
+    """
+
+    id: str
+    type: NodeType
+    at: datetime | None
+    session_id: str | None
+    episode_id: str | None
+    superseded_by: str | None
+    body: str
+    metadata: NodeMetadata
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Removal:
+    """A node, or the node of a step, that left recall; followers read these in order."""
+
+    node_id: str
+
+
+NODE = Entity(StoredNode, key=("id",), types={"at": "instant"}, inline={"metadata": COUNTS})
+EDGE = Entity(
+    Edge,
+    owners=("source", "target"),
+    key=("kind",),
+    lines={"kind": "type"},
+    shapes={"source": Id, "target": Id},
+)
+_EDGE_LINE = tuple(field.line for field in EDGE.fields)
+REMOVAL = Entity(Removal)
 
 
 # ── Writing ──────────────────────────────────────────────────────────────────────────
@@ -43,122 +113,83 @@ def changeset_line(changeset: Changeset) -> dict[str, Any]:
     return {
         "id": changeset.id,
         "nodes": [
-            {"id": n.id, "type": n.type, "fields": _fields(n), "vector": _plain(n.vector)}
+            {"id": n.id, "type": n.type, "fields": NODE_FIELDS[n.type].line(n)}
+            | {"vector": _packed(n.vector)}
             for n in changeset.nodes
         ],
-        "edges": [(e.source, e.target, str(e.kind)) for e in changeset.edges],
+        "edges": [tuple(EDGE.line(edge).values()) for edge in changeset.edges],
         "metadata": {
             id: (float(delta.cumulative_reward), delta.reward_count, delta.support_count)
             for id, delta in changeset.metadata.items()
         },
-        "changes": [
-            {"id": c.id, "fields": {name: _plain(value) for name, value in c.fields.items()}}
-            for c in changeset.changes
-        ],
+        "changes": [{"id": c.id, "fields": _changed_line(c.fields)} for c in changeset.changes],
         "replaces": {id: list(replaced) for id, replaced in changeset.replaces.items()},
     }
 
 
-def _fields(node: Node) -> dict[str, Any]:
-    """What *node* says, but for what stands at its default."""
-    said = {}
-    for f in fields(node):
-        value = getattr(node, f.name)
-        if f.name not in ("id", "vector") and (f.default is MISSING or value != f.default):
-            said[f.name] = _plain(value)
-    return said
+def _packed(vector: Vector | None) -> str | None:
+    return None if vector is None else packed(vector)
 
 
-def _plain(value: Any) -> Any:
-    if isinstance(value, datetime):
-        return value.isoformat()
-    if isinstance(value, tuple):
-        is_edited = bool(value) and isinstance(value[0], Edit)
-        return plain_edits(value) if is_edited else plain_wordings(value)
-    return packed(value) if isinstance(value, np.ndarray) else value
+def _changed_line(changed: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: _plain(name, value) for name, value in changed.items()}
+
+
+def _plain(name: str, value: Any) -> Any:
+    if name == "vector":
+        return _packed(value)
+    write = _ANY_FIELD[name].write
+    return value if write is None or value is None else write(value)
 
 
 # ── Reading ──────────────────────────────────────────────────────────────────────────
 
-
-def _as_fields(said: Any) -> dict[str, Any]:
-    """Fields of a node, by name. *Raises* ``ValueError`` for a value that does not fit."""
-    if not isinstance(said, dict):
-        raise ValueError("fields must be an object")
-    return {name: _as_value(name, value) for name, value in said.items()}
-
-
-def _as_value(name: str, value: Any) -> Any:
-    if name == "wordings":
-        return read_wordings(value)
-    if name == "edits":
-        return read_edits(value)
-    if value is None:
-        return None
-    if name == "metadata":
-        return _as_object(value)
-    if name == "vector":
-        return read_vector(value)
-    if name in _TIMES:
-        return read_time(value)
-    if name in _WHOLE_NUMBERS:
-        return whole_number(name, value, 0)
-    if name in _NUMBERS:
-        if isinstance(value, bool) or not isinstance(value, int | float):
-            raise ValueError(f"{name} must be int or float")
-        return finite_number(name, value) if isinstance(value, float) else value
-    return stored_text(name, value)
-
-
-def _as_object(value: Any) -> Any:
-    if not isinstance(value, dict):
-        raise ValueError("metadata must be an object")
-    return stored_json("metadata", value)
-
-
-def _node(type: NodeType, id: str, said: Mapping[str, Any], vector: Vector | None = None) -> Node:
-    kind = NODE_TYPES[type]
-    known = {f.name: f for f in fields(kind) if f.name not in ("id", "vector")}
-    if strange := said.keys() - known.keys():
-        raise ValueError(f"a node of type {type!r} has no {min(strange)!r}")
-    for name, f in known.items():
-        if f.default is MISSING and said.get(name) is None:
-            raise ValueError(f"a node of type {type!r} needs {name!r}")
-    return kind(id=id, vector=vector, **said)
-
-
-_Fields: TypeAlias = Annotated[Any, BeforeValidator(_as_fields)]
 _Vector: TypeAlias = Annotated[Any, BeforeValidator(read_vector)]
+_OBJECT: Any = TypedDict
 
 
-@with_config(STRICT)
-class _StagedNode(TypedDict):
-    id: Id
-    type: NodeType
-    fields: _Fields
-    vector: _Vector | None
+def _object(name: str, fields: Mapping[str, Any], *, total: bool = True) -> Any:
+    return with_config(STRICT)(_OBJECT(name, fields, total=total))
 
 
-@with_config(STRICT)
-class _Change(TypedDict):
-    id: Id
-    fields: _Fields
+def _node_shape(type: Any, said: NodeType, **more: Any) -> Any:
+    """Of a node of *said*, which its line must say to be *type*."""
+    return _object("Node", {"id": Id, "type": type, "fields": NODE_FIELDS[said].shape, **more})
 
 
-@with_config(STRICT)
-class _Changeset(TypedDict):
-    id: Key | None
-    nodes: list[_StagedNode]
-    edges: list[Annotated[list[Id], Field(min_length=3, max_length=3)]]
-    metadata: dict[Id, Annotated[list[float], Field(min_length=3, max_length=3)]]
-    changes: list[_Change]
-    replaces: dict[Id, list[Id]]
+_STAGED: Any = Annotated[
+    reduce(or_, (_node_shape(Literal[t], t, vector=_Vector | None) for t in NODE_TYPES)),
+    Field(discriminator="type"),
+]
+_CHANGED = _object(
+    "Changed",
+    {name: field.shape | None for name, field in _ANY_FIELD.items()} | {"vector": _Vector | None},
+    total=False,
+)
+_CHANGE: Any = _object("Change", {"id": Id, "fields": _CHANGED})
+_CHANGESET = _object(
+    "Changeset",
+    {
+        "id": Key | None,
+        "nodes": list[_STAGED],
+        "edges": list[Annotated[list[Any], AfterValidator(lambda said: _edge(said))]],
+        "metadata": dict[Id, Annotated[list[float], Field(min_length=3, max_length=3)]],
+        "changes": list[_CHANGE],
+        "replaces": dict[Id, list[Id]],
+    },
+)
+
+
+def _edge(said: list[Any]) -> Edge:
+    if len(said) > len(_EDGE_LINE):
+        raise ValueError(f"an edge has {len(_EDGE_LINE)} values at most")
+    return EDGE.read(dict(zip(_EDGE_LINE, said, strict=False)))
 
 
 def _changeset(said: Any) -> Changeset:
     return Changeset(
         nodes=tuple(_node(n["type"], n["id"], n["fields"], n["vector"]) for n in said["nodes"]),
-        edges=tuple(Edge(a, b, EdgeKind(kind)) for a, b, kind in said["edges"]),
+        edges=tuple(said["edges"]),
         metadata={
             id: MetadataDelta(
                 cumulative_reward=reward, reward_count=int(count), support_count=int(support)
@@ -171,14 +202,12 @@ def _changeset(said: Any) -> Changeset:
     )
 
 
-CHANGESET: Any = Annotated[_Changeset, AfterValidator(_changeset)]
-"""What a line must say of a changeset, for pydantic."""
+def _node(type: NodeType, id: str, said: Mapping[str, Any], vector: Vector | None = None) -> Node:
+    return NODE_TYPES[type](id=id, vector=vector, **said)
 
-COUNTS = Entity(
-    NodeMetadata,
-    types={"created_at": "instant", "last_accessed_at": "instant"},
-    shapes={"penalty": Annotated[float, Field(ge=0, lt=1)]},
-)
+
+CHANGESET: Any = Annotated[_CHANGESET, AfterValidator(_changeset)]
+"""What a line must say of a changeset, for pydantic."""
 
 
 class NodeLines:
@@ -187,7 +216,7 @@ class NodeLines:
     kind = ArchivedNode
 
     def __init__(self) -> None:
-        self._adapter: TypeAdapter[dict[str, Any]] | None = None
+        self._adapters: dict[str, TypeAdapter[dict[str, Any]]] = {}
 
     def line(self, record: Any) -> dict[str, Any]:
         """What a line says of *record*."""
@@ -195,29 +224,20 @@ class NodeLines:
             "id": record.node.id,
             "type": record.node.type,
             "revision": record.revision,
-            "fields": _fields(record.node),
+            "fields": NODE_FIELDS[record.node.type].line(record.node),
             "counts": COUNTS.line(record.metadata),
         }
 
     def read(self, raw: Mapping[str, Any]) -> ArchivedNode:
         """The node that a line says. *Raises* as ``Entity.read``."""
-        if self._adapter is None:
-            self._adapter = TypeAdapter(_node_shape())
-        said = self._adapter.validate_python(raw)
-        node = _node(said["type"], said["id"], said["fields"])
+        found = raw.get("type")
+        type: NodeType = found if isinstance(found, str) and found in NODE_TYPES else "semantic"
+        if type not in self._adapters:
+            shape = _node_shape(NodeType, type, revision=Count, counts=COUNTS.shape)
+            self._adapters[type] = TypeAdapter(shape)
+        said = self._adapters[type].validate_python(raw)
+        node = _node(type, said["id"], said["fields"])
         if node.created_at is None:
             raise ValueError("a stored node needs 'created_at'")
         metadata = COUNTS.make(**said["counts"])
         return ArchivedNode(node=node, metadata=metadata, revision=said["revision"])
-
-
-def _node_shape() -> Any:
-    make: Any = TypedDict
-    said = {
-        "id": Id,
-        "type": NodeType,
-        "revision": Count,
-        "fields": _Fields,
-        "counts": COUNTS.shape,
-    }
-    return with_config(STRICT)(make("Node", said))

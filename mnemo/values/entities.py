@@ -21,11 +21,18 @@ from mnemo.values.archive import (
     ArchivedTrajectory,
     ArchivedVector,
 )
-from mnemo.values.archive_nodes import CHANGESET, COUNTS, NodeLines, changeset_line
+from mnemo.values.archive_nodes import (
+    CHANGESET,
+    COUNTS,
+    EDGE,
+    NODE,
+    REMOVAL,
+    NodeLines,
+    changeset_line,
+)
 from mnemo.values.chat import Usage
 from mnemo.values.derived import Compaction, EvictionOutcome, Goal, Pin, Snapshot, Surfaced, Thread
-from mnemo.values.fields import Entity, Id, Key, Positive, Text, at_most
-from mnemo.values.graph import Edge
+from mnemo.values.fields import Entity, Key, Positive, Text, at_most
 from mnemo.values.jobs import Job
 from mnemo.values.journal import StagedTrajectory
 from mnemo.values.messages import StoredMessage, ToolCall, embedded_text, searchable_text
@@ -39,11 +46,13 @@ __all__ = [
     "CHANGESET_APPLIED",
     "COMPACTION",
     "COUNTS",
+    "EDGE",
     "EPISODE",
     "GOAL",
     "JOB",
     "MESSAGE",
     "MESSAGE_VECTOR",
+    "NODE",
     "NOTE",
     "NOTE_CHANGE",
     "NOTE_CONVERSATION",
@@ -54,12 +63,14 @@ __all__ = [
     "NOTE_VERSION",
     "OUTCOME",
     "PIN",
+    "REMOVAL",
     "SESSION",
     "SNAPSHOT",
     "STAGED",
     "STEP",
     "SURFACED",
     "THREAD",
+    "VECTOR",
 ]
 
 MOST_BODY, MOST_DESCRIPTION = 4_000, 200
@@ -131,7 +142,6 @@ STEP = Entity(
 )
 JOB = Entity(Job, key=("kind", "subject"), types={"due_at": "instant"})
 ARCHIVED_STEP = Entity(ArchivedStep, inline={"step": STEP})
-EDGE = Entity(Edge, lines={"kind": "type"}, shapes={"source": Id, "target": Id})
 # The id of its owner, which may be followed by the side of a step.
 _VECTOR_KEY = Annotated[str, Field(min_length=1), at_most(MOST_ID_BYTES + len("/observation"))]
 VECTOR = Entity(ArchivedVector, key=("key",), shapes={"key": _VECTOR_KEY})

@@ -10,7 +10,7 @@ from __future__ import annotations
 import base64
 import binascii
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, is_dataclass, replace
+from dataclasses import MISSING, dataclass, fields, is_dataclass, replace
 from datetime import datetime
 from enum import StrEnum
 from operator import attrgetter
@@ -40,7 +40,8 @@ from mnemo.runtime.validation import (
     stored_text,
     stored_time,
 )
-from mnemo.values.graph import Vector
+from mnemo.values.graph import Edit, Vector, Wording
+from mnemo.values.wordings import plain_edits, plain_wordings, read_edits, read_wordings
 
 __all__ = [
     "STRICT",
@@ -153,6 +154,8 @@ Type: TypeAlias = Literal[
     "extras",
     "item",
     "changeset",
+    "edits",
+    "wordings",
     "nested",
 ]
 """What a field holds, as far as columns and lines differ by it."""
@@ -174,6 +177,8 @@ _SHAPES: dict[Type, Any] = {
     "object": Annotated[dict[str, Any], AfterValidator(_read_object)],
     "extras": dict[str, Any],
     "item": Text,
+    "edits": Annotated[Any, BeforeValidator(read_edits)],
+    "wordings": Annotated[Any, BeforeValidator(read_wordings)],
 }
 _WRITES: dict[Type, Callable[[Any], Any]] = {
     "number": float,
@@ -184,6 +189,8 @@ _WRITES: dict[Type, Callable[[Any], Any]] = {
     "object": dict,
     "extras": dict,
     "calls": lambda calls: [(call.id, call.name, call.arguments) for call in calls],
+    "edits": plain_edits,
+    "wordings": plain_wordings,
 }
 _TYPES: dict[Any, Type] = {
     str: "text",
@@ -196,6 +203,8 @@ _TYPES: dict[Any, Type] = {
     tuple[int, ...]: "wholes",
     tuple[dict[str, Any], ...]: "objects",
     tuple[tuple[str, str], ...]: "pairs",
+    tuple[Edit, ...]: "edits",
+    tuple[Wording, ...]: "wordings",
     Mapping[str, Any]: "object",
 }
 
@@ -212,7 +221,8 @@ class Stored:
         path: How it is reached from the value, e.g. ``change.action``.
         hint: Its annotation, without ``None``.
         optional: Whether it may be ``None``.
-        may_miss: Whether a line may leave it out, as one of an archive from before it was added.
+        default: What it is where a line leaves it out, as one of an archive from before it was
+            added may; ``MISSING``: a line must say it.
         line: Its name in an archive's line.
         shape: What it must look like there, for pydantic.
         write: Makes JSON of it; ``None``: it is JSON.
@@ -223,7 +233,7 @@ class Stored:
     type: Type
     hint: Any
     optional: bool
-    may_miss: bool
+    default: Any
     line: str
     shape: Any
     write: Callable[[Any], Any] | None
@@ -246,6 +256,7 @@ class Entity(Generic[T]):
         inline: Fields that are entities themselves, whose fields stand among the others.
         nested: Fields that are entities themselves, and objects in a line.
         without: Fields that are not stored, or known from elsewhere.
+        sparse: Whether a line leaves out what stands at its default.
         make: The value of all its fields; ``None``: the dataclass itself.
         checked: The value of what a line says. *Raises* ``ValueError`` where that does not fit.
     """
@@ -265,6 +276,7 @@ class Entity(Generic[T]):
         nested: Mapping[str, Entity[Any]] | None = None,
         writes: Mapping[str, Callable[[Any], Any]] | None = None,
         without: Iterable[str] = (),
+        sparse: bool = False,
         make: Callable[..., T] | None = None,
         checked: Callable[..., T] | None = None,
     ) -> None:
@@ -276,13 +288,14 @@ class Entity(Generic[T]):
         self._shapes = {**(shapes or {}), **{name: e.shape for name, e in objects.items()}}
         self._written_by = {**(writes or {}), **{name: e.line for name, e in objects.items()}}
         self._inline, self._without = inline or {}, frozenset(without)
+        self._sparse = sparse
         self.fields = tuple(self._fields())
         self.make: Callable[..., T] = make or (self._made if self._inline else kind)
         self.checked = checked or (self._read if self._inline else self.make)
         self._get = getter(field.path for field in self.fields)
         self._names = tuple(field.line for field in self.fields)
         self._writes = [(n, f.write) for n, f in enumerate(self.fields) if f.write is not None]
-        self._missing = {field.name: None for field in self.fields if field.may_miss}
+        self._defaults = {f.name: f.default for f in self.fields if f.default is not MISSING}
         self._adapter: TypeAdapter[dict[str, Any]] | None = None
 
     def _fields(self) -> Iterator[Stored]:
@@ -293,10 +306,12 @@ class Entity(Generic[T]):
                 inner = self._inline[field.name].fields
                 yield from (replace(f, path=f"{field.name}.{f.path}") for f in inner)
             elif field.name not in self._without:
-                yield self._stored(field.name, hints[field.name], field.default is None)
+                yield self._stored(field.name, hints[field.name], field.default)
 
-    def _stored(self, name: str, annotation: Any, is_none: bool) -> Stored:
+    def _stored(self, name: str, annotation: Any, default: Any) -> Stored:
         hint, is_optional = _bare(annotation)
+        # A sparse line says that there is none where the default is another.
+        is_optional |= self._sparse and isinstance(default, str | float)
         optional = is_optional and name not in self._required
         type = self._types.get(name) or _type(name, hint)
         shape = self._shapes.get(name) or _shape(type, hint, optional)
@@ -310,7 +325,7 @@ class Entity(Generic[T]):
             type=type,
             hint=hint,
             optional=optional,
-            may_miss=optional and is_none,
+            default=default if self._sparse or (optional and default is None) else MISSING,
             line=self._lines.get(name, name),
             shape=(shape | None) if optional else shape,
             write=write,
@@ -329,10 +344,19 @@ class Entity(Generic[T]):
 
     def line(self, value: T) -> dict[str, Any]:
         """What an archive's line says of *value*."""
+        line = dict(zip(self._names, self.written(value), strict=True))
+        if self._sparse:
+            for field, one in zip(self.fields, self._get(value), strict=True):
+                if one == field.default:
+                    del line[field.line]
+        return line
+
+    def written(self, value: T) -> list[Any]:
+        """Its ``fields`` as JSON has them."""
         said = list(self._get(value))
         for place, write in self._writes:
             said[place] = write(said[place])
-        return dict(zip(self._names, said, strict=True))
+        return said
 
     def read(self, raw: Mapping[str, Any]) -> T:
         """
@@ -342,10 +366,13 @@ class Entity(Generic[T]):
             pydantic.ValidationError: A field is missing, unknown or of another form.
             ValueError: The fields do not fit each other.
         """
+        return self.checked(**self.read_fields(raw))
+
+    def read_fields(self, raw: Mapping[str, Any]) -> dict[str, Any]:
+        """The fields that a line says, by name. *Raises* ``pydantic.ValidationError``."""
         if self._adapter is None:
             self._adapter = TypeAdapter(self.shape)
-        found = self._adapter.validate_python(raw)
-        return self.checked(**self._missing | found)
+        return self._defaults | self._adapter.validate_python(raw)
 
     @property
     def shape(self) -> Any:
@@ -353,7 +380,7 @@ class Entity(Generic[T]):
         said: dict[str, Any] = {}
         for field in self.fields:
             shape: Any = Annotated[field.shape, Field(alias=field.line)]
-            said[field.name] = NotRequired[shape] if field.may_miss else shape
+            said[field.name] = shape if field.default is MISSING else NotRequired[shape]
         make: Any = TypedDict
         return with_config(STRICT)(make(self.kind.__name__, said))
 

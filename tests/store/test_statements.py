@@ -74,7 +74,7 @@ async def test_a_commit_of_twelve_steps_costs_few_statements(path: Path) -> None
             with counted(memory) as statements:
                 await session.commit()
             assert 15 < len(statements) <= MOST_PER_COMMIT, statements
-        assert any("UPDATE nodes SET session_id" in statement for statement in statements)
+        assert any("UPDATE nodes SET at" in statement for statement in statements)
 
 
 @pytest.mark.parametrize("count", [1, 33, 200])

@@ -79,41 +79,13 @@ _JOURNAL = (
     _STEPS_OF_MESSAGES,
 )
 _GRAPH = (
-    # session_id, episode_id, superseded_by: what an erasure judges a node by, beside its body.
-    """
-    CREATE TABLE nodes (
-        no INTEGER PRIMARY KEY,
-        repo INTEGER NOT NULL,
-        id TEXT NOT NULL,
-        type TEXT NOT NULL,
-        created_at TEXT NOT NULL,
-        at TEXT,
-        body TEXT NOT NULL,
-        revision INTEGER NOT NULL,
-        last_accessed_at TEXT,
-        access_count INTEGER NOT NULL DEFAULT 0,
-        cumulative_reward REAL NOT NULL DEFAULT 0.0,
-        reward_count INTEGER NOT NULL DEFAULT 0,
-        support_count INTEGER NOT NULL DEFAULT 0,
-        penalty REAL NOT NULL DEFAULT 0.0,
-        session_id TEXT,
-        episode_id TEXT,
-        superseded_by TEXT
-    )
-    """,
+    tables.NODES.ddl,
     "CREATE UNIQUE INDEX idx_nodes_repo_id ON nodes (repo, id)",
     "CREATE INDEX idx_nodes_repo_type ON nodes (repo, type)",
     "CREATE INDEX idx_nodes_repo_revision ON nodes (repo, revision)",
     """CREATE INDEX nodes_superseded ON nodes (repo, superseded_by)
        WHERE superseded_by IS NOT NULL""",
-    """
-    CREATE TABLE edges (
-        source INTEGER NOT NULL,
-        target INTEGER NOT NULL,
-        kind TEXT NOT NULL,
-        PRIMARY KEY (source, target, kind)
-    ) WITHOUT ROWID
-    """,
+    tables.EDGES.ddl,
     "CREATE INDEX idx_edges_target ON edges (target)",
     """
     CREATE TABLE node_keys (
@@ -124,15 +96,7 @@ _GRAPH = (
     ) WITHOUT ROWID
     """,
     "CREATE INDEX idx_node_keys_node ON node_keys (node)",
-    """
-    CREATE TABLE vectors (
-        seq INTEGER PRIMARY KEY AUTOINCREMENT,
-        repo INTEGER NOT NULL,
-        key TEXT NOT NULL,
-        vector BLOB NOT NULL,
-        UNIQUE (repo, key)
-    )
-    """,
+    tables.VECTORS.ddl,
     "CREATE INDEX idx_vectors_repo_seq ON vectors (repo, seq)",
     # Vectors of another space, waiting for a repository's switch to it.
     """
@@ -144,13 +108,7 @@ _GRAPH = (
         PRIMARY KEY (repo, key)
     )
     """,
-    """
-    CREATE TABLE removals (
-        seq INTEGER PRIMARY KEY AUTOINCREMENT,
-        repo INTEGER NOT NULL,
-        node_id TEXT NOT NULL
-    )
-    """,
+    tables.REMOVALS.ddl,
     "CREATE INDEX idx_removals_repo_seq ON removals (repo, seq)",
     tables.CHANGESETS.ddl,
     "CREATE INDEX idx_changesets_repo_revision ON changesets (repo, revision)",
