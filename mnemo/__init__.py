@@ -55,6 +55,12 @@ from mnemo.session.session import Session
 from mnemo.session.views import CommitReceipt, SessionContext, SessionStatistics
 from mnemo.values.archive import ArchiveHead
 from mnemo.values.changeset import Changeset, NodeChange, Revision
+from mnemo.values.checkpoints import (
+    ChannelHistory,
+    Checkpoint,
+    CheckpointHead,
+    CheckpointWrite,
+)
 from mnemo.values.derived import Compaction, EvictionOutcome, Goal, GoalCompletion, Pin, Snapshot
 from mnemo.values.erasure import ErasureReport
 from mnemo.values.graph import (
@@ -96,6 +102,7 @@ if TYPE_CHECKING:  # what an open repository hands out is loaded when it is aske
     from mnemo.notes.update import NoteUpdate
     from mnemo.recall.agent_tools import AgentTool, ToolAnswer
     from mnemo.recall.view import MessageView
+    from mnemo.repository.checkpoints import Checkpoints
     from mnemo.repository.conversation import Conversation
     from mnemo.repository.remembering import Remembered
 
@@ -105,6 +112,11 @@ __all__ = [
     "BudgetExceeded",
     "Candidate",
     "Changeset",
+    "ChannelHistory",
+    "Checkpoint",
+    "CheckpointHead",
+    "CheckpointWrite",
+    "Checkpoints",
     "CommitFailed",
     "CommitReceipt",
     "Compaction",
@@ -216,6 +228,7 @@ __all__ = [
 
 _LATER = {
     "AgentTool": "mnemo.recall.agent_tools",
+    "Checkpoints": "mnemo.repository.checkpoints",
     "CompressedViewport": "mnemo.context.compressed",
     "Conversation": "mnemo.repository.conversation",
     "Feed": "mnemo.conversation.mirror",

@@ -21,6 +21,7 @@ from mnemo.events import Event
 from mnemo.values.archive import ArchiveHead, NumberedRecord, Record
 from mnemo.values.changeset import Revision
 from mnemo.values.chat import ChatMessage, ChatReply, ChatRequest, EmbeddingSpace, Purpose, Usage
+from mnemo.values.checkpoints import CheckpointReader, CheckpointWriter
 from mnemo.values.corpus import CorpusView
 from mnemo.values.derived import SummaryRequest
 from mnemo.values.erasure import Erased, ErasureReport, Selection
@@ -67,6 +68,7 @@ __all__ = [
     "ChatModel",
     "ChatReply",
     "ChatRequest",
+    "CheckpointStore",
     "Clock",
     "DocumentFeed",
     "Embedder",
@@ -415,6 +417,7 @@ class Transactions(Protocol[R, W]):
 
 TranscriptStore: TypeAlias = Transactions[TranscriptReader, TranscriptWriter]
 NoteStore: TypeAlias = Transactions[NoteReader, NoteWriter]
+CheckpointStore: TypeAlias = Transactions[CheckpointReader, CheckpointWriter]
 
 
 class RecordStore(Protocol):
@@ -469,6 +472,8 @@ class Store(Protocol):
     def archive(self, repo_id: str) -> Archive: ...
 
     def notes(self, repo_id: str) -> NoteStore: ...
+
+    def checkpoints(self, repo_id: str) -> CheckpointStore: ...
 
     async def repositories(self) -> list[RepositoryRecord]:
         """All stored ones by id, open or not."""

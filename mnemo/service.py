@@ -327,6 +327,7 @@ class Mnemo:
             records=store.records(repo_id),
             transcript=store.transcript(repo_id),
             notes=store.notes(repo_id),
+            checkpoints=store.checkpoints(repo_id),
             scrub=store.scrub,
             overhaul=store.overhaul(repo_id),
             index=RepositoryIndex(

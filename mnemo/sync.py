@@ -11,6 +11,7 @@ import builtins
 from collections.abc import (
     AsyncIterable,
     Callable,
+    Collection,
     Iterable,
     Iterator,
     Mapping,
@@ -48,6 +49,7 @@ from mnemo.recall.agent_tools import ToolAnswer
 from mnemo.recall.keyword import SearchHit
 from mnemo.recall.result import RecallResult
 from mnemo.recall.view import MessageView
+from mnemo.repository.checkpoints import Checkpoints as _Checkpoints
 from mnemo.repository.conversation import Conversation as _Conversation
 from mnemo.repository.memories import Memory, MemoryVersion, Order, Page
 from mnemo.repository.parts import RepositoryStatistics, ThreadRecord
@@ -63,6 +65,13 @@ from mnemo.session.session import Session as _Session
 from mnemo.session.views import CommitReceipt, SessionContext, SessionStatistics
 from mnemo.values.archive import ArchiveHead
 from mnemo.values.changeset import Changeset, Revision
+from mnemo.values.checkpoints import (
+    Blob,
+    ChannelHistory,
+    Checkpoint,
+    CheckpointHead,
+    CheckpointWrite,
+)
 from mnemo.values.derived import Compaction, EvictionOutcome, Goal, GoalCompletion, Pin, Snapshot
 from mnemo.values.erasure import ErasureReport
 from mnemo.values.graph import Edge, EdgeKind, Node, NodeMetadata
@@ -77,6 +86,7 @@ from mnemo.wire import Format, Given
 
 __all__ = [
     "AgentTool",
+    "Checkpoints",
     "Conversation",
     "Feed",
     "Goals",
@@ -340,6 +350,85 @@ class AgentTool(Blocking[_AgentTool]):
     def answer(self, arguments: Any) -> ToolAnswer:
         """``call``, with a code for programs where it was not carried out."""
         return self._portal.run(lambda: self._inner.answer(self._unwrapped(arguments)))
+
+
+class Checkpoints(Blocking[_Checkpoints]):
+    """
+
+    The checkpoints of one repository; made by ``Repository.checkpoints``.
+
+    Blocking; see ``mnemo.repository.checkpoints.Checkpoints``.
+
+    """
+
+    def put(self, head: CheckpointHead, values: Mapping[str, Blob]) -> frozenset[str]:
+        """Write a checkpoint, or replace the one of the same thread, namespace and id."""
+        return self._portal.run(lambda: self._inner.put(head, values))
+
+    def put_writes(self, writes: Sequence[CheckpointWrite]) -> None:
+        """Keep what tasks have written on top of a checkpoint, all or nothing."""
+        self._portal.run(lambda: self._inner.put_writes(writes))
+
+    def get(self, thread_id: str, namespace: str = "", id: str | None = None) -> Checkpoint | None:
+        """Return the checkpoint of this id, or the newest; ``None``: there is none."""
+        return self._portal.run(lambda: self._inner.get(thread_id, namespace, id))
+
+    def list(
+        self,
+        *,
+        thread_id: str | None = None,
+        namespace: str | None = None,
+        id: str | None = None,
+        metadata: Mapping[str, Any] | None = None,
+        before: str | None = None,
+        limit: int = 20,
+        after: str | None = None,
+    ) -> Page[Checkpoint]:
+        """List checkpoints by falling id; what is left out does not narrow it."""
+        return self._portal.run(
+            lambda: self._inner.list(
+                thread_id=thread_id,
+                namespace=namespace,
+                id=id,
+                metadata=metadata,
+                before=before,
+                limit=limit,
+                after=after,
+            )
+        )
+
+    def history(
+        self,
+        thread_id: str,
+        namespace: str = "",
+        id: str | None = None,
+        *,
+        channels: Collection[str],
+    ) -> dict[str, ChannelHistory]:
+        """Return what each channel's state at a checkpoint (or the newest) is made of."""
+        return self._portal.run(
+            lambda: self._inner.history(thread_id, namespace, id, channels=channels)
+        )
+
+    def delete(self, thread_ids: Sequence[str]) -> int:
+        """
+        Erase threads with all checkpoints, values and writes, and the bytes as ``forget`` does.
+        """
+        return self._portal.run(lambda: self._inner.delete(thread_ids))
+
+    def delete_runs(self, run_ids: Sequence[str]) -> int:
+        """
+        Delete the checkpoints of runs with their writes, and the values that no other names.
+        """
+        return self._portal.run(lambda: self._inner.delete_runs(run_ids))
+
+    def prune(self, thread_ids: Sequence[str]) -> int:
+        """Delete all but the newest checkpoint of each namespace of these threads."""
+        return self._portal.run(lambda: self._inner.prune(thread_ids))
+
+    def copy(self, source: str, target: str) -> int:
+        """Copy a thread with all checkpoints, values and writes."""
+        return self._portal.run(lambda: self._inner.copy(source, target))
 
 
 class Notes(Blocking[_Notes]):
@@ -921,6 +1010,11 @@ class Repository(Blocking[_Repository]):
     def notes(self) -> Notes:
         """Its notes: long-term topic files, written at the end of a task."""
         return Notes(self._portal, self._portal.call(lambda: self._inner.notes))
+
+    @property
+    def checkpoints(self) -> Checkpoints:
+        """Its checkpoints: the states of graphs, for the savers of frameworks."""
+        return Checkpoints(self._portal, self._portal.call(lambda: self._inner.checkpoints))
 
     def recall(
         self,

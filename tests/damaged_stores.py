@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import closing
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,9 @@ from mnemo.testing.clock import ManualClock
 from mnemo.testing.contracts.archive import filled
 from mnemo.testing.contracts.archive_notes import noted
 from mnemo.testing.contracts.archive_talk import talk
+from mnemo.testing.contracts.checkpoints import checkpointed
 from mnemo.testing.contracts.kit import NOON, SPACE, Kit
+from mnemo.values.checkpoints import CheckpointHead
 from mnemo.values.graph import Edge, EdgeKind, Episodic, Semantic
 from mnemo.values.jobs import Job, JobState
 from mnemo.values.transaction import TranscriptWriter
@@ -61,6 +64,7 @@ async def make_store(path: Path) -> None:
     await filled(kit)
     await first.transcript("r").writing(talk)
     await first.notes("r").writing(noted)
+    await first.checkpoints("r").writing(checkpointed)
     await first.overhaul("r").begin_move(SPACE)
     key = {"f1": (b"d", np.ones(4, np.float32) / 2)}
     await first.overhaul("r").stage(SPACE, key)
@@ -187,6 +191,10 @@ def reads(repo: Repository) -> Iterator[Call]:
     yield "notes recall", lambda: notes.recall("ramen")
     yield "notes overview", notes.overview
     yield "notes statistics", notes.statistics
+    checkpoints = repo.checkpoints
+    yield "checkpoints get", lambda: checkpoints.get("t", "", "2")
+    yield "checkpoints list", lambda: checkpoints.list(metadata={"step": 1})
+    yield "checkpoints history", lambda: checkpoints.history("t", channels=["log"])
 
 
 def writes(repo: Repository) -> Iterator[Call]:
@@ -199,6 +207,12 @@ def writes(repo: Repository) -> Iterator[Call]:
     yield "remember", lambda: repo.remember("I sail.", thread_id="fresh", wait=True)
     yield "remember old", lambda: repo.remember("I sail.", thread_id="t")
     yield "write note", lambda: repo.notes.write("fresh", "- a line", description="d")
+    new = CheckpointHead(thread_id="new", id="1", type="json", data=b"{}")
+    yield "put checkpoint", lambda: repo.checkpoints.put(new, {})
+    child = replace(new, thread_id="t", id="9", parent_id="2")
+    yield "put child", lambda: repo.checkpoints.put(child, {})
+    yield "delete runs", lambda: repo.checkpoints.delete_runs(["run"])
+    yield "prune", lambda: repo.checkpoints.prune(["t"])
     yield "new session", lambda: whole_session(repo)
     for id in ("s", "t", "u", "v", "w"):
         yield f"resume {id}", lambda id=id: resumed(repo, id)

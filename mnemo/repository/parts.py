@@ -12,6 +12,7 @@ from mnemo.events import Event
 from mnemo.prompts.usage import ModelUsage
 from mnemo.protocols import (
     ChatModel,
+    CheckpointStore,
     Clock,
     DocumentFeed,
     Embedder,
@@ -96,6 +97,7 @@ class RepositoryStatistics:
         notes: A ``NotesStatistics``: notes and versions, updates running, waiting and held.
         jobs: Work that is owed, by whatever process, and why what is dead has failed.
         busy_sessions: Open sessions that extract or commit.
+        checkpoints: Stored states of graphs, of all threads and namespaces.
     """
 
     revision: Revision
@@ -114,6 +116,7 @@ class RepositoryStatistics:
     notes: Any = None
     jobs: JobLevels = field(default_factory=JobLevels)
     busy_sessions: int = 0
+    checkpoints: int = 0
 
     @property
     def on_its_way(self) -> dict[str, int]:
@@ -140,6 +143,7 @@ class RepositoryStatistics:
             steps=counts.get("steps", 0),
             vectors=counts.get("vectors", 0),
             messages=counts.get("messages", 0),
+            checkpoints=counts.get("checkpoints", 0),
             open_sessions=len(sessions),
             pending_operations=sum(session.pending_operations for session in sessions),
             append_backlog=sum(session.append_backlog for session in sessions),
@@ -171,6 +175,7 @@ class RepositoryParts:
     records: RecordStore
     transcript: TranscriptStore
     notes: NoteStore
+    checkpoints: CheckpointStore
     scrub: Callable[[], Awaitable[bool]]
     overhaul: Overhaul
     index: VectorIndex

@@ -17,6 +17,7 @@ from mnemo.recall.keyword import SearchHit, search
 from mnemo.recall.pipeline import AccessLog
 from mnemo.recall.request import RecallRequest
 from mnemo.recall.result import RecallResult
+from mnemo.repository.checkpoints import Checkpoints
 from mnemo.repository.memories import Memories, Memory, MemoryVersion, Order, Page
 from mnemo.repository.parts import RepositoryParts, RepositoryStatistics, ThreadRecord
 from mnemo.runtime.tasks import Branch, Home, completed, on_clock
@@ -83,6 +84,7 @@ class Repository:
             closing=lambda: self._closed,
             check_usable=partial(self._check_usable, while_closing=True),
         )
+        self._checkpoints = wiring.checkpoints(parts, self._check_usable)
         self._recall = wiring.recall(parts, self._access, self._notes, self._usage)
         self._conversations = RepositoryConversations(
             parts,
@@ -310,6 +312,12 @@ class Repository:
         self._check_usable()
         return self._notes
 
+    @property
+    def checkpoints(self) -> Checkpoints:
+        """Its checkpoints: the states of graphs, for the savers of frameworks."""
+        self._check_usable()
+        return self._checkpoints
+
     # ── Recall ───────────────────────────────────────────────────────────────────────────
 
     async def recall(
@@ -448,16 +456,9 @@ class Repository:
         times = {"since": since, "until": until}
         evidence = {"where": where, "thread_id": thread_id, "actor": actor, **times}
         return await search(
-            self._parts.records,
-            query,
-            clock=self._parts.clock,
-            config=self._parts.config,
-            session_id=session_id,
-            limit=limit,
-            hidden=hidden,
-            types=types,
-            **evidence,
-        )
+            self._parts.records, query, clock=self._parts.clock, config=self._parts.config,
+            session_id=session_id, limit=limit, hidden=hidden, types=types, **evidence,
+        )  # fmt: skip
 
     async def view(
         self,
@@ -839,15 +840,9 @@ class Repository:
         """
         self._check_usable()
         selection = Selection.of(
-            session_id=session_id,
-            thread_id=thread_id,
-            before=before,
-            memory_ids=memory_ids,
-            message_ids=message_ids,
-            steps=steps,
-            sources=sources,
-            dry_run=dry_run,
-        )
+            session_id=session_id, thread_id=thread_id, before=before, memory_ids=memory_ids,
+            message_ids=message_ids, steps=steps, sources=sources, dry_run=dry_run,
+        )  # fmt: skip
         return (await self._forget(selection)).report
 
     async def _forget(self, selection: Selection) -> Erased:

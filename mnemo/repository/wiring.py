@@ -18,11 +18,13 @@ from mnemo.prompts.profiles import resolve_profile
 from mnemo.prompts.usage import UsageMeter
 from mnemo.protocols import Transactions, VectorIndex
 from mnemo.recall.pipeline import AccessLog, Recall
+from mnemo.repository.checkpoints import Checkpoints
 from mnemo.repository.parts import RepositoryParts
 from mnemo.runtime.tasks import Branch
 
 __all__ = [
     "Guarded",
+    "checkpoints",
     "commit_lane",
     "drop_erased",
     "forgetting",
@@ -194,6 +196,11 @@ def notes(
             spans=parts.spans,
         )
     )
+
+
+def checkpoints(parts: RepositoryParts, check_usable: Callable[[], None]) -> Checkpoints:
+    """Make its checkpoints."""
+    return Checkpoints(Guarded(parts.checkpoints, check_usable), parts.scrub)
 
 
 def overview_of(notes: Notes) -> Callable[[int], Awaitable[str]]:

@@ -23,6 +23,8 @@ INDEXES = (
     "CREATE INDEX staging.snapshots_id ON snapshots (thread, id)",
     "CREATE INDEX staging.notes_topic ON notes (topic)",
     "CREATE INDEX staging.note_versions_number ON note_versions (note, version)",
+    """CREATE INDEX staging.checkpoint_values_version
+       ON checkpoint_values (thread_id, namespace, channel, version)""",
 )
 """What checks and the move need; made once everything is there, which is cheaper."""
 
@@ -182,6 +184,14 @@ CHECKS: tuple[tuple[str, str], ...] = (
         "the note that it names is not in the archive",
         """SELECT line FROM staging.note_requests WHERE topic IS NOT NULL
            AND topic NOT IN (SELECT topic FROM staging.notes) ORDER BY n""",
+    ),
+    (
+        "the value of one of its channels is not in the archive",
+        """SELECT c.line FROM staging.checkpoints c WHERE EXISTS
+           (SELECT 1 FROM json_each(c.versions) j WHERE NOT EXISTS
+            (SELECT 1 FROM staging.checkpoint_values v WHERE v.thread_id = c.thread_id
+             AND v.namespace = c.namespace AND v.channel = j.key AND v.version = j.value))
+           ORDER BY c.n""",
     ),
 )
 """What is wrong, and the query for the lines where it is."""

@@ -45,6 +45,9 @@ OWNED: dict[str, Table[Any]] = {
     "note_mark": tables.NOTE_MARKS,
     "note_request": tables.NOTE_REQUESTS,
     "note_task": tables.NOTE_TASKS,
+    "checkpoint": tables.CHECKPOINTS,
+    "channel_value": tables.CHANNEL_VALUES,
+    "checkpoint_write": tables.CHECKPOINT_WRITES,
 }
 """Table of each kind of record that belongs to a thread, a note or the repository alone."""
 OWNERS: dict[str, Table[Any]] = {

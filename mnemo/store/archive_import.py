@@ -193,6 +193,8 @@ SELECT EXISTS (SELECT 1 FROM repos WHERE no = :repo AND revision > 0)
     OR EXISTS (SELECT 1 FROM note_marks WHERE repo = :repo)
     OR EXISTS (SELECT 1 FROM note_requests WHERE repo = :repo)
     OR EXISTS (SELECT 1 FROM note_tasks WHERE repo = :repo)
+    OR EXISTS (SELECT 1 FROM checkpoints WHERE repo = :repo)
+    OR EXISTS (SELECT 1 FROM checkpoint_writes WHERE repo = :repo)
 """
 _KNOWN = """
 SELECT 'session', a.id FROM staging.sessions a JOIN sessions s ON s.id = a.id

@@ -25,7 +25,7 @@ __all__ = ["ENCODED", "check_rows", "check_store"]
 _COUNTED = (
     *("repos", "sessions", "episodes", "steps", "nodes", "edges", "vectors", "threads"),
     *("messages", "message_vectors", "compactions", "snapshots", "goals", "pins"),
-    *("notes", "note_versions"),
+    *("notes", "note_versions", "checkpoints"),
 )
 _SHOWN_PER_TABLE = 20
 
@@ -270,6 +270,18 @@ _CHECKS: tuple[tuple[str, str, str], ...] = (
         "g.id",
         f"""goals g WHERE g.parent_id IS NOT NULL
         AND {_no("goals r", "r.thread = g.thread AND r.id = g.parent_id")}""",
+    ),
+    (
+        "checkpoints without the value of a channel",
+        "c.id",
+        f"""checkpoints c WHERE EXISTS (SELECT 1 FROM
+        json_each(iif(json_valid(c.versions), c.versions, '{{}}')) j WHERE {
+            _no(
+                "checkpoint_values v",
+                "v.repo = c.repo AND v.thread_id = c.thread_id AND v.namespace = c.namespace "
+                "AND v.channel = j.key AND v.version = j.value",
+            )
+        })""",
     ),
     (
         "records that came to mind in no turn",

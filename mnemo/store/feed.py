@@ -105,6 +105,7 @@ _COUNTS = """
 SELECT 'steps', count(*) FROM steps WHERE repo = :repo
 UNION ALL SELECT 'messages', coalesce(sum(next_seq - erased), 0) FROM threads WHERE repo = :repo
 UNION ALL SELECT 'vectors', count(*) FROM vectors WHERE repo = :repo
+UNION ALL SELECT 'checkpoints', count(*) FROM checkpoints WHERE repo = :repo
 UNION ALL SELECT 'nodes:' || type, count(*) FROM nodes WHERE repo = :repo GROUP BY type
 UNION ALL SELECT 'edges:' || e.kind, count(*) FROM edges e JOIN nodes n ON n.no = e.source
           WHERE n.repo = :repo GROUP BY e.kind

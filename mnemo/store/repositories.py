@@ -107,6 +107,7 @@ _ROWS: tuple[tuple[str, str], ...] = (
             *("changesets", "nodes", "messages", "surfaced_records", "threads"),
             *("note_journal", "note_marks", "note_requests", "note_tasks"),
             *("note_conversations", "note_usage", "notes"),
+            *("checkpoints", "checkpoint_values", "checkpoint_writes"),
         )
     ),
     ("repos", "no = ?"),
@@ -148,6 +149,7 @@ def delete_repository(tx: Tx, repo_id: str) -> ErasureReport:
         fulltext_rows=texts,
         notes=gone["notes"],
         note_versions=gone["note_versions"],
+        checkpoints=gone["checkpoints"],
     )
 
 

@@ -10,6 +10,7 @@ from typing import Never
 from mnemo.protocols import Clock, StoreReport
 from mnemo.store.archive import StoredArchive
 from mnemo.store.check import check_store
+from mnemo.store.checkpoints import StoredCheckpoints
 from mnemo.store.engine import ManagedEngine
 from mnemo.store.feed import StoredFeed
 from mnemo.store.graph import StoredGraph
@@ -72,6 +73,10 @@ class EngineStore:
     def transcript(self, repo_id: str) -> StoredTranscript:
         """The conversations of one repository."""
         return StoredTranscript(repo_id, self.engine, self._clock)
+
+    def checkpoints(self, repo_id: str) -> StoredCheckpoints:
+        """The checkpoints of one repository."""
+        return StoredCheckpoints(repo_id, self.engine)
 
     @property
     def queued_writes(self) -> int:

@@ -38,6 +38,7 @@ _SQL: Mapping[Type, str] = {
     "flag": "INTEGER",
     "number": "REAL",
     "vector": "BLOB",
+    "bytes": "BLOB",
     "changeset": "BLOB",
 }
 """Type of the column; text otherwise."""

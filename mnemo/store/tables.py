@@ -19,6 +19,9 @@ from mnemo.values.steps import Annotation, Step
 __all__ = [
     "ANNOTATIONS",
     "CHANGESETS",
+    "CHANNEL_VALUES",
+    "CHECKPOINTS",
+    "CHECKPOINT_WRITES",
     "COMPACTIONS",
     "EDGES",
     "EPISODES",
@@ -293,3 +296,9 @@ NOTE_CONVERSATIONS = Table("note_conversations", entities.NOTE_CONVERSATION, row
 NOTE_USAGE = Table(
     "note_usage", entities.NOTE_USAGE, number="seq INTEGER PRIMARY KEY", constraint=""
 )
+
+# ── Checkpoints ──────────────────────────────────────────────────────────────────────
+
+CHECKPOINTS = Table("checkpoints", entities.CHECKPOINT, last=("metadata", "versions", "data"))
+CHANNEL_VALUES = Table("checkpoint_values", entities.CHANNEL_VALUE)
+CHECKPOINT_WRITES = Table("checkpoint_writes", entities.CHECKPOINT_WRITE, columns={"index": "idx"})

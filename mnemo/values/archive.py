@@ -19,6 +19,7 @@ from typing import Literal, TypeAlias
 
 from mnemo.values.changeset import Changeset, Revision
 from mnemo.values.chat import EmbeddingSpace
+from mnemo.values.checkpoints import ChannelValue, CheckpointHead, CheckpointWrite
 from mnemo.values.derived import Compaction, EvictionOutcome, Goal, Pin, Snapshot, Thread
 from mnemo.values.graph import Edge, Node, NodeMetadata, Vector
 from mnemo.values.journal import SessionState, StagedTrajectory
@@ -228,6 +229,9 @@ Record: TypeAlias = (
     | ArchivedNoteMark
     | ArchivedNoteRequest
     | ArchivedNoteTask
+    | CheckpointHead
+    | ChannelValue
+    | CheckpointWrite
     | LeftOut
 )
 NumberedRecord: TypeAlias = tuple[int, Record]
@@ -256,6 +260,9 @@ KINDS: dict[str, type[Record]] = {
     "note_mark": ArchivedNoteMark,
     "note_request": ArchivedNoteRequest,
     "note_task": ArchivedNoteTask,
+    "checkpoint": CheckpointHead,
+    "channel_value": ChannelValue,
+    "checkpoint_write": CheckpointWrite,
 }
 """
 The kinds of record, in the order of an archive.
@@ -265,7 +272,8 @@ they arrived, nodes as they were stored, edges by the places of their ends, vect
 changesets as they were written; threads by their ids, messages as they arrived, what is
 derived from them by thread and then by range, seq or goal id. Notes by topic, deleted ones
 too; versions by topic and number; changes by update and then as they were made; marks as they
-were set; requests and tasks by what they are known by.
+were set; requests and tasks by what they are known by. Checkpoints, values and writes by thread,
+namespace and id.
 """
 
 

@@ -36,10 +36,13 @@ from mnemo.values.fields import STRICT, Count, Id, Positive
 __all__ = ["FORMAT", "VERSION", "ArchiveReader", "head_line", "record_lines"]
 
 FORMAT: Final = "mnemo-repository"
-VERSION: Final = 2
+VERSION: Final = 3
 """Of the format of lines; it has nothing to do with the schema of any store."""
-KINDS_OF: Final = {1: tuple(KINDS)[:8], 2: tuple(KINDS)}
-"""The kinds of record of each version that is read: 1 knew no conversations and no notes."""
+KINDS_OF: Final = {1: tuple(KINDS)[:8], 2: tuple(KINDS)[:22], 3: tuple(KINDS)}
+"""
+The kinds of record of each version that is read: 1 knew no conversations and no notes, 2 no
+checkpoints.
+"""
 
 _KIND_OF = {kind: name for name, kind in KINDS.items()}
 _ENCODER = json.JSONEncoder(ensure_ascii=True, allow_nan=False, separators=(",", ":"))

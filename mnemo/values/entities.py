@@ -1,4 +1,4 @@
-"""Entity descriptors of what a store keeps: journal, graph, conversations and notes."""
+"""Entity descriptors of what a store keeps: journal, graph, conversations, notes, checkpoints."""
 
 from __future__ import annotations
 
@@ -31,6 +31,7 @@ from mnemo.values.archive_nodes import (
     changeset_line,
 )
 from mnemo.values.chat import Usage
+from mnemo.values.checkpoints import ChannelValue, CheckpointHead, CheckpointWrite
 from mnemo.values.derived import Compaction, EvictionOutcome, Goal, Pin, Snapshot, Surfaced, Thread
 from mnemo.values.fields import Entity, Key, Positive, Text, at_most
 from mnemo.values.jobs import Job
@@ -44,6 +45,9 @@ __all__ = [
     "ANNOTATION",
     "ARCHIVED",
     "CHANGESET_APPLIED",
+    "CHANNEL_VALUE",
+    "CHECKPOINT",
+    "CHECKPOINT_WRITE",
     "COMPACTION",
     "COUNTS",
     "EDGE",
@@ -326,6 +330,32 @@ NOTE_TASK = Entity(ArchivedNoteTask, key=("task_id",), lines={"task_id": "id"})
 NOTE_CONVERSATION = Entity(ConversationRow, key=("key",))
 NOTE_USAGE = Entity(UsageRow, inline={"usage": Entity(Usage)})
 
+# ── Checkpoints ──────────────────────────────────────────────────────────────────────
+
+
+def _checkpoint(**values: Any) -> CheckpointHead:
+    if not all(isinstance(version, str) for version in values["versions"].values()):
+        raise ValueError("versions must name a text for each channel")
+    return CheckpointHead(**values)
+
+
+_IN_THREAD = {"thread_id": "thread"}
+CHECKPOINT = Entity(
+    CheckpointHead,
+    key=("thread_id", "namespace", "id"),
+    lines={**_IN_THREAD, "parent_id": "parent", "run_id": "run"},
+    checked=_checkpoint,
+)
+CHANNEL_VALUE = Entity(
+    ChannelValue, key=("thread_id", "namespace", "channel", "version"), lines=_IN_THREAD
+)
+CHECKPOINT_WRITE = Entity(
+    CheckpointWrite,
+    key=("thread_id", "namespace", "checkpoint_id", "task_id", "index"),
+    lines={**_IN_THREAD, "checkpoint_id": "checkpoint", "task_id": "task"},
+    shapes={"index": int},
+)
+
 ARCHIVED: dict[str, Entity[Any] | NodeLines] = {
     "session": SESSION,
     "episode": EPISODE,
@@ -349,5 +379,8 @@ ARCHIVED: dict[str, Entity[Any] | NodeLines] = {
     "note_mark": NOTE_MARK,
     "note_request": NOTE_REQUEST,
     "note_task": NOTE_TASK,
+    "checkpoint": CHECKPOINT,
+    "channel_value": CHANNEL_VALUE,
+    "checkpoint_write": CHECKPOINT_WRITE,
 }
 """What makes the lines of each kind of record, in the order of an archive."""

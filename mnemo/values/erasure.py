@@ -168,6 +168,7 @@ class ErasureReport:
         facts_changed: Facts and instructions that lost a part of what they rest on.
         facts_restored: Facts that hold again because what replaced them is gone.
         notes: Of which nothing is left; *note_versions* those that were deleted, of all notes.
+        checkpoints: Of graphs, by ``delete_repo`` alone.
         mixed_notes: Topics of notes that rest on other sources, too: what was said in the
             erased ones may still stand in their text.
         unreadable: Damaged rows that may hold something of the erased, and could not be
@@ -193,6 +194,7 @@ class ErasureReport:
     facts_restored: int = 0
     notes: int = 0
     note_versions: int = 0
+    checkpoints: int = 0
     mixed_notes: tuple[str, ...] = ()
     unreadable: tuple[str, ...] = ()
     scrubbed: bool = True

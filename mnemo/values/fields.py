@@ -57,6 +57,7 @@ __all__ = [
     "getter",
     "instant_text",
     "packed",
+    "read_bytes",
     "read_time",
     "read_vector",
 ]
@@ -98,6 +99,16 @@ def read_vector(value: Any) -> Vector:
 def packed(vector: Vector) -> str:
     """Little-endian float32 in base64."""
     return base64.b64encode(np.ascontiguousarray(vector, dtype="<f4").tobytes()).decode("ascii")
+
+
+def read_bytes(value: Any) -> bytes:
+    """Bytes in base64. *Raises* ``ValueError``: it is none."""
+    if not isinstance(value, str):
+        raise ValueError("bytes must be text: base64")
+    try:
+        return base64.b64decode(value, validate=True)
+    except binascii.Error as error:
+        raise ValueError(f"it is no base64: {error}") from None
 
 
 def instant_text(at: datetime) -> str:
@@ -143,6 +154,7 @@ Type: TypeAlias = Literal[
     "time",
     "instant",
     "vector",
+    "bytes",
     "enum",
     "texts",
     "wholes",
@@ -172,6 +184,7 @@ _SHAPES: dict[Type, Any] = {
     "time": Annotated[Any, BeforeValidator(read_time)],
     "instant": Annotated[Any, BeforeValidator(read_time)],
     "vector": Annotated[Any, BeforeValidator(read_vector)],
+    "bytes": Annotated[Any, BeforeValidator(read_bytes)],
     "texts": Annotated[tuple[Key, ...], Field(strict=False)],
     "wholes": Annotated[tuple[Count, ...], Field(strict=False)],
     "object": Annotated[dict[str, Any], AfterValidator(_read_object)],
@@ -185,6 +198,7 @@ _WRITES: dict[Type, Callable[[Any], Any]] = {
     "time": datetime.isoformat,
     "instant": instant_text,
     "vector": packed,
+    "bytes": lambda data: base64.b64encode(data).decode("ascii"),
     "enum": str,
     "object": dict,
     "extras": dict,
@@ -199,6 +213,7 @@ _TYPES: dict[Any, Type] = {
     bool: "flag",
     datetime: "time",
     Vector: "vector",
+    bytes: "bytes",
     tuple[str, ...]: "texts",
     tuple[int, ...]: "wholes",
     tuple[dict[str, Any], ...]: "objects",

@@ -10,6 +10,7 @@ from mnemo.config import StoreConfig
 from mnemo.store.sqlite import SqliteStore
 from mnemo.testing.contracts import (
     ArchiveContract,
+    CheckpointContract,
     DerivedContract,
     DocumentFeedContract,
     ForgettingContract,
@@ -106,3 +107,7 @@ class TestRecords(OverEngines, RecordStoreContract):
 
 class TestJobs(OverEngines, JobContract):
     """Jobs of a ``TranscriptStore``."""
+
+
+class TestCheckpoints(OverEngines, CheckpointContract):
+    """``CheckpointStore``."""

@@ -25,7 +25,8 @@ from mnemo.values.changeset import Changeset
 from mnemo.values.graph import Tag
 
 WORKS_IN_SPITE = {
-    *("append", "new session", "consolidate", "decay", "validate", "write note", "remember")
+    *("append", "new session", "consolidate", "decay", "validate", "write note", "remember"),
+    *("put checkpoint", "put child"),
 }
 """Writes that touch no damaged row of somebody else."""
 

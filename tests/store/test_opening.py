@@ -244,6 +244,9 @@ def _take_back(path: Path) -> None:
     """Make a file of the first version of one of the present."""
     older = sqlite3.connect(path)
     for statement in (
+        "DROP TABLE checkpoints",
+        "DROP TABLE checkpoint_values",
+        "DROP TABLE checkpoint_writes",
         "DROP TABLE jobs",
         "DROP INDEX sessions_thread",
         "DROP INDEX steps_message",

@@ -30,7 +30,7 @@ from mnemo.values.archive import (
     ArchivedStep,
     ArchiveHead,
 )
-from mnemo.values.archive_lines import ArchiveReader, head_line, record_lines
+from mnemo.values.archive_lines import KINDS_OF, VERSION, ArchiveReader, head_line, record_lines
 from mnemo.values.chat import EmbeddingSpace
 from mnemo.values.derived import Thread
 from mnemo.values.messages import StoredMessage
@@ -39,13 +39,12 @@ from mnemo.values.steps import Step
 CONTENTS = st.none() | TEXTS | st.lists(st.dictionaries(TEXTS, JSON, max_size=2), max_size=2)
 
 
-def head_of(version: int = 2, **counts: int) -> str:
+def head_of(version: int = VERSION, **counts: int) -> str:
     """The head of so many records."""
     space = EmbeddingSpace("space", 4)
     head = ArchiveHead(revision=3, space=space, counts=dict.fromkeys(KINDS, 0) | counts)
     data = json.loads(head_line(head)) | {"version": version}
-    if version == 1:
-        data["counts"] = {kind: data["counts"][kind] for kind in list(KINDS)[:8]}
+    data["counts"] = {kind: data["counts"][kind] for kind in KINDS_OF[version]}
     return json.dumps(data)
 
 
@@ -158,8 +157,8 @@ def test_a_message_from_before_it_had_an_extra_is_read():
     assert record == RECORDS["message"][0]
 
 
-def test_the_former_version_is_read():
-    """An archive from before there were conversations: its head and its steps name none."""
+def test_former_versions_are_read():
+    """An archive from before there were conversations, or checkpoints: its head names none."""
     (line,) = record_lines([ArchivedStep(step=STEP, committed=False, gone=False)])
     former = {k: v for k, v in json.loads(line).items() if k not in ("thread", "message")}
     (record,) = read_back(head_of(1, step=1), json.dumps(former))
@@ -168,3 +167,5 @@ def test_the_former_version_is_read():
     assert reader.head(head_of(1, step=1)).counts == dict.fromkeys(KINDS, 0) | {"step": 1}
     with pytest.raises(InvalidArchive, match="no further line"):
         read_back(head_of(1), WHOLE[FIRST["thread"]])
+    assert read_back(head_of(2, thread=1), WHOLE[FIRST["thread"]]) == RECORDS["thread"][:1]
+    assert reader.head(head_of(2)).counts == dict.fromkeys(KINDS, 0)

@@ -192,8 +192,14 @@ SELECT (SELECT application_id FROM pragma_application_id),
        (SELECT user_version FROM pragma_user_version),
        (SELECT count(*) FROM sqlite_master)
 """
+_CHECKPOINTS = (
+    tables.CHECKPOINTS.ddl,
+    "CREATE INDEX checkpoints_run ON checkpoints (repo, run_id) WHERE run_id IS NOT NULL",
+    tables.CHANNEL_VALUES.ddl,
+    tables.CHECKPOINT_WRITES.ddl,
+)
 
-_CREATE = (*_REGISTERS, *_JOBS, *_JOURNAL, *_GRAPH, *_CONVERSATIONS, *_NOTES)
+_CREATE = (*_REGISTERS, *_JOBS, *_JOURNAL, *_GRAPH, *_CONVERSATIONS, *_NOTES, *_CHECKPOINTS)
 
 
 def _add_roles(db: Any) -> None:
@@ -214,8 +220,14 @@ def _add_jobs(db: Any) -> None:
         db.execute(statement)
 
 
+def _add_checkpoints(db: Any) -> None:
+    """Version 8: checkpoints of graphs."""
+    for statement in _CHECKPOINTS:
+        db.execute(statement)
+
+
 # Each makes the next version: the first one version 6. It is given a ``sqlite_utils.Database``.
-_MIGRATIONS: tuple[Callable[[Any], None], ...] = (_add_roles, _add_jobs)
+_MIGRATIONS: tuple[Callable[[Any], None], ...] = (_add_roles, _add_jobs, _add_checkpoints)
 VERSION = _FIRST_VERSION + len(_MIGRATIONS)
 """The newest schema version, which this code reads and writes."""
 

@@ -18,6 +18,7 @@ pytest.register_assert_rewrite(
     "mnemo.testing.contracts.archive",
     "mnemo.testing.contracts.archive_notes",
     "mnemo.testing.contracts.archive_talk",
+    "mnemo.testing.contracts.checkpoints",
     "mnemo.testing.contracts.feed",
     "mnemo.testing.contracts.forgetting",
     "mnemo.testing.contracts.graph",
@@ -35,6 +36,7 @@ pytest.register_assert_rewrite(
 from mnemo.testing.contracts.archive import ArchiveContract  # noqa: E402
 from mnemo.testing.contracts.archive_notes import NoteArchiveContract  # noqa: E402
 from mnemo.testing.contracts.archive_talk import TalkArchiveContract  # noqa: E402
+from mnemo.testing.contracts.checkpoints import CheckpointContract  # noqa: E402
 from mnemo.testing.contracts.feed import DocumentFeedContract  # noqa: E402
 from mnemo.testing.contracts.forgetting import ForgettingContract  # noqa: E402
 from mnemo.testing.contracts.graph import GraphStoreContract  # noqa: E402
@@ -49,6 +51,7 @@ from mnemo.testing.contracts.upkeep import UpkeepContract  # noqa: E402
 
 __all__ = [
     "ArchiveContract",
+    "CheckpointContract",
     "DerivedContract",
     "DocumentFeedContract",
     "ForgettingContract",

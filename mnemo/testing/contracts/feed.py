@@ -326,6 +326,7 @@ class DocumentFeedContract(StoreContract):
         assert await kit.store.feed("r").counts() == {
             "steps": 1,
             "messages": 0,
+            "checkpoints": 0,
             "vectors": 0,
             "nodes:semantic": 1,
             "nodes:tag": 1,
