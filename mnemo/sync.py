@@ -984,6 +984,18 @@ class Repository(Blocking[_Repository]):
         """
         self._portal.run(lambda: self._inner.settle(timeout_s))
 
+    def retry_jobs(self, thread_ids: Sequence[str] | None = None) -> tuple[str, ...]:
+        """
+        Have background extraction that failed or waits be tried now, with all its tries again.
+        """
+        return self._portal.run(lambda: self._inner.retry_jobs(thread_ids))
+
+    def cancel_jobs(self, thread_ids: Sequence[str]) -> tuple[str, ...]:
+        """
+        Give up the background extraction of threads: what they hold by now is not extracted.
+        """
+        return self._portal.run(lambda: self._inner.cancel_jobs(thread_ids))
+
     def conversation(
         self,
         thread_id: str,

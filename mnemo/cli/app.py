@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 import anyio
 import typer
@@ -468,20 +468,58 @@ def _import_talks(file: Path, repo: str, store: str, *, as_json: bool) -> None:
 
 
 @app.command(rich_help_panel=LOOK)
-def jobs(repo: Repo = "default", store: Store = "mnemo.db", as_json: AsJson = False) -> None:
-    """Count the background work that is owed, and tell why what was given up has failed."""
+def jobs(
+    action: Annotated[
+        Literal["list", "retry", "cancel"],
+        typer.Argument(help="`retry`: try again now; `cancel`: extract nothing of what is there."),
+    ] = "list",
+    threads: Annotated[
+        list[str] | None, typer.Argument(metavar="[ID]...", help="Threads that it is of.")
+    ] = None,
+    dead: Annotated[bool, typer.Option("--dead", help="With `retry`: all given up.")] = False,
+    repo: Repo = "default",
+    store: Store = "mnemo.db",
+    as_json: AsJson = False,
+) -> None:
+    """Count the background work that is owed and tell why it has failed, try again, or cancel."""
+    if action != "list":
+        _change_jobs(action, threads, dead, repo, store, as_json=as_json)
+        return
+    if threads or dead:
+        raise UsageError("name threads, or --dead, behind `retry` or `cancel`")
     found = in_known_repo(store, repo, lambda opened: opened.statistics()).jobs
-    dead = [
+    failed = [
         {"kind": kind, "subject": subject, "error": error}
         for (kind, subject), error in found.errors.items()
     ]
     levels = {"waiting": found.waiting, "running": found.running, "dead": found.dead}
     if as_json:
-        print_json({"repo": repo} | levels | {"errors": dead})
+        print_json({"repo": repo} | levels | {"errors": failed})
         return
     print_line(", ".join(f"{count} {level}" for level, count in levels.items()))
-    for one in dead:
+    for one in failed:
         print_line(f"dead: {one['kind']} {one['subject']}: {one['error']}")
+
+
+def _change_jobs(
+    action: str, threads: list[str] | None, dead: bool, repo: str, store: str, *, as_json: bool
+) -> None:
+    if action == "cancel" and (dead or not threads):
+        raise UsageError("name the threads whose extraction is to be cancelled")
+    if dead == bool(threads):
+        raise UsageError("name the threads to try again, or all that were given up: --dead")
+
+    async def change(opened: Repository) -> tuple[str, ...]:
+        if action == "cancel":
+            return await opened.cancel_jobs(threads or [])
+        retried = await opened.retry_jobs(threads)
+        await opened.settle()
+        return retried
+
+    changed = in_known_repo(store, repo, change)
+    done = "tried again" if action == "retry" else "cancelled"
+    told = f"{len(changed)} {done}" + (f": {', '.join(changed)}" if changed else "")
+    answer({"repo": repo, "action": action, "threads": list(changed)}, told, as_json=as_json)
 
 
 def _version(wanted: bool) -> None:

@@ -138,7 +138,8 @@ class Conversation(MessageLog):
         Have every message become a step of *session*, as the conversation grows.
 
         Each exactly once, whatever is restarted or fed again; it goes on in the background
-        until it is cancelled, or the session takes no more.
+        until it is cancelled, or the session takes no more. A message that ``remember`` has
+        had extracted is a step already and is left out.
 
         Args:
             from_seq: Where to begin; default: behind the last message of the thread that

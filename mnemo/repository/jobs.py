@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
 from functools import partial
@@ -17,7 +17,15 @@ from mnemo.errors import MnemoError, StoreReadOnly
 from mnemo.protocols import Clock, TranscriptReader, TranscriptStore, TranscriptWriter
 from mnemo.runtime.tasks import Branch, CancelHandle, on_clock
 from mnemo.runtime.text import clean
-from mnemo.values.job_rules import claim_jobs, fail_job, hasten_jobs, postpone_job
+from mnemo.runtime.validation import known_id
+from mnemo.values.job_rules import (
+    cancel_jobs,
+    claim_jobs,
+    fail_job,
+    hasten_jobs,
+    postpone_job,
+    retry_jobs,
+)
 from mnemo.values.jobs import Job, JobKind, JobLevels, JobState
 from mnemo.values.journal import Owner
 
@@ -94,6 +102,20 @@ class Jobs:
         if (await self.levels()).waiting:
             await self._store.writing(hasten_jobs)
         self.poke()
+
+    async def retry(self, thread_ids: Sequence[str] | None) -> tuple[str, ...]:
+        """See ``Repository.retry_jobs``."""
+        known = None if thread_ids is None else _known(thread_ids)
+        again = await self._store.writing(lambda tx: retry_jobs(tx, known))
+        self.poke()
+        return tuple(again)
+
+    async def cancel(self, thread_ids: Sequence[str]) -> tuple[str, ...]:
+        """See ``Repository.cancel_jobs``."""
+        known = _known(thread_ids)
+        cancelled = await self._store.writing(lambda tx: cancel_jobs(tx, known))
+        self._pulse()
+        return tuple(cancelled)
 
     # ── The worker ───────────────────────────────────────────────────────────────────
 
@@ -182,6 +204,12 @@ class Jobs:
     def _pulse(self) -> None:
         self._beat.set()
         self._beat = anyio.Event()
+
+
+def _known(thread_ids: Sequence[str]) -> list[str]:
+    if isinstance(thread_ids, str):
+        raise ValueError(f"thread_ids must be a list of ids, not one text: give [{thread_ids!r}]")
+    return [known_id("a thread id", id) for id in thread_ids]
 
 
 def _levels(tx: TranscriptReader) -> JobLevels:

@@ -241,13 +241,17 @@ class Remembering:
         await session.commit()
 
     async def _require_all(self, portion: Portion) -> None:
-        """Raise ``Conflict`` if a message of *portion* is gone: its step must go, too."""
+        """Raise ``Conflict`` if a step of *portion* must go: its message is gone, or was fed."""
         if not portion.messages:
             return
         thread_id, ids = portion.messages[0].thread_id, portion.ids
-        found = await self._parts.transcript.reading(lambda tx: tx.by_id(thread_id, ids))
-        if len(found) < len(ids):
-            raise Conflict(f"messages of thread {thread_id!r} were erased meanwhile")
+
+        def look(tx: TranscriptReader) -> tuple[int, frozenset[str]]:
+            return len(tx.by_id(thread_id, ids)), tx.fed(thread_id, ids)
+
+        found, fed = await self._parts.transcript.reading(look)
+        if found < len(ids) or fed:
+            raise Conflict(f"messages of thread {thread_id!r} were erased or fed meanwhile")
 
 
 def _messages(

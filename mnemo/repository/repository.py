@@ -273,6 +273,42 @@ class Repository:
                 await anyio.sleep(pause_s)
                 pause_s = min(LONGEST_LOOK_S, 2 * pause_s)
 
+    async def retry_jobs(self, thread_ids: Sequence[str] | None = None) -> tuple[str, ...]:
+        """
+        Have background extraction that failed or waits be tried now, with all its tries again.
+
+        Args:
+            thread_ids: Whose; ``None``: of all threads where it was given up (is dead).
+
+        Returns:
+            The threads whose job is due now; one that runs, or has nothing to do, is left out.
+
+        Raises:
+            ValueError: One text is given for a list of ids, or an id is no text.
+            NotFound: A thread never had a job; nothing was changed.
+            StoreError: Nothing was changed. *Cancellation*: completes.
+        """
+        self._check_usable()
+        return await self._remembering.jobs.retry(thread_ids)
+
+    async def cancel_jobs(self, thread_ids: Sequence[str]) -> tuple[str, ...]:
+        """
+        Give up the background extraction of threads: what they hold by now is not extracted.
+
+        The messages stay, and search and recall find them; later ones are extracted as ever. A
+        job that runs writes nothing any more.
+
+        Returns:
+            The threads that had a job to do.
+
+        Raises:
+            ValueError: One text is given for a list of ids, or an id is no text.
+            NotFound: A thread never had a job; nothing was changed.
+            StoreError: Nothing was changed. *Cancellation*: completes.
+        """
+        self._check_usable()
+        return await self._remembering.jobs.cancel(thread_ids)
+
     # ── Conversations ────────────────────────────────────────────────────────────────────
 
     def conversation(

@@ -31,7 +31,10 @@ _OF_MESSAGES = """
 FROM steps t JOIN sessions s ON s.no = t.session
 WHERE t.repo = ? AND t.thread = ? AND t.message IN ({})
 """
-_FED = f"SELECT DISTINCT t.message {_OF_MESSAGES} AND s.thread_id IS NULL"
+_FED = {
+    by_job: f"SELECT DISTINCT t.message {_OF_MESSAGES} AND s.thread_id IS {null}"
+    for by_job, null in ((False, "NULL"), (True, "NOT NULL"))
+}
 _MADE = f"""
 SELECT DISTINCT e.id, e.receipt_nodes, e.no
 {_OF_MESSAGES.replace("WHERE", "JOIN episodes e ON e.no = t.episode WHERE")}
@@ -69,11 +72,13 @@ def extracting(tx: Tx, repo: int, thread_id: str) -> list[str]:
     return [id for (id,) in tx.run(_EXTRACTING, (repo, thread_id))]
 
 
-def fed_messages(tx: Tx, repo: int, thread_id: str, ids: Sequence[str]) -> frozenset[str]:
-    """Those of *ids* that are steps of a session by hand."""
+def fed_messages(
+    tx: Tx, repo: int, thread_id: str, ids: Sequence[str], *, by_job: bool
+) -> frozenset[str]:
+    """Those of *ids* that are steps of a session by hand, or of one of the thread's job."""
     found: set[str] = set()
     for chunk in chunks(list(dict.fromkeys(ids))):
-        rows = tx.run(_FED.format(holes(chunk)), (repo, thread_id, *chunk))
+        rows = tx.run(_FED[by_job].format(holes(chunk)), (repo, thread_id, *chunk))
         found.update(id for (id,) in rows)
     return frozenset(found)
 

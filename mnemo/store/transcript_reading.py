@@ -145,9 +145,9 @@ class Reading:
         """Ids of the sessions of the thread's job that are not idle."""
         return jobs.extracting(self._tx, self._repo, thread_id)
 
-    def fed(self, thread_id: str, ids: Sequence[str]) -> frozenset[str]:
-        """Those of the messages *ids* that are steps of a session by hand."""
-        return jobs.fed_messages(self._tx, self._repo, thread_id, ids)
+    def fed(self, thread_id: str, ids: Sequence[str], *, by_job: bool = False) -> frozenset[str]:
+        """Those of the messages *ids* that are steps of a session by hand, or of the job's."""
+        return jobs.fed_messages(self._tx, self._repo, thread_id, ids, by_job=by_job)
 
     def made_of(self, thread_id: str, ids: Sequence[str]) -> list[str]:
         """Ids of the nodes that the job's commits of these messages left."""

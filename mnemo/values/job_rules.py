@@ -6,19 +6,21 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 
-from mnemo.errors import Conflict
+from mnemo.errors import Conflict, NotFound
 from mnemo.values.jobs import Extraction, Job, JobState
 from mnemo.values.journal import Owner
 from mnemo.values.messages import StoredMessage
 from mnemo.values.transaction import JobWriter, TranscriptWriter
 
 __all__ = [
+    "cancel_jobs",
     "claim_jobs",
     "demand_extraction",
     "fail_job",
     "finish_extraction",
     "hasten_jobs",
     "postpone_job",
+    "retry_jobs",
 ]
 
 
@@ -68,6 +70,49 @@ def hasten_jobs(tx: JobWriter) -> None:
     for job in tx.jobs(JobState.WAITING):
         if job.due_at > tx.now:
             tx.put_job(replace(job, due_at=tx.now))
+
+
+def retry_jobs(tx: JobWriter, thread_ids: Sequence[str] | None) -> list[str]:
+    """
+    Have the jobs of *thread_ids* that wait or are dead be due now; ``None``: all dead ones.
+
+    Returns:
+        The threads whose job is due now.
+
+    Raises:
+        NotFound: A thread never had a job.
+    """
+    jobs = tx.jobs(JobState.DEAD) if thread_ids is None else _jobs_of(tx, thread_ids)
+    again = [job for job in jobs if job.state in (JobState.WAITING, JobState.DEAD)]
+    for job in again:
+        tx.put_job(job.retried(tx.now))
+    return [job.subject for job in again]
+
+
+def cancel_jobs(tx: TranscriptWriter, thread_ids: Sequence[str]) -> list[str]:
+    """
+    Take the messages of *thread_ids* for extracted; the workers of their jobs lose the claim.
+
+    Returns:
+        The threads that had a job to do.
+
+    Raises:
+        NotFound: A thread never had a job.
+    """
+    owed = [job for job in _jobs_of(tx, thread_ids) if job.state is not JobState.DONE]
+    for job in owed:
+        thread = tx.thread(job.subject)
+        tx.keep(replace(thread, extracted_seq=thread.next_seq))
+        tx.put_job(job.cancelled())
+    return [job.subject for job in owed]
+
+
+def _jobs_of(tx: JobWriter, thread_ids: Sequence[str]) -> list[Job]:
+    found = {id: tx.job("extract", id) for id in thread_ids}
+    for id, job in found.items():
+        if job is None:
+            raise NotFound("job", id)
+    return [job for job in found.values() if job is not None]
 
 
 def demand_extraction(

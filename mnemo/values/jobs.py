@@ -91,6 +91,15 @@ class Job:
         state = JobState.WAITING if more else JobState.DONE
         return replace(self, state=state, tries=0, owner=None, error=None)
 
+    def retried(self, now: datetime) -> Job:
+        """The job due now, its failures forgotten."""
+        return replace(self.demanded(now, now=now, at_once=True), tries=0)
+
+    def cancelled(self) -> Job:
+        """The job without anything left to do; a claim on it holds no more."""
+        token = self.token + 1
+        return replace(self, state=JobState.DONE, tries=0, token=token, owner=None, error=None)
+
     def postponed(self, due_at: datetime) -> Job:
         """The job given back untried, to be claimed again at *due_at*."""
         return replace(

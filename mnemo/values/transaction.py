@@ -133,8 +133,13 @@ class TranscriptReader(MessagesReader, JobReader, Protocol):
         """Ids of the sessions of the thread's ``extract`` job that are not idle."""
         ...
 
-    def fed(self, thread_id: str, ids: Sequence[str]) -> frozenset[str]:
-        """Those of the messages *ids* that are steps of a session by hand."""
+    def fed(self, thread_id: str, ids: Sequence[str], *, by_job: bool = False) -> frozenset[str]:
+        """
+        Those of the messages *ids* that are steps.
+
+        Args:
+            by_job: Of a session of the thread's ``extract`` job; otherwise of one by hand.
+        """
         ...
 
     def made_of(self, thread_id: str, ids: Sequence[str]) -> list[str]:

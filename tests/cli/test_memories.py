@@ -93,6 +93,20 @@ def test_background_work_is_counted(cli):
     assert "0 dead" in cli("jobs").out
 
 
+def test_background_work_is_cancelled_and_tried_again(cli):
+    """A cancelled thread gives no fact, one that is tried again does."""
+    for thread, text in (("a", "I play the cello."), ("b", "I own a boat.")):
+        assert cli("remember", text, "--thread", thread, "--no-wait").code == 0
+    assert "1 cancelled: a" in cli("jobs", "cancel", "a").out
+    assert cli("jobs", "retry", "b", "--json").data["threads"] == ["b"]
+    assert [text for text in listed(cli).values() if "boat" in text]
+    assert not [text for text in listed(cli).values() if "cello" in text]
+    assert "0 tried again" in cli("jobs", "retry", "--dead").out
+    for wrong in (["retry"], ["cancel"], ["cancel", "--dead"], ["retry", "x"], ["list", "a"]):
+        ran = cli("jobs", *wrong)
+        assert (ran.code, ran.err.count("\n")) == (2, 1)
+
+
 def test_a_mistake_is_one_line_and_changes_nothing(filled):
     """An unknown id, a condition without a value."""
     ran = filled("edit", "nope", "x")

@@ -199,6 +199,44 @@ async def test_messages_of_a_session_by_hand_are_not_taken_twice(open_kit: OpenK
     assert (await kit.repo.statistics()).steps == 2
 
 
+async def test_messages_that_were_extracted_are_not_fed_again(open_kit: OpenKit):
+    """What is remembered stays one step and one hit, though its thread is fed from the start."""
+    kit = await open_kit(embedded=True)
+    await kit.repo.remember(LUND, wait=True)
+    session = await kit.started()
+    talk = kit.repo.conversation("default")
+    feed = await talk.feed(session, from_seq=0)
+    await talk.append([Message("user", ALLERGIC, id="b")])
+    await feed.caught_up()
+    feed.cancel()
+    assert session.statistics().steps == 1
+    await session.close_and_commit()
+    assert (await kit.repo.statistics()).steps == 2
+    assert len(await kit.repo.search("Lund")) == 1
+    await kit.repo.remember("I sail.", wait=True)
+    assert (await kit.repo.statistics()).steps == 3
+
+
+async def test_a_message_that_is_fed_while_its_job_runs_is_one_step(open_kit: OpenKit):
+    """The job finds that a session by hand was faster, and leaves the message to it."""
+    kit = await open_kit(embedded=True)
+    session = await kit.started()
+    remembering = kit.repo._remembering
+    extract = remembering._take_in
+
+    async def late(*args: Any) -> None:
+        remembering._take_in = extract  # type: ignore[method-assign]
+        feed = await kit.repo.conversation("default").feed(session, from_seq=0)
+        await feed.caught_up()
+        feed.cancel()
+        await extract(*args)
+
+    remembering._take_in = late  # type: ignore[method-assign]
+    await kit.repo.remember(LUND, wait=True)
+    assert session.statistics().steps == 1
+    assert (await kit.repo.statistics()).steps == 1
+
+
 async def test_a_failing_model_is_asked_again_and_the_messages_stay(open_kit: OpenKit):
     """Each try waits longer; the dead job is visible with its error, and new words revive it."""
     model = ScriptedChatModel.answering({"semantic": ModelUnavailable("no answer")})
@@ -216,6 +254,47 @@ async def test_a_failing_model_is_asked_again_and_the_messages_stay(open_kit: Op
     await kit.repo.remember(LUND, wait=True)
     assert (await kit.repo.statistics()).steps == 2
     assert len(await facts(kit)) == 2
+
+
+async def test_a_dead_job_is_tried_again_by_hand(open_kit: OpenKit):
+    """``retry_jobs`` gives all its tries anew; what is not dead is left out."""
+    model = ScriptedChatModel.answering({"semantic": ModelUnavailable("no answer")})
+    kit = await open_kit(model=model, config=Config(jobs={"max_tries": 1}))
+    with pytest.raises(ExtractionFailed, match="no answer"):
+        await kit.repo.remember(ALLERGIC, wait=True)
+    assert (await kit.repo.statistics()).jobs.dead == 1
+    model.script("semantic", ScriptedChatModel.answering()._scripts["semantic"])
+    assert await kit.repo.retry_jobs() == ("default",)
+    await at_rest(kit)
+    assert len(await facts(kit)) == 1
+    assert await kit.repo.retry_jobs() == ()
+    assert await kit.repo.retry_jobs(["default"]) == ()
+    with pytest.raises(NotFound):
+        await kit.repo.retry_jobs(["default", "nobody"])
+    with pytest.raises(ValueError, match="list of ids"):
+        await kit.repo.retry_jobs("default")
+
+
+async def test_a_cancelled_job_extracts_nothing_of_what_is_there(open_kit: OpenKit):
+    """Also one that runs: its commit is refused. What is said later is extracted."""
+    model = ScriptedChatModel.answering()
+    kit = await open_kit(model=model)
+    model.block("semantic")
+    await kit.repo.remember(ALLERGIC)
+    await kit.clock.advance(5)
+    await kit.until(lambda: model.waiting == 1)
+    assert await kit.repo.cancel_jobs(["default"]) == ("default",)
+    assert await kit.repo.cancel_jobs(["default"]) == ()
+    model.unblock()
+    await kit.repo.settle()
+    jobs = (await kit.repo.statistics()).jobs
+    assert (jobs.waiting, jobs.running, jobs.dead) == (0, 0, 0)
+    assert await facts(kit) == []
+    assert len(await kit.repo.search("peanuts")) == 1
+    await kit.repo.remember(LUND, wait=True)
+    (fact,) = await facts(kit)
+    assert "Lund" in fact
+    assert len(await kit.repo.search("peanuts")) == 1
 
 
 async def test_a_wait_that_times_out_changes_nothing(open_kit: OpenKit):
