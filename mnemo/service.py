@@ -254,7 +254,8 @@ class Mnemo:
             self._usable()
         if exist_ok and repo_id in self._repos:
             repo = self._repos[repo_id]
-            other = repo._difference(effective if config else repo.config, chat_model, embedder)
+            wanted = effective if config else repo.config
+            other = repo._parts.difference(wanted, chat_model, embedder)
             if other is None:
                 return repo
             raise RepositoryAlreadyOpen(

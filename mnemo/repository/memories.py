@@ -49,7 +49,7 @@ from mnemo.values.graph import (
 __all__ = ["Author", "Memories", "Memory", "MemoryVersion", "Page"]
 
 T = TypeVar("T")
-Author: TypeAlias = Literal["extraction", "hand", "maintenance"]
+Author: TypeAlias = Literal["extraction", "hand"]
 Kind: TypeAlias = Literal["semantic", "procedural"]
 Order: TypeAlias = Literal["newest", "oldest"]
 
@@ -103,7 +103,7 @@ class MemoryVersion:
     Attributes:
         memory_id: The memory that said it.
         version: Its number among the wordings of that memory, from 1.
-        by: Who worded it.
+        by: Who worded it; maintenance words nothing anew.
         at: Since when it was worded so, aware.
         until: When the next wording came, or the memory was superseded; ``None``: it holds.
         reason: Why it was worded so, if that was said.

@@ -908,12 +908,6 @@ class Repository:
         """Its effective settings."""
         return self._parts.config
 
-    def _difference(
-        self, config: Config, chat_model: ChatModel | None, embedder: Embedder | None
-    ) -> str | None:
-        """Name what it has otherwise than is asked for; ``None``: nothing."""
-        return self._parts.difference(config, chat_model, embedder)
-
     async def _leave_space(self, hold: Callable[[], None]) -> None:
         """Let running commits end, then *hold* its embedder; for ``Mnemo.reembed``."""
         async with self._turn:

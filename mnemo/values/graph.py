@@ -114,13 +114,13 @@ class Edit:
 
     Attributes:
         at: When it was made, aware.
-        by: Who made it.
+        by: Who made it; maintenance merges, penalizes and deletes, and words nothing anew.
         before: The wording that it replaced; ``None``: it added the fact or instruction.
         reason: Why, if that was said.
     """
 
     at: datetime
-    by: Literal["hand", "maintenance"] = "hand"
+    by: Literal["hand"] = "hand"
     before: str | None = None
     reason: str | None = None
 

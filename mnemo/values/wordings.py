@@ -105,7 +105,7 @@ def read_edits(plain: Any) -> tuple[Edit, ...]:
 
 
 def _read_edit(at: Any, by: Any, before: Any, reason: Any) -> Edit:
-    if by not in ("hand", "maintenance"):
-        raise ValueError("an edit is made by hand or by maintenance")
+    if by != "hand":
+        raise ValueError("an edit is made by hand")
     texts = (None if text is None else stored_text("an edit", text) for text in (before, reason))
     return Edit(stored_time("an edit", datetime.fromisoformat(at)), by, *texts)

@@ -26,6 +26,17 @@ async def test_two_facts_above_the_threshold_become_one(memory: Any) -> None:
     assert report.duration_s > 0
 
 
+async def test_maintenance_words_nothing_anew(memory: Any) -> None:
+    """A survivor keeps its wording: its history has one version, by extraction."""
+    await memory.twins()
+    before = await memory.repo.memory("a")
+    for operation in (memory.repo.consolidate, memory.repo.validate, memory.repo.decay):
+        await operation()
+    (version,) = await memory.repo.history("a")
+    assert (version.by, version.text, version.version) == ("extraction", before.text, 1)
+    assert (await memory.repo.memory("a")).version == 1
+
+
 @pytest.mark.parametrize("cosine", [0.84, 0.85])
 async def test_facts_up_to_the_threshold_both_stay(memory: Any, cosine: float) -> None:
     """At 0.84, and at the threshold itself, which must be exceeded."""
