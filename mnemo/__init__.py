@@ -90,8 +90,7 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:  # what an open repository hands out is loaded when it is asked for
     from mnemo.context.compressed import CompressedViewport
-    from mnemo.context.look import WindowLook
-    from mnemo.context.rendering import RenderedViewport
+    from mnemo.context.rendering import RenderedViewport, WindowLook
     from mnemo.context.viewport import Viewport
     from mnemo.conversation.mirror import Feed
     from mnemo.notes.folder import FolderReport
@@ -243,7 +242,7 @@ _LATER = {
     "RenderedViewport": "mnemo.context.rendering",
     "ToolAnswer": "mnemo.recall.agent_tools",
     "Viewport": "mnemo.context.viewport",
-    "WindowLook": "mnemo.context.look",
+    "WindowLook": "mnemo.context.rendering",
 }
 
 

@@ -27,9 +27,8 @@ from typing import Any, Literal, Self
 from mnemo.config import Config
 from mnemo.context.compressed import CompressedViewport
 from mnemo.context.goals import Goals as _Goals
-from mnemo.context.look import WindowLook
 from mnemo.context.pins import Pins as _Pins
-from mnemo.context.rendering import RenderedViewport
+from mnemo.context.rendering import RenderedViewport, WindowLook
 from mnemo.context.snapshots import Snapshots as _Snapshots
 from mnemo.context.viewport import Viewport as _Viewport
 from mnemo.conversation.mirror import Feed as _Feed

@@ -9,13 +9,13 @@ from typing import Any, TypeVar
 
 from mnemo.config import Config
 from mnemo.context.budget import Budget
-from mnemo.context.eviction import Verdict, commit
+from mnemo.context.eviction import EvictionVerdict, commit
 from mnemo.context.goals import Goals
 from mnemo.context.pins import Pins
 from mnemo.context.viewport import Viewport
 from mnemo.context.zones import eviction_zone
 from mnemo.conversation.appending import append, drafts_of
-from mnemo.conversation.scope import Scope
+from mnemo.conversation.scope import ThreadScope
 from mnemo.conversation.settings import ConversationParts, ThreadSettings
 from mnemo.events import Event
 from mnemo.prompts.usage import UsageMeter
@@ -157,7 +157,7 @@ class Threads:
         settings = self.settings(thread_id)
 
         def work(tx: TranscriptWriter) -> list[StoredMessage]:
-            scope = Scope.of(tx, settings, self.config)
+            scope = ThreadScope.of(tx, settings, self.config)
             return append(tx, scope, drafts).messages
 
         return await self.parts.store.writing(work)
@@ -189,7 +189,7 @@ class Threads:
                 deadline_s=180,
             )
             assert zone is not None
-            verdict = Verdict(kind=kind, attempts=1, text=text)
+            verdict = EvictionVerdict(kind=kind, attempts=1, text=text)
             committed = commit(tx, thread, zone, verdict, self.config)
             assert committed is not None
             return committed.outcome

@@ -7,28 +7,34 @@ about a range before is checked here against what the range is now.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
 from mnemo.config import Config
-from mnemo.context import pins
-from mnemo.context.zones import Zone
+from mnemo.context import goals, pins
+from mnemo.context.budget import Budget
+from mnemo.context.compressed import CompressedViewport, compress
+from mnemo.context.zones import Zone, eviction_zone, is_due, reach
+from mnemo.conversation.scope import living_pins
 from mnemo.events import Event, EvictionCompleted, SnapshotTaken
 from mnemo.protocols import TranscriptReader, TranscriptWriter
 from mnemo.runtime.ids import new_id
 from mnemo.runtime.text import clean
-from mnemo.values.derived import EvictionOutcome, Goal, Origin, OutcomeKind, Snapshot, Thread
+from mnemo.values.derived import EvictionOutcome, Goal, Origin, OutcomeKind, Pin, Snapshot, Thread
 from mnemo.values.digest import digest
 from mnemo.values.messages import StoredMessage
-from mnemo.values.units import Count
+from mnemo.values.units import Count, Unit, units_of
 
 __all__ = [
     "Committed",
+    "DueEviction",
+    "EvictionVerdict",
     "Links",
-    "Verdict",
     "attach_all",
     "commit",
+    "due",
     "events_of",
     "evict_by_fallback",
     "rewritten",
@@ -37,6 +43,10 @@ __all__ = [
     "taken",
 ]
 
+FAR = 2
+"""Times its size from which on only the beginning of a window is read (S)."""
+HEAD = 200
+"""Messages of such a beginning, at least (S)."""
 RECENT_OUTCOMES = 100
 """Outcomes among which a fallback of the same range is looked for, the newest (S)."""
 
@@ -50,7 +60,7 @@ class Links:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict:
+class EvictionVerdict:
     """
     The verdict on a zone.
 
@@ -82,7 +92,7 @@ class Committed:
 
 
 def commit(
-    tx: TranscriptWriter, read: Thread, zone: Zone, verdict: Verdict, config: Config
+    tx: TranscriptWriter, read: Thread, zone: Zone, verdict: EvictionVerdict, config: Config
 ) -> Committed | None:
     """
     Let *zone* leave the window, or do nothing if the world has moved on.
@@ -118,15 +128,15 @@ def commit(
 
 def evict_by_fallback(
     tx: TranscriptWriter, thread: Thread, zone: Zone, config: Config
-) -> EvictionOutcome:
+) -> Committed:
     """
     Let a zone that was read in this very transaction leave, with a text by rule.
 
     Args:
         thread: Its row as it is now; read it anew before the next zone.
     """
-    verdict = Verdict(kind="fallback", attempts=0)
-    return _evicted(tx, thread, zone, verdict, config).outcome
+    verdict = EvictionVerdict(kind="fallback", attempts=0)
+    return _evicted(tx, thread, zone, verdict, config)
 
 
 def events_of(repo_id: str, at: datetime, committed: Committed) -> list[Event]:
@@ -203,7 +213,7 @@ def attach_all(
 
 
 def _evicted(
-    tx: TranscriptWriter, thread: Thread, zone: Zone, verdict: Verdict, config: Config
+    tx: TranscriptWriter, thread: Thread, zone: Zone, verdict: EvictionVerdict, config: Config
 ) -> Committed:
     snapshot = _snapshot(tx, thread, zone, verdict, config)
     outcome = EvictionOutcome(
@@ -222,7 +232,7 @@ def _evicted(
 
 
 def _snapshot(
-    tx: TranscriptReader, thread: Thread, zone: Zone, verdict: Verdict, config: Config
+    tx: TranscriptReader, thread: Thread, zone: Zone, verdict: EvictionVerdict, config: Config
 ) -> Snapshot | None:
     if verdict.kind == "ok":
         return None
@@ -271,3 +281,110 @@ def rewritten(snapshot: Snapshot, text: str, count: Count) -> Snapshot:
     """Replace the fallback text of *snapshot* by a model's; its id and range stay."""
     text = clean(text).strip()
     return replace(snapshot, text=text, token_count=count(text), origin="model")
+
+
+# ── What is due ───────────────────────────────────────────────────────────────────────
+
+
+@dataclass(frozen=True, slots=True)
+class DueEviction:
+    """
+    A thread that has to make room, as it was read.
+
+    Attributes:
+        since: Messages recorded before it are expired.
+        now: When it was read.
+        units: Of the window.
+        goals: The active ones, as they are listed.
+        deadline_s: Seconds until an unanswered call counts as abandoned.
+    """
+
+    thread: Thread
+    budget: Budget
+    since: datetime | None
+    now: datetime
+    units: list[Unit]
+    goals: list[Goal]
+    pins: list[Pin]
+    deadline_s: float
+
+    def zone(self) -> Zone:
+        """What is to leave."""
+        zone = eviction_zone(
+            self.units,
+            self.budget,
+            from_seq=self.thread.boundary,
+            now=self.now,
+            deadline_s=self.deadline_s,
+        )
+        assert zone is not None, "a thread is due only if something can leave its window"
+        return zone
+
+    def view(self, config: Config) -> CompressedViewport:
+        """The window as Mneme sees it; takes milliseconds of computing."""
+        return compress(
+            self.units,
+            self.budget,
+            from_seq=self.thread.boundary,
+            now=self.now,
+            deadline_s=self.deadline_s,
+            max_tokens=config.viewport.max_input_tokens,
+            count=config.conversation.count,
+        )
+
+
+def due(
+    tx: TranscriptReader, thread_id: str, config: Config, *, notes: bool = False
+) -> DueEviction | None:
+    """
+    The thread if its window is above the trigger and something can leave it.
+
+    What is not due costs the thread's row and one aggregate.
+
+    Args:
+        notes: Whether its viewport shows notes, which the window is smaller by.
+    """
+    thread = tx.thread(thread_id)
+    if thread.budget_tokens is None:
+        return None
+    budget = Budget.of(thread.budget_tokens, config.viewport, notes=notes)
+    since = thread.alive_since(tx.now, config.conversation.ttl_s)
+    span = tx.span(thread_id, from_seq=thread.boundary, since=since)
+    if span[1] <= budget.trigger:
+        return None
+    for units, deadline_s in _readings(tx, thread, since, span, budget, config):
+        zone = eviction_zone(
+            units, budget, from_seq=thread.boundary, now=tx.now, deadline_s=deadline_s
+        )
+        if is_due(span[1], len(units), budget) and zone is not None:
+            active = goals.listed(tx, thread_id, active_only=True)
+            held = living_pins(tx, thread, since) if active else []
+            return DueEviction(thread, budget, since, tx.now, units, active, held, deadline_s)
+    return None
+
+
+def _readings(
+    tx: TranscriptReader,
+    thread: Thread,
+    since: datetime | None,
+    span: tuple[int, int],
+    budget: Budget,
+    config: Config,
+) -> Iterator[tuple[list[Unit], float]]:
+    """
+    The units of the window, at first only of its beginning if it is far too long.
+
+    Of a beginning it is not known which calls are answered behind it, so there an
+    unanswered one counts as open for ever.
+    """
+    number, tokens = span
+    wanted = HEAD
+    while tokens > FAR * budget.window and wanted < number:
+        last = thread.boundary + wanted - 1
+        head = units_of(tx.messages(thread.id, from_seq=thread.boundary, to_seq=last, since=since))
+        if sum(unit.tokens for unit in head[:-1]) > max(reach(budget), budget.window):
+            yield head, math.inf
+            break
+        wanted *= 4
+    whole = tx.messages(thread.id, from_seq=thread.boundary, since=since)
+    yield units_of(whole), config.conversation.tool_deadline_s

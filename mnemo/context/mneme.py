@@ -15,8 +15,7 @@ from dataclasses import dataclass, replace
 
 import anyio.lowlevel
 
-from mnemo.context.eviction import Committed, Verdict, commit, events_of
-from mnemo.context.eviction_due import Due, due
+from mnemo.context.eviction import Committed, DueEviction, EvictionVerdict, commit, due, events_of
 from mnemo.context.folding import Folding
 from mnemo.context.runs import NoOutcome, Runs
 from mnemo.context.zones import Zone
@@ -216,7 +215,7 @@ class Mneme:
         await self._folding.follow(thread_id)
         return last
 
-    async def _due(self, thread_id: str) -> Due | None:
+    async def _due(self, thread_id: str) -> DueEviction | None:
         config, notes = self._parts.config, thread_id in self._noted
         watched, found = await self._parts.store.reading(
             lambda tx: (
@@ -251,7 +250,7 @@ class Mneme:
         if await self._parts.store.writing(work) and self._budgets.get(thread_id) == budget:
             del self._budgets[thread_id]
 
-    async def _run(self, found: Due) -> Committed | _Stale | None:
+    async def _run(self, found: DueEviction) -> Committed | _Stale | None:
         """Run once over the range that is due; ``None``: it brought no outcome."""
         thread_id, about = found.thread.id, (found.thread.epoch, found.thread.boundary)
         key = _eviction(thread_id)
@@ -272,12 +271,14 @@ class Mneme:
         self._backoff.begin(key, lambda: self.poke(thread_id))
         return None
 
-    async def _fall_back(self, found: Due, *, attempts: int) -> Committed | _Stale:
+    async def _fall_back(self, found: DueEviction, *, attempts: int) -> Committed | _Stale:
         self._backoff.done(_eviction(found.thread.id))
         zone = found.zone()
-        return await self._commit(found, zone, Verdict(kind="fallback", attempts=attempts))
+        return await self._commit(found, zone, EvictionVerdict(kind="fallback", attempts=attempts))
 
-    async def _commit(self, found: Due, zone: Zone, verdict: Verdict) -> Committed | _Stale:
+    async def _commit(
+        self, found: DueEviction, zone: Zone, verdict: EvictionVerdict
+    ) -> Committed | _Stale:
         config = self._parts.config
         committed = await self._parts.store.writing(
             lambda tx: commit(tx, found.thread, zone, verdict, config)
@@ -290,7 +291,7 @@ class Mneme:
         self._publish(events_of(self._parts.repo_id, self._parts.clock.now(), committed))
         return committed
 
-    async def _after(self, found: Due, committed: Committed) -> None:
+    async def _after(self, found: DueEviction, committed: Committed) -> None:
         self._look_at_levels(found.thread.id)
         if committed.outcome.kind != "fallback":
             await self._folding.offer(found)

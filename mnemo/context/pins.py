@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
-from mnemo.conversation.scope import Scope, living_pins
+from mnemo.conversation.scope import ThreadScope, living_pins
 from mnemo.conversation.settings import ConversationParts, ThreadSettings
 from mnemo.errors import Conflict, NotFound
 from mnemo.protocols import TranscriptReader, TranscriptWriter
@@ -21,7 +21,7 @@ from mnemo.values.derived import Goal, Pin, Thread
 from mnemo.values.messages import StoredMessage
 from mnemo.values.units import Count
 
-__all__ = ["Pins", "Refusal", "attach", "check", "excerpt", "listed", "release"]
+__all__ = ["Pins", "Refusal", "attach", "check", "excerpt", "release"]
 
 EXCERPT_CHARACTERS = 200
 """Of a pin's excerpt, its mark included."""
@@ -135,11 +135,6 @@ def release(tx: TranscriptWriter, thread_id: str) -> int:
     return len(released)
 
 
-def listed(tx: TranscriptReader, thread: Thread, *, since: datetime | None = None) -> list[Pin]:
-    """The pins of the thread's epoch whose message has not expired, by seq."""
-    return living_pins(tx, tx.all(Pin, thread.id, epoch=thread.epoch), since)
-
-
 def excerpt(message: StoredMessage) -> str:
     """Return what a pin shows of *message*: at most 200 characters of its text."""
     text = message.text.strip() or ", ".join(call.name for call in message.tool_calls)
@@ -217,12 +212,12 @@ class Pins:
 
         def work(tx: TranscriptReader) -> list[Pin]:
             scope = self._scope(tx)
-            return listed(tx, scope.thread, since=scope.since)
+            return living_pins(tx, scope.thread, scope.since)
 
         return await self._parts.store.reading(work)
 
-    def _scope(self, tx: TranscriptReader) -> Scope:
-        return Scope.of(tx, self._settings, self._parts.config)
+    def _scope(self, tx: TranscriptReader) -> ThreadScope:
+        return ThreadScope.of(tx, self._settings, self._parts.config)
 
 
 def _numbers(name: str, given: Any) -> list[int]:

@@ -12,18 +12,29 @@ from itertools import takewhile
 from typing import Any, Literal
 
 from mnemo import wire
-from mnemo.context import pins
+from mnemo.config import Config
 from mnemo.context.budget import Budget
+from mnemo.context.compressed import CompressedViewport, compress
 from mnemo.context.goals import goals_text
 from mnemo.context.memory import memory_text, with_notes
-from mnemo.context.window import Window
-from mnemo.conversation.scope import living_snapshots
+from mnemo.context.window import Frame, ThreadWindow, whole_window
+from mnemo.context.zones import is_due
+from mnemo.conversation.scope import ThreadScope, current_snapshots, living_pins
+from mnemo.conversation.settings import ThreadSettings
 from mnemo.protocols import TranscriptReader
 from mnemo.values.derived import Goal, Pin, Snapshot
 from mnemo.values.messages import Message
 from mnemo.values.units import VIEW, Count
 
-__all__ = ["RenderedViewport", "Scene", "render", "scene_of"]
+__all__ = [
+    "RenderedViewport",
+    "ViewportContent",
+    "WindowLook",
+    "look",
+    "render",
+    "scene_of",
+    "zones_of",
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,7 +87,7 @@ class RenderedViewport:
 
 
 @dataclass(frozen=True, slots=True)
-class Scene:
+class ViewportContent:
     """
     The content of a rendering, read in one transaction.
 
@@ -85,27 +96,26 @@ class Scene:
         goals: Of the thread's epoch.
     """
 
-    window: Window
+    window: ThreadWindow
     snapshots: list[Snapshot]
     goals: list[Goal]
     pins: list[Pin]
 
 
-def scene_of(tx: TranscriptReader, window: Window) -> Scene:
+def scene_of(tx: TranscriptReader, window: ThreadWindow) -> ViewportContent:
     """Read what belongs to *window*, which was read in this transaction."""
     thread, since = window.thread, window.since
-    current = tx.all(Snapshot, thread.id, epoch=thread.epoch, live=True)
     active = tx.all(Goal, thread.id, epoch=thread.epoch, live=True)
-    return Scene(
+    return ViewportContent(
         window,
-        living_snapshots(tx, current, since),
+        current_snapshots(tx, thread, since),
         tx.all(Goal, thread.id, epoch=thread.epoch) if active else [],
-        pins.listed(tx, thread, since=since) if active else [],
+        living_pins(tx, thread, since) if active else [],
     )
 
 
 def render(
-    scene: Scene,
+    scene: ViewportContent,
     budget: Budget,
     count: Count,
     *,
@@ -173,3 +183,92 @@ def _made(role: Literal["system", "user"], how: str, text: str, count: Count) ->
     if not text:
         return []
     return [Message(role=role, content=text, token_count=count(text), metadata={VIEW: how})]
+
+
+# ── The window in numbers and zones ───────────────────────────────────────────────────
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WindowLook:
+    """
+    The window of a viewport in numbers.
+
+    Attributes:
+        thread_id: The conversation.
+        budget: How the tokens are divided.
+        watched_tokens: The budget that the thread is watched with; ``None``: it is not.
+        from_seq: Where the window begins: what was said before has left it.
+        messages: In the window.
+        tokens: Of them, as they are stored.
+        is_due: Whether a viewport of this budget would have room made.
+        zones: What leaves next, and what stays.
+        memory: What has left the window, in words; ``""``: nothing.
+        memory_tokens: Of *memory*; *state_tokens* likewise.
+        state: Goals and pins; ``""``: none.
+    """
+
+    thread_id: str
+    budget: Budget
+    watched_tokens: int | None
+    from_seq: int
+    messages: int
+    tokens: int
+    is_due: bool
+    zones: CompressedViewport
+    memory: str
+    memory_tokens: int
+    state: str
+    state_tokens: int
+
+
+def look(
+    tx: TranscriptReader, settings: ThreadSettings, config: Config, budget_tokens: int | None
+) -> WindowLook:
+    """
+    The whole window of a thread, however long, as of this moment.
+
+    Args:
+        budget_tokens: ``None``: what the thread is watched with, or else as *config* says.
+
+    Raises:
+        ValueError: The budget is below 1.
+    """
+    scope = ThreadScope.of(tx, settings, config)
+    watched = scope.thread.budget_tokens
+    given = (budget_tokens, watched, config.viewport.budget_tokens)
+    budget = Budget.of(next(each for each in given if each is not None), config.viewport)
+    count = config.conversation.count
+    frame = Frame(budget, config.conversation.tool_deadline_s, count)
+    window = whole_window(tx, scope.thread, scope.since, frame)
+    scene = scene_of(tx, window)
+    memory = memory_text(scene.snapshots, budget, count)
+    state = goals_text(
+        scene.goals, scene.pins, boundary=scope.thread.boundary, share=budget.goals, count=count
+    )
+    return WindowLook(
+        thread_id=settings.thread_id,
+        budget=budget,
+        watched_tokens=watched,
+        from_seq=scope.thread.boundary,
+        messages=sum(len(unit.messages) for unit in window.units),
+        tokens=window.span,
+        is_due=is_due(window.span, len(window.units), budget),
+        zones=zones_of(window, frame, config.viewport.max_input_tokens),
+        memory=memory,
+        memory_tokens=count(memory),
+        state=state,
+        state_tokens=count(state),
+    )
+
+
+def zones_of(window: ThreadWindow, frame: Frame, max_tokens: int) -> CompressedViewport:
+    """Render *window* in three zones, at most *max_tokens* tokens."""
+    return compress(
+        window.units,
+        frame.budget,
+        from_seq=window.thread.boundary,
+        now=window.now,
+        deadline_s=frame.deadline_s,
+        max_tokens=max_tokens,
+        count=frame.count,
+    )

@@ -15,8 +15,7 @@ import anyio.to_thread
 from anyio import CapacityLimiter
 
 from mnemo.context import pins
-from mnemo.context.eviction import Links, Verdict
-from mnemo.context.eviction_due import Due
+from mnemo.context.eviction import DueEviction, EvictionVerdict, Links
 from mnemo.context.pins import Refusal
 from mnemo.context.zones import Zone
 from mnemo.conversation.settings import ConversationParts
@@ -77,7 +76,7 @@ class Runs:
         )
         self._limiter = CapacityLimiter(1)
 
-    async def evict(self, due: Due, *, attempt: int) -> tuple[Zone, Verdict]:
+    async def evict(self, due: DueEviction, *, attempt: int) -> tuple[Zone, EvictionVerdict]:
         """
         Have a verdict on what is to leave *due*'s window, and what that is.
 
@@ -108,7 +107,7 @@ class Runs:
         await self._at_work(desk, fold_messages(snapshots, longest=longest, profile=self._profile))
         return desk.text
 
-    def _desk(self, range: tuple[int, int], due: Due) -> Desk:
+    def _desk(self, range: tuple[int, int], due: DueEviction) -> Desk:
         check = self._check(due.thread) if due.goals else None
         return Desk(range, self._config.snapshot_max_chars, check_links=check)
 
@@ -151,11 +150,11 @@ class Runs:
         return await anyio.to_thread.run_sync(work, limiter=self._limiter)
 
 
-def _verdict(desk: Desk, attempt: int) -> Verdict:
+def _verdict(desk: Desk, attempt: int) -> EvictionVerdict:
     links = tuple(desk.links)
     if desk.text is None:
-        return Verdict(kind="ok", attempts=attempt, links=links)
-    return Verdict(kind="snapshot", attempts=attempt, text=desk.text, links=links)
+        return EvictionVerdict(kind="ok", attempts=attempt, links=links)
+    return EvictionVerdict(kind="snapshot", attempts=attempt, text=desk.text, links=links)
 
 
 # ── The tools ────────────────────────────────────────────────────────────────────────────

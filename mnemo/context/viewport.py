@@ -5,29 +5,27 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
 from functools import partial
 from typing import Generic, Protocol, TypeVar
 
 from mnemo.context.budget import Budget
 from mnemo.context.compressed import CompressedViewport
-from mnemo.context.eviction import evict_by_fallback
-from mnemo.context.look import zones_of
+from mnemo.context.eviction import Committed, events_of, evict_by_fallback
 from mnemo.context.memory import Overview, notes_text
-from mnemo.context.rendering import RenderedViewport, Scene, render, scene_of
+from mnemo.context.rendering import RenderedViewport, ViewportContent, render, scene_of, zones_of
 from mnemo.context.window import (
     Frame,
-    Window,
+    ThreadWindow,
     make_room,
     newest_window,
     whole_window,
     window_if_fits,
 )
 from mnemo.context.zones import Zone
-from mnemo.conversation.scope import Scope
+from mnemo.conversation.scope import ThreadScope
 from mnemo.conversation.settings import ConversationParts, ThreadSettings
 from mnemo.errors import StoreError
-from mnemo.events import Event, EvictionCompleted, EvictionFailed, SnapshotTaken
+from mnemo.events import EvictionFailed
 from mnemo.protocols import TranscriptReader, TranscriptWriter
 from mnemo.recall.keyword import SearchHit
 from mnemo.values.derived import EvictionOutcome, Thread
@@ -170,7 +168,7 @@ class Viewport:
         Raises:
             StoreError: The thread could not be read. *Cancellation*: completes.
         """
-        scene: Scene = await self._seen(scene_of)
+        scene: ViewportContent = await self._seen(scene_of)
         hits = await self.recalled() if recall else []
         told = partial(self._recall.section, hits) if self._recall and hits else None
         notes = await self._noted()
@@ -194,7 +192,7 @@ class Viewport:
         """
 
         def work(tx: TranscriptReader) -> CompressedViewport:
-            scope = Scope.of(tx, self._settings, self._parts.config)
+            scope = ThreadScope.of(tx, self._settings, self._parts.config)
             window = whole_window(tx, scope.thread, scope.since, self._frame)
             return zones_of(window, self._frame, self._parts.config.viewport.max_input_tokens)
 
@@ -216,7 +214,7 @@ class Viewport:
         """
         return await self._mneme.evict(self._settings.thread_id)
 
-    async def _seen(self, look: Callable[[TranscriptReader, Window], T]) -> T:
+    async def _seen(self, look: Callable[[TranscriptReader, ThreadWindow], T]) -> T:
         """Return what *look* finds in the window, after making room if that is needed."""
         seen = await self._parts.store.reading(partial(self._at_once, look))
         if seen is None:
@@ -226,12 +224,14 @@ class Viewport:
             self._mneme.poke(self._settings.thread_id)
         return seen.found
 
-    async def _after_making_room(self, look: Callable[[TranscriptReader, Window], T]) -> _Seen[T]:
+    async def _after_making_room(
+        self, look: Callable[[TranscriptReader, ThreadWindow], T]
+    ) -> _Seen[T]:
         try:
             while True:
                 work = partial(self._making_room, look)
-                outcomes, seen = await self._parts.store.writing(work)
-                self._tell(outcomes)
+                left, seen = await self._parts.store.writing(work)
+                self._tell(left)
                 if seen is not None:
                     return seen
         except StoreError as error:
@@ -240,9 +240,9 @@ class Viewport:
         return await self._parts.store.reading(partial(self._as_far_as_it_fits, look))
 
     def _at_once(
-        self, look: Callable[[TranscriptReader, Window], T], tx: TranscriptReader
+        self, look: Callable[[TranscriptReader, ThreadWindow], T], tx: TranscriptReader
     ) -> _Seen[T] | None:
-        scope = Scope.of(tx, self._settings, self._parts.config)
+        scope = ThreadScope.of(tx, self._settings, self._parts.config)
         if self._is_unstored(scope):
             return None
         window = window_if_fits(tx, scope.thread, scope.since, self._frame)
@@ -251,36 +251,36 @@ class Viewport:
         return _Seen(look(tx, window), window.span, is_stored=not scope.is_new)
 
     def _making_room(
-        self, look: Callable[[TranscriptReader, Window], T], tx: TranscriptWriter
-    ) -> tuple[list[EvictionOutcome], _Seen[T] | None]:
-        scope = Scope.of(tx, self._settings, self._parts.config)
+        self, look: Callable[[TranscriptReader, ThreadWindow], T], tx: TranscriptWriter
+    ) -> tuple[list[Committed], _Seen[T] | None]:
+        scope = ThreadScope.of(tx, self._settings, self._parts.config)
         if self._is_unstored(scope):
             tx.keep(replace(scope.thread, budget_tokens=self.budget_tokens))
-        outcomes, done = make_room(tx, scope.thread, scope.since, self._frame, self._evict)
+        left, done = make_room(tx, scope.thread, scope.since, self._frame, self._evict)
         if not done:
-            return outcomes, None
+            return left, None
         window = whole_window(tx, tx.thread(scope.thread.id), scope.since, self._frame)
-        return outcomes, _Seen(look(tx, window), window.span, is_stored=True)
+        return left, _Seen(look(tx, window), window.span, is_stored=True)
 
-    def _is_unstored(self, scope: Scope) -> bool:
+    def _is_unstored(self, scope: ThreadScope) -> bool:
         """Whether its budget is to be written; once, so that a later viewport's stays."""
         if self._stored or scope.is_new:
             return False
         return scope.thread.budget_tokens != self.budget_tokens
 
     def _as_far_as_it_fits(
-        self, look: Callable[[TranscriptReader, Window], T], tx: TranscriptReader
+        self, look: Callable[[TranscriptReader, ThreadWindow], T], tx: TranscriptReader
     ) -> _Seen[T]:
-        scope = Scope.of(tx, self._settings, self._parts.config)
+        scope = ThreadScope.of(tx, self._settings, self._parts.config)
         window = newest_window(tx, scope.thread, scope.since, self._frame)
         return _Seen(look(tx, window), window.span, is_stored=False)
 
-    def _evict(self, tx: TranscriptWriter, thread: Thread, zone: Zone) -> EvictionOutcome:
+    def _evict(self, tx: TranscriptWriter, thread: Thread, zone: Zone) -> Committed:
         return evict_by_fallback(tx, thread, zone, self._parts.config)
 
-    def _tell(self, outcomes: Sequence[EvictionOutcome]) -> None:
-        for outcome in outcomes:
-            for event in _events(self._parts.repo_id, self._parts.clock.now(), outcome):
+    def _tell(self, left: Sequence[Committed]) -> None:
+        for committed in left:
+            for event in events_of(self._parts.repo_id, self._parts.clock.now(), committed):
                 self._parts.publish(event)
 
     def _tell_of_failure(self, error: StoreError) -> None:
@@ -292,25 +292,3 @@ class Viewport:
                 error=str(error),
             )
         )
-
-
-def _events(repo_id: str, at: datetime, outcome: EvictionOutcome) -> tuple[Event, Event]:
-    """Make the events of a range that left with a fallback text."""
-    taken = SnapshotTaken(
-        repo_id=repo_id,
-        at=at,
-        thread_id=outcome.thread_id,
-        level=1,
-        from_seq=outcome.from_seq,
-        to_seq=outcome.to_seq,
-        origin="fallback",
-    )
-    completed = EvictionCompleted(
-        repo_id=repo_id,
-        at=at,
-        thread_id=outcome.thread_id,
-        from_seq=outcome.from_seq,
-        to_seq=outcome.to_seq,
-        kind=outcome.kind,
-    )
-    return taken, completed

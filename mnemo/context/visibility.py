@@ -8,7 +8,7 @@ from functools import partial
 from mnemo.config import Config
 from mnemo.context.budget import Budget
 from mnemo.context.memory import memory_text
-from mnemo.conversation.scope import living_snapshots
+from mnemo.conversation.scope import current_snapshots
 from mnemo.protocols import TranscriptReader, TranscriptStore
 from mnemo.runtime.text import clean
 from mnemo.runtime.validation import known_id
@@ -59,10 +59,11 @@ def seen_by(tx: TranscriptReader, stream: str, config: Config) -> Hidden:
 
 def _shown(tx: TranscriptReader, thread: Thread, config: Config) -> list[Snapshot]:
     """Of the current snapshots those that fit the memory of the thread's viewport."""
-    current = tx.all(Snapshot, thread.id, epoch=thread.epoch, live=True)
-    if not current or thread.budget_tokens is None:
+    if thread.budget_tokens is None:
         return []
-    living = living_snapshots(tx, current, thread.alive_since(tx.now, config.conversation.ttl_s))
+    living = current_snapshots(tx, thread, thread.alive_since(tx.now, config.conversation.ttl_s))
+    if not living:
+        return []
     budget = Budget.of(thread.budget_tokens, config.viewport)
     memory = memory_text(living, budget, config.conversation.count)
     shown = {tuple(map(int, seqs)) for seqs in _SHOWN.findall(_TOLD.sub("", memory))}

@@ -14,17 +14,18 @@ from functools import cached_property
 from typing import TypeAlias
 
 from mnemo.context.budget import Budget
+from mnemo.context.eviction import Committed
 from mnemo.context.zones import Zone, eviction_zone, inner_cuts, reach, torn_zone
 from mnemo.protocols import TranscriptReader, TranscriptWriter
 from mnemo.runtime.text import count_tokens
-from mnemo.values.derived import EvictionOutcome, Thread
+from mnemo.values.derived import Thread
 from mnemo.values.messages import Message, StoredMessage, answered_ids
 from mnemo.values.units import Count, Unit, completed, leads, units_of
 
 __all__ = [
     "Evict",
     "Frame",
-    "Window",
+    "ThreadWindow",
     "make_room",
     "newest_window",
     "whole_window",
@@ -36,7 +37,7 @@ HEAD = 2_000
 MAX_ZONES = 20
 """Zones that leave in one transaction, at most: it holds up all other writers (S)."""
 
-Evict: TypeAlias = Callable[[TranscriptWriter, Thread, Zone], EvictionOutcome]
+Evict: TypeAlias = Callable[[TranscriptWriter, Thread, Zone], Committed]
 """Deals with a zone at once: writes its outcome and moves the boundary behind it."""
 
 
@@ -56,7 +57,7 @@ class Frame:
 
 
 @dataclass(frozen=True)
-class Window:
+class ThreadWindow:
     """
     A window, or what of it can be shown, as of one moment.
 
@@ -85,7 +86,7 @@ class Window:
         frame: Frame,
         *,
         missing: tuple[int, int] | None = None,
-    ) -> Window:
+    ) -> ThreadWindow:
         """Make the window of *units*, which end with the thread's newest one."""
         newest_open = bool(units) and units[-1].is_open(tx.now, frame.deadline_s)
         messages = completed(units, newest_open=newest_open, count=frame.count)
@@ -104,15 +105,15 @@ class Window:
 
 def whole_window(
     tx: TranscriptReader, thread: Thread, since: datetime | None, frame: Frame
-) -> Window:
+) -> ThreadWindow:
     """All of it, however long it is."""
     messages = tx.messages(thread.id, from_seq=thread.boundary, since=since)
-    return Window.of(tx, thread, since, units_of(messages), frame)
+    return ThreadWindow.of(tx, thread, since, units_of(messages), frame)
 
 
 def window_if_fits(
     tx: TranscriptReader, thread: Thread, since: datetime | None, frame: Frame
-) -> Window | None:
+) -> ThreadWindow | None:
     """The window, if it fits or nothing can leave it; ``None``: room has to be made first."""
     _, span = tx.span(thread.id, from_seq=thread.boundary, since=since)
     if span <= frame.budget.window:
@@ -126,7 +127,7 @@ def window_if_fits(
 
 def make_room(
     tx: TranscriptWriter, thread: Thread, since: datetime | None, frame: Frame, evict: Evict
-) -> tuple[list[EvictionOutcome], bool]:
+) -> tuple[list[Committed], bool]:
     """
     Evict from the window until it fits, or nothing can leave it any more.
 
@@ -136,31 +137,31 @@ def make_room(
         What left, and whether that is all: in one transaction so many zones leave at most.
     """
     head = _Head.read(tx, thread, since, frame)
-    outcomes: list[EvictionOutcome] = []
+    left: list[Committed] = []
     while not head.fits and (zone := head.zone(tx.now)) is not None:
-        if len(outcomes) == MAX_ZONES:
-            return outcomes, False
-        outcomes.append(evict(tx, tx.thread(thread.id), zone))
+        if len(left) == MAX_ZONES:
+            return left, False
+        left.append(evict(tx, tx.thread(thread.id), zone))
         if head.is_torn_by(zone):
             head = _Head.read(tx, tx.thread(thread.id), since, frame)
         else:
             head.drop(zone)
-    return outcomes, head.is_whole
+    return left, head.is_whole
 
 
 def newest_window(
     tx: TranscriptReader, thread: Thread, since: datetime | None, frame: Frame
-) -> Window:
+) -> ThreadWindow:
     """Of a window that is too long its newest units that fit; it says what is missing."""
     units = units_of(_newest_messages(tx, thread, since, frame.budget.window))
     if not units:
-        return Window.of(tx, thread, since, units, frame)
+        return ThreadWindow.of(tx, thread, since, units, frame)
     ascending = sorted((m for unit in units for m in unit.messages), key=lambda m: m.seq)
     clean = (units[0].first_seq, *inner_cuts(units, now=tx.now, deadline_s=0))
     for cut in (*clean, *_torn_cuts(ascending, clean[-1], frame.budget.window)):
         missing = (thread.boundary, cut - 1) if cut > thread.boundary else None
         rest = units_of(message for message in ascending if message.seq >= cut)
-        window = Window.of(tx, thread, since, rest, frame, missing=missing)
+        window = ThreadWindow.of(tx, thread, since, rest, frame, missing=missing)
         if window.tokens <= frame.budget.window or len(rest) == 1:
             break
     return window

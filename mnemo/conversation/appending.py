@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, fields, replace
 from datetime import datetime
 
-from mnemo.conversation.scope import Scope
+from mnemo.conversation.scope import ThreadScope
 from mnemo.errors import Conflict
 from mnemo.runtime.ids import new_id
 from mnemo.values.counting import tokens_of
@@ -19,11 +19,11 @@ from mnemo.values.messages import COMPARED_FIELDS, Message, StoredMessage
 from mnemo.values.transaction import TranscriptWriter
 from mnemo.values.units import Count, is_view_made
 
-__all__ = ["Appended", "Draft", "append", "drafts_of"]
+__all__ = ["Appended", "MessageDraft", "append", "drafts_of"]
 
 
 @dataclass(frozen=True, slots=True)
-class Draft:
+class MessageDraft:
     """A valid message that is to be stored, with its token count and the id it would get."""
 
     message: Message
@@ -47,7 +47,7 @@ class Appended:
 
 def drafts_of(
     messages: Iterable[Message], count: Count, *, pause: Callable[[], None] | None = None
-) -> list[Draft]:
+) -> list[MessageDraft]:
     """
     Leave out what views made, and count the tokens of the others.
 
@@ -58,7 +58,7 @@ def drafts_of(
     for message in messages:
         if not is_view_made(message):
             tokens = message.token_count or tokens_of(message, count)
-            drafts.append(Draft(message, message.id or new_id("message"), tokens))
+            drafts.append(MessageDraft(message, message.id or new_id("message"), tokens))
         if pause is not None:
             pause()
     return drafts
@@ -66,8 +66,8 @@ def drafts_of(
 
 def append(
     tx: TranscriptWriter,
-    scope: Scope,
-    drafts: Sequence[Draft],
+    scope: ThreadScope,
+    drafts: Sequence[MessageDraft],
     *,
     expected_seq: int | None = None,
     search_tools: bool = False,
@@ -107,7 +107,7 @@ def append(
     return Appended(entries, len(new))
 
 
-def _stored(draft: Draft, thread: Thread, place: int, now: datetime) -> StoredMessage:
+def _stored(draft: MessageDraft, thread: Thread, place: int, now: datetime) -> StoredMessage:
     values = {name: getattr(draft.message, name) for name in _GIVEN}
     values["at"] = draft.message.at or now
     return StoredMessage.restored(

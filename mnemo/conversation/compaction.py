@@ -9,8 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from mnemo.conversation.scope import Scope, live_records, outlived
+from mnemo.conversation.scope import ThreadScope, live_records, outlived
+from mnemo.conversation.settings import ConversationParts
 from mnemo.errors import Conflict
+from mnemo.events import CompactionRecorded
 from mnemo.runtime.ids import new_id
 from mnemo.runtime.text import is_blank
 from mnemo.values.derived import Compaction, Origin
@@ -22,8 +24,9 @@ from mnemo.values.untrusted import untrusted
 __all__ = [
     "NewRecord",
     "compactions",
+    "insert_record",
     "reconstructed",
-    "record",
+    "recorded_event",
     "require_whole",
     "summary_message",
 ]
@@ -68,7 +71,7 @@ class NewRecord:
 
 
 def compactions(
-    tx: TranscriptReader, scope: Scope, *, include_superseded: bool = False
+    tx: TranscriptReader, scope: ThreadScope, *, include_superseded: bool = False
 ) -> list[Compaction]:
     """The records of the present epoch, ascending by range; without those that expired."""
     if not include_superseded:
@@ -78,7 +81,9 @@ def compactions(
     return sorted(kept, key=lambda record: (record.start_seq, record.end_seq, record.level))
 
 
-def record(tx: TranscriptWriter, scope: Scope, new: NewRecord) -> tuple[Compaction, bool]:
+def insert_record(
+    tx: TranscriptWriter, scope: ThreadScope, new: NewRecord
+) -> tuple[Compaction, bool]:
     """
     Insert *new* and mark what it replaces; give the record, and whether it was inserted.
 
@@ -111,8 +116,20 @@ def record(tx: TranscriptWriter, scope: Scope, new: NewRecord) -> tuple[Compacti
     return made, True
 
 
-def existing_record(tx: TranscriptReader, scope: Scope, new: NewRecord) -> Compaction | None:
-    """The record that says what *new* says already. *Raises*: as ``record``."""
+def recorded_event(parts: ConversationParts, made: Compaction) -> CompactionRecorded:
+    """Make the event of a record that was inserted."""
+    return CompactionRecorded(
+        repo_id=parts.repo_id,
+        at=parts.clock.now(),
+        thread_id=made.thread_id,
+        start_seq=made.start_seq,
+        end_seq=made.end_seq,
+        level=made.level,
+    )
+
+
+def existing_record(tx: TranscriptReader, scope: ThreadScope, new: NewRecord) -> Compaction | None:
+    """The record that says what *new* says already. *Raises*: as ``insert_record``."""
     thread = scope.thread
     if new.end_seq >= thread.next_seq:
         raise ValueError(f"seq {new.end_seq} is not given yet, the next one is {thread.next_seq}")
@@ -146,7 +163,7 @@ def _is_again(new: NewRecord, other: Compaction, epoch: int) -> bool:
     return other.epoch == epoch and new.is_same(other)
 
 
-def require_whole(tx: TranscriptReader, scope: Scope, start_seq: int, end_seq: int) -> None:
+def require_whole(tx: TranscriptReader, scope: ThreadScope, start_seq: int, end_seq: int) -> None:
     """
     Check that a range cuts no tool group of which both parts are stored, live and uncovered.
 
@@ -170,7 +187,7 @@ def require_whole(tx: TranscriptReader, scope: Scope, start_seq: int, end_seq: i
 
 
 def _with_partners(
-    tx: TranscriptReader, scope: Scope, records: Sequence[Compaction], first: int, last: int
+    tx: TranscriptReader, scope: ThreadScope, records: Sequence[Compaction], first: int, last: int
 ) -> list[StoredMessage]:
     thread_id = scope.thread.id
     # One more at either end: an item may lead, or be led, across it.

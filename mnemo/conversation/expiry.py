@@ -17,7 +17,7 @@ from mnemo.protocols import TranscriptReader, TranscriptWriter
 from mnemo.runtime.flights import Flights
 from mnemo.values.messages import StoredMessage
 
-__all__ = ["Expiry"]
+__all__ = ["ExpirySweep"]
 
 BITE = 128
 """Messages that one transaction looks at, or deletes (S)."""
@@ -59,7 +59,7 @@ class _Found:
     done: bool
 
 
-class Expiry:
+class ExpirySweep:
     """Sweeps the threads of one repository, each at most once at a time."""
 
     def __init__(self, parts: ConversationParts) -> None:

@@ -7,25 +7,25 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import anyio.to_thread
 from anyio import CapacityLimiter
 
-from mnemo.conversation.appending import Appended, Draft, append, drafts_of
+from mnemo.conversation.appending import Appended, MessageDraft, append, drafts_of
 from mnemo.conversation.compaction import (
     NewRecord,
     compactions,
     existing_record,
-    record,
+    insert_record,
+    recorded_event,
     require_whole,
 )
-from mnemo.conversation.load import Wanted, limit_of, load
-from mnemo.conversation.retrieval import Nearness, asks_for_meaning
-from mnemo.conversation.scope import Scope
+from mnemo.conversation.load import Nearness, Wanted, asks_for_meaning, limit_of, load
+from mnemo.conversation.scope import ThreadScope
 from mnemo.conversation.settings import ConversationParts, ThreadSettings
 from mnemo.errors import StoreError
-from mnemo.events import CompactionRecorded, Event, RecallFailed
+from mnemo.events import RecallFailed
 from mnemo.runtime.clock import Breather
 from mnemo.runtime.tasks import computed
 from mnemo.runtime.text import clean, is_blank
@@ -112,7 +112,7 @@ class MessageLog:
             return []
         drafts = await self._drafts(batch, format)
 
-        def store(tx: TranscriptWriter, scope: Scope) -> Appended:
+        def store(tx: TranscriptWriter, scope: ThreadScope) -> Appended:
             search_tools = self._parts.config.recall.index_tool_results
             appended = append(
                 tx, scope, drafts, expected_seq=expected_seq, search_tools=search_tools
@@ -131,7 +131,7 @@ class MessageLog:
         if appended.stored:
             self._parts.appended(self._settings)
 
-    async def _drafts(self, batch: Sequence[Given], format: Format | None) -> list[Draft]:
+    async def _drafts(self, batch: Sequence[Given], format: Format | None) -> list[MessageDraft]:
         given = messages_of(batch, format)
         if self._parts.config.conversation.token_counter is None and is_small(batch):
             return drafts_of(given, self._count)
@@ -210,7 +210,12 @@ class MessageLog:
         )
         loaded = await self._read(partial(load, wanted=wanted))
         if near.failure is not None:
-            self._publish(RecallFailed, query=query or "", error=str(near.failure))
+            parts, error = self._parts, str(near.failure)
+            parts.publish(
+                RecallFailed(
+                    repo_id=parts.repo_id, at=parts.clock.now(), query=query or "", error=error
+                )
+            )
         return loaded
 
     async def _nearness(self, query: str | None) -> Nearness:
@@ -258,7 +263,7 @@ class MessageLog:
         known = await self._read(partial(_prospect, new=new))
         if known is not None:
             return known
-        work = partial(record, new=new)
+        work = partial(insert_record, new=new)
         made, _ = await self._write(work, self._was_compacted, written=self._has_record)
         return made
 
@@ -268,13 +273,7 @@ class MessageLog:
     def _was_compacted(self, recorded: tuple[Compaction, bool]) -> None:
         made, is_new = recorded
         if is_new:
-            self._publish(
-                CompactionRecorded,
-                thread_id=self.thread_id,
-                start_seq=made.start_seq,
-                end_seq=made.end_seq,
-                level=made.level,
-            )
+            self._parts.publish(recorded_event(self._parts, made))
 
     async def clear(self) -> None:
         """
@@ -329,13 +328,9 @@ class MessageLog:
         """
         return (await self._parts.forget(Selection(thread_id=self.thread_id, scrub=scrub))).report
 
-    def _publish(self, kind: Callable[..., Event], **facts: Any) -> None:
-        parts = self._parts
-        parts.publish(kind(repo_id=parts.repo_id, at=parts.clock.now(), **facts))
-
-    async def _read(self, work: Callable[[TranscriptReader, Scope], T]) -> T:
+    async def _read(self, work: Callable[[TranscriptReader, ThreadScope], T]) -> T:
         def within(tx: TranscriptReader) -> tuple[T, bool]:
-            scope = Scope.of(tx, self._settings, self._parts.config)
+            scope = ThreadScope.of(tx, self._settings, self._parts.config)
             return work(tx, scope), scope.is_stale
 
         result, is_stale = await self._parts.store.reading(within)
@@ -353,7 +348,7 @@ class MessageLog:
 
     async def _write(
         self,
-        work: Callable[[TranscriptWriter, Scope], T],
+        work: Callable[[TranscriptWriter, ThreadScope], T],
         then: Callable[[T], None] = lambda result: None,
         *,
         written: Callable[[TranscriptReader, T], bool] = lambda tx, result: False,
@@ -367,7 +362,7 @@ class MessageLog:
         results: list[T] = []
 
         def within(tx: TranscriptWriter) -> T:
-            results[:] = [work(tx, Scope.of(tx, self._settings, self._parts.config))]
+            results[:] = [work(tx, ThreadScope.of(tx, self._settings, self._parts.config))]
             return results[0]
 
         store = self._parts.store
@@ -383,14 +378,14 @@ class MessageLog:
         return results[0]
 
 
-def _prospect(tx: TranscriptReader, scope: Scope, *, new: NewRecord) -> Compaction | None:
+def _prospect(tx: TranscriptReader, scope: ThreadScope, *, new: NewRecord) -> Compaction | None:
     existing = existing_record(tx, scope, new)
     if existing is None:
         require_whole(tx, scope, new.start_seq, new.end_seq)
     return existing
 
 
-def _clear(tx: TranscriptWriter, scope: Scope) -> int:
+def _clear(tx: TranscriptWriter, scope: ThreadScope) -> int:
     """Begin the next epoch of a thread that has messages; the present one."""
     thread = scope.thread
     if not scope.is_new:
@@ -400,7 +395,7 @@ def _clear(tx: TranscriptWriter, scope: Scope) -> int:
     return thread.epoch
 
 
-def _keep(tx: TranscriptWriter, scope: Scope) -> None:
+def _keep(tx: TranscriptWriter, scope: ThreadScope) -> None:
     if scope.is_stale:
         tx.keep(scope.thread)
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from mnemo.config import Config
-from mnemo.conversation.scope import Scope
+from mnemo.conversation.scope import ThreadScope
 from mnemo.conversation.settings import settings_of
 from mnemo.values.messages import StoredMessage
 from mnemo.values.transaction import TranscriptReader
@@ -53,7 +53,7 @@ class Portion:
 
 def next_portion(tx: TranscriptReader, thread_id: str, config: Config) -> Portion:
     """Read the portion that begins with the thread's ``extracted_seq``."""
-    scope = Scope.of(tx, settings_of(thread_id, config), config)
+    scope = ThreadScope.of(tx, settings_of(thread_id, config), config)
     start = scope.thread.extracted_seq or 0
     messages, end = _up_to_cut(tx, scope, start, config.conversation.tool_deadline_s)
     fed = tx.fed(thread_id, [message.stored_id for message in messages])
@@ -71,7 +71,7 @@ def next_portion(tx: TranscriptReader, thread_id: str, config: Config) -> Portio
 
 
 def _up_to_cut(
-    tx: TranscriptReader, scope: Scope, start: int, deadline_s: float
+    tx: TranscriptReader, scope: ThreadScope, start: int, deadline_s: float
 ) -> tuple[list[StoredMessage], int]:
     """Messages from *start* on and the seq behind them; no tool group goes on there."""
     thread = scope.thread
@@ -92,7 +92,7 @@ def _up_to_cut(
 
 
 def _cuts(
-    tx: TranscriptReader, scope: Scope, known: Sequence[StoredMessage], deadline_s: float
+    tx: TranscriptReader, scope: ThreadScope, known: Sequence[StoredMessage], deadline_s: float
 ) -> list[int]:
     calls = sorted({call.id for unit in units_of(known) for call in unit.unanswered})
     behind = tx.of_calls(scope.thread.id, calls) if calls else []

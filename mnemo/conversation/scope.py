@@ -17,11 +17,18 @@ from mnemo.values.derived import Compaction, Pin, Snapshot, Thread
 from mnemo.values.messages import StoredMessage
 from mnemo.values.transaction import TranscriptReader
 
-__all__ = ["Scope", "live_records", "living_pins", "living_snapshots", "outlived"]
+__all__ = [
+    "ThreadScope",
+    "current_snapshots",
+    "live_records",
+    "living_pins",
+    "living_snapshots",
+    "outlived",
+]
 
 
 @dataclass(frozen=True, slots=True)
-class Scope:
+class ThreadScope:
     """
     A thread as one handle sees it in one transaction.
 
@@ -38,7 +45,7 @@ class Scope:
     is_stale: bool
 
     @classmethod
-    def of(cls, tx: TranscriptReader, settings: ThreadSettings, config: Config) -> Scope:
+    def of(cls, tx: TranscriptReader, settings: ThreadSettings, config: Config) -> ThreadScope:
         """Read the thread's row."""
         stored = tx.thread(settings.thread_id)
         thread = stored if settings.ttl_s is None else replace(stored, ttl_s=settings.ttl_s)
@@ -59,7 +66,7 @@ class Scope:
         return self.since is None or message.recorded_at >= self.since
 
 
-def live_records(tx: TranscriptReader, scope: Scope) -> list[Compaction]:
+def live_records(tx: TranscriptReader, scope: ThreadScope) -> list[Compaction]:
     """
     The records that shape what is loaded, ascending; no two overlap.
 
@@ -71,12 +78,20 @@ def live_records(tx: TranscriptReader, scope: Scope) -> list[Compaction]:
     return [record for record in records if not outlived(tx, scope, record)]
 
 
-def outlived(tx: TranscriptReader, scope: Scope, record: Compaction) -> bool:
+def outlived(tx: TranscriptReader, scope: ThreadScope, record: Compaction) -> bool:
     """Whether a message in the range of *record* has expired and was not swept yet."""
     if scope.since is None:
         return False
     telling = _telling(tx, record.thread_id, record.start_seq, record.end_seq)
     return not all(map(scope.is_alive, telling))
+
+
+def current_snapshots(
+    tx: TranscriptReader, thread: Thread, since: datetime | None
+) -> list[Snapshot]:
+    """Read the living snapshots of the thread's epoch that nothing of a higher level covers."""
+    found = tx.all(Snapshot, thread.id, epoch=thread.epoch, live=True)
+    return living_snapshots(tx, found, since)
 
 
 def living_snapshots(
@@ -93,10 +108,11 @@ def _is_living(tx: TranscriptReader, snapshot: Snapshot, since: datetime) -> boo
     return bool(telling) and all(message.recorded_at >= since for message in telling)
 
 
-def living_pins(tx: TranscriptReader, pins: Sequence[Pin], since: datetime | None) -> list[Pin]:
-    """Return those of *pins* whose message was recorded at *since* or later."""
+def living_pins(tx: TranscriptReader, thread: Thread, since: datetime | None) -> list[Pin]:
+    """Read the pins of the thread's epoch whose message was recorded at *since* or later."""
+    pins = tx.all(Pin, thread.id, epoch=thread.epoch)
     if since is None:
-        return list(pins)
+        return pins
     return [
         pin
         for pin in pins

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mnemo.conversation.scope import Scope
+from mnemo.conversation.scope import ThreadScope
 from mnemo.values.derived import Compaction
 from mnemo.values.messages import StoredMessage, answered_ids
 from mnemo.values.transaction import TranscriptReader
@@ -32,7 +32,9 @@ class Uncovered:
         records: The live ones, ascending; no two share a seq.
     """
 
-    def __init__(self, tx: TranscriptReader, scope: Scope, records: Sequence[Compaction]) -> None:
+    def __init__(
+        self, tx: TranscriptReader, scope: ThreadScope, records: Sequence[Compaction]
+    ) -> None:
         self._tx = tx
         self._scope = scope
         self._records = records

@@ -8,15 +8,15 @@ from functools import partial
 from typing import Any
 
 from mnemo.context.goals import Goals
-from mnemo.context.look import WindowLook, look
 from mnemo.context.memory import Overview
 from mnemo.context.mneme import Mneme
 from mnemo.context.passive import PassiveRecall
 from mnemo.context.pins import Pins
+from mnemo.context.rendering import WindowLook, look
 from mnemo.context.snapshots import Snapshots
 from mnemo.context.viewport import Viewport
 from mnemo.conversation.compression import Compressing
-from mnemo.conversation.expiry import Expiry
+from mnemo.conversation.expiry import ExpirySweep
 from mnemo.conversation.indexer import Indexing
 from mnemo.conversation.log import MessageLog
 from mnemo.conversation.mirror import Feed, Feeding
@@ -212,7 +212,7 @@ class RepositoryConversations:
             appended=self._appended,
             spans=parts.spans,
         )
-        self._expiry = Expiry(self._parts)
+        self._expiry = ExpirySweep(self._parts)
         self.compressing = Compressing(self._parts)
         self.indexing = Indexing(self._parts)
         self.feeding = Feeding(self._parts)

@@ -10,7 +10,14 @@ from window_kit import Threads, said
 
 from mnemo.config import Config, ViewportConfig
 from mnemo.context.budget import Budget
-from mnemo.context.eviction import Committed, Links, Verdict, commit, events_of, evict_by_fallback
+from mnemo.context.eviction import (
+    Committed,
+    EvictionVerdict,
+    Links,
+    commit,
+    events_of,
+    evict_by_fallback,
+)
 from mnemo.context.zones import Zone, eviction_zone
 from mnemo.protocols import TranscriptReader, TranscriptWriter
 from mnemo.values.derived import EvictionOutcome, Pin, Snapshot, Thread
@@ -39,7 +46,7 @@ async def committed(
     given: dict[str, Any] = {"kind": "snapshot", "attempts": 1, "text": "s", **verdict}
     thread, zone = found
     return await threads.parts.store.writing(
-        lambda tx: commit(tx, thread, zone, Verdict(**given), threads.config)
+        lambda tx: commit(tx, thread, zone, EvictionVerdict(**given), threads.config)
     )
 
 
@@ -110,7 +117,8 @@ async def test_zones_leave_by_rule_one_after_the_other(six: Threads) -> None:
     config = Config(viewport=ViewportConfig(snapshot_max_chars=60))
 
     def work(tx: TranscriptWriter) -> list[EvictionOutcome]:
-        return [evict_by_fallback(tx, *zone_of(tx, config), config) for _ in range(2)]
+        left = (evict_by_fallback(tx, *zone_of(tx, config), config) for _ in range(2))
+        return [committed.outcome for committed in left]
 
     outcomes = await six.parts.store.writing(work)
     assert [(o.from_seq, o.to_seq, o.kind, o.attempts) for o in outcomes] == [

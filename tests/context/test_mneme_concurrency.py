@@ -13,8 +13,7 @@ import pytest
 from mneme_kit import Watched, attach, both, ok, snapshot, watched
 from talk_kit import make_store, user
 
-from mnemo.context.eviction import evict_by_fallback
-from mnemo.context.eviction_due import due
+from mnemo.context.eviction import due, evict_by_fallback
 from mnemo.protocols import TranscriptWriter
 from mnemo.testing import ManualClock
 from mnemo.values.derived import EvictionOutcome
@@ -107,7 +106,7 @@ async def by_fallback(kit: Watched) -> EvictionOutcome:
     def work(tx: TranscriptWriter) -> EvictionOutcome:
         found = due(tx, "t", config)
         assert found is not None
-        return evict_by_fallback(tx, tx.thread("t"), found.zone(), config)
+        return evict_by_fallback(tx, tx.thread("t"), found.zone(), config).outcome
 
     return await kit.talk.parts.store.writing(work)
 

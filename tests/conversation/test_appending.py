@@ -10,7 +10,7 @@ import pytest
 from talk_kit import OpenTalk, Talk, assistant, result, seqs, texts, turns, user
 
 from mnemo.config import Config
-from mnemo.conversation.appending import Draft, drafts_of
+from mnemo.conversation.appending import MessageDraft, drafts_of
 from mnemo.errors import Conflict
 from mnemo.values.messages import Message, ToolCall
 
@@ -318,7 +318,7 @@ async def test_one_vast_message_is_checked_off_the_event_loop(
     """What makes a message long may lie in its calls or metadata, too."""
     checked: list[bool] = []
 
-    def drafts(*args: Any, pause: object = None) -> list[Draft]:
+    def drafts(*args: Any, pause: object = None) -> list[MessageDraft]:
         checked.append(pause is not None)
         return drafts_of(*args)
 

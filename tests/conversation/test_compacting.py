@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as some
 from talk_kit import Talk, assistant, result, texts, turns, user
 
-from mnemo.conversation.compaction import NewRecord, reconstructed, record
-from mnemo.conversation.scope import Scope
+from mnemo.conversation.compaction import NewRecord, insert_record, reconstructed
+from mnemo.conversation.scope import ThreadScope
 from mnemo.errors import Conflict
 from mnemo.events import CompactionRecorded
 from mnemo.runtime.text import count_tokens
@@ -174,7 +174,9 @@ async def test_a_record_replaces_those_it_folds(talk: Talk) -> None:
 
     async def fold() -> tuple[Compaction, bool]:
         scope = talk.settings(), talk.parts.config
-        return await talk.parts.store.writing(lambda tx: record(tx, Scope.of(tx, *scope), new))
+        return await talk.parts.store.writing(
+            lambda tx: insert_record(tx, ThreadScope.of(tx, *scope), new)
+        )
 
     folded, is_new = await fold()
     assert (is_new, folded.level) == (True, 2)

@@ -8,8 +8,8 @@ import pytest
 from compress_kit import compressed
 from talk_kit import OpenTalk, assistant, result, user
 
-from mnemo.conversation.due import PAGE, due_range
-from mnemo.conversation.scope import Scope
+from mnemo.conversation.compression import PAGE, due_range
+from mnemo.conversation.scope import ThreadScope
 from mnemo.values.strategies import Summary
 
 SUMMARY = Summary(max_tokens=200, keep_last=2)
@@ -50,7 +50,7 @@ async def test_a_judgement_reads_what_is_uncovered_alone(
 
     def judge(tx: Any) -> Any:
         counted.append(Counting(tx))
-        scope = Scope.of(tx, kit.settings, kit.talk.parts.config)
+        scope = ThreadScope.of(tx, kit.settings, kit.talk.parts.config)
         return due_range(counted[0], scope, SUMMARY, deadline_s=180)  # type: ignore[arg-type]
 
     due = await kit.talk.parts.store.reading(judge)
@@ -74,7 +74,7 @@ async def test_a_call_that_holds_everything_up_costs_no_more_for_that(
     async def judged(deadline_s: float = 180) -> Any:
         def judge(tx: Any) -> Any:
             counted.append(Counting(tx))
-            scope = Scope.of(tx, kit.settings, kit.talk.parts.config)
+            scope = ThreadScope.of(tx, kit.settings, kit.talk.parts.config)
             return due_range(counted[-1], scope, SUMMARY, deadline_s=deadline_s)  # type: ignore[arg-type]
 
         return await kit.talk.parts.store.reading(judge)
@@ -100,7 +100,7 @@ async def test_erased_beginnings_are_not_gone_through_again(open_conversations: 
 
     def judge(tx: Any) -> Any:
         counted.append(Counting(tx))
-        scope = Scope.of(tx, kit.settings, kit.talk.parts.config)
+        scope = ThreadScope.of(tx, kit.settings, kit.talk.parts.config)
         return due_range(counted[0], scope, SUMMARY, deadline_s=180)  # type: ignore[arg-type]
 
     assert await kit.talk.parts.store.reading(judge) is None

@@ -12,7 +12,7 @@ from compress_kit import Compressed, compressed
 from talk_kit import OpenTalk, user
 
 from mnemo.config import Config
-from mnemo.conversation.expiry import Expiry
+from mnemo.conversation.expiry import ExpirySweep
 from mnemo.errors import ModelUnavailable, StoreError
 from mnemo.protocols import ChatReply, ChatRequest
 from mnemo.values.derived import Compaction
@@ -204,7 +204,7 @@ async def test_what_was_expired_and_swept_is_verbatim_again(open_conversations: 
     await kit.append(*ten(10)[:6])
     assert await kit.ranges() == [(0, 7)]
     kit.talk.clock.advance(31)
-    await Expiry(kit.talk.parts).sweep()
+    await ExpirySweep(kit.talk.parts).sweep()
     assert await kit.ranges() == []
     assert await all_loaded(kit) == [f"m{n}" for n in range(10, 16)]
     await kit.append(said("m16"))

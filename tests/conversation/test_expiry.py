@@ -9,7 +9,7 @@ import pytest
 from talk_kit import OpenTalk, Talk, turns, user
 
 from mnemo.config import Config
-from mnemo.conversation.expiry import BITE, Expiry
+from mnemo.conversation.expiry import BITE, ExpirySweep
 from mnemo.conversation.settings import ThreadSettings
 from mnemo.errors import StoreError
 from mnemo.values.derived import Compaction
@@ -29,11 +29,11 @@ async def vectors(talk: Talk) -> list[int]:
     return list(seqs)
 
 
-async def swept(open_conversations: OpenTalk, **arguments: Any) -> tuple[Talk, Expiry]:
+async def swept(open_conversations: OpenTalk, **arguments: Any) -> tuple[Talk, ExpirySweep]:
     """A thread that is swept after every append."""
     made: list[Callable[[ThreadSettings], None]] = []
     talk = await open_conversations(appended=lambda settings: made[0](settings), **arguments)
-    expiry = Expiry(talk.parts)
+    expiry = ExpirySweep(talk.parts)
     made.append(expiry.appended)
     return talk, expiry
 
@@ -139,7 +139,7 @@ async def test_a_long_past_goes_in_bites(open_conversations: OpenTalk) -> None:
     assert erased == [BITE, BITE, 10]
     talk.parts.store.writing = writing
     await talk.log().append(user("now"))
-    assert await Expiry(talk.parts).sweep() == 0
+    assert await ExpirySweep(talk.parts).sweep() == 0
     assert await kept(talk) == [count]
 
 

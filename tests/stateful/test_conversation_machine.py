@@ -21,7 +21,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from talk_kit import make_store, open_talk
 
 from mnemo.conversation.compression import Compressing
-from mnemo.conversation.expiry import Expiry
+from mnemo.conversation.expiry import ExpirySweep
 from mnemo.errors import Conflict
 from mnemo.events import CompactionRecorded
 from mnemo.protocols import SummaryRequest
@@ -190,7 +190,7 @@ class ConversationMachine(RuleBasedStateMachine):
             Compressing(talk.parts, summarizer=slow)
             for talk, slow in zip(self.talks, self.slow, strict=True)
         ]
-        self.expiry = [Expiry(talk.parts) for talk in self.talks]
+        self.expiry = [ExpirySweep(talk.parts) for talk in self.talks]
 
     def handle(self, thread: str, who: int) -> Any:
         ttl_s = self.models[thread].ttl_s
