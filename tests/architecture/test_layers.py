@@ -26,8 +26,8 @@ LINES: list[set[str]] = [
     {"session", "maintenance", "notes", "context"},
     {"repository"},
     {"service"},
-    {"mcp"},
-    {"cli", "integrations", "sync"},
+    {"mcp", "sync"},
+    {"adapters", "cli"},
 ]
 """From the lowest line to the highest; rooms of one line never import each other."""
 

@@ -106,3 +106,25 @@ def test_the_coding_agent_goes_on_where_it_was_killed(tmp_path):
     later = run("coding_agent.py", "code", folder=tmp_path)
     assert "resuming" not in later.stdout
     assert "seen before: " in later.stdout
+
+
+def test_the_openai_agent_goes_on_and_takes_back(tmp_path, server):
+    """The second run is sent the thread of the first, without what was taken back in it."""
+    url = f"http://127.0.0.1:{server.server_port}/v1"
+    given = ("--url", url, "--model", "any")
+    typed = "I live in Bern.\nI live in Rome.\nundo\n"
+    first = run("openai_agents.py", *given, folder=tmp_path, typed=typed)
+    assert (first.returncode, first.stderr) == (0, "")
+    assert first.stdout == (
+        "You said: I live in Bern.\nYou said: I live in Rome.\nTaken back: I live in Rome.\n"
+    )
+    second = run("openai_agents.py", *given, folder=tmp_path, typed="Where do I live?\n")
+    assert (second.returncode, second.stderr) == (0, "")
+    system, *thread = server.requests[-1]["messages"]
+    assert system["role"] == "system"
+    assert [m["content"] for m in thread] == [
+        "I live in Bern.",
+        "You said: I live in Bern.",
+        "Where do I live?",
+    ]
+    assert [tool["function"]["name"] for tool in server.requests[-1]["tools"]] == ["recall"]

@@ -1,0 +1,1 @@
+"""Adapters to agent frameworks, one file each, behind the framework's extra."""

@@ -1,0 +1,168 @@
+"""``MnemoSession``: a session of the OpenAI Agents SDK over a conversation."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import fields
+from os import PathLike
+from typing import Any, Self, cast
+
+import anyio.to_thread
+
+from mnemo import ConfigError, Repository, StoredMessage
+from mnemo import sync as blocking
+from mnemo.adapters.handles import AnyRepository, Handle, LazyService, missing_extra
+from mnemo.wire import to_responses
+
+try:
+    from agents import SessionSettings, TResponseInputItem
+except ImportError as error:
+    raise missing_extra(__name__, "agents", error) from error
+
+__all__ = ["MnemoSession"]
+
+
+class MnemoSession:
+    """
+    The SDK's ``Session`` over one thread of a repository.
+
+    Items are messages of the thread: searched, recalled, and fed to sessions as others are.
+    They come back as they were given, without summaries, of the thread's present epoch. Their
+    ids are not message ids: an item that was popped may be added again.
+
+    Args:
+        thread_id: The thread; the SDK's ``session_id``.
+        repo: An open repository; of ``mnemo.sync`` in a program without an event loop of its
+            own (``Runner.run_sync``).
+        session_settings: The SDK's, or a mapping of its fields.
+
+    Raises:
+        ConfigError: *repo* is no open repository, or a field of the settings is unknown.
+    """
+
+    def __init__(
+        self,
+        thread_id: str,
+        repo: AnyRepository,
+        *,
+        session_settings: SessionSettings | Mapping[str, Any] | None = None,
+    ) -> None:
+        self._bind(thread_id, session_settings)
+        self._repo = Handle.of(repo, Repository, blocking.Repository)
+
+    @classmethod
+    def from_path(
+        cls,
+        thread_id: str,
+        path: str | PathLike[str],
+        *,
+        repo_id: str = "default",
+        session_settings: SessionSettings | Mapping[str, Any] | None = None,
+    ) -> Self:
+        """
+        A session over a file of its own, opened at the first call; close it, or use ``async with``.
+
+        Usable from any event loop, one after the other. For many threads of a file open one
+        ``Mnemo`` and share its repository: each service loads its own embedder.
+        """
+        session = cls.__new__(cls)
+        session._bind(thread_id, session_settings)
+        session._service = service = LazyService(path)
+        session._repo = Handle(lambda: service.repo(repo_id), blocks=True)
+        return session
+
+    def _bind(self, thread_id: str, settings: SessionSettings | Mapping[str, Any] | None) -> None:
+        self.session_id = thread_id
+        self.session_settings: SessionSettings | None = _settings(settings)
+        self._service: LazyService | None = None
+
+    def __repr__(self) -> str:
+        return f"<MnemoSession {self.session_id!r}>"
+
+    async def get_items(self, limit: int | None = None) -> list[TResponseInputItem]:
+        """
+        The newest items, ascending.
+
+        Args:
+            limit: ``None``: ``session_settings.limit``, and if that is ``None``, all; 0: none;
+                negative: all.
+
+        Raises:
+            StoreError: They could not be read. *Cancellation*: safe.
+        """
+        if limit is None and self.session_settings is not None:
+            limit = self.session_settings.limit
+        if limit == 0:
+            return []
+        count = None if limit is None or limit < 0 else limit
+        stored = await self._repo.run(lambda repo: self._chat(repo).recent(count))
+        return await _items(stored)
+
+    async def add_items(self, items: list[TResponseInputItem]) -> None:
+        """
+        Store *items*, all or none; durable and searchable when it returns.
+
+        Raises:
+            ValueError: An item is no JSON object of the Responses API, is nested more than 200
+                levels deep, or has more than 64 MiB; nothing was stored.
+            StoreError: Nothing was stored. *Cancellation*: all are stored or none.
+        """
+        await self._repo.run(lambda repo: self._chat(repo).append(items, format="responses"))
+
+    async def pop_item(self) -> TResponseInputItem | None:
+        """
+        Take back the newest item; ``None``: there is none.
+
+        It is erased with what was derived from it alone, see ``Conversation.withdraw``; two
+        callers, of two processes too, never get the same one. A message that another format
+        stored is taken back whole: its last item is returned.
+
+        Raises:
+            StoreError: Nothing was taken back. *Cancellation*: completes.
+        """
+        while stored := await self._repo.run(lambda repo: self._chat(repo).withdraw()):
+            if items := await _items(stored):
+                return items[-1]
+        return None
+
+    async def clear_session(self) -> None:
+        """
+        Erase the thread with all that was derived from it alone; its bytes go with a later scrub.
+
+        Raises:
+            StoreError: Nothing was erased. *Cancellation*: completes.
+        """
+        await self._repo.run(lambda repo: self._chat(repo).purge(scrub=False))
+
+    def _chat(self, repo: Any) -> Any:
+        return repo.conversation(self.session_id)
+
+    def close(self) -> None:
+        """Close what ``from_path`` opened; blocks, idempotent. A given repository stays open."""
+        if self._service is not None:
+            self._service.close()
+
+    async def aclose(self) -> None:
+        """``close`` in a worker thread. *Cancellation*: completes."""
+        await anyio.to_thread.run_sync(self.close)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *exception: object) -> None:
+        await self.aclose()
+
+
+def _settings(given: SessionSettings | Mapping[str, Any] | None) -> SessionSettings:
+    if not isinstance(given, Mapping):
+        return given or SessionSettings()
+    unknown = set(given) - {one.name for one in fields(SessionSettings)}
+    if unknown:
+        raise ConfigError(f"session_settings have no {', '.join(sorted(unknown))}")
+    return SessionSettings(**given)
+
+
+async def _items(stored: list[StoredMessage]) -> list[TResponseInputItem]:
+    """The items of *stored*, converted off the event loop: they may be many, or long."""
+    items = await anyio.to_thread.run_sync(to_responses, stored)
+    return cast("list[TResponseInputItem]", items)
