@@ -15,11 +15,11 @@ from functools import lru_cache
 from mnemo.english.entities import BRACKETS, LEADING, UNITS, said_number, tokens
 from mnemo.runtime.text import STOP_WORDS, fold, stem
 
-__all__ = ["Claim", "claim_keys", "claims", "clash", "rival_keys"]
+__all__ = ["SlotClaim", "claim_keys", "claims", "clash", "rival_keys"]
 
 
 @dataclass(frozen=True, slots=True)
-class Claim:
+class SlotClaim:
     """
     One thing that a text says of a slot.
 
@@ -293,7 +293,7 @@ _BASES = {"has": "have", "does": "do", "goes": "go"}
 
 
 @lru_cache(maxsize=2_048)
-def claims(text: str) -> tuple[Claim, ...]:
+def claims(text: str) -> tuple[SlotClaim, ...]:
     """Extract the claims of *text*, each once; none if it hedges, asks, quotes, or is long."""
     if len(text) > _LONGEST_TEXT or _AS_SAID in text or not _ASKS_OR_QUOTES.isdisjoint(text):
         return ()
@@ -311,16 +311,16 @@ def _lower_words(text: str) -> set[str]:
     return {word for word in re.findall(r"[^\W\d_]+", text) if word.islower()}
 
 
-def _slot_claims(text: str) -> Iterator[Claim]:
+def _slot_claims(text: str) -> Iterator[SlotClaim]:
     for attribute, pattern, holds in _rows():
         found = pattern.match(text)
         if found is None or (_VAGUE_TIME.search(text) and attribute == "residence"):
             continue
         if subject := _subject(found["s"]):
-            yield Claim(f"{subject} {attribute}", _terms(found["v"] or ""), holds)
+            yield SlotClaim(f"{subject} {attribute}", _terms(found["v"] or ""), holds)
 
 
-def _attribute_claims(text: str, bracketed: str) -> Iterator[Claim]:
+def _attribute_claims(text: str, bracketed: str) -> Iterator[SlotClaim]:
     for pattern, shape in _attribute_rows():
         found = pattern.match(text)
         if found is None or not (subject := _owner(found["s"], found["a"])):
@@ -331,10 +331,10 @@ def _attribute_claims(text: str, bracketed: str) -> Iterator[Claim]:
             continue
         attribute = _attribute(found["a"])
         timed = bool(bracketed and _TIMED.search(attribute))
-        yield Claim(f"{subject} {attribute}", _terms(bracketed if timed else said), holds)
+        yield SlotClaim(f"{subject} {attribute}", _terms(bracketed if timed else said), holds)
 
 
-def _activity_claims(text: str) -> Iterator[Claim]:
+def _activity_claims(text: str) -> Iterator[SlotClaim]:
     for pattern, holds in _ACTIVITIES:
         found = pattern.match(text)
         subject = _subject(found["s"]) if found else ""
@@ -344,7 +344,7 @@ def _activity_claims(text: str) -> Iterator[Claim]:
         if _IS_NO_LONGER.search(text):
             verb, others = "is", [verb, *others]
         what = _terms(" ".join(others))
-        yield Claim(f"{subject} {stem(_BASES.get(verb, verb))}", what, holds, activity=True)
+        yield SlotClaim(f"{subject} {stem(_BASES.get(verb, verb))}", what, holds, activity=True)
         return
 
 
@@ -402,7 +402,7 @@ def _term(word: str) -> str:
 # ── Comparing ────────────────────────────────────────────────────────────────────────
 
 
-def clash(a: Claim, b: Claim) -> bool:
+def clash(a: SlotClaim, b: SlotClaim) -> bool:
     """Whether two claims cannot both hold; in doubt they can."""
     if a.slot != b.slot or a.activity != b.activity or not (a.holds or b.holds):
         return False
@@ -414,7 +414,7 @@ def clash(a: Claim, b: Claim) -> bool:
     return not ended.value or ended.value <= other.value or other.value <= ended.value
 
 
-def _has_ended(ended: Claim, other: Claim) -> bool:
+def _has_ended(ended: SlotClaim, other: SlotClaim) -> bool:
     """Whether what ended is what *other* is about: smoking, but not all drinking with tea."""
     return ended.value <= other.value if ended.value else not other.value
 
@@ -439,7 +439,7 @@ def rival_keys(text: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(_key(claim, not claim.holds) for claim in claims(text)))
 
 
-def _key(claim: Claim, holds: bool) -> str:
+def _key(claim: SlotClaim, holds: bool) -> str:
     """Activities are many: only an end looks for what goes on, and the other way round."""
     if not claim.activity:
         return f"?{claim.slot}"

@@ -7,7 +7,10 @@ fact that is kept or dropped against taste; it never makes a fact false.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from datetime import datetime
+
+from mnemo.runtime.text import terms_of, words
 
 __all__ = [
     "ADVERBS",
@@ -25,6 +28,8 @@ __all__ = [
     "WEEKDAYS",
     "date_in_words",
     "day_in_words",
+    "index_terms",
+    "index_terms_of",
     "is_adverb",
     "is_past",
     "with_s",
@@ -242,3 +247,38 @@ def with_s(verb: str) -> str:
 def is_adverb(word: str) -> bool:
     """Whether *word* (lower case) may stand between a subject and its verb."""
     return word in ADVERBS or (word.endswith("ly") and word not in _NOT_LY)
+
+
+# ── Index terms ───────────────────────────────────────────────────────────────────────
+
+# Plurals that are no words of their own, as "lives" and "leaves" are.
+_PLURALS = """
+child: children; foot: feet; goose: geese; half: halves; knife: knives; man: men; mouse: mice;
+shelf: shelves; thief: thieves; tooth: teeth; wife: wives; wolf: wolves; woman: women
+"""
+_INDEXED = BASES | {
+    plural.strip(): noun.strip()
+    for noun, _, plural in (entry.partition(":") for entry in _PLURALS.split(";"))
+}
+
+
+def index_terms(text: str) -> Iterator[str]:
+    """
+    The terms that *text* is indexed by and asked with, in order, repeats kept.
+
+    Stems, with irregular forms replaced by their base form: a stemmer cuts endings, so it
+    never brings "went" and "go" together. On short chat turns NDCG@10 rose by 0.8 points
+    (95 %: 0.3 to 1.3), on long messages nothing changed (``scripts/bench_recall``).
+    """
+    return index_terms_of(words(text))
+
+
+def index_terms_of(folded: Iterable[str]) -> Iterator[str]:
+    """The index terms of words that ``runtime.text.words`` gave; see ``index_terms``."""
+    return terms_of(_base(word) for word in folded)
+
+
+def _base(word: str) -> str:
+    """The form that stands for *word*: without a possessive ending, which no stemmer cuts."""
+    word = word.removesuffix("'s")
+    return _INDEXED.get(word, word)

@@ -25,7 +25,7 @@ import anyio.to_thread
 from mnemo.errors import InvalidNote
 from mnemo.notes.markdown import NoteFile, parse, written
 from mnemo.notes.shelf import Shelf
-from mnemo.notes.writing import Changed, NoteText, Source, Write, checked_text, present
+from mnemo.notes.writing import Changed, NoteSource, NoteText, Write, checked_text, present
 from mnemo.protocols import Clock
 from mnemo.runtime.text import clean
 from mnemo.values.note_rules import is_topic
@@ -38,7 +38,7 @@ MAX_FILE = 64 * 1024
 """Bytes of a file that is read."""
 MAX_MANIFEST = 4 * 1024 * 1024
 
-_IMPORTED = Source(by="import", trust="imported")
+_IMPORTED = NoteSource(by="import", trust="imported")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -21,7 +21,7 @@ from mnemo.notes.tools import NoteToolbox
 from mnemo.notes.trigger import phrases_of
 from mnemo.notes.update import NoteUpdate
 from mnemo.notes.updater import Updater
-from mnemo.notes.writing import Changed, Source, Write, checked_text, present, restore, undo
+from mnemo.notes.writing import Changed, NoteSource, Write, checked_text, present, restore, undo
 from mnemo.runtime.ids import new_id
 from mnemo.runtime.operations import Outcome, PendingOperation
 from mnemo.runtime.text import clean, is_blank
@@ -37,7 +37,7 @@ __all__ = ["Notes", "NotesStatistics"]
 
 FAILED_KEPT = 16
 """Undoings that the store failed whose id is kept for the next try, the last ones (S)."""
-_APPLICATION = Source(by="application", trust="application")
+_APPLICATION = NoteSource(by="application", trust="application")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -270,7 +270,7 @@ class Notes:
         if not isinstance(update_id, str) or not update_id or clean(update_id) != update_id:
             raise NotFound("update", str(update_id))
         undoing = self._failed.get(update_id) or new_id("update")
-        source = Source(by="undo", trust="application", update_id=undoing)
+        source = NoteSource(by="undo", trust="application", update_id=undoing)
         config = self._parts.config
         store = self._parts.store
         try:
@@ -386,7 +386,7 @@ class Notes:
                 phrases=phrases_of(self._parts.config),
                 allow_tools=self._parts.config.allow_tool_evidence,
             )
-        source = Source(by="agent", trust="unquoted")
+        source = NoteSource(by="agent", trust="unquoted")
         return NoteToolbox(
             self._shelf, source=source, material=material, touching=True, limited=limited
         )

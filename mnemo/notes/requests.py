@@ -19,7 +19,7 @@ from mnemo.errors import InvalidNote
 from mnemo.notes.guards import redact
 from mnemo.notes.material import Asked, folded
 from mnemo.notes.shelf import Shelf
-from mnemo.notes.writing import AlreadyServed, Changed, Source, Write, checked_text
+from mnemo.notes.writing import AlreadyServed, Changed, NoteSource, Write, checked_text
 from mnemo.runtime.text import content_words, fold, has_unspaced, is_blank, one_line, stem
 from mnemo.values.note_rules import MAX_TOPIC, check_neighbours, is_topic, plain_text
 from mnemo.values.notes import Covered, NoteReader, NoteRow, NoteWriter
@@ -95,7 +95,7 @@ def outcomes(tx: NoteReader, asked: Sequence[Asked]) -> tuple[NoteRequest, ...]:
     return tuple(told)
 
 
-async def keep_by_rule(shelf: Shelf, asked: Sequence[Asked], source: Source) -> None:
+async def keep_by_rule(shelf: Shelf, asked: Sequence[Asked], source: NoteSource) -> None:
     """
     Write each uncovered request to a note, and mark it as covered or refused.
 
@@ -119,7 +119,7 @@ async def _refuse(shelf: Shelf, asked: Asked, reason: str) -> None:
     await shelf.store.writing(lambda tx: tx.cover(asked.digest, covered))
 
 
-async def _keep(shelf: Shelf, asked: Asked, source: Source) -> None:
+async def _keep(shelf: Shelf, asked: Asked, source: NoteSource) -> None:
     clause = plain_text(asked.text).strip()
     if shelf.config.redact and redact(clause) != clause:
         raise InvalidNote("secret", "without the secret in it, it would be worthless")
@@ -143,7 +143,7 @@ async def _keep(shelf: Shelf, asked: Asked, source: Source) -> None:
             return
 
 
-def _change(tx: NoteReader, clause: str, source: Source, config: NotesConfig) -> Write:
+def _change(tx: NoteReader, clause: str, source: NoteSource, config: NotesConfig) -> Write:
     line = f"- {_day(tx.now)}: {clause}"
     row = _home(tx.rows(), clause, len(line), config)
     if row is not None:

@@ -19,7 +19,7 @@ from mnemo.config import NotesConfig
 from mnemo.errors import StoreError
 from mnemo.notes.guards import said_of
 from mnemo.notes.recall import NoteHit, NoteRecall, Ranked, by_query, by_use, passage, query_terms
-from mnemo.notes.writing import Source, Write, Written, present, retire, there, write
+from mnemo.notes.writing import NoteSource, Write, Written, present, retire, there, write
 from mnemo.protocols import Clock, Embedder, NoteStore
 from mnemo.recall.request import MAX_QUERY_CHARACTERS
 from mnemo.runtime.text import count_tokens, is_blank
@@ -105,7 +105,9 @@ class Shelf:
             self._created_as[written.row.topic] = self._created
         return written
 
-    async def delete(self, topic: str, source: Source, *, expected: int | None = None) -> NoteRow:
+    async def delete(
+        self, topic: str, source: NoteSource, *, expected: int | None = None
+    ) -> NoteRow:
         """Retire a note. *Raises* as ``writing.retire``, and ``StoreError``."""
         gone = await transacted(
             self.store.writing,

@@ -16,7 +16,7 @@ from mnemo.errors import ConfigError, InvalidNote, NotFound
 from mnemo.notes.guards import redact
 from mnemo.notes.material import Evidence, Material, quoted
 from mnemo.notes.shelf import Shelf
-from mnemo.notes.writing import Changed, Source, Write, checked_text
+from mnemo.notes.writing import Changed, NoteSource, Write, checked_text
 from mnemo.prompts.tool_loop import uses_of
 from mnemo.protocols import ChatReply
 from mnemo.runtime.text import is_blank, one_line
@@ -197,7 +197,7 @@ class NoteToolbox:
         self,
         shelf: Shelf,
         *,
-        source: Source,
+        source: NoteSource,
         material: Material | None,
         touching: bool,
         limited: bool = True,
@@ -364,7 +364,7 @@ class NoteToolbox:
             message = f"{config.max_deletes} notes may be deleted or absorbed, and no more"
             raise InvalidNote("delete_limit", message)
 
-    def _sourced(self, phrase: str | None) -> Source:
+    def _sourced(self, phrase: str | None) -> NoteSource:
         found = self._evidence(phrase)
         return replace(
             self._source,

@@ -19,7 +19,7 @@ from mnemo.runtime.validation import one_of, stored_id, whole_number
 from mnemo.values.messages import Message, StoredMessage
 from mnemo.values.notes import NoteReader
 
-__all__ = ["OUTCOMES", "UPDATING", "Ask", "Due", "Skip", "SkipReason", "TriggeredBy", "judge"]
+__all__ = ["OUTCOMES", "UPDATING", "Ask", "DueUpdate", "Skip", "SkipReason", "TriggeredBy", "judge"]
 
 SkipReason: TypeAlias = Literal[
     "closing",
@@ -179,7 +179,7 @@ class Skip:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Due:
+class DueUpdate:
     """
     An update is due.
 
@@ -201,7 +201,7 @@ def judge(
     *,
     has_model: bool,
     now: datetime | None = None,
-) -> Due | Skip:
+) -> DueUpdate | Skip:
     """
     Apply the rules that need the store.
 
@@ -232,7 +232,7 @@ def judge(
     if not has_model and not any(map(by_rule, waiting)):
         return Skip("no_model")
     part = f"{ask.conversation} {ask.keys[start - 1] if start else 'all'}"
-    return Due(triggered_by=cue or "iterations", material=material, part=part, open=waiting)
+    return DueUpdate(triggered_by=cue or "iterations", material=material, part=part, open=waiting)
 
 
 def by_rule(asked: Asked) -> bool:

@@ -1,9 +1,12 @@
-"""Run one update that is due: the model, then the rule, then the marks; its result and event."""
+"""Run one update that is due within its budget: the model, then the rule, then the marks."""
 
 from __future__ import annotations
 
+import json
 import logging
-from dataclasses import dataclass, replace
+import math
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 import anyio
@@ -12,29 +15,26 @@ import anyio.to_thread
 from mnemo.config import NotesConfig
 from mnemo.errors import BudgetExceeded, InvalidReply, ModelError
 from mnemo.events import MemoryUpdateFinished
-from mnemo.notes.budget import UpdateBudget, summed
 from mnemo.notes.guards import redact, said_of
 from mnemo.notes.material import Material
-from mnemo.notes.model_input import PURPOSE, Prefix, asks_elsewhere, prefix, redacted
+from mnemo.notes.model_input import PURPOSE, Prefix, asks_elsewhere, prefix, redacted, tokens_of
 from mnemo.notes.parts import NotesParts
 from mnemo.notes.progress import ProgressReporter
 from mnemo.notes.requests import NoteRequest, keep_by_rule, outcomes, settle_said
 from mnemo.notes.shelf import Shelf
 from mnemo.notes.tools import BAD_ARGUMENTS, NoteToolbox, with_note_tools
-from mnemo.notes.trigger import Ask, Due, SkipReason, TriggeredBy, phrases_of
-from mnemo.notes.writing import Source
+from mnemo.notes.trigger import Ask, DueUpdate, SkipReason, TriggeredBy, phrases_of
+from mnemo.notes.writing import NoteSource
 from mnemo.prompts.calling import Caller
 from mnemo.prompts.tool_loop import Answered, Loop, ToolUse, run_loop
 from mnemo.prompts.update_notes import ListedNote, NotesQuestion, instruction
-from mnemo.protocols import ChatMessage, ChatModel, ChatReply, ChatRequest, Usage
+from mnemo.protocols import ChatMessage, ChatModel, ChatReply, ChatRequest, Clock, Usage
+from mnemo.runtime.tasks import on_clock
+from mnemo.runtime.text import count_tokens
 from mnemo.values.notes import NoteChange, NoteWriter, UsageRow
 from mnemo.values.untrusted import json_line
 
-__all__ = [
-    "NoteUpdate",
-    "Run",
-    "finished",
-]
+__all__ = ["NoteUpdate", "UpdateBudget", "UpdateRun", "finished", "summed"]
 
 _NOTHING = Usage(cost_usd=0.0)
 
@@ -90,7 +90,7 @@ QUERY_CHARACTERS = 2_000
 """Characters of the new part by which the notes are ranked (S)."""
 
 
-class Run:
+class UpdateRun:
     """
     Runs one update that is due.
 
@@ -106,7 +106,7 @@ class Run:
         parts: NotesParts,
         shelf: Shelf,
         ask: Ask,
-        due: Due,
+        due: DueUpdate,
         progress: ProgressReporter,
     ) -> None:
         self.id = id
@@ -145,8 +145,8 @@ class Run:
         if failure is not None:
             raise failure
 
-    def _source(self, by: str) -> Source:
-        return Source(
+    def _source(self, by: str) -> NoteSource:
+        return NoteSource(
             by="rule" if by == "rule" else "model",
             trust="unquoted",
             update_id=self.id,
@@ -394,3 +394,90 @@ def _label(update: NoteUpdate, *, cancelled: bool) -> str:
     if update.wrote:
         return "Memory updated: " + ", ".join(change.topic for change in update.notes)
     return "Failed" if update.error is not None else "Nothing to note"
+
+
+# ── The budget: turns, tokens, cost and time ──────────────────────────────────────────
+
+
+@dataclass(slots=True)
+class UpdateBudget:
+    """
+    The budget of one update; its time runs from construction, by the service's clock.
+
+    Attributes:
+        turns: Calls that were begun.
+        used: What those that answered have cost.
+    """
+
+    config: NotesConfig
+    clock: Clock
+    began: float
+    turns: int = 0
+    used: list[Usage] = field(default_factory=list)
+
+    @classmethod
+    def starting(cls, config: NotesConfig, clock: Clock) -> UpdateBudget:
+        """A budget whose time starts now."""
+        return cls(config, clock, clock.monotonic())
+
+    def admit(self, request: ChatRequest) -> ChatRequest:
+        """
+        Admit *request* as a turn, with the output tokens that are left as its bound.
+
+        Raises:
+            BudgetExceeded: A limit is reached, or would be by its estimated input.
+        """
+        config, total = self.config, summed(self.used)
+        tokens = total.input_tokens + total.output_tokens
+        estimate = tokens + sum(map(tokens_of, request.messages))
+        estimate += count_tokens(json.dumps(list(request.tools), default=str))
+        left = config.max_output_tokens - total.output_tokens
+        self._check("turns", config.max_turns, self.turns)
+        self._check("wall", config.max_wall_s, self.clock.monotonic() - self.began)
+        self._check("cost", config.max_cost_usd, total.cost_usd or 0.0)
+        self._check("tokens", config.max_output_tokens, total.output_tokens)
+        if estimate >= config.max_total_tokens:
+            raise _exceeded("tokens", config.max_total_tokens, estimate)
+        self.turns += 1
+        return replace(request, max_output_tokens=left)
+
+    def _check(self, which: str, limit: float, spent: float) -> None:
+        if spent >= limit:
+            raise _exceeded(which, limit, spent)
+
+    async def within(self, work: Callable[[], Awaitable[ChatReply]]) -> ChatReply:
+        """
+        Run *work* within the time that is left.
+
+        Raises:
+            BudgetExceeded: The time is over; *work* was cancelled, and what it says is late.
+        """
+        most = self.config.max_wall_s
+        left = most - (self.clock.monotonic() - self.began)
+        try:
+            reply = await on_clock(self.clock.sleep, max(0.0, left), work)
+        except TimeoutError as error:
+            raise _exceeded("wall", most, self.clock.monotonic() - self.began) from error
+        if (spent := self.clock.monotonic() - self.began) > most:
+            raise _exceeded("wall", most, spent)
+        return reply
+
+    def out_of_output(self) -> BudgetExceeded:
+        """The error of a reply that was cut off at what was left of the output."""
+        spent = summed(self.used).output_tokens
+        return _exceeded("tokens", self.config.max_output_tokens, spent)
+
+
+def _exceeded(which: str, limit: float, spent: float) -> BudgetExceeded:
+    return BudgetExceeded(limit, spent, which=which, purpose=PURPOSE)
+
+
+def summed(used: list[Usage]) -> Usage:
+    """Sum of *used*; an unknown cost counts 0."""
+    return Usage(
+        model=next((usage.model for usage in reversed(used) if usage.model), ""),
+        input_tokens=sum(usage.input_tokens for usage in used),
+        output_tokens=sum(usage.output_tokens for usage in used),
+        cached_tokens=sum(usage.cached_tokens for usage in used),
+        cost_usd=math.fsum(usage.cost_usd or 0.0 for usage in used),
+    )

@@ -23,8 +23,8 @@ from mnemo.notes.guards import said_of
 from mnemo.notes.parts import NotesParts
 from mnemo.notes.progress import ProgressReporter
 from mnemo.notes.shelf import Shelf
-from mnemo.notes.trigger import UPDATING, Ask, Due, Skip, judge
-from mnemo.notes.update import NoteUpdate, Run, finished
+from mnemo.notes.trigger import UPDATING, Ask, DueUpdate, Skip, judge
+from mnemo.notes.update import NoteUpdate, UpdateRun, finished
 from mnemo.runtime.ids import new_id
 from mnemo.runtime.operations import CallbackRunner, Outcome, PendingOperation
 from mnemo.runtime.tasks import CancelHandle, completed, owned
@@ -225,7 +225,7 @@ class Updater:
         while True:
             async with self._turn(call.ask.conversation):
                 found = await self._judged(call)
-                if isinstance(found, Due):
+                if isinstance(found, DueUpdate):
                     async with self._places:
                         return await self._run(call, call.ask, found)
             if found.until is None or not call.background:
@@ -247,7 +247,7 @@ class Updater:
                 del self._queued[conversation]
                 del self._turns[conversation]
 
-    async def _judged(self, call: _Call) -> Due | Skip:
+    async def _judged(self, call: _Call) -> DueUpdate | Skip:
         ask, parts = call.ask, self._parts
         assert ask is not None
         if self._closing and not call.accepted:
@@ -291,9 +291,9 @@ class Updater:
         await self._parts.clock.sleep(max(0.0, seconds))
         call.released.set()
 
-    async def _run(self, call: _Call, ask: Ask, due: Due) -> NoteUpdate:
+    async def _run(self, call: _Call, ask: Ask, due: DueUpdate) -> NoteUpdate:
         progress = ProgressReporter(call.arguments["on_progress"])
-        run = Run(new_id("update"), self._parts, self._shelf, ask, due, progress)
+        run = UpdateRun(new_id("update"), self._parts, self._shelf, ask, due, progress)
         self._running += 1
         try:
             try:
@@ -310,7 +310,7 @@ class Updater:
             self._running -= 1
 
     async def _ended(
-        self, call: _Call, run: Run, error: BaseException | None, *, cancelled: bool = False
+        self, call: _Call, run: UpdateRun, error: BaseException | None, *, cancelled: bool = False
     ) -> NoteUpdate:
         """End *run* in a task of its own, which cancellation of the caller does not interrupt."""
 

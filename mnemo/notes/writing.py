@@ -8,7 +8,7 @@ it, so that it holds between updaters, services and processes.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from datetime import datetime
 from typing import Any
 
@@ -39,8 +39,8 @@ from mnemo.values.notes import (
 __all__ = [
     "AlreadyServed",
     "Changed",
+    "NoteSource",
     "NoteText",
-    "Source",
     "Write",
     "Written",
     "checked_text",
@@ -69,7 +69,7 @@ class AlreadyServed(Exception):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Source:
+class NoteSource:
     """Provenance of a change, as stored with the version."""
 
     by: Author
@@ -114,7 +114,7 @@ class Write:
     """
 
     text: NoteText
-    source: Source
+    source: NoteSource
     expected: int | None = None
     absorbs: Mapping[str, int] = field(default_factory=dict)
     known: frozenset[str] | None = None
@@ -257,7 +257,7 @@ def _put(
 def retire(
     tx: NoteWriter,
     topic: str,
-    source: Source,
+    source: NoteSource,
     config: NotesConfig,
     *,
     expected: int | None = None,
@@ -290,19 +290,20 @@ def retire(
     return gone
 
 
-def _absorbing(source: Source, topic: str) -> Source:
+def _absorbing(source: NoteSource, topic: str) -> NoteSource:
     return replace(source, reason=absorbed_by(topic), covers=())
 
 
-def _cover(tx: NoteWriter, source: Source, topic: str | None) -> None:
+def _cover(tx: NoteWriter, source: NoteSource, topic: str | None) -> None:
     for digest in source.covers:
         tx.cover(digest, Covered(topic=topic))
 
 
-def _version(row: NoteRow, action: ChangeAction, at: datetime, source: Source) -> NoteVersion:
+def _version(row: NoteRow, action: ChangeAction, at: datetime, source: NoteSource) -> NoteVersion:
     of: dict[str, Any] = {
-        name: getattr(source, name)
-        for name in ("update_id", "task_id", "session_id", "thread_id", "message_ids", "evidence")
+        shared.name: getattr(source, shared.name)
+        for shared in fields(source)
+        if shared.name != "covers"
     }
     return NoteVersion(
         topic=row.topic,
@@ -311,9 +312,6 @@ def _version(row: NoteRow, action: ChangeAction, at: datetime, source: Source) -
         body=row.body,
         description=row.description,
         at=at,
-        by=source.by,
-        trust=source.trust,
-        reason=source.reason,
         **of,
     )
 
@@ -338,7 +336,7 @@ def version_of(versions: Sequence[NoteVersion], topic: str, number: int) -> Note
 
 
 def restore(
-    tx: NoteWriter, topic: str, version: int, source: Source, config: NotesConfig
+    tx: NoteWriter, topic: str, version: int, source: NoteSource, config: NotesConfig
 ) -> NoteRow:
     """
     Write an old version as a new one; it also revives a deleted note.
@@ -355,7 +353,7 @@ def restore(
 
 
 def _written_again(
-    tx: NoteWriter, old: NoteVersion, source: Source, config: NotesConfig
+    tx: NoteWriter, old: NoteVersion, source: NoteSource, config: NotesConfig
 ) -> NoteRow:
     reason = f"version {old.version} again"
     change = Write(
@@ -366,7 +364,9 @@ def _written_again(
     return write(tx, change, config).row
 
 
-def undo(tx: NoteWriter, update_id: str, source: Source, config: NotesConfig) -> list[NoteChange]:
+def undo(
+    tx: NoteWriter, update_id: str, source: NoteSource, config: NotesConfig
+) -> list[NoteChange]:
     """
     Undo an update: retire the notes it created, restore the others.
 

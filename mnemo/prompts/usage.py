@@ -11,7 +11,7 @@ from mnemo.config import SessionConfig
 from mnemo.errors import BudgetExceeded
 from mnemo.protocols import Purpose, Usage
 
-__all__ = ["Budget", "How", "ModelUsage", "UsageMeter"]
+__all__ = ["How", "ModelBudget", "ModelUsage", "UsageMeter"]
 
 How: TypeAlias = Literal["model", "embedded", "failed"]
 """How a stage ran: a model answered, the embedded stage did it, or it failed."""
@@ -49,7 +49,7 @@ _CALL = ModelUsage(calls=1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Budget:
+class ModelBudget:
     """
     What may be asked of models; ``None`` is no bound.
 
@@ -62,7 +62,7 @@ class Budget:
     cost_usd: float | None = None
 
     @classmethod
-    def of(cls, config: SessionConfig) -> Budget:
+    def of(cls, config: SessionConfig) -> ModelBudget:
         """The one that *config* sets."""
         return cls(
             calls=config.max_model_calls,
@@ -100,7 +100,7 @@ class UsageMeter:
 
     __slots__ = ("_budget", "_by_purpose", "_ran", "total")
 
-    def __init__(self, budget: Budget | None = None) -> None:
+    def __init__(self, budget: ModelBudget | None = None) -> None:
         self._budget = budget
         self._by_purpose: dict[Purpose, ModelUsage] = {}
         self._ran: Counter[tuple[str, How]] = Counter()

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from mnemo.config import ScoringConfig
-from mnemo.english.lemmas import index_terms
+from mnemo.english.words import index_terms
 from mnemo.protocols import GraphStore
 from mnemo.recall.hop_zero import Found, HopZero
 from mnemo.recall.value import parameters_of

@@ -11,7 +11,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from mnemo.english.lemmas import index_terms
+from mnemo.english.words import index_terms
 from mnemo.recall.request import MAX_QUERY_CHARACTERS, RecallContext
 from mnemo.runtime.text import clean, content_words, fold, words
 

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mnemo.english.lemmas import index_terms_of
+from mnemo.english.words import index_terms_of
 from mnemo.recall.matching import Chain
 from mnemo.recall.question import RecallQuestion
 from mnemo.runtime.text import fold

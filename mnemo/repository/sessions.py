@@ -13,7 +13,7 @@ from mnemo.commit.publishing import PublishedWrites
 from mnemo.config import Config
 from mnemo.errors import EmbeddingSpaceMismatch, NotFound, StoreError
 from mnemo.prompts.profiles import resolve_profile
-from mnemo.prompts.usage import Budget, UsageMeter
+from mnemo.prompts.usage import ModelBudget, UsageMeter
 from mnemo.protocols import Applied, ChatModel, Embedder
 from mnemo.recall.request import RecallContext
 from mnemo.repository.parts import RepositoryParts
@@ -211,7 +211,7 @@ class RepositorySessions:
         spans: Spans,
         task: SessionTask | None,
     ) -> SessionParts:
-        meter = UsageMeter(Budget.of(config.session))
+        meter = UsageMeter(ModelBudget.of(config.session))
 
         def make_extraction() -> Extraction:
             from mnemo.extraction.by_model import StoredFacts

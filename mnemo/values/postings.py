@@ -10,7 +10,7 @@ from itertools import chain
 import numpy as np
 from numpy.typing import NDArray
 
-from mnemo.english.lemmas import index_terms_of
+from mnemo.english.words import index_terms_of
 from mnemo.runtime.clock import Breather
 from mnemo.runtime.text import words
 from mnemo.values.columns import Column

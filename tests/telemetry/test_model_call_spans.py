@@ -23,7 +23,7 @@ from mnemo.errors import (
 from mnemo.models import AnthropicChatModel, OpenAIChatModel, OpenAIEmbedder
 from mnemo.prompts.calling import Asker
 from mnemo.prompts.merge_intent import merge_intent_question
-from mnemo.prompts.usage import Budget, UsageMeter
+from mnemo.prompts.usage import ModelBudget, UsageMeter
 from mnemo.protocols import ChatReply, Usage
 from mnemo.runtime.spans import model_attributes
 from mnemo.testing import ScriptedChatModel
@@ -207,7 +207,7 @@ async def test_a_cancelled_call_is_no_error(watch: Watch) -> None:
 
 async def test_a_call_that_was_not_made_is_no_span(watch: Watch) -> None:
     """A budget that is used up lets nothing pass, so there is nothing to see."""
-    meter = UsageMeter(Budget(calls=0))
+    meter = UsageMeter(ModelBudget(calls=0))
     with pytest.raises(BudgetExceeded):
         await asker(watch, model({"intent": "travel"}), meter=meter).ask(QUESTION)
     assert watch.all == []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mnemo.english.lemmas import index_terms
+from mnemo.english.words import index_terms
 
 
 @pytest.mark.parametrize(
