@@ -15,8 +15,9 @@ from datetime import datetime
 from mnemo.context.budget import Budget
 from mnemo.context.zones import Zone, eviction_zone, inner_cuts, middle_and_recent, zone_up_to
 from mnemo.runtime.text import count_tokens, one_line
+from mnemo.values.counting import Count
 from mnemo.values.messages import SAID, THINKING_TOOL, Message, StoredMessage
-from mnemo.values.units import Count, Unit
+from mnemo.values.units import Unit
 from mnemo.values.untrusted import without_marks
 
 __all__ = ["CompressedViewport", "compress"]

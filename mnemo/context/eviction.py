@@ -22,10 +22,11 @@ from mnemo.events import Event, EvictionCompleted, SnapshotTaken
 from mnemo.protocols import TranscriptReader, TranscriptWriter
 from mnemo.runtime.ids import new_id
 from mnemo.runtime.text import clean
+from mnemo.values.counting import Count
 from mnemo.values.derived import EvictionOutcome, Goal, Origin, OutcomeKind, Pin, Snapshot, Thread
 from mnemo.values.digest import digest
 from mnemo.values.messages import StoredMessage
-from mnemo.values.units import Count, Unit, units_of
+from mnemo.values.units import Unit, units_of
 
 __all__ = [
     "Committed",

@@ -16,9 +16,9 @@ from mnemo.errors import Conflict, NotFound
 from mnemo.protocols import TranscriptReader, TranscriptStore, TranscriptWriter
 from mnemo.runtime.text import clean, is_blank, one_line
 from mnemo.runtime.transactions import transacted
+from mnemo.values.counting import Count
 from mnemo.values.derived import Goal, GoalCompletion, Pin
 from mnemo.values.digest import clipped
-from mnemo.values.units import Count
 from mnemo.values.untrusted import escaped, without_marks
 
 __all__ = ["Goals", "add", "complete", "goals_text", "in_order", "listed", "update"]

@@ -12,9 +12,9 @@ from typing import TypeAlias
 
 from mnemo.context.budget import Budget
 from mnemo.english.sentences import sentence_ends
+from mnemo.values.counting import Count
 from mnemo.values.derived import Snapshot
 from mnemo.values.digest import dates
-from mnemo.values.units import Count
 from mnemo.values.untrusted import untrusted
 
 __all__ = ["Overview", "memory_text", "notes_text", "with_notes"]

@@ -17,9 +17,9 @@ from mnemo.conversation.settings import ConversationParts, ThreadSettings
 from mnemo.errors import Conflict, NotFound
 from mnemo.protocols import TranscriptReader, TranscriptWriter
 from mnemo.runtime.text import count_tokens
+from mnemo.values.counting import Count
 from mnemo.values.derived import Goal, Pin, Thread
 from mnemo.values.messages import StoredMessage
-from mnemo.values.units import Count
 
 __all__ = ["Pins", "Refusal", "attach", "check", "excerpt", "release"]
 

@@ -22,9 +22,10 @@ from mnemo.context.zones import is_due
 from mnemo.conversation.scope import ThreadScope, current_snapshots, living_pins
 from mnemo.conversation.settings import ThreadSettings
 from mnemo.protocols import TranscriptReader
+from mnemo.values.counting import Count
 from mnemo.values.derived import Goal, Pin, Snapshot
 from mnemo.values.messages import Message
-from mnemo.values.units import VIEW, Count
+from mnemo.values.units import VIEW
 
 __all__ = [
     "RenderedViewport",

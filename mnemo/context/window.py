@@ -18,9 +18,10 @@ from mnemo.context.eviction import Committed
 from mnemo.context.zones import Zone, eviction_zone, inner_cuts, reach, torn_zone
 from mnemo.protocols import TranscriptReader, TranscriptWriter
 from mnemo.runtime.text import count_tokens
+from mnemo.values.counting import Count
 from mnemo.values.derived import Thread
 from mnemo.values.messages import Message, StoredMessage, answered_ids
-from mnemo.values.units import Count, Unit, completed, leads, units_of
+from mnemo.values.units import Unit, completed, leads, units_of
 
 __all__ = [
     "Evict",

@@ -13,11 +13,11 @@ from datetime import datetime
 from mnemo.conversation.scope import ThreadScope
 from mnemo.errors import Conflict
 from mnemo.runtime.ids import new_id
-from mnemo.values.counting import tokens_of
+from mnemo.values.counting import Count, tokens_of
 from mnemo.values.derived import Thread
 from mnemo.values.messages import COMPARED_FIELDS, Message, StoredMessage
 from mnemo.values.transaction import TranscriptWriter
-from mnemo.values.units import Count, is_view_made
+from mnemo.values.units import is_view_made
 
 __all__ = ["Appended", "MessageDraft", "append", "drafts_of"]
 

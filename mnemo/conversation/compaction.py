@@ -15,10 +15,11 @@ from mnemo.errors import Conflict
 from mnemo.events import CompactionRecorded
 from mnemo.runtime.ids import new_id
 from mnemo.runtime.text import is_blank
+from mnemo.values.counting import Count
 from mnemo.values.derived import Compaction, Origin
 from mnemo.values.messages import Message, StoredMessage, answered_ids
 from mnemo.values.transaction import TranscriptReader, TranscriptWriter
-from mnemo.values.units import Count, nearest_whole_ranges, units_of
+from mnemo.values.units import nearest_whole_ranges, units_of
 from mnemo.values.untrusted import untrusted
 
 __all__ = [

@@ -17,8 +17,8 @@ from mnemo.prompts.summarize import shorter_request, summary_of, summary_request
 from mnemo.prompts.usage import UsageMeter
 from mnemo.protocols import ChatModel, ChatReply, ChatRequest, SummaryRequest
 from mnemo.runtime.spans import NO_SPANS, Spans
+from mnemo.values.counting import Count
 from mnemo.values.digest import digest
-from mnemo.values.units import Count
 
 __all__ = ["ChatSummarizer", "EmbeddedSummarizer", "cut_to"]
 

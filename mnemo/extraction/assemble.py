@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from statistics import fmean
 
-from mnemo.english.similarity import plain
+from mnemo.english.entities import plain
 from mnemo.extraction.facts import KnownFact
 from mnemo.runtime.clock import Breather
 from mnemo.runtime.text import clean, is_blank, one_line, terms

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from mnemo.english.similarity import plain
+from mnemo.english.entities import plain
 from mnemo.runtime.clock import Breather
 from mnemo.runtime.text import STOP_WORDS, clean, content_words, fold, one_line, terms
 from mnemo.values.graph import Vector

@@ -44,9 +44,9 @@ from mnemo.runtime.spans import NO_SPANS, Spans
 from mnemo.values.changeset import Changeset
 from mnemo.values.steps import Annotation, Fact, Instruction, Step, Trajectory
 
-__all__ = ["ExtractionPipeline", "UsageMeter", "build_extraction"]
+__all__ = ["ExtractionPipeline", "build_extraction"]
 
-CONTEXT_STEPS = 8
+ANNOTATION_CONTEXT_STEPS = 8
 """Known steps that an annotator is shown before the fresh ones (S)."""
 
 _log = logging.getLogger(__name__)
@@ -110,7 +110,10 @@ class ExtractionPipeline:
         if not fresh and not (closing and _lacks_reward(known)):
             return []
         request = AnnotationRequest(
-            goal=goal, before=tuple(known[-CONTEXT_STEPS:]), fresh=tuple(fresh), closing=closing
+            goal=goal,
+            before=tuple(known[-ANNOTATION_CONTEXT_STEPS:]),
+            fresh=tuple(fresh),
+            closing=closing,
         )
         findings = await self._find(request)
         vectors = await self._embedder.remembered(subgoals_compared(known, findings))

@@ -9,17 +9,15 @@ from dataclasses import dataclass
 import anyio
 
 from mnemo.prompts.data import AskedQuestion
-from mnemo.prompts.plan import MODES, Mode, mode_question, plan_question
+from mnemo.prompts.plan import Mode, mode_question, plan_question
 from mnemo.prompts.profiles import Profile
 from mnemo.recall.request import Adviser
 from mnemo.runtime.text import STOP_WORDS, fold, one_line
 from mnemo.values.graph import NodeType
 
 __all__ = [
-    "MODES",
     "MODE_WEIGHTS",
     "ROUTES",
-    "Mode",
     "RecallPlan",
     "choose_mode",
     "find_tags",

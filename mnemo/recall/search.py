@@ -10,6 +10,7 @@ from typing import Any
 
 from mnemo.config import Config, RecallConfig
 from mnemo.prompts.data import AskedQuestion
+from mnemo.prompts.plan import Mode
 from mnemo.prompts.profiles import Profile
 from mnemo.prompts.refine import refine_question
 from mnemo.protocols import DocumentFeed, GraphStore
@@ -24,7 +25,7 @@ from mnemo.recall.hops import (
     routes_from,
     targets_of,
 )
-from mnemo.recall.plan import MODE_WEIGHTS, ROUTES, Mode
+from mnemo.recall.plan import MODE_WEIGHTS, ROUTES
 from mnemo.recall.request import Adviser, RecallProgress, RecallRequest
 from mnemo.recall.value import frequency, parameters_of, recency, reward, value_function
 from mnemo.runtime.clock import of_timestamp

@@ -29,7 +29,7 @@ from mnemo.values.steps import Step
 
 __all__ = ["RepositorySessions", "SessionTask"]
 
-CONTEXT_STEPS = 3
+RECALL_CONTEXT_STEPS = 3
 """Last steps of a session that augment the query of ``recall_in_context``."""
 BY_HAND = Config(session={"auto_commit": False})
 
@@ -292,7 +292,7 @@ class RepositorySessions:
         known = self._parts.open_sessions.get(session if isinstance(session, str) else session.id)
         if known is None or known.repo_id != self._parts.repo_id or known.episode_id is None:
             return None
-        return RecallContext(goal=known.goal, steps=known.recent_steps(CONTEXT_STEPS))
+        return RecallContext(goal=known.goal, steps=known.recent_steps(RECALL_CONTEXT_STEPS))
 
     async def end(self, ids: Collection[str]) -> None:
         """End those of *ids* that are open here. *Cancellation*: completes."""

@@ -18,7 +18,7 @@ from mnemo.values.steps import Annotation, Step, Trajectory, split_trajectories
 
 __all__ = ["EpisodeBook"]
 
-CONTEXT_STEPS = 3
+EXTRACTION_CONTEXT_STEPS = 3
 """Steps before a trajectory that its extractor may look at to resolve words (S)."""
 
 
@@ -103,7 +103,7 @@ class EpisodeBook:
         return (*self.preceding[max(0, len(self.preceding) + len(own) - count) :], *own)
 
     def _with_context(self, trajectory: Trajectory) -> Trajectory:
-        context = self.before(trajectory.steps[0].index, CONTEXT_STEPS)
+        context = self.before(trajectory.steps[0].index, EXTRACTION_CONTEXT_STEPS)
         return replace(trajectory, context=context)
 
     def merged(self) -> Changeset:

@@ -37,7 +37,6 @@ from mnemo.values.messages import (
 __all__ = [
     "NO_RESULT",
     "VIEW",
-    "Count",
     "Unit",
     "call_text",
     "clean_cuts",

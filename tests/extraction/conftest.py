@@ -11,7 +11,8 @@ import pytest
 from numpy.typing import NDArray
 
 from mnemo.config import Config
-from mnemo.extraction.pipeline import ExtractionPipeline, UsageMeter, build_extraction
+from mnemo.extraction.pipeline import ExtractionPipeline, build_extraction
+from mnemo.prompts.usage import UsageMeter
 from mnemo.protocols import ChatModel, EmbeddingSpace
 from mnemo.values.steps import Annotation, Step, Trajectory
 

@@ -12,9 +12,10 @@ import pytest
 from mnemo.config import Config, ExtractionConfig
 from mnemo.errors import ConfigError, InvalidReply, ModelTimeout, ModelUnavailable
 from mnemo.extraction.by_model import build_intent_merger
-from mnemo.extraction.pipeline import ExtractionPipeline, UsageMeter, build_extraction
+from mnemo.extraction.pipeline import ExtractionPipeline, build_extraction
 from mnemo.prompts.profiles import Profile
 from mnemo.prompts.semantic import StoredFact
+from mnemo.prompts.usage import UsageMeter
 from mnemo.protocols import ChatReply
 from mnemo.testing import ScriptedChatModel
 from mnemo.testing.models import Answer
