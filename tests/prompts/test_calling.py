@@ -11,7 +11,7 @@ import pytest
 from mnemo.errors import BudgetExceeded, InvalidReply, ModelTimeout, ModelUnavailable, RateLimited
 from mnemo.prompts.calling import Asker
 from mnemo.prompts.merge_intent import merge_intent_question
-from mnemo.prompts.usage import Budget, UsageMeter
+from mnemo.prompts.usage import ModelBudget, UsageMeter
 from mnemo.protocols import ChatModel, ChatReply, ChatRequest, Usage
 from mnemo.testing import ScriptedChatModel
 
@@ -137,12 +137,12 @@ async def test_costs_add_up_by_purpose_once_a_price_is_known() -> None:
 @pytest.mark.parametrize(
     ("budget", "limit"),
     [
-        (Budget(calls=1), "session.max_model_calls"),
-        (Budget(tokens=10), "session.max_model_tokens"),
-        (Budget(cost_usd=0.01), "session.max_model_cost_usd"),
+        (ModelBudget(calls=1), "session.max_model_calls"),
+        (ModelBudget(tokens=10), "session.max_model_tokens"),
+        (ModelBudget(cost_usd=0.01), "session.max_model_cost_usd"),
     ],
 )
-async def test_a_spent_budget_stops_the_next_call(budget: Budget, limit: str) -> None:
+async def test_a_spent_budget_stops_the_next_call(budget: ModelBudget, limit: str) -> None:
     """Calls, tokens and cost each have a bound; past it nothing is asked and nothing counted."""
     usage = Usage(input_tokens=8, output_tokens=2, cost_usd=0.02)
     model = ScriptedChatModel({"merge_intent": ChatReply(text='{"intent": "sail"}', usage=usage)})

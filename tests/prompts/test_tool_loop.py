@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from mnemo.errors import BudgetExceeded, ModelUnavailable
 from mnemo.prompts.calling import Caller
 from mnemo.prompts.tool_loop import Answered, Loop, LoopEnd, ToolUse, run_loop, uses_of
-from mnemo.prompts.usage import Budget, UsageMeter
+from mnemo.prompts.usage import ModelBudget, UsageMeter
 from mnemo.protocols import ChatMessage, ChatReply
 from mnemo.testing import ScriptedChatModel, tool_call
 from mnemo.testing.models import Script
@@ -122,7 +122,7 @@ async def test_each_request_is_metered_and_may_be_refused() -> None:
     assert meter.total.output_tokens > 0
     hands = Hands()
     with pytest.raises(BudgetExceeded):
-        await looped(tool_call("look"), hands, meter=UsageMeter(Budget(calls=2)))
+        await looped(tool_call("look"), hands, meter=UsageMeter(ModelBudget(calls=2)))
     assert len(hands.uses) == 2
 
 

@@ -17,7 +17,7 @@ from mnemo import (
     StoreError,
 )
 from mnemo.events import CompactionRecorded
-from mnemo.notes.writing import NoteText, Source, Write, write
+from mnemo.notes.writing import NoteSource, NoteText, Write, write
 
 PROBED = pytest.mark.parametrize("probe", [False, True], ids=["answer lost", "answer, probe lost"])
 
@@ -183,7 +183,7 @@ async def test_an_update_that_was_undone_is_undone_once(open_kit, failing_store,
 async def updated(store: Any, topic: str) -> Any:
     """A note that the update ``u1`` created; its changes."""
     text = NoteText(topic=topic, description="how to deploy", body="- run the tests")
-    change = Write(text=text, source=Source(by="agent", trust="unquoted", update_id="u1"))
+    change = Write(text=text, source=NoteSource(by="agent", trust="unquoted", update_id="u1"))
 
     def work(tx: Any) -> Any:
         write(tx, change, Config().notes)

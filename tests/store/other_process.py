@@ -12,7 +12,7 @@ import anyio.to_thread
 
 from mnemo.config import Config, StoreConfig
 from mnemo.conversation.appending import append, drafts_of
-from mnemo.conversation.scope import Scope
+from mnemo.conversation.scope import ThreadScope
 from mnemo.conversation.settings import ThreadSettings
 from mnemo.errors import MnemoError
 from mnemo.protocols import TranscriptWriter
@@ -51,7 +51,7 @@ async def say(kit: Kit, text: str) -> int:
     drafts = drafts_of([Message("user", text, id=text)], count_tokens)
 
     def work(tx: TranscriptWriter) -> int:
-        appended = append(tx, Scope.of(tx, settings, Config()), drafts)
+        appended = append(tx, ThreadScope.of(tx, settings, Config()), drafts)
         return appended.messages[0].seq
 
     seq: int = await kit.store.transcript("r").writing(work)
