@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 EXAMPLES = Path(__file__).parents[2] / "scripts" / "examples"
@@ -128,3 +132,54 @@ def test_the_openai_agent_goes_on_and_takes_back(tmp_path, server):
         "Where do I live?",
     ]
     assert [tool["function"]["name"] for tool in server.requests[-1]["tools"]] == ["recall"]
+
+
+@contextmanager
+def web_app(folder: Path) -> Iterator[httpx.Client]:
+    """The web application as a process, once it answers; ended as a platform ends it."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        port = taken.getsockname()[1]
+    users = json.dumps({"ada-token": "ada", "bo-token": "bo"})
+    process = subprocess.Popen(
+        [sys.executable, str(EXAMPLES / "web_app.py"), "--port", str(port)],
+        cwd=folder,
+        env={**os.environ, "USERS": users, "MNEMO_JOBS__QUIET_S": "0"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    try:
+        assert process.stdout is not None
+        for line in process.stdout:
+            if "Uvicorn running" in line:
+                break
+        with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=30) as client:
+            yield client
+    finally:
+        process.send_signal(signal.SIGTERM)
+        process.communicate(timeout=30)
+    assert process.returncode in (0, -signal.SIGTERM)
+
+
+def test_the_web_app_keeps_its_users_apart_and_their_memories(tmp_path):
+    """What Ada said is recalled after a restart, for her alone, until she erases it."""
+    ada, bo = ({"Authorization": f"Bearer {name}-token"} for name in ("ada", "bo"))
+    with web_app(tmp_path) as client:
+        said = {"json": {"text": "I live in Oslo."}, "headers": {**ada, "Idempotency-Key": "1"}}
+        first, again = client.post("/messages", **said), client.post("/messages", **said)
+        assert (first.status_code, first.json()) == (201, again.json())
+        assert client.post("/messages", json={"text": " "}, headers=ada).status_code == 422
+        assert client.get("/recall", params={"q": "Oslo"}).status_code in (401, 403)
+        assert client.get("/memories", headers={"Authorization": "Bearer x"}).status_code == 401
+    with web_app(tmp_path) as client:
+        asked = {"params": {"q": "Where does she live?"}}
+        found = client.get("/recall", headers=ada, **asked).json()
+        assert found["sources"] == ["I live in Oslo."]
+        assert client.get("/recall", headers=bo, **asked).json() == {"text": "", "sources": []}
+        while not (known := client.get("/memories", headers=ada).json()["memories"]):
+            pass  # extracted behind the answer
+        forgotten = [client.delete(f"/memories/{one['id']}", headers=ada) for one in known]
+        assert forgotten[0].status_code == 204
+        assert client.delete("/memories/none", headers=ada).status_code == 404
+        assert client.get("/recall", headers=ada, **asked).json() == {"text": "", "sources": []}
