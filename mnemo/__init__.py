@@ -78,6 +78,15 @@ from mnemo.values.graph import (
     Subgoal,
     Tag,
 )
+from mnemo.values.items import (
+    DeleteItem,
+    GetItem,
+    Item,
+    ItemOperation,
+    ListNamespaces,
+    PutItem,
+    SearchItems,
+)
 from mnemo.values.jobs import JobLevels
 from mnemo.values.journal import RepositoryRecord, SessionRecord, SessionState
 from mnemo.values.messages import Message, StoredMessage, ToolCall
@@ -93,6 +102,7 @@ if TYPE_CHECKING:  # what an open repository hands out is loaded when it is aske
     from mnemo.context.rendering import RenderedViewport, WindowLook
     from mnemo.context.viewport import Viewport
     from mnemo.conversation.mirror import Feed
+    from mnemo.items.items import Items
     from mnemo.notes.folder import FolderReport
     from mnemo.notes.notes import Notes
     from mnemo.notes.progress import Progress
@@ -126,6 +136,7 @@ __all__ = [
     "Conflict",
     "Conversation",
     "ConversationStatistics",
+    "DeleteItem",
     "Edge",
     "EdgeKind",
     "Edit",
@@ -137,6 +148,7 @@ __all__ = [
     "ExtractionFailed",
     "Feed",
     "FolderReport",
+    "GetItem",
     "Goal",
     "GoalCompletion",
     "Intent",
@@ -144,7 +156,11 @@ __all__ = [
     "InvalidNote",
     "InvalidOperation",
     "InvalidReply",
+    "Item",
+    "ItemOperation",
+    "Items",
     "JobLevels",
+    "ListNamespaces",
     "MaintenanceReport",
     "Memory",
     "MemoryVersion",
@@ -178,6 +194,7 @@ __all__ = [
     "Procedural",
     "Profile",
     "Progress",
+    "PutItem",
     "RateLimited",
     "ReasonedMemory",
     "RecallFailed",
@@ -193,6 +210,7 @@ __all__ = [
     "Revision",
     "SchemaTooNew",
     "SearchHit",
+    "SearchItems",
     "Semantic",
     "Session",
     "SessionBusy",
@@ -232,6 +250,7 @@ _LATER = {
     "Conversation": "mnemo.repository.conversation",
     "Feed": "mnemo.conversation.mirror",
     "FolderReport": "mnemo.notes.folder",
+    "Items": "mnemo.items.items",
     "MessageView": "mnemo.recall.view",
     "NoteRecall": "mnemo.notes.recall",
     "NoteToolbox": "mnemo.notes.tools",

@@ -27,6 +27,7 @@ from mnemo.values.derived import SummaryRequest
 from mnemo.values.erasure import Erased, ErasureReport, Selection
 from mnemo.values.feed import FeedChanges, FeedCursor, FoundMessage
 from mnemo.values.graph import Edge, EdgeKind, Listing, Node, NodeMetadata, NodeType, Vector
+from mnemo.values.items import ItemReader, ItemWriter
 from mnemo.values.journal import (
     Act,
     Applied,
@@ -77,6 +78,7 @@ __all__ = [
     "FeedCursor",
     "GraphStore",
     "GraphWrite",
+    "ItemStore",
     "MessagesReader",
     "NoteStore",
     "Observer",
@@ -327,7 +329,10 @@ class DocumentFeed(Protocol):
         """The goals of episodes."""
 
     async def counts(self) -> dict[str, int]:
-        """``steps``, ``messages``, ``vectors``, ``edges:<kind>``, ``nodes:<type>``: how many."""
+        """
+        How many there are: ``steps``, ``messages``, ``items``, ``vectors``, ``edges:<kind>``,
+        ``nodes:<type>``.
+        """
 
 
 class Overhaul(Protocol):
@@ -418,6 +423,7 @@ class Transactions(Protocol[R, W]):
 TranscriptStore: TypeAlias = Transactions[TranscriptReader, TranscriptWriter]
 NoteStore: TypeAlias = Transactions[NoteReader, NoteWriter]
 CheckpointStore: TypeAlias = Transactions[CheckpointReader, CheckpointWriter]
+ItemStore: TypeAlias = Transactions[ItemReader, ItemWriter]
 
 
 class RecordStore(Protocol):
@@ -474,6 +480,7 @@ class Store(Protocol):
     def notes(self, repo_id: str) -> NoteStore: ...
 
     def checkpoints(self, repo_id: str) -> CheckpointStore: ...
+    def items(self, repo_id: str) -> ItemStore: ...
 
     async def repositories(self) -> list[RepositoryRecord]:
         """All stored ones by id, open or not."""

@@ -329,6 +329,7 @@ class Mnemo:
             transcript=store.transcript(repo_id),
             notes=store.notes(repo_id),
             checkpoints=store.checkpoints(repo_id),
+            items=store.items(repo_id),
             scrub=store.scrub,
             overhaul=store.overhaul(repo_id),
             index=RepositoryIndex(
@@ -475,9 +476,9 @@ class Mnemo:
         lines are of the moment at which the context was entered, whatever is written
         meanwhile. Text in ASCII, in bounded memory, read off the event loop. It holds the
         raw steps, the whole graph with vectors, what is staged, which changesets were
-        applied, the conversations with all that is derived from them, and the notes with
-        their versions and what is remembered of updates; not the repository's id, nor who
-        owns its sessions, nor the ids of messages that were erased, nor what notes have cost.
+        applied, the conversations with all that is derived from them, the notes with their
+        versions and what is remembered of updates, and the keyed items; not the repository's
+        id, nor who owns its sessions, nor the ids of erased messages, nor what notes have cost.
 
         Entering raises:
             ValueError: *repo_id* is blank, too long or cannot be stored.

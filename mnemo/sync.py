@@ -33,6 +33,7 @@ from mnemo.context.snapshots import Snapshots as _Snapshots
 from mnemo.context.viewport import Viewport as _Viewport
 from mnemo.conversation.mirror import Feed as _Feed
 from mnemo.events import Event
+from mnemo.items.items import Items as _Items
 from mnemo.maintenance.reembed import ReembeddingReport
 from mnemo.notes.folder import FolderReport
 from mnemo.notes.notes import Notes as _Notes
@@ -74,6 +75,7 @@ from mnemo.values.checkpoints import (
 from mnemo.values.derived import Compaction, EvictionOutcome, Goal, GoalCompletion, Pin, Snapshot
 from mnemo.values.erasure import ErasureReport
 from mnemo.values.graph import Edge, EdgeKind, Node, NodeMetadata
+from mnemo.values.items import Item, ItemOperation
 from mnemo.values.journal import RepositoryRecord, SessionRecord, SessionState
 from mnemo.values.messages import Message, Role, StoredMessage, ToolCall
 from mnemo.values.notes import Note, NoteChange, NoteInfo, NoteVersion
@@ -89,6 +91,7 @@ __all__ = [
     "Conversation",
     "Feed",
     "Goals",
+    "Items",
     "Mnemo",
     "NoteToolbox",
     "Notes",
@@ -349,6 +352,85 @@ class AgentTool(Blocking[_AgentTool]):
     def answer(self, arguments: Any) -> ToolAnswer:
         """``call``, with a code for programs where it was not carried out."""
         return self._portal.run(lambda: self._inner.answer(self._unwrapped(arguments)))
+
+
+class Items(Blocking[_Items]):
+    """
+
+    Keyed items: JSON objects under a namespace and a key; ``Repository.items``.
+
+    Blocking; see ``mnemo.items.items.Items``.
+
+    """
+
+    def put(
+        self,
+        namespace: Sequence[str],
+        key: str,
+        value: Mapping[str, Any],
+        *,
+        texts: Mapping[str, str] | None = None,
+        ttl_s: float | None = None,
+    ) -> None:
+        """Store *value* in the place of what is there; durable when it returns."""
+        self._portal.run(lambda: self._inner.put(namespace, key, value, texts=texts, ttl_s=ttl_s))
+
+    def get(self, namespace: Sequence[str], key: str, *, refresh: bool = True) -> Item | None:
+        """Read one item; ``None``: there is none, or it has expired."""
+        return self._portal.run(lambda: self._inner.get(namespace, key, refresh=refresh))
+
+    def delete(self, namespace: Sequence[str], key: str) -> bool:
+        """Delete one item; give whether it was there. Its bytes go with the next scrub."""
+        return self._portal.run(lambda: self._inner.delete(namespace, key))
+
+    def search(
+        self,
+        prefix: Sequence[str] = (),
+        *,
+        query: str | None = None,
+        filter: Mapping[str, Any] | None = None,
+        limit: int = 10,
+        offset: int = 0,
+        refresh: bool = True,
+    ) -> list[Item]:
+        """List items whose namespace begins with *prefix*; ``()``: all."""
+        return self._portal.run(
+            lambda: self._inner.search(
+                prefix, query=query, filter=filter, limit=limit, offset=offset, refresh=refresh
+            )
+        )
+
+    def list_namespaces(
+        self,
+        *,
+        prefix: Sequence[str | None] = (),
+        suffix: Sequence[str | None] = (),
+        max_depth: int | None = None,
+        limit: int = 100,
+        offset: int = 0,
+    ) -> list[tuple[str, ...]]:
+        """List the namespaces that hold items, sorted; see ``ListNamespaces``."""
+        return self._portal.run(
+            lambda: self._inner.list_namespaces(
+                prefix=prefix, suffix=suffix, max_depth=max_depth, limit=limit, offset=offset
+            )
+        )
+
+    def batch(self, operations: Sequence[ItemOperation]) -> list[Any]:
+        """
+        Do *operations* in order, in one transaction; each sees what those before it wrote.
+        """
+        return self._portal.run(lambda: self._inner.batch(operations))
+
+    def sweep(self) -> int:
+        """Delete what has expired; give how many items. It is hidden, swept or not."""
+        return self._portal.run(lambda: self._inner.sweep())
+
+    def embed_owed(self) -> int:
+        """
+        Make the vectors that an import or another embedding space left owed; give how many.
+        """
+        return self._portal.run(lambda: self._inner.embed_owed())
 
 
 class Checkpoints(Blocking[_Checkpoints]):
@@ -1026,6 +1108,11 @@ class Repository(Blocking[_Repository]):
     def checkpoints(self) -> Checkpoints:
         """Its checkpoints: the states of graphs, for the savers of frameworks."""
         return Checkpoints(self._portal, self._portal.call(lambda: self._inner.checkpoints))
+
+    @property
+    def items(self) -> Items:
+        """Its keyed items: JSON objects under a namespace and a key."""
+        return Items(self._portal, self._portal.call(lambda: self._inner.items))
 
     def recall(
         self,

@@ -17,6 +17,7 @@ from mnemo.protocols import (
     DocumentFeed,
     Embedder,
     GraphStore,
+    ItemStore,
     NoteStore,
     Overhaul,
     Purpose,
@@ -98,6 +99,7 @@ class RepositoryStatistics:
         jobs: Work that is owed, by whatever process, and why what is dead has failed.
         busy_sessions: Open sessions that extract or commit.
         checkpoints: Stored states of graphs, of all threads and namespaces.
+        items: Keyed items, those that have expired and are not swept yet among them.
     """
 
     revision: Revision
@@ -117,6 +119,7 @@ class RepositoryStatistics:
     jobs: JobLevels = field(default_factory=JobLevels)
     busy_sessions: int = 0
     checkpoints: int = 0
+    items: int = 0
 
     @property
     def on_its_way(self) -> dict[str, int]:
@@ -144,6 +147,7 @@ class RepositoryStatistics:
             vectors=counts.get("vectors", 0),
             messages=counts.get("messages", 0),
             checkpoints=counts.get("checkpoints", 0),
+            items=counts.get("items", 0),
             open_sessions=len(sessions),
             pending_operations=sum(session.pending_operations for session in sessions),
             append_backlog=sum(session.append_backlog for session in sessions),
@@ -176,6 +180,7 @@ class RepositoryParts:
     transcript: TranscriptStore
     notes: NoteStore
     checkpoints: CheckpointStore
+    items: ItemStore
     scrub: Callable[[], Awaitable[bool]]
     overhaul: Overhaul
     index: VectorIndex

@@ -25,7 +25,7 @@ from mnemo.runtime.validation import known_id, known_ids, whole_number
 from mnemo.session.session import Session
 from mnemo.values.changeset import Changeset, Revision
 from mnemo.values.erasure import Erased, ErasureReport, Selection
-from mnemo.values.graph import Edge, EdgeKind, Node, NodeMetadata, known_types
+from mnemo.values.graph import Edge, EdgeKind, Node, NodeMetadata, known_types, neighbours
 from mnemo.values.journal import SessionRecord
 from mnemo.values.messages import Role
 from mnemo.values.steps import Step
@@ -34,6 +34,7 @@ from mnemo.values.upkeep import MaintenanceReport
 from mnemo.wire import Format
 
 if TYPE_CHECKING:  # a name in an annotation need not cost every import its time
+    from mnemo.items.items import Items
     from mnemo.notes.notes import Notes
     from mnemo.recall.agent_tools import AgentTool
     from mnemo.recall.view import MessageView
@@ -73,11 +74,12 @@ class Repository:
         self._maintenance = wiring.maintenance(
             parts, lane, settle=self._access.try_to_flush, check_usable=self._check_usable
         )
+        self._items = wiring.items(parts, self._tasks, self._check_usable)
         self._forgetting = wiring.forgetting(
             parts,
             lane,
             end_sessions=self._sessions.end,
-            erased=partial(wiring.drop_erased, parts.index, self._tasks),
+            erased=partial(wiring.drop_erased, parts.index, self._items, self._tasks),
         )
         self._notes = wiring.notes(
             parts,
@@ -114,6 +116,7 @@ class Repository:
             self._tasks.spawn(self._parts.index.run)
             self._tasks.spawn(self._access.run)
             self._conversations.open()
+            self._items._begin()
             self._tasks.spawn(self._remembering.jobs.run)
         self._parts.index.poke()
 
@@ -354,6 +357,12 @@ class Repository:
         self._check_usable()
         return self._checkpoints
 
+    @property
+    def items(self) -> Items:
+        """Its keyed items: JSON objects under a namespace and a key."""
+        self._check_usable()
+        return self._items
+
     # ── Recall ───────────────────────────────────────────────────────────────────────────
 
     async def recall(
@@ -593,13 +602,9 @@ class Repository:
         """
         self._check_usable()
         filters = {
-            "where": where,
-            "session_id": session_id,
-            "thread_id": thread_id,
-            "actor": actor,
-            "since": since,
-            "until": until,
-        }
+            "where": where, "session_id": session_id, "thread_id": thread_id, "actor": actor,
+            "since": since, "until": until,
+        }  # fmt: skip
         return await self._memories.page(
             types=types, superseded=superseded, order=order, limit=limit, after=after,
             filters=filters,
@@ -761,14 +766,9 @@ class Repository:
             ValueError: Unknown edge type. *Cancellation*: safe.
         """
         self._check_usable()
-        wanted = set(known_ids(ids))
-        found: dict[str, None] = {}
-        for edge in await self.get_edges(list(wanted), edge_type=edge_type):
-            if edge.source in wanted:
-                found[edge.target] = None
-            if edge.target in wanted:
-                found[edge.source] = None
-        return await self._parts.graph.nodes(list(found))
+        known = known_ids(ids)
+        found = neighbours(known, await self.get_edges(known, edge_type=edge_type))
+        return await self._parts.graph.nodes(found)
 
     async def latest(
         self, top_k: int = 10, *, types: Sequence[str] = ("semantic", "procedural")
@@ -859,7 +859,8 @@ class Repository:
                 nodes) go beside them.
             session_id: Of this session; alone: the session with its goals, too.
             thread_id: Of this conversation thread; with *message_ids*: where they are.
-            before: What happened before this time, exclusive; no zone means UTC.
+            before: What happened before this time, exclusive; no zone means UTC. Alone it also
+                erases keyed items that were put last before it.
             sources: False: the memories go alone, and the same wording, or one that they had
                 before, is not extracted again, until it is added by hand.
             dry_run: Report what would go; nothing is erased and no session ends.
@@ -917,6 +918,7 @@ class Repository:
     async def _enter_space(self) -> None:
         """Read the index anew in the embedder's present space; for ``Mnemo.reembed``."""
         await self._parts.index.renew()
+        self._items._renew()
         self._conversations.indexing.poke()
 
     # ── The end ──────────────────────────────────────────────────────────────────────────

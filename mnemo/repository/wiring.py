@@ -10,6 +10,7 @@ from mnemo.commit.lane import CommitLane
 from mnemo.commit.publishing import PublishedWrites
 from mnemo.config import Config
 from mnemo.errors import MnemoError
+from mnemo.items.items import Items
 from mnemo.maintenance.erase import Forgetting
 from mnemo.maintenance.runner import Maintenance
 from mnemo.notes.notes import Notes
@@ -28,6 +29,7 @@ __all__ = [
     "commit_lane",
     "drop_erased",
     "forgetting",
+    "items",
     "maintenance",
     "notes",
     "overview_of",
@@ -153,8 +155,9 @@ def forgetting(
     )
 
 
-async def drop_erased(index: VectorIndex, tasks: Branch) -> None:
+async def drop_erased(index: VectorIndex, items: Items, tasks: Branch) -> None:
     """Have nothing erased found from now on; a task then drops it from memory."""
+    items._renew()
     await index.catch_up()
     if not tasks.ended:
         tasks.spawn(_renew, index)
@@ -201,6 +204,17 @@ def notes(
 def checkpoints(parts: RepositoryParts, check_usable: Callable[[], None]) -> Checkpoints:
     """Make its checkpoints."""
     return Checkpoints(Guarded(parts.checkpoints, check_usable), parts.scrub)
+
+
+def items(parts: RepositoryParts, tasks: Branch, check_usable: Callable[[], None]) -> Items:
+    """Make its keyed items."""
+    return Items(
+        parts.items,
+        parts.embedder,
+        clock=parts.clock,
+        spawn=tasks.spawn,
+        check_usable=check_usable,
+    )
 
 
 def overview_of(notes: Notes) -> Callable[[int], Awaitable[str]]:

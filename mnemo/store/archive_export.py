@@ -48,6 +48,7 @@ OWNED: dict[str, Table[Any]] = {
     "checkpoint": tables.CHECKPOINTS,
     "channel_value": tables.CHANNEL_VALUES,
     "checkpoint_write": tables.CHECKPOINT_WRITES,
+    "item": tables.ITEMS,
 }
 """Table of each kind of record that belongs to a thread, a note or the repository alone."""
 OWNERS: dict[str, Table[Any]] = {

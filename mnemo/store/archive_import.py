@@ -195,6 +195,7 @@ SELECT EXISTS (SELECT 1 FROM repos WHERE no = :repo AND revision > 0)
     OR EXISTS (SELECT 1 FROM note_tasks WHERE repo = :repo)
     OR EXISTS (SELECT 1 FROM checkpoints WHERE repo = :repo)
     OR EXISTS (SELECT 1 FROM checkpoint_writes WHERE repo = :repo)
+    OR EXISTS (SELECT 1 FROM items WHERE repo = :repo)
 """
 _KNOWN = """
 SELECT 'session', a.id FROM staging.sessions a JOIN sessions s ON s.id = a.id
@@ -206,9 +207,10 @@ UNION ALL SELECT node_id FROM staging.steps
 """
 _BASES = """
 SELECT (SELECT coalesce(max(no), 0) FROM sessions), (SELECT coalesce(max(no), 0) FROM episodes),
-       (SELECT coalesce(max(no), 0) FROM nodes), (SELECT coalesce(max(no), 0) FROM notes)
+       (SELECT coalesce(max(no), 0) FROM nodes), (SELECT coalesce(max(no), 0) FROM notes),
+       (SELECT coalesce(max(no), 0) FROM items)
 """
-_NAMES = ("sessions", "episodes", "nodes", "notes")
+_NAMES = ("sessions", "episodes", "nodes", "notes", "items")
 _NUMBERED = ("steps", "vectors", "threads", "messages", "snapshots")
 """Tables whose last number is never given again."""
 _OF_REPO = ("messages", "note_journal")
@@ -291,6 +293,11 @@ _MOVES = (
     UPDATE threads SET erased = next_seq -
         (SELECT count(*) FROM messages WHERE messages.thread = threads.no)
     WHERE repo = :repo
+    """,
+    """
+    INSERT INTO item_vectors (repo, item, field)
+    SELECT :repo, :items + a.n, t.value ->> '$[0]'
+    FROM staging.items a CROSS JOIN json_each(a.texts) t ORDER BY a.n
     """,
     # An archive has no jobs: what is left to extract is due at once.
     f"""

@@ -25,7 +25,7 @@ __all__ = ["ENCODED", "check_rows", "check_store"]
 _COUNTED = (
     *("repos", "sessions", "episodes", "steps", "nodes", "edges", "vectors", "threads"),
     *("messages", "message_vectors", "compactions", "snapshots", "goals", "pins"),
-    *("notes", "note_versions", "checkpoints"),
+    *("notes", "note_versions", "checkpoints", "items", "item_vectors"),
 )
 _SHOWN_PER_TABLE = 20
 
@@ -50,6 +50,7 @@ _NAMED_BY = {
     "vectors": ("key",),
     "messages": ("thread", "id"),
     "notes": ("topic",),
+    "items": ("namespace", "key"),
 }
 """The columns that a row is named by, where that is not its primary key."""
 
@@ -72,7 +73,7 @@ ENCODED: Mapping[tuple[str, str], Callable[[Any], object]] = {
     ("messages", "kind"): partial(_one_of, get_args(Kind)),
     ("steps", "recorded_at"): stored_time,
     ("nodes", "type"): partial(_one_of, tuple(NODE_TYPES)),
-    **{(table, "vector"): decode_vector for table in ("moving", "note_vectors")},
+    **{(table, "vector"): decode_vector for table in ("moving", "note_vectors", "item_vectors")},
 }
 """What is encoded in a column beside the bodies of nodes, and what decodes it."""
 
@@ -160,6 +161,22 @@ _CHECKS: tuple[tuple[str, str, str], ...] = (
         "v.seq",
         """message_vectors v JOIN threads t ON t.no = v.thread JOIN repos r ON r.no = t.repo
         WHERE length(v.vector) <> 4 * r.space_dimensions""",
+    ),
+    (
+        "vectors of items of a wrong length",
+        "v.field",
+        """item_vectors v JOIN repos r ON r.no = v.repo
+        WHERE length(v.vector) <> 4 * r.space_dimensions""",
+    ),
+    (
+        "vectors whose item or its text is gone",
+        "v.field",
+        f"""item_vectors v WHERE {
+            _no(
+                "items i JOIN json_each(iif(json_valid(i.texts), i.texts, '[]')) t",
+                "i.no = v.item AND i.repo = v.repo AND t.value ->> '$[0]' = v.field",
+            )
+        }""",
     ),
     (
         "edges whose end is gone",

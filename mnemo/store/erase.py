@@ -33,6 +33,7 @@ from mnemo.store.erasure_rows import (
     readable_claims,
     session_ids,
 )
+from mnemo.store.items import erase_items
 from mnemo.store.rows import (
     LISTED,
     listed,
@@ -75,18 +76,20 @@ def erase(tx: Tx, repo_id: str, selection: Selection) -> Erased:
         else erase_messages(tx, repo, chosen.places)
     )
     notes = erase_notes(tx, repo, selection, unreadable)
+    items, item_vectors = erase_items(tx, repo, selection)
     report = replace(
         erased.report,
         notes=notes.notes,
         note_versions=notes.versions,
         mixed_notes=notes.mixed,
+        items=items,
         unreadable=tuple(dict.fromkeys(one.row for one in unreadable)),
         messages=rows.messages,
         compactions=rows.compactions,
         snapshots=rows.snapshots,
         pins=rows.pins,
         goals=rows.goals,
-        vectors=erased.report.vectors + rows.vectors + notes.vectors,
+        vectors=erased.report.vectors + rows.vectors + notes.vectors + item_vectors,
         fulltext_rows=erased.report.fulltext_rows + rows.fulltext_rows + notes.fulltext_rows,
     )
     if report.fulltext_rows and selection.scrub:

@@ -106,6 +106,7 @@ SELECT 'steps', count(*) FROM steps WHERE repo = :repo
 UNION ALL SELECT 'messages', coalesce(sum(next_seq - erased), 0) FROM threads WHERE repo = :repo
 UNION ALL SELECT 'vectors', count(*) FROM vectors WHERE repo = :repo
 UNION ALL SELECT 'checkpoints', count(*) FROM checkpoints WHERE repo = :repo
+UNION ALL SELECT 'items', count(*) FROM items WHERE repo = :repo
 UNION ALL SELECT 'nodes:' || type, count(*) FROM nodes WHERE repo = :repo GROUP BY type
 UNION ALL SELECT 'edges:' || e.kind, count(*) FROM edges e JOIN nodes n ON n.no = e.source
           WHERE n.repo = :repo GROUP BY e.kind
@@ -162,7 +163,10 @@ class StoredFeed:
         return await self._engine.reading(partial(_goals, repo_id=self._repo_id, ids=episode_ids))
 
     async def counts(self) -> dict[str, int]:
-        """``steps``, ``messages``, ``vectors``, ``edges:<kind>``, ``nodes:<type>``: how many."""
+        """
+        How many there are: ``steps``, ``messages``, ``items``, ``vectors``, ``edges:<kind>``,
+        ``nodes:<type>``.
+        """
 
         def count(tx: Tx) -> dict[str, int]:
             repo = repo_row(tx, self._repo_id)[0]

@@ -11,6 +11,7 @@ from mnemo.runtime.clock import Breather
 from mnemo.store.codec import decode_changeset, decode_vector, encode_changeset, encode_node
 from mnemo.store.damage import Passed, Rows, log_passed
 from mnemo.store.feed import owned_keys
+from mnemo.store.items import owe_items
 from mnemo.store.journal import repo_number
 from mnemo.store.message_vectors import owe_all
 from mnemo.store.rows import chunks, holes, repo_row
@@ -126,8 +127,8 @@ def switch_space(tx: Tx, repo_id: str, space: EmbeddingSpace, cursor: FeedCursor
     """
     Put the staged vectors in the place of the old ones; give how many there are.
 
-    Staged changesets, annotations of unfinished sessions and messages lose theirs, to
-    be embedded again.
+    Staged changesets, annotations of unfinished sessions, messages and items lose theirs,
+    to be embedded again.
 
     Raises:
         Conflict: The repository is not on its way to *space* any more.
@@ -143,6 +144,7 @@ def switch_space(tx: Tx, repo_id: str, space: EmbeddingSpace, cursor: FeedCursor
     tx.run(_CLEAR, (repo,))
     tx.run(_FORGET_SUBGOALS, (repo,))
     owe_all(tx, repo)
+    owe_items(tx, repo)
     breather = Breather()
     passed: Passed = []
     rows = tx.run(_CHANGESETS, (repo,)).fetchall()

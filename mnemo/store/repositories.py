@@ -39,6 +39,8 @@ UNION ALL SELECT t.repo, m.recorded_at FROM threads t JOIN messages m ON m.threa
           AND m.seq IN ((SELECT min(seq) FROM messages WHERE thread = t.no),
                         (SELECT max(seq) FROM messages WHERE thread = t.no))
 UNION ALL SELECT repo, created_at FROM notes UNION ALL SELECT repo, updated_at FROM notes
+UNION ALL SELECT repo, min(created_at) FROM items GROUP BY repo
+UNION ALL SELECT repo, max(updated_at) FROM items GROUP BY repo
 """
 _AT = Rows("repos", "i s", lambda row: (int(row[0]), stored_time(row[1])))
 
@@ -108,6 +110,7 @@ _ROWS: tuple[tuple[str, str], ...] = (
             *("note_journal", "note_marks", "note_requests", "note_tasks"),
             *("note_conversations", "note_usage", "notes"),
             *("checkpoints", "checkpoint_values", "checkpoint_writes"),
+            *("item_vectors", "items"),
         )
     ),
     ("repos", "no = ?"),
@@ -145,11 +148,15 @@ def delete_repository(tx: Tx, repo_id: str) -> ErasureReport:
         sessions=gone["sessions"],
         nodes=gone["nodes"],
         edges=gone["edges"],
-        vectors=gone["vectors"] + gone["message_vectors"] + gone["note_vectors"],
+        vectors=gone["vectors"]
+        + gone["message_vectors"]
+        + gone["note_vectors"]
+        + gone["item_vectors"],
         fulltext_rows=texts,
         notes=gone["notes"],
         note_versions=gone["note_versions"],
         checkpoints=gone["checkpoints"],
+        items=gone["items"],
     )
 
 

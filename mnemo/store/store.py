@@ -14,6 +14,7 @@ from mnemo.store.checkpoints import StoredCheckpoints
 from mnemo.store.engine import ManagedEngine
 from mnemo.store.feed import StoredFeed
 from mnemo.store.graph import StoredGraph
+from mnemo.store.items import StoredItems
 from mnemo.store.notes import StoredNotes
 from mnemo.store.overhaul import StoredOverhaul
 from mnemo.store.owners import forget_the_dead, register
@@ -69,6 +70,10 @@ class EngineStore:
     def notes(self, repo_id: str) -> StoredNotes:
         """The notes of one repository."""
         return StoredNotes(repo_id, self.engine, self._clock)
+
+    def items(self, repo_id: str) -> StoredItems:
+        """The keyed items of one repository."""
+        return StoredItems(repo_id, self.engine, self._clock)
 
     def transcript(self, repo_id: str) -> StoredTranscript:
         """The conversations of one repository."""

@@ -26,6 +26,7 @@ __all__ = [
     "EDGES",
     "EPISODES",
     "GOALS",
+    "ITEMS",
     "JOBS",
     "MESSAGES",
     "MESSAGE_VECTORS",
@@ -302,3 +303,13 @@ NOTE_USAGE = Table(
 CHECKPOINTS = Table("checkpoints", entities.CHECKPOINT, last=("metadata", "versions", "data"))
 CHANNEL_VALUES = Table("checkpoint_values", entities.CHANNEL_VALUE)
 CHECKPOINT_WRITES = Table("checkpoint_writes", entities.CHECKPOINT_WRITE, columns={"index": "idx"})
+
+# ── Items ────────────────────────────────────────────────────────────────────────────
+
+ITEMS = Table(
+    "items",
+    entities.ITEM,
+    number="no INTEGER PRIMARY KEY",
+    last=("texts", "value"),
+    constraint="UNIQUE",
+)

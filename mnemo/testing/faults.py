@@ -17,6 +17,7 @@ from mnemo.protocols import (
     Archive,
     DocumentFeed,
     GraphStore,
+    ItemStore,
     NoteStore,
     Overhaul,
     RecordStore,
@@ -120,6 +121,10 @@ class FailingStore:
     def notes(self, repo_id: str) -> NoteStore:
         """The notes of a repository."""
         return cast(NoteStore, _FailingPart(self._store.notes(repo_id), self))
+
+    def items(self, repo_id: str) -> ItemStore:
+        """The keyed items of a repository."""
+        return cast(ItemStore, _FailingPart(self._store.items(repo_id), self))
 
     def overhaul(self, repo_id: str) -> Overhaul:
         """What is done to a repository as a whole."""

@@ -5,9 +5,9 @@ A store gives and takes records; ``archive_lines`` turns them into the lines of 
 The repository's own id is in none of them, nor are numbers that a store gives. What was
 erased leaves no trace in them: the digests by which a store knows an erased message's id
 again are that store's own, and so is what surfaced by itself, which only the present needs.
-Of notes, what calls of models cost stays at home, and when an update last ended; vectors are
-owed after an import. Marks and requests are known by digests of the words themselves, the same
-in every store: after an import nothing is judged or written twice.
+Of notes, what calls of models cost stays at home, and when an update last ended; vectors of
+notes and items are owed after an import. Marks and requests are known by digests of the words
+themselves, the same in every store: after an import nothing is judged or written twice.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from mnemo.values.chat import EmbeddingSpace
 from mnemo.values.checkpoints import ChannelValue, CheckpointHead, CheckpointWrite
 from mnemo.values.derived import Compaction, EvictionOutcome, Goal, Pin, Snapshot, Thread
 from mnemo.values.graph import Edge, Node, NodeMetadata, Vector
+from mnemo.values.items import Item
 from mnemo.values.journal import SessionState, StagedTrajectory
 from mnemo.values.messages import StoredMessage
 from mnemo.values.notes import Covered, NoteChange, NoteRow, NoteVersion
@@ -232,6 +233,7 @@ Record: TypeAlias = (
     | CheckpointHead
     | ChannelValue
     | CheckpointWrite
+    | Item
     | LeftOut
 )
 NumberedRecord: TypeAlias = tuple[int, Record]
@@ -263,6 +265,7 @@ KINDS: dict[str, type[Record]] = {
     "checkpoint": CheckpointHead,
     "channel_value": ChannelValue,
     "checkpoint_write": CheckpointWrite,
+    "item": Item,
 }
 """
 The kinds of record, in the order of an archive.
@@ -273,7 +276,7 @@ changesets as they were written; threads by their ids, messages as they arrived,
 derived from them by thread and then by range, seq or goal id. Notes by topic, deleted ones
 too; versions by topic and number; changes by update and then as they were made; marks as they
 were set; requests and tasks by what they are known by. Checkpoints, values and writes by thread,
-namespace and id.
+namespace and id; items by namespace and key, expired ones too.
 """
 
 

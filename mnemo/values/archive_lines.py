@@ -41,7 +41,7 @@ VERSION: Final = 3
 KINDS_OF: Final = {1: tuple(KINDS)[:8], 2: tuple(KINDS)[:22], 3: tuple(KINDS)}
 """
 The kinds of record of each version that is read: 1 knew no conversations and no notes, 2 no
-checkpoints.
+checkpoints and no items.
 """
 
 _KIND_OF = {kind: name for name, kind in KINDS.items()}

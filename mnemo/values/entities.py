@@ -1,4 +1,6 @@
-"""Entity descriptors of what a store keeps: journal, graph, conversations, notes, checkpoints."""
+"""
+Entity descriptors of what a store keeps: journal, graph, conversations, notes, checkpoints, items.
+"""
 
 from __future__ import annotations
 
@@ -34,6 +36,7 @@ from mnemo.values.chat import Usage
 from mnemo.values.checkpoints import ChannelValue, CheckpointHead, CheckpointWrite
 from mnemo.values.derived import Compaction, EvictionOutcome, Goal, Pin, Snapshot, Surfaced, Thread
 from mnemo.values.fields import Entity, Key, Positive, Text, at_most
+from mnemo.values.items import Item
 from mnemo.values.jobs import Job
 from mnemo.values.journal import StagedTrajectory
 from mnemo.values.messages import StoredMessage, ToolCall, embedded_text, searchable_text
@@ -53,6 +56,7 @@ __all__ = [
     "EDGE",
     "EPISODE",
     "GOAL",
+    "ITEM",
     "JOB",
     "MESSAGE",
     "MESSAGE_VECTOR",
@@ -356,6 +360,18 @@ CHECKPOINT_WRITE = Entity(
     shapes={"index": int},
 )
 
+# ── Items ────────────────────────────────────────────────────────────────────────────
+
+_Pair = Annotated[tuple[Key, Text], Field(strict=False)]
+_INSTANTS: tuple[str, ...] = ("created_at", "updated_at", "expires_at")
+ITEM = Entity(
+    Item,
+    key=("namespace", "key"),
+    types=dict.fromkeys(_INSTANTS, "instant"),
+    shapes={"key": Key, "texts": Annotated[tuple[_Pair, ...], Field(strict=False)]},
+    without=("score",),
+)
+
 ARCHIVED: dict[str, Entity[Any] | NodeLines] = {
     "session": SESSION,
     "episode": EPISODE,
@@ -382,5 +398,6 @@ ARCHIVED: dict[str, Entity[Any] | NodeLines] = {
     "checkpoint": CHECKPOINT,
     "channel_value": CHANNEL_VALUE,
     "checkpoint_write": CHECKPOINT_WRITE,
+    "item": ITEM,
 }
 """What makes the lines of each kind of record, in the order of an archive."""

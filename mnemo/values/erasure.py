@@ -171,6 +171,7 @@ class ErasureReport:
         checkpoints: Of graphs, by ``delete_repo`` alone.
         mixed_notes: Topics of notes that rest on other sources, too: what was said in the
             erased ones may still stand in their text.
+        items: Keyed items that were put last before that time.
         unreadable: Damaged rows that may hold something of the erased, and could not be
             judged: "the table, a blank, the row's key". They were left as they are.
         scrubbed: Whether the bytes are gone from the store's files too. False: the file has
@@ -196,6 +197,7 @@ class ErasureReport:
     note_versions: int = 0
     checkpoints: int = 0
     mixed_notes: tuple[str, ...] = ()
+    items: int = 0
     unreadable: tuple[str, ...] = ()
     scrubbed: bool = True
 

@@ -8,7 +8,7 @@ type; a vector left out is made at commit.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
@@ -41,6 +41,7 @@ __all__ = [
     "Vector",
     "Wording",
     "known_types",
+    "neighbours",
     "node_id",
     "united_confidence",
 ]
@@ -325,6 +326,17 @@ class Edge:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "kind", EdgeKind(self.kind))
+
+
+def neighbours(ids: Sequence[str], edges: Iterable[Edge]) -> list[str]:
+    """The ids at the other ends of *edges* that begin or end at one of *ids*, each once."""
+    wanted, found = set(ids), dict[str, None]()
+    for edge in edges:
+        if edge.source in wanted:
+            found[edge.target] = None
+        if edge.target in wanted:
+            found[edge.source] = None
+    return list(found)
 
 
 MOST_CONFIDENT = 0.99

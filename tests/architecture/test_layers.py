@@ -23,7 +23,7 @@ LINES: list[set[str]] = [
     {"protocols"},
     {"prompts"},
     {"extraction", "commit", "recall", "conversation"},
-    {"session", "maintenance", "notes", "context"},
+    {"session", "maintenance", "notes", "items", "context"},
     {"repository"},
     {"service"},
     {"mcp", "sync"},

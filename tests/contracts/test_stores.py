@@ -15,6 +15,7 @@ from mnemo.testing.contracts import (
     DocumentFeedContract,
     ForgettingContract,
     GraphStoreContract,
+    ItemStoreContract,
     JobContract,
     MessageVectorsContract,
     NoteArchiveContract,
@@ -55,6 +56,10 @@ class TestSessions(OverEngines, SessionStoreContract):
 
 class TestGraph(OverEngines, GraphStoreContract):
     """``GraphStore``."""
+
+
+class TestItems(OverEngines, ItemStoreContract):
+    """``ItemStore``."""
 
 
 class TestFeed(OverEngines, DocumentFeedContract):

@@ -247,6 +247,8 @@ def _take_back(path: Path) -> None:
         "DROP TABLE checkpoints",
         "DROP TABLE checkpoint_values",
         "DROP TABLE checkpoint_writes",
+        "DROP TABLE items",
+        "DROP TABLE item_vectors",
         "DROP TABLE jobs",
         "DROP INDEX sessions_thread",
         "DROP INDEX steps_message",

@@ -186,6 +186,24 @@ _NOTES = (
     "CREATE INDEX note_usage_update ON note_usage (repo, update_id)",
 )
 
+_ITEMS = (
+    tables.ITEMS.ddl,
+    "CREATE INDEX items_expiry ON items (repo, expires_at) WHERE expires_at IS NOT NULL",
+    # A vector per text of an item; NULL: it is owed. A new one has a new number: indexes follow.
+    """
+    CREATE TABLE item_vectors (
+        seq INTEGER PRIMARY KEY AUTOINCREMENT,
+        repo INTEGER NOT NULL,
+        item INTEGER NOT NULL,
+        field TEXT NOT NULL,
+        vector BLOB
+    )
+    """,
+    "CREATE UNIQUE INDEX item_vectors_field ON item_vectors (item, field)",
+    "CREATE INDEX item_vectors_repo ON item_vectors (repo, seq)",
+    "CREATE INDEX item_vectors_owed ON item_vectors (repo, seq) WHERE vector IS NULL",
+)
+
 # One statement, so one moment: another process may be creating the tables just now.
 _IDENTITY = """
 SELECT (SELECT application_id FROM pragma_application_id),
@@ -199,7 +217,10 @@ _CHECKPOINTS = (
     tables.CHECKPOINT_WRITES.ddl,
 )
 
-_CREATE = (*_REGISTERS, *_JOBS, *_JOURNAL, *_GRAPH, *_CONVERSATIONS, *_NOTES, *_CHECKPOINTS)
+_CREATE = (
+    *(*_REGISTERS, *_JOBS, *_JOURNAL, *_GRAPH, *_CONVERSATIONS, *_NOTES, *_CHECKPOINTS),
+    *_ITEMS,
+)
 
 
 def _add_roles(db: Any) -> None:
@@ -226,8 +247,17 @@ def _add_checkpoints(db: Any) -> None:
         db.execute(statement)
 
 
+def _add_items(db: Any) -> None:
+    """Version 9: keyed items."""
+    for statement in _ITEMS:
+        db.execute(statement)
+
+
 # Each makes the next version: the first one version 6. It is given a ``sqlite_utils.Database``.
-_MIGRATIONS: tuple[Callable[[Any], None], ...] = (_add_roles, _add_jobs, _add_checkpoints)
+_MIGRATIONS: tuple[Callable[[Any], None], ...] = (
+    *(_add_roles, _add_jobs, _add_checkpoints),
+    _add_items,
+)
 VERSION = _FIRST_VERSION + len(_MIGRATIONS)
 """The newest schema version, which this code reads and writes."""
 

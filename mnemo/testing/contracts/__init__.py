@@ -22,6 +22,7 @@ pytest.register_assert_rewrite(
     "mnemo.testing.contracts.feed",
     "mnemo.testing.contracts.forgetting",
     "mnemo.testing.contracts.graph",
+    "mnemo.testing.contracts.items",
     "mnemo.testing.contracts.jobs",
     "mnemo.testing.contracts.notes",
     "mnemo.testing.contracts.overhaul",
@@ -40,6 +41,7 @@ from mnemo.testing.contracts.checkpoints import CheckpointContract  # noqa: E402
 from mnemo.testing.contracts.feed import DocumentFeedContract  # noqa: E402
 from mnemo.testing.contracts.forgetting import ForgettingContract  # noqa: E402
 from mnemo.testing.contracts.graph import GraphStoreContract  # noqa: E402
+from mnemo.testing.contracts.items import ItemStoreContract  # noqa: E402
 from mnemo.testing.contracts.jobs import JobContract  # noqa: E402
 from mnemo.testing.contracts.notes import NoteStoreContract  # noqa: E402
 from mnemo.testing.contracts.overhaul import OverhaulContract  # noqa: E402
@@ -56,6 +58,7 @@ __all__ = [
     "DocumentFeedContract",
     "ForgettingContract",
     "GraphStoreContract",
+    "ItemStoreContract",
     "JobContract",
     "MessageVectorsContract",
     "NoteArchiveContract",

@@ -327,6 +327,7 @@ class DocumentFeedContract(StoreContract):
             "steps": 1,
             "messages": 0,
             "checkpoints": 0,
+            "items": 0,
             "vectors": 0,
             "nodes:semantic": 1,
             "nodes:tag": 1,

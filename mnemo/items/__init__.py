@@ -1,0 +1,1 @@
+"""Keyed items of a repository: put, get, search and expiry."""

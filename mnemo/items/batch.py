@@ -1,0 +1,149 @@
+"""A batch of operations on items: checked first, prepared, then run within one transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from mnemo.items.search import Meant, search
+from mnemo.protocols import EmbeddingSpace
+from mnemo.runtime.text import is_blank
+from mnemo.runtime.validation import stored_json, stored_text
+from mnemo.values.graph import Vector
+from mnemo.values.items import (
+    DeleteItem,
+    GetItem,
+    Item,
+    ItemOperation,
+    ItemReader,
+    ItemWriter,
+    ListNamespaces,
+    Namespace,
+    PutItem,
+    SearchItems,
+    checked_operation,
+    expiry,
+    namespace_matches,
+)
+
+__all__ = ["Batch"]
+
+
+@dataclass(slots=True)
+class Batch:
+    """
+    Operations and what they need beside the store.
+
+    Attributes:
+        space: Of *vectors*, which are those of ``texts``, in their order.
+        meant: Query of a search → what it is compared by.
+    """
+
+    operations: list[ItemOperation]
+    space: EmbeddingSpace
+    vectors: Sequence[Vector] = ()
+    meant: Mapping[str, Meant] = field(default_factory=dict)
+
+    @classmethod
+    def checked(cls, operations: Sequence[ItemOperation], space: EmbeddingSpace) -> Batch:
+        """Check all of *operations*. *Raises* ``ValueError``."""
+        checked = [checked_operation(operation) for operation in operations]
+        return cls([_cleaned(one) if isinstance(one, PutItem) else one for one in checked], space)
+
+    @property
+    def puts(self) -> list[PutItem]:
+        """Those that store something."""
+        return [one for one in self.operations if isinstance(one, PutItem)]
+
+    @property
+    def writes(self) -> bool:
+        """Whether one of them stores or deletes."""
+        return any(isinstance(one, PutItem | DeleteItem) for one in self.operations)
+
+    @property
+    def texts(self) -> list[str]:
+        """The texts of all puts, one after the other."""
+        return [text for put in self.puts for text in (put.texts or {}).values()]
+
+    @property
+    def queries(self) -> list[str]:
+        """What is searched for, each once."""
+        searches = (one for one in self.operations if isinstance(one, SearchItems))
+        return list(dict.fromkeys(one.query for one in searches if one.query is not None))
+
+    def copy_values(self) -> None:
+        """Copy the values of puts; may take long. *Raises* ``ValueError``: one is not JSON."""
+        self.operations = [
+            replace(one, value=stored_json("value", one.value)) if isinstance(one, PutItem) else one
+            for one in self.operations
+        ]
+
+    def read(self, reader: ItemReader) -> tuple[list[Any], list[tuple[Namespace, str]]]:
+        """Do operations that only read; the results, and the items whose expiry should move."""
+        results = [self._found(reader, operation) for operation in self.operations]
+        return results, self._stale(reader, results)
+
+    def write(self, writer: ItemWriter) -> list[Any]:
+        """Do all operations in order; the results."""
+        vectors = iter(self.vectors)
+        results = [self._done(writer, operation, vectors) for operation in self.operations]
+        writer.refresh(self._stale(writer, results))
+        return results
+
+    def _done(self, writer: ItemWriter, operation: ItemOperation, vectors: Iterator[Vector]) -> Any:
+        match operation:
+            case PutItem():
+                item = _item(operation, writer)
+                writer.put(item, [next(vectors) for _ in item.texts], self.space)
+                return None
+            case DeleteItem():
+                return writer.delete(tuple(operation.namespace), operation.key)
+            case _:
+                return self._found(writer, operation)
+
+    def _found(self, reader: ItemReader, operation: ItemOperation) -> Any:
+        match operation:
+            case GetItem():
+                return reader.get(tuple(operation.namespace), operation.key)
+            case SearchItems():
+                return search(reader, operation, self.meant.get(operation.query or ""))
+            case ListNamespaces():
+                return _listed(reader, operation)
+            case _:
+                raise AssertionError(f"{type(operation).__name__} reads nothing")
+
+    def _stale(self, reader: ItemReader, results: Sequence[Any]) -> list[tuple[Namespace, str]]:
+        found: list[Item] = []
+        for operation, result in zip(self.operations, results, strict=True):
+            if isinstance(operation, GetItem | SearchItems) and operation.refresh and result:
+                found += result if isinstance(result, list) else [result]
+        return [(i.namespace, i.key) for i in found if i.needs_refresh(reader.now)]
+
+
+def _cleaned(put: PutItem) -> PutItem:
+    """*put* with its texts as they are stored, those that are not blank."""
+    texts = {field: stored_text(field, text) for field, text in (put.texts or {}).items()}
+    return replace(put, texts={field: text for field, text in texts.items() if not is_blank(text)})
+
+
+def _item(put: PutItem, writer: ItemWriter) -> Item:
+    return Item(
+        namespace=tuple(put.namespace),
+        key=put.key,
+        value=put.value,
+        texts=tuple((put.texts or {}).items()),
+        created_at=writer.now,
+        updated_at=writer.now,
+        ttl_s=put.ttl_s,
+        expires_at=expiry(writer.now, put.ttl_s),
+    )
+
+
+def _listed(reader: ItemReader, wanted: ListNamespaces) -> list[Namespace]:
+    fitting = {
+        namespace[: wanted.max_depth]
+        for namespace in reader.namespaces()
+        if namespace_matches(namespace, wanted.prefix, wanted.suffix)
+    }
+    return sorted(fitting)[wanted.offset : wanted.offset + wanted.limit]

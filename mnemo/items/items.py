@@ -1,0 +1,297 @@
+"""The keyed items of a repository, as its users call them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from datetime import datetime
+from typing import Any, Literal
+
+import anyio.to_thread
+
+from mnemo.errors import StoreReadOnly
+from mnemo.items.batch import Batch
+from mnemo.items.search import Meant
+from mnemo.items.vectors import ItemVectors
+from mnemo.protocols import Clock, Embedder, ItemStore
+from mnemo.runtime.flights import Flights
+from mnemo.runtime.validation import is_small
+from mnemo.values.graph import Vector
+from mnemo.values.items import (
+    DeleteItem,
+    GetItem,
+    Item,
+    ItemOperation,
+    ListNamespaces,
+    Namespace,
+    PutItem,
+    SearchItems,
+    expiry,
+)
+from mnemo.values.vectors import unit_rows
+
+__all__ = ["Items"]
+
+BATCH = 256
+"""Texts per call of the embedder, at most."""
+MAX_EMBEDDED_CHARACTERS = 32_768
+"""Characters of a text that its vector is made of; more would say little (S)."""
+BITE = 256
+"""Expired items that one transaction deletes (S)."""
+OWED_PAGE = 1_024
+"""Vectors owed that are made in one go (S)."""
+
+
+class Items:
+    """
+    Keyed items: JSON objects under a namespace and a key; ``Repository.items``.
+
+    They are kept, erased, archived and copied with the repository, and are no memories:
+    neither ``recall`` nor ``search`` of the repository finds them. Several processes may
+    write; the last put of a key holds.
+    """
+
+    def __init__(
+        self,
+        store: ItemStore,
+        embedder: Embedder,
+        *,
+        clock: Clock,
+        spawn: Callable[..., object],
+        check_usable: Callable[[], None],
+    ) -> None:
+        self._store = store
+        self._embedder = embedder
+        self._clock = clock
+        self._check_usable = check_usable
+        self._vectors = ItemVectors(store)
+        self._sweeps: Flights[str, int] = Flights(self._sweep, spawn=spawn, limit=1)
+        self._next_expiry: datetime | None = None
+
+    # ── Single operations ────────────────────────────────────────────────────────────
+
+    async def put(
+        self,
+        namespace: Sequence[str],
+        key: str,
+        value: Mapping[str, Any],
+        *,
+        texts: Mapping[str, str] | None = None,
+        ttl_s: float | None = None,
+    ) -> None:
+        """
+        Store *value* in the place of what is there; durable when it returns.
+
+        Args:
+            namespace: Any texts, compared exactly; at most 2,048 bytes together.
+            key: Any text of at most 512 bytes.
+            value: A JSON object of at most 64 MiB; it is copied.
+            texts: Field name → text by which ``search`` finds the item; each gets a vector.
+            ttl_s: Seconds until it expires, more than 0; a read moves that. ``None``: never.
+
+        Raises:
+            ValueError: *value* is not JSON, or a name is of no use; nothing was stored.
+            ModelError: The texts could not be embedded; nothing was stored.
+            StoreError: Nothing was stored. *Cancellation*: it was stored, or not at all.
+        """
+        await self.batch(
+            [PutItem(namespace=namespace, key=key, value=value, texts=texts, ttl_s=ttl_s)]
+        )
+
+    async def get(self, namespace: Sequence[str], key: str, *, refresh: bool = True) -> Item | None:
+        """
+        Read one item; ``None``: there is none, or it has expired.
+
+        Args:
+            refresh: Move its expiry, once a tenth of its TTL has passed.
+
+        Raises:
+            ValueError: A name is of no use. *Cancellation*: safe.
+        """
+        found: Item | None
+        (found,) = await self.batch([GetItem(namespace=namespace, key=key, refresh=refresh)])
+        return found
+
+    async def delete(self, namespace: Sequence[str], key: str) -> bool:
+        """
+        Delete one item; give whether it was there. Its bytes go with the next scrub.
+
+        Raises:
+            ValueError: A name is of no use. *Cancellation*: it was deleted, or not at all.
+        """
+        (deleted,) = await self.batch([DeleteItem(namespace=namespace, key=key)])
+        return bool(deleted)
+
+    async def search(
+        self,
+        prefix: Sequence[str] = (),
+        *,
+        query: str | None = None,
+        filter: Mapping[str, Any] | None = None,
+        limit: int = 10,
+        offset: int = 0,
+        refresh: bool = True,
+    ) -> list[Item]:
+        """
+        List items whose namespace begins with *prefix*; ``()``: all.
+
+        Args:
+            query: Best first by the cosine of an item's nearest text (``Item.score``); items
+                without texts come last. ``None``: what was put last comes first.
+            filter: Key of the value → a value to be equal to, an object or a list to match
+                part by part, or ``$eq $ne $gt $gte $lt $lte``. What cannot be compared does
+                not match.
+            limit: Items, at least 0; *offset*: how many to pass over, behind the filter.
+            refresh: Move the expiry of what is found.
+
+        Raises:
+            ValueError: The query is blank, an operator is unknown, or a number is of no use.
+            ModelError: The query could not be embedded. *Cancellation*: safe.
+        """
+        wanted = SearchItems(
+            prefix=prefix, query=query, filter=filter, limit=limit, offset=offset, refresh=refresh
+        )
+        (found,) = await self.batch([wanted])
+        return list(found)
+
+    async def list_namespaces(
+        self,
+        *,
+        prefix: Sequence[str | None] = (),
+        suffix: Sequence[str | None] = (),
+        max_depth: int | None = None,
+        limit: int = 100,
+        offset: int = 0,
+    ) -> list[tuple[str, ...]]:
+        """
+        List the namespaces that hold items, sorted; see ``ListNamespaces``.
+
+        Raises:
+            ValueError: A part or number is of no use. *Cancellation*: safe.
+        """
+        wanted = ListNamespaces(
+            prefix=prefix, suffix=suffix, max_depth=max_depth, limit=limit, offset=offset
+        )
+        (found,) = await self.batch([wanted])
+        return list(found)
+
+    # ── Batches ──────────────────────────────────────────────────────────────────────
+
+    async def batch(self, operations: Sequence[ItemOperation]) -> list[Any]:
+        """
+        Do *operations* in order, in one transaction; each sees what those before it wrote.
+
+        Returns:
+            For each, what the call of its name gives.
+
+        Raises:
+            ValueError: One of them is of no use; nothing was stored.
+            ModelError: A text could not be embedded; nothing was stored.
+            StoreError: Nothing was stored. *Cancellation*: all was stored, or nothing.
+        """
+        self._check_usable()
+        batch = Batch.checked(operations, self._embedder.space)
+        await self._prepare(batch)
+        if batch.writes:
+            results = await self._store.writing(batch.write)
+        else:
+            results, stale = await self._store.reading(batch.read)
+            await self._refresh(stale)
+        self._put(batch.puts)
+        return results
+
+    async def _prepare(self, batch: Batch) -> None:
+        """Copy the values of puts, and embed their texts and what is searched for."""
+        values = [put.value for put in batch.puts]
+        if is_small(values):
+            batch.copy_values()
+        else:
+            await anyio.to_thread.run_sync(batch.copy_values)
+        batch.vectors = await self._embed(batch.texts, "document")
+        if batch.queries:
+            await self.embed_owed()
+            rows = await self._embed(batch.queries, "query")
+            view = await self._vectors.view()
+            batch.meant = {
+                query: Meant(row, view) for query, row in zip(batch.queries, rows, strict=True)
+            }
+
+    async def _embed(
+        self, texts: Sequence[str], kind: Literal["document", "query"]
+    ) -> list[Vector]:
+        dimensions, found = self._embedder.space.dimensions, list[Vector]()
+        for start in range(0, len(texts), BATCH):
+            some = [text[:MAX_EMBEDDED_CHARACTERS] for text in texts[start : start + BATCH]]
+            reply = await self._embedder.embed(some, kind=kind)
+            found += list(unit_rows(reply, rows=len(some), dimensions=dimensions))
+        return found
+
+    async def _refresh(self, stale: Sequence[tuple[Namespace, str]]) -> None:
+        if stale:
+            # A store that may only be read keeps its expiries.
+            with suppress(StoreReadOnly):
+                await self._store.writing(lambda writer: writer.refresh(stale))
+
+    # ── Expiry, and vectors that are owed ────────────────────────────────────────────
+
+    async def sweep(self) -> int:
+        """
+        Delete what has expired; give how many items. It is hidden, swept or not.
+
+        Puts of items with a TTL sweep by themselves, and so does opening the repository.
+
+        Raises:
+            StoreError: What was deleted before stays so. *Cancellation*: safe; likewise.
+        """
+        self._check_usable()
+        return await self._sweeps.join("all") or 0
+
+    def _put(self, puts: Sequence[PutItem]) -> None:
+        """Note when what was put expires, and sweep if something has by now."""
+        expiring = [put.ttl_s for put in puts if put.ttl_s is not None]
+        if expiring:
+            first = expiry(self._clock.now(), min(expiring))
+            if first is not None:
+                self._next_expiry = min(first, self._next_expiry or first)
+        if self._next_expiry is not None and self._next_expiry <= self._clock.now():
+            self._sweeps.poke("all")
+
+    async def _sweep(self, _: str) -> int:
+        deleted = 0
+        while True:
+            due = await self._store.reading(lambda reader: reader.next_expiry())
+            if due is None or due > self._clock.now():
+                self._next_expiry = due
+                return deleted
+            deleted += await self._store.writing(lambda writer: writer.sweep(BITE))
+
+    async def embed_owed(self) -> int:
+        """
+        Make the vectors that an import or another embedding space left owed; give how many.
+
+        ``search`` does so before it compares.
+
+        Raises:
+            ModelError: A text could not be embedded; what was made before is kept.
+            StoreError: Likewise. *Cancellation*: safe; likewise.
+        """
+        self._check_usable()
+        made = 0
+        while owed := await self._store.reading(lambda reader: reader.owed(OWED_PAGE)):
+            rows = await self._embed([text for _, text in owed], "document")
+            vectors = dict(zip([number for number, _ in owed], rows, strict=True))
+            await self._save(vectors)
+            made += len(owed)
+        return made
+
+    async def _save(self, vectors: Mapping[int, Vector]) -> None:
+        space = self._embedder.space
+        await self._store.writing(lambda writer: writer.save_vectors(space, vectors))
+
+    def _begin(self) -> None:
+        """Sweep what expired while the repository was closed; a plain call."""
+        self._sweeps.poke("all")
+
+    def _renew(self) -> None:
+        """Drop the vectors from memory: some were erased, or all are of another space."""
+        self._vectors.forget()
