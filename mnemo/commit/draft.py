@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from mnemo.commit.stored import Known
+from mnemo.commit.changes import Known
 from mnemo.protocols import GraphWrite
 from mnemo.runtime.clock import Breather
 from mnemo.values.changeset import Changeset, NodeChange

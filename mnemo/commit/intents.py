@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from mnemo.commit.stored import Known
+from mnemo.commit.changes import Known
 from mnemo.config import CommitConfig
 from mnemo.english.similarity import equal_text
 from mnemo.errors import ModelError
@@ -21,7 +21,7 @@ from mnemo.values.wordings import added
 
 __all__ = ["IntentPlan", "MergeIntent", "VectorsOf", "plan_intents"]
 
-logger = logging.getLogger(__name__)
+log = logging.getLogger("mnemo")
 
 MergeIntent = Callable[[str, str], Awaitable[str]]
 """Words the common description of a stored and a new intent."""
@@ -183,6 +183,6 @@ class _Planner:
         try:
             text = one_line(await self._merge(stored, new))
         except ModelError as error:
-            logger.warning("intents were not merged, the stored one is used: %s", error)
+            log.warning("intents were not merged, the stored one is used: %s", error)
             return None
         return None if is_blank(text) else text

@@ -1,5 +1,5 @@
 """
-The commit lane: commits of one repository, one after another.
+The commit lane: writes to the graph of one repository, one after another, each with its event.
 
 Everything that can wait (models, embeddings, look-ups, reconciling) happens before
 the transaction, against a revision. If somebody else wrote meanwhile, another lane
@@ -9,19 +9,20 @@ answered is kept.
 
 from __future__ import annotations
 
+import json
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections import deque
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, TypeVar
 
-import anyio.to_thread
 import numpy as np
-from anyio import CancelScope, CapacityLimiter, Lock
+from anyio import CancelScope, Lock
 
 from mnemo.commit.changes import (
     Questions,
     check,
+    look_up,
     named_ids,
     questions,
     tidied,
@@ -31,11 +32,14 @@ from mnemo.commit.changes import (
 )
 from mnemo.commit.intents import MergeIntent, plan_intents
 from mnemo.commit.reconcile import reconcile
-from mnemo.commit.stored import look_up
 from mnemo.config import CommitConfig
-from mnemo.errors import Barred, CommitFailed, ModelError, StaleRevision, StoreError
+from mnemo.errors import Barred, CommitFailed, MnemoError, ModelError, StaleRevision, StoreError
+from mnemo.events import ChangesetApplied, Event, NodesDeleted, WriteFailed
 from mnemo.protocols import Applied, Clock, Embedder, GraphStore, GraphWrite, VectorIndex
 from mnemo.runtime.ids import new_id
+from mnemo.runtime.spans import NO_SPANS, Span, Spans, memory_attributes
+from mnemo.runtime.threads import Threads
+from mnemo.runtime.transactions import confirmed
 from mnemo.values.changeset import Changeset
 from mnemo.values.corpus import CorpusView
 from mnemo.values.graph import Node, NodeType, Vector
@@ -45,12 +49,12 @@ from mnemo.values.vectors import unit_rows
 
 __all__ = ["CommitLane"]
 
-_Result = TypeVar("_Result")
-
-logger = logging.getLogger(__name__)
+log = logging.getLogger("mnemo")
 
 TRIES = 32
 """Times that a commit is reconciled anew because others wrote first, then it fails."""
+IN_DOUBT_KEPT = 16
+"""Changesets without an id of their own whose write is in doubt, the last ones (S)."""
 
 _NO_REVISION = -1
 
@@ -62,30 +66,38 @@ class CommitLane:
     Args:
         owner: Who writes; must own the sessions whose commits it settles.
         config: Used where a commit brings none.
-        merge_intent: Words common descriptions, where a commit brings nobody who does.
+        publish: Publishes an event; a plain call.
+        written: Called after the graph has changed.
     """
 
     def __init__(
         self,
         *,
+        repo_id: str,
         graph: GraphStore,
         index: VectorIndex,
         embedder: Embedder,
         owner: Owner,
         clock: Clock,
         config: CommitConfig,
-        merge_intent: MergeIntent | None = None,
+        publish: Callable[[Event], None],
+        written: Callable[[], None],
+        spans: Spans = NO_SPANS,
     ) -> None:
+        self._repo_id = repo_id
         self._seams = _Seams(
             graph=graph,
             index=index,
             embedder=embedder,
             owner=owner,
             clock=clock,
-            worker=CapacityLimiter(1),
+            threads=Threads(),
         )
         self._config = config
-        self._merge_intent = merge_intent
+        self._publish = publish
+        self._written = written
+        self._spans = spans
+        self._in_doubt: deque[tuple[Changeset, Changeset]] = deque(maxlen=IN_DOUBT_KEPT)
         self.turn = Lock()
         """Held by whoever writes: by ``commit`` itself, around ``tend`` by its caller."""
 
@@ -96,30 +108,75 @@ class CommitLane:
         settlement: Settlement | None = None,
         config: CommitConfig | None = None,
         merge_intent: MergeIntent | None = None,
+        spans: Spans | None = None,
     ) -> Applied:
         """
         Write *changeset* as what it adds to the stored graph, in one transaction.
 
         A changeset whose id was applied before is not applied again: the answer is the
         first one. Without vectors, if the embedder fails, it is committed all the same.
+        One without an id gets one. If its write is in doubt, the same object again has the
+        same id, so that it is written once.
 
         Args:
             settlement: What the commit does to its session.
+            merge_intent: Words common descriptions of intents.
+            spans: Those of the session that commits, where they are others.
 
         Raises:
             ValueError: The changeset cannot be stored as it stands.
             Conflict: The owner does not own the settled session any more.
-            CommitFailed: The store could not do it. In all cases nothing was written.
+            CommitFailed: The store could not do it. In all cases nothing was written, or
+                the store does not say whether it was: committing again is safe.
             *Cancellation*: safe while waiting and reconciling; the transaction completes.
+                Run it in a task that outlives the caller.
         """
-        work = _Commit(self._seams, config or self._config, merge_intent or self._merge_intent)
-        async with self.turn:
+        given, changeset = changeset, self._with_id(changeset)
+        work = _Commit(self._seams, changeset, settlement, config or self._config, merge_intent)
+        named = memory_attributes("upsert_memory", self._repo_id)
+        with (spans or self._spans).span("upsert_memory", attributes=named) as span:
+            _describe(span, changeset, settlement)
             try:
-                return await work.run(changeset, settlement)
-            except CommitFailed:
+                async with self.turn:
+                    applied = await work.run(lambda: self._in_doubt.append((given, changeset)))
+            except MnemoError as error:
+                operation = "commit" if settlement else "apply"
+                self.report_failure(operation, error, changeset, settlement)
                 raise
-            except StoreError as error:
-                raise CommitFailed(f"nothing was written: {error}") from error
+            if not (applied.again or changeset.is_empty):
+                self._report_applied(changeset, applied)
+            self._written()
+            span.set("gen_ai.memory.record.count", len(applied.node_ids))
+            span.set("mnemo.revision", applied.revision)
+            return applied
+
+    def _with_id(self, changeset: Changeset) -> Changeset:
+        if changeset.id is not None:
+            return changeset
+        tried = (named for given, named in self._in_doubt if given is changeset)
+        return next(tried, None) or replace(changeset, id=new_id("changeset"))
+
+    async def delete(self, ids: Sequence[str]) -> int:
+        """
+        Delete nodes; give how many existed.
+
+        Raises:
+            StoreError: Nothing was deleted. *Cancellation*: as ``commit``.
+        """
+        named = memory_attributes("delete_memory", self._repo_id)
+        with self._spans.span("delete_memory", attributes=named) as span:
+            if len(ids) == 1:
+                span.set("gen_ai.memory.record.id", ids[0])
+            try:
+                deleted = await self._seams.graph.delete(ids)
+            except MnemoError as error:
+                self.report_failure("delete_nodes", error)
+                raise
+            if deleted:
+                self.report_deleted(deleted)
+                self._written()
+            span.set("gen_ai.memory.record.count", len(deleted))
+            return len(deleted)
 
     async def tend(self, draw: Callable[[CorpusView], Upkeep]) -> tuple[Upkeep, Applied]:
         """
@@ -134,35 +191,64 @@ class CommitLane:
             What was drawn last, and what it did.
 
         Raises:
-            CommitFailed: Nothing was written. *Cancellation*: the transaction completes;
+            CommitFailed: As of ``commit``. *Cancellation*: the transaction completes;
                 run it in a task that outlives the caller.
         """
-        try:
-            return await self._tend(draw)
-        except CommitFailed:
-            raise
-        except StoreError as error:
-            raise CommitFailed(f"nothing was written: {error}") from error
-
-    async def _tend(self, draw: Callable[[CorpusView], Upkeep]) -> tuple[Upkeep, Applied]:
         seams, id = self._seams, new_id("upkeep")
-        for _ in range(TRIES):
+        drawn: list[tuple[Upkeep, CorpusView]] = []
+
+        async def write(barred: Collection[str]) -> GraphWrite:
             view = await seams.index.corpus()
-            upkeep = await seams.in_thread(draw, view)
-            write = GraphWrite(changeset_id=id, expected_revision=view.revision, upkeep=upkeep)
-            try:
-                with CancelScope(shield=True):
-                    return upkeep, await seams.graph.apply(write, seams.owner)
-            except StaleRevision:
-                logger.debug("upkeep %s met another write", id)
-            except StoreError:
-                # The transaction may have ended well and only its answer been lost.
-                first = await seams.lost_answer(id)
-                if first is None:
-                    raise
-                removed = await seams.in_thread(_gone, upkeep, view, await seams.index.corpus())
-                return upkeep, replace(first, again=False, removed=removed)
-        raise CommitFailed(f"nothing was written: others wrote first, {TRIES} times in a row")
+            upkeep = await seams.threads.run(draw, view)
+            drawn[:] = [(upkeep, view)]
+            return GraphWrite(changeset_id=id, expected_revision=view.revision, upkeep=upkeep)
+
+        async def find() -> Applied | None:
+            if not drawn or (first := await seams.first_answer(id)) is None:
+                return None
+            removed = await seams.threads.run(_gone, *drawn[0], await seams.index.corpus())
+            return replace(first, again=False, removed=removed)
+
+        applied = await seams.apply(write, find)
+        return drawn[0][0], applied
+
+    # ── Events ───────────────────────────────────────────────────────────────────────
+
+    def _report_applied(self, changeset: Changeset, applied: Applied) -> None:
+        self._publish(
+            ChangesetApplied(
+                repo_id=self._repo_id,
+                at=self._seams.clock.now(),
+                changeset_id=str(changeset.id),
+                revision=applied.revision,
+                node_ids=applied.node_ids,
+                edge_count=applied.edge_count,
+            )
+        )
+
+    def report_deleted(self, ids: tuple[str, ...]) -> None:
+        """Publish ``NodesDeleted``."""
+        at = self._seams.clock.now()
+        self._publish(NodesDeleted(repo_id=self._repo_id, at=at, node_ids=ids))
+
+    def report_failure(
+        self,
+        operation: str,
+        error: Exception,
+        changeset: Changeset | None = None,
+        settlement: Settlement | None = None,
+    ) -> None:
+        """Publish ``WriteFailed``."""
+        self._publish(
+            WriteFailed(
+                repo_id=self._repo_id,
+                at=self._seams.clock.now(),
+                operation=operation,
+                error=str(error),
+                session_id=settlement.session_id if settlement else None,
+                changeset_id=changeset.id if changeset else None,
+            )
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -172,11 +258,52 @@ class _Seams:
     embedder: Embedder
     owner: Owner
     clock: Clock
-    worker: CapacityLimiter
+    threads: Threads
 
-    async def in_thread(self, work: Callable[..., _Result], *args: Any) -> _Result:
-        """Run *work* off the event loop, one at a time."""
-        return await anyio.to_thread.run_sync(work, *args, limiter=self.worker)
+    async def apply(
+        self,
+        draw: Callable[[Collection[str]], Awaitable[GraphWrite]],
+        find: Callable[[], Awaitable[Applied | None]],
+        in_doubt: Callable[[], None] = lambda: None,
+    ) -> Applied:
+        """
+        Apply what *draw* gives, drawn anew as long as others write first.
+
+        Args:
+            draw: Given the ids of new nodes that may not be written.
+            find: Looks for the answer of a write that failed.
+            in_doubt: Called when the store does not say whether it was written.
+
+        Raises:
+            CommitFailed: Nothing was written, or *in_doubt* was called.
+        """
+        known = "nothing was written"
+
+        def doubt() -> None:
+            nonlocal known
+            known = "whether it was written is not known, commit it again"
+            in_doubt()
+
+        try:
+            return await confirmed(partial(self._apply, draw), find, doubt)
+        except CommitFailed:
+            raise
+        except StoreError as error:
+            raise CommitFailed(f"{known}: {error}") from error
+
+    async def _apply(self, draw: Callable[[Collection[str]], Awaitable[GraphWrite]]) -> Applied:
+        barred: set[str] = set()
+        for _ in range(TRIES):
+            write = await draw(barred)
+            try:
+                # A transaction that has begun is heard to its end by whoever settles it.
+                with CancelScope(shield=True):
+                    return await self.graph.apply(write, self.owner)
+            except StaleRevision:
+                log.debug("%s met another write", write.changeset_id)
+            except Barred as error:
+                barred.update(error.ids)
+        raise CommitFailed(f"nothing was written: others wrote first, {TRIES} times in a row")
 
     async def first_answer(self, id: str, settlement: Settlement | None = None) -> Applied | None:
         """The answer to the write *id* when it was applied; ``None`` if it never was."""
@@ -186,66 +313,59 @@ class _Seams:
         except StaleRevision:
             return None
 
-    async def lost_answer(self, id: str, settlement: Settlement | None = None) -> Applied | None:
-        """``first_answer`` for a write that failed; ``None`` also if the store does not say."""
-        try:
-            return await self.first_answer(id, settlement)
-        except StoreError as error:
-            logger.warning("the store does not say whether %s was applied: %s", id, error)
-            return None
-
 
 class _Commit:
     """One commit, with what models answered to it, over all its tries."""
 
-    def __init__(self, seams: _Seams, config: CommitConfig, merge: MergeIntent | None) -> None:
+    def __init__(
+        self,
+        seams: _Seams,
+        changeset: Changeset,
+        settlement: Settlement | None,
+        config: CommitConfig,
+        merge: MergeIntent | None,
+    ) -> None:
         self._seams = seams
+        self._changeset = changeset
+        self._settlement = settlement
         self._config = config
         self._merge = merge
         self._vectors: dict[str, Vector] = {}
         self._merged: dict[tuple[str, str], str] = {}
 
-    async def run(self, changeset: Changeset, settlement: Settlement | None) -> Applied:
-        """Write it, or give the answer of the first time; errors of the store pass through."""
-        if changeset.id is None:
-            return await self._write(replace(changeset, id=new_id("changeset")), settlement)
+    async def run(self, in_doubt: Callable[[], None]) -> Applied:
+        """Write it, or give the answer of the first time. *Raises* as ``CommitLane.commit``."""
         try:
-            return await self._write(changeset, settlement)
+            return await self._seams.apply(self._draw, self._find, in_doubt)
         except ValueError:
             # Ids that are taken may be this changeset's own, of the first time.
-            if first := await self._seams.first_answer(changeset.id, settlement):
+            if first := await self._first_answer():
                 return first
             raise
-        except StoreError:
-            # The transaction may have ended well and only its answer been lost.
-            if first := await self._seams.lost_answer(changeset.id, settlement):
-                return replace(first, again=False)
-            raise
 
-    async def _write(self, changeset: Changeset, settlement: Settlement | None) -> Applied:
-        """Try until nobody writes in between."""
-        for _ in range(TRIES):
-            write = await self._reconciled(changeset)
-            whole = replace(write, settlement=settlement, space=self._seams.embedder.space)
-            try:
-                # A transaction that has begun is heard to its end by whoever settles it.
-                with CancelScope(shield=True):
-                    return await self._seams.graph.apply(whole, self._seams.owner)
-            except StaleRevision:
-                logger.debug("changeset %s met another write", changeset.id)
-            except Barred as barred:
-                changeset = without(changeset, barred.ids)
-        raise CommitFailed(f"nothing was written: others wrote first, {TRIES} times in a row")
+    async def _find(self) -> Applied | None:
+        first = await self._first_answer()
+        return first and replace(first, again=False)
+
+    async def _first_answer(self) -> Applied | None:
+        assert self._changeset.id is not None
+        return await self._seams.first_answer(self._changeset.id, self._settlement)
+
+    async def _draw(self, barred: Collection[str]) -> GraphWrite:
+        """One try: look up what the changeset meets now, and decide what it writes."""
+        changeset = without(self._changeset, barred) if barred else self._changeset
+        write = await self._reconciled(changeset)
+        space = self._seams.embedder.space
+        return replace(write, settlement=self._settlement, space=space)
 
     async def _reconciled(self, changeset: Changeset) -> GraphWrite:
-        """One try: look up what *changeset* meets now, and decide what it writes."""
         graph, index = self._seams.graph, self._seams.index
         revision = await index.catch_up()
-        ids = await self._seams.in_thread(named_ids, changeset)
+        ids = await self._seams.threads.run(named_ids, changeset)
         stored = {node.id: node for node in await graph.nodes(ids, intact=True)}
-        changeset, texts = await self._seams.in_thread(self._checked, changeset, stored)
+        changeset, texts = await self._seams.threads.run(self._checked, changeset, stored)
         vectors = await self._vectors_of(texts)
-        changeset, asked = await self._seams.in_thread(_questioned, changeset, stored, vectors)
+        changeset, asked = await self._seams.threads.run(_questioned, changeset, stored, vectors)
         known = await look_up(
             asked, stored, graph, index, revision=revision, thresholds=self._thresholds
         )
@@ -257,7 +377,7 @@ class _Commit:
             vectors_of=self._vectors_of,
         )
         decide = partial(reconcile, config=self._config, now=self._seams.clock.now())
-        return await self._seams.in_thread(decide, changeset, known, intents)
+        return await self._seams.threads.run(decide, changeset, known, intents)
 
     def _checked(
         self, changeset: Changeset, stored: Mapping[str, Node]
@@ -284,7 +404,7 @@ class _Commit:
                 )
                 self._vectors.update(zip(missing, rows, strict=True))
             except ModelError as error:
-                logger.warning("committed without vectors, they will follow: %s", error)
+                log.warning("committed without vectors, they will follow: %s", error)
         return self._vectors
 
     async def _common_intent(self, stored: str, new: str) -> str:
@@ -313,3 +433,15 @@ def _questioned(
 ) -> tuple[Changeset, Questions]:
     changeset = with_vectors(changeset, stored, vectors)
     return changeset, questions(changeset, stored)
+
+
+def _describe(span: Span, changeset: Changeset, settlement: Settlement | None) -> None:
+    span.set("mnemo.changeset.id", str(changeset.id))
+    if settlement is not None:
+        span.set("mnemo.session.id", settlement.session_id)
+    span.set_content("gen_ai.memory.records", lambda: _as_json(changeset.nodes))
+
+
+def _as_json(nodes: Iterable[Node]) -> str:
+    """*nodes* as memory records in the conventions' shape."""
+    return json.dumps([{"id": n.id, "content": n.text} for n in nodes], ensure_ascii=False)

@@ -13,11 +13,10 @@ from dataclasses import replace
 from datetime import datetime
 from functools import partial
 
+from mnemo.commit.changes import Known, Neighbours
 from mnemo.commit.draft import Draft
 from mnemo.commit.intents import IntentPlan
-from mnemo.commit.stored import Known, Neighbours
-from mnemo.commit.support import Support
-from mnemo.commit.timeline import place_facts, restates
+from mnemo.commit.timeline import Support, place_facts, restates
 from mnemo.config import CommitConfig
 from mnemo.english.similarity import equal_text
 from mnemo.protocols import GraphWrite

@@ -12,7 +12,6 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, TypeVar
 
 import anyio
-import anyio.to_thread
 import numpy as np
 from numpy.typing import NDArray
 
@@ -41,6 +40,7 @@ from mnemo.protocols import (
     SemanticExtractor,
 )
 from mnemo.runtime.spans import NO_SPANS, Spans
+from mnemo.runtime.threads import Threads
 from mnemo.values.changeset import Changeset
 from mnemo.values.steps import Annotation, Fact, Instruction, Step, Trajectory
 
@@ -85,7 +85,7 @@ class ExtractionPipeline:
         self._meter = meter or UsageMeter()
         self._embedded = embedded
         self._fallback = fallback_annotator
-        self._threads = anyio.CapacityLimiter(1)
+        self._threads = Threads()
 
     async def annotate(
         self, *, goal: str, known: Sequence[Step], fresh: Sequence[Step], closing: bool
@@ -133,10 +133,10 @@ class ExtractionPipeline:
             lambda: self._procedural.extract_instructions(trajectory),
         )
         self._note_embedded("semantic", "procedural")
-        clean = await self._off_loop(clean_facts, facts, trajectory.steps)
+        clean = await self._threads.run(clean_facts, facts, trajectory.steps)
         _report_dropped(clean, trajectory)
         vectors = await self._embedder.embed([fact.proposition for fact in clean.facts])
-        return await self._off_loop(self._assembled, trajectory, clean, vectors, instructions)
+        return await self._threads.run(self._assembled, trajectory, clean, vectors, instructions)
 
     async def _find(self, request: AnnotationRequest) -> Findings:
         try:
@@ -168,9 +168,6 @@ class ExtractionPipeline:
         )
         whole = clean_instructions(instructions, limit=config.max_instructions)
         return assemble(trajectory, facts, whole, sibling_window=config.sibling_window)
-
-    async def _off_loop(self, work: Callable[..., _A], *args: Any) -> _A:
-        return await anyio.to_thread.run_sync(work, *args, limiter=self._threads)
 
 
 def build_extraction(

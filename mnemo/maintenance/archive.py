@@ -1,18 +1,14 @@
-"""A repository as lines of text, out of a store and into one, in bounded memory."""
+"""Export a repository to lines of text, and import it from them, in bounded memory."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Iterable, Sequence
 from contextlib import aclosing, asynccontextmanager
-from functools import partial
 from itertools import islice
-
-import anyio
-import anyio.to_thread
-from anyio import CapacityLimiter
 
 from mnemo.errors import NotFound
 from mnemo.protocols import Archive
+from mnemo.runtime.threads import Threads
 from mnemo.values.archive import ArchiveHead, NumberedRecord, Record
 from mnemo.values.archive_lines import ArchiveReader, head_line, record_lines
 
@@ -42,10 +38,10 @@ async def export_lines(
 async def _lines(
     head: ArchiveHead, pages: AsyncIterator[Sequence[Record]]
 ) -> AsyncGenerator[str, None]:
-    limiter = CapacityLimiter(1)
+    threads = Threads()
     yield head_line(head)
     async for page in pages:
-        for line in await anyio.to_thread.run_sync(record_lines, page, limiter=limiter):
+        for line in await threads.run(record_lines, page):
             yield line
 
 
@@ -57,11 +53,11 @@ async def import_lines(archive: Archive, lines: AsyncIterable[str] | Iterable[st
         UsageError, Conflict, InvalidArchive: As ``Archive.write``.
         StoreError: It could not be written. *Cancellation*: safe.
     """
-    limiter, reader = CapacityLimiter(1), ArchiveReader()
-    async with aclosing(_chunks(lines, limiter)) as chunks:
+    threads, reader = Threads(), ArchiveReader()
+    async with aclosing(_chunks(lines, threads)) as chunks:
         first: list[str] = await anext(chunks, [])
         head = reader.head(first[0] if first else None)
-        async with aclosing(_pages(reader, first[1:], chunks, limiter)) as pages:
+        async with aclosing(_pages(reader, first[1:], chunks, threads)) as pages:
             await archive.write(head, pages)
     return head
 
@@ -70,16 +66,16 @@ async def _pages(
     reader: ArchiveReader,
     first: list[str],
     chunks: AsyncIterator[list[str]],
-    limiter: CapacityLimiter,
+    threads: Threads,
 ) -> AsyncGenerator[Sequence[NumberedRecord], None]:
-    yield await anyio.to_thread.run_sync(reader.records, first, limiter=limiter)
+    yield await threads.run(reader.records, first)
     async for chunk in chunks:
-        yield await anyio.to_thread.run_sync(reader.records, chunk, limiter=limiter)
+        yield await threads.run(reader.records, chunk)
     reader.finish()
 
 
 async def _chunks(
-    lines: AsyncIterable[str] | Iterable[str], limiter: CapacityLimiter
+    lines: AsyncIterable[str] | Iterable[str], threads: Threads
 ) -> AsyncGenerator[list[str], None]:
     if isinstance(lines, str | bytes):
         raise ValueError("lines must give one line after the other, not be one text")
@@ -94,10 +90,5 @@ async def _chunks(
         return
     # A plain iterable may be a file: reading it is work for a thread.
     rest = iter(lines)
-    take = partial(_take, rest)
-    while chunk := await anyio.to_thread.run_sync(take, limiter=limiter):
+    while chunk := await threads.run(lambda: list(islice(rest, _PAGE_LINES))):
         yield chunk
-
-
-def _take(lines: Iterable[str]) -> list[str]:
-    return list(islice(lines, _PAGE_LINES))

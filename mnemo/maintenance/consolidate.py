@@ -71,10 +71,10 @@ async def plan_consolidation(sources: Sources, *, threshold: float) -> Consolida
         StoreError: The store could not be read. *Cancellation*: safe.
     """
     view = await sources.index.corpus()
-    holding = await sources.in_thread(_holding, view)
-    facts, rows = await sources.in_thread(_placed, view, holding)
+    holding = await sources.threads.run(_holding, view)
+    facts, rows = await sources.threads.run(_placed, view, holding)
     vectors = view.nodes["semantic"].vectors
-    hood = await sources.in_thread(lambda: Neighbourhood(vectors, rows, threshold=threshold))
+    hood = await sources.threads.run(lambda: Neighbourhood(vectors, rows, threshold=threshold))
     merging = _Merging(sources, facts, hood)
     await merging.run()
     return Consolidation(checked=len(holding), losses=merging.losses, facts=merging.involved)
@@ -139,10 +139,10 @@ class _Merging:
             pairs: list[Pair] = []
             for first in range(0, len(places), BAND):
                 band = places[first : first + BAND]
-                pairs += await self._sources.in_thread(self._look, band)
-            ids = await self._sources.in_thread(self._ids, pairs)
+                pairs += await self._sources.threads.run(self._look, band)
+            ids = await self._sources.threads.run(self._ids, pairs)
             metadata = await self._sources.metadata(ids)
-            places = await self._sources.in_thread(self._decide, pairs, metadata)
+            places = await self._sources.threads.run(self._decide, pairs, metadata)
 
     def _look(self, places: Ints) -> list[Pair]:
         near = self._hood.near(places)

@@ -71,11 +71,11 @@ async def plan_decay(sources: Sources, *, threshold: float, types: Sequence[Node
     view, now = await sources.index.corpus(), sources.clock.now()
     checked, faded = 0, list[Node]()
     for type in types:
-        for piece in pieces(await sources.in_thread(living, view.of_type(type))):
+        for piece in pieces(await sources.threads.run(living, view.of_type(type))):
             metadata = await sources.graph.metadata(
                 [node.id for node in piece], intact=sources.passed
             )
-            faded += await sources.in_thread(_faded, sources, piece, metadata, threshold, now)
+            faded += await sources.threads.run(_faded, sources, piece, metadata, threshold, now)
             checked += len(piece)
     return Decay(checked=checked, faded=faded, at=now)
 

@@ -1,14 +1,12 @@
-"""Forgetting: ends sessions, erases from the store, and publishes what was deleted."""
+"""Erasure for one repository: ends its sessions, erases from the store, publishes the outcome."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection
 
-from anyio import Lock
-
+from mnemo.commit.lane import CommitLane
 from mnemo.errors import MnemoError
-from mnemo.events import Event, NodesDeleted, WriteFailed
-from mnemo.protocols import Clock, Overhaul
+from mnemo.protocols import Overhaul
 from mnemo.runtime.spans import NO_SPANS, Spans, memory_attributes
 from mnemo.values.erasure import Erased, Selection
 
@@ -20,7 +18,7 @@ class Forgetting:
     Erases from one repository.
 
     Args:
-        turn: Held by whoever writes the repository's graph.
+        lane: Whose turn it takes while it erases, and who publishes what became of it.
         end_sessions: Ends those of the named sessions that are open here.
         erased: Called when the store has changed; nothing of it may be found afterwards.
     """
@@ -30,22 +28,18 @@ class Forgetting:
         *,
         repo_id: str,
         overhaul: Overhaul,
-        turn: Lock,
+        lane: CommitLane,
         end_sessions: Callable[[Collection[str]], Awaitable[None]],
         erased: Callable[[], Awaitable[None]],
-        clock: Clock,
-        publish: Callable[[Event], None],
         spans: Spans = NO_SPANS,
     ) -> None:
         self._repo_id = repo_id
         self._overhaul = overhaul
-        self._turn = turn
+        self._lane = lane
         self._end_sessions = end_sessions
         self._erased = erased
-        self._clock = clock
-        self._publish = publish
         self._spans = spans
-        self._unsure = False
+        self._in_doubt = False
 
     async def forget(self, selection: Selection) -> Erased:
         """
@@ -69,13 +63,13 @@ class Forgetting:
         if selection.dry_run:
             return await self._overhaul.erase(selection)
         await self._end_sessions(await self._overhaul.touched(selection))
-        async with self._turn:
+        async with self._lane.turn:
             erased = await self._erase(selection)
         # A session that got its first such step in between has lost it.
         await self._end_sessions(erased.session_ids)
-        if self._unsure or not erased.report.is_empty:
+        if self._in_doubt or not erased.report.is_empty:
             await self._erased()
-            self._unsure = False
+            self._in_doubt = False
         return erased
 
     async def _erase(self, selection: Selection) -> Erased:
@@ -83,13 +77,9 @@ class Forgetting:
             erased = await self._overhaul.erase(selection)
         except MnemoError as error:
             # What it may have erased all the same is dropped from memory by the next call.
-            self._unsure = True
-            now = self._clock.now()
-            self._publish(
-                WriteFailed(repo_id=self._repo_id, at=now, operation="forget", error=str(error))
-            )
+            self._in_doubt = True
+            self._lane.report_failure("forget", error)
             raise
         if erased.node_ids:
-            now = self._clock.now()
-            self._publish(NodesDeleted(repo_id=self._repo_id, at=now, node_ids=erased.node_ids))
+            self._lane.report_deleted(erased.node_ids)
         return erased

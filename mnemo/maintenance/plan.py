@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
-import anyio.to_thread
 import numpy as np
-from anyio import CapacityLimiter
 from numpy.typing import NDArray
 
 from mnemo.config import Config
 from mnemo.errors import StoreCorrupt
 from mnemo.protocols import Clock, Embedder, GraphStore, VectorIndex
+from mnemo.runtime.threads import Threads
 from mnemo.values.corpus import CorpusView, DocumentsView
 from mnemo.values.graph import Node, NodeMetadata
 from mnemo.values.upkeep import Upkeep
@@ -33,7 +32,7 @@ class Sources:
 
     Attributes:
         config: With the profile's scoring in force.
-        worker: One thread for all that computes.
+        threads: One thread for all that computes.
         passed: Gets the damaged rows that were passed by.
     """
 
@@ -42,12 +41,8 @@ class Sources:
     embedder: Embedder
     clock: Clock
     config: Config
-    worker: CapacityLimiter
+    threads: Threads
     passed: list[StoreCorrupt] = field(default_factory=list)
-
-    async def in_thread(self, work: Callable[..., T], *args: Any) -> T:
-        """Run *work* off the event loop. *Cancellation*: safe; met when the piece is done."""
-        return await anyio.to_thread.run_sync(work, *args, limiter=self.worker)
 
     async def metadata(self, ids: Sequence[str]) -> dict[str, NodeMetadata]:
         """Entries of *ids*, read in pieces. *Cancellation*: safe."""

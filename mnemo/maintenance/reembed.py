@@ -15,11 +15,10 @@ from hashlib import blake2b
 from itertools import islice
 
 import anyio
-import anyio.to_thread
-from anyio import CapacityLimiter
 
 from mnemo.protocols import DocumentFeed, Embedder, Overhaul
 from mnemo.runtime.clock import Breather, elapsed
+from mnemo.runtime.threads import Threads
 from mnemo.values.feed import FeedChanges, FeedCursor
 from mnemo.values.vectors import unit_rows
 
@@ -75,7 +74,7 @@ class Reembedding:
         self._embedder = embedder
         self._texts = texts
         self._switching = switching
-        self._limiter = CapacityLimiter(1)
+        self._threads = Threads()
         self._embedded = 0
 
     async def run(self) -> ReembeddingReport:
@@ -111,9 +110,7 @@ class Reembedding:
         more = True
         while more:
             changes = await self._feed.changes(cursor, limit=PAGE)
-            texts, digests = await anyio.to_thread.run_sync(
-                self._read, changes, limiter=self._limiter
-            )
+            texts, digests = await self._threads.run(self._read, changes)
             missing = await self._overhaul.unmoved(digests)
             await self._embed({key: texts[key] for key in texts if key in missing}, digests)
             cursor, more = changes.cursor, changes.more

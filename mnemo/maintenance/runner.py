@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from functools import partial
 
-from anyio import CapacityLimiter, Lock
+from anyio import Lock
 
 from mnemo.commit.lane import CommitLane
 from mnemo.config import Config
@@ -21,7 +21,6 @@ from mnemo.events import (
     DecayCompleted,
     Event,
     ValidationCompleted,
-    WriteFailed,
 )
 from mnemo.maintenance.consolidate import plan_consolidation
 from mnemo.maintenance.decay import decaying_types, plan_decay
@@ -30,6 +29,7 @@ from mnemo.maintenance.validate import plan_validation
 from mnemo.protocols import Clock, Embedder, GraphStore, VectorIndex
 from mnemo.runtime.clock import elapsed
 from mnemo.runtime.tasks import TaskRoot, completed
+from mnemo.runtime.threads import Threads
 from mnemo.runtime.validation import finite_number
 from mnemo.values.upkeep import MaintenanceReport, Operation
 
@@ -89,7 +89,7 @@ class Maintenance:
             embedder=embedder,
             clock=clock,
             config=config,
-            worker=CapacityLimiter(1),
+            threads=Threads(),
         )
 
     async def consolidate(self, *, threshold: float) -> MaintenanceReport:
@@ -139,16 +139,9 @@ class Maintenance:
         try:
             upkeep, applied = await self._lane.tend(plan.upkeep)
         except MnemoError as error:
-            self._publish(
-                WriteFailed(
-                    repo_id=self._repo_id,
-                    at=self._sources.clock.now(),
-                    operation=operation,
-                    error=str(error),
-                )
-            )
+            self._lane.report_failure(operation, error)
             raise
-        counts = await self._sources.in_thread(plan.counts, upkeep)
+        counts = await self._sources.threads.run(plan.counts, upkeep)
         report = MaintenanceReport(
             operation=operation,
             checked=counts.checked,

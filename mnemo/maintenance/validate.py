@@ -105,7 +105,7 @@ async def plan_validation(sources: Sources) -> Validation:
     judge = _Judge(sources, view)
     verdicts: list[Verdict] = []
     for type in JUDGED:
-        for piece in pieces(await sources.in_thread(living, view.of_type(type))):
+        for piece in pieces(await sources.threads.run(living, view.of_type(type))):
             verdicts += await judge.judge(type, piece)
     return Validation(verdicts=verdicts, config=sources.config.maintenance)
 
@@ -137,9 +137,9 @@ class _Judge:
         sources, ids = self._sources, [node.id for node in nodes]
         metadata = await sources.graph.metadata(ids, intact=sources.passed)
         edges = await sources.graph.edges(ids, kind=EdgeKind.PROVENANCE, intact=sources.passed)
-        cases = await sources.in_thread(_cases, nodes, edges)
+        cases = await sources.threads.run(_cases, nodes, edges)
         resting = [case for case in cases if case.steps]
-        await sources.in_thread(self._by_vectors, type, resting)
+        await sources.threads.run(self._by_vectors, type, resting)
         await self._by_words([case for case in resting if not case.grounded])
         return [_verdict(case, metadata) for case in cases]
 
@@ -168,11 +168,11 @@ class _Judge:
         wanted = dict.fromkeys(id for case in cases for id in case.steps)
         read = self._sources.graph.nodes(list(wanted), intact=self._sources.passed)
         steps = {node.id: node for node in await read}
-        await self._sources.in_thread(_share_words, cases, steps)
+        await self._sources.threads.run(_share_words, cases, steps)
         unknown = {id: steps[id].text for c in cases for id in self._unknown(c) if id in steps}
         for texts in pieces(list(unknown.items()), size=BATCH):
             vectors = await self._embedded(dict(texts))
-            await self._sources.in_thread(self._compare, cases, vectors)
+            await self._sources.threads.run(self._compare, cases, vectors)
 
     def _unknown(self, case: _Case) -> Iterator[str]:
         """The steps of one that is not grounded yet of which the index has no vector."""

@@ -14,7 +14,7 @@ from typing import Any, Generic, Literal, TypeAlias, TypeVar
 
 import anyio
 
-from mnemo.commit.publishing import PublishedWrites
+from mnemo.commit.lane import CommitLane
 from mnemo.errors import Conflict, NotFound, UsageError
 from mnemo.recall.candidate import SourceRef
 from mnemo.repository.parts import RepositoryParts
@@ -154,9 +154,9 @@ class Memories:
         writes: Commits what is added and corrected.
     """
 
-    def __init__(self, parts: RepositoryParts, writes: PublishedWrites) -> None:
+    def __init__(self, parts: RepositoryParts, lane: CommitLane) -> None:
         self._parts = parts
-        self._writes = writes
+        self._lane = lane
         self._correcting = anyio.Lock()
 
     # ── Looking ──────────────────────────────────────────────────────────────────────────
@@ -285,7 +285,7 @@ class Memories:
 
     async def _commit(self, changeset: Changeset) -> tuple[str, ...]:
         changeset.check_storable()
-        commit = partial(self._writes.commit, changeset)
+        commit = partial(self._lane.commit, changeset)
         return (await completed(self._parts.root.own(commit))).node_ids
 
     async def update(

@@ -66,11 +66,9 @@ class Repository:
         self._tasks = Branch(parts.root.spawn)
         self._access = AccessLog(parts.graph, parts.clock)
         self._usage = UsageMeter()
-        lane = wiring.commit_lane(parts)
-        self._turn = lane.turn
-        self._writes = wiring.published_writes(parts, lane)
-        self._memories = Memories(parts, self._writes)
-        self._sessions = RepositorySessions(parts, self._writes, check_usable=self._check_usable)
+        self._lane = lane = wiring.commit_lane(parts)
+        self._memories = Memories(parts, lane)
+        self._sessions = RepositorySessions(parts, lane, check_usable=self._check_usable)
         self._maintenance = wiring.maintenance(
             parts, lane, settle=self._access.try_to_flush, check_usable=self._check_usable
         )
@@ -708,7 +706,7 @@ class Repository:
         """
         self._check_usable()
         changeset.check_storable()
-        applied = await completed(self._parts.root.own(partial(self._writes.commit, changeset)))
+        applied = await completed(self._parts.root.own(partial(self._lane.commit, changeset)))
         return applied.revision
 
     async def delete_nodes(self, ids: Sequence[str]) -> int:
@@ -723,7 +721,7 @@ class Repository:
         """
         self._check_usable()
         known = tuple(known_ids(ids))
-        return await completed(self._parts.root.own(partial(self._writes.delete, known)))
+        return await completed(self._parts.root.own(partial(self._lane.delete, known)))
 
     async def get_node(self, id: str) -> Node | None:
         """Return the node, superseded or not; ``None``: there is none. *Cancellation*: safe."""
@@ -911,7 +909,7 @@ class Repository:
 
     async def _leave_space(self, hold: Callable[[], None]) -> None:
         """Let running commits end, then *hold* its embedder; for ``Mnemo.reembed``."""
-        async with self._turn:
+        async with self._lane.turn:
             hold()
             self._sessions.leave_space()
 

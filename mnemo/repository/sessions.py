@@ -9,9 +9,9 @@ from functools import partial
 
 import anyio
 
-from mnemo.commit.publishing import PublishedWrites
+from mnemo.commit.lane import CommitLane
 from mnemo.config import Config
-from mnemo.errors import EmbeddingSpaceMismatch, NotFound, StoreError
+from mnemo.errors import EmbeddingSpaceMismatch, NotFound
 from mnemo.prompts.profiles import resolve_profile
 from mnemo.prompts.usage import ModelBudget, UsageMeter
 from mnemo.protocols import Applied, ChatModel, Embedder
@@ -19,6 +19,7 @@ from mnemo.recall.request import RecallContext
 from mnemo.repository.parts import RepositoryParts
 from mnemo.runtime.ids import new_id
 from mnemo.runtime.spans import Spans, find_spans
+from mnemo.runtime.transactions import confirmed
 from mnemo.runtime.validation import exact_id, known_id
 from mnemo.session.parts import Extraction, SessionParts
 from mnemo.session.session import Session, checked_goal
@@ -53,22 +54,22 @@ class RepositorySessions:
     Starts, resumes and ends sessions; ``Repository`` documents the promises.
 
     Args:
-        writes: Where commits go.
+        lane: Where commits go.
         check_usable: Raises ``UsageError`` where the repository is closed.
     """
 
     def __init__(
         self,
         parts: RepositoryParts,
-        writes: PublishedWrites,
+        lane: CommitLane,
         *,
         check_usable: Callable[[], None],
     ) -> None:
         self._parts = parts
-        self._writes = writes
+        self._lane = lane
         self._check_usable = check_usable
         self._opening = anyio.Lock()
-        self._unsure: dict[str, SessionRecord] = {}
+        self._in_doubt: dict[str, SessionRecord] = {}
         self._moves = 0
 
     # ── In ───────────────────────────────────────────────────────────────────────────
@@ -109,18 +110,21 @@ class RepositorySessions:
 
     async def _created(self, record: SessionRecord) -> SessionRecord:
         """Write *record*, or find that it, or the one of a failed call like this, is written."""
-        earlier = self._unsure.get(record.id)
+        earlier = self._in_doubt.get(record.id)
         if earlier is not None and earlier.goal == record.goal and await self._is_written(earlier):
-            return self._unsure.pop(record.id)
-        now, owner = record.updated_at, self._parts.owner
-        try:
+            return self._in_doubt.pop(record.id)
+
+        async def create() -> SessionRecord:
+            now, owner = record.updated_at, self._parts.owner
             await self._parts.sessions.create(record, goal_at=now, owner=owner)
-        except StoreError:
-            self._unsure[record.id] = record
-            if not await self._is_written(record):
-                raise
-        self._unsure.pop(record.id, None)
-        return record
+            return record
+
+        async def find() -> SessionRecord | None:
+            return record if await self._is_written(record) else None
+
+        written = await confirmed(create, find, lambda: self._in_doubt.update({record.id: record}))
+        self._in_doubt.pop(record.id, None)
+        return written
 
     async def _is_written(self, record: SessionRecord) -> bool:
         journal = await self._parts.sessions.load(record.id)
@@ -242,7 +246,7 @@ class RepositorySessions:
                 changeset = changeset.without_vectors()
             if task is not None:
                 settlement = replace(settlement, extraction=task.extraction)
-            return await self._writes.commit(
+            return await self._lane.commit(
                 changeset,
                 settlement=settlement,
                 config=config.commit,

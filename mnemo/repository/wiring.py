@@ -7,7 +7,6 @@ from collections.abc import Awaitable, Callable, Collection
 from typing import Generic, TypeVar
 
 from mnemo.commit.lane import CommitLane
-from mnemo.commit.publishing import PublishedWrites
 from mnemo.config import Config
 from mnemo.errors import MnemoError
 from mnemo.items.items import Items
@@ -33,7 +32,6 @@ __all__ = [
     "maintenance",
     "notes",
     "overview_of",
-    "published_writes",
     "recall",
 ]
 
@@ -70,22 +68,13 @@ class Guarded(Generic[R, W]):
 def commit_lane(parts: RepositoryParts) -> CommitLane:
     """Make the lane in which changesets are reconciled one after the other."""
     return CommitLane(
+        repo_id=parts.repo_id,
         graph=parts.graph,
         index=parts.index,
         embedder=parts.embedder,
         owner=parts.owner,
         clock=parts.clock,
         config=parts.config.commit,
-    )
-
-
-def published_writes(parts: RepositoryParts, lane: CommitLane) -> PublishedWrites:
-    """Make the writes of *lane* that publish events."""
-    return PublishedWrites(
-        repo_id=parts.repo_id,
-        lane=lane,
-        graph=parts.graph,
-        clock=parts.clock,
         publish=parts.publish,
         written=parts.index.poke,
         spans=parts.spans,
@@ -146,11 +135,9 @@ def forgetting(
     return Forgetting(
         repo_id=parts.repo_id,
         overhaul=parts.overhaul,
-        turn=lane.turn,
+        lane=lane,
         end_sessions=end_sessions,
         erased=erased,
-        clock=parts.clock,
-        publish=parts.publish,
         spans=parts.spans,
     )
 

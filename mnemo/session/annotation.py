@@ -15,13 +15,13 @@ from collections.abc import Callable, Sequence
 from itertools import takewhile
 
 import anyio
-import anyio.to_thread
 from anyio.lowlevel import RunVar
 
 from mnemo.errors import MnemoError
 from mnemo.events import AnnotationFailed, StepAnnotated
 from mnemo.runtime.clock import elapsed
 from mnemo.runtime.tasks import CancelHandle
+from mnemo.runtime.threads import of_loop, shared_threads
 from mnemo.session.book import EpisodeBook
 from mnemo.session.parts import Extraction, SessionParts
 from mnemo.values.journal import StepsAnnotated
@@ -30,8 +30,6 @@ from mnemo.values.steps import Annotation, Step
 __all__ = ["AnnotationLane", "Traffic", "traffic"]
 
 log = logging.getLogger("mnemo")
-
-_BUILDERS: RunVar[anyio.CapacityLimiter] = RunVar("mnemo.session.annotation")
 
 KNOWN_STEPS = 64
 """Earlier steps that an annotator is shown at most: bounds the cost of a long episode (S)."""
@@ -102,7 +100,8 @@ class AnnotationLane:
     async def _run(self, ended: anyio.Event) -> None:
         try:
             with self._stopped:
-                await _built(self._extraction)
+                # Off the event loop: the first use of the stages imports a great deal.
+                await shared_threads("mnemo.session.annotation").run(self._extraction)
                 while self.backlog:
                     await self._annotate_next()
         finally:
@@ -243,15 +242,6 @@ class AnnotationLane:
             self._hurry = self._closing = False
 
 
-async def _built(extraction: Callable[[], Extraction]) -> None:
-    """Build the stages off the event loop: their first use imports a great deal."""
-    try:
-        limiter = _BUILDERS.get()
-    except LookupError:
-        _BUILDERS.set(limiter := anyio.CapacityLimiter(1))
-    await anyio.to_thread.run_sync(extraction, limiter=limiter)
-
-
 def _runs(steps: Sequence[Step], size: int) -> list[list[Step]]:
     """Cut *steps* into runs of consecutive indexes, each at most *size* long."""
     runs: list[list[Step]] = []
@@ -306,8 +296,4 @@ _TRAFFIC: RunVar[Traffic] = RunVar("mnemo.session.traffic")
 
 def traffic() -> Traffic:
     """Return the running event loop's."""
-    try:
-        return _TRAFFIC.get()
-    except LookupError:
-        _TRAFFIC.set(made := Traffic())
-        return made
+    return of_loop(_TRAFFIC, Traffic)

@@ -82,6 +82,9 @@ class World:
 
     def lane(self, graph: GraphStore | None = None, **settings: Any) -> CommitLane:
         return CommitLane(
+            repo_id="r",
+            publish=lambda event: None,
+            written=lambda: None,
             graph=graph or self.graph,
             index=self.index,
             embedder=self.embedder,

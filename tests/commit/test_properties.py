@@ -34,6 +34,9 @@ async def graph_after(changesets: list[Changeset]) -> tuple[GraphStore, list[tup
     graph: Any = store.graph("r")
     embedder = HashingEmbedder(64)
     lane = CommitLane(
+        repo_id="r",
+        publish=lambda event: None,
+        written=lambda: None,
         graph=graph,
         index=RepositoryIndex(feed=store.feed("r"), embedder=embedder, agent_name="Agent"),
         embedder=embedder,

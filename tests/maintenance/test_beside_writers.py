@@ -160,7 +160,7 @@ async def test_a_fact_that_is_stated_again_since_the_plan_does_not_decay(memory:
 
     async with anyio.create_task_group() as group:
         await turn.acquire()
-        applying = memory.repo._parts.root.own(lambda: memory.repo._writes.commit(changeset))
+        applying = memory.repo._parts.root.own(lambda: memory.repo._lane.commit(changeset))
         await memory.kit.until(lambda: turn.statistics().tasks_waiting == 1)
         group.start_soon(running)
         await memory.kit.until(lambda: turn.statistics().tasks_waiting == 2)

@@ -6,10 +6,8 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from functools import lru_cache, partial
+from functools import lru_cache
 
-import anyio
-import anyio.to_thread
 import numpy as np
 
 from mnemo.config import Config
@@ -125,7 +123,7 @@ class EmbeddedAnnotator:
         """
         if not request.fresh:
             return (), None
-        run = partial(anyio.to_thread.run_sync, limiter=workers())
+        run = workers().run
         window, lexical = await run(_look, request, self._parties)
         vectors = await self._vectors(window, _undecided(window, lexical))
         return await run(_annotate_all, request, window, lexical, vectors), None

@@ -10,8 +10,6 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
 
-import anyio.to_thread
-
 from mnemo.config import Config
 from mnemo.english.clauses import bare, is_imperative
 from mnemo.english.persons import Voice, third_person
@@ -102,7 +100,7 @@ class EmbeddedProceduralExtractor:
         *Cancellation*: safe; the thread at work ends by itself.
         """
         work = partial(_extract, trajectory, self._parties)
-        found = await anyio.to_thread.run_sync(work, limiter=workers(), abandon_on_cancel=True)
+        found = await workers().run(work, abandon=True)
         return found[: self._limit]
 
 

@@ -7,9 +7,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-import anyio
-from anyio.lowlevel import RunVar
-
 from mnemo.config import Config
 from mnemo.english.clauses import has_verb, is_imperative
 from mnemo.english.persons import Voice
@@ -18,6 +15,7 @@ from mnemo.english.words import word_set
 from mnemo.extraction.embedded.outcomes import verdict
 from mnemo.extraction.embedded.text_kinds import Kind, calls_in, excerpt, kind_of
 from mnemo.runtime.text import fold, is_blank
+from mnemo.runtime.threads import Threads, shared_threads
 from mnemo.values.steps import Step
 
 __all__ = ["Parties", "Role", "Scene", "is_output", "scene_of", "workers"]
@@ -258,18 +256,12 @@ def _with_other(texts: Iterable[str], asked: str | None) -> bool:
 
 # ── The worker thread ────────────────────────────────────────────────────────────────────
 
-_LIMITER: RunVar[anyio.CapacityLimiter] = RunVar("mnemo.extraction.embedded")
 
-
-def workers() -> anyio.CapacityLimiter:
+def workers() -> Threads:
     """
-    The limiter of this event loop: one thread at once.
+    The one thread of this event loop that analyses texts.
 
     The work is pure Python, so a second thread would not be faster, only make the
     event loop wait for the interpreter twice as long.
     """
-    try:
-        return _LIMITER.get()
-    except LookupError:
-        _LIMITER.set(limiter := anyio.CapacityLimiter(1))
-        return limiter
+    return shared_threads("mnemo.extraction.embedded")

@@ -8,8 +8,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-import anyio.to_thread
-
 from mnemo.config import Config
 from mnemo.english.sentences import sentences
 from mnemo.english.topics import core, phrase_key, phrases
@@ -60,7 +58,7 @@ class EmbeddedSemanticExtractor:
         *Cancellation*: safe; the thread at work ends by itself.
         """
         work = partial(_extract, trajectory, self._parties, self._max_facts)
-        return await anyio.to_thread.run_sync(work, limiter=workers(), abandon_on_cancel=True)
+        return await workers().run(work, abandon=True)
 
 
 def _extract(trajectory: Trajectory, parties: Parties, limit: int) -> list[Fact]:
