@@ -66,8 +66,12 @@ class Handle:
         *Cancellation*: as of the call; one that blocks is waited for.
         """
         if self._blocks:
-            return await anyio.to_thread.run_sync(lambda: work(self._find()))
+            return await anyio.to_thread.run_sync(self.wait, work)
         return await work(self._find())
+
+    def wait(self, work: Callable[[Any], Any]) -> Any:
+        """Do *work* in this thread, with an object whose calls block, and give its result."""
+        return work(self._find())
 
 
 class LazyService:
