@@ -90,7 +90,7 @@ async def test_a_failing_row_rolls_the_whole_commit_back(kit: Kit, path: Path) -
         await kit.apply(fact, **write)
     assert isinstance(failed.value.__cause__, StoreError)
     counts = await kit.store.feed("r").counts()
-    assert counts == {"steps": 1, "vectors": 0, "messages": 0, "checkpoints": 0}
+    assert {kind: count for kind, count in counts.items() if count} == {"steps": 1}
     assert (await kit.load()).committed == frozenset()
     breaker.execute("DROP TRIGGER broken")
     breaker.commit()
