@@ -39,7 +39,6 @@ __all__ = [
     "events_of",
     "evict_by_fallback",
     "rewritten",
-    "said_at",
     "still_there",
     "taken",
 ]
@@ -182,11 +181,6 @@ def still_there(
     return {m.stored_id for m in messages} <= {m.stored_id for m in found}
 
 
-def said_at(message: StoredMessage) -> datetime:
-    """When it was said, as far as that is known."""
-    return message.at or message.recorded_at
-
-
 def attach_all(
     tx: TranscriptWriter,
     thread: Thread,
@@ -253,8 +247,8 @@ def _snapshot(
         token_count=config.conversation.count(text),
         origin=origin,
         at=tx.now,
-        said_from=said_at(zone.messages[0]),
-        said_to=said_at(zone.messages[-1]),
+        said_from=zone.messages[0].said_at,
+        said_to=zone.messages[-1].said_at,
     )
 
 

@@ -117,7 +117,7 @@ def _lines(messages: Sequence[StoredMessage]) -> Iterable[Mapping[str, Any]]:
     for message, text in zip(messages, told, strict=True):
         who = message.actor or message.name
         yield {
-            "at": time_of(message.at or message.recorded_at),
+            "at": time_of(message.said_at),
             **({"name": who} if who else {}),
             "line": f"{message.role}: {shortened(text, limit)}",
         }

@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 
 from mnemo.runtime.text import count_tokens
 from mnemo.runtime.user_code import call
-from mnemo.values.messages import MOST_TOKENS, Message, measured_text
+from mnemo.values.messages import MOST_TOKENS, Message, compact_json, measured_text
 
 __all__ = ["IMAGE_TOKENS", "Count", "Counter", "fitted", "tokens_of"]
 
@@ -106,8 +106,7 @@ def _without_text(content: Any, each: Mapping[str, int]) -> tuple[str, int]:
         rest = [block for block in _cut(content, each, fixed) if not _is_told(block)]
     except RecursionError:
         rest, fixed = content, []
-    written = json.dumps(rest, ensure_ascii=False, separators=(",", ":")) if rest else ""
-    return written, sum(fixed)
+    return compact_json(rest) if rest else "", sum(fixed)
 
 
 def _cut(values: Iterable[Any], each: Mapping[str, int], fixed: list[int]) -> list[Any]:

@@ -43,7 +43,7 @@ def digest(messages: Sequence[StoredMessage], *, max_chars: int) -> str:
     if not messages:
         return ""
     first, *_, last = (messages[0], *messages)
-    span = dates([_said_at(message) for message in messages])
+    span = dates([message.said_at for message in messages])
     head = f"Messages {first.seq}..{last.seq}, {span}; first sentences only."
     told = list(_sentences(messages))
     calls = sum(call.name != THINKING_TOOL for m in messages for call in m.tool_calls)
@@ -73,10 +73,6 @@ def first_sentence(text: str) -> str:
 def clipped(text: str, most: int) -> str:
     """*text*, or its beginning with ``…`` as the last of *most* characters."""
     return text if len(text) <= most else text[: most - 1].rstrip() + "…"
-
-
-def _said_at(message: StoredMessage) -> datetime:
-    return message.at or message.recorded_at
 
 
 def _sentences(messages: Iterable[StoredMessage]) -> Iterable[str]:

@@ -76,7 +76,7 @@ def step_of(id: str, message: StoredMessage, *, default_actor: str) -> Step:
         index=message.seq,
         observation=observation,
         action=action,
-        at=message.at or message.recorded_at,
+        at=message.said_at,
         actor=speaker_of(message, default_actor),
         node_id=id,
         key=message.id,

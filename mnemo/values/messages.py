@@ -28,6 +28,7 @@ __all__ = [
     "StoredMessage",
     "ToolCall",
     "answered_ids",
+    "compact_json",
     "embedded_text",
     "measured_text",
     "searchable_text",
@@ -223,6 +224,11 @@ class StoredMessage(Message):
         return self.token_count or 0
 
     @property
+    def said_at(self) -> datetime:
+        """When it was said, as far as that is known; else when it was stored."""
+        return self.at or self.recorded_at
+
+    @property
     def stored_id(self) -> str:
         """Its id, which every stored message has."""
         assert self.id is not None
@@ -247,9 +253,7 @@ def answered_ids(message: Message) -> tuple[str, ...]:
 def measured_text(message: Message) -> str:
     """What its tokens are counted of: its text, and its calls as compact JSON."""
     calls = [{"id": c.id, "name": c.name, "arguments": c.arguments} for c in message.tool_calls]
-    written = json.dumps(calls, ensure_ascii=False, separators=(",", ":")) if calls else ""
-    text = message._own_text()
-    return text + written
+    return message._own_text() + (compact_json(calls) if calls else "")
 
 
 def searchable_text(message: Message, *, tools: bool = False) -> str:
@@ -264,7 +268,7 @@ def searchable_text(message: Message, *, tools: bool = False) -> str:
     if not tools:
         return ""
     if message.kind == "tool_call":
-        return "\n".join(f"{c.name} {_compact(c.arguments)}" for c in message.tool_calls)
+        return "\n".join(f"{c.name} {compact_json(c.arguments)}" for c in message.tool_calls)
     return message.text
 
 
@@ -354,5 +358,6 @@ def _count(count: object) -> int | None:
     return count or None
 
 
-def _compact(value: Any) -> str:
+def compact_json(value: Any) -> str:
+    """*value* as JSON without blanks, every character as itself."""
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"))

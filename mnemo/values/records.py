@@ -289,7 +289,7 @@ def message_record(message: StoredMessage) -> Record:
         session_id=message.thread_id,
         seq=message.seq,
         kind=message.kind or "user",
-        at=message.at or message.recorded_at,
+        at=message.said_at,
         actor=message.actor,
         text=searchable_text(message, tools=True),
         tool_calls=tuple(message.tool_calls),

@@ -14,7 +14,6 @@ first call after it, unless something else does.
 
 from __future__ import annotations
 
-import json
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -32,6 +31,7 @@ from mnemo.values.messages import (
     StoredMessage,
     ToolCall,
     answered_ids,
+    compact_json,
 )
 
 __all__ = [
@@ -379,8 +379,8 @@ def call_text(call: ToolCall) -> str:
     """*call* as one would write it, e.g. ``search(query="tea", limit=3)``."""
     arguments = call.arguments
     if isinstance(arguments, Mapping) and all(map(str.isidentifier, arguments)):
-        return f"{call.name}({', '.join(f'{k}={_compact(v)}' for k, v in arguments.items())})"
-    return f"{call.name}({_compact(arguments)})"
+        return f"{call.name}({', '.join(f'{k}={compact_json(v)}' for k, v in arguments.items())})"
+    return f"{call.name}({compact_json(arguments)})"
 
 
 def told_text(message: Message) -> str:
@@ -397,7 +397,3 @@ def told_text(message: Message) -> str:
     ]
     failed = "[failed]" if message.is_error else ""
     return "\n".join([" ".join(filter(None, (failed, said))), *calls]).strip()
-
-
-def _compact(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))

@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal, Protocol, TypeAlias
 
 from mnemo.runtime.text import is_blank
-from mnemo.values.messages import ITEM_FIELDS, Message
+from mnemo.values.messages import ITEM_FIELDS, Message, compact_json
 
 __all__ = [
     "ANTHROPIC_BLOCKS",
@@ -369,7 +369,7 @@ def _refused(constant: str) -> Any:
 def _written(arguments: Any) -> str:
     if isinstance(arguments, str):
         return arguments
-    return json.dumps(arguments, ensure_ascii=False, separators=(",", ":"))
+    return compact_json(arguments)
 
 
 def _results(message: Message) -> Iterator[tuple[str, Any, bool]]:
