@@ -26,7 +26,7 @@ from mnemo.runtime.validation import whole_number
 from mnemo.values.erasure import Selection
 from mnemo.values.messages import StoredMessage
 
-__all__ = ["Feed", "Feeding", "Session"]
+__all__ = ["Feed", "FeedTarget", "Feeding"]
 
 log = logging.getLogger("mnemo")
 
@@ -38,7 +38,7 @@ MAX_RETRY_S = 60.0
 """Longest pause after failures of the store, in seconds of the clock (S)."""
 
 
-class Session(Protocol):
+class FeedTarget(Protocol):
     """A session that a thread can be mirrored to."""
 
     @property
@@ -74,7 +74,7 @@ class Feed:
     """
 
     def __init__(
-        self, parts: ConversationParts, thread_id: str, session: Session, from_seq: int
+        self, parts: ConversationParts, thread_id: str, session: FeedTarget, from_seq: int
     ) -> None:
         self.thread_id = thread_id
         self.session_id = session.id
@@ -219,7 +219,9 @@ class Feeding:
         self._parts = parts
         self._feeds: dict[str, list[Feed]] = {}
 
-    async def feed(self, thread_id: str, session: Session, *, from_seq: int | None = None) -> Feed:
+    async def feed(
+        self, thread_id: str, session: FeedTarget, *, from_seq: int | None = None
+    ) -> Feed:
         """
         Have *session* take every message of the thread, in the order of their seqs.
 

@@ -61,7 +61,7 @@ class Found:
 @dataclass(frozen=True, slots=True)
 class HopZero:
     """
-    What the question itself finds.
+    The scores and the best documents of the query, before any hop.
 
     Attributes:
         hits: Type → its scored documents; types with nothing eligible are absent.
@@ -264,7 +264,7 @@ def _best(
 
 
 def _descending(scores: NDArray[np.float32], documents: NDArray[np.intp]) -> Iterable[int]:
-    """*documents* by falling score; the first thousand are sorted apart, for they mostly do."""
+    """Yield *documents* by falling score; the first thousand are sorted apart: mostly enough."""
     first = 1_000
     if len(documents) > first:
         cut = np.argpartition(-scores[documents], first)
@@ -279,7 +279,7 @@ def _descending(scores: NDArray[np.float32], documents: NDArray[np.intp]) -> Ite
 
 
 def eligible_steps(view: StepsView, filters: Filters) -> Mask:
-    """The living documents of the evidence that matches."""
+    """Return the mask of the living steps that match the filters."""
     ok = _in_time(view, filters.window)
     if filters.actor is not None:
         actor = view.actor_numbers.get(filters.actor, -1)
@@ -311,7 +311,7 @@ def _holding(view: DocumentsView, filters: Filters) -> Mask:
 
 def eligible_nodes(corpus: CorpusView, kind: NodeType, filters: Filters, steps: Mask) -> Mask:
     """
-    The living documents of one type of node that match.
+    Return the mask of the living nodes of one type that match the filters.
 
     A fact or an instruction matches if one of its sources does, or by itself if it stands
     for itself. Of other types only time is looked at: they lead to what matches.

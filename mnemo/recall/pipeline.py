@@ -183,7 +183,7 @@ class Recall:
         return RecallRun(request, asked, progress, adviser, adviser if plans else None)
 
     async def _found(self, run: RecallRun, plan: RecallPlan, corpus: CorpusView) -> RecallResult:
-        """Find and score candidates; the answer in words follows."""
+        """Find and score candidates; the result has no answer yet."""
         question = ask(run.request.query, plan.tags, run.request.context)
         with run.progress.phase("embed"):
             question = await self._embedded(question, run.progress)
@@ -224,7 +224,7 @@ class Recall:
         self, run: RecallRun, candidates: Sequence[Candidate]
     ) -> ReasonedMemory | None:
         """
-        The candidates in words, where they are wanted.
+        Return the answer in words, where the request asks for one.
 
         Raises:
             ModelError: Of a model that failed altogether, where words were asked for.

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mnemo.english.words import index_terms_of
-from mnemo.recall.matching import Chain
+from mnemo.recall.bm25 import Chain, highest
 from mnemo.recall.question import RecallQuestion
 from mnemo.runtime.text import fold
 from mnemo.values.corpus import StepsView
@@ -89,7 +89,7 @@ class SignalInput:
         view, chain = self.view, self.chain
         # A row beyond the view's vectors belongs to one that came after the view.
         known = self.ok & (view.rows >= 0) & (view.rows < len(view.vectors))
-        best = _best(np.where(known, self.scores, -np.inf), BEST)
+        best = highest(self.scores, known & np.isfinite(self.scores), BEST)
         eligible = view.rows[known]
         if not len(eligible):
             return None
@@ -189,14 +189,6 @@ def _topic(asked: SignalInput) -> Floats | None:
 
 def _topic_around(asked: SignalInput) -> Floats | None:
     return None if asked.topic is None else asked.topic[1]
-
-
-def _best(scores: Floats, count: int) -> NDArray[np.intp]:
-    """The *count* documents of the highest finite scores, in any order."""
-    known = np.flatnonzero(np.isfinite(scores))
-    if len(known) <= count:
-        return known
-    return known[np.argpartition(-scores[known], count)[:count]]
 
 
 def _unit(rows: Floats) -> Floats:

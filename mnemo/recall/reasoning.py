@@ -14,9 +14,9 @@ from mnemo.prompts.data import AskedQuestion
 from mnemo.prompts.profiles import Profile
 from mnemo.prompts.reason import REASONING, ReasonPurpose, Recalled, fitting, reason_question
 from mnemo.recall.candidate import Candidate, SourceRef
+from mnemo.recall.candidate_text import condition_text
 from mnemo.recall.request import Adviser
 from mnemo.recall.result import ReasonedMemory
-from mnemo.recall.text import condition_text
 from mnemo.runtime.text import count_tokens, one_line, terms
 from mnemo.values.counting import Count
 from mnemo.values.graph import Episodic, NodeType, Procedural

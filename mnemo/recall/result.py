@@ -10,7 +10,7 @@ from mnemo.errors import NotFound
 from mnemo.prompts.plan import Mode
 from mnemo.prompts.usage import How
 from mnemo.recall.candidate import Candidate, SourceRef
-from mnemo.recall.text import Order, Style, print_candidates
+from mnemo.recall.candidate_text import Order, Style, print_candidates
 from mnemo.runtime.text import count_tokens
 from mnemo.runtime.validation import one_of, whole_number
 from mnemo.values.changeset import Revision

@@ -110,7 +110,7 @@ class ScoredCandidate:
 
 class Search:
     """
-    The candidates of one recall, growing hop by hop; reads the store in few large reads.
+    The candidates of one recall: added hop by hop, scored, and read in few large reads.
 
     Args:
         zero: What the question itself found.
@@ -153,7 +153,7 @@ class Search:
         await self._take(self._zero.found)
 
     async def hop(self, hop: int) -> float:
-        """Go over tags and intents; gives the best relevance of what is new, 0 if nothing is."""
+        """Add candidates over tags and intents; return the best new relevance, 0 without any."""
         seeds = [scored.found for scored in self.ranked[:SEEDS]]
         routes = self._hopeful_routes(seeds, hop)
         if not routes:
@@ -175,7 +175,7 @@ class Search:
 
     async def refine(self, zero: HopZero, hop: int) -> float:
         """
-        Let in what refined tags found, after *hop*; gives the best relevance of what is new.
+        Add the hits of refined tags after *hop*; return the best relevance among new ones.
 
         A candidate has the greater of its own relevance and half of that for the tags.
         """
@@ -194,7 +194,7 @@ class Search:
         return max((f.relevance for f in found), default=0.0)
 
     def _hopeful_routes(self, seeds: Sequence[Found], hop: int) -> list[Route]:
-        """Routes behind which something may stand that is good enough to be seen."""
+        """Return the routes whose targets may reach a place among the results."""
         routes = routes_from(
             seeds,
             self._neighbours,
@@ -212,7 +212,7 @@ class Search:
         ]
 
     async def trace_back(self) -> None:
-        """Let the steps behind candidates in, at a share of what they support is worth."""
+        """Add the steps behind candidates, at a share of the value of what they support."""
         if not self._scope.traces_back:
             return
         led: dict[str, ScoredCandidate] = {}
@@ -227,16 +227,16 @@ class Search:
         await self._take(hopeful[: self._config.recall.max_candidates])
 
     def _behind(self, step: str, supported: ScoredCandidate) -> Found:
-        """The step behind a candidate, worth a share of what it supports is worth."""
+        """Make the hit of a step: its value is at least a share of the supported candidate's."""
         relevance = self._zero.relevance("episodic", step)
         floor = self._config.recall.provenance_decay * supported.value
         return Found(step, "episodic", relevance, "provenance", None, floor, via=supported.found.id)
 
     def _least(self, rank: int) -> float:
         """
-        The value below which a new candidate is neither returned nor among the best *rank*.
+        Return the value below which a new candidate is neither returned nor a seed.
 
-        0 with another value function than the shipped one, of which nothing is known.
+        0 with a configured value function, whose bounds are unknown.
         """
         # A place may be taken by a fact and its step.
         rank = max(rank, 2 * self._request.k if self._request.unites else self._request.k)
@@ -250,7 +250,7 @@ class Search:
         return max(bound * self._scope.weights.get(found.type, 0.0), found.floor) >= least
 
     async def finish(self) -> list[Candidate]:
-        """The best with their sources."""
+        """Return the best candidates with their sources."""
         best = self._best()
         chosen = [one for scored, others in best for one in (scored, *others)]
         await self._read_steps(id for one in chosen for id in self._named(one))
@@ -259,7 +259,7 @@ class Search:
 
     def _best(self) -> list[tuple[ScoredCandidate, list[ScoredCandidate]]]:
         """
-        The best *k*, each with the facts that restate it and gave their place to it.
+        Return the best *k*, each with the facts that restate it and share its place.
 
         A fact restates the step behind it that matches the question best.
         """
@@ -304,7 +304,7 @@ class Search:
         self._scored = {(s.found.type, s.found.id): s for s in kept}
 
     async def _read_steps(self, ids: Iterable[str]) -> None:
-        """Read the steps behind *ids*, or else the messages."""
+        """Read the steps of *ids*; for ids without a step, the messages."""
         missing = [id for id in dict.fromkeys(ids) if id not in self._steps]
         made = {id: self._corpus.steps.made_of(id) for id in missing}
         found = await self._feed.steps(list(made.values())) if missing else {}
@@ -316,7 +316,7 @@ class Search:
                 self._steps[id] = step_of(id, one.message, default_actor=actor)
 
     def _lives(self, found: FoundMessage) -> bool:
-        """Whether the message has not expired, swept or not."""
+        """Whether the message has not expired; an expired one may not be swept yet."""
         thread = Thread(id=found.message.thread_id, ttl_s=found.ttl_s)
         since = thread.alive_since(self._scope.now, self._config.conversation.ttl_s)
         return since is None or found.message.recorded_at >= since
@@ -469,7 +469,7 @@ async def expand(
     progress: RecallProgress,
 ) -> tuple[dict[str, Any], ...]:
     """
-    Go *max_hops* hops, or until nothing is new and nothing else can be looked for.
+    Expand *max_hops* times, or until a hop adds nothing and no refinement is left.
 
     A hop whose best new candidate does not exceed the best before by ``plateau_delta``
     is followed by a refinement, as long as the budget lasts.
@@ -496,8 +496,8 @@ class _Refinements:
     """
     The refinements of one recall.
 
-    One that leads nowhere does not count against the budget; but a model that never
-    has an idea is asked at most once more per refinement that it was allowed.
+    A refinement without tags does not count against the budget; a model that returns none
+    is asked at most once more per refinement of the budget.
     """
 
     def __init__(
@@ -512,7 +512,7 @@ class _Refinements:
 
     @property
     def possible(self) -> bool:
-        """Whether there is somebody to ask, and budget for it."""
+        """Whether a model can be asked and the budget allows it."""
         if self._look is None or self._look.adviser.hangs:
             return False
         return len(self.made) < self._budget and self._in_vain <= self._budget

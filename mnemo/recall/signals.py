@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mnemo.english.dates import spans_of
-from mnemo.recall.matching import Chain, Matches
+from mnemo.recall.bm25 import Chain, Matches
 from mnemo.recall.question import RecallQuestion
 from mnemo.recall.ranking import SignalInput, added_to, fitted_weights
 from mnemo.values.corpus import DocumentsView, StepsView

@@ -11,7 +11,7 @@ from mnemo.recall.question import RecallQuestion
 from mnemo.values.corpus import DocumentsView, StepsView
 from mnemo.values.postings import Bm25, idf, saturation
 
-__all__ = ["Chain", "Matches"]
+__all__ = ["Chain", "Matches", "highest"]
 
 
 PAIRED_DOCUMENTS = 100
@@ -156,7 +156,7 @@ class Matches:
         """
         added = np.zeros(len(own), np.float32)
         pairs = [pair for pair in question.pairs if all(term in self._found for term in pair)]
-        documents = _best(own, PAIRED_DOCUMENTS)
+        documents = highest(own, own > 0, PAIRED_DOCUMENTS)
         if not pairs or not len(documents):
             return added
         first, second, place = _neighbours(view, documents)
@@ -175,12 +175,12 @@ class Matches:
         return term.weight * idf(self.population, len(term.documents))
 
 
-def _best(scores: Floats, count: int) -> NDArray[np.intp]:
-    """The *count* documents of the highest positive scores, in any order."""
-    matching = np.flatnonzero(scores > 0)
-    if len(matching) <= count:
-        return matching
-    return matching[np.argpartition(-scores[matching], count)[:count]]
+def highest(scores: Floats, eligible: Mask, count: int) -> NDArray[np.intp]:
+    """Return the *count* documents of *eligible* with the highest scores, in any order."""
+    documents = np.flatnonzero(eligible)
+    if len(documents) <= count:
+        return documents
+    return documents[np.argpartition(-scores[documents], count)[:count]]
 
 
 def _neighbours(
