@@ -206,22 +206,36 @@ def _by_type(
 
 
 def _listed(tx: Tx, repo_id: str, listing: Listing, passed: Passed | None) -> list[Node]:
-    """First the places, then the bodies of those alone: a page reads no more than it shows."""
-    query, values = f"SELECT n.no FROM nodes n WHERE n.repo = ? AND n.type IN {LISTED}", []
+    """
+    First the places, then the bodies of those alone: a page reads no more than it shows.
+
+    Each type is read in the order of its index, up to the limit.
+    """
+    # The few that were superseded by something are found by that; the unary plus keeps SQL from
+    # reading a whole type in order instead.
+    type = "n.type" if listing.superseded_by is None else "+n.type"
+    query, values = (
+        f"SELECT n.no, n.created_at, n.id FROM nodes n WHERE n.repo = ? AND {type} = ?",
+        [],
+    )
     later, direction = ("<", "DESC") if listing.newest_first else (">", "ASC")
     if listing.after is not None:
-        at, id = listing.after
-        query += f" AND (n.created_at {later} ? OR (n.created_at = ? AND n.id > ?))"
-        values += [utc_text(at), utc_text(at), id]
+        at, id = utc_text(listing.after[0]), listing.after[1]
+        query += f" AND n.created_at {later}= ? AND (n.created_at {later} ? OR n.id > ?)"
+        values += [at, at, id]
     if listing.holding:
         query += " AND n.superseded_by IS NULL"
     if listing.superseded_by is not None:
         query += f" AND n.superseded_by IN {LISTED}"
         values.append(listed(listing.superseded_by))
-    order = f" ORDER BY n.created_at {direction}, n.id"
-    asked = (repo_row(tx, repo_id)[0], listed(listing.types), *values, listing.limit)
-    places = listed(no for (no,) in tx.run(f"{query}{order} LIMIT ?", asked))
-    return NODES.whole.all(tx.run(f"{_PLACED} {order}", (places,)), passed)
+    one = f"SELECT * FROM ({query} ORDER BY n.created_at {direction}, n.id LIMIT ?)"
+    every = " UNION ALL ".join([one] * len(listing.types))
+    order = f"ORDER BY created_at {direction}, id"
+    repo = repo_row(tx, repo_id)[0]
+    asked = [v for kind in listing.types for v in (repo, kind, *values, listing.limit)]
+    places = tx.run(f"SELECT no FROM ({every}) {order} LIMIT ?", (*asked, listing.limit))
+    placed = (listed(no for (no,) in places),)
+    return NODES.whole.all(tx.run(f"{_PLACED} {order}", placed), passed)
 
 
 def _metadata(

@@ -244,6 +244,8 @@ def _take_back(path: Path) -> None:
     """Make a file of the first version of one of the present."""
     older = sqlite3.connect(path)
     for statement in (
+        "DROP INDEX nodes_by_age",
+        "CREATE INDEX idx_nodes_repo_type ON nodes (repo, type)",
         "DROP TABLE checkpoints",
         "DROP TABLE checkpoint_values",
         "DROP TABLE checkpoint_writes",

@@ -78,10 +78,11 @@ _JOURNAL = (
     "CREATE UNIQUE INDEX steps_node ON steps (repo, node_id)",
     _STEPS_OF_MESSAGES,
 )
+_NODES_BY_AGE = "CREATE INDEX nodes_by_age ON nodes (repo, type, created_at, id)"
 _GRAPH = (
     tables.NODES.ddl,
     "CREATE UNIQUE INDEX idx_nodes_repo_id ON nodes (repo, id)",
-    "CREATE INDEX idx_nodes_repo_type ON nodes (repo, type)",
+    _NODES_BY_AGE,
     "CREATE INDEX idx_nodes_repo_revision ON nodes (repo, revision)",
     """CREATE INDEX nodes_superseded ON nodes (repo, superseded_by)
        WHERE superseded_by IS NOT NULL""",
@@ -253,10 +254,16 @@ def _add_items(db: Any) -> None:
         db.execute(statement)
 
 
+def _order_nodes(db: Any) -> None:
+    """Version 10: nodes of a type are read in the order in which they were made."""
+    db.execute("DROP INDEX idx_nodes_repo_type")
+    db.execute(_NODES_BY_AGE)
+
+
 # Each makes the next version: the first one version 6. It is given a ``sqlite_utils.Database``.
 _MIGRATIONS: tuple[Callable[[Any], None], ...] = (
     *(_add_roles, _add_jobs, _add_checkpoints),
-    _add_items,
+    *(_add_items, _order_nodes),
 )
 VERSION = _FIRST_VERSION + len(_MIGRATIONS)
 """The newest schema version, which this code reads and writes."""
