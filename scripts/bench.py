@@ -1,5 +1,5 @@
 """
-Measure mnemo: appends, a sustained load, episodes, recall, loop lag, idle sessions, import time.
+Measure mnemo: appends, sustained load, episodes, threads, recall, filters, loop lag, memory.
 
 Every phase runs in a process of its own, so that none inherits another's heap, and
 beats a heartbeat on the event loop. What is loaded once is loaded before, and shown by
@@ -23,10 +23,12 @@ from typing import Any
 
 import anyio
 from bench_dialogues import BadInput
+from bench_filters import recall_filtered
 from bench_kit import SIZES, Figure, Sizes, heartbeat, machine
 from bench_load import sustained, sustained_turns, turns_of
 from bench_process import idle_sessions, import_time
 from bench_reading import recall_at
+from bench_threads import threads
 from bench_writing import appends_full, appends_normal, episodes, first_use
 
 from mnemo.runtime import settle_collector
@@ -52,6 +54,8 @@ def phases(sizes: Sizes, file: Path | None) -> dict[str, Phase]:
         "appends-full": appends_full,
         "sustained": sustained,
         "episodes": episodes,
+        "threads": threads,
+        "filters": recall_filtered,
     }
     if file is not None:
         known["turns"] = partial(sustained_turns, file)

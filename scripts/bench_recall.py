@@ -28,6 +28,7 @@ from typing import Any
 
 import anyio
 import numpy as np
+from bench_abstention import abstention
 from bench_dialogues import (
     BUDGETS,
     DEPTH,
@@ -385,6 +386,14 @@ def show_together(reports: dict[str, dict[str, Any]]) -> None:
             _show_difference(f"  what it gives: {name}", measured["recall@10"])
 
 
+def show_abstention(reports: dict[str, dict[str, Any]]) -> None:
+    """Print how many questions of each kind found nothing."""
+    for file, report in reports.items():
+        print(f"{file}, {report['dialogues']} dialogues")
+        for kind, asked in report["asked"].items():
+            print(f"  {kind:<32}{report['found nothing'][kind]:>5} of {asked} found nothing")
+
+
 def _show_difference(name: str, d: dict[str, float]) -> None:
     numbers = f"{100 * d['mean']:+.1f} ({100 * d['low']:+.1f} to {100 * d['high']:+.1f})"
     print(f"{name:<46}{numbers}")
@@ -416,6 +425,11 @@ def main() -> int:
     )
     parser.add_argument("--json", action="store_true", help="print JSON instead of tables")
     parser.add_argument("--ablate", action="store_true", help="also: each signal off in turn")
+    parser.add_argument(
+        "--abstention",
+        action="store_true",
+        help="instead: how many questions about nothing that is stored find nothing",
+    )
     parser.add_argument("--embedder", choices=EMBEDDERS, default="wordllama")
     arguments = parser.parse_args()
     try:
@@ -424,13 +438,17 @@ def main() -> int:
         print(f"bench_recall: {error}", file=sys.stderr)
         return 2
     embedder = OnceEmbedder(EMBEDDERS[arguments.embedder]())
-    reports = {
-        name: anyio.run(partial(measure, dialogues, embedder, ablated=arguments.ablate))
-        for name, dialogues in files.items()
-    }
+    work: Callable[[list[Dialogue]], Any] = partial(
+        measure, embedder=embedder, ablated=arguments.ablate
+    )
+    if arguments.abstention:
+        work = partial(abstention, embedder=embedder, ingest=partial(ingest, commit=True))
+    reports = {name: anyio.run(work, dialogues) for name, dialogues in files.items()}
     (first, *others) = reports.values()
     if arguments.json:
         print(json.dumps(reports if others else first, indent=2))
+    elif arguments.abstention:
+        show_abstention(reports)
     elif others:
         show_together(reports)
     else:

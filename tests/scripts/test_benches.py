@@ -43,13 +43,25 @@ def test_every_phase_of_the_bench_gives_its_figures():
     """Every phase has figures that say whether their targets are met."""
     result = result_of("bench.py", "--size", "tiny")
     assert "packages" in result["machine"]
-    once = {"idle-loop", "import", "first-use", "sessions", "episodes"}
+    once = {"idle-loop", "import", "first-use", "sessions", "episodes", "threads", "filters"}
     appends = {"appends-normal", "appends-full", "sustained"}
     assert set(result["phases"]) == once | appends | {"recall-200"}
     for figures in result["phases"].values():
         assert all(figure["value"] >= 0 for figure in figures)
     lags = [f["name"] for f in result["phases"]["appends-full"] if "lag max" in f["name"]]
     assert lags == [f"append, full, {n} in flight: loop lag max" for n in (1, 64)]
+
+
+@pytest.mark.long
+def test_threads_of_two_processes_are_settled_with_a_killed_one_between():
+    """Every message is one step and one fact, whichever process lived to extract it."""
+    (figures,) = result_of("bench.py", "--size", "tiny", "--only", "threads")["phases"].values()
+    wrong, *others = figures
+    assert (wrong["name"], wrong["value"]) == (
+        "8 threads: messages or facts not there exactly once",
+        0,
+    )
+    assert {figure["unit"] for figure in others} == {"s", "ms", "MB", "KB", ""}
 
 
 def test_one_phase_can_be_chosen():
@@ -92,6 +104,36 @@ def test_processor_time_of_a_sustained_load_is_told_by_phase(tmp_path: Path):
     assert sum(used[phase] for phase in PHASES) <= used["all"] * 1.05
     rates = [figure["name"].rpartition(": ")[2] for figure in figures if figure["unit"] == "/s"]
     assert rates == ["durable", "annotated, embedded, indexed"]
+
+
+@pytest.mark.long
+def test_questions_about_nothing_stored_are_counted(tmp_path: Path):
+    """Random letters find nothing in a dialogue, and the other kinds are told beside them."""
+    path = tmp_path / "dialogues.json"
+    path.write_text(json.dumps([dialogue("a", "boat"), dialogue("b", "kite")]))
+    done = run("bench_recall.py", path, "--abstention", "--json")
+    assert done.returncode == 0, done.stderr
+    report = json.loads(done.stdout)
+    kinds = report["asked"]
+    assert kinds["random letters"] == report["found nothing"]["random letters"] == 200
+    assert report["found nothing"]["about the dialogue itself"] == 0
+    assert kinds["about other dialogues"] == 2
+
+
+def dialogue(id: str, thing: str) -> dict[str, Any]:
+    """Thirty turns about a *thing*, and a question about one of them."""
+    turns = [
+        {
+            "id": f"{id}{n}",
+            "session": "1",
+            "at": f"2024-03-01T12:{n:02}:00",
+            "speaker": "Bo",
+            "text": f"I painted the {thing} for the {n}th time.",
+        }
+        for n in range(30)
+    ]
+    asked = {"question": f"Who painted the {thing}?", "category": "1", "evidence": [f"{id}3"]}
+    return {"id": id, "turns": turns, "questions": [asked]}
 
 
 # ── The other benches ────────────────────────────────────────────────────────────────
