@@ -11,9 +11,6 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-import anyio.to_thread
-from anyio import CapacityLimiter
-
 from mnemo.context import pins
 from mnemo.context.eviction import DueEviction, EvictionVerdict, Links
 from mnemo.context.pins import Refusal
@@ -34,6 +31,7 @@ from mnemo.prompts.tool_loop import Answered, Loop, ToolUse, Why, run_loop
 from mnemo.protocols import ChatMessage, ChatModel, TranscriptReader
 from mnemo.runtime.tasks import on_clock
 from mnemo.runtime.text import clean, is_blank, one_line
+from mnemo.runtime.threads import Threads
 from mnemo.values.derived import Snapshot, Thread
 
 __all__ = ["CheckLinks", "Desk", "NoOutcome", "Runs"]
@@ -74,7 +72,7 @@ class Runs:
         self._caller = Caller(
             model, meter=parts.meter, timeout_s=self._config.run_timeout_s, spans=parts.spans
         )
-        self._limiter = CapacityLimiter(1)
+        self._threads = Threads()
 
     async def evict(self, due: DueEviction, *, attempt: int) -> tuple[Zone, EvictionVerdict]:
         """
@@ -86,7 +84,7 @@ class Runs:
         Raises:
             NoOutcome: There is none. *Cancellation*: safe; nothing is written.
         """
-        view = await self._off_loop(lambda: due.view(self._parts.config))
+        view = await self._threads.run(lambda: due.view(self._parts.config))
         if view.zone is None:
             raise NoOutcome("nothing of the window can leave it", retryable=False)
         desk = self._desk((view.zone.from_seq, view.zone.to_seq), due)
@@ -145,9 +143,6 @@ class Runs:
             raise NoOutcome(clean(str(error)), retryable=again) from error
         if end.why != "terminal":
             raise NoOutcome(_WHY.get(end.why, end.why))
-
-    async def _off_loop(self, work: Callable[[], T]) -> T:
-        return await anyio.to_thread.run_sync(work, limiter=self._limiter)
 
 
 def _verdict(desk: Desk, attempt: int) -> EvictionVerdict:

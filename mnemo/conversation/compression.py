@@ -18,12 +18,12 @@ from mnemo.conversation.scope import ThreadScope, live_records
 from mnemo.conversation.settings import ConversationParts, ThreadSettings
 from mnemo.conversation.summarizers import ChatSummarizer, EmbeddedSummarizer, cut_to
 from mnemo.conversation.uncovered import Uncovered
-from mnemo.errors import Conflict, InvalidReply, MnemoError, UsageError
+from mnemo.errors import Conflict, InvalidReply, UsageError
 from mnemo.events import CompressionFailed
 from mnemo.protocols import Summarizer, SummaryRequest, TranscriptReader, TranscriptWriter
 from mnemo.runtime.flights import Flights
 from mnemo.runtime.text import clean, is_blank
-from mnemo.runtime.user_code import called
+from mnemo.runtime.user_code import called, traceback_of
 from mnemo.values.derived import Compaction, Origin
 from mnemo.values.messages import StoredMessage
 from mnemo.values.strategies import Summary
@@ -166,8 +166,7 @@ class Compressing:
 
     def _failed(self, watch: _Watch, error: Exception) -> None:
         thread_id, config = watch.settings.thread_id, self._parts.config.conversation
-        # What is ours says what to do; of what is not, the place is wanted.
-        trace = None if isinstance(error, MnemoError) else error
+        trace = traceback_of(error)
         log.warning("thread %r could not be compressed: %s", thread_id, error, exc_info=trace)
         what = clean(f"{type(error).__name__}: {error}")
         parts = self._parts

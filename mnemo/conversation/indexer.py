@@ -15,8 +15,9 @@ from functools import partial
 import anyio
 
 from mnemo.conversation.settings import ConversationParts, ThreadSettings
-from mnemo.errors import MnemoError, StoreReadOnly, UsageError
+from mnemo.errors import StoreReadOnly, UsageError
 from mnemo.protocols import EmbeddingSpace, TranscriptReader, TranscriptWriter
+from mnemo.runtime.user_code import traceback_of
 from mnemo.values.graph import Vector
 from mnemo.values.messages import StoredMessage, embedded_text
 from mnemo.values.strategies import Composite, Nearest, Retrieval
@@ -155,7 +156,7 @@ class Indexing:
         except Exception as error:
             # Whatever an embedder or the store may raise: loading goes on without vectors.
             if not self._failures:
-                trace = None if isinstance(error, MnemoError) else error
+                trace = traceback_of(error)
                 log.warning("messages wait for their vectors: %s", error, exc_info=trace)
             self._failures = min(self._failures + 1, 32)
             return False

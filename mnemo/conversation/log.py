@@ -9,9 +9,6 @@ from dataclasses import replace
 from functools import partial
 from typing import TypeVar
 
-import anyio.to_thread
-from anyio import CapacityLimiter
-
 from mnemo.conversation.appending import Appended, MessageDraft, append, drafts_of
 from mnemo.conversation.compaction import (
     NewRecord,
@@ -29,6 +26,7 @@ from mnemo.events import RecallFailed
 from mnemo.runtime.clock import Breather
 from mnemo.runtime.tasks import computed
 from mnemo.runtime.text import clean, is_blank
+from mnemo.runtime.threads import Threads
 from mnemo.runtime.transactions import transacted
 from mnemo.runtime.validation import is_small, stored_text, whole_number
 from mnemo.values.derived import Compaction
@@ -58,7 +56,7 @@ class MessageLog:
         self._parts = parts
         self._settings = settings
         self._count = parts.config.conversation.count
-        self._limiter = CapacityLimiter(1)
+        self._threads = Threads()
 
     def __repr__(self) -> str:
         return f"<Conversation {self.thread_id!r}>"
@@ -136,7 +134,7 @@ class MessageLog:
         if self._parts.config.conversation.token_counter is None and is_small(batch):
             return drafts_of(given, self._count)
         work = partial(drafts_of, given, self._count, pause=Breather().breathe)
-        return await anyio.to_thread.run_sync(work, limiter=self._limiter)
+        return await self._threads.run(work)
 
     async def history(self, *, from_seq: int = 0, to_seq: int | None = None) -> list[StoredMessage]:
         """

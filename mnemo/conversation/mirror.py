@@ -18,10 +18,10 @@ from typing import Protocol
 import anyio
 
 from mnemo.conversation.settings import ConversationParts
-from mnemo.errors import MnemoError, StoreError, UsageError
+from mnemo.errors import StoreError, UsageError
 from mnemo.protocols import TranscriptReader
 from mnemo.runtime.tasks import CancelHandle, Home
-from mnemo.runtime.user_code import called
+from mnemo.runtime.user_code import called, traceback_of
 from mnemo.runtime.validation import whole_number
 from mnemo.values.erasure import Selection
 from mnemo.values.messages import StoredMessage
@@ -144,14 +144,12 @@ class Feed:
 
     def _stopped(self, error: Exception) -> None:
         self.error = error
-        # What is ours says what to do; of what is not, the place is wanted.
-        trace = None if isinstance(error, MnemoError) else error
         log.warning(
             "session %r is not fed by thread %r any more: %s",
             self.session_id,
             self.thread_id,
             error,
-            exc_info=trace,
+            exc_info=traceback_of(error),
         )
 
     def _pulse(self) -> None:

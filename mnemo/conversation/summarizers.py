@@ -5,9 +5,6 @@ from __future__ import annotations
 from bisect import bisect_right
 from functools import partial
 
-import anyio.to_thread
-from anyio import CapacityLimiter
-
 from mnemo.config import Config
 from mnemo.english.sentences import sentence_ends
 from mnemo.errors import ModelError
@@ -17,6 +14,7 @@ from mnemo.prompts.summarize import shorter_request, summary_of, summary_request
 from mnemo.prompts.usage import UsageMeter
 from mnemo.protocols import ChatModel, ChatReply, ChatRequest, SummaryRequest
 from mnemo.runtime.spans import NO_SPANS, Spans
+from mnemo.runtime.threads import Threads
 from mnemo.values.counting import Count
 from mnemo.values.digest import digest
 
@@ -49,7 +47,7 @@ class ChatSummarizer:
         self._profile = resolve_profile(config.extraction.profile)
         self._meter = meter
         self._count = count
-        self._limiter = CapacityLimiter(1)
+        self._threads = Threads()
 
     async def summarize(self, request: SummaryRequest) -> str:
         """Give the text. *Raises*: as ``Summarizer``; ``InvalidReply``: blank or cut off."""
@@ -63,12 +61,12 @@ class ChatSummarizer:
 
     async def _summary(self, asked: SummaryRequest) -> str:
         make = partial(summary_request, asked, self._profile)
-        request = await anyio.to_thread.run_sync(make, limiter=self._limiter)
+        request = await self._threads.run(make)
         text = await self._answer(request)
         if self._count(text) > asked.max_tokens:
             text = await self._answer(shorter_request(request, text, asked.max_tokens))
         cut = partial(cut_to, text, asked.max_tokens, self._count)
-        return await anyio.to_thread.run_sync(cut, limiter=self._limiter)
+        return await self._threads.run(cut)
 
     async def _answer(self, request: ChatRequest) -> str:
         return await self._caller.read(request, _understood)
@@ -84,12 +82,12 @@ class EmbeddedSummarizer:
     def __init__(self, *, meter: UsageMeter, count: Count) -> None:
         self._meter = meter
         self._count = count
-        self._limiter = CapacityLimiter(1)
+        self._threads = Threads()
 
     async def summarize(self, request: SummaryRequest) -> str:
         """Give first sentences of messages, or the beginnings of summaries. Never raises."""
         work = partial(_extract, request, self._count)
-        text = await anyio.to_thread.run_sync(work, limiter=self._limiter)
+        text = await self._threads.run(work)
         self._meter.ran("summarize", "embedded")
         return text
 

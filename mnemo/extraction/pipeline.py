@@ -49,7 +49,7 @@ __all__ = ["ExtractionPipeline", "build_extraction"]
 ANNOTATION_CONTEXT_STEPS = 8
 """Known steps that an annotator is shown before the fresh ones (S)."""
 
-_log = logging.getLogger(__name__)
+log = logging.getLogger("mnemo")
 _A = TypeVar("_A")
 _B = TypeVar("_B")
 
@@ -144,7 +144,7 @@ class ExtractionPipeline:
         except ModelError as error:
             if self._fallback is None:
                 raise
-            _log.warning("the embedded annotator steps in: %s", error)
+            log.warning("the embedded annotator steps in: %s", error)
             annotated, last_reward = await self._fallback.annotate(request)
             self._meter.ran("annotate", "embedded")
             return Findings(annotated=tuple(annotated), last_reward=last_reward, embedded=True)
@@ -268,4 +268,4 @@ def _lacks_reward(known: Sequence[Step]) -> bool:
 
 def _report_dropped(clean: CleanFacts, trajectory: Trajectory) -> None:
     if clean.dropped:
-        _log.info("%s: %d facts could not stand alone", trajectory.id, clean.dropped)
+        log.info("%s: %d facts could not stand alone", trajectory.id, clean.dropped)

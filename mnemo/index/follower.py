@@ -16,16 +16,17 @@ from dataclasses import dataclass, replace
 from itertools import chain, islice, repeat
 
 import anyio
-import anyio.to_thread
 import numpy as np
-from anyio import CapacityLimiter
 from numpy.typing import NDArray
 
-from mnemo.errors import MnemoError, StoreReadOnly
+from mnemo.errors import StoreReadOnly
 from mnemo.index.corpus import Corpus
 from mnemo.index.documents import MAX_EMBEDDED_CHARACTERS, node_document, step_sides, steps_in
 from mnemo.protocols import DocumentFeed, Embedder, FeedChanges, FeedCursor
 from mnemo.runtime.clock import Breather, elapsed
+from mnemo.runtime.threads import Threads
+from mnemo.runtime.traffic import CALM_WRITES, traffic
+from mnemo.runtime.user_code import traceback_of
 from mnemo.values.changeset import Revision
 from mnemo.values.corpus import CorpusView, Document, DocumentsView
 from mnemo.values.graph import NodeType, Vector
@@ -40,10 +41,6 @@ BATCH = 256
 """Texts per call of the embedder, at most."""
 NO_VECTORS = 2**62
 """Where a cursor stands that does not want to see stored vectors."""
-QUIET_S = 0.02
-"""Seconds without many writes after which background work begins."""
-CALM_WRITES = 10
-"""Writes within ``QUIET_S`` that still count as quiet (500 a second)."""
 PATIENCE_S = 5.0
 """Seconds after which it begins although writes go on."""
 RETRY_S = 0.1
@@ -105,10 +102,10 @@ class RepositoryIndex:
         self._default_actor = default_actor
         self._lock = anyio.Lock()
         self._embedding = anyio.Lock()
-        self._limiter = CapacityLimiter(2)
+        self._threads = Threads(2)
         self._asked = 0
         self._served = 0
-        self._activity = 0
+        self._traffic = traffic()
         self._poked = anyio.Event()
         self._failing: str | None = None
         self._renewing = False
@@ -219,7 +216,7 @@ class RepositoryIndex:
                 self._start_again()
                 changes = await self._feed.changes(self._after)
             if changes.cursor != self._cursor or changes.more or self._unseen:
-                await anyio.to_thread.run_sync(self._absorb, changes, limiter=self._limiter)
+                await self._threads.run(self._absorb, changes)
             more = changes.more
 
     @property
@@ -305,15 +302,13 @@ class RepositoryIndex:
         if view is None or not view.count or not len(vectors):
             return [[] for _ in vectors]
         views = (view, self._view.wordings) if type == "intent" else (view,)
-        return await anyio.to_thread.run_sync(
-            _nearest_of, views, vectors, threshold, limit, limiter=self._limiter
-        )
+        return await self._threads.run(_nearest_of, views, vectors, threshold, limit)
 
     # ── Embedding in the background ──────────────────────────────────────────────────
 
     def poke(self) -> None:
         """Say that something was written; cheap enough for every append."""
-        self._activity += 1
+        self._traffic.passed()
         self._poked.set()
 
     async def run(self) -> None:
@@ -329,15 +324,7 @@ class RepositoryIndex:
             else:
                 # Also while appends go on: each of them would ask a server that is down.
                 await anyio.sleep(min(MAX_RETRY_S, RETRY_S * 2 ** (self._failures - 1)))
-            await self._let_writers_go_first()
-
-    async def _let_writers_go_first(self) -> None:
-        with anyio.move_on_after(PATIENCE_S):
-            busy = True
-            while busy:
-                seen = self._activity
-                await anyio.sleep(QUIET_S)
-                busy = self._activity - seen > CALM_WRITES
+            await self._traffic.pause(PATIENCE_S)
 
     async def _attempt(self) -> bool:
         try:
@@ -347,8 +334,7 @@ class RepositoryIndex:
         except Exception as error:
             # Whatever an embedder or the store may raise: recall goes on by keywords.
             if self._failing is None:
-                # What is ours says what to do; of what is not, the place is wanted.
-                trace = None if isinstance(error, MnemoError) else error
+                trace = traceback_of(error)
                 log.warning("documents wait for their vectors: %s", error, exc_info=trace)
             self._failing = f"{error.__class__.__name__}: {error}"
             self._failures = min(self._failures + 1, 32)
@@ -366,11 +352,11 @@ class RepositoryIndex:
         """
         await self.catch_up()
         while self._waiting:
-            began, activity = elapsed(), self._activity
+            began, writes = elapsed(), self._traffic.writes
             async with self._embedding:
                 await self._embed_batch()
             await self.catch_up()
-            if self._activity - activity > CALM_WRITES:
+            if self._traffic.writes - writes > CALM_WRITES:
                 await anyio.sleep(FOREGROUND_SHARE * (elapsed() - began))
 
     async def _embed_batch(self) -> None:

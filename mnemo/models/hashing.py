@@ -7,14 +7,13 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import Literal
 
-import anyio.to_thread
 import numpy as np
-from anyio import CapacityLimiter
 from numpy.typing import NDArray
 
 from mnemo.protocols import EmbeddingSpace
 from mnemo.runtime.clock import Breather
 from mnemo.runtime.text import clean, terms
+from mnemo.runtime.threads import Threads
 
 __all__ = ["HashingEmbedder"]
 
@@ -37,7 +36,7 @@ class HashingEmbedder:
         if dimensions < 2:
             raise ValueError(f"dimensions must be at least 2, not {dimensions}")
         self._space = EmbeddingSpace(f"hashing-{dimensions}", dimensions, dense_weight=0.2)
-        self._limiter = CapacityLimiter(1)
+        self._threads = Threads()
 
     @property
     def space(self) -> EmbeddingSpace:
@@ -48,7 +47,7 @@ class HashingEmbedder:
         self, texts: Sequence[str], *, kind: Literal["document", "query"] = "document"
     ) -> NDArray[np.float32]:
         """Embed *texts*; shape ``(len(texts), d)``, unit rows. *Cancellation*: safe."""
-        return await anyio.to_thread.run_sync(self._embed, tuple(texts), limiter=self._limiter)
+        return await self._threads.run(self._embed, tuple(texts))
 
     def _embed(self, texts: tuple[str, ...]) -> NDArray[np.float32]:
         rows = np.zeros((len(texts), self._space.dimensions), np.float32)

@@ -16,14 +16,13 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal
 
-import anyio.to_thread
 import numpy as np
-from anyio import CapacityLimiter
 from numpy.typing import NDArray
 
 from mnemo.errors import ModelUnavailable
 from mnemo.protocols import EmbeddingSpace
 from mnemo.runtime.text import clean
+from mnemo.runtime.threads import Threads
 
 __all__ = ["MiniLMEmbedder"]
 
@@ -52,7 +51,7 @@ class MiniLMEmbedder:
     def __init__(self) -> None:
         self._space = EmbeddingSpace("all-minilm-l6-v2-int8", DIMENSIONS, dense_weight=1.0)
         # Two, so that a question never waits for a batch of documents.
-        self._limiter = CapacityLimiter(2)
+        self._threads = Threads(2)
 
     @property
     def space(self) -> EmbeddingSpace:
@@ -72,7 +71,7 @@ class MiniLMEmbedder:
         """
         if not texts:
             return np.empty((0, DIMENSIONS), np.float32)
-        return await anyio.to_thread.run_sync(self._embed, tuple(texts), limiter=self._limiter)
+        return await self._threads.run(self._embed, tuple(texts))
 
     def _embed(self, texts: tuple[str, ...]) -> NDArray[np.float32]:
         with _LOADING:

@@ -9,9 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeVar
 
 import anyio
-import anyio.to_thread
 import numpy as np
-from anyio import CapacityLimiter
 from numpy.typing import NDArray
 from pydantic import SecretStr
 
@@ -22,6 +20,7 @@ from mnemo.models.prices import Price, counted, price_table, usage_of
 from mnemo.models.transport import Transport, number
 from mnemo.protocols import Clock, EmbeddingSpace
 from mnemo.runtime.text import count_tokens, is_blank
+from mnemo.runtime.threads import Threads
 
 __all__ = ["EmbeddingUsage", "OpenAIEmbedder"]
 
@@ -146,7 +145,7 @@ class OpenAIEmbedder:
         self._max_text_tokens = int(number("max_text_tokens", max_text_tokens, least=1, whole=True))
         self._cache = VectorCache(int(number("cache_size", cache_size, least=0, whole=True)))
         self._prices = price_table(prices)
-        self._limiter = CapacityLimiter(2)
+        self._threads = Threads(2)
         self._usage = EmbeddingUsage()
         self._transport = Transport(
             base_url,
@@ -217,7 +216,7 @@ class OpenAIEmbedder:
         """Do *work* off the event loop if it is *large*."""
         if not large:
             return work(*given)
-        return await anyio.to_thread.run_sync(work, *given, limiter=self._limiter)
+        return await self._threads.run(work, *given)
 
     # ── Before a request ─────────────────────────────────────────────────────────────
 

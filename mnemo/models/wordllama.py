@@ -17,15 +17,14 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal
 
-import anyio.to_thread
 import numpy as np
-from anyio import CapacityLimiter
 from numpy.typing import NDArray
 
 from mnemo.errors import ModelUnavailable
 from mnemo.protocols import EmbeddingSpace
 from mnemo.runtime.clock import Breather
 from mnemo.runtime.text import clean
+from mnemo.runtime.threads import Threads
 
 __all__ = ["WordLlamaEmbedder"]
 
@@ -73,7 +72,7 @@ class WordLlamaEmbedder:
             abstain_cosine=0.45,
         )
         # Two, so that a question never waits for a batch of documents.
-        self._limiter = CapacityLimiter(2)
+        self._threads = Threads(2)
 
     @property
     def space(self) -> EmbeddingSpace:
@@ -88,7 +87,7 @@ class WordLlamaEmbedder:
             ModelUnavailable: The wheel's weights are not where they should be.
                 *Cancellation*: safe; a load under way ends in its thread.
         """
-        await anyio.to_thread.run_sync(self._loaded, limiter=self._limiter)
+        await self._threads.run(self._loaded)
 
     async def embed(
         self, texts: Sequence[str], *, kind: Literal["document", "query"] = "document"
@@ -102,7 +101,7 @@ class WordLlamaEmbedder:
         """
         if not texts:
             return np.empty((0, DIMENSIONS), np.float32)
-        return await anyio.to_thread.run_sync(self._embed, tuple(texts), limiter=self._limiter)
+        return await self._threads.run(self._embed, tuple(texts))
 
     def _embed(self, texts: tuple[str, ...]) -> NDArray[np.float32]:
         return self._loaded().pool(texts)

@@ -30,7 +30,7 @@ from mnemo.values.records import RECORD_KINDS, Group, Hidden, Query, Ranking, Re
 
 __all__ = ["SearchHit", "hit_of", "parse", "search", "stream_id"]
 
-logger = logging.getLogger(__name__)
+log = logging.getLogger("mnemo")
 
 MOST_HITS = 100
 """Largest ``limit``."""
@@ -142,7 +142,7 @@ async def _matching(records: RecordStore, wanted: RecordQuery) -> list[RecordHit
         try:
             return await records.search(attempt)
         except ValueError as error:
-            logger.warning("the full text refused %r: %s", attempt.query.expression, error)
+            log.warning("the full text refused %r: %s", attempt.query.expression, error)
     return []
 
 

@@ -16,8 +16,6 @@ from functools import partial
 from typing import Any
 
 import anyio
-import anyio.to_thread
-from anyio import CapacityLimiter
 
 from mnemo.config import Config
 from mnemo.errors import MnemoError, RecallFailed, UsageError
@@ -36,6 +34,7 @@ from mnemo.recall.result import FoundNotes, ReasonedMemory, RecallResult, Recall
 from mnemo.recall.search import Search, SearchScope, SecondLook, expand
 from mnemo.runtime.clock import elapsed
 from mnemo.runtime.spans import NO_SPANS, Span, Spans, memory_attributes
+from mnemo.runtime.threads import Threads
 from mnemo.values.corpus import CorpusView
 from mnemo.values.vectors import unit_rows
 
@@ -92,7 +91,7 @@ class Recall:
         self._usage = usage or UsageMeter()
         self._spans = spans
         self._profile = resolve_profile(config.extraction.profile)
-        self._limiter = CapacityLimiter(2)
+        self._threads = Threads(2)
         self._running: set[anyio.CancelScope] = set()
 
     async def recall(self, query: str, make_request: Callable[[], RecallRequest]) -> RecallResult:
@@ -272,7 +271,7 @@ class Recall:
             abstain_cosine=self._abstain_cosine,
             explain=scope.request.explain,
         )
-        return await anyio.to_thread.run_sync(score, limiter=self._limiter)
+        return await self._threads.run(score)
 
     @property
     def _abstain_cosine(self) -> float:

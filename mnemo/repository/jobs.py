@@ -17,6 +17,7 @@ from mnemo.errors import MnemoError, StoreReadOnly
 from mnemo.protocols import Clock, TranscriptReader, TranscriptStore, TranscriptWriter
 from mnemo.runtime.tasks import Branch, CancelHandle, on_clock
 from mnemo.runtime.text import clean
+from mnemo.runtime.user_code import traceback_of
 from mnemo.runtime.validation import known_id
 from mnemo.values.job_rules import (
     cancel_jobs,
@@ -173,8 +174,7 @@ class Jobs:
         try:
             again = await self._work[job.kind](job)
         except Exception as error:
-            # What is ours says what to do; of what is not, the place is wanted.
-            trace = None if isinstance(error, MnemoError) else error
+            trace = traceback_of(error)
             log.warning("the %s job of %r failed: %s", job.kind, job.subject, error, exc_info=trace)
             config = self._config
             note = partial(

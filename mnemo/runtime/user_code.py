@@ -18,9 +18,10 @@ from typing import Any, TypeVar
 import anyio
 import anyio.lowlevel
 
+from mnemo.errors import MnemoError
 from mnemo.runtime.tasks import running_loop
 
-__all__ = ["Interrupted", "call", "called", "close_all"]
+__all__ = ["Interrupted", "call", "called", "close_all", "traceback_of"]
 
 log = logging.getLogger("mnemo")
 
@@ -32,6 +33,15 @@ T = TypeVar("T")
 
 class Interrupted(Exception):
     """User code raised what is no ``Exception``; ``__cause__`` is that."""
+
+
+def traceback_of(error: Exception) -> Exception | None:
+    """
+    *error*, as ``exc_info`` of the log; ``None`` for an error of mnemo.
+
+    The message of an error of mnemo says what to do; of any other, the place is wanted.
+    """
+    return None if isinstance(error, MnemoError) else error
 
 
 def call(function: Callable[..., T], *args: Any, **kwargs: Any) -> T:

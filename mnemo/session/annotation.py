@@ -3,40 +3,31 @@ The annotation lane: annotates durable steps in index order, one call in flight.
 
 Whatever has piled up goes into the next call. A batch that fails leaves the backlog,
 so that a dead model cannot close the append lane for ever; ``finish`` asks again.
-Annotation that computes in this process waits for a pause in the appends: all sessions of
-an event loop share one interpreter, so the appends of all of them count.
+Annotation that computes in this process waits for a pause in the writes: all sessions of
+an event loop share one interpreter, so the writes of all of them count.
 """
 
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Callable, Sequence
 from itertools import takewhile
 
 import anyio
-from anyio.lowlevel import RunVar
 
-from mnemo.errors import MnemoError
 from mnemo.events import AnnotationFailed, StepAnnotated
-from mnemo.runtime.clock import elapsed
 from mnemo.runtime.tasks import CancelHandle
-from mnemo.runtime.threads import of_loop, shared_threads
+from mnemo.runtime.threads import shared_threads
+from mnemo.runtime.traffic import traffic
 from mnemo.session.book import EpisodeBook
-from mnemo.session.parts import Extraction, SessionParts
+from mnemo.session.parts import Extraction, SessionParts, log_unexpected
 from mnemo.values.journal import StepsAnnotated
 from mnemo.values.steps import Annotation, Step
 
-__all__ = ["AnnotationLane", "Traffic", "traffic"]
-
-log = logging.getLogger("mnemo")
+__all__ = ["AnnotationLane"]
 
 KNOWN_STEPS = 64
 """Earlier steps that an annotator is shown at most: bounds the cost of a long episode (S)."""
-QUIET_S = 0.02
-"""Seconds over which appends are counted."""
-QUIET_APPENDS = 10
-"""Appends within ``QUIET_S`` that still count as a pause (500 a second)."""
 PATIENCE_S = 2.0
 """Seconds after which waiting work goes on although appends do (S)."""
 
@@ -118,8 +109,7 @@ class AnnotationLane:
         try:
             await self._annotate(batch, closing=self._closing and last)
         except Exception as error:
-            if not isinstance(error, MnemoError):
-                log.exception("the annotator failed on session %s", self._session_id)
+            log_unexpected(error, f"annotation of session {self._session_id}")
             self._failed(batch, error)
         self._next = batch[-1].index + 1
         self._room()
@@ -141,7 +131,7 @@ class AnnotationLane:
         asks_model = self._extraction().batch_size <= self._parts.config.annotation.batch_size
         if asks_model or self._hurry or self._has_enough:
             return
-        self._pause = traffic().pause()
+        self._pause = traffic().pause(PATIENCE_S)
         try:
             await self._pause
         finally:
@@ -251,49 +241,3 @@ def _runs(steps: Sequence[Step], size: int) -> list[list[Step]]:
         else:
             runs.append([step])
     return runs
-
-
-# ── Appends go first ─────────────────────────────────────────────────────────────────
-
-
-class Traffic:
-    """Counts the appends of one event loop, and resolves waiters at a pause in them."""
-
-    def __init__(self) -> None:
-        self._appends = 0
-        self._seen = 0
-        self._began = 0.0
-        self._waiters: list[asyncio.Future[None]] = []
-
-    def passed(self) -> None:
-        """Count a durable append."""
-        self._appends += 1
-
-    def pause(self) -> asyncio.Future[None]:
-        """Return a future that is done at the next pause, or after ``PATIENCE_S``."""
-        loop = asyncio.get_running_loop()
-        if not self._waiters:
-            self._seen, self._began = self._appends, elapsed()
-            loop.call_later(QUIET_S, self._look)
-        waiter: asyncio.Future[None] = loop.create_future()
-        self._waiters.append(waiter)
-        return waiter
-
-    def _look(self) -> None:
-        busy = self._appends - self._seen > QUIET_APPENDS
-        if busy and elapsed() - self._began < PATIENCE_S:
-            self._seen = self._appends
-            asyncio.get_running_loop().call_later(QUIET_S, self._look)
-            return
-        waiters, self._waiters = self._waiters, []
-        for waiter in waiters:
-            if not waiter.done():
-                waiter.set_result(None)
-
-
-_TRAFFIC: RunVar[Traffic] = RunVar("mnemo.session.traffic")
-
-
-def traffic() -> Traffic:
-    """Return the running event loop's."""
-    return of_loop(_TRAFFIC, Traffic)

@@ -24,7 +24,7 @@ from mnemo.protocols import Clock
 from mnemo.runtime.spans import Span
 from mnemo.runtime.tasks import CancelHandle
 from mnemo.runtime.transactions import confirmed, found_written
-from mnemo.session.annotation import AnnotationLane, traffic
+from mnemo.session.annotation import AnnotationLane
 from mnemo.session.appends import Appending, AppendLane
 from mnemo.session.book import EpisodeBook
 from mnemo.session.machine import Lifecycle
@@ -98,7 +98,6 @@ class SessionCore:
         self._lacks_steps = False
         self._reading_journal = anyio.Lock()
         self._for_room = anyio.Lock()
-        self._traffic = traffic()
         self._handles: set[CancelHandle] = set()
         self._extraction: Extraction | None = None
         self.flush_timer = self._timer(config.flush_timeout_s, hooks.flush)
@@ -367,7 +366,6 @@ class SessionCore:
         if step.index != len(steps):
             return
         steps.append(step)
-        self._traffic.passed()
         if self.parts.listening():
             self.publish(StepAppended, step_index=step.index)
         if self.life.state is SessionState.COLLECTING:

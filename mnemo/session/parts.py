@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -14,13 +15,14 @@ from mnemo.prompts.usage import UsageMeter
 from mnemo.protocols import Applied, Clock, SessionStore
 from mnemo.runtime.spans import NO_SPANS, Spans, Value
 from mnemo.runtime.transactions import confirmed
+from mnemo.runtime.user_code import traceback_of
 from mnemo.values.changeset import Changeset
 from mnemo.values.journal import Act, Owner, Settlement
 from mnemo.values.steps import Annotation, Step, Trajectory
 
-__all__ = ["CommitCall", "Extraction", "SessionParts"]
+__all__ = ["CommitCall", "Extraction", "SessionParts", "log_unexpected"]
 
-
+log = logging.getLogger("mnemo")
 T = TypeVar("T")
 
 
@@ -105,3 +107,9 @@ class SessionParts:
         """Write an act that may be written twice; a second time if the store fails the first."""
         write = partial(self.record, act)
         await confirmed(write, write)
+
+
+def log_unexpected(error: Exception, what: str) -> None:
+    """Log that *what* failed with *error*, unless it is one of mnemo's, which its caller gets."""
+    if traceback_of(error) is not None:
+        log.error("%s failed", what, exc_info=error)

@@ -23,7 +23,7 @@ from mnemo.runtime.text import clean
 from mnemo.session.book import EpisodeBook
 from mnemo.session.core import SessionCore
 from mnemo.session.machine import Operation
-from mnemo.session.parts import Extraction, SessionParts
+from mnemo.session.parts import Extraction, SessionParts, log_unexpected
 from mnemo.session.pending import preceding_failed
 from mnemo.session.views import CommitReceipt
 from mnemo.values.changeset import Changeset
@@ -194,8 +194,7 @@ class EpisodeWork:
 
     def _note_commit_failure(self, error: Exception) -> None:
         """Keep *error* of a commit that no caller awaits; log it if it is unexpected."""
-        if not isinstance(error, MnemoError):
-            log.error("a commit of session %s failed", self._core.id, exc_info=error)
+        log_unexpected(error, f"a commit of session {self._core.id}")
         self._core.error = error
 
     async def _abandon(self, book: EpisodeBook, error: Exception) -> None:
@@ -221,8 +220,7 @@ class EpisodeWork:
         """Return *error* as the ``ExtractionFailed`` of *book*; log it if it is unexpected."""
         if isinstance(error, ExtractionFailed):
             return error
-        if not isinstance(error, MnemoError):
-            log.error("extraction of session %s failed", self._core.id, exc_info=error)
+        log_unexpected(error, f"extraction of session {self._core.id}")
         return _failure(episode_id=book.id, trajectory_id=None, cause=error)
 
     def _fail_queue(self, failed: ExtractionFailed) -> None:
@@ -502,8 +500,7 @@ class TrajectoryWorker:
         return staged
 
     def _failed(self, trajectory: Trajectory, error: Exception) -> ExtractionFailed:
-        if not isinstance(error, MnemoError):
-            log.error("extraction of %s failed", trajectory.id, exc_info=error)
+        log_unexpected(error, f"extraction of {trajectory.id}")
         return _failure(episode_id=trajectory.episode_id, trajectory_id=trajectory.id, cause=error)
 
 

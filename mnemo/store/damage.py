@@ -12,7 +12,7 @@ from mnemo.runtime.clock import Breather
 
 __all__ = ["Passed", "Rows", "lenient_text", "log_passed"]
 
-logger = logging.getLogger(__name__)
+log = logging.getLogger("mnemo")
 
 T = TypeVar("T")
 
@@ -123,4 +123,4 @@ def lenient_text(raw: bytes) -> Any:
 def log_passed(passed: Passed) -> None:
     """Say which rows were passed by."""
     for damage in passed:
-        logger.warning("passed by: %s", damage)
+        log.warning("passed by: %s", damage)

@@ -11,10 +11,7 @@ from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any, Never, Protocol, TypeAlias, TypeVar
 
-import anyio
-import anyio.to_thread
-from anyio.lowlevel import RunVar
-
+from mnemo.runtime.threads import shared_threads
 from mnemo.store.tx import Tx
 
 __all__ = ["Bulk", "Engine", "Locks", "ManagedEngine", "Snapshot", "Staging", "compute"]
@@ -147,9 +144,6 @@ class ManagedEngine(Engine, Protocol):
         """Do what ``scrub`` left, whenever the store is idle. *Cancellation*: safe."""
 
 
-_COMPUTING: RunVar[anyio.CapacityLimiter] = RunVar("mnemo.store.computing")
-
-
 async def compute(work: Callable[[], T]) -> T:
     """
     Run *work*, which needs no transaction, in a worker thread. *Cancellation*: safe.
@@ -157,8 +151,4 @@ async def compute(work: Callable[[], T]) -> T:
     One at a time: it is pure Python, and a second thread would only make the event loop wait
     twice as long.
     """
-    try:
-        limiter = _COMPUTING.get()
-    except LookupError:
-        _COMPUTING.set(limiter := anyio.CapacityLimiter(1))
-    return await anyio.to_thread.run_sync(work, limiter=limiter)
+    return await shared_threads("mnemo.store").run(work)

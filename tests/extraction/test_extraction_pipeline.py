@@ -157,7 +157,7 @@ async def test_a_fact_with_a_leading_pronoun_is_dropped_alone(
     """The others are stored, and the log counts what was dropped."""
     facts = [fact("Bo sings"), fact("He likes tea"), fact("Ana owns a boat")]
     model = ScriptedChatModel({**NOTHING, "semantic": {"facts": facts}})
-    with caplog.at_level("INFO", logger="mnemo.extraction"):
+    with caplog.at_level("INFO", logger="mnemo"):
         changeset = await make_extraction(model).extract(make_trajectory(1))
     assert [n.proposition for n in of_type(changeset, Semantic)] == ["Bo sings", "Ana owns a boat"]
     assert "1 facts could not stand alone" in caplog.text

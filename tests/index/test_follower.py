@@ -17,6 +17,7 @@ from mnemo.errors import InvalidReply, ModelTimeout, StoreError
 from mnemo.index import follower
 from mnemo.index.follower import BATCH, RepositoryIndex
 from mnemo.protocols import EmbeddingSpace, FeedChanges, FeedCursor
+from mnemo.runtime import traffic
 from mnemo.testing import HashingEmbedder
 from mnemo.values.graph import Node, Semantic, Tag, Vector
 from mnemo.values.steps import Step
@@ -263,7 +264,7 @@ async def test_a_text_that_is_always_refused_keeps_no_other_waiting(monkeypatch)
 
 async def test_appends_do_not_make_a_dead_embedder_work(monkeypatch) -> None:
     """Pauses between tries grow, whatever is written meanwhile."""
-    monkeypatch.setattr(follower, "QUIET_S", 0)
+    monkeypatch.setattr(traffic, "QUIET_S", 0)
     feed, embedder = Feed(), Flaky()
     feed.steps.append(step(0))
     index = index_of(feed, embedder)

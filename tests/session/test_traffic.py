@@ -1,43 +1,12 @@
-"""Background work waits for a pause in the appends of all sessions."""
+"""Annotation waits for a pause in the writes of all sessions."""
 
 from __future__ import annotations
 
 import anyio
 from helpers import OpenKit
 
-from mnemo.session import annotation as module
-from mnemo.session.annotation import Traffic, traffic
-
-
-async def test_a_pause_without_appends_is_short():
-    """Where nothing is appended, whoever waits goes on after one look, together."""
-    quiet = Traffic()
-    with anyio.fail_after(1):
-        for waiter in (quiet.pause(), quiet.pause()):
-            await waiter
-
-
-async def test_appends_put_the_pause_off():
-    """More than a few appends between two looks keep waiting work waiting."""
-    busy = Traffic()
-    waiter = busy.pause()
-    for _ in range(module.QUIET_APPENDS + 1):
-        busy.passed()
-    busy._look()
-    assert not waiter.done()
-    busy._look()
-    assert waiter.done()
-
-
-async def test_patience_ends_under_lasting_appends(monkeypatch):
-    """Annotation is late under load, but never put off for ever."""
-    monkeypatch.setattr(module, "PATIENCE_S", 0.0)
-    busy = Traffic()
-    waiter = busy.pause()
-    for _ in range(module.QUIET_APPENDS + 1):
-        busy.passed()
-    busy._look()
-    assert waiter.done()
+from mnemo.runtime import traffic as module
+from mnemo.runtime.traffic import traffic
 
 
 async def test_closing_does_not_wait_for_a_pause(open_kit: OpenKit, monkeypatch):

@@ -36,7 +36,7 @@ from mnemo.store.tx import Tx
 
 __all__ = ["SqliteEngine", "SqliteStore"]
 
-logger = logging.getLogger(__name__)
+log = logging.getLogger("mnemo")
 
 T = TypeVar("T")
 
@@ -246,7 +246,7 @@ class SqliteEngine:
         if not is_unwritable(error):
             raise error
         self._inspect(location)
-        logger.warning("%r is opened for reading only: %s", self._name, error)
+        log.warning("%r is opened for reading only: %s", self._name, error)
 
     def _open_reader(self, location: Location) -> sqlite3.Connection:
         if self._writing is not None:

@@ -23,7 +23,7 @@ from mnemo.store.tx import Tx
 
 __all__ = ["REWRITTEN_AT_ONCE_BYTES", "Scrubber"]
 
-logger = logging.getLogger(__name__)
+log = logging.getLogger("mnemo")
 
 REWRITTEN_AT_ONCE_BYTES = 64 * 1024 * 1024
 """Files up to this size are rewritten before the erasing call returns (0.5 s)."""
@@ -82,7 +82,7 @@ class Scrubber:
             done = await self._scrub(self._writer(), at_once)
         except StoreError as error:
             # Nothing can be read through mnemo; only the bytes are still there.
-            logger.warning("erased bytes are still in the files, to be tried again: %s", error)
+            log.warning("erased bytes are still in the files, to be tried again: %s", error)
             done = False
         if not done:
             self._left.set()
@@ -142,7 +142,7 @@ def _drop_copies(path: Path) -> None:
     """Remove the copies that migrations made: they hold what was erased, too."""
     for copy in path.parent.glob("*.bak"):
         if copy.name.startswith(f"{path.name}.v"):
-            logger.info("%s is removed, for what it holds was forgotten", copy.name)
+            log.info("%s is removed, for what it holds was forgotten", copy.name)
             copy.unlink(missing_ok=True)
 
 

@@ -30,7 +30,7 @@ from mnemo.store.tx import Tx
 
 __all__ = ["Writer"]
 
-logger = logging.getLogger(__name__)
+log = logging.getLogger("mnemo")
 
 T = TypeVar("T")
 
@@ -158,7 +158,7 @@ class Writer:
             try:
                 unit.done(unit.result)
             except Exception:
-                logger.exception("a caller of the writer failed on its own result")
+                log.exception("a caller of the writer failed on its own result")
         room, self._room = self._room, []
         for event in room:
             event.set()
@@ -286,13 +286,13 @@ class Writer:
             try:
                 self._connection.execute("ROLLBACK")
             except sqlite3.Error:
-                logger.exception("rolling back failed; the next open recovers the file")
+                log.exception("rolling back failed; the next open recovers the file")
 
     def _wake(self, batch: list[_Unit]) -> None:
         try:
             self._loop.call_soon_threadsafe(self._deliver, batch)
         except RuntimeError:
-            logger.warning("the event loop ended before %d durable results", len(batch))
+            log.warning("the event loop ended before %d durable results", len(batch))
 
     def _close(self) -> None:
         try:
@@ -300,7 +300,7 @@ class Writer:
             self._connection.execute("PRAGMA busy_timeout = 0")
             self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
         except sqlite3.Error as error:
-            logger.info("the write-ahead log was left for the next open: %s", error)
+            log.info("the write-ahead log was left for the next open: %s", error)
         finally:
             self._connection.close()
 
