@@ -190,6 +190,8 @@ class JobsConfig(Settings):
     """Seconds before the second try, doubled for each after it (S)."""
     poll_s: Annotated[float, Field(gt=0, le=3_600)] = 1.0
     """Seconds between two looks for jobs and results of other processes (S)."""
+    background: bool = True
+    """Whether this process extracts and embeds; off, that waits for another one (bulk imports)."""
 
 
 class CommitConfig(Settings):

@@ -111,12 +111,12 @@ class Repository:
         """
         await self._sessions.check_space(self._parts.embedder)
         with self._parts.spans.at(None):
-            self._tasks.spawn(self._parts.index.run)
             self._tasks.spawn(self._access.run)
             self._conversations.open()
             self._items._begin()
-            self._tasks.spawn(self._remembering.jobs.run)
-        self._parts.index.poke()
+            if self._parts.config.jobs.background:
+                self._tasks.spawn(self._parts.index.run)
+                self._tasks.spawn(self._remembering.jobs.run)
 
     @property
     def id(self) -> str:

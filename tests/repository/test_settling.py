@@ -106,3 +106,17 @@ async def test_a_bad_timeout_is_refused(open_kit: OpenKit, timeout_s: object):
     kit = await open_kit(embedded=True)
     with pytest.raises(ValueError, match="timeout_s"):
         await kit.repo.settle(timeout_s=timeout_s)  # type: ignore[arg-type]
+
+
+async def test_without_background_work_another_service_does_it(open_kit: OpenKit, db):
+    """What is stored is found by its words, no index is made, and nothing is lost."""
+    kit = await open_kit(embedded=True, store=db, config=Config(jobs={"background": False}))
+    await kit.repo.remember(ALLERGIC)
+    await kit.clock.advance(60)
+    counted = await kit.repo.statistics()
+    assert (counted.jobs.waiting, counted.steps, counted.index.documents) == (1, 0, 0)
+    assert [hit.snippet for hit in await kit.repo.search("peanuts")] == [ALLERGIC]
+    await kit.memory.aclose()
+    other = await open_kit(embedded=True, store=db)
+    await other.repo.settle()
+    assert (await other.repo.statistics()).steps == 1
