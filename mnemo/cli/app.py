@@ -3,22 +3,16 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
 import anyio
 import typer
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
 
 from mnemo import MnemoError, Repository, StoreCorrupt, UsageError, __version__
-from mnemo.cli import conversations, memories, notes
-from mnemo.cli.archive import STANDARD, arriving, counted, exported, imported, is_archive
-from mnemo.cli.conversations import import_chat
+from mnemo.cli import conversations, memories, notes, transfer
 from mnemo.cli.demo import demo as run_demo
-from mnemo.cli.formats import read_talks
 from mnemo.cli.graph_page import graph_data, graph_page
 from mnemo.cli.guide import guide
 from mnemo.cli.opening import (
@@ -52,7 +46,6 @@ from mnemo.cli.output import (
     selected,
     session_data,
 )
-from mnemo.cli.talks import Tally, import_talks
 
 __all__ = ["app", "run"]
 
@@ -327,6 +320,7 @@ def maintain(
 
 app.command(rich_help_panel=EVERYDAY)(guide)
 memories.register(app, EVERYDAY)
+transfer.register(app, EVERYDAY)
 conversations.register(app, LOOK)
 notes.register(app, LOOK)
 
@@ -401,70 +395,6 @@ def graph(
         f"{html}: {shown['nodes']} of {data['total']} nodes, {shown['edges']} edges.",
         as_json=as_json,
     )
-
-
-@app.command("export", rich_help_panel=EVERYDAY)
-def export_(
-    file: Annotated[str, typer.Argument(help="Where to, overwritten; `-`: standard output.")],
-    repo: Repo = "default",
-    store: Store = "mnemo.db",
-    as_json: AsJson = False,
-) -> None:
-    """Write everything of a repository as JSON Lines, to be imported elsewhere."""
-    if as_json and file == STANDARD:
-        raise UsageError("with - the archive itself is on standard output: leave --json away")
-    head = in_service(existing(store), lambda memory: exported(memory, repo, file))
-    if as_json:
-        print_json({"repo": repo, "file": file} | head)
-    elif file != STANDARD:
-        print_line(f"{file}: {counted(head)}.")
-
-
-@app.command("import", rich_help_panel=EVERYDAY)
-def import_(
-    file: Annotated[str, typer.Argument(help="What to read; `-`: an archive on standard input.")],
-    repo: Repo = "default",
-    store: Store = "mnemo.db",
-    thread: Annotated[
-        str | None, typer.Option("--thread", help="As messages into this conversation.")
-    ] = None,
-    as_json: AsJson = False,
-) -> None:
-    """
-    Put a file into a repository: an archive, dialogues, messages or steps.
-
-    What it holds is recognised. An archive fills an empty repository, all or nothing; with
-    others, running it again adds nothing that is there, and goes on where it was stopped.
-    """
-    if file != STANDARD and not is_archive(Path(file)):
-        if thread is not None:
-            import_chat(Path(file), repo, store, thread, as_json=as_json)
-        else:
-            _import_talks(Path(file), repo, store, as_json=as_json)
-        return
-    if thread is not None:
-        raise UsageError("an archive has conversations of its own: leave --thread away")
-    with arriving(file) as lines:
-        head = in_service(store, lambda memory: imported(memory, repo, lines, file))
-    answer(
-        {"repo": repo, "file": file} | head, f"Repository {repo}: {counted(head)}.", as_json=as_json
-    )
-
-
-def _import_talks(file: Path, repo: str, store: str, *, as_json: bool) -> None:
-    reading = read_talks(file)
-    if reading.problem and not reading.talks:
-        raise reading.problem.having_kept(0)
-    with _progress(reading.turns) as advance:
-        tally = in_repo(store, repo, lambda opened: import_talks(opened, reading.talks, advance))
-    problem = reading.problem.having_kept(reading.turns) if reading.problem else None
-    if as_json:
-        where = {"file": str(file), "repo": repo, "store": store}
-        print_json(where | as_data(tally) | {"problem": str(problem) if problem else None})
-    else:
-        print_line(_told(tally, repo))
-    if problem:
-        raise problem
 
 
 @app.command(rich_help_panel=LOOK)
@@ -568,21 +498,3 @@ async def _counted(repo: Repository) -> dict[str, Any]:
         "edges": dict(found.edges),
         "embedding_space": found.embedding_space,
     }
-
-
-def _told(tally: Tally, repo: str) -> str:
-    return (
-        f"Repository {repo}: {tally.new_steps} steps added, {tally.known_steps} were there; "
-        f"{tally.new_sessions} new sessions, {tally.resumed_sessions} continued, "
-        f"{tally.complete_sessions} complete already."
-    )
-
-
-@contextmanager
-def _progress(total: int) -> Iterator[Callable[[], None]]:
-    """A bar on stderr, if that is a terminal."""
-    console = Console(stderr=True)
-    columns = (BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=console, disable=not console.is_terminal) as bar:
-        task = bar.add_task("steps", total=total)
-        yield lambda: bar.advance(task)

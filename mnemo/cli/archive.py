@@ -14,7 +14,7 @@ from typing import Any, TextIO
 from mnemo import InvalidArchive, Mnemo, UsageError
 from mnemo.values.archive_lines import FORMAT
 
-__all__ = ["STANDARD", "arriving", "counted", "exported", "imported", "is_archive"]
+__all__ = ["STANDARD", "arriving", "counted", "departing", "exported", "imported", "is_archive"]
 
 _HEAD_BYTES = 65_536
 
@@ -30,7 +30,7 @@ async def exported(memory: Mnemo, repo: str, file: str) -> dict[str, Any]:
     """
     head = ""
     async with memory.export_repo(repo) as lines:
-        with _departing(file) as out:
+        with departing(file) as out:
             async for line in lines:
                 head = head or line
                 out.write(line)
@@ -39,7 +39,7 @@ async def exported(memory: Mnemo, repo: str, file: str) -> dict[str, Any]:
 
 
 @contextmanager
-def _departing(file: str) -> Iterator[TextIO]:
+def departing(file: str) -> Iterator[TextIO]:
     if file == STANDARD:
         yield sys.stdout
         sys.stdout.flush()
@@ -47,8 +47,8 @@ def _departing(file: str) -> Iterator[TextIO]:
     path = Path(file)
     partial = path.with_name(f"{path.name}.{os.getpid()}.part")
     try:
-        # Text of an archive is ASCII; a line ends alike wherever it was written.
-        with partial.open("w", encoding="ascii", newline="\n") as out:
+        # A line ends alike wherever it was written.
+        with partial.open("w", encoding="utf-8", newline="\n") as out:
             yield out
         partial.replace(path)
     finally:

@@ -18,7 +18,7 @@ from mnemo import Message, ToolCall
 from mnemo.cli.formats import ImportFileError, read_values
 from mnemo.runtime.text import is_blank
 
-__all__ = ["Chat", "read_chat"]
+__all__ = ["Chat", "messages_of", "read_chat"]
 
 SIDES = {
     "agent": "assistant",
@@ -55,13 +55,13 @@ def read_chat(file: Path) -> Chat:
     messages: list[Message] = []
 
     def take(value: Any, number: int) -> None:
-        messages.extend(_messages(value, f"{file.stem}#{number}"))
+        messages.extend(messages_of(value, f"{file.stem}#{number}"))
 
     problem = read_values(file, take)
     return Chat(tuple(messages), problem)
 
 
-def _messages(value: Any, place: str) -> list[Message]:
+def messages_of(value: Any, place: str) -> list[Message]:
     """The messages of one value, all or none. *Raises* ``ValueError``."""
     if not isinstance(value, Mapping):
         raise ValueError("is no JSON object")

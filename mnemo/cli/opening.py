@@ -143,15 +143,19 @@ class AbsentEmbedder:
 
 
 def in_service(
-    store: str, act: Callable[[Mnemo], Awaitable[T]], *, chat_model: ChatModel | None = None
+    store: str,
+    act: Callable[[Mnemo], Awaitable[T]],
+    *,
+    chat_model: ChatModel | None = None,
+    config: Config | None = None,
 ) -> T:
-    """Run *act* on the service over *store*."""
+    """Run *act* on the service over *store*; *config* goes before file and environment."""
 
     async def opened() -> T:
         # Whose window is full is for the application to say, which has a model for it.
         quiet = Config(viewport={"auto_evict": False})
-        config = quiet.overlaid(file_settings().config).overlaid(Config.from_env())
-        async with Mnemo(store, config=config, chat_model=chat_model) as memory:
+        found = quiet.overlaid(file_settings().config).overlaid(Config.from_env())
+        async with Mnemo(store, config=found.overlaid(config), chat_model=chat_model) as memory:
             return await act(memory)
 
     return anyio.run(opened)
@@ -163,13 +167,14 @@ def in_repo(
     act: Callable[[Repository], Awaitable[T]],
     *,
     chat_model: ChatModel | None = None,
+    config: Config | None = None,
 ) -> T:
     """Run *act* on a repository, which is made if it is new."""
 
     async def opened(memory: Mnemo) -> T:
         return await act(await memory.open_repo(repo))
 
-    return in_service(store, opened, chat_model=chat_model)
+    return in_service(store, opened, chat_model=chat_model, config=config)
 
 
 def in_known_repo(

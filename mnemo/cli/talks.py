@@ -16,7 +16,7 @@ from mnemo import Conflict, Repository, Session, SessionError, SessionState, Ste
 from mnemo.cli.formats import Talk, Turn
 from mnemo.runtime.text import clean
 
-__all__ = ["AT_ONCE", "Tally", "import_talks"]
+__all__ = ["AT_ONCE", "Tally", "first_of", "import_talks"]
 
 AT_ONCE = 4
 """Sessions that are written side by side."""
@@ -56,13 +56,14 @@ async def import_talks(
             for _ in range(AT_ONCE):
                 group.start_soon(_work, repo, waiting, known, tally, advance)
     except ExceptionGroup as failures:
-        raise _first(failures) from failures
+        raise first_of(failures) from failures
     return tally
 
 
-def _first(failures: ExceptionGroup[Exception]) -> Exception:
+def first_of(failures: ExceptionGroup[Exception]) -> Exception:
+    """The first error of a task group, at whatever depth."""
     error = failures.exceptions[0]
-    return _first(error) if isinstance(error, ExceptionGroup) else error
+    return first_of(error) if isinstance(error, ExceptionGroup) else error
 
 
 async def _work(

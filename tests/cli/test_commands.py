@@ -9,7 +9,7 @@ import sqlite3
 import anyio
 import pytest
 
-import mnemo.cli.app
+import mnemo.cli.transfer
 from mnemo import Mnemo
 from mnemo.testing import HashingEmbedder
 
@@ -284,7 +284,7 @@ def test_an_interrupt_says_how_to_go_on(cli, write, monkeypatch):
     def interrupted(*_arguments: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(mnemo.cli.app, "in_repo", interrupted)
+    monkeypatch.setattr(mnemo.cli.transfer, "in_repo", interrupted)
     stopped = cli("import", str(write("log.jsonl", LOG)))
     assert stopped.code == 130
     assert "run the same command again to go on" in stopped.err

@@ -1,0 +1,85 @@
+"""Read exports of memories: mem0, and items of a LangGraph store."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from mnemo import Message
+from mnemo.cli.importing.records import (
+    Item,
+    Record,
+    Skipped,
+    mapping_of,
+    named,
+    optional_text,
+    time_of,
+)
+
+__all__ = ["is_mem0", "is_store_item", "mem0", "store_item"]
+
+_TEXTS = ("memory", "content", "text", "data", "new_memory")
+_OWNERS = ("user_id", "agent_id", "run_id", "app_id")
+
+
+def is_mem0(raw: Any) -> bool:
+    """Whether *raw* looks like one memory, or an entry of a history."""
+    if not isinstance(raw, Mapping) or "role" in raw:
+        return False
+    return "memory" in raw or "new_memory" in raw or {"id", "content", "state"} <= raw.keys()
+
+
+def mem0(raw: Any, place: str) -> Iterator[Item]:
+    """Read one memory, into a thread of its owner; a deleted one is skipped."""
+    memory = mapping_of(raw)
+    if _is_deleted(memory):
+        yield Skipped(place, "deleted")
+        return
+    text = optional_text(memory, *_TEXTS)
+    if text is None:
+        raise ValueError('has no text in "memory"')
+    owners = {name: memory[name] for name in _OWNERS if optional_text(memory, name)}
+    thread = "mem0/" + "/".join(owners.values() or ["default"])
+    given = mapping_of(memory.get("metadata") or {}, "has metadata that are")
+    categories = {"categories": memory["categories"]} if memory.get("categories") else {}
+    message = Message(
+        "user",
+        text,
+        id=named(memory, "id", "memory_id"),
+        actor=owners.get("user_id") or owners.get("agent_id"),
+        at=time_of(memory.get("updated_at") or memory.get("created_at")),
+        metadata={**given, **owners, **categories},
+    )
+    yield Record(thread, message, place)
+
+
+def _is_deleted(memory: Mapping[str, Any]) -> bool:
+    flags = (memory.get(name) for name in ("is_deleted", "deleted", "deleted_at"))
+    states = (str(memory.get(name, "")).casefold() for name in ("event", "state", "status"))
+    return any(flags) or any(state in ("delete", "deleted") for state in states)
+
+
+def is_store_item(raw: Any) -> bool:
+    """Whether *raw* looks like one item: namespace (or prefix), key and value."""
+    has_name = isinstance(raw, Mapping) and ("namespace" in raw or "prefix" in raw)
+    return has_name and {"key", "value"} <= raw.keys()
+
+
+def store_item(raw: Any, place: str) -> Iterator[Item]:
+    """Read one item, into a thread of its namespace; a value without text is kept as JSON."""
+    item = mapping_of(raw)
+    value = mapping_of(item.get("value"), 'has a "value" that is')
+    names = item.get("namespace", item.get("prefix"))
+    names = names.split(".") if isinstance(names, str) else names
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise ValueError('has a "namespace" that is no list of texts')
+    text = optional_text(value, *_TEXTS) or json.dumps(value, ensure_ascii=False, sort_keys=True)
+    message = Message(
+        "user",
+        text,
+        id=named(item, "key"),
+        at=time_of(item.get("updated_at") or item.get("created_at")),
+        metadata={"namespace": names, "value": dict(value)},
+    )
+    yield Record("/".join(["langgraph", *names]), message, place)

@@ -1,0 +1,115 @@
+"""What a reader gives: messages to store, and what was skipped or is broken, with its place."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from mnemo import Message
+from mnemo.runtime.text import is_blank
+
+__all__ = [
+    "Broken",
+    "Item",
+    "Record",
+    "Skipped",
+    "list_of",
+    "mapping_of",
+    "named",
+    "optional_text",
+    "time_of",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """
+    One message of a conversation.
+
+    Attributes:
+        message: Its id is unique in the thread and the same at every import.
+        place: Where in the file it stands, for a person.
+    """
+
+    thread_id: str
+    message: Message
+    place: str
+
+
+@dataclass(frozen=True, slots=True)
+class Skipped:
+    """Something that is left out on purpose."""
+
+    place: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Broken:
+    """Something that should have been a record and cannot be read; the rest goes on."""
+
+    place: str
+    what: str
+
+
+Item = Record | Skipped | Broken
+Items = Iterator[Item]
+
+_MILLISECONDS_FROM = 100_000_000_000
+"""A number of seconds from here on (the year 5138) is one of milliseconds."""
+_YEAR = re.compile(r"\d{4}")
+
+
+def time_of(value: Any) -> datetime | None:
+    """
+    Read a time: ISO 8601, or seconds or milliseconds since 1970; no zone is UTC.
+
+    Raises:
+        ValueError: It is none, such as a date without a year.
+    """
+    if value is None or value == "":
+        return None
+    try:
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            seconds = value / 1_000 if abs(value) >= _MILLISECONDS_FROM else value
+            return datetime.fromtimestamp(seconds, UTC)
+        if isinstance(value, str) and _YEAR.match(value):
+            at = datetime.fromisoformat(value.removesuffix(" UTC"))
+            return at if at.tzinfo else at.replace(tzinfo=UTC)
+    except (ValueError, OverflowError, OSError):
+        pass
+    raise ValueError(f"has a time that is no date with a year: {value!r:.40}")
+
+
+def mapping_of(value: Any, what: str = "is") -> Mapping[str, Any]:
+    """*value*, a JSON object. *Raises* ``ValueError``: it is something else."""
+    if not isinstance(value, Mapping):
+        raise ValueError(f"{what} no JSON object")
+    return value
+
+
+def list_of(raw: Mapping[str, Any], name: str) -> list[Any]:
+    """The list called *name*; absent is empty. *Raises* ``ValueError``: it is something else."""
+    found = raw.get(name)
+    if found is not None and not isinstance(found, list):
+        raise ValueError(f'has a "{name}" that is no list')
+    return found or []
+
+
+def optional_text(raw: Mapping[str, Any], *names: str) -> str | None:
+    """The first of *names* that is text and not blank."""
+    found = (raw.get(name) for name in names)
+    return next((one for one in found if isinstance(one, str) and not is_blank(one)), None)
+
+
+def named(raw: Mapping[str, Any], *names: str) -> str:
+    """The id under the first of *names*. *Raises* ``ValueError``: there is none."""
+    for name in names:
+        value = raw.get(name)
+        is_number = isinstance(value, int) and not isinstance(value, bool)
+        if is_number or (isinstance(value, str) and not is_blank(value)):
+            return str(value)
+    raise ValueError(f'has no "{names[0]}"')

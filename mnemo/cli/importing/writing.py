@@ -1,0 +1,158 @@
+"""Store the records of an export: each once, in batches, and count what happened."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+
+import anyio
+
+from mnemo import Conflict, Repository, UsageError
+from mnemo.cli.formats import ImportFileError
+from mnemo.cli.importing.records import Broken, Item, Record, Skipped
+from mnemo.cli.talks import first_of
+
+__all__ = ["Arrival", "Preview", "import_items", "preview"]
+
+AT_ONCE = 500
+"""Items that are read at once."""
+MOST_SHOWN = 10
+"""Records that a preview shows, and broken ones of which the place is kept."""
+
+
+@dataclass(slots=True)
+class Arrival:
+    """
+    What an import did.
+
+    Attributes:
+        known_messages: Which were there before, or are erased.
+        skipped: Reason → how many.
+        broken: The first ones; *broken_records* counts all.
+        problem: Where the file itself ended before its time.
+    """
+
+    new_messages: int = 0
+    known_messages: int = 0
+    skipped: Counter[str] = field(default_factory=Counter)
+    broken_records: int = 0
+    broken: list[Broken] = field(default_factory=list)
+    problem: ImportFileError | None = None
+
+    def note(self, item: Skipped | Broken, *, strict: bool) -> None:
+        """Count it. *Raises* ``UsageError``: it is broken, and none may be."""
+        if isinstance(item, Skipped):
+            self.skipped[item.reason] += 1
+            return
+        if strict:
+            raise UsageError(f"{item.place}: {item.what}; what stands before it is kept")
+        self.broken_records += 1
+        if len(self.broken) < MOST_SHOWN:
+            self.broken.append(item)
+
+
+@dataclass(slots=True)
+class Preview(Arrival):
+    """What an import would do, without a look at what is stored: *new_messages* are all."""
+
+    first: list[Record] = field(default_factory=list)
+
+
+def preview(items: Iterator[Item], *, strict: bool) -> Preview:
+    """Read *items* to the end. *Raises* as ``Arrival.note``."""
+    found = Preview()
+    try:
+        for item in items:
+            if not isinstance(item, Record):
+                found.note(item, strict=strict)
+                continue
+            found.new_messages += 1
+            if len(found.first) < MOST_SHOWN:
+                found.first.append(item)
+    except ImportFileError as problem:
+        found.problem = problem
+    return found
+
+
+async def import_items(
+    repo: Repository,
+    items: Iterator[Item],
+    *,
+    strict: bool = False,
+    advance: Callable[[int], None] = lambda count: None,
+) -> Arrival:
+    """
+    Remember the messages of *items*; what is there already is left as it is.
+
+    Args:
+        strict: Whether the first broken record ends it.
+        advance: Told how many messages were stored or known.
+
+    Raises:
+        UsageError: With *strict*, at a broken record; what stands before it is kept.
+            *Cancellation*: safe; the next import goes on.
+    """
+    arrival = Arrival()
+    while arrival.problem is None:
+        batch: list[Item] = []
+        try:
+            await anyio.to_thread.run_sync(_read, items, batch, strict)
+        except ImportFileError as problem:
+            arrival.problem = problem
+        if not batch:
+            break
+        records = [item for item in batch if isinstance(item, Record)]
+        others = [item for item in batch if not isinstance(item, Record)]
+        for item in [*others, *await _stored(repo, records, arrival)]:
+            arrival.note(item, strict=strict)
+        advance(len(records))
+    return arrival
+
+
+def _read(items: Iterator[Item], batch: list[Item], strict: bool) -> None:
+    """Read into *batch*, which keeps what stands before a mistake of the file."""
+    for item in islice(items, AT_ONCE):
+        batch.append(item)
+        if strict and isinstance(item, Broken):
+            return
+
+
+async def _stored(repo: Repository, records: Sequence[Record], arrival: Arrival) -> list[Broken]:
+    """Store *records*, threads side by side, so that they share transactions; what was refused."""
+    threads: dict[str, list[Record]] = {}
+    for record in records:
+        threads.setdefault(record.thread_id, []).append(record)
+    refused: list[Broken] = []
+    try:
+        async with anyio.create_task_group() as group:
+            for together in threads.values():
+                group.start_soon(_store, repo, together, arrival, refused)
+    except ExceptionGroup as failures:
+        raise first_of(failures) from failures
+    return refused
+
+
+async def _store(
+    repo: Repository, records: Sequence[Record], arrival: Arrival, refused: list[Broken]
+) -> None:
+    """Store *records* of one thread together, or each by itself where one is refused."""
+    try:
+        await _remember(repo, records, arrival)
+    except (Conflict, ValueError) as error:
+        if len(records) == 1:
+            refused.append(Broken(records[0].place, str(error)))
+            return
+        for record in records:
+            await _store(repo, [record], arrival, refused)
+
+
+async def _remember(repo: Repository, records: Sequence[Record], arrival: Arrival) -> None:
+    thread = records[0].thread_id
+    before = await repo.conversation(thread).next_seq()
+    messages = [record.message for record in records]
+    done = await repo.remember(messages, thread_id=thread)
+    new = len({message.seq for message in done.messages if message.seq >= before})
+    arrival.new_messages += new
+    arrival.known_messages += len(records) - new

@@ -1,0 +1,233 @@
+"""The commands that move whole repositories and histories: ``import`` and ``export``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeElapsedColumn
+
+from mnemo import Config, Repository, UsageError
+from mnemo.cli.archive import STANDARD, arriving, counted, exported, imported, is_archive
+from mnemo.cli.conversations import import_chat
+from mnemo.cli.exporting import FORMATS, export_text
+from mnemo.cli.formats import read_talks
+from mnemo.cli.importing.readers import items_of, source_of
+from mnemo.cli.importing.writing import Arrival, import_items, preview
+from mnemo.cli.opening import AsJson, Repo, Store, existing, in_known_repo, in_repo, in_service
+from mnemo.cli.output import answer, as_data, complain, print_json, print_line, print_table
+from mnemo.cli.talks import Tally, import_talks
+
+__all__ = ["register"]
+
+BROKEN = 1
+"""Exit code where some records were broken, and the others are stored."""
+_SHOWN = 60
+"""Characters of a text in a preview."""
+
+
+def register(app: typer.Typer, panel: str) -> None:
+    """Add the commands to *app*, under *panel* in its help."""
+    app.command("export", rich_help_panel=panel)(export_)
+    app.command("import", rich_help_panel=panel)(import_)
+
+
+def export_(
+    file: Annotated[str, typer.Argument(help="Where to, overwritten; `-`: standard output.")],
+    to: Annotated[
+        str, typer.Option("--to", help="archive (everything), jsonl, openai or markdown.")
+    ] = "archive",
+    repo: Repo = "default",
+    store: Store = "mnemo.db",
+    as_json: AsJson = False,
+) -> None:
+    """
+    Write a repository to a file.
+
+    An archive is everything, to be imported elsewhere. The others are what was said, for other
+    programs and for people: messages as JSON Lines, chats as OpenAI's API takes them, Markdown.
+    """
+    if as_json and file == STANDARD:
+        raise UsageError("with - the export itself is on standard output: leave --json away")
+    if to in FORMATS:
+        counts = in_known_repo(store, repo, lambda opened: export_text(opened, file, to))
+        shown = {"repo": repo, "file": file, "to": to} | counts
+        if file != STANDARD:
+            told = f"{file}: {counts['messages']} messages of {counts['threads']} threads."
+            answer(shown, told, as_json=as_json)
+        return
+    if to != "archive":
+        raise UsageError(f"--to takes archive, {', '.join(FORMATS)}, not {to!r}")
+    head = in_service(existing(store), lambda memory: exported(memory, repo, file))
+    if as_json:
+        print_json({"repo": repo, "file": file} | head)
+    elif file != STANDARD:
+        print_line(f"{file}: {counted(head)}.")
+
+
+def import_(
+    file: Annotated[str, typer.Argument(help="What to read; `-`: an archive on standard input.")],
+    source: Annotated[
+        str,
+        typer.Option(
+            "--from",
+            help="auto, archive, chatgpt, claude, claude-code, openai, mem0, langgraph-store "
+            "or markdown.",
+        ),
+    ] = "auto",
+    repo: Repo = "default",
+    store: Store = "mnemo.db",
+    thread: Annotated[
+        str | None, typer.Option("--thread", help="As messages into this conversation.")
+    ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Of a service's export: show what it holds.")
+    ] = False,
+    strict: Annotated[
+        bool, typer.Option("--strict", help="End at the first broken record of an export.")
+    ] = False,
+    wait: Annotated[
+        bool, typer.Option("--wait", help="Of an export: until its facts are extracted.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """
+    Put a file into a repository: an archive, another service's export, dialogues or messages.
+
+    What it holds is recognised. An archive fills an empty repository, all or nothing; with
+    others, running it again adds nothing that is there, and goes on where it was stopped.
+    """
+    path = Path(file)
+    if file == STANDARD or source == "archive" or is_archive(path):
+        if source not in ("auto", "archive"):
+            raise UsageError(f"{file}: this is an archive, no export of {source}")
+        _import_archive(file, repo, store, thread, as_json=as_json)
+        return
+    found = source_of(path, source)
+    if thread is not None and found not in (None, "openai"):
+        raise UsageError(f"an export of {found} has conversations of its own: no --thread")
+    if found is not None and thread is None:
+        _import_export(
+            path, found, repo, store, dry_run=dry_run, strict=strict, wait=wait, as_json=as_json
+        )
+    elif dry_run or strict or wait:
+        raise UsageError("--dry-run, --strict and --wait are for exports of other services")
+    elif thread is not None:
+        import_chat(path, repo, store, thread, as_json=as_json)
+    else:
+        _import_talks(path, repo, store, as_json=as_json)
+
+
+def _import_archive(file: str, repo: str, store: str, thread: str | None, *, as_json: bool) -> None:
+    if thread is not None:
+        raise UsageError("an archive has conversations of its own: leave --thread away")
+    with arriving(file) as lines:
+        head = in_service(store, lambda memory: imported(memory, repo, lines, file))
+    answer(
+        {"repo": repo, "file": file} | head, f"Repository {repo}: {counted(head)}.", as_json=as_json
+    )
+
+
+def _import_talks(file: Path, repo: str, store: str, *, as_json: bool) -> None:
+    reading = read_talks(file)
+    if reading.problem and not reading.talks:
+        raise reading.problem.having_kept(0)
+    with _progress("steps", reading.turns) as advance:
+        tally = in_repo(
+            store, repo, lambda opened: import_talks(opened, reading.talks, lambda: advance(1))
+        )
+    problem = reading.problem.having_kept(reading.turns) if reading.problem else None
+    if as_json:
+        where = {"file": str(file), "repo": repo, "store": store}
+        print_json(where | as_data(tally) | {"problem": str(problem) if problem else None})
+    else:
+        print_line(_told(tally, repo))
+    if problem:
+        raise problem
+
+
+def _told(tally: Tally, repo: str) -> str:
+    return (
+        f"Repository {repo}: {tally.new_steps} steps added, {tally.known_steps} were there; "
+        f"{tally.new_sessions} new sessions, {tally.resumed_sessions} continued, "
+        f"{tally.complete_sessions} complete already."
+    )
+
+
+# ── Exports of other services ────────────────────────────────────────────────────────────
+
+
+def _import_export(
+    file: Path,
+    source: str,
+    repo: str,
+    store: str,
+    *,
+    dry_run: bool,
+    strict: bool,
+    wait: bool,
+    as_json: bool,
+) -> None:
+    items = items_of(file, source)
+    if dry_run:
+        arrival: Arrival = preview(items, strict=strict)
+    else:
+        with _progress("messages", None) as advance:
+
+            async def stored(opened: Repository) -> Arrival:
+                return await import_items(opened, items, strict=strict, advance=advance)
+
+            # An index of all that is stored would grow with the file.
+            arrival = in_repo(store, repo, stored, config=Config(jobs={"background": False}))
+        if wait:
+            in_repo(store, repo, lambda opened: opened.settle())
+    if as_json:
+        where = {"file": str(file), "from": source, "repo": repo, "store": store}
+        print_json(where | {"dry_run": dry_run} | as_data(replace(arrival, problem=None)))
+    else:
+        _tell(arrival, source, repo)
+    for broken in arrival.broken:
+        complain(f"{file}: {broken.place}: {broken.what}")
+    if arrival.broken_records > len(arrival.broken):
+        complain(f"{file}: {arrival.broken_records} records are broken; these are the first")
+    if arrival.problem is not None:
+        kept = 0 if dry_run else arrival.new_messages + arrival.known_messages
+        raise arrival.problem.having_kept(kept, "messages")
+    if arrival.broken_records:
+        raise typer.Exit(BROKEN)
+
+
+def _tell(arrival: Arrival, source: str, repo: str) -> None:
+    first = getattr(arrival, "first", None)
+    if first is not None:
+        print_table(("thread", "at", "who", "text"), [_row(record) for record in first])
+        print_line(f"Nothing was stored. An export of {source}: {arrival.new_messages} messages.")
+    else:
+        print_line(
+            f"Repository {repo}, from {source}: {arrival.new_messages} messages added, "
+            f"{arrival.known_messages} were there or are erased."
+        )
+    for reason, count in sorted(arrival.skipped.items()):
+        print_line(f"skipped, {count}: {reason}")
+
+
+def _row(record: Any) -> tuple[str, str, str, str]:
+    message = record.message
+    at = f"{message.at:%Y-%m-%d %H:%M}" if message.at else ""
+    text = message.text or ", ".join(f"[calls {call.name}]" for call in message.tool_calls)
+    return record.thread_id, at, message.actor or message.role, text[:_SHOWN]
+
+
+@contextmanager
+def _progress(what: str, total: int | None) -> Iterator[Callable[[int], None]]:
+    """A bar on stderr, if that is a terminal."""
+    console = Console(stderr=True)
+    columns = (BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=console, disable=not console.is_terminal) as bar:
+        task = bar.add_task(what, total=total)
+        yield lambda count: bar.advance(task, count)

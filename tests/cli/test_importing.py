@@ -1,0 +1,503 @@
+"""Exports of other services: recognised, read with their odd cases, stored once."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mnemo.cli.importing.readers import items_of, source_of
+from mnemo.cli.importing.records import Broken, Record, Skipped
+
+
+def node(id: str, parent: str | None, children: list[str], message: Any = None) -> dict[str, Any]:
+    return {"id": id, "parent": parent, "children": children, "message": message}
+
+
+def said(id: str, role: str, *parts: Any, at: float | None = None, **fields: Any) -> dict[str, Any]:
+    content = {"content_type": "text", "parts": [*parts]}
+    message = {"id": id, "author": {"role": role}, "create_time": at, "content": content}
+    return message | {"recipient": "all", "metadata": {}} | fields
+
+
+CHATGPT = [
+    {
+        "title": "Trip",
+        "create_time": 1_709_654_400.0,
+        "current_node": "m7",
+        "conversation_id": "c1",
+        "id": "c1",
+        "mapping": {
+            "root": node("root", None, ["m0"]),
+            "m0": node("m0", "root", ["m1", "m1b"], said("m0", "system", "")),
+            "m1": node("m1", "m0", ["m2"], said("m1", "user", "I go to Oslo.", at=1.0)),
+            "m2": node("m2", "m1", [], said("m2", "assistant", "Oslo is cold.", at=2.0)),
+            "m1b": node(
+                "m1b",
+                "m0",
+                ["m3"],
+                said(
+                    "m1b",
+                    "user",
+                    {"content_type": "image_asset_pointer", "asset_pointer": "file://x"},
+                    "I go to Kyoto.",
+                    at=1_709_654_401.5,
+                ),
+            ),
+            "m3": node(
+                "m3",
+                "m1b",
+                ["m4"],
+                said("m3", "assistant", content={"content_type": "thoughts", "thoughts": []}),
+            ),
+            "m4": node(
+                "m4",
+                "m3",
+                ["m5"],
+                said(
+                    "m4",
+                    "assistant",
+                    recipient="python",
+                    content={"content_type": "code", "language": "python", "text": "1 + 1"},
+                ),
+            ),
+            "m5": node(
+                "m5",
+                "m4",
+                ["m6"],
+                said(
+                    "m5",
+                    "tool",
+                    author={"role": "tool", "name": "python"},
+                    content={"content_type": "execution_output", "text": "2"},
+                ),
+            ),
+            "m6": node(
+                "m6",
+                "m5",
+                ["m7"],
+                said("m6", "user", "x", metadata={"is_visually_hidden_from_conversation": True}),
+            ),
+            "m7": node(
+                "m7", "m6", [], said("m7", "assistant", "Two.", metadata={"model_slug": "gpt-4o"})
+            ),
+        },
+    }
+]
+
+CLAUDE = [
+    {
+        "uuid": "c1",
+        "name": "Report",
+        "created_at": "2025-03-01T10:00:00.000000Z",
+        "account": {"uuid": "a"},
+        "chat_messages": [
+            {
+                "uuid": "h1",
+                "sender": "human",
+                "text": "Read this.",
+                "content": [{"type": "text", "text": "Read this."}],
+                "created_at": "2025-03-01T10:00:01.000000Z",
+                "attachments": [
+                    {"file_name": "a.txt", "file_size": 5, "extracted_content": "alpha"}
+                ],
+                "files": [{"file_name": "photo.jpg"}],
+            },
+            {
+                "uuid": "a1",
+                "sender": "assistant",
+                "text": "",
+                "content": [
+                    {"type": "thinking", "thinking": "hm"},
+                    {"type": "text", "text": "I look."},
+                    {"type": "tool_use", "id": None, "name": "web_search", "input": {"q": "x"}},
+                    {
+                        "type": "tool_result",
+                        "tool_use_id": None,
+                        "name": "web_search",
+                        "content": [{"type": "text", "text": "found"}, {"type": "image"}],
+                        "is_error": True,
+                    },
+                    {"type": "text", "text": "It is alpha."},
+                ],
+                "created_at": "2025-03-01T10:00:02.000000Z",
+                "attachments": [],
+                "files": [],
+            },
+            {"uuid": "h2", "sender": "human", "text": "", "content": [], "created_at": None},
+            {"uuid": "h3", "sender": "robot", "text": "x"},
+        ],
+    }
+]
+
+LINE = {"sessionId": "s1", "timestamp": "2025-06-01T08:00:00.000Z", "cwd": "/src"}
+CLAUDE_CODE = [
+    {"type": "summary", "summary": "Fix it", "leafUuid": "x"},
+    LINE | {"type": "user", "uuid": "u1", "message": {"role": "user", "content": "Fix the bug."}},
+    LINE
+    | {
+        "type": "assistant",
+        "uuid": "u2",
+        "message": {
+            "role": "assistant",
+            "model": "claude",
+            "content": [{"type": "tool_use", "id": "t1", "name": "Bash", "input": {"c": "ls"}}],
+        },
+    },
+    LINE
+    | {
+        "type": "user",
+        "uuid": "u3",
+        "message": {
+            "role": "user",
+            "content": [{"type": "tool_result", "tool_use_id": "t1", "content": "a.py"}],
+        },
+    },
+    LINE | {"type": "user", "uuid": "u4", "isMeta": True, "message": {"content": "caveat"}},
+    LINE
+    | {
+        "type": "assistant",
+        "uuid": "u5",
+        "isSidechain": True,
+        "agentId": "b7",
+        "message": {"content": [{"type": "text", "text": "Searched."}]},
+    },
+    LINE | {"type": "assistant", "uuid": "u6", "message": {"content": 5}},
+]
+
+OPENAI = [
+    {"messages": [{"role": "system", "content": "Be kind."}, {"role": "user", "content": "Hi"}]},
+    {"custom_id": "r1", "body": {"messages": [{"role": "user", "content": "Hello"}]}},
+    {"messages": [{"content": "no role"}]},
+]
+
+MEM0 = {
+    "results": [
+        {
+            "id": "m1",
+            "memory": "Likes tea",
+            "user_id": "ada",
+            "created_at": "2024-07-20T01:30:36.275141-07:00",
+            "updated_at": None,
+            "metadata": {"project": "atlas"},
+            "categories": ["food"],
+        },
+        {"id": "m2", "memory": "Old", "user_id": "ada", "is_deleted": True},
+        {"id": "m3", "memory": None, "event": "DELETE"},
+        {"id": "m4", "memory": "Born in May", "created_at": "03-14"},
+        {"id": "m5", "content": "Plays chess", "state": "active", "created_at": 1721464236},
+    ]
+}
+
+STORE = [
+    {
+        "namespace": ["users", "ada"],
+        "key": "k1",
+        "value": {"text": "Likes tea"},
+        "created_at": "2025-01-01T00:00:00+00:00",
+    },
+    {"prefix": "users.ben", "key": "k2", "value": {"colour": "red"}},
+    {"namespace": ["users"], "key": "k3", "value": "text alone"},
+]
+
+MARKDOWN = """---
+date: 2024-05-06
+tags: [a]
+---
+Before.
+
+# Tea
+Green.
+```
+# no heading
+```
+## Tea
+Black.
+# Empty
+"""
+
+
+@pytest.fixture
+def read(tmp_path) -> Callable[..., list[Any]]:
+    """Writes an export, recognises it, and gives what was read; ``jsonl`` is one value a line."""
+
+    def made(name: str, content: Any, wanted: str = "auto") -> list[Any]:
+        path = tmp_path / name
+        if not isinstance(content, str):
+            lines = name.endswith(".jsonl")
+            content = "\n".join(map(json.dumps, content)) if lines else json.dumps(content)
+        path.write_text(content, encoding="utf-8")
+        source = source_of(path, wanted)
+        assert source is not None
+        return list(items_of(path, source))
+
+    return made
+
+
+def told(items: list[Any]) -> list[tuple[str, str]]:
+    """Thread and text of the records."""
+    return [(item.thread_id, item.message.text) for item in items if isinstance(item, Record)]
+
+
+def skipped(items: list[Any]) -> list[str]:
+    return [item.reason for item in items if isinstance(item, Skipped)]
+
+
+def broken(items: list[Any]) -> list[tuple[str, str]]:
+    return [(item.place, item.what) for item in items if isinstance(item, Broken)]
+
+
+# ── Formats ──────────────────────────────────────────────────────────────────────────────
+
+
+def test_of_a_chatgpt_conversation_the_branch_in_use_is_read(read):
+    """Left branches, reasoning and hidden messages are skipped; a time that lacks is inherited."""
+    items = read("conversations.json", CHATGPT)
+    records = [item for item in items if isinstance(item, Record)]
+    assert [record.message.id for record in records] == ["m1b", "m4", "m5", "m7"]
+    assert records[0].message.text == "[image file://x]\nI go to Kyoto."
+    assert {record.thread_id for record in records} == {"chatgpt/c1"}
+    assert {str(record.message.at) for record in records} == {"2024-03-05 16:00:01.500000+00:00"}
+    call, result, answer = (record.message for record in records[1:])
+    assert (call.tool_calls[0].name, result.tool_call_id, result.text) == ("python", "m4", "2")
+    assert answer.metadata == {"title": "Trip", "model": "gpt-4o"}
+    left = "2 messages on branches that were left (edits, regenerations)"
+    assert skipped(items) == ["empty", "reasoning", "hidden", left]
+
+
+@pytest.mark.parametrize(
+    ("change", "what"),
+    [
+        ({"current_node": None, "mapping": {}}, "no last message"),
+        (
+            {
+                "current_node": "a",
+                "mapping": {"a": node("a", "b", ["b"]), "b": node("b", "a", ["a"])},
+            },
+            "each other's parents",
+        ),
+        ({"current_node": "m7", "id": None, "conversation_id": None}, 'no "conversation_id"'),
+        ({"create_time": "03-14"}, "no date with a year"),
+    ],
+)
+def test_a_damaged_chatgpt_conversation_is_named_and_the_next_is_read(read, change, what):
+    """Each conversation stands by itself."""
+    items = read("conversations.json", [CHATGPT[0] | change, CHATGPT[0]])
+    ((place, why),) = broken(items)
+    assert place == "conversation 1"
+    assert what in why
+    assert len(told(items)) == 4
+
+
+def test_claude_s_tool_use_and_attachments_are_kept(read):
+    """A call without an id is answered by the result behind it; thinking is left out."""
+    items = read("conversations.json", CLAUDE)
+    asked, looked, result, answer = (i.message for i in items if isinstance(i, Record))
+    assert asked.text == "Read this.\n\n[attachment a.txt]\nalpha\n\n[file photo.jpg]"
+    assert (looked.id, looked.text, looked.tool_calls[0].name) == ("a1", "I look.", "web_search")
+    assert (result.tool_call_id, result.is_error) == (looked.tool_calls[0].id, True)
+    assert result.text == "found\n[image]"
+    assert (answer.id, answer.text, answer.role) == ("a1#2", "It is alpha.", "assistant")
+    assert str(asked.at) == "2025-03-01 10:00:01+00:00"
+    assert skipped(items) == ["empty"]
+    assert broken(items) == [("conversation 1, message 4", "has the sender 'robot'")]
+
+
+def test_a_claude_code_transcript_keeps_calls_and_parts_subagents(read):
+    """Bookkeeping is skipped; a subagent has a thread of its own."""
+    items = read("session.jsonl", CLAUDE_CODE)
+    assert told(items) == [
+        ("claude-code/s1", "Fix the bug."),
+        ("claude-code/s1", ""),
+        ("claude-code/s1", "a.py"),
+        ("claude-code/s1/agent-b7", "Searched."),
+    ]
+    call, result = (item.message for item in items[2:4])
+    assert call.tool_calls[0].id == result.tool_call_id == "t1"
+    assert skipped(items) == ["bookkeeping (summary)", "written by the program"]
+    assert [place for place, _ in broken(items)] == ["line 7"]
+
+
+def test_openai_chats_have_a_thread_each(read):
+    """Named after their id, or after file and line; a batch's request is one as well."""
+    items = read("chats.jsonl", OPENAI)
+    assert told(items) == [
+        ("openai/chats#1", "Be kind."),
+        ("openai/chats#1", "Hi"),
+        ("openai/r1", "Hello"),
+    ]
+    ((place, what),) = broken(items)
+    assert (place, 'no "role"' in what) == ("line 3", True)
+
+
+def test_deleted_mem0_memories_are_skipped(read):
+    """Owner, metadata and categories are kept; a date without a year is named."""
+    items = read("export.json", MEM0)
+    assert told(items) == [("mem0/ada", "Likes tea"), ("mem0/default", "Plays chess")]
+    first = items[0].message
+    assert (first.id, first.actor, first.at.year) == ("m1", "ada", 2024)
+    assert first.metadata == {"project": "atlas", "user_id": "ada", "categories": ["food"]}
+    assert skipped(items) == ["deleted", "deleted"]
+    assert broken(items) == [("memory 4", "has a time that is no date with a year: '03-14'")]
+
+
+def test_items_of_a_langgraph_store_keep_their_value(read):
+    """In a thread of their namespace; one without text is found by its JSON."""
+    items = read("items.jsonl", STORE)
+    assert told(items) == [
+        ("langgraph/users/ada", "Likes tea"),
+        ("langgraph/users/ben", '{"colour": "red"}'),
+    ]
+    assert items[0].message.metadata["value"] == {"text": "Likes tea"}
+    assert broken(items) == [("line 3", 'has a "value" that is no JSON object')]
+
+
+def test_markdown_is_read_by_sections(read, tmp_path):
+    """With the date of the front matter; a heading in code is none; folders are read whole."""
+    items = read("tea.md", MARKDOWN)
+    records = [item for item in items if isinstance(item, Record)]
+    assert [record.message.id for record in records] == ["tea.md#", "tea.md#Tea", "tea.md#Tea-2"]
+    assert records[1].message.text == "# Tea\nGreen.\n```\n# no heading\n```"
+    assert {str(record.message.at) for record in records} == {"2024-05-06 00:00:00+00:00"}
+    assert skipped(items) == ["empty"]
+    (tmp_path / "wrong.md").write_text("---\ndate: 14 March\n---\nx")
+    (tmp_path / "bytes.md").write_bytes(b"\xff")
+    found = list(items_of(tmp_path, "markdown"))
+    assert len(told(found)) == 3
+    assert [place for place, _ in broken(found)] == ["bytes.md", "wrong.md"]
+
+
+# ── The command ──────────────────────────────────────────────────────────────────────────
+
+
+@pytest.fixture
+def put(tmp_path) -> Callable[[str, Any], str]:
+    """Writes a file and gives its name."""
+
+    def made(name: str, content: Any) -> str:
+        text = content if isinstance(content, str) else json.dumps(content)
+        Path(tmp_path, name).write_text(text)
+        return name
+
+    return made
+
+
+@pytest.mark.slow
+def test_an_export_is_stored_with_speakers_and_times_and_once(cli, put):
+    """The second import adds nothing; a grown export brings what is new."""
+    name = put("conversations.json", CHATGPT)
+    first = cli("import", name, "--json")
+    assert (first.code, first.data["from"], first.data["new_messages"]) == (0, "chatgpt", 4)
+    again = cli("import", name)
+    assert again.out.startswith("Repository default, from chatgpt: 0 messages added, 4 were there")
+    assert "skipped, 1: reasoning" in again.out
+    messages = cli("history", "chatgpt/c1", "--json").data["messages"]
+    assert [message["role"] for message in messages] == ["user", "assistant", "tool", "assistant"]
+    assert messages[0]["at"].startswith("2024-03-05T16:00:01")
+    assert "Kyoto" in cli("recall", "Where does the trip go?").out
+    grown = json.loads(json.dumps(CHATGPT))
+    grown[0]["current_node"] = "m8"
+    grown[0]["mapping"]["m8"] = node("m8", "m7", [], said("m8", "user", "Thanks."))
+    assert cli("import", put(name, grown), "--json").data["new_messages"] == 1
+
+
+@pytest.mark.slow
+def test_a_dry_run_shows_the_first_ten_and_stores_nothing(cli, put, tmp_path):
+    """With what would be skipped and what is broken."""
+    many = [{"id": f"m{n}", "memory": f"fact {n}", "user_id": "ada"} for n in range(12)]
+    name = put("export.json", {"results": [*many, *MEM0["results"]]})
+    shown = cli("import", name, "--dry-run")
+    assert shown.code == 1
+    assert shown.out.count("mem0/ada") == 10
+    assert "14 messages" in shown.out
+    assert "skipped, 2: deleted" in shown.out
+    assert "memory 16: has a time that is no date with a year" in shown.err
+    assert not (tmp_path / "mnemo.db").exists()
+    data = cli("import", name, "--dry-run", "--json").data
+    assert (data["new_messages"], data["skipped"], data["broken_records"]) == (
+        14,
+        {"deleted": 2},
+        1,
+    )
+
+
+@pytest.mark.slow
+def test_a_broken_record_is_named_and_strict_ends_at_it(cli, put):
+    """The others are stored, and the exit code tells; strict keeps what stands before."""
+    name = put("export.json", MEM0)
+    strict = cli("import", name, "--strict", "--repo", "s")
+    assert strict.code == 2
+    assert "memory 4: has a time" in strict.err
+    assert cli("stats", "--repo", "s", "--json").data["messages"] == 1
+    lax = cli("import", name)
+    assert lax.code == 1
+    assert lax.err == (
+        "mnemo: export.json: memory 4: has a time that is no date with a year: '03-14'\n"
+    )
+    assert cli("stats", "--json").data["messages"] == 2
+
+
+@pytest.mark.slow
+def test_of_a_file_that_is_cut_off_what_is_whole_is_kept(cli, put):
+    """With the place of the end; the whole file afterwards brings the rest."""
+    whole = json.dumps([CHATGPT[0], CHATGPT[0] | {"conversation_id": "c2"}])
+    cut = cli("import", put("conversations.json", whole[:-40]))
+    assert cut.code == 2
+    assert "line 1, column" in cut.err
+    assert "the 4 messages before it were kept" in cut.err
+    assert cli("import", put("conversations.json", whole), "--json").data["new_messages"] == 4
+
+
+@pytest.mark.parametrize(
+    ("content", "options", "error"),
+    [
+        (CLAUDE, ["--from", "chatgpt"], "no export of chatgpt; it looks like one of claude"),
+        ([{"a": 1}], ["--from", "mem0"], "no export of mem0"),
+        (CLAUDE, ["--from", "gmail"], "--from takes auto, archive, chatgpt"),
+        (CLAUDE, ["--thread", "t"], "conversations of its own"),
+        ([{"a": 1}], ["--dry-run"], "for exports of other services"),
+        ("", ["--from", "claude"], "the file is empty"),
+    ],
+)
+def test_a_file_of_another_service_is_refused(cli, put, tmp_path, content, options, error):
+    """Nothing is made."""
+    ran = cli("import", put("export.json", content), *options)
+    assert ran.code == 2
+    assert error in ran.err
+    assert not (tmp_path / "mnemo.db").exists()
+
+
+@pytest.mark.slow
+def test_an_id_with_another_text_is_broken_and_the_rest_goes_on(cli, put):
+    """The first text stays."""
+    put("export.json", {"results": [{"id": "m1", "memory": "Likes tea"}]})
+    assert cli("import", "export.json").code == 0
+    changed = [{"id": "m1", "memory": "Likes milk"}, {"id": "m2", "memory": "Plays chess"}]
+    ran = cli("import", put("export.json", {"results": changed}))
+    assert ran.code == 1
+    assert "memory 1: " in ran.err
+    texts = [m["content"] for m in cli("history", "mem0/default", "--json").data["messages"]]
+    assert texts == ["Likes tea", "Plays chess"]
+
+
+# ── And out ──────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.slow
+def test_what_was_said_is_exported_for_programs_and_people(cli, put, tmp_path):
+    """JSON Lines, OpenAI's chats (which can be imported again) and Markdown."""
+    cli("import", put("conversations.json", CHATGPT))
+    assert cli("export", "out.jsonl", "--to", "jsonl", "--json").data["messages"] == 4
+    lines = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
+    assert [line["id"] for line in lines] == ["m1b", "m4", "m5", "m7"]
+    assert cli("export", "chats.jsonl", "--to", "openai").code == 0
+    assert cli("import", "chats.jsonl", "--repo", "copy", "--json").data["new_messages"] == 4
+    assert cli("export", "out.md", "--to", "markdown").code == 0
+    page = (tmp_path / "out.md").read_text()
+    assert "## Thread chatgpt/c1" in page
+    assert "**user**, 2024-03-05 16:00:\n\n[image file://x]\nI go to Kyoto." in page
+    assert cli("export", "x", "--to", "csv").code == 2
+    assert cli("export", "-", "--to", "openai").out.startswith('{"id": "chatgpt/c1"')
