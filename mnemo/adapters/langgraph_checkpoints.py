@@ -7,9 +7,11 @@ import builtins
 import secrets
 from collections.abc import AsyncIterator, Callable, Generator, Iterator, Mapping, Sequence
 from functools import partial
+from itertools import islice
 from os import PathLike
 from typing import Any, Self, TypeAlias, TypeVar
 
+import anyio
 import anyio.to_thread
 
 from mnemo import Checkpoint as StoredCheckpoint
@@ -44,6 +46,8 @@ Work between calls of ``repo.checkpoints``, whose results are sent back.
 The same steps serve the blocking and the asynchronous form of a method.
 """
 
+LIGHT = 500
+"""Values, or pieces of 64 characters, that are serialized on the event loop; more are not."""
 PAGE = 20
 """Checkpoints that a listing reads at once."""
 
@@ -71,6 +75,10 @@ class MnemoSaver(BaseCheckpointSaver[str]):
         self._service: LazyService | None = None
         self._handle = Handle.of(repo, Repository, blocking.Repository)
         self._loop = asyncio.get_running_loop() if isinstance(repo, Repository) else None
+        # Serializing is pure Python: two threads of it keep the event loop waiting twice as long.
+        self._one_at_a_time = anyio.CapacityLimiter(1)
+        # A commit wakes many callers at once: each goes on in a turn of the loop of its own.
+        self._turn = anyio.Lock()
 
     @classmethod
     def from_path(
@@ -115,11 +123,26 @@ class MnemoSaver(BaseCheckpointSaver[str]):
 
     # ── The two forms ────────────────────────────────────────────────────────────────────
 
-    async def _run(self, steps: Steps[T]) -> T:
-        """Go through *steps*, serializing off the event loop."""
+    async def _run(self, steps: Steps[T], *, heavy: bool = False) -> T:
+        """
+        Go through *steps*, with what takes long off the event loop.
+
+        Args:
+            heavy: Whether the first one does; each that reads what was stored may.
+        """
+        if self._loop is None:
+            return await anyio.to_thread.run_sync(self._wait, steps)
         given: Any = None
         while True:
-            is_over, found = await anyio.to_thread.run_sync(_advance, steps, given)
+            heavy = heavy or not isinstance(given, frozenset | None)
+            if heavy:
+                limit = self._one_at_a_time
+                is_over, found = await anyio.to_thread.run_sync(
+                    _advance, steps, given, limiter=limit
+                )
+            else:
+                async with self._turn:
+                    is_over, found = _advance(steps, given)
             if is_over:
                 return found  # type: ignore[no-any-return]
             given = await self._handle.run(partial(_called_on, found))
@@ -263,7 +286,9 @@ class MnemoSaver(BaseCheckpointSaver[str]):
         new_versions: ChannelVersions,
     ) -> RunnableConfig:
         """``put``, asynchronous. *Cancellation*: stored whole or not at all."""
-        return await self._run(self._put(config, checkpoint, metadata, new_versions))
+        news = [value for name, value in _values(checkpoint).items() if name in new_versions]
+        steps = self._put(config, checkpoint, metadata, new_versions)
+        return await self._run(steps, heavy=_is_heavy(news))
 
     def put_writes(
         self,
@@ -283,7 +308,8 @@ class MnemoSaver(BaseCheckpointSaver[str]):
         task_path: str = "",
     ) -> None:
         """``put_writes``, asynchronous. *Cancellation*: stored whole or not at all."""
-        await self._run(self._put_writes(config, writes, task_id, task_path))
+        steps = self._put_writes(config, writes, task_id, task_path)
+        await self._run(steps, heavy=_is_heavy(writes))
 
     def get_next_version(self, current: str | int | float | None, channel: None) -> str:
         """Return a greater version, which no other branch of the thread comes to as well."""
@@ -298,7 +324,7 @@ class MnemoSaver(BaseCheckpointSaver[str]):
         new_versions: ChannelVersions,
     ) -> Steps[RunnableConfig]:
         thread_id, namespace, parent_id = _place(config)
-        values, versions = checkpoint["channel_values"], checkpoint["channel_versions"]
+        values, versions = _values(checkpoint), checkpoint["channel_versions"]
         unversioned = {name: value for name, value in values.items() if name not in versions}
         dump = self.serde.dumps_typed
         form, data = dump({**checkpoint, "channel_values": unversioned})
@@ -388,6 +414,27 @@ class MnemoSaver(BaseCheckpointSaver[str]):
     async def aprune(self, thread_ids: Sequence[str], *, strategy: str = "keep_latest") -> None:
         """``prune``, asynchronous. *Cancellation*: completes."""
         await self._run(_called(_pruning(strategy), [*map(str, thread_ids)]))
+
+
+def _values(checkpoint: Checkpoint) -> dict[str, Any]:
+    return checkpoint["channel_values"]
+
+
+def _is_heavy(values: Sequence[Any]) -> bool:
+    """Whether serializing *values* takes more than a moment; looks at so much of them only."""
+    room, found = LIGHT, [values]
+    while found and room > 0:
+        value: Any = found.pop()
+        if isinstance(value, str | bytes):
+            room -= len(value) // 64
+        elif isinstance(value, Mapping):
+            found += islice(value.values(), room)
+        elif isinstance(value, list | tuple | set | frozenset):
+            found += islice(value, room)
+        else:
+            found += islice(getattr(value, "__dict__", {}).values(), room)
+        room -= 1
+    return room <= 0
 
 
 def _advance(steps: Steps[Any], given: Any) -> tuple[bool, Any]:
