@@ -191,3 +191,19 @@ def test_both_phases_over_a_model_server_give_their_figures():
         assert figures["chat calls per session"] >= 4
         assert "everything: loop lag p99" in figures
         assert {"annotate", "semantic", "procedural", "returns", "embed"} <= set(phase["requests"])
+
+
+# ── Adapters ─────────────────────────────────────────────────────────────────────────
+
+
+def test_checkpoints_are_measured_beside_those_of_langgraph():
+    """Both savers have the same figures; only ours have targets. Another section is refused."""
+    phases = result_of("bench_adapters.py", "checkpoints", "--tiny")["phases"]
+    names = {"MnemoSaver": set(), "AsyncSqliteSaver": set()}
+    for figure in phases["checkpoints"]:
+        saver, _, name = figure["name"].partition(",")
+        names[saver].add(name)
+        assert figure["value"] >= 0
+        assert saver == "MnemoSaver" or figure["met"] is None
+    assert names["MnemoSaver"] == names["AsyncSqliteSaver"]
+    assert "no section 'x'" in run("bench_adapters.py", "x").stderr
