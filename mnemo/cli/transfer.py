@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.console import Console
@@ -18,7 +18,8 @@ from mnemo.cli.conversations import import_chat
 from mnemo.cli.exporting import FORMATS, export_text
 from mnemo.cli.formats import read_talks
 from mnemo.cli.importing.readers import items_of, source_of
-from mnemo.cli.importing.writing import Arrival, import_items, preview
+from mnemo.cli.importing.records import KeyedRecord, Record
+from mnemo.cli.importing.writing import Arrival, Preview, import_items, preview
 from mnemo.cli.opening import AsJson, Repo, Store, existing, in_known_repo, in_repo, in_service
 from mnemo.cli.output import answer, as_data, complain, print_json, print_line, print_table
 from mnemo.cli.talks import Tally, import_talks
@@ -196,27 +197,34 @@ def _import_export(
     if arrival.broken_records > len(arrival.broken):
         complain(f"{file}: {arrival.broken_records} records are broken; these are the first")
     if arrival.problem is not None:
-        kept = 0 if dry_run else arrival.new_messages + arrival.known_messages
-        raise arrival.problem.having_kept(kept, "messages")
+        kept = 0 if dry_run else arrival.added + arrival.known
+        raise arrival.problem.having_kept(kept, _unit(source))
     if arrival.broken_records:
         raise typer.Exit(BROKEN)
 
 
 def _tell(arrival: Arrival, source: str, repo: str) -> None:
-    first = getattr(arrival, "first", None)
-    if first is not None:
-        print_table(("thread", "at", "who", "text"), [_row(record) for record in first])
-        print_line(f"Nothing was stored. An export of {source}: {arrival.new_messages} messages.")
+    what = _unit(source)
+    if isinstance(arrival, Preview):
+        print_table(("thread", "at", "who", "text"), [_row(one) for one in arrival.first])
+        print_line(f"Nothing was stored. An export of {source}: {arrival.added} {what}.")
     else:
         print_line(
-            f"Repository {repo}, from {source}: {arrival.new_messages} messages added, "
-            f"{arrival.known_messages} were there or are erased."
+            f"Repository {repo}, from {source}: {arrival.added} {what} added, "
+            f"{arrival.known} were there or are erased."
         )
     for reason, count in sorted(arrival.skipped.items()):
         print_line(f"skipped, {count}: {reason}")
 
 
-def _row(record: Any) -> tuple[str, str, str, str]:
+def _unit(source: str) -> str:
+    return "items" if source == "langgraph-store" else "messages"
+
+
+def _row(record: Record | KeyedRecord) -> tuple[str, str, str, str]:
+    if isinstance(record, KeyedRecord):
+        text = next(iter(record.texts.values()))
+        return "/".join(record.namespace), "", record.key, text[:_SHOWN]
     message = record.message
     at = f"{message.at:%Y-%m-%d %H:%M}" if message.at else ""
     text = message.text or ", ".join(f"[calls {call.name}]" for call in message.tool_calls)

@@ -7,8 +7,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
 
+from mnemo import Mnemo
 from mnemo.cli.importing.readers import items_of, source_of
 from mnemo.cli.importing.records import Broken, Record, Skipped
 
@@ -345,14 +347,12 @@ def test_deleted_mem0_memories_are_skipped(read):
 
 
 def test_items_of_a_langgraph_store_keep_their_value(read):
-    """In a thread of their namespace; one without text is found by its JSON."""
-    items = read("items.jsonl", STORE)
-    assert told(items) == [
-        ("langgraph/users/ada", "Likes tea"),
-        ("langgraph/users/ben", '{"colour": "red"}'),
-    ]
-    assert items[0].message.metadata["value"] == {"text": "Likes tea"}
-    assert broken(items) == [("line 3", 'has a "value" that is no JSON object')]
+    """One without text is found by its JSON; the table's prefix is a namespace, too."""
+    first, second, wrong = read("items.jsonl", STORE)
+    assert (first.namespace, first.key, first.value) == (("users", "ada"), "k1", STORE[0]["value"])
+    assert first.texts == {"text": "Likes tea"}
+    assert (second.namespace, second.texts) == (("users", "ben"), {"$": '{"colour": "red"}'})
+    assert broken([wrong]) == [("line 3", 'has a "value" that is no JSON object')]
 
 
 def test_markdown_is_read_by_sections(read, tmp_path):
@@ -390,7 +390,7 @@ def test_an_export_is_stored_with_speakers_and_times_and_once(cli, put):
     """The second import adds nothing; a grown export brings what is new."""
     name = put("conversations.json", CHATGPT)
     first = cli("import", name, "--json")
-    assert (first.code, first.data["from"], first.data["new_messages"]) == (0, "chatgpt", 4)
+    assert (first.code, first.data["from"], first.data["added"]) == (0, "chatgpt", 4)
     again = cli("import", name)
     assert again.out.startswith("Repository default, from chatgpt: 0 messages added, 4 were there")
     assert "skipped, 1: reasoning" in again.out
@@ -401,7 +401,7 @@ def test_an_export_is_stored_with_speakers_and_times_and_once(cli, put):
     grown = json.loads(json.dumps(CHATGPT))
     grown[0]["current_node"] = "m8"
     grown[0]["mapping"]["m8"] = node("m8", "m7", [], said("m8", "user", "Thanks."))
-    assert cli("import", put(name, grown), "--json").data["new_messages"] == 1
+    assert cli("import", put(name, grown), "--json").data["added"] == 1
 
 
 @pytest.mark.slow
@@ -417,7 +417,7 @@ def test_a_dry_run_shows_the_first_ten_and_stores_nothing(cli, put, tmp_path):
     assert "memory 16: has a time that is no date with a year" in shown.err
     assert not (tmp_path / "mnemo.db").exists()
     data = cli("import", name, "--dry-run", "--json").data
-    assert (data["new_messages"], data["skipped"], data["broken_records"]) == (
+    assert (data["added"], data["skipped"], data["broken_records"]) == (
         14,
         {"deleted": 2},
         1,
@@ -448,7 +448,7 @@ def test_of_a_file_that_is_cut_off_what_is_whole_is_kept(cli, put):
     assert cut.code == 2
     assert "line 1, column" in cut.err
     assert "the 4 messages before it were kept" in cut.err
-    assert cli("import", put("conversations.json", whole), "--json").data["new_messages"] == 4
+    assert cli("import", put("conversations.json", whole), "--json").data["added"] == 4
 
 
 @pytest.mark.parametrize(
@@ -483,6 +483,26 @@ def test_an_id_with_another_text_is_broken_and_the_rest_goes_on(cli, put):
     assert texts == ["Likes tea", "Plays chess"]
 
 
+@pytest.mark.slow
+def test_store_items_become_keyed_items_once(cli, put, tmp_path):
+    """Found by their namespace; another value under the same key is refused, the first stays."""
+    name = put("items.json", STORE[:2])
+    assert cli("import", name).out.startswith(
+        "Repository default, from langgraph-store: 2 items added, 0 were there"
+    )
+    changed = [STORE[0] | {"value": {"text": "Likes milk"}}, STORE[1]]
+    again = cli("import", put("items.json", changed), "--json")
+    assert (again.code, again.data["added"], again.data["known"]) == (1, 0, 1)
+    assert "the key 'k1' has another value already" in again.err
+
+    async def values() -> list[Any]:
+        async with Mnemo(tmp_path / "mnemo.db") as memory:
+            repo = await memory.open_repo("default")
+            return [item.value for item in await repo.items.search(("users",), query="tea")]
+
+    assert anyio.run(values) == [{"text": "Likes tea"}, {"colour": "red"}]
+
+
 # ── And out ──────────────────────────────────────────────────────────────────────────────
 
 
@@ -494,7 +514,7 @@ def test_what_was_said_is_exported_for_programs_and_people(cli, put, tmp_path):
     lines = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
     assert [line["id"] for line in lines] == ["m1b", "m4", "m5", "m7"]
     assert cli("export", "chats.jsonl", "--to", "openai").code == 0
-    assert cli("import", "chats.jsonl", "--repo", "copy", "--json").data["new_messages"] == 4
+    assert cli("import", "chats.jsonl", "--repo", "copy", "--json").data["added"] == 4
     assert cli("export", "out.md", "--to", "markdown").code == 0
     page = (tmp_path / "out.md").read_text()
     assert "## Thread chatgpt/c1" in page

@@ -9,6 +9,7 @@ from typing import Any
 from mnemo import Message
 from mnemo.cli.importing.records import (
     Item,
+    KeyedRecord,
     Record,
     Skipped,
     mapping_of,
@@ -67,19 +68,13 @@ def is_store_item(raw: Any) -> bool:
 
 
 def store_item(raw: Any, place: str) -> Iterator[Item]:
-    """Read one item, into a thread of its namespace; a value without text is kept as JSON."""
+    """Read one item; without a text in its value it is found by the value's JSON."""
     item = mapping_of(raw)
     value = mapping_of(item.get("value"), 'has a "value" that is')
     names = item.get("namespace", item.get("prefix"))
     names = names.split(".") if isinstance(names, str) else names
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
         raise ValueError('has a "namespace" that is no list of texts')
-    text = optional_text(value, *_TEXTS) or json.dumps(value, ensure_ascii=False, sort_keys=True)
-    message = Message(
-        "user",
-        text,
-        id=named(item, "key"),
-        at=time_of(item.get("updated_at") or item.get("created_at")),
-        metadata={"namespace": names, "value": dict(value)},
-    )
-    yield Record("/".join(["langgraph", *names]), message, place)
+    texts = {name: value[name] for name in _TEXTS if optional_text(value, name)}
+    written = texts or {"$": json.dumps(value, ensure_ascii=False, sort_keys=True)}
+    yield KeyedRecord(tuple(names), named(item, "key"), value, written, place)

@@ -1,9 +1,9 @@
-"""What a reader gives: messages to store, and what was skipped or is broken, with its place."""
+"""What a reader gives: records to store, and what was skipped or is broken, with its place."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -14,6 +14,7 @@ from mnemo.runtime.text import is_blank
 __all__ = [
     "Broken",
     "Item",
+    "KeyedRecord",
     "Record",
     "Skipped",
     "list_of",
@@ -40,6 +41,23 @@ class Record:
 
 
 @dataclass(frozen=True, slots=True)
+class KeyedRecord:
+    """
+    One keyed item.
+
+    Attributes:
+        texts: Field → text by which it is found.
+        place: As of ``Record``.
+    """
+
+    namespace: tuple[str, ...]
+    key: str
+    value: Mapping[str, Any]
+    texts: Mapping[str, str]
+    place: str
+
+
+@dataclass(frozen=True, slots=True)
 class Skipped:
     """Something that is left out on purpose."""
 
@@ -55,8 +73,7 @@ class Broken:
     what: str
 
 
-Item = Record | Skipped | Broken
-Items = Iterator[Item]
+Item = Record | KeyedRecord | Skipped | Broken
 
 _MILLISECONDS_FROM = 100_000_000_000
 """A number of seconds from here on (the year 5138) is one of milliseconds."""

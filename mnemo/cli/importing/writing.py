@@ -9,9 +9,9 @@ from itertools import islice
 
 import anyio
 
-from mnemo import Conflict, Repository, UsageError
+from mnemo import Conflict, GetItem, PutItem, Repository, UsageError
 from mnemo.cli.formats import ImportFileError
-from mnemo.cli.importing.records import Broken, Item, Record, Skipped
+from mnemo.cli.importing.records import Broken, Item, KeyedRecord, Record, Skipped
 from mnemo.cli.talks import first_of
 
 __all__ = ["Arrival", "Preview", "import_items", "preview"]
@@ -28,14 +28,15 @@ class Arrival:
     What an import did.
 
     Attributes:
-        known_messages: Which were there before, or are erased.
+        added: Messages, or keyed items.
+        known: Which were there before, or are erased.
         skipped: Reason → how many.
         broken: The first ones; *broken_records* counts all.
         problem: Where the file itself ended before its time.
     """
 
-    new_messages: int = 0
-    known_messages: int = 0
+    added: int = 0
+    known: int = 0
     skipped: Counter[str] = field(default_factory=Counter)
     broken_records: int = 0
     broken: list[Broken] = field(default_factory=list)
@@ -55,9 +56,9 @@ class Arrival:
 
 @dataclass(slots=True)
 class Preview(Arrival):
-    """What an import would do, without a look at what is stored: *new_messages* are all."""
+    """What an import would do, without a look at what is stored: *added* are all."""
 
-    first: list[Record] = field(default_factory=list)
+    first: list[Record | KeyedRecord] = field(default_factory=list)
 
 
 def preview(items: Iterator[Item], *, strict: bool) -> Preview:
@@ -65,10 +66,10 @@ def preview(items: Iterator[Item], *, strict: bool) -> Preview:
     found = Preview()
     try:
         for item in items:
-            if not isinstance(item, Record):
+            if isinstance(item, Skipped | Broken):
                 found.note(item, strict=strict)
                 continue
-            found.new_messages += 1
+            found.added += 1
             if len(found.first) < MOST_SHOWN:
                 found.first.append(item)
     except ImportFileError as problem:
@@ -84,11 +85,11 @@ async def import_items(
     advance: Callable[[int], None] = lambda count: None,
 ) -> Arrival:
     """
-    Remember the messages of *items*; what is there already is left as it is.
+    Store the records of *items*, each once; what is there already is left as it is.
 
     Args:
         strict: Whether the first broken record ends it.
-        advance: Told how many messages were stored or known.
+        advance: Told how many were stored or known.
 
     Raises:
         UsageError: With *strict*, at a broken record; what stands before it is kept.
@@ -104,10 +105,12 @@ async def import_items(
         if not batch:
             break
         records = [item for item in batch if isinstance(item, Record)]
-        others = [item for item in batch if not isinstance(item, Record)]
-        for item in [*others, *await _stored(repo, records, arrival)]:
-            arrival.note(item, strict=strict)
-        advance(len(records))
+        keyed = [item for item in batch if isinstance(item, KeyedRecord)]
+        refused = await _stored(repo, records, arrival) + await _put(repo, keyed, arrival)
+        for item in [*batch, *refused]:
+            if isinstance(item, Skipped | Broken):
+                arrival.note(item, strict=strict)
+        advance(len(records) + len(keyed))
     return arrival
 
 
@@ -154,5 +157,43 @@ async def _remember(repo: Repository, records: Sequence[Record], arrival: Arriva
     messages = [record.message for record in records]
     done = await repo.remember(messages, thread_id=thread)
     new = len({message.seq for message in done.messages if message.seq >= before})
-    arrival.new_messages += new
-    arrival.known_messages += len(records) - new
+    arrival.added += new
+    arrival.known += len(records) - new
+
+
+async def _put(repo: Repository, records: Sequence[KeyedRecord], arrival: Arrival) -> list[Broken]:
+    """Put *records* together, or each by itself where one is refused; what was refused."""
+    try:
+        return await _put_together(repo, records, arrival) if records else []
+    except ValueError as error:
+        if len(records) == 1:
+            return [Broken(records[0].place, str(error))]
+        return [one for record in records for one in await _put(repo, [record], arrival)]
+
+
+async def _put_together(
+    repo: Repository, records: Sequence[KeyedRecord], arrival: Arrival
+) -> list[Broken]:
+    looks = [GetItem(namespace=r.namespace, key=r.key, refresh=False) for r in records]
+    refused: list[Broken] = []
+    puts: list[PutItem] = []
+    known = 0
+    for record, found in zip(records, await repo.items.batch(looks), strict=True):
+        if found is None:
+            puts.append(
+                PutItem(
+                    namespace=record.namespace,
+                    key=record.key,
+                    value=record.value,
+                    texts=record.texts,
+                )
+            )
+        elif found.value == record.value:
+            known += 1
+        else:
+            what = f"the key {record.key!r} has another value already; the first one stays"
+            refused.append(Broken(record.place, what))
+    await repo.items.batch(puts)
+    arrival.added += len(puts)
+    arrival.known += known
+    return refused
