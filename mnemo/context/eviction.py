@@ -1,8 +1,8 @@
 """
-Eviction: moves the boundary of a window in one transaction with its outcome.
+Eviction: move the boundary of a window and write its outcome, in one transaction.
 
-Plain functions over a transaction; none of them asks a model. Whatever was thought
-about a range before is checked here against what the range is now.
+Plain functions over a transaction; none of them asks a model. A verdict on a range is
+checked against the stored messages of that range before it is written.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ def commit(
     tx: TranscriptWriter, read: Thread, zone: Zone, verdict: EvictionVerdict, config: Config
 ) -> Committed | None:
     """
-    Let *zone* leave the window, or do nothing if the world has moved on.
+    Evict *zone* with its verdict, or write nothing if the range has changed.
 
     It has if the epoch or the boundary is another, a message of the zone is gone, or one
     that is to be pinned. But a model's text takes the place of a fallback's that covered
@@ -130,7 +130,7 @@ def evict_by_fallback(
     tx: TranscriptWriter, thread: Thread, zone: Zone, config: Config
 ) -> Committed:
     """
-    Let a zone that was read in this very transaction leave, with a text by rule.
+    Evict a zone that was read in this transaction, with a text by rule.
 
     Args:
         thread: Its row as it is now; read it anew before the next zone.
@@ -160,7 +160,7 @@ def events_of(repo_id: str, at: datetime, committed: Committed) -> list[Event]:
 
 
 def taken(repo_id: str, at: datetime, snapshot: Snapshot) -> SnapshotTaken:
-    """The event of a snapshot."""
+    """Make the event of a snapshot."""
     return SnapshotTaken(
         repo_id=repo_id,
         at=at,
@@ -189,7 +189,7 @@ def attach_all(
     count: Count,
 ) -> bool:
     """
-    Pin what *links* say, but to no goal that was completed meanwhile.
+    Pin the messages of *links* to their goals; goals completed meanwhile are skipped.
 
     Returns:
         ``False``: a message is not there any more; nothing was pinned.
@@ -259,7 +259,7 @@ def _most(config: Config) -> int:
 def _fallback_of(
     tx: TranscriptReader, thread: Thread, zone: Zone
 ) -> tuple[EvictionOutcome, Snapshot] | None:
-    """The fallback of exactly this range, as long as its text is by rule."""
+    """Return the outcome and snapshot of exactly this range, if its text is by rule."""
     outcomes = tx.all(
         EvictionOutcome, thread.id, epoch=thread.epoch, live=True, newest=RECENT_OUTCOMES
     )
@@ -284,7 +284,7 @@ def rewritten(snapshot: Snapshot, text: str, count: Count) -> Snapshot:
 @dataclass(frozen=True, slots=True)
 class DueEviction:
     """
-    A thread that has to make room, as it was read.
+    A thread whose window is above its trigger, as it was read.
 
     Attributes:
         since: Messages recorded before it are expired.
@@ -304,7 +304,7 @@ class DueEviction:
     deadline_s: float
 
     def zone(self) -> Zone:
-        """What is to leave."""
+        """Return the range that leaves the window."""
         zone = eviction_zone(
             self.units,
             self.budget,
@@ -316,7 +316,7 @@ class DueEviction:
         return zone
 
     def view(self, config: Config) -> CompressedViewport:
-        """The window as Mneme sees it; takes milliseconds of computing."""
+        """Render the window as Mneme is shown it; takes milliseconds of computing."""
         return compress(
             self.units,
             self.budget,
@@ -332,7 +332,7 @@ def due(
     tx: TranscriptReader, thread_id: str, config: Config, *, notes: bool = False
 ) -> DueEviction | None:
     """
-    The thread if its window is above the trigger and something can leave it.
+    Read the thread if its window is above the trigger and a range can leave it.
 
     What is not due costs the thread's row and one aggregate.
 
@@ -367,7 +367,7 @@ def _readings(
     config: Config,
 ) -> Iterator[tuple[list[Unit], float]]:
     """
-    The units of the window, at first only of its beginning if it is far too long.
+    Yield the units of the window; of one far too long, first those of its beginning.
 
     Of a beginning it is not known which calls are answered behind it, so there an
     unanswered one counts as open for ever.

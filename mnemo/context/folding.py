@@ -1,4 +1,4 @@
-"""Snapshot folding in the background: several become one, a fallback is reworded."""
+"""Snapshot folding in the background: merge snapshots into level 2, reword fallback texts."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ class Folding:
 
     def look_at(self, thread_id: str, again: Callable[[], None]) -> None:
         """
-        See to the thread's snapshots when it is next followed.
+        Have ``follow`` look at the thread's snapshots next time.
 
         Args:
             again: Has the thread followed once more, after a wait.
@@ -85,7 +85,7 @@ class Folding:
         self._wanted[thread_id] = again
 
     def keys(self, thread_id: str) -> tuple[Hashable, ...]:
-        """Under which its attempts are counted."""
+        """Return the keys under which attempts for the thread are counted."""
         return (_key(thread_id),)
 
     async def follow(self, thread_id: str) -> None:
@@ -105,7 +105,7 @@ class Folding:
 
     async def offer(self, due: DueEviction) -> None:
         """
-        Have the newest fallback of the thread put into better words; a failure is told only.
+        Have a model reword the newest fallback text; a failure is only published.
 
         Raises:
             StoreError: The store failed. *Cancellation*: safe.
@@ -196,7 +196,7 @@ def _key(thread_id: str) -> tuple[str, str]:
 @dataclass(frozen=True, slots=True)
 class DueFold:
     """
-    Snapshots that one of level 2 is to cover.
+    Snapshots that are due to be merged into one of level 2.
 
     Attributes:
         level: Theirs.
@@ -209,7 +209,7 @@ class DueFold:
 
     @property
     def key(self) -> tuple[str, ...]:
-        """Says which they are."""
+        """The ids of the snapshots."""
         return tuple(snapshot.id for snapshot in self.snapshots)
 
 
@@ -238,7 +238,7 @@ def commit_fold(
     tx: TranscriptWriter, fold: DueFold, text: str, origin: Origin, config: Config
 ) -> Snapshot | None:
     """
-    Put one level-2 snapshot in the place of others, which stay, hidden.
+    Insert one level-2 snapshot and mark those that it covers; they stay.
 
     Returns:
         ``None``: nothing was written; they are not what they were, or hidden already.
@@ -266,7 +266,7 @@ def commit_fold(
 
 
 def decline(tx: TranscriptWriter, fold: DueFold, config: Config) -> None:
-    """Remember that a model wants no level 2 of these; of level 2 nothing is remembered."""
+    """Record that a model declined to merge these; of level 2 nothing is recorded."""
     if fold.level == 1 and _unchanged(tx, fold, config):
         thread = tx.thread(fold.thread.id)
         tx.keep(replace(thread, declined_to=fold.snapshots[-1].to_seq))
@@ -302,7 +302,7 @@ def offer(
     declined: frozenset[str] = frozenset(),
 ) -> Offer | None:
     """
-    The newest fallback that no level 2 covers, if its messages can be shown once more.
+    Read the newest fallback that no level 2 covers, if its messages are still there.
 
     Args:
         due: The thread as it was last read, for its settings.
@@ -341,7 +341,7 @@ def commit_offer(
     tx: TranscriptWriter, offered: Offer, verdict: EvictionVerdict, config: Config
 ) -> Snapshot | None:
     """
-    Put the fallback into a model's words, and pin what it wants pinned.
+    Replace the fallback's text by the model's, and pin the messages that it links.
 
     Returns:
         ``None``: nothing was written; the snapshot or its messages are not what they were.
@@ -363,14 +363,14 @@ def commit_offer(
 
 
 def _runs_of_first(current: Sequence[Snapshot]) -> list[tuple[Snapshot, ...]]:
-    """The level-1 snapshots, apart where one of level 2 lies between."""
+    """Group the level-1 snapshots into runs that no level-2 snapshot interrupts."""
     ascending = sorted(current, key=lambda s: (s.from_seq, s.to_seq))
     runs = groupby(ascending, key=lambda s: s.level)
     return [tuple(run) for level, run in runs if level == 1]
 
 
 def _current(tx: TranscriptReader, thread: Thread, config: Config) -> list[Snapshot]:
-    """The snapshots that are not covered, and hold nothing that has expired, ascending."""
+    """Read the snapshots that are neither covered nor expired, ascending."""
     since = thread.alive_since(tx.now, config.conversation.ttl_s)
     return current_snapshots(tx, thread, since)
 

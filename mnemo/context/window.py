@@ -107,7 +107,7 @@ class ThreadWindow:
 def whole_window(
     tx: TranscriptReader, thread: Thread, since: datetime | None, frame: Frame
 ) -> ThreadWindow:
-    """All of it, however long it is."""
+    """Read the whole window, however long it is."""
     messages = tx.messages(thread.id, from_seq=thread.boundary, since=since)
     return ThreadWindow.of(tx, thread, since, units_of(messages), frame)
 
@@ -115,7 +115,7 @@ def whole_window(
 def window_if_fits(
     tx: TranscriptReader, thread: Thread, since: datetime | None, frame: Frame
 ) -> ThreadWindow | None:
-    """The window, if it fits or nothing can leave it; ``None``: room has to be made first."""
+    """Read the window if it fits or nothing can leave it; ``None``: evict first."""
     _, span = tx.span(thread.id, from_seq=thread.boundary, since=since)
     if span <= frame.budget.window:
         window = whole_window(tx, thread, since, frame)
@@ -153,7 +153,7 @@ def make_room(
 def newest_window(
     tx: TranscriptReader, thread: Thread, since: datetime | None, frame: Frame
 ) -> ThreadWindow:
-    """Of a window that is too long its newest units that fit; it says what is missing."""
+    """Read the newest units that fit of a window that is too long; ``missing`` names the rest."""
     units = units_of(_newest_messages(tx, thread, since, frame.budget.window))
     if not units:
         return ThreadWindow.of(tx, thread, since, units, frame)
@@ -237,7 +237,7 @@ class _Head:
 
     @property
     def fits(self) -> bool:
-        """Whether the window does: as it is stored and, where it is known, as it is shown."""
+        """Whether the window fits, as stored and, where that is known, as shown."""
         return max(self._span, sum(self._shown)) <= self._frame.budget.window
 
     def zone(self, now: datetime) -> Zone | None:
@@ -256,7 +256,7 @@ class _Head:
         return any(unit.first_seq <= zone.to_seq < unit.last_seq for unit in self._units)
 
     def drop(self, zone: Zone) -> None:
-        """Go on behind *zone*, its first, which tears no group."""
+        """Drop *zone*, the first one, which tears no group."""
         gone = sum(unit.first_seq <= zone.to_seq for unit in self._units)
         del self._units[:gone], self._shown[:gone]
         self._span -= zone.tokens

@@ -62,7 +62,7 @@ class NewRecord:
             raise ValueError(f"{self.start_seq}..{self.end_seq} is no range of seqs")
 
     def is_same(self, other: Compaction) -> bool:
-        """Whether *other* says the same of the same range."""
+        """Whether *other* has the same range and text."""
         theirs = (other.start_seq, other.end_seq, other.summary_text)
         return (self.start_seq, self.end_seq, self.text) == theirs
 
@@ -130,7 +130,7 @@ def recorded_event(parts: ConversationParts, made: Compaction) -> CompactionReco
 
 
 def existing_record(tx: TranscriptReader, scope: ThreadScope, new: NewRecord) -> Compaction | None:
-    """The record that says what *new* says already. *Raises*: as ``insert_record``."""
+    """Find the record with the range and text of *new*. *Raises*: as ``insert_record``."""
     thread = scope.thread
     if new.end_seq >= thread.next_seq:
         raise ValueError(f"seq {new.end_seq} is not given yet, the next one is {thread.next_seq}")
@@ -206,7 +206,7 @@ def reconstructed(
     placed: Iterable[tuple[int, Message]], records: Sequence[Compaction], count: Count
 ) -> list[Message]:
     """
-    A history through its records: the summary where a range starts, all else verbatim.
+    Replace each record's range in a history by its summary message.
 
     The order in which records were written does not matter. What lies in a range is left
     out, whether or not any message of it is given.

@@ -95,7 +95,7 @@ class Compressing:
         return self._flights.under_way
 
     def appended(self, settings: ThreadSettings) -> None:
-        """Something was appended: compress if that is due. A plain call."""
+        """Compress the thread after an append if that is due; a plain call."""
         if not _summaries(settings):
             return
         watch = self._watch(settings)
@@ -277,7 +277,7 @@ def _summaries(settings: ThreadSettings) -> list[Summary]:
 
 
 def _recorded(tx: TranscriptWriter, scope: ThreadScope, new: NewRecord) -> Compaction | None:
-    """The record; ``None``: something is in its way, or somebody made the same."""
+    """Insert the record; ``None``: it conflicts with a live one, or exists already."""
     try:
         made, inserted = insert_record(tx, scope, new)
     except Conflict:
@@ -298,7 +298,7 @@ MOST_TOKENS = 40_000
 @dataclass(frozen=True, slots=True)
 class DueRange:
     """
-    A range that is to become a record, as it was read.
+    A range that is due for a summary, as it was read.
 
     Attributes:
         messages: The whole range, ascending; at least one.
@@ -405,7 +405,7 @@ def _portion(
     kept_from: int,
     deadline_s: float,
 ) -> tuple[StoredMessage, ...]:
-    """The messages of *gap* up to the last clean cut that is allowed; maybe none."""
+    """Read the messages of *gap* up to the last clean cut that is allowed; may be empty."""
     for window, is_all in _windows(tx, scope, gap):
         known = {message.seq: message for message in window}
         known |= _partners(tx, scope, records, window)
@@ -425,7 +425,7 @@ def _windows(
     tx: TranscriptReader, scope: ThreadScope, gap: _Gap
 ) -> Iterator[tuple[list[StoredMessage], bool]]:
     """
-    The first messages of *gap*: some, then all that one summary can be of.
+    Yield the first messages of *gap*: one page, then as many as one summary may cover.
 
     Where erased ones lie before them, these are passed over.
     """
@@ -461,7 +461,7 @@ def _partners(
 
 
 def _affordable(window: Sequence[StoredMessage], cuts: Sequence[int]) -> int:
-    """The last of *cuts* before which not too much lies, or the first; 0: there is none."""
+    """Return the last of *cuts* within the token bound, or the first; 0: there is none."""
     chosen = cuts[0] if cuts else 0
     tokens, place = 0, 0
     for cut in cuts:
@@ -480,7 +480,7 @@ def _messages(
 
 
 def is_unchanged(tx: TranscriptReader, scope: ThreadScope, due: DueRange) -> bool:
-    """Whether the epoch and every message of *due* still are as they were read."""
+    """Whether the epoch and every message of *due* are unchanged."""
     if scope.thread.epoch != due.epoch:
         return False
     return tuple(_messages(tx, scope, due.start_seq, due.end_seq)) == due.messages
@@ -488,7 +488,7 @@ def is_unchanged(tx: TranscriptReader, scope: ThreadScope, due: DueRange) -> boo
 
 def due_fold(tx: TranscriptReader, scope: ThreadScope, summary: Summary) -> tuple[Compaction, ...]:
     """
-    The records that are due to become one: the oldest that touch each other; or none.
+    Return the records that are due to be merged: the oldest adjacent ones; or none.
 
     Due are they when the live summaries have more than half of ``max_tokens``. No more
     are taken than a model can be shown, and at least two.

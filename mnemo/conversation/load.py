@@ -136,7 +136,7 @@ def _pruned(message: StoredMessage, max_chars: int, count: Count) -> StoredMessa
 
 
 def _in_place(message: StoredMessage, text: str) -> str | list[dict[str, Any]]:
-    """Blocks that are no text (an image, say) stay behind the text that was cut."""
+    """Put the cut text before the blocks without text, such as images."""
     if not isinstance(message.content, list):
         return text
     others = [block for block in message.content if not isinstance(block.get("text"), str)]
@@ -252,7 +252,7 @@ def _first_k(strategy: Retrieval) -> int:
 
 def fitting(choice: Choice, room: int, cost: Callable[[Unit], int]) -> list[Unit]:
     """
-    The units of *choice* that fit, ascending; its newest is among them in any case.
+    Return the units of *choice* that fit, ascending; always with the newest one.
 
     Units are taken newest first, up to the first that does not fit. Each part of a
     composite has its weight's share of the room, and what the parts before it left; what

@@ -1,5 +1,5 @@
 """
-Visibility: which messages of a thread, and what was derived from them, a call may see.
+Scope of a call: which messages of a thread, and which derived rows, it may see.
 
 Messages of the present epoch that have not expired. What was derived from an expired
 message goes with it at once, not when it is swept.

@@ -27,7 +27,7 @@ from mnemo.extraction.by_model import (
 )
 from mnemo.extraction.embedding import TextEmbedder
 from mnemo.extraction.facts import CleanFacts, clean_facts, distinct_facts
-from mnemo.extraction.trajectories import Findings, subgoals_compared, to_annotations
+from mnemo.extraction.annotations import Findings, subgoals_compared, to_annotations
 from mnemo.prompts.calling import Asker
 from mnemo.prompts.profiles import resolve_profile
 from mnemo.prompts.usage import UsageMeter
