@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from mnemo.config import Config
 from mnemo.english.similarity import same_claim_guard
 from mnemo.errors import ModelError
+from mnemo.extraction.annotations import Findings, subgoals_compared, to_annotations
 from mnemo.extraction.assemble import assemble, clean_instructions
 from mnemo.extraction.by_model import (
     ModelAnnotator,
@@ -27,7 +28,6 @@ from mnemo.extraction.by_model import (
 )
 from mnemo.extraction.embedding import TextEmbedder
 from mnemo.extraction.facts import CleanFacts, clean_facts, distinct_facts
-from mnemo.extraction.annotations import Findings, subgoals_compared, to_annotations
 from mnemo.prompts.calling import Asker
 from mnemo.prompts.profiles import resolve_profile
 from mnemo.prompts.usage import UsageMeter

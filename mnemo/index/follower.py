@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mnemo.errors import StoreReadOnly
-from mnemo.index.corpus import Corpus
+from mnemo.index.corpus_writer import Corpus
 from mnemo.index.documents import MAX_EMBEDDED_CHARACTERS, node_document, step_sides, steps_in
 from mnemo.protocols import DocumentFeed, Embedder, FeedChanges, FeedCursor
 from mnemo.runtime.clock import Breather, elapsed

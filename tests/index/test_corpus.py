@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from real_texts import TEXTS
 
-from mnemo.index.corpus import Corpus
+from mnemo.index.corpus_writer import Corpus
 from mnemo.runtime.clock import Breather
 from mnemo.values.corpus import CorpusView, Side, StepsView
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from mnemo.index.corpus import Corpus
+from mnemo.index.corpus_writer import Corpus
 from mnemo.index.documents import node_document
 from mnemo.index.follower import _nearest
 from mnemo.runtime.clock import Breather

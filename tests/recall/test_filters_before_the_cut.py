@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mnemo.config import Config
-from mnemo.index.corpus import Corpus
+from mnemo.index.corpus_writer import Corpus
 from mnemo.index.documents import node_document
 from mnemo.recall.hop_zero import HopZero, hop_zero
 from mnemo.recall.question import ask

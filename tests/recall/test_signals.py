@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from mnemo.index.corpus import Corpus
+from mnemo.index.corpus_writer import Corpus
 from mnemo.index.documents import node_document
 from mnemo.recall.question import ask
 from mnemo.recall.signals import FEW, StepWeights, node_hits, restated_scores, step_hits

@@ -1,7 +1,7 @@
 """
-The writer's side of a repository's searchable documents.
+The writable corpus of a repository's searchable documents, and the views it gives.
 
-One writer adds and removes; readers take a ``CorpusView``, which does not change:
+One writer adds and removes documents. Readers take a ``CorpusView``, which does not change:
 arrays only grow at their end, masks are copied before they are written. So one recall
 sees one state, and never waits for the writer.
 """
