@@ -25,7 +25,7 @@ CUT = " […]"
 
 def memory_text(snapshots: Sequence[Snapshot], budget: Budget, count: Count) -> str:
     """
-    The current snapshots, long-term memory first, each level within its share.
+    Render the current snapshots, long-term memory first, each level within its share.
 
     Args:
         snapshots: Those that nothing covers, in any order.
@@ -46,7 +46,7 @@ def memory_text(snapshots: Sequence[Snapshot], budget: Budget, count: Count) -> 
 
 class _Level:
     """
-    The snapshots of one level, oldest first, told within *share* tokens.
+    The snapshots of one level, oldest first, rendered within *share* tokens.
 
     Args:
         before: What is told ahead of it; both together keep within *room* tokens.
@@ -79,7 +79,7 @@ class _Level:
         return best or self._newest_cut()
 
     def _newest_cut(self) -> str:
-        """The newest one as far as whole sentences of it fit."""
+        """Render the newest snapshot up to the last sentence that fits."""
         if not self._snapshots:
             return ""
         newest = self._snapshots[-1]

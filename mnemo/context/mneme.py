@@ -1,5 +1,5 @@
 """
-Mneme: the background agent that makes room in the windows of a repository's threads.
+Mneme: the background agent that evicts from the windows of a repository's threads.
 
 Per thread at most one run; what is due is read from the store each time, so nothing is
 lost with the process. A run asks a model what to keep; where it brings no verdict the
@@ -59,12 +59,12 @@ class MnemeStatistics:
 
 @dataclass(frozen=True, slots=True)
 class _Stale:
-    """A run's result came too late: the range is not what it was."""
+    """The result of a run was dropped: its range had changed meanwhile."""
 
 
 class Mneme:
     """
-    The memory department of one repository.
+    Background eviction and snapshot folding of one repository.
 
     Args:
         parts: The repository's conversations; without a chat model every text is by rule.
@@ -108,7 +108,7 @@ class Mneme:
             self._noted.add(thread_id)
 
     def appended(self, settings: ThreadSettings) -> None:
-        """Something was appended to a thread: see whether it is due; a plain call."""
+        """Check after an append whether the thread is due; a plain call."""
         if not self._config.auto_evict:
             return
         thread_id = settings.thread_id
@@ -119,7 +119,7 @@ class Mneme:
             self._flights.poke(thread_id)
 
     def poke(self, thread_id: str) -> None:
-        """See whether a thread is due, whatever was known of it; a plain call."""
+        """Check whether a thread is due, also one found unwatched lately; a plain call."""
         if not self._config.auto_evict:
             return
         self._unwatched.pop(thread_id, None)
@@ -161,7 +161,7 @@ class Mneme:
 
     async def resume(self) -> None:
         """
-        Look at every watched thread, as at opening: what is due is found from the store.
+        Check every watched thread, as at opening: what is due is read from the store.
 
         Raises:
             StoreError: The threads could not be read. *Cancellation*: safe.
@@ -172,7 +172,7 @@ class Mneme:
         self._parts.spawn(self._look_at, [thread.id for thread in watched])
 
     def statistics(self) -> MnemeStatistics:
-        """Count its work at this moment."""
+        """Return the present counts of its work."""
         return MnemeStatistics(
             running=self._flights.under_way,
             waiting=self._backoff.pending,
@@ -201,7 +201,7 @@ class Mneme:
             return None
 
     async def _make_room(self, thread_id: str) -> EvictionOutcome | None:
-        """Evict as long as the thread is due; then see to its snapshots."""
+        """Evict as long as the thread is due; then fold its snapshots."""
         await self._keep_budget(thread_id)
         last: EvictionOutcome | None = None
         while not self._backoff.holds(_eviction(thread_id)):
@@ -296,7 +296,7 @@ class Mneme:
         if committed.outcome.kind != "fallback":
             await self._folding.offer(found)
 
-    # ── What is told ─────────────────────────────────────────────────────────────────
+    # ── Events ─────────────────────────────────────────────────────────────────
 
     def _publish(self, events: Iterable[Event]) -> None:
         for event in events:

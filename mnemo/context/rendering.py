@@ -1,5 +1,5 @@
 """
-Rendering a viewport, ordered by how rarely its parts change: memory, window, state, turn.
+Render a viewport as messages: memory, window, state, turn; the rarely changing first.
 
 A function of stored state alone, so that a server's cache of the prefix stays good.
 """
@@ -226,7 +226,7 @@ def look(
     tx: TranscriptReader, settings: ThreadSettings, config: Config, budget_tokens: int | None
 ) -> WindowLook:
     """
-    The whole window of a thread, however long, as of this moment.
+    Read the whole window of a thread, however long, in numbers and zones.
 
     Args:
         budget_tokens: ``None``: what the thread is watched with, or else as *config* says.

@@ -39,23 +39,23 @@ T = TypeVar("T")
 
 
 class Watcher(Protocol):
-    """What makes room in the background; ``Mneme``."""
+    """Evicts in the background; ``Mneme``."""
 
     def watch(self, thread_id: str, budget_tokens: int, *, notes: bool = False) -> None:
-        """See to it from now on that the window keeps within this budget, notes or not."""
+        """Keep the window within this budget from now on, with or without notes."""
         ...
 
     def poke(self, thread_id: str) -> None:
-        """Room may have to be made soon; a plain call."""
+        """Check soon whether the thread is due; a plain call."""
         ...
 
     async def evict(self, thread_id: str) -> EvictionOutcome | None:
-        """Make room now if it is due, or join who does."""
+        """Evict now if the thread is due, or join the run in flight."""
         ...
 
 
 class Recalling(Protocol):
-    """What recalls memories for a turn; ``PassiveRecall``."""
+    """Recalls memories for a turn; ``PassiveRecall``."""
 
     async def recalled(self, thread_id: str, budget_tokens: int) -> list[SearchHit]:
         """The hits of the present turn, the same ones each time; never raises for a store."""
@@ -215,7 +215,7 @@ class Viewport:
         return await self._mneme.evict(self._settings.thread_id)
 
     async def _seen(self, look: Callable[[TranscriptReader, ThreadWindow], T]) -> T:
-        """Return what *look* finds in the window, after making room if that is needed."""
+        """Return what *look* reads from the window, after evicting if it is too long."""
         seen = await self._parts.store.reading(partial(self._at_once, look))
         if seen is None:
             seen = await self._after_making_room(look)
@@ -263,7 +263,7 @@ class Viewport:
         return left, _Seen(look(tx, window), window.span, is_stored=True)
 
     def _is_unstored(self, scope: ThreadScope) -> bool:
-        """Whether its budget is to be written; once, so that a later viewport's stays."""
+        """Whether the budget must be stored; only once, so that a later viewport's stays."""
         if self._stored or scope.is_new:
             return False
         return scope.thread.budget_tokens != self.budget_tokens

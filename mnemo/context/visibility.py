@@ -1,4 +1,4 @@
-"""What an agent's window shows now, so that searches and recall leave it out."""
+"""Visible records: what an agent's window shows, which search and recall leave out."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def seen_by(tx: TranscriptReader, stream: str, config: Config) -> Hidden:
 
 
 def _shown(tx: TranscriptReader, thread: Thread, config: Config) -> list[Snapshot]:
-    """Of the current snapshots those that fit the memory of the thread's viewport."""
+    """Return the current snapshots that the memory of the thread's viewport shows."""
     if thread.budget_tokens is None:
         return []
     living = current_snapshots(tx, thread, thread.alive_since(tx.now, config.conversation.ttl_s))

@@ -1,5 +1,5 @@
 """
-Appending messages: which are new, which are stored already, which were erased.
+Append messages: tell new ones from stored and erased ones, by id.
 
 A message is new because its id is not in the thread, never because of its place or words.
 """
@@ -73,7 +73,7 @@ def append(
     search_tools: bool = False,
 ) -> Appended:
     """
-    Store what is new of a batch, at the end of the thread, and give what each one is now.
+    Store the new messages of a batch at the end of the thread; return every stored one.
 
     What is there already is given as it is stored; an id that was erased, or whose message
     has expired, is left out.

@@ -1,8 +1,8 @@
 """
 The expiry sweep: deletes expired messages with all that was derived from them.
 
-Nobody sees an expired message anyhow, swept or not; the sweep makes it gone. It goes
-through a thread from its oldest message on, in bites, and stops at one that lives.
+Readers never see an expired message, swept or not; the sweep deletes it. It reads a
+thread from its oldest message on, in batches, and stops at the first one that lives.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ from mnemo.values.messages import StoredMessage
 
 __all__ = ["ExpirySweep"]
 
-BITE = 128
+BATCH = 128
 """Messages that one transaction looks at, or deletes (S)."""
 LONGEST_STRIDE = 4_096
 """Seqs that are passed over at once where nothing is left of them (S)."""
 MOST_KNOWN = 10_000
 """Threads whose oldest message is remembered at most, the last ones swept (S)."""
 MOST_AT_ONCE = 1
-"""Threads that are swept at once: other writers wait for a bite, not for several."""
+"""Threads that are swept at once: other writers wait for one batch, not for several."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Swept:
     """
-    What a sweep remembers of a thread.
+    The state of a thread after its last sweep.
 
     Attributes:
         from_seq: Nothing is left before it.
@@ -46,7 +46,7 @@ class _Swept:
 @dataclass(frozen=True, slots=True)
 class _Found:
     """
-    A look at a thread.
+    What one reading of a thread found.
 
     Attributes:
         expired: Seq and time of what has expired, ascending.
@@ -68,7 +68,7 @@ class ExpirySweep:
         self._known: dict[str, _Swept] = {}
 
     def appended(self, settings: ThreadSettings) -> None:
-        """Something was appended: sweep the thread, if its messages expire. A plain call."""
+        """Sweep the thread after an append, if its messages expire; a plain call."""
         ttl_s = settings.ttl_s
         if ttl_s or self._parts.config.conversation.ttl_s or settings.thread_id in self._known:
             self._flights.poke(settings.thread_id)
@@ -106,19 +106,19 @@ class ExpirySweep:
                 return deleted
 
     def _look(self, thread_id: str, known: _Swept, tx: TranscriptReader) -> _Found | None:
-        """Find what to delete next; ``None``: the messages of this thread never expire."""
+        """Find the next batch to delete; ``None``: the messages of this thread never expire."""
         since = self._since(tx, thread_id)
         if since is None:
             return None
         if known.oldest is not None and known.oldest >= since:
             return _Found((), known, True)
-        bite = _bite(tx, thread_id, known.from_seq)
-        expired = tuple((m.seq, m.recorded_at) for m in bite if m.recorded_at < since)
-        alive = next((m for m in bite if m.recorded_at >= since), None)
+        batch = _batch(tx, thread_id, known.from_seq)
+        expired = tuple((m.seq, m.recorded_at) for m in batch if m.recorded_at < since)
+        alive = next((m for m in batch if m.recorded_at >= since), None)
         if alive is not None:
             return _Found(expired, _Swept(alive.seq, alive.recorded_at), True)
-        end = bite[-1].seq + 1 if bite else tx.thread(thread_id).next_seq
-        return _Found(expired, _Swept(end, None), not bite)
+        end = batch[-1].seq + 1 if batch else tx.thread(thread_id).next_seq
+        return _Found(expired, _Swept(end, None), not batch)
 
     def _erase(
         self, thread_id: str, expired: Sequence[tuple[int, datetime]], tx: TranscriptWriter
@@ -133,12 +133,12 @@ class ExpirySweep:
         return tx.thread(thread_id).alive_since(tx.now, default)
 
 
-def _bite(tx: TranscriptReader, thread_id: str, start: int) -> list[StoredMessage]:
-    """The thread's first messages from *start* on; what is gone is passed over in strides."""
-    end, stride = tx.thread(thread_id).next_seq, BITE
+def _batch(tx: TranscriptReader, thread_id: str, start: int) -> list[StoredMessage]:
+    """Read the first messages from *start* on; erased seqs are skipped in growing strides."""
+    end, stride = tx.thread(thread_id).next_seq, BATCH
     while start < end:
         found = tx.messages(thread_id, from_seq=start, to_seq=start + stride - 1)
         if found:
-            return found[:BITE]
+            return found[:BATCH]
         start, stride = start + stride, min(2 * stride, LONGEST_STRIDE)
     return []

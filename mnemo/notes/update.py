@@ -371,7 +371,7 @@ class UpdateRun:
 
 
 def finished(parts: NotesParts, update: NoteUpdate, task_id: str | None) -> MemoryUpdateFinished:
-    """The event of *update*."""
+    """Make the event of *update*."""
     return MemoryUpdateFinished(
         repo_id=parts.repo_id,
         at=parts.clock.now(),
@@ -417,7 +417,7 @@ class UpdateBudget:
 
     @classmethod
     def starting(cls, config: NotesConfig, clock: Clock) -> UpdateBudget:
-        """A budget whose time starts now."""
+        """Make a budget whose time starts now."""
         return cls(config, clock, clock.monotonic())
 
     def admit(self, request: ChatRequest) -> ChatRequest:
@@ -463,7 +463,7 @@ class UpdateBudget:
         return reply
 
     def out_of_output(self) -> BudgetExceeded:
-        """The error of a reply that was cut off at what was left of the output."""
+        """Make the error of a reply that was cut off at the output tokens left."""
         spent = summed(self.used).output_tokens
         return _exceeded("tokens", self.config.max_output_tokens, spent)
 
@@ -473,7 +473,7 @@ def _exceeded(which: str, limit: float, spent: float) -> BudgetExceeded:
 
 
 def summed(used: list[Usage]) -> Usage:
-    """Sum of *used*; an unknown cost counts 0."""
+    """Add up *used*; an unknown cost counts 0."""
     return Usage(
         model=next((usage.model for usage in reversed(used) if usage.model), ""),
         input_tokens=sum(usage.input_tokens for usage in used),

@@ -54,7 +54,7 @@ class _Call:
     Attributes:
         background: Whether it may wait for the end of a window.
         accepted: Whether a shutdown lets it run all the same.
-        result: What it came to, also if it was cancelled.
+        result: Of the call, also if it was cancelled.
     """
 
     arguments: Arguments
@@ -99,7 +99,7 @@ class Updater:
     def _closing(self) -> bool:
         return self._closed or self._parts.closing()
 
-    # ── The two ways in ──────────────────────────────────────────────────────────────
+    # ── Calls ──────────────────────────────────────────────────────────────
 
     async def update(self, arguments: Arguments) -> NoteUpdate:
         """See ``Notes.update_after_task``."""
@@ -200,7 +200,7 @@ class Updater:
             log.exception("the end of an update of notes could not be published")
         return update
 
-    # ── In turn ──────────────────────────────────────────────────────────────────────
+    # ── Scheduling ──────────────────────────────────────────────────────────────────────
 
     async def _carried_out(self, call: _Call) -> NoteUpdate:
         """Run the call in its turn; a shutdown cancels it with its partial result."""
@@ -321,7 +321,7 @@ class Updater:
             await completed(owned(self._parts.spawn, end))
         return call.result
 
-    # ── The end ──────────────────────────────────────────────────────────────────────
+    # ── Shutdown ──────────────────────────────────────────────────────────────────────
 
     async def aclose(self, grace_s: float) -> None:
         """

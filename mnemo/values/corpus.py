@@ -1,7 +1,7 @@
 """
 The searchable documents of one repository, in memory.
 
-``index.corpus`` adds and removes; readers take a ``CorpusView``, which does not change.
+``index.corpus_writer`` adds and removes; readers take a ``CorpusView``, which does not change.
 
 A *document* is one searchable text: a fact, an instruction, a subgoal, a tag, an
 intent, or one side of a raw step. *Document numbers* count up within a type.

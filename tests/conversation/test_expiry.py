@@ -9,7 +9,7 @@ import pytest
 from talk_kit import OpenTalk, Talk, turns, user
 
 from mnemo.config import Config
-from mnemo.conversation.expiry import BITE, ExpirySweep
+from mnemo.conversation.expiry import BATCH, ExpirySweep
 from mnemo.conversation.settings import ThreadSettings
 from mnemo.errors import StoreError
 from mnemo.values.derived import Compaction
@@ -120,10 +120,10 @@ async def test_records_go_with_what_they_held(open_conversations: OpenTalk) -> N
     ]
 
 
-async def test_a_long_past_goes_in_bites(open_conversations: OpenTalk) -> None:
+async def test_a_long_past_goes_in_batches(open_conversations: OpenTalk) -> None:
     """However much has expired, each transaction deletes a part; a later sweep starts behind."""
     talk, expiry = await swept(open_conversations, config=MINUTE)
-    count = 2 * BITE + 10
+    count = 2 * BATCH + 10
     await talk.log().append(turns(count))
     talk.clock.advance(61)
     erased: list[int] = []
@@ -136,7 +136,7 @@ async def test_a_long_past_goes_in_bites(open_conversations: OpenTalk) -> None:
 
     talk.parts.store.writing = counted
     assert await expiry.sweep() == count
-    assert erased == [BITE, BITE, 10]
+    assert erased == [BATCH, BATCH, 10]
     talk.parts.store.writing = writing
     await talk.log().append(user("now"))
     assert await ExpirySweep(talk.parts).sweep() == 0
