@@ -1,5 +1,6 @@
-"""LangGraph: ``MnemoStore`` keeps items across threads."""
+"""LangGraph: ``MnemoSaver`` keeps the states of graphs, ``MnemoStore`` items across threads."""
 
+from mnemo.adapters.langgraph_checkpoints import MnemoSaver
 from mnemo.adapters.langgraph_store import MnemoStore
 
-__all__ = ["MnemoStore"]
+__all__ = ["MnemoSaver", "MnemoStore"]

@@ -427,7 +427,7 @@ def _is_heavy(values: Sequence[Any]) -> bool:
         value: Any = found.pop()
         if isinstance(value, str | bytes):
             room -= len(value) // 64
-        elif isinstance(value, Mapping):
+        elif isinstance(value, dict):
             found += islice(value.values(), room)
         elif isinstance(value, list | tuple | set | frozenset):
             found += islice(value, room)

@@ -598,7 +598,7 @@ import asyncio, os, signal, sys
 from typing import TypedDict
 from langgraph.graph import END, START, StateGraph
 from langgraph.types import Command, interrupt
-from mnemo.adapters.langgraph_checkpoints import MnemoSaver
+from mnemo.adapters.langgraph import MnemoSaver
 
 class State(TypedDict):
     answer: str
@@ -663,7 +663,7 @@ async def test_a_graph_killed_between_two_steps_goes_on_in_another_process(db: P
 _PUTS = """
 import asyncio, sys
 from langgraph.checkpoint.base import empty_checkpoint
-from mnemo.adapters.langgraph_checkpoints import MnemoSaver
+from mnemo.adapters.langgraph import MnemoSaver
 
 async def main():
     async with MnemoSaver.from_path(sys.argv[1]) as saver:
