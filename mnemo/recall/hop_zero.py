@@ -183,7 +183,8 @@ def is_foreign(corpus: CorpusView, question: RecallQuestion, abstain_cosine: flo
     """
     Whether *question* has nothing to do with what is stored, whatever the filters.
 
-    No document has one of its words, and none a cosine of *abstain_cosine* with it.
+    No document has one of its words, and none a cosine of *abstain_cosine* with it; that of
+    tags is not looked at, for random letters may come near to a single word.
     Relevance cannot tell: it is measured against the best of the same question. Of few
     documents the best cosine tells nothing: the one that answers may be far from it.
     """
@@ -194,7 +195,8 @@ def is_foreign(corpus: CorpusView, question: RecallQuestion, abstain_cosine: flo
     if any(_holds(view, term) for view in views for term in question.shared | set(question.terms)):
         return False
     asked = question.vectors[:1]
-    best = (view.cosines(asked)[0][0][view.alive].max(initial=-1.0) for view in views)
+    telling = (corpus.steps, *(view for kind, view in corpus.nodes.items() if kind != "tag"))
+    best = (view.cosines(asked)[0][0][view.alive].max(initial=-1.0) for view in telling)
     return float(max(best)) < abstain_cosine
 
 

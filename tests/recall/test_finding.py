@@ -214,6 +214,18 @@ async def test_a_question_about_nothing_stored_finds_nothing(make_world: Any) ->
     assert said.candidates
 
 
+async def test_a_tag_does_not_make_sense_of_random_letters(make_world: Any) -> None:
+    """These letters have a cosine of 0.53 with one word, and mean nothing."""
+    world = await make_world(embedder=WordLlamaEmbedder())
+    for number in range(25):
+        await world.say(f"I keep bees in orchard {number} behind the house.", actor="Ana")
+    fact, tag = Semantic("Ana walks in the hills."), Tag("hiking")
+    await world.commit(tag, fact, edges=[Edge(tag.id, fact.id, EdgeKind.MEMBERSHIP)])
+    await world.embedded()
+    silent = await world.recall.recall("hhjors gowikpsd cbazap")
+    assert (silent.candidates, silent.trace.abstained) == ([], True)
+
+
 async def test_of_few_documents_one_may_answer_from_afar(make_world: Any) -> None:
     """A new memory answers although no word is shared: silence is for larger ones."""
     world = await make_world(embedder=WordLlamaEmbedder())
