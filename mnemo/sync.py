@@ -300,10 +300,6 @@ class PendingOperation(Blocking[_PendingOperation]):
         """Withdraw it while it waits."""
         return self._portal.call(lambda: self._inner.cancel())
 
-    def end(self, outcome: Outcome) -> None:
-        """Set the outcome and wake who waits; called once, by who runs it."""
-        self._portal.call(lambda: self._inner.end(outcome))
-
     def result(self) -> Any:
         """Wait for the operation to end; gives its value or raises its error."""
 

@@ -120,10 +120,10 @@ class Updater:
     ) -> PendingOperation:
         """See ``Notes.update_after_task_async``."""
         told = callback if callable(callback) else None
-        operation = PendingOperation("update_notes", callback=told)
+        operation = PendingOperation("update_notes", _callback=told)
         elsewhere = self._elsewhere()
         if elsewhere is not None:
-            operation.end(Outcome(value=elsewhere))
+            operation._end(Outcome(value=elsewhere))
             return operation
         try:
             if callback is not None and told is None:
@@ -145,10 +145,10 @@ class Updater:
         return call in self._calls
 
     def _end(self, operation: PendingOperation, update: NoteUpdate) -> None:
-        operation.end(Outcome(value=update))
-        if operation.callback is not None:
+        operation._end(Outcome(value=update))
+        if operation._callback is not None:
             try:
-                self._callbacks.add(operation.callback, operation.outcome or Outcome())
+                self._callbacks.add(operation._callback, operation.outcome or Outcome())
             except Exception:
                 log.exception("nobody is there to run the callback of an update of notes")
 

@@ -47,22 +47,22 @@ class PendingOperation:
 
     Attributes:
         name: What is done, e.g. ``append``, ``commit`` or ``update_notes``.
-        place: Where its caller was among spans.
+        outcome: Its end; ``None`` until then.
     """
 
     name: str
-    arguments: tuple[Any, ...] = field(default=(), repr=False)
-    callback: Callback | None = field(default=None, repr=False)
-    begun: bool = field(default=False, repr=False)
-    place: object = field(default=None, repr=False)
+    _arguments: tuple[Any, ...] = field(default=(), repr=False)
+    _callback: Callback | None = field(default=None, repr=False)
+    _begun: bool = field(default=False, repr=False)
+    _place: object = field(default=None, repr=False)  # of its caller, among spans
     outcome: Outcome | None = None
     _loop: asyncio.AbstractEventLoop | None = field(default_factory=running_loop, repr=False)
     _ended: anyio.Event | None = field(default=None, repr=False)
     _withdraw: Callable[[PendingOperation], bool] | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
-        if self.callback is not None and not callable(self.callback):
-            kind = type(self.callback).__name__
+        if self._callback is not None and not callable(self._callback):
+            kind = type(self._callback).__name__
             raise ValueError(f"callback must be a function or None, not {kind}")
 
     @property
@@ -85,7 +85,7 @@ class PendingOperation:
         self._check_loop()
         return self._withdraw is not None and self._withdraw(self)
 
-    def end(self, outcome: Outcome) -> None:
+    def _end(self, outcome: Outcome) -> None:
         """Set the outcome and wake who waits; called once, by who runs it."""
         self.outcome = outcome
         if self._ended is not None:

@@ -67,11 +67,11 @@ class PendingQueue:
     @property
     def nothing_runs(self) -> bool:
         """Whether no operation has begun without having ended."""
-        return self.running is None or not self.running.begun
+        return self.running is None or not self.running._begun
 
     @property
     def _due_at_once(self) -> bool:
-        return self.running is not None and not self.running.begun
+        return self.running is not None and not self.running._begun
 
     def accept(self, operation: PendingOperation, life: Lifecycle) -> PendingOperation:
         """
@@ -97,11 +97,11 @@ class PendingQueue:
         return operation
 
     def _projected(self, state: SessionState, *, auto: bool) -> SessionState:
-        if self.running is not None and self.running.begun and self.running.name == "commit":
+        if self.running is not None and self.running._begun and self.running.name == "commit":
             # One operation, also where it retries an extraction first: the present state
             # tells how far it has come, not where it leads.
             state = SessionState.IDLE
-        ahead = [op for op in (self.running, *self._waiting) if op is not None and not op.begun]
+        ahead = [op for op in (self.running, *self._waiting) if op is not None and not op._begun]
         for operation in ahead:
             state = project(state, cast(Operation, operation.name), auto=auto) or state
         return state
@@ -110,7 +110,7 @@ class PendingQueue:
         """The operation to run now, if one is due; the caller has seen that nothing is busy."""
         if self.running is None and self._waiting:
             self.running = self._waiting.popleft()
-        return self.running if self.running is not None and not self.running.begun else None
+        return self.running if self.running is not None and not self.running._begun else None
 
     def succeed(self, operation: PendingOperation) -> None:
         """End *operation* well."""
@@ -125,7 +125,7 @@ class PendingQueue:
 
     def fail_waiting(self, error_of: Callable[[PendingOperation], MnemoError]) -> None:
         """End all that have not begun, each with its own error."""
-        if self.running is not None and not self.running.begun:
+        if self.running is not None and not self.running._begun:
             self._end(self.running, Outcome(error=error_of(self.running)))
         while self._waiting:
             operation = self._waiting.popleft()
@@ -133,7 +133,7 @@ class PendingQueue:
 
     def fail_running_commit(self, error: BaseException) -> None:
         """End a commit that retries an extraction which failed again."""
-        if self.running is not None and self.running.begun and self.running.name == "commit":
+        if self.running is not None and self.running._begun and self.running.name == "commit":
             self._end(self.running, Outcome(error=error))
 
     def close(self, state: SessionState) -> None:
@@ -164,9 +164,9 @@ class PendingQueue:
             return
         if operation is self.running:
             self.running = None
-        operation.end(outcome)
-        if operation.callback is not None:
-            self._callbacks.add(operation.callback, outcome)
+        operation._end(outcome)
+        if operation._callback is not None:
+            self._callbacks.add(operation._callback, outcome)
         self._changed()
 
 

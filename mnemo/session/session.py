@@ -412,7 +412,7 @@ class Session:
         known = self._core.appends.known(draft.key)
         if known is None and not self._goes_straight():
             return self._accept(operation)
-        operation.begun = True
+        operation._begun = True
         if known is None:
             self._core.refuse_full_backlog()
         span = self._parts.spans.span("append", attributes=self._named)
@@ -448,7 +448,7 @@ class Session:
 
     def _accept(self, operation: PendingOperation) -> PendingOperation:
         self._check_usable(operation.name)
-        operation.place = self._parts.spans.here()
+        operation._place = self._parts.spans.here()
         return self._core.queue.accept(operation, self._core.life)
 
     def _goes_straight(self) -> bool:
@@ -564,9 +564,9 @@ async def _drive(core: SessionCore, work: EpisodeWork) -> None:
 
 
 async def _run(core: SessionCore, work: EpisodeWork, operation: PendingOperation) -> None:
-    operation.begun = True
+    operation._begun = True
     try:
-        with core.parts.spans.at(operation.place):
+        with core.parts.spans.at(operation._place):
             await _execute(core, work, operation)
     except Exception as error:
         core.queue.fail(operation, error)
@@ -577,13 +577,13 @@ async def _run(core: SessionCore, work: EpisodeWork, operation: PendingOperation
 async def _execute(core: SessionCore, work: EpisodeWork, operation: PendingOperation) -> None:
     match operation.name:
         case "append":
-            (draft,) = operation.arguments
+            (draft,) = operation._arguments
             with core.parts.spans.span("append", attributes=core.parts.named(core.id)) as span:
                 await core.append(draft, span, waits=False)
         case "commit":
             await _commit(core, work)
         case "start_episode" | "close" | "discard" as name:
-            await work.run(name, *operation.arguments)
+            await work.run(name, *operation._arguments)
 
 
 async def _commit(core: SessionCore, work: EpisodeWork) -> None:
