@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import importlib.util
 import re
+import subprocess
+import sys
 from pathlib import Path
 from types import ModuleType
 
@@ -52,6 +54,17 @@ def test_the_generated_parts_are_those_of_the_code(generator: ModuleType, page: 
     stale = text.replace(f"<!-- {name} -->\n", f"<!-- {name} -->\nobsolete\n")
     assert stale != text
     assert generator.renewed(page, stale) == text
+
+
+@pytest.mark.slow
+def test_the_site_builds_without_a_warning(tmp_path: Path):
+    """Every page has its place, every link and anchor leads somewhere."""
+    pytest.importorskip("properdocs")
+    command = [sys.executable, str(ROOT / "scripts/guide.py"), str(tmp_path / "site")]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    built = {page.stem for page in (tmp_path / "site").glob("*.html")}
+    assert {page.stem for page in GUIDE} | {"index"} <= built
 
 
 @pytest.fixture(scope="module")
