@@ -84,19 +84,22 @@ class LazyService:
     def __init__(self, path: str | PathLike[str]) -> None:
         self._memory = blocking.Mnemo(fspath(path))
         self._lock = threading.Lock()
-        self._repos: dict[str, blocking.Repository] = {}
+        self._is_open = False
         self._is_closed = False
 
-    def repo(self, repo_id: str) -> blocking.Repository:
-        """The open repository; blocks. *Raises* ``UsageError``: the service was closed."""
+    def memory(self) -> blocking.Mnemo:
+        """The open service; blocks. *Raises* ``UsageError``: it was closed."""
         with self._lock:
             if self._is_closed:
                 raise UsageError("it was closed: make a new one")
-            if not self._repos:
+            if not self._is_open:
                 self._memory.open()
-            if repo_id not in self._repos:
-                self._repos[repo_id] = self._memory.open_repo(repo_id)
-            return self._repos[repo_id]
+                self._is_open = True
+        return self._memory
+
+    def repo(self, repo_id: str) -> blocking.Repository:
+        """The open repository; blocks. *Raises* ``UsageError``: the service was closed."""
+        return self.memory().open_repo(repo_id, exist_ok=True)
 
     def close(self) -> None:
         """Close it for good; blocks. Idempotent."""
