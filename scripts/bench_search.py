@@ -40,7 +40,7 @@ from mnemo.runtime.clock import SystemClock
 from mnemo.runtime.text import STOP_WORDS, count_tokens
 from mnemo.store.sqlite import SqliteStore
 from mnemo.values.derived import Thread
-from mnemo.values.erasure import ErasureReport
+from mnemo.values.erasure import Erased, Selection
 from mnemo.values.messages import StoredMessage
 from mnemo.values.records import Hidden
 
@@ -276,8 +276,8 @@ def _turns(store: SqliteStore, history: History, clock: SystemClock) -> dict[str
     return {"passive recall, with its write": (turn, None)}
 
 
-async def _forget(thread_id: str) -> ErasureReport:
-    raise NotImplementedError(f"a bench forgets nothing, not even {thread_id}")
+async def _forget(selection: Selection) -> Erased:
+    raise NotImplementedError(f"a bench forgets nothing, not even {selection}")
 
 
 # ── The command ──────────────────────────────────────────────────────────────────────
