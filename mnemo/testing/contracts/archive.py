@@ -10,14 +10,11 @@ from typing import Any
 
 import anyio
 import pytest
-import pytest_asyncio
 
 from mnemo.errors import Conflict, InvalidArchive, UsageError
 from mnemo.protocols import Archive, Store
-from mnemo.testing.clock import ManualClock
 from mnemo.testing.contracts.kit import NOON, SPACE, Kit, StoreContract, unit_vector
 from mnemo.testing.contracts.records import found
-from mnemo.testing.stores import in_memory_store
 from mnemo.values.archive import ArchiveHead, NumberedRecord
 from mnemo.values.archive_lines import ArchiveReader, head_line, record_lines
 from mnemo.values.changeset import Changeset, NodeChange
@@ -236,16 +233,29 @@ SESSION_OF_WRONG_EPISODE = {
 }
 
 
+async def assert_refused_by_line(
+    kit: Kit, elsewhere: Kit, change: Change, *, at: tuple[Any, ...] | None = None
+) -> None:
+    """
+    The archive of *elsewhere* with *change* is refused by *kit*'s store, and nothing is written.
+
+    Args:
+        at: Kind and number of the line that is named; ``None``: the changed one.
+    """
+    rows = [json.loads(line) for line in await lines_of(elsewhere.store.archive("r"))]
+    wrong = change(rows)
+    if at is not None:
+        wrong = of(rows, *at)
+    with pytest.raises(InvalidArchive) as raised:
+        await put(kit.store.archive("r"), list(map(json.dumps, rows)))
+    assert raised.value.line == wrong + 1
+    async with kit.store.archive("r").read() as (head, _):
+        assert head.is_empty
+    assert (await kit.store.check()).problems == ()
+
+
 class ArchiveContract(StoreContract):
     """Out of one store and into another, whichever they are."""
-
-    @pytest_asyncio.fixture
-    async def elsewhere(self) -> AsyncIterator[Kit]:
-        """Another, empty store."""
-        clock = ManualClock(NOON + timedelta(days=1))
-        store = in_memory_store(clock)
-        yield Kit(lambda _: store, clock, store, await store.open())
-        await store.aclose()
 
     async def test_everything_comes_back_elsewhere(self, kit: Kit, elsewhere: Kit) -> None:
         """Out of this store and into another: the other one gives the same lines."""
@@ -337,12 +347,8 @@ class ArchiveContract(StoreContract):
     ) -> None:
         """The line is named, and nothing is written."""
         await filled(elsewhere)
-        rows = [json.loads(line) for line in await lines_of(elsewhere.store.archive("r"))]
-        wrong = BROKEN[what](rows)
-        if what in SESSION_OF_WRONG_EPISODE:
-            wrong = of(rows, *SESSION_OF_WRONG_EPISODE[what])
-        raised = await self._refused(kit, list(map(json.dumps, rows)), InvalidArchive)
-        assert raised.value.line == wrong + 1
+        at = SESSION_OF_WRONG_EPISODE.get(what)
+        await assert_refused_by_line(kit, elsewhere, BROKEN[what], at=at)
 
     async def test_a_source_that_fails_leaves_nothing(self, kit: Kit, elsewhere: Kit) -> None:
         """Whatever it raises comes out; the next import is not in its way."""

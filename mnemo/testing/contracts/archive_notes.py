@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import AsyncIterator
 from datetime import timedelta
 from typing import Any
 
 import pytest
-import pytest_asyncio
 
-from mnemo.errors import InvalidArchive, UsageError
-from mnemo.testing.clock import ManualClock
-from mnemo.testing.contracts.archive import Change, doubling, dropping, lines_of, of, put, setting
+from mnemo.errors import UsageError
+from mnemo.testing.contracts.archive import (
+    Change,
+    assert_refused_by_line,
+    doubling,
+    dropping,
+    lines_of,
+    of,
+    put,
+    setting,
+)
 from mnemo.testing.contracts.kit import NOON, SPACE, Kit, StoreContract, unit_vector
 from mnemo.testing.contracts.notes import row, version_of
-from mnemo.testing.stores import in_memory_store
 from mnemo.values.chat import Usage
 from mnemo.values.notes import ConversationRow, Covered, NoteReader, NoteWriter, UsageRow
 
@@ -101,14 +105,6 @@ BROKEN: dict[str, Change] = {
 
 class NoteArchiveContract(StoreContract):
     """Notes, out of one store and into another."""
-
-    @pytest_asyncio.fixture
-    async def elsewhere(self) -> AsyncIterator[Kit]:
-        """Another, empty store."""
-        clock = ManualClock(NOON)
-        store = in_memory_store(clock)
-        yield Kit(lambda _: store, clock, store, await store.open())
-        await store.aclose()
 
     async def test_notes_come_back_elsewhere(self, kit: Kit, elsewhere: Kit) -> None:
         """Out of this store and into another: all reads agree, and so do the lines."""
@@ -220,10 +216,4 @@ class NoteArchiveContract(StoreContract):
     ) -> None:
         """The line is named, and nothing is written."""
         await elsewhere.store.notes("r").writing(noted)
-        rows = [json.loads(line) for line in await lines_of(elsewhere.store.archive("r"))]
-        wrong = BROKEN[what](rows)
-        with pytest.raises(InvalidArchive) as raised:
-            await put(kit.store.archive("r"), list(map(json.dumps, rows)))
-        assert raised.value.line == wrong + 1
-        async with kit.store.archive("r").read() as (head, _):
-            assert head.is_empty
+        await assert_refused_by_line(kit, elsewhere, BROKEN[what])

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator
 from dataclasses import replace
 from typing import Any
 
 import pytest
-import pytest_asyncio
 
-from mnemo.errors import InvalidArchive, UsageError
+from mnemo.errors import UsageError
 from mnemo.protocols import TranscriptReader, TranscriptWriter
-from mnemo.testing.clock import ManualClock
-from mnemo.testing.contracts.archive import Change, doubling, lines_of, of, put, setting
+from mnemo.testing.contracts.archive import (
+    Change,
+    assert_refused_by_line,
+    doubling,
+    lines_of,
+    put,
+    setting,
+)
 from mnemo.testing.contracts.kit import NOON, SPACE, Kit, StoreContract, unit_vector
 from mnemo.testing.contracts.talk import (
     call,
@@ -28,7 +32,6 @@ from mnemo.testing.contracts.talk import (
     surfaced,
 )
 from mnemo.testing.contracts.transcript import transcript_of
-from mnemo.testing.stores import in_memory_store
 from mnemo.values.derived import ErasedRows, Surfaced, Thread
 from mnemo.values.jobs import JobState
 
@@ -84,14 +87,6 @@ LINE_OF = {"a vector of a message that waits for one": ("message_vector", 0)}
 
 class TalkArchiveContract(StoreContract):
     """Threads, messages and what is derived from them, out of one store and into another."""
-
-    @pytest_asyncio.fixture
-    async def elsewhere(self) -> AsyncIterator[Kit]:
-        """Another, empty store."""
-        clock = ManualClock(NOON)
-        store = in_memory_store(clock)
-        yield Kit(lambda _: store, clock, store, await store.open())
-        await store.aclose()
 
     async def _dump(self, kit: Kit, repo: str) -> Any:
         def read(tx: TranscriptReader) -> Any:
@@ -211,12 +206,4 @@ class TalkArchiveContract(StoreContract):
     ) -> None:
         """The line is named, and nothing is written."""
         await transcript_of(elsewhere.store).writing(talk)
-        rows = [json.loads(line) for line in await lines_of(elsewhere.store.archive("r"))]
-        wrong = BROKEN[what](rows)
-        if what in LINE_OF:
-            wrong = of(rows, *LINE_OF[what])
-        with pytest.raises(InvalidArchive) as raised:
-            await put(kit.store.archive("r"), list(map(json.dumps, rows)))
-        assert raised.value.line == wrong + 1
-        async with kit.store.archive("r").read() as (head, _):
-            assert head.is_empty
+        await assert_refused_by_line(kit, elsewhere, BROKEN[what], at=LINE_OF.get(what))

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 import pytest
-import pytest_asyncio
 
-from mnemo.errors import Conflict, InvalidArchive, UsageError
-from mnemo.testing.clock import ManualClock
-from mnemo.testing.contracts.archive import Change, doubling, dropping, lines_of, of, put, setting
-from mnemo.testing.contracts.kit import NOON, Kit, StoreContract
-from mnemo.testing.stores import in_memory_store
+from mnemo.errors import Conflict, UsageError
+from mnemo.testing.contracts.archive import (
+    Change,
+    assert_refused_by_line,
+    doubling,
+    dropping,
+    lines_of,
+    of,
+    put,
+    setting,
+)
+from mnemo.testing.contracts.kit import Kit, StoreContract
 from mnemo.values.checkpoints import (
     Blob,
     CheckpointHead,
@@ -85,14 +90,6 @@ class CheckpointContract(StoreContract):
         """How many values are kept, of all threads."""
         async with kit.store.archive("r").read() as (found, _):
             return found.counts["channel_value"]
-
-    @pytest_asyncio.fixture
-    async def elsewhere(self) -> AsyncIterator[Kit]:
-        """Another, empty store."""
-        clock = ManualClock(NOON)
-        store = in_memory_store(clock)
-        yield Kit(lambda _: store, clock, store, await store.open())
-        await store.aclose()
 
     async def test_a_value_is_kept_once_for_its_version(self, kit: Kit) -> None:
         """Checkpoints of one version share it, and one that differs has its own."""
@@ -245,13 +242,7 @@ class CheckpointContract(StoreContract):
     ) -> None:
         """The line is named, and nothing is written."""
         await elsewhere.store.checkpoints("r").writing(checkpointed)
-        rows = [json.loads(line) for line in await lines_of(elsewhere.store.archive("r"))]
-        wrong = BROKEN[what](rows)
-        with pytest.raises(InvalidArchive) as raised:
-            await put(kit.store.archive("r"), list(map(json.dumps, rows)))
-        assert raised.value.line == wrong + 1
-        async with kit.store.archive("r").read() as (found, _):
-            assert found.is_empty
+        await assert_refused_by_line(kit, elsewhere, BROKEN[what])
 
     async def test_a_deleted_repository_has_no_checkpoints(self, kit: Kit) -> None:
         """They go with the rest, and are counted."""

@@ -22,6 +22,7 @@ from mnemo.protocols import (
     Store,
 )
 from mnemo.testing.clock import ManualClock
+from mnemo.testing.stores import in_memory_store
 from mnemo.values.changeset import NodeChange
 from mnemo.values.graph import Edge, Episodic, MetadataDelta, Node, Vector
 from mnemo.values.journal import (
@@ -218,3 +219,11 @@ class StoreContract:
         yield kit
         for other in (*kit.others, kit.store):
             await other.aclose()
+
+    @pytest_asyncio.fixture
+    async def elsewhere(self) -> AsyncIterator[Kit]:
+        """Another opened, empty store, in memory."""
+        clock = ManualClock(NOON + timedelta(days=1))
+        store = in_memory_store(clock)
+        yield Kit(lambda _: store, clock, store, await store.open())
+        await store.aclose()
