@@ -405,6 +405,16 @@ def test_an_export_is_stored_with_speakers_and_times_and_once(cli, put):
 
 
 @pytest.mark.slow
+def test_facts_are_extracted_when_the_import_waits_for_them(cli, put):
+    """Without it they are owed, and the next program that is open makes them."""
+    name = put("export.json", {"results": [{"id": "m1", "memory": "I live in Lund."}]})
+    assert cli("import", name, "--json").code == 0
+    assert cli("stats", "--json").data["nodes"].get("semantic", 0) == 0
+    assert cli("import", name, "--wait").code == 0
+    assert "Lund" in cli("memories").out
+
+
+@pytest.mark.slow
 def test_a_dry_run_shows_the_first_ten_and_stores_nothing(cli, put, tmp_path):
     """With what would be skipped and what is broken."""
     many = [{"id": f"m{n}", "memory": f"fact {n}", "user_id": "ada"} for n in range(12)]

@@ -107,17 +107,24 @@ def test_an_import_stopped_midway_is_completed_by_the_next(tmp_path, stop):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("missing", ["typer", "rich"])
-def test_a_missing_extra_is_named(tmp_path, missing):
-    """Without typer or rich: one line that names what to install, exit code 2."""
+@pytest.mark.parametrize(
+    ("missing", "command", "needs"),
+    [
+        ("typer", "demo", "the command line needs pip install 'mnemo-sessions[cli]'"),
+        ("rich", "demo", "the command line needs pip install 'mnemo-sessions[cli]'"),
+        ("mcp", "mcp", "the MCP server needs pip install 'mnemo-sessions[mcp]'"),
+    ],
+)
+def test_a_missing_extra_is_named(tmp_path, missing, command, needs):
+    """Without one of its packages: one line that names what to install, exit code 2."""
     script = (
         f"import sys; sys.modules[{missing!r}] = None\n"
         "from mnemo.cli import main\n"
-        "sys.argv = ['mnemo', 'demo']\n"
+        f"sys.argv = ['mnemo', {command!r}]\n"
         "sys.exit(main())"
     )
     ran = subprocess.run(
         [sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True, check=False
     )
     assert (ran.returncode, ran.stdout) == (2, "")
-    assert ran.stderr == "mnemo: the command line needs pip install 'mnemo-sessions[cli]'\n"
+    assert ran.stderr == f"mnemo: {needs}\n"
