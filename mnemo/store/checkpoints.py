@@ -271,13 +271,13 @@ class _Writing(_Reading):
 
     def delete(self, thread_ids: Collection[str]) -> int:
         """Delete everything of these threads, for good."""
-        gone = 0
+        gone = {}
         for table in _TABLES:
             statement = f"DELETE FROM {table.name} WHERE repo = ? AND thread_id IN {LISTED}"
-            changed = self._tx.run(statement, (self._repo, listed(thread_ids))).rowcount
-            gone += changed if table is CHECKPOINTS else 0
-        self._tx.dialect.note_erased(self._tx)
-        return gone
+            gone[table] = self._tx.run(statement, (self._repo, listed(thread_ids))).rowcount
+        if any(gone.values()):
+            self._tx.dialect.note_erased(self._tx)
+        return gone[CHECKPOINTS]
 
     def delete_runs(self, run_ids: Collection[str]) -> int:
         """Delete the checkpoints of these runs, but for those that others are made of."""
