@@ -29,7 +29,7 @@ from mnemo.values.erasure import Selection
 from mnemo.values.graph import Vector
 from mnemo.values.items import Item, ItemReader, ItemVectorRows, ItemWriter, Namespace, expiry
 
-__all__ = ["StoredItems", "erase_items", "owe_items"]
+__all__ = ["Reading", "StoredItems", "Writing", "erase_items", "owe_items"]
 
 T = TypeVar("T")
 
@@ -101,7 +101,7 @@ class StoredItems:
         now = self._clock.now()
 
         def read(tx: Tx) -> T:
-            return work(_Reading(tx, self._repo_id, now))
+            return work(Reading(tx, self._repo_id, now))
 
         return await self._engine.reading(read)
 
@@ -110,12 +110,12 @@ class StoredItems:
         now = self._clock.now()
 
         def write(tx: Tx) -> T:
-            return work(_Writing(tx, self._repo_id, now))
+            return work(Writing(tx, self._repo_id, now))
 
         return await self._engine.writing(write, locks=[("items", self._repo_id)])
 
 
-class _Reading:
+class Reading:
     """``ItemReader`` over a transaction."""
 
     def __init__(self, tx: Tx, repo_id: str, now: datetime) -> None:
@@ -212,7 +212,7 @@ class _Reading:
         return found
 
 
-class _Writing(_Reading):
+class Writing(Reading):
     """``ItemWriter`` over a transaction."""
 
     def put(self, item: Item, vectors: Sequence[Vector], space: EmbeddingSpace) -> None:
