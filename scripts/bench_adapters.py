@@ -17,7 +17,7 @@ import anyio
 from bench import headline, line
 from bench_kit import Figure, machine
 
-SECTIONS = {"checkpoints": "bench_checkpoints"}
+SECTIONS = {"checkpoints": "bench_checkpoints", "items": "bench_items"}
 """Module of each section."""
 
 

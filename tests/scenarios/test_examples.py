@@ -134,6 +134,24 @@ def test_the_openai_agent_goes_on_and_takes_back(tmp_path, server):
     assert [tool["function"]["name"] for tool in server.requests[-1]["tools"]] == ["recall"]
 
 
+def test_the_langgraph_agent_goes_on_and_finds_what_it_was_told_to_keep(tmp_path, server):
+    """Another process has the thread's messages; another thread has the user's notes."""
+    url = f"http://127.0.0.1:{server.server_port}/v1"
+    given = ("--url", url, "--model", "any")
+    typed = "keep: I eat no peanuts.\nHello.\n"
+    first = run("langgraph_agent.py", *given, folder=tmp_path, typed=typed)
+    assert (first.stdout, first.stderr) == ("Kept.\nYou said: Hello.\n", "")
+    second = run("langgraph_agent.py", *given, folder=tmp_path, typed="And now?\n")
+    assert (second.stdout, second.stderr) == ("You said: And now?\n", "")
+    _, *thread = server.requests[-1]["messages"]
+    assert [m["content"] for m in thread[1:]] == ["Kept.", "Hello.", "You said: Hello.", "And now?"]
+    other = (*given, "--thread", "2")
+    run("langgraph_agent.py", *other, folder=tmp_path, typed="What may I eat?\n")
+    system, *thread = server.requests[-1]["messages"]
+    assert "I eat no peanuts." in system["content"]
+    assert [m["content"] for m in thread] == ["What may I eat?"]
+
+
 @contextmanager
 def web_app(folder: Path) -> Iterator[httpx.Client]:
     """The web application as a process, once it answers; ended as a platform ends it."""

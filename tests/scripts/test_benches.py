@@ -196,6 +196,15 @@ def test_both_phases_over_a_model_server_give_their_figures():
 # ── Adapters ─────────────────────────────────────────────────────────────────────────
 
 
+def test_items_are_measured_beside_those_of_langgraph():
+    """Puts and searches of both, and whether the targets are met."""
+    figures = result_of("bench_adapters.py", "items", "--tiny")["phases"]["items"]
+    assert all(value >= 0 for value in values_of(figures).values())
+    targets = [figure["name"] for figure in figures if figure["met"] is not None]
+    assert "items, 64 in flight: times as many" in targets
+    assert "search of 200 items: share of its time" in targets
+
+
 def test_checkpoints_are_measured_beside_those_of_langgraph():
     """Both savers have the same figures; only ours have targets. Another section is refused."""
     phases = result_of("bench_adapters.py", "checkpoints", "--tiny")["phases"]
