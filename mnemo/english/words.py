@@ -32,6 +32,7 @@ __all__ = [
     "index_terms_of",
     "is_adverb",
     "is_past",
+    "short_day",
     "with_s",
     "word_set",
 ]
@@ -228,6 +229,11 @@ def date_in_words(at: datetime) -> str:
 def day_in_words(at: datetime) -> str:
     """The day of *at* in its own zone without the weekday, e.g. ``1 March 2024``."""
     return f"{at.day} {MONTHS[at.month - 1].capitalize()} {at.year}"
+
+
+def short_day(at: datetime) -> str:
+    """The day of *at* in its own zone with three letters of the month, e.g. ``1 Mar 2024``."""
+    return f"{at.day} {MONTHS[at.month - 1][:3].capitalize()} {at.year}"
 
 
 def is_past(word: str) -> bool:

@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Any, Literal, TypeAlias
 
-from mnemo.english.words import date_in_words, day_in_words
+from mnemo.english.words import date_in_words, short_day
 from mnemo.recall.candidate import Candidate, SourceRef
 from mnemo.runtime.text import count_tokens, one_line
 from mnemo.values.counting import Count, fitted
@@ -236,10 +236,10 @@ def _compact_text(candidate: Candidate, *, with_year: bool = True) -> str:
     """Render *candidate* as one line: its text, then in brackets the day and the speaker."""
     node, source = candidate.node, candidate.sources[0]
     said, who = _text(node), one_line(source.actor or "")
-    day = day_in_words(source.at) if source.at is not None else ""
+    day = short_day(source.at) if source.at is not None else ""
     parts = [day if with_year else day.rpartition(" ")[0], "" if _names(said, who) else who]
     if isinstance(node, Semantic) and node.valid_to is not None:
-        parts.append(f"held until {day_in_words(node.valid_to)}")
+        parts.append(f"held until {short_day(node.valid_to)}")
     origin = ", ".join(part for part in parts if part)
     return f"- {said}" + (f" ({origin})" if origin else "")
 

@@ -178,7 +178,7 @@ class RecallResult:
         Args:
             budget_tokens: Never more than this, by the service's count
                 (``config.conversation.token_counter``); ``None`` prints all, 0 gives ``""``.
-            style: ``"compact"``: a line per memory, ``- text (2 March 2026, Ada) [3]``, with
+            style: ``"compact"``: a line per memory, ``- text (2 Mar 2026, Ada) [3]``, with
                 the day and the speaker where they are known. ``"full"``: speaker and weekday
                 too; facts, then instructions, then episodes; those of one session together,
                 below its id and goal.

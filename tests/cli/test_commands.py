@@ -106,7 +106,7 @@ def test_recall_prints_text_with_its_sources(filled):
     found = filled("recall", "Where does Ada live?")
     assert found.code == 0
     assert "I live in Bern" in found.out
-    assert "(2 January 2026, user)" in found.out
+    assert "(2 Jan 2026, user)" in found.out
 
 
 def test_recall_as_json_names_the_steps(filled):
