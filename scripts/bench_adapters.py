@@ -17,7 +17,11 @@ import anyio
 from bench import headline, line
 from bench_kit import Figure, machine
 
-SECTIONS = {"checkpoints": "bench_checkpoints", "items": "bench_items"}
+SECTIONS = {
+    "checkpoints": "bench_checkpoints",
+    "items": "bench_items",
+    "sessions": "bench_sessions",
+}
 """Module of each section."""
 
 

@@ -75,6 +75,7 @@ class MnemoSession:
         self.session_id = thread_id
         self.session_settings: SessionSettings | None = _settings(settings)
         self._service: LazyService | None = None
+        self._conversation: Any = None
 
     def __repr__(self) -> str:
         return f"<MnemoSession {self.session_id!r}>"
@@ -135,7 +136,9 @@ class MnemoSession:
         await self._repo.run(lambda repo: self._chat(repo).purge(scrub=False))
 
     def _chat(self, repo: Any) -> Any:
-        return repo.conversation(self.session_id)
+        if self._conversation is None:
+            self._conversation = repo.conversation(self.session_id)
+        return self._conversation
 
     def close(self) -> None:
         """Close what ``from_path`` opened; blocks, idempotent. A given repository stays open."""

@@ -216,3 +216,14 @@ def test_checkpoints_are_measured_beside_those_of_langgraph():
         assert saver == "MnemoSaver" or figure["met"] is None
     assert names["MnemoSaver"] == names["AsyncSqliteSaver"]
     assert "no section 'x'" in run("bench_adapters.py", "x").stderr
+
+
+def test_sessions_are_measured_beside_those_of_the_agents_sdk():
+    """Adds of both, how many times as many ours are, and the lag of the loop meanwhile."""
+    figures = result_of("bench_adapters.py", "sessions", "--tiny")["phases"]["sessions"]
+    named = {figure["name"].partition(": ")[2]: figure for figure in figures}
+    ours, theirs = named["adds to MnemoSession"]["value"], named["adds to SQLiteSession"]["value"]
+    assert min(ours, theirs) > 0
+    assert named["times as many"]["value"] == pytest.approx(ours / theirs)
+    assert named["times as many"]["least"] == 3.0
+    assert "loop lag p99" in named
