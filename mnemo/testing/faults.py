@@ -15,13 +15,17 @@ import anyio.lowlevel
 from mnemo.errors import StoreError
 from mnemo.protocols import (
     Archive,
+    CheckpointStore,
     DocumentFeed,
     GraphStore,
+    ItemStore,
+    NoteStore,
     Overhaul,
     RecordStore,
     SessionStore,
     Store,
     Transactions,
+    TranscriptStore,
 )
 from mnemo.runtime.validation import one_of
 from mnemo.values.journal import Owner
@@ -37,20 +41,6 @@ The name of an asynchronous method of a store's part, such as ``apply``, ``chang
 ``reading`` (which is that of conversations and of notes), or ``append``.
 """
 _PARTS = (SessionStore, GraphStore, DocumentFeed, Transactions, RecordStore, Overhaul, Archive)
-_OF_REPOSITORY = frozenset(
-    [
-        "archive",
-        "checkpoints",
-        "feed",
-        "graph",
-        "items",
-        "notes",
-        "overhaul",
-        "records",
-        "transcript",
-    ]
-)
-"""Parts of a store that are asked for by the repository's id."""
 _CALLS = frozenset(
     name
     for part in _PARTS
@@ -113,11 +103,44 @@ class FailingStore:
         """The journal."""
         return cast(SessionStore, _FailingSessions(self._store.sessions, self))
 
+    def graph(self, repo_id: str) -> GraphStore:
+        """The graph of a repository."""
+        return cast(GraphStore, _FailingPart(self._store.graph(repo_id), self))
+
+    def feed(self, repo_id: str) -> DocumentFeed:
+        """What the index of a repository follows."""
+        return cast(DocumentFeed, _FailingPart(self._store.feed(repo_id), self))
+
+    def transcript(self, repo_id: str) -> TranscriptStore:
+        """The conversations of a repository."""
+        return cast(TranscriptStore, _FailingPart(self._store.transcript(repo_id), self))
+
+    def records(self, repo_id: str) -> RecordStore:
+        """What keyword search reads of a repository."""
+        return cast(RecordStore, _FailingPart(self._store.records(repo_id), self))
+
+    def notes(self, repo_id: str) -> NoteStore:
+        """The notes of a repository."""
+        return cast(NoteStore, _FailingPart(self._store.notes(repo_id), self))
+
+    def items(self, repo_id: str) -> ItemStore:
+        """The keyed items of a repository."""
+        return cast(ItemStore, _FailingPart(self._store.items(repo_id), self))
+
+    def checkpoints(self, repo_id: str) -> CheckpointStore:
+        """The checkpoints of a repository."""
+        return cast(CheckpointStore, _FailingPart(self._store.checkpoints(repo_id), self))
+
+    def overhaul(self, repo_id: str) -> Overhaul:
+        """What is done to a repository as a whole."""
+        return cast(Overhaul, _FailingPart(self._store.overhaul(repo_id), self))
+
+    def archive(self, repo_id: str) -> Archive:
+        """Export and import of a repository."""
+        return cast(Archive, _FailingPart(self._store.archive(repo_id), self))
+
     def __getattr__(self, name: str) -> Any:
-        found = getattr(self._store, name)
-        if name not in _OF_REPOSITORY:
-            return found
-        return lambda repo_id: _FailingPart(found(repo_id), self)
+        return getattr(self._store, name)
 
     def take(self, call: FailingWrite, subject: object) -> _Fault | None:
         """The fault that this call meets, counted off; for the wrappers."""
