@@ -116,12 +116,12 @@ CHECKS: tuple[tuple[str, str], ...] = (
         """SELECT line FROM
            (SELECT t.n, t.line, t.idx, e.status IN ('open', 'closed') AS unfinished,
                    coalesce(lag(t.idx) OVER (PARTITION BY t.episode ORDER BY t.n), -1) AS before
-            FROM staging.steps t JOIN staging.episodes e ON e.id = t.episode)
+            FROM staging.steps t JOIN staging.episodes e ON e.id = t.episode) x
            WHERE idx <= before OR (unfinished AND idx <> before + 1) ORDER BY n""",
     ),
     (
         "it is committed, but its node is not in the archive",
-        """SELECT t.line FROM staging.steps t WHERE t.committed AND NOT t.gone AND NOT EXISTS
+        """SELECT t.line FROM staging.steps t WHERE t.committed = 1 AND t.gone = 0 AND NOT EXISTS
            (SELECT 1 FROM staging.nodes n WHERE n.id = t.node_id) ORDER BY t.n""",
     ),
     (
@@ -137,7 +137,7 @@ CHECKS: tuple[tuple[str, str], ...] = (
         """SELECT v.line FROM staging.vectors v
            WHERE NOT EXISTS (SELECT 1 FROM staging.nodes n WHERE n.id IN (v.key, v.owner))
            AND NOT EXISTS (SELECT 1 FROM staging.steps t WHERE t.node_id = v.owner
-                           AND v.is_side AND NOT t.gone) ORDER BY v.n""",
+                           AND v.is_side = 1 AND t.gone = 0) ORDER BY v.n""",
     ),
     *(("its thread is not in the archive", _NO_THREAD.format(table)) for table in _OF_THREADS),
     *(
@@ -148,7 +148,7 @@ CHECKS: tuple[tuple[str, str], ...] = (
         "what the vector is of has none, or waits for one",
         """SELECT v.line FROM staging.message_vectors v WHERE NOT EXISTS
            (SELECT 1 FROM staging.messages m WHERE m.thread = v.thread AND m.seq = v.seq
-            AND m.speaks AND NOT m.owed) ORDER BY v.n""",
+            AND m.speaks = 1 AND m.owed = 0) ORDER BY v.n""",
     ),
     (
         "the message that it pins is not in the archive",
@@ -203,11 +203,11 @@ SELECT e.id FROM staging.episodes e WHERE e.status IN ('open', 'closed') AND
 """
 _SETTLE = (
     # A raw step whose node was left out stays as one that was not committed.
-    """UPDATE staging.steps SET committed = 0 WHERE committed AND NOT gone
+    """UPDATE staging.steps SET committed = 0 WHERE committed = 1 AND gone = 0
        AND NOT EXISTS (SELECT 1 FROM staging.nodes n WHERE n.id = staging.steps.node_id)""",
     # An episode that lacks a step cannot go on: it ends, and its session rests.
     f"""UPDATE staging.steps SET gone = 1
-        WHERE NOT committed AND episode IN ({_UNFINISHED_WITH_GAP})""",
+        WHERE committed = 0 AND episode IN ({_UNFINISHED_WITH_GAP})""",
     f"DELETE FROM staging.staged WHERE episode IN ({_UNFINISHED_WITH_GAP})",
     f"""UPDATE staging.sessions SET state = 'idle', error = NULL, error_trajectory = NULL
         WHERE id IN (SELECT session FROM staging.episodes WHERE id IN ({_UNFINISHED_WITH_GAP}))""",

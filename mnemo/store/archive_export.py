@@ -11,7 +11,7 @@ from mnemo.store.codec import decode_time, decode_vector
 from mnemo.store.damage import Rows
 from mnemo.store.rows import repo_row
 from mnemo.store.steps import COLUMNS, STEPS
-from mnemo.store.table import Table
+from mnemo.store.table import ARRIVAL, Table
 from mnemo.store.tx import Result, Tx
 from mnemo.values.archive import (
     ArchivedMessage,
@@ -76,7 +76,7 @@ def _selected(table: Table[Any]) -> str:
     owner = OWNERS[table.parent]
     (id,) = owner.key
     return (
-        f"SELECT p.{id}, {table.of('d')} FROM {owner.name} p CROSS JOIN {table.name} d "
+        f"SELECT p.{id}, {table.of('d')} FROM {owner.name} p $join {table.name} d "
         f"ON d.{table.parent} = p.no WHERE p.repo = ? ORDER BY p.{id}, {order}"
     )
 
@@ -103,17 +103,17 @@ FROM sessions s WHERE +s.repo = ? ORDER BY s.no
 """
 _EPISODES = f"""
 SELECT s.id, {tables.EPISODES.of("e")}
-FROM sessions s CROSS JOIN episodes e ON e.session = s.no
+FROM sessions s $join episodes e ON e.session = s.no
 WHERE +s.repo = ? ORDER BY s.no, e.no
 """
 _STAGED = f"""
 SELECT e.id, {tables.STAGED.of("g")}
-FROM sessions s CROSS JOIN episodes e ON e.session = s.no CROSS JOIN staged g ON g.episode = e.no
-WHERE +s.repo = ? ORDER BY s.no, e.no, g.rowid
+FROM sessions s $join episodes e ON e.session = s.no $join staged g ON g.episode = e.no
+WHERE +s.repo = ? ORDER BY s.no, e.no, g.{ARRIVAL}
 """
 _STEPS = f"""
 SELECT {COLUMNS}, t.committed, t.gone FROM steps t
-CROSS JOIN episodes e ON e.no = t.episode CROSS JOIN sessions s ON s.no = t.session
+$join episodes e ON e.no = t.episode $join sessions s ON s.no = t.session
 WHERE +t.repo = ? ORDER BY t.ordinal
 """
 _NODES = f"""
@@ -121,26 +121,26 @@ SELECT id, type, body, revision, {tables.NODES.counted}
 FROM nodes WHERE +repo = ? ORDER BY no
 """
 _EDGES = f"""
-SELECT a.id, b.id, {tables.EDGES.of("e")} FROM nodes a CROSS JOIN edges e ON e.source = a.no
-CROSS JOIN nodes b ON b.no = e.target WHERE +a.repo = ? ORDER BY a.no, e.target, e.kind
+SELECT a.id, b.id, {tables.EDGES.of("e")} FROM nodes a $join edges e ON e.source = a.no
+$join nodes b ON b.no = e.target WHERE +a.repo = ? ORDER BY a.no, e.target, e.kind
 """
 _VECTORS = f"""
-SELECT v.key, v.vector, r.space_dimensions FROM repos r CROSS JOIN vectors v ON v.repo = r.no
+SELECT v.key, v.vector, r.space_dimensions FROM repos r $join vectors v ON v.repo = r.no
 WHERE r.no = ? AND {_OF_NODES} ORDER BY v.seq
 """
 _CHANGESETS = f"""
-SELECT {", ".join(tables.CHANGESETS.columns)} FROM changesets WHERE +repo = ? ORDER BY rowid
+SELECT {", ".join(tables.CHANGESETS.columns)} FROM changesets WHERE +repo = ? ORDER BY {ARRIVAL}
 """
 SEARCHED = "{searched}"
 """Stands in a query for the condition that the message is in the full text."""
 _MESSAGES = f"""
 SELECT t.id, {tables.MESSAGES.of("m")}, m.owed,
        {SEARCHED}
-FROM messages m CROSS JOIN threads t ON t.no = m.thread WHERE +m.repo = ? ORDER BY m.no
+FROM messages m $join threads t ON t.no = m.thread WHERE +m.repo = ? ORDER BY m.no
 """
 _MESSAGE_VECTORS = """
 SELECT t.id, v.seq, v.vector, r.space_dimensions FROM repos r JOIN threads t ON t.repo = r.no
-CROSS JOIN message_vectors v ON v.thread = t.no
+$join message_vectors v ON v.thread = t.no
 JOIN messages m ON m.thread = v.thread AND m.seq = v.seq WHERE t.repo = ? ORDER BY m.no
 """
 _NOTE_CHANGES = f"""

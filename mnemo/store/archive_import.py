@@ -56,9 +56,11 @@ Batch = list[tuple[str, list[tuple[Any, ...]]]]
 """Statements with the rows that each is executed with."""
 
 _STAGED_MORE = {
-    "messages": ("owed", "text", "speaks"),
-    "notes": ("terms",),
-    "steps": ("committed", "gone"),
+    "messages": {"owed": "INTEGER", "text": "TEXT", "speaks": "INTEGER"},
+    "notes": {"terms": "TEXT"},
+    "steps": {"committed": "INTEGER", "gone": "INTEGER"},
+    "nodes": {"revision": "INTEGER"},
+    "vectors": {"owner": "TEXT", "is_side": "INTEGER"},
 }
 """Columns beside those of the table: what a record is found by, and how it stands."""
 
@@ -67,9 +69,15 @@ def _names(table: Table[Any]) -> str:
     return ", ".join(table.columns)
 
 
-def _staged(table: Table[Any]) -> str:
-    more = _STAGED_MORE.get(table.name, ())
-    return ", ".join((*owner_column(table), *table.columns, *more))
+def _typed(table: Table[Any]) -> dict[str, str]:
+    types = (type.removesuffix(" NOT NULL") for type in table.types)
+    return dict(zip(table.columns, types, strict=True))
+
+
+def _staged(table: Table[Any], *owners: str) -> dict[str, str]:
+    """Its columns with their types; *owners* if there are others than its parent."""
+    ids = dict.fromkeys(owners or owner_column(table), "TEXT")
+    return {**ids, **_typed(table), **_STAGED_MORE.get(table.name, {})}
 
 
 def owner_column(table: Table[Any]) -> tuple[str, ...]:
@@ -80,28 +88,31 @@ def owner_column(table: Table[Any]) -> tuple[str, ...]:
 # ``n`` counts up from 1 in each table: the places that numbers of the store follow.
 _TABLES = {
     "staged": _staged(tables.STAGED),
-    "steps": f"session, {_staged(tables.STEPS)}, {', '.join(tables.ANNOTATIONS.columns)}",
-    "nodes": f"{_names(tables.NODES)}, revision",
-    "edges": f"source, target, {_names(tables.EDGES)}",
-    "vectors": "key, owner, is_side, vector",
+    "steps": _staged(tables.STEPS, "session", "episode") | _typed(tables.ANNOTATIONS),
+    "nodes": _staged(tables.NODES),
+    "edges": _staged(tables.EDGES, "source", "target"),
+    "vectors": _staged(tables.VECTORS),
     **{table.name: _staged(table) for table in OWNED.values()},
 }
 TABLES = tuple(_TABLES)
 """The tables that records are staged in."""
 STAGING = {
     "keys": "node INTEGER NOT NULL, key TEXT NOT NULL",
+    "calls": "message INTEGER NOT NULL, call_id TEXT NOT NULL",
     **{
-        table: f"n INTEGER PRIMARY KEY, line INTEGER, {columns}"
+        table: "n $number, line INTEGER, "
+        + ", ".join(f"{column} {type}" for column, type in columns.items())
         for table, columns in _TABLES.items()
     },
 }
-"""The definitions of their columns, and of those of their nodes' lookup keys."""
+"""The definitions of their columns, of nodes' lookup keys and of the calls of messages."""
 _PUT = {
-    table: f"INSERT INTO staging.{table} (n, line, {columns}) "
-    f"VALUES (?, ?{', ?' * len(columns.split(','))})"
+    table: f"INSERT INTO staging.{table} (n, line, {', '.join(columns)}) "
+    f"VALUES (?, ?{', ?' * len(columns)})"
     for table, columns in _TABLES.items()
 }
 _PUT_KEY = "INSERT INTO staging.keys (node, key) VALUES (?, ?)"
+_PUT_CALL = "INSERT INTO staging.calls (message, call_id) VALUES (?, ?)"
 
 
 def put(tx: Tx, batch: Batch) -> None:
@@ -126,15 +137,17 @@ class StagedRows:
                 self.left_out += len(list(run))
                 continue
             table = _TABLE_OF[kind]
-            rows, keys = [], []
+            rows, keys, calls = [], [], []
             for line, record in run:
                 self._last[table] += 1
                 place = self._last[table]
                 rows.append((place, line, *_row(record)))
                 if isinstance(record, ArchivedNode):
                     keys += [(place, key) for key in lookup_keys(record.node)]
+                if isinstance(record, ArchivedMessage):
+                    calls += [(place, call.id) for call in record.message.tool_calls]
                 breather.breathe()
-            batch += [(_PUT[table], rows), (_PUT_KEY, keys)]
+            batch += [(_PUT[table], rows), (_PUT_KEY, keys), (_PUT_CALL, calls)]
         return batch
 
 
@@ -162,7 +175,7 @@ def _row(record: Record) -> tuple[Any, ...]:
         case Edge():
             return tables.EDGES.owned(record)
         case ArchivedVector(key=key, vector=vector):
-            return (key, *owner_of_vector(key), encode_vector(vector))
+            return (key, encode_vector(vector), *owner_of_vector(key))
         case ArchivedTrajectory(episode_id=episode, staged=staged):
             return (episode, *tables.STAGED.values(staged))
         case ArchivedMessage(message=message, owed=owed, searched=searched):
@@ -244,7 +257,7 @@ def _move(table: Table[Any]) -> str:
     if table.parent != "repo":
         owner = OWNERS[table.parent]
         found[table.parent] = f":{owner.name} + p.n"
-        source += f" CROSS JOIN staging.{owner.name} p ON p.{owner.key[0]} = a.{table.parent}"
+        source += f" $join staging.{owner.name} p ON p.{owner.key[0]} = a.{table.parent}"
     return (
         f"INSERT INTO {name} ({', '.join(found)}) "
         f"SELECT {', '.join(found.values())} FROM {source} ORDER BY a.n"
@@ -255,39 +268,39 @@ _MOVES = (
     f"""
     INSERT INTO staged (episode, {_names(tables.STAGED)})
     SELECT :episodes + e.n, {tables.STAGED.of("a")}
-    FROM staging.staged a CROSS JOIN staging.episodes e ON e.id = a.episode ORDER BY a.n
+    FROM staging.staged a $join staging.episodes e ON e.id = a.episode ORDER BY a.n
     """,
     f"""
     INSERT INTO steps (ordinal, repo, session, episode, recorded_at, committed, gone,
                        {_names(tables.STEPS)}, {_names(tables.ANNOTATIONS)})
     SELECT :steps + a.n, :repo, :sessions + s.n, :episodes + e.n, s.updated_at, a.committed,
            a.gone, {tables.STEPS.of("a")}, {tables.ANNOTATIONS.of("a")}
-    FROM staging.steps a CROSS JOIN staging.sessions s ON s.id = a.session
-    CROSS JOIN staging.episodes e ON e.id = a.episode ORDER BY a.n
+    FROM staging.steps a $join staging.sessions s ON s.id = a.session
+    $join staging.episodes e ON e.id = a.episode ORDER BY a.n
     """,
     f"""
-    INSERT INTO nodes (no, repo, {_TABLES["nodes"]})
-    SELECT :nodes + n, :repo, {_TABLES["nodes"]} FROM staging.nodes ORDER BY n
+    INSERT INTO nodes (no, repo, revision, {_names(tables.NODES)})
+    SELECT :nodes + n, :repo, revision, {_names(tables.NODES)} FROM staging.nodes ORDER BY n
     """,
     """
     INSERT INTO node_keys (repo, key, node)
-    SELECT DISTINCT :repo, key, :nodes + node FROM staging.keys ORDER BY key, node
+    SELECT DISTINCT :repo, key, :nodes + node FROM staging.keys ORDER BY 2, 3
     """,
     f"""
     INSERT INTO edges (source, target, {_names(tables.EDGES)})
     SELECT :nodes + s.n, :nodes + t.n, {tables.EDGES.of("a")} FROM staging.edges a
-    CROSS JOIN staging.nodes s ON s.id = a.source CROSS JOIN staging.nodes t ON t.id = a.target
+    $join staging.nodes s ON s.id = a.source $join staging.nodes t ON t.id = a.target
     ORDER BY a.n
     """,
-    """
-    INSERT INTO vectors (seq, repo, key, vector)
-    SELECT :vectors + n, :repo, key, vector FROM staging.vectors ORDER BY n
+    f"""
+    INSERT INTO vectors (seq, repo, {_names(tables.VECTORS)})
+    SELECT :vectors + n, :repo, {_names(tables.VECTORS)} FROM staging.vectors ORDER BY n
     """,
     *(_move(table) for table in OWNED.values()),
     """
     INSERT INTO message_calls (thread, call_id, seq)
-    SELECT :threads + t.n, c.value ->> '$[0]', a.seq FROM staging.messages a
-    CROSS JOIN staging.threads t ON t.id = a.thread CROSS JOIN json_each(a.tool_calls) c
+    SELECT :threads + t.n, c.call_id, a.seq FROM staging.calls c
+    $join staging.messages a ON a.n = c.message $join staging.threads t ON t.id = a.thread
     """,
     """
     UPDATE threads SET erased = next_seq -

@@ -14,6 +14,7 @@ from mnemo.errors import StoreCorrupt
 from mnemo.store import tables
 from mnemo.store.codec import decode_vector, stored_time
 from mnemo.store.damage import Rows
+from mnemo.store.messages import CALLING, CALLS
 from mnemo.store.table import Table
 from mnemo.store.tx import Column, Tx
 from mnemo.values.archive import EpisodeStatus
@@ -211,8 +212,8 @@ _CHECKS: tuple[tuple[str, str, str], ...] = (
     (
         "episodes with a gap in their steps",
         "episode",
-        """(SELECT episode FROM steps GROUP BY episode HAVING max(idx) + 1 <> count(*))
-        WHERE episode NOT IN (SELECT no FROM episodes WHERE erased)""",
+        """(SELECT episode FROM steps GROUP BY episode HAVING max(idx) + 1 <> count(*)) x
+        WHERE episode NOT IN (SELECT no FROM episodes WHERE erased > 0)""",
     ),
     *(
         (f"{table} of no thread", "x.thread", f"{table} x WHERE {_no('threads', 'no = x.thread')}")
@@ -251,23 +252,11 @@ _CHECKS: tuple[tuple[str, str, str], ...] = (
         WHERE m.owed = 1""",
     ),
     (
-        "messages whose calls are not known by their ids",
-        "m.id",
-        f"""messages m WHERE m.tool_calls IS NOT NULL AND EXISTS
-        (SELECT 1 FROM json_each(iif(json_valid(m.tool_calls), m.tool_calls, '[]')) c
-         WHERE c.type = 'array' AND {
-            _no(
-                "message_calls k",
-                "k.thread = m.thread AND k.call_id = c.value ->> '$[0]' AND k.seq = m.seq",
-            )
-        })""",
-    ),
-    (
         "outcomes that do not follow each other",
         "id",
         """(SELECT t.id, o.from_seq, o.to_seq,
                 lag(o.to_seq) OVER (PARTITION BY o.thread, o.epoch ORDER BY o.from_seq) AS before
-         FROM outcomes o JOIN threads t ON t.no = o.thread)
+         FROM outcomes o JOIN threads t ON t.no = o.thread) x
         WHERE to_seq < from_seq OR before + 1 <> from_seq""",
     ),
     (
@@ -280,7 +269,7 @@ _CHECKS: tuple[tuple[str, str, str], ...] = (
         "summaries whose replacement is gone",
         "id",
         f"""({_UNREPLACED.format("compactions", "superseded_by")}
-        UNION ALL {_UNREPLACED.format("snapshots", "covered_by")})""",
+        UNION ALL {_UNREPLACED.format("snapshots", "covered_by")}) x""",
     ),
     (
         "goals whose root is gone",
@@ -316,3 +305,9 @@ def _disagreements(tx: Tx) -> Iterator[str]:
         count, found = tx.run(query).fetchone()
         if count:
             yield f"{count} {what}, e.g. {found}"
+    known = set(tx.run("SELECT thread, call_id, seq FROM message_calls"))
+    calls = CALLS.all(tx.run(CALLING.format("tool_calls IS NOT NULL")), [])
+    unknown = [call for made in calls for call in made if call not in known]
+    if unknown:
+        what = "messages whose calls are not known by their ids"
+        yield f"{len(unknown)} {what}, e.g. {unknown[0][1]}"

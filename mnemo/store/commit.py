@@ -17,7 +17,7 @@ from mnemo.protocols import Applied, GraphWrite
 from mnemo.runtime.clock import Breather
 from mnemo.store.codec import encode_vector, stored_node
 from mnemo.store.journal import repo_number, settle
-from mnemo.store.rows import LISTED, chunks, holes, listed, repo_row
+from mnemo.store.rows import chunks, holes, listed, repo_row
 from mnemo.store.spaces import check_space, drop_vectors, put_vectors
 from mnemo.store.tables import CHANGESETS, EDGES, NODES, REMOVALS
 from mnemo.store.tombstones import refuse_barred, refuse_erased
@@ -37,7 +37,7 @@ _ADD_NODE = NODES.insert_with("revision")
 _FIND_NODES = "SELECT id, type, body, NULL, no FROM nodes WHERE repo = ? AND id IN ({})"
 _NUMBERS = "SELECT id, no FROM nodes WHERE repo = ? AND id IN ({})"
 _ADD_KEY = "INSERT INTO node_keys (repo, key, node) VALUES (?, ?, ?) ON CONFLICT DO NOTHING"
-_DROP_KEYS = f"DELETE FROM node_keys WHERE node IN {LISTED}"
+_DROP_KEYS = "DELETE FROM node_keys WHERE node IN $numbers"
 _ADD_EDGE = f"{EDGES.insert} ON CONFLICT DO NOTHING"
 _DROP_EDGE = """
 DELETE FROM edges WHERE source = (SELECT no FROM nodes WHERE repo = ? AND id = ?)
@@ -49,15 +49,15 @@ UPDATE nodes SET cumulative_reward = cumulative_reward + ?, reward_count = rewar
                  support_count = support_count + ?
 WHERE no = ?
 """
-_NEIGHBOURS = f"""
+_NEIGHBOURS = """
 UPDATE nodes SET revision = ? WHERE no IN (
-    SELECT target FROM edges WHERE source IN {LISTED}
-    UNION SELECT source FROM edges WHERE target IN {LISTED}
+    SELECT target FROM edges WHERE source IN $numbers
+    UNION SELECT source FROM edges WHERE target IN $numbers
 )
 """
-_DROP_EDGES = [f"DELETE FROM edges WHERE {end} IN {LISTED}" for end in ("source", "target")]
-_DROP_NODES = f"DELETE FROM nodes WHERE no IN {LISTED}"
-_HIDE_STEPS = f"UPDATE steps SET gone = 1 WHERE repo = ? AND node_id IN {LISTED}"
+_DROP_EDGES = [f"DELETE FROM edges WHERE {end} IN $numbers" for end in ("source", "target")]
+_DROP_NODES = "DELETE FROM nodes WHERE no IN $numbers"
+_HIDE_STEPS = "UPDATE steps SET gone = 1 WHERE repo = ? AND node_id IN $texts"
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,7 +35,7 @@ from mnemo.store.erasure_rows import (
 )
 from mnemo.store.items import erase_items
 from mnemo.store.rows import (
-    LISTED,
+    SIDES,
     listed,
     repo_row,
 )
@@ -135,20 +135,20 @@ _ADD_KEY = "INSERT INTO node_keys (repo, key, node) VALUES (?, ?, ?) ON CONFLICT
 # What a tag or an intent says is part of its members' documents.
 _SHOW_MEMBERS = """
 UPDATE nodes SET revision = ? WHERE no IN
-    (SELECT e.target FROM json_each(?) x CROSS JOIN edges e ON e.source = x.value
+    (SELECT e.target FROM $numbers x $join edges e ON e.source = x.value
      WHERE e.kind IN ('membership', 'hierarchical'))
 """
-_DROP_EDGES = [f"DELETE FROM edges WHERE {end} IN {LISTED}" for end in ("source", "target")]
+_DROP_EDGES = [f"DELETE FROM edges WHERE {end} IN $numbers" for end in ("source", "target")]
 _DROP_NODES = [
-    f"DELETE FROM node_keys WHERE node IN {LISTED}",
-    f"DELETE FROM nodes WHERE no IN {LISTED}",
+    "DELETE FROM node_keys WHERE node IN $numbers",
+    "DELETE FROM nodes WHERE no IN $numbers",
 ]
-_DROP_VECTORS = f"DELETE FROM vectors WHERE repo = ? AND key IN {LISTED}"
+_DROP_VECTORS = "DELETE FROM vectors WHERE repo = ? AND key IN $texts"
 # Staged vectors of wordings are few, and made again by the next attempt.
-_DROP_MOVING = f"""
-DELETE FROM moving WHERE repo = ? AND (key IN {LISTED} OR instr(key, '/wording-'))
+_DROP_MOVING = """
+DELETE FROM moving WHERE repo = ? AND (key IN $texts OR key LIKE '%/wording-%')
 """
-_REMOVALS = "INSERT INTO removals (repo, node_id) SELECT ?, value FROM json_each(?)"
+_REMOVALS = "INSERT INTO removals (repo, node_id) SELECT ?, x.value FROM $texts x"
 _NEXT_REVISION = "UPDATE repos SET revision = revision + 1 WHERE no = ?"
 
 
@@ -193,8 +193,8 @@ def _change_nodes(tx: Tx, repo: int, revision: int, plan: Deletions) -> None:
 # ── Steps ────────────────────────────────────────────────────────────────────────────
 
 _SIDES = ("observation", "action")
-_SESSIONS_OF = f"SELECT no, id FROM sessions WHERE no IN {LISTED}"
-_DELETE_STEPS = f"DELETE FROM steps WHERE ordinal IN {LISTED}"
+_SESSIONS_OF = "SELECT no, id FROM sessions WHERE no IN $numbers"
+_DELETE_STEPS = "DELETE FROM steps WHERE ordinal IN $numbers"
 _TEXTS = "SELECT ordinal, observation, action, actor, state, subgoal FROM steps WHERE episode = ?"
 _ANNOTATED = """
 SELECT ordinal, node_id, observation, action, actor, state, subgoal FROM steps
@@ -283,33 +283,33 @@ def _annotate(tx: Tx, steps: Sequence[AnnotatedStep]) -> None:
 
 # ── Sessions ─────────────────────────────────────────────────────────────────────────
 
-_EPISODES = f"""
+_EPISODES = """
 SELECT e.no, e.id, e.session, e.status, e.goal,
        (SELECT count(*) FROM steps t WHERE t.episode = e.no)
-FROM episodes e WHERE e.session IN {LISTED} ORDER BY e.no
+FROM episodes e WHERE e.session IN $numbers ORDER BY e.no
 """
-_DROP_STAGED = f"DELETE FROM staged WHERE episode IN {LISTED}"
+_DROP_STAGED = "DELETE FROM staged WHERE episode IN $numbers"
 _SHORTEN = """
 UPDATE episodes SET erased = erased + ?, changeset = NULL, changeset_steps = NULL,
-       status = iif(status IN ('open', 'closed'), 'discarded', status)
+       status = CASE WHEN status IN ('open', 'closed') THEN 'discarded' ELSE status END
 WHERE no = ?
 """
 # What is left of an episode that was not over stays in the record and leaves recall.
-_UNCOMMITTED = f"FROM steps WHERE episode IN {LISTED} AND committed = 0 AND gone = 0"
+_UNCOMMITTED = "FROM steps WHERE episode IN $numbers AND committed = 0 AND gone = 0"
 _HIDE = (
     f"INSERT INTO removals (repo, node_id) SELECT repo, node_id {_UNCOMMITTED} ORDER BY ordinal",
     f"""DELETE FROM vectors WHERE (repo, key) IN
         (SELECT repo, node_id || p.value
-         FROM (SELECT repo, node_id {_UNCOMMITTED}), json_each('["/observation", "/action"]') p)""",
+         FROM (SELECT repo, node_id {_UNCOMMITTED}) u CROSS JOIN {SIDES} p)""",
     f"UPDATE steps SET gone = 1 WHERE ordinal IN (SELECT ordinal {_UNCOMMITTED})",
 )
-_DROP_EPISODES = f"DELETE FROM episodes WHERE no IN {LISTED}"
-_DROP_SESSIONS = f"DELETE FROM sessions WHERE no IN {LISTED}"
-_RELEASE = f"UPDATE sessions SET owner = NULL WHERE no IN {LISTED}"
-_COME_TO_REST = f"""
+_DROP_EPISODES = "DELETE FROM episodes WHERE no IN $numbers"
+_DROP_SESSIONS = "DELETE FROM sessions WHERE no IN $numbers"
+_RELEASE = "UPDATE sessions SET owner = NULL WHERE no IN $numbers"
+_COME_TO_REST = """
 UPDATE sessions SET state = 'idle', error = NULL, error_trajectory = NULL,
        episode = (SELECT max(no) FROM episodes WHERE session = sessions.no)
-WHERE no IN {LISTED} AND NOT EXISTS (SELECT 1 FROM episodes e WHERE e.no = sessions.episode
+WHERE no IN $numbers AND NOT EXISTS (SELECT 1 FROM episodes e WHERE e.no = sessions.episode
                                       AND e.status IN ('open', 'closed'))
 """
 

@@ -12,13 +12,12 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
 
-from mnemo.store.codec import decode_list
-from mnemo.store.damage import Passed, Rows
+from mnemo.store.damage import Passed
 from mnemo.store.erasure_plan import Range, plan_ranges
-from mnemo.store.messages import COLUMNS, MESSAGES
+from mnemo.store.messages import CALLING, CALLS, COLUMNS, MESSAGES
 from mnemo.store.note_rows import VERSION_COLUMNS, VERSIONS
 from mnemo.store.notes import NoteWriting
-from mnemo.store.rows import LISTED, listed
+from mnemo.store.rows import SIDES, listed
 from mnemo.store.surfaced import erase_showing, unindex_thread
 from mnemo.store.text_rows import message_row, snapshot_row
 from mnemo.store.threads import thread_number
@@ -34,17 +33,17 @@ from mnemo.values.units import leads, units_of
 __all__ = ["erase_messages", "erase_notes", "erase_thread", "whole_units"]
 
 _IN_THREAD = f"""
-SELECT {COLUMNS} FROM threads t CROSS JOIN messages m ON m.thread = t.no
-WHERE t.no = ? AND m.seq IN {LISTED} ORDER BY m.seq
+SELECT {COLUMNS} FROM threads t $join messages m ON m.thread = t.no
+WHERE t.no = ? AND m.seq IN $numbers ORDER BY m.seq
 """
-_OF_CALLS = f"""
-SELECT seq FROM message_calls WHERE thread = ? AND call_id IN {LISTED}
-UNION SELECT seq FROM messages INDEXED BY messages_answers
-WHERE thread = ? AND tool_call_id IN {LISTED}
+_OF_CALLS = """
+SELECT seq FROM message_calls WHERE thread = ? AND call_id IN $texts
+UNION SELECT seq FROM messages $by(messages_answers)
+WHERE thread = ? AND tool_call_id IN $texts
 """
 _BEFORE = "SELECT max(seq) FROM messages WHERE thread = ? AND seq < ?"
 _BEHIND = "SELECT min(seq) FROM messages WHERE thread = ? AND seq > ?"
-_MESSAGES = f"SELECT no, seq, epoch, id FROM messages WHERE thread = ? AND seq IN {LISTED}"
+_MESSAGES = "SELECT no, seq, epoch, id FROM messages WHERE thread = ? AND seq IN $numbers"
 _MESSAGES_OF_THREAD = "SELECT no, seq, epoch, id FROM messages WHERE thread = ? ORDER BY seq"
 _RANGES = {
     "compactions": "SELECT no, id, start_seq, end_seq FROM compactions WHERE thread = ?",
@@ -54,41 +53,35 @@ _OF_EPOCHS = " AND epoch BETWEEN ? AND ?"
 _THREAD_ID = "SELECT id FROM threads WHERE no = ?"
 # It may quote what was said.
 _FORGET_ERROR = "UPDATE jobs SET error = NULL WHERE repo = ? AND subject = ?"
-_CALLING = f"""
-SELECT thread, seq, tool_calls FROM messages WHERE no IN {LISTED} AND tool_calls IS NOT NULL
-"""
-_CALLS = Rows(
-    "messages",
-    "i i s",
-    lambda row: [(row[0], call[0], row[1]) for call in decode_list(row[2], list)],
-)
+_CALLING = CALLING.format("no IN $numbers AND tool_calls IS NOT NULL")
 _DROP_CALL = "DELETE FROM message_calls WHERE thread = ? AND call_id = ? AND seq = ?"
 _DROP_CALLS = "DELETE FROM message_calls WHERE thread = ? AND seq = ?"
 # What a record of a higher level stood for stands for itself again.
 _LET_GO = {
     "compactions": [
-        f"""UPDATE compactions SET superseded_by = NULL
-            WHERE thread = ? AND superseded_by IN {LISTED}"""
+        """UPDATE compactions SET superseded_by = NULL
+            WHERE thread = ? AND superseded_by IN $texts"""
     ],
     "snapshots": [
-        f"UPDATE snapshots SET covered_by = NULL WHERE thread = ? AND covered_by IN {LISTED}",
-        f"UPDATE outcomes SET snapshot_id = NULL WHERE thread = ? AND snapshot_id IN {LISTED}",
+        "UPDATE snapshots SET covered_by = NULL WHERE thread = ? AND covered_by IN $texts",
+        "UPDATE outcomes SET snapshot_id = NULL WHERE thread = ? AND snapshot_id IN $texts",
     ],
 }
-_DROP_RANGES = f"DELETE FROM {{}} WHERE no IN {LISTED}"
+_DROP_RANGES = "DELETE FROM {} WHERE no IN $numbers"
 _DROP_VECTOR = "DELETE FROM message_vectors WHERE thread = ? AND seq = ?"
 # What recall finds a message under: see ``values.message_steps``.
 _LEAVE_RECALL = (
-    "INSERT INTO removals (repo, node_id) SELECT ?, 'message-' || value FROM json_each(?)",
+    "INSERT INTO removals (repo, node_id) SELECT ?, 'message-' || x.value FROM $numbers x",
     *(
         f"""DELETE FROM {table} WHERE repo = ? AND key IN
             (SELECT 'message-' || j.value || p.value
-             FROM json_each(?) j, json_each('["/observation", "/action"]') p)"""
+             FROM $numbers j CROSS JOIN
+             {SIDES} p)"""
         for table in ("vectors", "moving")
     ),
 )
 _DROP_PIN = "DELETE FROM pins WHERE thread = ? AND epoch = ? AND seq = ?"
-_DROP_MESSAGES = f"DELETE FROM messages WHERE no IN {LISTED}"
+_DROP_MESSAGES = "DELETE FROM messages WHERE no IN $numbers"
 _COUNT = "UPDATE threads SET erased = erased + ? WHERE no = ?"
 _REST_OF_THREAD = ("goals", "pins", "outcomes", "surfaced")
 _BEGIN_ANEW = """
@@ -225,7 +218,7 @@ def _drop_calls(tx: Tx, numbers: str) -> None:
     """Forget who makes the erased calls; of a damaged message by looking through its thread."""
     for row in tx.run(_CALLING, (numbers,)).fetchall():
         damaged: Passed = []
-        for calls in _CALLS.all([row], damaged):
+        for calls in CALLS.all([row], damaged):
             tx.run_many(_DROP_CALL, calls)
         if damaged:
             tx.run(_DROP_CALLS, row[:2])
@@ -235,7 +228,7 @@ def _drop_calls(tx: Tx, numbers: str) -> None:
 
 _VERSIONS_OF = f"""
 SELECT v.note, n.topic, {", ".join(f"v.{column}" for column in VERSION_COLUMNS)}
-FROM notes n CROSS JOIN note_versions v ON v.note = n.no
+FROM notes n $join note_versions v ON v.note = n.no
 WHERE n.repo = ? AND v.action <> 'deleted'
 AND (v.thread_id = ? OR (v.thread_id IS NULL AND v.session_id = ?) OR ?)
 """

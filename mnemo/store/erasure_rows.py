@@ -9,12 +9,12 @@ from typing import Any
 
 from mnemo.errors import Conflict, NotFound, StoreCorrupt
 from mnemo.runtime.clock import Breather
-from mnemo.store.codec import stored_time
+from mnemo.store.codec import decode_object, stored_time
 from mnemo.store.damage import Passed, Rows
 from mnemo.store.erasure_messages import whole_units
 from mnemo.store.erasure_plan import CLAIMS, Column, End, Link, NodeRow
 from mnemo.store.messages import messages_in
-from mnemo.store.rows import LISTED, listed, repo_row
+from mnemo.store.rows import listed, repo_row
 from mnemo.store.tables import NODES
 from mnemo.store.threads import read_thread, thread_number
 from mnemo.store.tx import Tx
@@ -37,19 +37,15 @@ _ANY_TIME = datetime.min.replace(tzinfo=UTC)
 # ── Rows of the graph ────────────────────────────────────────────────────────────────
 
 _NODE = "SELECT no, id, type, episode_id, superseded_by FROM nodes"
-_FIND = f"{_NODE} WHERE repo = ? AND {{}} IN {LISTED} ORDER BY no"
+_FIND = f"{_NODE} WHERE repo = ? AND {{}} IN {{}} ORDER BY no"
 _WORDED = f"""
-{_NODE} WHERE repo = ? AND type = 'intent' AND EXISTS (
-    SELECT 1 FROM json_each(iif(json_valid(body), body, '{{}}'), '$.wordings') w,
-                  json_each(iif(json_valid(w.value), w.value, '[]'), '$[1]') s
-    WHERE s.value IN {LISTED}
-) ORDER BY no
+{_NODE.replace(" FROM", ", body FROM")} WHERE repo = ? AND type = 'intent'
+AND body LIKE '%"wordings"%' ORDER BY no
 """
-# CROSS JOIN keeps the order: a few numbers, then their edges by index.
+# ``$join`` keeps the order: a few numbers, then their edges by index.
 _EDGES = """
-SELECT e.source, e.target FROM json_each(?) x CROSS JOIN edges e ON e.{} = x.value
-WHERE e.kind IN (SELECT value FROM json_each(?))
-AND typeof(e.source) = 'integer' AND typeof(e.target) = 'integer'
+SELECT e.source, e.target FROM $numbers x $join edges e ON e.{} = x.value
+WHERE e.kind IN $texts
 """
 _READ = "SELECT id, type, body FROM nodes WHERE no = ?"
 _COUNTS = f"SELECT {NODES.counted} FROM nodes WHERE no = ?"
@@ -65,22 +61,27 @@ class GraphRows:
 
     def find(self, column: Column, values: Collection[int] | Collection[str]) -> list[NodeRow]:
         """The nodes with one of *values* in that column."""
-        return self._rows(_FIND.format(column), values)
+        given = "$numbers" if column == "no" else "$texts"
+        rows = self._tx.run(_FIND.format(column, given), (self._repo, listed(values)))
+        return [NodeRow(*row) for row in rows]
 
     def worded_by(self, step_ids: Collection[str]) -> list[NodeRow]:
         """The intents with a wording that one of these steps gave."""
-        return self._rows(_WORDED, step_ids)
-
-    def _rows(self, query: str, values: Iterable[int | str]) -> list[NodeRow]:
-        rows = self._tx.run(query, (self._repo, listed(values)))
-        return [NodeRow(*row) for row in rows]
+        wanted, found = set(step_ids), []
+        for *row, body in self._tx.run(_WORDED, (self._repo,)):
+            if not wanted.isdisjoint(_wording_sources(body)):
+                found.append(NodeRow(*row))
+            self._breather.breathe()
+        return found
 
     def edges(
         self, end: End, numbers: Collection[int], kinds: Sequence[EdgeKind] = tuple(EdgeKind)
     ) -> list[Link]:
         """Source and target of the edges with that end among *numbers*."""
         values = (listed(numbers), listed(map(str, kinds)))
-        return self._tx.run(_EDGES.format(end), values).fetchall()
+        found = self._tx.run(_EDGES.format(end), values)
+        # A damaged end is no number, and leads nowhere.
+        return [row for row in found if {*map(type, row)} == {int}]
 
     def read(self, number: int) -> Node:
         """The node of this number. *Raises* ``StoreCorrupt``: it is damaged."""
@@ -92,25 +93,34 @@ class GraphRows:
         return NODES.counts.one(self._tx.run(_COUNTS, (number,)).fetchone())[1]
 
 
+def _wording_sources(body: Any) -> list[str]:
+    """The steps that gave the wordings of an intent; those that can be read of a damaged one."""
+    try:
+        said = decode_object(body)["wordings"]
+        return [id for wording in said for id in wording[1] if isinstance(id, str)]
+    except (ValueError, TypeError, LookupError, RecursionError):
+        return []
+
+
 # ── What is selected ─────────────────────────────────────────────────────────────────
 
 _STEPS = """
 SELECT t.ordinal, t.session, t.episode, t.node_id, t.at, t.thread FROM sessions s
-CROSS JOIN episodes e ON e.session = s.no CROSS JOIN steps t ON t.episode = e.no
-WHERE s.repo = ? AND (? IS NULL OR s.id = ?) ORDER BY t.ordinal
+$join episodes e ON e.session = s.no $join steps t ON t.episode = e.no
+WHERE s.repo = ? AND (CAST(? AS TEXT) IS NULL OR s.id = ?) ORDER BY t.ordinal
 """
 _STEPS_OF_THREAD = """
 SELECT t.ordinal, t.session, t.episode, t.node_id, t.at, t.thread FROM steps t
-CROSS JOIN sessions s ON s.no = t.session
-WHERE t.repo = ? AND (? IS NULL OR s.id = ?) AND t.thread = ? ORDER BY t.ordinal
+$join sessions s ON s.no = t.session
+WHERE t.repo = ? AND (CAST(? AS TEXT) IS NULL OR s.id = ?) AND t.thread = ? ORDER BY t.ordinal
 """
 _MESSAGES = """
 SELECT m.thread, m.seq, coalesce(m.at, m.recorded_at), t.id, m.id
-FROM threads t CROSS JOIN messages m ON m.thread = t.no
-WHERE t.repo = ? AND (? IS NULL OR t.id = ?) ORDER BY t.no, m.seq
+FROM threads t $join messages m ON m.thread = t.no
+WHERE t.repo = ? AND (CAST(? AS TEXT) IS NULL OR t.id = ?) ORDER BY t.no, m.seq
 """
 _SESSION = "SELECT no FROM sessions WHERE repo = ? AND id = ?"
-_SESSION_IDS = f"SELECT id FROM sessions WHERE no IN {LISTED}"
+_SESSION_IDS = "SELECT id FROM sessions WHERE no IN $numbers"
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,18 +226,18 @@ def _taken_by(selection: Selection, place: int) -> Callable[[Sequence[Any]], Any
 
 # ── What is named ────────────────────────────────────────────────────────────────────
 
-_NAMED_STEPS = f"""
+_NAMED_STEPS = """
 SELECT t.ordinal, t.session, t.episode, t.node_id, t.thread, t.message FROM steps t
-WHERE t.repo = ? AND t.node_id IN {LISTED}
+WHERE t.repo = ? AND t.node_id IN $texts
 """
-_STEPS_OF_MESSAGES = f"""
-SELECT t.node_id FROM threads h CROSS JOIN messages m ON m.thread = h.no
-CROSS JOIN steps t ON t.repo = h.repo AND t.thread = h.id
-AND t.message = m.id WHERE h.no = ? AND m.seq IN {LISTED}
+_STEPS_OF_MESSAGES = """
+SELECT t.node_id FROM threads h $join messages m ON m.thread = h.no
+$join steps t ON t.repo = h.repo AND t.thread = h.id
+AND t.message = m.id WHERE h.no = ? AND m.seq IN $numbers
 """
-_NAMED_MESSAGES = f"""
-SELECT t.no, m.seq, m.id, t.id FROM threads t CROSS JOIN messages m ON m.thread = t.no
-WHERE t.repo = ? AND (? IS NULL OR t.id = ?) AND m.id IN {LISTED}
+_NAMED_MESSAGES = """
+SELECT t.no, m.seq, m.id, t.id FROM threads t $join messages m ON m.thread = t.no
+WHERE t.repo = ? AND (CAST(? AS TEXT) IS NULL OR t.id = ?) AND m.id IN $texts
 """
 
 

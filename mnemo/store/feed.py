@@ -17,6 +17,7 @@ from mnemo.store.messages import MESSAGES
 from mnemo.store.rows import chunks, holes, repo_row
 from mnemo.store.spaces import check_space, put_vectors
 from mnemo.store.steps import COLUMNS, ORDINAL, STEPS, UNANNOTATED
+from mnemo.store.table import ARRIVAL
 from mnemo.store.tables import NODES
 from mnemo.store.tx import Tx
 from mnemo.values.feed import FoundMessage
@@ -42,17 +43,17 @@ WHERE t.ordinal > ? AND +t.repo = ? AND t.gone = 0 ORDER BY t.ordinal LIMIT ?
 _LAST_STEP = "SELECT coalesce(max(ordinal), 0) FROM steps"
 _SPOKEN = ", ".join(f"'{kind}'" for kind in sorted(EMBEDDED))
 _NEW_MESSAGES = f"""
-SELECT {MESSAGE_COLUMNS}, m.no FROM messages m CROSS JOIN threads t ON t.no = m.thread
+SELECT {MESSAGE_COLUMNS}, m.no FROM messages m $join threads t ON t.no = m.thread
 WHERE m.no > ? AND +m.repo = ? AND m.kind IN ({_SPOKEN}) ORDER BY m.no LIMIT ?
 """
 _LAST_MESSAGE = "SELECT coalesce(max(no), 0) FROM messages"
 _REPEATS = f"""
-SELECT p.node_id, m.no FROM steps p CROSS JOIN threads q ON q.repo = p.repo AND q.id = p.thread
-CROSS JOIN messages m ON m.thread = q.no AND m.id = p.message
+SELECT p.node_id, m.no FROM steps p $join threads q ON q.repo = p.repo AND q.id = p.thread
+$join messages m ON m.thread = q.no AND m.id = p.message
 WHERE p.ordinal BETWEEN ? AND ? AND +p.repo = ? AND p.gone = 0 AND m.kind IN ({_SPOKEN})
 """
 _MESSAGES_BY_NUMBER = f"""
-SELECT {MESSAGE_COLUMNS}, m.no, t.ttl_s FROM messages m CROSS JOIN threads t ON t.no = m.thread
+SELECT {MESSAGE_COLUMNS}, m.no, t.ttl_s FROM messages m $join threads t ON t.no = m.thread
 WHERE m.repo = ? AND m.no IN ({{}})
 """
 _STEPS_BY_NODE = _FROM_STEPS.format(COLUMNS) + "WHERE t.repo = ? AND t.node_id IN ({})"
@@ -73,7 +74,7 @@ _NEW_VECTORS = """
 SELECT seq, key, vector FROM vectors WHERE repo = ? AND seq > ? ORDER BY seq LIMIT ?
 """
 _TAGS = """
-SELECT f.id, iif(json_valid(t.body), t.body ->> '$.label', NULL) FROM nodes f
+SELECT f.id, $field(t.body, label) FROM nodes f
 JOIN edges e ON e.target = f.no AND e.kind = 'membership' JOIN nodes t ON t.no = e.source
 WHERE f.repo = ? AND f.id IN ({}) ORDER BY t.no
 """
@@ -83,14 +84,14 @@ JOIN edges e ON e.source = f.no AND e.kind = 'provenance' JOIN nodes s ON s.no =
 WHERE f.repo = ? AND f.id IN ({}) ORDER BY s.no
 """
 _INTENTS = """
-SELECT p.id, iif(json_valid(i.body), i.body ->> '$.description', NULL) FROM nodes p
+SELECT p.id, $field(i.body, description) FROM nodes p
 JOIN edges e ON e.target = p.no AND e.kind = 'hierarchical' JOIN nodes i ON i.no = e.source
 WHERE p.repo = ? AND p.id IN ({}) ORDER BY i.no
 """
 # Of changesets with one revision the first wrote it, the others wrote nothing.
-_CHANGESETS = """
+_CHANGESETS = f"""
 SELECT revision, id FROM changesets WHERE repo = ? AND revision BETWEEN ? AND ?
-ORDER BY rowid DESC
+ORDER BY {ARRIVAL} DESC
 """
 _OWNERS_OF_VECTORS = """
 SELECT id FROM nodes WHERE repo = ? AND id IN ({0})

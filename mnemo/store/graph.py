@@ -15,7 +15,6 @@ from mnemo.store.commit import apply_write, delete_nodes, prepare
 from mnemo.store.damage import Passed, log_passed
 from mnemo.store.engine import Engine, compute
 from mnemo.store.rows import (
-    LISTED,
     chunks,
     holes,
     listed,
@@ -36,9 +35,9 @@ SELECT n.id, n.type, n.body, v.vector FROM nodes n
 LEFT JOIN vectors v ON v.repo = n.repo AND v.key = n.id
 WHERE n.repo = ?
 """
-_PLACED = f"""
+_PLACED = """
 SELECT n.id, n.type, n.body, v.vector FROM nodes n
-LEFT JOIN vectors v ON v.repo = n.repo AND v.key = n.id WHERE n.no IN {LISTED}
+LEFT JOIN vectors v ON v.repo = n.repo AND v.key = n.id WHERE n.no IN $numbers
 """
 _OLDEST_FIRST = " ORDER BY n.created_at, n.no"
 _NEWEST_FIRST = " ORDER BY n.created_at DESC, n.id LIMIT ?"
@@ -54,7 +53,7 @@ WHERE {{}} IN (SELECT no FROM nodes WHERE repo = ? AND id IN ({{}}))
 """
 _TOUCH = """
 UPDATE nodes SET access_count = access_count + ?,
-                 last_accessed_at = max(coalesce(last_accessed_at, ''), ?)
+                 last_accessed_at = $greatest(coalesce(last_accessed_at, ''), ?)
 WHERE repo = ? AND id = ?
 """
 
@@ -211,9 +210,9 @@ def _listed(tx: Tx, repo_id: str, listing: Listing, passed: Passed | None) -> li
 
     Each type is read in the order of its index, up to the limit.
     """
-    # The few that were superseded by something are found by that; the unary plus keeps SQL from
+    # The few that were superseded by something are found by that; an expression keeps SQL from
     # reading a whole type in order instead.
-    type = "n.type" if listing.superseded_by is None else "+n.type"
+    type = "n.type" if listing.superseded_by is None else "n.type || ''"
     query, values = (
         f"SELECT n.no, n.created_at, n.id FROM nodes n WHERE n.repo = ? AND {type} = ?",
         [],
@@ -226,14 +225,14 @@ def _listed(tx: Tx, repo_id: str, listing: Listing, passed: Passed | None) -> li
     if listing.holding:
         query += " AND n.superseded_by IS NULL"
     if listing.superseded_by is not None:
-        query += f" AND n.superseded_by IN {LISTED}"
+        query += " AND n.superseded_by IN $texts"
         values.append(listed(listing.superseded_by))
-    one = f"SELECT * FROM ({query} ORDER BY n.created_at {direction}, n.id LIMIT ?)"
+    one = f"SELECT * FROM ({query} ORDER BY n.created_at {direction}, n.id LIMIT ?) x"
     every = " UNION ALL ".join([one] * len(listing.types))
     order = f"ORDER BY created_at {direction}, id"
     repo = repo_row(tx, repo_id)[0]
     asked = [v for kind in listing.types for v in (repo, kind, *values, listing.limit)]
-    places = tx.run(f"SELECT no FROM ({every}) {order} LIMIT ?", (*asked, listing.limit))
+    places = tx.run(f"SELECT no FROM ({every}) y {order} LIMIT ?", (*asked, listing.limit))
     placed = (listed(no for (no,) in places),)
     return NODES.whole.all(tx.run(f"{_PLACED} {order}", placed), passed)
 

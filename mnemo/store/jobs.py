@@ -14,13 +14,13 @@ from mnemo.values.jobs import Job, JobState
 
 __all__ = ["extracting", "fed_messages", "find_jobs", "job_counts", "made_of"]
 
-# INDEXED BY: thousands of jobs that are done must not be looked at.
+# ``$by``: thousands of jobs that are done must not be looked at.
 _OF_STATE = f"""
-SELECT {", ".join(JOBS.columns)} FROM jobs INDEXED BY jobs_pending
+SELECT {", ".join(JOBS.columns)} FROM jobs $by(jobs_pending)
 WHERE repo = ? AND state = ? AND state <> 'done'
 """
 _COUNTS = """
-SELECT state, count(*) FROM jobs INDEXED BY jobs_pending
+SELECT state, count(*) FROM jobs $by(jobs_pending)
 WHERE repo = ? AND state <> 'done' GROUP BY state
 """
 _LEVELS = Rows("jobs", "s i", lambda row: (JobState(row[0]), int(row[1])))

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from mnemo.errors import Conflict
 from mnemo.store import tables
-from mnemo.store.codec import decode_vector, utc_text
+from mnemo.store.codec import decode_list, decode_vector, utc_text
 from mnemo.store.damage import Passed, Rows, log_passed
 from mnemo.store.rows import chunks, holes, insert_rows
 from mnemo.store.text_rows import message_row
@@ -18,6 +18,8 @@ from mnemo.store.tx import Tx
 from mnemo.values.messages import Role, StoredMessage, embedded_text, searchable_text
 
 __all__ = [
+    "CALLING",
+    "CALLS",
     "COLUMNS",
     "MESSAGES",
     "insert_messages",
@@ -32,37 +34,44 @@ __all__ = [
 COLUMNS = f"t.id, {tables.MESSAGES.of('m')}"
 """What ``MESSAGES`` expects first, of ``messages m`` and ``threads t``."""
 
-# CROSS JOIN keeps the order: the one thread, then its messages by an index.
+# ``$join`` keeps the order: the one thread, then its messages by an index.
 _OF_THREAD = f"""
-SELECT {COLUMNS} FROM threads t CROSS JOIN messages m {{index}} ON m.thread = t.no
+SELECT {COLUMNS} FROM threads t $join messages m {{index}} ON m.thread = t.no
 WHERE t.no = ?
 """
-_BY_PLACE = _OF_THREAD.format(index="INDEXED BY messages_place")
+_BY_PLACE = _OF_THREAD.format(index="$by(messages_place)")
 _BY_ROLE = {
-    "user": _OF_THREAD.format(index="INDEXED BY messages_user") + "AND m.role = 'user'",
-    "system": _OF_THREAD.format(index="INDEXED BY messages_system") + "AND m.role = 'system'",
+    "user": _OF_THREAD.format(index="$by(messages_user)") + "AND m.role = 'user'",
+    "system": _OF_THREAD.format(index="$by(messages_system)") + "AND m.role = 'system'",
     "assistant": _BY_PLACE + "AND m.role = 'assistant'",
     "tool": _BY_PLACE + "AND m.role = 'tool'",
 }
-_BY_ID = _OF_THREAD.format(index="INDEXED BY messages_id") + "AND m.id IN ({})"
+_BY_ID = _OF_THREAD.format(index="$by(messages_id)") + "AND m.id IN ({})"
 _BY_SEQ = _BY_PLACE + "AND m.seq IN ({}) ORDER BY m.seq"
 _OF_CALLS = """
 SELECT seq FROM message_calls WHERE thread = ? AND call_id IN ({0})
-UNION SELECT seq FROM messages INDEXED BY messages_answers
+UNION SELECT seq FROM messages $by(messages_answers)
 WHERE thread = ? AND tool_call_id IN ({0})
 """
+CALLING = "SELECT thread, seq, tool_calls FROM messages WHERE {}"
+CALLS = Rows(
+    "messages",
+    "i i s",
+    lambda row: [(row[0], call[0], row[1]) for call in decode_list(row[2], list)],
+)
+"""Thread, id and seq of each call of a message, of rows of ``CALLING``."""
 _LAST_SEQ = 2**63 - 1
 """The last that a column holds; whoever asks beyond it asks for nothing."""
 _SPAN = """
-SELECT count(*), coalesce(sum(tokens), 0) FROM messages INDEXED BY messages_place
+SELECT count(*), coalesce(sum(tokens), 0) FROM messages $by(messages_place)
 WHERE thread = ? AND seq >= ?
 """
 _OWED = f"""
-SELECT {COLUMNS} FROM messages m INDEXED BY messages_owed CROSS JOIN threads t ON t.no = m.thread
+SELECT {COLUMNS} FROM messages m $by(messages_owed) $join threads t ON t.no = m.thread
 WHERE m.repo = ? AND m.owed = 1 ORDER BY m.no LIMIT ?
 """
 _OWED_IN = f"""
-SELECT {COLUMNS} FROM threads t CROSS JOIN messages m INDEXED BY messages_owed_in
+SELECT {COLUMNS} FROM threads t $join messages m $by(messages_owed_in)
 ON m.thread = t.no WHERE t.no = ? AND m.owed = 1 ORDER BY m.no LIMIT ?
 """
 _VECTORS = "SELECT v.seq, v.vector FROM message_vectors v WHERE v.thread = ? AND v.seq >= ?"

@@ -41,19 +41,19 @@ WHERE m.repo = ? AND n.revision <= ? ORDER BY n.no
 """
 _MOVE_STEPS = """
 INSERT INTO vectors (repo, key, vector) SELECT m.repo, m.key, m.vector FROM steps t
-CROSS JOIN moving m ON m.repo = t.repo
+$join moving m ON m.repo = t.repo
 AND m.key IN (t.node_id || '/observation', t.node_id || '/action')
 WHERE t.repo = ? AND t.gone = 0 ORDER BY t.ordinal
 """
 _MOVE_MESSAGES = """
 INSERT INTO vectors (repo, key, vector) SELECT m.repo, m.key, m.vector FROM threads t
-CROSS JOIN messages o ON o.thread = t.no CROSS JOIN moving m ON m.repo = t.repo
+$join messages o ON o.thread = t.no $join moving m ON m.repo = t.repo
 AND m.key IN ('message-' || o.no || '/observation', 'message-' || o.no || '/action')
 WHERE t.repo = ? ORDER BY o.no
 """
 _WORDED = """
 SELECT no, id, type, body FROM nodes
-WHERE repo = ? AND type = 'intent' AND instr(body, '"wordings"')
+WHERE repo = ? AND type = 'intent' AND body LIKE '%"wordings"%'
 """
 _STAGED_VECTOR = "SELECT vector FROM moving WHERE repo = ? AND key = ?"
 _STAMP = """

@@ -35,7 +35,7 @@ __all__ = [
 ]
 
 LEAN = """
-    coalesce(p.at, m.at, n.at), coalesce(s.id, t.id), coalesce(2 * p.ordinal + (f.rowid & 1),
+    coalesce(p.at, m.at, n.at), coalesce(s.id, t.id), coalesce(2 * p.ordinal + ($row & 1),
     m.seq, n.from_seq), coalesce(t.ttl_s, q.ttl_s), coalesce(m.recorded_at, o.recorded_at, (
         SELECT o.recorded_at FROM messages o WHERE o.thread = n.thread
         AND o.seq BETWEEN n.from_seq AND n.to_seq ORDER BY o.seq LIMIT 1)),
@@ -43,10 +43,10 @@ LEAN = """
 """
 """What ``Lean`` has behind row and relevance: enough to rank a row, and to see if it lives."""
 BASE = """
-LEFT JOIN steps p ON p.ordinal = CASE WHEN f.rowid & 3 < 2 THEN f.rowid >> 2 END
+LEFT JOIN steps p ON p.ordinal = CASE WHEN $row & 3 < 2 THEN $row >> 2 END
 LEFT JOIN sessions s ON s.no = p.session
-LEFT JOIN messages m ON m.no = CASE f.rowid & 3 WHEN 2 THEN f.rowid >> 2 END
-LEFT JOIN snapshots n ON n.no = CASE f.rowid & 3 WHEN 3 THEN f.rowid >> 2 END
+LEFT JOIN messages m ON m.no = CASE $row & 3 WHEN 2 THEN $row >> 2 END
+LEFT JOIN snapshots n ON n.no = CASE $row & 3 WHEN 3 THEN $row >> 2 END
 LEFT JOIN threads t ON t.no = coalesce(m.thread, n.thread)
 LEFT JOIN threads q ON q.repo = p.repo AND q.id = p.thread
 LEFT JOIN messages o ON o.thread = q.no AND o.id = p.message
@@ -58,16 +58,16 @@ _NOT_LAST_STEPS = """
 NOT EXISTS (
     SELECT 1 FROM (
         SELECT i.ordinal, i.thread, i.message FROM sessions h
-        CROSS JOIN episodes e ON e.session = h.no CROSS JOIN steps i ON i.episode = e.no
+        $join episodes e ON e.session = h.no $join steps i ON i.episode = e.no
         WHERE h.id = ? ORDER BY e.no DESC, i.idx DESC LIMIT ?) l
     WHERE l.ordinal = p.ordinal
     OR (l.thread = coalesce(t.id, q.id) AND l.message = coalesce(m.id, o.id)))
 """
 _NOT_FROM_SEQ = """
-NOT (coalesce(t.id, q.id) IS ? AND coalesce(m.seq, o.seq, -1) >= ?
+NOT (coalesce(t.id, q.id, '') = ? AND coalesce(m.seq, o.seq, -1) >= ?
      AND coalesce(m.recorded_at, o.recorded_at) >= ?)
 """
-_NOT_THESE = "NOT (t.id IS ? AND n.id IS NOT NULL AND n.id IN (SELECT value FROM json_each(?)))"
+_NOT_THESE = "NOT (coalesce(t.id, '') = ? AND n.id IS NOT NULL AND n.id IN $texts)"
 _EPOCH = "coalesce(m.epoch, n.epoch, o.epoch)"
 _THIS_EPOCH = f"({_EPOCH} IS NULL OR {_EPOCH} = coalesce(t.epoch, q.epoch))"
 
@@ -77,11 +77,11 @@ _STEPS = f"""
 SELECT {HALF_COLUMNS} FROM steps t JOIN sessions s ON s.no = t.session WHERE t.ordinal IN ({{}})
 """
 _MESSAGES = f"""
-SELECT {MESSAGE_COLUMNS}, m.no FROM messages m CROSS JOIN threads t ON t.no = m.thread
+SELECT {MESSAGE_COLUMNS}, m.no FROM messages m $join threads t ON t.no = m.thread
 WHERE m.no IN ({{}})
 """
 _SNAPSHOTS = """
-SELECT n.no, t.id, {columns} FROM snapshots n CROSS JOIN threads t ON t.no = n.thread
+SELECT n.no, t.id, {columns} FROM snapshots n $join threads t ON t.no = n.thread
 WHERE n.no IN ({{}})
 """
 

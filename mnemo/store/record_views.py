@@ -31,24 +31,24 @@ FROM steps t JOIN sessions s ON s.no = t.session WHERE t.repo = ? AND t.node_id 
 """
 # By its episodes, each of which has its steps in order.
 _STEPS_BESIDE = f"""
-SELECT {HALF_COLUMNS} FROM sessions s CROSS JOIN episodes e ON e.session = s.no
-CROSS JOIN steps t ON t.episode = e.no
+SELECT {HALF_COLUMNS} FROM sessions s $join episodes e ON e.session = s.no
+$join steps t ON t.episode = e.no
 WHERE s.no = ? AND (e.no, t.idx) {{}} (?, ?) ORDER BY e.no {{}}, t.idx {{}} LIMIT ?
 """
 _STREAMS = """
 SELECT t.no, t.id, t.ttl_s, m.recorded_at, m.seq FROM threads t
-CROSS JOIN messages m INDEXED BY messages_id ON m.thread = t.no
-WHERE t.repo = ? AND m.id = ? AND (? IS NULL OR t.id = ?)
+$join messages m $by(messages_id) ON m.thread = t.no
+WHERE t.repo = ? AND m.id = ? AND (CAST(? AS TEXT) IS NULL OR t.id = ?)
 """
 _SNAPSHOT_STREAMS = """
 SELECT t.no, t.id, t.ttl_s, (
     SELECT o.recorded_at FROM messages o WHERE o.thread = n.thread
     AND o.seq BETWEEN n.from_seq AND n.to_seq ORDER BY o.seq LIMIT 1), n.no
-FROM snapshots n CROSS JOIN threads t ON t.no = n.thread
-WHERE t.repo = ? AND n.id = ? AND (? IS NULL OR t.id = ?)
+FROM snapshots n $join threads t ON t.no = n.thread
+WHERE t.repo = ? AND n.id = ? AND (CAST(? AS TEXT) IS NULL OR t.id = ?)
 """
 _MESSAGES = f"""
-SELECT {MESSAGE_COLUMNS} FROM threads t CROSS JOIN messages m INDEXED BY messages_place
+SELECT {MESSAGE_COLUMNS} FROM threads t $join messages m $by(messages_place)
 ON m.thread = t.no WHERE t.no = ? AND m.seq BETWEEN ? AND ? AND m.recorded_at >= ?
 ORDER BY m.seq {{}} LIMIT ?
 """
@@ -56,7 +56,7 @@ _SNAPSHOTS = f"SELECT {SNAPSHOTS.of('n')} FROM snapshots n "
 # Of what another one contains only that one counts, if it lies on the same side.
 _UNCONTAINED = """
 AND NOT EXISTS (
-    SELECT 1 FROM snapshots o INDEXED BY snapshots_range WHERE o.thread = n.thread
+    SELECT 1 FROM snapshots o $by(snapshots_range) WHERE o.thread = n.thread
     AND o.epoch = n.epoch AND o.from_seq <= n.from_seq AND o.to_seq >= n.to_seq
     AND o.level = 2 AND (n.level = 1 OR o.from_seq < n.from_seq OR o.to_seq > n.to_seq)
     AND {side})
@@ -65,13 +65,13 @@ AND coalesce((SELECT o.recorded_at FROM messages o WHERE o.thread = n.thread
 """
 _BEFORE = (
     _SNAPSHOTS
-    + "INDEXED BY snapshots_range WHERE n.thread = ? AND n.epoch = ? AND n.to_seq < ? "
+    + "$by(snapshots_range) WHERE n.thread = ? AND n.epoch = ? AND n.to_seq < ? "
     + _UNCONTAINED.format(side="o.to_seq < ?")
     + "ORDER BY n.from_seq DESC LIMIT ?"
 )
 _AFTER = (
     _SNAPSHOTS
-    + "INDEXED BY snapshots_range WHERE n.thread = ? AND n.epoch = ? AND n.from_seq > ? "
+    + "$by(snapshots_range) WHERE n.thread = ? AND n.epoch = ? AND n.from_seq > ? "
     + _UNCONTAINED.format(side="o.from_seq > ?")
     + "ORDER BY n.from_seq LIMIT ?"
 )

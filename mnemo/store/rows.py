@@ -11,7 +11,7 @@ from mnemo.store.damage import Rows
 from mnemo.store.tx import Tx
 
 __all__ = [
-    "LISTED",
+    "SIDES",
     "chunks",
     "holes",
     "insert_rows",
@@ -62,12 +62,12 @@ def _places(rows: int, width: int) -> str:
     return ",".join([f"({','.join('?' * width)})"] * rows)
 
 
-LISTED = "(SELECT value FROM json_each(?))"
-"""The values of a JSON list that is one parameter, however many they are."""
+SIDES = "(SELECT '/observation' AS value UNION ALL SELECT '/action')"
+"""What the keys of a step's two vectors end with, as a relation."""
 
 
 def listed(values: Iterable[int | str]) -> str:
-    """*values* for ``LISTED``; what is no text because it is damaged names nothing else."""
+    """*values* for ``$numbers`` or ``$texts``; damaged text, which is bytes, names nothing else."""
     return json.dumps([value for value in values if not isinstance(value, bytes)])
 
 

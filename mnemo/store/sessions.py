@@ -21,6 +21,7 @@ from mnemo.store.engine import Engine, compute
 from mnemo.store.journal import create_session, write_act
 from mnemo.store.owners import still_owns, unregister
 from mnemo.store.steps import COLUMNS, STEPS, Handed, append_steps
+from mnemo.store.table import ARRIVAL
 from mnemo.store.tables import STAGED
 from mnemo.store.tx import Tx
 from mnemo.values.changeset import Changeset
@@ -40,7 +41,7 @@ __all__ = ["StoredSessions"]
 _RECORDS = """
 SELECT s.id, r.id, e.goal, s.state, e.id, s.no, e.no,
        (SELECT count(*) FROM steps WHERE episode = e.no),
-       max(s.updated_at, coalesce((SELECT recorded_at FROM steps WHERE episode = e.no
+       $greatest(s.updated_at, coalesce((SELECT recorded_at FROM steps WHERE episode = e.no
                                    ORDER BY idx DESC LIMIT 1), '')), s.thread_id
 FROM sessions s JOIN repos r ON r.no = s.repo JOIN episodes e ON e.no = s.episode
 """
@@ -65,7 +66,7 @@ SELECT {COLUMNS} FROM steps t
 JOIN episodes e ON e.no = t.episode JOIN sessions s ON s.no = t.session
 WHERE t.session = ? AND t.key IS NOT NULL ORDER BY t.ordinal
 """
-_STAGED = f"{STAGED.select} ORDER BY rowid"
+_STAGED = f"{STAGED.select} ORDER BY {ARRIVAL}"
 _HOLDER = "SELECT no, owner FROM sessions WHERE id = ?"
 _CLAIM = "UPDATE sessions SET owner = ? WHERE no = ?"
 _RELEASE = "UPDATE sessions SET owner = NULL WHERE id = ? AND owner = ?"

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 
 from mnemo.errors import EmbeddingSpaceMismatch
 from mnemo.protocols import EmbeddingSpace
-from mnemo.store.rows import LISTED, listed, repo_row
+from mnemo.store.rows import listed, repo_row
 from mnemo.store.tables import VECTORS
 from mnemo.store.tx import Tx
 
@@ -14,7 +14,7 @@ __all__ = ["check_space", "drop_vectors", "put_vectors"]
 
 _STAMP = "UPDATE repos SET space_name = ?, space_dimensions = ? WHERE no = ?"
 _FLOAT_BYTES = 4
-_DROP = f"DELETE FROM vectors WHERE repo = ? AND key IN {LISTED}"
+_DROP = "DELETE FROM vectors WHERE repo = ? AND key IN $texts"
 
 
 def put_vectors(tx: Tx, repo: int, vectors: Mapping[str, bytes]) -> None:

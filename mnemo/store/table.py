@@ -28,7 +28,7 @@ from mnemo.store.tx import Tx
 from mnemo.values.fields import Entity, Stored, Type, getter
 from mnemo.values.messages import ToolCall
 
-__all__ = ["LETTERS", "Table", "decode_shown"]
+__all__ = ["ARRIVAL", "LETTERS", "Table", "decode_shown"]
 
 T = TypeVar("T")
 V = TypeVar("V")
@@ -44,6 +44,8 @@ _SQL: Mapping[Type, str] = {
 """Type of the column; text otherwise."""
 _EMPTY = "{}"
 _NULL_IF_EMPTY = frozenset({"content", "calls", "extras"})
+ARRIVAL = "rowid"
+"""Orders the rows of a table without a number as they were inserted; see *arrival*."""
 LETTERS = {"INTEGER": "i", "REAL": "f", "TEXT": "s", "BLOB": "b"}
 
 
@@ -78,6 +80,7 @@ def _call(id: str, name: str, arguments: Any) -> ToolCall:
 
 
 _STORE: Mapping[Type, Callable[[Any], Any]] = {
+    "flag": int,
     "time": encode_time,
     "instant": utc_text,
     "vector": encode_vector,
@@ -120,7 +123,7 @@ class Table(Generic[T]):
         parent: The column with the number of what it belongs to; ``repo`` where the entity has
             no owner.
         also: Further columns with numbers of its owners, which are part of its key.
-        number: Its own number, as DDL.
+        number: Its own number, as DDL: ``$number``, or ``$lasting`` if none is given twice.
         extra: Columns that the entity does not know, as DDL.
         columns: Names of columns, where they are not the fields'.
         last: Fields that may be long, behind all others: what is counted and filtered by is
@@ -128,6 +131,8 @@ class Table(Generic[T]):
         without: Fields that a subclass keeps in its own way.
         nullable: Fields that may be NULL, though a line must say them.
         constraint: What its key is with its parent; "": nothing.
+        rowid: Whether rows are looked up in other ways than by their key.
+        arrival: Whether rows are read in the order of ``ARRIVAL``.
         live: The condition for what still counts; *live_index* finds that in order.
 
     Attributes:
@@ -151,12 +156,13 @@ class Table(Generic[T]):
         nullable: Sequence[str] = (),
         constraint: Literal["PRIMARY KEY", "UNIQUE", ""] = "PRIMARY KEY",
         rowid: bool = True,
+        arrival: bool = False,
         live: str = "",
         live_index: str = "",
     ) -> None:
         self.name, self.entity, self.parent = name, entity, parent
         self.parents = (parent, *also)
-        self.live, self.live_index = live, live_index
+        self.live, self.live_index, self.arrival = live, live_index, arrival
         named = columns or {}
         kept = [replace(f, optional=f.optional or f.name in nullable) for f in entity.fields]
         owners = [f for f in kept if f.name in entity.owners]
@@ -229,7 +235,7 @@ class Table(Generic[T]):
         said += [f"{column} {type}" for column, type in zip(self.columns, self.types, strict=True)]
         if constraint:
             said.append(f"{constraint} ({', '.join((*self.parents, *self.key))})")
-        return f"CREATE TABLE {self.name} ({', '.join(said)}){'' if rowid else ' WITHOUT ROWID'}"
+        return f"CREATE TABLE {self.name} ({', '.join(said)}){'' if rowid else ' $clustered'}"
 
     def of(self, alias: str) -> str:
         """``columns`` of the table called *alias* in a query."""
@@ -261,7 +267,7 @@ class Table(Generic[T]):
 
     def query(self, *, epoch: int | None, live: bool, newest: int | None) -> str:
         """The query of ``all``."""
-        indexed = f"INDEXED BY {self.live_index} " if live and self.live_index else ""
+        indexed = f"$by({self.live_index}) " if live and self.live_index else ""
         query = (
             f"SELECT {', '.join(self.columns)} FROM {self.name} {indexed}WHERE {self.parent} = ?"
         )

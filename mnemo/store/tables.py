@@ -143,7 +143,7 @@ STEPS = _Steps(
     "steps",
     entities.STEP,
     parent="episode",
-    number="ordinal INTEGER PRIMARY KEY AUTOINCREMENT",
+    number="ordinal $lasting",
     extra=(
         "repo INTEGER NOT NULL",
         "session INTEGER NOT NULL",
@@ -162,7 +162,7 @@ STEPS = _Steps(
 SESSIONS = Table(
     "sessions",
     entities.SESSION,
-    number="no INTEGER PRIMARY KEY",
+    number="no $number",
     extra=("episode INTEGER", "owner TEXT"),
     constraint="",
 )
@@ -170,21 +170,21 @@ EPISODES = Table(
     "episodes",
     entities.EPISODE,
     parent="session",
-    number="no INTEGER PRIMARY KEY",
+    number="no $number",
     extra=("erased INTEGER NOT NULL DEFAULT 0",),
     nullable=("changeset_steps", "receipt_nodes"),
     constraint="",
 )
-STAGED = Table("staged", entities.STAGED, parent="episode")
+STAGED = Table("staged", entities.STAGED, parent="episode", arrival=True)
 
 # ── Graph ────────────────────────────────────────────────────────────────────────────
 
-_FOLLOWED = "seq INTEGER PRIMARY KEY AUTOINCREMENT"
+_FOLLOWED = "seq $lasting"
 
 NODES = _Nodes(
     "nodes",
     entities.NODE,
-    number="no INTEGER PRIMARY KEY",
+    number="no $number",
     extra=("revision INTEGER NOT NULL",),
     last=("body",),
     constraint="",
@@ -192,14 +192,14 @@ NODES = _Nodes(
 EDGES = Table("edges", entities.EDGE, parent="source", also=("target",), rowid=False)
 VECTORS = Table("vectors", entities.VECTOR, number=_FOLLOWED, constraint="UNIQUE")
 REMOVALS = Table("removals", entities.REMOVAL, number=_FOLLOWED, constraint="")
-CHANGESETS = Table("changesets", entities.CHANGESET_APPLIED)
+CHANGESETS = Table("changesets", entities.CHANGESET_APPLIED, arrival=True)
 
 # One of a kind and subject; done ones are kept, for their token.
 JOBS = Table("jobs", entities.JOB, rowid=False)
 
 # ── Conversations ────────────────────────────────────────────────────────────────────
 
-_NUMBERED = "no INTEGER PRIMARY KEY AUTOINCREMENT"
+_NUMBERED = "no $lasting"
 
 # ``thread`` in all the other tables is this ``no``, which is never another thread's. Seqs
 # are missing where messages were erased, and ``erased`` counts them.
@@ -274,29 +274,27 @@ def table_of(kind: type[D]) -> Table[D]:
 # ── Notes ────────────────────────────────────────────────────────────────────────────
 
 # A deleted note keeps its row without texts, so that its versions go on counting.
-NOTES = Table("notes", entities.NOTE, number="no INTEGER PRIMARY KEY", constraint="UNIQUE")
+NOTES = Table("notes", entities.NOTE, number="no $number", constraint="UNIQUE")
 NOTE_VERSIONS = Table("note_versions", entities.NOTE_VERSION, parent="note", rowid=False)
 # Outlives versions that are dropped: it says what an update did, not what it wrote.
 NOTE_CHANGES = Table(
     "note_journal",
     entities.NOTE_CHANGE,
     parent="note",
-    number="seq INTEGER PRIMARY KEY",
+    number="seq $number",
     extra=("repo INTEGER NOT NULL",),
     constraint="",
 )
 NOTE_MARKS = Table(
     "note_marks",
     entities.NOTE_MARK,
-    number="seq INTEGER PRIMARY KEY AUTOINCREMENT",
+    number="seq $lasting",
     constraint="UNIQUE",
 )
 NOTE_REQUESTS = Table("note_requests", entities.NOTE_REQUEST, rowid=False)
 NOTE_TASKS = Table("note_tasks", entities.NOTE_TASK, rowid=False)
 NOTE_CONVERSATIONS = Table("note_conversations", entities.NOTE_CONVERSATION, rowid=False)
-NOTE_USAGE = Table(
-    "note_usage", entities.NOTE_USAGE, number="seq INTEGER PRIMARY KEY", constraint=""
-)
+NOTE_USAGE = Table("note_usage", entities.NOTE_USAGE, number="seq $number", constraint="")
 
 # ── Checkpoints ──────────────────────────────────────────────────────────────────────
 

@@ -1,10 +1,22 @@
 """
 Transactions: what the rules of the store are written over.
 
-A rule is a function over one ``Tx``. It sees rows and statements in common SQL, never a
-driver. A statement is spelled as SQLite reads it (``?`` and ``:name``, ``json_each``,
-``ON CONFLICT``, ``INDEXED BY``); any other spelling is made from it, once per statement, by
-the engine. What is not a matter of spelling is in its ``Dialect``.
+A rule is a function over one ``Tx``. It sees rows and statements in SQL that SQLite and
+PostgreSQL 15 both read, never a driver. An engine expands in each statement, once:
+
+* ``?`` and ``:name``: parameters;
+* ``$numbers``, ``$texts``: a relation with one column ``value``, of a JSON list that is one
+  parameter (``rows.listed``): ``id IN $texts``, ``FROM $numbers x``;
+* ``$join``: ``JOIN`` that is read in the order in which it is written;
+* ``$by(index)`` behind a table: read by this index, where an engine can be told to;
+* ``$greatest``, ``$least``: of several values, none of which is NULL;
+* ``$field(body, name)``: a text in the JSON object of the column *body*; NULL for damaged JSON;
+* ``$row``: the number of a text, of a row *f* of the full text;
+* in definitions of tables, where ``INTEGER`` and ``REAL`` have 64 bits: ``$number``, the key
+  that counts up; ``$lasting``, one that is never given twice; ``$clustered``, behind the
+  columns: stored in the order of the key; a table with *arrival* has ``table.ARRIVAL``.
+
+What is not a matter of spelling is in its ``Dialect``.
 """
 
 from __future__ import annotations
@@ -141,6 +153,13 @@ class Dialect(Protocol):
         Note that messages of the repository were deleted because of their age.
 
         That happens at any append, and is not worth what a scrub of an erasure takes.
+        """
+
+    def make_scratch(self, tx: Tx, table: str, columns: str) -> None:
+        """
+        Make an empty table that this transaction alone sees; *seq* counts its rows.
+
+        Whoever uses it empties it again.
         """
 
     def columns(self, tx: Tx) -> dict[str, list[Column]]:

@@ -23,16 +23,10 @@ from mnemo.values.upkeep import RAW, Upkeep
 
 __all__ = ["encode_changed", "keep_up"]
 
-_TABLES = (
-    """
-    CREATE TEMP TABLE IF NOT EXISTS merging
-    (seq INTEGER PRIMARY KEY, loser INTEGER UNIQUE, survivor INTEGER)
-    """,
-    """
-    CREATE TEMP TABLE IF NOT EXISTS leaving
-    (seq INTEGER PRIMARY KEY, no INTEGER UNIQUE, id TEXT)
-    """,
-)
+_SCRATCH = {
+    "merging": "loser INTEGER UNIQUE, survivor INTEGER",
+    "leaving": "no INTEGER UNIQUE, id TEXT",
+}
 _EMPTIED = ("DELETE FROM merging", "DELETE FROM leaving")
 _NAMED = "SELECT id, no, type FROM nodes WHERE repo = ? AND id IN ({})"
 _PENALIZE = "UPDATE nodes SET penalty = ? WHERE no = ?"
@@ -40,58 +34,59 @@ _PENALIZE = "UPDATE nodes SET penalty = ? WHERE no = ?"
 # ── Merging ──────────────────────────────────────────────────────────────────────────
 
 _MERGE = "INSERT INTO merging (loser, survivor) VALUES (?, ?)"
-# CROSS JOIN keeps the order: a few losers, then their edges by index.
+# ``$join`` keeps the order: a few losers, then their edges by index.
 _MOVE_EDGES = f"""
 INSERT INTO edges (source, target, {", ".join(EDGES.columns)})
-SELECT coalesce(a.survivor, e.source) AS s, coalesce(b.survivor, e.target) AS t, {EDGES.of("e")}
-FROM (SELECT e.* FROM merging m CROSS JOIN edges e ON e.source = m.loser
+SELECT coalesce(a.survivor, e.source), coalesce(b.survivor, e.target), {EDGES.of("e")}
+FROM (SELECT e.* FROM merging m $join edges e ON e.source = m.loser
       UNION
-      SELECT e.* FROM merging m CROSS JOIN edges e ON e.target = m.loser) e
+      SELECT e.* FROM merging m $join edges e ON e.target = m.loser) e
 LEFT JOIN merging a ON a.loser = e.source LEFT JOIN merging b ON b.loser = e.target
-WHERE s <> t ON CONFLICT DO NOTHING
+WHERE coalesce(a.survivor, e.source) <> coalesce(b.survivor, e.target) ON CONFLICT DO NOTHING
 """
 _UNITE_COUNTS = """
 UPDATE nodes SET
     access_count = access_count + g.accesses,
     cumulative_reward = cumulative_reward + g.rewards,
     reward_count = reward_count + g.rewarded,
-    support_count = max(support_count, g.support),
-    created_at = min(created_at, g.created),
-    last_accessed_at = nullif(max(coalesce(last_accessed_at, ''), g.accessed), ''),
-    penalty = min(penalty, g.least_penalty),
+    support_count = $greatest(support_count, g.support),
+    created_at = $least(created_at, g.created),
+    last_accessed_at = nullif($greatest(coalesce(last_accessed_at, ''), g.accessed), ''),
+    penalty = $least(penalty, g.least_penalty),
     revision = ?
 FROM (SELECT m.survivor, sum(n.access_count) AS accesses, sum(n.cumulative_reward) AS rewards,
              sum(n.reward_count) AS rewarded, max(n.support_count) AS support,
              min(n.created_at) AS created, max(coalesce(n.last_accessed_at, '')) AS accessed,
              min(n.penalty) AS least_penalty
-      FROM merging m CROSS JOIN nodes n ON n.no = m.loser GROUP BY m.survivor) g
+      FROM merging m $join nodes n ON n.no = m.loser GROUP BY m.survivor) g
 WHERE nodes.no = g.survivor
 """
 _COUNT_EPISODES = """
 UPDATE nodes SET support_count = g.episodes
-FROM (SELECT m.survivor, count(DISTINCT json_array(s.session_id, s.episode_id)) AS episodes
-      FROM (SELECT DISTINCT survivor FROM merging) m
-      CROSS JOIN edges e ON e.source = m.survivor AND e.kind = 'provenance'
-      CROSS JOIN nodes s ON s.no = e.target AND s.episode_id IS NOT NULL
-      GROUP BY m.survivor) g
+FROM (SELECT d.survivor, count(*) AS episodes
+      FROM (SELECT DISTINCT m.survivor, s.session_id, s.episode_id
+            FROM (SELECT DISTINCT survivor FROM merging) m
+            $join edges e ON e.source = m.survivor AND e.kind = 'provenance'
+            $join nodes s ON s.no = e.target AND s.episode_id IS NOT NULL) d
+      GROUP BY d.survivor) g
 WHERE nodes.no = g.survivor
 """
 _LOSERS_LEAVE = """
 INSERT INTO leaving (no, id)
-SELECT n.no, n.id FROM merging m CROSS JOIN nodes n ON n.no = m.loser ORDER BY m.seq
+SELECT n.no, n.id FROM merging m $join nodes n ON n.no = m.loser ORDER BY m.seq
 """
 
 # ── Removing ─────────────────────────────────────────────────────────────────────────
 
 _LEAVE = """
 INSERT INTO leaving (no, id) SELECT no, id FROM nodes
-WHERE no = ? AND (? IS NULL OR last_accessed_at IS NULL OR last_accessed_at <= ?)
+WHERE no = ? AND (CAST(? AS TEXT) IS NULL OR last_accessed_at IS NULL OR last_accessed_at <= ?)
 ON CONFLICT DO NOTHING
 """
 # What a tag or an intent says is part of its members' documents.
 _SHOW_MEMBERS = """
 UPDATE nodes SET revision = ? WHERE no IN
-    (SELECT e.target FROM leaving l CROSS JOIN edges e ON e.source = l.no
+    (SELECT e.target FROM leaving l $join edges e ON e.source = l.no
      WHERE e.kind IN ('membership', 'hierarchical'))
 """
 _DROP_EDGES = (
@@ -148,8 +143,8 @@ def keep_up(
         CommitFailed: It names an unknown node, or would remove a raw step.
     """
     numbers = _numbers(tx, repo, upkeep)
-    for statement in _TABLES:
-        tx.run(statement)
+    for table, columns in _SCRATCH.items():
+        tx.dialect.make_scratch(tx, table, columns)
     tx.run_many(NODES.change, [(*columns, revision, numbers[id]) for *columns, id in changed])
     penalties = [(penalty, numbers[id]) for id, penalty in upkeep.penalties.items()]
     tx.run_many(_PENALIZE, penalties)

@@ -176,17 +176,21 @@ def translated(what: str) -> Iterator[None]:
 class SqliteTx:
     """``Tx`` over a connection, whose transaction is the engine's."""
 
-    __slots__ = ("_connection", "run")
+    __slots__ = ("_connection", "_execute")
 
     dialect: ClassVar[Dialect] = dialect
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
-        self.run: Callable[..., sqlite3.Cursor] = connection.execute
+        self._execute: Callable[..., sqlite3.Cursor] = connection.execute
+
+    def run(self, statement: str, *values: Values) -> sqlite3.Cursor:
+        """Run one statement."""
+        return self._execute(dialect.spelled(statement), *values)
 
     def run_many(self, statement: str, rows: Iterable[Values], /) -> int:
         """Run *statement* once for each of *rows*; give how many rows were changed."""
-        return self._connection.executemany(statement, rows).rowcount
+        return self._connection.executemany(dialect.spelled(statement), rows).rowcount
 
     @contextmanager
     def refusing(self, refusal: MnemoError) -> Iterator[None]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
+from functools import lru_cache
 
 from mnemo.store.sqlite.check import check_texts, columns, damage
 from mnemo.store.sqlite.matching import contains, notes_with, texts
@@ -26,6 +28,7 @@ __all__ = [
     "drop_texts",
     "has_text",
     "last_number",
+    "make_scratch",
     "merge_note_words",
     "merge_texts",
     "note_erased",
@@ -33,10 +36,26 @@ __all__ = [
     "notes_with",
     "put_note_words",
     "put_texts",
+    "spelled",
     "text_damage",
     "texts",
 ]
 
+_SPELLINGS = {
+    "numbers": "(SELECT value FROM json_each(?))",
+    "texts": "(SELECT value FROM json_each(?))",
+    "join": "CROSS JOIN",
+    "by": "INDEXED BY {0}",
+    "greatest": "max",
+    "least": "min",
+    "field": "iif(json_valid({0}), {0} ->> '$.{1}', NULL)",
+    "row": "f.rowid",
+    "number": "INTEGER PRIMARY KEY",
+    "lasting": "INTEGER PRIMARY KEY AUTOINCREMENT",
+    "clustered": "WITHOUT ROWID",
+}
+"""What the words of ``store.tx`` are in SQLite."""
+_WORD = re.compile(r"\$(?:(by|field)\(([\w.]+)(?:, (\w+))?\)|(\w+))")
 _LAST_NUMBER = "SELECT seq FROM sqlite_sequence WHERE name = ?"
 _DROP_WORDS = "DELETE FROM note_words WHERE rowid = ?"
 _PUT_WORDS = "INSERT INTO note_words (rowid, terms) VALUES (?, ?)"
@@ -48,6 +67,19 @@ INSERT INTO meta (name, value) VALUES ('scrub', 'expired ' || random())
 ON CONFLICT (name) DO UPDATE SET value = excluded.value WHERE value LIKE 'expired %'
 """
 _NOTE_UNMERGED = "INSERT OR IGNORE INTO meta (name, value) VALUES ('unmerged ' || ?1, ?1)"
+
+
+@lru_cache(maxsize=1_024)
+def spelled(statement: str) -> str:
+    """*statement* as SQLite reads it."""
+    if "$" not in statement:
+        return statement
+    return _WORD.sub(lambda f: _SPELLINGS[f[1] or f[4]].format(f[2], f[3]), statement)
+
+
+def make_scratch(tx: Tx, table: str, columns: str) -> None:
+    """Make a table of the connection, if it is not there yet."""
+    tx.run(f"CREATE TEMP TABLE IF NOT EXISTS {table} (seq $number, {columns})")
 
 
 def last_number(tx: Tx, table: str) -> int:

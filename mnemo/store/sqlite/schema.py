@@ -15,6 +15,7 @@ from typing import Any
 
 from mnemo.errors import SchemaTooNew, StoreCorrupt, StoreError
 from mnemo.store import tables
+from mnemo.store.sqlite.dialect import spelled
 
 __all__ = ["APPLICATION_ID", "VERSION", "migrate", "stored_version"]
 
@@ -37,7 +38,7 @@ _REGISTERS = (
     # grams: whether some texts are in the table of character triples as well.
     """
     CREATE TABLE repos (
-        no INTEGER PRIMARY KEY,
+        no $number,
         id TEXT NOT NULL,
         revision INTEGER NOT NULL DEFAULT 0,
         space_name TEXT,
@@ -50,7 +51,7 @@ _REGISTERS = (
     """,
     "CREATE UNIQUE INDEX idx_repos_id ON repos (id)",
     # Salted digests of erased ids, kept after an erasure.
-    "CREATE TABLE erased (digest BLOB PRIMARY KEY) WITHOUT ROWID",
+    "CREATE TABLE erased (digest BLOB PRIMARY KEY) $clustered",
 )
 _JOBS = (
     tables.JOBS.ddl,
@@ -94,7 +95,7 @@ _GRAPH = (
         key TEXT NOT NULL,
         node INTEGER NOT NULL,
         PRIMARY KEY (repo, key, node)
-    ) WITHOUT ROWID
+    ) $clustered
     """,
     "CREATE INDEX idx_node_keys_node ON node_keys (node)",
     tables.VECTORS.ddl,
@@ -132,7 +133,7 @@ _CONVERSATIONS = (
         call_id TEXT NOT NULL,
         seq INTEGER NOT NULL,
         PRIMARY KEY (thread, call_id, seq)
-    ) WITHOUT ROWID
+    ) $clustered
     """,
     tables.MESSAGE_VECTORS.ddl,
     tables.COMPACTIONS.ddl,
@@ -159,7 +160,7 @@ _CONVERSATIONS = (
         epoch INTEGER NOT NULL,
         seq INTEGER NOT NULL,
         PRIMARY KEY (repo, stream, record, thread, epoch, seq)
-    ) WITHOUT ROWID
+    ) $clustered
     """,
 )
 _NOTES = (
@@ -170,7 +171,7 @@ _NOTES = (
     # Of the version and the embedding space that it names; any other is owed.
     """
     CREATE TABLE note_vectors (
-        note INTEGER PRIMARY KEY,
+        note $number,
         version INTEGER NOT NULL,
         space TEXT NOT NULL,
         dimensions INTEGER NOT NULL,
@@ -239,7 +240,7 @@ def _add_jobs(db: Any) -> None:
         "DROP INDEX steps_thread",
         _STEPS_OF_MESSAGES,
     ):
-        db.execute(statement)
+        db.execute(spelled(statement))
 
 
 def _add_checkpoints(db: Any) -> None:
@@ -348,7 +349,7 @@ def _step(connection: sqlite3.Connection, number: int) -> None:
 def _make(connection: sqlite3.Connection, found: int, number: int) -> None:
     if not found:
         for statement in _CREATE:
-            connection.execute(statement)
+            connection.execute(spelled(statement))
         return
     from sqlite_utils import Database
 
