@@ -5,13 +5,16 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 
 from mnemo.errors import Conflict, NotFound
-from mnemo.store.codec import decode_list, encode_time, utc_text
+from mnemo.store.codec import decode_list, encode_changeset, encode_json, utc_text
 from mnemo.store.damage import Rows
 from mnemo.store.steps import annotate
+from mnemo.store.tables import EPISODES, SESSIONS, STAGED
 from mnemo.store.tombstones import refuse_erased
 from mnemo.store.tx import Tx
+from mnemo.values.archive import ArchivedEpisode, ArchivedSession
 from mnemo.values.journal import (
     Act,
     ChangesetStaged,
@@ -27,20 +30,13 @@ from mnemo.values.journal import (
     TrajectoryStaged,
 )
 
-__all__ = ["create_session", "repo_number", "settle", "write_act"]
+__all__ = ["create_session", "encode_staged", "repo_number", "settle", "write_act"]
 
 _ADD_REPO = "INSERT INTO repos (id) VALUES (?) ON CONFLICT (id) DO NOTHING"
 _FIND_REPO = "SELECT no FROM repos WHERE id = ?"
-_ADD_SESSION = """
-INSERT INTO sessions (id, repo, state, owner, updated_at, thread_id) VALUES (?, ?, ?, ?, ?, ?)
-RETURNING no
-"""
+_ADD_SESSION = f"{SESSIONS.insert_with('owner')} RETURNING no"
 _UNENDED = "SELECT 1 FROM episodes WHERE session = ? AND status IN ('open', 'closed') LIMIT 1"
-_ADD_EPISODE = """
-INSERT INTO episodes (id, session, goal, goal_at, status, receipt_nodes)
-VALUES (?, ?, ?, ?, 'open', '[]')
-RETURNING no
-"""
+_ADD_EPISODE = f"{EPISODES.insert} RETURNING no"
 _FIND_PLACE = """
 SELECT s.no, s.repo, s.owner, s.episode, e.no, e.status, e.receipt_nodes
 FROM sessions s LEFT JOIN episodes e ON e.session = s.no AND e.id = ?
@@ -53,11 +49,6 @@ UPDATE sessions SET state = ?, error = ?, error_trajectory = ?, updated_at = ? W
 _TOUCH = "UPDATE sessions SET updated_at = ? WHERE no = ?"
 _SET_STATUS = "UPDATE episodes SET status = ? WHERE no = ?"
 _END_EPISODE = "UPDATE episodes SET status = ?, changeset = NULL WHERE no = ?"
-_STAGE_TRAJECTORY = """
-INSERT INTO staged (episode, key, trajectory_id, steps, changeset) VALUES (?, ?, ?, ?, ?)
-ON CONFLICT (episode, key) DO UPDATE SET trajectory_id = excluded.trajectory_id,
-    steps = excluded.steps, changeset = excluded.changeset
-"""
 _STAGE_CHANGESET = "UPDATE episodes SET changeset = ?, changeset_steps = ? WHERE no = ?"
 _DROP_STAGED = "DELETE FROM staged WHERE episode = ?"
 _DROP_STAGED_KEY = "DELETE FROM staged WHERE episode = ? AND key = ?"
@@ -105,28 +96,33 @@ def create_session(tx: Tx, record: SessionRecord, goal_at: datetime, token: str)
     """Enter a session with its open episode. *Raises* ``Conflict`` if an id was ever used."""
     repo = repo_number(tx, record.repo_id)
     refuse_erased(tx, [record.id])
-    updated_at = utc_text(record.updated_at)
-    values = (record.id, repo, record.state, token, updated_at, record.thread_id)
+    session = ArchivedSession(
+        id=record.id,
+        state=record.state,
+        updated_at=record.updated_at,
+        thread_id=record.thread_id,
+    )
+    values = (repo, *SESSIONS.values(session), token)
     with tx.refusing(Conflict(f"session id {record.id!r} was used before")):
-        ((session,),) = tx.run(_ADD_SESSION, values).fetchall()
+        ((number,),) = tx.run(_ADD_SESSION, values).fetchall()
     assert record.episode_id is not None
-    _open_episode(tx, session, record.episode_id, record.goal, goal_at)
+    _open_episode(tx, number, record.id, record.episode_id, record.goal, goal_at)
 
 
-def _open_episode(tx: Tx, session: int, id: str, goal: str, at: datetime) -> None:
+def _open_episode(tx: Tx, number: int, session_id: str, id: str, goal: str, at: datetime) -> None:
     refuse_erased(tx, [id])
+    episode = ArchivedEpisode(id=id, session_id=session_id, goal=goal, goal_at=at, status="open")
     with tx.refusing(Conflict(f"episode id {id!r} was used before")):
-        values = (id, session, goal, encode_time(at))
-        ((episode,),) = tx.run(_ADD_EPISODE, values).fetchall()
-    tx.run(_SET_EPISODE, (episode, session))
+        ((no,),) = tx.run(_ADD_EPISODE, (number, *EPISODES.values(episode))).fetchall()
+    tx.run(_SET_EPISODE, (no, number))
 
 
-def write_act(tx: Tx, act: Act, token: str, blob: bytes | None = None) -> None:
+def write_act(tx: Tx, act: Act, token: str, encoded: tuple[Any, ...] = ()) -> None:
     """
     Write *act* for the owner *token*.
 
     Args:
-        blob: The encoded changeset of an act that stages one.
+        encoded: As ``encode_staged`` gave it.
 
     Raises:
         NotFound: There is no such session or episode.
@@ -138,10 +134,21 @@ def write_act(tx: Tx, act: Act, token: str, blob: bytes | None = None) -> None:
     place = _place(tx, act.session_id, act.episode_id, token)
     if place.status in ("committed", "discarded"):
         raise Conflict(f"episode {act.episode_id!r} is over")
-    _write_in_episode(tx, act, place, blob)
+    _write_in_episode(tx, act, place, encoded)
 
 
-def _write_in_episode(tx: Tx, act: Act, place: _Place, blob: bytes | None) -> None:
+def encode_staged(act: Act) -> tuple[Any, ...]:
+    """The columns that an act stages, if it does; for a worker thread."""
+    match act:
+        case TrajectoryStaged(staged=staged):
+            return STAGED.values(staged)
+        case ChangesetStaged(changeset=changeset, steps=steps):
+            return (encode_changeset(changeset), encode_json(steps))
+        case _:
+            return ()
+
+
+def _write_in_episode(tx: Tx, act: Act, place: _Place, encoded: tuple[Any, ...]) -> None:
     match act:
         case StepsAnnotated():
             annotate(tx, place.episode, act.annotations)
@@ -149,9 +156,8 @@ def _write_in_episode(tx: Tx, act: Act, place: _Place, blob: bytes | None) -> No
         case EpisodeClosed():
             tx.run(_SET_STATUS, ("closed", place.episode))
             _enter(tx, place, SessionState.EXTRACTING, act.at)
-        case TrajectoryStaged(staged=staged):
-            values = (place.episode, staged.key, staged.trajectory_id, json.dumps(staged.steps))
-            tx.run(_STAGE_TRAJECTORY, (*values, blob))
+        case TrajectoryStaged():
+            tx.run(STAGED.upsert, (place.episode, *encoded))
             _touch(tx, place, act.at)
         case ExtractionAbandoned():
             error = (act.error, act.trajectory_id)
@@ -159,8 +165,7 @@ def _write_in_episode(tx: Tx, act: Act, place: _Place, blob: bytes | None) -> No
         case ExtractionRetried():
             _enter(tx, place, SessionState.EXTRACTING, act.at)
         case ChangesetStaged():
-            steps = json.dumps(act.steps)
-            tx.run(_STAGE_CHANGESET, (blob, steps, place.episode))
+            tx.run(_STAGE_CHANGESET, (*encoded, place.episode))
             tx.run(_DROP_STAGED, (place.episode,))
             _enter(tx, place, SessionState.READY, act.at)
         case EpisodeDiscarded():
@@ -189,7 +194,7 @@ def _start(tx: Tx, act: EpisodeStarted, token: str) -> None:
         raise Conflict(f"session {act.session_id!r} belongs to another process by now")
     if tx.run(_UNENDED, (row[0],)).fetchone() is not None:
         raise Conflict(f"session {act.session_id!r} has an episode that is not over")
-    _open_episode(tx, row[0], act.episode_id, act.goal, act.at)
+    _open_episode(tx, row[0], act.session_id, act.episode_id, act.goal, act.at)
     values = (SessionState.COLLECTING, None, None, utc_text(act.at), row[0])
     tx.run(_SET_STATE, values)
 

@@ -135,11 +135,9 @@ class Reading:
 
     def covered(self, digests: Sequence[str]) -> dict[str, Covered]:
         """What became of the requests with these digests, where that is settled."""
-        query = "SELECT digest, topic, refused FROM note_requests WHERE repo = ? AND digest IN ({})"
-        return {
-            digest: Covered(topic=topic, refused=refused)
-            for digest, topic, refused in self._of_keys(query, digests)
-        }
+        query = f"{tables.NOTE_REQUESTS.select} AND digest IN ({{}})"
+        found = tables.NOTE_REQUESTS.rows.all(self._of_keys(query, digests))
+        return {request.digest: request.covered for request in found}
 
     def is_done(self, task_id: str) -> bool:
         """Whether an update of this task has ended without error."""

@@ -13,14 +13,30 @@ from mnemo.store.engine import Engine
 from mnemo.store.journal import repo_number
 from mnemo.store.note_rows import Reading
 from mnemo.store.rows import chunks, holes, repo_row
-from mnemo.store.tables import NOTE_CONVERSATIONS, NOTE_USAGE, NOTE_VERSIONS, NOTES
+from mnemo.store.tables import (
+    NOTE_CHANGES,
+    NOTE_CONVERSATIONS,
+    NOTE_MARKS,
+    NOTE_REQUESTS,
+    NOTE_TASKS,
+    NOTE_USAGE,
+    NOTE_VERSIONS,
+    NOTES,
+)
 from mnemo.store.tx import Tx
+from mnemo.values.archive import (
+    ArchivedNoteChange,
+    ArchivedNoteMark,
+    ArchivedNoteRequest,
+    ArchivedNoteTask,
+)
 from mnemo.values.chat import EmbeddingSpace
 from mnemo.values.graph import Vector
 from mnemo.values.notes import (
     ConversationRow,
     Covered,
     ErasedNoteRows,
+    NoteChange,
     NoteReader,
     NoteRow,
     NoteVersion,
@@ -39,9 +55,7 @@ DELETE FROM note_versions WHERE note = :note AND version <=
      ORDER BY version DESC LIMIT 1 OFFSET :keep)
 """
 _DROP_VERSION = "DELETE FROM note_versions WHERE note = ? AND version = ?"
-_PUT_CHANGE = """
-INSERT INTO note_journal (repo, update_id, note, action, version, by) VALUES (?, ?, ?, ?, ?, ?)
-"""
+_PUT_CHANGE = NOTE_CHANGES.insert_with("repo")
 _DROP_VECTOR = "DELETE FROM note_vectors WHERE note = ?"
 _PUT_VECTOR = """
 INSERT INTO note_vectors (note, version, space, dimensions, vector)
@@ -52,17 +66,11 @@ ON CONFLICT (note) DO UPDATE SET version = excluded.version, space = excluded.sp
 """
 # A new row, not an update: the oldest are pruned by their numbers.
 _UNMARK = "DELETE FROM note_marks WHERE repo = ? AND key = ?"
-_MARK = "INSERT INTO note_marks (repo, key) VALUES (?, ?)"
 _PRUNE_MARKS = """
 DELETE FROM note_marks WHERE repo = :repo AND seq <=
     (SELECT seq FROM note_marks WHERE repo = :repo ORDER BY seq DESC LIMIT 1 OFFSET :keep)
 """
-_COVER = """
-INSERT INTO note_requests (repo, digest, topic, refused) VALUES (?, ?, ?, ?)
-ON CONFLICT DO NOTHING
-"""
 _UNNAME = "UPDATE note_requests SET topic = NULL WHERE repo = ? AND topic = ?"
-_FINISH = "INSERT INTO note_tasks (repo, task_id) VALUES (?, ?) ON CONFLICT DO NOTHING"
 
 
 class StoredNotes:
@@ -107,8 +115,11 @@ class NoteWriting(Reading):
         ((number,),) = execute(_FIND, (self._repo, row.topic)).fetchall()
         NOTE_VERSIONS.put(self._tx, number, version)
         execute(_PRUNE, {"note": number, "keep": keep})
-        change = (version.update_id, number, version.action, version.version, version.by)
-        execute(_PUT_CHANGE, (self._repo, *change))
+        change = NoteChange(
+            topic=row.topic, action=version.action, version=version.version, by=version.by
+        )
+        entry = ArchivedNoteChange(update_id=version.update_id, change=change)
+        execute(_PUT_CHANGE, (number, *NOTE_CHANGES.values(entry), self._repo))
         self._tx.dialect.drop_note_words(self._tx, number)
         execute(_DROP_VECTOR, (number,))
         if row.is_there:
@@ -166,17 +177,17 @@ class NoteWriting(Reading):
     def mark(self, key: str, *, keep: int) -> None:
         """Remember a judged message."""
         self._tx.run(_UNMARK, (self._repo, key))
-        self._tx.run(_MARK, (self._repo, key))
+        NOTE_MARKS.add(self._tx, self._repo, ArchivedNoteMark(key=key))
         self._tx.run(_PRUNE_MARKS, {"repo": self._repo, "keep": keep})
 
     def cover(self, digest: str, covered: Covered) -> None:
         """Remember for good what became of a request; the first word about it stays."""
-        row = (self._repo, digest, covered.topic, covered.refused)
-        self._tx.run(_COVER, row)
+        request = ArchivedNoteRequest(digest=digest, covered=covered)
+        NOTE_REQUESTS.add_once(self._tx, self._repo, request)
 
     def finish(self, task_id: str) -> None:
         """Remember that an update of this task has ended without error."""
-        self._tx.run(_FINISH, (self._repo, task_id))
+        NOTE_TASKS.add_once(self._tx, self._repo, ArchivedNoteTask(task_id=task_id))
 
     def keep_conversation(self, row: ConversationRow) -> None:
         """Write what is known of a conversation's updates."""

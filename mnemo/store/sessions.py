@@ -12,19 +12,17 @@ from mnemo.protocols import Clock
 from mnemo.store.codec import (
     decode_changeset,
     decode_list,
-    encode_changeset,
     stored_time,
     utc_text,
 )
 from mnemo.store.damage import Passed, Rows, log_passed
 from mnemo.store.engine import Engine, compute
-from mnemo.store.journal import create_session, write_act
+from mnemo.store.journal import create_session, encode_staged, write_act
 from mnemo.store.owners import still_owns, unregister
 from mnemo.store.steps import COLUMNS, STEPS, Handed, append_steps
 from mnemo.store.table import ARRIVAL
 from mnemo.store.tables import STAGED
 from mnemo.store.tx import Tx
-from mnemo.values.changeset import Changeset
 from mnemo.values.journal import (
     Act,
     ChangesetStaged,
@@ -112,18 +110,13 @@ class StoredSessions:
 
     async def record(self, act: Act, owner: Owner) -> None:
         """Write one act. *Raises* ``Conflict`` for a lost owner. *Cancellation*: completes."""
-        blob = None
-        if isinstance(act, TrajectoryStaged):
-            blob = await self._encoded(act.staged.changeset)
-        elif isinstance(act, ChangesetStaged):
-            blob = await self._encoded(act.changeset)
+        encoded: tuple[Any, ...] = ()
+        if isinstance(act, TrajectoryStaged | ChangesetStaged):
+            encoded = await compute(partial(encode_staged, act))
         await self._engine.writing(
-            lambda tx: write_act(tx, act, owner.token, blob),
+            lambda tx: write_act(tx, act, owner.token, encoded),
             locks=[("session", act.session_id)],
         )
-
-    async def _encoded(self, changeset: Changeset) -> bytes:
-        return await compute(partial(encode_changeset, changeset))
 
     async def load(self, session_id: str) -> Journal | None:
         """

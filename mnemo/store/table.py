@@ -296,6 +296,10 @@ class Table(Generic[T]):
         """Insert."""
         tx.run(self.insert, (parent, *self.values(value)))
 
+    def add_once(self, tx: Tx, parent: int, value: T) -> None:
+        """Insert, unless there is a value with the same key."""
+        tx.run(f"{self.insert} ON CONFLICT DO NOTHING", (parent, *self.values(value)))
+
     def put(self, tx: Tx, parent: int, value: T) -> None:
         """Insert, or replace what has the same key."""
         tx.run(self.upsert, (parent, *self.values(value)))

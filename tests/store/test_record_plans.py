@@ -11,6 +11,7 @@ from mnemo.config import StoreConfig
 from mnemo.store.record_rows import Scope
 from mnemo.store.record_views import _AFTER, _BEFORE, _STEPS_BESIDE, _STREAMS
 from mnemo.store.sqlite import SqliteStore
+from mnemo.store.sqlite.dialect import spelled
 from mnemo.store.sqlite.matching import _BY_RELEVANCE
 from mnemo.testing.clock import ManualClock
 from mnemo.testing.contracts.talk import said
@@ -30,6 +31,7 @@ async def file(tmp_path: Path) -> Path:
 
 def _plan(file: Path, statement: str, *, nested: bool = True) -> list[str]:
     """How SQLite would run it, whatever the values; with what it asks per row, or without."""
+    statement = spelled(statement)
     values = ["tea"] * statement.count("?")
     connection = sqlite3.connect(file)
     try:
