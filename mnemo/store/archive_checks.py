@@ -188,7 +188,7 @@ CHECKS: tuple[tuple[str, str], ...] = (
     (
         "the value of one of its channels is not in the archive",
         """SELECT c.line FROM staging.checkpoints c WHERE EXISTS
-           (SELECT 1 FROM json_each(c.versions) j WHERE NOT EXISTS
+           (SELECT 1 FROM $entries(c.versions) j WHERE NOT EXISTS
             (SELECT 1 FROM staging.checkpoint_values v WHERE v.thread_id = c.thread_id
              AND v.namespace = c.namespace AND v.channel = j.key AND v.version = j.value))
            ORDER BY c.n""",

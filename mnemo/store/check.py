@@ -281,7 +281,7 @@ _CHECKS: tuple[tuple[str, str, str], ...] = (
         "checkpoints without the value of a channel",
         "c.id",
         f"""checkpoints c WHERE EXISTS (SELECT 1 FROM
-        json_each(iif(json_valid(c.versions), c.versions, '{{}}')) j WHERE {
+        $entries(c.versions) j WHERE {
             _no(
                 "checkpoint_values v",
                 "v.repo = c.repo AND v.thread_id = c.thread_id AND v.namespace = c.namespace "

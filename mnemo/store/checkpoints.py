@@ -13,7 +13,7 @@ from mnemo.store.codec import encode_json
 from mnemo.store.damage import Passed, log_passed
 from mnemo.store.engine import Engine
 from mnemo.store.journal import repo_number
-from mnemo.store.rows import LISTED, listed, repo_row
+from mnemo.store.rows import listed, repo_row
 from mnemo.store.table import Table
 from mnemo.store.tables import CHANNEL_VALUES, CHECKPOINT_WRITES, CHECKPOINTS
 from mnemo.store.tx import Tx
@@ -46,9 +46,9 @@ _HEADS = CHECKPOINTS.select + " AND thread_id = ? AND namespace = ?"
 _DELTAS = f"{_HEADS} AND deltas IS NOT NULL AND deltas <> '[]'"
 _IDS = f"SELECT id FROM checkpoints WHERE {_IN_NAMESPACE}"
 _THERE = f"SELECT 1 FROM checkpoints WHERE {_IN_NAMESPACE} AND id = ?"
-# CROSS JOIN: one look-up for each channel, not all values of the thread.
+# ``$join``: one look-up for each channel, not all values of the thread.
 _VALUES = f"""
-SELECT {CHANNEL_VALUES.of("v")} FROM json_each(?) j CROSS JOIN checkpoint_values v
+SELECT {CHANNEL_VALUES.of("v")} FROM $pairs j $join checkpoint_values v
 ON v.repo = ? AND v.thread_id = ? AND v.namespace = ? AND v.channel = j.key AND v.version = j.value
 """
 _VALUE = (
@@ -64,9 +64,9 @@ _KEEP_WRITE = CHECKPOINT_WRITES.insert + " ON CONFLICT DO NOTHING"
 _DROP_HEAD = f"DELETE FROM checkpoints WHERE {_IN_NAMESPACE} AND id = ?"
 _DROP_WRITES = f"DELETE FROM checkpoint_writes WHERE {_IN_NAMESPACE} AND checkpoint_id = ?"
 _NAMESPACES = "SELECT DISTINCT namespace FROM checkpoints WHERE repo = ? AND thread_id = ?"
-_OF_RUNS = f"""
+_OF_RUNS = """
 SELECT thread_id, namespace, id FROM checkpoints
-WHERE repo = ? AND run_id IN {LISTED} ORDER BY thread_id, namespace
+WHERE repo = ? AND run_id IN $texts ORDER BY thread_id, namespace
 """
 
 
@@ -273,7 +273,7 @@ class _Writing(_Reading):
         """Delete everything of these threads, for good."""
         gone = {}
         for table in _TABLES:
-            statement = f"DELETE FROM {table.name} WHERE repo = ? AND thread_id IN {LISTED}"
+            statement = f"DELETE FROM {table.name} WHERE repo = ? AND thread_id IN $texts"
             gone[table] = self._tx.run(statement, (self._repo, listed(thread_ids))).rowcount
         if any(gone.values()):
             self._tx.dialect.note_erased(self._tx)

@@ -7,6 +7,8 @@ PostgreSQL 15 both read, never a driver. An engine expands in each statement, on
 * ``?`` and ``:name``: parameters;
 * ``$numbers``, ``$texts``: a relation with one column ``value``, of a JSON list that is one
   parameter (``rows.listed``): ``id IN $texts``, ``FROM $numbers x``;
+* ``$pairs``: a relation of texts ``key`` and ``value``, of a JSON object that is one parameter;
+* ``$entries(body)``: the same of the JSON object in a column; none of damaged JSON;
 * ``$join``: ``JOIN`` that is read in the order in which it is written;
 * ``$by(index)`` behind a table: read by this index, where an engine can be told to;
 * ``$greatest``, ``$least``: of several values, none of which is NULL;

@@ -44,6 +44,8 @@ __all__ = [
 _SPELLINGS = {
     "numbers": "(SELECT value FROM json_each(?))",
     "texts": "(SELECT value FROM json_each(?))",
+    "pairs": "json_each(?)",
+    "entries": "json_each(iif(json_valid({0}), {0}, '{{}}'))",
     "join": "CROSS JOIN",
     "by": "INDEXED BY {0}",
     "greatest": "max",
@@ -55,7 +57,7 @@ _SPELLINGS = {
     "clustered": "WITHOUT ROWID",
 }
 """What the words of ``store.tx`` are in SQLite."""
-_WORD = re.compile(r"\$(?:(by|field)\(([\w.]+)(?:, (\w+))?\)|(\w+))")
+_WORD = re.compile(r"\$(?:(by|entries|field)\(([\w.]+)(?:, (\w+))?\)|(\w+))")
 _LAST_NUMBER = "SELECT seq FROM sqlite_sequence WHERE name = ?"
 _DROP_WORDS = "DELETE FROM note_words WHERE rowid = ?"
 _PUT_WORDS = "INSERT INTO note_words (rowid, terms) VALUES (?, ?)"
