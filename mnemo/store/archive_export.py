@@ -166,8 +166,9 @@ def head_of(tx: Tx, repo_id: str) -> tuple[int, ArchiveHead]:
 
 def _session(row: Sequence[Any]) -> Record:
     session = tables.SESSIONS.rows.one(row)
-    last = decode_time(row[-1])
-    return session if last is None else replace(session, updated_at=max(session.updated_at, last))
+    if row[-1] is None:
+        return session
+    return replace(session, updated_at=max(session.updated_at, decode_time(row[-1])))
 
 
 def _episode(row: Sequence[Any]) -> Record:

@@ -19,9 +19,8 @@ from mnemo.store import tables
 from mnemo.store.archive_export import OWNED, OWNERS
 from mnemo.store.codec import encode_vector, stored_node, utc_text
 from mnemo.store.journal import repo_number
-from mnemo.store.rows import repo_row
+from mnemo.store.rows import message_row, repo_row, snapshot_row, step_row
 from mnemo.store.table import Table
-from mnemo.store.text_rows import message_row, snapshot_row, step_row
 from mnemo.store.tombstones import refuse_erased
 from mnemo.store.tx import Tx
 from mnemo.values.archive import (

@@ -12,7 +12,7 @@ from typing import Any, get_args
 
 from mnemo.errors import StoreCorrupt
 from mnemo.store import tables
-from mnemo.store.codec import decode_vector, stored_time
+from mnemo.store.codec import decode_time, decode_vector
 from mnemo.store.damage import Rows
 from mnemo.store.messages import CALLING, CALLS
 from mnemo.store.table import Table
@@ -72,7 +72,7 @@ ENCODED: Mapping[tuple[str, str], Callable[[Any], object]] = {
     ("episodes", "status"): partial(_one_of, get_args(EpisodeStatus)),
     ("messages", "role"): partial(_one_of, get_args(Role)),
     ("messages", "kind"): partial(_one_of, get_args(Kind)),
-    ("steps", "recorded_at"): stored_time,
+    ("steps", "recorded_at"): decode_time,
     ("nodes", "type"): partial(_one_of, tuple(NODE_TYPES)),
     **{(table, "vector"): decode_vector for table in ("moving", "note_vectors", "item_vectors")},
 }

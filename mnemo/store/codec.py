@@ -49,7 +49,6 @@ __all__ = [
     "encode_time",
     "encode_vector",
     "stored_node",
-    "stored_time",
     "utc_text",
 ]
 
@@ -100,12 +99,7 @@ def encode_time(at: datetime | None) -> str | None:
     return at.isoformat() if at is not None else None
 
 
-def decode_time(text: str | None) -> datetime | None:
-    """The time with its offset; ``None`` for none."""
-    return stored_time(text) if text is not None else None
-
-
-def stored_time(text: str) -> datetime:
+def decode_time(text: str) -> datetime:
     """The time with its offset. *Raises* ``ValueError`` for text that is no aware time."""
     at = datetime.fromisoformat(text)
     if at.tzinfo is None:
@@ -141,7 +135,7 @@ def decode_vector(blob: bytes, dimensions: int | None = None) -> Vector:
 # ── Nodes ────────────────────────────────────────────────────────────────────────────
 
 _LOADS: dict[Type, Callable[[Any], Any]] = {
-    "time": stored_time,
+    "time": decode_time,
     "edits": read_edits,
     "wordings": read_wordings,
 }

@@ -10,7 +10,7 @@ from typing import Any, Generic, TypeAlias, TypeVar
 from mnemo.errors import StoreCorrupt
 from mnemo.runtime.clock import Breather
 
-__all__ = ["Passed", "Rows", "lenient_text", "log_passed"]
+__all__ = ["Passed", "Rows", "log_passed"]
 
 log = logging.getLogger("mnemo")
 
@@ -110,14 +110,6 @@ def _close(rows: Iterable[Any]) -> None:
 
 def _shown(value: object) -> str:
     return value.decode(errors="replace") if isinstance(value, bytes) else str(value)
-
-
-def lenient_text(raw: bytes) -> Any:
-    """Text of a column; bytes that are no UTF-8 stay bytes, to be met by ``Rows``."""
-    try:
-        return raw.decode()
-    except UnicodeDecodeError:
-        return raw
 
 
 def log_passed(passed: Passed) -> None:

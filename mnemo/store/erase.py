@@ -38,10 +38,10 @@ from mnemo.store.rows import (
     SIDES,
     listed,
     repo_row,
+    step_row,
 )
 from mnemo.store.surfaced import erase_showing
 from mnemo.store.tables import NODES
-from mnemo.store.text_rows import step_row
 from mnemo.store.tombstones import bar_claims, remember_erased
 from mnemo.store.tx import Tx
 from mnemo.values.erasure import Erased, ErasureReport, Selection

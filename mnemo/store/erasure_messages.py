@@ -17,9 +17,8 @@ from mnemo.store.erasure_plan import Range, plan_ranges
 from mnemo.store.messages import CALLING, CALLS, COLUMNS, MESSAGES
 from mnemo.store.note_rows import VERSION_COLUMNS, VERSIONS
 from mnemo.store.notes import NoteWriting
-from mnemo.store.rows import SIDES, listed
+from mnemo.store.rows import SIDES, listed, message_row, snapshot_row
 from mnemo.store.surfaced import erase_showing, unindex_thread
-from mnemo.store.text_rows import message_row, snapshot_row
 from mnemo.store.threads import thread_number
 from mnemo.store.tombstones import erased_messages, remember_messages
 from mnemo.store.tx import Tx

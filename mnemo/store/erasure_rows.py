@@ -9,7 +9,7 @@ from typing import Any
 
 from mnemo.errors import Conflict, NotFound, StoreCorrupt
 from mnemo.runtime.clock import Breather
-from mnemo.store.codec import decode_object, stored_time
+from mnemo.store.codec import decode_object, decode_time
 from mnemo.store.damage import Passed, Rows
 from mnemo.store.erasure_messages import whole_units
 from mnemo.store.erasure_plan import CLAIMS, Column, End, Link, NodeRow
@@ -218,7 +218,7 @@ def _taken_by(selection: Selection, place: int) -> Callable[[Sequence[Any]], Any
     takes = selection.takes()
 
     def taken(row: Sequence[Any]) -> Any:
-        at = _ANY_TIME if selection.before is None else stored_time(row[place])
+        at = _ANY_TIME if selection.before is None else decode_time(row[place])
         return row if takes(at, row[place + 1]) else None
 
     return taken

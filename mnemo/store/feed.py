@@ -114,7 +114,7 @@ UNION ALL SELECT 'edges:' || e.kind, count(*) FROM edges e JOIN nodes n ON n.no 
 """
 
 
-_TIMES = Rows("nodes", "s s?", lambda row: decode_time(row[1]))
+_TIMES = Rows("nodes", "s s?", lambda row: row[1] and decode_time(row[1]))
 _EPISODES = Rows("episodes", "s s", lambda row: (row[0], row[1]))
 
 

@@ -12,8 +12,7 @@ from mnemo.errors import Conflict
 from mnemo.store import tables
 from mnemo.store.codec import decode_list, decode_vector, utc_text
 from mnemo.store.damage import Passed, Rows, log_passed
-from mnemo.store.rows import chunks, holes, insert_rows
-from mnemo.store.text_rows import message_row
+from mnemo.store.rows import chunks, holes, insert_rows, message_row
 from mnemo.store.tx import Tx
 from mnemo.values.messages import Role, StoredMessage, embedded_text, searchable_text
 

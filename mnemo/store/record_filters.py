@@ -8,7 +8,7 @@ from datetime import datetime
 from itertools import islice
 from typing import Any
 
-from mnemo.store.codec import decode_object, stored_time
+from mnemo.store.codec import decode_object, decode_time
 from mnemo.store.damage import Passed, Rows, log_passed
 from mnemo.store.record_rows import PARTS, Lean
 from mnemo.store.rows import chunks, holes
@@ -45,12 +45,12 @@ class _Evidence:
 _STEP_ROWS = Rows(
     "steps",
     "i s s? s s s?",
-    lambda row: (*row[:4], stored_time(row[4]), decode_object(row[5] or "{}")),
+    lambda row: (*row[:4], decode_time(row[4]), decode_object(row[5] or "{}")),
 )
 _MESSAGE_ROWS = Rows(
     "messages",
     "i s s s s? s s?",
-    lambda row: (*row[:5], stored_time(row[5]), decode_object(row[6] or "{}")),
+    lambda row: (*row[:5], decode_time(row[5]), decode_object(row[6] or "{}")),
 )
 
 

@@ -9,13 +9,12 @@ from datetime import datetime
 from typing import Any, NamedTuple
 
 from mnemo.runtime.text import is_blank
-from mnemo.store.codec import stored_time, utc_text
+from mnemo.store.codec import decode_time, utc_text
 from mnemo.store.damage import Passed, Rows, log_passed
 from mnemo.store.messages import COLUMNS as MESSAGE_COLUMNS
 from mnemo.store.messages import MESSAGES
-from mnemo.store.rows import chunks, holes
+from mnemo.store.rows import chunks, holes, message_row
 from mnemo.store.tables import SNAPSHOTS
-from mnemo.store.text_rows import message_row
 from mnemo.store.tx import Tx
 from mnemo.values.derived import Thread
 from mnemo.values.records import Hidden, Ranking, Record, message_record, snapshot_record
@@ -116,7 +115,7 @@ class Lean(NamedTuple):
 LEANS = Rows(
     "records",
     "i f s s i f? s? s i i?",
-    lambda row: Lean(row[0], row[1], stored_time(row[2]), *row[3:10]),
+    lambda row: Lean(row[0], row[1], decode_time(row[2]), *row[3:10]),
 )
 """Rows that match, of row, relevance and ``LEAN``; a row is named by its place in the full text."""
 
@@ -203,7 +202,7 @@ def _half(row: Sequence[Any], side: int) -> Record | None:
         session_id=session,
         seq=2 * ordinal + side,
         kind="action" if side else "observation",
-        at=stored_time(at),
+        at=decode_time(at),
         actor=actor,
         text=text,
     )

@@ -7,10 +7,9 @@ from collections.abc import Iterable, Iterator
 from datetime import datetime
 
 from mnemo.errors import NotFound, StoreCorrupt
-from mnemo.store.codec import stored_time
+from mnemo.store.codec import decode_time
 from mnemo.store.damage import Rows, log_passed
-from mnemo.store.rows import repo_row
-from mnemo.store.text_rows import message_row, snapshot_row, step_row
+from mnemo.store.rows import message_row, repo_row, snapshot_row, step_row
 from mnemo.store.tombstones import remember_erased
 from mnemo.store.tx import Tx
 from mnemo.values.erasure import ErasureReport
@@ -42,7 +41,7 @@ UNION ALL SELECT repo, created_at FROM notes UNION ALL SELECT repo, updated_at F
 UNION ALL SELECT repo, min(created_at) FROM items GROUP BY repo
 UNION ALL SELECT repo, max(updated_at) FROM items GROUP BY repo
 """
-_AT = Rows("repos", "i s", lambda row: (int(row[0]), stored_time(row[1])))
+_AT = Rows("repos", "i s", lambda row: (int(row[0]), decode_time(row[1])))
 
 
 def repository_records(tx: Tx) -> list[RepositoryRecord]:

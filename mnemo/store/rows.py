@@ -16,7 +16,10 @@ __all__ = [
     "holes",
     "insert_rows",
     "listed",
+    "message_row",
     "repo_row",
+    "snapshot_row",
+    "step_row",
 ]
 
 T = TypeVar("T")
@@ -82,3 +85,21 @@ def repo_row(tx: Tx, repo_id: str) -> tuple[int, int, str | None, int | None]:
     """
     row = tx.run(_REPO, (repo_id,)).fetchone()
     return _REPOS.one(row)[1:] if row is not None else (0, 0, None, None)
+
+
+# ── Numbers of texts in the full text of a repository ────────────────────────────────
+
+
+def step_row(ordinal: int, side: int) -> int:
+    """The row of a step's half: *side* 0 is the observation, 1 the action."""
+    return 4 * ordinal + side
+
+
+def message_row(no: int) -> int:
+    """The row of a message."""
+    return 4 * no + 2
+
+
+def snapshot_row(no: int) -> int:
+    """The row of a snapshot."""
+    return 4 * no + 3

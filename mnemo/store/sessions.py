@@ -12,7 +12,7 @@ from mnemo.protocols import Clock
 from mnemo.store.codec import (
     decode_changeset,
     decode_list,
-    stored_time,
+    decode_time,
     utc_text,
 )
 from mnemo.store.damage import Passed, Rows, log_passed
@@ -190,7 +190,7 @@ def _record(row: Sequence[Any]) -> SessionRecord:
         goal=goal,
         state=SessionState(state),
         steps=steps,
-        updated_at=stored_time(updated_at),
+        updated_at=decode_time(updated_at),
         episode_id=None if state == SessionState.IDLE else episode_id,
         thread_id=thread_id,
     )

@@ -8,8 +8,7 @@ from typing import Any, TypeAlias
 
 from mnemo.errors import Conflict, NotFound, UsageError
 from mnemo.store import tables
-from mnemo.store.rows import chunks, holes, insert_rows
-from mnemo.store.text_rows import step_row
+from mnemo.store.rows import chunks, holes, insert_rows, step_row
 from mnemo.store.tombstones import was_erased
 from mnemo.store.tx import Tx
 from mnemo.values.steps import Annotation, Step, StepDraft

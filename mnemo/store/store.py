@@ -17,8 +17,7 @@ from mnemo.store.graph import StoredGraph
 from mnemo.store.items import StoredItems
 from mnemo.store.notes import StoredNotes
 from mnemo.store.overhaul import StoredOverhaul
-from mnemo.store.owners import forget_the_dead, register
-from mnemo.store.processes import new_owner
+from mnemo.store.owners import forget_the_dead, new_owner, register
 from mnemo.store.records import StoredRecords
 from mnemo.store.repositories import delete_repository, repository_records
 from mnemo.store.sessions import StoredSessions

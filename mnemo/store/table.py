@@ -15,12 +15,12 @@ from mnemo.store.codec import (
     decode_changeset,
     decode_list,
     decode_object,
+    decode_time,
     decode_vector,
     encode_changeset,
     encode_json,
     encode_time,
     encode_vector,
-    stored_time,
     utc_text,
 )
 from mnemo.store.damage import Rows
@@ -100,8 +100,8 @@ _ENUM: Callable[[Any], Any] = StrEnum
 _LOAD: Mapping[Type, Callable[[Any], Any]] = {
     "enum": _ENUM,
     "flag": bool,
-    "time": stored_time,
-    "instant": stored_time,
+    "time": decode_time,
+    "instant": decode_time,
     "vector": decode_vector,
     "object": lambda text: decode_object(text) if text != _EMPTY else {},
     "changeset": decode_changeset,

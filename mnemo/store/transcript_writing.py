@@ -8,9 +8,9 @@ from mnemo.store.codec import encode_vector
 from mnemo.store.erasure_messages import erase_messages
 from mnemo.store.message_vectors import drop_old_vectors, save_vectors
 from mnemo.store.messages import insert_messages
+from mnemo.store.rows import snapshot_row
 from mnemo.store.surfaced import index_shown, unindex_shown
 from mnemo.store.tables import JOBS, THREADS, table_of
-from mnemo.store.text_rows import snapshot_row
 from mnemo.store.transcript_reading import Reading
 from mnemo.store.tx import Tx
 from mnemo.values.chat import EmbeddingSpace

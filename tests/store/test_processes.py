@@ -13,8 +13,8 @@ import anyio.lowlevel
 import pytest
 
 from mnemo.errors import SessionBusy
-from mnemo.store import processes
-from mnemo.store.processes import is_alive, new_owner
+from mnemo.store import owners
+from mnemo.store.owners import is_alive, new_owner
 from mnemo.store.sqlite import SqliteStore
 from mnemo.testing.clock import ManualClock
 from mnemo.testing.contracts.kit import NOON, Kit
@@ -178,7 +178,7 @@ def test_a_reused_process_id_is_another_process() -> None:
 
 def test_where_nothing_can_be_asked_nothing_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
     """On a system where asking would harm the process, only its lease tells."""
-    monkeypatch.setattr(processes.sys, "platform", "win32")
+    monkeypatch.setattr(owners.sys, "platform", "win32")
     assert is_alive(1, 0) is None
 
 
@@ -188,7 +188,7 @@ async def test_an_owner_of_another_host_has_its_lease(
     """An unreachable owner is left alone until its lease is over."""
     clock = ManualClock()
     with monkeypatch.context() as elsewhere:
-        elsewhere.setattr(processes.platform, "node", lambda: "elsewhere")
+        elsewhere.setattr(owners.platform, "node", lambda: "elsewhere")
         theirs = Kit(make, clock, make(clock), None)  # type: ignore[arg-type]
         theirs.owner = await theirs.store.open()
     await theirs.start()

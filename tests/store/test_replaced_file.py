@@ -95,7 +95,9 @@ async def test_checkpoints_and_a_rewritten_file_are_no_loss(kit: Kit) -> None:
     store = kit.store
     assert isinstance(store, SqliteStore)
     for statement in ("PRAGMA wal_checkpoint(TRUNCATE)", "VACUUM", "PRAGMA optimize"):
-        await store.engine._writer().alone(lambda tx, s=statement: tx.run(s).fetchall() and None)
+        await store.engine._writer().run_outside(
+            lambda tx, s=statement: tx.run(s).fetchall() and None
+        )
         await kit.append(statement)
     other, _ = await kit.another()
     await other.aclose()

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from mnemo.store.rows import message_row, snapshot_row, step_row
 from mnemo.store.sqlite import SqliteStore, schema, texts
 from mnemo.store.sqlite.connection import SqliteTx
 from mnemo.store.sqlite.texts import (
@@ -19,7 +20,6 @@ from mnemo.store.sqlite.texts import (
     put_texts,
     text_tables,
 )
-from mnemo.store.text_rows import message_row, snapshot_row, step_row
 from mnemo.store.tx import Tx
 from mnemo.testing.contracts.kit import Kit, draft
 

@@ -20,7 +20,6 @@ from mnemo.errors import (
     StoreLocked,
 )
 from mnemo.runtime.text import lower_each
-from mnemo.store.damage import lenient_text
 from mnemo.store.sqlite import dialect
 from mnemo.store.tx import Dialect, Values
 
@@ -151,10 +150,18 @@ def _open(uri: str, config: StoreConfig) -> sqlite3.Connection:
         check_same_thread=False,
         cached_statements=256,
     )
-    connection.text_factory = lenient_text
+    connection.text_factory = _lenient_text
     # SQLite itself knows the case of ASCII alone.
     connection.create_function("mnemo_lower", 1, lower_each, deterministic=True)
     return connection
+
+
+def _lenient_text(raw: bytes) -> str | bytes:
+    """Text of a column; bytes that are no UTF-8 stay bytes, to be met by ``Rows``."""
+    try:
+        return raw.decode()
+    except UnicodeDecodeError:
+        return raw
 
 
 @contextmanager

@@ -98,12 +98,12 @@ class SqliteEngine:
         """
         async with self._importing:
             writer = self._writer()
-            await writer.alone(partial(_attach, tables))
+            await writer.run_outside(partial(_attach, tables))
             try:
                 yield _Staging(writer)
             finally:
                 with anyio.CancelScope(shield=True):
-                    await writer.alone(_detach)
+                    await writer.run_outside(_detach)
 
     @property
     def waiting(self) -> int:
@@ -318,7 +318,7 @@ class _Staging:
 
     async def staging(self, work: Callable[[Tx], T]) -> T:
         """Run *work*; the store's own file is neither read nor locked."""
-        return await self._writer.alone(partial(_staged, work))
+        return await self._writer.run_outside(partial(_staged, work))
 
 
 def _attach(tables: Mapping[str, str], tx: Tx) -> None:

@@ -152,10 +152,10 @@ class MemoryReaders(Readers):
         self._writer = writer
 
     async def _read(self, work: Callable[[Tx], T]) -> T:
-        return await self._writer.alone(partial(_read_only, work=work))
+        return await self._writer.run_outside(partial(_read_only, work=work))
 
     async def _snapshot(self) -> sqlite3.Connection:
-        return await self._writer.alone(lambda _: self._writer.copy())
+        return await self._writer.run_outside(lambda _: self._writer.copy())
 
 
 def _read_only(tx: Tx, work: Callable[[Tx], T]) -> T:

@@ -133,7 +133,7 @@ async def _rid(path: Path, writer: Writer, noted: str, at_once: bool) -> bool:
         return False
     size = (await anyio.Path(path).stat()).st_size
     if at_once or size <= REWRITTEN_AT_ONCE_BYTES:
-        await writer.alone(_rewrite)
+        await writer.run_outside(_rewrite)
         return await _log_is_cut(writer)
     return noted.startswith("expired")
 
@@ -149,7 +149,7 @@ def _drop_copies(path: Path) -> None:
 async def _log_is_cut(writer: Writer) -> bool:
     """Cut the log, our own readers waited for; ``False`` if somebody else's goes on reading."""
     for _ in range(_TRIES):
-        if await writer.alone(_truncate_log):
+        if await writer.run_outside(_truncate_log):
             return True
         await anyio.sleep(_PAUSE_S)
     return False

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import sqlite3
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -25,7 +26,6 @@ import anyio.to_thread
 from mnemo.errors import StoreError
 from mnemo.store.engine import Bulk
 from mnemo.store.sqlite.connection import SqliteTx, translated
-from mnemo.store.sqlite.identity import Identity
 from mnemo.store.tx import Tx
 
 __all__ = ["Writer"]
@@ -36,6 +36,9 @@ T = TypeVar("T")
 
 # Bounds how long the first caller of a batch waits for the last one's work.
 _MOST_PER_BATCH = 512
+_NAME = "SELECT file FROM pragma_database_list WHERE name = 'main'"
+# Any read opens the write-ahead log, and creates it where there is none.
+_READ = "SELECT count(*) FROM sqlite_master"
 
 
 @dataclass(slots=True, eq=False)
@@ -114,20 +117,20 @@ class Writer:
         *Cancellation*: completes; the result comes back even so, the cancellation is
         met at the caller's next await.
         """
-        result: T = await self._heard(_run_alone, work)
+        result: T = await self._result_of(_run_alone, work)
         return result
 
-    async def alone(self, work: Callable[[Tx], T]) -> T:
+    async def run_outside(self, work: Callable[[Tx], T]) -> T:
         """
         Run *work* in the writer outside of any transaction, as a checkpoint must be.
 
         *Cancellation*: completes, as ``run``.
         """
-        result: T = await self._heard(_run_outside, work)
+        result: T = await self._result_of(_run_outside, work)
         return result
 
-    async def _heard(self, run: Bulk, work: Callable[[Tx], Any]) -> Any:
-        await self._until_there_is_room()
+    async def _result_of(self, run: Bulk, work: Callable[[Tx], Any]) -> Any:
+        await self._wait_for_room()
         outcome = _Outcome()
         self.post(run, work, outcome.set)
         with anyio.CancelScope(shield=True):
@@ -136,7 +139,7 @@ class Writer:
             raise outcome.value
         return outcome.value
 
-    async def _until_there_is_room(self) -> None:
+    async def _wait_for_room(self) -> None:
         while self._waiting >= self._limit and not self._closing:
             event = anyio.Event()
             self._room.append(event)
@@ -169,7 +172,7 @@ class Writer:
         open = True
         while open:
             batch, open = self._take()
-            for part in _parts(batch):
+            for part in _cut(batch):
                 if part[0].run is _run_outside:
                     self._run_outside(part[0])
                 else:
@@ -199,7 +202,7 @@ class Writer:
                 self._connection.execute("COMMIT")
             self._check_files()
         except Exception as error:
-            self._abandon()
+            self._roll_back()
             lost = error.__cause__ if isinstance(error, _TransactionLost) else error
             for unit in batch:
                 unit.result = lost
@@ -249,7 +252,7 @@ class Writer:
 
     def _run_units(self, units: list[_Unit]) -> None:
         """Run units of one kind together; if that fails, each alone."""
-        error = self._attempt(units)
+        error = self._run_in_savepoint(units)
         if error is None:
             return
         if len(units) == 1:
@@ -258,20 +261,20 @@ class Writer:
         for unit in units:
             self._run_units([unit])
 
-    def _attempt(self, units: list[_Unit]) -> Exception | None:
+    def _run_in_savepoint(self, units: list[_Unit]) -> Exception | None:
         self._connection.execute("SAVEPOINT unit")
         try:
             with translated("writing to the store"):
                 results = units[0].run(self._tx, [unit.payload for unit in units])
         except Exception as error:
-            self._undo(error)
+            self._roll_back_unit(error)
             return error
         self._connection.execute("RELEASE unit")
         for unit, result in zip(units, results, strict=True):
             unit.result = result
         return None
 
-    def _undo(self, error: Exception) -> None:
+    def _roll_back_unit(self, error: Exception) -> None:
         if not self._connection.in_transaction:
             raise _TransactionLost from error
         # A full-text table that is made and filled in one unit must write out what it holds
@@ -281,7 +284,7 @@ class Writer:
         self._connection.execute("ROLLBACK TO unit")
         self._connection.execute("RELEASE unit")
 
-    def _abandon(self) -> None:
+    def _roll_back(self) -> None:
         if self._connection.in_transaction:
             try:
                 self._connection.execute("ROLLBACK")
@@ -319,7 +322,7 @@ class _Outcome:
         self.there.set()
 
 
-def _parts(batch: list[_Unit]) -> Iterator[list[_Unit]]:
+def _cut(batch: list[_Unit]) -> Iterator[list[_Unit]]:
     """*batch* in order, cut where a unit wants no transaction around it."""
     part: list[_Unit] = []
     for unit in batch:
@@ -340,3 +343,50 @@ def _run_outside(tx: Tx, works: Sequence[Any]) -> Sequence[Any]:
 
 def _run_alone(tx: Tx, works: Sequence[Any]) -> Sequence[Any]:
     return [work(tx) for work in works]
+
+
+# ── The files ────────────────────────────────────────────────────────────────────────
+
+
+class Identity:
+    """
+    Device and inode of a database file and of its write-ahead log, as a connection opened them.
+
+    SQLite keeps both open: after they are unlinked or replaced, commits succeed and
+    are lost. A checkpoint truncates the log and ``VACUUM`` rewrites the database in
+    place, so neither changes while the connection lasts. A database in memory has no
+    files, and nothing is compared.
+
+    Args:
+        connection: Already in WAL mode.
+    """
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        (self._path,) = connection.execute(_NAME).fetchone()
+        connection.execute(_READ).fetchone()
+        self._opened = _look(self._path)
+
+    def check(self) -> None:
+        """
+        Compare with what the path names now: two calls of ``os.stat``.
+
+        Raises:
+            StoreError: Another file is there, or none.
+        """
+        if self._path and _look(self._path) != self._opened:
+            raise StoreError(
+                f"the files of the store {self._path!r} were deleted or replaced while it was "
+                "open, so nothing can be written: close the service and restore the files"
+            )
+
+
+def _look(path: str) -> tuple[tuple[int, int] | None, ...]:
+    return tuple(map(_inode, (path, f"{path}-wal"))) if path else ()
+
+
+def _inode(path: str) -> tuple[int, int] | None:
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
