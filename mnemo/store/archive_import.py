@@ -225,8 +225,6 @@ SELECT (SELECT coalesce(max(no), 0) FROM sessions), (SELECT coalesce(max(no), 0)
 _NAMES = ("sessions", "episodes", "nodes", "notes", "items")
 _NUMBERED = ("steps", "vectors", "threads", "messages", "snapshots")
 """Tables whose last number is never given again."""
-_OF_REPO = ("messages", "note_journal")
-"""Tables of an owner that name the repository too."""
 _STAMP = """
 UPDATE repos SET revision = ?, space_name = ?, space_dimensions = ? WHERE no = ?
 """
@@ -250,7 +248,7 @@ def _move(table: Table[Any]) -> str:
     if name in (*_NAMES, *_NUMBERED):
         found["no"] = f":{name} + a.n"
     found |= _MOVED_MORE.get(name, {})
-    if table.parent == "repo" or name in _OF_REPO:
+    if table.of_repo:
         found["repo"] = ":repo"
     source = f"staging.{name} a"
     if table.parent != "repo":

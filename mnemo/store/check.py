@@ -15,7 +15,6 @@ from mnemo.store import tables
 from mnemo.store.codec import decode_time, decode_vector
 from mnemo.store.damage import Rows
 from mnemo.store.messages import CALLING, CALLS
-from mnemo.store.table import Table
 from mnemo.store.tx import Column, Tx
 from mnemo.values.archive import EpisodeStatus
 from mnemo.values.graph import NODE_TYPES
@@ -64,8 +63,7 @@ def _one_of(allowed: Sequence[str], value: str) -> None:
 ENCODED: Mapping[tuple[str, str], Callable[[Any], object]] = {
     **{
         (table.name, column): decode
-        for table in vars(tables).values()
-        if isinstance(table, Table)
+        for table in (*tables.TABLES.values(), tables.ANNOTATIONS)
         for column, decode in table.decoders.items()
     },
     # What is not a field of an entity, or checked more strictly than it is read.
@@ -125,7 +123,7 @@ _OWNER = """
 CASE WHEN v.key LIKE '%/observation' THEN substr(v.key, 1, length(v.key) - 12)
      WHEN v.key LIKE '%/action' THEN substr(v.key, 1, length(v.key) - 7) ELSE v.key END
 """
-_NUMBER = f"CASE WHEN v.key LIKE 'message-%' THEN CAST(substr({_OWNER}, 9) AS INTEGER) END"
+_NUMBER = f"CASE WHEN v.key LIKE 'message-%' THEN CAST(substr({_OWNER}, 9) AS BIGINT) END"
 _UNREPLACED = """
 SELECT c.id FROM {0} c WHERE c.{1} IS NOT NULL
 AND NOT EXISTS (SELECT 1 FROM {0} o WHERE o.thread = c.thread AND o.id = c.{1})
@@ -174,8 +172,8 @@ _CHECKS: tuple[tuple[str, str, str], ...] = (
         "v.field",
         f"""item_vectors v WHERE {
             _no(
-                "items i JOIN json_each(iif(json_valid(i.texts), i.texts, '[]')) t",
-                "i.no = v.item AND i.repo = v.repo AND t.value ->> '$[0]' = v.field",
+                "items i",
+                "i.no = v.item AND i.repo = v.repo AND v.field IN $firsts(i.texts)",
             )
         }""",
     ),

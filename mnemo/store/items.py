@@ -14,7 +14,7 @@ from mnemo.store.codec import (
     decode_vector,
     encode_json,
     encode_vector,
-    stored_time,
+    decode_time,
     utc_text,
 )
 from mnemo.store.damage import Passed, Rows, log_passed
@@ -44,7 +44,7 @@ _NUMBERS = f"SELECT i.no FROM items i WHERE {_LIVE} {{}} ORDER BY i.updated_at D
 _ITEMS = f"SELECT i.no, {ITEMS.of('i')} FROM items i WHERE i.no IN ({{}})"
 _NAMESPACES = f"SELECT DISTINCT i.namespace FROM items i WHERE {_LIVE}"
 _PLACES = f"""
-SELECT v.seq, v.item FROM items i CROSS JOIN item_vectors v ON v.item = i.no
+SELECT v.seq, v.item FROM items i $join item_vectors v ON v.item = i.no
 WHERE {_LIVE} {{}} AND v.vector IS NOT NULL ORDER BY v.seq
 """
 _VECTORS = """
@@ -54,7 +54,7 @@ WHERE repo = ? AND seq > ? AND vector IS NOT NULL ORDER BY seq LIMIT ?
 _VECTORS_OF = "SELECT seq, vector FROM item_vectors WHERE seq IN ({}) ORDER BY seq"
 _VECTOR_COUNT = "SELECT count(*) FROM item_vectors WHERE repo = ?"
 _OWED = """
-SELECT v.seq, v.field, i.texts FROM item_vectors v CROSS JOIN items i ON i.no = v.item
+SELECT v.seq, v.field, i.texts FROM item_vectors v $join items i ON i.no = v.item
 WHERE v.repo = ? AND v.vector IS NULL ORDER BY v.seq LIMIT ?
 """
 # What has expired is not there: what is put in its place is new.
@@ -75,17 +75,16 @@ _EXPIRED = "SELECT no FROM items WHERE repo = ? AND expires_at <= ? ORDER BY exp
 _NEXT_EXPIRY = "SELECT min(expires_at) FROM items WHERE repo = ? AND expires_at IS NOT NULL"
 _BEFORE = "SELECT no FROM items WHERE repo = ? AND updated_at < ?"
 _SETTLE = "DELETE FROM item_vectors WHERE seq = ? AND vector IS NULL RETURNING repo, item, field"
-_OWE = """
-INSERT INTO item_vectors (repo, item, field)
-SELECT i.repo, i.no, t.value ->> '$[0]' FROM items i CROSS JOIN json_each(
-    iif(json_valid(i.texts), i.texts, '[]')) t WHERE i.repo = ?
-"""
+_TEXTS = "SELECT no, texts FROM items WHERE repo = ?"
 
 _NUMBERED = Rows("items", f"i {ITEMS.words}", lambda row: (row[0], ITEMS.read(row[1:])))
 _NAMESPACE_ROWS = Rows("items", "s", lambda row: tuple(decode_list(row[0], str)))
 _OWED_ROWS: Rows[tuple[int, str]] = Rows(
     "items", "i s s", lambda row: (row[0], dict(decode_list(row[2], list))[row[1]])
 )
+
+
+_FIELDS = Rows("items", "i s", lambda row: [(row[0], one[0]) for one in decode_list(row[1], list)])
 
 
 class StoredItems:
@@ -202,7 +201,7 @@ class Reading:
     def next_expiry(self) -> datetime | None:
         """When the next item expires."""
         (at,) = self._tx.run(_NEXT_EXPIRY, (self._repo,)).fetchone()
-        return stored_time(at) if at is not None else None
+        return decode_time(at) if at is not None else None
 
     def owed(self, limit: int) -> list[tuple[int, str]]:
         """Number and text of vectors that have to be made."""
@@ -287,4 +286,7 @@ def erase_items(tx: Tx, repo: int, selection: Selection) -> tuple[int, int]:
 def owe_items(tx: Tx, repo: int) -> None:
     """Delete the vectors of all items, to be made anew."""
     tx.run("DELETE FROM item_vectors WHERE repo = ?", (repo,))
-    tx.run(_OWE, (repo,))
+    passed: Passed = []
+    texts = _FIELDS.all(tx.run(_TEXTS, (repo,)), passed)
+    log_passed(passed)
+    tx.run_many(_PUT_VECTOR, [(repo, *field, None) for fields in texts for field in fields])

@@ -10,6 +10,7 @@ from mnemo.errors import NotFound, StoreCorrupt
 from mnemo.store.codec import decode_time
 from mnemo.store.damage import Rows, log_passed
 from mnemo.store.rows import message_row, repo_row, snapshot_row, step_row
+from mnemo.store.tables import TABLES
 from mnemo.store.tombstones import remember_erased
 from mnemo.store.tx import Tx
 from mnemo.values.erasure import ErasureReport
@@ -77,44 +78,34 @@ _STEPS = "SELECT ordinal FROM steps WHERE repo = ?"
 _MESSAGES = "SELECT no FROM messages WHERE repo = ?"
 _SNAPSHOTS = "SELECT x.no FROM threads t JOIN snapshots x ON x.thread = t.no WHERE t.repo = ?"
 _NOTES = "SELECT no FROM notes WHERE repo = ?"
+_OF = "{0} IN (SELECT no FROM {0}s WHERE repo = ?)"
 _OF_EPISODES = """
 episode IN (SELECT e.no FROM sessions s JOIN episodes e ON e.session = s.no WHERE s.repo = ?)
 """
-_OF_NODES = "source IN (SELECT no FROM nodes WHERE repo = ?)"
-_OF_REPO = "repo = ?"
-
-
-def _of(parent: str) -> str:
-    return f"{parent} IN (SELECT no FROM {parent}s WHERE repo = ?)"
-
-
-_ROWS: tuple[tuple[str, str], ...] = (
-    ("edges", _OF_NODES),
-    ("staged", _OF_EPISODES),
-    ("episodes", _of("session")),
+_CONDITIONS = {
+    "source": "source IN (SELECT no FROM nodes WHERE repo = ?)",
+    "episode": _OF_EPISODES,
+    **{parent: _OF.format(parent) for parent in ("session", "thread", "note")},
+    "repo": "repo = ?",
+}
+"""Which rows of a table are the repository's, by its parent; what hangs on others first."""
+_INDEXES = {
+    "message_calls": "thread",
+    "note_vectors": "note",
+    **dict.fromkeys(("node_keys", "moving", "surfaced_records", "item_vectors"), "repo"),
+}
+"""Tables of no entity, and their parents."""
+_PARENTS = {t.name: "repo" if t.of_repo else t.parent for t in TABLES.values()} | _INDEXES
+_ROWS = [
     *(
-        (table, _of("thread"))
-        for table in (
-            *("message_calls", "message_vectors", "compactions", "snapshots"),
-            *("outcomes", "goals", "pins", "surfaced"),
-        )
-    ),
-    ("note_versions", _of("note")),
-    ("note_vectors", _of("note")),
-    *(
-        (table, _OF_REPO)
-        for table in (
-            *("jobs", "steps", "sessions", "node_keys", "vectors", "moving", "removals"),
-            *("changesets", "nodes", "messages", "surfaced_records", "threads"),
-            *("note_journal", "note_marks", "note_requests", "note_tasks"),
-            *("note_conversations", "note_usage", "notes"),
-            *("checkpoints", "checkpoint_values", "checkpoint_writes"),
-            *("item_vectors", "items"),
-        )
+        (table, where)
+        for of, where in _CONDITIONS.items()
+        for table in _PARENTS
+        if _PARENTS[table] == of
     ),
     ("repos", "no = ?"),
-)
-"""Every table with rows of a repository, and which they are; what hangs on others first."""
+]
+"""Every table with rows of a repository, and which they are."""
 
 
 def delete_repository(tx: Tx, repo_id: str) -> ErasureReport:

@@ -136,6 +136,7 @@ class Table(Generic[T]):
         live: The condition for what still counts; *live_index* finds that in order.
 
     Attributes:
+        of_repo: Whether its rows name the repository.
         columns: Every column of the entity's fields, but for the owners'; *types* likewise.
         rows: Reads the ids of its owners (if there are any) and those columns, in that order;
             *words* says what they hold, as ``Rows`` takes it.
@@ -162,6 +163,7 @@ class Table(Generic[T]):
     ) -> None:
         self.name, self.entity, self.parent = name, entity, parent
         self.parents = (parent, *also)
+        self.of_repo = "repo INTEGER NOT NULL" in (*extra, f"{parent} INTEGER NOT NULL")
         self.live, self.live_index, self.arrival = live, live_index, arrival
         named = columns or {}
         kept = [replace(f, optional=f.optional or f.name in nullable) for f in entity.fields]

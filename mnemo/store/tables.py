@@ -47,6 +47,7 @@ __all__ = [
     "STAGED",
     "STEPS",
     "SURFACED",
+    "TABLES",
     "THREADS",
     "VECTORS",
     "table_of",
@@ -307,7 +308,14 @@ CHECKPOINT_WRITES = Table("checkpoint_writes", entities.CHECKPOINT_WRITE, column
 ITEMS = Table(
     "items",
     entities.ITEM,
-    number="no INTEGER PRIMARY KEY",
+    number="no $number",
     last=("texts", "value"),
     constraint="UNIQUE",
 )
+
+TABLES: dict[str, Table[Any]] = {
+    table.name: table
+    for table in tuple(globals().values())
+    if isinstance(table, Table) and table is not ANNOTATIONS
+}
+"""All tables by name."""

@@ -9,6 +9,8 @@ PostgreSQL 15 both read, never a driver. An engine expands in each statement, on
   parameter (``rows.listed``): ``id IN $texts``, ``FROM $numbers x``;
 * ``$pairs``: a relation of texts ``key`` and ``value``, of a JSON object that is one parameter;
 * ``$entries(body)``: the same of the JSON object in a column; none of damaged JSON;
+* ``$firsts(body)``: a relation of one column, behind ``IN``, of the first text of each array in
+  the JSON array in a column; none of damaged JSON;
 * ``$join``: ``JOIN`` that is read in the order in which it is written;
 * ``$by(index)`` behind a table: read by this index, where an engine can be told to;
 * ``$greatest``, ``$least``: of several values, none of which is NULL;

@@ -46,6 +46,7 @@ _SPELLINGS = {
     "texts": "(SELECT value FROM json_each(?))",
     "pairs": "json_each(?)",
     "entries": "json_each(iif(json_valid({0}), {0}, '{{}}'))",
+    "firsts": "(SELECT value ->> '$[0]' FROM json_each(iif(json_valid({0}), {0}, '[]')))",
     "join": "CROSS JOIN",
     "by": "INDEXED BY {0}",
     "greatest": "max",
@@ -57,7 +58,7 @@ _SPELLINGS = {
     "clustered": "WITHOUT ROWID",
 }
 """What the words of ``store.tx`` are in SQLite."""
-_WORD = re.compile(r"\$(?:(by|entries|field)\(([\w.]+)(?:, (\w+))?\)|(\w+))")
+_WORD = re.compile(r"\$(?:(by|entries|firsts|field)\(([\w.]+)(?:, (\w+))?\)|(\w+))")
 _LAST_NUMBER = "SELECT seq FROM sqlite_sequence WHERE name = ?"
 _DROP_WORDS = "DELETE FROM note_words WHERE rowid = ?"
 _PUT_WORDS = "INSERT INTO note_words (rowid, terms) VALUES (?, ?)"

@@ -194,7 +194,7 @@ _ITEMS = (
     # A vector per text of an item; NULL: it is owed. A new one has a new number: indexes follow.
     """
     CREATE TABLE item_vectors (
-        seq INTEGER PRIMARY KEY AUTOINCREMENT,
+        seq $lasting,
         repo INTEGER NOT NULL,
         item INTEGER NOT NULL,
         field TEXT NOT NULL,
