@@ -17,9 +17,10 @@ from mnemo.protocols import Applied, GraphWrite
 from mnemo.runtime.clock import Breather
 from mnemo.store.codec import encode_vector, stored_node
 from mnemo.store.journal import repo_number, settle
+from mnemo.store.removal import remove_nodes
 from mnemo.store.rows import chunks, holes, listed, repo_row
 from mnemo.store.spaces import check_space, drop_vectors, put_vectors
-from mnemo.store.tables import CHANGESETS, EDGES, NODES, REMOVALS
+from mnemo.store.tables import CHANGESETS, EDGES, NODES
 from mnemo.store.tombstones import refuse_barred, refuse_erased
 from mnemo.store.transcript_writing import Writing
 from mnemo.store.tx import Tx
@@ -55,8 +56,6 @@ UPDATE nodes SET revision = ? WHERE no IN (
     UNION SELECT source FROM edges WHERE target IN $numbers
 )
 """
-_DROP_EDGES = [f"DELETE FROM edges WHERE {end} IN $numbers" for end in ("source", "target")]
-_DROP_NODES = "DELETE FROM nodes WHERE no IN $numbers"
 _HIDE_STEPS = "UPDATE steps SET gone = 1 WHERE repo = ? AND node_id IN $texts"
 
 
@@ -297,12 +296,8 @@ def delete_nodes(tx: Tx, repo_id: str, ids: Sequence[str]) -> tuple[str, ...]:
     revision = repo_row(tx, repo_id)[1]
     tx.run(_SET_REVISION, (revision + 1, repo))
     known = tuple(id for id in dict.fromkeys(ids) if id in numbers)
-    gone, ids_gone = listed(numbers.values()), listed(known)
+    gone = listed(numbers.values())
     tx.run(_NEIGHBOURS, (revision + 1, gone, gone))
-    for statement in (*_DROP_EDGES, _DROP_KEYS, _DROP_NODES):
-        tx.run(statement, (gone,))
-    sides = (f"{id}{side}" for id in known for side in ("", "/observation", "/action"))
-    drop_vectors(tx, repo, sides)
-    tx.run(_HIDE_STEPS, (repo, ids_gone))
-    tx.run_many(REMOVALS.insert, [(repo, id) for id in known])
+    tx.run(_HIDE_STEPS, (repo, listed(known)))
+    remove_nodes(tx, repo, {numbers[id]: id for id in known})
     return known

@@ -34,6 +34,7 @@ from mnemo.store.erasure_rows import (
     session_ids,
 )
 from mnemo.store.items import erase_items
+from mnemo.store.removal import remove_nodes
 from mnemo.store.rows import (
     SIDES,
     listed,
@@ -138,11 +139,6 @@ UPDATE nodes SET revision = ? WHERE no IN
     (SELECT e.target FROM $numbers x $join edges e ON e.source = x.value
      WHERE e.kind IN ('membership', 'hierarchical'))
 """
-_DROP_EDGES = [f"DELETE FROM edges WHERE {end} IN $numbers" for end in ("source", "target")]
-_DROP_NODES = [
-    "DELETE FROM node_keys WHERE node IN $numbers",
-    "DELETE FROM nodes WHERE no IN $numbers",
-]
 _DROP_VECTORS = "DELETE FROM vectors WHERE repo = ? AND key IN $texts"
 # Staged vectors of wordings are few, and made again by the next attempt.
 _DROP_MOVING = """
@@ -154,21 +150,17 @@ _NEXT_REVISION = "UPDATE repos SET revision = revision + 1 WHERE no = ?"
 
 def _delete_graph(tx: Tx, repo: int, revision: int, plan: Deletions) -> ErasureReport:
     _change_nodes(tx, repo, revision, plan)
-    gone, ids = listed(plan.gone), [row.id for row in plan.gone.values()]
+    ids = [row.id for row in plan.gone.values()]
     shown = listed([*plan.gone, *plan.reworded])
     tx.run(_SHOW_MEMBERS, (revision, shown))
-    edges = sum(tx.run(statement, (gone,)).rowcount for statement in _DROP_EDGES)
-    vectors = tx.run(_DROP_VECTORS, (repo, listed(ids))).rowcount
-    for statement in _DROP_NODES:
-        tx.run(statement, (gone,))
-    tx.run(_REMOVALS, (repo, listed(ids)))
+    removed = remove_nodes(tx, repo, {number: row.id for number, row in plan.gone.items()})
     tx.run(_DROP_MOVING, (repo, listed(ids)))
     if plan.gone or plan.changed:
         tx.run(_NEXT_REVISION, (repo,))
     return ErasureReport(
         nodes=len(ids),
-        edges=edges,
-        vectors=vectors,
+        edges=removed.edges,
+        vectors=removed.vectors,
         facts_changed=len(plan.counts),
         facts_restored=plan.facts_restored,
     )

@@ -11,10 +11,10 @@ import numpy as np
 from mnemo.protocols import Clock
 from mnemo.store.codec import (
     decode_list,
+    decode_time,
     decode_vector,
     encode_json,
     encode_vector,
-    decode_time,
     utc_text,
 )
 from mnemo.store.damage import Passed, Rows, log_passed

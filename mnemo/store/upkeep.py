@@ -1,13 +1,13 @@
 """
 Upkeep in the graph's transaction: merging, removing, setting penalties; by sets of rows.
 
-Two tables of the writer's connection hold what is merged and what goes, so that
-the number of statements does not depend on the number of nodes.
+A table of this transaction holds what is merged, so that the number of statements does
+not depend on the number of nodes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -15,7 +15,8 @@ from typing import Any
 from mnemo.errors import CommitFailed
 from mnemo.runtime.clock import Breather
 from mnemo.store.codec import encode_time
-from mnemo.store.rows import chunks, holes
+from mnemo.store.removal import remove_nodes
+from mnemo.store.rows import chunks, holes, listed
 from mnemo.store.tables import EDGES, NODES
 from mnemo.store.tx import Tx
 from mnemo.values.changeset import Revision
@@ -23,11 +24,8 @@ from mnemo.values.upkeep import RAW, Upkeep
 
 __all__ = ["encode_changed", "keep_up"]
 
-_SCRATCH = {
-    "merging": "loser INTEGER UNIQUE, survivor INTEGER",
-    "leaving": "no INTEGER UNIQUE, id TEXT",
-}
-_EMPTIED = ("DELETE FROM merging", "DELETE FROM leaving")
+_MERGING = "loser INTEGER UNIQUE, survivor INTEGER"
+_EMPTIED = "DELETE FROM merging"
 _NAMED = "SELECT id, no, type FROM nodes WHERE repo = ? AND id IN ({})"
 _PENALIZE = "UPDATE nodes SET penalty = ? WHERE no = ?"
 
@@ -71,41 +69,22 @@ FROM (SELECT d.survivor, count(*) AS episodes
       GROUP BY d.survivor) g
 WHERE nodes.no = g.survivor
 """
-_LOSERS_LEAVE = """
-INSERT INTO leaving (no, id)
-SELECT n.no, n.id FROM merging m $join nodes n ON n.no = m.loser ORDER BY m.seq
-"""
 
 # ── Removing ─────────────────────────────────────────────────────────────────────────
 
-_LEAVE = """
-INSERT INTO leaving (no, id) SELECT no, id FROM nodes
-WHERE no = ? AND (CAST(? AS TEXT) IS NULL OR last_accessed_at IS NULL OR last_accessed_at <= ?)
-ON CONFLICT DO NOTHING
+_UNUSED = """
+SELECT no FROM nodes WHERE no IN $numbers AND (last_accessed_at IS NULL OR last_accessed_at <= ?)
 """
 # What a tag or an intent says is part of its members' documents.
 _SHOW_MEMBERS = """
 UPDATE nodes SET revision = ? WHERE no IN
-    (SELECT e.target FROM leaving l $join edges e ON e.source = l.no
+    (SELECT e.target FROM $numbers l $join edges e ON e.source = l.value
      WHERE e.kind IN ('membership', 'hierarchical'))
 """
-_DROP_EDGES = (
-    "DELETE FROM edges WHERE source IN (SELECT no FROM leaving)",
-    "DELETE FROM edges WHERE target IN (SELECT no FROM leaving)",
-)
-_ORPHANS_LEAVE = """
-INSERT INTO leaving (no, id) SELECT n.no, n.id FROM nodes n
-WHERE n.repo = ? AND n.type IN ('tag', 'intent', 'subgoal')
+_ORPHANS = """
+SELECT n.no, n.id FROM nodes n WHERE n.repo = ? AND n.type IN ('tag', 'intent', 'subgoal')
 AND NOT EXISTS (SELECT 1 FROM edges e WHERE e.source = n.no) ORDER BY n.no
-ON CONFLICT DO NOTHING
 """
-_DROP_ROWS = (
-    "DELETE FROM node_keys WHERE node IN (SELECT no FROM leaving)",
-    "DELETE FROM vectors WHERE repo = ? AND key IN (SELECT id FROM leaving)",
-    "INSERT INTO removals (repo, node_id) SELECT ?, id FROM leaving ORDER BY seq",
-    "DELETE FROM nodes WHERE no IN (SELECT no FROM leaving)",
-)
-_LEFT = "SELECT id FROM leaving ORDER BY seq"
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,18 +122,15 @@ def keep_up(
         CommitFailed: It names an unknown node, or would remove a raw step.
     """
     numbers = _numbers(tx, repo, upkeep)
-    for table, columns in _SCRATCH.items():
-        tx.dialect.make_scratch(tx, table, columns)
     tx.run_many(NODES.change, [(*columns, revision, numbers[id]) for *columns, id in changed])
     penalties = [(penalty, numbers[id]) for id, penalty in upkeep.penalties.items()]
     tx.run_many(_PENALIZE, penalties)
     if upkeep.merges:
         pairs = [(numbers[loser], numbers[end]) for loser, end in upkeep.merges.items()]
         _merge(tx, pairs, revision)
-    leaving = [numbers[id] for id in upkeep.removals]
-    removed = _remove(tx, repo, leaving, upkeep.accessed_until, revision, upkeep.sweeps)
-    for statement in _EMPTIED:
-        tx.run(statement)
+    leaving = {numbers[id]: id for id in upkeep.merges}
+    leaving |= _unused(tx, {numbers[id]: id for id in upkeep.removals}, upkeep.accessed_until)
+    removed = _remove(tx, repo, leaving, revision, upkeep.sweeps)
     return Kept(bool(changed or penalties or removed), removed)
 
 
@@ -174,29 +150,27 @@ def _numbers(tx: Tx, repo: int, upkeep: Upkeep) -> dict[str, int]:
 
 
 def _merge(tx: Tx, pairs: Sequence[tuple[int, int]], revision: Revision) -> None:
+    tx.dialect.make_scratch(tx, "merging", _MERGING)
     tx.run_many(_MERGE, pairs)
     tx.run(_MOVE_EDGES)
     tx.run(_UNITE_COUNTS, (revision,))
     tx.run(_COUNT_EPISODES)
-    tx.run(_LOSERS_LEAVE)
+    tx.run(_EMPTIED)
+
+
+def _unused(tx: Tx, nodes: Mapping[int, str], until: datetime | None) -> dict[int, str]:
+    """Those of *nodes* that no recall has returned since."""
+    if until is None:
+        return dict(nodes)
+    unused = {no for (no,) in tx.run(_UNUSED, (listed(nodes), encode_time(until)))}
+    return {no: id for no, id in nodes.items() if no in unused}
 
 
 def _remove(
-    tx: Tx,
-    repo: int,
-    numbers: Sequence[int],
-    accessed_until: datetime | None,
-    revision: Revision,
-    sweeps: bool,
+    tx: Tx, repo: int, leaving: Mapping[int, str], revision: Revision, sweeps: bool
 ) -> tuple[str, ...]:
-    until = encode_time(accessed_until)
-    tx.run_many(_LEAVE, [(number, until, until) for number in numbers])
-    tx.run(_SHOW_MEMBERS, (revision,))
-    for statement in _DROP_EDGES:
-        tx.run(statement)
-    if sweeps:
-        tx.run(_ORPHANS_LEAVE, (repo,))
-    removed = tuple(id for (id,) in tx.run(_LEFT))
-    for statement in _DROP_ROWS if removed else ():
-        tx.run(statement, (repo,) * statement.count("?"))
-    return removed
+    tx.run(_SHOW_MEMBERS, (revision, listed(leaving)))
+    remove_nodes(tx, repo, leaving)
+    orphans = dict(tx.run(_ORPHANS, (repo,)).fetchall()) if sweeps else {}
+    remove_nodes(tx, repo, orphans)
+    return (*leaving.values(), *orphans.values())
