@@ -7,7 +7,7 @@ broken archive leaves nothing in the store.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from itertools import groupby
 from typing import Any
@@ -36,6 +36,7 @@ from mnemo.values.archive import (
     owner_of_vector,
 )
 from mnemo.values.graph import Edge
+from mnemo.values.items import Item
 from mnemo.values.lookup import lookup_keys
 from mnemo.values.messages import embedded_text, searchable_text
 from mnemo.values.notes import NoteRow
@@ -95,23 +96,30 @@ _TABLES = {
 }
 TABLES = tuple(_TABLES)
 """The tables that records are staged in."""
+_PARTS = {
+    "keys": ("node", "key"),
+    "calls": ("message", "call_id"),
+    "fields": ("item", "field"),
+}
+"""Lookup keys of nodes, calls of messages and fields of items: staged tables and columns."""
 STAGING = {
-    "keys": "node INTEGER NOT NULL, key TEXT NOT NULL",
-    "calls": "message INTEGER NOT NULL, call_id TEXT NOT NULL",
+    **{table: f"{of} INTEGER, {value} TEXT" for table, (of, value) in _PARTS.items()},
     **{
         table: "n $number, line INTEGER, "
         + ", ".join(f"{column} {type}" for column, type in columns.items())
         for table, columns in _TABLES.items()
     },
 }
-"""The definitions of their columns, of nodes' lookup keys and of the calls of messages."""
+"""The definitions of their columns, and of those of their parts."""
 _PUT = {
     table: f"INSERT INTO staging.{table} (n, line, {', '.join(columns)}) "
     f"VALUES (?, ?{', ?' * len(columns)})"
     for table, columns in _TABLES.items()
 }
-_PUT_KEY = "INSERT INTO staging.keys (node, key) VALUES (?, ?)"
-_PUT_CALL = "INSERT INTO staging.calls (message, call_id) VALUES (?, ?)"
+_PUT_PART = {
+    table: f"INSERT INTO staging.{table} ({', '.join(columns)}) VALUES (?, ?)"
+    for table, columns in _PARTS.items()
+}
 
 
 def put(tx: Tx, batch: Batch) -> None:
@@ -136,17 +144,16 @@ class StagedRows:
                 self.left_out += len(list(run))
                 continue
             table = _TABLE_OF[kind]
-            rows, keys, calls = [], [], []
+            rows: list[tuple[Any, ...]] = []
+            parts: dict[str, list[tuple[Any, ...]]] = {name: [] for name in _PARTS}
             for line, record in run:
                 self._last[table] += 1
                 place = self._last[table]
                 rows.append((place, line, *_row(record)))
-                if isinstance(record, ArchivedNode):
-                    keys += [(place, key) for key in lookup_keys(record.node)]
-                if isinstance(record, ArchivedMessage):
-                    calls += [(place, call.id) for call in record.message.tool_calls]
+                for name, values in _parts(record).items():
+                    parts[name] += [(place, value) for value in values]
                 breather.breathe()
-            batch += [(_PUT[table], rows), (_PUT_KEY, keys), (_PUT_CALL, calls)]
+            batch += [(_PUT[table], rows), *((_PUT_PART[name], parts[name]) for name in parts)]
         return batch
 
 
@@ -184,6 +191,19 @@ def _row(record: Record) -> tuple[Any, ...]:
             return (*tables.NOTES.values(record), " ".join(terms(record.text)))
         case _:
             return _OWNED_OF[type(record)].owned(record)
+
+
+def _parts(record: Record) -> dict[str, Iterable[str]]:
+    """The rows of ``_PARTS`` that a record has."""
+    match record:
+        case ArchivedNode(node=node):
+            return {"keys": lookup_keys(node)}
+        case ArchivedMessage(message=message):
+            return {"calls": [call.id for call in message.tool_calls]}
+        case Item(texts=texts):
+            return {"fields": [field for field, _ in texts]}
+        case _:
+            return {}
 
 
 def _step(record: ArchivedStep) -> tuple[Any, ...]:
@@ -306,8 +326,7 @@ _MOVES = (
     """,
     """
     INSERT INTO item_vectors (repo, item, field)
-    SELECT :repo, :items + a.n, t.value ->> '$[0]'
-    FROM staging.items a CROSS JOIN json_each(a.texts) t ORDER BY a.n
+    SELECT :repo, :items + item, field FROM staging.fields ORDER BY item
     """,
     # An archive has no jobs: what is left to extract is due at once.
     f"""
