@@ -25,6 +25,7 @@ from mnemo.testing.contracts.checkpoints import checkpointed
 from mnemo.testing.contracts.kit import NOON, SPACE, Kit
 from mnemo.values.checkpoints import CheckpointHead
 from mnemo.values.graph import Edge, EdgeKind, Episodic, Semantic
+from mnemo.values.items import Item, ItemWriter
 from mnemo.values.jobs import Job, JobState
 from mnemo.values.transaction import TranscriptWriter
 
@@ -65,6 +66,7 @@ async def make_store(path: Path) -> None:
     await first.transcript("r").writing(talk)
     await first.notes("r").writing(noted)
     await first.checkpoints("r").writing(checkpointed)
+    await first.items("r").writing(keep_item)
     await first.overhaul("r").begin_move(SPACE)
     key = {"f1": (b"d", np.ones(4, np.float32) / 2)}
     await first.overhaul("r").stage(SPACE, key)
@@ -78,6 +80,21 @@ async def make_store(path: Path) -> None:
         connection.execute("INSERT INTO owners VALUES ('alive', 'elsewhere', 1, 1, 1e12)")
         connection.execute("UPDATE sessions SET owner = 'gone' WHERE id = 'w'")
         connection.commit()
+
+
+def keep_item(tx: ItemWriter) -> None:
+    """An item with a vector, which expires long after anything here."""
+    item = Item(
+        namespace=("plans",),
+        key="next",
+        texts=(("text", "sail to the pier"),),
+        created_at=NOON,
+        updated_at=NOON,
+        ttl_s=9e8,
+        expires_at=NOON + timedelta(seconds=9e8),
+        value={"text": "sail to the pier"},
+    )
+    tx.put(item, [np.ones(4, np.float32) / 2], SPACE)
 
 
 def put_jobs(tx: TranscriptWriter) -> None:
