@@ -246,13 +246,13 @@ def _add_jobs(db: Any) -> None:
 def _add_checkpoints(db: Any) -> None:
     """Version 8: checkpoints of graphs."""
     for statement in _CHECKPOINTS:
-        db.execute(statement)
+        db.execute(spelled(statement))
 
 
 def _add_items(db: Any) -> None:
     """Version 9: keyed items."""
     for statement in _ITEMS:
-        db.execute(statement)
+        db.execute(spelled(statement))
 
 
 def _order_nodes(db: Any) -> None:
