@@ -116,7 +116,7 @@ class Draft:
         self._new[piece.id] = piece
         for edge in (*self._changeset.edges, *self._known.edges, *self._added):
             if edge.kind is EdgeKind.MEMBERSHIP and self.end(edge.target) == id:
-                self._added.append(Edge(edge.source, piece.id, edge.kind))
+                self._added.append(replace(edge, target=piece.id))
         if id in self._known.nodes:
             self._added += [Edge(id, step, EdgeKind.PROVENANCE) for step in steps]
         self._moved.update({(id, step): piece.id for step in steps})
@@ -128,7 +128,7 @@ class Draft:
         kept: dict[Edge, None] = {}
         for given in (*self._changeset.edges, *self._added):
             breather.breathe()
-            edge = Edge(self._source(given), self.end(given.target), given.kind)
+            edge = replace(given, source=self._source(given), target=self.end(given.target))
             if edge.source != edge.target:
                 kept[edge] = None
         return tuple(kept)
