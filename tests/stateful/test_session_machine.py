@@ -375,7 +375,7 @@ class SessionMachine(RuleBasedStateMachine):
     def _projected(self) -> str:
         """Where everything in flight and ahead leads, as the pages say it."""
         live, state = self._live(), str(self.session.state)
-        if live and live[0]._begun:
+        if live and live[0].begun:
             assert live[0].name == "commit", "only a commit can be seen at work when all is calm"
             state, live = "idle", live[1:]
         elif state == "ready" and self.session.busy:
@@ -400,7 +400,7 @@ class SessionMachine(RuleBasedStateMachine):
             return None
         if (state, name) not in LEADS_TO:
             return "invalid_operation" if at_once else "invalid_queued_operation"
-        waiting = [one for one in live if not one._begun]
+        waiting = [one for one in live if not one.begun]
         if live and not self.session.busy:
             # The first of them is not begun in this turn, but it is the one being run.
             waiting = waiting[1:]
@@ -490,7 +490,7 @@ class SessionMachine(RuleBasedStateMachine):
         one = self.accepted[choice % len(self.accepted)]
 
         async def withdraw() -> None:
-            waits = not one.done and not one._begun and one in self._live()
+            waits = not one.done and not one.begun and one in self._live()
             assert one.operation is not None
             behind = self._live()[self._live().index(one) + 1 :] if waits else []
             assert one.operation.cancel() is waits
