@@ -63,7 +63,7 @@ async def threads(sizes: Sizes, folder: Path) -> list[Figure]:
         documents = (await repo.statistics()).index.documents
         wrong = await _wrong(repo, count)
     name = f"{count:,} threads"
-    grown_kb = 1_024 * (resident[-1] - resident[0])
+    grown_kb = 1_024 * max(0.0, resident[-1] - resident[0])
     return [
         Figure(f"{name}: messages or facts not there exactly once", wrong, "", most=0),
         Figure(f"{name}: remembered and settled by two processes", wall, "s"),
