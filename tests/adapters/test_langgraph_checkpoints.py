@@ -3,8 +3,8 @@
 
 Of the tests of ``checkpoint-sqlite`` (langgraph 1.2) these cases are among ours: of test_sqlite.py
 and test_aiosqlite.py the combined metadata, both searches, limits, keys that look like SQL,
-keys with hyphens and digits; all of test_get_delta_channel_history.py and of
-test_delta_channel_migration.py, in both forms.
+keys with hyphens and digits; all of test_get_delta_channel_history.py, and of
+test_delta_channel_migration.py the asynchronous cases.
 
 Not applicable: the wording of its SQL conditions; the refusal of asynchronous calls by its
 blocking saver; ``delta_channel_history`` of test_conformance_delta.py, a capability that the

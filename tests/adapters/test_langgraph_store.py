@@ -8,7 +8,8 @@ store and operation, non-ASCII texts. Of checkpoint-sqlite/tests/test_store.py a
 test_async_store.py: order of a batch, batches of one kind, large batches, basic operations,
 no running loop, edge cases of queries, scores, boundaries and metacharacters of labels, case,
 trailing newlines, empty prefix, filters with hostile keys and values, numbers, booleans, keys
-with hyphens. Of test_ttl.py: default, own and no TTL, refresh by get and search, sweeping. Of
+with hyphens. Of test_ttl.py: default, own and no TTL, refresh by get and search (sweeping
+is in tests/items). Of
 checkpoint-postgres/tests/test_async_store.py: sorting among many, refresh of live items alone,
 pages around expired items.
 
