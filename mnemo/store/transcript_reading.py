@@ -9,7 +9,9 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from mnemo.errors import StoreCorrupt
 from mnemo.store import jobs
+from mnemo.store.damage import log_passed
 from mnemo.store.messages import (
     messages_by_id,
     messages_in,
@@ -136,10 +138,18 @@ class Reading:
         return jobs.job_counts(self._tx, self._repo)
 
     def is_owned_elsewhere(self, owner: str | None, me: Owner) -> bool:
-        """Whether *owner* keeps what it has claimed from *me*."""
+        """
+        Whether *owner* keeps what it has claimed from *me*.
+
+        One whose row is damaged does not: the job's token refuses what it may still write.
+        """
         if owner is None or owner == me.token:
             return False
-        return still_owns(self._tx, owner, me=me, now=self._now)
+        try:
+            return still_owns(self._tx, owner, me=me, now=self._now)
+        except StoreCorrupt as damage:
+            log_passed([damage])
+            return False
 
     def extracting(self, thread_id: str) -> list[str]:
         """Ids of the sessions of the thread's job that are not idle."""
