@@ -5,8 +5,9 @@ The cases of the SDK's tests/memory (0.22) that say what a session does are amon
 of test_session.py the runs (all three ways), direct use, popping, popping of another session,
 limits, settings, list input, both callbacks, Unicode, special characters, concurrent access,
 one file under several sessions, closed sessions, cancelled writes; of test_session_limit.py
-the values of a limit; of test_session_context_wrapper.py both rewinds; of test_openai_responses_compaction_session.py delegation, replacement, restoring after
-a failed replacement, the Runner's flow, waiting for tool outputs.
+the values of a limit; of test_session_context_wrapper.py both rewinds; of
+test_openai_responses_compaction_session.py delegation, replacement, restoring after a failed
+replacement, the Runner's flow, waiting for tool outputs.
 
 Not applicable: rows that are no JSON (a damaged row is ``StoreCorrupt``, nothing is passed by);
 connections, locks, quarantine and rollback of ``SQLiteSession`` (mnemo has one writer and its
