@@ -1,0 +1,296 @@
+"""
+Measure mnemo beside other memories, each driven by a program of its own in its own environment.
+
+The environments are made in ``$MNEMO_PEERS``, else in ``.venv-peers``. A peer whose
+installation or run fails is a row with the reason. Each FILE has dialogues with labelled
+evidence, as ``bench_recall`` takes them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from statistics import mean
+from typing import Any
+
+from bench import headline
+from bench_dialogues import BadInput, Dialogue, measures, read_dialogues
+from bench_kit import Words, machine
+
+ROOT = Path(__file__).parents[1]
+DRIVERS = ROOT / "scripts" / "peers"
+EMBEDDER = "wordllama>=0.4.0"
+NOT_OF_A_PEER = ("pip", "setuptools", "_distutils_hack", "distutils-precedence.pth")
+INSTALL_LIMIT_S, RUN_LIMIT_S = 1_800, 7_200
+
+
+@dataclass(frozen=True)
+class Peer:
+    """
+    One row of the table.
+
+    Attributes:
+        driver: The file in ``scripts/peers`` that drives it.
+        environment: Name of its environment; peers may share one.
+    """
+
+    driver: str
+    environment: str
+    requirements: tuple[str, ...]
+
+
+_LANGGRAPH = ("langgraph", ("langgraph", "langgraph-checkpoint-sqlite", "numpy"))
+PEERS = {
+    "mnemo": Peer("peer_mnemo.py", "mnemo", (str(ROOT),)),
+    "langgraph-sqlite": Peer("peer_langgraph_sqlite.py", *_LANGGRAPH),
+    "langgraph-memory": Peer("peer_langgraph_memory.py", *_LANGGRAPH),
+    "openai-agents": Peer("peer_agents.py", "openai-agents", ("openai-agents",)),
+    "mem0": Peer("peer_mem0.py", "mem0", ("mem0ai",)),
+    # Graphiti imports httpx, which what it requires does not always bring.
+    "graphiti": Peer("peer_graphiti.py", "graphiti", ("graphiti-core[kuzu]", "httpx")),
+}
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """How much each driver does."""
+
+    adds: tuple[int, int]
+    items: tuple[int, ...]
+    queries: int
+    imports: int
+
+
+FULL = Sizes((1_000, 2_000), (1_000, 10_000), 100, 3)
+QUICK = Sizes((20, 128), (100, 200), 10, 1)
+
+
+class PeerFailed(Exception):
+    """A peer could not be installed or run; the message is one line."""
+
+
+# ── Work ─────────────────────────────────────────────────────────────────────────────
+
+
+def workload(sizes: Sizes, dialogues: Sequence[Dialogue]) -> dict[str, Any]:
+    """What every driver does: the same texts, questions and dialogues for all."""
+    words = Words()
+    texts = [words.sentence() for _ in range(max(*sizes.adds, *sizes.items, 64))]
+    return {
+        "texts": texts,
+        "adds": sizes.adds,
+        "sizes": sizes.items,
+        "questions": {
+            size: [words.question(texts[n * size // sizes.queries]) for n in range(sizes.queries)]
+            for size in sizes.items
+        },
+        "imports": sizes.imports,
+        "dialogues": [_plain(dialogue) for dialogue in dialogues],
+    }
+
+
+def _plain(dialogue: Dialogue) -> dict[str, Any]:
+    turns = [
+        {
+            "id": turn.id,
+            "session": turn.session,
+            "at": turn.at.isoformat(),
+            "speaker": turn.speaker,
+            "text": turn.text,
+            "document": turn.document,
+        }
+        for turn in dialogue.turns
+    ]
+    return {"turns": turns, "questions": [question.text for question in dialogue.questions]}
+
+
+def evidence_recall(
+    rankings: Sequence[Sequence[Sequence[str]]], dialogues: Sequence[Dialogue]
+) -> float | None:
+    """Mean recall@10 of the evidence of all questions; ``None`` where nothing was asked."""
+    found = [
+        measures(list(dict.fromkeys(ranking)), question.evidence)["recall@10"]
+        for ranked, dialogue in zip(rankings, dialogues, strict=True)
+        for ranking, question in zip(ranked, dialogue.questions, strict=True)
+    ]
+    return mean(found) if found else None
+
+
+# ── Environments ─────────────────────────────────────────────────────────────────────
+
+
+def environment(peer: Peer, folder: Path) -> tuple[Path, float]:
+    """
+    Make the environment of *peer* unless it is there.
+
+    Returns:
+        Its interpreter, and the MB that the peer and what it needs take, without the embedder.
+    """
+    home = folder / peer.environment
+    python, made = home / "bin" / "python", home / ".made"
+    wanted = [*peer.requirements, EMBEDDER]
+    if made.exists() and (was := json.loads(made.read_text("utf-8")))["wanted"] == wanted:
+        if str(ROOT) in wanted:
+            _install(python, "--no-deps", "--force-reinstall", *peer.requirements)
+        return python, was["mb"]
+    print(f"Making {home} (once) ...", file=sys.stderr)
+    shutil.rmtree(home, ignore_errors=True)
+    uv = shutil.which("uv")
+    _checked([uv, "venv", "--quiet", home] if uv else [sys.executable, "-m", "venv", home])
+    _install(python, *peer.requirements)
+    size = _installed_mb(home)
+    _install(python, EMBEDDER)
+    made.write_text(json.dumps({"wanted": wanted, "mb": size}), "utf-8")
+    return python, size
+
+
+def _install(python: Path, *arguments: str) -> None:
+    if uv := shutil.which("uv"):
+        _checked([uv, "pip", "install", "--quiet", "--python", python, *arguments])
+    else:
+        pip = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+        _checked([*pip, *arguments])
+
+
+def _installed_mb(home: Path) -> float:
+    (packages,) = home.glob("lib/python*/site-packages")
+    files = (
+        path
+        for entry in packages.iterdir()
+        if not entry.name.startswith(NOT_OF_A_PEER)
+        for path in ([entry] if entry.is_file() else entry.rglob("*"))
+        if path.is_file() and path.suffix != ".pyc"
+    )
+    return sum(path.stat().st_size for path in files) / 1e6
+
+
+def _checked(command: Sequence[Any], limit_s: float = INSTALL_LIMIT_S) -> str:
+    """
+    Run *command* to its end.
+
+    Returns:
+        What it printed.
+
+    Raises:
+        PeerFailed: It failed, with the last line that it wrote to standard error.
+    """
+    try:
+        done = subprocess.run(
+            [str(part) for part in command],
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=limit_s,
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise PeerFailed(" ".join(str(error).split())) from error
+    lines = [line.strip() for line in done.stderr.splitlines() if line.strip()]
+    if done.returncode:
+        raise PeerFailed(lines[-1] if lines else f"exit code {done.returncode}")
+    return done.stdout
+
+
+# ── Running ──────────────────────────────────────────────────────────────────────────
+
+Row = dict[str, Any]
+
+
+def row_of(peer: Peer, work: Path, place: Callable[[Peer], tuple[Path, float | None]]) -> Row:
+    """What the driver of *peer* printed and its installed size, or ``{"failed": reason}``."""
+    try:
+        python, size = place(peer)
+        printed = _checked([python, DRIVERS / peer.driver, work], RUN_LIMIT_S)
+        row: Row = json.loads(printed.splitlines()[-1])
+    except PeerFailed as error:
+        return {"failed": str(error)}
+    except (json.JSONDecodeError, IndexError) as error:
+        return {"failed": f"the driver printed no JSON: {error}"}
+    return row | {"install MB": size}
+
+
+def rows_of(
+    names: Sequence[str], options: argparse.Namespace, dialogues: Sequence[Dialogue]
+) -> dict[str, Row]:
+    """The rows of the peers of these names, one after the other."""
+    folder = Path(os.environ.get("MNEMO_PEERS", ROOT / ".venv-peers"))
+
+    def place(peer: Peer) -> tuple[Path, float | None]:
+        return (options.python, None) if options.python else environment(peer, folder)
+
+    rows = {}
+    with tempfile.TemporaryDirectory() as temporary:
+        work = Path(temporary) / "work.json"
+        sizes = QUICK if options.quick else FULL
+        work.write_text(json.dumps(workload(sizes, dialogues)), "utf-8")
+        for name in names:
+            rows[name] = row_of(PEERS[name], work, place)
+            if (rankings := rows[name].pop("rankings", None)) is not None:
+                rows[name]["evidence recall@10"] = evidence_recall(rankings, dialogues)
+    return rows
+
+
+# ── Output ───────────────────────────────────────────────────────────────────────────
+
+_TEXTS = ("version", "durability", "first error")
+
+
+def table(rows: dict[str, Row]) -> str:
+    """One line for each peer; then versions, durability and the first error of each."""
+    columns = list(dict.fromkeys(key for row in rows.values() for key in row))
+    columns = [column for column in columns if column not in (*_TEXTS, "failed")]
+    lines = [" | ".join(["peer".ljust(17), *columns])]
+    for name, row in rows.items():
+        if "failed" in row:
+            lines.append(f"{name:<17} | failed: {row['failed']}")
+            continue
+        cells = [_cell(row.get(column)).rjust(len(column)) for column in columns]
+        lines.append(" | ".join([name.ljust(17), *cells]))
+    lines.append("")
+    lines += [
+        f"{name}: " + "; ".join(str(row[text]) for text in _TEXTS if text in row)
+        for name, row in rows.items()
+        if "failed" not in row
+    ]
+    return "\n".join(lines)
+
+
+def _cell(value: float | None) -> str:
+    if value is None:
+        return "-"
+    return f"{value:,.0f}" if isinstance(value, int) or value >= 100 else f"{value:.3g}"
+
+
+def main() -> int:
+    """Print a table or JSON; 0 also where a peer fails, 2 for a FILE that cannot be read."""
+    parser = argparse.ArgumentParser(prog="bench_peers", description=__doc__.split("\n\n")[0])
+    parser.add_argument("files", type=Path, nargs="*", help="dialogues with labelled evidence")
+    parser.add_argument("--quick", action="store_true", help="so small that figures say little")
+    parser.add_argument("--only", nargs="+", choices=PEERS, metavar="NAME", help=", ".join(PEERS))
+    parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
+    parser.add_argument("--python", type=Path, help="run all in this one; install nothing")
+    options = parser.parse_args()
+    try:
+        dialogues = [d for path in options.files for d in read_dialogues(path)]
+    except BadInput as error:
+        print(f"bench_peers: {error}", file=sys.stderr)
+        return 2
+    told = machine() | {"date": datetime.now(UTC).date().isoformat()}
+    rows = rows_of(options.only or list(PEERS), options, dialogues)
+    if options.json:
+        print(json.dumps({"machine": told, "peers": rows}, indent=2))
+    else:
+        print(f"{told['date']}; {headline(told)}\n\n{table(rows)}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
