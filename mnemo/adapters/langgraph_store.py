@@ -144,7 +144,7 @@ class MnemoStore(BaseStore):
         """
         given = list(ops)
         # Texts are taken from values that may be large.
-        if self._fields is not None and any(isinstance(op, PutOp) for op in given):
+        if any(_paths(op, self._fields) for op in given if isinstance(op, PutOp)):
             batch = await anyio.to_thread.run_sync(self._prepared, given)
         else:
             batch = self._prepared(given)
@@ -247,16 +247,20 @@ def _operation(op: Op, fields: Sequence[str] | None) -> ItemOperation:
 def _put(op: PutOp, fields: Sequence[str] | None) -> ItemOperation:
     if op.value is None:
         return DeleteItem(namespace=op.namespace, key=op.key)
-    paths: Sequence[str] = ()
-    if fields is not None and op.index is not False:
-        paths = fields if op.index is None else op.index
     return PutItem(
         namespace=op.namespace,
         key=op.key,
         value=op.value,
-        texts=_texts(op.value, paths),
+        texts=_texts(op.value, _paths(op, fields)),
         ttl_s=None if op.ttl is None else 60 * op.ttl,
     )
+
+
+def _paths(op: PutOp, fields: Sequence[str] | None) -> Sequence[str]:
+    """The paths of the texts that *op* is found by."""
+    if fields is None or op.index is False:
+        return ()
+    return fields if op.index is None else op.index
 
 
 def _texts(value: Any, paths: Sequence[str]) -> dict[str, str]:

@@ -36,12 +36,14 @@ class Batch:
     Operations and what they need beside the store.
 
     Attributes:
+        values: Copies of the values of ``puts``, in their order.
         space: Of *vectors*, which are those of ``texts``, in their order.
         meant: Query of a search → what it is compared by.
     """
 
     operations: list[ItemOperation]
     space: EmbeddingSpace
+    values: Sequence[Mapping[str, Any]] = ()
     vectors: Sequence[Vector] = ()
     meant: Mapping[str, Meant] = field(default_factory=dict)
 
@@ -49,7 +51,9 @@ class Batch:
     def checked(cls, operations: Sequence[ItemOperation], space: EmbeddingSpace) -> Batch:
         """Check all of *operations*. *Raises* ``ValueError``."""
         checked = [checked_operation(operation) for operation in operations]
-        return cls([_cleaned(one) if isinstance(one, PutItem) else one for one in checked], space)
+        return cls(
+            [_cleaned(o) if isinstance(o, PutItem) and o.texts else o for o in checked], space
+        )
 
     @property
     def puts(self) -> list[PutItem]:
@@ -74,10 +78,7 @@ class Batch:
 
     def copy_values(self) -> None:
         """Copy the values of puts; may take long. *Raises* ``ValueError``: one is not JSON."""
-        self.operations = [
-            replace(one, value=stored_json("value", one.value)) if isinstance(one, PutItem) else one
-            for one in self.operations
-        ]
+        self.values = [stored_json("value", put.value) for put in self.puts]
 
     def read(self, reader: ItemReader) -> tuple[list[Any], list[tuple[Namespace, str]]]:
         """Do operations that only read; the results, and the items whose expiry should move."""
@@ -86,15 +87,22 @@ class Batch:
 
     def write(self, writer: ItemWriter) -> list[Any]:
         """Do all operations in order; the results."""
-        vectors = iter(self.vectors)
-        results = [self._done(writer, operation, vectors) for operation in self.operations]
-        writer.refresh(self._stale(writer, results))
+        values, vectors = iter(self.values), iter(self.vectors)
+        results = [self._done(writer, operation, values, vectors) for operation in self.operations]
+        if stale := self._stale(writer, results):
+            writer.refresh(stale)
         return results
 
-    def _done(self, writer: ItemWriter, operation: ItemOperation, vectors: Iterator[Vector]) -> Any:
+    def _done(
+        self,
+        writer: ItemWriter,
+        operation: ItemOperation,
+        values: Iterator[Mapping[str, Any]],
+        vectors: Iterator[Vector],
+    ) -> Any:
         match operation:
             case PutItem():
-                item = _item(operation, writer)
+                item = _item(operation, next(values), writer)
                 writer.put(item, [next(vectors) for _ in item.texts], self.space)
                 return None
             case DeleteItem():
@@ -127,11 +135,11 @@ def _cleaned(put: PutItem) -> PutItem:
     return replace(put, texts={field: text for field, text in texts.items() if not is_blank(text)})
 
 
-def _item(put: PutItem, writer: ItemWriter) -> Item:
+def _item(put: PutItem, value: Mapping[str, Any], writer: ItemWriter) -> Item:
     return Item(
         namespace=tuple(put.namespace),
         key=put.key,
-        value=put.value,
+        value=value,
         texts=tuple((put.texts or {}).items()),
         created_at=writer.now,
         updated_at=writer.now,
