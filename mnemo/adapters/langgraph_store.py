@@ -251,7 +251,7 @@ def _put(op: PutOp, fields: Sequence[str] | None) -> ItemOperation:
         namespace=op.namespace,
         key=op.key,
         value=op.value,
-        texts=_texts(op.value, _paths(op, fields)),
+        texts=_texts(op.value, _paths(op, fields)) or None,
         ttl_s=None if op.ttl is None else 60 * op.ttl,
     )
 

@@ -51,9 +51,7 @@ class Batch:
     def checked(cls, operations: Sequence[ItemOperation], space: EmbeddingSpace) -> Batch:
         """Check all of *operations*. *Raises* ``ValueError``."""
         checked = [checked_operation(operation) for operation in operations]
-        return cls(
-            [_cleaned(o) if isinstance(o, PutItem) and o.texts else o for o in checked], space
-        )
+        return cls([_cleaned(one) if isinstance(one, PutItem) else one for one in checked], space)
 
     @property
     def puts(self) -> list[PutItem]:
@@ -131,7 +129,9 @@ class Batch:
 
 def _cleaned(put: PutItem) -> PutItem:
     """*put* with its texts as they are stored, those that are not blank."""
-    texts = {field: stored_text(field, text) for field, text in (put.texts or {}).items()}
+    if put.texts is None:
+        return put
+    texts = {field: stored_text(field, text) for field, text in put.texts.items()}
     return replace(put, texts={field: text for field, text in texts.items() if not is_blank(text)})
 
 

@@ -50,6 +50,23 @@ async def test_a_value_is_copied(open_kit: OpenKit) -> None:
     assert (await items.get(("n",), "k")).value == {"list": [1]}
 
 
+async def test_texts_that_change_during_a_put_stay_as_given(db: Path) -> None:
+    """A field that the caller adds while another put is embedded is not stored."""
+    late: dict[str, str] = {}
+
+    class Adding(HashingEmbedder):
+        async def embed(self, *given: Any, **named: Any) -> Any:
+            late["added"] = "pears"
+            return await super().embed(*given, **named)
+
+    async with Mnemo(db, embedder=Adding()) as memory:
+        items = (await memory.open_repo("r")).items
+        first = PutItem(namespace=("n",), key="a", value={}, texts={"t": "apples"})
+        await items.batch([first, PutItem(namespace=("n",), key="b", value={}, texts=late)])
+        assert (await items.get(("n",), "a")).texts == (("t", "apples"),)
+        assert (await items.get(("n",), "b")).texts == ()
+
+
 async def test_a_query_finds_the_nearest_text_of_each_item(open_kit: OpenKit) -> None:
     """Each item once, by its best text; items without texts come last and have no score."""
     items = (await open_kit()).repo.items
