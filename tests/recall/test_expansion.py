@@ -185,7 +185,7 @@ async def test_a_superseded_fact_is_found_only_for_its_time(world: Any) -> None:
     then = await world.recall.recall("budget", types=("semantic",), until=datetime(2024, 1, 15))
     assert now.candidates == []
     assert [c.node.id for c in then.candidates] == [old.id]
-    assert "until 1 February 2024" in then.as_text()
+    assert "until 1 Feb 2024" in then.as_text()
     assert (await world.recall.recall("budget")).sources[0].step_index == 0
 
 

@@ -456,7 +456,9 @@ class SessionMachine(RuleBasedStateMachine):
 
     def _queue_one(self, name: str, *, slow: bool, raising: bool) -> None:
         one, reason, before = Accepted(name, self._text()), self._verdict(name), self._snapshot()
-        direct = name == "append" and not self._live() and self.session.state == "collecting"
+        collecting = self.session.state == "collecting"
+        # In doubt, an append waits for the look at the journal as queued operations do.
+        direct = name == "append" and not self._live() and collecting and not self._core.in_doubt
         if reason is not None:
             with pytest.raises(SessionError) as refused:
                 self._queue(one, slow=slow, raising=raising)
