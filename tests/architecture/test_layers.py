@@ -27,7 +27,8 @@ LINES: list[set[str]] = [
     {"session", "maintenance", "notes", "items", "context"},
     {"repository"},
     {"service"},
-    {"mcp", "sync"},
+    {"mcp", "sync", "exchange"},
+    {"client", "web"},
     {"adapters", "cli"},
 ]
 """From the lowest line to the highest; rooms of one line never import each other."""

@@ -113,6 +113,7 @@ def test_an_import_stopped_midway_is_completed_by_the_next(tmp_path, stop):
         ("typer", "demo", "the command line needs pip install 'mnemo-sessions[cli]'"),
         ("rich", "demo", "the command line needs pip install 'mnemo-sessions[cli]'"),
         ("mcp", "mcp", "the MCP server needs pip install 'mnemo-sessions[mcp]'"),
+        ("fastapi", "serve", "the HTTP service needs pip install 'mnemo-sessions[serve]'"),
     ],
 )
 def test_a_missing_extra_is_named(tmp_path, missing, command, needs):

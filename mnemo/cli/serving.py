@@ -1,0 +1,91 @@
+"""``mnemo serve`` and ``mnemo token``: the HTTP service and its access tokens."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from mnemo import Mnemo, UsageError
+from mnemo.cli.opening import Store, in_service
+from mnemo.cli.output import print_line
+
+__all__ = ["register"]
+
+
+def register(app: typer.Typer, panel: str) -> None:
+    """Add the commands to *app*, listed under *panel*."""
+    app.command(rich_help_panel=panel)(serve)
+    app.command(rich_help_panel=panel)(token)
+
+
+def serve(
+    store: Store = "mnemo.db",
+    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="0: a free one.", min=0, max=65_535)] = 8_642,
+    token_file: Annotated[
+        Path | None,
+        typer.Option("--token-file", help="Tokens that are accepted; `mnemo token` makes one."),
+    ] = None,
+    allow_host: Annotated[
+        list[str] | None,
+        typer.Option("--allow-host", help="A name that it is called by; repeatable."),
+    ] = None,
+    allow_origin: Annotated[
+        list[str] | None,
+        typer.Option("--allow-origin", help="An origin whose pages may call it; repeatable."),
+    ] = None,
+) -> None:
+    """
+    Serve a store over HTTP, with a page to look into it, until interrupted.
+
+    Without --token-file there is one random token, which the printed address holds.
+    """
+    from mnemo.web import LOOPBACK, new_token, read_tokens, token_of
+    from mnemo.web import serve as run_server
+
+    local = host in LOOPBACK or host == "::1"
+    if token_file is None and not local:
+        raise UsageError(
+            f"{host} can be reached from other machines: name their tokens with --token-file "
+            "(`mnemo token` makes one), or listen on 127.0.0.1"
+        )
+    if not local and not allow_host:
+        raise UsageError(f"say by which name {host} is called: --allow-host memory.example.org")
+    secret = new_token()
+    tokens = read_tokens(token_file) if token_file else [token_of(secret, "local")]
+
+    async def served(memory: Mnemo) -> None:
+        await run_server(
+            memory,
+            tokens=tokens,
+            host=host,
+            port=port,
+            hosts=(*LOOPBACK, *(allow_host or ())),
+            origins=allow_origin or (),
+            ready=lambda url: print_line(url if token_file else f"{url}/#token={secret}"),
+        )
+
+    in_service(store, served)
+
+
+def token(
+    name: Annotated[str, typer.Argument(help="Names it in logs.")],
+    repo: Annotated[
+        list[str] | None, typer.Option("--repo", help="A repository; repeatable. Default: all.")
+    ] = None,
+    read_only: Annotated[bool, typer.Option("--read-only", help="It cannot write.")] = False,
+) -> None:
+    """Make an access token, and print it with its entry for --token-file."""
+    from mnemo.web import new_token, token_of
+
+    secret = new_token()
+    made = token_of(
+        secret, name, repositories=repo or ("*",), rights="read" if read_only else "write"
+    )
+    print_line(f"# The token, shown this once: {secret}")
+    print_line("[[tokens]]")
+    for key, value in made.model_dump(exclude_defaults=True).items():
+        print_line(f"{key} = {json.dumps(value, ensure_ascii=False)}")

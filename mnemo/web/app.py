@@ -1,0 +1,52 @@
+"""The application of the HTTP service."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from fastapi import FastAPI
+from starlette.staticfiles import StaticFiles
+from starlette.types import ASGIApp
+
+from mnemo import Mnemo, __version__
+from mnemo.web.gate import LOOPBACK, Gate
+from mnemo.web.problems import Problem, add_handlers
+from mnemo.web.routes import ROUTERS
+from mnemo.web.tokens import Token
+
+__all__ = ["web_app"]
+
+STATIC = Path(__file__).parent / "static"
+
+
+def web_app(
+    memory: Mnemo,
+    *,
+    tokens: Sequence[Token],
+    hosts: Sequence[str] = LOOPBACK,
+    origins: Sequence[str] = (),
+) -> ASGIApp:
+    """
+    Make the ASGI application that serves *memory*.
+
+    Args:
+        memory: Open while it is served; its repositories are opened when they are asked for.
+        tokens: Of whom every request to the API must bring one.
+        hosts: Names that a request may call the service by, without port; ``*`` is any.
+        origins: Further origins (``https://example.org``) whose pages may call it.
+    """
+    app = FastAPI(
+        title="mnemo",
+        version=__version__,
+        summary="Durable memory for agents",
+        docs_url=None,
+        redoc_url=None,
+        responses={"4XX": {"model": Problem}, "5XX": {"model": Problem}},
+    )
+    app.state.memory = memory
+    add_handlers(app)
+    for router in ROUTERS:
+        app.include_router(router)
+    app.mount("/", StaticFiles(directory=STATIC, html=True))
+    return Gate(app, tokens=tokens, hosts=hosts, origins=origins)

@@ -1,0 +1,217 @@
+"""The gate before the application: Host, Origin, tokens, rates, slow bodies, headers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlsplit
+
+import anyio
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.exceptions import HTTPException
+from starlette.responses import Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from mnemo.runtime.clock import SystemClock
+from mnemo.web.problems import problem
+from mnemo.web.tokens import Token, TokenTable
+
+__all__ = ["LOOPBACK", "Gate"]
+
+LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
+"""Host names under which a service on this machine is called."""
+PUBLIC = ("/healthz", "/readyz", "/openapi.json")
+"""Paths that need no token; beside them all that is no API, such as the page."""
+GUARDED = ("/v1", "/metrics", "/mcp")
+BODY_BYTES = 16 * 2**20
+"""Bytes of a request's body, at most (S)."""
+TOO_LARGE = f"a body has at most {BODY_BYTES} bytes"
+BODY_S = 20.0
+"""Seconds within which the body of a request must have arrived (S)."""
+WRONG_PER_S = 10.0
+"""Wrong tokens per second that are answered at once; the answers to others wait (S)."""
+LONGEST_WAIT_S = 2.0
+"""Seconds that such an answer waits, at most (S)."""
+MOST_WAITING = 64
+"""Such answers that may wait at once; further requests without a known token get 429 (S)."""
+
+SECURITY_HEADERS = {
+    "content-security-policy": (
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
+        "font-src 'self'; connect-src 'self'; worker-src 'self'; manifest-src 'self'; "
+        "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    ),
+    "cross-origin-opener-policy": "same-origin",
+    "cross-origin-resource-policy": "same-origin",
+    "referrer-policy": "no-referrer",
+    "x-content-type-options": "nosniff",
+    "x-frame-options": "DENY",
+}
+
+
+@dataclass(slots=True)
+class Bucket:
+    """A token bucket: *rate* units per second, *size* at once."""
+
+    rate: float
+    size: float
+    level: float
+    at: float
+
+    @classmethod
+    def full(cls, rate: float, size: float, now: float) -> Bucket:
+        """A bucket that holds *size* units."""
+        return cls(rate, size, size, now)
+
+    def take(self, now: float) -> float:
+        """Take one unit. Returns 0, or the seconds until there is one; then nothing is taken."""
+        self.level = min(self.size, self.level + (now - self.at) * self.rate)
+        self.at = now
+        if self.level >= 1:
+            self.level -= 1
+            return 0.0
+        return (1 - self.level) / self.rate
+
+
+class Gate:
+    """
+    ASGI middleware that lets pass what may reach the application.
+
+    Args:
+        tokens: Of whom a request must bring one, unless its path is public.
+        hosts: Names that a request may call the service by; ``*`` is any.
+        origins: Further origins whose pages may call it.
+    """
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        *,
+        tokens: Sequence[Token],
+        hosts: Sequence[str] = LOOPBACK,
+        origins: Sequence[str] = (),
+    ) -> None:
+        self._app = app
+        self._tokens = TokenTable(tokens)
+        self._hosts = frozenset(host.lower() for host in hosts)
+        self._origins = frozenset(origins)
+        self._clock = SystemClock()
+        now = self._clock.monotonic()
+        self._rates = {t.name: Bucket.full(t.rate_per_s, 2 * t.rate_per_s, now) for t in tokens}
+        self._wrong = Bucket.full(WRONG_PER_S, 2 * WRONG_PER_S, now)
+        self._waiting = 0
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            await self._app(scope, receive, send)
+            return
+        if scope["type"] != "http":
+            await receive()
+            await send({"type": "websocket.close", "code": 1008})
+            return
+        headers, guarded = Headers(scope=scope), _is_guarded(scope["path"])
+        answer = _sender(send, private=guarded)
+        refusal = self._foreign(headers) or _too_large(headers)
+        if refusal is None and guarded:
+            refusal = await self._unauthorized(scope, headers)
+        if refusal is not None:
+            await refusal(scope, receive, answer)
+            return
+        await self._app(scope, _bounded(receive), answer)
+
+    def _foreign(self, headers: Headers) -> Response | None:
+        """Refuse another name of this machine (DNS rebinding), and pages of other origins."""
+        host = headers.get("host", "")
+        if "*" not in self._hosts and _name_of(host) not in self._hosts:
+            return problem(421, "wrong_host", "the service is not called by this name here")
+        origin = headers.get("origin")
+        if origin is None or origin in self._origins:
+            return None
+        if urlsplit(origin).netloc.lower() != host.lower():
+            return problem(403, "foreign_origin", "pages of this origin may not call the service")
+        return None
+
+    async def _unauthorized(self, scope: Scope, headers: Headers) -> Response | None:
+        """Find the token of the request and take from its rate; a problem where that fails."""
+        scheme, _, secret = headers.get("authorization", "").partition(" ")
+        token = self._tokens.find(secret.strip()) if scheme.lower() == "bearer" else None
+        if token is None:
+            return await self._wrong_token(is_given=bool(scheme))
+        wait_s = self._rates[token.name].take(self._clock.monotonic())
+        if wait_s:
+            return _too_many("rate_limited", "this token's rate is used up", wait_s)
+        scope.setdefault("state", {})["token"] = token
+        return None
+
+    async def _wrong_token(self, *, is_given: bool) -> Response:
+        challenge = {"WWW-Authenticate": 'Bearer realm="mnemo"'}
+        if not is_given:
+            return problem(401, "token_missing", "send Authorization: Bearer …", headers=challenge)
+        wait_s = self._wrong.take(self._clock.monotonic())
+        if wait_s and self._waiting >= MOST_WAITING:
+            return _too_many("too_many_wrong_tokens", "too many wrong tokens", LONGEST_WAIT_S)
+        if wait_s:
+            self._waiting += 1
+            try:
+                await anyio.sleep(LONGEST_WAIT_S)
+            finally:
+                self._waiting -= 1
+        return problem(401, "token_unknown", "this token is not known here", headers=challenge)
+
+
+def _too_many(reason: str, detail: str, wait_s: float) -> Response:
+    return problem(429, reason, detail, headers={"Retry-After": str(max(1, round(wait_s)))})
+
+
+def _is_guarded(path: str) -> bool:
+    return any(path == prefix or path.startswith(f"{prefix}/") for prefix in GUARDED)
+
+
+def _name_of(host: str) -> str:
+    """The host without its port."""
+    name, colon, port = host.lower().rpartition(":")
+    return name if colon and port.isdigit() else host.lower()
+
+
+def _sender(send: Send, *, private: bool) -> Send:
+    """Add the security headers to every response."""
+
+    async def sent(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            headers = MutableHeaders(scope=message)
+            for name, value in SECURITY_HEADERS.items():
+                headers[name] = value
+            if private:
+                headers["cache-control"] = "no-store"
+        await send(message)
+
+    return sent
+
+
+def _too_large(headers: Headers) -> Response | None:
+    announced = headers.get("content-length", "0")
+    if announced.isdecimal() and int(announced[:20]) <= BODY_BYTES:
+        return None
+    return problem(413, "content_too_large", TOO_LARGE, headers={"Connection": "close"})
+
+
+def _bounded(receive: Receive) -> Receive:
+    """Receive a body of at most ``BODY_BYTES`` within ``BODY_S``, else end with 413 or 408."""
+    clock = SystemClock()
+    end, complete, arrived = clock.monotonic() + BODY_S, False, 0
+
+    async def received() -> Any:
+        nonlocal complete, arrived
+        if complete:
+            return await receive()
+        with anyio.move_on_after(end - clock.monotonic()):
+            message = await receive()
+            arrived += len(message.get("body", b""))
+            complete = not message.get("more_body", False)
+            if arrived > BODY_BYTES:
+                raise HTTPException(413, TOO_LARGE, {"Connection": "close"})
+            return message
+        raise HTTPException(408, "the body took too long", {"Connection": "close"})
+
+    return received

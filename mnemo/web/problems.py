@@ -1,0 +1,160 @@
+"""Errors as problem documents (RFC 9457), with the reasons and facts of the exceptions."""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+from collections.abc import Mapping
+from http import HTTPStatus
+from typing import Any
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from pydantic import BaseModel, ConfigDict
+from starlette.exceptions import HTTPException
+from starlette.responses import Response
+
+from mnemo import (
+    CommitFailed,
+    Conflict,
+    EmbeddingSpaceMismatch,
+    ExtractionFailed,
+    MnemoError,
+    ModelError,
+    NotFound,
+    PendingQueueFull,
+    RateLimited,
+    RecallFailed,
+    RepositoryAlreadyOpen,
+    SessionError,
+    StoreLocked,
+    StoreReadOnly,
+    UsageError,
+)
+
+__all__ = ["Problem", "add_handlers", "problem"]
+
+log = logging.getLogger("mnemo")
+
+STATUS: tuple[tuple[type[Exception], int], ...] = (
+    (NotFound, 404),
+    (PendingQueueFull, 503),
+    (ExtractionFailed, 409),
+    (SessionError, 409),
+    (Conflict, 409),
+    (RepositoryAlreadyOpen, 409),
+    (EmbeddingSpaceMismatch, 409),
+    (ValueError, 422),
+    (UsageError, 409),
+    (ModelError, 503),
+    (RecallFailed, 503),
+    (StoreLocked, 503),
+    (StoreReadOnly, 503),
+    (CommitFailed, 503),
+    (TimeoutError, 504),
+    (MnemoError, 500),
+)
+"""The first class that an exception is of decides."""
+_PLAIN = {422: "invalid_argument", 504: "timeout"}
+_REASONS = {413: "content_too_large"}  # whose name differs between versions of Python
+RETRY_S = 1
+"""Seconds after which a 503 may be tried again, where nothing better is known (S)."""
+
+
+class Problem(BaseModel):
+    """
+    A problem document.
+
+    Attributes:
+        type: ``urn:mnemo:`` and the reason.
+        reason: What a program decides by: the exception's reason, or its class in snake case.
+        error: The exception's class in ``mnemo``; ``null``: the service itself refused.
+        facts: The exception's attributes.
+    """
+
+    model_config = ConfigDict(title="Problem")
+
+    type: str
+    title: str
+    status: int
+    detail: str
+    reason: str
+    error: str | None = None
+    facts: dict[str, Any] = {}
+
+
+def problem(
+    status: int,
+    reason: str,
+    detail: str,
+    *,
+    error: str | None = None,
+    facts: Mapping[str, Any] | None = None,
+    headers: Mapping[str, str] | None = None,
+) -> Response:
+    """A response with a problem document, in ASCII."""
+    body = Problem(
+        type=f"urn:mnemo:{reason}",
+        title=HTTPStatus(status).phrase,
+        status=status,
+        detail=detail,
+        reason=reason,
+        error=error,
+        facts=dict(facts or {}),
+    )
+    content = json.dumps(dict(body), default=str)
+    return Response(content, status, dict(headers or {}), "application/problem+json")
+
+
+def add_handlers(app: FastAPI) -> None:
+    """Have *app* answer every error with a problem document."""
+    for kind in (MnemoError, ValueError, TimeoutError):
+        app.add_exception_handler(kind, _refused)
+    app.add_exception_handler(RequestValidationError, _invalid)
+    app.add_exception_handler(HTTPException, _http)
+    app.add_exception_handler(Exception, _failed)
+
+
+async def _refused(request: Request, error: Exception) -> Response:
+    status = next(code for kind, code in STATUS if isinstance(error, kind))
+    if status == 500:
+        log.error("%s %s failed", request.method, request.url.path, exc_info=error)
+    name, known = type(error).__name__, isinstance(error, MnemoError)
+    named = _snake_case(name) if known else _PLAIN[status]
+    reason = str(getattr(error, "reason", None) or named)
+    facts = {k: v for k, v in vars(error).items() if not k.startswith("_") and k != "reason"}
+    again = error.retry_after_s if isinstance(error, RateLimited) else None
+    headers = {"Retry-After": str(round(again or RETRY_S))} if status == 503 else {}
+    told = name if known else {422: "ValueError", 504: "TimeoutError"}[status]
+    return problem(status, reason, str(error) or name, error=told, facts=facts, headers=headers)
+
+
+async def _invalid(request: Request, error: Exception) -> Response:
+    assert isinstance(error, RequestValidationError)
+    found = [
+        {"place": ".".join(map(str, one["loc"])), "message": one["msg"]} for one in error.errors()
+    ]
+    detail = "; ".join(f"{one['place']}: {one['message']}" for one in found[:3])
+    return problem(
+        422, "invalid_argument", detail, error="ValueError", facts={"errors": found[:20]}
+    )
+
+
+async def _http(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    return problem(
+        error.status_code,
+        _REASONS.get(error.status_code, HTTPStatus(error.status_code).name.lower()),
+        str(error.detail),
+        headers=error.headers,
+    )
+
+
+async def _failed(request: Request, error: Exception) -> Response:
+    log.error("%s %s failed", request.method, request.url.path, exc_info=error)
+    return problem(500, "internal_error", "the service failed; its log says why")
+
+
+def _snake_case(name: str) -> str:
+    return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower()

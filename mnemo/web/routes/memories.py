@@ -1,0 +1,179 @@
+"""Remember, recall, search, and the memories of a repository."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, Any, Literal, TypeAlias
+
+from fastapi import APIRouter, Query
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, JsonValue, NaiveDatetime
+
+from mnemo import ErasureReport, Memory, MemoryVersion, Page, Remembered, SearchHit
+from mnemo.exchange import RecallShape
+from mnemo.web.access import Readable, Writable
+
+__all__ = ["router"]
+
+router = APIRouter(prefix="/v1", tags=["memories"])
+
+MOST_AT_ONCE = 1_000
+"""Members of a list in a request."""
+
+Id: TypeAlias = Annotated[str, Query(min_length=1, max_length=512)]
+Time: TypeAlias = AwareDatetime | NaiveDatetime
+Where: TypeAlias = dict[str, JsonValue]
+
+
+class Body(BaseModel):
+    """The base of request bodies: an unknown key is refused."""
+
+    model_config = ConfigDict(extra="forbid")
+
+
+class Filters(Body):
+    """Conditions on evidence, as of ``Repository.recall``."""
+
+    where: Where | None = None
+    session_id: str | None = None
+    thread_id: str | None = None
+    actor: str | None = None
+    since: Time | None = None
+    until: Time | None = None
+
+
+class Remember(Body):
+    """A text, a message or several; arguments as of ``Repository.remember``."""
+
+    content: str | dict[str, JsonValue] | list[str | dict[str, JsonValue]]
+    thread_id: str = "default"
+    role: Literal["user", "assistant", "system", "tool"] = "user"
+    actor: str | None = None
+    at: Time | None = None
+    key: str | None = None
+    metadata: dict[str, JsonValue] | None = None
+    wait: bool = False
+    timeout_s: float | None = Field(default=None, ge=0, le=600)
+    format: Literal["openai", "responses", "anthropic"] | None = None
+
+
+class Recall(Filters):
+    """A question; arguments as of ``Repository.recall``."""
+
+    query: str
+    k: int = Field(default=10, ge=1, le=1_000)
+    mode: Literal["semantic", "procedural", "episodic", "mixed"] | None = None
+    max_hops: int = Field(default=2, ge=0, le=10)
+    reason: bool | None = None
+    use_model: bool | None = None
+    types: list[str] | None = None
+    min_score: float = Field(default=0.0, ge=0, le=1)
+    explain: bool = False
+
+
+class Search(Filters):
+    """Words; arguments as of ``Repository.search``."""
+
+    query: str
+    types: list[str] | None = None
+    limit: int = Field(default=5, ge=1, le=100)
+    not_visible_in: str | None = None
+
+
+class Listing(Filters):
+    """A page of memories; arguments as of ``Repository.memories``."""
+
+    types: list[str] = ["semantic", "procedural"]
+    superseded: bool = False
+    order: Literal["newest", "oldest"] = "newest"
+    limit: int = Field(default=100, ge=1, le=MOST_AT_ONCE)
+    after: str | None = None
+
+
+class NewMemory(Body):
+    """A fact or instruction; arguments as of ``Repository.add_memory``."""
+
+    text: str
+    type: Literal["semantic", "procedural"] = "semantic"
+    tags: list[str] = Field(default=[], max_length=MOST_AT_ONCE)
+    at: Time | None = None
+    metadata: dict[str, JsonValue] | None = None
+
+
+class Correction(Body):
+    """A new wording; arguments as of ``Repository.update_memory``."""
+
+    text: str
+    reason: str | None = None
+    expected_version: int | None = Field(default=None, ge=1)
+
+
+class Forget(Body):
+    """What is to go; arguments as of ``Repository.forget``. By default nothing is erased."""
+
+    memory_ids: list[str] = Field(default=[], max_length=MOST_AT_ONCE)
+    message_ids: list[str] = Field(default=[], max_length=MOST_AT_ONCE)
+    steps: list[str] = Field(default=[], max_length=MOST_AT_ONCE)
+    session_id: str | None = None
+    thread_id: str | None = None
+    before: datetime | None = None
+    sources: bool = True
+    dry_run: bool = True
+
+
+def _given(body: BaseModel) -> dict[str, Any]:
+    """The arguments of the call that *body* describes."""
+    return {name: getattr(body, name) for name in type(body).model_fields}
+
+
+@router.post("/remember", response_model=Remembered)
+async def remember(repo: Writable, body: Remember) -> Any:
+    """Store what was said, and have its facts extracted in the background."""
+    return await repo.remember(**_given(body))
+
+
+@router.post("/recall", response_model=RecallShape)
+async def recall(repo: Readable, body: Recall) -> Any:
+    """Find what the memory knows, with its sources."""
+    return await repo.recall(**_given(body))
+
+
+@router.post("/search", response_model=list[SearchHit])
+async def search(repo: Readable, body: Search) -> Any:
+    """Find words in everything ever said or observed."""
+    return await repo.search(**_given(body))
+
+
+@router.post("/memories/list", response_model=Page[Memory])
+async def listed(repo: Readable, body: Listing) -> Any:
+    """List facts and instructions, a page at a time."""
+    return await repo.memories(**_given(body))
+
+
+@router.post("/memories", response_model=Memory)
+async def add(repo: Writable, body: NewMemory) -> Any:
+    """Add a fact or instruction by hand."""
+    return await repo.add_memory(**_given(body))
+
+
+@router.get("/memory", response_model=Memory)
+async def one(repo: Readable, id: Id) -> Any:
+    """Give one fact or instruction."""
+    return await repo.memory(id)
+
+
+@router.patch("/memory", response_model=Memory)
+async def update(repo: Writable, id: Id, body: Correction) -> Any:
+    """Correct what one says."""
+    return await repo.update_memory(id, **_given(body))
+
+
+@router.get("/memory/history", response_model=list[MemoryVersion])
+async def history(repo: Readable, id: Id) -> Any:
+    """List the wordings of one."""
+    return await repo.history(id)
+
+
+@router.post("/forget", response_model=ErasureReport)
+async def forget(repo: Writable, body: Forget) -> Any:
+    """Report what would be erased, and with ``dry_run: false`` erase it for good."""
+    return await repo.forget(**_given(body))

@@ -1,0 +1,70 @@
+"""Run the HTTP service with uvicorn."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable, Sequence
+
+import uvicorn
+
+from mnemo import ConfigError, Mnemo
+from mnemo.web.app import web_app
+from mnemo.web.gate import LOOPBACK
+from mnemo.web.tokens import Token
+
+__all__ = ["serve"]
+
+GRACE_S = 3
+"""Seconds that open requests may still take when the service is stopped (S)."""
+MOST_CONNECTIONS = 2_000
+"""Connections at once; further ones get 503 (S)."""
+IDLE_S = 30
+"""Seconds after which a connection without requests is closed (S)."""
+
+
+async def serve(
+    memory: Mnemo,
+    *,
+    tokens: Sequence[Token],
+    host: str = "127.0.0.1",
+    port: int = 0,
+    hosts: Sequence[str] = LOOPBACK,
+    origins: Sequence[str] = (),
+    ready: Callable[[str], object] = lambda url: None,
+) -> None:
+    """
+    Serve *memory* until the process is interrupted or the call cancelled.
+
+    Args:
+        host, port: Where to listen; port 0 is a free one.
+        hosts, origins: As of ``web_app``.
+        ready: Called with the URL once connections are accepted.
+
+    Raises:
+        ConfigError: The address cannot be listened on.
+    """
+    config = uvicorn.Config(
+        web_app(memory, tokens=tokens, hosts=hosts, origins=origins),
+        log_level="warning",
+        access_log=False,
+        server_header=False,
+        lifespan="off",
+        proxy_headers=False,
+        ws="none",
+        limit_concurrency=MOST_CONNECTIONS,
+        timeout_keep_alive=IDLE_S,
+        timeout_graceful_shutdown=GRACE_S,
+    )
+    with _listening(host, port) as listener:
+        bound = listener.getsockname()[1]
+        name = f"[{host}]" if ":" in host else host
+        ready(f"http://{name}:{bound}")
+        await uvicorn.Server(config).serve(sockets=[listener])
+
+
+def _listening(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        return socket.create_server((host, port), family=family, backlog=2_048)
+    except OSError as error:
+        raise ConfigError(f"{host}:{port} cannot be listened on: {error.strerror}") from error
