@@ -8,6 +8,7 @@ model client's) is translated once, at the edge, and kept as ``__cause__``.
 from __future__ import annotations
 
 __all__ = [
+    "AlreadyExtracted",
     "Barred",
     "BudgetExceeded",
     "CommitFailed",
@@ -139,6 +140,12 @@ class Conflict(UsageError):
 
 class StaleRevision(Conflict):
     """The graph moved on since it was read; reconcile again. It never leaves mnemo."""
+
+
+class AlreadyExtracted(Conflict):
+    """
+    The job of its thread has made the message a step; a feed leaves it out. It never leaves mnemo.
+    """
 
 
 class Barred(Conflict):

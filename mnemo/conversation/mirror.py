@@ -46,8 +46,8 @@ class FeedTarget(Protocol):
         """Names it in messages to people."""
         ...
 
-    async def append_messages(self, messages: Sequence[StoredMessage], /) -> object:
-        """Keep *messages*; those that are known already change nothing."""
+    async def _take_fed(self, messages: Sequence[StoredMessage], /) -> None:
+        """Keep *messages*, but for those that it knows, or that a job has extracted."""
         ...
 
     def held_messages(self, thread_id: str, /) -> Sequence[str]:
@@ -185,7 +185,7 @@ class Feed:
             self._next, more = portion.next_seq, portion.more
 
     async def _hand_over(self, portion: _Portion) -> None:
-        await called(self._session.append_messages, portion.messages)
+        await called(self._session._take_fed, portion.messages)
         if await self._parts.store.reading(partial(self._was_purged, portion)):
             # They were read before the purge and written after it: it has to reach them, too.
             await self._parts.forget(Selection(thread_id=self.thread_id))

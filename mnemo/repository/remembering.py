@@ -30,7 +30,7 @@ from mnemo.values.job_rules import demand_extraction, finish_extraction
 from mnemo.values.jobs import Extraction, Job, JobState
 from mnemo.values.journal import SessionState
 from mnemo.values.messages import Message, Role, StoredMessage
-from mnemo.values.steps import Step
+from mnemo.values.steps import Step, StepDraft
 from mnemo.wire import Format, Given, listed, messages_of
 
 __all__ = ["Content", "Remembered", "Remembering"]
@@ -180,7 +180,7 @@ class Remembering:
         """Ids of those of *messages* that become steps."""
         return [str(draft.message_id) for draft in self._drafts(messages)]
 
-    def _drafts(self, messages: Sequence[StoredMessage]) -> list[Any]:
+    def _drafts(self, messages: Sequence[StoredMessage]) -> list[StepDraft]:
         now, actor = self._parts.clock.now(), self._parts.config.extraction.default_actor
         return drafts_of(messages, now=now, default_actor=actor)
 
@@ -299,15 +299,10 @@ def _done(job: Job, portion: Portion) -> Extraction:
     )
 
 
-def _preceding(drafts: Sequence[Any]) -> tuple[Step, ...]:
+def _preceding(drafts: Sequence[StepDraft]) -> tuple[Step, ...]:
     """Steps as they would stand before those of an episode."""
     return tuple(
-        Step(
-            session_id="",
-            episode_id="",
-            index=place - len(drafts),
-            **{name: getattr(draft, name) for name in draft.__slots__},
-        )
+        draft.step(session_id="", episode_id="", index=place - len(drafts))
         for place, draft in enumerate(drafts)
     )
 

@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import replace
 from datetime import datetime
+from functools import partial
 from typing import Any
 
 from mnemo.errors import StoreError
@@ -254,28 +255,30 @@ def _storable(metadata: Mapping[str, Any] | None) -> dict[str, Any]:
     return copy
 
 
-def drafts_of(given: Sequence[Given], *, now: datetime, default_actor: str) -> list[StepDraft]:
+def drafts_of(
+    given: Sequence[Given], *, now: datetime, default_actor: str, is_fed: bool = False
+) -> list[StepDraft]:
     """
     Turn chat messages into drafts, in order.
 
     Messages that say and do nothing, or that a view made, are left out.
 
-    Raises:
-        ValueError: One of *given* is no message.
-    """
-    messages = [*messages_of(given)]
-    drafts = (_draft_of(message, now=now, default_actor=default_actor) for message in messages)
-    return [draft for draft in drafts if draft is not None]
-
-
-def _draft_of(message: Message, *, now: datetime, default_actor: str) -> StepDraft | None:
-    """
-    Turn *message* into a draft; ``None``: it says and does nothing, or a view made it.
-
     Args:
         now: When a message without a time was said.
         default_actor: Whose words those of a user are who is not named.
+        is_fed: As in ``StepDraft``.
+
+    Raises:
+        ValueError: One of *given* is no message.
     """
+    make = partial(_draft_of, now=now, default_actor=default_actor, is_fed=is_fed)
+    return [draft for message in messages_of(given) if (draft := make(message)) is not None]
+
+
+def _draft_of(
+    message: Message, *, now: datetime, default_actor: str, is_fed: bool
+) -> StepDraft | None:
+    """Turn *message* into a draft; ``None``: it says and does nothing, or a view made it."""
     observation, action = sides_of(message)
     if is_view_made(message) or (is_blank(observation) and is_blank(action)):
         return None
@@ -290,6 +293,7 @@ def _draft_of(message: Message, *, now: datetime, default_actor: str) -> StepDra
         thread_id=message.thread_id if isinstance(message, StoredMessage) else None,
         message_id=message.id,
         role=message.role,
+        is_fed=is_fed,
     )
 
 

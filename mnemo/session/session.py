@@ -9,14 +9,21 @@ session's own task, one at a time. What is legal is in ``machine``; what they do
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime
 from functools import partial
 from typing import Any
 
 import anyio
 
-from mnemo.errors import ExtractionFailed, RateLimited, SessionClosed, StoreError
+from mnemo.errors import (
+    AlreadyExtracted,
+    ExtractionFailed,
+    RateLimited,
+    SessionClosed,
+    StoreError,
+)
 from mnemo.events import SessionExpired
 from mnemo.prompts.usage import UsageMeter
 from mnemo.runtime.spans import Span
@@ -30,6 +37,7 @@ from mnemo.session.pending import Callback, PendingOperation
 from mnemo.session.views import CommitReceipt, SessionContext, SessionStatistics
 from mnemo.session.work import EpisodeWork
 from mnemo.values.journal import Journal, SessionState
+from mnemo.values.messages import StoredMessage
 from mnemo.values.steps import Step, StepDraft
 from mnemo.wire import Given, listed
 
@@ -150,7 +158,12 @@ class Session:
         return SessionContext(goal=book.goal, steps=tuple(lines))
 
     def recent_steps(self, count: int) -> tuple[Step, ...]:
-        """The last *count* durable steps of the present episode, ascending."""
+        """
+        The last *count* durable steps of the present episode, ascending.
+
+        They tell whoever resumes a session how far it came: with their keys, times and
+        annotations, which ``context`` leaves out.
+        """
         book = self._core.book
         return tuple(book.steps[-count:]) if book else ()
 
@@ -248,17 +261,28 @@ class Session:
                 after it was tried: the same messages again add the rest.
                 *Cancellation*: as for a failure; the step being written is durable or not.
         """
+        return await self._append_all(listed(messages), is_fed=False)
+
+    async def _take_fed(self, messages: Sequence[StoredMessage]) -> None:
+        """See ``FeedTarget``. *Cancellation*: the step being written is durable or not."""
+        await self._append_all(messages, is_fed=True)
+
+    async def _append_all(self, given: Sequence[Given], *, is_fed: bool) -> list[Step]:
+        """Append *given*, one after the other, but for those that ``AlreadyExtracted`` refuses."""
         self._check_usable("append")
-        given = listed(messages)
         make = partial(
             drafts_of,
             given,
             now=self._parts.clock.now(),
             default_actor=self._parts.config.extraction.default_actor,
+            is_fed=is_fed,
         )
         steps: list[Step] = []
         for draft in await computed(make, *given):
-            with self._parts.spans.span("append", attributes=self._named) as span:
+            with (
+                self._parts.spans.span("append", attributes=self._named) as span,
+                suppress(AlreadyExtracted),
+            ):
                 self._check_usable("append")
                 steps.append(await self._core.append(draft, span))
         return steps
@@ -267,7 +291,9 @@ class Session:
         """
         Ids of a conversation thread's messages that it has steps of, the last step first.
 
-        Of all its episodes; what is still on its way to the store is not among them.
+        Of all its episodes; what is still on its way to the store is not among them. It tells
+        where a feed begins that is to take the whole thread: at ``from_seq=0`` if none is held,
+        otherwise behind the last one, which is the default.
         """
         return self._core.appends.messages_of(thread_id)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 
 from mnemo.store.codec import decode_list, utc_text
@@ -12,7 +12,7 @@ from mnemo.store.tables import JOBS
 from mnemo.store.tx import Tx
 from mnemo.values.jobs import Job, JobState
 
-__all__ = ["extracting", "fed_messages", "find_jobs", "job_counts", "made_of"]
+__all__ = ["extracting", "find_jobs", "job_counts", "made_of", "stepped_messages"]
 
 # ``$by``: thousands of jobs that are done must not be looked at.
 _OF_STATE = f"""
@@ -29,10 +29,10 @@ SELECT id FROM sessions WHERE repo = ? AND thread_id = ? AND state <> 'idle' ORD
 """
 _OF_MESSAGES = """
 FROM steps t JOIN sessions s ON s.no = t.session
-WHERE t.repo = ? AND t.thread = ? AND t.message IN ({})
+WHERE t.repo = ? AND t.thread IN ({}) AND t.message IN ({})
 """
-_FED = {
-    by_job: f"SELECT DISTINCT t.message {_OF_MESSAGES} AND s.thread_id IS {null}"
+_STEPPED = {
+    by_job: f"SELECT DISTINCT t.thread, t.message {_OF_MESSAGES} AND s.thread_id IS {null}"
     for by_job, null in ((False, "NULL"), (True, "NOT NULL"))
 }
 _MADE = f"""
@@ -72,22 +72,24 @@ def extracting(tx: Tx, repo: int, thread_id: str) -> list[str]:
     return [id for (id,) in tx.run(_EXTRACTING, (repo, thread_id))]
 
 
-def fed_messages(
-    tx: Tx, repo: int, thread_id: str, ids: Sequence[str], *, by_job: bool
-) -> frozenset[str]:
-    """Those of *ids* that are steps of a session by hand, or of one of the thread's job."""
-    found: set[str] = set()
-    for chunk in chunks(list(dict.fromkeys(ids))):
-        rows = tx.run(_FED[by_job].format(holes(chunk)), (repo, thread_id, *chunk))
-        found.update(id for (id,) in rows)
-    return frozenset(found)
+def stepped_messages(
+    tx: Tx, repo: int, messages: Iterable[tuple[str, str]], *, by_job: bool
+) -> set[tuple[str, str]]:
+    """Those of *messages*, by thread and id, that are steps of a session by hand, or of a job's."""
+    wanted = set(messages)
+    found: set[tuple[str, str]] = set()
+    for threads in chunks(sorted({thread for thread, _ in wanted})):
+        for ids in chunks(sorted({id for _, id in wanted})):
+            statement = _STEPPED[by_job].format(holes(threads), holes(ids))
+            found.update(tx.run(statement, (repo, *threads, *ids)))
+    return found & wanted
 
 
 def made_of(tx: Tx, repo: int, thread_id: str, ids: Sequence[str]) -> list[str]:
     """Ids of the nodes that the job's commits of these messages left."""
     found: dict[str, None] = {}
     for chunk in chunks(list(dict.fromkeys(ids))):
-        rows = tx.run(_MADE.format(holes(chunk)), (repo, thread_id, *chunk, thread_id))
+        rows = tx.run(_MADE.format("?", holes(chunk)), (repo, thread_id, *chunk, thread_id))
         for receipt in _RECEIPTS.all(rows):
             found.update(dict.fromkeys(receipt))
     return list(found)

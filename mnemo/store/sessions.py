@@ -106,7 +106,10 @@ class StoredSessions:
         """
         at = utc_text(self._clock.now())
         handed = Handed(session_id, episode_id, draft, owner.token, at)
-        self._engine.post(append_steps, handed, done, locks=[("session", session_id)])
+        locks = [("session", session_id)]
+        if draft.thread_id is not None:
+            locks.append(("thread", draft.thread_id))
+        self._engine.post(append_steps, handed, done, locks=locks)
 
     async def record(self, act: Act, owner: Owner) -> None:
         """Write one act. *Raises* ``Conflict`` for a lost owner. *Cancellation*: completes."""

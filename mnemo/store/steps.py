@@ -6,8 +6,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from mnemo.errors import Conflict, NotFound, UsageError
+from mnemo.errors import AlreadyExtracted, Conflict, NotFound, UsageError
 from mnemo.store import tables
+from mnemo.store.jobs import stepped_messages
 from mnemo.store.rows import chunks, holes, insert_rows, step_row
 from mnemo.store.tombstones import was_erased
 from mnemo.store.tx import Tx
@@ -71,10 +72,14 @@ def append_steps(tx: Tx, handed: Sequence[Handed]) -> list[Step | UsageError]:
     """
     Write steps with their full text, in order; a refused one leaves no gap.
 
+    A message that a feed gives is refused if a job has made it a step. The job looks for fed
+    messages once its own steps are written: whichever of the two writes first keeps it.
+
     Raises:
         Conflict: A key or node id is in use (only then nothing at all is written).
     """
     found = _find_lanes(tx, handed)
+    extracted = _extracted(tx, found, handed)
     lanes: dict[tuple[str, str, str], _Lane | UsageError] = {}
     ordinal = tx.dialect.last_number(tx, "steps")
     results: list[Step | UsageError] = []
@@ -86,8 +91,16 @@ def append_steps(tx: Tx, handed: Sequence[Handed]) -> list[Step | UsageError]:
         if isinstance(lane, UsageError):
             results.append(lane)
             continue
+        if (lane.repo, one.draft.thread_id, one.draft.message_id) in extracted:
+            results.append(AlreadyExtracted(f"message {one.draft.message_id!r} is a step already"))
+            continue
         ordinal += 1
-        step = _step(ordinal, lane.next_index, one)
+        step = one.draft.step(
+            session_id=one.session_id,
+            episode_id=one.episode_id,
+            index=lane.next_index,
+            ordinal=ordinal,
+        )
         place = (ordinal, lane.repo, lane.session, lane.episode, one.recorded_at)
         rows.append((*place, *tables.STEPS.values(step)))
         texts.setdefault(lane.repo, []).extend(_texts(step))
@@ -113,6 +126,20 @@ def _find_lanes(tx: Tx, handed: Sequence[Handed]) -> _Found:
     return found
 
 
+def _extracted(tx: Tx, found: _Found, handed: Sequence[Handed]) -> set[tuple[int, str, str]]:
+    """Repository, thread and id of the fed messages that a job has made steps."""
+    fed: dict[int, list[tuple[str, str]]] = {}
+    for one in handed:
+        row, draft = found.get((one.session_id, None)), one.draft
+        if draft.is_fed and row is not None and draft.thread_id and draft.message_id:
+            fed.setdefault(row[2], []).append((draft.thread_id, draft.message_id))
+    return {
+        (repo, *message)
+        for repo, messages in fed.items()
+        for message in stepped_messages(tx, repo, messages, by_job=True)
+    }
+
+
 def _lane(tx: Tx, found: _Found, one: Handed) -> _Lane | UsageError:
     row = found.get((one.session_id, None))
     if row is None and was_erased(tx, one.session_id):
@@ -128,26 +155,6 @@ def _lane(tx: Tx, found: _Found, one: Handed) -> _Lane | UsageError:
     if status != "open":
         return Conflict(f"episode {one.episode_id!r} takes no more steps")
     return _Lane(session, repo, episode, next_index or 0)
-
-
-def _step(ordinal: int, index: int, one: Handed) -> Step:
-    draft = one.draft
-    return Step(
-        session_id=one.session_id,
-        episode_id=one.episode_id,
-        index=index,
-        observation=draft.observation,
-        action=draft.action,
-        at=draft.at,
-        actor=draft.actor,
-        node_id=draft.node_id,
-        key=draft.key,
-        metadata=draft.metadata,
-        thread_id=draft.thread_id,
-        message_id=draft.message_id,
-        role=draft.role,
-        ordinal=ordinal,
-    )
 
 
 def _texts(step: Step) -> list[tuple[int, str]]:

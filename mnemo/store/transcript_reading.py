@@ -157,7 +157,9 @@ class Reading:
 
     def fed(self, thread_id: str, ids: Sequence[str], *, by_job: bool = False) -> frozenset[str]:
         """Those of the messages *ids* that are steps of a session by hand, or of the job's."""
-        return jobs.fed_messages(self._tx, self._repo, thread_id, ids, by_job=by_job)
+        messages = ((thread_id, id) for id in ids)
+        found = jobs.stepped_messages(self._tx, self._repo, messages, by_job=by_job)
+        return frozenset(id for _, id in found)
 
     def made_of(self, thread_id: str, ids: Sequence[str]) -> list[str]:
         """Ids of the nodes that the job's commits of these messages left."""

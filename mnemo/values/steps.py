@@ -38,7 +38,12 @@ Part = Literal["observation", "action"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepDraft:
-    """A step before the store gave it its index; see ``Step``."""
+    """
+    A step before the store gave it its index; see ``Step``.
+
+    Attributes:
+        is_fed: Whether a feed made it: refused if a job has made its message a step.
+    """
 
     observation: str
     action: str
@@ -50,6 +55,26 @@ class StepDraft:
     thread_id: str | None = None
     message_id: str | None = None
     role: Role | None = None
+    is_fed: bool = False
+
+    def step(self, *, session_id: str, episode_id: str, index: int, ordinal: int = 0) -> Step:
+        """The step at this place."""
+        return Step(
+            session_id=session_id,
+            episode_id=episode_id,
+            index=index,
+            observation=self.observation,
+            action=self.action,
+            at=self.at,
+            actor=self.actor,
+            node_id=self.node_id,
+            key=self.key,
+            metadata=self.metadata,
+            thread_id=self.thread_id,
+            message_id=self.message_id,
+            role=self.role,
+            ordinal=ordinal,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

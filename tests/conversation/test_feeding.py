@@ -28,7 +28,7 @@ class Taker:
         self.gate: anyio.Event | None = None
         self.asked = 0
 
-    async def append_messages(self, messages: Sequence[StoredMessage]) -> None:
+    async def _take_fed(self, messages: Sequence[StoredMessage]) -> None:
         self.asked += 1
         if self.gate is not None:
             await self.gate.wait()

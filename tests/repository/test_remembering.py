@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import anyio
@@ -15,6 +16,7 @@ from mnemo.prompts.data import read_block
 from mnemo.protocols import TranscriptReader
 from mnemo.testing import ScriptedChatModel
 from mnemo.values.jobs import JobState
+from mnemo.values.messages import StoredMessage
 
 ALLERGIC, LUND = "I am allergic to peanuts.", "I live in Lund."
 
@@ -235,6 +237,29 @@ async def test_a_message_that_is_fed_while_its_job_runs_is_one_step(open_kit: Op
     await kit.repo.remember(LUND, wait=True)
     assert session.statistics().steps == 1
     assert (await kit.repo.statistics()).steps == 1
+
+
+async def test_a_message_that_is_extracted_while_a_feed_reads_is_one_step(open_kit: OpenKit):
+    """A feed that has read a message before the job took it leaves it to the job."""
+    kit = await open_kit(embedded=True)
+    session = await kit.started()
+    take = session._take_fed
+
+    async def late(messages: Sequence[StoredMessage]) -> None:
+        await kit.repo.remember(LUND, key="a", wait=True)
+        await take(messages)
+
+    session._take_fed = late  # type: ignore[method-assign]
+    talk = kit.repo.conversation("default")
+    await talk.append([Message("user", LUND, id="a"), Message("user", ALLERGIC, id="b")])
+    feed = await talk.feed(session, from_seq=0)
+    await feed.caught_up()
+    feed.cancel()
+    assert feed.error is None
+    assert (await kit.repo.statistics()).steps == 2
+    assert session.statistics().steps == 0
+    await session.append_messages(Message("user", "I sail."))
+    assert session.statistics().steps == 1
 
 
 async def test_a_failing_model_is_asked_again_and_the_messages_stay(open_kit: OpenKit):
