@@ -187,6 +187,7 @@ async def test_a_failing_store_is_swept_later(open_conversations: OpenTalk) -> N
     """A sweep that fails deletes nothing and is made up for after the next append."""
     talk, expiry = await swept(open_conversations, config=MINUTE)
     await talk.log().append(user("tea"))
+    await expiry.settled("t")
     talk.clock.advance(61)
     writing = talk.parts.store.writing
 
