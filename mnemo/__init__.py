@@ -40,12 +40,15 @@ from mnemo.recall.candidate import Candidate, Explanation, SourceRef
 from mnemo.recall.keyword import SearchHit
 from mnemo.recall.result import ReasonedMemory, RecallResult
 from mnemo.repository import (
+    Changes,
     ConversationStatistics,
+    Inspection,
     Memory,
     MemoryVersion,
     Page,
     Repository,
     RepositoryStatistics,
+    SessionLook,
     ThreadRecord,
 )
 from mnemo.runtime.bus import Subscription
@@ -120,6 +123,7 @@ __all__ = [
     "ArchiveHead",
     "BudgetExceeded",
     "Candidate",
+    "Changes",
     "Changeset",
     "ChannelHistory",
     "Checkpoint",
@@ -151,6 +155,7 @@ __all__ = [
     "GetItem",
     "Goal",
     "GoalCompletion",
+    "Inspection",
     "Intent",
     "InvalidArchive",
     "InvalidNote",
@@ -217,6 +222,7 @@ __all__ = [
     "SessionClosed",
     "SessionContext",
     "SessionError",
+    "SessionLook",
     "SessionRecord",
     "SessionState",
     "SessionStatistics",

@@ -51,6 +51,8 @@ from mnemo.recall.result import RecallResult
 from mnemo.recall.view import MessageView
 from mnemo.repository.checkpoints import Checkpoints as _Checkpoints
 from mnemo.repository.conversation import Conversation as _Conversation
+from mnemo.repository.inspection import Changes, SessionLook
+from mnemo.repository.inspection import Inspection as _Inspection
 from mnemo.repository.memories import Memory, MemoryVersion, Order, Page
 from mnemo.repository.parts import RepositoryStatistics, ThreadRecord
 from mnemo.repository.remembering import Content, Remembered
@@ -91,6 +93,7 @@ __all__ = [
     "Conversation",
     "Feed",
     "Goals",
+    "Inspection",
     "Items",
     "Mnemo",
     "NoteToolbox",
@@ -506,6 +509,24 @@ class Checkpoints(Blocking[_Checkpoints]):
     def copy(self, source: str, target: str) -> int:
         """Copy a thread with all checkpoints, values and writes."""
         return self._portal.run(lambda: self._inner.copy(source, target))
+
+
+class Inspection(Blocking[_Inspection]):
+    """
+
+    Looks into one repository; made by ``Repository.inspection``. Nothing here writes.
+
+    Blocking; see ``mnemo.repository.inspection.Inspection``.
+
+    """
+
+    def changes(self, after: str | None = None, *, limit: int = 1000) -> Changes:
+        """List what was written since a cursor, in the order in which it was."""
+        return self._portal.run(lambda: self._inner.changes(after, limit=limit))
+
+    def session(self, session_id: str) -> SessionLook:
+        """Look at a session, open or not, also one that another process has open."""
+        return self._portal.run(lambda: self._inner.session(session_id))
 
 
 class Notes(Blocking[_Notes]):
@@ -1099,6 +1120,11 @@ class Repository(Blocking[_Repository]):
     def notes(self) -> Notes:
         """Its notes: long-term topic files, written at the end of a task."""
         return Notes(self._portal, self._portal.call(lambda: self._inner.notes))
+
+    @property
+    def inspection(self) -> Inspection:
+        """What was written since a cursor, and sessions without opening them."""
+        return Inspection(self._portal, self._portal.call(lambda: self._inner.inspection))
 
     @property
     def checkpoints(self) -> Checkpoints:

@@ -29,6 +29,7 @@ from mnemo.runtime.traffic import CALM_WRITES, traffic
 from mnemo.runtime.user_code import traceback_of
 from mnemo.values.changeset import Revision
 from mnemo.values.corpus import CorpusView, Document, DocumentsView
+from mnemo.values.feed import NO_VECTORS
 from mnemo.values.graph import NodeType, Vector
 from mnemo.values.vectors import unit_rows
 from mnemo.values.wordings import MOST_WORDINGS
@@ -39,8 +40,6 @@ log = logging.getLogger("mnemo")
 
 BATCH = 256
 """Texts per call of the embedder, at most."""
-NO_VECTORS = 2**62
-"""Where a cursor stands that does not want to see stored vectors."""
 PATIENCE_S = 5.0
 """Seconds after which it begins although writes go on."""
 RETRY_S = 0.1

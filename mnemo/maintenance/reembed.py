@@ -19,7 +19,7 @@ import anyio
 from mnemo.protocols import DocumentFeed, Embedder, Overhaul
 from mnemo.runtime.clock import Breather, elapsed
 from mnemo.runtime.threads import Threads
-from mnemo.values.feed import FeedChanges, FeedCursor
+from mnemo.values.feed import NO_VECTORS, FeedChanges, FeedCursor
 from mnemo.values.vectors import unit_rows
 
 __all__ = ["Reembedding", "ReembeddingReport"]
@@ -28,8 +28,6 @@ BATCH = 256
 """Texts per call of the embedder, at most."""
 PAGE = 2_000
 """Steps and nodes that are read at once."""
-NO_VECTORS = 2**62
-"""Where a cursor stands that does not want to see stored vectors."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,5 +1,6 @@
 """A repository: one isolated memory, with its sessions, graph and recall."""
 
+from mnemo.repository.inspection import Changes, Inspection, SessionLook
 from mnemo.repository.memories import Memory, MemoryVersion, Page
 from mnemo.repository.parts import (
     ConversationStatistics,
@@ -10,12 +11,15 @@ from mnemo.repository.parts import (
 from mnemo.repository.repository import Repository
 
 __all__ = [
+    "Changes",
     "ConversationStatistics",
+    "Inspection",
     "Memory",
     "MemoryVersion",
     "Page",
     "Repository",
     "RepositoryParts",
     "RepositoryStatistics",
+    "SessionLook",
     "ThreadRecord",
 ]

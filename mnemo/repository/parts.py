@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
+import anyio
+
 from mnemo.config import Config
 from mnemo.events import Event
 from mnemo.prompts.usage import ModelUsage
@@ -34,7 +36,18 @@ from mnemo.values.changeset import Revision
 from mnemo.values.jobs import JobLevels
 from mnemo.values.journal import Owner
 
-__all__ = ["ConversationStatistics", "RepositoryParts", "RepositoryStatistics", "ThreadRecord"]
+__all__ = [
+    "ConversationStatistics",
+    "RepositoryParts",
+    "RepositoryStatistics",
+    "ThreadRecord",
+    "settled",
+]
+
+LOOK_S = 0.005
+"""Seconds between two looks of ``settle``, doubled each time: other processes tell nothing (S)."""
+LONGEST_LOOK_S = 0.1
+"""Seconds beyond which that pause does not grow (S)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -153,6 +166,16 @@ class RepositoryStatistics:
             append_backlog=sum(session.append_backlog for session in sessions),
             **others,
         )
+
+
+async def settled(on_its_way: Callable[[], Awaitable[bool]]) -> None:
+    """Wait until *on_its_way* has said no twice: work that ends may leave texts not read yet."""
+    quiet, pause_s = 0, LOOK_S
+    while quiet < 2:
+        quiet = 0 if await on_its_way() else quiet + 1
+        if not quiet:
+            await anyio.sleep(pause_s)
+            pause_s = min(LONGEST_LOOK_S, 2 * pause_s)
 
 
 def _below(counts: Mapping[str, int], prefix: str) -> dict[str, int]:

@@ -18,8 +18,9 @@ from mnemo.recall.pipeline import AccessLog
 from mnemo.recall.request import RecallRequest
 from mnemo.recall.result import RecallResult
 from mnemo.repository.checkpoints import Checkpoints
+from mnemo.repository.inspection import Inspection
 from mnemo.repository.memories import Memories, Memory, MemoryVersion, Order, Page
-from mnemo.repository.parts import RepositoryParts, RepositoryStatistics, ThreadRecord
+from mnemo.repository.parts import RepositoryParts, RepositoryStatistics, ThreadRecord, settled
 from mnemo.runtime.tasks import Branch, Home, completed, on_clock
 from mnemo.runtime.validation import known_id, known_ids, whole_number
 from mnemo.session.session import Session
@@ -42,11 +43,6 @@ if TYPE_CHECKING:  # a name in an annotation need not cost every import its time
     from mnemo.repository.remembering import Content, Remembered
 
 __all__ = ["Repository"]
-
-LOOK_S = 0.005
-"""Seconds between two looks of ``settle``, doubled each time: other processes tell nothing (S)."""
-LONGEST_LOOK_S = 0.1
-"""Seconds beyond which that pause does not grow (S)."""
 
 
 class Repository:
@@ -265,14 +261,11 @@ class Repository:
 
     async def _settled(self) -> None:
         await self._remembering.jobs.hasten()
-        quiet, pause_s = 0, LOOK_S
-        # Twice in a row: what a look finds done may have left texts that were not read yet.
-        while quiet < 2:
-            await self._parts.index.catch_up()
-            quiet = 0 if (await self.statistics()).on_its_way else quiet + 1
-            if not quiet:
-                await anyio.sleep(pause_s)
-                pause_s = min(LONGEST_LOOK_S, 2 * pause_s)
+        await settled(self._on_its_way)
+
+    async def _on_its_way(self) -> bool:
+        await self._parts.index.catch_up()
+        return bool((await self.statistics()).on_its_way)
 
     async def retry_jobs(self, thread_ids: Sequence[str] | None = None) -> tuple[str, ...]:
         """
@@ -348,6 +341,11 @@ class Repository:
         """Its notes: long-term topic files, written at the end of a task."""
         self._check_usable()
         return self._notes
+
+    @property
+    def inspection(self) -> Inspection:
+        """What was written since a cursor, and sessions without opening them."""
+        return Inspection(self._parts, self._check_usable)
 
     @property
     def checkpoints(self) -> Checkpoints:

@@ -1,0 +1,142 @@
+"""Inspection of a repository: what was written since a cursor, and a session without opening it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from mnemo.errors import NotFound
+from mnemo.repository.parts import RepositoryParts
+from mnemo.runtime.validation import known_id, whole_number
+from mnemo.values.changeset import Changeset, Revision
+from mnemo.values.feed import NO_VECTORS, FeedCursor
+from mnemo.values.journal import SessionRecord
+from mnemo.values.steps import Step
+
+__all__ = ["Changes", "Inspection", "SessionLook"]
+
+MOST_CHANGES = 5_000
+"""Of each kind in one answer of ``changes``, at most."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Changes:
+    """
+    What was written to a repository between two cursors, by whatever process: ids, no texts.
+
+    Attributes:
+        cursor: Give it as ``after=`` for what comes next.
+        revision: Of the graph.
+        messages: Thread and seq of each new message that is searchable.
+        steps: Session, episode and index of each new step.
+        nodes: Id and type of each node that is new or has changed, ``episodic`` and
+            ``source`` aside, which come with their step.
+        removed: Ids of nodes and messages that were erased or deleted.
+        more: Whether there is more behind *cursor* already.
+    """
+
+    cursor: str
+    revision: Revision
+    messages: tuple[tuple[str, int], ...] = ()
+    steps: tuple[tuple[str, str, int], ...] = ()
+    nodes: tuple[tuple[str, str], ...] = ()
+    removed: tuple[str, ...] = ()
+    more: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionLook:
+    """
+    A session as its last durable act left it.
+
+    Attributes:
+        steps: Those of its present episode, ascending; none when it is idle.
+        committed: Indexes of the steps that are committed already.
+        changeset: What waits for ``commit`` in ``ready``.
+        error: Why extraction gave up, in ``failed``.
+    """
+
+    record: SessionRecord
+    steps: tuple[Step, ...]
+    committed: frozenset[int]
+    changeset: Changeset | None
+    error: str | None
+
+
+class Inspection:
+    """
+    Looks into one repository; made by ``Repository.inspection``. Nothing here writes.
+
+    Args:
+        check_usable: Raises ``UsageError`` where the repository is closed.
+    """
+
+    def __init__(self, parts: RepositoryParts, check_usable: Callable[[], None]) -> None:
+        self._parts = parts
+        self._check_usable = check_usable
+
+    async def changes(self, after: str | None = None, *, limit: int = 1_000) -> Changes:
+        """
+        List what was written since a cursor, in the order in which it was.
+
+        Followed from cursor to cursor, nothing is left out, whichever process wrote it and
+        however often the reader was restarted. What was erased meanwhile is not listed as new.
+
+        Args:
+            after: ``Changes.cursor`` of the call before; ``None``: now, so that nothing is
+                listed and following begins.
+            limit: Changes of each kind, 1 to 5,000.
+
+        Raises:
+            ValueError: *after* is no cursor, or *limit* is out of range.
+            StoreError: The store could not be read. *Cancellation*: safe.
+        """
+        self._check_usable()
+        whole_number("limit", limit, 1, MOST_CHANGES)
+        if after is None:
+            revision = await self._parts.index.catch_up()
+            return Changes(
+                cursor=_written(self._parts.index.statistics().cursor), revision=revision
+            )
+        found = await self._parts.feed.changes(_read(after), limit=limit)
+        return Changes(
+            cursor=_written(found.cursor),
+            revision=found.revision,
+            messages=tuple((m.thread_id, m.seq) for m in found.messages.values()),
+            steps=tuple((s.session_id, s.episode_id, s.index) for s in found.steps),
+            nodes=tuple((node.id, node.type) for node in found.nodes),
+            removed=found.removed,
+            more=found.more,
+        )
+
+    async def session(self, session_id: str) -> SessionLook:
+        """
+        Look at a session, open or not, also one that another process has open.
+
+        Raises:
+            NotFound: There is none of that id in this repository.
+            StoreError: The store could not be read. *Cancellation*: safe.
+        """
+        self._check_usable()
+        journal = await self._parts.sessions.load(known_id("session_id", session_id))
+        if journal is None or journal.record.repo_id != self._parts.repo_id:
+            raise NotFound("session", session_id)
+        return SessionLook(
+            record=journal.record,
+            steps=journal.steps,
+            committed=journal.committed,
+            changeset=journal.changeset,
+            error=journal.error,
+        )
+
+
+def _written(cursor: FeedCursor) -> str:
+    return f"{cursor.step}.{cursor.revision}.{cursor.removal}.{cursor.message}"
+
+
+def _read(text: object) -> FeedCursor:
+    parts = text.split(".") if isinstance(text, str) else []
+    if len(parts) != 4 or not all(p.isascii() and p.isdigit() and len(p) < 19 for p in parts):
+        raise ValueError("after must be what Changes.cursor says")
+    step, revision, removal, message = map(int, parts)
+    return FeedCursor(step, revision, removal, NO_VECTORS, message)
