@@ -371,7 +371,7 @@ async def one_try(
     return call.ended_before
 
 
-@pytest.mark.parametrize("cancel", [by_scope, by_task])
+@pytest.mark.parametrize("cancel", [by_scope, pytest.param(by_task, marks=pytest.mark.long)])
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("in_file", [pytest.param(False, marks=pytest.mark.long), True])
 async def test_a_cancelled_call_is_done_or_not_done(

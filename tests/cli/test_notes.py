@@ -102,6 +102,7 @@ def test_a_model_over_http_writes(cli, write, monkeypatch):
     assert "sesame" not in ran.out
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_a_model_that_is_not_there_is_an_error_and_the_request_is_kept(cli, write):
     """Exit code 2 and one line; what the rule could keep is kept."""

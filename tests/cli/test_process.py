@@ -39,6 +39,7 @@ def test_the_demo_shows_the_main_job_and_a_kill(tmp_path):
     assert not Path(shown["store"]).exists()
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_the_demo_for_a_person_keeps_a_named_store(tmp_path):
     """What it tells is there afterwards; run again, it works on the same store."""
@@ -83,6 +84,7 @@ def counted(folder: Path) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.parametrize("stop", [signal.SIGKILL, signal.SIGINT])
 def test_an_import_stopped_midway_is_completed_by_the_next(tmp_path, stop):

@@ -97,6 +97,7 @@ async def test_a_load_at_twenty_thousand_messages_reads_a_tail(reused: bool) -> 
         assert counting.counts["queries"] < 20
 
 
+@pytest.mark.long
 @pytest.mark.slow
 async def test_a_load_behind_records_reads_what_they_leave() -> None:
     """Records over the past are read, their messages are not."""

@@ -214,11 +214,12 @@ async def many_lives(
     return kills, met
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "auto",
     [
-        pytest.param(False, marks=pytest.mark.long, id="manual"),
+        pytest.param(False, id="manual"),
         pytest.param(True, id="auto_commit"),
     ],
 )

@@ -348,7 +348,7 @@ async def fill(memory: Any) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("operation", ["consolidate", "decay", "validate"])
-@pytest.mark.parametrize("native", [False, True])
+@pytest.mark.parametrize("native", [pytest.param(False, marks=pytest.mark.long), True])
 @pytest.mark.parametrize("store", [pytest.param("memory:", marks=pytest.mark.long), "file"])
 async def test_a_cancelled_operation_is_whole_or_nothing(
     open_kit: OpenKit, tmp_path: Path, operation: str, native: bool, store: str

@@ -181,7 +181,9 @@ async def test_the_part_before_a_time_leaves_no_byte(kit: Kit, planted: Planted,
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize(
+    "seed", [0, *(pytest.param(seed, marks=pytest.mark.long) for seed in (1, 2))]
+)
 @pytest.mark.parametrize("how", ["idle", "asked", "closed"])
 async def test_a_large_file_is_rewritten_when_it_is_idle_asked_for_or_closed(
     kit: Kit, db: Path, seed: int, how: str, monkeypatch: pytest.MonkeyPatch

@@ -152,6 +152,7 @@ async def test_after_any_failure_the_next_update_keeps_the_request(open_notes, c
         assert sum(body.count("Rex is my dog") for body in bodies) == 1, at
 
 
+@pytest.mark.long
 @pytest.mark.slow
 async def test_a_cancellation_at_every_turn_of_the_loop_leaves_everything_whole(open_notes):
     """Cancelled after k turns of the event loop, for every k: the end is told, the part is new."""

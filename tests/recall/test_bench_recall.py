@@ -75,6 +75,7 @@ def report(file: Path) -> dict[str, Any]:
     return read
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_every_method_ranks_the_same_questions(report: dict[str, Any]) -> None:
     """BM25, dense, both fused and mnemo are compared in one run, turn by turn and by session."""
@@ -93,6 +94,7 @@ def test_every_method_ranks_the_same_questions(report: dict[str, Any]) -> None:
     assert 0 < report["sessions"]["BM25 over whole sessions"]["session recall@10"] <= 1
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_differences_come_with_their_intervals(report: dict[str, Any]) -> None:
     """mnemo against each other method, and its facts at equal tokens."""
@@ -104,6 +106,7 @@ def test_differences_come_with_their_intervals(report: dict[str, Any]) -> None:
     assert {f"within {budget}" for budget in BUDGETS} <= facts.keys()
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_each_signal_is_left_out_in_turn(report: dict[str, Any]) -> None:
     """--ablate names every signal of short documents with its weight, and the hops."""
@@ -115,6 +118,7 @@ def test_each_signal_is_left_out_in_turn(report: dict[str, Any]) -> None:
     assert any(d["mean"] != 0 for d in differences)
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_the_tables_can_be_read(file: Path) -> None:
     """Without --json the same comes as tables, and no ablation unless asked for."""
@@ -126,6 +130,7 @@ def test_the_tables_can_be_read(file: Path) -> None:
     assert "what each signal gives" not in done.stdout
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_several_files_make_one_table(file: Path, tmp_path: Path) -> None:
     """Each file has its recall, differences and categories, under its name."""
@@ -138,6 +143,7 @@ def test_several_files_make_one_table(file: Path, tmp_path: Path) -> None:
     assert done.stdout.count("  more than BM25 ") == done.stdout.count("    two (") == 2
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_weights_are_fitted_to_the_evidence_and_checked(file: Path, tmp_path: Path) -> None:
     """The fit prints every way to check it, changes nothing unless told, and refuses no files."""

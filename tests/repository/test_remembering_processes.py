@@ -155,6 +155,7 @@ async def test_two_processes_remember_in_the_same_threads(db: Path):
         assert (await repo.statistics()).jobs.dead == 0
 
 
+@pytest.mark.long
 async def test_a_thousand_messages_are_found_as_they_are_said(db: Path):
     """Recall asks meanwhile: every message is found when ``remember`` returned, none twice."""
     async with service(db) as repo:

@@ -20,7 +20,7 @@ import pytest
 
 EXAMPLES = Path(__file__).parents[2] / "scripts" / "examples"
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.long]
 
 
 def run(

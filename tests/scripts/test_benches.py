@@ -82,6 +82,7 @@ def test_an_unknown_phase_is_refused():
 PHASES = ("event loop", "writer", "annotated", "embedded", "indexed", "other threads")
 
 
+@pytest.mark.long
 def test_processor_time_of_a_sustained_load_is_told_by_phase(tmp_path: Path):
     """Turns of a file are appended, and every phase has its part of the whole."""
     said = ["I sold the red boat.", "Why? It was lovely.", "It leaked, and Ana wants a new one."]
@@ -139,6 +140,7 @@ def dialogue(id: str, thing: str) -> dict[str, Any]:
 # ── The other benches ────────────────────────────────────────────────────────────────
 
 
+@pytest.mark.long
 def test_every_cost_of_a_message_is_measured(tmp_path: Path):
     """The machine's durability is named; each size has its figures, and then the ratios."""
     sizes = ("--sizes", "100,200", "--calls", 4, "--each", 2)
@@ -154,6 +156,7 @@ def test_every_cost_of_a_message_is_measured(tmp_path: Path):
     assert "append, everything on: p50" in values_of(ratio)
 
 
+@pytest.mark.long
 def test_every_sort_of_question_is_measured(tmp_path: Path):
     """Searching, viewing and passive recall have their figures."""
     sizes = ("--messages", 300, "--calls", 3)
@@ -165,6 +168,7 @@ def test_every_sort_of_question_is_measured(tmp_path: Path):
         assert 0 < values[f"{name}: p50"] <= values[f"{name}: p95"]
 
 
+@pytest.mark.long
 def test_an_operation_is_measured_alone_and_beside_appends(tmp_path: Path):
     """What ought to be merged is merged."""
     sizes = ("--facts", 60, "--only", "consolidate", "--before", 0.1)
@@ -196,6 +200,7 @@ def test_both_phases_over_a_model_server_give_their_figures():
 # ── Adapters ─────────────────────────────────────────────────────────────────────────
 
 
+@pytest.mark.long
 def test_items_are_measured_beside_those_of_langgraph():
     """Puts and searches of both, and whether the targets are met."""
     figures = result_of("bench_adapters.py", "items", "--tiny")["phases"]["items"]
@@ -205,6 +210,7 @@ def test_items_are_measured_beside_those_of_langgraph():
     assert "search of 200 items: share of its time" in targets
 
 
+@pytest.mark.long
 def test_checkpoints_are_measured_beside_those_of_langgraph():
     """Both savers have the same figures; only ours have targets. Another section is refused."""
     phases = result_of("bench_adapters.py", "checkpoints", "--tiny")["phases"]
@@ -218,6 +224,7 @@ def test_checkpoints_are_measured_beside_those_of_langgraph():
     assert "no section 'x'" in run("bench_adapters.py", "x").stderr
 
 
+@pytest.mark.long
 def test_sessions_are_measured_beside_those_of_the_agents_sdk():
     """Adds of both, how many times as many ours are, and the lag of the loop meanwhile."""
     figures = result_of("bench_adapters.py", "sessions", "--tiny")["phases"]["sessions"]
