@@ -90,7 +90,7 @@ from mnemo.values.items import (
     PutItem,
     SearchItems,
 )
-from mnemo.values.jobs import JobLevels
+from mnemo.values.jobs import JobLevels, WorkerStatistics
 from mnemo.values.journal import RepositoryRecord, SessionRecord, SessionState
 from mnemo.values.messages import Message, StoredMessage, ToolCall
 from mnemo.values.notes import Note, NoteChange, NoteInfo, NoteVersion
@@ -246,6 +246,7 @@ __all__ = [
     "UsageError",
     "Viewport",
     "WindowLook",
+    "WorkerStatistics",
     "__version__",
 ]
 

@@ -7,7 +7,7 @@ Fakes of all of them are in ``mnemo.testing``.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from datetime import datetime
 from pathlib import Path
@@ -28,6 +28,7 @@ from mnemo.values.erasure import Erased, ErasureReport, Selection
 from mnemo.values.feed import FeedChanges, FeedCursor, FoundMessage
 from mnemo.values.graph import Edge, EdgeKind, Listing, Node, NodeMetadata, NodeType, Vector
 from mnemo.values.items import ItemReader, ItemWriter
+from mnemo.values.jobs import JobKind
 from mnemo.values.journal import (
     Act,
     Applied,
@@ -484,6 +485,9 @@ class Store(Protocol):
 
     async def repositories(self) -> list[RepositoryRecord]:
         """All stored ones by id, open or not."""
+
+    async def owing(self, me: Owner, kinds: Collection[JobKind] | None) -> list[str]:
+        """Ids of repositories with a job that *me* could claim now, the longest due first."""
 
     async def delete_repository(self, repo_id: str) -> ErasureReport:
         """Delete everything of one, in one transaction. *Raises* ``NotFound``."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import warnings
-from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Iterator
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from functools import partial
 from pathlib import Path
@@ -32,7 +32,7 @@ from mnemo.errors import (
 from mnemo.events import Event, EventsDropped
 from mnemo.maintenance.reembed import ReembeddingReport
 from mnemo.protocols import ChatModel, Clock, Embedder, Store, StoreReport
-from mnemo.repository import Repository, RepositoryParts
+from mnemo.repository import JobSlots, Repository, RepositoryParts
 from mnemo.runtime.bus import EventBus, Subscription
 from mnemo.runtime.clock import SystemClock
 from mnemo.runtime.spans import NO_SPANS, Spans, find_spans
@@ -43,6 +43,7 @@ from mnemo.runtime.validation import checked_repo_id, whole_number
 from mnemo.session.session import Session
 from mnemo.values.archive import ArchiveHead
 from mnemo.values.erasure import ErasureReport
+from mnemo.values.jobs import JobKind, WorkerStatistics
 from mnemo.values.journal import Owner, RepositoryRecord
 
 __all__ = ["Mnemo"]
@@ -64,10 +65,14 @@ class Mnemo:
             ``open_repo`` and the embedders; a model given to one session is its caller's.
         embedder: Default: the embedded one (WordLlama, no download).
         clock: Default: the machine's.
+        workers: Jobs that this service runs at once, over all its repositories; 0: none, they
+            are left to other processes, such as ``mnemo worker``. ``None``: up to
+            ``config.extraction.max_parallel`` in each repository.
 
     Raises:
         ConfigError: *store* is no place that this version can keep things in, or a model is
             something else, such as its name.
+        ValueError: *workers* is no whole number from 0.
     """
 
     def __init__(
@@ -78,7 +83,9 @@ class Mnemo:
         chat_model: ChatModel | None = None,
         embedder: Embedder | None = None,
         clock: Clock | None = None,
+        workers: int | None = None,
     ) -> None:
+        self._slots = JobSlots(None if workers is None else whole_number("workers", workers, 0))
         self._config = Config().overlaid(config)
         self._clock: Clock = clock or SystemClock()
         self._make_store = _store_maker(store, self._config, self._clock)
@@ -347,6 +354,7 @@ class Mnemo:
             publish=self._bus.publish,
             listening=self._bus.has_observers,
             open_sessions=self._sessions,
+            slots=self._slots,
             spans=spans,
             traced=traced,
         )
@@ -401,6 +409,53 @@ class Mnemo:
             await completed(self._root.own(partial(repo._aclose, self._config.shutdown_grace_s)))
         finally:
             self._closing.discard(repo)
+
+    async def work(
+        self,
+        repos: str = "*",
+        *,
+        kinds: Sequence[JobKind] | None = None,
+        on_look: Callable[[WorkerStatistics], Any] | None = None,
+    ) -> None:
+        """
+        Work off the jobs of all stored repositories, until it is cancelled.
+
+        Repositories are opened as they have jobs, with the service's models, and closed when
+        they have none; one that cannot be opened, such as one of another embedding space, is
+        logged and left to others. ``workers`` bounds the jobs that run at once. When the
+        service closes, what runs gets ``config.shutdown_grace_s`` seconds; the rest is given
+        back to the other processes.
+
+        Args:
+            repos: A pattern of ids, with ``*``, ``?`` and ``[…]``, case-sensitive.
+            kinds: Of jobs; ``None``: all.
+            on_look: Called after each look for jobs, every ``config.jobs.poll_s`` seconds;
+                what it raises is logged.
+
+        Raises:
+            ValueError: *repos* is blank, or there is no such kind of job.
+            UsageError: This service works already, or was made with ``workers=0``.
+                *Cancellation*: safe.
+        """
+        from mnemo.repository.worker import Worker
+
+        store, owner = self._usable()
+        worker = Worker(
+            clock=self._clock,
+            poll_s=self._config.jobs.poll_s,
+            slots=self._slots,
+            owing=partial(store.owing, owner),
+            open_repo=self._opened_for_work,
+            close_repo=self.close_repo,
+        )
+        await worker.run(repos, kinds, on_look)
+
+    async def _opened_for_work(self, repo_id: str) -> bool:
+        """Open a repository for its jobs; False: it is open, and works them off."""
+        if repo_id in self._repos or repo_id in self._opening:
+            return False
+        await self.open_repo(repo_id)
+        return True
 
     # ── Moving to another embedding space ────────────────────────────────────────────
 

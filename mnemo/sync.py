@@ -78,6 +78,7 @@ from mnemo.values.derived import Compaction, EvictionOutcome, Goal, GoalCompleti
 from mnemo.values.erasure import ErasureReport
 from mnemo.values.graph import Edge, EdgeKind, Node, NodeMetadata
 from mnemo.values.items import Item, ItemOperation
+from mnemo.values.jobs import JobKind, WorkerStatistics
 from mnemo.values.journal import RepositoryRecord, SessionRecord, SessionState
 from mnemo.values.messages import Message, Role, StoredMessage, ToolCall
 from mnemo.values.notes import Note, NoteChange, NoteInfo, NoteVersion
@@ -1460,10 +1461,18 @@ class Mnemo(Blocking[_Mnemo]):
         chat_model: ChatModel | None = None,
         embedder: Embedder | None = None,
         clock: Clock | None = None,
+        workers: int | None = None,
     ) -> None:
         super().__init__(
             Portal(),
-            _Mnemo(store, config=config, chat_model=chat_model, embedder=embedder, clock=clock),
+            _Mnemo(
+                store,
+                config=config,
+                chat_model=chat_model,
+                embedder=embedder,
+                clock=clock,
+                workers=workers,
+            ),
         )
 
     def __enter__(self) -> Self:
@@ -1537,6 +1546,16 @@ class Mnemo(Blocking[_Mnemo]):
         Close a repository; its sessions stay resumable, other repositories do not notice.
         """
         self._portal.run(lambda: self._inner.close_repo(repo_id))
+
+    def work(
+        self,
+        repos: str = "*",
+        *,
+        kinds: Sequence[JobKind] | None = None,
+        on_look: Callable[[WorkerStatistics], Any] | None = None,
+    ) -> None:
+        """Work off the jobs of all stored repositories, until it is cancelled."""
+        self._portal.run(lambda: self._inner.work(repos, kinds=kinds, on_look=on_look))
 
     def reembed(self, repo_id: str, *, embedder: Embedder | None = None) -> ReembeddingReport:
         """Move a repository to the space of another embedder, from the stored texts."""

@@ -11,7 +11,7 @@ import anyio
 import typer
 
 from mnemo import MnemoError, Repository, StoreCorrupt, UsageError, __version__
-from mnemo.cli import conversations, memories, notes, serving, transfer
+from mnemo.cli import conversations, memories, notes, serving, stores, transfer
 from mnemo.cli.demo import demo as run_demo
 from mnemo.cli.graph_page import graph_data, graph_page
 from mnemo.cli.guide import guide
@@ -324,6 +324,7 @@ transfer.register(app, EVERYDAY)
 conversations.register(app, LOOK)
 notes.register(app, LOOK)
 serving.register(app, OPERATION)
+stores.register(app, OPERATION)
 
 
 @app.command(rich_help_panel=OPERATION)

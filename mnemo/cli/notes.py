@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -16,15 +15,12 @@ from rich.progress import SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from mnemo import FolderReport, Message, NoteChange, NoteUpdate, Progress, Repository, UsageError
 from mnemo.cli.chats import read_chat
-from mnemo.cli.opening import AsJson, Repo, Store, in_known_repo, in_repo
+from mnemo.cli.opening import KEY, AsJson, Repo, Store, chat_model_of, in_known_repo, in_repo
 from mnemo.cli.output import answer, complain, print_json, print_line, print_table, visible
-from mnemo.protocols import ChatModel
 
 __all__ = ["register"]
 
 WRONG = 2
-KEY = "MNEMO_MODEL_KEY"
-"""Variable of the model server's key, which no argument may show to other users."""
 
 Topic = Annotated[str, typer.Argument(help="The note's name.")]
 
@@ -75,7 +71,7 @@ def update(
     Without a model only explicit requests are kept ("remember that …").
     """
     messages = _history(file)
-    chat_model = _model(model_url, model)
+    chat_model = chat_model_of(model_url, model)
     passes = sum(m.role == "assistant" for m in messages) if iterations is None else iterations
 
     async def updated(opened: Repository) -> NoteUpdate:
@@ -237,16 +233,6 @@ def _history(file: Path) -> Sequence[Message]:
     if chat.problem:
         raise chat.problem.having_kept(0)
     return chat.messages
-
-
-def _model(url: str | None, name: str | None) -> ChatModel | None:
-    if not url and not name:
-        return None
-    if not url or not name:
-        raise UsageError("a model needs both --model-url and --model")
-    from mnemo.models import OpenAIChatModel
-
-    return OpenAIChatModel(url, name, os.environ.get(KEY))
 
 
 @contextmanager

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import tomllib
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -27,10 +28,12 @@ from mnemo import (
 from mnemo.protocols import ChatModel, EmbeddingSpace
 
 __all__ = [
+    "KEY",
     "AsJson",
     "Repo",
     "Store",
     "Where",
+    "chat_model_of",
     "conditions",
     "existing",
     "file_settings",
@@ -142,12 +145,28 @@ class AbsentEmbedder:
         raise ModelUnavailable(what, retryable=False)
 
 
+KEY = "MNEMO_MODEL_KEY"
+"""The variable with a model's key: an argument would be seen by others on the machine."""
+
+
+def chat_model_of(url: str | None, name: str | None) -> ChatModel | None:
+    """The model *name* behind OpenAI's protocol. *Raises* ``UsageError``: one of both lacks."""
+    if not url and not name:
+        return None
+    if not url or not name:
+        raise UsageError("a model needs both --model-url and --model")
+    from mnemo.models import OpenAIChatModel
+
+    return OpenAIChatModel(url, name, os.environ.get(KEY))
+
+
 def in_service(
     store: str,
     act: Callable[[Mnemo], Awaitable[T]],
     *,
     chat_model: ChatModel | None = None,
     config: Config | None = None,
+    workers: int | None = None,
 ) -> T:
     """Run *act* on the service over *store*; *config* goes before file and environment."""
 
@@ -155,7 +174,9 @@ def in_service(
         # Whose window is full is for the application to say, which has a model for it.
         quiet = Config(viewport={"auto_evict": False})
         found = quiet.overlaid(file_settings().config).overlaid(Config.from_env())
-        async with Mnemo(store, config=found.overlaid(config), chat_model=chat_model) as memory:
+        async with Mnemo(
+            store, config=found.overlaid(config), chat_model=chat_model, workers=workers
+        ) as memory:
             return await act(memory)
 
     return anyio.run(opened)

@@ -1,6 +1,7 @@
 """A repository: one isolated memory, with its sessions, graph and recall."""
 
 from mnemo.repository.inspection import Changes, Inspection, SessionLook
+from mnemo.repository.jobs import JobSlots
 from mnemo.repository.memories import Memory, MemoryVersion, Page
 from mnemo.repository.parts import (
     ConversationStatistics,
@@ -14,6 +15,7 @@ __all__ = [
     "Changes",
     "ConversationStatistics",
     "Inspection",
+    "JobSlots",
     "Memory",
     "MemoryVersion",
     "Page",

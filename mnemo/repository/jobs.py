@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import suppress
+from collections import Counter
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from datetime import datetime
 from functools import partial
 from typing import TypeVar
@@ -13,8 +14,9 @@ from typing import TypeVar
 import anyio
 
 from mnemo.config import Config
-from mnemo.errors import MnemoError, StoreReadOnly
+from mnemo.errors import MnemoError, StoreReadOnly, UsageError
 from mnemo.protocols import Clock, TranscriptReader, TranscriptStore, TranscriptWriter
+from mnemo.runtime.spans import Spans, Value
 from mnemo.runtime.tasks import Branch, CancelHandle, on_clock
 from mnemo.runtime.text import clean
 from mnemo.runtime.user_code import traceback_of
@@ -26,11 +28,12 @@ from mnemo.values.job_rules import (
     hasten_jobs,
     postpone_job,
     retry_jobs,
+    waiting_jobs,
 )
 from mnemo.values.jobs import Job, JobKind, JobLevels, JobState
 from mnemo.values.journal import Owner
 
-__all__ = ["Jobs", "Work"]
+__all__ = ["JobSlots", "Jobs", "Work"]
 
 log = logging.getLogger("mnemo")
 
@@ -45,6 +48,65 @@ fence checked there; or the time is returned at which it is to be claimed again.
 """
 
 
+class JobSlots:
+    """
+    Places for jobs that a service runs at once, over all its repositories.
+
+    Args:
+        most: Jobs at once; ``None``: as many as each repository runs by itself.
+
+    Attributes:
+        kinds: Of jobs that are claimed; ``None``: all.
+        running: Jobs that hold a place; *busy*: of them in each repository.
+        done: Jobs that ended; *failed*: tries that failed.
+    """
+
+    def __init__(self, most: int | None = None) -> None:
+        self.most = most
+        self.kinds: Collection[JobKind] | None = None
+        self.running = 0
+        self.done = 0
+        self.failed = 0
+        self.busy: Counter[str] = Counter()
+        self._works = False
+        self._pokes: set[Callable[[], None]] = set()
+
+    @contextmanager
+    def working(self, kinds: Collection[JobKind] | None) -> Iterator[None]:
+        """Claim jobs of *kinds* alone while the block runs. *Raises* ``UsageError``."""
+        if self.most == 0:
+            raise UsageError("this service was made with workers=0, which leaves jobs to others")
+        if self._works:
+            raise UsageError("this service works already")
+        self._works, self.kinds = True, kinds
+        try:
+            yield
+        finally:
+            self._works, self.kinds = False, None
+
+    def take(self, wanted: int) -> int:
+        """Take up to *wanted* places; how many it got."""
+        got = wanted if self.most is None else max(0, min(wanted, self.most - self.running))
+        self.running += got
+        return got
+
+    def give_back(self, places: int) -> None:
+        """Free *places*; whoever waits for one looks for jobs again."""
+        self.running -= places
+        if places and self.most is not None:
+            for poke in tuple(self._pokes):
+                poke()
+
+    @contextmanager
+    def poking(self, poke: Callable[[], None]) -> Iterator[None]:
+        """Call *poke* while the block runs, whenever a place was freed."""
+        self._pokes.add(poke)
+        try:
+            yield
+        finally:
+            self._pokes.discard(poke)
+
+
 class Jobs:
     """
     Works off the jobs of one repository, whichever process they came from.
@@ -52,6 +114,7 @@ class Jobs:
     Args:
         work: What is done for a job of each kind.
         tasks: Where it runs; what is cancelled is given back.
+        slots: The service's places for jobs.
     """
 
     def __init__(
@@ -63,14 +126,21 @@ class Jobs:
         config: Config,
         tasks: Branch,
         work: Mapping[JobKind, Work],
+        slots: JobSlots,
+        repo_id: str,
+        spans: Spans,
     ) -> None:
         self._store = store
         self._owner = owner
         self._clock = clock
         self._config = config.jobs
-        self._most = config.extraction.max_parallel
+        self._most = config.extraction.max_parallel if slots.most is None else slots.most
         self._tasks = tasks
         self._work = work
+        self._slots = slots
+        self._spans = spans
+        self._repo_id = repo_id
+        self._named: dict[str, Value] = {"mnemo.repo.id": repo_id}
         self._running: set[tuple[str, str]] = set()
         self._nap = CancelHandle()
         self._beat = anyio.Event()
@@ -80,11 +150,20 @@ class Jobs:
         """Look for jobs now; a plain call."""
         self._nap.cancel()
 
-    def stop(self) -> None:
-        """Claim nothing more; a plain call."""
+    async def end(self, grace_s: float) -> float:
+        """
+        Claim nothing more, and wait up to *grace_s* seconds for what runs; what is left of them.
+
+        *Cancellation*: safe.
+        """
         self._stopped = True
         self.poke()
         self._pulse()
+        until = anyio.current_time() + grace_s
+        with anyio.move_on_after(grace_s):
+            while self._running:
+                await self._beat.wait()
+        return max(0.0, until - anyio.current_time())
 
     def watch(self) -> Callable[[], Awaitable[None]]:
         """Give what waits until a job has ended here since, or may have elsewhere."""
@@ -122,6 +201,11 @@ class Jobs:
 
     async def run(self) -> None:
         """Claim and start what is due, until it is stopped or cancelled."""
+        if self._slots.most != 0:
+            with self._slots.poking(self.poke):
+                await self._claim_until_stopped()
+
+    async def _claim_until_stopped(self) -> None:
         while not self._stopped:
             nap, began = CancelHandle(), self._clock.monotonic()
             self._nap = nap
@@ -138,41 +222,61 @@ class Jobs:
 
     async def _round(self) -> float:
         """Start what is due and there is room for; seconds until the next look."""
-        room = self._most - len(self._running)
-        if room <= 0:
+        if len(self._running) >= self._most:
             return self._config.poll_s
         pause_s = await self._store.reading(self._pause)
         if pause_s:
             return min(pause_s, self._config.poll_s)
+        places = self._slots.take(self._most - len(self._running))
+        if not places:
+            return self._config.poll_s
+        claimed = await self._claim(places)
+        return 0 if claimed == places else self._config.poll_s
+
+    async def _claim(self, places: int) -> int:
+        """Claim and start up to *places* jobs, whose places in the service are taken."""
         held = frozenset(self._running)
-        claim = partial(claim_jobs, owner=self._owner, limit=room, held=held)
+        claim = partial(
+            claim_jobs, owner=self._owner, limit=places, held=held, fits=self._is_for_us
+        )
+        jobs: Sequence[Job] = ()
         # What was claimed is started or given back, whoever is cancelled.
         with anyio.CancelScope(shield=True):
-            jobs = await self._store.writing(lambda tx: claim(tx))
+            try:
+                jobs = await self._store.writing(lambda tx: claim(tx))
+            finally:
+                self._slots.give_back(places - len(jobs))
             for job in jobs:
                 await self._start(job)
-        return 0 if len(jobs) == room else self._config.poll_s
+        return len(jobs)
+
+    def _is_for_us(self, job: Job) -> bool:
+        kinds = self._slots.kinds
+        return job.kind in self._work and (kinds is None or job.kind in kinds)
 
     def _pause(self, tx: TranscriptReader) -> float:
         """Seconds until the next job may be claimed; 0: one is due."""
         for job in tx.jobs(JobState.RUNNING):
-            if job.key not in self._running and not tx.is_owned_elsewhere(job.owner, self._owner):
+            ours = self._is_for_us(job) and job.key not in self._running
+            if ours and not tx.is_owned_elsewhere(job.owner, self._owner):
                 return 0
-        first = tx.jobs(JobState.WAITING, limit=1)
+        first = waiting_jobs(tx, self._is_for_us, limit=1)
         return max(0.0, (first[0].due_at - tx.now).total_seconds()) if first else math.inf
 
     async def _start(self, job: Job) -> None:
         if self._stopped or self._tasks.ended:
             await self._note(partial(postpone_job, job=job, due_at=job.due_at))
+            self._slots.give_back(1)
             return
         self._running.add(job.key)
+        self._slots.busy[self._repo_id] += 1
         self._tasks.spawn(self._run_one, job)
 
     async def _run_one(self, job: Job) -> None:
         again: datetime | None = job.due_at
         note: Callable[[TranscriptWriter], None] | None = None
         try:
-            again = await self._work[job.kind](job)
+            again = await self._worked(job)
         except Exception as error:
             trace = traceback_of(error)
             log.warning("the %s job of %r failed: %s", job.kind, job.subject, error, exc_info=trace)
@@ -191,8 +295,26 @@ class Jobs:
                 if note is not None:
                     await self._note(note)
             self._running.discard(job.key)
+            self._slots.busy[self._repo_id] -= 1
+            self._slots.give_back(1)
             self._pulse()
             self.poke()
+
+    async def _worked(self, job: Job) -> datetime | None:
+        """Run *job* in a span of its own."""
+        with self._spans.span(f"job {job.kind}", attributes=self._named) as span:
+            span.set("mnemo.job.subject", job.subject)
+            span.set("mnemo.job.tries", job.tries)
+            waited = self._clock.now() - job.due_at
+            span.set("mnemo.job.waited_s", max(0.0, waited.total_seconds()))
+            try:
+                again = await self._work[job.kind](job)
+            except Exception:
+                self._slots.failed += 1
+                raise
+            self._slots.done += again is None
+            span.set("mnemo.job.finished", again is None)
+            return again
 
     async def _note(self, note: Callable[[TranscriptWriter], None]) -> None:
         try:

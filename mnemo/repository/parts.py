@@ -28,6 +28,7 @@ from mnemo.protocols import (
     TranscriptStore,
     VectorIndex,
 )
+from mnemo.repository.jobs import JobSlots
 from mnemo.runtime.spans import NO_SPANS, Spans
 from mnemo.runtime.tasks import TaskRoot
 from mnemo.session.session import Session
@@ -192,6 +193,7 @@ class RepositoryParts:
     The seams of one repository, given by the service.
 
     Attributes:
+        slots: The service's places for jobs.
         traced: Gives an embedder's calls their spans, where it asks somebody outside.
     """
 
@@ -216,6 +218,7 @@ class RepositoryParts:
     publish: Callable[[Event], None]
     listening: Callable[[], bool]
     open_sessions: dict[str, Session]
+    slots: JobSlots
     spans: Spans = NO_SPANS
     traced: Callable[[Embedder, Spans], Embedder] = _untraced
 

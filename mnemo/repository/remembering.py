@@ -90,6 +90,9 @@ class Remembering:
             config=parts.config,
             tasks=tasks,
             work={"extract": self._extract},
+            slots=parts.slots,
+            repo_id=parts.repo_id,
+            spans=parts.spans,
         )
 
     async def remember(

@@ -929,7 +929,7 @@ class Repository:
             grace_s: Seconds that extraction and background commits may still take.
         """
         self._closed = True
-        self._remembering.jobs.stop()
+        grace_s = await self._remembering.jobs.end(grace_s)
         async with anyio.create_task_group() as group:
             group.start_soon(self._sessions.aclose, grace_s)
             group.start_soon(self._notes._aclose, grace_s)

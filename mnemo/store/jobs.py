@@ -2,17 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from datetime import datetime
 
+from mnemo.errors import StoreCorrupt
 from mnemo.store.codec import decode_list, utc_text
 from mnemo.store.damage import Passed, Rows, log_passed
+from mnemo.store.owners import still_owns
 from mnemo.store.rows import chunks, holes
 from mnemo.store.tables import JOBS
 from mnemo.store.tx import Tx
 from mnemo.values.jobs import Job, JobState
+from mnemo.values.journal import Owner
 
-__all__ = ["extracting", "find_jobs", "job_counts", "made_of", "stepped_messages"]
+__all__ = [
+    "extracting",
+    "find_jobs",
+    "is_held_by",
+    "job_counts",
+    "made_of",
+    "owing",
+    "stepped_messages",
+]
 
 # ``$by``: thousands of jobs that are done must not be looked at.
 _OF_STATE = f"""
@@ -23,6 +34,12 @@ _COUNTS = """
 SELECT state, count(*) FROM jobs $by(jobs_pending)
 WHERE repo = ? AND state <> 'done' GROUP BY state
 """
+_OWING = """
+SELECT r.id, j.owner, j.kind, min(j.due_at) AS first FROM jobs j JOIN repos r ON r.no = j.repo
+WHERE j.state = 'running' OR (j.state = 'waiting' AND j.due_at <= ?)
+GROUP BY r.id, j.owner, j.kind, j.state ORDER BY first, r.id
+"""
+_CLAIMS = Rows("jobs", "s s? s", lambda row: (row[0], row[1], row[2]))
 _LEVELS = Rows("jobs", "s i", lambda row: (JobState(row[0]), int(row[1])))
 _EXTRACTING = """
 SELECT id FROM sessions WHERE repo = ? AND thread_id = ? AND state <> 'idle' ORDER BY no
@@ -57,6 +74,38 @@ def find_jobs(
     found = JOBS.rows.all(tx.run(query, values), passed)
     log_passed(passed)
     return found
+
+
+def owing(tx: Tx, me: Owner, *, kinds: Collection[str] | None, now: datetime) -> list[str]:
+    """
+    Ids of the repositories with a job that *me* could claim now, the longest due first.
+
+    Args:
+        kinds: Of jobs; ``None``: all.
+    """
+    passed: Passed = []
+    held: dict[str | None, bool] = {None: False, me.token: False}
+    found: dict[str, None] = {}
+    for id, owner, kind in _CLAIMS.all(tx.run(_OWING, (utc_text(now),)).fetchall(), passed):
+        if owner not in held:
+            held[owner] = is_held_by(tx, owner, me=me, now=now)
+        if not held[owner] and (kinds is None or kind in kinds):
+            found[id] = None
+    log_passed(passed)
+    return list(found)
+
+
+def is_held_by(tx: Tx, token: str, *, me: Owner, now: datetime) -> bool:
+    """
+    Whether the service *token* keeps its claims from *me*.
+
+    One whose row is damaged does not: the job's token refuses what it may still write.
+    """
+    try:
+        return still_owns(tx, token, me=me, now=now)
+    except StoreCorrupt as damage:
+        log_passed([damage])
+        return False
 
 
 def job_counts(tx: Tx, repo: int) -> dict[JobState, int]:

@@ -42,8 +42,8 @@ def still_owns(tx: Tx, token: str, *, me: Owner, now: datetime) -> bool:
     """
     Whether the holder *token* of a session keeps it from *me*.
 
-    Dead on this host: no. Another process alive on this host: yes. Elsewhere, or
-    another service of this very process: as long as its lease runs.
+    Dead on this host: no. Another process that runs on this host: yes. Elsewhere, stopped,
+    or another service of this very process: as long as its lease runs.
     """
     row = tx.run(_FIND, (token,)).fetchone()
     if row is None:
@@ -72,6 +72,7 @@ def forget_the_dead(tx: Tx, me: Owner) -> None:
 # ── Processes ────────────────────────────────────────────────────────────────────────
 
 _ENDED = frozenset("ZXx")
+_STOPPED = frozenset("Tt")
 
 
 def new_owner() -> Owner:
@@ -101,24 +102,32 @@ def _process_space() -> str:
 
 def _started(pid: int) -> int | None:
     """When process *pid* started, in the system's ticks; ``None`` if there is none alive."""
+    return _seen(pid)[1]
+
+
+def _seen(pid: int) -> tuple[str, int | None]:
+    """State of process *pid*, and when it started; ``None``: there is none alive."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text()
     except OSError:
-        return None
+        return "", None
     # The name before the last bracket may hold anything, blanks and brackets included.
     fields = stat.rpartition(")")[2].split()
-    return None if fields[0] in _ENDED else int(fields[19])
+    return fields[0], None if fields[0] in _ENDED else int(fields[19])
 
 
 def is_alive(pid: int, started: int) -> bool | None:
     """
     Whether the process of this host is the one that was recorded; ``None`` if unknowable.
 
+    One that is stopped may go on at any time, or never: unknowable.
+
     Args:
         started: As recorded in its ``Owner``; 0 if its system could not tell.
     """
     if sys.platform == "linux" and started:
-        return _started(pid) == started
+        state, began = _seen(pid)
+        return None if began == started and state in _STOPPED else began == started
     if sys.platform == "win32":
         # There a signal 0 is not a question.
         return None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -15,6 +16,7 @@ from mnemo.store.engine import ManagedEngine
 from mnemo.store.feed import StoredFeed
 from mnemo.store.graph import StoredGraph
 from mnemo.store.items import StoredItems
+from mnemo.store.jobs import owing
 from mnemo.store.notes import StoredNotes
 from mnemo.store.overhaul import StoredOverhaul
 from mnemo.store.owners import forget_the_dead, new_owner, register
@@ -24,6 +26,7 @@ from mnemo.store.sessions import StoredSessions
 from mnemo.store.transcript import StoredTranscript
 from mnemo.store.tx import Tx
 from mnemo.values.erasure import ErasureReport
+from mnemo.values.jobs import JobKind
 from mnemo.values.journal import Owner, RepositoryRecord
 
 __all__ = ["EngineStore"]
@@ -113,6 +116,11 @@ class EngineStore:
     async def repositories(self) -> list[RepositoryRecord]:
         """All stored repositories by id. *Cancellation*: safe."""
         return await self.engine.reading(repository_records)
+
+    async def owing(self, me: Owner, kinds: Collection[JobKind] | None) -> list[str]:
+        """Ids of repositories with a job that *me* could claim now. *Cancellation*: safe."""
+        now = self._clock.now()
+        return await self.engine.reading(partial(owing, me=me, kinds=kinds, now=now))
 
     async def delete_repository(self, repo_id: str) -> ErasureReport:
         """

@@ -9,9 +9,7 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from mnemo.errors import StoreCorrupt
 from mnemo.store import jobs
-from mnemo.store.damage import log_passed
 from mnemo.store.messages import (
     messages_by_id,
     messages_in,
@@ -20,7 +18,6 @@ from mnemo.store.messages import (
     span_of,
     vectors_of,
 )
-from mnemo.store.owners import still_owns
 from mnemo.store.rows import repo_row
 from mnemo.store.tables import JOBS, table_of
 from mnemo.store.threads import read_thread, read_threads, thread_number
@@ -138,18 +135,10 @@ class Reading:
         return jobs.job_counts(self._tx, self._repo)
 
     def is_owned_elsewhere(self, owner: str | None, me: Owner) -> bool:
-        """
-        Whether *owner* keeps what it has claimed from *me*.
-
-        One whose row is damaged does not: the job's token refuses what it may still write.
-        """
+        """Whether *owner* keeps what it has claimed from *me*."""
         if owner is None or owner == me.token:
             return False
-        try:
-            return still_owns(self._tx, owner, me=me, now=self._now)
-        except StoreCorrupt as damage:
-            log_passed([damage])
-            return False
+        return jobs.is_held_by(self._tx, owner, me=me, now=self._now)
 
     def extracting(self, thread_id: str) -> list[str]:
         """Ids of the sessions of the thread's job that are not idle."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 
@@ -10,7 +10,7 @@ from mnemo.errors import Conflict, NotFound
 from mnemo.values.jobs import Extraction, Job, JobState
 from mnemo.values.journal import Owner
 from mnemo.values.messages import StoredMessage
-from mnemo.values.transaction import JobWriter, TranscriptWriter
+from mnemo.values.transaction import JobReader, JobWriter, TranscriptWriter
 
 __all__ = [
     "cancel_jobs",
@@ -21,11 +21,20 @@ __all__ = [
     "hasten_jobs",
     "postpone_job",
     "retry_jobs",
+    "waiting_jobs",
 ]
+
+MOST_LOOKED_AT = 1_000
+"""Waiting jobs among which those that fit a worker are looked for (S)."""
 
 
 def claim_jobs(
-    tx: JobWriter, owner: Owner, *, limit: int, held: Collection[tuple[str, str]] = ()
+    tx: JobWriter,
+    owner: Owner,
+    *,
+    limit: int,
+    held: Collection[tuple[str, str]] = (),
+    fits: Callable[[Job], bool] = lambda job: True,
 ) -> list[Job]:
     """
     Claim jobs that are due, those first whose worker is dead or has lost its lease.
@@ -33,17 +42,29 @@ def claim_jobs(
     Args:
         limit: At most so many.
         held: Kinds and subjects that this service works on now.
+        fits: Whether this service can do a job; called on the store's thread.
     """
     lost = [
         job
         for job in tx.jobs(JobState.RUNNING)
-        if job.key not in held and not tx.is_owned_elsewhere(job.owner, owner)
+        if job.key not in held and fits(job) and not tx.is_owned_elsewhere(job.owner, owner)
     ]
-    due = tx.jobs(JobState.WAITING, due=tx.now, limit=limit) if len(lost) < limit else []
+    due = waiting_jobs(tx, fits, limit=limit, due=tx.now) if len(lost) < limit else []
     claimed = [job.claimed(owner.token) for job in (*lost, *due)[:limit]]
     for job in claimed:
         tx.put_job(job)
     return claimed
+
+
+def waiting_jobs(
+    tx: JobReader, fits: Callable[[Job], bool], *, limit: int, due: datetime | None = None
+) -> list[Job]:
+    """List the first *limit* waiting jobs that fit, by the time when they are due."""
+    found = [job for job in tx.jobs(JobState.WAITING, due=due, limit=limit) if fits(job)]
+    if len(found) == limit:
+        return found
+    more = tx.jobs(JobState.WAITING, due=due, limit=MOST_LOOKED_AT)
+    return [job for job in more if fits(job)][:limit]
 
 
 def postpone_job(tx: JobWriter, job: Job, due_at: datetime) -> None:

@@ -6,15 +6,17 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import Literal, TypeAlias
+from typing import Literal, TypeAlias, get_args
 
-__all__ = ["Extraction", "Job", "JobKind", "JobLevels", "JobState"]
+__all__ = ["JOB_KINDS", "Extraction", "Job", "JobKind", "JobLevels", "JobState", "WorkerStatistics"]
 
 MOST_DOUBLINGS = 16
 """Retries after which the pause between two of them does not grow any more (S)."""
 
 JobKind: TypeAlias = Literal["extract"]
 """What is to be done about the subject: ``extract`` takes in what a thread has new."""
+
+JOB_KINDS: tuple[JobKind, ...] = get_args(JobKind)
 
 
 class JobState(StrEnum):
@@ -129,6 +131,25 @@ class JobLevels:
     running: int = 0
     dead: int = 0
     errors: Mapping[tuple[str, str], str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerStatistics:
+    """
+    What ``Mnemo.work`` is doing.
+
+    Attributes:
+        repos: Repositories that are open for their jobs now, sorted.
+        running: Jobs that run now.
+        done: Jobs that ended since the service was opened; *failed*: tries that failed.
+        refused: Id of a repository that could not be opened → why, until it is tried again.
+    """
+
+    repos: tuple[str, ...] = ()
+    running: int = 0
+    done: int = 0
+    failed: int = 0
+    refused: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -131,3 +131,39 @@ def test_a_missing_extra_is_named(tmp_path, missing, command, needs):
     )
     assert (ran.returncode, ran.stdout) == (2, "")
     assert ran.stderr == f"mnemo: {needs}\n"
+
+
+@pytest.mark.long
+@pytest.mark.slow
+def test_a_worker_ends_on_sigterm_and_its_jobs_are_done(tmp_path):
+    """Its health file stands while it runs; what was remembered elsewhere is extracted."""
+    said = mnemo("remember", "I play the cello.", "--no-wait", folder=tmp_path)
+    assert said.returncode == 0, said.stderr
+    health = tmp_path / "health.json"
+    command = [*MNEMO, "worker", "mnemo.db", "--repo", "def*", "--health", health.name, "--json"]
+    with subprocess.Popen(
+        command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        deadline = time.monotonic() + 40
+        done = 0
+        while not done:
+            assert process.poll() is None, "it ended by itself"
+            assert time.monotonic() < deadline
+            if health.exists():
+                told = json.loads(health.read_text())
+                assert told["pid"] == process.pid
+                done = told["done"]
+            os.sched_yield()
+        process.send_signal(signal.SIGTERM)
+        out, err = process.communicate(timeout=30)
+    assert (process.returncode, err, json.loads(out)["done"]) == (0, "", 1)
+    assert not health.exists()
+    listed = mnemo("memories", "--json", folder=tmp_path)
+    assert "cello" in listed.stdout
+
+
+@pytest.mark.slow
+def test_a_worker_of_an_unknown_kind_is_one_line(tmp_path):
+    """A wrong kind of job is refused before anything is claimed."""
+    ran = mnemo("worker", "mnemo.db", "--kinds", "paint", folder=tmp_path)
+    assert (ran.returncode, ran.stderr.count("\n"), "paint" in ran.stderr) == (2, 1, True)

@@ -79,6 +79,15 @@ def test_an_unknown_phase_is_refused():
     assert "appends-normal" in done.stderr
 
 
+@pytest.mark.long
+def test_workers_killed_and_stopped_at_random_lose_and_double_nothing():
+    """Each episode is committed once, no late write is taken, nothing stays claimed."""
+    phases = result_of("bench_workers.py", "--threads", 0, "--rounds", 12)["phases"]
+    wrong = {figure["name"]: figure["value"] for figure in phases["chaos"] if figure["value"]}
+    assert len(phases["chaos"]) == 5
+    assert wrong == {}
+
+
 PHASES = ("event loop", "writer", "annotated", "embedded", "indexed", "other threads")
 
 

@@ -1,6 +1,7 @@
 """Two processes on one file: nothing is lost, nothing doubled, and the dead own nothing."""
 
 import json
+import signal
 import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -27,13 +28,13 @@ class Other:
     """The other process, spoken to line by line."""
 
     def __init__(self, process: anyio.abc.Process) -> None:
-        self._process = process
+        self.process = process
         self._rest = b""
 
     async def heard(self) -> object:
-        assert self._process.stdout is not None
+        assert self.process.stdout is not None
         while b"\n" not in self._rest:
-            self._rest += await self._process.stdout.receive()
+            self._rest += await self.process.stdout.receive()
         line, self._rest = self._rest.split(b"\n", 1)
         return json.loads(line)
 
@@ -42,12 +43,12 @@ class Other:
         return await self.heard()
 
     async def tell(self, *words: object) -> None:
-        assert self._process.stdin is not None
-        await self._process.stdin.send((" ".join(map(str, words)) + "\n").encode())
+        assert self.process.stdin is not None
+        await self.process.stdin.send((" ".join(map(str, words)) + "\n").encode())
 
     async def kill(self) -> None:
-        self._process.kill()
-        await self._process.wait()
+        self.process.kill()
+        await self.process.wait()
 
 
 @asynccontextmanager
@@ -75,6 +76,23 @@ async def test_a_killed_process_owns_nothing(kit: Kit, path: Path) -> None:
         await kit.store.sessions.claim("s", kit.owner)
     assert [step.index for step in (await kit.load()).steps] == [0, 1, 2]
     assert (await kit.append("next")).index == 3
+
+
+@pytest.mark.slow
+async def test_a_stopped_process_owns_for_its_lease(kit: Kit, path: Path) -> None:
+    """Beyond it another takes the session; what it writes when it goes on is refused."""
+    async with another_process(path) as other:
+        assert await other.ask("start", "s") == "done"
+        other.process.send_signal(signal.SIGSTOP)
+        while Path(f"/proc/{other.process.pid}/stat").read_text().rpartition(") ")[2][0] != "T":
+            await anyio.lowlevel.checkpoint()
+        with pytest.raises(SessionBusy):
+            await kit.store.sessions.claim("s", kit.owner)
+        kit.clock.advance(10**9)
+        await kit.store.sessions.claim("s", kit.owner)
+        other.process.send_signal(signal.SIGCONT)
+        assert "Conflict" in str(await other.ask("append", "s", 1))
+    assert (await kit.load()).steps == ()
 
 
 @pytest.mark.slow

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import anyio
+import anyio.lowlevel
 import numpy as np
 import pytest
 from helpers import BUILD, TRIP, OpenKit, annotating
@@ -413,3 +414,31 @@ async def test_an_embedder_in_this_process_has_none(open_kit: OpenKit, watch: Wa
     await kit.repo.apply(Changeset(nodes=(Semantic("water is wet"),)))
     await kit.repo.recall("water")
     assert {span.name for span in watch.all} == {"upsert_memory", "search_memory"}
+
+
+# ── jobs ─────────────────────────────────────────────────────────────────────────────
+
+
+async def test_a_job_is_a_span_for_each_try(open_kit: OpenKit, watch: Watch) -> None:
+    """It says what was tried, how often and how long it waited; a failed try its error."""
+    model = ScriptedChatModel.answering({"semantic": [ModelTimeout("late"), '{"facts": []}']})
+    config = Config(jobs={"quiet_s": 3, "poll_s": 60, "max_tries": 2})
+    kit = await open_kit(model=model, config=config)
+    await kit.repo.remember("Ada rows.", thread_id="t")
+    await kit.repo.retry_jobs(["t"])
+    with watch.tracer.start_as_current_span("request"):
+        while not watch.named("job extract"):
+            await anyio.lowlevel.checkpoint()
+    assert len(await kit.repo.retry_jobs(["t"])) == 1
+    await kit.repo.settle()
+    failed, done = watch.named("job extract")
+    assert failed.status.status_code is StatusCode.ERROR
+    assert facts(failed)["error.type"] == "ExtractionFailed"
+    assert facts(done) == {
+        "mnemo.repo.id": "r",
+        "mnemo.job.subject": "t",
+        "mnemo.job.tries": 1,
+        "mnemo.job.waited_s": 0.0,
+        "mnemo.job.finished": True,
+    }
+    assert parent_of(done) is None

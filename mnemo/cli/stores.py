@@ -1,0 +1,109 @@
+"""The commands on whole stores: ``worker``."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated, Any
+
+import anyio
+import typer
+
+from mnemo import Mnemo, MnemoError, WorkerStatistics
+from mnemo.cli.opening import AsJson, chat_model_of, in_service
+from mnemo.cli.output import answer, as_data, complain
+
+__all__ = ["register"]
+
+Url = Annotated[str, typer.Argument(metavar="URL", help="The store: a file, or a database's URL.")]
+
+
+def register(app: typer.Typer, panel: str) -> None:
+    """Add the commands to *app*, under *panel* in its help."""
+    app.command(rich_help_panel=panel)(worker)
+
+
+def worker(
+    url: Url,
+    repo: Annotated[str, typer.Option("--repo", help="A pattern of repositories.")] = "*",
+    kinds: Annotated[
+        list[str] | None, typer.Option("--kinds", help="Of jobs; repeatable; default: all.")
+    ] = None,
+    concurrency: Annotated[int, typer.Option(help="Jobs at once.", min=1)] = 4,
+    health: Annotated[
+        Path | None, typer.Option(help="A file that is written anew after each look for jobs.")
+    ] = None,
+    model_url: Annotated[
+        str | None,
+        typer.Option(envvar="MNEMO_MODEL_URL", help="A server with OpenAI's protocol."),
+    ] = None,
+    model: Annotated[
+        str | None,
+        typer.Option(envvar="MNEMO_MODEL", help="The model there; its key is MNEMO_MODEL_KEY."),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """
+    Work off the background jobs of a store, until it is stopped.
+
+    On SIGTERM or Ctrl-C it claims no more, finishes what it holds within `shutdown_grace_s`,
+    and gives the rest back. As many workers as you like may share a store.
+    """
+    last: list[WorkerStatistics] = [WorkerStatistics()]
+
+    async def looked(found: WorkerStatistics) -> None:
+        for id in found.refused.keys() - last[0].refused.keys():
+            complain(f"repository {id!r} is left to others: {found.refused[id]}")
+        last[0] = found
+        if health is not None:
+            await anyio.to_thread.run_sync(_write_health, health, found)
+
+    async def work(memory: Mnemo) -> None:
+        await _until_stopped(lambda: memory.work(repo, kinds=_kinds(kinds), on_look=looked))
+
+    chat_model = chat_model_of(model_url, model)
+    try:
+        in_service(url, work, chat_model=chat_model, workers=concurrency)
+    finally:
+        if health is not None:
+            health.unlink(missing_ok=True)
+    told = f"{last[0].done} jobs done, {last[0].failed} tries failed."
+    answer({"url": url} | as_data(last[0]), told, as_json=as_json)
+
+
+def _kinds(given: list[str] | None) -> Any:
+    """Kinds may be repeated or joined by commas."""
+    return [kind for one in given for kind in one.split(",")] if given else None
+
+
+async def _until_stopped(work: Callable[[], Any]) -> None:
+    """Run *work* until SIGTERM or SIGINT; what it raises comes out as it is."""
+    failures: list[Exception] = []
+    async with anyio.create_task_group() as group:
+
+        async def stop() -> None:
+            with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
+                async for _ in signals:
+                    group.cancel_scope.cancel()
+
+        if os.name == "posix":
+            group.start_soon(stop)
+        try:
+            await work()
+        except (MnemoError, ValueError) as error:
+            failures.append(error)
+            group.cancel_scope.cancel()
+    if failures:
+        raise failures[0]
+
+
+def _write_health(path: Path, found: WorkerStatistics) -> None:
+    """Write *found* with the time; the file is whole at any moment."""
+    told = as_data(found) | {"at": datetime.now(UTC).isoformat(), "pid": os.getpid()}
+    beside = path.with_name(f"{path.name}.{os.getpid()}")
+    beside.write_text(json.dumps(told) + "\n", encoding="utf-8")
+    beside.replace(path)

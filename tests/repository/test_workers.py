@@ -1,0 +1,213 @@
+"""Workers: services that leave jobs to others, and those that work off the jobs of a store."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+
+from mnemo import Config, Mnemo, Repository, UsageError, WorkerStatistics
+from mnemo.protocols import ChatReply, ChatRequest
+from mnemo.testing import HashingEmbedder, ScriptedChatModel
+
+CONFIG = Config(jobs={"quiet_s": 0, "poll_s": 0.02, "retry_backoff_s": 0}, shutdown_grace_s=5)
+
+
+def service(path: Path, *, model: ScriptedChatModel | None = None, **options: Any) -> Mnemo:
+    """One on the file; its model answers."""
+    options = {"embedder": HashingEmbedder(), "config": CONFIG} | options
+    return Mnemo(path, chat_model=model or ScriptedChatModel.answering(), **options)
+
+
+@asynccontextmanager
+async def working(
+    memory: Mnemo, until: Callable[[WorkerStatistics], bool] | None = None, **options: Any
+) -> AsyncIterator[list[WorkerStatistics]]:
+    """Work while the block runs, which begins after a look; at its end, until one finds *until*."""
+    looks: list[WorkerStatistics] = []
+    began, found = anyio.Event(), anyio.Event()
+
+    def looked(statistics: WorkerStatistics) -> None:
+        looks.append(statistics)
+        began.set()
+        if until is None or until(statistics):
+            found.set()
+
+    async with anyio.create_task_group() as group:
+
+        async def work() -> None:
+            await memory.work(on_look=looked, **options)
+
+        group.start_soon(work)
+        await began.wait()
+        yield looks
+        with anyio.fail_after(20):
+            await found.wait()
+        group.cancel_scope.cancel()
+
+
+async def keys(repo: Repository) -> list[str]:
+    """Of the messages that were extracted, sorted."""
+    return sorted(str(getattr(node, "key", "")) for node in await repo.get_nodes(["episodic"]))
+
+
+async def test_jobs_left_to_others_are_done_by_a_worker(db: Path):
+    """``remember(wait=True)`` and ``settle`` behave as if the work had been local."""
+    async with service(db, workers=0) as app, service(db) as other:
+        repo = await app.open_repo("r")
+        await repo.remember("Ada plays the cello.", key="k")
+        assert (await repo.statistics()).jobs.waiting == 1
+        async with working(other):
+            made = await repo.remember("Ada owns a boat.", key="l", wait=True, timeout_s=20)
+            await repo.settle(timeout_s=20)
+        assert made.node_ids
+        assert await keys(repo) == ["k", "l"]
+        assert (await repo.recall("Who owns a boat?", types=["semantic"])).candidates
+        jobs = (await repo.statistics()).jobs
+        assert (jobs.waiting, jobs.running, jobs.dead) == (0, 0, 0)
+
+
+class CountingModel(ScriptedChatModel):
+    """Answers once two extractions ask it; knows how many do at once, at most."""
+
+    def __init__(self, *scripts: Any) -> None:
+        super().__init__(*scripts)
+        self.asking = self.most = 0
+        self.two = anyio.Event()
+
+    async def complete(self, request: ChatRequest) -> ChatReply:
+        if request.purpose != "semantic":
+            return await super().complete(request)
+        self.asking += 1
+        self.most = max(self.most, self.asking)
+        if self.asking == 2:
+            self.two.set()
+        await self.two.wait()
+        try:
+            return await super().complete(request)
+        finally:
+            self.asking -= 1
+
+
+async def test_a_service_runs_no_more_jobs_than_it_may(db: Path):
+    """``workers`` is a bound over all its repositories."""
+    model = CountingModel.answering()
+    async with service(db, model=model, workers=2) as memory:
+        repos = [await memory.open_repo(id) for id in "abc"]
+        for repo in repos:
+            for n in range(3):
+                await repo.remember(f"Bo has {n} boats.", thread_id=str(n))
+        for repo in repos:
+            await repo.settle(timeout_s=20)
+    assert model.most == 2
+
+
+async def test_a_worker_takes_the_repositories_of_its_pattern(db: Path):
+    """The others keep their jobs."""
+    async with service(db, workers=0) as app:
+        for id in ("team a", "team b", "other"):
+            await (await app.open_repo(id)).remember("Ada rows.", key=id)
+        async with service(db) as other:
+            async with working(other, lambda found: found.done == 2, repos="team *") as looks:
+                pass
+            assert (looks[-1].failed, looks[-1].refused) == (0, {})
+        assert await keys(app.repo("team a")) == ["team a"]
+        assert await keys(app.repo("other")) == []
+
+
+async def test_a_repository_of_another_space_is_left_to_others(db: Path):
+    """It is told why, and the others are worked off."""
+    async with service(db) as app:
+        foreign = await app.open_repo("foreign", embedder=HashingEmbedder(dimensions=32))
+        await foreign.remember("Bo sails.", wait=True)
+    async with service(db, workers=0) as app, service(db) as other:
+        foreign = await app.open_repo("foreign", embedder=HashingEmbedder(dimensions=32))
+        await foreign.remember("Bo rows.")
+        await (await app.open_repo("ours")).remember("Ada rows.")
+        async with working(other, lambda found: found.done == 1) as looks:
+            pass
+        assert "embedd" in looks[-1].refused["foreign"]
+        assert (await foreign.statistics()).jobs.waiting == 1
+
+
+async def test_a_worker_of_other_kinds_leaves_a_job(db: Path):
+    """What is not of its kinds waits for another one."""
+    async with service(db, workers=0) as app, service(db) as other:
+        repo = await app.open_repo("r")
+        await repo.remember("Ada rows.")
+        async with working(other, kinds=[]):
+            pass
+        assert (await repo.statistics()).jobs.waiting == 1
+
+
+async def test_a_worker_that_closes_finishes_what_it_holds(db: Path):
+    """Within the grace; what it does not hold waits, and nothing stays claimed."""
+    began, go_on = anyio.Event(), anyio.Event()
+
+    class GatedModel(ScriptedChatModel):
+        async def complete(self, request: ChatRequest) -> ChatReply:
+            if request.purpose == "semantic":
+                began.set()
+                await go_on.wait()
+            return await super().complete(request)
+
+    async with service(db, workers=0) as app:
+        repo = await app.open_repo("r")
+        for key in "ab":
+            await repo.remember(f"Ada keeps boat {key}.", thread_id=key, key=key)
+        async with service(db, model=GatedModel.answering(), workers=1) as other:
+            async with working(other):
+                await began.wait()
+            async with anyio.create_task_group() as group:
+                group.start_soon(other.aclose)
+                await anyio.lowlevel.checkpoint()
+                go_on.set()
+        assert len(await keys(repo)) == 1
+        jobs = (await repo.statistics()).jobs
+        assert (jobs.waiting, jobs.running) == (1, 0)
+        assert await repo.unfinished_sessions() == []
+
+
+async def test_wrong_arguments_are_told(db: Path):
+    """A count, a pattern, kinds, a service that leaves jobs to others or works already."""
+    for wrong in (-1, True, 1.5):
+        with pytest.raises(ValueError, match="workers"):
+            service(db, workers=wrong)
+    async with service(db, workers=0) as app, service(db) as other:
+        with pytest.raises(UsageError, match="workers=0"):
+            await app.work()
+        with pytest.raises(ValueError, match="pattern"):
+            await other.work(" ")
+        with pytest.raises(ValueError, match=r"\['extract'\]"):
+            await other.work(kinds="extract")  # type: ignore[arg-type]
+        with pytest.raises(ValueError, match="no jobs of kind 'paint'"):
+            await other.work(kinds=["paint"])  # type: ignore[list-item]
+        async with working(other):
+            with pytest.raises(UsageError, match="already"):
+                await other.work()
+
+
+async def test_a_failing_look_is_logged(db: Path, caplog: pytest.LogCaptureFixture):
+    """What ``on_look`` raises ends nothing."""
+    async with service(db) as other:
+        looked = anyio.Event()
+
+        def fail(_: WorkerStatistics) -> None:
+            if "on_look" in caplog.text:
+                looked.set()
+            raise LookupError("no health")
+
+        async with anyio.create_task_group() as group:
+
+            async def work() -> None:
+                await other.work(on_look=fail)
+
+            group.start_soon(work)
+            with anyio.fail_after(10):
+                await looked.wait()
+            group.cancel_scope.cancel()
+    assert "no health" in caplog.text
