@@ -34,6 +34,7 @@ from mnemo.errors import (
     StoreReadOnly,
     UsageError,
 )
+from mnemo.maintenance.copying import RepositoryCopy
 from mnemo.maintenance.reembed import ReembeddingReport
 from mnemo.prompts.profiles import Profile
 from mnemo.recall.candidate import Candidate, Explanation, SourceRef
@@ -210,6 +211,7 @@ __all__ = [
     "RenderedViewport",
     "Repository",
     "RepositoryAlreadyOpen",
+    "RepositoryCopy",
     "RepositoryRecord",
     "RepositoryStatistics",
     "Revision",

@@ -10,7 +10,8 @@ import asyncio
 import logging
 import warnings
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, suppress
+from fnmatch import fnmatchcase
 from functools import partial
 from pathlib import Path
 from types import TracebackType
@@ -30,6 +31,7 @@ from mnemo.errors import (
     UsageError,
 )
 from mnemo.events import Event, EventsDropped
+from mnemo.maintenance.copying import RepositoryCopy, copy_repository
 from mnemo.maintenance.reembed import ReembeddingReport
 from mnemo.protocols import ChatModel, Clock, Embedder, Store, StoreReport
 from mnemo.repository import JobSlots, Repository, RepositoryParts
@@ -38,7 +40,7 @@ from mnemo.runtime.clock import SystemClock
 from mnemo.runtime.spans import NO_SPANS, Spans, find_spans
 from mnemo.runtime.tasks import Home, TaskRoot, completed, detached
 from mnemo.runtime.text import clean, is_blank
-from mnemo.runtime.user_code import close_all
+from mnemo.runtime.user_code import called, close_all, traceback_of
 from mnemo.runtime.validation import checked_repo_id, whole_number
 from mnemo.session.session import Session
 from mnemo.values.archive import ArchiveHead
@@ -581,6 +583,53 @@ class Mnemo:
         with self._claimed(repo_id, "import before opening it"):
             return await import_lines(store.archive(repo_id), lines)
 
+    async def copy_to(
+        self,
+        target: str | Path | Store,
+        *,
+        repos: str = "*",
+        skip_damaged: bool = False,
+        on_copied: Callable[[RepositoryCopy], Any] | None = None,
+    ) -> list[RepositoryCopy]:
+        """
+        Copy repositories into another store, each as of one moment, under the same id.
+
+        A repository is there whole, or not at all: it is staged in chunks beside the tables of
+        the target and linked by the last transaction. Then it is read again, and counts and
+        digest are compared. A call that was stopped or killed can be made again: what is there
+        already is compared and not copied. Let nobody use the target meanwhile.
+
+        Args:
+            target: As *store* of ``Mnemo``; made if it is new.
+            repos: A pattern of ids, with ``*``, ``?`` and ``[…]``, case-sensitive.
+            skip_damaged: Leave out what cannot be read and what hangs on it; else such a
+                repository is not copied.
+            on_copied: Called after each repository; what it raises is logged.
+
+        Returns:
+            What was copied, or was there already, by id.
+
+        Raises:
+            ConfigError: *target* is no place that this version can keep things in.
+            UsageError: No repository matches, or the target holds another one of that id.
+            Conflict: A session of it is in another repository of the target.
+            StoreCorrupt: A record is damaged; the repositories before it are copied.
+            StoreError: A store failed. *Cancellation*: safe; repositories are whole or not there.
+        """
+        store, _ = self._usable()
+        make = _store_maker(target, self._config, self._clock)
+        ids = [one.id for one in await store.repositories() if fnmatchcase(one.id, repos)]
+        if not ids:
+            raise UsageError(f"no repository of this store matches {repos!r}")
+        copied: list[RepositoryCopy] = []
+        async with _opened_store(make()) as other:
+            for id in ids:
+                archives = store.archive(id), other.archive(id)
+                copied.append(await copy_repository(id, *archives, skip_damaged=skip_damaged))
+                if on_copied is not None:
+                    await _reported(on_copied, copied[-1])
+        return copied
+
     async def repos(self) -> list[RepositoryRecord]:
         """
         List all stored repositories by id, open or not; one never written to is in no store.
@@ -677,6 +726,27 @@ class Mnemo:
         """
         self._usable()
         return self._bus.stream(whole_number("buffer", buffer, 1))
+
+
+@asynccontextmanager
+async def _opened_store(store: Store) -> AsyncIterator[Store]:
+    """Open *store* beside that of a service, and close it at the end."""
+    owner = await store.open()
+    try:
+        yield store
+    finally:
+        with anyio.CancelScope(shield=True):
+            with suppress(StoreError):  # an owner that has ended gives way
+                await store.sessions.release(owner)
+            await store.aclose()
+
+
+async def _reported(function: Callable[..., Any], value: object) -> None:
+    """Tell a function of the user; what it raises is logged."""
+    try:
+        await called(function, value)
+    except Exception as error:
+        log.error("a function that follows a copy failed: %s", error, exc_info=traceback_of(error))
 
 
 async def _found_spans(wanted: TelemetryConfig) -> Spans:

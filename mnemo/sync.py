@@ -34,6 +34,7 @@ from mnemo.context.viewport import Viewport as _Viewport
 from mnemo.conversation.mirror import Feed as _Feed
 from mnemo.events import Event
 from mnemo.items.items import Items as _Items
+from mnemo.maintenance.copying import RepositoryCopy
 from mnemo.maintenance.reembed import ReembeddingReport
 from mnemo.notes.folder import FolderReport
 from mnemo.notes.notes import Notes as _Notes
@@ -1570,6 +1571,21 @@ class Mnemo(Blocking[_Mnemo]):
         Make *repo_id* what another repository was when *lines* were exported; all or nothing.
         """
         return self._portal.run(lambda: self._inner.import_repo(repo_id, lines))
+
+    def copy_to(
+        self,
+        target: str | Path | Store,
+        *,
+        repos: str = "*",
+        skip_damaged: bool = False,
+        on_copied: Callable[[RepositoryCopy], Any] | None = None,
+    ) -> list[RepositoryCopy]:
+        """Copy repositories into another store, each as of one moment, under the same id."""
+        return self._portal.run(
+            lambda: self._inner.copy_to(
+                target, repos=repos, skip_damaged=skip_damaged, on_copied=on_copied
+            )
+        )
 
     def repos(self) -> list[RepositoryRecord]:
         """

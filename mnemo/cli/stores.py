@@ -1,4 +1,4 @@
-"""The commands on whole stores: ``worker``."""
+"""The commands on whole stores: ``worker``, ``copy`` and ``migrate``."""
 
 from __future__ import annotations
 
@@ -13,18 +13,22 @@ from typing import Annotated, Any
 import anyio
 import typer
 
-from mnemo import Mnemo, MnemoError, WorkerStatistics
-from mnemo.cli.opening import AsJson, chat_model_of, in_service
-from mnemo.cli.output import answer, as_data, complain
+from mnemo import Mnemo, MnemoError, RepositoryCopy, WorkerStatistics, __version__
+from mnemo.cli.opening import AsJson, chat_model_of, existing, in_service
+from mnemo.cli.output import answer, as_data, complain, print_json, print_line
 
 __all__ = ["register"]
+
+DAMAGED = 1
+"""Exit code where damaged records were left out of a copy."""
 
 Url = Annotated[str, typer.Argument(metavar="URL", help="The store: a file, or a database's URL.")]
 
 
 def register(app: typer.Typer, panel: str) -> None:
     """Add the commands to *app*, under *panel* in its help."""
-    app.command(rich_help_panel=panel)(worker)
+    for command in (worker, copy, migrate):
+        app.command(rich_help_panel=panel)(command)
 
 
 def worker(
@@ -73,6 +77,54 @@ def worker(
             health.unlink(missing_ok=True)
     told = f"{last[0].done} jobs done, {last[0].failed} tries failed."
     answer({"url": url} | as_data(last[0]), told, as_json=as_json)
+
+
+def copy(
+    source: Annotated[str, typer.Argument(metavar="FROM", help="The store that is read.")],
+    target: Annotated[str, typer.Argument(metavar="TO", help="Another store, made if it is new.")],
+    repo: Annotated[str, typer.Option("--repo", help="A pattern of repositories.")] = "*",
+    skip_damaged: Annotated[
+        bool, typer.Option("--skip-damaged", help="Leave out what cannot be read.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """
+    Copy repositories from one store to another, file or database.
+
+    Each is there whole or not at all, and is compared with what was read. Stopped anywhere, run
+    it again: what is there already is compared and not copied.
+    """
+
+    def told(one: RepositoryCopy) -> None:
+        if not as_json:
+            done = "copied" if one.fresh else "was there already"
+            print_line(f"{one.repo_id}: {done}: {sum(one.counts.values())} records.")
+        for kind, key in one.damaged:
+            complain(f"{one.repo_id}: the damaged {kind} {key!r} was left out")
+
+    async def run(memory: Mnemo) -> list[RepositoryCopy]:
+        return await memory.copy_to(target, repos=repo, skip_damaged=skip_damaged, on_copied=told)
+
+    copied = in_service(existing(source), run, workers=0)
+    if as_json:
+        print_json({"from": source, "to": target, "repos": copied})
+    if any(one.damaged for one in copied):
+        raise typer.Exit(DAMAGED)
+
+
+def migrate(url: Url, as_json: AsJson = False) -> None:
+    """
+    Make the tables of a store, or bring those of an older one to this version.
+
+    Opening a store does the same; run this first where the application may not change tables.
+    """
+    in_service(url, _opened, workers=0)
+    told = f"{url}: its tables are those of mnemo {__version__}."
+    answer({"url": url, "version": __version__}, told, as_json=as_json)
+
+
+async def _opened(_: Mnemo) -> None:
+    """Nothing is left to do: opening has migrated."""
 
 
 def _kinds(given: list[str] | None) -> Any:

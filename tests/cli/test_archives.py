@@ -110,3 +110,22 @@ def test_a_filled_repository_and_known_sessions_are_refused(filled):
     assert filled("export", "a.jsonl", "--repo", "a").code == 0
     assert "is not empty" in filled("import", "a.jsonl", "--repo", "a").err
     assert "is in this store already" in filled("import", "a.jsonl", "--repo", "b").err
+
+
+@pytest.mark.slow
+def test_repositories_are_copied_into_another_store(filled):
+    """Once; run again, they are compared; another pattern, or another store, is one line."""
+    told = filled("copy", "mnemo.db", "other.db", "--json").data
+    assert [(one["repo_id"], one["fresh"]) for one in told["repos"]] == [("a", True)]
+    assert "a: was there already" in filled("copy", "mnemo.db", "other.db").out
+    for wrong in (("mnemo.db", "other.db", "--repo", "x*"), ("nothing.db", "other.db")):
+        ran = filled("copy", *wrong)
+        assert (ran.code, ran.err.count("\n")) == (2, 1)
+
+
+@pytest.mark.slow
+def test_the_tables_of_a_store_are_made_before_it_is_used(cli):
+    """``migrate`` makes a new store, and finds nothing to do the next time."""
+    for _ in range(2):
+        assert "its tables are those of mnemo" in cli("migrate", "new.db").out
+    assert cli("repos", "--store", "new.db", "--json").data["repos"] == []

@@ -55,6 +55,7 @@ async def keys(repo: Repository) -> list[str]:
     return sorted(str(getattr(node, "key", "")) for node in await repo.get_nodes(["episodic"]))
 
 
+@pytest.mark.slow
 async def test_jobs_left_to_others_are_done_by_a_worker(db: Path):
     """``remember(wait=True)`` and ``settle`` behave as if the work had been local."""
     async with service(db, workers=0) as app, service(db) as other:
@@ -93,6 +94,7 @@ class CountingModel(ScriptedChatModel):
             self.asking -= 1
 
 
+@pytest.mark.slow
 async def test_a_service_runs_no_more_jobs_than_it_may(db: Path):
     """``workers`` is a bound over all its repositories."""
     model = CountingModel.answering()
@@ -106,6 +108,7 @@ async def test_a_service_runs_no_more_jobs_than_it_may(db: Path):
     assert model.most == 2
 
 
+@pytest.mark.slow
 async def test_a_worker_takes_the_repositories_of_its_pattern(db: Path):
     """The others keep their jobs."""
     async with service(db, workers=0) as app:
