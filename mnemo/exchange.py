@@ -11,16 +11,41 @@ import dataclasses
 import typing
 from typing import Annotated, Any, Literal, TypeAlias, Union
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, create_model
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PlainSerializer,
+    TypeAdapter,
+    create_model,
+)
 
-from mnemo import Candidate, RecallResult, Step
+from mnemo import (
+    Candidate,
+    JobLevels,
+    MessageView,
+    NoteRecall,
+    RecallResult,
+    RepositoryStatistics,
+    Step,
+)
+from mnemo.notes.notes import NotesStatistics
 from mnemo.values.graph import NODE_TYPES, Node, Wording
 from mnemo.values.steps import Annotation
 
-__all__ = ["CandidateShape", "NodeShape", "RecallShape", "StepShape", "adapter", "restored"]
+__all__ = [
+    "NodeShape",
+    "RecallShape",
+    "StatisticsShape",
+    "StepShape",
+    "ViewShape",
+    "adapter",
+    "restored",
+]
 
-LEFT_OUT = frozenset({"vector", "count", "notes"})
-"""Fields of no shape: vectors, token counters, and notes, which have calls of their own."""
+LEFT_OUT = frozenset({"vector", "count"})
+"""Fields of no shape: vectors, and token counters, of which the default is restored."""
 _KINDS: dict[type[BaseModel], type] = {}
 
 
@@ -29,6 +54,7 @@ def _shape(kind: type, **replaced: Any) -> type[BaseModel]:
     hints = typing.get_type_hints(kind, include_extras=True) | replaced
     declared = {f.name: f for f in dataclasses.fields(kind) if f.name not in LEFT_OUT}
     fields: dict[str, Any] = {name: (hints[name], _default(f)) for name, f in declared.items()}
+    fields |= {name: (type, "") for name, type in replaced.items() if name not in declared}
     config = ConfigDict(from_attributes=True, title=kind.__name__)
     made: type[BaseModel] = create_model(f"{kind.__name__}Shape", __config__=config, **fields)
     _KINDS[made] = kind
@@ -55,9 +81,44 @@ NodeShape: TypeAlias = Annotated[  # type: ignore[valid-type]
     Union[tuple(map(_node_shape, NODE_TYPES.values()))],  # noqa: UP007
     Field(discriminator="type"),
 ]
-CandidateShape = _shape(Candidate, node=NodeShape)
-RecallShape = _shape(RecallResult, candidates=list[CandidateShape])  # type: ignore[valid-type]
+RecallShape = _shape(
+    RecallResult,
+    candidates=list[_shape(Candidate, node=NodeShape)],  # type: ignore[misc]
+    notes=_shape(NoteRecall) | None,
+)
 StepShape = _shape(Step, annotation=_shape(Annotation) | None)
+ViewShape = _shape(MessageView, text=str)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class IndexLevels:
+    """Where the index of a served repository stands."""
+
+    revision: int
+    documents: int
+    waiting: int
+    failing: str | None
+
+
+def _rows(errors: Any) -> Any:
+    return [[*key, error] for key, error in errors.items()]
+
+
+def _errors(rows: Any) -> Any:
+    return rows if isinstance(rows, dict) else {tuple(row[:-1]): row[-1] for row in rows}
+
+
+_ERRORS = Annotated[
+    dict[tuple[str, str], str],
+    BeforeValidator(_errors, json_schema_input_type=list[list[str]]),
+    PlainSerializer(_rows, return_type=list[list[str]]),
+]
+StatisticsShape = _shape(
+    RepositoryStatistics,
+    jobs=_shape(JobLevels, errors=_ERRORS),
+    index=_shape(IndexLevels),
+    notes=NotesStatistics,
+)
 
 
 def restored(value: Any) -> Any:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from pathlib import Path
 
+import anyio
 from fastapi import FastAPI
 from starlette.staticfiles import StaticFiles
-from starlette.types import ASGIApp
 
 from mnemo import Mnemo, __version__
 from mnemo.web.gate import LOOPBACK, Gate
+from mnemo.web.live import Live
+from mnemo.web.metrics import Metrics
 from mnemo.web.problems import Problem, add_handlers
 from mnemo.web.routes import ROUTERS
 from mnemo.web.tokens import Token
@@ -26,9 +29,9 @@ def web_app(
     tokens: Sequence[Token],
     hosts: Sequence[str] = LOOPBACK,
     origins: Sequence[str] = (),
-) -> ASGIApp:
+) -> Gate:
     """
-    Make the ASGI application that serves *memory*.
+    Make the ASGI application that serves *memory*; its lifespan runs what feeds live streams.
 
     Args:
         memory: Open while it is served; its repositories are opened when they are asked for.
@@ -40,13 +43,24 @@ def web_app(
         title="mnemo",
         version=__version__,
         summary="Durable memory for agents",
+        lifespan=_running,
         docs_url=None,
         redoc_url=None,
         responses={"4XX": {"model": Problem}, "5XX": {"model": Problem}},
     )
     app.state.memory = memory
+    app.state.live = Live(memory)
+    app.state.metrics = Metrics()
     add_handlers(app)
     for router in ROUTERS:
         app.include_router(router)
     app.mount("/", StaticFiles(directory=STATIC, html=True))
     return Gate(app, tokens=tokens, hosts=hosts, origins=origins)
+
+
+@asynccontextmanager
+async def _running(app: FastAPI) -> AsyncIterator[None]:
+    async with anyio.create_task_group() as group:
+        group.start_soon(app.state.live.run)
+        yield
+        group.cancel_scope.cancel()

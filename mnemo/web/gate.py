@@ -8,12 +8,14 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import anyio
+from fastapi import FastAPI
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import Message, Receive, Scope, Send
 
 from mnemo.runtime.clock import SystemClock
+from mnemo.web.metrics import Metrics
 from mnemo.web.problems import problem
 from mnemo.web.tokens import Token, TokenTable
 
@@ -86,13 +88,13 @@ class Gate:
 
     def __init__(
         self,
-        app: ASGIApp,
+        app: FastAPI,
         *,
         tokens: Sequence[Token],
         hosts: Sequence[str] = LOOPBACK,
         origins: Sequence[str] = (),
     ) -> None:
-        self._app = app
+        self.app = app
         self._tokens = TokenTable(tokens)
         self._hosts = frozenset(host.lower() for host in hosts)
         self._origins = frozenset(origins)
@@ -101,10 +103,11 @@ class Gate:
         self._rates = {t.name: Bucket.full(t.rate_per_s, 2 * t.rate_per_s, now) for t in tokens}
         self._wrong = Bucket.full(WRONG_PER_S, 2 * WRONG_PER_S, now)
         self._waiting = 0
+        self._metrics: Metrics = app.state.metrics
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
-            await self._app(scope, receive, send)
+            await self.app(scope, receive, send)
             return
         if scope["type"] != "http":
             await receive()
@@ -118,7 +121,8 @@ class Gate:
         if refusal is not None:
             await refusal(scope, receive, answer)
             return
-        await self._app(scope, _bounded(receive), answer)
+        with self._metrics.timed(scope, answer) as counted:
+            await self.app(scope, _bounded(receive), counted)
 
     def _foreign(self, headers: Headers) -> Response | None:
         """Refuse another name of this machine (DNS rebinding), and pages of other origins."""

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Callable, Sequence
+from types import FrameType
 
 import uvicorn
 
 from mnemo import ConfigError, Mnemo
 from mnemo.web.app import web_app
 from mnemo.web.gate import LOOPBACK
+from mnemo.web.live import Live
 from mnemo.web.tokens import Token
 
 __all__ = ["serve"]
@@ -43,12 +45,13 @@ async def serve(
     Raises:
         ConfigError: The address cannot be listened on.
     """
+    gate = web_app(memory, tokens=tokens, hosts=hosts, origins=origins)
     config = uvicorn.Config(
-        web_app(memory, tokens=tokens, hosts=hosts, origins=origins),
+        gate,
         log_level="warning",
         access_log=False,
         server_header=False,
-        lifespan="off",
+        lifespan="on",
         proxy_headers=False,
         ws="none",
         limit_concurrency=MOST_CONNECTIONS,
@@ -59,7 +62,20 @@ async def serve(
         bound = listener.getsockname()[1]
         name = f"[{host}]" if ":" in host else host
         ready(f"http://{name}:{bound}")
-        await uvicorn.Server(config).serve(sockets=[listener])
+        await _Server(config, gate.app.state.live).serve(sockets=[listener])
+
+
+class _Server(uvicorn.Server):
+    """A server that ends its live streams when it is stopped, instead of waiting for them."""
+
+    def __init__(self, config: uvicorn.Config, live: Live) -> None:
+        super().__init__(config)
+        self._live = live
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """Stop; what is under way may still end."""
+        self._live.end()
+        super().handle_exit(sig, frame)
 
 
 def _listening(host: str, port: int) -> socket.socket:

@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Sequence
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
 
 import httpx
 import pytest
@@ -31,7 +38,7 @@ async def connect(memory: Mnemo) -> AsyncIterator[Connect]:
             own = new_token() if secret is None else secret
             known: Sequence[Token] = tokens or [token_of(own, "all")]
             client = httpx.AsyncClient(
-                transport=httpx.ASGITransport(web_app(memory, tokens=known)),  # type: ignore[arg-type]
+                transport=httpx.ASGITransport(web_app(memory, tokens=known)),
                 base_url="http://127.0.0.1:8642",
                 headers={"authorization": f"Bearer {own}", **headers},
             )
@@ -45,3 +52,55 @@ async def connect(memory: Mnemo) -> AsyncIterator[Connect]:
 def client(connect: Connect) -> httpx.AsyncClient:
     """A client that may do everything."""
     return connect()
+
+
+@dataclass
+class Server:
+    """``mnemo serve`` as a process of its own."""
+
+    process: subprocess.Popen[str]
+    url: str
+    token: str
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """What a request must bring."""
+        return {"authorization": f"Bearer {self.token}"}
+
+    def client(self) -> httpx.AsyncClient:
+        """A client with the server's token."""
+        return httpx.AsyncClient(base_url=self.url, headers=self.headers, timeout=30)
+
+    def stop(self, how: signal.Signals = signal.SIGINT) -> int:
+        """Stop it, and wait; its exit code."""
+        self.process.send_signal(how)
+        return self.process.wait(30)
+
+
+@pytest.fixture
+def serve(tmp_path: Path) -> Iterator[Callable[..., Server]]:
+    """Starts servers of a store in an empty folder; those that still run are killed at the end."""
+    servers: list[subprocess.Popen[str]] = []
+
+    def started(*options: str, port: int = 0) -> Server:
+        command = [sys.executable, "-m", "mnemo", "serve", "--port", str(port), *options]
+        process: subprocess.Popen[str] = subprocess.Popen(
+            command, cwd=tmp_path, stdout=subprocess.PIPE, text=True
+        )
+        servers.append(process)
+        found = re.match(r"(http://\S+?)/#token=(\S+)|(http://\S+)", _line(process.stdout))
+        assert found is not None
+        return Server(process, found[1] or found[3], found[2] or "")
+
+    yield started
+    for process in servers:
+        if process.poll() is None:
+            process.kill()
+        process.wait(30)
+        if process.stdout is not None:
+            process.stdout.close()
+
+
+def _line(stream: IO[Any] | None) -> str:
+    assert stream is not None
+    return str(stream.readline())

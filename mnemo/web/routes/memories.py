@@ -2,38 +2,28 @@
 
 from __future__ import annotations
 
-from datetime import datetime
 from typing import Annotated, Any, Literal, TypeAlias
 
 from fastapi import APIRouter, Query
-from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, JsonValue, NaiveDatetime
+from pydantic import Field
 
 from mnemo import ErasureReport, Memory, MemoryVersion, Page, Remembered, SearchHit
-from mnemo.exchange import RecallShape
+from mnemo.exchange import RecallShape, ViewShape
 from mnemo.web.access import Readable, Writable
+from mnemo.web.bodies import MOST_AT_ONCE, Body, Id, JsonObject, Time, given
 
 __all__ = ["router"]
 
 router = APIRouter(prefix="/v1", tags=["memories"])
 
-MOST_AT_ONCE = 1_000
-"""Members of a list in a request."""
-
-Id: TypeAlias = Annotated[str, Query(min_length=1, max_length=512)]
-Time: TypeAlias = AwareDatetime | NaiveDatetime
-Where: TypeAlias = dict[str, JsonValue]
-
-
-class Body(BaseModel):
-    """The base of request bodies: an unknown key is refused."""
-
-    model_config = ConfigDict(extra="forbid")
+Around: TypeAlias = Annotated[int, Query(ge=0, le=100)]
+Budget: TypeAlias = Annotated[int | None, Query(ge=100, le=1_000_000)]
 
 
 class Filters(Body):
     """Conditions on evidence, as of ``Repository.recall``."""
 
-    where: Where | None = None
+    where: JsonObject | None = None
     session_id: str | None = None
     thread_id: str | None = None
     actor: str | None = None
@@ -44,13 +34,13 @@ class Filters(Body):
 class Remember(Body):
     """A text, a message or several; arguments as of ``Repository.remember``."""
 
-    content: str | dict[str, JsonValue] | list[str | dict[str, JsonValue]]
+    content: str | JsonObject | list[str | JsonObject]
     thread_id: str = "default"
     role: Literal["user", "assistant", "system", "tool"] = "user"
     actor: str | None = None
     at: Time | None = None
     key: str | None = None
-    metadata: dict[str, JsonValue] | None = None
+    metadata: JsonObject | None = None
     wait: bool = False
     timeout_s: float | None = Field(default=None, ge=0, le=600)
     format: Literal["openai", "responses", "anthropic"] | None = None
@@ -68,6 +58,7 @@ class Recall(Filters):
     types: list[str] | None = None
     min_score: float = Field(default=0.0, ge=0, le=1)
     explain: bool = False
+    notes: bool = False
 
 
 class Search(Filters):
@@ -82,7 +73,7 @@ class Search(Filters):
 class Listing(Filters):
     """A page of memories; arguments as of ``Repository.memories``."""
 
-    types: list[str] = ["semantic", "procedural"]
+    types: tuple[str, ...] = ("semantic", "procedural")
     superseded: bool = False
     order: Literal["newest", "oldest"] = "newest"
     limit: int = Field(default=100, ge=1, le=MOST_AT_ONCE)
@@ -96,7 +87,7 @@ class NewMemory(Body):
     type: Literal["semantic", "procedural"] = "semantic"
     tags: list[str] = Field(default=[], max_length=MOST_AT_ONCE)
     at: Time | None = None
-    metadata: dict[str, JsonValue] | None = None
+    metadata: JsonObject | None = None
 
 
 class Correction(Body):
@@ -115,44 +106,55 @@ class Forget(Body):
     steps: list[str] = Field(default=[], max_length=MOST_AT_ONCE)
     session_id: str | None = None
     thread_id: str | None = None
-    before: datetime | None = None
+    before: Time | None = None
     sources: bool = True
     dry_run: bool = True
-
-
-def _given(body: BaseModel) -> dict[str, Any]:
-    """The arguments of the call that *body* describes."""
-    return {name: getattr(body, name) for name in type(body).model_fields}
 
 
 @router.post("/remember", response_model=Remembered)
 async def remember(repo: Writable, body: Remember) -> Any:
     """Store what was said, and have its facts extracted in the background."""
-    return await repo.remember(**_given(body))
+    return await repo.remember(**given(body))
 
 
 @router.post("/recall", response_model=RecallShape)
 async def recall(repo: Readable, body: Recall) -> Any:
     """Find what the memory knows, with its sources."""
-    return await repo.recall(**_given(body))
+    return await repo.recall(**given(body))
 
 
 @router.post("/search", response_model=list[SearchHit])
 async def search(repo: Readable, body: Search) -> Any:
     """Find words in everything ever said or observed."""
-    return await repo.search(**_given(body))
+    return await repo.search(**given(body))
+
+
+@router.get("/view", response_model=ViewShape)
+async def view(
+    repo: Readable,
+    id: Id,
+    session_id: str | None = None,
+    before: Around = 10,
+    after: Around = 10,
+    budget_tokens: Budget = None,
+) -> Any:
+    """Open what lies around a hit of a search."""
+    found = await repo.view(
+        id, session_id=session_id, before=before, after=after, budget_tokens=budget_tokens
+    )
+    return ViewShape.model_validate(found).model_copy(update={"text": found.as_text()})
 
 
 @router.post("/memories/list", response_model=Page[Memory])
 async def listed(repo: Readable, body: Listing) -> Any:
     """List facts and instructions, a page at a time."""
-    return await repo.memories(**_given(body))
+    return await repo.memories(**given(body))
 
 
 @router.post("/memories", response_model=Memory)
 async def add(repo: Writable, body: NewMemory) -> Any:
     """Add a fact or instruction by hand."""
-    return await repo.add_memory(**_given(body))
+    return await repo.add_memory(**given(body))
 
 
 @router.get("/memory", response_model=Memory)
@@ -164,7 +166,7 @@ async def one(repo: Readable, id: Id) -> Any:
 @router.patch("/memory", response_model=Memory)
 async def update(repo: Writable, id: Id, body: Correction) -> Any:
     """Correct what one says."""
-    return await repo.update_memory(id, **_given(body))
+    return await repo.update_memory(id, **given(body))
 
 
 @router.get("/memory/history", response_model=list[MemoryVersion])
@@ -176,4 +178,4 @@ async def history(repo: Readable, id: Id) -> Any:
 @router.post("/forget", response_model=ErasureReport)
 async def forget(repo: Writable, body: Forget) -> Any:
     """Report what would be erased, and with ``dry_run: false`` erase it for good."""
-    return await repo.forget(**_given(body))
+    return await repo.forget(**given(body))

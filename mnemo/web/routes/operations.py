@@ -1,15 +1,21 @@
-"""Health, the caller's token, and the repositories of the store."""
+"""Health, metrics, live events, background work, and the repositories of the store."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import AsyncIterator
+from typing import Annotated, Any
 
-from fastapi import APIRouter
-from pydantic import BaseModel
-from starlette.responses import PlainTextResponse
+from fastapi import APIRouter, Depends, Header, Query, Request
+from fastapi.sse import EventSourceResponse, ServerSentEvent
+from pydantic import BaseModel, Field
+from starlette.exceptions import HTTPException
+from starlette.responses import PlainTextResponse, Response
 
-from mnemo import RepositoryRecord, RepositoryStatistics, __version__
-from mnemo.web.access import Memory_, Readable, Token_
+from mnemo import RepositoryRecord, __version__
+from mnemo.exchange import StatisticsShape
+from mnemo.web.access import Memory_, Readable, Token_, Writable, opened
+from mnemo.web.bodies import MOST_AT_ONCE, Body
+from mnemo.web.live import Live
 from mnemo.web.tokens import Rights
 
 __all__ = ["router"]
@@ -24,6 +30,18 @@ class Caller(BaseModel):
     repositories: tuple[str, ...]
     rights: Rights
     version: str = __version__
+
+
+class Settle(Body):
+    """Arguments as of ``Repository.settle``."""
+
+    timeout_s: float = Field(default=30.0, ge=0, le=300)
+
+
+class Threads(Body):
+    """Whose background extraction it is about; ``null``: all that was given up."""
+
+    thread_ids: list[str] | None = Field(default=None, max_length=MOST_AT_ONCE)
 
 
 @router.get("/healthz", response_class=PlainTextResponse)
@@ -51,7 +69,69 @@ async def repositories(memory: Memory_, token: Token_) -> Any:
     return [record for record in await memory.repos() if token.permits(record.id)]
 
 
-@router.get("/v1/statistics", response_model=RepositoryStatistics)
+@router.get("/v1/statistics", response_model=StatisticsShape)
 async def statistics(repo: Readable) -> Any:
     """Count what a repository holds, and what is on its way."""
     return await repo.statistics()
+
+
+@router.post("/v1/settle", status_code=204, response_model=None)
+async def settle(repo: Writable, body: Settle) -> None:
+    """Wait until nothing is on its way; what waits for quiet is extracted now."""
+    await repo.settle(body.timeout_s)
+
+
+@router.post("/v1/jobs/retry", response_model=tuple[str, ...])
+async def retry_jobs(repo: Writable, body: Threads) -> Any:
+    """Have background extraction that failed or waits be tried now."""
+    return await repo.retry_jobs(body.thread_ids)
+
+
+@router.post("/v1/jobs/cancel", response_model=tuple[str, ...])
+async def cancel_jobs(repo: Writable, body: Threads) -> Any:
+    """Give up the background extraction of threads."""
+    return await repo.cancel_jobs(body.thread_ids or [])
+
+
+async def _stream(
+    request: Request,
+    memory: Memory_,
+    token: Token_,
+    repo: Annotated[str | None, Query(min_length=1, max_length=200)] = None,
+    after: Annotated[str | None, Query(max_length=100)] = None,
+    last_event_id: Annotated[str | None, Header(max_length=100)] = None,
+) -> AsyncIterator[ServerSentEvent]:
+    """Make the stream that is asked for; what is wrong with it is an answer, not a broken one."""
+    live: Live = request.app.state.live
+    if live.is_full:
+        raise HTTPException(503, "too many streams are open", {"Retry-After": "10"})
+    if repo is None:
+        return live.events(token.permits)
+    found, cursor = await opened(memory, token, repo, make=False), last_event_id or after
+    start = await found.inspection.changes(cursor)
+    return live.changes(found, cursor or start.cursor)
+
+
+@router.get("/v1/events", response_class=EventSourceResponse)
+async def events(
+    stream: Annotated[AsyncIterator[ServerSentEvent], Depends(_stream)],
+) -> AsyncIterator[ServerSentEvent]:
+    """
+    Stream what happens, as server-sent events.
+
+    With *repo* the stream begins with ``ready``; ``changes`` lists what was written, by ids, and
+    its message id is where ``Last-Event-ID`` (or *after*) resumes without gaps. Other events have
+    the names of ``mnemo.events``, are best effort and are not repeated.
+    """
+    async for event in stream:
+        yield event
+
+
+@router.get("/metrics", response_class=PlainTextResponse)
+async def metrics(request: Request, memory: Memory_, token: Token_) -> Response:
+    """Give counts of requests, and levels of the open repositories, as Prometheus reads them."""
+    found = {
+        id: await memory.repo(id).statistics() for id in memory.list_repos() if token.permits(id)
+    }
+    text = request.app.state.metrics.text(found)
+    return Response(text, media_type="text/plain; version=0.0.4; charset=utf-8")

@@ -1,0 +1,28 @@
+"""What request bodies and parameters have in common."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, TypeAlias
+
+from fastapi import Query
+from pydantic import AwareDatetime, BaseModel, ConfigDict, JsonValue, NaiveDatetime
+
+__all__ = ["MOST_AT_ONCE", "Body", "Id", "JsonObject", "Time", "given"]
+
+MOST_AT_ONCE = 1_000
+"""Members of a list in a request, and of a page in an answer, at most (S)."""
+
+Id: TypeAlias = Annotated[str, Query(min_length=1, max_length=512)]
+Time: TypeAlias = AwareDatetime | NaiveDatetime
+JsonObject: TypeAlias = dict[str, JsonValue]
+
+
+class Body(BaseModel):
+    """The base of request bodies: an unknown key is refused."""
+
+    model_config = ConfigDict(extra="forbid")
+
+
+def given(body: BaseModel) -> dict[str, Any]:
+    """The arguments of the call that *body* describes."""
+    return {name: getattr(body, name) for name in type(body).model_fields}

@@ -1,0 +1,199 @@
+"""Live streams: durable changes by feed number, and events, to many listeners."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
+from typing import Any
+
+import anyio
+from fastapi.sse import ServerSentEvent
+
+from mnemo import Changes, Mnemo, MnemoError, Repository
+from mnemo.events import Event
+from mnemo.exchange import adapter
+
+__all__ = ["Live"]
+
+POLL_S = 0.04
+"""Seconds between two looks at the feed of a repository that somebody listens to (S)."""
+MOST_QUEUED = 512
+"""Entries that a listener may lag behind; beyond it changes are read from the store again (S)."""
+MOST_LISTENERS = 1_000
+"""Listeners at once; a further one is refused (S)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One message of a stream; *cursor* is of durable changes."""
+
+    event: str
+    data: str
+    cursor: str | None = None
+
+    def sent(self) -> ServerSentEvent:
+        """As server-sent event."""
+        return ServerSentEvent(raw_data=self.data, event=self.event, id=self.cursor)
+
+
+class Listener:
+    """One open stream: what is queued for it, and whether some of that had to be dropped."""
+
+    def __init__(self, wants: Callable[[str], bool], repo_id: str | None) -> None:
+        self.wants = wants
+        self.repo_id = repo_id
+        self.queue: deque[Entry] = deque()
+        self.is_behind = True
+        self._arrived = anyio.Event()
+
+    def put(self, entry: Entry) -> None:
+        """Queue an entry; a plain call."""
+        if len(self.queue) >= MOST_QUEUED:
+            self.queue.clear()
+            self.is_behind = True
+        self.queue.append(entry)
+        self.wake()
+
+    def wake(self) -> None:
+        """Let the stream look again; a plain call."""
+        self._arrived.set()
+
+    async def wait(self) -> None:
+        """Wait until something was queued since the last look."""
+        await self._arrived.wait()
+        self._arrived = anyio.Event()
+
+
+class Live:
+    """
+    Follows the repositories that somebody listens to, with one reader for all listeners.
+
+    Its task, ``run``, belongs to the application's lifespan.
+    """
+
+    def __init__(self, memory: Mnemo) -> None:
+        self._memory = memory
+        self._listeners: set[Listener] = set()
+        self._heads: dict[str, str] = {}
+        self._joined = anyio.Event()
+        self._ended = False
+
+    @property
+    def is_full(self) -> bool:
+        """Whether a further listener is refused."""
+        return len(self._listeners) >= MOST_LISTENERS
+
+    def end(self) -> None:
+        """End all streams; a plain call."""
+        self._ended = True
+        for listener in self._listeners:
+            listener.wake()
+
+    async def run(self) -> None:
+        """Pass on changes and events until cancelled; idle while nobody listens."""
+        while True:
+            await self._joined.wait()
+            subscription = self._memory.subscribe(self._happened)
+            try:
+                while self._listeners:
+                    for repo_id in list(self._heads):
+                        await self._follow(repo_id)
+                    await anyio.sleep(POLL_S)
+            finally:
+                subscription.cancel()
+            self._joined = anyio.Event()
+
+    async def _follow(self, repo_id: str) -> None:
+        try:
+            changes = await self._memory.repo(repo_id).inspection.changes(self._heads[repo_id])
+        except MnemoError:
+            return  # closed, or the store cannot be read now; the next look may
+        if repo_id not in self._heads or changes.cursor == self._heads[repo_id]:
+            return
+        self._heads[repo_id] = changes.cursor
+        entry = _entry(changes)
+        for listener in self._listeners:
+            if listener.repo_id == repo_id:
+                listener.put(entry)
+
+    def _happened(self, event: Event) -> None:
+        interested = [one for one in self._listeners if one.wants(event.repo_id)]
+        if interested:
+            data = adapter(type(event)).dump_json(event).decode()
+            entry = Entry(type(event).__name__, data)
+            for listener in interested:
+                listener.put(entry)
+
+    async def events(self, wants: Callable[[str], bool]) -> AsyncIterator[ServerSentEvent]:
+        """The events of all repositories that *wants* takes, best effort."""
+        listener = Listener(wants, None)
+        async for entry in self._listened(listener, self._queued(listener)):
+            yield entry.sent()
+
+    async def changes(self, repo: Repository, after: str) -> AsyncIterator[ServerSentEvent]:
+        """
+        The durable changes of *repo* behind the cursor *after*, and its events.
+
+        The first message, ``ready``, has that cursor. Followed by the ids of its messages no
+        change is left out; one may come twice after a reconnection.
+        """
+        self._heads.setdefault(repo.id, (await repo.inspection.changes()).cursor)
+        listener = Listener(lambda repo_id: repo_id == repo.id, repo.id)
+        async for entry in self._listened(listener, self._followed(listener, repo, after)):
+            yield entry.sent()
+
+    async def _listened(
+        self, listener: Listener, entries: AsyncIterator[Entry]
+    ) -> AsyncIterator[Entry]:
+        self._listeners.add(listener)
+        self._joined.set()
+        try:
+            async for entry in entries:
+                yield entry
+        finally:
+            self._listeners.discard(listener)
+            heard = {one.repo_id for one in self._listeners}
+            if listener.repo_id is not None and listener.repo_id not in heard:
+                self._heads.pop(listener.repo_id, None)
+
+    async def _queued(self, listener: Listener) -> AsyncIterator[Entry]:
+        while not self._ended:
+            while listener.queue:
+                yield listener.queue.popleft()
+            await listener.wait()
+
+    async def _followed(
+        self, listener: Listener, repo: Repository, cursor: str
+    ) -> AsyncIterator[Entry]:
+        yield Entry("ready", "{}", cursor)
+        while not self._ended:
+            while listener.is_behind:
+                listener.is_behind = False
+                page = await repo.inspection.changes(cursor)
+                while page.cursor != cursor:
+                    yield _entry(page)
+                    cursor = page.cursor
+                    page = await repo.inspection.changes(cursor)
+            while listener.queue and not listener.is_behind:
+                entry = listener.queue.popleft()
+                if entry.cursor is None:
+                    yield entry
+                elif not _reaches(cursor, entry.cursor):
+                    cursor = entry.cursor
+                    yield entry
+            if not listener.is_behind:
+                await listener.wait()
+
+
+def _entry(changes: Changes) -> Entry:
+    return Entry("changes", adapter(Changes).dump_json(changes).decode(), changes.cursor)
+
+
+def _reaches(cursor: str, other: str) -> bool:
+    """Whether all that is behind *other* is behind *cursor* too."""
+    return all(a >= b for a, b in zip(_numbers(cursor), _numbers(other), strict=True))
+
+
+def _numbers(cursor: str) -> Any:
+    return map(int, cursor.split("."))

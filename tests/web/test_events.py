@@ -1,0 +1,137 @@
+"""Live streams: changes by feed number with resumption, and events, over a real server."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import anyio
+import httpx
+import pytest
+
+
+@asynccontextmanager
+async def listening(
+    client: httpx.AsyncClient, *, after: str | None = None, **params: str
+) -> AsyncIterator[AsyncIterator[dict[str, Any]]]:
+    """The messages of ``/v1/events`` as dicts of their fields."""
+    headers = {"last-event-id": after} if after else {}
+    async with client.stream("GET", "/v1/events", params=params, headers=headers) as answer:
+        assert answer.status_code == 200, await answer.aread()
+        assert answer.headers["content-type"].startswith("text/event-stream")
+        yield _messages(answer.aiter_lines())
+
+
+async def _messages(lines: AsyncIterator[str]) -> AsyncIterator[dict[str, Any]]:
+    found: dict[str, Any] = {}
+    async for line in lines:
+        name, colon, value = line.partition(": ")
+        if not line:
+            if "data" in found:
+                yield found
+            found = {}
+        elif colon and name:
+            found[name] = json.loads(value) if name == "data" else value
+
+
+async def until(messages, wanted):
+    """Read *messages* until *wanted* holds of one; gives all of them."""
+    seen = []
+    with anyio.fail_after(20):
+        async for message in messages:
+            seen.append(message)
+            if wanted(message):
+                return seen
+    raise AssertionError(f"the stream ended after {seen}")
+
+
+def told(messages):
+    """The seqs of the messages that the changes among *messages* tell of."""
+    return [seq for m in messages if m["event"] == "changes" for _, seq in m["data"]["messages"]]
+
+
+@pytest.mark.slow
+@pytest.mark.long
+async def test_a_stream_tells_changes_and_resumes_where_it_broke_off(serve):
+    """What was written while nobody listened comes first after a reconnection, each once."""
+    server = serve()
+    async with server.client() as client:
+        await client.post("/v1/remember", json={"content": "Ada sings.", "key": "0"})
+        async with listening(client, repo="default") as messages:
+            ready = await anext(messages)
+            assert (ready["event"], ready["id"].count(".")) == ("ready", 3)
+            await client.post("/v1/remember", json={"content": "Ada plays.", "key": "1"})
+            seen = await until(messages, lambda m: told([m]) == [1])
+        last = [m["id"] for m in seen if "id" in m][-1]
+        for n in range(2, 6):
+            await client.post("/v1/remember", json={"content": f"Ada has {n} cats.", "key": str(n)})
+        async with listening(client, repo="default", after=last) as messages:
+            again = await until(messages, lambda m: 5 in told([m]))
+        assert told(again) == [2, 3, 4, 5]
+    assert server.stop() == 130
+
+
+@pytest.mark.slow
+@pytest.mark.long
+async def test_events_come_without_ids_and_only_of_permitted_repositories(serve, tmp_path):
+    """A token hears of its own repositories alone, whatever it asks for."""
+    from mnemo.web import new_token, token_of
+
+    secrets = {name: new_token() for name in ("all", "one")}
+    entries = [
+        token_of(secrets["all"], "all"),
+        token_of(secrets["one"], "one", repositories=["b"]),
+    ]
+    lines = [
+        f"[[tokens]]\nname = '{e.name}'\nsha256 = '{e.sha256}'\nrights = 'write'\n"
+        f"repositories = {list(e.repositories)}\n"
+        for e in entries
+    ]
+    (tmp_path / "tokens.toml").write_text("".join(lines))
+    server = serve("--token-file", "tokens.toml")
+    async with server.client() as client, server.client() as other:
+        client.headers["authorization"] = f"Bearer {secrets['all']}"
+        other.headers["authorization"] = f"Bearer {secrets['one']}"
+        for repo in ("a", "b"):
+            await client.post("/v1/remember", params={"repo": repo}, json={"content": "Ada sings."})
+        refused = await other.get("/v1/events", params={"repo": "a"})
+        assert refused.status_code == 404
+        async with listening(other) as mine, listening(client) as theirs:
+            for repo in ("a", "b"):
+                await client.post("/v1/recall", params={"repo": repo}, json={"query": "Who sings?"})
+            answered = [m for m in await until(theirs, _is_recall_of("b")) if _is_recall(m)]
+            assert [m["data"]["repo_id"] for m in answered] == ["a", "b"]
+            assert all("id" not in m for m in answered)
+            heard = await until(mine, _is_recall_of("b"))
+            assert {m["data"]["repo_id"] for m in heard} == {"b"}
+
+
+def _is_recall(message):
+    return message["event"] == "RecallExecuted"
+
+
+def _is_recall_of(repo):
+    return lambda m: _is_recall(m) and m["data"]["repo_id"] == repo
+
+
+@pytest.mark.slow
+@pytest.mark.long
+async def test_an_event_of_one_server_is_seen_by_a_client_of_the_other(serve):
+    """Two processes on one store: what one writes, the other's listeners are told."""
+    first, second = serve(), serve()
+    async with first.client() as writer, second.client() as reader:
+        await writer.post("/v1/remember", json={"content": "Ada sings."})
+        async with listening(reader, repo="default") as messages:
+            await anext(messages)
+            await writer.post("/v1/remember", json={"content": "Ada plays."})
+            await until(messages, lambda m: told([m]) == [1])
+
+
+@pytest.mark.parametrize("cursor", ["1", "x", "1.2.3.4.5"])
+async def test_a_wrong_cursor_is_a_problem(client, cursor):
+    """What is no cursor is refused before the stream begins."""
+    await client.post("/v1/remember", json={"content": "Ada sings."})
+    answer = await client.get("/v1/events?repo=default", headers={"last-event-id": cursor})
+    assert (answer.status_code, answer.json()["reason"]) == (422, "invalid_argument")

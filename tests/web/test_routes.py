@@ -1,0 +1,117 @@
+"""Conversations, sessions, notes, background work and metrics over HTTP."""
+
+from __future__ import annotations
+
+import pytest
+
+
+async def test_a_conversation_is_appended_to_and_read_in_parts(client):
+    """Messages come back in parts by seq, and as an agent is to read them."""
+    where = {"repo": "a", "thread": "desk/1"}
+    said = [{"role": "user", "content": f"message {n}"} for n in range(5)]
+    stored = await client.post(
+        "/v1/conversation/messages", params=where, json={"messages": said, "expected_seq": 0}
+    )
+    assert [message["seq"] for message in stored.json()] == [0, 1, 2, 3, 4]
+    first = await client.get("/v1/conversation/messages", params=where | {"limit": 3})
+    rest = await client.get(
+        "/v1/conversation/messages", params=where | {"from_seq": first.json()["next"]}
+    )
+    texts = [message["content"] for part in (first, rest) for message in part.json()["items"]]
+    assert texts == [message["content"] for message in said]
+    assert rest.json()["next"] is None
+    loaded = await client.post("/v1/conversation/load", params=where, json={"budget_tokens": 100})
+    assert len(loaded.json()) == 5
+    window = (await client.get("/v1/conversation/window", params=where)).json()
+    assert window["thread_id"] == "desk/1"
+    derived = (await client.get("/v1/conversation/derived", params=where)).json()
+    assert derived == {"goals": [], "pins": [], "snapshots": []}
+    again = await client.post(
+        "/v1/conversation/messages", params=where, json={"messages": said, "expected_seq": 0}
+    )
+    assert again.json()["reason"] == "conflict"
+    hit = (await client.post("/v1/search?repo=a", json={"query": "message 2"})).json()[0]
+    view = await client.get(
+        "/v1/view", params={"repo": "a", "id": hit["message_id"], "session_id": "desk/1"}
+    )
+    assert "message 2" in view.json()["text"]
+
+
+async def test_a_session_is_driven_step_by_step(client):
+    """Start, append, close, wait, look at the changeset, commit; a wrong order has its reason."""
+    goal = {"goal": "plan a trip", "session_id": "s/1"}
+    started = (await client.post("/v1/sessions?repo=a", json=goal)).json()
+    assert (started["id"], started["state"]) == ("s/1", "collecting")
+    at = {"repo": "a", "session": "s/1"}
+    step = {"observation": "Ada wants to see Tokyo.", "action": "Asked for dates.", "key": "k"}
+    first = (await client.post("/v1/session/steps", params=at, json=step)).json()
+    again = (await client.post("/v1/session/steps", params=at, json=step)).json()
+    assert (first["index"], first["node_id"]) == (0, again["node_id"])
+    early = (await client.post("/v1/session/commit", params=at)).json()
+    assert (early["error"], early["reason"]) == ("InvalidOperation", "not_ready")
+    assert early["facts"]["state"] == "collecting"
+    await client.post("/v1/session/close", params=at)
+    waited = await client.post("/v1/session/wait", params=at, json={"states": ["ready"]})
+    assert waited.json() == "ready"
+    steps = (await client.get("/v1/session/steps", params=at)).json()
+    assert [one["observation"] for one in steps["steps"]] == ["Ada wants to see Tokyo."]
+    assert {node["type"] for node in steps["nodes"]} >= {"semantic"}
+    receipt = (await client.post("/v1/session/commit", params=at)).json()
+    assert receipt["status"] == "committed"
+    assert (await client.get("/v1/session", params=at)).json()["state"] == "idle"
+    assert (await client.delete("/v1/session", params=at)).status_code == 204
+    assert (await client.get("/v1/session", params=at)).json()["statistics"] is None
+    episode = {"goal": "another"}
+    resumed = await client.post("/v1/session/start_episode", params=at, json=episode)
+    assert resumed.json()["state"] == "collecting"
+    done = await client.post("/v1/session/retry", params=at)
+    assert done.json()["reason"] == "not_failed"
+
+
+async def test_a_session_of_another_repository_is_not_there(client):
+    """A session's id opens nothing from another repository."""
+    await client.post("/v1/sessions?repo=a", json={"goal": "g", "session_id": "s"})
+    await client.post("/v1/remember?repo=b", json={"content": "Ada sings."})
+    for method, path in (("GET", "/v1/session"), ("POST", "/v1/session/close")):
+        answer = await client.request(method, path, params={"repo": "b", "session": "s"})
+        assert answer.json()["error"] == "NotFound"
+
+
+async def test_notes_are_written_read_and_restored(client):
+    """A note has versions; a stale write is a conflict, a bad one has the note's reason."""
+    where, text = {"topic": "trips"}, {"body": "Ada likes trains.", "description": "Travel."}
+    await client.put("/v1/note", params=where, json=text)
+    stale = await client.put(
+        "/v1/note", params=where, json=text | {"body": "x", "expected_version": 0}
+    )
+    assert stale.status_code == 409
+    await client.put("/v1/note", params=where, json=text | {"body": "Ada likes ships."})
+    assert len((await client.get("/v1/note/history", params=where)).json()) == 2
+    await client.post("/v1/note/restore", params=where, json={"version": 1})
+    assert (await client.get("/v1/note", params=where)).json()["body"] == "Ada likes trains."
+    assert [note["topic"] for note in (await client.get("/v1/notes")).json()] == ["trips"]
+    assert (await client.delete("/v1/note", params=where)).status_code == 204
+    assert (await client.get("/v1/note", params=where)).status_code == 404
+    bad = await client.put("/v1/note", params={"topic": "../x"}, json=text)
+    assert (bad.status_code, bad.json()["error"]) == (422, "InvalidNote")
+
+
+async def test_background_work_is_settled_and_measured(client):
+    """Settling extracts what waits; metrics tell requests by route and levels by repository."""
+    await client.post("/v1/remember?repo=a", json={"content": "Ada plays the cello."})
+    assert (await client.post("/v1/settle?repo=a", json={"timeout_s": 60})).status_code == 204
+    found = (await client.get("/v1/statistics?repo=a")).json()
+    assert (found["jobs"], found["nodes"]["semantic"]) == (
+        {"waiting": 0, "running": 0, "dead": 0, "errors": []},
+        1,
+    )
+    text = (await client.get("/metrics")).text
+    assert 'mnemo_http_requests_total{route="/v1/remember",status="200"} 1.0' in text
+    assert 'mnemo_messages{repo="a"} 1.0' in text
+
+
+@pytest.mark.parametrize("what", ["conversations", "sessions", "notes", "statistics"])
+async def test_a_listing_of_an_unknown_repository_is_404(client, what):
+    """A reading call makes no repository."""
+    assert (await client.get(f"/v1/{what}", params={"repo": "nothing"})).status_code == 404
+    assert (await client.get("/v1/repositories")).json() == []
