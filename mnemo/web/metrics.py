@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from starlette.types import Message, Scope, Send
 
 from mnemo import RepositoryStatistics
@@ -13,27 +14,30 @@ from mnemo.runtime.clock import elapsed
 
 __all__ = ["Metrics"]
 
-BUCKETS_S = (0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)
+BUCKETS_S = (0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0, float("inf"))
+"""Upper ends of the classes of durations (S)."""
+STREAMS = ("/v1/events", "/mcp")
+"""Routes whose answers last as long as their client listens."""
+LEVELS = {
+    "nodes": "Stored nodes.",
+    "messages": "Stored messages.",
+    "steps": "Stored steps.",
+    "open_sessions": "Sessions that are open in this process.",
+    "append_backlog": "Steps that wait for annotation.",
+    "jobs_waiting": "Threads that wait for extraction.",
+    "jobs_running": "Threads that are being extracted.",
+    "jobs_dead": "Threads whose extraction was given up.",
+    "texts_to_embed": "Texts without a vector.",
+}
 
 
 class Metrics:
     """Counts requests by route; levels of repositories are read when they are asked for."""
 
     def __init__(self) -> None:
-        self._registry = CollectorRegistry()
-        self._requests = Counter(
-            "mnemo_http_requests",
-            "Requests answered.",
-            ["route", "status"],
-            registry=self._registry,
-        )
-        self._seconds = Histogram(
-            "mnemo_http_request_seconds",
-            "Seconds until a request was answered, streams aside.",
-            ["route"],
-            buckets=BUCKETS_S,
-            registry=self._registry,
-        )
+        self._requests: Counter[tuple[str, int]] = Counter()
+        self._seconds: dict[str, float] = {}
+        self._classes: dict[str, list[int]] = {}
 
     @contextmanager
     def timed(self, scope: Scope, send: Send) -> Iterator[Send]:
@@ -49,38 +53,60 @@ class Metrics:
         try:
             yield counted
         finally:
-            route = getattr(scope.get("route"), "path", "other")
-            self._requests.labels(route, str(status)).inc()
-            if route != "/v1/events":
-                self._seconds.labels(route).observe(elapsed() - begun)
+            route = str(getattr(scope.get("route"), "path", "other"))
+            self._requests[route, status] += 1
+            if route not in STREAMS:
+                self._observe(route, elapsed() - begun)
 
-    def text(self, repositories: Mapping[str, RepositoryStatistics]) -> bytes:
+    def _observe(self, route: str, seconds: float) -> None:
+        self._seconds[route] = self._seconds.get(route, 0.0) + seconds
+        classes = self._classes.setdefault(route, [0] * len(BUCKETS_S))
+        classes[bisect_left(BUCKETS_S, seconds)] += 1
+
+    def text(self, repositories: Mapping[str, RepositoryStatistics]) -> str:
         """All counts, and the levels of *repositories* by id."""
-        levels = CollectorRegistry()
-        gauges = {
-            name: Gauge(f"mnemo_{name}", told, ["repo"], registry=levels)
-            for name, told in _LEVELS.items()
-        }
-        for repo_id, found in repositories.items():
-            for name, level in _levels(found).items():
-                gauges[name].labels(repo_id).set(level)
-        return generate_latest(self._registry) + generate_latest(levels)
+        found = {repo_id: _levels(statistics) for repo_id, statistics in repositories.items()}
+        lines = [*self._request_lines(), *self._second_lines()]
+        for name, told in LEVELS.items():
+            lines += _head(f"mnemo_{name}", "gauge", told)
+            lines += [
+                f"mnemo_{name}{_labels(repo=repo_id)} {levels[name]}"
+                for repo_id, levels in found.items()
+            ]
+        return "\n".join(lines) + "\n"
+
+    def _request_lines(self) -> Iterator[str]:
+        yield from _head("mnemo_http_requests_total", "counter", "Requests answered.")
+        for (route, status), count in sorted(self._requests.items()):
+            yield f"mnemo_http_requests_total{_labels(route=route, status=status)} {count}"
+
+    def _second_lines(self) -> Iterator[str]:
+        name = "mnemo_http_request_seconds"
+        yield from _head(name, "histogram", "Seconds until a request was answered.")
+        for route, classes in sorted(self._classes.items()):
+            total = 0
+            for end, count in zip(BUCKETS_S, classes, strict=True):
+                total += count
+                le = "+Inf" if end == BUCKETS_S[-1] else f"{end:g}"
+                yield f"{name}_bucket{_labels(route=route, le=le)} {total}"
+            yield f"{name}_sum{_labels(route=route)} {self._seconds[route]:.6f}"
+            yield f"{name}_count{_labels(route=route)} {total}"
 
 
-_LEVELS = {
-    "nodes": "Stored nodes.",
-    "messages": "Stored messages.",
-    "steps": "Stored steps.",
-    "open_sessions": "Sessions that are open in this process.",
-    "append_backlog": "Steps that wait for annotation.",
-    "jobs_waiting": "Threads that wait for extraction.",
-    "jobs_running": "Threads that are being extracted.",
-    "jobs_dead": "Threads whose extraction was given up.",
-    "texts_to_embed": "Texts without a vector.",
-}
+def _head(name: str, kind: str, told: str) -> list[str]:
+    return [f"# HELP {name} {told}", f"# TYPE {name} {kind}"]
 
 
-def _levels(found: RepositoryStatistics) -> dict[str, float]:
+def _labels(**labels: object) -> str:
+    told = ",".join(f'{name}="{_escaped(str(value))}"' for name, value in labels.items())
+    return f"{{{told}}}"
+
+
+def _escaped(text: str) -> str:
+    return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+
+
+def _levels(found: RepositoryStatistics) -> dict[str, int]:
     return {
         "nodes": sum(found.nodes.values()),
         "messages": found.messages,

@@ -106,8 +106,8 @@ async def test_background_work_is_settled_and_measured(client):
         1,
     )
     text = (await client.get("/metrics")).text
-    assert 'mnemo_http_requests_total{route="/v1/remember",status="200"} 1.0' in text
-    assert 'mnemo_messages{repo="a"} 1.0' in text
+    assert 'mnemo_http_requests_total{route="/v1/remember",status="200"} 1' in text
+    assert 'mnemo_messages{repo="a"} 1' in text
 
 
 @pytest.mark.parametrize("what", ["conversations", "sessions", "notes", "statistics"])
@@ -115,3 +115,12 @@ async def test_a_listing_of_an_unknown_repository_is_404(client, what):
     """A reading call makes no repository."""
     assert (await client.get(f"/v1/{what}", params={"repo": "nothing"})).status_code == 404
     assert (await client.get("/v1/repositories")).json() == []
+
+
+async def test_metrics_are_read_by_any_name_of_a_repository(client):
+    """Quotes, backslashes and line ends in a repository's id stay inside its label."""
+    name = 'a"} 1\nevil\\'
+    await client.post("/v1/remember", params={"repo": name}, json={"content": "Ada sings."})
+    lines = (await client.get("/metrics")).text.splitlines()
+    assert 'mnemo_messages{repo="a\\"} 1\\nevil\\\\"} 1' in lines
+    assert not [line for line in lines if line.startswith("evil")]
