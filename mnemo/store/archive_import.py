@@ -237,14 +237,19 @@ _IDS = """
 SELECT id FROM staging.sessions UNION ALL SELECT id FROM staging.episodes
 UNION ALL SELECT node_id FROM staging.steps
 """
-_BASES = """
-SELECT (SELECT coalesce(max(no), 0) FROM sessions), (SELECT coalesce(max(no), 0) FROM episodes),
-       (SELECT coalesce(max(no), 0) FROM nodes), (SELECT coalesce(max(no), 0) FROM notes),
-       (SELECT coalesce(max(no), 0) FROM items)
-"""
-_NAMES = ("sessions", "episodes", "nodes", "notes", "items")
-_NUMBERED = ("steps", "vectors", "threads", "messages", "snapshots")
-"""Tables whose last number is never given again."""
+_NUMBERED = (
+    "sessions",
+    "episodes",
+    "nodes",
+    "notes",
+    "items",
+    "steps",
+    "vectors",
+    "threads",
+    "messages",
+    "snapshots",
+)
+"""Tables whose rows have numbers of their own."""
 _STAMP = """
 UPDATE repos SET revision = ?, space_name = ?, space_dimensions = ? WHERE no = ?
 """
@@ -265,7 +270,7 @@ _MOVED_MORE = {
 def _move(table: Table[Any]) -> str:
     """The statement that moves an owned table, with the numbers of this store."""
     name, found = table.name, {column: f"a.{column}" for column in table.columns}
-    if name in (*_NAMES, *_NUMBERED):
+    if name in _NUMBERED:
         found["no"] = f":{name} + a.n"
     found |= _MOVED_MORE.get(name, {})
     if table.of_repo:
@@ -366,8 +371,7 @@ def move(tx: Tx, repo_id: str, head: ArchiveHead) -> None:
     repo = repo_number(tx, repo_id)
     space = (head.space.name, head.space.dimensions) if head.space else (None, None)
     tx.run(_STAMP, (head.revision, *space, repo))
-    bases: dict[str, int] = dict(zip(_NAMES, tx.run(_BASES).fetchone(), strict=True))
-    bases |= {name: tx.dialect.last_number(tx, name) for name in _NUMBERED}
+    bases = {name: _base(tx, name, repo) for name in _NUMBERED}
     for statement in _MOVES:
         tx.run(statement, bases | {"repo": repo})
     _index_steps(tx, repo, bases["steps"])
@@ -378,6 +382,11 @@ def move(tx: Tx, repo_id: str, head: ArchiveHead) -> None:
             tx.dialect.put_texts(tx, repo, texts)
     words = tx.run(_NOTE_WORDS).fetchall()
     tx.dialect.put_note_words(tx, [(bases["notes"] + n, terms) for n, terms in words])
+
+
+def _base(tx: Tx, table: str, repo: int) -> int:
+    (count,) = tx.run(f"SELECT count(*) FROM staging.{table}").fetchone()
+    return tx.dialect.reserve(tx, table, count, [repo])
 
 
 def _index_steps(tx: Tx, repo: int, base: int) -> None:

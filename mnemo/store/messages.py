@@ -101,7 +101,7 @@ def insert_messages(
     Raises:
         Conflict: A seq or id is in its thread already.
     """
-    last = tx.dialect.last_number(tx, "messages")
+    last = tx.dialect.reserve(tx, "messages", len(messages), [repo])
     rows, texts, calls = [], [], []
     for no, (thread, message) in enumerate(zip(threads, messages, strict=True), last + 1):
         owed = bool(embedded_text(message))

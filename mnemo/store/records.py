@@ -119,7 +119,7 @@ def _is_unspaced(query: Query) -> bool:
 
 def _by_words(tx: Tx, texts: Texts, scope: Scope, wanted: RecordQuery) -> list[Lean]:
     best = _Best(wanted.ranking, wanted.limit)
-    rows = texts.matching(wanted.query.expression, scope.condition, scope.values, unspaced=False)
+    rows = texts.matching(wanted.query, scope.condition, scope.values, unspaced=False)
     _take(best, let_through(tx, _leans(rows), wanted), wanted)
     return [lean for _, lean in best.rows]
 
@@ -171,20 +171,20 @@ def _of_group(
     if long.wanted:
         condition = f"{scope.condition} AND {held.condition}"
         values = (*scope.values, *held.values)
-        return texts.matching(long.expression, condition, values, unspaced=True)
+        return texts.matching(Query((long,)), condition, values, unspaced=True)
     condition = f"{held.condition} AND {scope.condition}"
     return texts.newest(scan_limit, condition, (*held.values, *scope.values))
 
 
 def _holding(tx: Tx, group: Group, *, longest: int | None) -> Scope:
     """That the text holds the operands (those of at most *longest* characters), case aside."""
-    conditions: list[str] = ["1"]
+    conditions: list[str] = ["TRUE"]
     values: list[str] = []
     for operands, no in ((group.wanted, ""), (group.unwanted, "NOT ")):
         for operand in operands:
             if longest is not None and len(operand) > longest:
                 continue
             lowered = lower_each(operand)
-            conditions.append(no + tx.dialect.contains("f.text", lowered))
+            conditions.append(no + tx.dialect.contains(lowered))
             values.append(lowered)
     return Scope(" AND ".join(conditions), tuple(values))

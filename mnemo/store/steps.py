@@ -80,14 +80,13 @@ def append_steps(tx: Tx, handed: Sequence[Handed]) -> list[Step | UsageError]:
     """
     found = _find_lanes(tx, handed)
     extracted = _extracted(tx, found, handed)
-    lanes: dict[tuple[str, str, str], _Lane | UsageError] = {}
-    ordinal = tx.dialect.last_number(tx, "steps")
+    lanes = _lanes(tx, found, handed)
+    taken = [lane.repo for lane in lanes if isinstance(lane, _Lane)]
+    ordinal = tx.dialect.reserve(tx, "steps", len(taken), taken)
     results: list[Step | UsageError] = []
     rows: list[tuple[Any, ...]] = []
     texts: dict[int, list[tuple[int, str]]] = {}
-    for one in handed:
-        of = (one.session_id, one.episode_id, one.token)
-        lane = lanes.get(of) or lanes.setdefault(of, _lane(tx, found, one))
+    for one, lane in zip(handed, lanes, strict=True):
         if isinstance(lane, UsageError):
             results.append(lane)
             continue
@@ -111,6 +110,16 @@ def append_steps(tx: Tx, handed: Sequence[Handed]) -> list[Step | UsageError]:
     for repo, its_texts in texts.items():
         tx.dialect.put_texts(tx, repo, its_texts)
     return results
+
+
+def _lanes(tx: Tx, found: _Found, handed: Sequence[Handed]) -> list[_Lane | UsageError]:
+    """The lane of each; those of one episode share theirs."""
+    lanes: dict[tuple[str, str, str], _Lane | UsageError] = {}
+    for one in handed:
+        of = (one.session_id, one.episode_id, one.token)
+        if of not in lanes:
+            lanes[of] = _lane(tx, found, one)
+    return [lanes[one.session_id, one.episode_id, one.token] for one in handed]
 
 
 def _find_lanes(tx: Tx, handed: Sequence[Handed]) -> _Found:

@@ -30,6 +30,7 @@ from contextlib import AbstractContextManager
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from mnemo.errors import MnemoError
+from mnemo.values.records import Query
 
 __all__ = ["Column", "Dialect", "Result", "Texts", "Tx", "Values"]
 
@@ -78,13 +79,13 @@ class Texts(Protocol):
     """
 
     def matching(
-        self, expression: str, condition: str, values: Sequence[Any], *, unspaced: bool
+        self, query: Query, condition: str, values: Sequence[Any], *, unspaced: bool
     ) -> Iterator[Sequence[Any]]:
         """
         Rows that match, by falling relevance, read as they are asked for.
 
         Raises:
-            ValueError: The expression is refused.
+            ValueError: The query is refused.
         """
 
     def newest(self, limit: int, condition: str, values: Sequence[Any]) -> Iterator[Sequence[Any]]:
@@ -143,11 +144,15 @@ class Dialect(Protocol):
     def notes_with(self, tx: Tx, repo: int, term: str) -> list[Sequence[Any]]:
         """Rows with the topics of the notes that hold *term*."""
 
-    def contains(self, text: str, lowered: str) -> str:
-        """The condition that *text*, case aside, has a part ``?``, which is *lowered*."""
+    def contains(self, lowered: str) -> str:
+        """The condition that the text of ``f``, case aside, has a part ``?``: *lowered*."""
 
-    def last_number(self, tx: Tx, table: str) -> int:
-        """The last number given in *table*; it is never given again."""
+    def reserve(self, tx: Tx, table: str, count: int, repos: Sequence[int]) -> int:
+        """
+        The number before the next *count* numbers of *table*, which are this transaction's.
+
+        Whoever follows one of *repos* by number sees them in ascending order of commits.
+        """
 
     def note_erased(self, tx: Tx) -> None:
         """Note, in the transaction that erases, that the storage has to be scrubbed."""

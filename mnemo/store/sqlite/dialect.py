@@ -27,7 +27,6 @@ __all__ = [
     "drop_note_words",
     "drop_texts",
     "has_text",
-    "last_number",
     "make_scratch",
     "merge_note_words",
     "merge_texts",
@@ -36,6 +35,7 @@ __all__ = [
     "notes_with",
     "put_note_words",
     "put_texts",
+    "reserve",
     "spelled",
     "text_damage",
     "texts",
@@ -59,6 +59,8 @@ _SPELLINGS = {
 }
 """What the words of ``store.tx`` are in SQLite."""
 _WORD = re.compile(r"\$(?:(by|entries|firsts|field)\(([\w.]+)(?:, (\w+))?\)|(\w+))")
+_LARGEST = "SELECT coalesce(max(no), 0) FROM {}"
+_GIVEN_AGAIN = ("sessions", "episodes", "nodes", "notes", "items")
 _LAST_NUMBER = "SELECT seq FROM sqlite_sequence WHERE name = ?"
 _DROP_WORDS = "DELETE FROM note_words WHERE rowid = ?"
 _PUT_WORDS = "INSERT INTO note_words (rowid, terms) VALUES (?, ?)"
@@ -85,8 +87,11 @@ def make_scratch(tx: Tx, table: str, columns: str) -> None:
     tx.run(f"CREATE TEMP TABLE IF NOT EXISTS {table} (seq $number, {columns})")
 
 
-def last_number(tx: Tx, table: str) -> int:
-    """The last number given in *table*; it is never given again."""
+def reserve(tx: Tx, table: str, count: int, repos: Sequence[int]) -> int:
+    """The number before the next *count* numbers of *table*; see ``Dialect``."""
+    if table in _GIVEN_AGAIN:
+        (last,) = tx.run(_LARGEST.format(table)).fetchone()
+        return int(last)
     row = tx.run(_LAST_NUMBER, (table,)).fetchone()
     return 0 if row is None else int(row[0])
 

@@ -10,7 +10,7 @@ from mnemo.runtime.text import has_unspaced
 from mnemo.store.record_rows import BASE, LEAN
 from mnemo.store.sqlite.texts import TextTables, refusing_expression, text_tables
 from mnemo.store.tx import Tx
-from mnemo.values.records import Group
+from mnemo.values.records import Group, Query
 
 __all__ = ["SqliteTexts", "contains", "notes_with", "texts"]
 
@@ -57,15 +57,15 @@ class SqliteTexts:
     tables: TextTables
 
     def matching(
-        self, expression: str, condition: str, values: Sequence[Any], *, unspaced: bool
+        self, query: Query, condition: str, values: Sequence[Any], *, unspaced: bool
     ) -> Iterator[Sequence[Any]]:
         """Rows that match, in the order of FTS5's rank; see ``Texts``."""
         table = self.tables.grams if unspaced else self.tables.words
         if table is None:
             return
         statement = _BY_RELEVANCE.format(table=table, condition=condition)
-        with refusing_expression(expression):
-            yield from self.tx.run(statement, (expression, *values))
+        with refusing_expression(query.expression):
+            yield from self.tx.run(statement, (query.expression, *values))
 
     def newest(self, limit: int, condition: str, values: Sequence[Any]) -> Iterator[Sequence[Any]]:
         """The newest texts of each kind, if they are not all looked at; see ``Texts``."""
@@ -128,11 +128,11 @@ def notes_with(tx: Tx, repo: int, term: str) -> list[Sequence[Any]]:
     return tx.run(_NOTES, (quoted, repo)).fetchall()
 
 
-def contains(text: str, lowered: str) -> str:
+def contains(lowered: str) -> str:
     """
-    The condition that *text*, case aside, has a part ``?``, which is *lowered*.
+    The condition that a text, case aside, has a part ``?``, which is *lowered*.
 
     SQLite itself knows the case of ASCII alone.
     """
     ascii = lowered.isascii() or not any(c.upper() != c for c in lowered if not c.isascii())
-    return f"instr({'lower' if ascii else 'mnemo_lower'}({text}), ?)"
+    return f"instr({'lower' if ascii else 'mnemo_lower'}(f.text), ?)"

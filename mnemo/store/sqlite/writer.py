@@ -1,199 +1,46 @@
-"""
-The writer: one thread, one writing connection, one commit for all that wait.
-
-Units of work enter from the event loop and wait in a queue. The thread takes all
-that wait, runs each in a savepoint of one transaction, commits once, and only then
-wakes every caller, with one call into the loop. A unit that fails is rolled back
-alone; if the commit fails, every unit of the batch has failed.
-"""
+"""The writer over SQLite: its transactions, and the files that it writes to."""
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import os
 import sqlite3
-import threading
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from queue import Empty, SimpleQueue
-from typing import Any, TypeVar
-
-import anyio
-import anyio.lowlevel
-import anyio.to_thread
 
 from mnemo.errors import StoreError
-from mnemo.store.engine import Bulk
 from mnemo.store.sqlite.connection import SqliteTx, translated
-from mnemo.store.tx import Tx
+from mnemo.store.writer import GroupWriter, Unit
 
 __all__ = ["Writer"]
 
 log = logging.getLogger("mnemo")
 
-T = TypeVar("T")
-
-# Bounds how long the first caller of a batch waits for the last one's work.
-_MOST_PER_BATCH = 512
 _NAME = "SELECT file FROM pragma_database_list WHERE name = 'main'"
 # Any read opens the write-ahead log, and creates it where there is none.
 _READ = "SELECT count(*) FROM sqlite_master"
-
-
-@dataclass(slots=True, eq=False)
-class _Unit:
-    """*run* is shared by units that may run as one; consecutive ones with the same do."""
-
-    run: Bulk
-    payload: Any
-    done: Callable[[Any], None]
-    result: Any = None
 
 
 class _TransactionLost(Exception):
     """SQLite rolled the whole transaction back by itself, as it does on a full disk."""
 
 
-class Writer:
+class Writer(GroupWriter):
     """
-    Owns the writing connection from ``start`` to ``aclose``.
+    ``GroupWriter`` over a SQLite connection.
 
     Args:
         connection: Opened for writing; used by the writer's thread alone.
-        limit: Units that may wait before awaited callers are held back. Plain
-            ``post`` always enters: whoever uses it bounds itself.
+        limit: As of ``GroupWriter``.
     """
 
     def __init__(self, connection: sqlite3.Connection, *, limit: int) -> None:
+        super().__init__(limit=limit)
         self._connection = connection
         self._tx = SqliteTx(connection)
-        self._limit = limit
-        self._queue: SimpleQueue[_Unit | None] = SimpleQueue()
-        self._thread = threading.Thread(target=self._serve, name="mnemo-writer", daemon=True)
-        self._waiting = 0
-        self.posted = 0
-        """Units handed over so far."""
-        self._room: list[anyio.Event] = []
-        self._closing = False
         self._lost: StoreError | None = None
         self.identity = Identity(connection)
         """The files that it writes to."""
 
-    def start(self) -> None:
-        """Begin to serve the running event loop."""
-        self._loop = asyncio.get_running_loop()
-        self._thread.start()
-
-    @property
-    def waiting(self) -> int:
-        """Units that were handed over and whose callers are not told yet."""
-        return self._waiting
-
-    @property
-    def is_closed(self) -> bool:
-        """Whether nothing can be handed over any more."""
-        return self._closing
-
-    # ── On the event loop ────────────────────────────────────────────────────────────
-
-    def post(self, run: Bulk, payload: Any, done: Callable[[Any], None]) -> None:
-        """
-        Hand over a unit, in this turn of the loop; *done* gets its result or exception.
-
-        Raises:
-            StoreError: The writer is closed.
-        """
-        if self._closing:
-            raise StoreError("the store is closed: open the service again")
-        self._waiting += 1
-        self.posted += 1
-        self._queue.put(_Unit(run, payload, done))
-
-    async def run(self, work: Callable[[Tx], T]) -> T:
-        """
-        Run *work* in the writer, in a savepoint of its own, and give its result once durable.
-
-        *Cancellation*: completes; the result comes back even so, the cancellation is
-        met at the caller's next await.
-        """
-        result: T = await self._result_of(_run_alone, work)
-        return result
-
-    async def run_outside(self, work: Callable[[Tx], T]) -> T:
-        """
-        Run *work* in the writer outside of any transaction, as a checkpoint must be.
-
-        *Cancellation*: completes, as ``run``.
-        """
-        result: T = await self._result_of(_run_outside, work)
-        return result
-
-    async def _result_of(self, run: Bulk, work: Callable[[Tx], Any]) -> Any:
-        await self._wait_for_room()
-        outcome = _Outcome()
-        self.post(run, work, outcome.set)
-        with anyio.CancelScope(shield=True):
-            await outcome.there.wait()
-        if isinstance(outcome.value, BaseException):
-            raise outcome.value
-        return outcome.value
-
-    async def _wait_for_room(self) -> None:
-        while self._waiting >= self._limit and not self._closing:
-            event = anyio.Event()
-            self._room.append(event)
-            await event.wait()
-
-    async def aclose(self) -> None:
-        """Run what waits, checkpoint, close the connection, end the thread. Idempotent."""
-        if not self._closing:
-            self._closing = True
-            self._queue.put(None)
-        with anyio.CancelScope(shield=True):
-            await anyio.to_thread.run_sync(self._thread.join)
-            while self._waiting:
-                await anyio.lowlevel.checkpoint()
-
-    def _deliver(self, units: Sequence[_Unit]) -> None:
-        self._waiting -= len(units)
-        for unit in units:
-            try:
-                unit.done(unit.result)
-            except Exception:
-                log.exception("a caller of the writer failed on its own result")
-        room, self._room = self._room, []
-        for event in room:
-            event.set()
-
-    # ── In the writer's thread ───────────────────────────────────────────────────────
-
-    def _serve(self) -> None:
-        open = True
-        while open:
-            batch, open = self._take()
-            for part in _cut(batch):
-                if part[0].run is _run_outside:
-                    self._run_outside(part[0])
-                else:
-                    self._write(part)
-                self._wake(part)
-        self._close()
-
-    def _take(self) -> tuple[list[_Unit], bool]:
-        unit = self._queue.get()
-        batch: list[_Unit] = []
-        while unit is not None:
-            batch.append(unit)
-            if len(batch) == _MOST_PER_BATCH:
-                return batch, True
-            try:
-                unit = self._queue.get_nowait()
-            except Empty:
-                return batch, True
-        return batch, False
-
-    def _write(self, batch: list[_Unit]) -> None:
+    def _write(self, batch: list[Unit]) -> None:
         try:
             self.refuse_lost()
             with translated("writing to the store"):
@@ -232,7 +79,7 @@ class Writer:
         self._connection.backup(copy)
         return copy
 
-    def _run_outside(self, unit: _Unit) -> None:
+    def _run_outside(self, unit: Unit) -> None:
         try:
             self.refuse_lost()
             with translated("tending the store's file"):
@@ -240,28 +87,7 @@ class Writer:
         except Exception as error:
             unit.result = error
 
-    def _run_batch(self, batch: list[_Unit]) -> None:
-        start = 0
-        while start < len(batch):
-            stop = start + 1
-            run = batch[start].run
-            while stop < len(batch) and run is not _run_alone and batch[stop].run is run:
-                stop += 1
-            self._run_units(batch[start:stop])
-            start = stop
-
-    def _run_units(self, units: list[_Unit]) -> None:
-        """Run units of one kind together; if that fails, each alone."""
-        error = self._run_in_savepoint(units)
-        if error is None:
-            return
-        if len(units) == 1:
-            units[0].result = error
-            return
-        for unit in units:
-            self._run_units([unit])
-
-    def _run_in_savepoint(self, units: list[_Unit]) -> Exception | None:
+    def _run_in_savepoint(self, units: list[Unit]) -> Exception | None:
         self._connection.execute("SAVEPOINT unit")
         try:
             with translated("writing to the store"):
@@ -291,12 +117,6 @@ class Writer:
             except sqlite3.Error:
                 log.exception("rolling back failed; the next open recovers the file")
 
-    def _wake(self, batch: list[_Unit]) -> None:
-        try:
-            self._loop.call_soon_threadsafe(self._deliver, batch)
-        except RuntimeError:
-            log.warning("the event loop ended before %d durable results", len(batch))
-
     def _close(self) -> None:
         try:
             # Best effort: another process that reads keeps the log, which is no harm.
@@ -306,43 +126,6 @@ class Writer:
             log.info("the write-ahead log was left for the next open: %s", error)
         finally:
             self._connection.close()
-
-
-class _Outcome:
-    """Where one awaited unit's result arrives."""
-
-    __slots__ = ("there", "value")
-
-    def __init__(self) -> None:
-        self.there = anyio.Event()
-        self.value: Any = None
-
-    def set(self, value: Any) -> None:
-        self.value = value
-        self.there.set()
-
-
-def _cut(batch: list[_Unit]) -> Iterator[list[_Unit]]:
-    """*batch* in order, cut where a unit wants no transaction around it."""
-    part: list[_Unit] = []
-    for unit in batch:
-        if unit.run is not _run_outside:
-            part.append(unit)
-            continue
-        if part:
-            yield part
-        yield [unit]
-        part = []
-    if part:
-        yield part
-
-
-def _run_outside(tx: Tx, works: Sequence[Any]) -> Sequence[Any]:
-    return [work(tx) for work in works]
-
-
-def _run_alone(tx: Tx, works: Sequence[Any]) -> Sequence[Any]:
-    return [work(tx) for work in works]
 
 
 # ── The files ────────────────────────────────────────────────────────────────────────

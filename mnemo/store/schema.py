@@ -1,0 +1,226 @@
+"""The schema: every table and index of a store, and the numbered migrations of later versions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from mnemo.store import tables
+from mnemo.store.tx import Tx
+
+__all__ = [
+    "CHECKPOINTS",
+    "CREATE",
+    "FIRST_VERSION",
+    "ITEMS",
+    "JOBS",
+    "MIGRATIONS",
+    "NODES_BY_AGE",
+    "SESSIONS_OF_THREADS",
+    "STEPS_OF_MESSAGES",
+    "VERSION",
+]
+
+FIRST_VERSION = 10
+"""The oldest version that all engines know; files have older ones."""
+
+_REGISTERS = (
+    "CREATE TABLE meta (name TEXT PRIMARY KEY, value TEXT NOT NULL)",
+    """
+    CREATE TABLE owners (
+        token TEXT PRIMARY KEY,
+        host TEXT,
+        pid INTEGER,
+        started INTEGER,
+        lease_until REAL
+    )
+    """,
+    # texts: number of the repository's word table, NULL until its first text.
+    # grams: whether some texts are in the table of character triples as well.
+    """
+    CREATE TABLE repos (
+        no $number,
+        id TEXT NOT NULL,
+        revision INTEGER NOT NULL DEFAULT 0,
+        space_name TEXT,
+        space_dimensions INTEGER,
+        next_space_name TEXT,
+        next_space_dimensions INTEGER,
+        texts INTEGER,
+        grams INTEGER NOT NULL DEFAULT 0
+    )
+    """,
+    "CREATE UNIQUE INDEX idx_repos_id ON repos (id)",
+    # Salted digests of erased ids, kept after an erasure.
+    "CREATE TABLE erased (digest BLOB PRIMARY KEY) $clustered",
+)
+JOBS = (
+    tables.JOBS.ddl,
+    "CREATE INDEX jobs_pending ON jobs (repo, state, due_at) WHERE state <> 'done'",
+)
+SESSIONS_OF_THREADS = """
+CREATE INDEX sessions_thread ON sessions (repo, thread_id) WHERE thread_id IS NOT NULL
+"""
+STEPS_OF_MESSAGES = """
+CREATE INDEX steps_message ON steps (repo, thread, message) WHERE thread IS NOT NULL
+"""
+_JOURNAL = (
+    tables.SESSIONS.ddl,
+    "CREATE UNIQUE INDEX idx_sessions_id ON sessions (id)",
+    "CREATE INDEX idx_sessions_repo_state ON sessions (repo, state)",
+    "CREATE INDEX idx_sessions_owner ON sessions (owner)",
+    SESSIONS_OF_THREADS,
+    tables.EPISODES.ddl,
+    "CREATE UNIQUE INDEX idx_episodes_id ON episodes (id)",
+    "CREATE INDEX idx_episodes_session ON episodes (session)",
+    tables.STAGED.ddl,
+    tables.STEPS.ddl,
+    "CREATE UNIQUE INDEX steps_place ON steps (episode, idx)",
+    "CREATE UNIQUE INDEX steps_key ON steps (session, key) WHERE key IS NOT NULL",
+    "CREATE UNIQUE INDEX steps_node ON steps (repo, node_id)",
+    STEPS_OF_MESSAGES,
+)
+NODES_BY_AGE = "CREATE INDEX nodes_by_age ON nodes (repo, type, created_at, id)"
+_GRAPH = (
+    tables.NODES.ddl,
+    "CREATE UNIQUE INDEX idx_nodes_repo_id ON nodes (repo, id)",
+    NODES_BY_AGE,
+    "CREATE INDEX idx_nodes_repo_revision ON nodes (repo, revision)",
+    """CREATE INDEX nodes_superseded ON nodes (repo, superseded_by)
+       WHERE superseded_by IS NOT NULL""",
+    tables.EDGES.ddl,
+    "CREATE INDEX idx_edges_target ON edges (target)",
+    """
+    CREATE TABLE node_keys (
+        repo INTEGER NOT NULL,
+        key TEXT NOT NULL,
+        node INTEGER NOT NULL,
+        PRIMARY KEY (repo, key, node)
+    ) $clustered
+    """,
+    "CREATE INDEX idx_node_keys_node ON node_keys (node)",
+    tables.VECTORS.ddl,
+    "CREATE INDEX idx_vectors_repo_seq ON vectors (repo, seq)",
+    # Vectors of another space, waiting for a repository's switch to it.
+    """
+    CREATE TABLE moving (
+        repo INTEGER NOT NULL,
+        key TEXT NOT NULL,
+        digest BLOB NOT NULL,
+        vector BLOB NOT NULL,
+        PRIMARY KEY (repo, key)
+    )
+    """,
+    tables.REMOVALS.ddl,
+    "CREATE INDEX idx_removals_repo_seq ON removals (repo, seq)",
+    tables.CHANGESETS.ddl,
+    "CREATE INDEX idx_changesets_repo_revision ON changesets (repo, revision)",
+)
+_CONVERSATIONS = (
+    tables.THREADS.ddl,
+    tables.MESSAGES.ddl,
+    "CREATE UNIQUE INDEX messages_place ON messages (thread, seq)",
+    "CREATE UNIQUE INDEX messages_id ON messages (thread, id)",
+    "CREATE INDEX messages_system ON messages (thread, seq) WHERE role = 'system'",
+    "CREATE INDEX messages_user ON messages (thread, seq) WHERE role = 'user'",
+    """CREATE INDEX messages_answers ON messages (thread, tool_call_id)
+       WHERE tool_call_id IS NOT NULL""",
+    "CREATE INDEX messages_owed ON messages (repo, no) WHERE owed = 1",
+    "CREATE INDEX messages_owed_in ON messages (thread, no) WHERE owed = 1",
+    # Which message makes a call; who answers it is in the messages themselves.
+    """
+    CREATE TABLE message_calls (
+        thread INTEGER NOT NULL,
+        call_id TEXT NOT NULL,
+        seq INTEGER NOT NULL,
+        PRIMARY KEY (thread, call_id, seq)
+    ) $clustered
+    """,
+    tables.MESSAGE_VECTORS.ddl,
+    tables.COMPACTIONS.ddl,
+    "CREATE INDEX compactions_range ON compactions (thread, epoch, start_seq, end_seq, id)",
+    """CREATE INDEX compactions_live ON compactions (thread, epoch, start_seq, end_seq, id)
+       WHERE superseded_by IS NULL""",
+    tables.SNAPSHOTS.ddl,
+    "CREATE INDEX snapshots_id ON snapshots (id)",
+    "CREATE INDEX snapshots_range ON snapshots (thread, epoch, from_seq, to_seq, id)",
+    """CREATE INDEX snapshots_live ON snapshots (thread, epoch, from_seq, to_seq, id)
+       WHERE covered_by IS NULL""",
+    tables.OUTCOMES.ddl,
+    tables.GOALS.ddl,
+    "CREATE INDEX goals_active ON goals (thread, epoch, id) WHERE status = 'active'",
+    tables.PINS.ddl,
+    tables.SURFACED.ddl,
+    # Where a record was shown, so that what showed it can go with it.
+    """
+    CREATE TABLE surfaced_records (
+        repo INTEGER NOT NULL,
+        stream TEXT NOT NULL,
+        record TEXT NOT NULL,
+        thread INTEGER NOT NULL,
+        epoch INTEGER NOT NULL,
+        seq INTEGER NOT NULL,
+        PRIMARY KEY (repo, stream, record, thread, epoch, seq)
+    ) $clustered
+    """,
+)
+_NOTES = (
+    tables.NOTES.ddl,
+    tables.NOTE_VERSIONS.ddl,
+    tables.NOTE_CHANGES.ddl,
+    "CREATE INDEX note_journal_update ON note_journal (repo, update_id)",
+    # Of the version and the embedding space that it names; any other is owed.
+    """
+    CREATE TABLE note_vectors (
+        note $number,
+        version INTEGER NOT NULL,
+        space TEXT NOT NULL,
+        dimensions INTEGER NOT NULL,
+        vector BLOB NOT NULL
+    )
+    """,
+    tables.NOTE_MARKS.ddl,
+    tables.NOTE_REQUESTS.ddl,
+    tables.NOTE_TASKS.ddl,
+    tables.NOTE_CONVERSATIONS.ddl,
+    tables.NOTE_USAGE.ddl,
+    "CREATE INDEX note_usage_update ON note_usage (repo, update_id)",
+)
+
+ITEMS = (
+    tables.ITEMS.ddl,
+    "CREATE INDEX items_expiry ON items (repo, expires_at) WHERE expires_at IS NOT NULL",
+    # A vector per text of an item; NULL: it is owed. A new one has a new number: indexes follow.
+    """
+    CREATE TABLE item_vectors (
+        seq $lasting,
+        repo INTEGER NOT NULL,
+        item INTEGER NOT NULL,
+        field TEXT NOT NULL,
+        vector BLOB
+    )
+    """,
+    "CREATE UNIQUE INDEX item_vectors_field ON item_vectors (item, field)",
+    "CREATE INDEX item_vectors_repo ON item_vectors (repo, seq)",
+    "CREATE INDEX item_vectors_owed ON item_vectors (repo, seq) WHERE vector IS NULL",
+)
+
+CHECKPOINTS = (
+    tables.CHECKPOINTS.ddl,
+    "CREATE INDEX checkpoints_run ON checkpoints (repo, run_id) WHERE run_id IS NOT NULL",
+    tables.CHANNEL_VALUES.ddl,
+    tables.CHECKPOINT_WRITES.ddl,
+)
+
+CREATE = (
+    *(*_REGISTERS, *JOBS, *_JOURNAL, *_GRAPH, *_CONVERSATIONS, *_NOTES, *CHECKPOINTS),
+    *ITEMS,
+)
+
+MIGRATIONS: tuple[Callable[[Tx], None], ...] = ()
+"""
+Each makes the next version, on every engine: the first one version 11.
+
+A released migration is never edited; a change is a new one, and ``CREATE`` has it too.
+"""
+VERSION = FIRST_VERSION + len(MIGRATIONS)
+"""The newest schema version, which this code reads and writes."""
