@@ -12,6 +12,7 @@ from starlette.staticfiles import StaticFiles
 
 from mnemo import Mnemo, __version__
 from mnemo.web.gate import LOOPBACK, Gate
+from mnemo.web.graph import Graphs
 from mnemo.web.live import Live
 from mnemo.web.metrics import Metrics
 from mnemo.web.problems import Problem, add_handlers
@@ -50,6 +51,7 @@ def web_app(
     )
     app.state.memory = memory
     app.state.live = Live(memory)
+    app.state.graphs = Graphs()
     app.state.metrics = Metrics()
     add_handlers(app)
     for router in ROUTERS:

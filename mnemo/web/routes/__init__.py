@@ -1,7 +1,8 @@
 """The routes of the HTTP service, by subject."""
 
-from mnemo.web.routes import conversations, memories, notes, operations, sessions
+from mnemo.web.routes import conversations, graph, memories, notes, operations, sessions
 
 __all__ = ["ROUTERS"]
 
-ROUTERS = tuple(module.router for module in (memories, conversations, sessions, notes, operations))
+_SUBJECTS = (memories, conversations, sessions, notes, graph, operations)
+ROUTERS = tuple(subject.router for subject in _SUBJECTS)

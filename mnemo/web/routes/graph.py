@@ -1,0 +1,41 @@
+"""The graph, for a page that draws it."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query, Request
+
+from mnemo import Node
+from mnemo.exchange import NodeShape
+from mnemo.web.access import Readable
+from mnemo.web.bodies import Id
+from mnemo.web.graph import Picture
+
+__all__ = ["router"]
+
+router = APIRouter(prefix="/v1", tags=["graph"])
+
+
+@router.get("/graph", response_model=Picture)
+async def graph(
+    request: Request,
+    repo: Readable,
+    limit: Annotated[int, Query(ge=1, le=10_000)] = 500,
+    community: Annotated[int | None, Query(ge=0)] = None,
+    around: Annotated[str | None, Query(min_length=1, max_length=512)] = None,
+) -> Any:
+    """
+    Give the best connected nodes with their edges, and the communities of the whole graph.
+
+    *community* narrows the nodes to one of these, *around* to what is at most two edges away
+    from a node. Raw steps are not in it.
+    """
+    graphs = request.app.state.graphs
+    return await graphs.picture(repo, limit=limit, community=community, around=around)
+
+
+@router.get("/graph/node", response_model=NodeShape | None)
+async def node(repo: Readable, id: Id) -> Node | None:
+    """Give one node of any type, whole; ``null``: there is none."""
+    return await repo.get_node(id)
