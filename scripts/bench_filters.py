@@ -1,5 +1,5 @@
 """
-Recall with filters beside recall without, over one store: what a filter adds to the time.
+Recall and listings with filters beside those without: what a filter adds to the time.
 
 Every question is asked without a filter and with each, in turn. Compared is the processor time
 of the process, which other work on the machine changes least.
@@ -29,6 +29,7 @@ from mnemo.values.steps import StepDraft
 MOST_RATIO = 1.2
 """The 95th percentile with a filter over that without one."""
 KEPT = 10
+PAGE = 100
 PROJECTS, THREADS = 10, 50
 BEGIN, APART = datetime(2025, 1, 1, 9, tzinfo=UTC), timedelta(minutes=3)
 
@@ -82,6 +83,7 @@ async def recall_filtered(sizes: Sizes, folder: Path) -> list[Figure]:
         for question in questions[: sizes.queries]:
             for name, conditions in asked.items():
                 took[name].append(await _timed(repo, question, conditions))
+        listed = {name: await _listed(repo, conditions) for name, conditions in asked.items()}
     plain = percentile(took[""], 0.95)
     found = f"recall, {count:,} nodes"
     return [
@@ -96,12 +98,23 @@ async def recall_filtered(sizes: Sizes, folder: Path) -> list[Figure]:
             for name, some in took.items()
             if name
         ),
+        *(
+            Figure(f"a page of {PAGE} of {count // 2:,} facts, {name or 'no filter'}", spent, "ms")
+            for name, spent in listed.items()
+        ),
     ]
 
 
 async def _timed(repo: Repository, question: str, conditions: Mapping[str, Any]) -> float:
     began = process_time()
     await repo.recall(question, **conditions)
+    return 1_000 * (process_time() - began)
+
+
+async def _listed(repo: Repository, conditions: Mapping[str, Any]) -> float:
+    """Processor time of the first page of facts, in ms."""
+    began = process_time()
+    await repo.memories(limit=PAGE, **{"types": ("semantic",), **conditions})
     return 1_000 * (process_time() - began)
 
 

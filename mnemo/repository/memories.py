@@ -57,7 +57,6 @@ MOST_LISTED = 1_000
 """Memories of one page, at most."""
 MOST_EDITS = 1_000
 """Corrections of one memory, at most: its history is read and written with it."""
-_READ_AT_ONCE = 500
 _SHOWN = 60
 _LONG_AGO = datetime.min.replace(tzinfo=UTC)
 
@@ -178,22 +177,24 @@ class Memories:
         asked = Filters.checked(**filters)
         listing = Listing(
             types=_claim_types(types),
-            limit=_READ_AT_ONCE if not asked.is_open else limit + 1,
+            limit=limit + 1,
             newest_first=order == "newest",
             holding=not superseded,
+            filters=asked,
         )
         named = _named(listing.types, superseded, order, asked)
         if after is not None:
             listing = replace(listing, after=_place(after, named))
         found: list[Memory] = []
-        async for memory in self._listed(listing, asked):
+        async for memory in self._listed(listing):
             if len(found) == limit:
                 return Page(tuple(found), _cursor(found[-1], named))
             found.append(memory)
         return Page(tuple(found), None)
 
-    async def _listed(self, listing: Listing, filters: Filters) -> AsyncIterator[Memory]:
+    async def _listed(self, listing: Listing) -> AsyncIterator[Memory]:
         """The memories of *listing*, read in batches of its limit, whose evidence matches."""
+        filters = listing.filters
         while True:
             nodes = _claims(await self._parts.graph.nodes(listing=listing))
             for node, grounds in await self._grounded(nodes):

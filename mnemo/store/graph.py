@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
 from functools import partial
 from typing import Any, TypeVar
@@ -14,6 +14,7 @@ from mnemo.store.codec import encode_time, utc_text
 from mnemo.store.commit import apply_write, delete_nodes, prepare
 from mnemo.store.damage import Passed, log_passed
 from mnemo.store.engine import Engine, compute
+from mnemo.store.evidence import may_match
 from mnemo.store.rows import (
     chunks,
     holes,
@@ -39,6 +40,8 @@ _PLACED = """
 SELECT n.id, n.type, n.body, v.vector FROM nodes n
 LEFT JOIN vectors v ON v.repo = n.repo AND v.key = n.id WHERE n.no IN $numbers
 """
+_WALKED = 2_000
+"""Nodes whose evidence is read at once."""
 _OLDEST_FIRST = " ORDER BY n.created_at, n.no"
 _NEWEST_FIRST = " ORDER BY n.created_at DESC, n.id LIMIT ?"
 _HAS_KEY = " AND n.no IN (SELECT node FROM node_keys WHERE repo = ? AND key IN ({}))"
@@ -205,8 +208,40 @@ def _by_type(
 
 
 def _listed(tx: Tx, repo_id: str, listing: Listing, passed: Passed | None) -> list[Node]:
+    """First the places, then the bodies of those alone: a page reads no more than it shows."""
+    repo = repo_row(tx, repo_id)[0]
+    numbers: list[int] = []
+    for some in _places(tx, repo, listing):
+        numbers += some
+        if len(numbers) >= listing.limit:
+            break
+    order = f"ORDER BY created_at {_direction(listing)}, id"
+    placed = (listed(numbers[: listing.limit]),)
+    return NODES.whole.all(tx.run(f"{_PLACED} {order}", placed), passed)
+
+
+def _places(tx: Tx, repo: int, listing: Listing) -> Iterator[list[int]]:
+    """Numbers of the nodes of *listing* in its order, some at a time."""
+    after = listing.after and (utc_text(listing.after[0]), listing.after[1])
+    limit = listing.limit if listing.filters.is_open else max(listing.limit, _WALKED)
+    while True:
+        statement, values = _walk(repo, listing, after, limit)
+        places = tx.run(statement, values).fetchall()
+        yield may_match(tx, [number for number, *_ in places], listing.filters)
+        if len(places) < limit:
+            return
+        after = places[-1][1:]
+
+
+def _direction(listing: Listing) -> str:
+    return "DESC" if listing.newest_first else "ASC"
+
+
+def _walk(
+    repo: int, listing: Listing, after: tuple[str, str] | None, limit: int
+) -> tuple[str, list[Any]]:
     """
-    First the places, then the bodies of those alone: a page reads no more than it shows.
+    The statement that reads the next places of *listing*, filters aside: number, time and id.
 
     Each type is read in the order of its index, up to the limit.
     """
@@ -217,24 +252,20 @@ def _listed(tx: Tx, repo_id: str, listing: Listing, passed: Passed | None) -> li
         f"SELECT n.no, n.created_at, n.id FROM nodes n WHERE n.repo = ? AND {type} = ?",
         [],
     )
-    later, direction = ("<", "DESC") if listing.newest_first else (">", "ASC")
-    if listing.after is not None:
-        at, id = utc_text(listing.after[0]), listing.after[1]
+    later = "<" if listing.newest_first else ">"
+    if after is not None:
         query += f" AND n.created_at {later}= ? AND (n.created_at {later} ? OR n.id > ?)"
-        values += [at, at, id]
+        values += [after[0], *after]
     if listing.holding:
         query += " AND n.superseded_by IS NULL"
     if listing.superseded_by is not None:
         query += " AND n.superseded_by IN $texts"
         values.append(listed(listing.superseded_by))
-    one = f"SELECT * FROM ({query} ORDER BY n.created_at {direction}, n.id LIMIT ?) x"
+    order = f"ORDER BY created_at {_direction(listing)}, id"
+    one = f"SELECT * FROM ({query} {order} LIMIT ?) x"
     every = " UNION ALL ".join([one] * len(listing.types))
-    order = f"ORDER BY created_at {direction}, id"
-    repo = repo_row(tx, repo_id)[0]
-    asked = [v for kind in listing.types for v in (repo, kind, *values, listing.limit)]
-    places = tx.run(f"SELECT no FROM ({every}) y {order} LIMIT ?", (*asked, listing.limit))
-    placed = (listed(no for (no,) in places),)
-    return NODES.whole.all(tx.run(f"{_PLACED} {order}", placed), passed)
+    asked = [v for kind in listing.types for v in (repo, kind, *values, limit)]
+    return f"SELECT * FROM ({every}) y {order} LIMIT ?", [*asked, limit]
 
 
 def _metadata(

@@ -13,7 +13,7 @@ from mnemo.runtime.clock import Breather
 from mnemo.runtime.text import has_unspaced, lower_each
 from mnemo.store.damage import Passed, log_passed
 from mnemo.store.engine import Engine
-from mnemo.store.record_filters import let_through
+from mnemo.store.evidence import let_through
 from mnemo.store.record_rows import LEANS, Expiry, Lean, Scope, read_records
 from mnemo.store.record_views import around
 from mnemo.store.rows import repo_row

@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mnemo.runtime.ids import new_id
+from mnemo.values.filters import Filters
 
 __all__ = [
     "ENDS",
@@ -404,6 +405,8 @@ class Listing:
         after: Creation time and id of the node before the first one.
         holding: Without those that are superseded.
         superseded_by: Only those that one of these superseded.
+        filters: Without facts and instructions that no evidence of theirs can match; what
+            remains is to be checked.
     """
 
     types: tuple[NodeType, ...]
@@ -412,3 +415,4 @@ class Listing:
     after: tuple[datetime, str] | None = None
     holding: bool = False
     superseded_by: tuple[str, ...] | None = None
+    filters: Filters = field(default_factory=Filters)

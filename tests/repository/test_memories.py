@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from mnemo import (
     Changeset,
     Conflict,
     Edge,
+    EdgeKind,
     Episodic,
     Mnemo,
     ModelUnavailable,
@@ -26,6 +27,7 @@ from mnemo import (
     Semantic,
     Tag,
 )
+from mnemo.store import graph
 from mnemo.testing import HashingEmbedder, ManualClock
 
 NOON = datetime(2024, 3, 1, 12, tzinfo=UTC)
@@ -161,6 +163,64 @@ async def test_a_listing_is_filtered_by_what_memories_come_from(kit: Kit) -> Non
     assert await texts(kit, until=NOON) == []
     with pytest.raises(ValueError, match="unknown operator"):
         await kit.repo.memories(where={"a": {"like": 1}})
+
+
+@pytest.mark.slow
+async def test_what_the_store_leaves_out_is_what_no_evidence_matches(
+    kit: Kit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each filter lists the same as a check of every memory, whatever the batches and pages."""
+    monkeypatch.setattr(graph, "_WALKED", 2)
+    east = NOON.astimezone(timezone(timedelta(hours=14)))
+    told = {"metadata": {"project": 'at"las', "tags": ["a", "b"]}, "at": east}
+    await say(kit, "I live in Lund.", **told)
+    await say(kit, "I am allergic to peanuts.", metadata={"project": "other"})
+    await kit.repo.remember("I work at IKEA.", thread_id="t", metadata={"year": 7}, wait=True)
+    await kit.repo.add_memory("Ben likes tea.", metadata={"project": 'at"las'})
+    corrected = await fact_of(kit, "peanuts")
+    await kit.repo.update_memory(corrected.id, "Ada is allergic to nuts.")
+    sailed = Episodic("Cai sailed.", "", at=NOON, actor="Cai", session_id="elsewhere")
+    fact = Semantic("Cai sails.")
+    await kit.repo.apply(
+        Changeset((sailed, fact), (Edge(fact.id, sailed.id, EdgeKind.PROVENANCE),))
+    )
+    everything = [*await kit.repo.memories()]
+    (session, *_) = [one.id for one in await kit.repo.sessions()]
+    asked: list[dict[str, Any]] = [
+        {"where": {"project": ['at"las', "x"]}},
+        {"where": {"tags": "b"}},
+        {"where": {"year": {"gt": 6}}},
+        {"where": {"project": {"exists": False}}},
+        {"thread_id": "t"},
+        {"session_id": "t"},
+        {"session_id": session},
+        {"session_id": "elsewhere"},
+        {"actor": "ada"},
+        {"actor": "hand"},
+        {"since": NOON, "until": NOON},
+        {"until": NOON - timedelta(seconds=1)},
+        {"since": NOON + timedelta(seconds=90)},
+    ]
+    kept: list[list[str]] = []
+    for filters in asked:
+        pages = await memory_pages(kit, **filters)
+        with monkeypatch.context() as patched:
+            patched.setattr(graph, "may_match", lambda tx, claims, filters: list(claims))
+            assert pages == await memory_pages(kit, **filters), filters
+        kept.append(pages)
+    assert len({tuple(ids) for ids in kept}) > 6
+    assert set().union(*kept) == {memory.id for memory in everything}
+    assert [] in kept
+
+
+async def memory_pages(kit: Kit, **filters: Any) -> list[str]:
+    """Ids of the memories of a listing, read one a page."""
+    ids, after = [], None
+    while True:
+        page = await kit.repo.memories(limit=1, after=after, **filters)
+        ids += [memory.id for memory in page]
+        if (after := page.next) is None:
+            return ids
 
 
 # ── Adding ───────────────────────────────────────────────────────────────────────────────

@@ -1,21 +1,22 @@
-"""Filters of keyword search: which of the rows that match by their words are let through."""
+"""Filters of keyword search and of listings, checked on the evidence as it is stored."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from itertools import islice
 from typing import Any
 
-from mnemo.store.codec import decode_object, decode_time
+from mnemo.store.codec import decode_object, decode_time, encode_json, utc_text
 from mnemo.store.damage import Passed, Rows, log_passed
 from mnemo.store.record_rows import PARTS, Lean
-from mnemo.store.rows import chunks, holes
+from mnemo.store.rows import chunks, holes, listed
 from mnemo.store.tx import Tx
+from mnemo.values.filters import Filters
 from mnemo.values.records import RecordQuery
 
-__all__ = ["let_through"]
+__all__ = ["let_through", "may_match"]
 
 BATCH = 256
 """Rows whose evidence is read at once."""
@@ -28,6 +29,21 @@ SELECT m.no, t.id, m.kind, m.role, coalesce(m.actor, m.name), coalesce(m.at, m.r
        m.metadata
 FROM messages m JOIN threads t ON t.no = m.thread WHERE m.no IN ({})
 """
+# What a fact or an instruction rests on. Without a step, or worded by hand, it is also its own
+# evidence, which is in its body.
+_BEHIND = """
+SELECT x.value, CASE WHEN {own} THEN NULL ELSE t.ordinal END,
+       s.id, t.thread, t.actor, t.at, t.metadata
+FROM $numbers x $join nodes n ON n.no = x.value
+LEFT JOIN edges e ON e.source = n.no AND e.kind = 'provenance'
+LEFT JOIN nodes p ON p.no = e.target
+LEFT JOIN steps t ON t.repo = p.repo AND t.node_id = p.id
+LEFT JOIN sessions s ON s.no = t.session
+WHERE {own} OR ({condition})
+"""
+_OWN = "(t.ordinal IS NULL OR n.body LIKE '%\"edits\"%')"
+# A time is stored with its offset, by which it differs from UTC by less than a day.
+_OFFSET = timedelta(days=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +63,9 @@ _STEP_ROWS = Rows(
     "i s s? s s s?",
     lambda row: (*row[:4], decode_time(row[4]), decode_object(row[5] or "{}")),
 )
+_BEHIND_ROWS: Rows[tuple[int, Sequence[Any] | None]] = Rows(
+    "steps", "i i? s? s? s? s? s?", lambda row: (row[0], None if row[1] is None else row[2:])
+)
 _MESSAGE_ROWS = Rows(
     "messages",
     "i s s s s? s s?",
@@ -63,6 +82,58 @@ def let_through(tx: Tx, leans: Iterable[Lean], wanted: RecordQuery) -> Iterator[
     while batch := list(islice(rows, BATCH)):
         evidence = _evidence(tx, batch, wanted)
         yield from (lean for lean in batch if _matches(evidence.get(lean.row), wanted))
+
+
+def may_match(tx: Tx, claims: Sequence[int], filters: Filters) -> list[int]:
+    """
+    Those of *claims*, by number, whose evidence matches *filters*, in their order.
+
+    Those that are evidence of their own are among them.
+    """
+    if filters.is_open:
+        return list(claims)
+    conditions, values = _narrowing(filters)
+    statement = _BEHIND.format(own=_OWN, condition=" AND ".join(conditions))
+    found = {
+        claim
+        for claim, step in _BEHIND_ROWS.all(tx.run(statement, [listed(claims), *values]))
+        if step is None or _step_matches(filters, step)
+    }
+    return [claim for claim in claims if claim in found]
+
+
+def _narrowing(filters: Filters) -> tuple[list[str], list[str]]:
+    """Conditions that every step fulfils that matches *filters*, and their values."""
+    conditions, values = ["t.ordinal IS NOT NULL"], []
+    for one in filters.where.conditions:
+        texts = [encode_json(value) for value in one.any_of or () if isinstance(value, str)]
+        if texts and len(texts) == len(one.any_of or ()):
+            holds = ["replace(t.metadata, ?, '') <> t.metadata"] * len(texts)
+            conditions.append(f"({' OR '.join(holds)})")
+            values += texts
+    if filters.thread_id is not None:
+        conditions.append("t.thread = ?")
+        values.append(filters.thread_id)
+    if filters.session_id is not None:
+        conditions.append("(s.id = ? OR t.thread = ?)")
+        values += [filters.session_id] * 2
+    bounds = ((">=", filters.window.since, -_OFFSET), ("<=", filters.window.until, _OFFSET))
+    for compared, bound, offset in bounds:
+        if bound is not None:
+            conditions.append(f"t.at {compared} ?")
+            values.append(utc_text(bound + offset))
+    return conditions, values
+
+
+def _step_matches(filters: Filters, step: Sequence[Any]) -> bool:
+    session, thread, actor, at, metadata = step
+    return filters.holds(
+        at=None if filters.window.is_open else decode_time(at),
+        actors=(actor,) if actor else (),
+        session_ids=(session,),
+        thread_id=thread,
+        metadata=decode_object(metadata or "{}") if filters.where.conditions else {},
+    )
 
 
 def _matches(evidence: _Evidence | None, wanted: RecordQuery) -> bool:
