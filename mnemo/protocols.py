@@ -236,9 +236,12 @@ class SessionStore(Protocol):
     async def records(self, repo_id: str, *, unfinished: bool) -> list[SessionRecord]:
         """Its sessions, or only those that are not idle, newest act first."""
 
-    async def claim(self, session_id: str, owner: Owner) -> None:
+    async def claim(self, session_id: str, owner: Owner, *, left_by: str | None = None) -> None:
         """
         Become the owner, if there is none, or it is dead, or out of reach for its lease.
+
+        Args:
+            left_by: Token of the owner that has left the session to the worker of a job.
 
         Raises:
             SessionBusy: ``owned_elsewhere``.

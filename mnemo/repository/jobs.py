@@ -115,6 +115,8 @@ class Jobs:
         work: What is done for a job of each kind.
         tasks: Where it runs; what is cancelled is given back.
         slots: The service's places for jobs.
+        able: Whether this service has what a job needs; called on the store's thread.
+        space: Gives the embedding space that it works in.
     """
 
     def __init__(
@@ -129,6 +131,8 @@ class Jobs:
         slots: JobSlots,
         repo_id: str,
         spans: Spans,
+        able: Callable[[Job], bool],
+        space: Callable[[], object],
     ) -> None:
         self._store = store
         self._owner = owner
@@ -139,6 +143,8 @@ class Jobs:
         self._work = work
         self._slots = slots
         self._spans = spans
+        self._able = able
+        self._space = space
         self._repo_id = repo_id
         self._named: dict[str, Value] = {"mnemo.repo.id": repo_id}
         self._running: set[tuple[str, str]] = set()
@@ -186,7 +192,8 @@ class Jobs:
     async def retry(self, thread_ids: Sequence[str] | None) -> tuple[str, ...]:
         """See ``Repository.retry_jobs``."""
         known = None if thread_ids is None else _known(thread_ids)
-        again = await self._store.writing(lambda tx: retry_jobs(tx, known))
+        space = str(self._space())
+        again = await self._store.writing(lambda tx: retry_jobs(tx, known, space=space))
         self.poke()
         return tuple(again)
 
@@ -252,7 +259,7 @@ class Jobs:
 
     def _is_for_us(self, job: Job) -> bool:
         kinds = self._slots.kinds
-        return job.kind in self._work and (kinds is None or job.kind in kinds)
+        return (kinds is None or job.kind in kinds) and self._able(job)
 
     def _pause(self, tx: TranscriptReader) -> float:
         """Seconds until the next job may be claimed; 0: one is due."""

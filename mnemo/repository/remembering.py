@@ -17,6 +17,7 @@ from mnemo.conversation.portion import Portion, next_portion
 from mnemo.errors import Conflict, ExtractionFailed, SessionClosed
 from mnemo.protocols import TranscriptReader, TranscriptWriter
 from mnemo.repository.conversation import RepositoryConversations
+from mnemo.repository.handing_over import HandingOver, config_of, needs_of, satisfies
 from mnemo.repository.jobs import Jobs
 from mnemo.repository.parts import RepositoryParts
 from mnemo.repository.sessions import RepositorySessions, SessionTask
@@ -89,11 +90,17 @@ class Remembering:
             clock=parts.clock,
             config=parts.config,
             tasks=tasks,
-            work={"extract": self._extract},
+            work={"extract": self._extract, "session": self._work_off_session},
             slots=parts.slots,
             repo_id=parts.repo_id,
             spans=parts.spans,
+            space=lambda: parts.embedder.space,
+            able=lambda job: satisfies(job.needs, parts.config, parts.embedder.space),
         )
+        self._needs = needs_of(parts.config, parts.embedder.space)
+        self._handing_over = HandingOver(parts, self.jobs.watch, sessions.taken_over)
+        if parts.slots.most == 0:
+            sessions.extracted_elsewhere = self._handing_over.extracted
 
     async def remember(
         self,
@@ -118,6 +125,7 @@ class Remembering:
         )  # fmt: skip
         messages = await computed(make, content)
         config = self._parts.config.jobs
+        needs = {**self._needs, "space": str(self._parts.embedder.space)}
         is_due: list[bool] = []
 
         def demand(tx: TranscriptWriter, stored: Sequence[StoredMessage]) -> None:
@@ -128,6 +136,7 @@ class Remembering:
                     quiet_s=config.quiet_s,
                     most_waiting=config.most_waiting,
                     at_once=wait,
+                    needs=needs,
                 )
                 is_due[:] = [due]
 
@@ -162,6 +171,9 @@ class Remembering:
 
     # ── The job ──────────────────────────────────────────────────────────────────────
 
+    async def _work_off_session(self, job: Job) -> datetime | None:
+        return await self._handing_over.work(job)
+
     async def _extract(self, job: Job) -> datetime | None:
         """Take in the next portion of the thread that *job* is about; see ``Work``."""
         config, store = self._parts.config, self._parts.transcript
@@ -172,12 +184,12 @@ class Remembering:
         for session_id in await store.reading(lambda tx: tx.extracting(job.subject)):
             part = await self._fitting(session_id, portion)
             if part is not None:
-                return await self._carry_out(job, part, partial(self._resume, session_id))
+                return await self._carry_out(job, part, partial(self._resume, session_id, job))
             await self._drop(session_id)
         if not self._said(portion.messages):
             await store.writing(partial(finish_extraction, done=_done(job, portion)))
             return None
-        return await self._carry_out(job, portion, partial(self._start, job.subject))
+        return await self._carry_out(job, portion, partial(self._start, job))
 
     def _said(self, messages: Sequence[StoredMessage]) -> list[str]:
         """Ids of those of *messages* that become steps."""
@@ -197,14 +209,16 @@ class Remembering:
             return portion
         return portion.up_to(str(held[-1])) if held else None
 
-    async def _start(self, thread_id: str, task: SessionTask) -> Session:
+    async def _start(self, job: Job, task: SessionTask) -> Session:
+        config = config_of(job.needs, self._parts.config)
         return await self._sessions.start(
-            GOAL, session_id=None, config=None, chat_model=None, embedder=None, task=task
+            GOAL, session_id=None, config=config, chat_model=None, embedder=None, task=task
         )
 
-    async def _resume(self, session_id: str, task: SessionTask) -> Session:
+    async def _resume(self, session_id: str, job: Job, task: SessionTask) -> Session:
+        config = config_of(job.needs, self._parts.config)
         return await self._sessions.resume(
-            session_id, config=None, chat_model=None, embedder=None, task=task
+            session_id, config=config, chat_model=None, embedder=None, task=task
         )
 
     async def _carry_out(

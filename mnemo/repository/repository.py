@@ -271,6 +271,8 @@ class Repository:
         """
         Have background extraction that failed or waits be tried now, with all its tries again.
 
+        It is done in the embedding space of this repository's embedder.
+
         Args:
             thread_ids: Whose; ``None``: of all threads where it was given up (is dead).
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Awaitable, Callable, Collection
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
@@ -56,6 +56,11 @@ class RepositorySessions:
     Args:
         lane: Where commits go.
         check_usable: Raises ``UsageError`` where the repository is closed.
+
+    Attributes:
+        extracted_elsewhere: As of ``SessionParts``, with the session's config; ``None``: this
+            process extracts. It does so anyway under auto-commit, for the jobs of threads, and
+            for sessions with models of their own.
     """
 
     def __init__(
@@ -70,6 +75,7 @@ class RepositorySessions:
         self._check_usable = check_usable
         self._opening = anyio.Lock()
         self._in_doubt: dict[str, SessionRecord] = {}
+        self.extracted_elsewhere: Callable[[str, Config], Awaitable[Journal]] | None = None
         self._moves = 0
 
     # ── In ───────────────────────────────────────────────────────────────────────────
@@ -138,6 +144,7 @@ class RepositorySessions:
         chat_model: ChatModel | None,
         embedder: Embedder | None,
         task: SessionTask | None = None,
+        left_by: str | None = None,
     ) -> Session:
         """Open a session as its last durable act left it, or give the one that is open."""
         session_id = known_id("session_id", session_id)
@@ -149,7 +156,7 @@ class RepositorySessions:
                     return open_here
                 await open_here.aclose()
             await self._check_known(session_id)
-            await self._parts.sessions.claim(session_id, self._parts.owner)
+            await self._parts.sessions.claim(session_id, self._parts.owner, left_by=left_by)
             journal = await self._parts.sessions.load(session_id)
             if journal is None:
                 raise NotFound("session", session_id)
@@ -160,6 +167,16 @@ class RepositorySessions:
         effective = self._parts.config.overlaid(config)
         resolve_profile(effective.extraction.profile)
         return effective
+
+    async def taken_over(self, session_id: str, config: Config, left_by: str | None) -> Session:
+        """Open, for the worker of its job, a session that the service *left_by* has left."""
+        return await self.resume(
+            session_id,
+            config=config.overlaid(BY_HAND),
+            chat_model=None,
+            embedder=None,
+            left_by=left_by,
+        )
 
     async def check_space(self, embedder: Embedder) -> None:
         """Refuse an embedder of another space than that of the stored vectors."""
@@ -196,6 +213,10 @@ class RepositorySessions:
         spans = self._spans(config)
         traced = self._parts.traced(embedder, spans) if embedder else self._parts.embedder
         parts = self._session_parts(config, model, traced, spans, task)
+        elsewhere = self.extracted_elsewhere
+        own_work = task or chat_model or embedder or config.session.auto_commit
+        if elsewhere is not None and not own_work:
+            parts = replace(parts, extracted_elsewhere=lambda id: elsewhere(id, config))
         session = Session(parts, journal)
         self._parts.open_sessions[session.id] = session
         session._begin()

@@ -17,7 +17,7 @@ from mnemo.runtime.spans import NO_SPANS, Spans, Value
 from mnemo.runtime.transactions import confirmed
 from mnemo.runtime.user_code import traceback_of
 from mnemo.values.changeset import Changeset
-from mnemo.values.journal import Act, Owner, Settlement
+from mnemo.values.journal import Act, Journal, Owner, Settlement
 from mnemo.values.steps import Annotation, Step, Trajectory
 
 __all__ = ["CommitCall", "Extraction", "SessionParts", "log_unexpected"]
@@ -73,6 +73,10 @@ class SessionParts:
         written: Called after steps became durable, so that indexes can follow.
         ended: Called once, with the id, when the session has ended.
         release: Gives up the ownership of a session.
+        extracted_elsewhere: Has the closed episode of a session be extracted by a worker, and
+            gives the journal with the outcome; ``None``: it is extracted here. Raises
+            ``ExtractionFailed`` where that was given up, ``SessionClosed`` where another process
+            has gone on.
         preceding: Steps before those of its episodes, for their annotation and extraction.
     """
 
@@ -92,6 +96,7 @@ class SessionParts:
     ended: Callable[[str], None]
     release: Callable[[str], Awaitable[None]]
     spans: Spans = NO_SPANS
+    extracted_elsewhere: Callable[[str], Awaitable[Journal]] | None = None
     preceding: tuple[Step, ...] = ()
 
     def named(self, session_id: str) -> dict[str, Value]:

@@ -527,8 +527,9 @@ class Session:
         self._core.stop_starting()
 
     async def _settle_down(self) -> None:
-        """Wait until nothing is in flight. *Cancellation*: safe."""
-        await self._core.until(lambda: not self._core.life.occupied)
+        """Wait until nothing is in flight here. *Cancellation*: safe."""
+        core, work = self._core, self._work
+        await core.until(lambda: work.waits_for_others or not core.life.occupied)
 
     async def aclose(self) -> None:
         """

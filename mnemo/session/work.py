@@ -34,6 +34,7 @@ from mnemo.values.journal import (
     EpisodeStarted,
     ExtractionAbandoned,
     ExtractionRetried,
+    Journal,
     SessionState,
     Settlement,
     StagedTrajectory,
@@ -47,12 +48,18 @@ log = logging.getLogger("mnemo")
 
 
 class EpisodeWork:
-    """Starts, closes, discards, extracts and commits the episodes of one session."""
+    """
+    Starts, closes, discards, extracts and commits the episodes of one session.
 
-    __slots__ = ("_core", "trajectories")
+    Attributes:
+        waits_for_others: Whether the closed episode is extracted by another process.
+    """
+
+    __slots__ = ("_core", "trajectories", "waits_for_others")
 
     def __init__(self, core: SessionCore) -> None:
         self._core = core
+        self.waits_for_others = False
         self.trajectories = TrajectoryWorker(core.parts, core.id, extraction=core.extraction)
 
     # ── Acts ─────────────────────────────────────────────────────────────────────────
@@ -131,21 +138,46 @@ class EpisodeWork:
 
     async def _extract_episode(self) -> None:
         book = self._core.the_book()
+        elsewhere = self._core.parts.extracted_elsewhere
         try:
+            if elsewhere is not None:
+                await self._annotate_rest()
+                self.waits_for_others = True
+                self._core.pulse()
+                self._take_over(book, await elsewhere(self._core.id))
+                return
             await self._extract_rest(book)
             await self._conclude(book)
         except Exception as error:
             with anyio.CancelScope(shield=True):
                 await self._abandon(book, error)
         finally:
-            self._core.life.extracting = False
+            self._core.life.extracting = self.waits_for_others = False
             self._core.pulse()
 
-    async def _extract_rest(self, book: EpisodeBook) -> None:
+    async def _annotate_rest(self) -> None:
         assert self._core.lane is not None
         await self._core.appends.drained()
         await self._core.settle("")
         await self._core.lane.finish(closing=True)
+
+    def _take_over(self, book: EpisodeBook, journal: Journal) -> None:
+        """Go on from *journal*, in which a worker wrote what came of the extraction."""
+        if journal.record.state is SessionState.READY:
+            book.changeset, book.changeset_steps = journal.changeset, journal.changeset_steps
+            book.staged = {}
+            self._core.error = None
+            self._core.transition("extracted")
+            return
+        failed = ExtractionFailed(
+            journal.error or "extraction failed",
+            episode_id=book.id,
+            trajectory_id=journal.error_trajectory,
+        )
+        self._failed(failed)
+
+    async def _extract_rest(self, book: EpisodeBook) -> None:
+        await self._annotate_rest()
         await self._repeat_failed(book)
         failures = await self.trajectories.extract(book, book.due(book.uncommitted()))
         if failures:
@@ -211,6 +243,9 @@ class EpisodeWork:
         except Exception:
             # Not lost: the journal still says "extracting", and resuming extracts again.
             log.exception("the failure of session %s could not be recorded", self._core.id)
+        self._failed(failed)
+
+    def _failed(self, failed: ExtractionFailed) -> None:
         self._core.error = failed
         # First: what an observer of the failure queues was not accepted on its success.
         self._fail_queue(failed)

@@ -296,6 +296,10 @@ _HIDE = (
     f"UPDATE steps SET gone = 1 WHERE ordinal IN (SELECT ordinal {_UNCOMMITTED})",
 )
 _DROP_EPISODES = "DELETE FROM episodes WHERE no IN $numbers"
+_DROP_JOBS = """
+DELETE FROM jobs WHERE kind = 'session' AND EXISTS
+(SELECT 1 FROM sessions s WHERE s.repo = jobs.repo AND s.id = jobs.subject AND s.no IN $numbers)
+"""
 _DROP_SESSIONS = "DELETE FROM sessions WHERE no IN $numbers"
 _RELEASE = "UPDATE sessions SET owner = NULL WHERE no IN $numbers"
 _COME_TO_REST = """
@@ -335,6 +339,7 @@ def _end_sessions(tx: Tx, plan: SessionPlan) -> None:
     for statement in _HIDE:
         tx.run(statement, (listed(episode.no for episode in plan.ended),))
     tx.run(_DROP_EPISODES, (dropped,))
+    tx.run(_DROP_JOBS, (listed(plan.gone),))
     tx.run(_DROP_SESSIONS, (listed(plan.gone),))
     for statement in (_RELEASE, _COME_TO_REST):
         tx.run(statement, (listed(plan.shaken),))

@@ -12,13 +12,15 @@ from mnemo.store.codec import decode_changeset, decode_vector, encode_changeset,
 from mnemo.store.damage import Passed, Rows, log_passed
 from mnemo.store.feed import owned_keys
 from mnemo.store.items import owe_items
+from mnemo.store.jobs import find_jobs
 from mnemo.store.journal import repo_number
 from mnemo.store.message_vectors import owe_all
 from mnemo.store.rows import chunks, holes, repo_row
-from mnemo.store.tables import NODES
+from mnemo.store.tables import JOBS, NODES
 from mnemo.store.tx import Tx
 from mnemo.values.feed import FeedCursor
 from mnemo.values.graph import Intent, Vector
+from mnemo.values.jobs import JobState
 from mnemo.values.wordings import wording_key
 
 __all__ = ["begin_move", "stage_moved", "switch_space", "unmoved"]
@@ -140,6 +142,7 @@ def switch_space(tx: Tx, repo_id: str, space: EmbeddingSpace, cursor: FeedCursor
     moved += tx.run(_MOVE_MESSAGES, (repo,)).rowcount
     moved += tx.run(_MOVE_NODES, (repo, cursor.revision)).rowcount
     _move_wordings(tx, repo)
+    _move_jobs(tx, repo, space)
     tx.run(_STAMP, (space.name, space.dimensions, repo))
     tx.run(_CLEAR, (repo,))
     tx.run(_FORGET_SUBGOALS, (repo,))
@@ -174,6 +177,15 @@ def _move_wordings(tx: Tx, repo: int) -> None:
         after = encode_node(replace(intent, wordings=moved))
         tx.run("UPDATE nodes SET body = ? WHERE no = ?", (after, number))
         breather.breathe()
+
+
+def _move_jobs(tx: Tx, repo: int, space: EmbeddingSpace) -> None:
+    """Have the jobs that are owed be done in the new space."""
+    for state in (JobState.WAITING, JobState.RUNNING, JobState.DEAD):
+        for job in find_jobs(tx, repo, state, due=None, limit=None):
+            if "space" in job.needs:
+                needs = {**job.needs, "space": str(space)}
+                JOBS.put(tx, repo, replace(job, needs=needs))
 
 
 def _staged_vector(tx: Tx, repo: int, key: str) -> Vector | None:

@@ -216,7 +216,15 @@ CREATE = (
     *ITEMS,
 )
 
-MIGRATIONS: tuple[Callable[[Tx], None], ...] = ()
+
+def _let_jobs_need(tx: Tx) -> None:
+    """Version 11: jobs say what their worker must have."""
+    # A file of before version 7 has got the present table of jobs on its way.
+    if "needs" not in {column.name for column in tx.dialect.columns(tx)["jobs"]}:
+        tx.run("ALTER TABLE jobs ADD COLUMN needs TEXT")
+
+
+MIGRATIONS: tuple[Callable[[Tx], None], ...] = (_let_jobs_need,)
 """
 Each makes the next version, on every engine: the first one version 11.
 

@@ -146,9 +146,9 @@ class StoredSessions:
 
         return await self._engine.reading(read)
 
-    async def claim(self, session_id: str, owner: Owner) -> None:
+    async def claim(self, session_id: str, owner: Owner, *, left_by: str | None = None) -> None:
         """
-        Become the owner of a session that nobody alive has.
+        Become the owner of a session that nobody alive has, or only the service *left_by*.
 
         Raises:
             SessionBusy: ``owned_elsewhere``. *Cancellation*: completes.
@@ -156,7 +156,8 @@ class StoredSessions:
         """
         now = self._clock.now()
         await self._engine.writing(
-            lambda tx: _claim(tx, session_id, owner, now), locks=[("session", session_id)]
+            lambda tx: _claim(tx, session_id, owner, now, left_by),
+            locks=[("session", session_id)],
         )
 
     async def release(self, owner: Owner, session_id: str | None = None) -> None:
@@ -171,12 +172,13 @@ class StoredSessions:
         await self._engine.writing(give_up)
 
 
-def _claim(tx: Tx, session_id: str, me: Owner, now: datetime) -> None:
+def _claim(tx: Tx, session_id: str, me: Owner, now: datetime, left_by: str | None) -> None:
     row = tx.run(_HOLDER, (session_id,)).fetchone()
     if row is None:
         raise NotFound("session", session_id)
     number, holder = row
-    if holder is not None and holder != me.token and still_owns(tx, holder, me=me, now=now):
+    is_free = holder in (None, me.token, left_by)
+    if not is_free and still_owns(tx, holder, me=me, now=now):
         raise SessionBusy(
             "owned_elsewhere",
             operation="resume",

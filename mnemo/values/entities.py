@@ -148,7 +148,7 @@ STEP = Entity(
     without=("ordinal",),
     checked=_step,
 )
-JOB = Entity(Job, key=("kind", "subject"), types={"due_at": "instant"})
+JOB = Entity(Job, key=("kind", "subject"), types={"due_at": "instant", "needs": "extras"})
 ARCHIVED_STEP = Entity(ArchivedStep, inline={"step": STEP})
 # The id of its owner, which may be followed by the side of a step.
 _VECTOR_KEY = Annotated[str, Field(min_length=1), at_most(MOST_ID_BYTES + len("/observation"))]

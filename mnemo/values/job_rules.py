@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
+from typing import Any
 
 from mnemo.errors import Conflict, NotFound
 from mnemo.values.jobs import Extraction, Job, JobState
@@ -16,8 +17,10 @@ __all__ = [
     "cancel_jobs",
     "claim_jobs",
     "demand_extraction",
+    "demand_session",
     "fail_job",
     "finish_extraction",
+    "finish_job",
     "hasten_jobs",
     "postpone_job",
     "retry_jobs",
@@ -93,9 +96,11 @@ def hasten_jobs(tx: JobWriter) -> None:
             tx.put_job(replace(job, due_at=tx.now))
 
 
-def retry_jobs(tx: JobWriter, thread_ids: Sequence[str] | None) -> list[str]:
+def retry_jobs(tx: JobWriter, thread_ids: Sequence[str] | None, *, space: str) -> list[str]:
     """
     Have the jobs of *thread_ids* that wait or are dead be due now; ``None``: all dead ones.
+
+    They are done in *space* then, whatever space they were owed in.
 
     Returns:
         The threads whose job is due now.
@@ -106,7 +111,8 @@ def retry_jobs(tx: JobWriter, thread_ids: Sequence[str] | None) -> list[str]:
     jobs = tx.jobs(JobState.DEAD) if thread_ids is None else _jobs_of(tx, thread_ids)
     again = [job for job in jobs if job.state in (JobState.WAITING, JobState.DEAD)]
     for job in again:
-        tx.put_job(job.retried(tx.now))
+        needs = {**job.needs, "space": space} if job.needs else job.needs
+        tx.put_job(replace(job, needs=needs).retried(tx.now))
     return [job.subject for job in again]
 
 
@@ -143,12 +149,14 @@ def demand_extraction(
     quiet_s: float,
     most_waiting: int,
     at_once: bool,
+    needs: Mapping[str, Any] | None = None,
 ) -> bool:
     """
     Have *messages*, of one thread, be extracted, with all that is still due there.
 
     That is due after *quiet_s* seconds without another demand, or now: if *most_waiting*
     messages wait, or *at_once*. A thread that is demanded for the first time begins here.
+    Whoever does it has what *needs* names.
 
     Returns:
         Whether it is due now; not if all of them are extracted.
@@ -166,8 +174,23 @@ def demand_extraction(
     job = tx.job("extract", thread.id)
     if job is None:
         job = Job(kind="extract", subject=thread.id, due_at=due_at)
+    job = replace(job, needs=needs or {})
     tx.put_job(job.demanded(due_at, now=tx.now, at_once=at_once))
     return is_due
+
+
+def demand_session(tx: JobWriter, session_id: str, needs: Mapping[str, Any]) -> None:
+    """Have the closed episode of a session be extracted by whoever has what *needs* names."""
+    known = tx.job("session", session_id)
+    job = known or Job(kind="session", subject=session_id, due_at=tx.now)
+    tx.put_job(replace(job, needs=needs).retried(tx.now))
+
+
+def finish_job(tx: JobWriter, job: Job) -> None:
+    """Finish *job*, if the claim still holds."""
+    present = _held(tx, job)
+    if present is not None:
+        tx.put_job(present.finished(more=False))
 
 
 def finish_extraction(tx: TranscriptWriter, done: Extraction) -> None:

@@ -6,15 +6,18 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import Literal, TypeAlias, get_args
+from typing import Any, Literal, TypeAlias, get_args
 
 __all__ = ["JOB_KINDS", "Extraction", "Job", "JobKind", "JobLevels", "JobState", "WorkerStatistics"]
 
 MOST_DOUBLINGS = 16
 """Retries after which the pause between two of them does not grow any more (S)."""
 
-JobKind: TypeAlias = Literal["extract"]
-"""What is to be done about the subject: ``extract`` takes in what a thread has new."""
+JobKind: TypeAlias = Literal["extract", "session"]
+"""
+What is to be done about the subject: ``extract`` takes in what a thread has new, ``session``
+extracts the closed episode of a session whose process leaves that to others.
+"""
 
 JOB_KINDS: tuple[JobKind, ...] = get_args(JobKind)
 
@@ -36,13 +39,16 @@ class Job:
     A claim is a lease: it holds as long as the lease of the service that is ``owner``.
 
     Attributes:
-        subject: What it is about: of ``extract``, a thread's id.
+        subject: What it is about: of ``extract``, a thread's id, of ``session``, a session's.
         due_at: When it may be claimed; of a running one, when what came meanwhile may be.
         tries: Claims since the last success; one that was given back is not counted.
         token: Raised by every claim. A write of the job's worker names it, and is refused
             if it is another by then.
         owner: Token of the service that runs it.
         error: Why the last try failed.
+        needs: What a worker must have: ``space`` of embeddings, ``profile`` by name, and
+            ``config``, the fields that it works with; of ``session`` also ``home``, the token
+            of the service that waits for it. What is not named is the worker's own.
     """
 
     kind: JobKind
@@ -53,6 +59,7 @@ class Job:
     token: int = 0
     owner: str | None = None
     error: str | None = None
+    needs: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def key(self) -> tuple[str, str]:

@@ -10,9 +10,19 @@ from typing import Any
 import anyio
 import pytest
 
-from mnemo import Config, Mnemo, Repository, UsageError, WorkerStatistics
+from mnemo import (
+    Config,
+    ExtractionFailed,
+    Mnemo,
+    Repository,
+    SessionBusy,
+    UsageError,
+    WorkerStatistics,
+)
+from mnemo.events import SessionTransitioned
+from mnemo.prompts.profiles import Profile
 from mnemo.protocols import ChatReply, ChatRequest
-from mnemo.testing import HashingEmbedder, ScriptedChatModel
+from mnemo.testing import HashingEmbedder, RecordingObserver, ScriptedChatModel
 
 CONFIG = Config(jobs={"quiet_s": 0, "poll_s": 0.02, "retry_backoff_s": 0}, shutdown_grace_s=5)
 
@@ -214,3 +224,138 @@ async def test_a_failing_look_is_logged(db: Path, caplog: pytest.LogCaptureFixtu
                 await looked.wait()
             group.cancel_scope.cancel()
     assert "no health" in caplog.text
+
+
+# ── Sessions ─────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.slow
+async def test_a_closed_episode_is_extracted_by_a_worker(db: Path):
+    """State, events, queued calls and ``wait_for`` behave as if the work had been local."""
+    local = ScriptedChatModel.answering()
+    async with service(db, model=local, workers=0) as app, service(db) as other:
+        repo = await app.open_repo("r")
+        seen = RecordingObserver()
+        app.subscribe(seen)
+        async with working(other):
+            session = await repo.start_session("Talk", session_id="s")
+            await session.append("Mara lives in Osaka.", "Noted it", key="k")
+            await session.close()
+            assert session.state == "extracting"
+            committed = session.commit_async()
+            again = session.start_episode_async("More talk")
+            with anyio.fail_after(20):
+                assert await committed == "committed"
+                assert await again == "started"
+        states = [e.to_state for e in seen.events if isinstance(e, SessionTransitioned)]
+        assert states[-4:] == ["extracting", "ready", "idle", "collecting"]
+        assert not local.calls("semantic")
+        assert local.calls("annotate")
+        await session.append("Mara moved to Bern.", "")
+        assert await keys(repo) == ["k"]
+
+
+async def test_a_failed_extraction_of_a_worker_fails_the_session(db: Path):
+    """Its model's error is the session's; another try is the worker's again."""
+    replies = ['{"nonsense"', '{"nonsense"', '{"facts": []}']
+    model = ScriptedChatModel.answering({"semantic": replies})
+    async with service(db, workers=0) as app, service(db, model=model) as other:
+        repo = await app.open_repo("r")
+        async with working(other):
+            session = await repo.start_session("Talk")
+            await session.append("Mara lives in Osaka.", "Noted it")
+            await session.close()
+            with anyio.fail_after(20):
+                assert await session.wait_for("ready", "failed") == "failed"
+                assert isinstance(session.error, ExtractionFailed)
+                assert (await session.commit()).status == "retrying"
+                assert await session.wait_for("ready", "failed") == "ready"
+            assert (await session.commit()).status == "committed"
+        assert (await repo.statistics()).jobs.dead == 0
+
+
+@pytest.mark.slow
+async def test_sessions_with_models_of_their_own_and_auto_commit_keep_their_work(db: Path):
+    """No worker is needed for them."""
+    async with service(db, workers=0) as app:
+        repo = await app.open_repo("r")
+        own = await repo.start_session("Talk", chat_model=ScriptedChatModel.answering())
+        auto = await repo.start_session("Talk", config=Config(session={"auto_commit": True}))
+        for session in (own, auto):
+            await session.append("Mara lives in Osaka.", "Noted it")
+            with anyio.fail_after(20):
+                assert (await session.close_and_commit()).status == "committed"
+        assert (await repo.statistics()).jobs.waiting == 0
+
+
+async def test_an_episode_outlives_the_process_that_closed_it(db: Path):
+    """Its job is done all the same; the session is resumed ready, here or elsewhere."""
+    async with service(db, workers=0) as app:
+        repo = await app.open_repo("r")
+        session = await repo.start_session("Talk", session_id="s")
+        await session.append("Mara lives in Osaka.", "Noted it")
+        await session.close()
+        with anyio.fail_after(10):
+            while not (await repo.statistics()).jobs.waiting:
+                await anyio.lowlevel.checkpoint()
+    async with service(db) as other:
+        async with working(other, lambda found: found.done == 1):
+            pass
+        resumed = await (await other.open_repo("r", exist_ok=True)).resume_session("s")
+        assert resumed.state == "ready"
+
+
+async def test_nobody_else_takes_a_session_that_waits_for_a_worker(db: Path):
+    """It stays its process's until a worker has it."""
+    async with service(db, workers=0) as app, service(db, workers=0) as other:
+        session = await (await app.open_repo("r")).start_session("Talk", session_id="s")
+        await session.append("Mara lives in Osaka.", "Noted it")
+        await session.close()
+        with pytest.raises(SessionBusy):
+            await (await other.open_repo("r")).resume_session("s")
+
+
+@pytest.mark.slow
+async def test_a_job_is_done_with_the_config_that_it_carries(db: Path):
+    """A worker without the profile leaves it; one with it uses the job's limits."""
+    profile = Profile(name="gardening", domain_context="About gardens.")
+    wanted = CONFIG.overlaid(Config(extraction={"profile": profile, "max_facts": 0}))
+    model = ScriptedChatModel.answering()
+    async with service(db, workers=0, config=wanted) as app:
+        repo = await app.open_repo("r")
+        await repo.remember("Ada grows pears.", key="k")
+        async with service(db) as unable, working(unable):
+            pass
+        assert (await repo.statistics()).jobs.waiting == 1
+        able = CONFIG.overlaid(Config(extraction={"profile": profile}))
+        async with service(db, config=able, model=model) as other, working(other):
+            await repo.settle(timeout_s=20)
+        assert await keys(repo) == ["k"]
+        assert await repo.get_nodes(["semantic"]) == []
+
+
+async def test_an_owed_job_moves_with_its_repository_to_another_space(db: Path):
+    """After ``reembed`` it is done by workers of the new space."""
+    async with service(db, workers=0) as app:
+        repo = await app.open_repo("r")
+        await repo.add_memory("Ada owns a boat.")
+        await repo.remember("Ada rows.", key="k")
+        moved = HashingEmbedder(dimensions=32)
+        await app.reembed("r", embedder=moved)
+        async with service(db, embedder=moved) as other, working(other):
+            await repo.settle(timeout_s=20)
+        assert await keys(repo) == ["k"]
+
+
+async def test_a_job_that_is_tried_again_is_done_in_the_space_of_who_asks(db: Path):
+    """A repository without vectors may have got another embedder since."""
+    config = CONFIG.overlaid(Config(jobs={"background": False}))
+    async with service(db, workers=0, config=config) as app:
+        repo = await app.open_repo("r", embedder=HashingEmbedder(dimensions=16))
+        await repo.remember("Bo rows.", thread_id="u", key="k")
+    async with service(db, embedder=HashingEmbedder(dimensions=8)) as other:
+        repo = await other.open_repo("r")
+        assert (await repo.statistics()).jobs.waiting == 1
+        assert await repo.retry_jobs(["u"]) == ("u",)
+        await repo.settle(timeout_s=20)
+        assert await keys(repo) == ["k"]
