@@ -32,6 +32,7 @@ from mnemo.errors import (
     StoreError,
     StoreLocked,
     StoreReadOnly,
+    Unreachable,
     UsageError,
 )
 from mnemo.maintenance.copying import RepositoryCopy
@@ -245,6 +246,7 @@ __all__ = [
     "ToolAnswer",
     "ToolCall",
     "ToolOutputPruner",
+    "Unreachable",
     "UsageError",
     "Viewport",
     "WindowLook",

@@ -39,6 +39,7 @@ __all__ = [
     "StoreError",
     "StoreLocked",
     "StoreReadOnly",
+    "Unreachable",
     "UsageError",
 ]
 
@@ -397,6 +398,14 @@ class EmbeddingSpaceMismatch(StoreError):
 
 class StoreLocked(StoreError):
     """Another process held the write lock beyond the busy timeout; try again."""
+
+
+class Unreachable(StoreError):
+    """
+    The service that keeps the store did not answer; whether the call was carried out is unknown.
+
+    What has a key, or a version that it expects, can be sent again.
+    """
 
 
 class StoreCorrupt(StoreError):

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Annotated, Any, TypeAlias
 
 from fastapi import Query
 from pydantic import AwareDatetime, BaseModel, ConfigDict, JsonValue, NaiveDatetime
 
-__all__ = ["MOST_AT_ONCE", "Body", "Id", "JsonObject", "Time", "given"]
+__all__ = ["MOST_AT_ONCE", "Body", "Id", "JsonObject", "Time", "given", "timed"]
 
 MOST_AT_ONCE = 1_000
 """Members of a list in a request, and of a page in an answer, at most (S)."""
@@ -21,6 +22,16 @@ class Body(BaseModel):
     """The base of request bodies: an unknown key is refused."""
 
     model_config = ConfigDict(extra="forbid")
+
+
+def timed(message: Any) -> Any:
+    """A message of a request, its time as a time. *Raises* ``ValueError``: it is none."""
+    if not isinstance(message, dict) or not isinstance(message.get("at"), str):
+        return message
+    try:
+        return message | {"at": datetime.fromisoformat(message["at"])}
+    except ValueError:
+        raise ValueError(f"at must be an ISO 8601 time, not {message['at']!r:.40}") from None
 
 
 def given(body: BaseModel) -> dict[str, Any]:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import AsyncIterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
 import anyio
+import httpx
 import numpy as np
 import pytest
 from helpers import Kit, OpenKit
@@ -27,16 +29,35 @@ from mnemo import (
     Semantic,
     Tag,
 )
+from mnemo.client import RemoteMnemo
 from mnemo.store import graph
 from mnemo.testing import HashingEmbedder, ManualClock
+from mnemo.web import new_token, token_of, web_app
 
 NOON = datetime(2024, 3, 1, 12, tzinfo=UTC)
 
 
-@pytest.fixture
-async def kit(open_kit: OpenKit, db: Path) -> Kit:
-    """A repository without a chat model, at noon."""
-    return await open_kit(store=db, embedded=True, clock=ManualClock(NOON))
+class Served:
+    """A repository whose everyday calls go over HTTP, and the others straight to it."""
+
+    def __init__(self, remote: Any, local: Any) -> None:
+        self._remote, self._local = remote, local
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._remote, name, None) or getattr(self._local, name)
+
+
+@pytest.fixture(params=["local", pytest.param("served", marks=[pytest.mark.long])])
+async def kit(request: Any, open_kit: OpenKit, db: Path) -> AsyncIterator[Kit]:
+    """A repository without a chat model, at noon; here, and called over HTTP."""
+    kit = await open_kit(store=db, embedded=True, clock=ManualClock(NOON))
+    if request.param == "local":
+        yield kit
+        return
+    secret = new_token()
+    transport = httpx.ASGITransport(web_app(kit.memory, tokens=[token_of(secret, "all")]))
+    async with RemoteMnemo("http://localhost", secret, transport=transport) as remote:
+        yield replace(kit, repo=Served(remote.repo("r"), kit.repo))
 
 
 async def say(kit: Kit, text: str, **values: Any) -> None:
@@ -123,7 +144,8 @@ async def test_an_after_of_another_listing_is_refused(kit: Kit) -> None:
         with pytest.raises(ValueError, match="of another listing"):
             await kit.repo.memories(after=cursor, **other)
     for nonsense in ("", "x", "bm8=", "WzEsMiwzXQ==", 7):
-        with pytest.raises(ValueError, match=r"Page\.next"):
+        told = r"Page\.next" if isinstance(nonsense, str) else r"\bafter\b"
+        with pytest.raises(ValueError, match=told):
             await kit.repo.memories(after=nonsense)  # type: ignore[arg-type]
 
 

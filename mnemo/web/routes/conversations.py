@@ -9,7 +9,7 @@ from pydantic import BaseModel, Field
 
 from mnemo import Goal, Message, Pin, Snapshot, StoredMessage, ThreadRecord, WindowLook
 from mnemo.web.access import Readable, Writable
-from mnemo.web.bodies import MOST_AT_ONCE, Body, JsonObject, given
+from mnemo.web.bodies import MOST_AT_ONCE, Body, JsonObject, given, timed
 
 __all__ = ["router"]
 
@@ -66,7 +66,8 @@ async def threads(repo: Readable) -> Any:
 @router.post("/conversation/messages", response_model=list[StoredMessage])
 async def append(repo: Writable, thread: Thread, body: Append) -> Any:
     """Store messages in one transaction."""
-    return await repo.conversation(thread).append(**given(body))
+    messages = [timed(message) for message in body.messages]
+    return await repo.conversation(thread).append(**given(body) | {"messages": messages})
 
 
 @router.get("/conversation/messages", response_model=Messages)

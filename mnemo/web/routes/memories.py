@@ -10,7 +10,7 @@ from pydantic import Field
 from mnemo import ErasureReport, Memory, MemoryVersion, Page, Remembered, SearchHit
 from mnemo.exchange import RecallShape, ViewShape
 from mnemo.web.access import Readable, Writable
-from mnemo.web.bodies import MOST_AT_ONCE, Body, Id, JsonObject, Time, given
+from mnemo.web.bodies import MOST_AT_ONCE, Body, Id, JsonObject, Time, given, timed
 
 __all__ = ["router"]
 
@@ -114,7 +114,9 @@ class Forget(Body):
 @router.post("/remember", response_model=Remembered)
 async def remember(repo: Writable, body: Remember) -> Any:
     """Store what was said, and have its facts extracted in the background."""
-    return await repo.remember(**given(body))
+    content = body.content
+    told = [timed(one) for one in content] if isinstance(content, list) else timed(content)
+    return await repo.remember(**given(body) | {"content": told})
 
 
 @router.post("/recall", response_model=RecallShape)

@@ -1,0 +1,573 @@
+"""A client of the HTTP service: the everyday calls of a repository, with the same types."""
+
+from __future__ import annotations
+
+import builtins
+import json
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from datetime import datetime
+from types import TracebackType
+from typing import Any, Literal, Self
+from urllib.parse import parse_qs, urlsplit
+
+import anyio
+
+import mnemo
+from mnemo import (
+    ErasureReport,
+    Memory,
+    MemoryVersion,
+    Message,
+    MessageView,
+    MnemoError,
+    Note,
+    NoteInfo,
+    NoteVersion,
+    Page,
+    RecallResult,
+    Remembered,
+    RepositoryRecord,
+    RepositoryStatistics,
+    SearchHit,
+    SessionRecord,
+    Step,
+    StoredMessage,
+    ThreadRecord,
+    Unreachable,
+    UsageError,
+    WindowLook,
+)
+from mnemo.exchange import RecallShape, StatisticsShape, ViewShape, adapter, restored
+from mnemo.runtime.validation import checked_repo_id
+from mnemo.wire import Format, Given, listed, messages_of
+
+__all__ = ["RemoteConversation", "RemoteMnemo", "RemoteNotes", "RemoteRepository"]
+
+TRIES = 4
+"""Times that a request is sent which the service answers with 429 (S)."""
+MOST_PAUSE_S = 5.0
+"""Seconds between two of them, at most (S)."""
+PAGE = 1_000
+"""Messages that are read at once."""
+
+
+class RemoteMnemo:
+    """
+    A service that runs elsewhere (``mnemo serve``), called like ``Mnemo``.
+
+    Args:
+        url: Its address; one with ``#token=…``, as ``mnemo serve`` prints it, needs no *token*.
+        timeout_s: Seconds without any answer after which a call is given up.
+        transport: An ``httpx`` transport, such as of an application in this process.
+
+    Raises:
+        ValueError: *url* is no address of a service, or there is no token.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        token: str | None = None,
+        *,
+        timeout_s: float = 60.0,
+        transport: Any = None,
+    ) -> None:
+        parts = urlsplit(url)
+        if parts.scheme not in ("http", "https") or not parts.netloc:
+            raise ValueError(f"url must be like http://127.0.0.1:8642, not {url!r}")
+        token = token or next(iter(parse_qs(parts.fragment).get("token", ())), None)
+        if not token:
+            raise ValueError("a token is needed: mnemo serve prints one in its address")
+        self._base = parts._replace(fragment="", query="").geturl().rstrip("/")
+        self._token = token
+        self._timeout_s = timeout_s
+        self._transport = transport
+        self._http: Any = None
+
+    def __repr__(self) -> str:
+        return f"<RemoteMnemo {self._base}>"
+
+    async def open(self) -> None:
+        """
+        Ask the service who the token is of.
+
+        Raises:
+            UsageError: The token is not known there.
+            Unreachable: Nobody answers, or something else does. *Cancellation*: safe.
+        """
+        import httpx
+
+        self._http = httpx.AsyncClient(
+            base_url=self._base,
+            headers={"authorization": f"Bearer {self._token}"},
+            timeout=self._timeout_s,
+            transport=self._transport,
+        )
+        try:
+            await self.call("GET", "/v1/caller")
+        except BaseException:
+            with anyio.CancelScope(shield=True):
+                await self.aclose()
+            raise
+
+    async def aclose(self) -> None:
+        """Close the connections; idempotent."""
+        http, self._http = self._http, None
+        if http is not None:
+            await http.aclose()
+
+    async def __aenter__(self) -> Self:
+        await self.open()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.aclose()
+
+    async def open_repo(
+        self, repo_id: str = "default", *, exist_ok: bool = True
+    ) -> RemoteRepository:
+        """Give a repository, as ``repo``; the service opens it when it is asked for."""
+        return self.repo(repo_id)
+
+    def repo(self, repo_id: str) -> RemoteRepository:
+        """Give a repository; a plain call. *Raises* ``ValueError``: as ``Mnemo.open_repo``."""
+        checked_repo_id(repo_id)
+        return RemoteRepository(self, repo_id)
+
+    async def repos(self) -> list[RepositoryRecord]:
+        """List the stored repositories that the token may use. *Cancellation*: safe."""
+        content = await self.call("GET", "/v1/repositories")
+        found: list[RepositoryRecord] = _read(list[RepositoryRecord], content)
+        return found
+
+    async def call(
+        self, method: str, path: str, params: Mapping[str, Any] | None = None, body: Any = None
+    ) -> bytes:
+        """
+        Send a request to the service and give the body of its answer.
+
+        Raises:
+            ValueError: *body* is not JSON.
+            MnemoError: What the call raises in the service.
+            Unreachable: The connection failed; whether the call was carried out is not known.
+                *Cancellation*: the service may carry it out.
+        """
+        import httpx
+
+        if self._http is None:
+            raise UsageError("this client is not open; use `async with RemoteMnemo(…)`")
+        sent = None if body is None else json.dumps(body, default=_plain, allow_nan=False)
+        asked = {name: value for name, value in (params or {}).items() if value is not None}
+        kind = {} if sent is None else {"content-type": "application/json"}
+        for left in reversed(range(TRIES)):
+            try:
+                answer = await self._http.request(
+                    method, path, params=asked, content=sent, headers=kind
+                )
+            except httpx.HTTPError as error:
+                what = str(error) or type(error).__name__
+                raise Unreachable(f"{self._base} did not answer: {what}") from error
+            if answer.status_code != 429 or not left:
+                break
+            await anyio.sleep(min(MOST_PAUSE_S, float(answer.headers.get("retry-after", "1"))))
+        if answer.is_success:
+            content: bytes = answer.content
+            return content
+        raise _error_of(answer.status_code, answer.content)
+
+    @asynccontextmanager
+    async def events(
+        self, repo_id: str | None = None, *, after: str | None = None
+    ) -> AsyncIterator[AsyncIterator[RemoteEvent]]:
+        """
+        A stream of what happens: ``async with memory.events("r") as events: async for …``.
+
+        Args:
+            repo_id: Whose durable changes are told, too; ``None``: events of all repositories.
+            after: ``RemoteEvent.cursor`` of the last change that was read: it goes on there.
+
+        Raises:
+            NotFound: There is no such repository.
+            ValueError: *after* is no cursor.
+            Unreachable: The connection failed, or broke off; go on with *after*.
+        """
+        import httpx
+
+        if self._http is None:
+            raise UsageError("this client is not open; use `async with RemoteMnemo(…)`")
+        params = {"repo": repo_id} if repo_id is not None else {}
+        headers = {"last-event-id": after} if after is not None else {}
+        timeout = httpx.Timeout(self._timeout_s, read=None)
+        try:
+            async with self._http.stream(
+                "GET", "/v1/events", params=params, headers=headers, timeout=timeout
+            ) as answer:
+                if not answer.is_success:
+                    raise _error_of(answer.status_code, await answer.aread())
+                yield _events(answer.aiter_lines())
+        except httpx.HTTPError as error:
+            raise Unreachable(f"{self._base} broke off: {error}") from error
+
+
+class RemoteEvent:
+    """
+    A message of ``RemoteMnemo.events``.
+
+    Attributes:
+        name: ``ready``, ``changes``, or a class of ``mnemo.events``.
+        data: Its fields as JSON has them; of ``changes`` those of ``Changes``.
+        cursor: Of ``ready`` and ``changes``: give it as ``after=`` to go on behind it.
+    """
+
+    def __init__(self, name: str, data: Mapping[str, Any], cursor: str | None) -> None:
+        self.name = name
+        self.data = data
+        self.cursor = cursor
+
+    def __repr__(self) -> str:
+        return f"<RemoteEvent {self.name}>"
+
+
+async def _events(lines: AsyncIterator[str]) -> AsyncIterator[RemoteEvent]:
+    fields: dict[str, str] = {}
+    async for line in lines:
+        name, _, value = line.partition(":")
+        if line and name:
+            fields[name] = value.removeprefix(" ")
+        elif not line and "data" in fields:
+            name = fields.get("event", "message")
+            yield RemoteEvent(name, json.loads(fields["data"]), fields.get("id"))
+            fields = {}
+
+
+class RemoteRepository:
+    """One repository of a service; its calls are those of ``Repository``, which says more."""
+
+    def __init__(self, memory: RemoteMnemo, repo_id: str) -> None:
+        self._memory = memory
+        self.id = repo_id
+
+    def __repr__(self) -> str:
+        return f"<RemoteRepository {self.id!r} of {self._memory!r}>"
+
+    async def _call(
+        self, kind: Any, method: str, path: str, body: Any = None, **params: Any
+    ) -> Any:
+        content = await self._memory.call(method, f"/v1{path}", {"repo": self.id, **params}, body)
+        return _read(kind, content)
+
+    # ── Remembering and finding ──────────────────────────────────────────────────────────
+
+    async def remember(
+        self,
+        content: str | Given | Sequence[str | Given],
+        *,
+        thread_id: str = "default",
+        role: Literal["user", "assistant", "system", "tool"] = "user",
+        actor: str | None = None,
+        at: datetime | None = None,
+        key: str | None = None,
+        metadata: Mapping[str, Any] | None = None,
+        wait: bool = False,
+        timeout_s: float | None = None,
+        format: Format | None = None,
+    ) -> Remembered:
+        """Remember a text or messages; with *key* it can be sent again after a failure."""
+        sent: Any = content if isinstance(content, str) else _messages(listed(content), format)
+        body = _given(
+            content=sent, thread_id=thread_id, role=role, actor=actor, at=at, key=key,
+            metadata=metadata, wait=wait, timeout_s=timeout_s,
+        )  # fmt: skip
+        found: Remembered = await self._call(Remembered, "POST", "/remember", body)
+        return found
+
+    async def settle(self, timeout_s: float | None = None) -> None:
+        """Wait until nothing is on its way; at most 300 seconds."""
+        await self._call(None, "POST", "/settle", _given(timeout_s=timeout_s))
+
+    async def recall(self, query: str, **arguments: Any) -> RecallResult:
+        """Find what the memory knows about *query*; arguments as of ``Repository.recall``."""
+        body = _given(query=query, **arguments)
+        found: RecallResult = await self._call(RecallShape, "POST", "/recall", body)
+        return found
+
+    async def search(self, query: str, **arguments: Any) -> list[SearchHit]:
+        """Find words in what was said; arguments as of ``Repository.search``."""
+        body = _given(query=query, **arguments)
+        found: list[SearchHit] = await self._call(list[SearchHit], "POST", "/search", body)
+        return found
+
+    async def view(
+        self,
+        message_id: str,
+        *,
+        session_id: str | None = None,
+        before: int = 10,
+        after: int = 10,
+        budget_tokens: int | None = None,
+    ) -> MessageView:
+        """Open what lies around a hit of ``search``."""
+        found: MessageView = await self._call(
+            ViewShape, "GET", "/view", id=message_id, session_id=session_id, before=before,
+            after=after, budget_tokens=budget_tokens,
+        )  # fmt: skip
+        return found
+
+    # ── Memories ─────────────────────────────────────────────────────────────────────────
+
+    async def memories(self, **arguments: Any) -> Page[Memory]:
+        """List facts and instructions; arguments as of ``Repository.memories``."""
+        body = _given(**arguments)
+        found: Page[Memory] = await self._call(Page[Memory], "POST", "/memories/list", body)
+        return found
+
+    async def memory(self, id: str) -> Memory:
+        """Give one fact or instruction."""
+        found: Memory = await self._call(Memory, "GET", "/memory", id=id)
+        return found
+
+    async def add_memory(self, text: str, **arguments: Any) -> Memory:
+        """Add a fact or instruction by hand; arguments as of ``Repository.add_memory``."""
+        found: Memory = await self._call(
+            Memory, "POST", "/memories", _given(text=text, **arguments)
+        )
+        return found
+
+    async def update_memory(self, id: str, text: str, **arguments: Any) -> Memory:
+        """Correct what one says; arguments as of ``Repository.update_memory``."""
+        body = _given(text=text, **arguments)
+        found: Memory = await self._call(Memory, "PATCH", "/memory", body, id=id)
+        return found
+
+    async def history(self, id: str) -> list[MemoryVersion]:
+        """List the wordings of one."""
+        found: list[MemoryVersion] = await self._call(
+            list[MemoryVersion], "GET", "/memory/history", id=id
+        )
+        return found
+
+    async def forget(
+        self, *, steps: Sequence[Step | str] = (), dry_run: bool = False, **arguments: Any
+    ) -> ErasureReport:
+        """Erase for good; arguments as of ``Repository.forget``."""
+        named: Any = steps
+        if not isinstance(steps, str):
+            named = [step.node_id if isinstance(step, Step) else step for step in steps]
+        body = _given(steps=named, dry_run=dry_run, **arguments)
+        found: ErasureReport = await self._call(ErasureReport, "POST", "/forget", body)
+        return found
+
+    # ── What is stored ───────────────────────────────────────────────────────────────────
+
+    async def statistics(self) -> RepositoryStatistics:
+        """Count what it holds."""
+        found: RepositoryStatistics = await self._call(StatisticsShape, "GET", "/statistics")
+        return found
+
+    async def threads(self) -> list[ThreadRecord]:
+        """List its conversations by id."""
+        found: list[ThreadRecord] = await self._call(list[ThreadRecord], "GET", "/conversations")
+        return found
+
+    async def sessions(self, *, limit: int = 1_000) -> list[SessionRecord]:
+        """List its sessions, newest act first."""
+        found: list[SessionRecord] = await self._call(
+            list[SessionRecord], "GET", "/sessions", limit=limit
+        )
+        return found
+
+    async def retry_jobs(self, thread_ids: Sequence[str] | None = None) -> tuple[str, ...]:
+        """Have background extraction be tried now."""
+        found: tuple[str, ...] = await self._call(
+            tuple[str, ...], "POST", "/jobs/retry", {"thread_ids": thread_ids}
+        )
+        return found
+
+    async def cancel_jobs(self, thread_ids: Sequence[str]) -> tuple[str, ...]:
+        """Give up the background extraction of threads."""
+        found: tuple[str, ...] = await self._call(
+            tuple[str, ...], "POST", "/jobs/cancel", {"thread_ids": thread_ids}
+        )
+        return found
+
+    def conversation(self, thread_id: str) -> RemoteConversation:
+        """Make a handle of one thread; a plain call."""
+        return RemoteConversation(self, thread_id)
+
+    @property
+    def notes(self) -> RemoteNotes:
+        """Its notes."""
+        return RemoteNotes(self)
+
+
+class RemoteConversation:
+    """One thread; its calls are those of ``Conversation``, which says more."""
+
+    def __init__(self, repo: RemoteRepository, thread_id: str) -> None:
+        self._repo = repo
+        self.thread_id = thread_id
+
+    async def append(
+        self,
+        messages: Given | Iterable[Given],
+        *,
+        expected_seq: int | None = None,
+        format: Format | None = None,
+    ) -> list[StoredMessage]:
+        """Store one message, or several in one transaction, at most 1,000."""
+        body = _given(messages=_messages(listed(messages), format), expected_seq=expected_seq)
+        found: list[StoredMessage] = await self._repo._call(
+            list[StoredMessage], "POST", "/conversation/messages", body, thread=self.thread_id
+        )
+        return found
+
+    async def history(self, *, from_seq: int = 0, to_seq: int | None = None) -> list[StoredMessage]:
+        """The originals of a range, both ends inclusive."""
+        found: list[StoredMessage] = []
+        start: int | None = from_seq
+        while start is not None and (to_seq is None or start <= to_seq):
+            limit = PAGE if to_seq is None else min(PAGE, to_seq - start + 1)
+            part = await self._repo._call(
+                dict[str, Any], "GET", "/conversation/messages", thread=self.thread_id,
+                from_seq=start, limit=limit,
+            )  # fmt: skip
+            found += adapter(list[StoredMessage]).validate_python(part["items"])
+            start = part["next"]
+        return found
+
+    async def load(self, *, query: str | None = None, budget_tokens: int = 32_000) -> list[Message]:
+        """What the agent is to read."""
+        body = {"query": query, "budget_tokens": budget_tokens}
+        found: list[Message] = await self._repo._call(
+            list[Message], "POST", "/conversation/load", body, thread=self.thread_id
+        )
+        return found
+
+    async def clear(self) -> None:
+        """Begin the thread anew."""
+        await self._repo._call(None, "POST", "/conversation/clear", thread=self.thread_id)
+
+    async def look(self, budget_tokens: int | None = None) -> WindowLook:
+        """Describe the window in numbers and zones."""
+        found: WindowLook = await self._repo._call(
+            WindowLook, "GET", "/conversation/window", thread=self.thread_id,
+            budget_tokens=budget_tokens,
+        )  # fmt: skip
+        return found
+
+
+class RemoteNotes:
+    """The notes of a repository; the calls are those of ``Notes``, which says more."""
+
+    def __init__(self, repo: RemoteRepository) -> None:
+        self._repo = repo
+
+    async def list(
+        self, *, query: str | None = None, limit: int = 1_000
+    ) -> builtins.list[NoteInfo]:
+        """Latest use first, or best for *query* first."""
+        found: builtins.list[NoteInfo] = await self._repo._call(
+            builtins.list[NoteInfo], "GET", "/notes", query=query, limit=limit
+        )
+        return found
+
+    async def read(self, topic: str) -> Note:
+        """The note."""
+        found: Note = await self._repo._call(Note, "GET", "/note", topic=topic)
+        return found
+
+    async def write(
+        self, topic: str, body: str, description: str, *, expected_version: int | None = None
+    ) -> Note:
+        """Create or replace a note."""
+        sent = {"body": body, "description": description, "expected_version": expected_version}
+        found: Note = await self._repo._call(Note, "PUT", "/note", sent, topic=topic)
+        return found
+
+    async def delete(self, topic: str, *, expected_version: int | None = None) -> None:
+        """Retire a note."""
+        await self._repo._call(
+            None, "DELETE", "/note", topic=topic, expected_version=expected_version
+        )
+
+    async def history(self, topic: str) -> builtins.list[NoteVersion]:
+        """Every kept version, oldest first."""
+        found: builtins.list[NoteVersion] = await self._repo._call(
+            builtins.list[NoteVersion], "GET", "/note/history", topic=topic
+        )
+        return found
+
+    async def restore(self, topic: str, version: int) -> Note:
+        """Write an old version as a new one."""
+        found: Note = await self._repo._call(
+            Note, "POST", "/note/restore", {"version": version}, topic=topic
+        )
+        return found
+
+
+# ── Out and in ───────────────────────────────────────────────────────────────────────────
+
+
+def _given(**arguments: Any) -> dict[str, Any]:
+    """The arguments that say something; the service has the same defaults as the library."""
+    return {name: value for name, value in arguments.items() if value is not None}
+
+
+def _messages(given: Sequence[Any], format: Format | None) -> list[Any]:
+    """Messages of any format as JSON of mnemo's own fields; texts stay texts."""
+    made = iter(messages_of([one for one in given if not isinstance(one, str)], format))
+    return [one if isinstance(one, str) else _message(next(made)) for one in given]
+
+
+def _message(message: Message) -> dict[str, Any]:
+    found: dict[str, Any] = adapter(Message).dump_python(
+        Message(**{name: getattr(message, name) for name in Message.__dataclass_fields__}),
+        mode="json",
+        exclude_none=True,
+    )
+    return found
+
+
+def _plain(value: Any) -> Any:
+    """What JSON has no form for. *Raises* ``ValueError``: it has none here either."""
+    if isinstance(value, datetime):
+        return value.isoformat()
+    if isinstance(value, Mapping):
+        return dict(value)
+    if isinstance(value, set | frozenset | tuple):
+        return list(value)
+    raise ValueError(f"{type(value).__name__} cannot be sent as JSON: {value!r:.80}")
+
+
+def _read(kind: Any, content: bytes) -> Any:
+    if kind is None:
+        return None
+    try:
+        return restored(adapter(kind).validate_json(content))
+    except ValueError as error:
+        raise Unreachable(f"the answer is not that of a mnemo service: {error}") from error
+
+
+def _error_of(status: int, content: bytes) -> Exception:
+    """The exception that a problem document tells of, with its facts."""
+    try:
+        told = json.loads(content)
+        detail, name = str(told["detail"]), told["error"]
+    except (ValueError, KeyError, TypeError):
+        return Unreachable(f"the answer is not that of a mnemo service: {content[:200]!r}")
+    if name in ("ValueError", "TimeoutError"):
+        return {"ValueError": ValueError, "TimeoutError": TimeoutError}[name](detail)
+    kind = getattr(mnemo, name, None) if isinstance(name, str) else None
+    if not (isinstance(kind, type) and issubclass(kind, MnemoError)):
+        return UsageError(f"{status}: {detail}")
+    error = kind.__new__(kind)
+    Exception.__init__(error, detail)
+    for fact, value in {"reason": told["reason"], **told["facts"]}.items():
+        setattr(error, fact, value)
+    return error
