@@ -393,6 +393,18 @@ class SessionStoreContract(StoreContract):
         kit.clock.advance(1)
         await store.sessions.claim("s", other)
 
+    async def test_a_session_left_to_a_worker_is_claimed_by_that_one(self, kit: Kit) -> None:
+        """Who names the owner that left it may have it; the owner before writes no more."""
+        await kit.start()
+        store, other = await kit.another()
+        with pytest.raises(SessionBusy):
+            await store.sessions.claim("s", other, left_by="somebody")
+        await store.sessions.claim("s", other, left_by=kit.owner.token)
+        (refused,) = await kit.append_all([("too late", "")])
+        assert isinstance(refused, Conflict)
+        with pytest.raises(SessionBusy):
+            await kit.store.sessions.claim("s", kit.owner)
+
     async def test_an_unknown_session_cannot_be_claimed(self, kit: Kit) -> None:
         """Claiming what does not exist is said to be so."""
         with pytest.raises(NotFound):
