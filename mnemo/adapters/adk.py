@@ -15,7 +15,7 @@ import anyio.to_thread
 
 from mnemo import Candidate, Conflict, Message, Mnemo, NotFound, Semantic
 from mnemo import sync as blocking
-from mnemo.adapters.handles import Handle, LazyService, missing_extra
+from mnemo.adapters.handles import Adapter, Handle, LazyService, missing_extra
 
 try:
     from google.adk.events import Event
@@ -41,7 +41,7 @@ def repo_id_of(app_name: str, user_id: str) -> str:
     return named if len(named) <= _LONGEST else f"adk-{sha256(named.encode()).hexdigest()}"
 
 
-class MnemoMemoryService(BaseMemoryService):
+class MnemoMemoryService(Adapter, BaseMemoryService):
     """
     ADK's memory service, with a repository per application and user.
 
@@ -58,34 +58,14 @@ class MnemoMemoryService(BaseMemoryService):
         ConfigError: *memory* is no service.
     """
 
-    def __init__(self, memory: Mnemo | blocking.Mnemo, *, most: int = 10) -> None:
-        self._memory = Handle.of(memory, Mnemo, blocking.Mnemo)
+    def __init__(self, memory: Mnemo | blocking.Mnemo | LazyService, *, most: int = 10) -> None:
+        self._attach(memory, Mnemo, blocking.Mnemo)
         self._most = most
-        self._service: LazyService | None = None
 
     @classmethod
     def from_path(cls, path: str | PathLike[str], *, most: int = 10) -> Self:
         """A memory service over a file, opened at the first call; close it at the end."""
-        adapter = cls.__new__(cls)
-        adapter._most = most
-        adapter._service = service = LazyService(path)
-        adapter._memory = Handle(service.memory, blocks=True)
-        return adapter
-
-    def close(self) -> None:
-        """Close what ``from_path`` opened; blocks, idempotent. A given service stays open."""
-        if self._service is not None:
-            self._service.close()
-
-    async def aclose(self) -> None:
-        """``close`` in a worker thread. *Cancellation*: completes."""
-        await anyio.to_thread.run_sync(self.close)
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *exception: object) -> None:
-        await self.aclose()
+        return cls(LazyService(path), most=most)
 
     # ── Adding ───────────────────────────────────────────────────────────────────────
 
@@ -204,7 +184,7 @@ class MnemoMemoryService(BaseMemoryService):
 
     async def _known_repo(self, app_name: str, user_id: str) -> Handle | None:
         """The repository of this user; ``None``: nothing was ever added."""
-        records = await self._memory.run(lambda memory: memory.repos())
+        records = await self._handle.run(lambda memory: memory.repos())
         id = repo_id_of(app_name, user_id)
         if not any(record.id == id for record in records):
             return None
@@ -212,7 +192,7 @@ class MnemoMemoryService(BaseMemoryService):
 
     async def _repo(self, app_name: str, user_id: str) -> Handle:
         id = repo_id_of(app_name, user_id)
-        repo = await self._memory.run(lambda memory: memory.open_repo(id, exist_ok=True))
+        repo = await self._handle.run(lambda memory: memory.open_repo(id, exist_ok=True))
         return Handle(lambda: repo, blocks=isinstance(repo, blocking.Repository))
 
 

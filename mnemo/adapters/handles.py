@@ -1,18 +1,18 @@
-"""What adapters call: a repository, asynchronous or blocking, or a path opened at first use."""
+"""The base of the adapters: a repository or service, given open or opened by the first call."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable
 from os import PathLike, fspath
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 import anyio.to_thread
 
 from mnemo import ConfigError, Repository, UsageError
 from mnemo import sync as blocking
 
-__all__ = ["AnyRepository", "Handle", "LazyService", "missing_extra"]
+__all__ = ["Adapter", "AnyRepository", "Handle", "LazyService", "missing_extra"]
 
 T = TypeVar("T")
 
@@ -47,11 +47,14 @@ class Handle:
         A handle of what the caller gave.
 
         Args:
+            given: An open object, or a ``LazyService``.
             kinds: The asynchronous class first, then its blocking one.
 
         Raises:
             ConfigError: It is none of *kinds*.
         """
+        if isinstance(given, LazyService):
+            return cls(given.find, blocks=True)
         if not isinstance(given, kinds):
             names = " or ".join(
                 f"{kind.__module__.split('.')[0]}.{kind.__name__}" for kind in kinds
@@ -79,30 +82,65 @@ class LazyService:
     A service over one file that is opened by its first use, from whatever event loop.
 
     It runs on a private event loop, so that its owner is bound to none.
+
+    Args:
+        repo_id: The repository that ``find`` opens; ``None``: it gives the service.
     """
 
-    def __init__(self, path: str | PathLike[str]) -> None:
+    def __init__(self, path: str | PathLike[str], repo_id: str | None = None) -> None:
         self._memory = blocking.Mnemo(fspath(path))
+        self._repo_id = repo_id
         self._lock = threading.Lock()
         self._is_open = False
         self._is_closed = False
 
-    def memory(self) -> blocking.Mnemo:
-        """The open service; blocks. *Raises* ``UsageError``: it was closed."""
+    def find(self) -> blocking.Mnemo | blocking.Repository:
+        """The open service or repository; blocks. *Raises* ``UsageError``: it was closed."""
         with self._lock:
             if self._is_closed:
                 raise UsageError("it was closed: make a new one")
             if not self._is_open:
                 self._memory.open()
                 self._is_open = True
-        return self._memory
-
-    def repo(self, repo_id: str) -> blocking.Repository:
-        """The open repository; blocks. *Raises* ``UsageError``: the service was closed."""
-        return self.memory().open_repo(repo_id, exist_ok=True)
+        if self._repo_id is None:
+            return self._memory
+        return self._memory.open_repo(self._repo_id, exist_ok=True)
 
     def close(self) -> None:
         """Close it for good; blocks. Idempotent."""
         with self._lock:
             self._is_closed = True
             self._memory.aclose()
+
+
+class Adapter:
+    """Base of the adapters: what they call, and the end of what ``from_path`` opened."""
+
+    _handle: Handle
+    _service: LazyService | None
+
+    def _attach(self, given: object, *kinds: type) -> None:
+        """Call *given* from now on, see ``Handle.of``; close it at the end if it is lazy."""
+        self._handle = Handle.of(given, *kinds)
+        self._service = given if isinstance(given, LazyService) else None
+
+    def close(self) -> None:
+        """Close what ``from_path`` opened; blocks, idempotent. What was given stays open."""
+        if self._service is not None:
+            self._service.close()
+
+    async def aclose(self) -> None:
+        """``close`` in a worker thread. *Cancellation*: completes."""
+        await anyio.to_thread.run_sync(self.close)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *exception: object) -> None:
+        await self.aclose()

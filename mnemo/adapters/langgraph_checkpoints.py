@@ -17,7 +17,7 @@ import anyio.to_thread
 from mnemo import Checkpoint as StoredCheckpoint
 from mnemo import CheckpointHead, CheckpointWrite, ConfigError, Repository
 from mnemo import sync as blocking
-from mnemo.adapters.handles import AnyRepository, Handle, LazyService, missing_extra
+from mnemo.adapters.handles import Adapter, AnyRepository, LazyService, missing_extra
 
 try:
     from langchain_core.runnables import RunnableConfig
@@ -52,7 +52,7 @@ PAGE = 20
 """Checkpoints that a listing reads at once."""
 
 
-class MnemoSaver(BaseCheckpointSaver[str]):
+class MnemoSaver(Adapter, BaseCheckpointSaver[str]):
     """
     A checkpoint saver that keeps the states of graphs in a repository.
 
@@ -70,10 +70,11 @@ class MnemoSaver(BaseCheckpointSaver[str]):
         RuntimeError: The repository is asynchronous, and no event loop runs here.
     """
 
-    def __init__(self, repo: AnyRepository, *, serde: SerializerProtocol | None = None) -> None:
+    def __init__(
+        self, repo: AnyRepository | LazyService, *, serde: SerializerProtocol | None = None
+    ) -> None:
         super().__init__(serde=serde)
-        self._service: LazyService | None = None
-        self._handle = Handle.of(repo, Repository, blocking.Repository)
+        self._attach(repo, Repository, blocking.Repository)
         self._loop = asyncio.get_running_loop() if isinstance(repo, Repository) else None
         # Serializing is pure Python: two threads of it keep the event loop waiting twice as long.
         self._one_at_a_time = anyio.CapacityLimiter(1)
@@ -93,33 +94,7 @@ class MnemoSaver(BaseCheckpointSaver[str]):
 
         Usable from any thread and any event loop.
         """
-        saver = cls.__new__(cls)
-        BaseCheckpointSaver.__init__(saver, serde=serde)
-        service = saver._service = LazyService(path)
-        saver._handle = Handle(lambda: service.repo(repo_id), blocks=True)
-        saver._loop = None
-        return saver
-
-    def close(self) -> None:
-        """Close what ``from_path`` opened; blocks, idempotent. A given repository stays open."""
-        if self._service is not None:
-            self._service.close()
-
-    async def aclose(self) -> None:
-        """``close`` in a worker thread. *Cancellation*: completes."""
-        await anyio.to_thread.run_sync(self.close)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self.close()
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *exception: object) -> None:
-        await self.aclose()
+        return cls(LazyService(path, repo_id), serde=serde)
 
     # ── The two forms ────────────────────────────────────────────────────────────────────
 

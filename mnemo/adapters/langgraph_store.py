@@ -21,7 +21,7 @@ from mnemo import (
 )
 from mnemo import Item as StoredItem
 from mnemo import sync as blocking
-from mnemo.adapters.handles import AnyRepository, Handle, LazyService, missing_extra
+from mnemo.adapters.handles import Adapter, AnyRepository, LazyService, missing_extra
 
 try:
     from langgraph.store.base import (
@@ -49,7 +49,7 @@ _WHOLE = "$"
 _ANY = "*"
 
 
-class MnemoStore(BaseStore):
+class MnemoStore(Adapter, BaseStore):
     """
     A store of LangGraph that keeps its items in a repository, as ``repo.items``.
 
@@ -70,19 +70,18 @@ class MnemoStore(BaseStore):
     """
 
     supports_ttl = True
-    _loop: asyncio.AbstractEventLoop | None
 
     def __init__(
         self,
-        repo: AnyRepository,
+        repo: AnyRepository | LazyService,
         *,
         index: IndexConfig | Mapping[str, Any] | None = None,
         ttl: TTLConfig | None = None,
     ) -> None:
-        self._bind(index, ttl)
-        self._handle = Handle.of(repo, Repository, blocking.Repository)
-        if isinstance(repo, Repository):
-            self._loop = asyncio.get_running_loop()
+        self._fields = None if index is None else _fields(index)
+        self.ttl_config = ttl
+        self._attach(repo, Repository, blocking.Repository)
+        self._loop = asyncio.get_running_loop() if isinstance(repo, Repository) else None
 
     @classmethod
     def from_path(
@@ -98,38 +97,7 @@ class MnemoStore(BaseStore):
 
         Usable from any thread and any event loop.
         """
-        store = cls.__new__(cls)
-        store._bind(index, ttl)
-        service = store._service = LazyService(path)
-        store._handle = Handle(lambda: service.repo(repo_id), blocks=True)
-        return store
-
-    def _bind(self, index: IndexConfig | Mapping[str, Any] | None, ttl: TTLConfig | None) -> None:
-        self._fields = None if index is None else _fields(index)
-        self.ttl_config = ttl
-        self._service: LazyService | None = None
-        self._loop = None
-
-    def close(self) -> None:
-        """Close what ``from_path`` opened; blocks, idempotent. A given repository stays open."""
-        if self._service is not None:
-            self._service.close()
-
-    async def aclose(self) -> None:
-        """``close`` in a worker thread. *Cancellation*: completes."""
-        await anyio.to_thread.run_sync(self.close)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self.close()
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *exception: object) -> None:
-        await self.aclose()
+        return cls(LazyService(path, repo_id), index=index, ttl=ttl)
 
     # ── Batches ──────────────────────────────────────────────────────────────────────────
 

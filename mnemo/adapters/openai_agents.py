@@ -11,7 +11,7 @@ import anyio.to_thread
 
 from mnemo import ConfigError, Repository, StoredMessage
 from mnemo import sync as blocking
-from mnemo.adapters.handles import AnyRepository, Handle, LazyService, missing_extra
+from mnemo.adapters.handles import Adapter, AnyRepository, LazyService, missing_extra
 from mnemo.wire import to_responses
 
 try:
@@ -22,7 +22,7 @@ except ImportError as error:
 __all__ = ["MnemoSession"]
 
 
-class MnemoSession:
+class MnemoSession(Adapter):
     """
     The SDK's ``Session`` over one thread of a repository.
 
@@ -43,12 +43,14 @@ class MnemoSession:
     def __init__(
         self,
         thread_id: str,
-        repo: AnyRepository,
+        repo: AnyRepository | LazyService,
         *,
         session_settings: SessionSettings | Mapping[str, Any] | None = None,
     ) -> None:
-        self._bind(thread_id, session_settings)
-        self._repo = Handle.of(repo, Repository, blocking.Repository)
+        self.session_id = thread_id
+        self.session_settings: SessionSettings | None = _settings(session_settings)
+        self._attach(repo, Repository, blocking.Repository)
+        self._conversation: Any = None
 
     @classmethod
     def from_path(
@@ -65,17 +67,7 @@ class MnemoSession:
         Usable from any event loop, one after the other. For many threads of a file open one
         ``Mnemo`` and share its repository: each service loads its own embedder.
         """
-        session = cls.__new__(cls)
-        session._bind(thread_id, session_settings)
-        session._service = service = LazyService(path)
-        session._repo = Handle(lambda: service.repo(repo_id), blocks=True)
-        return session
-
-    def _bind(self, thread_id: str, settings: SessionSettings | Mapping[str, Any] | None) -> None:
-        self.session_id = thread_id
-        self.session_settings: SessionSettings | None = _settings(settings)
-        self._service: LazyService | None = None
-        self._conversation: Any = None
+        return cls(thread_id, LazyService(path, repo_id), session_settings=session_settings)
 
     def __repr__(self) -> str:
         return f"<MnemoSession {self.session_id!r}>"
@@ -96,7 +88,7 @@ class MnemoSession:
         if limit == 0:
             return []
         count = None if limit is None or limit < 0 else limit
-        stored = await self._repo.run(lambda repo: self._chat(repo).recent(count))
+        stored = await self._handle.run(lambda repo: self._chat(repo).recent(count))
         return await _items(stored)
 
     async def add_items(self, items: list[TResponseInputItem]) -> None:
@@ -108,7 +100,7 @@ class MnemoSession:
                 levels deep, or has more than 64 MiB; nothing was stored.
             StoreError: Nothing was stored. *Cancellation*: all are stored or none.
         """
-        await self._repo.run(lambda repo: self._chat(repo).append(items, format="responses"))
+        await self._handle.run(lambda repo: self._chat(repo).append(items, format="responses"))
 
     async def pop_item(self) -> TResponseInputItem | None:
         """
@@ -121,7 +113,7 @@ class MnemoSession:
         Raises:
             StoreError: Nothing was taken back. *Cancellation*: completes.
         """
-        while stored := await self._repo.run(lambda repo: self._chat(repo).withdraw()):
+        while stored := await self._handle.run(lambda repo: self._chat(repo).withdraw()):
             if items := await _items(stored):
                 return items[-1]
         return None
@@ -133,27 +125,12 @@ class MnemoSession:
         Raises:
             StoreError: Nothing was erased. *Cancellation*: completes.
         """
-        await self._repo.run(lambda repo: self._chat(repo).purge(scrub=False))
+        await self._handle.run(lambda repo: self._chat(repo).purge(scrub=False))
 
     def _chat(self, repo: Any) -> Any:
         if self._conversation is None:
             self._conversation = repo.conversation(self.session_id)
         return self._conversation
-
-    def close(self) -> None:
-        """Close what ``from_path`` opened; blocks, idempotent. A given repository stays open."""
-        if self._service is not None:
-            self._service.close()
-
-    async def aclose(self) -> None:
-        """``close`` in a worker thread. *Cancellation*: completes."""
-        await anyio.to_thread.run_sync(self.close)
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *exception: object) -> None:
-        await self.aclose()
 
 
 def _settings(given: SessionSettings | Mapping[str, Any] | None) -> SessionSettings:

@@ -15,7 +15,7 @@ import anyio.to_thread
 
 from mnemo import Conflict, Message, NotFound, Repository, StoreCorrupt, StoredMessage
 from mnemo import sync as blocking
-from mnemo.adapters.handles import AnyRepository, Handle, LazyService, missing_extra
+from mnemo.adapters.handles import Adapter, AnyRepository, Handle, LazyService, missing_extra
 
 try:
     from pydantic import TypeAdapter, ValidationError
@@ -57,7 +57,7 @@ def thread_of(conversation_id: str) -> str:
     return f"{_FORMAT}:{conversation_id}"
 
 
-class MnemoConversationStore(ConversationStore):
+class MnemoConversationStore(Adapter, ConversationStore):
     """
     The SDK's ``ConversationStore`` over a repository, one thread per conversation.
 
@@ -75,32 +75,13 @@ class MnemoConversationStore(ConversationStore):
         ConfigError: *repo* is no open repository.
     """
 
-    def __init__(self, repo: AnyRepository) -> None:
-        self._repo = Handle.of(repo, Repository, blocking.Repository)
-        self._service: LazyService | None = None
+    def __init__(self, repo: AnyRepository | LazyService) -> None:
+        self._attach(repo, Repository, blocking.Repository)
 
     @classmethod
     def from_path(cls, path: str | PathLike[str], *, repo_id: str = "default") -> Self:
         """A store over a file, opened at the first call; use ``async with``, or close it."""
-        store = cls.__new__(cls)
-        store._service = service = LazyService(path)
-        store._repo = Handle(lambda: service.repo(repo_id), blocks=True)
-        return store
-
-    def close(self) -> None:
-        """Close what ``from_path`` opened; blocks, idempotent. A given repository stays open."""
-        if self._service is not None:
-            self._service.close()
-
-    async def aclose(self) -> None:
-        """``close`` in a worker thread. *Cancellation*: completes."""
-        await anyio.to_thread.run_sync(self.close)
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *exception: object) -> None:
-        await self.aclose()
+        return cls(LazyService(path, repo_id))
 
     # ── Records ──────────────────────────────────────────────────────────────────────
 
@@ -115,7 +96,7 @@ class MnemoConversationStore(ConversationStore):
         self, *, scope: str | None = None, limit: int | None = None
     ) -> Sequence[ConversationRecord]:
         """The records, of *scope* if it is given, last saved first. *Cancellation*: safe."""
-        threads = await self._repo.run(lambda repo: repo.threads())
+        threads = await self._handle.run(lambda repo: repo.threads())
         saved = [one for one in threads if one.thread_id.startswith(thread_of("")) and one.last_at]
         saved.sort(key=lambda one: one.last_at, reverse=True)
         records: list[ConversationRecord] = []
@@ -212,7 +193,7 @@ class MnemoConversationStore(ConversationStore):
     async def _forget(self, conversation_id: str, messages: Sequence[Message]) -> None:
         ids, thread = [message.id for message in messages], thread_of(conversation_id)
         with suppress(NotFound):  # somebody else erased them
-            await self._repo.run(lambda repo: repo.forget(message_ids=ids, thread_id=thread))
+            await self._handle.run(lambda repo: repo.forget(message_ids=ids, thread_id=thread))
 
     async def _needed(self) -> set[str]:
         """The threads that the histories of forks reach into."""
@@ -257,7 +238,7 @@ class MnemoConversationStore(ConversationStore):
             thread, seq = place
             first = 0 if limit is None else max(0, seq - 4 * (limit - found))
             read = partial(_read_range, thread=thread, first=first, last=seq)
-            stored = await self._repo.run(read)
+            stored = await self._handle.run(read)
             entries = await anyio.to_thread.run_sync(_entries_of, stored)
             while entry_id in entries and (limit is None or found < limit):
                 found += 1
@@ -268,7 +249,7 @@ class MnemoConversationStore(ConversationStore):
     async def _place(self, entry_id: str) -> tuple[str, int] | None:
         """The thread and the seq of an entry; ``None``: it is not stored."""
         try:
-            view = await self._repo.run(lambda repo: repo.view(entry_id, before=0, after=0))
+            view = await self._handle.run(lambda repo: repo.view(entry_id, before=0, after=0))
         except NotFound:
             return None
         return view.target.session_id, view.target.seq
@@ -281,7 +262,7 @@ class MnemoConversationStore(ConversationStore):
 
     async def _chat(self, conversation_id: str, work: Any) -> Any:
         thread = thread_of(conversation_id)
-        return await self._repo.run(lambda repo: work(repo.conversation(thread)))
+        return await self._handle.run(lambda repo: work(repo.conversation(thread)))
 
 
 def _appended(chat: Any, *, batch: list[Message], seq: int) -> Any:
