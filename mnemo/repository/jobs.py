@@ -261,13 +261,15 @@ class Jobs:
         kinds = self._slots.kinds
         return (kinds is None or job.kind in kinds) and self._able(job)
 
+    def _is_free(self, job: Job) -> bool:
+        return self._is_for_us(job) and job.key not in self._running
+
     def _pause(self, tx: TranscriptReader) -> float:
         """Seconds until the next job may be claimed; 0: one is due."""
         for job in tx.jobs(JobState.RUNNING):
-            ours = self._is_for_us(job) and job.key not in self._running
-            if ours and not tx.is_owned_elsewhere(job.owner, self._owner):
+            if self._is_free(job) and not tx.is_owned_elsewhere(job.owner, self._owner):
                 return 0
-        first = waiting_jobs(tx, self._is_for_us, limit=1)
+        first = waiting_jobs(tx, self._is_free, limit=1)
         return max(0.0, (first[0].due_at - tx.now).total_seconds()) if first else math.inf
 
     async def _start(self, job: Job) -> None:

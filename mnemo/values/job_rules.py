@@ -44,15 +44,20 @@ def claim_jobs(
 
     Args:
         limit: At most so many.
-        held: Kinds and subjects that this service works on now.
+        held: Kinds and subjects that this service works on now. One that waits again already,
+            because its worker has written the result and not yet returned, is passed over.
         fits: Whether this service can do a job; called on the store's thread.
     """
+
+    def is_free(job: Job) -> bool:
+        return job.key not in held and fits(job)
+
     lost = [
         job
         for job in tx.jobs(JobState.RUNNING)
-        if job.key not in held and fits(job) and not tx.is_owned_elsewhere(job.owner, owner)
+        if is_free(job) and not tx.is_owned_elsewhere(job.owner, owner)
     ]
-    due = waiting_jobs(tx, fits, limit=limit, due=tx.now) if len(lost) < limit else []
+    due = waiting_jobs(tx, is_free, limit=limit, due=tx.now) if len(lost) < limit else []
     claimed = [job.claimed(owner.token) for job in (*lost, *due)[:limit]]
     for job in claimed:
         tx.put_job(job)

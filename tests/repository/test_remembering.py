@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import datetime
 from typing import Any
 
 import anyio
@@ -15,7 +16,7 @@ from mnemo.events import SessionTransitioned
 from mnemo.prompts.data import read_block
 from mnemo.protocols import TranscriptReader
 from mnemo.testing import ScriptedChatModel
-from mnemo.values.jobs import JobState
+from mnemo.values.jobs import Job, JobState
 from mnemo.values.messages import StoredMessage
 
 ALLERGIC, LUND = "I am allergic to peanuts.", "I live in Lund."
@@ -260,6 +261,36 @@ async def test_a_message_that_is_extracted_while_a_feed_reads_is_one_step(open_k
     assert session.statistics().steps == 0
     await session.append_messages(Message("user", "I sail."))
     assert session.statistics().steps == 1
+
+
+async def test_a_job_is_not_begun_again_before_its_worker_has_returned(open_kit: OpenKit):
+    """What is said after the commit, and before the worker's end, waits for that end."""
+    kit = await open_kit(embedded=True)
+    jobs = kit.repo._remembering.jobs
+    begun: list[int] = []
+    is_written, may_return = anyio.Event(), anyio.Event()
+
+    async def work(job: Job) -> datetime | None:
+        begun.append(job.token)
+        again = await kit.repo._remembering._extract(job)
+        is_written.set()
+        await may_return.wait()
+        return again
+
+    jobs._work = {"extract": work}
+    await kit.repo.remember(ALLERGIC)
+    await kit.clock.advance(5)
+    with anyio.fail_after(10):
+        await is_written.wait()
+    for text in (LUND, "My sister is called Ada."):
+        await kit.repo.remember(text)
+        await kit.repo.retry_jobs(["default"])
+        assert await jobs._round() > 0
+    assert begun == [1]
+    may_return.set()
+    await at_rest(kit)
+    assert begun == [1, 2]
+    assert (await kit.repo.statistics()).steps == 3
 
 
 async def test_a_failing_model_is_asked_again_and_the_messages_stay(open_kit: OpenKit):

@@ -116,6 +116,18 @@ class JobContract(StoreContract):
         counts = await self._read(kit, lambda tx: tx.job_counts())
         assert counts == {JobState.RUNNING: 3}
 
+    async def test_a_job_that_waits_again_while_it_is_held_is_not_claimed_twice(
+        self, kit: Kit
+    ) -> None:
+        """A worker that wrote its result has to return first; another worker need not wait."""
+        await self._say(kit, 0, at_once=True)
+        (job,) = await self._claim(kit)
+        done = Extraction(thread_id="t", token=job.token, to_seq=1, message_ids=("m0",))
+        await self._write(kit, partial(finish_extraction, done=done))
+        await self._say(kit, 1, at_once=True)
+        assert await self._claim(kit, held=[job.key]) == []
+        assert [again.token for again in await self._claim(kit)] == [job.token + 1]
+
     async def test_a_failed_job_waits_longer_each_time_and_dies(self, kit: Kit) -> None:
         """After the last try it is dead, is counted so, and says why; a demand revives it."""
         await self._say(kit, 0, at_once=True)
