@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from mnemo.errors import AlreadyExtracted, Conflict, NotFound, UsageError
 from mnemo.store import tables
@@ -43,8 +43,7 @@ WHERE episode = ? AND idx = ?
 _INDEXES = "SELECT idx FROM steps WHERE episode = ?"
 
 
-@dataclass(frozen=True, slots=True)
-class Handed:
+class Handed(NamedTuple):
     """A step on its way to the writer; *recorded_at* is the store's own time, as UTC text."""
 
     session_id: str

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from mnemo.values.changeset import Revision
 from mnemo.values.facets import Facets
+from mnemo.values.fast_init import fast_init
 from mnemo.values.graph import Node, NodeType, Vector
 from mnemo.values.postings import Postings
 from mnemo.values.vectors import Heads
@@ -32,6 +33,7 @@ Mask = NDArray[np.bool_]
 Ints = NDArray[np.int32]
 
 
+@fast_init
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Document:
     """
@@ -67,6 +69,7 @@ class Document:
     by_hand: bool = False
 
 
+@fast_init
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Side(Document):
     """

@@ -12,6 +12,7 @@ import numpy as np
 
 from mnemo.english.words import date_in_words
 from mnemo.runtime.text import one_line
+from mnemo.values.fast_init import fast_init
 from mnemo.values.graph import Episodic, Vector
 from mnemo.values.messages import Role
 from mnemo.values.vectors import COSINE_ROUNDING
@@ -36,6 +37,7 @@ __all__ = [
 Part = Literal["observation", "action"]
 
 
+@fast_init
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepDraft:
     """
@@ -77,6 +79,7 @@ class StepDraft:
         )
 
 
+@fast_init
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Annotation:
     """
@@ -103,6 +106,7 @@ class Annotation:
     embedded: bool = False
 
 
+@fast_init
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
     """
