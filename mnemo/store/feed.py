@@ -14,7 +14,7 @@ from mnemo.store.engine import Engine, compute
 from mnemo.store.journal import repo_number
 from mnemo.store.messages import COLUMNS as MESSAGE_COLUMNS
 from mnemo.store.messages import MESSAGES
-from mnemo.store.rows import chunks, holes, repo_row
+from mnemo.store.rows import chunks, holes, listed, repo_row
 from mnemo.store.spaces import check_space, put_vectors
 from mnemo.store.steps import COLUMNS, ORDINAL, STEPS, UNANNOTATED
 from mnemo.store.table import ARRIVAL
@@ -93,11 +93,12 @@ _CHANGESETS = f"""
 SELECT revision, id FROM changesets WHERE repo = ? AND revision BETWEEN ? AND ?
 ORDER BY {ARRIVAL} DESC
 """
-_OWNERS_OF_VECTORS = """
-SELECT id FROM nodes WHERE repo = ? AND id IN ({0})
-UNION SELECT node_id FROM steps WHERE repo = ? AND gone = 0 AND node_id IN ({0})
-"""
-_STORED_MESSAGES = "SELECT no FROM messages WHERE repo = ? AND no IN ({})"
+# Most vectors are of steps.
+_OWNERS_OF_VECTORS = (
+    "SELECT node_id FROM steps WHERE repo = ? AND gone = 0 AND node_id IN $texts",
+    "SELECT id FROM nodes WHERE repo = ? AND id IN $texts",
+)
+_STORED_MESSAGES = "SELECT no FROM messages WHERE repo = ? AND no IN $numbers"
 _GOALS = """
 SELECT e.id, e.goal FROM episodes e JOIN sessions s ON s.no = e.session
 WHERE s.repo = ? AND e.id IN ({})
@@ -373,23 +374,21 @@ def _save_vectors(tx: Tx, repo_id: str, space: EmbeddingSpace, vectors: dict[str
     put_vectors(tx, repo, kept)
 
 
-def owned_keys(tx: Tx, repo: int, keys: Sequence[str]) -> set[str]:
+def owned_keys(tx: Tx, repo: int, keys: Iterable[str]) -> set[str]:
     """Those of *keys* whose node, step or message is there."""
-    owned: set[str] = set()
-    for chunk in chunks(keys):
-        owners = {key: _owner(key) for key in chunk}
-        ids = list(set(owners.values()))
-        query = _OWNERS_OF_VECTORS.format(holes(ids))
-        known = {id for (id,) in tx.run(query, (repo, *ids, repo, *ids))}
-        known |= _stored_messages(tx, repo, ids)
-        owned.update(key for key, id in owners.items() if id in known)
-    return owned
+    owners = {key: _owner(key) for key in keys}
+    ids = set(owners.values())
+    known = _stored_messages(tx, repo, ids)
+    for query in _OWNERS_OF_VECTORS:
+        if unknown := ids - known:
+            known.update(id for (id,) in tx.run(query, (repo, listed(unknown))))
+    return {key for key, id in owners.items() if id in known}
 
 
-def _stored_messages(tx: Tx, repo: int, ids: Sequence[str]) -> set[str]:
+def _stored_messages(tx: Tx, repo: int, ids: Iterable[str]) -> set[str]:
     """Those of *ids* that are of documents of stored messages."""
     numbers = [no for id in ids if (no := document_number(id)) is not None]
-    rows = tx.run(_STORED_MESSAGES.format(holes(numbers)), (repo, *numbers)) if numbers else ()
+    rows = tx.run(_STORED_MESSAGES, (repo, listed(numbers))) if numbers else ()
     return {message_document(no) for (no,) in rows}
 
 

@@ -13,7 +13,6 @@ from mnemo.store.codec import (
     decode_changeset,
     decode_list,
     decode_time,
-    utc_text,
 )
 from mnemo.store.damage import Passed, Rows, log_passed
 from mnemo.store.engine import Engine, compute
@@ -76,6 +75,8 @@ class StoredSessions:
     def __init__(self, engine: Engine, clock: Clock):
         self._engine = engine
         self._clock = clock
+        # One object: the writer runs consecutive units of the same function together.
+        self._append_steps = partial(append_steps, clock=clock)
 
     async def create(self, record: SessionRecord, *, goal_at: datetime, owner: Owner) -> None:
         """
@@ -104,12 +105,11 @@ class StoredSessions:
         Always enters, also beyond ``max_queued_writes``: the session's own backlog is
         what bounds it.
         """
-        at = utc_text(self._clock.now())
-        handed = Handed(session_id, episode_id, draft, owner.token, at)
+        handed = Handed(session_id, episode_id, draft, owner.token)
         locks = [("session", session_id)]
         if draft.thread_id is not None:
             locks.append(("thread", draft.thread_id))
-        self._engine.post(append_steps, handed, done, locks=locks)
+        self._engine.post(self._append_steps, handed, done, locks=locks)
 
     async def record(self, act: Act, owner: Owner) -> None:
         """Write one act. *Raises* ``Conflict`` for a lost owner. *Cancellation*: completes."""

@@ -7,9 +7,11 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias
 
 from mnemo.errors import AlreadyExtracted, Conflict, NotFound, UsageError
+from mnemo.protocols import Clock
 from mnemo.store import tables
+from mnemo.store.codec import utc_text
 from mnemo.store.jobs import stepped_messages
-from mnemo.store.rows import chunks, holes, insert_rows, step_row
+from mnemo.store.rows import insert_rows, listed, step_row
 from mnemo.store.tombstones import was_erased
 from mnemo.store.tx import Tx
 from mnemo.values.steps import Annotation, Step, StepDraft
@@ -29,8 +31,8 @@ STEPS = tables.STEPS.rows
 _LANES = """
 SELECT s.id, s.owner, s.no, s.repo, e.id, e.no, e.status,
        (SELECT max(idx) + 1 FROM steps WHERE episode = e.no)
-FROM sessions s LEFT JOIN episodes e ON e.session = s.no AND e.id IN ({})
-WHERE s.id IN ({})
+FROM sessions s LEFT JOIN episodes e ON e.session = s.no AND e.id IN $texts
+WHERE s.id IN $texts
 """
 _INSERT_STEP = f"""
 INSERT INTO steps (ordinal, repo, session, episode, recorded_at, {", ".join(tables.STEPS.columns)})
@@ -44,13 +46,12 @@ _INDEXES = "SELECT idx FROM steps WHERE episode = ?"
 
 
 class Handed(NamedTuple):
-    """A step on its way to the writer; *recorded_at* is the store's own time, as UTC text."""
+    """A step on its way to the writer."""
 
     session_id: str
     episode_id: str
     draft: StepDraft
     token: str
-    recorded_at: str
 
 
 _Found: TypeAlias = dict[tuple[str, str | None], tuple[Any, ...]]
@@ -67,16 +68,20 @@ class _Lane:
     next_index: int
 
 
-def append_steps(tx: Tx, handed: Sequence[Handed]) -> list[Step | UsageError]:
+def append_steps(tx: Tx, handed: Sequence[Handed], *, clock: Clock) -> list[Step | UsageError]:
     """
     Write steps with their full text, in order; a refused one leaves no gap.
 
     A message that a feed gives is refused if a job has made it a step. The job looks for fed
     messages once its own steps are written: whichever of the two writes first keeps it.
 
+    Args:
+        clock: The service's; gives the time at which they were recorded.
+
     Raises:
         Conflict: A key or node id is in use (only then nothing at all is written).
     """
+    recorded_at = utc_text(clock.now())
     found = _find_lanes(tx, handed)
     extracted = _extracted(tx, found, handed)
     lanes = _lanes(tx, found, handed)
@@ -99,7 +104,7 @@ def append_steps(tx: Tx, handed: Sequence[Handed]) -> list[Step | UsageError]:
             index=lane.next_index,
             ordinal=ordinal,
         )
-        place = (ordinal, lane.repo, lane.session, lane.episode, one.recorded_at)
+        place = (ordinal, lane.repo, lane.session, lane.episode, recorded_at)
         rows.append((*place, *tables.STEPS.values(step)))
         texts.setdefault(lane.repo, []).extend(_texts(step))
         results.append(step)
@@ -124,13 +129,10 @@ def _lanes(tx: Tx, found: _Found, handed: Sequence[Handed]) -> list[_Lane | Usag
 def _find_lanes(tx: Tx, handed: Sequence[Handed]) -> _Found:
     """The sessions of *handed* by id, and their episodes by both ids."""
     found: _Found = {}
-    sessions = list({one.session_id for one in handed})
-    episodes = list({one.episode_id for one in handed})
-    for some in chunks(sessions):
-        for these in chunks(episodes):
-            statement = _LANES.format(holes(these), holes(some))
-            for id, owner, session, repo, *episode in tx.run(statement, (*these, *some)):
-                found[id, None] = found[id, episode[0]] = (owner, session, repo, *episode[1:])
+    sessions = listed({one.session_id for one in handed})
+    episodes = listed({one.episode_id for one in handed})
+    for id, owner, session, repo, *episode in tx.run(_LANES, (episodes, sessions)):
+        found[id, None] = found[id, episode[0]] = (owner, session, repo, *episode[1:])
     return found
 
 

@@ -9,11 +9,11 @@ import pytest
 
 from mnemo import Mnemo, Repository, Session
 from mnemo.errors import UsageError
-from mnemo.store.codec import utc_text
+from mnemo.runtime.clock import SystemClock
 from mnemo.store.steps import Handed, append_steps
 from mnemo.store.tx import Dialect, Result, Tx
 from mnemo.testing import HashingEmbedder
-from mnemo.testing.contracts.kit import NOON, Kit, draft
+from mnemo.testing.contracts.kit import Kit, draft
 from mnemo.values.steps import Step
 
 MOST_PER_COMMIT = 60
@@ -87,11 +87,11 @@ async def test_a_batch_of_appends_costs_few_statements(kit: Kit, count: int) -> 
 
     def append(tx: Tx) -> list[Step | UsageError]:
         handed = [
-            Handed(id, f"{id}-1", draft(f"kettle {n} 東京都"), kit.owner.token, utc_text(NOON))
+            Handed(id, f"{id}-1", draft(f"kettle {n} 東京都"), kit.owner.token)
             for n in range(count)
             for id in ("s", "t")
         ]
-        return append_steps(CountingTx(tx, statements), handed)
+        return append_steps(CountingTx(tx, statements), handed, clock=SystemClock())
 
     steps = await kit.store.engine.writing(append)  # type: ignore[attr-defined]
     assert [step.index for step in steps[1::2]] == list(range(count))
