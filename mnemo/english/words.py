@@ -8,7 +8,8 @@ fact that is kept or dropped against taste; it never makes a fact false.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from datetime import datetime
+from datetime import date, datetime
+from functools import lru_cache
 
 from mnemo.runtime.text import terms_of, words
 
@@ -223,10 +224,15 @@ _NOT_LY = word_set(
 
 def date_in_words(at: datetime) -> str:
     """The day of *at* in its own zone, e.g. ``Friday 1 March 2024``, whatever the locale."""
-    return f"{WEEKDAYS[at.weekday()].capitalize()} {day_in_words(at)}"
+    return _date_in_words(at.date())
 
 
-def day_in_words(at: datetime) -> str:
+@lru_cache(4_096)
+def _date_in_words(day: date) -> str:
+    return f"{WEEKDAYS[day.weekday()].capitalize()} {day_in_words(day)}"
+
+
+def day_in_words(at: date) -> str:
     """The day of *at* in its own zone without the weekday, e.g. ``1 March 2024``."""
     return f"{at.day} {MONTHS[at.month - 1].capitalize()} {at.year}"
 

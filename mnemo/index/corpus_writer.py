@@ -174,6 +174,7 @@ class _Steps(_Documents):
         self._sequence = Column(np.int32)
         self._sessions = _Numbering()
         self._actors = _Numbering()
+        self._actor_of = _Folded(self._actors)
         self._last: dict[int, int] = {}
         self._followed: list[tuple[int, int]] = []
         self._noted = 0
@@ -197,8 +198,8 @@ class _Steps(_Documents):
     def add_side(self, side: Side, breather: Breather) -> int:
         session = self._sessions.number(side.chain)
         previous = self._last.get(session, -1)
-        actor = self._actors.number(fold(side.actor))
-        told_by = self._actors.number(fold(side.told_by or side.actor))
+        actor = self._actor_of[side.actor]
+        told_by = self._actor_of[side.told_by or side.actor]
         thread = self._thread(side.thread_id)
         said = (actor, side.acted, side.asks, side.form)
         # Neither a following one, nor a vector and so a kinship, is known yet.
@@ -317,9 +318,22 @@ class _Numbering:
         self.numbers: dict[str, int] = {}
 
     def number(self, name: str) -> int:
-        number = self.numbers.setdefault(name, len(self.names))
-        if number == len(self.names):
+        number = self.numbers.get(name)
+        if number is None:
+            number = self.numbers[name] = len(self.names)
             self.names.append(name)
+        return number
+
+
+class _Folded(dict[str, int]):
+    """Name as it was written → number of its folded form."""
+
+    def __init__(self, actors: _Numbering) -> None:
+        super().__init__()
+        self._actors = actors
+
+    def __missing__(self, name: str) -> int:
+        self[name] = number = self._actors.number(fold(name))
         return number
 
 

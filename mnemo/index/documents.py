@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from datetime import datetime
-from typing import Any, get_args
+from typing import Any
 
 from mnemo.english.words import date_in_words
 from mnemo.runtime.clock import Breather, as_utc
@@ -15,7 +15,7 @@ from mnemo.values.feed import FeedChanges
 from mnemo.values.form import form_of
 from mnemo.values.graph import Claim, Intent, Node, Procedural, Semantic, Subgoal
 from mnemo.values.message_steps import step_of
-from mnemo.values.steps import Part, Step, evidence_text
+from mnemo.values.steps import PARTS, Step, evidence_text
 from mnemo.values.wordings import wording_key
 
 __all__ = [
@@ -37,7 +37,8 @@ _QUESTION_MARKS = ("?", "？", "؟")
 def step_sides(step: Step, *, agent_name: str) -> Iterator[Side]:
     """The sides of *step* that say something, the observation first."""
     at = as_utc(step.at).timestamp()
-    for part in get_args(Part):
+    chain = step.session_id or thread_chain(step.thread_id or "")
+    for part in PARTS:
         text = evidence_text(step, part, agent_name=agent_name)
         if text is None:
             continue
@@ -50,7 +51,7 @@ def step_sides(step: Step, *, agent_name: str) -> Iterator[Side]:
             meaning=text,
             first=at,
             last=at,
-            chain=step.session_id or thread_chain(step.thread_id or ""),
+            chain=chain,
             actor=agent_name if acted else step.actor,
             acted=acted,
             asks=said.rstrip().endswith(_QUESTION_MARKS),

@@ -18,6 +18,7 @@ from mnemo.values.messages import Role
 from mnemo.values.vectors import COSINE_ROUNDING
 
 __all__ = [
+    "PARTS",
     "Annotated",
     "Annotation",
     "AnnotationRequest",
@@ -35,6 +36,7 @@ __all__ = [
 ]
 
 Part = Literal["observation", "action"]
+PARTS: tuple[Part, ...] = ("observation", "action")
 
 
 @fast_init
