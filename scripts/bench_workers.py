@@ -2,9 +2,10 @@
 Workers of one store: how much faster two are than one, and that none loses or doubles anything.
 
 This process remembers and leaves the jobs to others; each worker is this file run as a program,
-with a scripted model that takes 100 ms. In every round of the second part one of three workers
-is killed and replaced, or stopped for longer than its lease. Then every message must be one
-step, every fact there once, and nothing may be claimed any more.
+with a scripted model that takes 100 ms. In every round of the second part something is
+remembered, or said in a session, and one of three workers is killed and replaced, or stopped for
+longer than its lease. Then each of it must be one step, every fact there once, and nothing may be
+claimed any more.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import sys
 import tempfile
 from collections import Counter
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -100,14 +101,15 @@ class Worker:
     async def drain(self) -> None:
         """Read what it tells, so that it never waits."""
         assert self.process.stdout is not None
-        async for _ in self.process.stdout:
-            pass
+        with suppress(anyio.ClosedResourceError):
+            async for _ in self.process.stdout:
+                pass
 
     async def kill(self) -> None:
         """SIGKILL, which a stopped process gets as well."""
         if self.process.returncode is None:
             self.process.kill()
-        await self.process.wait()
+        await self.process.aclose()
 
 
 # ── The parts ────────────────────────────────────────────────────────────────────────
@@ -149,8 +151,12 @@ async def chaos(store: str, rounds: int) -> list[Figure]:
                 worker.process.send_signal(signal.SIGCONT)
 
         workers = [await started() for _ in range(3)]
+        ended = [anyio.Event() for number in range(rounds) if number % 3 == 0]
         for number in range(rounds):
-            await repo.remember(said(number), thread_id=f"t {number % 7}", key=f"key {number}")
+            if number % 3:
+                await repo.remember(said(number), thread_id=f"t {number % 7}", key=f"key {number}")
+            else:
+                group.start_soon(through_a_session, repo, number, ended[number // 3])
             await anyio.sleep(chance.uniform(0.1, 0.5))
             victim = chance.randrange(3)
             if chance.random() < 0.4:
@@ -161,12 +167,23 @@ async def chaos(store: str, rounds: int) -> list[Figure]:
                 stopped += 1
                 workers[victim].process.send_signal(signal.SIGSTOP)
                 group.start_soon(resume, workers[victim])
-        await anyio.sleep(STOPPED_S)
+        with anyio.fail_after(120):
+            for event in ended:
+                await event.wait()
         await repo.settle(timeout_s=120)
         wrong = await found_wrong(repo, rounds)
         group.cancel_scope.cancel()
     name = f"{rounds} rounds, {killed} workers killed, {stopped} stopped"
     return [Figure(f"{name}: {what}", value, "", most=0) for what, value in wrong.items()]
+
+
+async def through_a_session(repo: Repository, number: int, ended: anyio.Event) -> None:
+    """Have a worker extract what a session says, and commit it."""
+    session = await repo.start_session("Talk")
+    await session.append(said(number), "Noted it", key=f"key {number}")
+    await session.close_and_commit(max_retries=0)
+    await session.aclose()
+    ended.set()
 
 
 async def found_wrong(repo: Repository, count: int) -> dict[str, int]:

@@ -270,7 +270,7 @@ class Jobs:
             if self._is_free(job) and not tx.is_owned_elsewhere(job.owner, self._owner):
                 return 0
         first = waiting_jobs(tx, self._is_free, limit=1)
-        return max(0.0, (first[0].due_at - tx.now).total_seconds()) if first else math.inf
+        return max(0.0, (first[0].due_at - tx.lease_now).total_seconds()) if first else math.inf
 
     async def _start(self, job: Job) -> None:
         if self._stopped or self._tasks.ended:

@@ -5,15 +5,28 @@ from __future__ import annotations
 import os
 import platform
 import sys
+from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
+from typing import TypeAlias
 
 from mnemo.runtime.ids import new_id
 from mnemo.store.damage import Passed, Rows, log_passed
 from mnemo.store.tx import Tx
 from mnemo.values.journal import Owner
 
-__all__ = ["forget_the_dead", "is_alive", "new_owner", "register", "still_owns", "unregister"]
+__all__ = [
+    "LeaseTime",
+    "forget_the_dead",
+    "is_alive",
+    "new_owner",
+    "register",
+    "still_owns",
+    "unregister",
+]
+
+LeaseTime: TypeAlias = Callable[[Tx], datetime]
+"""Gives the time, aware, that leases and due times of jobs are measured by, on all machines."""
 
 _INSERT = """
 INSERT INTO owners (token, host, pid, started, lease_until) VALUES (?, ?, ?, ?, ?)

@@ -17,7 +17,7 @@ from mnemo.store.codec import (
 from mnemo.store.damage import Passed, Rows, log_passed
 from mnemo.store.engine import Engine, compute
 from mnemo.store.journal import create_session, encode_staged, write_act
-from mnemo.store.owners import still_owns, unregister
+from mnemo.store.owners import LeaseTime, still_owns, unregister
 from mnemo.store.steps import COLUMNS, STEPS, Handed, append_steps
 from mnemo.store.table import ARRIVAL
 from mnemo.store.tables import STAGED
@@ -72,11 +72,12 @@ _RELEASE = "UPDATE sessions SET owner = NULL WHERE id = ? AND owner = ?"
 class StoredSessions:
     """``SessionStore`` over an engine."""
 
-    def __init__(self, engine: Engine, clock: Clock):
+    def __init__(self, engine: Engine, clock: Clock, lease_time: LeaseTime):
         self._engine = engine
         self._clock = clock
         # One object: the writer runs consecutive units of the same function together.
         self._append_steps = partial(append_steps, clock=clock)
+        self._lease_time = lease_time
 
     async def create(self, record: SessionRecord, *, goal_at: datetime, owner: Owner) -> None:
         """
@@ -154,9 +155,9 @@ class StoredSessions:
             SessionBusy: ``owned_elsewhere``. *Cancellation*: completes.
             NotFound: There is no such session.
         """
-        now = self._clock.now()
+        time = self._lease_time
         await self._engine.writing(
-            lambda tx: _claim(tx, session_id, owner, now, left_by),
+            lambda tx: _claim(tx, session_id, owner, time(tx), left_by),
             locks=[("session", session_id)],
         )
 

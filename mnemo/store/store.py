@@ -19,7 +19,7 @@ from mnemo.store.items import StoredItems
 from mnemo.store.jobs import owing
 from mnemo.store.notes import StoredNotes
 from mnemo.store.overhaul import StoredOverhaul
-from mnemo.store.owners import forget_the_dead, new_owner, register
+from mnemo.store.owners import LeaseTime, forget_the_dead, new_owner, register
 from mnemo.store.records import StoredRecords
 from mnemo.store.repositories import delete_repository, repository_records
 from mnemo.store.sessions import StoredSessions
@@ -40,11 +40,20 @@ class EngineStore:
         engine: Not open yet; closed with the store.
         lease_s: Seconds that this service's ownership of sessions outlives its last
             ``renew``, as seen by other machines.
+        lease_time: Default: that of *clock*. Where machines share a store, its own.
     """
 
-    def __init__(self, engine: ManagedEngine, *, clock: Clock, lease_s: float) -> None:
+    def __init__(
+        self,
+        engine: ManagedEngine,
+        *,
+        clock: Clock,
+        lease_s: float,
+        lease_time: LeaseTime | None = None,
+    ) -> None:
         self.engine = engine
-        self.sessions = StoredSessions(engine, clock)
+        self._lease_time: LeaseTime = lease_time or (lambda tx: clock.now())
+        self.sessions = StoredSessions(engine, clock, self._lease_time)
         """The journal of all sessions."""
         self._clock = clock
         self._lease_s = lease_s
@@ -79,7 +88,7 @@ class EngineStore:
 
     def transcript(self, repo_id: str) -> StoredTranscript:
         """The conversations of one repository."""
-        return StoredTranscript(repo_id, self.engine, self._clock)
+        return StoredTranscript(repo_id, self.engine, self._clock, self._lease_time)
 
     def checkpoints(self, repo_id: str) -> StoredCheckpoints:
         """The checkpoints of one repository."""
@@ -100,10 +109,10 @@ class EngineStore:
         Raises:
             StoreError: One of its kinds; nothing was changed. *Cancellation*: safe.
         """
-        owner, now = new_owner(), self._clock.now
+        owner = new_owner()
 
         def enter(tx: Tx) -> None:
-            register(tx, owner, now=now(), lease_s=self._lease_s)
+            register(tx, owner, now=self._lease_time(tx), lease_s=self._lease_s)
             forget_the_dead(tx, owner)
 
         await self.engine.open(enter)
@@ -119,8 +128,8 @@ class EngineStore:
 
     async def owing(self, me: Owner, kinds: Collection[JobKind] | None) -> list[str]:
         """Ids of repositories with a job that *me* could claim now. *Cancellation*: safe."""
-        now = self._clock.now()
-        return await self.engine.reading(partial(owing, me=me, kinds=kinds, now=now))
+        time = self._lease_time
+        return await self.engine.reading(lambda tx: owing(tx, me, kinds=kinds, now=time(tx)))
 
     async def delete_repository(self, repo_id: str) -> ErasureReport:
         """
@@ -145,8 +154,10 @@ class EngineStore:
     async def renew(self, owner: Owner, lease_s: float) -> None:
         """Prolong the lease of *owner* on all its sessions. *Cancellation*: completes."""
         if not self.engine.is_read_only:
-            now = self._clock.now()
-            await self.engine.renewing(lambda tx: register(tx, owner, now=now, lease_s=lease_s))
+            time = self._lease_time
+            await self.engine.renewing(
+                lambda tx: register(tx, owner, now=time(tx), lease_s=lease_s)
+            )
 
     async def scrub(self, *, at_once: bool = False) -> bool:
         """

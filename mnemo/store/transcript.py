@@ -9,6 +9,7 @@ from typing import TypeVar
 from mnemo.protocols import Clock, TranscriptReader, TranscriptWriter
 from mnemo.store.engine import Engine
 from mnemo.store.journal import repo_number
+from mnemo.store.owners import LeaseTime
 from mnemo.store.rows import repo_row
 from mnemo.store.transcript_reading import Reading
 from mnemo.store.transcript_writing import Writing
@@ -27,17 +28,19 @@ class StoredTranscript:
         repo_id: str,
         engine: Engine,
         clock: Clock,
+        lease_time: LeaseTime,
     ) -> None:
         self._repo_id = repo_id
         self._engine = engine
         self._clock = clock
+        self._lease_time = lease_time
 
     async def reading(self, work: Callable[[TranscriptReader], T]) -> T:
         """Run *work* in a worker thread, on one moment of the store; see ``TranscriptStore``."""
 
         def read(tx: Tx) -> T:
             repo = repo_row(tx, self._repo_id)[0]
-            return work(Reading(tx, self._repo_id, repo, self._now()))
+            return work(Reading(tx, self._repo_id, repo, self._now(), self._lease_time))
 
         return await self._engine.reading(read)
 
@@ -46,7 +49,7 @@ class StoredTranscript:
 
         def write(tx: Tx) -> T:
             repo = repo_number(tx, self._repo_id)
-            return work(Writing(tx, self._repo_id, repo, self._now()))
+            return work(Writing(tx, self._repo_id, repo, self._now(), self._lease_time))
 
         return await self._engine.writing(write, locks=[("transcript", self._repo_id)])
 

@@ -18,6 +18,7 @@ from mnemo.store.messages import (
     span_of,
     vectors_of,
 )
+from mnemo.store.owners import LeaseTime
 from mnemo.store.rows import repo_row
 from mnemo.store.tables import JOBS, table_of
 from mnemo.store.threads import read_thread, read_threads, thread_number
@@ -42,19 +43,36 @@ class Reading:
 
     Args:
         repo: The repository's row number; 0: there is none yet.
+        lease_time: Default: always *now*.
     """
 
-    def __init__(self, tx: Tx, repo_id: str, repo: int, now: datetime) -> None:
+    def __init__(
+        self,
+        tx: Tx,
+        repo_id: str,
+        repo: int,
+        now: datetime,
+        lease_time: LeaseTime | None = None,
+    ) -> None:
         self._tx = tx
         self._repo_id = repo_id
         self._repo = repo
         self._now = now
+        self._lease_time = lease_time
+        self._lease_now: datetime | None = None
         self._numbers: dict[str, int] = {}
 
     @property
     def now(self) -> datetime:
         """The store's time of this transaction."""
         return self._now
+
+    @property
+    def lease_now(self) -> datetime:
+        """The time that leases and due times are measured by, the same for all of it."""
+        if self._lease_now is None:
+            self._lease_now = self._lease_time(self._tx) if self._lease_time else self._now
+        return self._lease_now
 
     def _number(self, thread_id: str) -> int:
         if thread_id not in self._numbers:
@@ -138,7 +156,7 @@ class Reading:
         """Whether *owner* keeps what it has claimed from *me*."""
         if owner is None or owner == me.token:
             return False
-        return jobs.is_held_by(self._tx, owner, me=me, now=self._now)
+        return jobs.is_held_by(self._tx, owner, me=me, now=self.lease_now)
 
     def extracting(self, thread_id: str) -> list[str]:
         """Ids of the sessions of the thread's job that are not idle."""

@@ -57,7 +57,7 @@ def claim_jobs(
         for job in tx.jobs(JobState.RUNNING)
         if is_free(job) and not tx.is_owned_elsewhere(job.owner, owner)
     ]
-    due = waiting_jobs(tx, is_free, limit=limit, due=tx.now) if len(lost) < limit else []
+    due = waiting_jobs(tx, is_free, limit=limit, due=tx.lease_now) if len(lost) < limit else []
     claimed = [job.claimed(owner.token) for job in (*lost, *due)[:limit]]
     for job in claimed:
         tx.put_job(job)
@@ -86,7 +86,9 @@ def fail_job(tx: JobWriter, job: Job, error: str, *, backoff_s: float, max_tries
     """Note that a try of *job* failed, if the claim still holds."""
     present = _held(tx, job)
     if present is not None:
-        tx.put_job(present.failed(error, now=tx.now, backoff_s=backoff_s, max_tries=max_tries))
+        tx.put_job(
+            present.failed(error, now=tx.lease_now, backoff_s=backoff_s, max_tries=max_tries)
+        )
 
 
 def _held(tx: JobWriter, job: Job) -> Job | None:
@@ -97,8 +99,8 @@ def _held(tx: JobWriter, job: Job) -> Job | None:
 def hasten_jobs(tx: JobWriter) -> None:
     """Have everything that waits be due now."""
     for job in tx.jobs(JobState.WAITING):
-        if job.due_at > tx.now:
-            tx.put_job(replace(job, due_at=tx.now))
+        if job.due_at > tx.lease_now:
+            tx.put_job(replace(job, due_at=tx.lease_now))
 
 
 def retry_jobs(tx: JobWriter, thread_ids: Sequence[str] | None, *, space: str) -> list[str]:
@@ -117,7 +119,7 @@ def retry_jobs(tx: JobWriter, thread_ids: Sequence[str] | None, *, space: str) -
     again = [job for job in jobs if job.state in (JobState.WAITING, JobState.DEAD)]
     for job in again:
         needs = {**job.needs, "space": space} if job.needs else job.needs
-        tx.put_job(replace(job, needs=needs).retried(tx.now))
+        tx.put_job(replace(job, needs=needs).retried(tx.lease_now))
     return [job.subject for job in again]
 
 
@@ -175,20 +177,20 @@ def demand_extraction(
         start = min(waiting)
         tx.keep(replace(thread, extracted_seq=start))
     is_due = at_once or thread.next_seq - start >= most_waiting
-    due_at = tx.now if is_due else tx.now + timedelta(seconds=quiet_s)
+    due_at = tx.lease_now if is_due else tx.lease_now + timedelta(seconds=quiet_s)
     job = tx.job("extract", thread.id)
     if job is None:
         job = Job(kind="extract", subject=thread.id, due_at=due_at)
     job = replace(job, needs=needs or {})
-    tx.put_job(job.demanded(due_at, now=tx.now, at_once=at_once))
+    tx.put_job(job.demanded(due_at, now=tx.lease_now, at_once=at_once))
     return is_due
 
 
 def demand_session(tx: JobWriter, session_id: str, needs: Mapping[str, Any]) -> None:
     """Have the closed episode of a session be extracted by whoever has what *needs* names."""
     known = tx.job("session", session_id)
-    job = known or Job(kind="session", subject=session_id, due_at=tx.now)
-    tx.put_job(replace(job, needs=needs).retried(tx.now))
+    job = known or Job(kind="session", subject=session_id, due_at=tx.lease_now)
+    tx.put_job(replace(job, needs=needs).retried(tx.lease_now))
 
 
 def finish_job(tx: JobWriter, job: Job) -> None:

@@ -85,6 +85,11 @@ class JobReader(Protocol):
         """The store's time of this transaction, aware."""
         ...
 
+    @property
+    def lease_now(self) -> datetime:
+        """The time that leases and due times are measured by, on all machines, aware."""
+        ...
+
     def job(self, kind: JobKind, subject: str) -> Job | None:
         """The job of this kind and subject; ``None``: there never was one."""
         ...
