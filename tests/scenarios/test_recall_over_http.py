@@ -105,8 +105,8 @@ async def test_a_hanging_server_is_waited_for_once(
         assert len(result.candidates) == 3
         assert result.trace.seconds["plan"] < 10 * SHORT_S
         assert "plan: ModelTimeout" in result.trace.degraded
-        hanging = [request.purpose for request in server.requests[before:]]
-        assert sorted(hanging) == ["mode", "plan"]
+        asked = [request.purpose for request in server.requests[before:]]
+        assert sorted(purpose for purpose in asked if purpose != "annotate") == ["mode", "plan"]
         await server.until(lambda: all(r.left for r in server.requests[before:]))
         with pytest.raises(RecallFailed) as failure:
             await kit.repo.recall(QUESTION, reason=True)
