@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any
 
 import anyio
@@ -73,7 +73,11 @@ _WITH_WRITE = {"update_memory": _CHANGES, "forget": _ERASES}
 
 
 def memory_server(
-    repo: Repository, *, thread_id: str = "default", write: bool = False
+    repo: Repository,
+    *,
+    thread_id: str = "default",
+    write: bool = False,
+    read_only: bool = False,
 ) -> MCPServer[Any]:
     """
     Make an MCP server over *repo*, for stdio or to be mounted in an HTTP application.
@@ -82,8 +86,12 @@ def memory_server(
         repo: Open while the server is used; no call names another one.
         thread_id: The conversation that ``remember`` appends to.
         write: Whether ``update_memory`` and ``forget`` are offered.
+        read_only: Whether only what reads is offered.
     """
-    return MemoryServer(repo, thread_id, write=write)
+    offered = _OFFERED | (_WITH_WRITE if write else {})
+    if read_only:
+        offered = {name: told for name, told in offered.items() if told is _READS}
+    return MemoryServer(repo, thread_id, offered)
 
 
 async def serve_stdio(repo: Repository, *, thread_id: str = "default", write: bool = False) -> None:
@@ -103,7 +111,9 @@ class MemoryServer(MCPServer[Any]):
     already, so listing and calling are overridden.
     """
 
-    def __init__(self, repo: Repository, thread_id: str, *, write: bool) -> None:
+    def __init__(
+        self, repo: Repository, thread_id: str, offered: Mapping[str, ToolAnnotations]
+    ) -> None:
         super().__init__(
             "mnemo",
             title="mnemo memory",
@@ -112,7 +122,7 @@ class MemoryServer(MCPServer[Any]):
             log_level="WARNING",
         )
         self._repo = repo
-        self._annotations = _OFFERED | (_WITH_WRITE if write else {})
+        self._annotations = offered
         self._agent_tools = {tool.name: tool for tool in _tools(repo, thread_id, self._annotations)}
         self.resource(
             "mnemo://notes/{topic}",

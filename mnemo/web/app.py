@@ -8,12 +8,14 @@ from pathlib import Path
 
 import anyio
 from fastapi import FastAPI
+from starlette.routing import Route
 from starlette.staticfiles import StaticFiles
 
 from mnemo import Mnemo, __version__
 from mnemo.web.gate import LOOPBACK, Gate
 from mnemo.web.graph import Graphs
 from mnemo.web.live import Live
+from mnemo.web.mcp_endpoint import McpEndpoint
 from mnemo.web.metrics import Metrics
 from mnemo.web.problems import Problem, add_handlers
 from mnemo.web.routes import ROUTERS
@@ -52,10 +54,12 @@ def web_app(
     app.state.memory = memory
     app.state.live = Live(memory)
     app.state.graphs = Graphs()
+    app.state.mcp = McpEndpoint(memory)
     app.state.metrics = Metrics()
     add_handlers(app)
     for router in ROUTERS:
         app.include_router(router)
+    app.router.routes.append(Route("/mcp", app.state.mcp, include_in_schema=False))
     app.mount("/", StaticFiles(directory=STATIC, html=True))
     return Gate(app, tokens=tokens, hosts=hosts, origins=origins)
 
@@ -64,5 +68,6 @@ def web_app(
 async def _running(app: FastAPI) -> AsyncIterator[None]:
     async with anyio.create_task_group() as group:
         group.start_soon(app.state.live.run)
+        app.state.mcp.open(group)
         yield
         group.cancel_scope.cancel()
