@@ -8,6 +8,7 @@ from pathlib import Path
 
 import anyio
 from fastapi import FastAPI
+from starlette.middleware.cors import CORSMiddleware
 from starlette.routing import Route
 from starlette.staticfiles import StaticFiles
 
@@ -40,7 +41,7 @@ def web_app(
         memory: Open while it is served; its repositories are opened when they are asked for.
         tokens: Of whom every request to the API must bring one.
         hosts: Names that a request may call the service by, without port; ``*`` is any.
-        origins: Further origins (``https://example.org``) whose pages may call it.
+        origins: Further origins (``https://example.org``) whose pages may call it (CORS).
     """
     app = FastAPI(
         title="mnemo",
@@ -57,6 +58,11 @@ def web_app(
     app.state.mcp = McpEndpoint(memory)
     app.state.metrics = Metrics()
     add_handlers(app)
+    if origins:
+        headers = ["authorization", "content-type", "last-event-id"]
+        app.add_middleware(
+            CORSMiddleware, allow_origins=origins, allow_methods=["*"], allow_headers=headers
+        )
     for router in ROUTERS:
         app.include_router(router)
     app.router.routes.append(Route("/mcp", app.state.mcp, include_in_schema=False))

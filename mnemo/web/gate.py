@@ -116,7 +116,7 @@ class Gate:
         headers, guarded = Headers(scope=scope), _is_guarded(scope["path"])
         answer = _sender(send, private=guarded)
         refusal = self._foreign(headers) or _too_large(headers)
-        if refusal is None and guarded:
+        if refusal is None and guarded and not self._is_preflight(scope, headers):
             refusal = await self._unauthorized(scope, headers)
         if refusal is not None:
             await refusal(scope, receive, answer)
@@ -135,6 +135,11 @@ class Gate:
         if urlsplit(origin).netloc.lower() != host.lower():
             return problem(403, "foreign_origin", "pages of this origin may not call the service")
         return None
+
+    def _is_preflight(self, scope: Scope, headers: Headers) -> bool:
+        """Whether a browser asks what a page of an allowed origin may send; it sends no token."""
+        asks = scope["method"] == "OPTIONS" and "access-control-request-method" in headers
+        return asks and headers.get("origin") in self._origins
 
     async def _unauthorized(self, scope: Scope, headers: Headers) -> Response | None:
         """Find the token of the request and take from its rate; a problem where that fails."""

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import httpx
 import pytest
 
 from mnemo import ConfigError
-from mnemo.web import new_token, read_tokens, token_of
+from mnemo.web import new_token, read_tokens, token_of, web_app
 
 
 async def remembered(client, text="Ada plays the cello.", repo="a"):
@@ -93,6 +94,27 @@ async def test_the_service_s_own_page_may_call_it(client):
     """The origin of the page that the service delivers is allowed."""
     answer = await client.get("/v1/caller", headers={"origin": "http://127.0.0.1:8642"})
     assert answer.json()["rights"] == "write"
+
+
+async def test_a_page_of_an_allowed_origin_may_call_with_a_token(memory):
+    """A preflight is answered for such an origin alone; the call itself still needs its token."""
+    secret, mine = new_token(), "https://page.example"
+    app = web_app(memory, tokens=[token_of(secret, "all")], origins=[mine])
+    async with httpx.AsyncClient(
+        transport=httpx.ASGITransport(app), base_url="http://localhost"
+    ) as browser:
+        asks = {"access-control-request-method": "POST"}
+        for origin, status in ((mine, 200), ("https://evil.example", 403)):
+            sent = asks | {"origin": origin, "access-control-request-headers": "authorization"}
+            answer = await browser.options("/v1/remember", headers=sent)
+            assert answer.status_code == status
+            allowed = answer.headers.get("access-control-allow-origin")
+            assert allowed == (mine if status == 200 else None)
+        bare = await browser.get("/v1/caller", headers={"origin": mine})
+        assert bare.status_code == 401
+        sent = {"origin": mine, "authorization": f"Bearer {secret}"}
+        answer = await browser.get("/v1/caller", headers=sent)
+        assert answer.headers["access-control-allow-origin"] == mine
 
 
 async def test_every_answer_has_the_security_headers(client):
