@@ -240,6 +240,9 @@ class EpisodeWork:
         )
         try:
             await self._core.parts.record_again(act)
+        except Conflict as conflict:
+            # Another process has gone on with the session, and has its own outcome.
+            log.info("the failure of session %s is left out: %s", self._core.id, conflict)
         except Exception:
             # Not lost: the journal still says "extracting", and resuming extracts again.
             log.exception("the failure of session %s could not be recorded", self._core.id)

@@ -18,12 +18,13 @@ from mnemo.values.graph import Tag
 from mnemo.values.job_rules import (
     claim_jobs,
     demand_extraction,
+    demand_session,
     fail_job,
     finish_extraction,
     hasten_jobs,
     postpone_job,
 )
-from mnemo.values.jobs import Extraction, Job, JobState
+from mnemo.values.jobs import Extraction, Job, JobKind, JobState
 from mnemo.values.journal import Owner, SessionRecord, SessionState
 
 __all__ = ["JobContract"]
@@ -82,6 +83,7 @@ class JobContract(StoreContract):
             token=7,
             owner="o",
             error="why",
+            needs={"space": "s", "config": {"extraction": {"max_facts": 1}}},
         )
         for token in (6, 7):
             kept = Job(**{f: getattr(job, f) for f in job.__slots__} | {"token": token})
@@ -90,6 +92,48 @@ class JobContract(StoreContract):
         assert await self._read(kit, lambda tx: tx.jobs(JobState.RUNNING)) == [job]
         assert await self._read(kit, lambda tx: tx.job("extract", "T")) is None
         assert await self._read(kit, lambda tx: tx.jobs(JobState.RUNNING), "other") == []
+
+    async def test_a_job_that_does_not_fit_is_left_and_stands_in_no_other_ones_way(
+        self, kit: Kit
+    ) -> None:
+        """It waits for a worker that has what it needs; later jobs are claimed before it."""
+        for thread in ("a", "b", "c"):
+            await self._say(kit, 0, thread=thread, at_once=True)
+            kit.clock.advance(1)
+
+        def claim(tx: TranscriptWriter, held: Collection[tuple[str, str]] = ()) -> list[Job]:
+            def fits(job: Job) -> bool:
+                return job.subject == "c"
+
+            return claim_jobs(tx, kit.owner, limit=1, held=held, fits=fits)
+
+        (claimed,) = await self._write(kit, claim)
+        assert claimed.subject == "c"
+        assert await self._write(kit, partial(claim, held=[claimed.key])) == []
+        rest = await self._claim(kit, held=[claimed.key])
+        assert [job.subject for job in rest] == ["a", "b"]
+
+    async def test_repositories_that_owe_something_are_told_the_longest_due_first(
+        self, kit: Kit
+    ) -> None:
+        """What is not due, held by a live service, or of another kind, is nothing to claim."""
+
+        async def owing(owner: Owner, *kinds: JobKind) -> list[str]:
+            return await kit.store.owing(owner, kinds or None)
+
+        for repo in ("r", "q"):
+            await self._write(kit, partial(demand_session, session_id="s", needs={}), repo)
+            kit.clock.advance(1)
+        await self._say(kit, 0, thread="later")
+        assert await owing(kit.owner) == ["r", "q"]
+        assert await owing(kit.owner, "extract") == []
+        store, other = await kit.another()
+        assert len(await self._claim(kit)) == 1
+        assert await store.owing(other, None) == ["q"]
+        kit.clock.advance(30)
+        await store.renew(other, 30)
+        assert await store.owing(other, None) == ["r", "q"]
+        assert await store.owing(other, ["extract"]) == ["r"]
 
     async def test_a_thread_is_due_after_quiet_or_with_enough_messages(self, kit: Kit) -> None:
         """Each message puts the time off, until twelve of them wait."""
