@@ -32,6 +32,7 @@ from mnemo.errors import (
     StoreError,
     StoreLocked,
     StoreReadOnly,
+    StoreUnavailable,
     Unreachable,
     UsageError,
 )
@@ -237,6 +238,7 @@ __all__ = [
     "StoreError",
     "StoreLocked",
     "StoreReadOnly",
+    "StoreUnavailable",
     "StoredMessage",
     "Subgoal",
     "Subscription",

@@ -39,6 +39,7 @@ __all__ = [
     "StoreError",
     "StoreLocked",
     "StoreReadOnly",
+    "StoreUnavailable",
     "Unreachable",
     "UsageError",
 ]
@@ -394,6 +395,10 @@ class EmbeddingSpaceMismatch(StoreError):
             f"{offered}: open it with the embedder it was made with, or move it with "
             f"reembed({repo_id!r})"
         )
+
+
+class StoreUnavailable(StoreError):
+    """The server cannot be reached, or it ended the connection: nothing was written; try again."""
 
 
 class StoreLocked(StoreError):

@@ -781,7 +781,7 @@ def _store_maker(store: str | Path | Store, config: Config, clock: Clock) -> Cal
     if clean(name) != name:
         raise ConfigError("the store's path cannot hold U+0000 or half a surrogate pair")
     if name.startswith(("postgres://", "postgresql://")):
-        raise ConfigError("this version keeps things in SQLite or in memory, not in PostgreSQL")
+        return lambda: _postgres_store(name, config, clock)
     path = None if name == "memory:" else Path(name.removeprefix("sqlite:///"))
 
     def make() -> Store:
@@ -790,3 +790,13 @@ def _store_maker(store: str | Path | Store, config: Config, clock: Clock) -> Cal
         return SqliteStore(path, config=config.store, clock=clock, lease_s=config.session.lease_s)
 
     return make
+
+
+def _postgres_store(url: str, config: Config, clock: Clock) -> Store:
+    try:
+        from mnemo.store.postgres import PostgresStore
+    except ImportError as error:
+        raise ImportError(
+            'PostgreSQL wants an extra: pip install "mnemo-sessions[postgres]"'
+        ) from error
+    return PostgresStore(url, config=config.store, clock=clock, lease_s=config.session.lease_s)

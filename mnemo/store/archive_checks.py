@@ -79,7 +79,7 @@ CASE s.state WHEN 'idle' THEN e.status IN ('committed', 'discarded')
 """
 
 CHECKS: tuple[tuple[str, str], ...] = (
-    *(("it is there twice", _TWICE.format(table, "1", columns)) for table, columns in _UNIQUE),
+    *(("it is there twice", _TWICE.format(table, "TRUE", columns)) for table, columns in _UNIQUE),
     (
         "its key is there twice in its session",
         _TWICE.format("steps", "key IS NOT NULL", "session, key"),
@@ -204,7 +204,7 @@ SELECT e.id FROM staging.episodes e WHERE e.status IN ('open', 'closed') AND
 _SETTLE = (
     # A raw step whose node was left out stays as one that was not committed.
     """UPDATE staging.steps SET committed = 0 WHERE committed = 1 AND gone = 0
-       AND NOT EXISTS (SELECT 1 FROM staging.nodes n WHERE n.id = staging.steps.node_id)""",
+       AND NOT EXISTS (SELECT 1 FROM staging.nodes n WHERE n.id = steps.node_id)""",
     # An episode that lacks a step cannot go on: it ends, and its session rests.
     f"""UPDATE staging.steps SET gone = 1
         WHERE committed = 0 AND episode IN ({_UNFINISHED_WITH_GAP})""",

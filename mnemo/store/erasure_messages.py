@@ -229,7 +229,7 @@ _VERSIONS_OF = f"""
 SELECT v.note, n.topic, {", ".join(f"v.{column}" for column in VERSION_COLUMNS)}
 FROM notes n $join note_versions v ON v.note = n.no
 WHERE n.repo = ? AND v.action <> 'deleted'
-AND (v.thread_id = ? OR (v.thread_id IS NULL AND v.session_id = ?) OR ?)
+AND (v.thread_id = ? OR (v.thread_id IS NULL AND v.session_id = ?) OR ? = 1)
 """
 _NO_TIME = datetime.min.replace(tzinfo=UTC)
 _LEFT = "SELECT 1 FROM note_versions WHERE note = ?"

@@ -40,13 +40,11 @@ WHERE t.ordinal > ? AND +t.repo = ? AND t.gone = 0 ORDER BY t.ordinal LIMIT ?
 """
 )
 # By the plus: along the ordinals, of which few are new; not over all of a repository's steps.
-_LAST_STEP = "SELECT coalesce(max(ordinal), 0) FROM steps"
 _SPOKEN = ", ".join(f"'{kind}'" for kind in sorted(EMBEDDED))
 _NEW_MESSAGES = f"""
 SELECT {MESSAGE_COLUMNS}, m.no FROM messages m $join threads t ON t.no = m.thread
 WHERE m.no > ? AND +m.repo = ? AND m.kind IN ({_SPOKEN}) ORDER BY m.no LIMIT ?
 """
-_LAST_MESSAGE = "SELECT coalesce(max(no), 0) FROM messages"
 _REPEATS = f"""
 SELECT p.node_id, m.no FROM steps p $join threads q ON q.repo = p.repo AND q.id = p.thread
 $join messages m ON m.thread = q.no AND m.id = p.message
@@ -226,8 +224,7 @@ def _new_steps(
     steps = STEPS.all(rows, passed)
     if len(rows) == limit:
         return steps, rows[-1][ORDINAL], True
-    (last,) = tx.run(_LAST_STEP).fetchone()
-    return steps, max(after, last), False
+    return steps, max(after, tx.dialect.last_number(tx, "steps", repo)), False
 
 
 def _new_messages(
@@ -243,8 +240,7 @@ def _new_messages(
     }
     if len(rows) == limit:
         return found, rows[-1][-1], True
-    (last,) = tx.run(_LAST_MESSAGE).fetchone()
-    return found, max(after, last), False
+    return found, max(after, tx.dialect.last_number(tx, "messages", repo)), False
 
 
 def _repeats(tx: Tx, repo: int, steps: Sequence[Step]) -> dict[str, str]:

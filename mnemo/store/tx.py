@@ -154,6 +154,14 @@ class Dialect(Protocol):
         Whoever follows one of *repos* by number sees them in ascending order of commits.
         """
 
+    def last_number(self, tx: Tx, table: str, repo: int) -> int:
+        """
+        The number up to which a follower of *repo* has seen everything of *table*.
+
+        Where several write at once, another repository's number may be greater than one that is
+        not committed yet.
+        """
+
     def note_erased(self, tx: Tx) -> None:
         """Note, in the transaction that erases, that the storage has to be scrubbed."""
 

@@ -30,6 +30,7 @@ from mnemo import (
     SessionError,
     StoreLocked,
     StoreReadOnly,
+    StoreUnavailable,
     UsageError,
 )
 
@@ -51,6 +52,7 @@ STATUS: tuple[tuple[type[Exception], int], ...] = (
     (RecallFailed, 503),
     (StoreLocked, 503),
     (StoreReadOnly, 503),
+    (StoreUnavailable, 503),
     (CommitFailed, 503),
     (TimeoutError, 504),
     (MnemoError, 500),

@@ -245,6 +245,20 @@ def test_rules_of_the_store_know_no_engine():
     assert {name: words for name, words in found.items() if words} == {}
 
 
+def test_one_room_knows_the_driver_of_postgres():
+    """Nothing outside of the PostgreSQL engine imports psycopg."""
+    importing = [path for path in sorted(ROOT.rglob("*.py")) if psycopg_in(path.read_text("utf-8"))]
+    assert {path.parent for path in importing} == {ROOT / "store" / "postgres"}
+
+
+def psycopg_in(source: str) -> bool:
+    """Whether *source* imports psycopg."""
+    nodes = parsed(source)
+    named = [a.name for n in nodes if isinstance(n, ast.Import) for a in n.names]
+    named += [n.module or "" for n in nodes if isinstance(n, ast.ImportFrom)]
+    return any(name.startswith("psycopg") for name in named)
+
+
 @pytest.mark.parametrize(
     "source",
     [

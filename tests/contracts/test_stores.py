@@ -1,12 +1,14 @@
-"""The store keeps the contracts, in memory and in a file."""
+"""The store keeps the contracts, in memory, in a file and in PostgreSQL."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 import pytest
+from postgres_server import ON_POSTGRES, postgres_store
 
 from mnemo.config import StoreConfig
+from mnemo.store.postgres import PostgresStore
 from mnemo.store.sqlite import SqliteStore
 from mnemo.testing.contracts import (
     ArchiveContract,
@@ -32,9 +34,9 @@ from mnemo.testing.stores import in_memory_store
 
 
 class OverEngines:
-    """The store in memory and the one in a file."""
+    """The store in memory, the one in a file, and the one in a schema of PostgreSQL."""
 
-    @pytest.fixture(params=["memory", "file"])
+    @pytest.fixture(params=["memory", "file", ON_POSTGRES])
     def make_store(self, request: pytest.FixtureRequest, tmp_path: Path) -> MakeStore:
         made: list[SqliteStore] = []
 
@@ -47,7 +49,10 @@ class OverEngines:
         def in_file(clock: object) -> SqliteStore:
             return SqliteStore(tmp_path / "mnemo.db", config=StoreConfig(), clock=clock, lease_s=30)
 
-        return in_memory if request.param == "memory" else in_file
+        def in_schema(clock: object) -> PostgresStore:
+            return postgres_store(request.getfixturevalue("postgres_url"), clock)
+
+        return {"memory": in_memory, "file": in_file, "postgres": in_schema}[request.param]
 
 
 class TestSessions(OverEngines, SessionStoreContract):

@@ -27,6 +27,7 @@ __all__ = [
     "drop_note_words",
     "drop_texts",
     "has_text",
+    "last_number",
     "make_scratch",
     "merge_note_words",
     "merge_texts",
@@ -59,7 +60,7 @@ _SPELLINGS = {
 }
 """What the words of ``store.tx`` are in SQLite."""
 _WORD = re.compile(r"\$(?:(by|entries|firsts|field)\(([\w.]+)(?:, (\w+))?\)|(\w+))")
-_LARGEST = "SELECT coalesce(max(no), 0) FROM {}"
+_LARGEST = "SELECT coalesce(max({}), 0) FROM {}"
 _GIVEN_AGAIN = ("sessions", "episodes", "nodes", "notes", "items")
 _LAST_NUMBER = "SELECT seq FROM sqlite_sequence WHERE name = ?"
 _DROP_WORDS = "DELETE FROM note_words WHERE rowid = ?"
@@ -90,10 +91,16 @@ def make_scratch(tx: Tx, table: str, columns: str) -> None:
 def reserve(tx: Tx, table: str, count: int, repos: Sequence[int]) -> int:
     """The number before the next *count* numbers of *table*; see ``Dialect``."""
     if table in _GIVEN_AGAIN:
-        (last,) = tx.run(_LARGEST.format(table)).fetchone()
+        (last,) = tx.run(_LARGEST.format("no", table)).fetchone()
         return int(last)
     row = tx.run(_LAST_NUMBER, (table,)).fetchone()
     return 0 if row is None else int(row[0])
+
+
+def last_number(tx: Tx, table: str, repo: int) -> int:
+    """The last number of *table*, of whatever repository: writers come one after the other."""
+    column = "ordinal" if table == "steps" else "no"
+    return int(tx.run(_LARGEST.format(column, table)).fetchone()[0])
 
 
 def put_note_words(tx: Tx, rows: Sequence[tuple[int, str]]) -> None:

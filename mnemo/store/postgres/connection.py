@@ -1,0 +1,184 @@
+"""Connections to PostgreSQL: the URL, ``Tx`` over psycopg, and psycopg's errors as ours."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, ClassVar, TypeAlias
+from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
+
+import psycopg
+from psycopg import errors
+from psycopg.abc import Buffer
+from psycopg.adapt import Loader
+from psycopg.types.numeric import Int8Dumper
+from psycopg.types.string import StrDumper
+from psycopg_pool import PoolTimeout
+
+from mnemo.errors import ConfigError, MnemoError, StoreError, StoreLocked, StoreUnavailable
+from mnemo.store.postgres import dialect
+from mnemo.store.postgres.spelling import spelled
+from mnemo.store.tx import Dialect, Values
+
+__all__ = ["Address", "Connection", "PostgresTx", "adapt", "translated"]
+
+Connection: TypeAlias = psycopg.Connection[tuple[Any, ...]]
+_CONNECT_TIMEOUT_S = 10
+"""For each address of the host, unless the URL says another one."""
+_SCHEMA = re.compile(r"[a-z_][a-z0-9_]{0,62}")
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """
+    A schema of a database.
+
+    Attributes:
+        conninfo: As libpq takes it; holds the password.
+        schema: The schema of the tables.
+        shown: Without the password, for messages.
+    """
+
+    conninfo: str
+    schema: str
+    shown: str
+
+    @classmethod
+    def of(cls, url: str) -> Address:
+        """
+        Read ``postgresql://user@host/db?schema=mnemo``; everything else is libpq's.
+
+        Raises:
+            ConfigError: It is no such URL, or the schema's name has other characters than
+                small letters, digits and underscores.
+        """
+        parts = urlsplit(url)
+        options = dict(parse_qsl(parts.query, keep_blank_values=True))
+        schema = options.pop("schema", "mnemo")
+        if not _SCHEMA.fullmatch(schema):
+            raise ConfigError(
+                f"the schema {schema!r} is no plain name: use small letters, digits and _"
+            )
+        options.setdefault("connect_timeout", str(_CONNECT_TIMEOUT_S))
+        options.setdefault("application_name", "mnemo")
+        conninfo = urlunsplit(parts._replace(query=urlencode(options)))
+        host = parts.hostname or options.get("host", "the default server")
+        try:
+            psycopg.conninfo.conninfo_to_dict(conninfo)
+        except psycopg.ProgrammingError as error:
+            raise ConfigError(f"not a PostgreSQL URL of {host!r}: {_first_line(error)}") from None
+        database = parts.path.lstrip("/") or "the default database"
+        return cls(conninfo, schema, f"{database} at {host}")
+
+
+class _IntLoader(Loader):
+    """Booleans and whole numerics as integers, as SQLite gives them."""
+
+    def load(self, data: Buffer) -> int | float:
+        """The value."""
+        text = bytes(data)
+        if text in (b"t", b"f"):
+            return int(text == b"t")
+        return float(text) if b"." in text or b"N" in text else int(text)
+
+
+class _BoolDumper(Int8Dumper):
+    """Flags are kept as 0 and 1."""
+
+    def dump(self, obj: Any) -> Buffer | None:
+        """The value."""
+        return super().dump(int(obj))
+
+
+def adapt(connection: Connection) -> None:
+    """Make a new connection give and take values as the rules know them."""
+    adapters = connection.adapters
+    adapters.register_dumper(str, StrDumper)
+    adapters.register_dumper(int, Int8Dumper)
+    adapters.register_dumper(bool, _BoolDumper)
+    adapters.register_loader("bool", _IntLoader)
+    adapters.register_loader("numeric", _IntLoader)
+
+
+class PostgresTx:
+    """``Tx`` over a connection, whose transaction is the engine's."""
+
+    __slots__ = ("_connection",)
+
+    dialect: ClassVar[Dialect] = dialect
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    def run(self, statement: str, values: Values = (), /) -> Any:
+        """Run one statement."""
+        text, names = spelled(statement)
+        cursor = psycopg.RawCursor(self._connection)
+        return cursor.execute(text, _placed(names, values))
+
+    def run_many(self, statement: str, rows: Iterable[Values], /) -> int:
+        """Run *statement* once for each of *rows*; give how many rows were changed."""
+        text, names = spelled(statement)
+        given = [_placed(names, row) for row in rows]
+        if not given:
+            return 0
+        cursor = psycopg.RawCursor(self._connection)
+        cursor.executemany(text, given)
+        return cursor.rowcount
+
+    @contextmanager
+    def refusing(self, refusal: MnemoError) -> Iterator[None]:
+        """Raise *refusal* where the block meets a unique value that is in use already."""
+        try:
+            yield
+        except errors.UniqueViolation as error:
+            raise refusal from error
+
+
+def _placed(names: Sequence[str], values: Values) -> Sequence[Any]:
+    return [values[name] for name in names] if isinstance(values, Mapping) else values
+
+
+_REFUSED = re.compile(r"authentication failed|no password|no pg_hba|does not exist|SSL|certificate")
+"""What a server, or libpq, says to a connection that no repetition makes possible."""
+_RIGHTS = (errors.InsufficientPrivilege, errors.ReadOnlySqlTransaction)
+_TIMEOUTS = (errors.QueryCanceled, errors.LockNotAvailable)
+
+
+@contextmanager
+def translated(what: str) -> Iterator[None]:
+    """
+    Turn psycopg's errors within the block into ours; *what* was being done.
+
+    Raises:
+        StoreUnavailable: There is no server, or it ended the connection; try again.
+        StoreLocked: A lock or a statement took longer than the server allows.
+        StoreError: Anything else, with what the server says.
+    """
+    try:
+        yield
+    except psycopg.Error as error:
+        raise _ours(error, what) from error
+
+
+def _ours(error: psycopg.Error, what: str) -> StoreError:
+    said = _first_line(error)
+    if isinstance(error, _TIMEOUTS):
+        return StoreLocked(f"{what}: {said}; try again")
+    if isinstance(error, _RIGHTS):
+        return StoreError(f"{what}: the role may not do this ({said}); see `mnemo guide postgres`")
+    if isinstance(error, errors.DiskFull):
+        return StoreError(f"{what}: the server's disk is full; nothing was half-written")
+    if isinstance(error, errors.ProgramLimitExceeded):
+        return StoreError(f"{what}: {said}")
+    if isinstance(error, psycopg.OperationalError | psycopg.InterfaceError | PoolTimeout):
+        if error.sqlstate is None and _REFUSED.search(said):
+            return StoreError(f"{what}: the server refuses the connection ({said})")
+        return StoreUnavailable(f"{what}: the server is not available ({said}); try again")
+    return StoreError(f"{what}: {said}")
+
+
+def _first_line(error: BaseException) -> str:
+    return str(error).strip().partition("\n")[0]

@@ -1,0 +1,296 @@
+"""The PostgreSQL engine: one writer, a pool for reads; many processes share the server."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, Never, TypeVar
+
+import anyio
+import anyio.to_thread
+import psycopg
+from psycopg_pool import ConnectionPool
+
+from mnemo.config import StoreConfig
+from mnemo.errors import StoreError, UsageError
+from mnemo.protocols import Clock
+from mnemo.store.engine import Bulk, Locks
+from mnemo.store.postgres.connection import Address, Connection, PostgresTx, adapt, translated
+from mnemo.store.postgres.schema import migrate
+from mnemo.store.postgres.writer import LOCK_ALL, Writer
+from mnemo.store.schema import VERSION
+from mnemo.store.store import EngineStore
+from mnemo.store.tx import Tx
+
+__all__ = ["PostgresEngine", "PostgresStore"]
+
+T = TypeVar("T")
+
+# Reads are short; more threads than this only wait for the interpreter.
+_READERS = 4
+
+
+class PostgresEngine:
+    """
+    ``ManagedEngine`` over a schema of a PostgreSQL database; nothing connects before ``open``.
+
+    Args:
+        url: As ``Address.of`` reads it.
+    """
+
+    version = VERSION
+    synchronous = "full"
+
+    def __init__(self, url: str, *, config: StoreConfig, clock: Clock) -> None:
+        self._address = Address.of(url)
+        self._config = config
+        self._writing: Writer | None = None
+        self._pool: ConnectionPool[Connection] | None = None
+        self._limiter = anyio.CapacityLimiter(_READERS)
+        self._closed = False
+        path = f'SET LOCAL search_path = "{self._address.schema}", pg_temp'
+        self._begin_read = f"BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; {path}"
+        self._begin_write = (
+            f"BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE; {path}; "
+            f"SET LOCAL synchronous_commit = on; "
+            f"SET LOCAL lock_timeout = {round(config.busy_timeout_s * 1_000)}"
+        )
+
+    async def reading(self, work: Callable[[Tx], T]) -> T:
+        """Run *work* on one revision of the database; see ``Engine``."""
+        return await anyio.to_thread.run_sync(self._read, work, limiter=self._limiter)
+
+    async def writing(self, work: Callable[[Tx], T], *, locks: Locks = ()) -> T:
+        """Run *work* in the writer, in a savepoint of its own; see ``Engine``."""
+        return await self._opened().run(work, locks)
+
+    async def renewing(self, work: Callable[[Tx], T]) -> T:
+        """Run *work* as ``writing`` does; it reads nothing that others write."""
+        return await self.writing(work, locks=[("owner", "")])
+
+    def post(
+        self, work: Bulk, payload: Any, done: Callable[[Any], None], *, locks: Locks = ()
+    ) -> None:
+        """Hand over a write in this turn of the loop; see ``Engine``."""
+        self._opened().post(work, payload, done, locks)
+
+    @asynccontextmanager
+    async def snapshot(self) -> AsyncIterator[_Snapshot]:
+        """Hold one revision on a connection of its own."""
+        self._opened()
+        with anyio.CancelScope(shield=True):
+            connection = await anyio.to_thread.run_sync(self._begun)
+        try:
+            yield _Snapshot(connection)
+        finally:
+            with anyio.CancelScope(shield=True):
+                await anyio.to_thread.run_sync(connection.close)
+
+    @asynccontextmanager
+    async def staging(self, tables: Mapping[str, str]) -> AsyncIterator[_Staging]:
+        """Make temporary tables on a connection of its own, which ends with the context."""
+        self._opened()
+        with anyio.CancelScope(shield=True):
+            connection = await anyio.to_thread.run_sync(self._staged, tables)
+        try:
+            yield _Staging(connection, self._begin_write)
+        finally:
+            with anyio.CancelScope(shield=True):
+                await anyio.to_thread.run_sync(connection.close)
+
+    @property
+    def waiting(self) -> int:
+        """Writes that wait for the writer or for its commit."""
+        return self._writing.waiting if self._writing is not None else 0
+
+    @property
+    def is_read_only(self) -> bool:
+        """Never: what cannot be written is not opened."""
+        return False
+
+    async def open(self, enter: Callable[[Tx], None]) -> None:
+        """Connect, make or migrate the schema, and run *enter*; see ``ManagedEngine``."""
+        if self._writing is not None:
+            raise StoreError("the store is open already")
+        await anyio.to_thread.run_sync(self._prepare)
+        try:
+            self._writing = await anyio.to_thread.run_sync(self._make_writer)
+            self._writing.start()
+            await self._writing.run(enter)
+        except BaseException:
+            await self.aclose()
+            raise
+
+    def _make_writer(self) -> Writer:
+        with translated(f"opening {self._address.shown}"):
+            limit = self._config.max_queued_writes
+            return Writer(self._connect, self._begin_write, limit=limit)
+
+    def _prepare(self) -> None:
+        with translated(f"opening {self._address.shown}"):
+            connection = self._connect()
+            try:
+                _refuse_unfit(connection)
+                migrate(connection, self._address.schema)
+            finally:
+                connection.close()
+            pool: ConnectionPool[Connection] = ConnectionPool(
+                self._address.conninfo,
+                min_size=0,
+                max_size=_READERS,
+                kwargs={"autocommit": True},
+                configure=adapt,
+                open=True,
+                timeout=self._config.busy_timeout_s,
+                name="mnemo",
+            )
+        self._pool = pool
+
+    def _connect(self) -> Connection:
+        connection = psycopg.connect(self._address.conninfo, autocommit=True)
+        adapt(connection)
+        return connection
+
+    async def aclose(self) -> None:
+        """Let what was handed over finish, then close. Idempotent. *Cancellation*: completes."""
+        writing, pool = self._writing, self._pool
+        self._closed = True
+        with anyio.CancelScope(shield=True):
+            if writing is not None:
+                await writing.aclose()
+            if pool is not None:
+                await anyio.to_thread.run_sync(pool.close)
+
+    def _opened(self) -> Writer:
+        if self._writing is None:
+            raise StoreError(f"the store {self._address.shown} is not open")
+        if self._closed:
+            raise StoreError("the store is closed: open the service again")
+        return self._writing
+
+    def _read(self, work: Callable[[Tx], T]) -> T:
+        with translated("reading the store"):
+            connection = self._begun_in_pool()
+            assert self._pool is not None
+            try:
+                result = work(PostgresTx(connection))
+                connection.execute("ROLLBACK")
+            except BaseException:
+                connection.close()
+                raise
+            finally:
+                self._pool.putconn(connection)
+            return result
+
+    def _begun_in_pool(self) -> Connection:
+        """A connection that reads one revision; those that the server has ended are left out."""
+        self._opened()
+        assert self._pool is not None
+        while True:
+            connection = self._pool.getconn()
+            try:
+                connection.execute(self._begin_read)
+            except psycopg.OperationalError:
+                lost = connection.closed
+                connection.close()
+                self._pool.putconn(connection)
+                if not lost:
+                    raise
+            else:
+                return connection
+
+    def _begun(self) -> Connection:
+        with translated("reading the store"):
+            connection = self._connect()
+            connection.execute(self._begin_read)
+            connection.execute("SELECT 1 FROM meta LIMIT 1")
+            return connection
+
+    def _staged(self, tables: Mapping[str, str]) -> Connection:
+        with translated("preparing an import"):
+            connection = self._connect()
+            for table, columns in tables.items():
+                PostgresTx(connection).run(f"CREATE TABLE staging.{table} ({columns})")
+            return connection
+
+    async def backup(self, path: Path) -> None:
+        """*Raises* ``UsageError``: a server is backed up with ``pg_dump``."""
+        raise UsageError("a PostgreSQL store is backed up by its operator: use pg_dump")
+
+    async def scrub(self, *, at_once: bool) -> bool:
+        """Vacuum what was erased from."""
+        return True
+
+    async def tend(self) -> Never:
+        """Nothing is left over: the server vacuums by itself."""
+        await anyio.sleep_forever()
+        raise AssertionError
+
+
+def _refuse_unfit(connection: Connection) -> None:
+    if connection.info.server_version < 150_000:
+        raise StoreError(
+            f"the server is PostgreSQL {connection.info.server_version // 10_000}: "
+            "mnemo needs 15 or newer"
+        )
+    row = connection.execute("SHOW server_encoding").fetchone()
+    if row is None or row[0] != "UTF8":
+        raise StoreError(f"the database is encoded as {row and row[0]}: make one with UTF8")
+
+
+class _Snapshot:
+    """``Snapshot``: a connection that holds one revision."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    async def reading(self, work: Callable[[Tx], T]) -> T:
+        """Run *work* in a worker thread. *Cancellation*: safe; met after the read."""
+        return await anyio.to_thread.run_sync(self._run, work)
+
+    def _run(self, work: Callable[[Tx], T]) -> T:
+        with translated("reading the store"):
+            return work(PostgresTx(self._connection))
+
+
+class _Staging:
+    """``Staging`` in temporary tables of one connection."""
+
+    def __init__(self, connection: Connection, begin: str) -> None:
+        self._connection = connection
+        self._begin = begin
+
+    async def staging(self, work: Callable[[Tx], T]) -> T:
+        """Run *work*; what it wrote stays, and is gone with the connection."""
+        return await anyio.to_thread.run_sync(self._run, work, True)
+
+    async def writing(self, work: Callable[[Tx], T]) -> T:
+        """Run *work* in one transaction."""
+        return await anyio.to_thread.run_sync(self._run, work, False)
+
+    def _run(self, work: Callable[[Tx], T], keep: bool) -> T:
+        with translated("importing"):
+            self._connection.execute(self._begin)
+            try:
+                if not keep:
+                    self._connection.execute(LOCK_ALL)
+                result = work(PostgresTx(self._connection))
+            except BaseException:
+                self._connection.execute("COMMIT" if keep else "ROLLBACK")
+                raise
+            self._connection.execute("COMMIT")
+            return result
+
+
+class PostgresStore(EngineStore):
+    """
+    A store in a schema of a PostgreSQL database.
+
+    Args:
+        url: As of ``PostgresEngine``; the others as of ``EngineStore``.
+    """
+
+    def __init__(self, url: str, *, config: StoreConfig, clock: Clock, lease_s: float) -> None:
+        engine = PostgresEngine(url, config=config, clock=clock)
+        super().__init__(engine, clock=clock, lease_s=lease_s)

@@ -1,0 +1,165 @@
+"""The schema in PostgreSQL: the tables of all engines, and what this one needs beside them."""
+
+from __future__ import annotations
+
+from psycopg import errors
+
+from mnemo.errors import SchemaTooNew, StoreCorrupt, StoreError
+from mnemo.store import tables
+from mnemo.store.postgres.connection import Connection, PostgresTx
+from mnemo.store.postgres.spelling import spelled
+from mnemo.store.schema import CREATE, FIRST_VERSION, MIGRATIONS, VERSION
+from mnemo.store.table import ARRIVAL
+
+__all__ = ["LOCKS", "migrate"]
+
+LOCKS = 4096
+"""Rows that writers lock by the hash of what they lock: few collide, and none is ever made."""
+# Any number that other programs are unlikely to use; held while tables are made.
+_MIGRATING = 0x6D6E656D
+_LOCKS = f"""
+CREATE TABLE locks (no BIGINT PRIMARY KEY) WITH (fillfactor = 50);
+INSERT INTO locks SELECT generate_series(0, {LOCKS - 1});
+"""
+# Words and triples are made by the library's own analyser.
+_TEXTS = """
+CREATE TABLE texts (
+    rowid BIGINT PRIMARY KEY,
+    repo BIGINT NOT NULL,
+    text TEXT COLLATE "C" NOT NULL,
+    words TEXT[] COLLATE "C" NOT NULL,
+    length BIGINT NOT NULL,
+    lowered TEXT COLLATE "C",
+    triples TEXT[] COLLATE "C"
+);
+CREATE INDEX texts_repo ON texts (repo, length);
+CREATE INDEX texts_unspaced ON texts (repo, rowid) WHERE lowered IS NOT NULL;
+CREATE INDEX texts_words ON texts USING gin (words) WITH (fastupdate = off);
+CREATE INDEX texts_triples ON texts USING gin (triples) WITH (fastupdate = off);
+CREATE FUNCTION occurrences(text[], text[]) RETURNS bigint
+LANGUAGE sql IMMUTABLE PARALLEL SAFE
+AS 'SELECT count(*) FROM generate_subscripts($1, 1) i
+    WHERE $1[i] = $2[1] AND $1[i : i + cardinality($2) - 1] = $2';
+CREATE TABLE note_words (rowid BIGINT PRIMARY KEY, words TEXT[] COLLATE "C" NOT NULL);
+CREATE INDEX note_words_words ON note_words USING gin (words);
+"""
+# Followers read these by number: it is taken while the repository's row is held.
+_NUMBERS = """
+CREATE FUNCTION number_in_order() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM 1 FROM repos WHERE no = NEW.repo FOR NO KEY UPDATE;
+    NEW.seq := nextval(TG_ARGV[0]);
+    RETURN NEW;
+END $$;
+"""
+_IN_ORDER = """
+CREATE TRIGGER in_order BEFORE INSERT ON {0}
+FOR EACH ROW EXECUTE FUNCTION number_in_order('{0}_seq_seq')
+"""
+_FOLLOWED = """
+CREATE INDEX steps_followed ON steps (repo, ordinal);
+CREATE INDEX messages_followed ON messages (repo, no);
+"""
+_NUMBERED = ("vectors", "removals", "item_vectors")
+# PostgreSQL 15 has no ``IS JSON``.
+_JSON = """
+CREATE FUNCTION json_of(text) RETURNS json LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE AS $$
+BEGIN
+    RETURN $1::json;
+EXCEPTION WHEN data_exception THEN
+    RETURN NULL;
+END $$;
+"""
+_JSON_SINCE_16 = """
+CREATE FUNCTION json_of(text) RETURNS json LANGUAGE sql IMMUTABLE PARALLEL SAFE
+AS 'SELECT CASE WHEN $1 IS JSON THEN $1::json END';
+"""
+_NOTED = "INSERT INTO meta (name, value) VALUES ('schema', %s)"
+_STAMP = "UPDATE meta SET value = %s WHERE name = 'schema'"
+
+
+def migrate(connection: Connection, schema: str) -> None:
+    """
+    Make the tables, or bring them to ``VERSION``; one process at a time, in one transaction.
+
+    A schema of this version is only looked at, so that a role without DDL can open it.
+
+    Raises:
+        SchemaTooNew: A newer mnemo made them.
+        StoreCorrupt: The schema has tables of somebody else.
+        StoreError: The role may not make tables.
+    """
+    if _version(connection, schema) == VERSION:
+        return
+    connection.execute("BEGIN")
+    try:
+        connection.execute("SELECT pg_advisory_xact_lock(%s)", (_MIGRATING,))
+        found = _version(connection, schema)
+        if found < VERSION:
+            _advance(connection, schema, found)
+        connection.execute("COMMIT")
+    except errors.InsufficientPrivilege as error:
+        connection.execute("ROLLBACK")
+        raise StoreError(
+            f"the schema {schema!r} has version {found or 'none'}, this mnemo needs {VERSION}, and "
+            f"the role may not make tables ({error.diag.message_primary}): open it once as owner"
+        ) from error
+    except BaseException:
+        connection.execute("ROLLBACK")
+        raise
+
+
+def _advance(connection: Connection, schema: str, found: int) -> None:
+    if not found:
+        connection.execute(f'CREATE SCHEMA IF NOT EXISTS "{schema}"')
+    connection.execute(f'SET LOCAL search_path = "{schema}"')
+    if not found:
+        _make(connection)
+        return
+    for migration in MIGRATIONS[found - FIRST_VERSION :]:
+        migration(PostgresTx(connection))
+    connection.execute(_STAMP, (str(VERSION),))
+
+
+def _version(connection: Connection, schema: str) -> int:
+    """The version of the schema; 0: there are no tables in it."""
+    if not _count_tables(connection, schema):
+        return 0
+    try:
+        row = connection.execute(
+            f"""SELECT value FROM "{schema}".meta WHERE name = 'schema'"""
+        ).fetchone()
+    except (errors.UndefinedTable, errors.UndefinedColumn):
+        row = None
+    if row is None or not str(row[0]).isdecimal():
+        raise StoreCorrupt(
+            f"the schema {schema!r} holds tables that are not mnemo's: name another one in the "
+            "URL, as in ?schema=mnemo"
+        )
+    if int(row[0]) > VERSION:
+        raise SchemaTooNew(int(row[0]), VERSION)
+    return int(row[0])
+
+
+def _count_tables(connection: Connection, schema: str) -> int:
+    found = connection.execute(
+        "SELECT count(*) FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n "
+        "ON n.oid = c.relnamespace WHERE n.nspname = %s AND c.relkind IN ('r', 'p', 'v')",
+        (schema,),
+    ).fetchone()
+    return int(found[0]) if found else 0
+
+
+def _make(connection: Connection) -> None:
+    for statement in CREATE:
+        connection.execute(spelled(statement)[0])
+    for table in (tables.STAGED, tables.CHANGESETS):
+        connection.execute(
+            f"ALTER TABLE {table.name} ADD {ARRIVAL} BIGINT GENERATED ALWAYS AS IDENTITY"
+        )
+    since_16 = connection.info.server_version >= 160_000
+    for script in (_LOCKS, _TEXTS, _FOLLOWED, _NUMBERS, _JSON_SINCE_16 if since_16 else _JSON):
+        connection.execute(script)
+    for name in _NUMBERED:
+        connection.execute(_IN_ORDER.format(name))
+    connection.execute(_NOTED, (str(VERSION),))

