@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -21,6 +22,8 @@ __all__ = ["register"]
 
 DAMAGED = 1
 """Exit code where damaged records were left out of a copy."""
+
+_PASSWORDS = (re.compile(r"(://[^:/@]*:)[^/]*(?=@)"), re.compile(r"([?&]password=)[^&]*"))
 
 Url = Annotated[str, typer.Argument(metavar="URL", help="The store: a file, or a database's URL.")]
 
@@ -76,7 +79,7 @@ def worker(
         if health is not None:
             health.unlink(missing_ok=True)
     told = f"{last[0].done} jobs done, {last[0].failed} tries failed."
-    answer({"url": url} | as_data(last[0]), told, as_json=as_json)
+    answer({"url": _shown(url)} | as_data(last[0]), told, as_json=as_json)
 
 
 def copy(
@@ -107,7 +110,7 @@ def copy(
 
     copied = in_service(existing(source), run, workers=0)
     if as_json:
-        print_json({"from": source, "to": target, "repos": copied})
+        print_json({"from": _shown(source), "to": _shown(target), "repos": copied})
     if any(one.damaged for one in copied):
         raise typer.Exit(DAMAGED)
 
@@ -119,12 +122,20 @@ def migrate(url: Url, as_json: AsJson = False) -> None:
     Opening a store does the same; run this first where the application may not change tables.
     """
     in_service(url, _opened, workers=0)
+    url = _shown(url)
     told = f"{url}: its tables are those of mnemo {__version__}."
     answer({"url": url, "version": __version__}, told, as_json=as_json)
 
 
 async def _opened(_: Mnemo) -> None:
     """Nothing is left to do: opening has migrated."""
+
+
+def _shown(url: str) -> str:
+    """*url* without its password, for a terminal or a log."""
+    for password in _PASSWORDS:
+        url = password.sub(r"\1***", url)
+    return url
 
 
 def _kinds(given: list[str] | None) -> Any:

@@ -8,6 +8,8 @@ import sys
 
 import pytest
 
+from mnemo.cli.stores import _shown
+
 LOG = [
     {"role": "user", "content": "My name is Ada and I live in Bern.", "at": "2026-01-02T10:00:00Z"},
     {"role": "assistant", "content": "Nice to meet you, Ada. お茶?", "at": "2026-01-02T10:01:00Z"},
@@ -129,3 +131,25 @@ def test_the_tables_of_a_store_are_made_before_it_is_used(cli):
     for _ in range(2):
         assert "its tables are those of mnemo" in cli("migrate", "new.db").out
     assert cli("repos", "--store", "new.db", "--json").data["repos"] == []
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        (
+            "postgresql://ada:s3cret@host:5432/db?schema=m",
+            "postgresql://ada:***@host:5432/db?schema=m",
+        ),
+        (
+            "postgresql://ada@host/db?password=s3cret&schema=m",
+            "postgresql://ada@host/db?password=***&schema=m",
+        ),
+        ("postgresql://ada:s3@cret@host/db", "postgresql://ada:***@host/db"),
+        ("postgresql://ada@host:5432/db", "postgresql://ada@host:5432/db"),
+        ("sqlite:///a:b/c@d.db", "sqlite:///a:b/c@d.db"),
+        ("mnemo.db", "mnemo.db"),
+    ],
+)
+def test_a_password_in_an_url_is_not_shown(url, shown):
+    """Commands print the URL of a store for logs, too."""
+    assert _shown(url) == shown
