@@ -93,7 +93,7 @@ from mnemo.values.items import (
     PutItem,
     SearchItems,
 )
-from mnemo.values.jobs import JobLevels, WorkerStatistics
+from mnemo.values.jobs import Job, JobLevels, JobState, WorkerStatistics
 from mnemo.values.journal import RepositoryRecord, SessionRecord, SessionState
 from mnemo.values.messages import Message, StoredMessage, ToolCall
 from mnemo.values.notes import Note, NoteChange, NoteInfo, NoteVersion
@@ -167,7 +167,9 @@ __all__ = [
     "Item",
     "ItemOperation",
     "Items",
+    "Job",
     "JobLevels",
+    "JobState",
     "ListNamespaces",
     "MaintenanceReport",
     "Memory",

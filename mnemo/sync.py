@@ -79,7 +79,7 @@ from mnemo.values.derived import Compaction, EvictionOutcome, Goal, GoalCompleti
 from mnemo.values.erasure import ErasureReport
 from mnemo.values.graph import Edge, EdgeKind, Node, NodeMetadata
 from mnemo.values.items import Item, ItemOperation
-from mnemo.values.jobs import JobKind, WorkerStatistics
+from mnemo.values.jobs import Job, JobKind, WorkerStatistics
 from mnemo.values.journal import RepositoryRecord, SessionRecord, SessionState
 from mnemo.values.messages import Message, Role, StoredMessage, ToolCall
 from mnemo.values.notes import Note, NoteChange, NoteInfo, NoteVersion
@@ -529,6 +529,10 @@ class Inspection(Blocking[_Inspection]):
     def session(self, session_id: str) -> SessionLook:
         """Look at a session, open or not, also one that another process has open."""
         return self._portal.run(lambda: self._inner.session(session_id))
+
+    def jobs(self, *, limit: int = 100) -> list[Job]:
+        """List the background work that is owed: what was given up, what runs, what waits."""
+        return self._portal.run(lambda: self._inner.jobs(limit=limit))
 
 
 class Notes(Blocking[_Notes]):

@@ -10,6 +10,7 @@ from mnemo.repository.parts import RepositoryParts
 from mnemo.runtime.validation import known_id, whole_number
 from mnemo.values.changeset import Changeset, Revision
 from mnemo.values.feed import NO_VECTORS, FeedCursor
+from mnemo.values.jobs import Job, JobState
 from mnemo.values.journal import SessionRecord
 from mnemo.values.steps import Step
 
@@ -17,6 +18,8 @@ __all__ = ["Changes", "Inspection", "SessionLook"]
 
 MOST_CHANGES = 5_000
 """Of each kind in one answer of ``changes``, at most."""
+MOST_JOBS = 1_000
+"""In each state in one answer of ``jobs``, at most."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,6 +130,24 @@ class Inspection:
             committed=journal.committed,
             changeset=journal.changeset,
             error=journal.error,
+        )
+
+    async def jobs(self, *, limit: int = 100) -> list[Job]:
+        """
+        List the background work that is owed: what was given up, what runs, what waits.
+
+        Args:
+            limit: Jobs in each of these states, 1 to 1,000; those due first come first.
+
+        Raises:
+            ValueError: *limit* is out of range.
+            StoreError: The store could not be read. *Cancellation*: safe.
+        """
+        self._check_usable()
+        whole_number("limit", limit, 1, MOST_JOBS)
+        owed = (JobState.DEAD, JobState.RUNNING, JobState.WAITING)
+        return await self._parts.transcript.reading(
+            lambda tx: [job for state in owed for job in tx.jobs(state, limit=limit)]
         )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mnemo import Mnemo, NotFound
+from mnemo import JobState, Mnemo, NotFound
 from mnemo.testing import HashingEmbedder
 
 
@@ -68,3 +68,15 @@ async def test_another_service_s_writes_and_sessions_are_seen(db):
         elsewhere = await mine.open_repo("other")
         with pytest.raises(NotFound):
             await elsewhere.inspection.session("s")
+
+
+async def test_work_that_is_owed_is_listed_until_it_is_done(open_kit):
+    """A conversation that waits for extraction is a job; once it is extracted there is none."""
+    repo = (await open_kit(embedded=True)).repo
+    await repo.remember("Ada plays the cello.", thread_id="chat")
+    (job,) = await repo.inspection.jobs()
+    assert (job.kind, job.subject, job.state) == ("extract", "chat", JobState.WAITING)
+    await repo.settle()
+    assert await repo.inspection.jobs() == []
+    with pytest.raises(ValueError, match="limit"):
+        await repo.inspection.jobs(limit=0)

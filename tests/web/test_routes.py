@@ -99,6 +99,9 @@ async def test_notes_are_written_read_and_restored(client):
 async def test_background_work_is_settled_and_measured(client):
     """Settling extracts what waits; metrics tell requests by route and levels by repository."""
     await client.post("/v1/remember?repo=a", json={"content": "Ada plays the cello."})
+    (job,) = (await client.get("/v1/jobs?repo=a")).json()
+    assert (job["subject"], job["state"]) == ("default", "waiting")
+    assert not {"owner", "token"} & set(job)
     assert (await client.post("/v1/settle?repo=a", json={"timeout_s": 60})).status_code == 204
     found = (await client.get("/v1/statistics?repo=a")).json()
     assert (found["jobs"], found["nodes"]["semantic"]) == (

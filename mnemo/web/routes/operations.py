@@ -11,7 +11,7 @@ from pydantic import BaseModel, Field
 from starlette.exceptions import HTTPException
 from starlette.responses import PlainTextResponse, Response
 
-from mnemo import RepositoryRecord, __version__
+from mnemo import Job, RepositoryRecord, __version__
 from mnemo.exchange import StatisticsShape
 from mnemo.web.access import Memory_, Readable, Token_, Writable, opened
 from mnemo.web.bodies import MOST_AT_ONCE, Body
@@ -73,6 +73,16 @@ async def repositories(memory: Memory_, token: Token_) -> Any:
 async def statistics(repo: Readable) -> Any:
     """Count what a repository holds, and what is on its way."""
     return await repo.statistics()
+
+
+@router.get(
+    "/v1/jobs",
+    response_model=list[Job],
+    response_model_exclude={"__all__": {"owner", "token"}},
+)
+async def jobs(repo: Readable, limit: Annotated[int, Query(ge=1, le=MOST_AT_ONCE)] = 100) -> Any:
+    """List the background work that is owed: what was given up, what runs, what waits."""
+    return await repo.inspection.jobs(limit=limit)
 
 
 @router.post("/v1/settle", status_code=204, response_model=None)
