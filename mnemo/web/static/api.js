@@ -1,0 +1,109 @@
+// Calls of the HTTP service: the token, JSON, problem documents as errors, server-sent events.
+
+const KEY = "mnemo-token";
+const LONGEST_PAUSE_MS = 10_000;
+
+/** Keep the token of `/#token=…` for this tab, and take it out of the address. */
+export function takeToken() {
+  const found = /^#token=(.+)$/.exec(location.hash);
+  if (!found) return;
+  sessionStorage.setItem(KEY, decodeURIComponent(found[1]));
+  history.replaceState(null, "", "#/overview");
+}
+
+export const hasToken = () => Boolean(sessionStorage.getItem(KEY));
+
+export const setToken = (token) => sessionStorage.setItem(KEY, token);
+
+/** What the service refused, as its problem document says it. */
+export class Problem extends Error {
+  constructor(status, document) {
+    super(document.detail || `the service answered ${status}`);
+    this.status = status;
+    this.reason = document.reason || "";
+  }
+}
+
+/** Call the service. Parameters that are null, undefined or "" are left out. */
+export async function call(method, path, { params = {}, body, signal } = {}) {
+  const answer = await request(method, path, params, body, signal);
+  return answer.status === 204 ? null : answer.json();
+}
+
+export const get = (path, params, signal) => call("GET", path, { params, signal });
+export const post = (path, params, body, signal) => call("POST", path, { params, body, signal });
+
+async function request(method, path, params, body, signal, headers = {}) {
+  const given = Object.entries(params).filter(([, value]) => value != null && value !== "");
+  const query = new URLSearchParams(given).toString();
+  const answer = await fetch(`/v1${path}${query && `?${query}`}`, {
+    method,
+    signal,
+    cache: "no-store",
+    headers: {
+      authorization: `Bearer ${sessionStorage.getItem(KEY) || ""}`,
+      ...(body === undefined ? {} : { "content-type": "application/json" }),
+      ...headers,
+    },
+    body: body === undefined ? undefined : JSON.stringify(body),
+  });
+  if (answer.ok) return answer;
+  throw new Problem(answer.status, await answer.json().catch(() => ({})));
+}
+
+/**
+ * Follow a repository's events until *signal* aborts; after a break from where it stopped.
+ *
+ * onEvent gets {name, data}; onState gets whether the stream is open.
+ */
+export async function follow(repo, signal, onEvent, onState) {
+  let cursor = null;
+  let pause = 500;
+  while (!signal.aborted) {
+    try {
+      const resumed = cursor === null ? {} : { "last-event-id": cursor };
+      const answer = await request("GET", "/events", { repo }, undefined, signal, resumed);
+      onState(true);
+      pause = 500;
+      for await (const message of messages(answer.body)) {
+        if (message.id !== null) cursor = message.id;
+        onEvent({ name: message.event, data: JSON.parse(message.data) });
+      }
+    } catch (error) {
+      if (signal.aborted) return;
+      if (error instanceof Problem && error.status < 500 && error.status !== 429) {
+        onState(false);
+        return;
+      }
+    }
+    onState(false);
+    await new Promise((resolve) => setTimeout(resolve, pause));
+    pause = Math.min(2 * pause, LONGEST_PAUSE_MS);
+  }
+}
+
+async function* messages(stream) {
+  const reader = stream.pipeThrough(new TextDecoderStream()).getReader();
+  let text = "";
+  for (;;) {
+    const { done, value } = await reader.read();
+    if (done) return;
+    text += value.replaceAll("\r", "");
+    const parts = text.split("\n\n");
+    text = parts.pop();
+    for (const part of parts) {
+      const message = parsed(part);
+      if (message.data) yield message;
+    }
+  }
+}
+
+function parsed(part) {
+  const message = { event: "message", data: "", id: null };
+  for (const line of part.split("\n")) {
+    const [, field, value] = /^(\w*):? ?(.*)$/.exec(line) || [];
+    if (field === "data") message.data += (message.data && "\n") + value;
+    else if (field === "event" || field === "id") message[field] = value;
+  }
+  return message;
+}

@@ -1,0 +1,143 @@
+// The page: choose repository and view by the address, follow events, and show the view.
+
+import { render } from "./vendor/preact.js";
+import { follow, get, hasToken, setToken, takeToken } from "./api.js";
+import { address, Empty, Failure, html, useEffect, useLoad, useRef, useState, World } from "./parts.js";
+import { Overview } from "./views/overview.js";
+import { Memories } from "./views/memories.js";
+import { Recall } from "./views/recall.js";
+import { Sessions } from "./views/sessions.js";
+import { Threads } from "./views/threads.js";
+import { Events } from "./views/events.js";
+
+const VIEWS = {
+  overview: ["Overview", Overview],
+  memories: ["Memories", Memories],
+  recall: ["Recall", Recall],
+  sessions: ["Sessions", Sessions],
+  threads: ["Threads", Threads],
+  events: ["Events", Events],
+};
+const MOST_EVENTS = 500;
+const RELOAD_MS = 400;
+
+function useAddress() {
+  const read = () => {
+    const [path, query] = location.hash.replace(/^#\/?/, "").split("?");
+    return { view: path in VIEWS ? path : "overview", params: Object.fromEntries(new URLSearchParams(query)) };
+  };
+  const [found, setFound] = useState(read);
+  useEffect(() => {
+    const changed = () => (takeToken(), setFound(read()));
+    addEventListener("hashchange", changed);
+    return () => removeEventListener("hashchange", changed);
+  }, []);
+  return found;
+}
+
+/** The newest events first, whether the stream is open, and a number that changes with the store. */
+function useEvents(repo) {
+  const [events, setEvents] = useState([]);
+  const [live, setLive] = useState(false);
+  const [tick, setTick] = useState(0);
+  const count = useRef(0);
+  useEffect(() => {
+    if (!repo) return undefined;
+    setEvents([]);
+    const abort = new AbortController();
+    let timer = null;
+    const happened = ({ name, data }) => {
+      if (name === "ready") return;
+      const event = { number: (count.current += 1), name, data, at: data.at || new Date().toISOString() };
+      setEvents((old) => [event, ...old].slice(0, MOST_EVENTS));
+      timer ??= setTimeout(() => {
+        timer = null;
+        setTick((number) => number + 1);
+      }, RELOAD_MS);
+    };
+    follow(repo, abort.signal, happened, setLive);
+    return () => (abort.abort(), clearTimeout(timer), setLive(false));
+  }, [repo]);
+  return { events, live, tick };
+}
+
+function App() {
+  const [known, setKnown] = useState(0);
+  const state = useLoad(
+    async (signal) => {
+      const caller = await get("/caller", {}, signal);
+      return { caller, repositories: await get("/repositories", {}, signal) };
+    },
+    [known],
+  );
+  if (!hasToken() || state.error?.status === 401) {
+    return html`<${Door} wrong=${hasToken()} onToken=${() => setKnown(known + 1)} />`;
+  }
+  if (state.error) return html`<main class="door"><h1>mnemo</h1><${Failure} error=${state.error} /></main>`;
+  if (!state.value) return html`<main class="door"><h1>mnemo</h1><p role="status">Loading …</p></main>`;
+  return html`<${Page} ...${state.value} onRetry=${() => setKnown(known + 1)} />`;
+}
+
+function Door({ wrong, onToken }) {
+  const sent = (event) => {
+    event.preventDefault();
+    setToken(new FormData(event.target).get("token").trim());
+    onToken();
+  };
+  return html`<main class="door">
+    <h1>mnemo</h1>
+    <p>${wrong ? "The service does not know this token." : "The service wants an access token."}
+      ${" "}The address that <code>mnemo serve</code> printed holds one; <code>mnemo token</code> makes others.</p>
+    <form class="query" onSubmit=${sent}>
+      <label>Token <input name="token" type="password" required autocomplete="off" /></label>
+      <button>Open</button>
+    </form>
+  </main>`;
+}
+
+function Page({ caller, repositories, onRetry }) {
+  const { view, params } = useAddress();
+  const repo = params.repo || repositories[0]?.id;
+  const { events, live, tick } = useEvents(repo);
+  const [title, View] = VIEWS[view];
+  useEffect(() => {
+    document.title = `${title} · ${repo || "mnemo"}`;
+  }, [title, repo]);
+  const world = { repo, repositories, canWrite: caller.rights === "write", events, live, tick, onRetry };
+  return html`<${World.Provider} value=${world}>
+    <a class="skip" href="#content" onClick=${(event) => (event.preventDefault(), document.getElementById("content").focus())}>Skip to the content</a>
+    <header>
+      <span class="brand">mnemo</span>
+      ${repo && html`<${Chooser} ...${{ repo, repositories, view }} />`}
+      <span class="live ${live ? "on" : ""}" role="status">${live ? "live" : repo ? "not connected" : ""}</span>
+      ${caller.rights === "read" && html`<span class="badge">read-only</span>`}
+    </header>
+    <nav aria-label="Views">
+      ${Object.entries(VIEWS).map(([name, [label]]) => html`<a key=${name} href=${address(name, { repo })} aria-current=${name === view ? "page" : undefined}>${label}</a>`)}
+    </nav>
+    <main id="content" tabindex="-1">
+      <h1>${title}</h1>
+      ${repo ? html`<${View} key=${`${view} ${repo}`} params=${params} />` : html`<${NoRepository} onRetry=${onRetry} />`}
+    </main>
+  <//>`;
+}
+
+function Chooser({ repo, repositories, view }) {
+  const names = [...new Set([repo, ...repositories.map((record) => record.id)])].sort();
+  return html`<label class="chooser">Repository
+    <select value=${repo} onChange=${(event) => (location.hash = address(view, { repo: event.target.value }))}>
+      ${names.map((name) => html`<option key=${name} value=${name} selected=${name === repo}>${name}</option>`)}
+    </select>
+  </label>`;
+}
+
+function NoRepository({ onRetry }) {
+  return html`<${Empty}>
+    The store is empty: nothing was remembered yet, or this token may use no repository of it.
+    ${" "}<code>mnemo remember "I live in Lund." --actor Ada</code> stores something.
+    ${" "}<button onClick=${onRetry}>Look again</button>
+  <//>`;
+}
+
+takeToken();
+render(html`<${App} />`, document.getElementById("app"));

@@ -1,0 +1,122 @@
+// What the views share: loading, links, and small components. Stored text is always a text node.
+
+import { createContext, html, useContext, useEffect, useRef, useState } from "./vendor/preact.js";
+
+export { html, useContext, useEffect, useRef, useState };
+
+const LONG_TEXT = 1_500;
+
+/** The repository, the caller's rights, and what happens: {repo, canWrite, tick, events, live}. */
+export const World = createContext(null);
+
+/** The address of a view. */
+export function address(view, params = {}) {
+  const given = Object.entries(params).filter(([, value]) => value != null && value !== "");
+  const query = new URLSearchParams(given).toString();
+  return `#/${view}${query && `?${query}`}`;
+}
+
+/** A link to a view of the same repository. */
+export function To({ view, params, children, ...rest }) {
+  const { repo } = useContext(World);
+  return html`<a href=${address(view, { repo, ...params })} ...${rest}>${children}</a>`;
+}
+
+/** Load again whenever *deps* change; what was loaded stays until the new arrives. */
+export function useLoad(load, deps) {
+  const [state, setState] = useState({ value: null, error: null });
+  useEffect(() => {
+    const abort = new AbortController();
+    load(abort.signal).then(
+      (value) => abort.signal.aborted || setState({ value, error: null }),
+      (error) => abort.signal.aborted || setState((old) => ({ value: old.value, error })),
+    );
+    return () => abort.abort();
+  }, deps);
+  return state;
+}
+
+/** Render *children* with what was loaded, or say that it is loading or why it failed. */
+export function Loaded({ state, children }) {
+  return html`
+    ${state.error && html`<${Failure} error=${state.error} />`}
+    ${state.value !== null && children(state.value)}
+    ${state.value === null && !state.error && html`<p class="quiet" role="status">Loading …</p>`}
+  `;
+}
+
+export function Failure({ error }) {
+  return html`<p class="failure" role="alert">
+    <strong>${error.reason ? error.reason.replaceAll("_", " ") : "failed"}:</strong> ${error.message}
+  </p>`;
+}
+
+export const Empty = ({ children }) => html`<p class="empty">${children}</p>`;
+
+/** A stored text; a long one is cut until it is asked for. */
+export function Text({ text, cut = LONG_TEXT }) {
+  const [whole, setWhole] = useState(false);
+  const value = String(text ?? "");
+  if (value.length <= cut) return html`<span class="text">${value}</span>`;
+  const size = value.length.toLocaleString("en");
+  return html`
+    <span class="text">${whole ? value : `${value.slice(0, cut)} …`}</span>
+    <button class="plain" onClick=${(event) => (event.stopPropagation(), setWhole(!whole))}>
+      ${whole ? "Show less" : `Show all ${size} characters`}
+    </button>
+  `;
+}
+
+/** A time as a person reads it; the exact one is its title. */
+export function Time({ at, day = false }) {
+  if (!at) return html`<span class="quiet">–</span>`;
+  const local = new Date(at);
+  const pad = (number) => String(number).padStart(2, "0");
+  const date = `${local.getFullYear()}-${pad(local.getMonth() + 1)}-${pad(local.getDate())}`;
+  const time = `${pad(local.getHours())}:${pad(local.getMinutes())}`;
+  return html`<time datetime=${at} title=${at}>${day ? date : `${date} ${time}`}</time>`;
+}
+
+export const Badge = ({ kind, children }) => html`<span class="badge ${kind}">${children}</span>`;
+
+/** A bar from 0 to 1 with its number. */
+export function Bar({ label, value, digits = 2 }) {
+  const width = Math.max(0, Math.min(1, value)) * 100;
+  return html`<div class="bar">
+    <span>${label}</span>
+    <span class="track" aria-hidden="true"><span class="fill" style=${{ width: `${width}%` }} /></span>
+    <span class="number">${value.toFixed(digits)}</span>
+  </div>`;
+}
+
+export const plural = (count, one, many = `${one}s`) =>
+  `${count.toLocaleString("en")} ${count === 1 ? one : many}`;
+
+export const KINDS = { semantic: "fact", procedural: "instruction", episodic: "step" };
+
+/** The raw steps that a memory comes from, with the way to the conversation or session. */
+export function Sources({ sources }) {
+  if (!sources.length) return html`<${Empty}>No source is kept: it was written by hand, or its source was forgotten.<//>`;
+  return html`<ul class="sources">
+    ${sources.map((source) => html`<li key=${source.key || source.session_id + source.step_index}>
+      <blockquote><${Text} text=${source.text} /></blockquote>
+      <p class="origin">
+        ${source.actor || "someone"}, <${Time} at=${source.at} />,${" "}
+        ${source.thread_id
+          ? html`<${To} view="threads" params=${{ thread: source.thread_id, message: source.message_id }}>conversation ${source.thread_id}<//>`
+          : html`<${To} view="sessions" params=${{ session: source.session_id }}>session ${source.session_id}<//>`}
+      </p>
+    </li>`)}
+  </ul>`;
+}
+
+/** A form whose fields become the address's parameters. */
+export function Query({ view, children, keep = {} }) {
+  const { repo } = useContext(World);
+  const sent = (event) => {
+    event.preventDefault();
+    const given = Object.fromEntries(new FormData(event.target));
+    location.hash = address(view, { repo, ...keep, ...given });
+  };
+  return html`<form class="query" onSubmit=${sent}>${children}</form>`;
+}

@@ -1,0 +1,131 @@
+// Overview: what the repository knows, what is not extracted yet, what failed; live.
+
+import { get, post } from "../api.js";
+import { Badge, Empty, Failure, html, Loaded, plural, Text, Time, To, useContext, useLoad, useState, World } from "../parts.js";
+
+const NEWEST = 6;
+const MINUTE_MS = 60_000;
+const UNFINISHED = {
+  collecting: "collects steps; extraction begins when it is closed",
+  extracting: "is being extracted",
+  ready: "is extracted and waits for a commit",
+  failed: "could not be extracted",
+};
+const JOBS = { waiting: "waits for extraction", running: "is being extracted", dead: "was given up" };
+
+export function Overview() {
+  const { repo, tick } = useContext(World);
+  const state = useLoad(
+    async (signal) => {
+      const [statistics, newest, sessions, jobs] = await Promise.all([
+        get("/statistics", { repo }, signal),
+        post("/memories/list", { repo }, { limit: NEWEST }, signal),
+        get("/sessions", { repo, unfinished: true, limit: 20 }, signal),
+        get("/jobs", { repo }, signal),
+      ]);
+      return { statistics, newest: newest.items, sessions, jobs };
+    },
+    [repo, tick],
+  );
+  return html`<${Loaded} state=${state}>
+    ${({ statistics, newest, sessions, jobs }) => html`
+      <${Known} ...${{ statistics, newest }} />
+      <${Unextracted} ...${{ sessions, jobs }} />
+      <${Sizes} statistics=${statistics} />
+    `}
+  <//>
+  <${Repositories} />`;
+}
+
+function Known({ statistics, newest }) {
+  const { repo } = useContext(World);
+  const { semantic = 0, procedural = 0 } = statistics.nodes;
+  return html`<section aria-labelledby="known">
+    <h2 id="known">What ${repo} knows</h2>
+    <p class="lead">
+      <strong>${plural(semantic, "fact")}</strong> and <strong>${plural(procedural, "instruction")}</strong>,
+      extracted from ${plural(statistics.messages, "message")} and ${plural(statistics.steps, "step")}.
+      Replaced ones count too.
+    </p>
+    ${newest.length
+      ? html`<ul class="rows">
+          ${newest.map((memory) => html`<li key=${memory.id}>
+            <${To} view="memories" params=${{ id: memory.id }}><${Text} text=${memory.text} cut=${200} /><//>
+            <span class="quiet">${memory.sources[0]
+              ? html`from ${memory.sources[0].actor || "someone"}, <${Time} at=${memory.sources[0].at} day />`
+              : "written by hand"}</span>
+          </li>`)}
+        </ul>
+        <p><${To} view="memories">All memories<//> · <${To} view="recall">Ask a question<//></p>`
+      : html`<${Empty}>Nothing yet. What is said becomes facts and instructions when it is extracted.<//>`}
+  </section>`;
+}
+
+function Unextracted({ sessions, jobs }) {
+  const { repo, canWrite } = useContext(World);
+  const [error, setError] = useState(null);
+  const retry = () => post("/jobs/retry", { repo }, {}).then(() => setError(null), setError);
+  return html`<section aria-labelledby="unextracted">
+    <h2 id="unextracted">What is not extracted or not committed yet</h2>
+    ${!sessions.length && !jobs.length && html`<${Empty}>Nothing waits: all that was said is extracted.<//>`}
+    <ul class="rows">
+      ${jobs.map((job) => html`<li key=${`${job.kind} ${job.subject}`}>
+        <span><${Badge} kind=${job.state}>${job.state}<//> conversation${" "}
+          <${To} view="threads" params=${{ thread: job.subject }}>${job.subject}<//>${" "}${JOBS[job.state]}</span>
+        <span class="quiet">${job.error ? html`<${Text} text=${job.error} cut=${300} />` : html`due <${Time} at=${job.due_at} />`}</span>
+      </li>`)}
+      ${sessions.map((session) => html`<li key=${session.id}>
+        <span><${Badge} kind=${session.state}>${session.state}<//> session${" "}
+          <${To} view="sessions" params=${{ session: session.id }}><${Text} text=${session.goal} cut=${120} /><//>${" "}${UNFINISHED[session.state]}</span>
+        <span class="quiet">${plural(session.steps, "step")}, <${Time} at=${session.updated_at} /></span>
+      </li>`)}
+    </ul>
+    ${canWrite && jobs.length > 0 && html`<p><button onClick=${retry}>Extract now</button></p>`}
+    ${error && html`<${Failure} error=${error} />`}
+  </section>`;
+}
+
+function Sizes({ statistics }) {
+  const { events } = useContext(World);
+  const lately = events.filter((event) => Date.now() - Date.parse(event.at) < MINUTE_MS).length;
+  const sizes = {
+    revision: statistics.revision,
+    messages: statistics.messages,
+    steps: statistics.steps,
+    notes: statistics.notes.notes,
+    vectors: statistics.vectors,
+    checkpoints: statistics.checkpoints,
+    items: statistics.items,
+    "open sessions": statistics.open_sessions,
+    "queued operations": statistics.pending_operations,
+    "jobs waiting": statistics.jobs.waiting,
+    "jobs given up": statistics.jobs.dead,
+    "index waits for": statistics.index.waiting,
+    "events in the last minute": lately,
+  };
+  return html`<section aria-labelledby="sizes">
+    <h2 id="sizes">Sizes and queues</h2>
+    <dl class="numbers">
+      ${Object.entries(sizes).map(([name, value]) => html`<div key=${name}><dt>${name}</dt><dd>${value.toLocaleString("en")}</dd></div>`)}
+    </dl>
+    ${statistics.index.failing && html`<p class="failure"><strong>index:</strong> ${statistics.index.failing}</p>`}
+  </section>`;
+}
+
+function Repositories() {
+  const { tick } = useContext(World);
+  const state = useLoad((signal) => get("/repositories", {}, signal), [tick]);
+  return html`<section aria-labelledby="repositories">
+    <h2 id="repositories">Repositories</h2>
+    <${Loaded} state=${state}>
+      ${(records) => html`<div class="scroll" tabindex="0" role="region" aria-labelledby="repositories"><table>
+        <thead><tr><th scope="col">Name</th><th scope="col">Facts</th><th scope="col">Instructions</th><th scope="col">Conversations</th><th scope="col">Sessions</th><th scope="col">Changed</th></tr></thead>
+        <tbody>${records.map((record) => html`<tr key=${record.id}>
+          <th scope="row"><${To} view="overview" params=${{ repo: record.id }}>${record.id}<//></th>
+          <td>${record.nodes.semantic || 0}</td><td>${record.nodes.procedural || 0}</td>
+          <td>${record.threads}</td><td>${record.sessions}</td><td><${Time} at=${record.changed_at} /></td>
+        </tr>`)}</tbody>
+      </table></div>`}
+    <//>
+  </section>`;
+}

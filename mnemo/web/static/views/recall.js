@@ -1,0 +1,138 @@
+// Recall: a question, its candidates with the reasons for their scores, sources, and the trace.
+
+import { get, post } from "../api.js";
+import { Badge, Bar, Empty, html, KINDS, Loaded, Query, Sources, Text, Time, To, useContext, useLoad, useState, World } from "../parts.js";
+
+const MODES = { "": "chosen by the question", semantic: "facts", procedural: "instructions", episodic: "steps", mixed: "mixed" };
+const CHOOSERS = { caller: "you", embedded: "the built-in rules", model: "the model" };
+const SIGNALS = { words: "shared words", cosine: "meaning" };
+
+export function Recall({ params }) {
+  return html`
+    <${Query} view="recall">
+      <label class="wide">Question <input name="query" type="search" required value=${params.query} placeholder="such as: Where does Ada live?" /></label>
+      <label>Prefer <select name="mode">
+        ${Object.entries(MODES).map(([value, label]) => html`<option value=${value} selected=${value === (params.mode || "")}>${label}</option>`)}
+      </select></label>
+      <label>At most <input name="k" type="number" min="1" max="100" value=${params.k || 10} /></label>
+      <label>Said by <input name="actor" value=${params.actor} /></label>
+      <label>Conversation <input name="thread" value=${params.thread} /></label>
+      <button>Recall</button>
+    <//>
+    ${params.query
+      ? html`<${Answer} key=${JSON.stringify(params)} params=${params} />`
+      : html`<${Empty}>Ask what an agent would ask: the page shows what is found, why it is found, and who said it.<//>`}
+  `;
+}
+
+function Answer({ params }) {
+  const { repo } = useContext(World);
+  const body = {
+    query: params.query,
+    k: Number(params.k || 10),
+    mode: params.mode || undefined,
+    actor: params.actor || undefined,
+    thread_id: params.thread || undefined,
+    explain: true,
+  };
+  const state = useLoad((signal) => post("/recall", { repo }, body, signal), []);
+  return html`<${Loaded} state=${state}>
+    ${(found) => html`
+      <div class="split">
+        <section aria-labelledby="found">
+          <h2 id="found">${found.candidates.length ? `Found: ${found.candidates.length}` : "Nothing found"}</h2>
+          ${["semantic", "procedural", "episodic"].map((kind) => found.answer?.[kind] && html`<p class="lead" key=${kind}><${Text} text=${found.answer[kind]} /></p>`)}
+          ${!found.candidates.length && html`<${Empty}>${found.trace.abstained
+            ? "No stored text has a word of the question or comes near its meaning, so nothing is offered."
+            : "No memory matches."}<//>`}
+          <ol class="candidates">
+            ${found.candidates.map((candidate, index) => html`<${Candidate} key=${candidate.node.id} ...${{ candidate, index }} />`)}
+          </ol>
+        </section>
+        <${Trace} found=${found} />
+      </div>
+    `}
+  <//>`;
+}
+
+const said = (node) =>
+  node.proposition ?? [node.condition, node.instruction, node.observation, node.action].filter(Boolean).join("\n");
+
+function Candidate({ candidate, index }) {
+  const { node, why, sources } = candidate;
+  const isMemory = node.type === "semantic" || node.type === "procedural";
+  return html`<li class="panel">
+    <p class="lead">${index + 1}. ${isMemory
+      ? html`<${To} view="memories" params=${{ id: node.id }}><${Text} text=${said(node)} /><//>`
+      : html`<${Text} text=${said(node)} />`}</p>
+    <p><${Badge} kind=${node.type}>${KINDS[node.type] || node.type}<//>
+      ${node.valid_to && html` <${Badge} kind="gone">ended<//> <${Time} at=${node.valid_to} day />`}
+      <span class="quiet"> ${candidate.hop ? `found over the graph, hop ${candidate.hop}` : "found directly"}</span></p>
+    <${Bar} label="score" value=${candidate.score} />
+    ${why && html`<details open=${index === 0}><summary>Why this score</summary>
+      <${Bar} label="relevance" value=${candidate.relevance} />
+      ${Object.entries(why.signals).map(([name, value]) => html`<${Bar} key=${name} label=${`· ${SIGNALS[name] || name.replaceAll("_", " ")}`} value=${value} />`)}
+      <${Bar} label="recency" value=${why.recency} />
+      <${Bar} label="frequency" value=${why.frequency} />
+      <${Bar} label="reward" value=${why.reward} />
+      <${Bar} label="penalty" value=${why.penalty} />
+      <${Bar} label="weight of its kind" value=${why.mode_weight} />
+      <p class="quiet">Relevance is the sum of the signals. Recency, frequency, reward and the weight of its kind turn it into the score; a penalty lowers it.</p>
+      ${why.via && html`<p class="quiet">Found through ${why.via}.</p>`}
+    </details>`}
+    <details open=${index === 0}><summary>Where it comes from (${sources.length})</summary>
+      <${Sources} sources=${sources} />
+      ${sources.filter((source) => source.message_id).slice(0, 3).map((source) => html`<${Around} key=${source.message_id} source=${source} />`)}
+    </details>
+  </li>`;
+}
+
+/** The messages before and after a source, in their conversation. */
+function Around({ source }) {
+  const [open, setOpen] = useState(false);
+  if (!open) return html`<button class="plain" onClick=${() => setOpen(true)}>Show what was said around it</button>`;
+  return html`<${Messages} source=${source} />`;
+}
+
+function Messages({ source }) {
+  const { repo } = useContext(World);
+  const where = { repo, id: source.message_id, session_id: source.thread_id, before: 3, after: 3 };
+  const state = useLoad((signal) => get("/view", where, signal), []);
+  return html`<${Loaded} state=${state}>
+    ${(view) => html`<ol class="talk">
+      ${[...view.before, view.target, ...view.after].map((message) => html`<li key=${message.message_id} class=${message === view.target ? "chosen" : ""}>
+        <span class="who">${message.actor || message.kind}</span> <${Text} text=${message.text} cut=${600} />
+      </li>`)}
+    </ol>`}
+  <//>`;
+}
+
+function Trace({ found }) {
+  const { trace } = found;
+  const phases = Object.entries(trace.seconds);
+  const total = phases.reduce((sum, [, seconds]) => sum + seconds, 0);
+  let passed = 0;
+  const rows = phases.map(([name, seconds]) => {
+    const left = total ? (100 * passed) / total : 0;
+    passed += seconds;
+    return { name, seconds, left, width: total ? Math.max(0.5, (100 * seconds) / total) : 0 };
+  });
+  return html`<section class="panel" aria-labelledby="trace">
+    <h2 id="trace">How it was found</h2>
+    <dl class="facts">
+      <dt>Kind of memory wanted</dt><dd>${MODES[trace.mode] || trace.mode}, chosen by ${CHOOSERS[trace.mode_chosen_by] || trace.mode_chosen_by}</dd>
+      <dt>Tags in the question</dt><dd>${trace.tags.join(", ") || "none"}</dd>
+      <dt>Candidates</dt><dd>${Object.entries(trace.found).map(([phase, count]) => `${phase.replaceAll("_", " ")}: ${count}`).join(", ") || "none"}; turned away: ${trace.rejected}</dd>
+      <dt>Model calls</dt><dd>${trace.model_calls}</dd>
+      ${trace.degraded.length > 0 && html`<dt>Done without</dt><dd class="failure">${trace.degraded.join(", ")}</dd>`}
+    </dl>
+    <h3>Time: ${(1_000 * total).toFixed(1)} ms</h3>
+    <div class="waterfall">
+      ${rows.map((row) => html`<div class="bar" key=${row.name}>
+        <span>${row.name}</span>
+        <span class="track" aria-hidden="true"><span class="fill" style=${{ marginLeft: `${Math.min(99.5, row.left)}%`, width: `${row.width}%` }} /></span>
+        <span class="number">${(1_000 * row.seconds).toFixed(1)} ms</span>
+      </div>`)}
+    </div>
+  </section>`;
+}

@@ -1,0 +1,191 @@
+"""The inspector in a headless Chromium: every view, what it says, and what it must not do."""
+
+from __future__ import annotations
+
+import pytest
+import pytest_asyncio
+from inspector_kit import SCRIPT, chromium, fill, inspected, served
+
+from mnemo.session.machine import TABLE
+
+pytestmark = [pytest.mark.slow, pytest.mark.long, pytest.mark.asyncio(loop_scope="module")]
+
+VIEWS = ("overview", "memories", "recall", "sessions", "threads", "events")
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def browser():
+    """One browser for all tests of this file; each test has a profile of its own."""
+    async with chromium() as opened:
+        yield opened
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def server():
+    """One server for all tests of this file; each test has a repository of its own."""
+    async with served() as found:
+        yield found
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def repo(server, request):
+    """A repository with something of everything."""
+    name = request.node.name
+    await fill(server, name)
+    return name
+
+
+async def test_an_empty_store_says_so_and_a_wrong_token_asks_for_one(browser, server):
+    """Without a repository the page says how to begin; with a wrong token it wants another."""
+    async with inspected(browser, server, token="stranger") as inspector:
+        assert "The store is empty" in await inspector.settled()
+        assert await inspector.violations() == []
+        assert server.tokens["stranger"] not in inspector.page.url
+    async with inspected(browser, server, token="wrong") as inspector:
+        await inspector.page.get_by_label("Token").fill(server.tokens["stranger"])
+        await inspector.page.get_by_role("button", name="Open").click()
+        await inspector.page.get_by_text("The store is empty").wait_for()
+        inspector.complaints.clear()  # the browser itself logs the 401
+
+
+async def test_every_view_of_an_empty_repository_says_that_it_is_empty(browser, server):
+    """A repository that holds nothing has a word for it in each view, and no error."""
+    async with server.client() as client:
+        await client.post("/v1/settle?repo=empty", json={})
+    async with inspected(browser, server) as inspector:
+        for view in VIEWS:
+            await inspector.open(view, repo="empty")
+            assert await inspector.page.locator(".empty").first.is_visible(), view
+            assert await inspector.page.locator(".failure").count() == 0, view
+
+
+async def test_every_view_shows_a_small_store_within_its_rules(browser, server, repo):
+    """No console error, no serious violation, no markup run, no sideways scrolling at 360 px."""
+    shown = {
+        "memories": {},
+        "recall": {"query": "Where does Ada live?"},
+        "sessions": {"session": f"{repo}/1"},
+        "threads": {"thread": "chat/1"},
+    }
+    async with inspected(browser, server) as inspector:
+        for view in VIEWS:
+            text = await inspector.open(view, repo=repo, **shown.get(view, {}))
+            assert await inspector.violations() == [], view
+            assert await inspector.page.title() != "owned"
+            if view in ("overview", "memories", "sessions"):
+                assert SCRIPT in text, view
+            await inspector.page.set_viewport_size({"width": 360, "height": 800})
+            assert await inspector.page.evaluate(
+                "document.documentElement.scrollWidth <= innerWidth"
+            ), view
+            await inspector.page.set_viewport_size({"width": 1280, "height": 900})
+
+
+async def test_a_stranger_finds_what_is_known_of_ada_and_where_it_comes_from(browser, server, repo):
+    """Overview → a memory → its source, its history and its conversation; what waits is named."""
+    async with inspected(browser, server) as inspector:
+        text = await inspector.open("overview", repo=repo)
+        assert "Ada plays the cello." in text
+        assert "plan a trip" in text
+        await inspector.open("memories", repo=repo, words="moved")
+        await inspector.page.get_by_role("link", name="Ada moved to Malmö").click()
+        panel = inspector.page.get_by_role("region", name="One memory")
+        await panel.get_by_text("I moved to Malmö.", exact=True).wait_for()
+        await panel.get_by_role("link", name="Ada lives in Lund.").wait_for()
+        await panel.get_by_role("link", name="conversation chat/1").click()
+        await inspector.page.locator(".talk .chosen").get_by_text("I moved to Malmö.").wait_for()
+        await inspector.open("recall", repo=repo, query="Where does Ada live?")
+        first = inspector.page.locator(".candidates > li").first
+        await first.get_by_text("shared words").wait_for()
+        await first.get_by_role("button", name="Show what was said around it").click()
+        await first.locator(".talk").wait_for()
+
+
+async def test_a_memory_is_corrected_and_forgotten_by_keyboard(browser, server, repo):
+    """Tab and Enter reach the list, the correction, and the erasure behind its dry run."""
+    async with inspected(browser, server) as inspector:
+        page = inspector.page
+        await inspector.open("memories", repo=repo, words="cello")
+        await page.get_by_role("link", name="Ada plays the cello.").press("Enter")
+        await page.get_by_text("Correct it").press("Enter")
+        await page.get_by_label("New wording").fill("Ada plays the viola.")
+        await page.get_by_role("button", name="Save").press("Enter")
+        panel = page.get_by_role("region", name="One memory")
+        await panel.locator(".lead").get_by_text("Ada plays the viola.").wait_for()
+        await page.get_by_text("Forget it").press("Enter")
+        assert await page.get_by_role("button", name="Erase for good").count() == 0
+        await page.get_by_role("button", name="Show what would go").press("Enter")
+        await page.get_by_role("button", name="Erase for good").press("Enter")
+        await panel.wait_for(state="detached")
+        await inspector.open("memories", repo=repo, words="viola")
+        await page.get_by_text("No memory matches").wait_for()
+
+
+async def test_tab_reaches_every_link_and_field(browser, server, repo):
+    """Nothing that can be clicked is left out of the order of the keyboard."""
+    async with inspected(browser, server) as inspector:
+        page = inspector.page
+        await inspector.open("memories", repo=repo)
+        wanted = await page.locator("a, button, input, select, summary").count()
+        reached = set()
+        for _ in range(wanted + 10):
+            await page.keyboard.press("Tab")
+            reached.add(
+                await page.evaluate(
+                    "[...document.querySelectorAll('a, button, input, select, summary')]"
+                    ".indexOf(document.activeElement)"
+                )
+            )
+        assert len(reached - {-1}) == wanted
+
+
+async def test_a_session_is_committed_from_the_page_and_events_follow_live(browser, server, repo):
+    """Close, commit, and the state with it; the table of the page is the machine's; events come."""
+    async with inspected(browser, server) as inspector:
+        page = inspector.page
+        await inspector.open("sessions", repo=repo, session=f"{repo}/1")
+        drawn = await page.locator(".machine > li").evaluate_all(
+            "all => all.flatMap(one => [...one.querySelectorAll('ul li')].map("
+            "way => [one.querySelector('strong').innerText, way.innerText]))"
+        )
+        table = [(str(row.source), f"{row.trigger} → {row.dest}") for row in TABLE]
+        assert sorted(map(tuple, drawn)) == sorted(table)
+        await page.get_by_role("button", name="Close and extract").click()
+        await page.get_by_role("button", name="Commit").click()
+        await page.locator(".machine .now").get_by_text("idle").first.wait_for()
+        await page.get_by_role("link", name="Events").click()
+        await page.get_by_text("ChangesetApplied").first.wait_for()
+        await page.get_by_role("button", name="Pause").click()
+        async with server.client() as client:
+            await client.post(
+                "/v1/remember?repo={repo}", json={"content": "Ada rows."} | {"wait": True}
+            )
+        await page.get_by_text("more since").wait_for()
+
+
+async def test_a_reader_sees_no_way_to_write(browser, server, repo):
+    """A read-only token has no buttons that would be refused."""
+    async with inspected(browser, server, token="reader") as inspector:
+        await inspector.open("sessions", repo=repo, session=f"{repo}/1")
+        assert await inspector.page.get_by_role("button").count() == 0
+        await inspector.open("memories", repo=repo, words="cello")
+        await inspector.page.get_by_role("link", name="Ada plays the cello.").click()
+        await inspector.page.get_by_role("heading", name="History").wait_for()
+        assert await inspector.page.get_by_text("Forget it").count() == 0
+
+
+async def test_a_text_of_a_megabyte_is_cut_until_it_is_asked_for(browser, server):
+    """A huge message does not stop the page; all of it can be had, as text."""
+    async with server.client() as client:
+        messages = [{"role": "user", "content": f"{SCRIPT}{'x' * 1_000_000}"}]
+        where = {"repo": "large", "thread": "t"}
+        answer = await client.post(
+            "/v1/conversation/messages", params=where, json={"messages": messages}
+        )
+        answer.raise_for_status()
+    async with inspected(browser, server) as inspector:
+        text = await inspector.open("threads", repo="large", thread="t")
+        assert SCRIPT in text
+        assert len(text) < 10_000
+        await inspector.page.get_by_role("button", name="Show all").click()
+        assert len(await inspector.page.locator(".talk .text").inner_text()) > 1_000_000
