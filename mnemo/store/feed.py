@@ -139,7 +139,8 @@ class StoredFeed:
         """
         rows = await compute(partial(_encoded, vectors))
         await self._engine.writing(
-            partial(_save_vectors, repo_id=self._repo_id, space=space, vectors=rows)
+            partial(_save_vectors, repo_id=self._repo_id, space=space, vectors=rows),
+            locks=[("graph", self._repo_id)],
         )
 
     async def space(self) -> EmbeddingSpace | None:

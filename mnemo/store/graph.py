@@ -90,10 +90,12 @@ class StoredGraph:
         """
         now = self._clock.now()
         prepared = await compute(partial(prepare, write, now))
+        locks = self._locks.copy()
+        if write.settlement is not None:
+            locks.append(("session", write.settlement.session_id))
         try:
             return await self._engine.writing(
-                lambda tx: apply_write(tx, self._repo_id, prepared, owner.token),
-                locks=self._locks,
+                lambda tx: apply_write(tx, self._repo_id, prepared, owner.token), locks=locks
             )
         except StoreError as error:
             failure = _commit_failure(error)
@@ -162,7 +164,7 @@ class StoredGraph:
             text = encode_time(at)
             tx.run_many(_TOUCH, [(n, text, repo, id) for id, n in counts.items()])
 
-        await self._engine.writing(add)
+        await self._engine.writing(add, locks=self._locks)
 
 
 def _by_id(tx: Tx, repo_id: str, ids: Sequence[str], passed: Passed | None) -> list[Node]:

@@ -170,7 +170,8 @@ class StoredSessions:
             else:
                 tx.run(_RELEASE, (session_id, owner.token))
 
-        await self._engine.writing(give_up)
+        locks = [] if session_id is None else [("session", session_id)]
+        await self._engine.writing(give_up, locks=locks)
 
 
 def _claim(tx: Tx, session_id: str, me: Owner, now: datetime, left_by: str | None) -> None:

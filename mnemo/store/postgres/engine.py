@@ -44,7 +44,7 @@ class PostgresEngine:
     version = VERSION
     synchronous = "full"
 
-    def __init__(self, url: str, *, config: StoreConfig, clock: Clock) -> None:
+    def __init__(self, url: str, *, config: StoreConfig) -> None:
         self._address = Address.of(url)
         self._config = config
         self._writing: Writer | None = None
@@ -294,7 +294,7 @@ class PostgresStore(EngineStore):
     """
 
     def __init__(self, url: str, *, config: StoreConfig, clock: Clock, lease_s: float) -> None:
-        engine = PostgresEngine(url, config=config, clock=clock)
+        engine = PostgresEngine(url, config=config)
         # A clock that a test moves goes before that of the server.
         lease_time = server_time if isinstance(clock, SystemClock) else None
         super().__init__(engine, clock=clock, lease_s=lease_s, lease_time=lease_time)
