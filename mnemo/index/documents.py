@@ -101,8 +101,7 @@ def node_document(node: Node, details: Mapping[str, Any], origin: str | None = N
         first=first,
         last=last,
         valid_to=valid_to,
-        # Also without one: a new object tells that the node, or what it hangs on, changed.
-        node=replace(node, vector=None),
+        node=node if node.vector is None else replace(node, vector=None),
         vector=node.vector,
         origin=origin,
         steps=tuple(details.get("steps", ())),

@@ -18,8 +18,6 @@ def fast_init(cls: C) -> C:
     The generated one calls ``object.__setattr__`` for each field. This one makes the instance,
     which nobody else has yet, one of a subclass that can be assigned to, and then turns it back.
 
-    Args:
-        cls: Its fields are keyword-only; it has no ``__post_init__``.
     """
     # Both: only then does Python assign without a call.
     methods = {"__setattr__": object.__setattr__, "__delattr__": object.__delattr__}
@@ -29,10 +27,15 @@ def fast_init(cls: C) -> C:
         "Assignable": type(cls.__name__, (cls,), {"__slots__": (), **methods}),
         "missing": MISSING,
     }
-    lines = [f"def __init__(self, *, {', '.join(_parameter(f, known) for f in fields(cls))}):"]
+    placed = [_parameter(f, known) for f in fields(cls) if not f.kw_only]
+    named = [_parameter(f, known) for f in fields(cls) if f.kw_only]
+    parameters = ", ".join(["self", *placed, *(["*", *named] if named else [])])
+    lines = [f"def __init__({parameters}):"]
     lines.append(" turn(self, '__class__', Assignable)")
     lines += [f" self.{f.name} = {_value(f, known)}" for f in fields(cls)]
     lines.append(" self.__class__ = Frozen")
+    if hasattr(cls, "__post_init__"):
+        lines.append(" self.__post_init__()")
     # As dataclasses make their methods; all names in it are those of our own fields.
     exec("\n".join(lines), known)
     made: Callable[..., None] = known["__init__"]

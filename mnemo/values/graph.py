@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mnemo.runtime.ids import new_id
+from mnemo.values.fast_init import fast_init
 from mnemo.values.filters import Filters
 
 __all__ = [
@@ -85,6 +86,7 @@ class Node:
         raise TypeError("a bare Node has no text; use one of its kinds")
 
 
+@fast_init
 @dataclass(frozen=True, slots=True)
 class Episodic(Node):
     """A raw step as the graph holds it; its id is fixed when the step is appended."""
@@ -127,6 +129,7 @@ class Edit:
     reason: str | None = None
 
 
+@fast_init
 @dataclass(frozen=True, slots=True)
 class Claim(Node):
     """
@@ -156,6 +159,7 @@ class Claim(Node):
         return tuple(edit.before for edit in self.edits if edit.before is not None)
 
 
+@fast_init
 @dataclass(frozen=True, slots=True)
 class Semantic(Claim):
     """
@@ -181,6 +185,7 @@ class Semantic(Claim):
         return self.proposition
 
 
+@fast_init
 @dataclass(frozen=True, slots=True)
 class Procedural(Claim):
     """
@@ -202,6 +207,7 @@ class Procedural(Claim):
         return "\n".join(part for part in (self.condition, self.instruction) if part)
 
 
+@fast_init
 @dataclass(frozen=True, slots=True)
 class Subgoal(Node):
     """Why a trajectory's actions were taken."""
@@ -232,6 +238,7 @@ class Wording:
     vector: Vector | None = field(default=None, compare=False, repr=False)
 
 
+@fast_init
 @dataclass(frozen=True, slots=True)
 class Intent(Node):
     """
@@ -252,6 +259,7 @@ class Intent(Node):
         return self.description
 
 
+@fast_init
 @dataclass(frozen=True, slots=True)
 class Tag(Node):
     """A concept that facts share."""
@@ -265,6 +273,7 @@ class Tag(Node):
         return self.label
 
 
+@fast_init
 @dataclass(frozen=True, slots=True)
 class Source(Node):
     """The words of a raw step, as they were said."""

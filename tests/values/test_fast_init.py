@@ -65,3 +65,21 @@ def test_instances_can_be_replaced_copied_and_pickled() -> None:
     assert replace(made, count=5) == Derived(name="a", count=5, tags={"b": 1})
     assert copy.deepcopy(made) == made == pickle.loads(pickle.dumps(made))
     assert repr(made) == "Derived(name='a', count=3, tags={'b': 1}, more='x')"
+
+
+@fast_init
+@dataclass(frozen=True, slots=True)
+class Placed:
+    name: str
+    id: str = field(default="", kw_only=True)
+    count: int = 3
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "id", self.id or f"id of {self.name}")
+
+
+def test_fields_by_place_and_post_init_work_as_before() -> None:
+    """Keyword-only fields stand behind the others, and ``__post_init__`` sees all of them."""
+    assert Placed("a", 4) == Placed(name="a", count=4, id="id of a")
+    with pytest.raises(TypeError):
+        Placed("a", 4, "b")  # type: ignore[misc]
