@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import anyio
 import anyio.abc
@@ -47,12 +48,17 @@ asyncio.run(main())
 """
 
 
-@asynccontextmanager
-async def service(path: Path) -> AsyncIterator[Repository]:
-    """This process's service on the file, whose model answers."""
+def opened(path: Path, **options: Any) -> Mnemo:
+    """A service of this process on the file, whose model answers."""
     config = Config(jobs={"quiet_s": 0, "poll_s": 0.05}, session={"lease_s": 2})
     model = ScriptedChatModel.answering()
-    async with Mnemo(path, embedder=HashingEmbedder(), chat_model=model, config=config) as memory:
+    return Mnemo(path, embedder=HashingEmbedder(), chat_model=model, config=config, **options)
+
+
+@asynccontextmanager
+async def service(path: Path, **options: Any) -> AsyncIterator[Repository]:
+    """The repository of such a service."""
+    async with opened(path, **options) as memory:
         yield await memory.open_repo("r")
 
 
@@ -113,10 +119,15 @@ def test_the_first_lines_run_and_a_new_process_finds_the_fact(tmp_path: Path):
 
 async def test_a_job_whose_process_was_killed_is_gone_on_with(db: Path):
     """The death is noticed at once, without waiting for a lease; each message is one step."""
-    async with service(db) as repo, another(db, "hang", "a", 3) as other:
+    async with (
+        service(db, workers=0) as looked_at,
+        opened(db) as memory,
+        another(db, "hang", "a", 3) as other,
+    ):
         await other.heard("asked")
-        assert (await repo.statistics()).jobs.running
+        assert (await looked_at.statistics()).jobs.running
         await other.kill()
+        repo = await memory.open_repo("r")
         await repo.settle(timeout_s=30)
         stored = {key for key in other.told if key.startswith("a") and key != "asked"}
         counted = await said(repo)
