@@ -76,6 +76,20 @@ PINS = (
         "caf8fd64c4f115acd5d7d0c5962fe42923c9d51c3d32238face6f4b9e4672bea",
     ),
     Pin(
+        "diff@8.0.2",
+        "dist/diff.min.js",
+        PAGE / "diff.js",
+        "f29a75e79b221d598de4561ca963521589fc11fafad7fee67e0fc5d796aec3c3"
+        "022f792f20d6cd4fb813f0b95d60fab78bf1a44800d977821c5173c1a0f3fc80",
+    ),
+    Pin(
+        "diff@8.0.2",
+        "LICENSE",
+        PAGE / "diff.LICENSE",
+        "b7ad2fac5b1b24a77c58e86f9b29d25ac8195f237fcb4e62c627708c45ac5a56"
+        "84e51af9943c70c6b4a75760100897c743a6a9e83974a9c9ffc6efc854bbeef8",
+    ),
+    Pin(
         "axe-core@4.14.1",
         "axe.min.js",
         TESTS / "axe.min.js",

@@ -10,7 +10,7 @@ from mnemo.session.machine import TABLE
 
 pytestmark = [pytest.mark.slow, pytest.mark.long, pytest.mark.asyncio(loop_scope="module")]
 
-VIEWS = ("overview", "memories", "recall", "sessions", "threads", "events")
+VIEWS = ("overview", "memories", "recall", "sessions", "threads", "graph", "notes", "events")
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -66,13 +66,14 @@ async def test_every_view_shows_a_small_store_within_its_rules(browser, server, 
         "recall": {"query": "Where does Ada live?"},
         "sessions": {"session": f"{repo}/1"},
         "threads": {"thread": "chat/1"},
+        "notes": {"topic": "trips"},
     }
     async with inspected(browser, server) as inspector:
         for view in VIEWS:
             text = await inspector.open(view, repo=repo, **shown.get(view, {}))
             assert await inspector.violations() == [], view
             assert await inspector.page.title() != "owned"
-            if view in ("overview", "memories", "sessions"):
+            if view in ("overview", "memories", "sessions", "notes"):
                 assert SCRIPT in text, view
             await inspector.page.set_viewport_size({"width": 360, "height": 800})
             assert await inspector.page.evaluate(
@@ -189,3 +190,29 @@ async def test_a_text_of_a_megabyte_is_cut_until_it_is_asked_for(browser, server
         assert len(text) < 10_000
         await inspector.page.get_by_role("button", name="Show all").click()
         assert len(await inspector.page.locator(".talk .text").inner_text()) > 1_000_000
+
+
+async def test_the_graph_is_drawn_and_a_mark_leads_to_its_neighbourhood(browser, server, repo):
+    """A mark of the list is chosen, its neighbourhood and its sources are one link away."""
+    async with inspected(browser, server) as inspector:
+        page = inspector.page
+        await inspector.open("graph", repo=repo)
+        await page.get_by_text("Placing the marks").wait_for(state="detached")
+        assert await page.locator(".canvas canvas").count() > 0
+        marks = page.get_by_role("region", name="Marks")
+        await marks.get_by_role("button", name="Ada plays the cello.").click()
+        await page.get_by_role("link", name="Its neighbourhood").click()
+        await page.get_by_text("at most two edges from one").wait_for()
+        assert await marks.get_by_role("button", name="Ada plays the cello.").count() == 1
+        await page.get_by_role("link", name="Its sources and history").click()
+        await page.get_by_text("I play the cello.").wait_for()
+
+
+async def test_the_versions_of_a_note_are_compared(browser, server, repo):
+    """A version opens to the lines that it took away and added, as text."""
+    async with inspected(browser, server) as inspector:
+        await inspector.open("notes", repo=repo, topic="trips")
+        await inspector.page.get_by_text("Version 2: updated").click()
+        added = inspector.page.locator(".diff .added")
+        assert SCRIPT in await added.inner_text()
+        assert "Ada likes trains." in await inspector.page.locator(".diff .gone").inner_text()

@@ -8,7 +8,9 @@ import { Memories } from "./views/memories.js";
 import { Recall } from "./views/recall.js";
 import { Sessions } from "./views/sessions.js";
 import { Threads } from "./views/threads.js";
+import { Graph } from "./views/graph.js";
 import { Events } from "./views/events.js";
+import { Notes } from "./views/notes.js";
 
 const VIEWS = {
   overview: ["Overview", Overview],
@@ -16,6 +18,8 @@ const VIEWS = {
   recall: ["Recall", Recall],
   sessions: ["Sessions", Sessions],
   threads: ["Threads", Threads],
+  graph: ["Graph", Graph],
+  notes: ["Notes", Notes],
   events: ["Events", Events],
 };
 const MOST_EVENTS = 500;
@@ -47,13 +51,13 @@ function useEvents(repo) {
     const abort = new AbortController();
     let timer = null;
     const happened = ({ name, data }) => {
-      if (name === "ready") return;
-      const event = { number: (count.current += 1), name, data, at: data.at || new Date().toISOString() };
-      setEvents((old) => [event, ...old].slice(0, MOST_EVENTS));
       timer ??= setTimeout(() => {
         timer = null;
         setTick((number) => number + 1);
       }, RELOAD_MS);
+      if (name === "ready") return;
+      const event = { number: (count.current += 1), name, data, at: data.at || new Date().toISOString() };
+      setEvents((old) => [event, ...old].slice(0, MOST_EVENTS));
     };
     follow(repo, abort.signal, happened, setLive);
     return () => (abort.abort(), clearTimeout(timer), setLive(false));

@@ -4,6 +4,8 @@ import { get, post } from "../api.js";
 import { Badge, Empty, Failure, html, KINDS, Loaded, plural, Text, Time, To, useContext, useEffect, useLoad, useRef, useState, World } from "../parts.js";
 
 const PAGE = 100;
+/** Between two looks at an extraction: one of another process sends no events here. */
+const LOOK_MS = 2_000;
 
 /** The states, what each means, and the transitions out of it. */
 const MACHINE = {
@@ -61,6 +63,11 @@ function Details({ id }) {
     },
     [repo, id, tick, turn, shown],
   );
+  useEffect(() => {
+    if (state.value?.session.state !== "extracting") return undefined;
+    const timer = setTimeout(() => setTurn(turn + 1), LOOK_MS);
+    return () => clearTimeout(timer);
+  }, [state.value]);
   return html`<section class="panel" aria-labelledby="details">
     <div class="head"><h2 id="details" tabindex="-1" ref=${heading}>One session</h2><${To} view="sessions">Close<//></div>
     <${Loaded} state=${state}>
