@@ -1,4 +1,4 @@
-"""``mnemo serve`` and ``mnemo token``: the HTTP service and its access tokens."""
+"""``mnemo serve``, ``mnemo inspect``, ``mnemo token``: the HTTP service and its access tokens."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Annotated
 
 import typer
 
-from mnemo import Mnemo, UsageError
-from mnemo.cli.opening import Store, in_service
+from mnemo import Config, Mnemo, UsageError
+from mnemo.cli.opening import Store, existing, in_service
 from mnemo.cli.output import print_line
 
 __all__ = ["register"]
@@ -18,6 +18,7 @@ __all__ = ["register"]
 def register(app: typer.Typer, panel: str) -> None:
     """Add the commands to *app*, listed under *panel*."""
     app.command(rich_help_panel=panel)(serve)
+    app.command(rich_help_panel=panel)(inspect)
     app.command(rich_help_panel=panel)(token)
 
 
@@ -69,6 +70,32 @@ def serve(
         )
 
     in_service(store, served)
+
+
+def inspect(
+    store: Annotated[str, typer.Argument(help="The store's file.")] = "mnemo.db",
+    port: Annotated[int, typer.Option(help="0: a free one.", min=0, max=65_535)] = 0,
+) -> None:
+    """
+    Look into a store with a browser, on this machine, until interrupted.
+
+    The page cannot write, nothing is extracted meanwhile, and recalls are not counted.
+    """
+    from mnemo.web import new_token, token_of
+    from mnemo.web import serve as run_server
+
+    secret = new_token()
+
+    async def served(memory: Mnemo) -> None:
+        await run_server(
+            memory,
+            tokens=[token_of(secret, "inspector", rights="read")],
+            port=port,
+            ready=lambda url: print_line(f"{url}/#token={secret}"),
+        )
+
+    uncounted = Config(recall={"record_access": False})
+    in_service(existing(store), served, config=uncounted, workers=0)
 
 
 def token(

@@ -82,8 +82,8 @@ def serve(tmp_path: Path) -> Iterator[Callable[..., Server]]:
     """Starts servers of a store in an empty folder; those that still run are killed at the end."""
     servers: list[subprocess.Popen[str]] = []
 
-    def started(*options: str, port: int = 0) -> Server:
-        command = [sys.executable, "-m", "mnemo", "serve", "--port", str(port), *options]
+    def started(*options: str, port: int = 0, what: str = "serve") -> Server:
+        command = [sys.executable, "-m", "mnemo", what, "--port", str(port), *options]
         process: subprocess.Popen[str] = subprocess.Popen(
             command, cwd=tmp_path, stdout=subprocess.PIPE, text=True
         )
