@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import anyio
-from fastapi.sse import ServerSentEvent
+from sse_starlette import ServerSentEvent
 
 from mnemo import Changes, Mnemo, MnemoError, Repository
 from mnemo.events import Event
@@ -34,7 +34,7 @@ class Entry:
 
     def sent(self) -> ServerSentEvent:
         """As server-sent event."""
-        return ServerSentEvent(raw_data=self.data, event=self.event, id=self.cursor)
+        return ServerSentEvent(self.data, event=self.event, id=self.cursor)
 
 
 class Listener:

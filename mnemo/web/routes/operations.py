@@ -6,8 +6,8 @@ from collections.abc import AsyncIterator
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Header, Query, Request
-from fastapi.sse import EventSourceResponse, ServerSentEvent
 from pydantic import BaseModel, Field
+from sse_starlette import EventSourceResponse, ServerSentEvent
 from starlette.exceptions import HTTPException
 from starlette.responses import PlainTextResponse, Response
 
@@ -21,6 +21,9 @@ from mnemo.web.tokens import Rights
 __all__ = ["router"]
 
 router = APIRouter(tags=["operations"])
+
+PING_S = 15
+"""Seconds between two comments in a stream in which nothing happens (S)."""
 
 
 class Caller(BaseModel):
@@ -125,7 +128,7 @@ async def _stream(
 @router.get("/v1/events", response_class=EventSourceResponse)
 async def events(
     stream: Annotated[AsyncIterator[ServerSentEvent], Depends(_stream)],
-) -> AsyncIterator[ServerSentEvent]:
+) -> Response:
     """
     Stream what happens, as server-sent events.
 
@@ -133,8 +136,7 @@ async def events(
     its message id is where ``Last-Event-ID`` (or *after*) resumes without gaps. Other events have
     the names of ``mnemo.events``, are best effort and are not repeated.
     """
-    async for event in stream:
-        yield event
+    return EventSourceResponse(stream, ping=PING_S)
 
 
 @router.get("/metrics", response_class=PlainTextResponse)
