@@ -215,7 +215,9 @@ def _ours(error: sqlite3.Error, what: str) -> StoreError:
     if code in _LOCKED:
         return StoreLocked(f"{what}: another process held the write lock too long; try again")
     if code in _DAMAGED:
-        return StoreCorrupt(f"{what}: the file is damaged or no mnemo store; restore a backup")
+        return StoreCorrupt(
+            f"{what}: the file is damaged or no mnemo store; restore a backup, or name another file"
+        )
     if code == sqlite3.SQLITE_FULL:
         return StoreError(f"{what}: the disk is full; free some space, nothing was half-written")
     if code in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM):
