@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from mnemo import Mnemo
+from mnemo.cli.app import run
 
 
 @pytest.mark.slow
@@ -23,3 +24,36 @@ async def test_inspect_serves_a_store_to_readers_only(tmp_path, serve):
         assert [job["state"] for job in (await client.get("/v1/jobs?repo=ada")).json()] == [
             "waiting"
         ]
+
+
+async def known(path):
+    """Memories with the counts of their accesses, and the revision."""
+    async with Mnemo(path, workers=0) as memory:
+        repo = await memory.open_repo("ada")
+        nodes = await repo.get_nodes(("semantic", "tag"))
+        metadata = await repo.get_metadata([node.id for node in nodes])
+        return nodes, metadata, (await repo.statistics()).revision
+
+
+@pytest.mark.slow
+async def test_a_recall_of_the_inspector_is_not_counted(tmp_path, serve):
+    """What a recall found has the count of accesses that it had before."""
+    path = tmp_path / "mnemo.db"
+    async with Mnemo(path, workers=0) as memory:
+        await (await memory.open_repo("ada")).add_memory("Ada plays the cello.")
+    before = await known(path)
+    server = serve(what="inspect")
+    async with server.client() as client:
+        asked = {"query": "Who plays the cello?"}
+        found = await client.post("/v1/recall?repo=ada", json=asked)
+        assert "Ada plays the cello." in found.text
+    server.stop()
+    assert await known(path) == before
+
+
+def test_inspecting_a_file_that_is_not_there_makes_none(tmp_path, capsys):
+    """A mistyped name is refused, and no empty store is left behind."""
+    path = tmp_path / "typo.db"
+    assert run(["inspect", str(path)]) == 2
+    assert "there is no store at" in capsys.readouterr().err
+    assert not path.exists()
