@@ -116,8 +116,10 @@ function Holds({ memory }) {
 function Details({ params }) {
   const { repo, tick, canWrite } = useContext(World);
   const [turn, setTurn] = useState(0);
+  const erasing = useRef(false);
   const state = useLoad(
     async (signal) => {
+      if (erasing.current) return state.value; // it would be looked for in vain
       const [memory, history] = await Promise.all([
         get("/memory", { repo, id: params.id }, signal),
         get("/memory/history", { repo, id: params.id }, signal),
@@ -142,7 +144,7 @@ function Details({ params }) {
         <h3>History</h3>
         <${History} ...${{ history, memory, params }} />
         ${canWrite && html`<${Edit} key=${memory.version} memory=${memory} onDone=${() => setTurn(turn + 1)} />
-          <${Forget} memory=${memory} rest=${rest} />`}
+          <${Forget} ...${{ memory, rest, erasing }} />`}
         <p class="quiet id">${memory.id}</p>
       `}
     <//>
@@ -188,14 +190,18 @@ const counted = (report) =>
     .join(", ");
 
 /** Erase in two steps: a dry run says what would go; only then can it be erased. */
-function Forget({ memory, rest }) {
+function Forget({ memory, rest, erasing }) {
   const { repo } = useContext(World);
   const [sources, setSources] = useState(true);
   const [report, setReport] = useState(null);
   const [error, setError] = useState(null);
   const ask = (dry_run) => post("/forget", { repo }, { memory_ids: [memory.id], sources, dry_run });
   const look = () => ask(true).then((found) => (setReport(found), setError(null)), setError);
-  const erase = () => ask(false).then(() => (location.hash = address("memories", { repo, ...rest })), setError);
+  const erase = () => {
+    erasing.current = true;
+    const failed = (problem) => ((erasing.current = false), setError(problem));
+    ask(false).then(() => (location.hash = address("memories", { repo, ...rest })), failed);
+  };
   return html`<details><summary>Forget it</summary>
     <div class="stack">
       <label class="check"><input type="checkbox" checked=${sources} onChange=${() => (setSources(!sources), setReport(null))} /> with the messages and steps that it comes from</label>
