@@ -8,7 +8,6 @@ model client's) is translated once, at the edge, and kept as ``__cause__``.
 from __future__ import annotations
 
 __all__ = [
-    "AlreadyExtracted",
     "Barred",
     "BudgetExceeded",
     "CommitFailed",
@@ -25,6 +24,7 @@ __all__ = [
     "ModelTimeout",
     "ModelUnavailable",
     "NotFound",
+    "NotToFeed",
     "PendingQueueFull",
     "PrecedingOperationFailed",
     "RateLimited",
@@ -144,9 +144,11 @@ class StaleRevision(Conflict):
     """The graph moved on since it was read; reconcile again. It never leaves mnemo."""
 
 
-class AlreadyExtracted(Conflict):
+class NotToFeed(Conflict):
     """
-    The job of its thread has made the message a step; a feed leaves it out. It never leaves mnemo.
+    The message was erased, or made a step by the job of its thread, since a feed read it.
+
+    It never leaves mnemo.
     """
 
 

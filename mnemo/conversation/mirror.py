@@ -23,7 +23,6 @@ from mnemo.protocols import TranscriptReader
 from mnemo.runtime.tasks import CancelHandle, Home
 from mnemo.runtime.user_code import called, traceback_of
 from mnemo.runtime.validation import whole_number
-from mnemo.values.erasure import Selection
 from mnemo.values.messages import StoredMessage
 
 __all__ = ["Feed", "FeedTarget", "Feeding"]
@@ -47,7 +46,7 @@ class FeedTarget(Protocol):
         ...
 
     async def _take_fed(self, messages: Sequence[StoredMessage], /) -> None:
-        """Keep *messages*, but for those that it knows, or that a job has extracted."""
+        """Keep *messages*, but for those that it knows, were erased, or a job has extracted."""
         ...
 
     def held_messages(self, thread_id: str, /) -> Sequence[str]:
@@ -61,7 +60,6 @@ class _Portion:
 
     messages: tuple[StoredMessage, ...]
     next_seq: int
-    epoch: int
     more: bool
 
 
@@ -181,22 +179,8 @@ class Feed:
             look = partial(self._read, self._next)
             portion = await self._parts.store.reading(look)
             if portion.messages:
-                await self._hand_over(portion)
+                await called(self._session._take_fed, portion.messages)
             self._next, more = portion.next_seq, portion.more
-
-    async def _hand_over(self, portion: _Portion) -> None:
-        await called(self._session._take_fed, portion.messages)
-        if await self._parts.store.reading(partial(self._was_purged, portion)):
-            # They were read before the purge and written after it: it has to reach them, too.
-            await self._parts.forget(Selection(thread_id=self.thread_id))
-
-    def _was_purged(self, portion: _Portion, tx: TranscriptReader) -> bool:
-        """Whether the thread was purged meanwhile, and nothing is in it that came later."""
-        if tx.thread(self.thread_id).epoch == portion.epoch:
-            return False
-        ids = [message.stored_id for message in portion.messages]
-        is_empty = not tx.messages(self.thread_id, newest=1)
-        return is_empty and bool(tx.erased_ids(self.thread_id, ids))
 
     def _read(self, start: int, tx: TranscriptReader) -> _Portion:
         thread = tx.thread(self.thread_id)
@@ -207,7 +191,7 @@ class Feed:
             messages = tx.messages(thread.id, from_seq=start, to_seq=end - 1, since=since)
             taken = tx.fed(thread.id, [message.stored_id for message in messages], by_job=True)
             messages = [message for message in messages if message.stored_id not in taken]
-        return _Portion(tuple(messages), end, thread.epoch, end < thread.next_seq)
+        return _Portion(tuple(messages), end, end < thread.next_seq)
 
 
 class Feeding:

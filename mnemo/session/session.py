@@ -18,8 +18,8 @@ from typing import Any
 import anyio
 
 from mnemo.errors import (
-    AlreadyExtracted,
     ExtractionFailed,
+    NotToFeed,
     RateLimited,
     SessionClosed,
     StoreError,
@@ -268,7 +268,7 @@ class Session:
         await self._append_all(messages, is_fed=True)
 
     async def _append_all(self, given: Sequence[Given], *, is_fed: bool) -> list[Step]:
-        """Append *given*, one after the other, but for those that ``AlreadyExtracted`` refuses."""
+        """Append *given*, one after the other, but for those that ``NotToFeed`` refuses."""
         self._check_usable("append")
         make = partial(
             drafts_of,
@@ -281,7 +281,7 @@ class Session:
         for draft in await computed(make, *given):
             with (
                 self._parts.spans.span("append", attributes=self._named) as span,
-                suppress(AlreadyExtracted),
+                suppress(NotToFeed),
             ):
                 self._check_usable("append")
                 steps.append(await self._core.append(draft, span))

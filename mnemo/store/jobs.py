@@ -9,7 +9,7 @@ from mnemo.errors import StoreCorrupt
 from mnemo.store.codec import decode_list, utc_text
 from mnemo.store.damage import Passed, Rows, log_passed
 from mnemo.store.owners import still_owns
-from mnemo.store.rows import chunks, holes
+from mnemo.store.rows import chunks, holes, messages_among
 from mnemo.store.tables import JOBS
 from mnemo.store.tx import Tx
 from mnemo.values.jobs import Job, JobState
@@ -125,13 +125,7 @@ def stepped_messages(
     tx: Tx, repo: int, messages: Iterable[tuple[str, str]], *, by_job: bool
 ) -> set[tuple[str, str]]:
     """Those of *messages*, by thread and id, that are steps of a session by hand, or of a job's."""
-    wanted = set(messages)
-    found: set[tuple[str, str]] = set()
-    for threads in chunks(sorted({thread for thread, _ in wanted})):
-        for ids in chunks(sorted({id for _, id in wanted})):
-            statement = _STEPPED[by_job].format(holes(threads), holes(ids))
-            found.update(tx.run(statement, (repo, *threads, *ids)))
-    return found & wanted
+    return messages_among(tx, _STEPPED[by_job], repo, messages)
 
 
 def made_of(tx: Tx, repo: int, thread_id: str, ids: Sequence[str]) -> list[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 
 import numpy as np
@@ -12,7 +12,7 @@ from mnemo.errors import Conflict
 from mnemo.store import tables
 from mnemo.store.codec import decode_list, decode_vector, utc_text
 from mnemo.store.damage import Passed, Rows, log_passed
-from mnemo.store.rows import chunks, holes, insert_rows, message_row
+from mnemo.store.rows import chunks, holes, insert_rows, message_row, messages_among
 from mnemo.store.tx import Tx
 from mnemo.values.messages import Role, StoredMessage, embedded_text, searchable_text
 
@@ -21,6 +21,7 @@ __all__ = [
     "CALLS",
     "COLUMNS",
     "MESSAGES",
+    "held_messages",
     "insert_messages",
     "messages_by_id",
     "messages_in",
@@ -46,6 +47,10 @@ _BY_ROLE = {
     "tool": _BY_PLACE + "AND m.role = 'tool'",
 }
 _BY_ID = _OF_THREAD.format(index="$by(messages_id)") + "AND m.id IN ({})"
+_HELD = """
+SELECT t.id, m.id FROM threads t $join messages m $by(messages_id) ON m.thread = t.no
+WHERE t.repo = ? AND t.id IN ({}) AND m.id IN ({})
+"""
 _BY_SEQ = _BY_PLACE + "AND m.seq IN ({}) ORDER BY m.seq"
 _OF_CALLS = """
 SELECT seq FROM message_calls WHERE thread = ? AND call_id IN ({0})
@@ -153,6 +158,11 @@ def messages_by_id(tx: Tx, thread: int, ids: Sequence[str]) -> dict[str, StoredM
         rows = tx.run(_BY_ID.format(holes(chunk)), (thread, *chunk))
         found.update((message.stored_id, message) for message in MESSAGES.all(rows))
     return found
+
+
+def held_messages(tx: Tx, repo: int, messages: Iterable[tuple[str, str]]) -> set[tuple[str, str]]:
+    """Those of *messages*, by thread and id, that the repository holds."""
+    return messages_among(tx, _HELD, repo, messages)
 
 
 def messages_of_calls(tx: Tx, thread: int, call_ids: Sequence[str]) -> list[StoredMessage]:

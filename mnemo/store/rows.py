@@ -17,6 +17,7 @@ __all__ = [
     "insert_rows",
     "listed",
     "message_row",
+    "messages_among",
     "repo_row",
     "snapshot_row",
     "step_row",
@@ -44,6 +45,19 @@ def chunks(items: Sequence[T]) -> Iterator[Sequence[T]]:
 def holes(items: Sequence[object]) -> str:
     """``?,?,?`` for as many."""
     return ",".join("?" * len(items))
+
+
+def messages_among(
+    tx: Tx, statement: str, repo: int, messages: Iterable[tuple[str, str]]
+) -> set[tuple[str, str]]:
+    """Those of *messages*, by thread and id, that *statement* finds in the repository."""
+    wanted = set(messages)
+    found: set[tuple[str, str]] = set()
+    for threads in chunks(sorted({thread for thread, _ in wanted})):
+        for ids in chunks(sorted({id for _, id in wanted})):
+            rows = tx.run(statement.format(holes(threads), holes(ids)), (repo, *threads, *ids))
+            found.update(rows)
+    return found & wanted
 
 
 def insert_rows(tx: Tx, head: str, rows: Sequence[tuple[Any, ...]]) -> None:

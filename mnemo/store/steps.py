@@ -6,11 +6,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias
 
-from mnemo.errors import AlreadyExtracted, Conflict, NotFound, UsageError
+from mnemo.errors import Conflict, NotFound, NotToFeed, UsageError
 from mnemo.protocols import Clock
 from mnemo.store import tables
 from mnemo.store.codec import utc_text
 from mnemo.store.jobs import stepped_messages
+from mnemo.store.messages import held_messages
 from mnemo.store.rows import insert_rows, listed, step_row
 from mnemo.store.tombstones import was_erased
 from mnemo.store.tx import Tx
@@ -72,8 +73,9 @@ def append_steps(tx: Tx, handed: Sequence[Handed], *, clock: Clock) -> list[Step
     """
     Write steps with their full text, in order; a refused one leaves no gap.
 
-    A message that a feed gives is refused if a job has made it a step. The job looks for fed
-    messages once its own steps are written: whichever of the two writes first keeps it.
+    A message that a feed gives is refused if it was erased since, or if a job has made it a
+    step. The job looks for fed messages once its own steps are written: whichever of the two
+    writes first keeps it.
 
     Args:
         clock: The service's; gives the time at which they were recorded.
@@ -83,7 +85,7 @@ def append_steps(tx: Tx, handed: Sequence[Handed], *, clock: Clock) -> list[Step
     """
     recorded_at = utc_text(clock.now())
     found = _find_lanes(tx, handed)
-    extracted = _extracted(tx, found, handed)
+    unfit = _not_to_feed(tx, found, handed)
     lanes = _lanes(tx, found, handed)
     taken = [lane.repo for lane in lanes if isinstance(lane, _Lane)]
     ordinal = tx.dialect.reserve(tx, "steps", len(taken), taken)
@@ -94,8 +96,9 @@ def append_steps(tx: Tx, handed: Sequence[Handed], *, clock: Clock) -> list[Step
         if isinstance(lane, UsageError):
             results.append(lane)
             continue
-        if (lane.repo, one.draft.thread_id, one.draft.message_id) in extracted:
-            results.append(AlreadyExtracted(f"message {one.draft.message_id!r} is a step already"))
+        if (lane.repo, one.draft.thread_id, one.draft.message_id) in unfit:
+            what = f"message {one.draft.message_id!r} was erased, or is a step already"
+            results.append(NotToFeed(what))
             continue
         ordinal += 1
         step = one.draft.step(
@@ -136,17 +139,18 @@ def _find_lanes(tx: Tx, handed: Sequence[Handed]) -> _Found:
     return found
 
 
-def _extracted(tx: Tx, found: _Found, handed: Sequence[Handed]) -> set[tuple[int, str, str]]:
-    """Repository, thread and id of the fed messages that a job has made steps."""
-    fed: dict[int, list[tuple[str, str]]] = {}
+def _not_to_feed(tx: Tx, found: _Found, handed: Sequence[Handed]) -> set[tuple[int, str, str]]:
+    """Repository, thread and id of the fed messages that were erased, or made steps by a job."""
+    fed: dict[int, set[tuple[str, str]]] = {}
     for one in handed:
         row, draft = found.get((one.session_id, None)), one.draft
         if draft.is_fed and row is not None and draft.thread_id and draft.message_id:
-            fed.setdefault(row[2], []).append((draft.thread_id, draft.message_id))
+            fed.setdefault(row[2], set()).add((draft.thread_id, draft.message_id))
     return {
         (repo, *message)
         for repo, messages in fed.items()
-        for message in stepped_messages(tx, repo, messages, by_job=True)
+        for message in (messages - held_messages(tx, repo, messages))
+        | stepped_messages(tx, repo, messages, by_job=True)
     }
 
 

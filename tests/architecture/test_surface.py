@@ -24,7 +24,7 @@ def test_all_is_sorted_and_whole():
 
 def test_every_error_is_importable_from_mnemo():
     """The errors of the surface are importable from the package itself, but for internal ones."""
-    internal = {"AlreadyExtracted", "Barred", "StaleRevision"}
+    internal = {"Barred", "NotToFeed", "StaleRevision"}
     assert set(mnemo.errors.__all__) - internal <= set(mnemo.__all__)
 
 

@@ -206,28 +206,6 @@ async def test_who_waits_is_told_of_the_cancellation(open_conversations: OpenTal
     assert feed.error is None
 
 
-async def test_a_purge_reaches_what_was_on_its_way(open_conversations: OpenTalk) -> None:
-    """Messages read before a purge and written after it are forgotten once more."""
-    forgotten: list[str | None] = []
-    talk, feeding = await opened(open_conversations)
-    purge = talk.parts.forget
-    session = Taker()
-    session.gate = anyio.Event()
-
-    async def forget(selection: Selection) -> Any:
-        forgotten.append(selection.thread_id)
-        return await purge(selection)
-
-    object.__setattr__(talk.parts, "forget", forget)
-    feed = await feeding.feed("t", session)
-    await talk.log().append(turns(2))
-    await talk.until(lambda: session.asked == 1)
-    await talk.log().purge()
-    session.gate.set()
-    await fed(feed)
-    assert forgotten == ["t", "t"]
-
-
 async def test_clearing_forgets_nothing(open_conversations: OpenTalk) -> None:
     """A thread that is cleared while it is fed keeps what was fed."""
     forgotten: list[Selection] = []
@@ -258,22 +236,21 @@ async def test_two_sessions_are_fed_alike(open_conversations: OpenTalk) -> None:
     assert slow.texts == ["m0", "m1"]
 
 
-async def test_a_real_session_is_fed(open_conversations: OpenTalk, open_kit: OpenKit) -> None:
+async def test_a_real_session_is_fed(open_kit: OpenKit) -> None:
     """Steps in order, named by thread and message; a second feed from the start adds nothing."""
-    talk, feeding = await opened(open_conversations)
     kit = await open_kit(embedded=True)
-    session = await kit.started("plan the trip")
-    feed = await feeding.feed("t", session)
-    await talk.log().append([user("Where?", id="a"), assistant("I look.", "c", id="b")])
-    await talk.log().append([result("c", "Pier 3", id="d"), user(" ", id="e")])
+    session, talk = await kit.started("plan the trip"), kit.repo.conversation("t")
+    feed = await talk.feed(session)
+    await talk.append([user("Where?", id="a"), assistant("I look.", "c", id="b")])
+    await talk.append([result("c", "Pier 3", id="d"), user(" ", id="e")])
     await fed(feed)
-    await fed(await feeding.feed("t", session, from_seq=0))
+    await fed(await talk.feed(session, from_seq=0))
     steps = session.recent_steps(9)
     assert [(s.thread_id, s.message_id) for s in steps] == [("t", "a"), ("t", "b"), ("t", "d")]
     assert session.held_messages("t") == ["d", "b", "a"]
     await session.close()
-    await talk.log().append(user("too late", id="f"))
+    await talk.append(user("too late", id="f"))
     with pytest.raises(SessionError):
         await fed(feed)
-    resumed = await feeding.feed("t", session)
+    resumed = await talk.feed(session)
     assert isinstance(resumed, Feed)

@@ -263,6 +263,34 @@ async def test_a_message_that_is_extracted_while_a_feed_reads_is_one_step(open_k
     assert session.statistics().steps == 1
 
 
+@pytest.mark.parametrize("erase", ["withdraw", "purge", "forget"])
+async def test_a_message_that_is_erased_while_a_feed_reads_is_no_step(
+    open_kit: OpenKit, erase: str
+):
+    """What a feed has read and not yet written is left out, once it was erased."""
+    kit = await open_kit()
+    session, talk = await kit.started(), kit.repo.conversation("default")
+    take = session._take_fed
+
+    async def late(messages: Sequence[StoredMessage]) -> None:
+        if erase == "withdraw":
+            assert [message.id for message in await talk.withdraw()] == ["b"]
+        elif erase == "purge":
+            await talk.purge()
+        else:
+            await kit.repo.forget(message_ids=["b"], thread_id="default")
+        await take(messages)
+
+    session._take_fed = late  # type: ignore[method-assign]
+    await talk.append([Message("user", LUND, id="a"), Message("user", "hunter2", id="b")])
+    feed = await talk.feed(session, from_seq=0)
+    await feed.caught_up()
+    feed.cancel()
+    assert feed.error is None
+    assert session.held_messages("default") == ([] if erase == "purge" else ["a"])
+    assert await kit.repo.search("hunter2") == []
+
+
 async def test_a_job_is_not_begun_again_before_its_worker_has_returned(open_kit: OpenKit):
     """What is said after the commit, and before the worker's end, waits for that end."""
     kit = await open_kit(embedded=True)
