@@ -84,7 +84,21 @@ class SessionError(UsageError):
 def _refusal(reason: str, state: str | None, operation: str | None) -> str:
     what = f"{operation} was refused" if operation else "the operation was refused"
     where = f" while the session is {state}" if state else ""
-    return f"{what}{where}: {reason}"
+    help = f"; {_HELP[reason]}" if reason in _HELP else ""
+    return f"{what}{where}: {reason}{help}"
+
+
+_HELP = {
+    "not_idle": "close the episode, and commit or discard it, first",
+    "not_collecting": "start an episode first",
+    "not_ready": "close an episode first, and wait until it is extracted",
+    "not_discardable": "close the episode first, and wait until it is extracted",
+    "session_failed": "commit to extract the episode again, or discard it",
+    "extraction_in_progress": "wait for the state ready or failed",
+    "commit_in_progress": "wait until the commit has ended",
+    "append_backlog_full": "await some of the appends first",
+    "pending_queue_full": "await some of the pending operations first",
+}
 
 
 class InvalidOperation(SessionError):

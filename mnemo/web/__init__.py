@@ -6,12 +6,7 @@ try:
     from mnemo.web.serving import serve
     from mnemo.web.tokens import Token, new_token, read_tokens, token_of
 except ModuleNotFoundError as error:
-    if (error.name or "").split(".")[0] not in (
-        "fastapi",
-        "prometheus_client",
-        "starlette",
-        "uvicorn",
-    ):
+    if (error.name or "").split(".")[0] not in ("fastapi", "sse_starlette", "starlette", "uvicorn"):
         raise
     raise ImportError("the HTTP service needs pip install 'mnemo-sessions[serve]'") from error
 

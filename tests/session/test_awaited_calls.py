@@ -78,7 +78,7 @@ async def test_a_blank_goal_is_refused_and_records_nothing(open_kit):
 
 @pytest.mark.parametrize(("state", "operation", "reason"), REFUSALS)
 async def test_an_illegal_call_is_refused_with_its_reason(open_kit, state, operation, reason):
-    """Each refused cell of the table gives its reason and changes nothing."""
+    """Each refused cell of the table gives its reason, says what to do, and changes nothing."""
     kit = await open_kit()
     session = await in_state(kit, state)
     before = (session.state, session.context(), session.error, session.episode_id)
@@ -87,6 +87,7 @@ async def test_an_illegal_call_is_refused_with_its_reason(open_kit, state, opera
     assert refused.value.reason == reason
     assert refused.value.state == state
     assert refused.value.operation == operation
+    assert f": {reason}; " in str(refused.value)
     assert (session.state, session.context(), session.error, session.episode_id) == before
     kit.model.unblock("semantic")
 
