@@ -94,6 +94,10 @@ export const plural = (count, one, many = `${one}s`) =>
 
 export const KINDS = { semantic: "fact", procedural: "instruction", episodic: "step" };
 
+/** Who a source is of: what was corrected or added by hand has the actor "hand". */
+export const origin = (source) =>
+  source.actor === "hand" ? "written by hand" : `from ${source.actor || "someone"}`;
+
 /** The raw steps that a memory comes from, with the way to the conversation or session. */
 export function Sources({ sources }) {
   if (!sources.length) return html`<${Empty}>No source is kept: it was written by hand, or its source was forgotten.<//>`;
@@ -101,7 +105,7 @@ export function Sources({ sources }) {
     ${sources.map((source) => html`<li key=${source.key || source.session_id + source.step_index}>
       <blockquote><${Text} text=${source.text} /></blockquote>
       <p class="origin">
-        ${source.actor || "someone"}, <${Time} at=${source.at} />,${" "}
+        ${origin(source)}, <${Time} at=${source.at} />,${" "}
         ${source.thread_id
           ? html`<${To} view="threads" params=${{ thread: source.thread_id, message: source.message_id }}>conversation ${source.thread_id}<//>`
           : html`<${To} view="sessions" params=${{ session: source.session_id }}>session ${source.session_id}<//>`}

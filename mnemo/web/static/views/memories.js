@@ -1,7 +1,7 @@
 // Memories: facts and instructions with filters; one of them with sources, history, edit, forget.
 
 import { call, get, post } from "../api.js";
-import { address, Badge, Empty, Failure, html, KINDS, Loaded, plural, Query, Sources, Text, Time, To, useContext, useEffect, useLoad, useRef, useState, World } from "../parts.js";
+import { address, Badge, Empty, Failure, html, KINDS, Loaded, origin, plural, Query, Sources, Text, Time, To, useContext, useEffect, useLoad, useRef, useState, World } from "../parts.js";
 
 const PAGE = 200;
 
@@ -96,12 +96,12 @@ function List({ params }) {
 
 function Table({ items, params }) {
   return html`<div class="scroll" tabindex="0" role="region" aria-label="Memories"><table class="memories">
-    <thead><tr><th scope="col">What it says</th><th scope="col">Kind</th><th scope="col">Holds</th><th scope="col">Said by</th></tr></thead>
+    <thead><tr><th scope="col">What it says</th><th scope="col">Kind</th><th scope="col">Holds</th><th scope="col">Origin</th></tr></thead>
     <tbody>${items.map((memory) => html`<tr key=${memory.id} class=${memory.id === params.id ? "chosen" : ""}>
       <th scope="row"><${To} view="memories" params=${{ ...params, id: memory.id }} aria-current=${memory.id === params.id ? "true" : undefined}><${Text} text=${memory.text} cut=${300} /><//></th>
       <td>${KINDS[memory.type]}</td>
       <td><${Holds} memory=${memory} /></td>
-      <td>${memory.sources[0]?.actor || html`<span class="quiet">–</span>`}</td>
+      <td>${memory.sources[0] ? origin(memory.sources[0]) : html`<span class="quiet">–</span>`}</td>
     </tr>`)}</tbody>
   </table></div>`;
 }

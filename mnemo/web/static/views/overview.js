@@ -1,9 +1,10 @@
 // Overview: what the repository knows, what is not extracted yet, what failed; live.
 
 import { get, post } from "../api.js";
-import { Badge, Empty, Failure, html, Loaded, plural, Text, Time, To, useContext, useLoad, useState, World } from "../parts.js";
+import { Badge, Empty, Failure, html, Loaded, origin, plural, Text, Time, To, useContext, useLoad, useState, World } from "../parts.js";
 
 const NEWEST = 6;
+const SHOWN = 20;
 const MINUTE_MS = 60_000;
 const UNFINISHED = {
   collecting: "collects steps; extraction begins when it is closed",
@@ -20,7 +21,7 @@ export function Overview() {
       const [statistics, newest, sessions, jobs] = await Promise.all([
         get("/statistics", { repo }, signal),
         post("/memories/list", { repo }, { limit: NEWEST }, signal),
-        get("/sessions", { repo, unfinished: true, limit: 20 }, signal),
+        get("/sessions", { repo, unfinished: true, limit: SHOWN }, signal),
         get("/jobs", { repo }, signal),
       ]);
       return { statistics, newest: newest.items, sessions, jobs };
@@ -44,7 +45,7 @@ function Known({ statistics, newest }) {
     <h2 id="known">What ${repo} knows</h2>
     <p class="lead">
       <strong>${plural(semantic, "fact")}</strong> and <strong>${plural(procedural, "instruction")}</strong>,
-      extracted from ${plural(statistics.messages, "message")} and ${plural(statistics.steps, "step")}.
+      beside ${plural(statistics.messages, "message")} and ${plural(statistics.steps, "step")} as they were said.
       Replaced ones count too.
     </p>
     ${newest.length
@@ -52,7 +53,7 @@ function Known({ statistics, newest }) {
           ${newest.map((memory) => html`<li key=${memory.id}>
             <${To} view="memories" params=${{ id: memory.id }}><${Text} text=${memory.text} cut=${200} /><//>
             <span class="quiet">${memory.sources[0]
-              ? html`from ${memory.sources[0].actor || "someone"}, <${Time} at=${memory.sources[0].at} day />`
+              ? html`${origin(memory.sources[0])}, <${Time} at=${memory.sources[0].at} day />`
               : "written by hand"}</span>
           </li>`)}
         </ul>
@@ -70,8 +71,9 @@ function Unextracted({ sessions, jobs }) {
     ${!sessions.length && !jobs.length && html`<${Empty}>Nothing waits: all that was said is extracted.<//>`}
     <ul class="rows">
       ${jobs.map((job) => html`<li key=${`${job.kind} ${job.subject}`}>
-        <span><${Badge} kind=${job.state}>${job.state}<//> conversation${" "}
-          <${To} view="threads" params=${{ thread: job.subject }}>${job.subject}<//>${" "}${JOBS[job.state]}</span>
+        <span><${Badge} kind=${job.state}>${job.state}<//> ${job.kind === "session"
+          ? html`session <${To} view="sessions" params=${{ session: job.subject }}>${job.subject}<//>`
+          : html`conversation <${To} view="threads" params=${{ thread: job.subject }}>${job.subject}<//>`} ${JOBS[job.state]}</span>
         <span class="quiet">${job.error ? html`<${Text} text=${job.error} cut=${300} />` : html`due <${Time} at=${job.due_at} />`}</span>
       </li>`)}
       ${sessions.map((session) => html`<li key=${session.id}>
@@ -80,6 +82,7 @@ function Unextracted({ sessions, jobs }) {
         <span class="quiet">${plural(session.steps, "step")}, <${Time} at=${session.updated_at} /></span>
       </li>`)}
     </ul>
+    ${sessions.length === SHOWN && html`<p>The first ${SHOWN} sessions are shown. <${To} view="sessions">All sessions<//></p>`}
     ${canWrite && jobs.length > 0 && html`<p><button onClick=${retry}>Extract now</button></p>`}
     ${error && html`<${Failure} error=${error} />`}
   </section>`;
