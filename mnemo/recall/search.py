@@ -261,7 +261,8 @@ class Search:
         """
         Return the best *k*, each with the facts that restate it and share its place.
 
-        A fact restates the step behind it that matches the question best.
+        A fact restates the step behind it that matches the question best. One that was worded
+        by hand takes the step's place: the step says what was corrected.
         """
         best: list[tuple[ScoredCandidate, list[ScoredCandidate]]] = []
         places: dict[str, tuple[ScoredCandidate, list[ScoredCandidate]]] = {}
@@ -272,12 +273,16 @@ class Search:
                 continue
             step = self._restated_step(scored)
             place = places.get(step) if step is not None else None
+            restating: list[ScoredCandidate] = []
             if place is not None and place[0].found.type != scored.found.type:
-                place[1].extend([scored] if scored.found.type == "semantic" else ())
-                continue
-            best.append((scored, []))
-            if step is not None:
-                places.setdefault(step, best[-1])
+                if not (isinstance(scored.node, Claim) and scored.node.worded_at is not None):
+                    place[1].extend([scored] if scored.found.type == "semantic" else ())
+                    continue
+                best = [one for one in best if one is not place]
+                restating, place = place[1], None
+            best.append((scored, restating))
+            if step is not None and place is None:
+                places[step] = best[-1]
         return best
 
     def _restated_step(self, scored: ScoredCandidate) -> str | None:

@@ -354,6 +354,16 @@ async def test_a_correction_holds_from_now_on_and_is_found(kit: Kit) -> None:
     assert (await kit.memory.check()).problems == ()
 
 
+async def test_a_correction_is_recalled_instead_of_the_step_that_it_corrects(kit: Kit) -> None:
+    """Also by a question that the step's own words match better."""
+    await say(kit, "I live in Paris.")
+    old = await fact_of(kit, "Paris")
+    await kit.repo.update_memory(old.id, "Ada moved to the far north")
+    await kit.repo.settle()
+    found = (await kit.repo.recall("Who did say: I live in Paris?")).candidates
+    assert [one.node.text for one in found] == ["Ada moved to the far north"]
+
+
 @pytest.mark.parametrize("again", ["I live in Paris.", "I live in Paris, in the centre of it."])
 async def test_extraction_that_restates_the_old_wording_does_not_undo_it(
     kit: Kit, again: str
