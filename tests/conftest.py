@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -17,6 +18,10 @@ from mnemo.service import Mnemo
 from mnemo.testing import HashingEmbedder, ManualClock, RecordingObserver, ScriptedChatModel
 from mnemo.testing.faults import FailingStore
 from mnemo.testing.stores import in_memory_store
+
+# A shell starts what is in its background with SIGINT ignored, which all processes inherit.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # No test fails because a machine is busy. ``scripts/test --all`` loads the thorough profile.
 QUICK = settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.too_slow])

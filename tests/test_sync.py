@@ -29,14 +29,6 @@ def memory() -> Iterator[sync.Mnemo]:
         yield opened
 
 
-@pytest.fixture
-def interruptible() -> Iterator[None]:
-    """A process that a shell started in the background ignores SIGINT."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
-
-
 def test_a_session_is_collected_committed_and_recalled(memory: sync.Mnemo):
     """Handles lead to handles: service, repository, session, operation."""
     repo = memory.open_repo("ada")
@@ -111,7 +103,6 @@ def test_four_threads_share_one_service(memory: sync.Mnemo):
     assert repo.statistics().steps == 100
 
 
-@pytest.mark.usefixtures("interruptible")
 def test_an_interrupted_call_leaves_nothing_running():
     """Ctrl-C in a recall that waits for a model ends the work first; the service goes on."""
     asked, ended = threading.Event(), threading.Event()
@@ -141,7 +132,6 @@ def test_an_interrupted_call_leaves_nothing_running():
         assert repo.recall("boat").candidates
 
 
-@pytest.mark.usefixtures("interruptible")
 def test_an_interrupted_append_is_whole_or_without_a_trace(memory: sync.Mnemo):
     """A step whose call was interrupted is found by its key, once, if it is there at all."""
     session = memory.open_repo().start_session("goal")

@@ -41,7 +41,7 @@ async def test_a_server_killed_under_fifty_clients_loses_nothing(serve, tmp_path
     )
     acknowledged: dict[str, int] = {}
     followed: list[int] = []
-    half, done = anyio.Event(), anyio.Event()
+    listening, half, done = anyio.Event(), anyio.Event(), anyio.Event()
 
     async def client(memory: RemoteMnemo, number: int) -> None:
         repo = memory.repo("a")
@@ -59,6 +59,7 @@ async def test_a_server_killed_under_fifty_clients_loses_nothing(serve, tmp_path
                 async with memory.events("a", after=cursor) as events:
                     async for event in events:
                         cursor = event.cursor or cursor
+                        listening.set()
                         if event.name == "changes":
                             followed.extend(seq for _, seq in event.data["messages"])
                         if len(set(followed)) == CLIENTS * EACH:
@@ -73,6 +74,7 @@ async def test_a_server_killed_under_fifty_clients_loses_nothing(serve, tmp_path
         with anyio.fail_after(120):
             async with anyio.create_task_group() as group:
                 group.start_soon(listener, memory)
+                await listening.wait()
                 for number in range(CLIENTS):
                     group.start_soon(client, memory, number)
                 await half.wait()
