@@ -83,9 +83,11 @@ def empty(url: str) -> None:
 
 
 def execute(url: str, statement: str) -> list[tuple[object, ...]]:
-    """Run *statement* on a connection of its own; give its rows."""
+    """Run *statement* on a connection of its own; give the rows of the last one in it."""
     with psycopg.connect(url, autocommit=True) as connection:
         cursor = connection.execute(statement)
+        while cursor.nextset():
+            pass
         return cursor.fetchall() if cursor.description else []
 
 

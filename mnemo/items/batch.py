@@ -36,6 +36,7 @@ class Batch:
     Operations and what they need beside the store.
 
     Attributes:
+        puts: Those of *operations* that store something.
         values: Copies of the values of ``puts``, in their order.
         space: Of *vectors*, which are those of ``texts``, in their order.
         meant: Query of a search → what it is compared by.
@@ -43,25 +44,23 @@ class Batch:
 
     operations: list[ItemOperation]
     space: EmbeddingSpace
+    puts: Sequence[PutItem] = field(init=False)
     values: Sequence[Mapping[str, Any]] = ()
     vectors: Sequence[Vector] = ()
     meant: Mapping[str, Meant] = field(default_factory=dict)
 
+    def __post_init__(self) -> None:
+        self.puts = [one for one in self.operations if isinstance(one, PutItem)]
+
     @classmethod
     def checked(cls, operations: Sequence[ItemOperation], space: EmbeddingSpace) -> Batch:
         """Check all of *operations*. *Raises* ``ValueError``."""
-        checked = [checked_operation(operation) for operation in operations]
-        return cls([_cleaned(one) if isinstance(one, PutItem) else one for one in checked], space)
-
-    @property
-    def puts(self) -> list[PutItem]:
-        """Those that store something."""
-        return [one for one in self.operations if isinstance(one, PutItem)]
+        return cls([_checked(operation) for operation in operations], space)
 
     @property
     def writes(self) -> bool:
         """Whether one of them stores or deletes."""
-        return any(isinstance(one, PutItem | DeleteItem) for one in self.operations)
+        return bool(self.puts) or any(isinstance(one, DeleteItem) for one in self.operations)
 
     @property
     def texts(self) -> list[str]:
@@ -127,12 +126,14 @@ class Batch:
         return [(i.namespace, i.key) for i in found if i.needs_refresh(reader.now)]
 
 
-def _cleaned(put: PutItem) -> PutItem:
-    """*put* with its texts as they are stored, those that are not blank."""
-    if put.texts is None:
-        return put
-    texts = {field: stored_text(field, text) for field, text in put.texts.items()}
-    return replace(put, texts={field: text for field, text in texts.items() if not is_blank(text)})
+def _checked(operation: ItemOperation) -> ItemOperation:
+    """*operation*; a put with its texts as they are stored, those that are not blank."""
+    checked = checked_operation(operation)
+    if not isinstance(checked, PutItem) or checked.texts is None:
+        return checked
+    texts = {field: stored_text(field, text) for field, text in checked.texts.items()}
+    kept = {field: text for field, text in texts.items() if not is_blank(text)}
+    return replace(checked, texts=kept)
 
 
 def _item(put: PutItem, value: Mapping[str, Any], writer: ItemWriter) -> Item:

@@ -47,7 +47,8 @@ class Items:
     Keyed items: JSON objects under a namespace and a key; ``Repository.items``.
 
     They are kept, erased, archived and copied with the repository, and are no memories:
-    neither ``recall`` nor ``search`` of the repository finds them. Several processes may
+    ``search`` of the repository does not find them, and ``recall`` only those with texts,
+    where its ``types`` have ``item``. Several processes may
     write; the last put of a key holds.
     """
 
@@ -207,13 +208,14 @@ class Items:
             batch.copy_values()
         else:
             await anyio.to_thread.run_sync(batch.copy_values)
-        batch.vectors = await self._embed(batch.texts, "document")
-        if batch.queries:
+        if texts := batch.texts:
+            batch.vectors = await self._embed(texts, "document")
+        if queries := batch.queries:
             await self.embed_owed()
-            rows = await self._embed(batch.queries, "query")
+            rows = await self._embed(queries, "query")
             view = await self._vectors.view()
             batch.meant = {
-                query: Meant(row, view) for query, row in zip(batch.queries, rows, strict=True)
+                query: Meant(row, view) for query, row in zip(queries, rows, strict=True)
             }
 
     async def _embed(

@@ -10,7 +10,7 @@ from mnemo.store.archive_checks import CHECKS, INDEXES, check, prune
 from mnemo.store.archive_export import EXPORTS, head_of, opened
 from mnemo.store.archive_import import STAGING, StagedRows, move, put, refuse_filled
 from mnemo.store.damage import Passed, Rows, log_passed
-from mnemo.store.engine import Engine, Snapshot, Staging, compute
+from mnemo.store.engine import Engine, Snapshot, Staging, compute, repository_locks
 from mnemo.store.tx import Result, Tx
 from mnemo.values.archive import KINDS, ArchiveHead, LeftOut, NumberedRecord, Record
 
@@ -39,7 +39,7 @@ class StoredArchive:
         """
         Stage everything, check it, and move it over in one transaction; see ``Archive``.
 
-        Other writers go on meanwhile, and wait for the last move only.
+        Other writers go on meanwhile; those of this repository wait for the last move.
         """
         await self._engine.reading(partial(refuse_filled, repo_id=self._repo_id))
         async with self._engine.staging(STAGING) as staging:
@@ -47,7 +47,8 @@ class StoredArchive:
                 await staging.staging(prune)
             for reason, query in CHECKS:
                 await staging.staging(partial(check, reason=reason, query=query))
-            await staging.writing(partial(move, repo_id=self._repo_id, head=head))
+            moved = partial(move, repo_id=self._repo_id, head=head)
+            await staging.writing(moved, locks=repository_locks(self._repo_id))
 
 
 async def _receive(staging: Staging, pages: AsyncIterator[Sequence[NumberedRecord]]) -> int:

@@ -53,7 +53,7 @@ __all__ = [
 ]
 
 Batch = list[tuple[str, list[tuple[Any, ...]]]]
-"""Statements with the rows that each is executed with."""
+"""Staged tables, each with rows of it."""
 
 _STAGED_MORE = {
     "messages": {"owed": "INTEGER", "text": "TEXT", "speaks": "INTEGER"},
@@ -111,21 +111,13 @@ STAGING = {
     },
 }
 """The definitions of their columns, and of those of their parts."""
-_PUT = {
-    table: f"INSERT INTO staging.{table} (n, line, {', '.join(columns)}) "
-    f"VALUES (?, ?{', ?' * len(columns)})"
-    for table, columns in _TABLES.items()
-}
-_PUT_PART = {
-    table: f"INSERT INTO staging.{table} ({', '.join(columns)}) VALUES (?, ?)"
-    for table, columns in _PARTS.items()
-}
+_COLUMNS = _PARTS | {table: ("n", "line", *columns) for table, columns in _TABLES.items()}
 
 
 def put(tx: Tx, batch: Batch) -> None:
     """Stage rows."""
-    for statement, rows in batch:
-        tx.run_many(statement, rows)
+    for table, rows in batch:
+        tx.insert(f"staging.{table}", _COLUMNS[table], rows)
 
 
 class StagedRows:
@@ -137,7 +129,7 @@ class StagedRows:
         """Records that were damaged in the store that the archive was made of."""
 
     def batch(self, records: Sequence[NumberedRecord]) -> Batch:
-        """The rows of *records* and what they are put by."""
+        """The rows of *records*."""
         breather, batch = Breather(), []
         for kind, run in groupby(records, key=lambda numbered: type(numbered[1])):
             if kind is LeftOut:
@@ -153,7 +145,7 @@ class StagedRows:
                 for name, values in _parts(record).items():
                     parts[name] += [(place, value) for value in values]
                 breather.breathe()
-            batch += [(_PUT[table], rows), *((_PUT_PART[name], parts[name]) for name in parts)]
+            batch += [(table, rows), *parts.items()]
         return batch
 
 
@@ -231,7 +223,8 @@ SELECT EXISTS (SELECT 1 FROM repos WHERE no = :repo AND revision > 0)
 """
 _KNOWN = """
 SELECT 'session', a.id FROM staging.sessions a JOIN sessions s ON s.id = a.id
-UNION ALL SELECT 'episode', a.id FROM staging.episodes a JOIN episodes e ON e.id = a.id LIMIT 1
+UNION ALL SELECT 'episode', a.id FROM staging.episodes a JOIN episodes e ON e.id = a.id
+ORDER BY 1 DESC, 2 LIMIT 1
 """
 _IDS = """
 SELECT id FROM staging.sessions UNION ALL SELECT id FROM staging.episodes

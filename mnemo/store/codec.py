@@ -52,6 +52,8 @@ __all__ = [
     "utc_text",
 ]
 
+# ``json.dumps`` makes a new one at each call.
+_ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False)
 _TIME = "$time"
 _VECTOR = "$vector"
 
@@ -64,7 +66,7 @@ def encode_json(value: Any) -> str:
         ValueError: If *value* holds NaN, an infinity or something that JSON has no word for.
     """
     try:
-        return json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+        return _ENCODER.encode(value)
     except TypeError as error:
         raise ValueError(f"not storable as JSON: {error}") from error
 

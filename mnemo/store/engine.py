@@ -14,7 +14,17 @@ from typing import Any, Never, Protocol, TypeAlias, TypeVar
 from mnemo.runtime.threads import shared_threads
 from mnemo.store.tx import Tx
 
-__all__ = ["Bulk", "Engine", "Locks", "ManagedEngine", "Snapshot", "Staging", "compute"]
+__all__ = [
+    "OWNERS",
+    "Bulk",
+    "Engine",
+    "Locks",
+    "ManagedEngine",
+    "Snapshot",
+    "Staging",
+    "compute",
+    "repository_locks",
+]
 
 T = TypeVar("T")
 
@@ -26,6 +36,16 @@ Kind and id of what a writer reads and then changes (a session, the graph of a r
 An engine with one writer at a time needs none; any other takes them first, sorted, and keeps
 out all others from a writer that names none.
 """
+
+
+OWNERS: Locks = [("owner", "")]
+"""What a writer names that only changes who owns sessions: claims check that by themselves."""
+
+
+def repository_locks(repo_id: str) -> Locks:
+    """What a writer names that changes all of a repository but its sessions."""
+    kinds = ("graph", "transcript", "notes", "items", "checkpoints")
+    return [(kind, repo_id) for kind in kinds]
 
 
 class Snapshot(Protocol):
@@ -45,7 +65,7 @@ class Staging(Protocol):
         What it wrote stays if it raises. *Cancellation*: completes.
         """
 
-    async def writing(self, work: Callable[[Tx], T]) -> T:
+    async def writing(self, work: Callable[[Tx], T], *, locks: Locks = ()) -> T:
         """Run *work* as ``Engine.writing`` does, with the staged tables in sight."""
 
 
@@ -70,6 +90,13 @@ class Engine(Protocol):
 
         *Cancellation*: completes; the result comes back even so, the cancellation is met at
         the caller's next await.
+        """
+
+    async def merging(self, work: Bulk, payload: Any, *, locks: Locks = ()) -> Any:
+        """
+        Do as ``writing``, with the payloads of all calls of the same *work* that wait, in order.
+
+        If *work* raises, it runs once for each payload: one that fails fails alone.
         """
 
     def post(
@@ -141,8 +168,13 @@ class ManagedEngine(Engine, Protocol):
     async def scrub(self, *, at_once: bool) -> bool:
         """Rid the storage of what was erased; see ``Store.scrub``."""
 
-    async def tend(self) -> Never:
-        """Do what ``scrub`` left, whenever the store is idle. *Cancellation*: safe."""
+    async def tend(self, woken: Callable[[], None]) -> Never:
+        """
+        Do what ``scrub`` left, whenever the store is idle. *Cancellation*: safe.
+
+        *woken* is called, on the loop, when another process may have written jobs; where
+        none tells, they are found by looking for them.
+        """
 
 
 async def compute(work: Callable[[], T]) -> T:

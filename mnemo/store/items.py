@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -59,12 +59,15 @@ WHERE v.repo = ? AND v.vector IS NULL ORDER BY v.seq LIMIT ?
 """
 # What has expired is not there: what is put in its place is new.
 _PUT = f"""
-{ITEMS.insert} ON CONFLICT (repo, namespace, key) DO UPDATE SET
+INSERT INTO items (repo, {", ".join(ITEMS.columns)}) VALUES {{}}
+ON CONFLICT (repo, namespace, key) DO UPDATE SET
 created_at = CASE WHEN items.expires_at <= excluded.updated_at THEN excluded.created_at
              ELSE items.created_at END,
 {", ".join(f"{c} = excluded.{c}" for c in ITEMS.columns if c not in (*ITEMS.key, "created_at"))}
-RETURNING no
+RETURNING no, namespace, key
 """
+_PUTS_AT_ONCE = 32
+"""Few sizes of a statement stay prepared (S)."""
 _PUT_VECTOR = "INSERT INTO item_vectors (repo, item, field, vector) VALUES (?, ?, ?, ?)"
 _FIND = "SELECT no, expires_at FROM items WHERE repo = ? AND namespace = ? AND key = ?"
 _REFRESH = """
@@ -77,6 +80,7 @@ _BEFORE = "SELECT no FROM items WHERE repo = ? AND updated_at < ?"
 _SETTLE = "DELETE FROM item_vectors WHERE seq = ? AND vector IS NULL RETURNING repo, item, field"
 _TEXTS = "SELECT no, texts FROM items WHERE repo = ?"
 
+_NAMESPACE, _KEY = map(ITEMS.columns.index, ITEMS.key)
 _NUMBERED = Rows("items", f"i {ITEMS.words}", lambda row: (row[0], ITEMS.read(row[1:])))
 _NAMESPACE_ROWS = Rows("items", "s", lambda row: tuple(decode_list(row[0], str)))
 _OWED_ROWS: Rows[tuple[int, str]] = Rows(
@@ -85,6 +89,23 @@ _OWED_ROWS: Rows[tuple[int, str]] = Rows(
 
 
 _FIELDS = Rows("items", "i s", lambda row: [(row[0], one[0]) for one in decode_list(row[1], list)])
+
+
+class _Handed(NamedTuple):
+    """Work on its way to the writer; *now* is the store's time for it."""
+
+    repo_id: str
+    now: datetime
+    work: Callable[[ItemWriter], Any]
+
+
+class _Put(NamedTuple):
+    """An item's row, and the vectors of its texts."""
+
+    row: tuple[Any, ...]
+    texts: Sequence[tuple[str, str]]
+    vectors: Sequence[bytes]
+    space: EmbeddingSpace
 
 
 class StoredItems:
@@ -106,22 +127,23 @@ class StoredItems:
 
     async def writing(self, work: Callable[[ItemWriter], T]) -> T:
         """Run *work* in one transaction of the writer. *Cancellation*: completes."""
-        now = self._clock.now()
-
-        def write(tx: Tx) -> T:
-            return work(Writing(tx, self._repo_id, now))
-
-        return await self._engine.writing(write, locks=[("items", self._repo_id)])
+        handed = _Handed(self._repo_id, self._clock.now(), work)
+        result: T = await self._engine.merging(_write, handed, locks=[("items", self._repo_id)])
+        return result
 
 
 class Reading:
     """``ItemReader`` over a transaction."""
 
     def __init__(self, tx: Tx, repo_id: str, now: datetime) -> None:
-        self._tx = tx
+        self._given = tx
         self._repo_id = repo_id
         self._repo, _, _, self._dimensions = repo_row(tx, repo_id)
         self._now = now
+
+    @property
+    def _tx(self) -> Tx:
+        return self._given
 
     @property
     def _live(self) -> tuple[int, str]:
@@ -212,21 +234,67 @@ class Reading:
 
 
 class Writing(Reading):
-    """``ItemWriter`` over a transaction."""
+    """
+    ``ItemWriter`` over a transaction, for the works of several callers, one after the other.
+
+    Puts are kept until ``flush``, which everything else that reads or writes calls first.
+    """
+
+    def __init__(self, tx: Tx, repo_id: str, now: datetime) -> None:
+        super().__init__(tx, repo_id, now)
+        self._puts: dict[tuple[str, str], _Put] = {}
+
+    @property
+    def _tx(self) -> Tx:
+        self.flush()
+        return self._given
+
+    def run(self, work: Callable[[ItemWriter], T], now: datetime) -> T:
+        """Run *work* at the time *now*."""
+        self._now = now
+        return work(self)
 
     def put(self, item: Item, vectors: Sequence[Vector], space: EmbeddingSpace) -> None:
         """Keep an item with the vectors of its texts, in the place of what has its key."""
-        self._repo = self._repo or repo_number(self._tx, self._repo_id)
-        ((number,),) = self._tx.run(_PUT, (self._repo, *ITEMS.values(item))).fetchall()
-        self._tx.run("DELETE FROM item_vectors WHERE item = ?", (number,))
-        if item.texts:
-            blobs = [encode_vector(vector) for vector in vectors]
-            check_space(self._tx, self._repo_id, space, blobs)
-            rows = zip(item.texts, blobs, strict=True)
-            self._tx.run_many(
-                _PUT_VECTOR, [(self._repo, number, field, blob) for (field, _), blob in rows]
-            )
+        self._repo = self._repo or repo_number(self._given, self._repo_id)
+        values = ITEMS.values(item)
+        place = (values[_NAMESPACE], item.key)
+        if place in self._puts:
+            # One statement cannot change a row twice.
+            self.flush()
+        blobs = [encode_vector(vector) for vector in vectors]
+        self._puts[place] = _Put((self._repo, *values), item.texts, blobs, space)
+
+    def flush(self) -> None:
+        """Write the puts. *Raises* ``EmbeddingSpaceMismatch``."""
+        waiting, self._puts = list(self._puts.values()), {}
+        for start in range(0, len(waiting), _PUTS_AT_ONCE):
+            self._write(waiting[start : start + _PUTS_AT_ONCE])
+
+    def _write(self, puts: Sequence[_Put]) -> None:
+        tx = self._given
+        rows = [put.row for put in puts]
+        places = ",".join(f"({holes(row)})" for row in rows)
+        values = [value for row in rows for value in row]
+        written = tx.run(_PUT.format(places), values).fetchall()
+        _drop_vectors(tx, [no for no, _, _ in written])
+        numbers = {(namespace, key): no for no, namespace, key in written}
+        self._put_vectors(numbers, [put for put in puts if put.vectors])
+
+    def _put_vectors(self, numbers: Mapping[tuple[str, str], int], puts: Sequence[_Put]) -> None:
+        spaces: dict[EmbeddingSpace, list[bytes]] = {}
+        for put in puts:
+            spaces.setdefault(put.space, []).extend(put.vectors)
+        for space, vectors in spaces.items():
+            check_space(self._given, self._repo_id, space, vectors)
             self._dimensions = space.dimensions
+        rows = [
+            (self._repo, numbers[put.row[1 + _NAMESPACE], put.row[1 + _KEY]], field, vector)
+            for put in puts
+            for (field, _), vector in zip(put.texts, put.vectors, strict=True)
+        ]
+        if rows:
+            self._given.run_many(_PUT_VECTOR, rows)
 
     def delete(self, namespace: Namespace, key: str) -> bool:
         """Delete an item; give whether it was there and had not expired."""
@@ -265,13 +333,31 @@ class Writing(Reading):
         self._tx.run_many(_PUT_VECTOR, rows)
 
 
+def _write(tx: Tx, handed: Sequence[_Handed]) -> list[Any]:
+    """Run what was handed over, in order; puts of several callers are written together."""
+    writers: dict[str, Writing] = {}
+    results = []
+    for repo_id, now, work in handed:
+        if repo_id not in writers:
+            writers[repo_id] = Writing(tx, repo_id, now)
+        results.append(writers[repo_id].run(work, now))
+    for writer in writers.values():
+        writer.flush()
+    return results
+
+
 def _drop(tx: Tx, numbers: Sequence[int]) -> int:
     """Delete items by number, with their vectors; give how many vectors there were."""
-    vectors = 0
+    vectors = _drop_vectors(tx, numbers)
     for some in chunks(numbers):
-        vectors += tx.run(f"DELETE FROM item_vectors WHERE item IN ({holes(some)})", some).rowcount
         tx.run(f"DELETE FROM items WHERE no IN ({holes(some)})", some)
     return vectors
+
+
+def _drop_vectors(tx: Tx, numbers: Sequence[int]) -> int:
+    """Delete the vectors of items by number; give how many there were."""
+    statement = "DELETE FROM item_vectors WHERE item IN ({})"
+    return sum(tx.run(statement.format(holes(some)), some).rowcount for some in chunks(numbers))
 
 
 def erase_items(tx: Tx, repo: int, selection: Selection) -> tuple[int, int]:

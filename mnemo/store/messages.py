@@ -12,7 +12,7 @@ from mnemo.errors import Conflict
 from mnemo.store import tables
 from mnemo.store.codec import decode_list, decode_vector, utc_text
 from mnemo.store.damage import Passed, Rows, log_passed
-from mnemo.store.rows import chunks, holes, insert_rows, message_row, messages_among
+from mnemo.store.rows import chunks, holes, message_row, messages_among
 from mnemo.store.tx import Tx
 from mnemo.values.messages import Role, StoredMessage, embedded_text, searchable_text
 
@@ -83,10 +83,8 @@ _ALIVE = """
 AND EXISTS (SELECT 1 FROM messages m WHERE m.thread = v.thread AND m.seq = v.seq
             AND m.recorded_at >= ?)
 """
-_INSERT = f"""
-INSERT INTO messages (no, repo, thread, owed, {", ".join(tables.MESSAGES.columns)}) VALUES
-"""
-_INSERT_CALL = "INSERT INTO message_calls (thread, call_id, seq) VALUES "
+_INSERTED = ("no", "repo", "thread", "owed", *tables.MESSAGES.columns)
+_CALL = ("thread", "call_id", "seq")
 
 
 # ── Writing ──────────────────────────────────────────────────────────────────────────
@@ -114,8 +112,8 @@ def insert_messages(
         texts.append((message_row(no), searchable_text(message, tools=search_tools)))
         calls += [(thread, call.id, message.seq) for call in message.tool_calls]
     with tx.refusing(Conflict("a message's id or seq is in the thread already")):
-        insert_rows(tx, _INSERT, rows)
-    insert_rows(tx, _INSERT_CALL, calls)
+        tx.insert("messages", _INSERTED, rows)
+    tx.insert("message_calls", _CALL, calls)
     tx.dialect.put_texts(tx, repo, texts)
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Sequence
-from functools import cache
 from typing import Any, TypeVar
 
 from mnemo.store.damage import Rows
@@ -14,7 +13,6 @@ __all__ = [
     "SIDES",
     "chunks",
     "holes",
-    "insert_rows",
     "listed",
     "message_row",
     "messages_among",
@@ -27,10 +25,6 @@ T = TypeVar("T")
 
 # Bound parameters per statement; SQLite takes 32,766, and few sizes keep statements cached.
 _CHUNK = 500
-
-# Rows per statement. SQLite lets go of the interpreter lock once per statement run: in
-# big batches the event loop and the writer get in each other's way 32 times less often.
-_BATCH = 32
 
 _REPO = "SELECT id, no, revision, space_name, space_dimensions FROM repos WHERE id = ?"
 _REPOS: Rows[Any] = Rows("repos", "s i i s? i?", tuple)
@@ -58,25 +52,6 @@ def messages_among(
             rows = tx.run(statement.format(holes(threads), holes(ids)), (repo, *threads, *ids))
             found.update(rows)
     return found & wanted
-
-
-def insert_rows(tx: Tx, head: str, rows: Sequence[tuple[Any, ...]]) -> None:
-    """Insert *rows*, all of one width, by *head*, which ends with ``VALUES``, in two statements."""
-    whole = len(rows) - len(rows) % _BATCH
-    batches = [_flat(rows[start : start + _BATCH]) for start in range(0, whole, _BATCH)]
-    if batches:
-        tx.run_many(head + _places(_BATCH, len(rows[0])), batches)
-    if rest := rows[whole:]:
-        tx.run(head + _places(len(rest), len(rest[0])), _flat(rest))
-
-
-def _flat(rows: Sequence[tuple[Any, ...]]) -> list[Any]:
-    return [value for row in rows for value in row]
-
-
-@cache
-def _places(rows: int, width: int) -> str:
-    return ",".join([f"({','.join('?' * width)})"] * rows)
 
 
 SIDES = "(SELECT '/observation' AS value UNION ALL SELECT '/action')"

@@ -15,7 +15,7 @@ from mnemo.store.codec import (
     decode_time,
 )
 from mnemo.store.damage import Passed, Rows, log_passed
-from mnemo.store.engine import Engine, compute
+from mnemo.store.engine import OWNERS, Engine, compute
 from mnemo.store.journal import create_session, encode_staged, write_act
 from mnemo.store.owners import LeaseTime, still_owns, unregister
 from mnemo.store.steps import COLUMNS, STEPS, Handed, append_steps
@@ -170,7 +170,7 @@ class StoredSessions:
             else:
                 tx.run(_RELEASE, (session_id, owner.token))
 
-        locks = [] if session_id is None else [("session", session_id)]
+        locks = OWNERS if session_id is None else [("session", session_id)]
         await self._engine.writing(give_up, locks=locks)
 
 

@@ -12,7 +12,7 @@ from mnemo.store import tables
 from mnemo.store.codec import utc_text
 from mnemo.store.jobs import stepped_messages
 from mnemo.store.messages import held_messages
-from mnemo.store.rows import insert_rows, listed, step_row
+from mnemo.store.rows import listed, step_row
 from mnemo.store.tombstones import was_erased
 from mnemo.store.tx import Tx
 from mnemo.values.steps import Annotation, Step, StepDraft
@@ -35,10 +35,7 @@ SELECT s.id, s.owner, s.no, s.repo, e.id, e.no, e.status,
 FROM sessions s LEFT JOIN episodes e ON e.session = s.no AND e.id IN $texts
 WHERE s.id IN $texts
 """
-_INSERT_STEP = f"""
-INSERT INTO steps (ordinal, repo, session, episode, recorded_at, {", ".join(tables.STEPS.columns)})
-VALUES
-"""
+_INSERTED = ("ordinal", "repo", "session", "episode", "recorded_at", *tables.STEPS.columns)
 _ANNOTATE = f"""
 UPDATE steps SET {", ".join(f"{column} = ?" for column in tables.ANNOTATIONS.columns)}
 WHERE episode = ? AND idx = ?
@@ -113,7 +110,7 @@ def append_steps(tx: Tx, handed: Sequence[Handed], *, clock: Clock) -> list[Step
         results.append(step)
         lane.next_index += 1
     with tx.refusing(Conflict("the step's key or node id is in use already")):
-        insert_rows(tx, _INSERT_STEP, rows)
+        tx.insert("steps", _INSERTED, rows)
     for repo, its_texts in texts.items():
         tx.dialect.put_texts(tx, repo, its_texts)
     return results

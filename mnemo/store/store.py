@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -12,7 +12,7 @@ from mnemo.protocols import Clock, StoreReport
 from mnemo.store.archive import StoredArchive
 from mnemo.store.check import check_store
 from mnemo.store.checkpoints import StoredCheckpoints
-from mnemo.store.engine import ManagedEngine
+from mnemo.store.engine import OWNERS, ManagedEngine
 from mnemo.store.feed import StoredFeed
 from mnemo.store.graph import StoredGraph
 from mnemo.store.items import StoredItems
@@ -171,19 +171,21 @@ class EngineStore:
         """
         return await self.engine.scrub(at_once=at_once)
 
-    async def tend(self) -> Never:
+    async def tend(self, woken: Callable[[], None]) -> Never:
         """
         Rewrite a large file that something was erased from, after 5 s without writes.
 
-        *Cancellation*: safe.
+        *woken* is called when another process may have written jobs. *Cancellation*: safe.
         """
-        await self.engine.tend()
+        await self.engine.tend(woken)
 
     async def check(self) -> StoreReport:
         """Check the file, full text against records, vectors against their owners, edges' ends."""
         problems, counts = await self.engine.reading(check_store)
         if not self.engine.is_read_only:
-            problems += await self.engine.writing(lambda tx: tx.dialect.text_damage(tx))
+            problems += await self.engine.writing(
+                lambda tx: tx.dialect.text_damage(tx), locks=OWNERS
+            )
         return StoreReport(
             problems=tuple(problems),
             counts=counts,

@@ -90,7 +90,7 @@ _STORE: Mapping[Type, Callable[[Any], Any]] = {
     "texts": encode_json,
     "wholes": encode_json,
     "objects": encode_json,
-    "pairs": encode_json,
+    "pairs": lambda value: "[]" if value == () else encode_json(value),
     "content": lambda value: value if isinstance(value, str) else None,
     "calls": _encode_calls,
     "extras": lambda value: encode_json(dict(value)) if value else None,

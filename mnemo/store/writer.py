@@ -3,7 +3,7 @@ The writer of an engine: one thread, one writing connection, one commit for all 
 
 Units of work enter from the event loop and wait in a queue. The thread takes all
 that wait, runs each in a savepoint of one transaction, commits once, and only then
-wakes every caller, with one call into the loop. A unit that fails is rolled back
+wakes the callers, a few in each turn of the loop. A unit that fails is rolled back
 alone; if the commit fails, every unit of the batch has failed.
 """
 
@@ -13,8 +13,10 @@ import asyncio
 import logging
 import threading
 from abc import ABC, abstractmethod
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from queue import Empty, SimpleQueue
 from typing import Any, TypeVar
 
@@ -26,7 +28,7 @@ from mnemo.errors import StoreError
 from mnemo.store.engine import Bulk, Locks
 from mnemo.store.tx import Tx
 
-__all__ = ["GroupWriter", "Unit"]
+__all__ = ["GroupWriter", "Unit", "outside"]
 
 log = logging.getLogger("mnemo")
 
@@ -34,6 +36,10 @@ T = TypeVar("T")
 
 # Bounds how long the first caller of a batch waits for the last one's work.
 _MOST_PER_BATCH = 512
+# Callers go on in the turn in which they are woken; in between, the loop does other things.
+_MOST_PER_TURN = 16
+_LONG_COMMIT_S = 0.001
+"""A commit that takes longer is worth waiting for more units (S)."""
 
 
 @dataclass(slots=True, eq=False)
@@ -59,6 +65,9 @@ class GroupWriter(ABC):
     def __init__(self, *, limit: int) -> None:
         self._limit = limit
         self._queue: SimpleQueue[Unit | None] = SimpleQueue()
+        self._done: deque[Unit] = deque()
+        self._delivered = threading.Event()
+        self._commit_s = 0.0
         self._thread = threading.Thread(target=self._serve, name="mnemo-writer", daemon=True)
         self._waiting = 0
         self.posted = 0
@@ -103,7 +112,7 @@ class GroupWriter(ABC):
         *Cancellation*: completes; the result comes back even so, the cancellation is
         met at the caller's next await.
         """
-        result: T = await self._result_of(_run_alone, work, locks)
+        result: T = await self.merge(_run_alone, work, locks)
         return result
 
     async def run_outside(self, work: Callable[[Tx], T]) -> T:
@@ -112,24 +121,26 @@ class GroupWriter(ABC):
 
         *Cancellation*: completes, as ``run``.
         """
-        result: T = await self._result_of(_run_outside, work)
+        result: T = await self.merge(outside, work)
         return result
 
-    async def _result_of(self, run: Bulk, work: Callable[[Tx], Any], locks: Locks = ()) -> Any:
-        await self._wait_for_room()
-        outcome = _Outcome()
-        self.post(run, work, outcome.set, locks)
-        with anyio.CancelScope(shield=True):
-            await outcome.there.wait()
-        if isinstance(outcome.value, BaseException):
-            raise outcome.value
-        return outcome.value
+    async def merge(self, run: Bulk, payload: Any, locks: Locks = ()) -> Any:
+        """
+        ``post`` once there is room, and give the result.
 
-    async def _wait_for_room(self) -> None:
+        *Cancellation*: completes, as ``run``.
+        """
         while self._waiting >= self._limit and not self._closing:
             event = anyio.Event()
             self._room.append(event)
             await event.wait()
+        outcome: asyncio.Future[Any] = self._loop.create_future()
+        self.post(run, payload, partial(_settle, outcome), locks)
+        with anyio.CancelScope(shield=True):
+            result = await outcome
+        if isinstance(result, BaseException):
+            raise result
+        return result
 
     async def aclose(self) -> None:
         """Run what waits, checkpoint, close the connection, end the thread. Idempotent."""
@@ -141,13 +152,17 @@ class GroupWriter(ABC):
             while self._waiting:
                 await anyio.lowlevel.checkpoint()
 
-    def _deliver(self, units: Sequence[Unit]) -> None:
+    def _deliver(self) -> None:
+        units = [self._done.popleft() for _ in range(min(len(self._done), _MOST_PER_TURN))]
+        # Callers go on in the next turn, before what is scheduled behind them.
+        following = self._deliver if self._done else self._delivered.set
         self._waiting -= len(units)
         for unit in units:
             try:
                 unit.done(unit.result)
             except Exception:
                 log.exception("a caller of the writer failed on its own result")
+        self._loop.call_soon(following)
         room, self._room = self._room, []
         for event in room:
             event.set()
@@ -159,12 +174,22 @@ class GroupWriter(ABC):
         while open:
             batch, open = self._take()
             for part in _cut(batch):
-                if part[0].run is _run_outside:
+                if part[0].run is outside:
                     self._run_outside(part[0])
                 else:
                     self._write(part)
                 self._wake(part)
+            self._let_others_join()
         self._close()
+
+    def _let_others_join(self) -> None:
+        """
+        Let the callers of the last batch hand over what they do next, if others wait already.
+
+        Else the two groups commit in turns, and every commit is shared by half of all callers.
+        """
+        if self._commit_s > _LONG_COMMIT_S and not self._queue.empty():
+            self._delivered.wait(self._commit_s / 2)
 
     def _take(self) -> tuple[list[Unit], bool]:
         unit = self._queue.get()
@@ -217,31 +242,25 @@ class GroupWriter(ABC):
             self._run_units([unit])
 
     def _wake(self, batch: list[Unit]) -> None:
+        self._delivered.clear()
+        self._done.extend(batch)
         try:
-            self._loop.call_soon_threadsafe(self._deliver, batch)
+            self._loop.call_soon_threadsafe(self._deliver)
         except RuntimeError:
             log.warning("the event loop ended before %d durable results", len(batch))
 
 
-class _Outcome:
-    """Where one awaited unit's result arrives."""
-
-    __slots__ = ("there", "value")
-
-    def __init__(self) -> None:
-        self.there = anyio.Event()
-        self.value: Any = None
-
-    def set(self, value: Any) -> None:
-        self.value = value
-        self.there.set()
+def _settle(outcome: asyncio.Future[Any], result: Any) -> None:
+    """Hand *result* to the caller, unless asyncio has cancelled its wait."""
+    if not outcome.done():
+        outcome.set_result(result)
 
 
 def _cut(batch: list[Unit]) -> Iterator[list[Unit]]:
     """*batch* in order, cut where a unit wants no transaction around it."""
     part: list[Unit] = []
     for unit in batch:
-        if unit.run is not _run_outside:
+        if unit.run is not outside:
             part.append(unit)
             continue
         if part:
@@ -252,7 +271,8 @@ def _cut(batch: list[Unit]) -> Iterator[list[Unit]]:
         yield part
 
 
-def _run_outside(tx: Tx, works: Sequence[Any]) -> Sequence[Any]:
+def outside(tx: Tx, works: Sequence[Any]) -> Sequence[Any]:
+    """The ``run`` of a unit that runs outside of any transaction."""
     return [work(tx) for work in works]
 
 

@@ -157,6 +157,7 @@ def _node_shape(type: Any, said: NodeType, **more: Any) -> Any:
     return _object("Node", {"id": Id, "type": type, "fields": NODE_FIELDS[said].shape, **more})
 
 
+_STORED_TYPE: Any = Literal[tuple(NODE_TYPES)]
 _STAGED: Any = Annotated[
     reduce(or_, (_node_shape(Literal[t], t, vector=_Vector | None) for t in NODE_TYPES)),
     Field(discriminator="type"),
@@ -233,7 +234,7 @@ class NodeLines:
         found = raw.get("type")
         type: NodeType = found if isinstance(found, str) and found in NODE_TYPES else "semantic"
         if type not in self._adapters:
-            shape = _node_shape(NodeType, type, revision=Count, counts=COUNTS.shape)
+            shape = _node_shape(_STORED_TYPE, type, revision=Count, counts=COUNTS.shape)
             self._adapters[type] = TypeAdapter(shape)
         said = self._adapters[type].validate_python(raw)
         node = _node(type, said["id"], said["fields"])

@@ -177,7 +177,8 @@ class ErasureReport:
         scrubbed: Whether the bytes are gone from the store's files too. False: the file has
             more than 64 MB and is rewritten when nothing is written for 5 s, or by
             ``Mnemo.scrub``; another process reads an older state, or the disk refused, and
-            it is finished later; or something is *unreadable*; or it was a dry run.
+            it is finished later; or something is *unreadable*; or it was a dry run. In
+            PostgreSQL, ``Mnemo.scrub`` alone does it.
     """
 
     messages: int = 0

@@ -199,6 +199,8 @@ def _check_put(put: PutItem) -> None:
 def _check_name(name: str, value: object) -> None:
     if not isinstance(value, str):
         raise ValueError(f"{name} must be text, not {type(value).__name__}")
+    if value.isascii() and 4 * len(value) <= MOST_ID_BYTES and "\0" not in value:
+        return
     if 4 * len(value) > MOST_ID_BYTES and len(value.encode("utf-8", "replace")) > MOST_ID_BYTES:
         raise ValueError(f"{name} has more than {MOST_ID_BYTES} bytes")
     if clean(value) != value:
@@ -206,7 +208,7 @@ def _check_name(name: str, value: object) -> None:
 
 
 def _parts(name: str, value: object) -> Sequence[Any]:
-    if isinstance(value, str) or not isinstance(value, Sequence):
+    if isinstance(value, str) or not isinstance(value, tuple | Sequence):
         raise ValueError(f"{name} must be a sequence of texts, not {type(value).__name__}")
     return value
 

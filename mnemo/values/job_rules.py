@@ -16,6 +16,7 @@ from mnemo.values.transaction import JobReader, JobWriter, TranscriptWriter
 __all__ = [
     "cancel_jobs",
     "claim_jobs",
+    "defer_job",
     "demand_extraction",
     "demand_session",
     "fail_job",
@@ -80,6 +81,11 @@ def postpone_job(tx: JobWriter, job: Job, due_at: datetime) -> None:
     present = _held(tx, job)
     if present is not None:
         tx.put_job(present.postponed(due_at))
+
+
+def defer_job(tx: JobWriter, job: Job, *, pause_s: float) -> None:
+    """Give *job* back untried, to be claimed again after *pause_s*, if the claim still holds."""
+    postpone_job(tx, job, tx.lease_now + timedelta(seconds=pause_s))
 
 
 def fail_job(tx: JobWriter, job: Job, error: str, *, backoff_s: float, max_tries: int) -> None:

@@ -139,6 +139,11 @@ class JobLevels:
     dead: int = 0
     errors: Mapping[tuple[str, str], str] = field(default_factory=dict)
 
+    @property
+    def owed(self) -> int:
+        """How many wait or run."""
+        return self.waiting + self.running
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerStatistics:

@@ -40,6 +40,18 @@ async def test_what_was_put_is_found_by_its_name(open_kit: OpenKit) -> None:
     assert not await items.delete(("users", "1"), "prefs")
 
 
+async def test_parts_of_a_namespace_are_texts_without_a_meaning(open_kit: OpenKit) -> None:
+    """Dots, asterisks, separators and empty parts make places of their own."""
+    items = (await open_kit()).repo.items
+    odd = [("a", "b"), ("a.b",), ("a/b",), ("a", "", "b"), ("",), (), ("*",), ("%",), ("a_b",)]
+    for number, namespace in enumerate(odd):
+        await items.put(namespace, "k", {"n": number})
+    found = [(await items.get(namespace, "k")).value["n"] for namespace in odd]
+    assert found == list(range(len(odd)))
+    assert [item.namespace for item in await items.search(("*",))] == [("*",)]
+    assert [item.namespace for item in await items.search(("a",))] == [("a", "", "b"), ("a", "b")]
+
+
 async def test_a_value_is_copied(open_kit: OpenKit) -> None:
     """What the caller changes later is not stored, and what is read is nobody else's."""
     items = (await open_kit()).repo.items
@@ -346,6 +358,7 @@ async def test_what_is_no_operation_is_refused(open_kit: OpenKit) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 async def test_a_value_of_ten_megabytes_is_kept(db: Path) -> None:
     """It comes back whole, also in a list of many values."""
     async with Mnemo(db, embedder=HashingEmbedder()) as memory:

@@ -8,17 +8,17 @@ from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from pathlib import Path
 from typing import Any
 
 import anyio
 import anyio.lowlevel
 import pytest
+from engines import OverEngines, emptied, on_postgres, store_at
 from helpers import examples
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
-from talk_kit import make_store, open_talk
+from hypothesis.stateful import initialize, invariant, precondition, rule
+from talk_kit import open_talk
 
 from mnemo.conversation.compression import Compressing
 from mnemo.conversation.expiry import ExpirySweep
@@ -162,7 +162,7 @@ class SlowSummarizer:
         return asked.text
 
 
-class ConversationMachine(RuleBasedStateMachine):
+class ConversationMachine(OverEngines):
     """Two handles of each thread, of two services over one file."""
 
     # ── The world ────────────────────────────────────────────────────────────────────
@@ -181,7 +181,8 @@ class ConversationMachine(RuleBasedStateMachine):
 
     async def _open(self) -> None:
         self.stack = AsyncExitStack()
-        stores = [make_store(Path(self.folder.name), self.clock) for _ in range(2)]
+        place = emptied(self.url, self.folder.name)
+        stores = [store_at(place, self.clock) for _ in range(2)]
         self.talks = [
             await self.stack.enter_async_context(open_talk(store, self.clock)) for store in stores
         ]
@@ -547,3 +548,4 @@ TestConversations.settings = settings(
     database=None,
     suppress_health_check=list(HealthCheck),
 )
+TestConversationsOnPostgres = on_postgres(ConversationMachine, tries=20, steps=25)

@@ -10,16 +10,18 @@ from functools import partial
 from typing import Any, TypeVar
 
 import pytest
+from engines import emptied
 from helpers import examples
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from postgres_server import postgres_store
 
 from mnemo.errors import Barred, Conflict, NotFound
 from mnemo.protocols import TranscriptReader, TranscriptWriter
 from mnemo.runtime.text import terms
 from mnemo.testing.clock import ManualClock
 from mnemo.testing.contracts import talk as told
-from mnemo.testing.contracts.kit import NOON, SPACE, Kit, unit_vector
+from mnemo.testing.contracts.kit import NOON, SPACE, Kit, MakeStore, unit_vector
 from mnemo.testing.contracts.records import found
 from mnemo.testing.contracts.transcript import transcript_of
 from mnemo.testing.stores import in_memory_store
@@ -619,11 +621,19 @@ async def lives(
     known: list[Known],
     spoken: list[Spoken],
     selections: list[Selection | Picked],
+    make: MakeStore = in_memory_store,
+    *,
+    scrubs: bool = True,
 ) -> None:
-    """The whole story; after each erasure the store is what the model says."""
+    """
+    The whole story; after each erasure the store is what the model says.
+
+    Args:
+        scrubs: Whether the engine takes the bytes with the rows; else ``scrub`` does later.
+    """
     model, clock = Model.of(talks, known, spoken), ManualClock(NOON + timedelta(days=1))
-    store = in_memory_store(clock)
-    kit = Kit(in_memory_store, clock, store, await store.open())
+    store = make(clock)
+    kit = Kit(make, clock, store, await store.open())
     try:
         await play(kit, talks, known)
         await transcript_of(store).writing(partial(speak, spoken=spoken))
@@ -640,7 +650,7 @@ async def lives(
             erased = await overhaul.erase(selection)
             assert {*erased.session_ids} == {*touched}
             assert replace(planned.report, scrubbed=erased.report.scrubbed) == erased.report
-            assert counted(erased.report) == model.erase(selection)
+            assert counted(erased.report) == replace(model.erase(selection), scrubbed=scrubs)
             await compare(kit, model)
             await erased_once(kit, selection)
             if not selection.sources:
@@ -679,19 +689,18 @@ async def refused(kit: Kit, sessions: Iterable[str]) -> None:
             await kit.append("late", session=name)
 
 
-@pytest.mark.slow
-@settings(
-    max_examples=examples(150),
-    derandomize=True,
-    database=None,
-    suppress_health_check=list(HealthCheck),
-)
-@given(
+ONCE = settings(derandomize=True, database=None, suppress_health_check=list(HealthCheck))
+ANY_STORY = given(
     talks=st.lists(TALK, min_size=1, max_size=3),
     known=st.lists(KNOWN, max_size=5),
     spoken=st.lists(SPOKEN, max_size=2),
     selections=st.lists(st.one_of(SELECTION, PICKED), min_size=1, max_size=2),
 )
+
+
+@pytest.mark.slow
+@settings(ONCE, max_examples=examples(150))
+@ANY_STORY
 def test_forgetting_keeps_its_promises(
     talks: list[Talk],
     known: list[Known],
@@ -702,16 +711,27 @@ def test_forgetting_keeps_its_promises(
     asyncio.run(lives(talks, known, spoken, selections))
 
 
+@pytest.mark.postgres
+@pytest.mark.slow
+@settings(ONCE, max_examples=examples(30))
+@ANY_STORY
+def test_forgetting_on_postgres_keeps_its_promises(
+    postgres_url: str,
+    talks: list[Talk],
+    known: list[Known],
+    spoken: list[Spoken],
+    selections: list[Selection | Picked],
+) -> None:
+    """As in memory; the bytes go with the next scrub."""
+    make = partial(postgres_store, emptied(postgres_url, ""))
+    asyncio.run(lives(talks, known, spoken, selections, make, scrubs=False))
+
+
 FED = st.builds(replace, SAID, thread=st.sampled_from(["t", "u"]))
 
 
 @pytest.mark.slow
-@settings(
-    max_examples=80,
-    derandomize=True,
-    database=None,
-    suppress_health_check=list(HealthCheck),
-)
+@settings(ONCE, max_examples=80)
 @given(
     talks=st.lists(
         st.builds(replace, TALK, steps=st.lists(FED, min_size=1, max_size=3).map(tuple)),

@@ -13,6 +13,7 @@ from typing import Any
 
 import anyio
 import pytest
+from engines import emptied
 from helpers import examples
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
@@ -275,6 +276,7 @@ PLACES = st.lists(st.sampled_from(ODD_IDS), min_size=3, max_size=3, unique=True)
 @pytest.mark.slow
 @SETTINGS
 @given(ids=PLACES, operations=OPERATIONS)
+@pytest.mark.long
 def test_repositories_of_one_file_share_nothing_but_the_file(ids, operations):
     """The same texts, tags, keys and ids; each is as it would be alone."""
     with TemporaryDirectory() as folder:
@@ -287,3 +289,16 @@ def test_repositories_of_one_file_share_nothing_but_the_file(ids, operations):
 def test_repositories_of_one_memory_store_share_nothing(ids, operations):
     """As of a file."""
     asyncio.run(lives("memory:", ids, operations))
+
+
+@pytest.mark.postgres
+@pytest.mark.slow
+@settings(
+    SETTINGS,
+    max_examples=2,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
+)
+@given(ids=PLACES, operations=OPERATIONS)
+def test_repositories_of_one_schema_share_nothing_but_the_schema(postgres_url, ids, operations):
+    """As of a file."""
+    asyncio.run(lives(emptied(postgres_url, ""), ids, operations))

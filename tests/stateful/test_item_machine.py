@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
 import numpy as np
+from engines import OverEngines, bare_transaction, on_postgres
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+from hypothesis.stateful import invariant, rule
 
-from mnemo.config import StoreConfig
 from mnemo.items.batch import Batch
 from mnemo.items.search import Meant
 from mnemo.items.vectors import VectorView
 from mnemo.store.items import Writing
-from mnemo.store.sqlite.connection import SqliteTx, connect_in_memory
-from mnemo.store.sqlite.schema import migrate
 from mnemo.testing.contracts.kit import NOON, SPACE
 from mnemo.values.items import (
     DeleteItem,
@@ -48,22 +47,25 @@ class Known:
     expires: datetime | None
 
 
-class ItemMachine(RuleBasedStateMachine):
-    """One repository in memory, and the dict that it must agree with."""
+class ItemMachine(OverEngines):
+    """One repository, and the dict that it must agree with."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.connection = connect_in_memory(StoreConfig())
-        migrate(self.connection, None)
+        self.stack = ExitStack()
+        self.tx = self.stack.enter_context(bare_transaction(self.url))
         self.now = NOON
         self.known: dict[tuple[tuple[str, ...], str], Known] = {}
         self.count = 0
 
     def teardown(self) -> None:
-        self.connection.close()
+        self.stack.close()
 
     def write(self, work: Callable[[Writing], T]) -> T:
-        return work(Writing(SqliteTx(self.connection), "r", self.now))
+        writer = Writing(self.tx, "r", self.now)
+        result = work(writer)
+        writer.flush()
+        return result
 
     def do(self, operation: ItemOperation) -> Any:
         """The result of one operation, prepared as the facade does."""
@@ -192,3 +194,4 @@ class ItemMachine(RuleBasedStateMachine):
 
 
 TestItems = ItemMachine.TestCase
+TestItemsOnPostgres = on_postgres(ItemMachine, tries=20, steps=20)

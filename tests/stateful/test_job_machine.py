@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import TypeVar
 
+from engines import OverEngines, bare_transaction, on_postgres
 from helpers import examples
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+from hypothesis.stateful import invariant, rule
 
-from mnemo.config import StoreConfig
 from mnemo.errors import Conflict
 from mnemo.store.journal import repo_number
 from mnemo.store.owners import register, unregister
-from mnemo.store.sqlite.connection import SqliteTx, connect_in_memory
-from mnemo.store.sqlite.schema import migrate
 from mnemo.store.transcript_writing import Writing
 from mnemo.testing.contracts.kit import NOON
 from mnemo.testing.contracts.talk import said
@@ -45,13 +44,13 @@ class Claim:
     done: Extraction
 
 
-class JobMachine(RuleBasedStateMachine):
+class JobMachine(OverEngines):
     """Three services on other hosts, whose leases alone say that they live, and two threads."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.connection = connect_in_memory(StoreConfig())
-        migrate(self.connection, None)
+        self.stack = ExitStack()
+        self.tx = self.stack.enter_context(bare_transaction(self.url))
         self.now = NOON + timedelta(days=1)
         self.owners = [self.owner(n) for n in range(3)]
         self.claims: list[list[Claim]] = [[], [], []]
@@ -67,7 +66,7 @@ class JobMachine(RuleBasedStateMachine):
         return Owner(token=f"o{number}", host=f"host {number}", pid=1, started=1)
 
     def write(self, work: Callable[[Writing], T]) -> T:
-        tx = SqliteTx(self.connection)
+        tx = self.tx
         tx.run("BEGIN")
         try:
             result = work(Writing(tx, "r", repo_number(tx, "r"), self.now))
@@ -214,8 +213,9 @@ class JobMachine(RuleBasedStateMachine):
                 assert job.state is not JobState.DONE
 
     def teardown(self) -> None:
-        self.connection.close()
+        self.stack.close()
 
 
 TestJobs = JobMachine.TestCase
 TestJobs.settings = settings(max_examples=examples(60), stateful_step_count=30)
+TestJobsOnPostgres = on_postgres(JobMachine, tries=20, steps=25)

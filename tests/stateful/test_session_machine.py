@@ -11,10 +11,11 @@ from typing import Any
 import anyio
 import anyio.lowlevel
 import pytest
+from engines import OverEngines, emptied, on_postgres, store_at
 from helpers import BREAD, BUILD, TRIP, annotating, examples
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from hypothesis.stateful import initialize, invariant, precondition, rule
 
 from mnemo import (
     CommitFailed,
@@ -30,7 +31,6 @@ from mnemo import (
 from mnemo.errors import ModelUnavailable
 from mnemo.events import SessionTransitioned
 from mnemo.protocols import FeedCursor
-from mnemo.store.sqlite import SqliteStore
 from mnemo.testing import HashingEmbedder, ManualClock, RecordingObserver, ScriptedChatModel
 from mnemo.testing.faults import FailingStore
 from mnemo.testing.stores import in_memory_store
@@ -101,7 +101,7 @@ TROUBLES: dict[str, tuple[Any, bool]] = {
 class HeldStore(FailingStore):
     """A store whose commits can also be held back, just before their transaction."""
 
-    def __init__(self, store: SqliteStore) -> None:
+    def __init__(self, store: Any) -> None:
         super().__init__(store)
         self.gate: anyio.Event | None = None
         self.held = 0
@@ -163,8 +163,8 @@ class Accepted:
         return self.operation._begun
 
 
-class SessionMachine(RuleBasedStateMachine):
-    """One session in a store in memory, with a model and a store that can be made to fail."""
+class SessionMachine(OverEngines):
+    """One session, with a model and a store that can be made to fail."""
 
     auto = False
 
@@ -181,9 +181,14 @@ class SessionMachine(RuleBasedStateMachine):
         self.next_index = 0
         self.run(self._open)
 
+    def _empty_store(self) -> Any:
+        if self.url is None:
+            return in_memory_store(self.clock)
+        return store_at(emptied(self.url, ""), self.clock)
+
     async def _open(self) -> None:
         self.clock = ManualClock()
-        self.store = HeldStore(in_memory_store(self.clock))
+        self.store = HeldStore(self._empty_store())
         self.model = ScriptedChatModel.answering(
             {"annotate": annotating([TRIP, TRIP, BUILD, BREAD])}
         )
@@ -688,3 +693,5 @@ TestManual = pytest.mark.slow(SessionMachine.TestCase)
 TestManual.settings = BUDGET
 TestAutoCommit = pytest.mark.slow(AutoCommitMachine.TestCase)
 TestAutoCommit.settings = BUDGET
+TestOnPostgres = on_postgres(SessionMachine, tries=20, steps=15)
+TestAutoCommitOnPostgres = on_postgres(AutoCommitMachine, tries=20, steps=15)

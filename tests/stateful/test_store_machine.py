@@ -1,4 +1,4 @@
-"""A store in a file, driven by any acts, against a small model of what it acknowledged."""
+"""A store, driven by any acts, against a small model of what it acknowledged."""
 
 from __future__ import annotations
 
@@ -7,19 +7,17 @@ import tempfile
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
 import pytest
+from engines import OverEngines, emptied, on_postgres, store_at
 from helpers import examples
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+from hypothesis.stateful import initialize, invariant, rule
 
-from mnemo.config import StoreConfig
 from mnemo.errors import MnemoError
 from mnemo.protocols import FeedChanges, FeedCursor
-from mnemo.store.sqlite import SqliteStore
 from mnemo.testing.clock import ManualClock
 from mnemo.testing.contracts.kit import NOON, SPACE, Kit, unit_vector
 from mnemo.testing.contracts.records import found
@@ -74,21 +72,21 @@ class Model:
     nodes: set[str] = field(default_factory=set)
 
 
-class StoreMachine(RuleBasedStateMachine):
+class StoreMachine(OverEngines):
     """What is acknowledged is there, what is refused changes nothing, reopened or not."""
 
     @initialize()
     def open(self) -> None:
-        """An empty store in a file."""
+        """An empty store."""
         self.folder = tempfile.TemporaryDirectory()
         self.runner = asyncio.Runner()
         self.clock = ManualClock(NOON + timedelta(days=1))
         self.episodes = {"a": 0, "b": 0}
         self.number = 0
-        path = Path(self.folder.name) / "m.db"
+        place = emptied(self.url, self.folder.name)
 
-        def make(clock: Any) -> SqliteStore:
-            return SqliteStore(path, config=StoreConfig(), clock=clock, lease_s=30)
+        def make(clock: Any) -> Any:
+            return store_at(place, clock)
 
         async def opened() -> Kit:
             store = make(self.clock)
@@ -417,3 +415,4 @@ TestStoreMachine.settings = settings(
     database=None,
     suppress_health_check=list(HealthCheck),
 )
+TestStoreOnPostgres = on_postgres(StoreMachine, tries=20, steps=15)

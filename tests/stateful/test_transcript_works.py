@@ -11,14 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from engines import emptied, store_at
 from helpers import examples
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from mnemo.config import StoreConfig
 from mnemo.errors import MnemoError
 from mnemo.protocols import TranscriptReader, TranscriptWriter
-from mnemo.store.sqlite import SqliteStore
 from mnemo.testing.clock import ManualClock
 from mnemo.testing.contracts import talk as told
 from mnemo.testing.contracts.kit import NOON, SPACE, unit_vector
@@ -263,23 +262,24 @@ def look(tx: TranscriptReader) -> Any:
     return seen
 
 
-async def lives(make: Callable[[], SqliteStore], works: list[Work]) -> None:
+async def lives(place: Path | str, works: list[Work]) -> None:
     """All works in one store; reopened, it holds the same."""
-    model, store = Model.empty(), make()
+    model, clock = Model.empty(), ManualClock(NOON)
+    store = store_at(place, clock)
     await store.open()
     try:
         for work in works:
             await does(store, work, model)
         before = await store.transcript("r").reading(look)
         await store.aclose()
-        store = make()
+        store = store_at(place, clock)
         await store.open()
         assert await store.transcript("r").reading(look) == before
     finally:
         await store.aclose()
 
 
-async def does(store: SqliteStore, work: Work, model: Model) -> None:
+async def does(store: Any, work: Work, model: Model) -> None:
     """One transaction: all of it, or nothing."""
     transcript = store.transcript("r")
     before = await transcript.reading(look)
@@ -295,20 +295,23 @@ async def does(store: SqliteStore, work: Work, model: Model) -> None:
     assert (await store.check()).problems == ()
 
 
+ONCE = settings(derandomize=True, database=None, suppress_health_check=list(HealthCheck))
+SOME_WORKS = st.lists(WORKS, min_size=1, max_size=5)
+
+
 @pytest.mark.slow
-@settings(
-    max_examples=examples(60),
-    derandomize=True,
-    database=None,
-    suppress_health_check=list(HealthCheck),
-)
-@given(works=st.lists(WORKS, min_size=1, max_size=5))
+@settings(ONCE, max_examples=examples(60))
+@given(works=SOME_WORKS)
 def test_works_over_conversations_do_all_or_nothing(works: list[Work]) -> None:
     """Messages are those of the model, and everything is as it was after a reopening."""
     with tempfile.TemporaryDirectory() as folder:
-        path, clock = Path(folder) / "m.db", ManualClock(NOON)
+        asyncio.run(lives(emptied(None, folder), works))
 
-        def make() -> SqliteStore:
-            return SqliteStore(path, config=StoreConfig(), clock=clock, lease_s=30)
 
-        asyncio.run(lives(make, works))
+@pytest.mark.postgres
+@pytest.mark.slow
+@settings(ONCE, max_examples=examples(20))
+@given(works=SOME_WORKS)
+def test_works_on_postgres_do_all_or_nothing(postgres_url: str, works: list[Work]) -> None:
+    """As in a file."""
+    asyncio.run(lives(emptied(postgres_url, ""), works))

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import sys
+import threading
 from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
+import psycopg
 import pytest
 from postgres_server import empty, execute, new_schema, postgres_store
 
@@ -85,6 +89,25 @@ async def test_a_role_that_does_not_exist_is_a_plain_error(postgres_server: str,
     assert not isinstance(caught.value, StoreUnavailable)
 
 
+async def test_a_wrong_password_is_told_without_it(postgres_server: str) -> None:
+    """The error names role, database and host; it holds neither password, and is not retryable."""
+    ((file,),) = execute(postgres_server, "SHOW hba_file")
+    rules = Path(str(file))
+    before = rules.read_text()
+    execute(postgres_server, "CREATE ROLE careful LOGIN PASSWORD 'right-secret'")
+    rules.write_text(f"local all careful scram-sha-256\n{before}")
+    try:
+        execute(postgres_server, "SELECT pg_reload_conf()")
+        url = postgres_server.replace("postgres:@", "careful:wrong-secret@")
+        with pytest.raises(StoreError, match=r"refuses the connection.*careful") as caught:
+            await postgres_store(url).open()
+        assert not isinstance(caught.value, StoreUnavailable)
+        assert "secret" not in str(caught.value)
+    finally:
+        rules.write_text(before)
+        execute(postgres_server, "SELECT pg_reload_conf(); DROP ROLE careful")
+
+
 async def test_tables_of_a_newer_version_are_not_touched(fresh_url: str) -> None:
     """A schema of a version that this mnemo does not know is SchemaTooNew."""
     await made(fresh_url)
@@ -125,6 +148,15 @@ async def test_a_database_that_is_not_utf8_is_refused(postgres_server: str) -> N
         execute(postgres_server, "DROP DATABASE latin WITH (FORCE)")
 
 
+async def an_archive() -> list[str]:
+    """The lines of a repository with a note."""
+    async with Mnemo("memory:", embedder=HashingEmbedder()) as memory:
+        repo = await memory.open_repo("r")
+        await repo.notes.write("harbour", "Closed on Mondays.", "Opening hours")
+        async with memory.export_repo("r") as lines:
+            return [line async for line in lines]
+
+
 async def test_a_role_without_ddl_runs_what_an_owner_made(fresh_url: str) -> None:
     """It cannot make the tables, and says who can; once they are there, it needs no more."""
     server, schema = fresh_url.partition("&schema")[0], schema_of(fresh_url)
@@ -146,6 +178,8 @@ async def test_a_role_without_ddl_runs_what_an_owner_made(fresh_url: str) -> Non
             repo = await memory.open_repo("r")
             await repo.remember("I live in Bern.", wait=True)
             assert (await repo.search("Bern"))[0].snippet == "I live in Bern."
+            await memory.import_repo("copy", await an_archive())
+            assert [one.id for one in await memory.repos()] == ["copy", "r"]
     finally:
         execute(server, f"DROP SCHEMA IF EXISTS {schema} CASCADE; DROP ROLE {role}")
 
@@ -170,6 +204,75 @@ async def test_connections_that_the_administrator_ended_are_opened_anew(
             assert {hit.snippet for hit in found} == {f"number {n}" for n in range(number + 1)}
 
 
+@pytest.mark.parametrize("is_committed", [True, False])
+async def test_a_commit_whose_answer_is_lost_is_looked_up(
+    postgres_url: str, monkeypatch: pytest.MonkeyPatch, is_committed: bool
+) -> None:
+    """Whether the server had committed or not, the step is acknowledged and there once."""
+    lost: list[str] = []
+
+    class Connection(psycopg.Connection[Any]):
+        def execute(self, query: Any, *args: Any, **kwargs: Any) -> Any:
+            if query != "COMMIT" or len(lost) != 1:
+                return super().execute(query, *args, **kwargs)
+            lost.append(query)
+            if is_committed:
+                super().execute(query)
+            self.close()
+            raise psycopg.OperationalError("server closed the connection unexpectedly")
+
+    monkeypatch.setattr("psycopg.connect", Connection.connect)
+    async with Mnemo(postgres_url, embedder=HashingEmbedder()) as memory:
+        repo = await memory.open_repo("r")
+        session = await repo.start_session("Count")
+        lost.append("from now on")
+        await session.append("number 1", "noted")
+        await session.append("number 2", "noted")
+        assert lost[1:] == ["COMMIT"]
+        found = sorted(hit.snippet for hit in await repo.search("number"))
+        assert found == ["number 1", "number 2"]
+
+
+_WAITING = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
+
+
+async def test_a_first_commit_that_is_still_under_way_is_waited_for(
+    postgres_url: str, postgres_server: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It ends while its outcome is looked up: it counts, and is not made a second time."""
+    await made(postgres_url)
+    lost: list[psycopg.Connection[Any]] = []
+    commits: list[threading.Thread] = []
+
+    class Connection(psycopg.Connection[Any]):
+        def execute(self, query: Any, *args: Any, **kwargs: Any) -> Any:
+            if query != "COMMIT":
+                return super().execute(query, *args, **kwargs)
+            commits.append(threading.Thread(target=self.commit_late))
+            if len(commits) > 1:
+                return super().execute(query, *args, **kwargs)
+            lost.append(self)
+            commits[0].start()
+            raise psycopg.OperationalError("server closed the connection unexpectedly")
+
+        @property
+        def closed(self) -> bool:
+            return self in lost or super().closed
+
+        def commit_late(self) -> None:
+            while execute(postgres_server, _WAITING) == [(0,)]:
+                pass
+            self.pgconn.exec_(b"COMMIT")
+            self.pgconn.finish()
+
+    monkeypatch.setattr("psycopg.connect", Connection.connect)
+    store: EngineStore = postgres_store(postgres_url)
+    await store.open()
+    commits[0].join()
+    assert len(commits) == 1
+    await store.aclose()
+
+
 async def test_emptying_a_schema_leaves_what_belongs_to_it(postgres_url: str) -> None:
     """The fixture of these tests: rows go, the version and the locks stay."""
     await made(postgres_url)
@@ -179,4 +282,39 @@ async def test_emptying_a_schema_leaves_what_belongs_to_it(postgres_url: str) ->
     assert execute(server, f"SELECT count(*) FROM {schema}.locks") == [(4096,)]
     store: EngineStore = postgres_store(postgres_url)
     await store.open()
+    await store.aclose()
+
+
+async def test_inserted_rows_come_back_as_they_were(
+    postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Quotes, escapes, bytes, flags and nothing survive, also where rows take many statements."""
+    monkeypatch.setattr("mnemo.store.postgres.connection._MOST_JSON", 100)
+    columns = ("repo", "key", "digest", "vector")
+    rows = [(n, 'a"\\\n\t\u2028 é 😀' + "x" * n, bytes(range(n)), b"\\x00") for n in range(70)]
+    rows.append((True, "flag", b"", b"\0"))
+    store = postgres_store(postgres_url)
+    await store.open()
+    await store.engine.writing(lambda tx: tx.insert("moving", columns, rows))
+    found = await store.engine.reading(
+        lambda tx: tx.run("SELECT repo, key, digest, vector FROM moving").fetchall()
+    )
+    assert sorted(found) == sorted(rows)
+    await store.aclose()
+
+
+async def test_a_long_list_comes_back_as_it_was(
+    postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The words of a long text are handed over in parts, beside what is short."""
+    monkeypatch.setattr("mnemo.store.postgres.connection._MOST_AT_ONCE", 3)
+    columns = ("rowid", "repo", "text", "words", "length", "lowered", "triples")
+    rows = [(n, 1, "x", [f'"é\\{m}' for m in range(n)], n, None, ["a"] * n) for n in range(1, 9)]
+    store = postgres_store(postgres_url)
+    await store.open()
+    await store.engine.writing(lambda tx: tx.insert("texts", columns, rows))
+    found = await store.engine.reading(
+        lambda tx: tx.run(f"SELECT {', '.join(columns)} FROM texts ORDER BY rowid").fetchall()
+    )
+    assert found == rows
     await store.aclose()

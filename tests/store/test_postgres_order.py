@@ -7,10 +7,11 @@ from contextlib import AsyncExitStack, asynccontextmanager
 
 import anyio
 import anyio.lowlevel
+import psycopg
 import pytest
 from postgres_server import execute, postgres_store
 
-from mnemo import StoreError
+from mnemo import StoreError, StoreLocked
 from mnemo.protocols import FeedCursor
 from mnemo.store.postgres import PostgresStore
 from mnemo.testing.clock import ManualClock
@@ -157,14 +158,27 @@ async def test_a_commit_that_the_server_broke_off_is_repeated(postgres_url: str)
         assert [step.observation for step in (await kit.load()).steps] == ["said once"]
 
 
+async def test_a_statement_beyond_the_timeout_of_the_server_is_refused(postgres_url: str) -> None:
+    """It is StoreLocked, nothing is written, and the next write goes on."""
+    server, schema = postgres_url.partition("&schema")[0], postgres_url.rpartition("=")[2]
+    store = postgres_store(f"{postgres_url}&options=-c%20statement_timeout%3D500", ManualClock())
+    kit = Kit(lambda _: store, ManualClock(), store, await store.open())
+    await kit.start()
+    with psycopg.connect(server) as holder:
+        holder.execute(f"LOCK TABLE {schema}.steps IN ACCESS EXCLUSIVE MODE")
+        with pytest.raises(StoreLocked, match="statement timeout; try again"):
+            await kit.append("refused")
+    await kit.append("taken")
+    assert [step.observation for step in (await kit.load()).steps] == ["taken"]
+    await store.aclose()
+
+
 async def test_a_lock_that_somebody_holds_is_met_with_patience(postgres_url: str) -> None:
     """Beyond the busy timeout a write is StoreLocked; once the lock is free, it goes on."""
     server, schema = postgres_url.partition("&schema")[0], postgres_url.rpartition("=")[2]
     store = postgres_store(postgres_url, ManualClock(), busy_timeout_s=0.2)
     kit = Kit(lambda _: store, ManualClock(), store, await store.open())
     await kit.start()
-    import psycopg
-
     with psycopg.connect(server) as holder:
         holder.execute(f"LOCK TABLE {schema}.steps IN ACCESS EXCLUSIVE MODE")
         with pytest.raises(StoreError, match="try again"):

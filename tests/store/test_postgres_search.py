@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import random
+import string
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 
 import pytest
 import pytest_asyncio
+from postgres_server import execute
 
-from mnemo import Mnemo
+from mnemo import Message, Mnemo
 from mnemo.repository import Repository
 from mnemo.testing import HashingEmbedder, ManualClock
+from mnemo.testing.contracts.talk import snapshot
 
 pytestmark = [pytest.mark.postgres, pytest.mark.slow]
 
@@ -66,3 +69,46 @@ async def test_both_engines_find_the_same_with_the_same_scores(repos: list[Repos
         assert [hit[2] for hit in ours] == pytest.approx(scores, abs=1e-6), query
         found += len(ours)
     assert found > 200
+
+
+async def test_a_word_too_long_for_an_index_is_stored_and_found(repos: list[Repository]) -> None:
+    """3,500 letters without a blank, in a step and in a note; another such word is not it."""
+    chance = random.Random(3)
+    long, other = ["".join(chance.choices(string.ascii_lowercase, k=3_500)) for _ in range(2)]
+    for repo in repos:
+        session = await repo.start_session("read a file")
+        await session.append(f"The file says {long} at its end.", "read")
+        await repo.notes.write("file", f"It says {long} at its end.", "What the file says")
+        assert len(await repo.search(long)) == 1
+        assert await repo.search(other) == []
+        assert await repo.search(f"{long[:-1]}") == []
+
+
+_DAMAGES = {
+    "1 steps without their full-text row": "DELETE FROM {0}.texts WHERE rowid % 4 = 0",
+    "1 snapshots without": "UPDATE {0}.texts SET text = 'other' WHERE rowid % 4 = 3",
+    "1 messages whose full-text row does not fit": "DELETE FROM {0}.texts WHERE rowid % 4 = 2",
+    "1 full-text rows without their record": "UPDATE {0}.texts SET repo = 9 WHERE rowid % 4 = 0",
+    "1 texts whose words or triples do not fit": (
+        "UPDATE {0}.texts SET words = '{{other}}' WHERE rowid % 4 = 0"
+    ),
+}
+
+
+@pytest.mark.parametrize("problem", _DAMAGES)
+async def test_a_check_compares_the_full_text_with_the_records(
+    postgres_url: str, problem: str
+) -> None:
+    """Rows that are missing, of another repository, or of other words are told."""
+    server, schema = postgres_url.partition("&schema")[0], postgres_url.rpartition("=")[2]
+    async with Mnemo(postgres_url, embedder=HashingEmbedder()) as memory:
+        repo = await memory.open_repo("r")
+        session = await repo.start_session("talk", session_id="s")
+        await session.append("Tokyo in March", "")
+        await repo.conversation("chat").append(Message(role="user", content="Lisbon in May"))
+        store = memory._store
+        assert store is not None
+        await store.transcript("r").writing(lambda tx: tx.put(snapshot(0, 0, thread="chat")))
+        assert (await memory.check()).problems == ()
+        execute(server, _DAMAGES[problem].format(schema))
+        assert any(problem in found for found in (await memory.check()).problems)

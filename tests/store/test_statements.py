@@ -1,6 +1,6 @@
 """How many statements a write costs, whatever its size; an executemany counts once."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -39,6 +39,10 @@ class CountingTx:
     def run_many(self, statement: str, rows: Iterable[Any]) -> int:
         self._statements.append(statement)
         return self._tx.run_many(statement, rows)
+
+    def insert(self, table: str, columns: Sequence[str], rows: Sequence[Any]) -> None:
+        self._statements.append(f"INSERT INTO {table}")
+        self._tx.insert(table, columns, rows)
 
 
 @contextmanager

@@ -105,6 +105,31 @@ async def test_units_of_one_kind_run_as_one(connection: sqlite3.Connection) -> N
     assert (results, calls) == (list(range(10)), [10])
 
 
+async def test_callers_of_one_batch_are_woken_in_several_turns(
+    connection: sqlite3.Connection,
+) -> None:
+    """A batch as large as 40 does not hold the event loop for the work of all its callers."""
+    writer = Writer(connection, limit=100)
+    writer.start()
+    gate, turns, found = Gate(writer), 0, list[int]()
+
+    async def call(number: int) -> None:
+        assert await writer.merge(insert, number) == number
+        found.append(turns)
+
+    gate.close()
+    async with anyio.create_task_group() as group:
+        for number in range(40):
+            group.start_soon(call, number)
+        await anyio.lowlevel.checkpoint()
+        await gate.open()
+        while len(found) < 40:
+            turns += 1
+            await anyio.lowlevel.checkpoint()
+    await writer.aclose()
+    assert max(map(found.count, found)) <= 16
+
+
 async def test_a_refusal_within_a_bulk_is_handed_to_its_caller(
     connection: sqlite3.Connection,
 ) -> None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, ClassVar, TypeAlias
-from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
+from urllib.parse import parse_qsl, quote, urlencode, urlsplit, urlunsplit
 
 import psycopg
 from psycopg import errors
@@ -22,11 +23,27 @@ from mnemo.store.postgres import dialect
 from mnemo.store.postgres.spelling import spelled
 from mnemo.store.tx import Dialect, Values
 
-__all__ = ["Address", "Connection", "PostgresTx", "adapt", "translated"]
+__all__ = ["Address", "Connection", "PostgresTx", "adapt", "closed_on_error", "translated"]
 
 Connection: TypeAlias = psycopg.Connection[tuple[Any, ...]]
-_CONNECT_TIMEOUT_S = 10
-"""For each address of the host, unless the URL says another one."""
+_LIBPQ = {
+    "connect_timeout": "10",
+    "application_name": "mnemo",
+    "keepalives_idle": "30",
+    "keepalives_interval": "10",
+    "keepalives_count": "3",
+    "tcp_user_timeout": "60000",
+}
+"""
+Unless the URL says otherwise; times in seconds, the last one in milliseconds.
+
+A connection to a machine that was cut off ends after a minute; by default it takes hours.
+"""
+_WRITES_JOBS = re.compile(r"\s*(?:INSERT INTO|UPDATE) jobs\b")
+_MOST_JSON = 8_000_000
+"""Characters after which rows go into another statement."""
+_MOST_AT_ONCE = 10_000
+"""Elements of a list that are made into JSON without a pause."""
 _SCHEMA = re.compile(r"[a-z_][a-z0-9_]{0,62}")
 
 
@@ -61,9 +78,8 @@ class Address:
             raise ConfigError(
                 f"the schema {schema!r} is no plain name: use small letters, digits and _"
             )
-        options.setdefault("connect_timeout", str(_CONNECT_TIMEOUT_S))
-        options.setdefault("application_name", "mnemo")
-        conninfo = urlunsplit(parts._replace(query=urlencode(options)))
+        query = urlencode(_LIBPQ | options, quote_via=quote)
+        conninfo = urlunsplit(parts._replace(query=query))
         host = parts.hostname or options.get("host", "the default server")
         try:
             psycopg.conninfo.conninfo_to_dict(conninfo)
@@ -102,18 +118,32 @@ def adapt(connection: Connection) -> None:
     adapters.register_loader("numeric", _IntLoader)
 
 
+@contextmanager
+def closed_on_error(connection: Connection) -> Iterator[Connection]:
+    """Close a new *connection* where the block, which prepares it, fails."""
+    try:
+        yield connection
+    except BaseException:
+        connection.close()
+        raise
+
+
 class PostgresTx:
     """``Tx`` over a connection, whose transaction is the engine's."""
 
-    __slots__ = ("_connection",)
+    __slots__ = ("_connection", "wrote_jobs")
 
     dialect: ClassVar[Dialect] = dialect
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
+        self.wrote_jobs = False
+        """Whether a statement has written jobs, which other processes may wait for."""
 
     def run(self, statement: str, values: Values = (), /) -> Any:
         """Run one statement."""
+        if _WRITES_JOBS.match(statement):
+            self.wrote_jobs = True
         text, names = spelled(statement)
         cursor = psycopg.RawCursor(self._connection)
         return cursor.execute(text, _placed(names, values))
@@ -128,6 +158,20 @@ class PostgresTx:
         cursor.executemany(text, given)
         return cursor.rowcount
 
+    def insert(self, table: str, columns: Sequence[str], rows: Sequence[Sequence[Any]], /) -> None:
+        """
+        Insert *rows* as one value of JSON, whose types are those of the table.
+
+        As fast as ``COPY``, which row level security does not allow.
+        """
+        names = ", ".join(columns)
+        statement, _ = spelled(
+            f"INSERT INTO {table} ({names}) SELECT {names} "
+            f"FROM json_populate_recordset(NULL::{table}, ?::json)"
+        )
+        for part in _in_json(columns, rows):
+            psycopg.RawCursor(self._connection).execute(statement, (part,))
+
     @contextmanager
     def refusing(self, refusal: MnemoError) -> Iterator[None]:
         """Raise *refusal* where the block meets a unique value that is in use already."""
@@ -137,14 +181,59 @@ class PostgresTx:
             raise refusal from error
 
 
+def _in_json(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> Iterator[str]:
+    """Lists of *rows* as objects; a value of the server has less than 1 GB."""
+    part: list[str] = []
+    size = 0
+    for row in rows:
+        # Flags are kept as 0 and 1.
+        values = [int(value) if isinstance(value, bool) else value for value in row]
+        text = _object(dict(zip(columns, values, strict=True)))
+        part.append(text)
+        size += len(text)
+        if size > _MOST_JSON:
+            yield f"[{','.join(part)}]"
+            part, size = [], 0
+    if part:
+        yield f"[{','.join(part)}]"
+
+
+def _object(values: dict[str, Any]) -> str:
+    """*values* as JSON; a long list part by part, since each call holds the interpreter."""
+    long = {
+        name: values.pop(name)
+        for name, value in list(values.items())
+        if isinstance(value, list) and len(value) > _MOST_AT_ONCE
+    }
+    members = [_json(values)[1:-1]] if values else []
+    for name, value in long.items():
+        parts = (value[at : at + _MOST_AT_ONCE] for at in range(0, len(value), _MOST_AT_ONCE))
+        members.append(f'"{name}":[{",".join(_json(part)[1:-1] for part in parts)}]')
+    return f"{{{','.join(members)}}}"
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, default=_hex, ensure_ascii=False)
+
+
+def _hex(value: bytes) -> str:
+    return "\\x" + value.hex()
+
+
 def _placed(names: Sequence[str], values: Values) -> Sequence[Any]:
     return [values[name] for name in names] if isinstance(values, Mapping) else values
 
 
-_REFUSED = re.compile(r"authentication failed|no password|no pg_hba|does not exist|SSL|certificate")
+_REFUSED = re.compile(r"authentication failed|no password|pg_hba|does not exist|SSL|certificate")
 """What a server, or libpq, says to a connection that no repetition makes possible."""
 _RIGHTS = (errors.InsufficientPrivilege, errors.ReadOnlySqlTransaction)
 _TIMEOUTS = (errors.QueryCanceled, errors.LockNotAvailable)
+_LOST = (
+    psycopg.OperationalError,
+    psycopg.InterfaceError,
+    PoolTimeout,
+    errors.IdleInTransactionSessionTimeout,
+)
 
 
 @contextmanager
@@ -173,7 +262,7 @@ def _ours(error: psycopg.Error, what: str) -> StoreError:
         return StoreError(f"{what}: the server's disk is full; nothing was half-written")
     if isinstance(error, errors.ProgramLimitExceeded):
         return StoreError(f"{what}: {said}")
-    if isinstance(error, psycopg.OperationalError | psycopg.InterfaceError | PoolTimeout):
+    if isinstance(error, _LOST):
         if error.sqlstate is None and _REFUSED.search(said):
             return StoreError(f"{what}: the server refuses the connection ({said})")
         return StoreUnavailable(f"{what}: the server is not available ({said}); try again")

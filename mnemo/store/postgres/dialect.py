@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from mnemo.store.postgres.texts import (
+    check_texts,
     contains,
     count_texts,
     drop_texts,
@@ -44,9 +45,15 @@ _IDENTITIES = {"steps": "ordinal", "vectors": "seq"}
 _FOLLOWED = ("steps", "messages", "vectors", "snapshots")
 """Tables whose numbers followers read by."""
 _LAST = "SELECT coalesce(max({}), 0) FROM {} WHERE repo = ?"
-_HOLD = "SELECT no FROM repos WHERE no = ANY (?) ORDER BY no FOR NO KEY UPDATE"
+# How many numbers are taken depends on the rows held, so that they are held first.
 _TAKE = """
-SELECT min(n), max(n) FROM (SELECT nextval('{}_{}_seq') AS n FROM generate_series(1, ?::bigint)) t
+WITH held AS MATERIALIZED (
+    SELECT no FROM repos WHERE no = ANY (?::bigint[]) ORDER BY no FOR NO KEY UPDATE
+)
+SELECT min(n), max(n) FROM (
+    SELECT nextval('{}_{}_seq') AS n
+    FROM generate_series(1, ?::bigint + 0 * (SELECT count(*) FROM held))
+) t
 """
 _DROP_WORDS = "DELETE FROM note_words WHERE rowid = ?"
 _PUT_WORDS = "INSERT INTO note_words (rowid, words) VALUES (?, ?)"
@@ -64,7 +71,7 @@ FROM information_schema.columns c
 WHERE c.table_schema = current_schema() AND c.table_name <> ALL (?::text[])
 ORDER BY c.table_name, c.ordinal_position
 """
-_ENGINES = ["texts", "note_words", "locks"]
+_ENGINES = ["texts", "note_words", "locks", "commits"]
 _LETTERS = {"bigint": "i", "double precision": "f", "text": "s", "bytea": "b"}
 
 
@@ -77,11 +84,10 @@ def reserve(tx: Tx, table: str, count: int, repos: Sequence[int]) -> int:
     """
     if not count:
         return 0
-    if table in _FOLLOWED:
-        tx.run(_HOLD, (sorted(set(repos)),)).fetchall()
+    held = sorted(set(repos)) if table in _FOLLOWED else []
     statement = _TAKE.format(table, _IDENTITIES.get(table, "no"))
     while True:
-        first, last = tx.run(statement, (count,)).fetchone()
+        first, last = tx.run(statement, (held, count)).fetchone()
         # Others took some in between; theirs and these would not be apart.
         if last - first + 1 == count:
             return int(first) - 1
@@ -114,12 +120,13 @@ def notes_with(tx: Tx, repo: int, term: str) -> list[Sequence[Any]]:
 
 
 def note_erased(tx: Tx) -> None:
-    """Note, in the transaction that erases, that the tables have to be vacuumed."""
+    """Note, in the transaction that erases, that the tables have to be rewritten."""
     tx.run("INSERT INTO meta (name, value) VALUES ('scrub', '1') ON CONFLICT DO NOTHING")
 
 
 def note_expired(tx: Tx, repo: int) -> None:
-    """Nothing: the server vacuums what was deleted by itself."""
+    """Note it as an erasure: a scrub is made at the operator's call alone."""
+    note_erased(tx)
 
 
 def make_scratch(tx: Tx, table: str, columns: str) -> None:
@@ -138,11 +145,6 @@ def columns(tx: Tx) -> dict[str, list[Column]]:
 
 def damage(tx: Tx) -> list[str]:
     """Nothing: the server looks after its own storage (``amcheck`` is the operator's)."""
-    return []
-
-
-def check_texts(tx: Tx) -> list[str]:
-    """Where the full text does not agree with what it is the text of."""
     return []
 
 

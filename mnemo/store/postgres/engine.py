@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
@@ -17,20 +18,36 @@ from mnemo.config import StoreConfig
 from mnemo.errors import StoreError, UsageError
 from mnemo.protocols import Clock
 from mnemo.runtime.clock import SystemClock
-from mnemo.store.engine import Bulk, Locks
-from mnemo.store.postgres.connection import Address, Connection, PostgresTx, adapt, translated
+from mnemo.store.engine import OWNERS, Bulk, Locks
+from mnemo.store.postgres.connection import (
+    Address,
+    Connection,
+    PostgresTx,
+    adapt,
+    closed_on_error,
+    translated,
+)
 from mnemo.store.postgres.schema import migrate
-from mnemo.store.postgres.writer import LOCK_ALL, Writer
+from mnemo.store.postgres.scrub import is_clean, scrub
+from mnemo.store.postgres.wakeups import listen
+from mnemo.store.postgres.writer import Writer, locking
 from mnemo.store.schema import VERSION
 from mnemo.store.store import EngineStore
 from mnemo.store.tx import Tx
 
 __all__ = ["PostgresEngine", "PostgresStore"]
 
+log = logging.getLogger("mnemo")
+
 T = TypeVar("T")
 
 # Reads are short; more threads than this only wait for the interpreter.
 _READERS = 4
+_LISTEN_AGAIN_S = 5.0
+_MOST_IDLE_MS = 180_000
+"""The server ends a writer that is paused within a transaction, whose locks others wait for; to
+read the words of the longest text takes half a minute."""
+_MAY_BE_IDLE = "SET LOCAL idle_in_transaction_session_timeout = 0"
 
 
 class PostgresEngine:
@@ -51,12 +68,14 @@ class PostgresEngine:
         self._pool: ConnectionPool[Connection] | None = None
         self._limiter = anyio.CapacityLimiter(_READERS)
         self._closed = False
+        self._is_pooled = False
         path = f'SET LOCAL search_path = "{self._address.schema}", pg_temp'
-        self._begin_read = f"BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; {path}"
+        patience = f"SET LOCAL lock_timeout = {round(config.busy_timeout_s * 1_000)}"
+        self._begin_read = f"BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; {path}; {patience}"
         self._begin_write = (
-            f"BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE; {path}; "
+            f"BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE; {path}; {patience}; "
             f"SET LOCAL synchronous_commit = on; "
-            f"SET LOCAL lock_timeout = {round(config.busy_timeout_s * 1_000)}"
+            f"SET LOCAL idle_in_transaction_session_timeout = {_MOST_IDLE_MS}"
         )
 
     async def reading(self, work: Callable[[Tx], T]) -> T:
@@ -67,9 +86,13 @@ class PostgresEngine:
         """Run *work* in the writer, in a savepoint of its own; see ``Engine``."""
         return await self._opened().run(work, locks)
 
+    async def merging(self, work: Bulk, payload: Any, *, locks: Locks = ()) -> Any:
+        """Run *work* in the writer, with its calls that wait beside this one; see ``Engine``."""
+        return await self._opened().merge(work, payload, locks)
+
     async def renewing(self, work: Callable[[Tx], T]) -> T:
         """Run *work* as ``writing`` does; it reads nothing that others write."""
-        return await self.writing(work, locks=[("owner", "")])
+        return await self.writing(work, locks=OWNERS)
 
     def post(
         self, work: Bulk, payload: Any, done: Callable[[Any], None], *, locks: Locks = ()
@@ -96,7 +119,7 @@ class PostgresEngine:
         with anyio.CancelScope(shield=True):
             connection = await anyio.to_thread.run_sync(self._staged, tables)
         try:
-            yield _Staging(connection, self._begin_write)
+            yield _Staging(connection, "" if self._is_pooled else self._begin_write)
         finally:
             with anyio.CancelScope(shield=True):
                 await anyio.to_thread.run_sync(connection.close)
@@ -119,7 +142,7 @@ class PostgresEngine:
         try:
             self._writing = await anyio.to_thread.run_sync(self._make_writer)
             self._writing.start()
-            await self._writing.run(enter)
+            await self._writing.run(enter, OWNERS)
         except BaseException:
             await self.aclose()
             raise
@@ -127,13 +150,15 @@ class PostgresEngine:
     def _make_writer(self) -> Writer:
         with translated(f"opening {self._address.shown}"):
             limit = self._config.max_queued_writes
-            return Writer(self._connect, self._begin_write, limit=limit)
+            channel = self._address.schema
+            return Writer(self._connect, self._begin_write, channel=channel, limit=limit)
 
     def _prepare(self) -> None:
         with translated(f"opening {self._address.shown}"):
             connection = self._connect()
             try:
                 _refuse_unfit(connection)
+                self._is_pooled = _is_pooled(connection)
                 migrate(connection, self._address.schema)
             finally:
                 connection.close()
@@ -141,18 +166,24 @@ class PostgresEngine:
                 self._address.conninfo,
                 min_size=0,
                 max_size=_READERS,
-                kwargs={"autocommit": True},
+                kwargs=self._options(),
                 configure=adapt,
                 open=True,
                 timeout=self._config.busy_timeout_s,
+                # It tries again at longer and longer intervals: a call after that begins anew.
+                reconnect_timeout=self._config.busy_timeout_s,
                 name="mnemo",
             )
         self._pool = pool
 
     def _connect(self) -> Connection:
-        connection = psycopg.connect(self._address.conninfo, autocommit=True)
+        connection = psycopg.connect(self._address.conninfo, **self._options())
         adapt(connection)
         return connection
+
+    def _options(self) -> dict[str, Any]:
+        # What is prepared in one transaction is not there for the next one of a pooler.
+        return {"autocommit": True} | ({"prepare_threshold": None} if self._is_pooled else {})
 
     async def aclose(self) -> None:
         """Let what was handed over finish, then close. Idempotent. *Cancellation*: completes."""
@@ -204,16 +235,21 @@ class PostgresEngine:
 
     def _begun(self) -> Connection:
         with translated("reading the store"):
-            connection = self._connect()
-            connection.execute(self._begin_read)
-            connection.execute("SELECT 1 FROM meta LIMIT 1")
+            with closed_on_error(self._connect()) as connection:
+                connection.execute(self._begin_read)
+                connection.execute("SELECT 1 FROM meta LIMIT 1")
             return connection
 
     def _staged(self, tables: Mapping[str, str]) -> Connection:
         with translated("preparing an import"):
-            connection = self._connect()
-            for table, columns in tables.items():
-                PostgresTx(connection).run(f"CREATE TABLE staging.{table} ({columns})")
+            with closed_on_error(self._connect()) as connection:
+                lasting = ""
+                if self._is_pooled:
+                    # Temporary tables are there for one transaction, so that all is done in one.
+                    connection.execute(f"{self._begin_write}; {_MAY_BE_IDLE}")
+                    lasting = " ON COMMIT DROP"
+                for table, columns in tables.items():
+                    PostgresTx(connection).run(f"CREATE TABLE staging.{table} ({columns}){lasting}")
             return connection
 
     async def backup(self, path: Path) -> None:
@@ -221,13 +257,31 @@ class PostgresEngine:
         raise UsageError("a PostgreSQL store is backed up by its operator: use pg_dump")
 
     async def scrub(self, *, at_once: bool) -> bool:
-        """Vacuum what was erased from."""
-        return True
+        """Rewrite all tables if *at_once*; give whether nothing erased is left; see ``scrub``."""
+        self._opened()
+        if at_once:
+            return await anyio.to_thread.run_sync(self._scrub)
+        return await self.reading(is_clean)
 
-    async def tend(self) -> Never:
-        """Nothing is left over: the server vacuums by itself."""
-        await anyio.sleep_forever()
-        raise AssertionError
+    def _scrub(self) -> bool:
+        with translated("scrubbing the store"):
+            connection = self._connect()
+            try:
+                return scrub(connection, self._address.schema)
+            finally:
+                connection.close()
+
+    async def tend(self, woken: Callable[[], None]) -> Never:
+        """Listen for jobs, which no pooler lets through; the server vacuums by itself."""
+        writer = self._opened()
+        while self._is_pooled:
+            await anyio.sleep_forever()
+        while True:
+            try:
+                await listen(self._connect, self._address.schema, writer.is_own, woken)
+            except StoreError as error:
+                log.info("jobs of other processes are found by looking for them: %s", error)
+            await anyio.sleep(_LISTEN_AGAIN_S)
 
 
 def _refuse_unfit(connection: Connection) -> None:
@@ -239,6 +293,12 @@ def _refuse_unfit(connection: Connection) -> None:
     row = connection.execute("SHOW server_encoding").fetchone()
     if row is None or row[0] != "UTF8":
         raise StoreError(f"the database is encoded as {row and row[0]}: make one with UTF8")
+
+
+def _is_pooled(connection: Connection) -> bool:
+    """Whether it leads to a pooler, such as PgBouncer: that of the server changes behind it."""
+    row = connection.execute("SELECT pg_backend_pid()").fetchone()
+    return row is None or row[0] != connection.info.backend_pid
 
 
 class _Snapshot:
@@ -257,7 +317,12 @@ class _Snapshot:
 
 
 class _Staging:
-    """``Staging`` in temporary tables of one connection."""
+    """
+    ``Staging`` in temporary tables of one connection.
+
+    Args:
+        begin: The statement that begins a transaction; empty: the one that is open holds all.
+    """
 
     def __init__(self, connection: Connection, begin: str) -> None:
         self._connection = connection
@@ -265,21 +330,27 @@ class _Staging:
 
     async def staging(self, work: Callable[[Tx], T]) -> T:
         """Run *work*; what it wrote stays, and is gone with the connection."""
-        return await anyio.to_thread.run_sync(self._run, work, True)
+        return await anyio.to_thread.run_sync(self._stage, work)
 
-    async def writing(self, work: Callable[[Tx], T]) -> T:
+    async def writing(self, work: Callable[[Tx], T], *, locks: Locks = ()) -> T:
         """Run *work* in one transaction."""
-        return await anyio.to_thread.run_sync(self._run, work, False)
+        return await anyio.to_thread.run_sync(self._write, work, locking([locks]))
 
-    def _run(self, work: Callable[[Tx], T], keep: bool) -> T:
+    def _stage(self, work: Callable[[Tx], T]) -> T:
         with translated("importing"):
             self._connection.execute(self._begin)
             try:
-                if not keep:
-                    self._connection.execute(LOCK_ALL)
+                return work(PostgresTx(self._connection))
+            finally:
+                self._connection.execute("COMMIT" if self._begin else "")
+
+    def _write(self, work: Callable[[Tx], T], lock: str) -> T:
+        with translated("importing"):
+            self._connection.execute(f"{self._begin}; {lock}")
+            try:
                 result = work(PostgresTx(self._connection))
             except BaseException:
-                self._connection.execute("COMMIT" if keep else "ROLLBACK")
+                self._connection.execute("ROLLBACK")
                 raise
             self._connection.execute("COMMIT")
             return result

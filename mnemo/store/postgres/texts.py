@@ -7,12 +7,14 @@ analyser, and the formula is that of FTS5.
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from mnemo.runtime.text import composed, has_unspaced, index_words, lower_each
+from mnemo.store.check_texts import counted, misfits
 from mnemo.store.record_rows import BASE, LEAN
 from mnemo.store.tx import Tx
 from mnemo.values.records import Group, Query
@@ -23,21 +25,32 @@ __all__ = ["PostgresTexts", "stems", "tokens"]
 _K1 = 1.2
 _B = 0.75
 _LEAST_IDF = 1e-6
+_LONGEST_WORD = 500
+"""Characters of a word; an entry of a GIN index has at most 2,700 bytes."""
+_KEPT_OF_LONGER = 64
 
 
 def stems(text: str) -> list[str]:
     """The words of *text*, folded and stemmed, in order."""
-    return [word for word, _, _ in index_words(text)]
+    return [_entry(word) for word, _, _ in index_words(text)]
 
 
 def tokens(text: str) -> list[str]:
     """The words of *text* as they stand, in order."""
-    return [text[start:end] for _, start, end in index_words(text)]
+    return [_entry(text[start:end]) for _, start, end in index_words(text)]
+
+
+def _entry(word: str) -> str:
+    """*word*, or for a longer one its beginning and digest, joined by what no word holds."""
+    if len(word) <= _LONGEST_WORD:
+        return word
+    digest = hashlib.sha256(word.encode()).hexdigest()
+    return f"{word[:_KEPT_OF_LONGER]}…{digest}"
 
 
 def put_texts(tx: Tx, repo: int, rows: Sequence[tuple[int, str]]) -> None:
     """Insert texts by number; empty ones have none."""
-    tx.run_many(_PUT, [_row(repo, number, text) for number, text in rows if text])
+    tx.insert("texts", _COLUMNS, [_row(repo, number, text) for number, text in rows if text])
 
 
 def _row(repo: int, number: int, text: str) -> tuple[Any, ...]:
@@ -49,7 +62,8 @@ def _row(repo: int, number: int, text: str) -> tuple[Any, ...]:
 
 
 def _triples(lowered: str) -> list[str]:
-    return sorted({lowered[at : at + 3] for at in range(len(lowered) - 2)})
+    # Not sorted: that would hold the interpreter for as long as it takes.
+    return list(dict.fromkeys(lowered[at : at + 3] for at in range(len(lowered) - 2)))
 
 
 def drop_texts(tx: Tx, repo: int, rowids: Sequence[int]) -> int:
@@ -76,15 +90,28 @@ def texts(tx: Tx, repo: int) -> PostgresTexts:
     return PostgresTexts(tx, repo)
 
 
+def check_texts(tx: Tx) -> list[str]:
+    """Where the full text does not agree with what it is the text of."""
+    rows = tx.run("SELECT repo, rowid, text, words, length, lowered, triples FROM texts")
+    return [
+        *misfits(tx, "texts", "TRUE", "r.no = f.repo"),
+        *counted("texts whose words or triples do not fit", rows, _misfit),
+    ]
+
+
+def _misfit(row: Sequence[Any]) -> int | None:
+    repo, number, text, *derived, triples = row
+    *expected, wanted = _row(repo, number, text)
+    fits = [number, repo, text, *derived] == expected and set(triples or ()) == set(wanted or ())
+    return None if fits else int(number)
+
+
 def contains(lowered: str) -> str:
     """The condition that a text of a script without blanks, case aside, has a part ``?``."""
     return "strpos(f.lowered, ?) > 0"
 
 
-_PUT = """
-INSERT INTO texts (rowid, repo, text, words, length, lowered, triples)
-VALUES (?, ?, ?, ?, ?, ?, ?)
-"""
+_COLUMNS = ("rowid", "repo", "text", "words", "length", "lowered", "triples")
 _DROP = "DELETE FROM texts WHERE repo = ? AND rowid = ANY (?)"
 _RANKED = f"""
 SELECT f.rowid, {{score}}, {LEAN} FROM texts f {BASE}

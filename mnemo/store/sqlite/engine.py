@@ -74,6 +74,10 @@ class SqliteEngine:
         """Run *work* in the writer, in a savepoint of its own; see ``Engine``."""
         return await self._writer().run(work)
 
+    async def merging(self, work: Bulk, payload: Any, *, locks: Locks = ()) -> Any:
+        """Run *work* in the writer, with its calls that wait beside this one; see ``Engine``."""
+        return await self._writer().merge(work, payload)
+
     async def renewing(self, work: Callable[[Tx], T]) -> T:
         """Run *work* as ``writing`` does; it says nothing about idleness."""
         self._renewals += 1
@@ -192,7 +196,7 @@ class SqliteEngine:
         self._writer()
         return await self._scrubber.scrub(at_once=at_once)
 
-    async def tend(self) -> Never:
+    async def tend(self, woken: Callable[[], None]) -> Never:
         """Rewrite a large file that something was erased from, after 5 s without writes."""
         await self._scrubber.run()
 

@@ -16,7 +16,6 @@ from itertools import chain
 
 from mnemo.runtime.text import composed, has_unspaced
 from mnemo.store.damage import Rows
-from mnemo.store.rows import insert_rows
 from mnemo.store.tx import Tx
 
 __all__ = [
@@ -61,7 +60,7 @@ _SET_WORDS = "UPDATE repos SET texts = ? WHERE no = ?"
 _SET_GRAMS = "UPDATE repos SET grams = 1 WHERE no = ?"
 _OF_FILE = "SELECT DISTINCT texts, max(grams) FROM repos WHERE texts IS NOT NULL GROUP BY texts"
 _CREATE = "CREATE VIRTUAL TABLE IF NOT EXISTS {} USING {}"
-_INSERT = "INSERT INTO {} (rowid, text) VALUES "
+_COLUMNS = ("rowid", "text")
 _DELETE = "DELETE FROM {} WHERE rowid = ?"
 # A deleted word stays in its segment until that is merged into another one.
 _MERGE = "INSERT INTO {0} ({0}) VALUES ('optimize')"
@@ -115,13 +114,13 @@ def put_texts(tx: Tx, repo: int, rows: Sequence[tuple[int, str]]) -> None:
     number, grams = _numbered(tx, repo)
     if number is None:
         number = _take_table(tx, repo)
-    insert_rows(tx, _INSERT.format(f"words_{number}"), filled)
+    tx.insert(f"words_{number}", _COLUMNS, filled)
     unspaced = [(row, composed(text)) for row, text in filled if has_unspaced(text)]
     if unspaced:
         if not grams:
             tx.run(_CREATE.format(f"grams_{number}", _GRAMS))
             tx.run(_SET_GRAMS, (repo,))
-        insert_rows(tx, _INSERT.format(f"grams_{number}"), unspaced)
+        tx.insert(f"grams_{number}", _COLUMNS, unspaced)
 
 
 def _take_table(tx: Tx, repo: int) -> int:

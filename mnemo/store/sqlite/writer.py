@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import sqlite3
+from time import perf_counter
 
 from mnemo.errors import StoreError
 from mnemo.store.sqlite.connection import SqliteTx, translated
@@ -46,7 +47,9 @@ class Writer(GroupWriter):
             with translated("writing to the store"):
                 self._connection.execute("BEGIN IMMEDIATE")
                 self._run_batch(batch)
+                began = perf_counter()
                 self._connection.execute("COMMIT")
+                self._commit_s = perf_counter() - began
             self._check_files()
         except Exception as error:
             self._roll_back()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 from functools import partial
 from typing import Any
@@ -64,7 +65,9 @@ class ForgettingContract(StoreContract):
         return sorted(await kit.store.feed("r").steps([f"episodic-{n}" for n in range(3)]))
 
     async def _erase(self, kit: Kit, **selection: Any) -> ErasureReport:
-        return (await kit.store.overhaul("r").erase(Selection(**selection))).report
+        """What it counts; when the bytes go is the engine's, and stands in ``OverhaulContract``."""
+        erased = await kit.store.overhaul("r").erase(Selection(**selection))
+        return replace(erased.report, scrubbed=True)
 
     async def test_a_thread_goes_with_all_that_came_of_it(self, kit: Kit) -> None:
         """Counts of everything; the row goes on in a new epoch; others are as they were."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any
 
+import anyio
 import pytest
 
 from mnemo.errors import EmbeddingSpaceMismatch
@@ -165,6 +166,27 @@ class ItemStoreContract(StoreContract):
         with pytest.raises(EmbeddingSpaceMismatch):
             await put(items, item("b", texts=(("f", "x"),)), space=EmbeddingSpace("other", 4))
         assert await items.reading(lambda tx: tx.namespaces()) == [("a",)]
+
+    async def test_puts_at_once_are_each_for_themselves(self, items: ItemStore) -> None:
+        """Of many callers, one whose vectors are refused fails alone; of one key, one holds."""
+        await put(items, item("first", texts=(("f", "x"),)))
+        refused = list[EmbeddingSpaceMismatch]()
+
+        async def refuse() -> None:
+            try:
+                await put(items, item("b", texts=(("f", "x"),)), space=EmbeddingSpace("other", 4))
+            except EmbeddingSpaceMismatch as error:
+                refused.append(error)
+
+        async with anyio.create_task_group() as group:
+            for number in range(40):
+                group.start_soon(put, items, item("a", key=f"{number % 38}", value={"n": number}))
+            group.start_soon(refuse)
+            group.start_soon(put, items, item("c", texts=(("f", "x"), ("g", "y"))))
+        assert len(refused) == 1
+        found = await items.reading(lambda tx: {n: len(keys(tx, n)) for (n,) in tx.namespaces()})
+        assert found == {"first": 1, "a": 38, "c": 1}
+        assert len(await items.reading(lambda tx: tx.places(("c",)))) == 2
 
     async def test_work_that_raises_writes_nothing(self, items: ItemStore) -> None:
         """An exception undoes all of a transaction, and reaches the caller."""
