@@ -4,8 +4,9 @@ Workers of one store: how much faster two are than one, and that none loses or d
 This process remembers and leaves the jobs to others; each worker is this file run as a program,
 with a scripted model that takes 100 ms. In every round of the second part something is
 remembered, or said in a session, and one of three workers is killed and replaced, or stopped for
-longer than its lease. Then each of it must be one step, every fact there once, and nothing may be
-claimed any more.
+longer than its lease. In the third part four processes drive sessions of 20 steps, two workers
+extract them with a model that fails one time in twenty, and workers are killed. Then each of it
+must be one step, every fact there once, and nothing may be claimed any more.
 """
 
 from __future__ import annotations
@@ -17,8 +18,8 @@ import signal
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Collection, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -28,6 +29,7 @@ import anyio.abc
 from bench_kit import Figure, machine
 
 from mnemo import Config, Mnemo, Repository
+from mnemo.errors import ModelUnavailable
 from mnemo.protocols import ChatReply, ChatRequest
 from mnemo.testing import HashingEmbedder, ScriptedChatModel
 
@@ -39,8 +41,13 @@ AT_ONCE = Config(
     jobs={"quiet_s": 0, "poll_s": 0.05, "retry_backoff_s": 0.1},
     session={"lease_s": LEASE_S},
 )
-STEADY = AT_ONCE.overlaid(Config(session={"lease_s": 30.0}))
+STEADY = AT_ONCE.overlaid(Config(session={"lease_s": 30.0}, jobs={"poll_s": 0.25}))
+STEPS, APPLICATIONS, SIDE_BY_SIDE, FAULTS = 20, 4, 4, 0.05
+"""Steps of a session, processes with sessions, sessions in each at once, and failing calls."""
 NAMES = ("Ana", "Bo", "Chen", "Dara", "Eve", "Finn", "Gita", "Hugo")
+
+
+Phases = dict[str, list[Figure]]
 
 
 def said(number: int) -> str:
@@ -50,10 +57,14 @@ def said(number: int) -> str:
 
 
 class SlowModel(ScriptedChatModel):
-    """A model that takes its time."""
+    """A model that takes its time, and that may fail in a share of its calls."""
+
+    faults = 0.0
 
     async def complete(self, request: ChatRequest) -> ChatReply:
         await anyio.sleep(MODEL_S)
+        if random.random() < self.faults:
+            raise ModelUnavailable("the model is down", retryable=random.random() < 0.5)
         return await super().complete(request)
 
 
@@ -69,8 +80,9 @@ async def application(store: str, config: Config, repo: str) -> AsyncIterator[Re
 
 async def work(store: str, kind: str) -> None:
     """Work off jobs until the end; tell when it has begun."""
-    config = AT_ONCE if kind == "short" else STEADY
+    config = STEADY if kind == "steady" else AT_ONCE
     model = SlowModel.answering()
+    model.faults = FAULTS if kind == "faulty" else 0.0
 
     def looked(_: object) -> None:
         print("looked", flush=True)
@@ -79,6 +91,26 @@ async def work(store: str, kind: str) -> None:
         store, embedder=HashingEmbedder(), chat_model=model, config=config, workers=2
     ) as memory:
         await memory.work(on_look=looked)
+
+
+async def drive(store: str, name: str, count: int) -> None:
+    """Take *count* sessions through their steps and their commit; tell what is acknowledged."""
+    limit = anyio.CapacityLimiter(SIDE_BY_SIDE)
+    async with application(store, AT_ONCE, "soak") as repo, anyio.create_task_group() as group:
+
+        async def one(number: int) -> None:
+            async with limit:
+                session = await repo.start_session("Talk", session_id=f"{name}-{number}")
+                for place in range(STEPS):
+                    key = f"{name}-{number}-{place}"
+                    house = STEPS * number + place
+                    await session.append(f"{name}: {said(house)}", "Noted it", key=key)
+                    print(key, flush=True)
+                await session.close_and_commit(max_retries=100)
+                await session.aclose()
+
+        for number in range(count):
+            group.start_soon(one, number)
 
 
 class Worker:
@@ -171,9 +203,53 @@ async def chaos(store: str, rounds: int) -> list[Figure]:
             for event in ended:
                 await event.wait()
         await repo.settle(timeout_s=120)
-        wrong = await found_wrong(repo, rounds)
+        wrong = await found_wrong(repo, {f"key {number}" for number in range(rounds)})
         group.cancel_scope.cancel()
     name = f"{rounds} rounds, {killed} workers killed, {stopped} stopped"
+    return [Figure(f"{name}: {what}", value, "", most=0) for what, value in wrong.items()]
+
+
+async def soak(store: str, sessions: int) -> list[Figure]:
+    """Sessions of four processes, which two workers extract; one of these is killed at times."""
+    chance, acknowledged, killed = random.Random(9), [], 0
+    each = [len(range(place, sessions, APPLICATIONS)) for place in range(APPLICATIONS)]
+    running, over = APPLICATIONS, anyio.Event()
+
+    async def drives(name: str, count: int) -> None:
+        nonlocal running
+        command = [sys.executable, __file__, "--inside", "drive", "--store", store]
+        driving = [*command, "--name", name, "--soak", str(count)]
+        done = await anyio.run_process(driving, stderr=None)
+        acknowledged.extend(done.stdout.decode().split())
+        running -= 1
+        if not running:
+            over.set()
+
+    async with AsyncExitStack() as stack:
+        repo = await stack.enter_async_context(application(store, AT_ONCE, "soak"))
+        group = await stack.enter_async_context(anyio.create_task_group())
+        workers = [await Worker.start(stack, store, "faulty") for _ in range(2)]
+        for worker in workers:
+            group.start_soon(worker.drain)
+        for place, count in enumerate(each):
+            group.start_soon(drives, NAMES[place], count)
+        while not over.is_set():
+            with anyio.move_on_after(chance.uniform(1, 4)):
+                await over.wait()
+                continue
+            victim = chance.randrange(2)
+            await workers[victim].kill()
+            workers[victim] = await Worker.start(stack, store, "faulty")
+            group.start_soon(workers[victim].drain)
+            killed += 1
+        await repo.settle(timeout_s=120)
+        wrong = await found_wrong(repo, set(acknowledged))
+        wrong["steps not acknowledged once"] = abs(sessions * STEPS - len(acknowledged))
+        wrong["sessions not committed"] = sum(
+            record.state != "idle" or record.steps != STEPS for record in await repo.sessions()
+        )
+        group.cancel_scope.cancel()
+    name = f"{sessions} sessions × {STEPS} steps, {killed} workers killed"
     return [Figure(f"{name}: {what}", value, "", most=0) for what, value in wrong.items()]
 
 
@@ -186,23 +262,23 @@ async def through_a_session(repo: Repository, number: int, ended: anyio.Event) -
     ended.set()
 
 
-async def found_wrong(repo: Repository, count: int) -> dict[str, int]:
-    """What is not as it should be, with its number."""
+async def found_wrong(repo: Repository, keys: Collection[str]) -> dict[str, int]:
+    """What is not as it should be, with its number; *keys* were acknowledged."""
     steps = Counter(getattr(node, "key", None) for node in await repo.get_nodes(["episodic"]))
     facts = Counter(node.text for node in await repo.get_nodes(["semantic"]))
     jobs = (await repo.statistics()).jobs
     return {
-        "messages that are not one step": sum(steps[f"key {n}"] != 1 for n in range(count)),
-        "steps of no message": len(steps) - count,
+        "messages that are not one step": sum(steps[key] != 1 for key in keys),
+        "steps of no message": len(steps.keys() - keys),
         "facts that are there twice": sum(times > 1 for times in facts.values()),
         "sessions left": len(await repo.unfinished_sessions()),
         "jobs left or given up": jobs.waiting + jobs.running + jobs.dead,
     }
 
 
-async def measured(store: str, threads: int, rounds: int) -> dict[str, list[Figure]]:
-    """Both parts; one without threads or rounds is left out."""
-    found: dict[str, list[Figure]] = {}
+async def measured(store: str, threads: int, rounds: int, sessions: int) -> Phases:
+    """All parts; one without threads, rounds or sessions is left out."""
+    found: Phases = {}
     if threads:
         alone, both = [await seconds(store, workers, threads) for workers in (1, 2)]
         found["speed"] = [
@@ -212,24 +288,46 @@ async def measured(store: str, threads: int, rounds: int) -> dict[str, list[Figu
         ]
     if rounds:
         found["chaos"] = await chaos(store, rounds)
+    if sessions:
+        found["soak"] = await soak(store, sessions)
     return found
+
+
+@contextmanager
+def store_for(given: argparse.Namespace) -> Iterator[str]:
+    """Where to keep things: as given, on a server started for it, or in a temporary file."""
+    if given.postgres:
+        from postgres_server import new_schema, running_server
+
+        with running_server() as server, new_schema(server.url) as url:
+            yield url
+        return
+    with tempfile.TemporaryDirectory(prefix="mnemo-bench-") as folder:
+        yield given.store or str(Path(folder) / "workers.db")
 
 
 def main() -> None:
     """Read the arguments, measure and print."""
     parser = argparse.ArgumentParser(description=__doc__.strip().splitlines()[0])
     parser.add_argument("--store", help="A store that may be written; default: a temporary file.")
+    parser.add_argument("--postgres", action="store_true", help="On a server started for it.")
     parser.add_argument("--threads", type=int, default=40, help="Episodes to extract; 0: none.")
     parser.add_argument("--rounds", type=int, default=200, help="Of kills and stops; 0: none.")
+    parser.add_argument("--soak", type=int, default=200, help="Sessions of 20 steps; 0: none.")
     parser.add_argument("--json", action="store_true", help="Print JSON.")
-    parser.add_argument("--inside", choices=("short", "steady"), help=argparse.SUPPRESS)
+    parser.add_argument(
+        "--inside", choices=("short", "steady", "faulty", "drive"), help=argparse.SUPPRESS
+    )
+    parser.add_argument("--name", help=argparse.SUPPRESS)
     given = parser.parse_args()
+    if given.inside == "drive":
+        anyio.run(drive, given.store, given.name, given.soak)
+        return
     if given.inside:
         anyio.run(work, given.store, given.inside)
         return
-    with tempfile.TemporaryDirectory(prefix="mnemo-bench-") as folder:
-        store = given.store or str(Path(folder) / "workers.db")
-        parts = anyio.run(measured, store, given.threads, given.rounds)
+    with store_for(given) as store:
+        parts = anyio.run(measured, store, given.threads, given.rounds, given.soak)
     if given.json:
         data: dict[str, Any] = {"machine": machine()}
         phases = {name: [figure.as_json() for figure in part] for name, part in parts.items()}

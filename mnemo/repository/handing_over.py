@@ -101,17 +101,27 @@ class HandingOver:
             await changed()
 
     async def _taken_back(self, session_id: str, job: Job | None) -> Journal:
-        try:
-            await self._parts.sessions.claim(session_id, self._parts.owner)
-        except SessionBusy as error:
-            raise SessionClosed(
-                "another process has gone on with the session", operation="close"
-            ) from error
+        await self._claimed(session_id)
         journal = await self._parts.sessions.load(session_id)
         if journal is None or journal.record.state is SessionState.EXTRACTING:
             why = (job.error if job else None) or "its job was cancelled"
             raise ExtractionFailed(f"no worker could extract the episode: {why}")
         return journal
+
+    async def _claimed(self, session_id: str) -> None:
+        """Claim the session, which a worker may hold until its lease is over."""
+        parts = self._parts
+        until = parts.clock.monotonic() + parts.config.session.lease_s
+        while True:
+            changed = self._watch()
+            try:
+                return await parts.sessions.claim(session_id, parts.owner)
+            except SessionBusy as error:
+                if parts.clock.monotonic() >= until:
+                    raise SessionClosed(
+                        "another process has gone on with the session", operation="close"
+                    ) from error
+            await changed()
 
     # ── The worker's ─────────────────────────────────────────────────────────────────
 

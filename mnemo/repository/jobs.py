@@ -9,21 +9,24 @@ from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, 
 from contextlib import contextmanager, suppress
 from datetime import datetime
 from functools import partial
-from typing import TypeVar
+from typing import Protocol, TypeVar
+from weakref import WeakSet
 
 import anyio
 
 from mnemo.config import Config
-from mnemo.errors import MnemoError, StoreReadOnly, UsageError
+from mnemo.errors import MnemoError, SessionBusy, StoreReadOnly, UsageError
 from mnemo.protocols import Clock, TranscriptReader, TranscriptStore, TranscriptWriter
 from mnemo.runtime.spans import Spans, Value
 from mnemo.runtime.tasks import Branch, CancelHandle, on_clock
 from mnemo.runtime.text import clean
+from mnemo.runtime.traffic import traffic
 from mnemo.runtime.user_code import traceback_of
 from mnemo.runtime.validation import known_id
 from mnemo.values.job_rules import (
     cancel_jobs,
     claim_jobs,
+    defer_job,
     fail_job,
     hasten_jobs,
     postpone_job,
@@ -39,6 +42,10 @@ log = logging.getLogger("mnemo")
 
 MOST_ERRORS = 100
 """Dead jobs whose error the levels show."""
+LOOK_S = 0.05
+"""Seconds between two looks whether there are fewer writes (S)."""
+MOST_LOOKS = 40
+"""Looks after which jobs are claimed although very much is being written (S)."""
 T = TypeVar("T")
 
 Work = Callable[[Job], Awaitable[datetime | None]]
@@ -46,6 +53,13 @@ Work = Callable[[Job], Awaitable[datetime | None]]
 Does what a job is about. The transaction that writes the result finishes the job, with its
 fence checked there; or the time is returned at which it is to be claimed again.
 """
+
+
+class Wakeful(Protocol):
+    """Something that looks for jobs from time to time."""
+
+    def wake(self) -> None:
+        """Look for jobs now; a plain call."""
 
 
 class JobSlots:
@@ -70,6 +84,13 @@ class JobSlots:
         self.busy: Counter[str] = Counter()
         self._works = False
         self._pokes: set[Callable[[], None]] = set()
+        self.wakeful: WeakSet[Wakeful] = WeakSet()
+        """What is woken when another process may have written jobs."""
+
+    def wake(self) -> None:
+        """Have all look for jobs now; a plain call."""
+        for one in tuple(self.wakeful):
+            one.wake()
 
     @contextmanager
     def working(self, kinds: Collection[JobKind] | None) -> Iterator[None]:
@@ -150,11 +171,18 @@ class Jobs:
         self._running: set[tuple[str, str]] = set()
         self._nap = CancelHandle()
         self._beat = anyio.Event()
+        self._traffic = traffic()
         self._stopped = False
+        slots.wakeful.add(self)
 
     def poke(self) -> None:
         """Look for jobs now; a plain call."""
         self._nap.cancel()
+
+    def wake(self) -> None:
+        """Look for jobs now, and for those that others have done; a plain call."""
+        self.poke()
+        self._pulse()
 
     async def end(self, grace_s: float) -> float:
         """
@@ -234,11 +262,19 @@ class Jobs:
         pause_s = await self._store.reading(self._pause)
         if pause_s:
             return min(pause_s, self._config.poll_s)
+        await self._let_writes_go_first()
         places = self._slots.take(self._most - len(self._running))
         if not places:
             return self._config.poll_s
         claimed = await self._claim(places)
         return 0 if claimed == places else self._config.poll_s
+
+    async def _let_writes_go_first(self) -> None:
+        """Wait while very much is being written: extraction would take its callers' time."""
+        for _ in range(MOST_LOOKS):
+            if self._stopped or not self._traffic.is_busy:
+                return
+            await anyio.sleep(LOOK_S)
 
     async def _claim(self, places: int) -> int:
         """Claim and start up to *places* jobs, whose places in the service are taken."""
@@ -287,16 +323,7 @@ class Jobs:
         try:
             again = await self._worked(job)
         except Exception as error:
-            trace = traceback_of(error)
-            log.warning("the %s job of %r failed: %s", job.kind, job.subject, error, exc_info=trace)
-            config = self._config
-            note = partial(
-                fail_job,
-                job=job,
-                error=clean(str(error)) or type(error).__name__,
-                backoff_s=config.retry_backoff_s,
-                max_tries=config.max_tries,
-            )
+            note = self._failed(job, error)
         finally:
             if note is None and again is not None:
                 note = partial(postpone_job, job=job, due_at=again)
@@ -309,6 +336,17 @@ class Jobs:
             self._pulse()
             self.poke()
 
+    def _failed(self, job: Job, error: Exception) -> Callable[[TranscriptWriter], None]:
+        """What is noted of a try that raised."""
+        backoff_s = self._config.retry_backoff_s
+        if _is_owned_elsewhere(error):
+            log.info("the %s job of %r is put back: %s", job.kind, job.subject, error)
+            return partial(defer_job, job=job, pause_s=backoff_s)
+        trace = traceback_of(error)
+        log.warning("the %s job of %r failed: %s", job.kind, job.subject, error, exc_info=trace)
+        said, most = clean(str(error)) or type(error).__name__, self._config.max_tries
+        return partial(fail_job, job=job, error=said, backoff_s=backoff_s, max_tries=most)
+
     async def _worked(self, job: Job) -> datetime | None:
         """Run *job* in a span of its own."""
         with self._spans.span(f"job {job.kind}", attributes=self._named) as span:
@@ -318,8 +356,8 @@ class Jobs:
             span.set("mnemo.job.waited_s", max(0.0, waited.total_seconds()))
             try:
                 again = await self._work[job.kind](job)
-            except Exception:
-                self._slots.failed += 1
+            except Exception as error:
+                self._slots.failed += not _is_owned_elsewhere(error)
                 raise
             self._slots.done += again is None
             span.set("mnemo.job.finished", again is None)
@@ -335,6 +373,11 @@ class Jobs:
     def _pulse(self) -> None:
         self._beat.set()
         self._beat = anyio.Event()
+
+
+def _is_owned_elsewhere(error: Exception) -> bool:
+    """Whether another process has the session of a job open, which is no failure of the job."""
+    return isinstance(error, SessionBusy) and error.reason == "owned_elsewhere"
 
 
 def _known(thread_ids: Sequence[str]) -> list[str]:

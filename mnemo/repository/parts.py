@@ -140,7 +140,7 @@ class RepositoryStatistics:
         """What is not settled yet, with its number: what ``Repository.settle`` waits for."""
         conversations = self.conversations
         levels = {
-            "threads to extract": self.jobs.waiting + self.jobs.running,
+            "jobs to run": self.jobs.owed,
             "steps to annotate": self.append_backlog,
             "sessions that extract or commit": self.busy_sessions,
             "texts to embed": self.index.waiting,

@@ -81,7 +81,7 @@ class Repository:
             check_usable=partial(self._check_usable, while_closing=True),
         )
         self._checkpoints = wiring.checkpoints(parts, self._check_usable)
-        self._recall = wiring.recall(parts, self._access, self._notes, self._usage)
+        self._recall = wiring.recall(parts, self._access, self._notes, self._items, self._usage)
         self._conversations = RepositoryConversations(
             parts,
             tasks=self._tasks,
@@ -217,7 +217,8 @@ class Repository:
             actor, at, metadata: Of the messages that do not say; metadata are merged.
             key: Idempotency key of a single message; several have ``key:0``, ``key:1``, …: the
                 same again adds nothing. An id of the message itself goes before.
-            wait: Extract now, and return when that is committed.
+            wait: Extract now, and return when that is committed. A call whose result is not
+                there, and an item that leads another, wait ``tool_deadline_s`` for it.
             timeout_s: Seconds of the clock to wait.
             format: As of ``Conversation.append``.
 
@@ -264,6 +265,10 @@ class Repository:
         await settled(self._on_its_way)
 
     async def _on_its_way(self) -> bool:
+        self._check_usable()
+        # Before all that a store holds is counted, which takes the longer the more that is.
+        if (await self._remembering.jobs.levels()).owed:
+            return True
         await self._parts.index.catch_up()
         return bool((await self.statistics()).on_its_way)
 
@@ -406,7 +411,9 @@ class Repository:
             since: Inclusive, looks at the evidence; *until* likewise. No zone means UTC.
             types: Exactly these node types. A fact and the step that it restates are one
                 candidate, the better one, with the other among its sources, unless both
-                types are named.
+                types are named. ``item`` finds keyed items by their texts: *where* looks at
+                their value, *since* and *until* at their last put; of no session, thread or
+                speaker; expiries stay as they are.
             min_score: Only candidates of this relevance, 0 to 1.
             explain: Have every candidate say why it came (``Candidate.why``).
             notes: Look for notes as well, as ``repo.notes.recall`` does, whatever *since*,

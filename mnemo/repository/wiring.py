@@ -81,7 +81,9 @@ def commit_lane(parts: RepositoryParts) -> CommitLane:
     )
 
 
-def recall(parts: RepositoryParts, access: AccessLog, notes: Notes, usage: UsageMeter) -> Recall:
+def recall(
+    parts: RepositoryParts, access: AccessLog, notes: Notes, items: Items, usage: UsageMeter
+) -> Recall:
     """Make the recall pipeline; *usage* counts its calls of models."""
     return Recall(
         repo_id=parts.repo_id,
@@ -94,6 +96,7 @@ def recall(parts: RepositoryParts, access: AccessLog, notes: Notes, usage: Usage
         notify=parts.publish,
         access=access,
         find_notes=notes.recall,
+        find_items=items.search,
         chat_model=parts.chat_model,
         usage=usage,
         spans=parts.spans,

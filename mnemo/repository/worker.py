@@ -12,6 +12,7 @@ from typing import Any
 from mnemo.errors import MnemoError, NotFound
 from mnemo.protocols import Clock
 from mnemo.repository.jobs import JobSlots
+from mnemo.runtime.tasks import CancelHandle
 from mnemo.runtime.text import is_blank
 from mnemo.runtime.user_code import called, traceback_of
 from mnemo.values.jobs import JOB_KINDS, JobKind, WorkerStatistics
@@ -66,6 +67,12 @@ class Worker:
         self._close_repo = close_repo
         self._open: dict[str, _Open] = {}
         self._refused: dict[str, tuple[float, str]] = {}
+        self._nap = CancelHandle()
+        slots.wakeful.add(self)
+
+    def wake(self) -> None:
+        """Look for jobs now; a plain call."""
+        self._nap.cancel()
 
     async def run(
         self,
@@ -78,10 +85,12 @@ class Worker:
             raise ValueError(f"repos must be a pattern of ids, such as '*', not {pattern!r}")
         with self._slots.working(_checked(kinds)):
             while True:
+                self._nap = nap = CancelHandle()
                 await self._look(pattern)
                 if on_look is not None:
                     await self._report(on_look)
-                await self._clock.sleep(self._poll_s)
+                with nap:
+                    await self._clock.sleep(self._poll_s)
 
     async def _look(self, pattern: str) -> None:
         try:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from types import TracebackType
 from typing import Any, Literal, Self, TypeAlias
 
@@ -259,6 +260,7 @@ def find_spans(
     return TracedSpans(tracer, captures_content=capture_content)
 
 
+@cache
 def _version() -> str | None:
     from importlib.metadata import PackageNotFoundError, version
 

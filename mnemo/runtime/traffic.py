@@ -15,6 +15,10 @@ QUIET_S = 0.02
 """Seconds over which writes are counted."""
 CALM_WRITES = 10
 """Writes within ``QUIET_S`` that still count as a pause (500 a second)."""
+SPAN_S = 0.25
+"""Seconds of a span in which writes are counted whatever bursts they come in (S)."""
+BUSY_WRITES = 50
+"""Writes in one such span from which the loop is busy (200 a second) (S)."""
 
 
 class Traffic:
@@ -25,16 +29,35 @@ class Traffic:
         writes: How many there were.
     """
 
-    __slots__ = ("_seen", "_waiters", "writes")
+    __slots__ = ("_before", "_begun", "_in_span", "_seen", "_waiters", "writes")
 
     def __init__(self) -> None:
         self.writes = 0
+        self._begun = elapsed()
+        self._in_span = 0
+        self._before = 0
         self._seen = 0
         self._waiters: list[tuple[asyncio.Future[None], float]] = []
 
     def passed(self) -> None:
         """Count a durable write; cheap enough for every append."""
         self.writes += 1
+        self._roll()
+        self._in_span += 1
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether there are many writes now, or were within the last quarter of a second."""
+        self._roll()
+        return max(self._before, self._in_span) >= BUSY_WRITES
+
+    def _roll(self) -> None:
+        """Begin a new span where one is over."""
+        spans = (elapsed() - self._begun) / SPAN_S
+        if spans >= 1:
+            self._before = self._in_span if spans < 2 else 0
+            self._in_span = 0
+            self._begun = elapsed()
 
     def pause(self, patience_s: float) -> asyncio.Future[None]:
         """Return a future that is done at the next pause, or after *patience_s*."""

@@ -49,6 +49,7 @@ SMALL_TEXT = 65_536
 """Characters of a batch that are checked on the event loop, likewise (S)."""
 ITEM = 64
 """Characters that take as long as one value within a batch (S)."""
+_NUMBERS = frozenset({int, float, bool})
 _FIRST = datetime.min.replace(tzinfo=UTC)
 # The last second is left out: as Unix seconds, its end is the year 10000.
 _BEHIND_LAST = datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC)
@@ -135,6 +136,9 @@ def stored_json(name: str, value: object) -> Any:
 def _copied(value: Any, sizes: list[int]) -> Any:
     if value is None or isinstance(value, bool):
         return value
+    if type(value) is str and value.isascii() and "\0" not in value:
+        sizes.append(len(value))
+        return value
     if isinstance(value, str):
         # Of an enumeration's member the text itself, as JSON has it.
         text = clean(value if type(value) is str else str.__str__(value))
@@ -156,7 +160,8 @@ def _copied(value: Any, sizes: list[int]) -> Any:
 
 def _key(key: object, sizes: list[int]) -> str:
     if isinstance(key, str):
-        return str(_copied(key, sizes))
+        copied: str = _copied(key, sizes)
+        return copied
     if key is None or isinstance(key, int | float):
         return json.dumps(key, allow_nan=False)
     raise TypeError(f"a key is {type(key).__name__}, not text")
@@ -214,7 +219,7 @@ def is_small(values: Sequence[object]) -> bool:
         value = found.pop()
         if isinstance(value, str):
             room -= len(value)
-        elif value is not None:
+        elif value is not None and type(value) not in _NUMBERS:
             inner = _within(value)
             room -= ITEM * len(inner)
             found += inner if room >= 0 else ()
@@ -222,7 +227,7 @@ def is_small(values: Sequence[object]) -> bool:
 
 
 def _within(value: object) -> Collection[object]:
-    if isinstance(value, Mapping):
+    if isinstance(value, dict | Mapping):
         return value.values()
     if is_dataclass(value):
         return [getattr(value, f.name) for f in fields(value)]

@@ -55,6 +55,12 @@ class PendingQueue:
         return len(self._waiting)
 
     @property
+    def names(self) -> tuple[str, ...]:
+        """What waits and what runs, in the order in which it is run."""
+        ahead = () if self.running is None else (self.running,)
+        return tuple(operation.name for operation in (*ahead, *self._waiting))
+
+    @property
     def nothing_ahead(self) -> bool:
         """Whether a new operation would be the next and only one."""
         return self.running is None and not self._waiting

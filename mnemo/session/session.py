@@ -183,6 +183,7 @@ class Session:
             cached_tokens=meter.total.cached_tokens,
             usage=meter.by_purpose,
             stages=meter.stages,
+            queue=core.queue.names,
         )
 
     # ── Awaited calls ────────────────────────────────────────────────────────────────

@@ -59,6 +59,8 @@ class SessionStatistics:
         cost_usd: ``None`` where no price is known.
         usage: Purpose → what its calls cost.
         stages: Stage → ``model``, ``embedded`` or ``failed`` → how often it ran so.
+        queue: Names of the operations that have not ended, in the order in which they run;
+            the first may have begun.
     """
 
     state: SessionState
@@ -73,3 +75,4 @@ class SessionStatistics:
     cached_tokens: int = 0
     usage: Mapping[Purpose, ModelUsage] = field(default_factory=dict)
     stages: Mapping[str, Mapping[How, int]] = field(default_factory=dict)
+    queue: tuple[str, ...] = ()

@@ -15,6 +15,7 @@ from mnemo.config import Config
 from mnemo.events import SessionTransitioned
 from mnemo.prompts.data import read_block
 from mnemo.protocols import TranscriptReader
+from mnemo.runtime.traffic import Traffic
 from mnemo.testing import ScriptedChatModel
 from mnemo.values.jobs import Job, JobState
 from mnemo.values.messages import StoredMessage
@@ -78,6 +79,16 @@ async def test_waiting_gives_what_was_made_of_it(open_kit: OpenKit):
     found = await kit.repo.recall("What is the user allergic to?", types=["semantic"])
     (candidate,) = found.candidates
     assert [source.text for source in candidate.sources] == [ALLERGIC]
+
+
+async def test_extraction_waits_while_very_much_is_being_written(open_kit: OpenKit, monkeypatch):
+    """A job that is due is claimed once the writes become fewer, and is done then."""
+    looks = iter([True, True])
+    monkeypatch.setattr(Traffic, "is_busy", property(lambda _: next(looks, False)))
+    kit = await open_kit(embedded=True)
+    found = await kit.repo.remember(LUND, wait=True)
+    assert found.node_ids
+    assert next(looks, None) is None
 
 
 async def test_no_session_is_left_or_listed(open_kit: OpenKit):

@@ -117,6 +117,7 @@ def test_the_first_lines_run_and_a_new_process_finds_the_fact(tmp_path: Path):
     assert ("peanuts" in fact, source) == (True, "I am allergic to peanuts.")
 
 
+@pytest.mark.long
 async def test_a_job_whose_process_was_killed_is_gone_on_with(db: Path):
     """The death is noticed at once, without waiting for a lease; each message is one step."""
     async with (
@@ -136,6 +137,7 @@ async def test_a_job_whose_process_was_killed_is_gone_on_with(db: Path):
         assert await repo.unfinished_sessions() == []
 
 
+@pytest.mark.long
 async def test_nothing_acknowledged_is_lost_by_processes_killed_at_any_moment(db: Path):
     """Three lives that end anywhere, and a last one that settles."""
     acknowledged: set[str] = set()
@@ -154,6 +156,7 @@ async def test_nothing_acknowledged_is_lost_by_processes_killed_at_any_moment(db
         assert set(facts.values()) == {1}
 
 
+@pytest.mark.long
 async def test_two_processes_remember_in_the_same_threads(db: Path):
     """Both write to forty threads and work off what both have said: nothing is taken twice."""
     async with service(db) as repo, another(db, "work", "b", 40) as other:

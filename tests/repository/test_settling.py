@@ -45,7 +45,7 @@ async def test_a_timeout_names_what_is_not_settled(open_kit: OpenKit):
     async with anyio.create_task_group() as group:
 
         async def settling() -> None:
-            with pytest.raises(TimeoutError, match="1 threads to extract"):
+            with pytest.raises(TimeoutError, match="1 jobs to run"):
                 await kit.repo.settle(timeout_s=3)
 
         group.start_soon(settling)

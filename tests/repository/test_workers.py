@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from pathlib import Path
 from typing import Any
 
 import anyio
+import anyio.lowlevel
 import pytest
 
 from mnemo import (
@@ -230,6 +232,35 @@ async def test_a_failing_look_is_logged(db: Path, caplog: pytest.LogCaptureFixtu
 
 
 @pytest.mark.slow
+async def test_a_job_of_a_session_that_another_process_has_open_waits(
+    db: Path, caplog: pytest.LogCaptureFixture
+):
+    """It is put back without a failure, more often than it may fail, and done in the end."""
+    caplog.set_level("INFO", logger="mnemo")
+    async with service(db) as other:
+        async with service(db, workers=0) as app:
+            repo = await app.open_repo("r")
+            session = await repo.start_session("Talk", session_id="s")
+            await session.append("Mara lives in Osaka.", "Noted it", key="k")
+            await session.close()
+            while not (await repo.statistics()).jobs.waiting:
+                await anyio.lowlevel.checkpoint()
+            with closing(sqlite3.connect(db)) as file, file:
+                file.execute("UPDATE jobs SET needs = json_remove(needs, '$.home')")
+
+            def is_put_back(_: WorkerStatistics) -> bool:
+                return caplog.text.count("is put back") > CONFIG.jobs.max_tries
+
+            async with working(other, is_put_back) as looks:
+                pass
+            assert (looks[-1].done, looks[-1].failed) == (0, 0)
+            assert (await repo.statistics()).jobs.dead == 0
+        async with working(other, lambda found: found.done == 1) as looks:
+            pass
+        assert looks[-1].failed == 0
+
+
+@pytest.mark.slow
 async def test_a_closed_episode_is_extracted_by_a_worker(db: Path):
     """State, events, queued calls and ``wait_for`` behave as if the work had been local."""
     local = ScriptedChatModel.answering()
@@ -313,6 +344,26 @@ async def test_nobody_else_takes_a_session_that_waits_for_a_worker(db: Path):
         await session.close()
         with pytest.raises(SessionBusy):
             await (await other.open_repo("r")).resume_session("s")
+
+
+async def test_a_session_is_waited_for_until_a_worker_lets_go_of_it(db: Path):
+    """Its job may end, by another worker, while the first one still holds the session."""
+    async with service(db, workers=0) as app, service(db, workers=0) as other:
+        repo = await app.open_repo("r")
+        session = await repo.start_session("Talk", session_id="s")
+        await session.append("Mara lives in Osaka.", "Noted it")
+        await session.close()
+        jobs = repo._parts.transcript  # type: ignore[attr-defined]
+        with anyio.fail_after(10):
+            while await jobs.reading(lambda tx: tx.job("session", "s")) is None:
+                await anyio.lowlevel.checkpoint()
+        await other._store.sessions.claim("s", other._owner, left_by=app._owner.token)  # type: ignore[union-attr, arg-type]
+        await jobs.writing(lambda tx: tx.put_job(tx.job("session", "s").finished(more=False)))
+        with pytest.raises(TimeoutError):
+            await session.wait_for("failed", timeout_s=0.2)
+        await other._store.sessions.release(other._owner, "s")  # type: ignore[union-attr, arg-type]
+        assert await session.wait_for("failed") == "failed"
+        assert "its job was cancelled" in str(session._core.error)
 
 
 @pytest.mark.slow

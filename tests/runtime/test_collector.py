@@ -19,6 +19,7 @@ def collector() -> Iterator[None]:
     gc.set_threshold(*before)
 
 
+@pytest.mark.long
 def test_what_lives_is_taken_out_of_later_collections() -> None:
     """Everything alive is frozen, and collections of what comes later are rarer."""
     before = gc.get_threshold()

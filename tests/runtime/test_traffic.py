@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import anyio
 
-from mnemo.runtime.traffic import CALM_WRITES, Traffic
+from mnemo.runtime import traffic as room
+from mnemo.runtime.traffic import BUSY_WRITES, CALM_WRITES, SPAN_S, Traffic
 
 
 async def test_a_pause_without_writes_is_short():
@@ -35,3 +36,21 @@ async def test_patience_ends_under_lasting_writes():
         busy.passed()
     busy._look()
     assert waiter.done()
+
+
+def test_a_loop_is_busy_while_and_shortly_after_much_is_written(monkeypatch):
+    """Bursts count as lasting writes; a quarter of a second without them is calm."""
+    now = [100.0]
+    monkeypatch.setattr(room, "elapsed", lambda: now[0])
+    loop = Traffic()
+    for _ in range(BUSY_WRITES - 1):
+        loop.passed()
+    assert not loop.is_busy
+    loop.passed()
+    assert loop.is_busy
+    now[0] += SPAN_S
+    assert loop.is_busy
+    now[0] += SPAN_S
+    assert not loop.is_busy
+    loop.passed()
+    assert not loop.is_busy

@@ -63,6 +63,7 @@ def test_a_time_of_an_earlier_version_is_moved_to_the_end_that_it_lies_beyond() 
     assert of_timestamp(-1e300) == first
 
 
+@pytest.mark.long
 def test_a_text_may_have_64_mebibytes_and_no_more() -> None:
     """Bytes of UTF-8 count, whatever the characters are."""
     assert len(stored_text("text", "a" * MOST_TEXT_BYTES)) == MOST_TEXT_BYTES

@@ -70,6 +70,13 @@ async def test_the_sixth_waiting_operation_finds_the_queue_full(open_kit):
     session.commit_async()
     last = session.start_episode_async("third")
     assert session.statistics().pending_operations == 5
+    assert session.statistics().queue == (
+        "commit",
+        "start_episode",
+        "close",
+        "commit",
+        "start_episode",
+    )
     with pytest.raises(PendingQueueFull) as full:
         session.append_async("o", "a")
     assert full.value.reason == "pending_queue_full"
