@@ -22,17 +22,18 @@ Phase: TypeAlias = Literal["initial", "multi_hop", "refinement", "provenance"]
 @dataclass(frozen=True, slots=True)
 class SourceRef:
     """
-    The raw step or message a memory comes from.
+    The raw step, message or keyed item a memory comes from.
 
     Attributes:
         session_id: ``None`` for a message that is no step of a session, and for a node that
             was stored without a step behind it.
         step_index: 0-based within the episode.
         at: When it happened, aware.
-        key: The caller's idempotency key; of a message its id.
+        key: The caller's idempotency key; of a message its id, of an item its key.
         text: What was said: the observation, and the action if there is one.
         thread_id: The conversation thread it was said in; ``None``: in none, or unknown.
         message_id: The message that it is, or that the step was made of; ``None``: of none.
+        namespace: Of a keyed item; ``None`` for anything else.
     """
 
     session_id: str | None
@@ -44,6 +45,7 @@ class SourceRef:
     text: str
     thread_id: str | None = None
     message_id: str | None = None
+    namespace: tuple[str, ...] | None = None
 
     @classmethod
     def of(cls, step: Step) -> SourceRef:
@@ -69,7 +71,9 @@ class SourceRef:
 
     @property
     def identity(self) -> tuple[Any, ...]:
-        """Equal for two references to one step, or to one message."""
+        """Equal for two references to one step, to one message, or to one item."""
+        if self.namespace is not None:
+            return ("item", self.namespace, self.key)
         if self.thread_id is not None and self.message_id is not None:
             return ("message", self.thread_id, self.message_id)
         if self.session_id is None:
@@ -111,7 +115,8 @@ class Candidate:
         score: Its value; candidates are ordered by it.
         relevance: How well it answers, in [0, 1], before metadata and mode.
         hop: How far it is from what the question itself finds; ``None`` for provenance.
-        sources: The steps it comes from, at least one, best first.
+        sources: The steps it comes from, at least one, best first; of a step also the facts
+            that restate it in other words and share its place, as references to that step.
         metadata: Its stored counts; ``None`` for a step that is not committed yet.
         why: How it came about, if ``explain=True`` asked for it.
     """

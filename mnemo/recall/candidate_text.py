@@ -22,7 +22,7 @@ from mnemo.values.counting import Count, fitted
 from mnemo.values.graph import Episodic, Node, NodeType, Procedural, Semantic
 from mnemo.values.untrusted import without_marks
 
-__all__ = ["Order", "Style", "condition_text", "entry_text", "print_candidates"]
+__all__ = ["Order", "Style", "condition_text", "entry_text", "line_tokens", "print_candidates"]
 
 Style: TypeAlias = Literal["compact", "full"]
 Order: TypeAlias = Literal["relevance", "time"]
@@ -41,9 +41,10 @@ _ORDER: dict[NodeType, int] = {
     "procedural": 1,
     "episodic": 2,
     "source": 2,
-    "subgoal": 3,
-    "tag": 4,
-    "intent": 4,
+    "item": 3,
+    "subgoal": 4,
+    "tag": 5,
+    "intent": 5,
 }
 
 
@@ -119,6 +120,12 @@ def _entries(candidates: Iterable[Candidate], style: Style, order: Order) -> Ite
             yearless=_cited(yearless, rank),
             steps=frozenset(source.identity for source in candidate.sources),
         )
+
+
+def line_tokens(candidates: Sequence[Candidate], count: Count) -> tuple[int, ...]:
+    """Count the tokens of each candidate's compact line, with its citation."""
+    lines = map(_compact_text, candidates)
+    return tuple(count(_cited(line, rank)) for rank, line in enumerate(lines))
 
 
 def _cited(line: str, rank: int) -> str:

@@ -18,14 +18,16 @@ from typing import Any
 import anyio
 
 from mnemo.config import Config
-from mnemo.errors import MnemoError, RecallFailed, UsageError
+from mnemo.errors import MnemoError, ModelError, RecallFailed, UsageError
 from mnemo.events import Event, RecallExecuted
 from mnemo.events import RecallFailed as RecallFailedEvent
 from mnemo.prompts.profiles import resolve_profile
 from mnemo.prompts.usage import How, UsageMeter
 from mnemo.protocols import ChatModel, Clock, DocumentFeed, Embedder, GraphStore, VectorIndex
 from mnemo.recall.candidate import Candidate
+from mnemo.recall.candidate_text import line_tokens
 from mnemo.recall.hop_zero import HopZero, hop_zero
+from mnemo.recall.keyed_items import FindItems, ItemRecall
 from mnemo.recall.plan import RecallPlan, plan_by_model, plan_embedded
 from mnemo.recall.question import RecallQuestion, ask
 from mnemo.recall.reasoning import purposes_of, reason_by_model, reason_embedded
@@ -36,6 +38,7 @@ from mnemo.runtime.clock import elapsed
 from mnemo.runtime.spans import NO_SPANS, Span, Spans, memory_attributes
 from mnemo.runtime.threads import Threads
 from mnemo.values.corpus import CorpusView
+from mnemo.values.graph import NODE_TYPES
 from mnemo.values.vectors import unit_rows
 
 __all__ = ["AccessLog", "Recall"]
@@ -56,6 +59,7 @@ class Recall:
         notify: Called with ``RecallExecuted`` or ``RecallFailed``.
         access: Counts which nodes were returned; ``None`` counts none.
         find_notes: Recalls notes; called for requests that want them.
+        find_items: Searches keyed items; called likewise.
         chat_model: Asked for plans and answers; ``None`` does without.
         usage: Counts what it is asked.
     """
@@ -73,6 +77,7 @@ class Recall:
         notify: Callable[[Event], Any],
         access: AccessLog | None = None,
         find_notes: Callable[[str], Awaitable[FoundNotes]] | None = None,
+        find_items: FindItems | None = None,
         chat_model: ChatModel | None = None,
         usage: UsageMeter | None = None,
         spans: Spans = NO_SPANS,
@@ -87,11 +92,12 @@ class Recall:
         self._notify = notify
         self._access = access
         self._find_notes = find_notes
+        self._find_items = find_items
         self._chat_model = chat_model
         self._usage = usage or UsageMeter()
         self._spans = spans
         self._profile = resolve_profile(config.extraction.profile)
-        self._threads = Threads(2)
+        self._threads = Threads()
         self._running: set[anyio.CancelScope] = set()
 
     async def recall(self, query: str, make_request: Callable[[], RecallRequest]) -> RecallResult:
@@ -125,7 +131,8 @@ class Recall:
                 self._running.discard(scope)
             _set_found(span, result)
             if self._access is not None and self._config.recall.record_access:
-                self._access.note([candidate.node.id for candidate in result.candidates])
+                stored = (c.node for c in result.candidates if c.node.type in NODE_TYPES)
+                self._access.note(node.id for node in stored)
             return result
         raise UsageError(f"repository {self._repo_id!r} was closed while it answered")
 
@@ -149,10 +156,28 @@ class Recall:
 
     async def _answer(self, request: RecallRequest) -> RecallResult:
         run = self._run(request)
+        result = await self._remembered(run)
+        if request.items and self._find_items is not None:
+            result = await self._with_items(self._find_items, result, run)
+        with run.progress.phase("reason"):
+            answer = await self._reasoned(run, result.candidates)
+        trace = replace(_finished(result.trace, run), tokens=await self._tokens(run, result))
+        return replace(result, answer=answer, trace=trace)
+
+    async def _tokens(self, run: RecallRun, result: RecallResult) -> tuple[int, ...]:
+        """What each candidate costs in a prompt, where the request asks for explanations."""
+        if not run.request.explain:
+            return ()
+        count = self._config.conversation.count
+        return await self._threads.run(partial(line_tokens, result.candidates, count))
+
+    async def _remembered(self, run: RecallRun) -> RecallResult:
+        """Find the steps and nodes that answer; the result has no answer in words yet."""
+        request = run.request
         with run.progress.phase("read"):
             corpus = await self._index.corpus(embedded=True)
         plan = plan_embedded(request.query, request.mode)
-        if corpus.is_empty:
+        if corpus.is_empty or request.types == ():
             return _empty(plan, corpus, run)
         if run.planner is None:
             run.progress.stages |= _planned_without_model(plan)
@@ -162,10 +187,34 @@ class Recall:
             with run.progress.phase("read"):
                 # Things were said while the model was thinking.
                 corpus = await self._index.corpus(embedded=True)
-        result = await self._found(run, plan, corpus)
-        with run.progress.phase("reason"):
-            answer = await self._reasoned(run, result.candidates)
-        return replace(result, answer=answer, trace=_finished(result.trace, run))
+        return await self._found(run, plan, corpus)
+
+    async def _with_items(
+        self, find: FindItems, result: RecallResult, run: RecallRun
+    ) -> RecallResult:
+        """Merge the keyed items that answer into *result*, by value, before the cut to k."""
+        recalled = ItemRecall(run.request, self._config, self._dense_weight, self._clock.now())
+        with run.progress.phase("items"):
+            items = await self._items(recalled, find, run.progress)
+        merged = sorted([*result.candidates, *items], key=lambda found: -found.score)
+        trace = replace(
+            result.trace,
+            found={**result.trace.found, "items": len(items)},
+            abstained=result.trace.abstained and not items,
+        )
+        count = self._config.conversation.count
+        return replace(result, candidates=merged[: run.request.k], trace=trace, count=count)
+
+    async def _items(
+        self, recalled: ItemRecall, find: FindItems, progress: RecallProgress
+    ) -> list[Candidate]:
+        try:
+            with anyio.fail_after(self._config.recall.timeout_s):
+                return await recalled.candidates(find)
+        except (ModelError, TimeoutError) as error:
+            # Items are found by their vectors alone; whatever else is stored still answers.
+            progress.does_without("items", error)
+            return []
 
     def _run(self, request: RecallRequest) -> RecallRun:
         progress, asked = RecallProgress(), request.asked(self._clock.now())
@@ -182,7 +231,7 @@ class Recall:
         return RecallRun(request, asked, progress, adviser, adviser if plans else None)
 
     async def _found(self, run: RecallRun, plan: RecallPlan, corpus: CorpusView) -> RecallResult:
-        """Find and score candidates; the result has no answer yet."""
+        """Find and score candidates."""
         question = ask(run.request.query, plan.tags, run.request.context)
         with run.progress.phase("embed"):
             question = await self._embedded(question, run.progress)
@@ -255,9 +304,6 @@ class Recall:
     async def _hop_zero(
         self, corpus: CorpusView, question: RecallQuestion, scope: SearchScope
     ) -> HopZero:
-        dense_weight = self._config.recall.dense_weight
-        if dense_weight is None:
-            dense_weight = self._embedder.space.dense_weight
         score = partial(
             hop_zero,
             corpus,
@@ -267,11 +313,16 @@ class Recall:
             filters=scope.request.filters,
             unwanted=scope.request.unwanted,
             config=self._config,
-            dense_weight=dense_weight,
+            dense_weight=self._dense_weight,
             abstain_cosine=self._abstain_cosine,
             explain=scope.request.explain,
         )
         return await self._threads.run(score)
+
+    @property
+    def _dense_weight(self) -> float:
+        weight = self._config.recall.dense_weight
+        return self._embedder.space.dense_weight if weight is None else weight
 
     @property
     def _abstain_cosine(self) -> float:

@@ -7,6 +7,7 @@ Without a model the answer is a choice among the candidates' own texts.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 import anyio
 
@@ -146,5 +147,8 @@ def _recalled(candidate: Candidate) -> Recalled:
 
 
 def _sources(candidates: Sequence[Candidate]) -> tuple[SourceRef, ...]:
-    named = {source.identity: source for c in candidates for source in c.sources}
+    named: dict[tuple[Any, ...], SourceRef] = {}
+    for source in (source for candidate in candidates for source in candidate.sources):
+        # A step's own words come before those of facts that restate it.
+        named.setdefault(source.identity, source)
     return tuple(named.values())

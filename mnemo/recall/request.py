@@ -82,6 +82,8 @@ class RecallRequest:
         mode: The caller's; ``None`` where the query decides.
         reason: Whether to put the result into words, with the chat model if there is one.
         use_model: Whether the chat model plans and refines; ``None``: as configured.
+        types: Of the nodes to find; ``None``: as the mode says. Empty where only items are wanted.
+        items: Whether to look for keyed items as well.
         notes: Whether to look for notes as well.
         min_score: Relevance below which candidates are dropped, in [0, 1].
     """
@@ -94,6 +96,7 @@ class RecallRequest:
     use_model: bool | None
     filters: Filters
     types: tuple[NodeType, ...] | None
+    items: bool
     context: RecallContext | None
     explain: bool
     notes: bool
@@ -122,6 +125,7 @@ class RecallRequest:
         Raises:
             ValueError: The query is blank, or an argument is out of range.
         """
+        wanted = _checked_types(types)
         return cls(
             query=_checked_query(query),
             k=whole_number("k", k, 1),
@@ -130,7 +134,8 @@ class RecallRequest:
             reason=bool(reason),
             use_model=use_model if use_model is None else bool(use_model),
             filters=Filters.checked(**filters),
-            types=_checked_types(types),
+            types=wanted and tuple(type for type in wanted if type != "item"),
+            items="item" in (wanted or ()),
             context=context,
             explain=bool(explain),
             notes=bool(notes),

@@ -89,6 +89,8 @@ class RecallTrace:
         stages: Purpose → ``"model"``, ``"embedded"`` or ``"failed"``: how each stage ran
             that can ask a model; absent where it was not needed.
         model_calls: Calls of the chat model, failed and corrective ones included.
+        tokens: Of each candidate's line of ``as_text``, in their order, by the service's count;
+            with ``explain=True``, else empty.
         abstained: Whether nothing was looked for further: no stored document has a word of
             the question, or comes near it (``config.recall.abstain_cosine``).
     """
@@ -105,6 +107,7 @@ class RecallTrace:
     degraded: tuple[str, ...] = ()
     stages: Mapping[str, How] = field(default_factory=dict)
     model_calls: int = 0
+    tokens: tuple[int, ...] = ()
     abstained: bool = False
 
 

@@ -406,7 +406,11 @@ class Search:
         steps = (self._steps.get(id) for id in self._named(scored))
         sources = [SourceRef.of(step) for step in steps if step is not None]
         # Of the same step, so that it counts once among the sources of the result.
-        sources += [replace(sources[0], text=one.node.text) for one in restating if sources]
+        wordings = dict.fromkeys(one.node.text for one in restating)
+        said = {source.text for source in sources}
+        sources += [
+            replace(sources[0], text=text) for text in wordings if sources and text not in said
+        ]
         return Candidate(
             node=scored.node,
             score=scored.value,

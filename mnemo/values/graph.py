@@ -1,5 +1,5 @@
 """
-Graph nodes: frozen values of seven types.
+Graph nodes: frozen values of seven stored types, and keyed items as recall returns them.
 
 Nodes do not save themselves and know no store. An id left out is generated, prefixed by
 type; a vector left out is made at commit.
@@ -30,6 +30,7 @@ __all__ = [
     "Edit",
     "Episodic",
     "Intent",
+    "KeyedItem",
     "Listing",
     "MetadataDelta",
     "Node",
@@ -50,7 +51,7 @@ __all__ = [
 
 Vector: TypeAlias = NDArray[np.float32]
 NodeType: TypeAlias = Literal[
-    "episodic", "semantic", "procedural", "subgoal", "intent", "tag", "source"
+    "episodic", "semantic", "procedural", "subgoal", "intent", "tag", "source", "item"
 ]
 
 
@@ -293,9 +294,34 @@ class Source(Node):
         return self.plain_text
 
 
+@fast_init
+@dataclass(frozen=True, slots=True)
+class KeyedItem(Node):
+    """
+    A keyed item as recall returns it; never stored as a node.
+
+    Attributes:
+        namespace: Where the item is; ``repo.items.get(namespace, key)`` reads it again.
+        value: The whole JSON object; ``text`` has only the texts that it is found by.
+        texts: Field and text.
+    """
+
+    type: ClassVar[NodeType] = "item"
+
+    namespace: tuple[str, ...]
+    key: str
+    value: Mapping[str, Any] = field(hash=False)
+    texts: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def text(self) -> str:
+        return "\n".join(dict.fromkeys(text for _, text in self.texts))
+
+
 NODE_TYPES: dict[NodeType, type[Node]] = {
     kind.type: kind for kind in (Episodic, Semantic, Procedural, Subgoal, Intent, Tag, Source)
 }
+"""The types that the graph stores."""
 
 
 def known_types(types: Sequence[str]) -> list[NodeType]:

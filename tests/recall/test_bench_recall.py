@@ -207,6 +207,7 @@ def test_a_baseline_prints_whole_lines_within_its_budget(dialogues: Any, file: P
 
 @pytest.mark.slow
 @pytest.mark.parametrize("content", ["{", '{"id": 1}', '[{"id": "d", "turns": [{}]}]'])
+@pytest.mark.long
 def test_a_file_that_is_no_dialogue_is_refused(tmp_path: Path, content: str) -> None:
     """One clear line and exit code 2, no traceback."""
     file = tmp_path / "broken.json"

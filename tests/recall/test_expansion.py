@@ -97,6 +97,19 @@ async def test_a_fact_and_the_step_that_it_restates_take_one_place(deaf: Any) ->
     assert {c.node.id for c in only.candidates} == texts.keys()
 
 
+async def test_a_fact_in_the_words_of_its_step_is_no_second_source(deaf: Any) -> None:
+    """Facts that say something else are listed once each; the step stands for its own words."""
+    said = "The beehives hum in the orchard."
+    step = await deaf.say(said)
+    facts = [Semantic(said), Semantic("The hives of that orchard, quiet as it is, make a noise.")]
+    edges = [_behind(fact, step) for fact in facts]
+    await deaf.commit(*facts, steps=[step], edges=edges)
+    result = await deaf.recall.recall("beehives hum orchard", mode="episodic", reason=True)
+    (found,) = [c for c in result.candidates if c.node.id == step.node_id]
+    assert [source.text for source in found.sources] == [said, facts[1].proposition]
+    assert [source.text for source in result.answer.sources] == [said]
+
+
 async def test_every_candidate_names_its_sources_and_none_twice(world: Any) -> None:
     """Facts, instructions, subgoals, steps and lone nodes all say where they come from."""
     steps = [

@@ -76,6 +76,16 @@ async def test_nothing_is_explained_unless_asked_for_and_nothing_changes(repo):
     assert all(c.why is not None for c in told.candidates)
 
 
+async def test_an_explained_recall_says_what_each_line_of_its_text_costs(repo):
+    """The tokens stand in the order of the candidates and are those of the printed lines."""
+    plain = await repo.recall("Where is the boat?", k=40)
+    assert plain.trace.tokens == ()
+    found = await repo.recall("Where is the boat?", k=3, explain=True)
+    first, *_ = found.as_text().splitlines()
+    assert len(found.trace.tokens) == 3
+    assert found.trace.tokens[0] == found.count(first)
+
+
 async def test_a_store_of_few_steps_explains_as_well():
     """Without deviations the parts are those of the relevance itself."""
     async with Mnemo("memory:", embedder=HashingEmbedder()) as memory:

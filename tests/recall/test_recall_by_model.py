@@ -550,6 +550,16 @@ async def test_no_candidates_need_no_words(with_model: Models) -> None:
     assert not any(purpose.startswith("reason") for purpose in asked(model))
 
 
+async def test_a_step_is_a_source_in_its_own_words(with_model: Models) -> None:
+    """A fact that shares its place does not replace what was said."""
+    world, _ = await with_model()
+    await three_types(world)
+    result = await world.recall.recall("bees need sugar", mode="episodic", reason=True)
+    texts = [source.text for source in result.candidates[0].sources]
+    assert texts[1:] == ["Ana feeds the bees."]
+    assert [s.text for s in result.answer.sources if "ees" in s.text] == texts[:1]
+
+
 async def test_candidates_of_other_types_have_no_words(with_model: Models) -> None:
     """Where no candidate is a fact, an instruction or a step, there is nobody to ask."""
     world, model = await with_model()

@@ -1,0 +1,152 @@
+"""Keyed items as candidates of a recall: filtered, scored by words and cosine, and cited."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from hashlib import sha256
+from typing import Protocol
+
+from mnemo.config import Config
+from mnemo.english.words import index_terms
+from mnemo.recall.candidate import Candidate, Explanation, SourceRef
+from mnemo.recall.request import RecallRequest
+from mnemo.recall.value import frequency, parameters_of, recency, reward, value_function
+from mnemo.values.graph import KeyedItem
+from mnemo.values.items import Item
+
+__all__ = ["FindItems", "ItemRecall"]
+
+LEAST_PAGE = 32
+"""Items that are read at first, at least; twice as many each time after that (S)."""
+
+
+class FindItems(Protocol):
+    """Searches the items of all namespaces; ``Items.search`` does."""
+
+    async def __call__(
+        self, *, query: str, limit: int, offset: int, refresh: bool
+    ) -> Sequence[Item]:
+        """Best first by cosine; those without a score last."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class ItemRecall:
+    """
+    Finds the keyed items that answer one recall.
+
+    An item's relevance is that of a node among few: the share of the question's words that
+    its texts hold and its cosine, weighted as the embedding space says. It is absolute, so
+    that the best item of a question that no item answers does not stand above a fact.
+
+    Attributes:
+        dense_weight: What the cosine counts beside the words, which count 1.
+        now: The present time, for recency.
+    """
+
+    request: RecallRequest
+    config: Config
+    dense_weight: float
+    now: datetime
+
+    async def candidates(self, find: FindItems) -> list[Candidate]:
+        """
+        List the best *k* of the nearest items that match the filters, best first.
+
+        The items' expiries stay as they are. *Raises* as ``Items.search``.
+        """
+        terms = frozenset(index_terms(self.request.query))
+        page = max(LEAST_PAGE, 2 * self.request.k)
+        found: list[Candidate] = []
+        async for item in self._nearest(find, page):
+            found += self._candidate(item, terms)
+            if len(found) == page:
+                break
+        found.sort(key=lambda candidate: -candidate.score)
+        return found[: self.request.k]
+
+    async def _nearest(self, find: FindItems, page: int) -> AsyncIterator[Item]:
+        """Give the items that have a score and match the filters, by falling cosine."""
+        offset = 0
+        while True:
+            items = await find(query=self.request.query, limit=page, offset=offset, refresh=False)
+            for item in items:
+                if item.score is not None and self._matches(item):
+                    yield item
+            if len(items) < page or items[-1].score is None:
+                return
+            # Each search ranks all items anew: the pages grow, so that there are few of them.
+            offset, page = offset + page, 2 * page
+
+    def _matches(self, item: Item) -> bool:
+        """Whether the filters hold of it; its value is its metadata, and nobody said it."""
+        return self.request.filters.holds(
+            at=item.updated_at, actors=(), session_ids=(), thread_id=None, metadata=item.value
+        )
+
+    def _candidate(self, item: Item, terms: frozenset[str]) -> list[Candidate]:
+        """Make its candidate; none where it is below a threshold."""
+        node = _node(item)
+        parameters = parameters_of(self.config.scoring, node.type)
+        cosine, shared = item.score or 0.0, terms.intersection(index_terms(node.text))
+        whole = 1 + self.dense_weight
+        signals = {
+            "words": len(shared) / max(len(terms), 1) / whole,
+            "cosine": self.dense_weight * max(cosine, 0.0) / whole,
+        }
+        relevance = min(sum(signals.values()), 1.0)
+        near = bool(shared) or cosine >= parameters.threshold
+        if not near or relevance < self.request.min_score:
+            return []
+        value = value_function(self.config.scoring)(relevance, node, None, parameters, self.now)
+        if value <= 0:
+            return []
+        why = Explanation(
+            signals=signals,
+            cosine=cosine,
+            via=None,
+            recency=recency(node, None, parameters, self.now, self.config.scoring.recency_floor),
+            frequency=frequency(None, parameters),
+            reward=reward(None, parameters),
+            penalty=0.0,
+            mode_weight=1.0,
+        )
+        return [
+            Candidate(
+                node=node,
+                score=value,
+                relevance=relevance,
+                phase="initial",
+                hop=0,
+                sources=[_source(node, item.updated_at)],
+                why=why if self.request.explain else None,
+            )
+        ]
+
+
+def _node(item: Item) -> KeyedItem:
+    place = json.dumps([*item.namespace, item.key]).encode()
+    return KeyedItem(
+        id=f"item-{sha256(place).hexdigest()[:32]}",
+        created_at=item.updated_at,
+        namespace=item.namespace,
+        key=item.key,
+        value=item.value,
+        texts=item.texts,
+    )
+
+
+def _source(node: KeyedItem, at: datetime) -> SourceRef:
+    return SourceRef(
+        session_id=None,
+        episode_id=None,
+        step_index=None,
+        at=at,
+        actor=None,
+        key=node.key,
+        text=node.text,
+        namespace=node.namespace,
+    )
