@@ -14,8 +14,18 @@ from mnemo.protocols import GraphStore, VectorIndex
 from mnemo.runtime.clock import Breather
 from mnemo.values.changeset import Changeset, Revision
 from mnemo.values.changeset import NodeChange as Change
-from mnemo.values.graph import Claim, Edge, EdgeKind, Edit, Node, NodeType, Semantic, Vector
-from mnemo.values.lookup import former_key, lookup_keys, rival_keys
+from mnemo.values.graph import (
+    Claim,
+    Edge,
+    EdgeKind,
+    Edit,
+    Node,
+    NodeType,
+    Procedural,
+    Semantic,
+    Vector,
+)
+from mnemo.values.lookup import former_key, lookup_keys, rival_keys, text_key
 from mnemo.values.vectors import COSINE_ROUNDING
 
 __all__ = [
@@ -225,8 +235,7 @@ def questions(changeset: Changeset, stored: Mapping[str, Node]) -> Questions:
     for node in nodes:
         breather.breathe()
         if node.type in _FOUND_BY_KEY:
-            asked = (*lookup_keys(node), *_rival_keys(node))
-            keys.setdefault(node.type, {}).update(dict.fromkeys(asked))
+            keys.setdefault(node.type, {}).update(dict.fromkeys(_keys_to_compare(node)))
     return Questions(
         keys={type: tuple(asked) for type, asked in keys.items()},
         vectors=_rows(nodes),
@@ -234,11 +243,20 @@ def questions(changeset: Changeset, stored: Mapping[str, Node]) -> Questions:
     )
 
 
-def _rival_keys(node: Node) -> tuple[str, ...]:
-    if not isinstance(node, Claim):
-        return ()
-    rivals = rival_keys(node.proposition) if isinstance(node, Semantic) else ()
-    return (former_key(node.text), *rivals)
+def _keys_to_compare(node: Node) -> tuple[str, ...]:
+    """
+    Keys of what says the same as *node*, said so once, or contradicts it.
+
+    Not all of its own ``lookup_keys``: other activities of one person neither restate nor
+    contradict it, and are many.
+    """
+    match node:
+        case Semantic(proposition=text):
+            return (text_key(text), former_key(text), *rival_keys(text))
+        case Procedural():
+            return (text_key(node.condition, node.instruction), former_key(node.text))
+        case _:
+            return lookup_keys(node)
 
 
 def _rows(nodes: Sequence[Node]) -> dict[NodeType, tuple[tuple[str, ...], NDArray[np.float32]]]:
@@ -300,6 +318,8 @@ async def look_up(
                 found.setdefault((type, key), {})[node.id] = node
     near = await _neighbours(asked, index, thresholds)
     await _add(nodes, graph, (id for pairs in near.values() for id, _ in pairs))
+    # Of what closed a fact at the same time, the first said decides.
+    await _add(nodes, graph, _closers(nodes.values()))
     edges = await _surroundings(asked, graph, nodes)
     await _add(nodes, graph, (edge.target for edge in edges))
     return Known(
@@ -309,6 +329,11 @@ async def look_up(
         near=near,
         edges=edges,
     )
+
+
+def _closers(nodes: Iterable[Node]) -> list[str]:
+    facts = (node for node in nodes if isinstance(node, Semantic))
+    return [fact.superseded_by for fact in facts if fact.superseded_by is not None]
 
 
 async def _neighbours(

@@ -215,6 +215,22 @@ async def test_repetition_within_a_changeset_is_united(world: Any, draft: Any) -
     assert (await world.graph.metadata([fact.id]))[fact.id].support_count == 1
 
 
+class _Reads:
+    """A graph store that notes the facts which were read from it."""
+
+    def __init__(self, graph: Any) -> None:
+        self._graph = graph
+        self.facts: list[str] = []
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._graph, name)
+
+    async def nodes(self, *arguments: Any, **options: Any) -> Any:
+        found = await self._graph.nodes(*arguments, **options)
+        self.facts += [node.text for node in found if isinstance(node, Semantic)]
+        return found
+
+
 # ── Contradiction ────────────────────────────────────────────────────────────────────
 
 
@@ -318,6 +334,30 @@ async def test_an_end_closes_what_it_ends_and_nothing_else(world: Any, draft: An
         "Bo works at Acme": OPEN,
         "Ana no longer works at Acme": OPEN,
     }
+
+
+async def test_other_activities_of_one_person_are_not_looked_up(world: Any, draft: Any) -> None:
+    """A commit reads what may restate or contradict its fact, not all that somebody keeps."""
+    for number in range(12):
+        given = draft(f"e{number}")
+        given.fact(
+            f"Ana keeps her coin {number} in drawer {number}", given.step(f"s{number}", DAY_1)
+        )
+        await world.commit(given.build())
+    given = draft("later")
+    given.fact("Ana keeps a parrot", given.step("later", DAY_2))
+    reads = _Reads(world.graph)
+    await world.lane(reads).commit(given.build())
+    assert reads.facts == []
+
+
+async def test_the_first_end_of_one_time_closes_an_activity(world: Any, draft: Any) -> None:
+    """Of two ends said at one time the first closes it, whichever was committed first."""
+    await say(world, draft, "Ana keeps a grey parrot", DAY_1)
+    ends = ["Ana no longer keeps a parrot", "Ana no longer keeps a grey parrot"]
+    for end in sorted(ends, reverse=True):
+        await say(world, draft, end, DAY_2)
+    assert (await timeline(world))["Ana keeps a grey parrot"] == (DAY_2, min(ends))
 
 
 async def test_what_a_model_says_is_replaced_is_closed(world: Any, draft: Any) -> None:
