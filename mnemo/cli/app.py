@@ -13,7 +13,7 @@ import typer
 from mnemo import MnemoError, Repository, StoreCorrupt, UsageError, __version__
 from mnemo.cli import conversations, memories, notes, serving, stores, transfer
 from mnemo.cli.demo import demo as run_demo
-from mnemo.cli.graph_page import graph_data, graph_page
+from mnemo.cli.graph_page import graph_page, graph_picture
 from mnemo.cli.guide import guide
 from mnemo.cli.opening import (
     AsJson,
@@ -389,12 +389,16 @@ def graph(
     as_json: AsJson = False,
 ) -> None:
     """Draw a repository's graph as one interactive page that needs no network."""
-    data = in_known_repo(store, repo, lambda opened: graph_data(opened, limit=limit))
-    html.write_text(graph_page(data), encoding="utf-8")
-    shown = {"nodes": len(data["nodes"]), "edges": len(data["edges"]), "of_nodes": data["total"]}
+    picture = in_known_repo(store, repo, lambda opened: graph_picture(opened, limit=limit))
+    html.write_text(graph_page(repo, picture), encoding="utf-8")
+    shown = {
+        "nodes": len(picture.nodes),
+        "edges": len(picture.edges),
+        "of_nodes": picture.total,
+    }
     answer(
         {"repo": repo, "file": str(html)} | shown,
-        f"{html}: {shown['nodes']} of {data['total']} nodes, {shown['edges']} edges.",
+        f"{html}: {shown['nodes']} of {picture.total} nodes, {shown['edges']} edges.",
         as_json=as_json,
     )
 

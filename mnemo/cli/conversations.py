@@ -2,13 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any
 
+import anyio.to_thread
 import typer
 
-from mnemo import Conversation, Repository, SearchHit, StoredMessage, UsageError, WindowLook
-from mnemo.cli.chats import Chat, read_chat
+from mnemo import (
+    Conversation,
+    Message,
+    Repository,
+    SearchHit,
+    StoredMessage,
+    UsageError,
+    WindowLook,
+)
+from mnemo.cli.importing.chats import stream_messages
+from mnemo.cli.importing.json_stream import ImportFileError, begun
 from mnemo.cli.opening import AsJson, Repo, Store, in_known_repo, in_repo
 from mnemo.cli.output import answer, as_data, complain, print_json, print_line, print_table
 
@@ -156,31 +169,46 @@ def import_chat(file: Path, repo: str, store: str, thread: str, *, as_json: bool
         ImportFileError: There is a mistake in the file; what stands before it is kept.
         Conflict: An id stands for another message already.
     """
-    chat = read_chat(file)
-    if chat.problem and not chat.messages:
-        raise chat.problem.having_kept(0)
-    new, known = in_repo(store, repo, lambda opened: _appended(opened, thread, chat))
-    problem = chat.problem and chat.problem.having_kept(len(chat.messages), "messages")
+    messages = begun(stream_messages(file))
+    done = in_repo(store, repo, lambda opened: _appended(opened, thread, messages))
+    problem = done.problem and done.problem.having_kept(done.new + done.known, "messages")
     if as_json:
         where = {"file": str(file), "repo": repo, "store": store, "thread": thread}
-        counts = {"new_messages": new, "known_messages": known}
+        counts = {"new_messages": done.new, "known_messages": done.known}
         print_json(where | counts | {"problem": str(problem) if problem else None})
     else:
-        print_line(f"Thread {thread}: {new} messages added, {known} were there or are erased.")
+        told = f"{done.new} messages added, {done.known} were there or are erased."
+        print_line(f"Thread {thread}: {told}")
     if problem:
         raise problem
 
 
-async def _appended(repo: Repository, thread: str, chat: Chat) -> tuple[int, int]:
-    """How many messages were new, and how many not."""
+@dataclass(slots=True)
+class _Appended:
+    """How many messages were new, how many not, and where the file ended before its time."""
+
+    new: int = 0
+    known: int = 0
+    problem: ImportFileError | None = None
+
+
+async def _appended(repo: Repository, thread: str, messages: Iterator[Message]) -> _Appended:
     conversation = repo.conversation(thread)
-    before = await conversation.next_seq()
-    new: set[int] = set()
-    for first in range(0, len(chat.messages), AT_ONCE):
-        stored = await conversation.append(chat.messages[first : first + AT_ONCE])
-        new.update(message.seq for message in stored if message.seq >= before)
+    before, done = await conversation.next_seq(), _Appended()
+    while done.problem is None:
+        batch: list[Message] = []
+        try:
+            await anyio.to_thread.run_sync(batch.extend, islice(messages, AT_ONCE))
+        except ImportFileError as problem:
+            done.problem = problem
+        if not batch:
+            break
+        stored = await conversation.append(batch)
+        new = len({message.seq for message in stored if message.seq >= before})
+        done.new, done.known = done.new + new, done.known + len(batch) - new
+        before = max([before, *(message.seq + 1 for message in stored)])
     await conversation.settle()
-    return len(new), len(chat.messages) - len(new)
+    return done
 
 
 async def _known(repo: Repository, thread: str) -> Conversation:

@@ -13,7 +13,7 @@ from typing import Annotated
 import typer
 
 from mnemo import Memory, Message, Repository, UsageError
-from mnemo.cli.chats import read_chat
+from mnemo.cli.importing.chats import read_chat
 from mnemo.cli.opening import AsJson, Repo, Store, Where, conditions, in_known_repo, in_repo
 from mnemo.cli.output import answer, as_data, complain, print_json, print_table
 
@@ -123,10 +123,7 @@ def _said(given: str) -> str | tuple[Message, ...]:
         return sys.stdin.read()
     if not _is_file(given):
         return given
-    chat = read_chat(Path(given))
-    if chat.problem:
-        raise chat.problem.having_kept(0)
-    return chat.messages
+    return read_chat(Path(given))
 
 
 def _is_file(given: str) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
@@ -13,8 +13,8 @@ from rich.console import Console
 from rich.progress import Progress as Bar
 from rich.progress import SpinnerColumn, TextColumn, TimeElapsedColumn
 
-from mnemo import FolderReport, Message, NoteChange, NoteUpdate, Progress, Repository, UsageError
-from mnemo.cli.chats import read_chat
+from mnemo import FolderReport, NoteChange, NoteUpdate, Progress, Repository, UsageError
+from mnemo.cli.importing.chats import read_chat
 from mnemo.cli.opening import KEY, AsJson, Repo, Store, chat_model_of, in_known_repo, in_repo
 from mnemo.cli.output import answer, complain, print_json, print_line, print_table, visible
 
@@ -70,7 +70,7 @@ def update(
 
     Without a model only explicit requests are kept ("remember that …").
     """
-    messages = _history(file)
+    messages = read_chat(file)
     chat_model = chat_model_of(model_url, model)
     passes = sum(m.role == "assistant" for m in messages) if iterations is None else iterations
 
@@ -225,14 +225,6 @@ def import_(
 
 
 # ── Around them ──────────────────────────────────────────────────────────────────────
-
-
-def _history(file: Path) -> Sequence[Message]:
-    """The messages of *file*. *Raises* ``ImportFileError``: of half a task nothing is kept."""
-    chat = read_chat(file)
-    if chat.problem:
-        raise chat.problem.having_kept(0)
-    return chat.messages
 
 
 @contextmanager

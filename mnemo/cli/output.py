@@ -186,7 +186,18 @@ def _account(number: int, candidate: Candidate) -> list[str]:
             f"frequency {why.frequency:.2f}, reward {why.reward:.2f}, "
             f"penalty {why.penalty:.2f}, mode weight {why.mode_weight:g}",
         ]
-    return lines + [f"   from {_place(source)}" for source in candidate.sources]
+    return lines + _origins(candidate.sources)
+
+
+def _origins(sources: Sequence[SourceRef]) -> list[str]:
+    """A line for each step, once; below it the facts that restate it."""
+    lines: dict[Any, list[str]] = {}
+    for source in sources:
+        if source.identity in lines:
+            lines[source.identity].append(f"     restated: {one_line(source.text)}")
+        else:
+            lines[source.identity] = [f"   from {_place(source)}"]
+    return [line for step in lines.values() for line in step]
 
 
 def _bars(signals: Mapping[str, float]) -> list[str]:

@@ -16,13 +16,14 @@ from mnemo import Config, Repository, UsageError
 from mnemo.cli.archive import STANDARD, arriving, counted, exported, imported, is_archive
 from mnemo.cli.conversations import import_chat
 from mnemo.cli.exporting import FORMATS, export_text
-from mnemo.cli.formats import read_talks
+from mnemo.cli.importing.dialogues import stream_talks
+from mnemo.cli.importing.json_stream import begun
 from mnemo.cli.importing.readers import items_of, source_of
 from mnemo.cli.importing.records import KeyedRecord, Record
+from mnemo.cli.importing.sessions import Tally, import_talks
 from mnemo.cli.importing.writing import Arrival, Preview, import_items, preview
 from mnemo.cli.opening import AsJson, Repo, Store, existing, in_known_repo, in_repo, in_service
 from mnemo.cli.output import answer, as_data, complain, print_json, print_line, print_table
-from mnemo.cli.talks import Tally, import_talks
 
 __all__ = ["register"]
 
@@ -135,17 +136,14 @@ def _import_archive(file: str, repo: str, store: str, thread: str | None, *, as_
 
 
 def _import_talks(file: Path, repo: str, store: str, *, as_json: bool) -> None:
-    reading = read_talks(file)
-    if reading.problem and not reading.talks:
-        raise reading.problem.having_kept(0)
-    with _progress("steps", reading.turns) as advance:
-        tally = in_repo(
-            store, repo, lambda opened: import_talks(opened, reading.talks, lambda: advance(1))
-        )
-    problem = reading.problem.having_kept(reading.turns) if reading.problem else None
+    talks = begun(stream_talks(file))
+    with _progress("steps", None) as advance:
+        tally = in_repo(store, repo, lambda opened: import_talks(opened, talks, lambda: advance(1)))
+    problem = tally.problem and tally.problem.having_kept(tally.new_steps + tally.known_steps)
     if as_json:
         where = {"file": str(file), "repo": repo, "store": store}
-        print_json(where | as_data(tally) | {"problem": str(problem) if problem else None})
+        counts = as_data(replace(tally, problem=None))
+        print_json(where | counts | {"problem": str(problem) if problem else None})
     else:
         print_line(_told(tally, repo))
     if problem:

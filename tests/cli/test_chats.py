@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import json
 import tempfile
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mnemo.cli.chats import read_chat
-from mnemo.cli.formats import ImportFileError
+from mnemo import Message
+from mnemo.cli.importing.chats import stream_messages
+from mnemo.cli.importing.json_stream import ImportFileError
 
 NAMED = ("role", "speaker", "actor", "name", "kind", "id", "tool_call_id", "function", "at")
 SAID = ("content", "text", "observation", "action", "messages", "turns", "tool_calls", "arguments")
@@ -26,12 +28,26 @@ VALUES = st.recursive(
 )
 
 
-def read(content: str):
+@dataclass
+class Chat:
+    """What was read before the first mistake, and that mistake."""
+
+    messages: list[Message] = field(default_factory=list)
+    problem: ImportFileError | None = None
+
+
+def read(content: str) -> Chat:
     """What is read of a file with *content*."""
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "x.jsonl"
         file.write_text(content, encoding="utf-8", errors="surrogatepass")
-        return read_chat(file)
+        chat = Chat()
+        try:
+            for message in stream_messages(file):
+                chat.messages.append(message)
+        except ImportFileError as problem:
+            chat.problem = problem
+        return chat
 
 
 @given(st.lists(st.dictionaries(KEYS, VALUES, max_size=6) | VALUES, min_size=1, max_size=3))

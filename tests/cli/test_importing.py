@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
+import io
 import json
-from collections.abc import Callable
+import tracemalloc
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from datetime import UTC
+from functools import reduce
+from operator import getitem
 from pathlib import Path
 from typing import Any
 
 import anyio
 import pytest
+from rich.console import Console
 
 from mnemo import Mnemo
+from mnemo.cli.importing.json_stream import ImportFileError
 from mnemo.cli.importing.readers import items_of, source_of
 from mnemo.cli.importing.records import Broken, Record, Skipped
+from mnemo.cli.importing.writing import import_items
+from mnemo.testing import HashingEmbedder
 
 
 def node(id: str, parent: str | None, children: list[str], message: Any = None) -> dict[str, Any]:
@@ -222,6 +232,9 @@ Black.
 """
 
 
+_TURNS = ("user", "assistant", "tool", "assistant")
+
+
 @pytest.fixture
 def read(tmp_path) -> Callable[..., list[Any]]:
     """Writes an export, recognises it, and gives what was read; ``jsonl`` is one value a line."""
@@ -368,6 +381,220 @@ def test_markdown_is_read_by_sections(read, tmp_path):
     found = list(items_of(tmp_path, "markdown"))
     assert len(told(found)) == 3
     assert [place for place, _ in broken(found)] == ["bytes.md", "wrong.md"]
+
+
+@pytest.mark.parametrize(
+    ("memory", "what"),
+    [
+        ('{"id": "m2", "memory": "x", "metadata": {"a": NaN}}', "JSON"),
+        (
+            '{"id": "m2", "memory": "x", "metadata": {"a": %s}}' % ("[" * 900 + "]" * 900),
+            "recursion",
+        ),
+        ('{"id": "m2", "memory": "x", "created_at": %s}' % ("9" * 4_000), "no date with a year"),
+        ('{"id": %s, "memory": "x"}' % ("9" * 4_000), "512 bytes"),
+        ('{"id": "m2", "memory": 5}', 'no text in "memory"'),
+        ("5", "no JSON object"),
+    ],
+)
+async def test_a_record_of_no_use_is_broken_and_its_neighbours_are_stored(tmp_path, memory, what):
+    """NaN, deep nesting and numbers of thousands of digits end no import."""
+    path = tmp_path / "export.json"
+    path.write_text(f"""[{{"id": "m1", "memory": "a"}}, {memory}, {{"id": "m3", "memory": "c"}}]""")
+    async with Mnemo("memory:", embedder=HashingEmbedder()) as service:
+        repo = await service.open_repo("r")
+        arrival = await import_items(repo, items_of(path, "mem0"))
+    assert (arrival.added, arrival.broken_records) == (2, 1)
+    assert arrival.broken[0].place == "memory 2"
+    assert what in arrival.broken[0].what
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("conversations.json", CHATGPT),
+        ("conversations.json", CLAUDE),
+        ("session.jsonl", CLAUDE_CODE),
+        ("chats.jsonl", OPENAI),
+        ("export.json", MEM0),
+        ("items.jsonl", STORE),
+        ("tea.md", MARKDOWN),
+    ],
+)
+async def test_a_second_import_of_any_format_adds_nothing(tmp_path, name, content):
+    """What the first one added is known, and the same records are skipped and broken."""
+    path = tmp_path / name
+    if not isinstance(content, str):
+        lines = name.endswith(".jsonl")
+        content = "\n".join(map(json.dumps, content)) if lines else json.dumps(content)
+    path.write_text(content)
+    source = source_of(path)
+    assert source is not None
+    async with Mnemo("memory:", embedder=HashingEmbedder()) as service:
+        repo = await service.open_repo("r")
+        first, second = [await import_items(repo, items_of(path, source)) for _ in range(2)]
+    assert first.added > 0
+    assert (second.added, second.known) == (0, first.added + first.known)
+    assert (second.skipped, second.broken) == (first.skipped, first.broken)
+
+
+async def test_long_messages_are_stored_a_few_at_once(tmp_path):
+    """What is held in memory is bounded in characters, too."""
+    path = tmp_path / "export.json"
+    path.write_text(json.dumps([{"id": f"m{n}", "memory": f"{n} " * 100_000} for n in range(9)]))
+    counts: list[int] = []
+    async with Mnemo("memory:", embedder=HashingEmbedder()) as service:
+        repo = await service.open_repo("r")
+        await import_items(repo, items_of(path, "mem0"), advance=counts.append)
+    assert (sum(counts), max(counts)) == (9, 3)
+
+
+def test_the_progress_of_an_import_is_shown_on_a_terminal_and_ends(cli, put, monkeypatch):
+    """A bar on standard error that counts messages."""
+    written = io.StringIO()
+    console = Console(file=written, force_terminal=True, width=100, color_system=None)
+    monkeypatch.setattr("mnemo.cli.transfer.Console", lambda **_options: console)
+    many = [{"id": f"m{n}", "memory": f"fact {n}", "user_id": "ada"} for n in range(12)]
+    assert cli("import", put("export.json", {"results": many})).code == 0
+    assert "12/?" in written.getvalue()
+    assert written.getvalue().endswith("\x1b[?25h")
+
+
+EXPORTS: dict[str, tuple[str, list[Any]]] = {
+    "chatgpt": ("conversations.json", CHATGPT * 2),
+    "claude": ("conversations.json", CLAUDE),
+    "claude-code": ("session.jsonl", CLAUDE_CODE),
+    "openai": ("chats.jsonl", OPENAI),
+    "mem0": ("export.json", MEM0["results"]),
+    "langgraph-store": ("items.jsonl", STORE),
+}
+
+
+@pytest.mark.parametrize("source", EXPORTS)
+def test_a_file_cut_off_anywhere_gives_the_first_records_of_the_whole(tmp_path, source):
+    """Each as it is in the whole file: none half-read, none that is not there."""
+    name, content = EXPORTS[source]
+    whole = "\n".join(map(json.dumps, content)) if ".jsonl" in name else json.dumps(content)
+    path = tmp_path / name
+
+    def kept(text: str) -> list[Any]:
+        path.write_text(text)
+        found = []
+        with suppress(ImportFileError):
+            for item in items_of(path, source):
+                found += [] if isinstance(item, Broken | Skipped) else [item]
+        return found
+
+    records = kept(whole)
+    for cut in range(1, len(whole), 37):
+        found = kept(whole[:cut])
+        assert found == records[: len(found)]
+    assert len(found) >= len(records) - 4
+
+
+def changed_anywhere(value: Any, odd: Any) -> Iterator[Any]:
+    """*value* with *odd* in the place of each of its parts, one at a time."""
+    yield odd
+    if not isinstance(value, dict | list):
+        return
+    for key, part in value.items() if isinstance(value, dict) else enumerate(value):
+        for changed in changed_anywhere(part, odd):
+            copy = value.copy()
+            copy[key] = changed
+            yield copy
+
+
+@pytest.mark.parametrize("odd", [None, [None], {"a": 1}, 5, True], ids=json.dumps)
+@pytest.mark.parametrize("source", EXPORTS)
+def test_a_part_of_another_type_ends_no_import(tmp_path, source, odd):
+    """A record that holds it anywhere is read, skipped or broken; the one behind it is read."""
+    good = EXPORTS[source][1][source == "claude-code"]
+    changed = [good, *changed_anywhere(good, odd), good]
+    path = tmp_path / "export.json"
+    path.write_text(json.dumps(changed))
+    *_, last = (i for i in items_of(path, source) if not isinstance(i, Broken | Skipped))
+    assert last.place.partition(",")[0].endswith(f" {len(changed)}")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("source", EXPORTS)
+def test_memory_does_not_grow_with_the_file(tmp_path, source):
+    """A file of 8 MB is read with a few of them, whatever its format."""
+    name, content = EXPORTS[source]
+    one = json.dumps(content[0] | {"unknown": "x" * 40_000})
+    many = [one] * (8_000_000 // len(one))
+    path = tmp_path / name
+    path.write_text("\n".join(many) if ".jsonl" in name else f"[{', '.join(many)}]")
+    tracemalloc.start()
+    try:
+        assert sum(1 for _ in items_of(path, source)) >= len(many)
+        assert tracemalloc.get_traced_memory()[1] < 5_000_000
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize(
+    ("source", "path"),
+    [
+        ("chatgpt", [0, "mapping", "m7", "message", "create_time"]),
+        ("claude", [0, "chat_messages", 0, "created_at"]),
+        ("claude-code", [1, "timestamp"]),
+        ("mem0", [0, "created_at"]),
+    ],
+)
+def test_a_date_without_a_year_breaks_its_message_alone(read, source, path):
+    """The others of its conversation are read."""
+    name, content = EXPORTS[source]
+    changed = json.loads(json.dumps(content[:1] if source == "chatgpt" else content))
+    before = read(name, changed, source)
+    *way, last = path
+    reduce(getitem, way, changed)[last] = "14 March"
+    after = read(name, changed, source)
+    (new,) = {what for _, what in broken(after)} - {what for _, what in broken(before)}
+    assert "no date with a year: '14 March'" in new
+    assert len(told(after)) == len(told(before)) - 1
+
+
+@pytest.mark.parametrize(
+    ("source", "thread", "messages"),
+    [
+        (
+            "chatgpt",
+            "chatgpt/c1",
+            [(role, None, "2024-03-05T16:00:01.500000+00:00") for role in _TURNS],
+        ),
+        (
+            "claude",
+            "claude/c1",
+            [
+                ("user", None, "2025-03-01T10:00:01+00:00"),
+                ("assistant", None, "2025-03-01T10:00:02+00:00"),
+                ("tool", None, "2025-03-01T10:00:02+00:00"),
+                ("assistant", None, "2025-03-01T10:00:02+00:00"),
+            ],
+        ),
+        (
+            "claude-code",
+            "claude-code/s1",
+            [(role, None, "2025-06-01T08:00:00+00:00") for role in _TURNS[:3]],
+        ),
+        ("mem0", "mem0/ada", [("user", "ada", "2024-07-20T08:30:36.275141+00:00")]),
+    ],
+)
+async def test_exports_arrive_with_their_speakers_times_and_counts(
+    tmp_path, source, thread, messages
+):
+    """What the conversation holds afterwards is what the export says."""
+    name, content = EXPORTS[source]
+    path = tmp_path / name
+    path.write_text(
+        "\n".join(map(json.dumps, content)) if ".jsonl" in name else json.dumps(content)
+    )
+    async with Mnemo("memory:", embedder=HashingEmbedder()) as service:
+        repo = await service.open_repo("r")
+        await import_items(repo, items_of(path, source))
+        stored = await repo.conversation(thread).history()
+    assert [(m.role, m.actor, m.at.astimezone(UTC).isoformat()) for m in stored] == messages
 
 
 # ── The command ──────────────────────────────────────────────────────────────────────────

@@ -10,9 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mnemo.cli.formats import ImportFileError
 from mnemo.cli.importing import json_stream
-from mnemo.cli.importing.json_stream import BadLine, Value, stream_values
+from mnemo.cli.importing.json_stream import BadLine, ImportFileError, Value, stream_values
 
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
@@ -43,6 +42,15 @@ def test_a_list_is_read_as_it_was_written(folder, given, indent, ascii):
     path = folder / "list.json"
     path.write_text(json.dumps(given, indent=indent, ensure_ascii=ascii), encoding="utf-8-sig")
     assert values(path) == given
+
+
+@pytest.mark.parametrize("number", ["12", "-1.25", "1.5e+16", "2E-7", "1e5"])
+def test_a_number_is_one_value_wherever_it_is_cut(tmp_path, number):
+    """Behind each of its characters, the signs and the point too."""
+    path = tmp_path / "list.json"
+    for blanks in range(7):
+        path.write_text(f"[{' ' * blanks}{number}, 3]")
+        assert values(path) == [float(number), 3]
 
 
 @pytest.mark.slow
@@ -108,13 +116,41 @@ def test_a_bad_line_is_told_and_the_next_is_read(tmp_path):
     assert (bad.number, "not JSON" in bad.what) == (2, True)
 
 
+def test_a_line_that_is_not_utf8_is_told_and_the_next_is_read(tmp_path):
+    """With the byte's place in its line; a byte order mark does not count."""
+    path = tmp_path / "lines.jsonl"
+    path.write_bytes(b'\xef\xbb\xbf{"a": "\xff"}\n{"b": "caf\xe9"}\r\n{"c": 3}\r\n')
+    assert list(stream_values(path)) == [
+        BadLine(1, "not UTF-8 (byte 0xff)", 8),
+        BadLine(2, "not UTF-8 (byte 0xe9)", 11),
+        Value({"c": 3}, 3),
+    ]
+
+
+@pytest.mark.parametrize("value", ["NaN", "-Infinity", "1e400", "9" * 4_000, r'"\ud800"', "\t1"])
+def test_values_that_other_parsers_refuse_cost_no_other_record(tmp_path, value):
+    """In a list and in lines; whether they are of use is for those who take them to say."""
+    (tmp_path / "list.json").write_text(f"[1,{value},3]")
+    (tmp_path / "lines.jsonl").write_text(f"1\n{value}\n3\n")
+    for name in ("list.json", "lines.jsonl"):
+        first, _, last = values(tmp_path / name)
+        assert (first, last) == (1, 3)
+
+
+def test_values_may_stand_one_after_the_other(tmp_path):
+    """Each over several lines, in a file that is not of lines."""
+    path = tmp_path / "several.json"
+    path.write_text('{\n "a": 1\n}\n{\n "a": 2\n}')
+    assert values(path) == [{"a": 1}, {"a": 2}]
+
+
 def test_what_is_no_file_is_told(tmp_path):
     """Absent, empty, a folder."""
     (tmp_path / "empty.json").write_text(" \n")
     for name, what in (
         ("none", "no such file"),
         ("empty.json", "is empty"),
-        ("", "cannot be read"),
+        ("", "is a directory"),
     ):
         with pytest.raises(ImportFileError, match=what):
             list(stream_values(tmp_path / name))

@@ -57,13 +57,13 @@ def _begun(conversation: Mapping[str, Any]) -> datetime | None:
 
 def _branch(nodes: Mapping[str, Any], leaf: Any) -> dict[str, None]:
     """The ids from the root to *leaf*; without one, to the last node that has no children."""
-    if leaf not in nodes:
+    if not isinstance(leaf, str) or leaf not in nodes:
         ends = [id for id, node in nodes.items() if not list_of(mapping_of(node), "children")]
         if not ends:
             raise ValueError('has no "current_node", and no last message either')
         leaf = ends[-1]
     found: dict[str, None] = {}
-    while leaf in nodes:
+    while isinstance(leaf, str) and leaf in nodes:
         if leaf in found:
             raise ValueError(f"has messages that are each other's parents: {leaf!r:.60}")
         found[leaf] = None
@@ -99,7 +99,7 @@ class _Walk:
         author = mapping_of(raw.get("author") or {}, "has an author that is")
         content = mapping_of(raw.get("content") or {}, "has a content that is")
         metadata = mapping_of(raw.get("metadata") or {}, "has metadata that are")
-        if content.get("content_type") in _HIDDEN or raw.get("channel") == "commentary":
+        if str(content.get("content_type")) in _HIDDEN or raw.get("channel") == "commentary":
             return "reasoning"
         if metadata.get("is_visually_hidden_from_conversation"):
             return "hidden"

@@ -11,7 +11,7 @@ from typing import Any
 import yaml
 
 from mnemo import Message
-from mnemo.cli.formats import ImportFileError
+from mnemo.cli.importing.json_stream import ImportFileError
 from mnemo.cli.importing.records import Broken, Item, Record, Skipped, time_of
 from mnemo.runtime.text import is_blank
 

@@ -10,11 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from mnemo import UsageError
-from mnemo.cli.chats import messages_of
-from mnemo.cli.formats import ImportFileError
 from mnemo.cli.importing.chatgpt import chatgpt, is_chatgpt
+from mnemo.cli.importing.chats import messages_of
 from mnemo.cli.importing.claude import claude, claude_code, is_claude, is_claude_code
-from mnemo.cli.importing.json_stream import BadLine, Value, stream_values
+from mnemo.cli.importing.json_stream import BadLine, ImportFileError, Value, stream_values
 from mnemo.cli.importing.markdown import is_markdown, markdown
 from mnemo.cli.importing.memories import is_mem0, is_store_item, mem0, store_item
 from mnemo.cli.importing.records import Broken, Item, Record
@@ -120,7 +119,8 @@ def items_of(file: Path, source: str) -> Iterator[Item]:
     read = partial(_openai, stem=file.stem) if source == "openai" else reader.read
     for value in stream_values(file):
         if isinstance(value, BadLine):
-            yield Broken(f"line {value.number}", value.what)
+            column = f"column {value.column}: " if value.column else ""
+            yield Broken(f"line {value.number}", column + value.what)
             continue
         unit = reader.unit if value.in_list else "line"
         place = f"{unit} {value.number}"

@@ -17,9 +17,11 @@ __all__ = [
     "KeyedRecord",
     "Record",
     "Skipped",
+    "iso_time",
     "list_of",
     "mapping_of",
     "named",
+    "optional_name",
     "optional_text",
     "time_of",
 ]
@@ -101,6 +103,16 @@ def time_of(value: Any) -> datetime | None:
     raise ValueError(f"has a time that is no date with a year: {value!r:.40}")
 
 
+def iso_time(value: Any) -> datetime | None:
+    """Read ISO 8601, naive as it is. *Raises* ``ValueError``: it is something else."""
+    if value is None:
+        return None
+    try:
+        return datetime.fromisoformat(value)
+    except (TypeError, ValueError):
+        raise ValueError(f'has an "at" that is no ISO 8601 time: {value!r:.40}') from None
+
+
 def mapping_of(value: Any, what: str = "is") -> Mapping[str, Any]:
     """*value*, a JSON object. *Raises* ``ValueError``: it is something else."""
     if not isinstance(value, Mapping):
@@ -120,6 +132,16 @@ def optional_text(raw: Mapping[str, Any], *names: str) -> str | None:
     """The first of *names* that is text and not blank."""
     found = (raw.get(name) for name in names)
     return next((one for one in found if isinstance(one, str) and not is_blank(one)), None)
+
+
+def optional_name(raw: Mapping[str, Any], name: str) -> str | None:
+    """The id called *name*: text that is not blank, or a whole number. *Raises* ``ValueError``."""
+    value = raw.get(name)
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, str | int) or is_blank(str(value)):
+        raise ValueError(f'has a "{name}" that is neither text nor a number')
+    return str(value)
 
 
 def named(raw: Mapping[str, Any], *names: str) -> str:

@@ -10,14 +10,16 @@ from itertools import islice
 import anyio
 
 from mnemo import Conflict, GetItem, PutItem, Repository, UsageError
-from mnemo.cli.formats import ImportFileError
+from mnemo.cli.importing.json_stream import ImportFileError
 from mnemo.cli.importing.records import Broken, Item, KeyedRecord, Record, Skipped
-from mnemo.cli.talks import first_of
+from mnemo.cli.importing.sessions import first_of
 
 __all__ = ["Arrival", "Preview", "import_items", "preview"]
 
 AT_ONCE = 500
-"""Items that are read at once."""
+"""Items that are read at once, unless their texts are long."""
+LONG = 1 << 19
+"""Characters of texts from which on no further item is read at once (S)."""
 MOST_SHOWN = 10
 """Records that a preview shows, and broken ones of which the place is kept."""
 
@@ -116,10 +118,19 @@ async def import_items(
 
 def _read(items: Iterator[Item], batch: list[Item], strict: bool) -> None:
     """Read into *batch*, which keeps what stands before a mistake of the file."""
+    size = 0
     for item in islice(items, AT_ONCE):
         batch.append(item)
-        if strict and isinstance(item, Broken):
+        size += _size(item)
+        if size >= LONG or (strict and isinstance(item, Broken)):
             return
+
+
+def _size(item: Item) -> int:
+    """Characters of its texts."""
+    if isinstance(item, Record):
+        return len(item.message.text)
+    return sum(map(len, item.texts.values())) if isinstance(item, KeyedRecord) else 0
 
 
 async def _stored(repo: Repository, records: Sequence[Record], arrival: Arrival) -> list[Broken]:

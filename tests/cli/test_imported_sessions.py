@@ -6,8 +6,9 @@ import anyio
 import pytest
 
 from mnemo import Config, Conflict, ExtractionFailed, Mnemo, ModelUnavailable, SessionState
-from mnemo.cli.formats import Talk, Turn, read_talks
-from mnemo.cli.talks import Tally, import_talks
+from mnemo.cli.importing import dialogues
+from mnemo.cli.importing.dialogues import Talk, Turn, stream_talks
+from mnemo.cli.importing.sessions import Tally, import_talks
 from mnemo.testing import HashingEmbedder, ScriptedChatModel
 
 
@@ -174,7 +175,22 @@ async def test_unstorable_characters_do_not_look_like_another_text(db, write):
     file = write("log.jsonl", '{"role": "user", "content": "odd \\ud800 and \\u0000 text"}')
     async with service(db) as memory:
         repo = await memory.open_repo("r")
-        await import_talks(repo, read_talks(file).talks)
-        assert await import_talks(repo, read_talks(file).talks) == Tally(
+        await import_talks(repo, stream_talks(file))
+        assert await import_talks(repo, stream_talks(file)) == Tally(
             complete_sessions=1, known_steps=1
         )
+
+
+async def test_parts_of_a_session_count_as_one_session(db, write, monkeypatch):
+    """Every turn is there once, the second time as well."""
+    monkeypatch.setattr(dialogues, "HELD", 30)
+    lines = [{"role": "user", "content": f"message {n}", "session": n % 3} for n in range(18)]
+    file = write("log.jsonl", lines)
+    async with service(db) as memory:
+        repo = await memory.open_repo("r")
+        first = await import_talks(repo, stream_talks(file))
+        second = await import_talks(repo, stream_talks(file))
+        said = sorted(node.observation for node in await repo.get_nodes(["episodic"]))
+    assert (first.new_sessions, first.new_steps, first.resumed_sessions) == (3, 18, 0)
+    assert (second.complete_sessions, second.known_steps, second.new_steps) == (3, 18, 0)
+    assert said == sorted(f"message {n}" for n in range(18))

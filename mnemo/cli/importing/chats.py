@@ -1,7 +1,7 @@
 """
 Read a file of a chat into messages, for ``import --thread`` and ``notes update``.
 
-The formats of ``formats.py``, and besides: chat completions' messages with their tool
+The formats of ``dialogues.py``, and besides: chat completions' messages with their tool
 calls, lists of them, ``{"messages": […]}``, and what ``history --json`` prints.
 """
 
@@ -9,16 +9,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, fields
-from datetime import datetime
+from contextlib import closing
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 from mnemo import Message, ToolCall
-from mnemo.cli.formats import ImportFileError, read_values
-from mnemo.runtime.text import is_blank
+from mnemo.cli.importing.json_stream import BadLine, ImportFileError, stream_values
+from mnemo.cli.importing.records import iso_time, optional_name
 
-__all__ = ["Chat", "messages_of", "read_chat"]
+__all__ = ["messages_of", "read_chat", "stream_messages"]
 
 SIDES = {
     "agent": "assistant",
@@ -37,28 +37,30 @@ OF_THE_STORE = frozenset({"thread_id", "seq", "epoch", "recorded_at"})
 """What a stored message has besides; given anew by who stores it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Chat:
-    """What could be read, in order, and the first mistake."""
-
-    messages: tuple[Message, ...]
-    problem: ImportFileError | None = None
-
-
-def read_chat(file: Path) -> Chat:
+def stream_messages(file: Path) -> Iterator[Message]:
     """
     Read *file* up to its first mistake; a message without an id gets one by its place.
 
     Raises:
-        ImportFileError: There is nothing to read.
+        ImportFileError: Behind what stands complete before the mistake.
     """
-    messages: list[Message] = []
+    with closing(stream_values(file, unwraps=False)) as values:
+        for value in values:
+            if isinstance(value, BadLine):
+                raise value.on(file)
+            try:
+                messages = messages_of(value.raw, f"{file.stem}#{value.number}")
+            except ValueError as error:
+                raise value.mistake(str(error), file) from error
+            yield from messages
 
-    def take(value: Any, number: int) -> None:
-        messages.extend(messages_of(value, f"{file.stem}#{number}"))
 
-    problem = read_values(file, take)
-    return Chat(tuple(messages), problem)
+def read_chat(file: Path) -> tuple[Message, ...]:
+    """All messages of *file*. *Raises* ``ImportFileError``: there is a mistake anywhere in it."""
+    try:
+        return tuple(stream_messages(file))
+    except ImportFileError as error:
+        raise error.having_kept(0) from error
 
 
 def messages_of(value: Any, place: str) -> list[Message]:
@@ -67,7 +69,7 @@ def messages_of(value: Any, place: str) -> list[Message]:
         raise ValueError("is no JSON object")
     for several in ("messages", "turns"):
         if isinstance(value.get(several), list):
-            within = _id(value, place)
+            within = optional_name(value, "id") or place
             given = enumerate(value[several], 1)
             return [m for n, raw in given for m in _numbered(raw, n, f"{within}#{n}")]
     return list(_of_one(value, place))
@@ -83,25 +85,16 @@ def _numbered(raw: Any, number: int, place: str) -> list[Message]:
 
 
 def _of_one(raw: Mapping[str, Any], place: str) -> Iterator[Message]:
-    id = _id(raw, place)
+    id = optional_name(raw, "id") or place
     if "observation" not in raw and "action" not in raw:
         yield _message(raw, id)
         return
-    at = _time(raw.get("at"))
+    at = iso_time(raw.get("at"))
     if raw.get("observation"):
         actor = raw.get("actor")
         yield Message("user", raw["observation"], id=f"{id}/observation", actor=actor, at=at)
     if raw.get("action"):
         yield Message("assistant", raw["action"], id=f"{id}/action", at=at)
-
-
-def _id(raw: Mapping[str, Any], place: str) -> str:
-    id = raw.get("id")
-    if id is None:
-        return place
-    if isinstance(id, bool) or not isinstance(id, str | int) or is_blank(str(id)):
-        raise ValueError('has an "id" that is neither text nor a number')
-    return str(id)
 
 
 def _message(raw: Mapping[str, Any], id: str) -> Message:
@@ -117,7 +110,7 @@ def _message(raw: Mapping[str, Any], id: str) -> Message:
     return Message(
         role=role,  # type: ignore[arg-type]
         content=raw.get("content", raw.get("text")),
-        at=_time(raw.get("at")),
+        at=iso_time(raw.get("at")),
         metadata=_others(raw),
         **known | {"id": id, "tool_calls": _calls(raw.get("tool_calls"))},
     )
@@ -154,12 +147,3 @@ def _arguments(function: Mapping[str, Any]) -> Any:
         return json.loads(written)
     except (ValueError, RecursionError):
         return written  # as the model wrote them
-
-
-def _time(value: Any) -> datetime | None:
-    if value is None:
-        return None
-    try:
-        return datetime.fromisoformat(value)
-    except (TypeError, ValueError):
-        raise ValueError(f'has an "at" that is no ISO 8601 time: {value!r:.40}') from None

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
 
 import pytest
 
-from mnemo.cli.formats import ImportFileError, read_talks
+from mnemo.cli.importing import dialogues
+from mnemo.cli.importing.dialogues import Talk, stream_talks
+from mnemo.cli.importing.json_stream import ImportFileError
 
 DIALOGUE = {
     "id": "d",
@@ -15,6 +20,28 @@ DIALOGUE = {
         {"id": "t2", "session": 2, "speaker": "Ada", "text": "Hello."},
     ],
 }
+
+
+@dataclass
+class Reading:
+    """What was read before the first mistake, and that mistake."""
+
+    talks: list[Talk] = field(default_factory=list)
+    problem: ImportFileError | None = None
+
+    @property
+    def turns(self) -> int:
+        return sum(len(talk.turns) for talk in self.talks)
+
+
+def read_talks(file: Path) -> Reading:
+    reading = Reading()
+    try:
+        for talk in stream_talks(file):
+            reading.talks.append(talk)
+    except ImportFileError as problem:
+        reading.problem = problem
+    return reading
 
 
 def test_a_dialogue_gives_a_talk_per_session_and_a_turn_per_turn(write):
@@ -84,18 +111,30 @@ def test_a_talk_keeps_its_name_when_it_grows(write):
     assert short.name != other.name
 
 
+def test_long_sessions_of_lines_are_given_in_parts(write, monkeypatch):
+    """Each part goes on where the one before ended; what is held at once is bounded."""
+    monkeypatch.setattr(dialogues, "HELD", 40)
+    lines = [{"role": "user", "content": f"message {n}", "session": n % 2} for n in range(20)]
+    talks = read_talks(write("log.jsonl", lines)).talks
+    names = {talk.name for talk in talks}
+    assert (len(names), len(talks) > 6) == (2, True)
+    assert Counter(talk.name for talk in talks if not talk.continues) == dict.fromkeys(names, 1)
+    for name in names:
+        parts = [talk for talk in talks if talk.name == name]
+        keys = [int(turn.key) for talk in parts for turn in talk.turns]
+        assert (parts[0].continues, keys) == (False, list(range(keys[0], 21, 2)))
+        assert all(sum(turn.size for turn in talk.turns) <= 50 for talk in parts)
+
+
 # ── Mistakes ─────────────────────────────────────────────────────────────────────────
 
 
 def test_a_file_that_is_not_there_is_told(tmp_path):
     """Not found, a directory, empty: nothing to read."""
-    with pytest.raises(ImportFileError, match="no such file"):
-        read_talks(tmp_path / "none.jsonl")
-    with pytest.raises(ImportFileError, match="is a directory"):
-        read_talks(tmp_path)
     (tmp_path / "empty").write_bytes(b" \n")
-    with pytest.raises(ImportFileError, match="is empty"):
-        read_talks(tmp_path / "empty")
+    for name, what in (("none", "no such file"), ("", "is a directory"), ("empty", "is empty")):
+        with pytest.raises(ImportFileError, match=what):
+            list(stream_talks(tmp_path / name))
 
 
 def test_bytes_that_are_not_utf8_are_placed_and_what_is_before_them_is_read(write):
@@ -152,7 +191,7 @@ def test_a_truncated_list_keeps_its_whole_dialogues(write, cut):
 def test_broken_documents_are_placed(write, text):
     """Nothing is read, and the place is told."""
     reading = read_talks(write("a.json", text))
-    assert reading.talks == ()
+    assert reading.talks == []
     assert reading.problem is not None
 
 

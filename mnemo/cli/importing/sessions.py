@@ -1,5 +1,5 @@
 """
-Import dialogues: one session per talk, one step per turn.
+Store dialogues as sessions: one per talk, with one step per turn.
 
 Safe to stop anywhere and to run again: sessions have derived ids and steps have keys,
 so what is there is found, what is missing is added, and nothing is there twice.
@@ -7,13 +7,16 @@ so what is there is found, what is missing is added, and nothing is there twice.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 import anyio
+import anyio.to_thread
 
 from mnemo import Conflict, Repository, Session, SessionError, SessionState, Step
-from mnemo.cli.formats import Talk, Turn
+from mnemo.cli.importing.dialogues import Talk, Turn
+from mnemo.cli.importing.json_stream import ImportFileError
 from mnemo.runtime.text import clean
 
 __all__ = ["AT_ONCE", "Tally", "first_of", "import_talks"]
@@ -24,13 +27,19 @@ AT_ONCE = 4
 
 @dataclass(slots=True)
 class Tally:
-    """What an import did: sessions begun, taken up again, and left as they were; steps."""
+    """
+    What an import did: sessions begun, taken up again, and left as they were; steps.
+
+    Attributes:
+        problem: Where the file ended before its time.
+    """
 
     new_sessions: int = 0
     resumed_sessions: int = 0
     complete_sessions: int = 0
     new_steps: int = 0
     known_steps: int = 0
+    problem: ImportFileError | None = None
 
 
 async def import_talks(
@@ -48,16 +57,15 @@ async def import_talks(
         ExtractionFailed: Of one session; its steps are kept.
             *Cancellation*: safe; the next import goes on.
     """
-    tally = Tally()
     known = {record.id: record.state for record in await repo.sessions()}
-    waiting = iter(talks)
+    work = _Import(repo, iter(talks), known, advance)
     try:
         async with anyio.create_task_group() as group:
             for _ in range(AT_ONCE):
-                group.start_soon(_work, repo, waiting, known, tally, advance)
+                group.start_soon(work.run)
     except ExceptionGroup as failures:
         raise first_of(failures) from failures
-    return tally
+    return work.tally
 
 
 def first_of(failures: ExceptionGroup[Exception]) -> Exception:
@@ -66,39 +74,60 @@ def first_of(failures: ExceptionGroup[Exception]) -> Exception:
     return first_of(error) if isinstance(error, ExceptionGroup) else error
 
 
-async def _work(
-    repo: Repository,
-    waiting: Iterator[Talk],
-    known: dict[str, SessionState],
-    tally: Tally,
-    advance: Callable[[], None],
-) -> None:
-    for talk in waiting:
-        await _import_one(repo, talk, known, tally, advance)
+class _Import:
+    """Talks that wait, read in a worker thread, and what became of those before."""
 
+    def __init__(
+        self,
+        repo: Repository,
+        waiting: Iterator[Talk],
+        known: dict[str, SessionState],
+        advance: Callable[[], None],
+    ) -> None:
+        self._repo = repo
+        self._waiting = waiting
+        self._known = known
+        self._advance = advance
+        self._reading = anyio.Lock()
+        self._writing: defaultdict[str, anyio.Lock] = defaultdict(anyio.Lock)
+        self.tally = Tally()
 
-async def _import_one(
-    repo: Repository,
-    talk: Talk,
-    known: dict[str, SessionState],
-    tally: Tally,
-    advance: Callable[[], None],
-) -> None:
-    id = f"{repo.id}/{talk.name}"
-    if id in known:
-        session = await repo.resume_session(id)
-    else:
-        session = await repo.start_session(talk.goal, session_id=id)
-    try:
-        added = await _complete(session, talk, tally, advance)
-    finally:
-        await session.aclose()
-    if id not in known:
-        tally.new_sessions += 1
-    elif added or known[id] is not SessionState.IDLE:
-        tally.resumed_sessions += 1
-    else:
-        tally.complete_sessions += 1
+    async def run(self) -> None:
+        """Store one talk after the other, until none waits."""
+        while (talk := await self._next()) is not None:
+            # The parts of a session come in order, and wait here for each other in that order.
+            async with self._writing[talk.name]:
+                await self._import_one(talk)
+
+    async def _next(self) -> Talk | None:
+        """The next talk; ``None`` behind the last one, and behind a mistake of the file."""
+        async with self._reading:
+            if self.tally.problem is not None:
+                return None
+            try:
+                return await anyio.to_thread.run_sync(next, self._waiting, None)
+            except ImportFileError as problem:
+                self.tally.problem = problem
+                return None
+
+    async def _import_one(self, talk: Talk) -> None:
+        id = f"{self._repo.id}/{talk.name}"
+        if id in self._known or talk.continues:
+            session = await self._repo.resume_session(id)
+        else:
+            session = await self._repo.start_session(talk.goal, session_id=id)
+        try:
+            added = await _complete(session, talk, self.tally, self._advance)
+        finally:
+            await session.aclose()
+        if talk.continues:
+            return
+        if id not in self._known:
+            self.tally.new_sessions += 1
+        elif added or self._known[id] is not SessionState.IDLE:
+            self.tally.resumed_sessions += 1
+        else:
+            self.tally.complete_sessions += 1
 
 
 async def _complete(
