@@ -11,7 +11,7 @@ where ``scripts/bench_recall`` can see it.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Annotated, Any, Literal, Self, TypeAlias
 
 from pydantic import (
@@ -80,7 +80,7 @@ class Settings(BaseModel):
         try:
             super().__init__(**values)
         except ValidationError as error:
-            raise ConfigError(_readable(error)) from error
+            raise ConfigError(_readable(error, type(self).model_fields)) from error
 
     @model_validator(mode="after")
     def _storable(self) -> Self:
@@ -109,16 +109,18 @@ class Settings(BaseModel):
         return self
 
 
-def _readable(error: ValidationError) -> str:
-    return "; ".join(_line(details) for details in error.errors())
+def _readable(error: ValidationError, known: Iterable[str]) -> str:
+    return "; ".join(_line(details, known) for details in error.errors())
 
 
-def _line(details: ErrorDetails) -> str:
+def _line(details: ErrorDetails, known: Iterable[str]) -> str:
     place = ".".join(map(str, details["loc"]))
     inner = details.get("ctx", {}).get("error")
     if isinstance(inner, ConfigError):
         # A section has refused its own field, and named it from there on.
         return f"{place}.{inner}"
+    if details["type"] == "extra_forbidden":
+        return f"{place} is no setting; known: {', '.join(known)}"
     return f"{place or 'config'}: {details['msg']}"
 
 

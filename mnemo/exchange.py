@@ -31,7 +31,7 @@ from mnemo import (
     Step,
 )
 from mnemo.notes.notes import NotesStatistics
-from mnemo.values.graph import NODE_TYPES, Node, Wording
+from mnemo.values.graph import NODE_TYPES, KeyedItem, Node, Wording
 from mnemo.values.steps import Annotation
 
 __all__ = [
@@ -77,13 +77,15 @@ def _node_shape(kind: type[Node]) -> type[BaseModel]:
 
 
 _WORDING = _shape(Wording)
-NodeShape: TypeAlias = Annotated[  # type: ignore[valid-type]
-    Union[tuple(map(_node_shape, NODE_TYPES.values()))],  # noqa: UP007
+_STORED = tuple(map(_node_shape, NODE_TYPES.values()))
+NodeShape: TypeAlias = Annotated[Union[_STORED], Field(discriminator="type")]  # type: ignore[valid-type]  # noqa: UP007
+_FOUND: TypeAlias = Annotated[  # type: ignore[valid-type]
+    Union[(*_STORED, _node_shape(KeyedItem))],
     Field(discriminator="type"),
 ]
 RecallShape = _shape(
     RecallResult,
-    candidates=list[_shape(Candidate, node=NodeShape)],  # type: ignore[misc]
+    candidates=list[_shape(Candidate, node=_FOUND)],  # type: ignore[misc]
     notes=_shape(NoteRecall) | None,
 )
 StepShape = _shape(Step, annotation=_shape(Annotation) | None)

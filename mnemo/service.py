@@ -13,6 +13,7 @@ from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, It
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, suppress
 from fnmatch import fnmatchcase
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -51,6 +52,7 @@ from mnemo.values.journal import Owner, RepositoryRecord
 __all__ = ["Mnemo"]
 
 log = logging.getLogger("mnemo")
+_LAZY = "index.follower models.embedder_wrappers repository.remembering repository.wiring"
 
 
 class Mnemo:
@@ -142,7 +144,7 @@ class Mnemo:
         self._store = store
         self._root.open()
         self._root.spawn(self._renew_lease, store, self._owner)
-        self._root.spawn(store.tend)
+        self._root.spawn(store.tend, self._slots.wake)
 
     async def aclose(self) -> None:
         """
@@ -294,6 +296,10 @@ class Mnemo:
         chat_model: ChatModel | None,
         embedder: Embedder | None,
     ) -> Repository:
+        # Off the event loop: the first repository imports a great deal.
+        for name in _LAZY.split():
+            await anyio.to_thread.run_sync(import_module, f"mnemo.{name}")
+        self._usable()
         same = config.telemetry == self._config.telemetry
         repo = Repository(
             self._parts(
@@ -782,6 +788,9 @@ def _store_maker(store: str | Path | Store, config: Config, clock: Clock) -> Cal
         raise ConfigError("the store's path cannot hold U+0000 or half a surrogate pair")
     if name.startswith(("postgres://", "postgresql://")):
         return lambda: _postgres_store(name, config, clock)
+    if "://" in name.removeprefix("sqlite:///"):
+        kind = name.partition("://")[0]  # what follows may hold a password
+        raise ConfigError(f"no {kind}:// store: give a path, memory:, sqlite:/// or postgresql://")
     path = None if name == "memory:" else Path(name.removeprefix("sqlite:///"))
 
     def make() -> Store:

@@ -91,6 +91,7 @@ def heartbeat(group: anyio.abc.TaskGroup) -> Iterator[list[float]]:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 async def test_ten_megabytes_are_kept_whole_and_hold_nobody_up(tmp_path: Path) -> None:
     """A 10 MB observation is stored, found, committed and recalled beside a live event loop."""
     huge = "The harbour of Porto was busy, Ana noted. " * 240_000 + "The last word is kyoto."

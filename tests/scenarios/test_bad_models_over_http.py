@@ -303,6 +303,8 @@ async def test_what_was_said_reaches_a_model_as_data_only(
             await session.append(f"Bo said: {ATTACK}", ATTACK)
             await session.append("Bo left", ATTACK)
             await session.close_and_commit(max_retries=0)
+        # A fact and its step are united under the wording that is nearer to the question.
+        await kit.repo.recall("What did Bo say?", types=("semantic",), reason=True)
         found = await kit.repo.recall(f"What did Bo say? {ATTACK}", reason=True)
         asked = {call.purpose for call in server.requests}
         assert asked >= {"annotate", "semantic", "procedural", "returns", "mode", "plan"}

@@ -85,6 +85,7 @@ async def test_without_vectors_recall_goes_by_keywords(server: ScriptedServer) -
     ],
     ids=lambda value: getattr(value, "name", ""),
 )
+@pytest.mark.long
 async def test_a_failing_embedder_fails_the_extraction_and_a_retry_completes(
     server: ScriptedServer, fault: faults.Fault, error: type[ModelError]
 ) -> None:

@@ -9,7 +9,20 @@ from typing import Any
 import httpx
 import pytest
 
-from mnemo import Conflict, InvalidNote, Memory, Message, Mnemo, NotFound, Semantic
+from mnemo import (
+    CommitReceipt,
+    Conflict,
+    InvalidNote,
+    Memory,
+    Message,
+    Mnemo,
+    NotFound,
+    Semantic,
+    SessionClosed,
+    SessionContext,
+    SessionError,
+    SessionState,
+)
 from mnemo.client import RemoteMnemo
 from mnemo.testing import HashingEmbedder
 from mnemo.web import new_token, token_of, web_app
@@ -170,3 +183,84 @@ async def test_a_wrong_argument_is_a_value_error(repo, call):
     with pytest.raises(ValueError, match=r"\w"):
         await call(repo)
     assert (await repo.statistics()).messages == 1
+
+
+# ── Sessions ─────────────────────────────────────────────────────────────────────────────
+
+
+async def test_a_session_collects_commits_and_begins_again(repo):
+    """Steps are durable with their keys, the commit's facts are recalled with their steps."""
+    session = await repo.start_session("plan a trip", session_id="s/1")
+    assert (session.id, session.repo_id, session.goal) == ("s/1", "ada", "plan a trip")
+    assert session.state is SessionState.COLLECTING
+    first = await session.append(
+        "I live in Lund.", "Noted.", at=NOON, actor="Ada", key="1", metadata={"n": 1}
+    )
+    assert await session.append("I live in Lund.", "Noted.", key="1") == first
+    assert (first.at, first.actor, first.metadata) == (NOON, "Ada", {"n": 1})
+    (said,) = await session.append_messages([Message(role="user", content="I play the cello.")])
+    assert (said.index, said.observation) == (1, "I play the cello.")
+    receipt = await session.close_and_commit()
+    assert isinstance(receipt, CommitReceipt)
+    assert (receipt.status, bool(receipt.node_ids)) == ("committed", True)
+    assert (session.state, session.episode_id, session.error) == (SessionState.IDLE, None, None)
+    found = await repo.recall("Where does Ada live?")
+    assert "Lund" in found.as_text()
+    assert ("s/1", 0) in [(one.session_id, one.step_index) for one in found.sources]
+    await session.start_episode("plan another")
+    assert (session.goal, session.state) == ("plan another", SessionState.COLLECTING)
+    assert session.context() == SessionContext(goal="plan another", steps=())
+    assert session.statistics().steps == 0
+
+
+async def test_a_session_is_closed_awaited_and_committed_step_by_step(repo):
+    """Each state is seen; what is not legal is refused with reason and state."""
+    session = await repo.start_session("look around")
+    await session.append("I own two boats.", "Noted.")
+    with pytest.raises(SessionError) as refused:
+        await session.commit()
+    assert (refused.value.reason, refused.value.state) == ("not_ready", "collecting")
+    await session.close()
+    assert await session.wait_for("ready", "failed", timeout_s=60) is SessionState.READY
+    assert (session.state, session.busy) == (SessionState.READY, False)
+    assert (await session.commit()).revision > 0
+    assert session.state is SessionState.IDLE
+    with pytest.raises(TimeoutError):
+        await session.wait_for("ready", timeout_s=0)
+    with pytest.raises(ValueError, match="at least one state"):
+        await session.wait_for()
+
+
+async def test_a_session_is_left_and_resumed(repo):
+    """What was appended is there again; a closed handle refuses, an unknown id is not found."""
+    session = await repo.start_session("left behind", session_id="left")
+    await session.append("Ada has a dog.", "Noted.")
+    await session.aclose()
+    await session.aclose()
+    with pytest.raises(SessionClosed):
+        await session.append("Ada has a cat.", "Noted.")
+    assert [record.id for record in await repo.unfinished_sessions()] == ["left"]
+    again = await repo.resume_session("left")
+    assert again.context().steps == ("Ada has a dog. -> Noted.",)
+    await again.close()
+    await again.wait_for("ready")
+    await again.discard()
+    assert await repo.unfinished_sessions() == []
+    with pytest.raises(NotFound):
+        await repo.resume_session("unknown")
+    with pytest.raises(Conflict):
+        await repo.start_session("twice", session_id="left")
+    with pytest.raises(ValueError, match="goal"):
+        await repo.start_session(" ")
+
+
+async def test_recall_in_context_knows_what_a_session_is_about(repo):
+    """The goal and the last steps of a session lead, its own steps are not returned."""
+    await repo.add_memory("The cello is in the cellar.")
+    session = await repo.start_session("find the cello")
+    await session.append("I look for the cello.", "Where was it last?")
+    found = await repo.recall_in_context(session, "Where is it?")
+    assert [one.node.text for one in found.candidates][:1] == ["The cello is in the cellar."]
+    assert all(source.session_id != session.id for source in found.sources)
+    by_id = await repo.recall_in_context(session.id, "Where is it?")
+    assert [one.node.id for one in by_id.candidates] == [one.node.id for one in found.candidates]

@@ -93,6 +93,7 @@ async def expect_retry(kit: HttpKit, session: Session) -> None:
 
 
 @pytest.mark.parametrize(("fault", "error"), MATRIX)
+@pytest.mark.long
 async def test_a_fault_of_the_server_fails_the_episode_and_a_retry_completes_it(
     server: ScriptedServer, provider: Provider, fault: faults.Fault, error: type[ModelError]
 ) -> None:
@@ -108,6 +109,7 @@ async def test_a_fault_of_the_server_fails_the_episode_and_a_retry_completes_it(
 
 
 @pytest.mark.parametrize(("fault", "error"), MATRIX)
+@pytest.mark.long
 async def test_a_fault_while_annotating_does_not_touch_appends(
     server: ScriptedServer, fault: faults.Fault, error: type[ModelError]
 ) -> None:

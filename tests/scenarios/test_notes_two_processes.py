@@ -27,6 +27,7 @@ def start(path: Path, name: str) -> subprocess.Popen[str]:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 async def test_two_processes_lose_no_fact(tmp_path):
     """Each change finds the other's, by the version check in its transaction."""
     path = tmp_path / "notes.db"

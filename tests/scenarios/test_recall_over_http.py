@@ -65,6 +65,7 @@ async def test_every_stage_is_asked_over_http(server: ScriptedServer, provider: 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("fault", BROKEN, ids=lambda fault: fault.name)
+@pytest.mark.long
 async def test_a_fault_of_the_server_takes_no_candidate_away(
     server: ScriptedServer, provider: Provider, fault: faults.Fault
 ) -> None:

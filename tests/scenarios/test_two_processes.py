@@ -76,6 +76,7 @@ async def repo(memory: Mnemo) -> Repository:
     return await memory.open_repo("r")
 
 
+@pytest.mark.long
 async def test_both_commit_at_once_and_nothing_is_lost_or_doubled(
     memory: Mnemo, repo: Repository, db: Path
 ) -> None:
@@ -127,6 +128,7 @@ async def test_each_reads_the_other_at_its_next_call(repo: Repository, db: Path)
     assert kinds["episodic"] == 2
 
 
+@pytest.mark.long
 async def test_a_session_has_one_owner_until_that_is_killed(repo: Repository, db: Path) -> None:
     """owned_elsewhere while the other lives; after SIGKILL it is taken over at once, whole."""
     async with another_process(db) as other:
@@ -146,6 +148,7 @@ async def test_a_session_has_one_owner_until_that_is_killed(repo: Repository, db
     assert (await repo.statistics()).nodes["episodic"] == 3
 
 
+@pytest.mark.long
 async def test_what_this_process_owns_the_other_cannot_take(repo: Repository, db: Path) -> None:
     """The other way round: refused while it is open here, free when it has ended here."""
     ours = await repo.start_session("plan", session_id="ours")

@@ -31,6 +31,14 @@ def test_a_wrong_setting_is_refused_by_name(make):
     assert issubclass(ConfigError, ValueError)
 
 
+def test_an_unknown_setting_is_refused_with_those_that_are_known():
+    """By its place, in a section or outside of one; the known ones are those of that place."""
+    with pytest.raises(ConfigError, match=r"^recal is no setting; known: session, .*, recall,"):
+        Config(recal={"k": 3})
+    with pytest.raises(ConfigError, match=r"^session\.pending is no setting; .* max_pending"):
+        Config(session={"pending": 3})
+
+
 def test_only_what_was_set_overrides():
     """An override changes the fields that were set on purpose, at any depth, and no other."""
     base = Config(session={"max_pending": 7}, scoring={"procedural": {"top_k": 3}})

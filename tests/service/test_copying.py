@@ -157,6 +157,7 @@ async def test_a_failing_callback_is_logged(db: Path, caplog: pytest.LogCaptureF
 
 
 @pytest.mark.slow
+@pytest.mark.long
 async def test_a_killed_copy_is_gone_on_with(db: Path):
     """Killed after the first repository: that is there whole, the others are copied then."""
     target = db.with_name("target.db")

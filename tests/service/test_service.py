@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import subprocess
+import sys
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 
@@ -47,6 +49,44 @@ def test_a_store_that_cannot_be_is_refused(store):
     """Blank, or a kind that this version does not keep things in, is ConfigError."""
     with pytest.raises(ConfigError):
         Mnemo(store)
+
+
+@pytest.mark.parametrize("store", ["mysql://ada:secret@host/memory", "sqlite://m.db", "file:///m"])
+def test_a_url_of_another_kind_is_refused_with_those_that_are_known(store):
+    """By its kind alone, since the rest may hold a password; no folder of that name is sought."""
+    with pytest.raises(ConfigError, match="give a path, memory:") as refused:
+        Mnemo(store)
+    assert "secret" not in str(refused.value)
+
+
+NOTED = """
+import sys, threading, anyio
+from importlib.abc import MetaPathFinder
+from mnemo import Mnemo
+
+class Noting(MetaPathFinder):
+    def find_spec(self, name, path, target=None):
+        if threading.current_thread() is threading.main_thread():
+            found.append(name)
+
+async def main():
+    async with Mnemo("memory:") as memory:
+        sys.meta_path.insert(0, Noting())
+        await memory.open_repo()
+        sys.meta_path.pop(0)
+
+found = []
+anyio.run(main)
+assert "mnemo.notes.notes" in sys.modules
+sys.exit(", ".join(name for name in found if name.startswith("mnemo")) or 0)
+"""
+
+
+@pytest.mark.slow
+def test_the_first_repository_is_imported_off_the_event_loop():
+    """Its modules take a quarter of a second, for which nothing else would run."""
+    ran = subprocess.run([sys.executable, "-c", NOTED], capture_output=True, text=True, check=False)
+    assert (ran.stderr.strip(), ran.returncode) == ("", 0)
 
 
 async def test_a_service_works_only_while_it_is_open(db):

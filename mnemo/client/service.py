@@ -13,14 +13,12 @@ from urllib.parse import parse_qs, urlsplit
 
 import anyio
 
-import mnemo
 from mnemo import (
     ErasureReport,
     Memory,
     MemoryVersion,
     Message,
     MessageView,
-    MnemoError,
     Note,
     NoteInfo,
     NoteVersion,
@@ -38,11 +36,20 @@ from mnemo import (
     UsageError,
     WindowLook,
 )
-from mnemo.exchange import RecallShape, StatisticsShape, ViewShape, adapter, restored
+from mnemo.client.encoding import (
+    LONGEST_WAIT_S,
+    error_of,
+    given,
+    messages_as_json,
+    plain,
+    read_as,
+)
+from mnemo.client.session import RemoteSession
+from mnemo.exchange import RecallShape, StatisticsShape, ViewShape, adapter
 from mnemo.runtime.validation import checked_repo_id
-from mnemo.wire import Format, Given, listed, messages_of
+from mnemo.wire import Format, Given, listed
 
-__all__ = ["RemoteConversation", "RemoteMnemo", "RemoteNotes", "RemoteRepository"]
+__all__ = ["RemoteConversation", "RemoteEvent", "RemoteMnemo", "RemoteNotes", "RemoteRepository"]
 
 TRIES = 4
 """Times that a request is sent which the service answers with 429 (S)."""
@@ -143,14 +150,23 @@ class RemoteMnemo:
     async def repos(self) -> list[RepositoryRecord]:
         """List the stored repositories that the token may use. *Cancellation*: safe."""
         content = await self.call("GET", "/v1/repositories")
-        found: list[RepositoryRecord] = _read(list[RepositoryRecord], content)
+        found: list[RepositoryRecord] = read_as(list[RepositoryRecord], content)
         return found
 
     async def call(
-        self, method: str, path: str, params: Mapping[str, Any] | None = None, body: Any = None
+        self,
+        method: str,
+        path: str,
+        params: Mapping[str, Any] | None = None,
+        body: Any = None,
+        *,
+        wait_s: float = 0.0,
     ) -> bytes:
         """
         Send a request to the service and give the body of its answer.
+
+        Args:
+            wait_s: Seconds that the service may wait on purpose, before ``timeout_s`` begins.
 
         Raises:
             ValueError: *body* is not JSON.
@@ -162,13 +178,18 @@ class RemoteMnemo:
 
         if self._http is None:
             raise UsageError("this client is not open; use `async with RemoteMnemo(…)`")
-        sent = None if body is None else json.dumps(body, default=_plain, allow_nan=False)
+        sent = None if body is None else json.dumps(body, default=plain, allow_nan=False)
         asked = {name: value for name, value in (params or {}).items() if value is not None}
         kind = {} if sent is None else {"content-type": "application/json"}
         for left in reversed(range(TRIES)):
             try:
                 answer = await self._http.request(
-                    method, path, params=asked, content=sent, headers=kind
+                    method,
+                    path,
+                    params=asked,
+                    content=sent,
+                    headers=kind,
+                    timeout=self._timeout_s + wait_s,
                 )
             except httpx.HTTPError as error:
                 what = str(error) or type(error).__name__
@@ -179,7 +200,7 @@ class RemoteMnemo:
         if answer.is_success:
             content: bytes = answer.content
             return content
-        raise _error_of(answer.status_code, answer.content)
+        raise error_of(answer.status_code, answer.content)
 
     @asynccontextmanager
     async def events(
@@ -209,7 +230,7 @@ class RemoteMnemo:
                 "GET", "/v1/events", params=params, headers=headers, timeout=timeout
             ) as answer:
                 if not answer.is_success:
-                    raise _error_of(answer.status_code, await answer.aread())
+                    raise error_of(answer.status_code, await answer.aread())
                 yield _events(answer.aiter_lines())
         except httpx.HTTPError as error:
             raise Unreachable(f"{self._base} broke off: {error}") from error
@@ -257,10 +278,45 @@ class RemoteRepository:
         return f"<RemoteRepository {self.id!r} of {self._memory!r}>"
 
     async def _call(
-        self, kind: Any, method: str, path: str, body: Any = None, **params: Any
+        self,
+        kind: Any,
+        method: str,
+        path: str,
+        body: Any = None,
+        *,
+        wait_s: float = 0.0,
+        **params: Any,
     ) -> Any:
-        content = await self._memory.call(method, f"/v1{path}", {"repo": self.id, **params}, body)
-        return _read(kind, content)
+        sent = {"repo": self.id, **params}
+        content = await self._memory.call(method, f"/v1{path}", sent, body, wait_s=wait_s)
+        return read_as(kind, content)
+
+    # ── Sessions ─────────────────────────────────────────────────────────────────────────
+
+    async def start_session(
+        self, goal: str, *, session_id: str | None = None, auto_commit: bool | None = None
+    ) -> RemoteSession:
+        """
+        Start a session that collects for *goal*; durable when it returns.
+
+        Args:
+            auto_commit: In place of the service's ``config.session.auto_commit``.
+        """
+        body = given(goal=goal, session_id=session_id, auto_commit=auto_commit)
+        content = await self._call(dict[str, Any], "POST", "/sessions", body)
+        return RemoteSession(self._call, content)
+
+    async def resume_session(self, session_id: str) -> RemoteSession:
+        """Open a session as its last durable act left it."""
+        content = await self._call(dict[str, Any], "POST", "/session/resume", session=session_id)
+        return RemoteSession(self._call, content)
+
+    async def unfinished_sessions(self) -> list[SessionRecord]:
+        """List its sessions that are not idle, newest act first; at most 1,000."""
+        found: list[SessionRecord] = await self._call(
+            list[SessionRecord], "GET", "/sessions", unfinished=True, limit=PAGE
+        )
+        return found
 
     # ── Remembering and finding ──────────────────────────────────────────────────────────
 
@@ -279,27 +335,39 @@ class RemoteRepository:
         format: Format | None = None,
     ) -> Remembered:
         """Remember a text or messages; with *key* it can be sent again after a failure."""
-        sent: Any = content if isinstance(content, str) else _messages(listed(content), format)
-        body = _given(
+        sent: Any = (
+            content if isinstance(content, str) else messages_as_json(listed(content), format)
+        )
+        body = given(
             content=sent, thread_id=thread_id, role=role, actor=actor, at=at, key=key,
             metadata=metadata, wait=wait, timeout_s=timeout_s,
         )  # fmt: skip
-        found: Remembered = await self._call(Remembered, "POST", "/remember", body)
+        waits = wait and timeout_s is None
+        wait_s = LONGEST_WAIT_S if waits else timeout_s or 0.0
+        found: Remembered = await self._call(Remembered, "POST", "/remember", body, wait_s=wait_s)
         return found
 
     async def settle(self, timeout_s: float | None = None) -> None:
-        """Wait until nothing is on its way; at most 300 seconds."""
-        await self._call(None, "POST", "/settle", _given(timeout_s=timeout_s))
+        """Wait until nothing is on its way; at most 300 seconds, then ``TimeoutError``."""
+        wait_s = LONGEST_WAIT_S if timeout_s is None else timeout_s
+        await self._call(None, "POST", "/settle", {"timeout_s": wait_s}, wait_s=wait_s)
 
     async def recall(self, query: str, **arguments: Any) -> RecallResult:
         """Find what the memory knows about *query*; arguments as of ``Repository.recall``."""
-        body = _given(query=query, **arguments)
+        body = given(query=query, **arguments)
         found: RecallResult = await self._call(RecallShape, "POST", "/recall", body)
         return found
 
+    async def recall_in_context(
+        self, session: RemoteSession | str, query: str, **arguments: Any
+    ) -> RecallResult:
+        """``recall`` with the goal and the last steps of *session*, which are not returned."""
+        id = session if isinstance(session, str) else session.id
+        return await self.recall(query, in_context=id, **arguments)
+
     async def search(self, query: str, **arguments: Any) -> list[SearchHit]:
         """Find words in what was said; arguments as of ``Repository.search``."""
-        body = _given(query=query, **arguments)
+        body = given(query=query, **arguments)
         found: list[SearchHit] = await self._call(list[SearchHit], "POST", "/search", body)
         return found
 
@@ -323,7 +391,7 @@ class RemoteRepository:
 
     async def memories(self, **arguments: Any) -> Page[Memory]:
         """List facts and instructions; arguments as of ``Repository.memories``."""
-        body = _given(**arguments)
+        body = given(**arguments)
         found: Page[Memory] = await self._call(Page[Memory], "POST", "/memories/list", body)
         return found
 
@@ -334,14 +402,12 @@ class RemoteRepository:
 
     async def add_memory(self, text: str, **arguments: Any) -> Memory:
         """Add a fact or instruction by hand; arguments as of ``Repository.add_memory``."""
-        found: Memory = await self._call(
-            Memory, "POST", "/memories", _given(text=text, **arguments)
-        )
+        found: Memory = await self._call(Memory, "POST", "/memories", given(text=text, **arguments))
         return found
 
     async def update_memory(self, id: str, text: str, **arguments: Any) -> Memory:
         """Correct what one says; arguments as of ``Repository.update_memory``."""
-        body = _given(text=text, **arguments)
+        body = given(text=text, **arguments)
         found: Memory = await self._call(Memory, "PATCH", "/memory", body, id=id)
         return found
 
@@ -359,7 +425,7 @@ class RemoteRepository:
         named: Any = steps
         if not isinstance(steps, str):
             named = [step.node_id if isinstance(step, Step) else step for step in steps]
-        body = _given(steps=named, dry_run=dry_run, **arguments)
+        body = given(steps=named, dry_run=dry_run, **arguments)
         found: ErasureReport = await self._call(ErasureReport, "POST", "/forget", body)
         return found
 
@@ -421,7 +487,7 @@ class RemoteConversation:
         format: Format | None = None,
     ) -> list[StoredMessage]:
         """Store one message, or several in one transaction, at most 1,000."""
-        body = _given(messages=_messages(listed(messages), format), expected_seq=expected_seq)
+        body = given(messages=messages_as_json(listed(messages), format), expected_seq=expected_seq)
         found: list[StoredMessage] = await self._repo._call(
             list[StoredMessage], "POST", "/conversation/messages", body, thread=self.thread_id
         )
@@ -509,65 +575,3 @@ class RemoteNotes:
             Note, "POST", "/note/restore", {"version": version}, topic=topic
         )
         return found
-
-
-# ── Out and in ───────────────────────────────────────────────────────────────────────────
-
-
-def _given(**arguments: Any) -> dict[str, Any]:
-    """The arguments that say something; the service has the same defaults as the library."""
-    return {name: value for name, value in arguments.items() if value is not None}
-
-
-def _messages(given: Sequence[Any], format: Format | None) -> list[Any]:
-    """Messages of any format as JSON of mnemo's own fields; texts stay texts."""
-    made = iter(messages_of([one for one in given if not isinstance(one, str)], format))
-    return [one if isinstance(one, str) else _message(next(made)) for one in given]
-
-
-def _message(message: Message) -> dict[str, Any]:
-    found: dict[str, Any] = adapter(Message).dump_python(
-        Message(**{name: getattr(message, name) for name in Message.__dataclass_fields__}),
-        mode="json",
-        exclude_none=True,
-    )
-    return found
-
-
-def _plain(value: Any) -> Any:
-    """What JSON has no form for. *Raises* ``ValueError``: it has none here either."""
-    if isinstance(value, datetime):
-        return value.isoformat()
-    if isinstance(value, Mapping):
-        return dict(value)
-    if isinstance(value, set | frozenset | tuple):
-        return list(value)
-    raise ValueError(f"{type(value).__name__} cannot be sent as JSON: {value!r:.80}")
-
-
-def _read(kind: Any, content: bytes) -> Any:
-    if kind is None:
-        return None
-    try:
-        return restored(adapter(kind).validate_json(content))
-    except ValueError as error:
-        raise Unreachable(f"the answer is not that of a mnemo service: {error}") from error
-
-
-def _error_of(status: int, content: bytes) -> Exception:
-    """The exception that a problem document tells of, with its facts."""
-    try:
-        told = json.loads(content)
-        detail, name = str(told["detail"]), told["error"]
-    except (ValueError, KeyError, TypeError):
-        return Unreachable(f"the answer is not that of a mnemo service: {content[:200]!r}")
-    if name in ("ValueError", "TimeoutError"):
-        return {"ValueError": ValueError, "TimeoutError": TimeoutError}[name](detail)
-    kind = getattr(mnemo, name, None) if isinstance(name, str) else None
-    if not (isinstance(kind, type) and issubclass(kind, MnemoError)):
-        return UsageError(f"{status}: {detail}")
-    error = kind.__new__(kind)
-    Exception.__init__(error, detail)
-    for fact, value in {"reason": told["reason"], **told["facts"]}.items():
-        setattr(error, fact, value)
-    return error
