@@ -7,17 +7,20 @@ Rates, latencies, and the processor time of the server, which says the same on a
 from __future__ import annotations
 
 import argparse
+import asyncio
+import json
 import os
 import re
 import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from time import perf_counter
+from urllib.parse import urlsplit
 
 import anyio
 import httpx
@@ -29,7 +32,7 @@ REMEMBERING, RECALLING, LISTENING = 200, 16, 100
 """Clients of each phase."""
 WORDS = ("lantern", "ladder", "boat", "tile", "crate", "kettle", "clock", "rope", "oar", "bell")
 TICK_S = 1 / os.sysconf("SC_CLK_TCK")
-Call = Callable[[httpx.AsyncClient, int], Awaitable[object]]
+Call = Callable[[int], tuple[str, object]]
 
 
 @dataclass
@@ -80,57 +83,145 @@ class Load:
     seconds: float
     latencies: list[float] = field(default_factory=list)
     refused: int = 0
+    cpu_s: float = 0.0
 
-    def told(self, name: str, cpu_s: float) -> str:
+    def told(self, name: str) -> str:
         """One line of figures."""
         done = sorted(self.latencies)
         middle, late = done[len(done) // 2], done[int(len(done) * 0.99)]
         return (
             f"{name}: {len(done) / self.seconds:,.0f}/s, p50 {middle:.1f} ms, p99 {late:.1f} ms, "
-            f"{self.refused} refused, server {1e3 * cpu_s / len(done):.2f} ms CPU each"
+            f"{self.refused} refused, server {1e3 * self.cpu_s / len(done):.2f} ms CPU each, "
+            f"{self.cpu_s / self.seconds:.2f} cores"
         )
+
+
+class Connection:
+    """One connection that is kept, and sends JSON: cheaper than a client of a library."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader = reader
+        self._writer = writer
+
+    @classmethod
+    async def open(cls, server: Server) -> Connection:
+        """Connect to *server*."""
+        parts = urlsplit(server.url)
+        return cls(*await asyncio.open_connection(parts.hostname, parts.port))
+
+    async def post(self, server: Server, path: str, body: object) -> int:
+        """Send a request, and read its answer whole; its status."""
+        sent = json.dumps(body).encode()
+        head = (
+            f"POST {path} HTTP/1.1\r\nHost: {urlsplit(server.url).netloc}\r\n"
+            f"Authorization: Bearer {server.token}\r\nContent-Type: application/json\r\n"
+            f"Content-Length: {len(sent)}\r\n\r\n"
+        )
+        self._writer.write(head.encode() + sent)
+        answer = await self._reader.readuntil(b"\r\n\r\n")
+        length = re.search(rb"content-length: (\d+)", answer, re.IGNORECASE)
+        await self._reader.readexactly(int(length[1]) if length else 0)
+        return int(answer[9:12])
+
+    def close(self) -> None:
+        """Close it."""
+        self._writer.close()
 
 
 async def loaded(server: Server, clients: int, seconds: float, call: Call) -> Load:
     """Have so many *clients* call, each one call after the other, for so long."""
-    load, headers = Load(seconds), {"authorization": f"Bearer {server.token}"}
-    limits = httpx.Limits(max_connections=clients, max_keepalive_connections=clients)
+    load = Load(seconds)
 
-    async def one(http: httpx.AsyncClient, number: int, end: float) -> None:
-        count = 0
+    async def one(number: int, end: float) -> None:
+        connection, count = await Connection.open(server), 0
         while (begun := perf_counter()) < end:
-            answer = await call(http, number * 1_000_000 + count)
+            path, body = call(number * 1_000_000 + count)
+            status = await connection.post(server, path, body)
             count += 1
-            if getattr(answer, "status_code", 0) == 200:
+            if status == 200:
                 load.latencies.append(1e3 * (perf_counter() - begun))
             else:
                 load.refused += 1
+        connection.close()
 
-    begun = perf_counter()
-    async with (
-        httpx.AsyncClient(base_url=server.url, headers=headers, limits=limits, timeout=60) as http,
-        anyio.create_task_group() as group,
-    ):
+    begun, used_s = perf_counter(), server.cpu_s()
+    async with anyio.create_task_group() as group:
         for number in range(clients):
-            group.start_soon(one, http, number, begun + seconds)
-    load.seconds = perf_counter() - begun
+            group.start_soon(one, number, begun + seconds)
+    load.seconds, load.cpu_s = perf_counter() - begun, server.cpu_s() - used_s
     return load
 
 
-async def remember(http: httpx.AsyncClient, number: int) -> object:
+async def lags(server: Server) -> dict[float, int]:
+    """How often the server's event loop lagged at most so many milliseconds, so far."""
+    async with httpx.AsyncClient(base_url=server.url) as http:
+        headers = {"authorization": f"Bearer {server.token}"}
+        text = (await http.get("/metrics", headers=headers)).text
+    found = re.findall(r'mnemo_loop_lag_seconds_bucket{le="(.*?)"} (\d+)', text)
+    return {1e3 * float(end): int(count) for end, count in found}
+
+
+def late_lag(before: dict[float, int], after: dict[float, int]) -> float:
+    """Milliseconds within which the loop went on in 99 of 100 looks, as a class says."""
+    counts = {end: after[end] - before[end] for end in after}
+    return min(end for end, count in counts.items() if count >= 0.99 * max(counts.values()))
+
+
+async def held(server: Server, seconds: float) -> list[float]:
+    """Resident memory, sampled 20 times while clients look, ask and listen; nothing is added."""
+    paths = ("/v1/memories/list", "/v1/search", "/v1/recall")
+    samples: list[float] = []
+
+    async def look(number: int) -> None:
+        connection, count = await Connection.open(server), 0
+        while True:
+            path, (_, body) = paths[count % 3], recall(number * 1_000 + count % 500)
+            await connection.post(server, f"{path}?repo=read", body if count % 3 else {})
+            count += 1
+            await anyio.sleep(0.05)
+
+    async def watch(memory: RemoteMnemo) -> None:
+        repo = memory.repo("read")
+        while True:
+            await memory.call("GET", "/v1/graph", {"repo": "read"})
+            await repo.statistics()
+            await repo.sessions()
+            await anyio.sleep(1)
+
+    async def listen(memory: RemoteMnemo) -> None:
+        while True:
+            with anyio.move_on_after(seconds / 5):
+                async with memory.events("read") as events:
+                    async for _ in events:
+                        pass
+
+    async with RemoteMnemo(server.address) as memory, anyio.create_task_group() as group:
+        for number in range(4):
+            group.start_soon(look, number)
+        for _ in range(20):
+            group.start_soon(listen, memory)
+        group.start_soon(watch, memory)
+        for _ in range(20):
+            await anyio.sleep(seconds / 20)
+            samples.append(server.resident_mb())
+        group.cancel_scope.cancel()
+    return samples
+
+
+def remember(number: int) -> tuple[str, object]:
     """Remember a sentence in one of many threads."""
     body = {
         "content": f"Ada put the {WORDS[number % len(WORDS)]} number {number} into the cellar.",
         "thread_id": f"thread-{number // 1_000_000}",
         "key": str(number),
     }
-    return await http.post("/v1/remember?repo=written", json=body)
+    return "/v1/remember?repo=written", body
 
 
-async def recall(http: httpx.AsyncClient, number: int) -> object:
+def recall(number: int) -> tuple[str, object]:
     """Ask for one of the facts."""
     query = f"Where is the {WORDS[number % len(WORDS)]} of room {number % 977}?"
-    return await http.post("/v1/recall?repo=read", json={"query": query})
+    return "/v1/recall?repo=read", {"query": query}
 
 
 async def filled(store: Path, nodes: int) -> None:
@@ -154,7 +245,7 @@ async def filled(store: Path, nodes: int) -> None:
 async def streamed(server: Server, writes: int) -> list[float]:
     """Milliseconds from sending a message until each of many listeners was told."""
     sent: dict[int, float] = {}
-    lags: list[float] = []
+    waits: list[float] = []
     ready = anyio.Semaphore(0)
 
     async def listen(memory: RemoteMnemo) -> None:
@@ -167,7 +258,7 @@ async def streamed(server: Server, writes: int) -> list[float]:
                     continue
                 now = perf_counter()
                 for _, seq in event.data["messages"]:
-                    lags.append(1e3 * (now - sent[seq]))
+                    waits.append(1e3 * (now - sent[seq]))
                     heard += 1
                 if heard >= writes:
                     return
@@ -189,7 +280,7 @@ async def streamed(server: Server, writes: int) -> list[float]:
                 sent[seq] = perf_counter()
                 await repo.remember(f"Ada said {seq}.", key=str(seq))
                 await anyio.sleep(0.1)
-    return sorted(lags)
+    return sorted(waits)
 
 
 async def measured(seconds: float, nodes: int) -> None:
@@ -200,18 +291,29 @@ async def measured(seconds: float, nodes: int) -> None:
         with served(store) as server:
             await loaded(server, 1, 2, recall)  # the first one reads the index
             for clients in (1, RECALLING):
-                cpu_s = server.cpu_s()
                 load = await loaded(server, clients, seconds, recall)
-                told = load.told(f"recall, {clients} clients", server.cpu_s() - cpu_s)
-                print(told, flush=True)
-            lags = await streamed(server, 30)
-            middle, late = lags[len(lags) // 2], lags[int(len(lags) * 0.95)]
+                print(load.told(f"recall, {clients} clients"), flush=True)
+            waits = await streamed(server, 30)
+            middle, late = waits[len(waits) // 2], waits[int(len(waits) * 0.95)]
             print(f"stream to {LISTENING}: p50 {middle:.0f} ms, p95 {late:.0f} ms", flush=True)
-            before_mb, cpu_s = server.resident_mb(), server.cpu_s()
+            before_mb = server.resident_mb()
+            await loaded(server, 1, 0.2, remember)  # makes the repository
+            before = await lags(server)
             load = await loaded(server, REMEMBERING, seconds, remember)
-            told = load.told(f"remember, {REMEMBERING} clients", server.cpu_s() - cpu_s)
+            told = load.told(f"remember, {REMEMBERING} clients")
+            print(f"loop lag p99 <= {late_lag(before, await lags(server)):.0f} ms")
             print(told, f"; resident {before_mb:.0f} to {server.resident_mb():.0f} MB", flush=True)
             print(f"load of the machine: {os.getloadavg()[0]:.1f}")
+
+
+async def kept_flat(seconds: float, nodes: int) -> None:
+    """Print the resident memory of a server that is looked at for so long."""
+    with tempfile.TemporaryDirectory() as folder:
+        store = Path(folder) / "memory.db"
+        await filled(store, nodes)
+        with served(store) as server:
+            samples = await held(server, seconds)
+    print("resident MB:", *(f"{sample:.0f}" for sample in samples))
 
 
 def main() -> None:
@@ -219,8 +321,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=float, default=10.0, help="of each phase")
     parser.add_argument("--nodes", type=int, default=10_000, help="of the recalled repository")
+    parser.add_argument("--hold", type=float, help="only watch the memory, for so many seconds")
     arguments = parser.parse_args()
-    anyio.run(measured, arguments.seconds, arguments.nodes)
+    if arguments.hold:
+        anyio.run(kept_flat, arguments.hold, arguments.nodes)
+    else:
+        anyio.run(measured, arguments.seconds, arguments.nodes)
 
 
 if __name__ == "__main__":

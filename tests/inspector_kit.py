@@ -14,13 +14,18 @@ from urllib.parse import urlencode, urlsplit
 import httpx
 import pytest
 
-from mnemo import Mnemo
+from mnemo import Config, Mnemo
+from mnemo.protocols import ChatModel
 from mnemo.testing import HashingEmbedder
 from mnemo.web import new_token, serve, token_of
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 AXE = Path(__file__).parent / "web" / "vendor" / "axe.min.js"
+VIEWS = ("overview", "memories", "recall", "sessions", "threads", "graph", "notes", "events")
 SCRIPT = "<script>document.title = 'owned'</script><img src=x onerror=alert(1)>"
+# Effects run after a frame is painted; what they begin to load is shown in the next one.
+TWO_FRAMES = """new Promise((done) =>
+    requestAnimationFrame(() => setTimeout(() => requestAnimationFrame(() => setTimeout(done)))))"""
 AT = {"at": "2026-03-02T09:00:00+00:00", "actor": "Ada", "thread_id": "chat/1", "wait": True}
 LATER = AT | {"at": "2026-06-02T09:00:00+00:00"}
 
@@ -45,10 +50,13 @@ class Inspector:
         return await self.settled()
 
     async def settled(self) -> str:
-        """Wait until nothing is loading; the text of the view."""
+        """Wait until nothing is loading, nor begins to after two frames; the text of the view."""
         await self.page.locator("main h1").wait_for()
-        await self.page.get_by_text("Loading …").first.wait_for(state="detached")
-        return str(await self.page.inner_text("main"))
+        while True:
+            await self.page.get_by_text("Loading …").first.wait_for(state="detached")
+            await self.page.evaluate(TWO_FRAMES)
+            if "Loading …" not in (text := str(await self.page.inner_text("main"))):
+                return text
 
     async def violations(self) -> list[str]:
         """Serious violations of accessibility rules that axe-core finds on the page as it is."""
@@ -61,7 +69,9 @@ class Inspector:
             if one["impact"] in ("serious", "critical")
         ]
 
-    def _attend(self) -> None:
+    def attend(self) -> None:
+        """Note what is to be complained of from now on."""
+
         def said(message: Any) -> None:
             if message.type == "error":
                 self.complaints.append(f"console: {message.text}")
@@ -89,10 +99,11 @@ async def chromium() -> AsyncIterator[Any]:
 
 @dataclass(frozen=True)
 class Served:
-    """A server in this process, over an empty store in memory; *tokens* by what they permit."""
+    """A server of *memory* in this process; *tokens* by what they permit."""
 
     url: str
     tokens: dict[str, str]
+    memory: Mnemo
 
     def client(self) -> httpx.AsyncClient:
         """A client that may write."""
@@ -101,8 +112,14 @@ class Served:
 
 
 @asynccontextmanager
-async def served() -> AsyncIterator[Served]:
-    """Serve an empty store to tokens for all, for reading only, and for no repository of it."""
+async def served(model: ChatModel | None = None, **config: Any) -> AsyncIterator[Served]:
+    """
+    Serve a store in memory to tokens for all, for reading only, and for no repository of it.
+
+    Args:
+        model: The chat model; none unless it is given.
+        config: Sections of the service's configuration.
+    """
     secrets = {"all": new_token(), "reader": new_token(), "stranger": new_token()}
     tokens = [
         token_of(secrets["all"], "all"),
@@ -110,9 +127,10 @@ async def served() -> AsyncIterator[Served]:
         token_of(secrets["stranger"], "stranger", repositories=["another"]),
     ]
     ready: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-    async with Mnemo("memory:", embedder=HashingEmbedder()) as memory:
+    settings, embedder = Config(**config), HashingEmbedder()
+    async with Mnemo("memory:", config=settings, chat_model=model, embedder=embedder) as memory:
         server = asyncio.create_task(serve(memory, tokens=tokens, ready=ready.set_result))
-        yield Served(await ready, secrets)
+        yield Served(await ready, secrets, memory)
         server.cancel()
         await asyncio.wait([server])
 
@@ -122,10 +140,17 @@ async def inspected(
     browser: Any, server: Served, *, token: str = "all"
 ) -> AsyncIterator[Inspector]:
     """The inspector of *server* in a fresh profile; at the end nothing may be complained of."""
+    async with inspected_at(browser, server.url, server.tokens.get(token, token)) as inspector:
+        yield inspector
+
+
+@asynccontextmanager
+async def inspected_at(browser: Any, url: str, token: str) -> AsyncIterator[Inspector]:
+    """The inspector of the server at *url*, as of ``inspected``."""
     context = await browser.new_context(viewport={"width": 1280, "height": 900})
-    inspector = Inspector(await context.new_page(), server.url)
-    inspector._attend()
-    await inspector.page.goto(f"{server.url}/#token={server.tokens.get(token, token)}")
+    inspector = Inspector(await context.new_page(), url)
+    inspector.attend()
+    await inspector.page.goto(f"{url}/#token={token}")
     yield inspector
     await context.close()
     assert inspector.complaints == []

@@ -16,6 +16,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from time import perf_counter
 from typing import Any
+from urllib.parse import parse_qsl, quote, urlencode, urlsplit, urlunsplit
 
 import anyio
 from anyio.streams.text import TextReceiveStream
@@ -91,7 +92,8 @@ async def demo(store: str | None, say: Callable[[str], None]) -> dict[str, Any]:
         raise UsageError("the demo shows two processes on one store: give it a file")
     began = perf_counter()
     async with _place(store) as path:
-        say(f"Store: {path}")
+        shown = _without_password(path)
+        say(f"Store: {shown}")
         async with Mnemo(path) as memory:
             repo = await memory.open_repo(REPO)
             committed = await _whole_session(repo, say)
@@ -100,12 +102,25 @@ async def demo(store: str | None, say: Callable[[str], None]) -> dict[str, Any]:
     seconds = round(perf_counter() - began, 2)
     say(f"\nDone in {seconds} s.")
     return {
-        "store": path,
+        "store": shown,
         "repo": REPO,
         "sessions": [committed, killed],
         "recalls": recalls,
         "seconds": seconds,
     }
+
+
+def _without_password(store: str) -> str:
+    """*store*, of whose URL no password is printed."""
+    url = urlsplit(store)
+    if not url.scheme.startswith("postgres"):
+        return store
+    options = [pair for pair in parse_qsl(url.query) if pair[0] not in ("password", "sslpassword")]
+    user, at, host = url.netloc.rpartition("@")
+    shown = url._replace(
+        netloc=user.partition(":")[0] + at + host, query=urlencode(options, quote_via=quote)
+    )
+    return urlunsplit(shown)
 
 
 @asynccontextmanager

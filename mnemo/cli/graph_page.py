@@ -1,98 +1,85 @@
-"""Draw a graph as one HTML page that needs no network."""
+"""Export a repository's graph as one HTML page: the graph view of the inspector."""
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import json
-from collections import Counter
-from collections.abc import Sequence
+from html import escape
 from importlib.resources import files
-from typing import Any
 
-from mnemo import Edge, Episodic, Node, NodeMetadata, Procedural, Repository, Semantic
-from mnemo.runtime.text import one_line
+from mnemo import Repository
+from mnemo.exchange import adapter
+from mnemo.pictures import Graphs, Picture
 
-__all__ = ["DRAWN", "graph_data", "graph_page"]
+__all__ = ["graph_page", "graph_picture"]
 
-DRAWN = ("semantic", "procedural", "episodic", "subgoal", "intent", "tag")
-"""Types of node on the page; a source says again what its step says."""
+STATIC = files("mnemo") / "web" / "static"
+MODULES = (
+    "vendor/preact.js",
+    "vendor/cytoscape.js",
+    "api.js",
+    "parts.js",
+    "layout-worker.js",
+    "views/graph.js",
+    "exported.js",
+)
+"""What the page runs, each module after those that it imports."""
+PAGE = """<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta http-equiv="content-security-policy" content="default-src 'none'; script-src '{loader_hash}' blob:; style-src '{style_hash}'; worker-src blob:; base-uri 'none'; form-action 'none'">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta name="color-scheme" content="light dark">
+<title>Graph · {title}</title>
+<style id="__________cytoscape_stylesheet">{style}</style>
+</head>
+<body>
+<div id="app"><noscript>The graph is drawn by JavaScript.</noscript></div>
+<script type="application/json" id="data">{data}</script>
+<script>{loader}</script>
+</body>
+</html>
+"""  # noqa: E501 (the policy is one attribute)
 
 
-async def graph_data(repo: Repository, *, limit: int) -> dict[str, Any]:
+async def graph_picture(repo: Repository, *, limit: int) -> Picture:
     """
-    What the page shows: at most *limit* nodes, the best connected, and the edges between them.
+    The picture on the page: at most *limit* nodes, the best connected, and the edges between them.
 
     Raises:
         ValueError: *limit* is less than 1.
     """
     if limit < 1:
         raise ValueError(f"the limit must be at least 1, not {limit}")
-    nodes = await repo.get_nodes(DRAWN)
-    edges = await repo.get_edges([node.id for node in nodes])
-    shown = _best_connected(nodes, edges, limit)
-    place = {node.id: number for number, node in enumerate(shown)}
-    metadata = await repo.get_metadata(list(place))
-    return {
-        "repo": repo.id,
-        "revision": (await repo.statistics()).revision,
-        "total": len(nodes),
-        "nodes": [_node_data(node, metadata.get(node.id)) for node in shown],
-        "edges": [
-            [place[edge.source], place[edge.target], str(edge.kind)]
-            for edge in edges
-            if edge.source in place and edge.target in place
-        ],
+    return await Graphs().picture(repo, limit=limit, community=None, around=None)
+
+
+def graph_page(repo_id: str, picture: Picture) -> str:
+    """The page that shows *picture* without a network."""
+    style, loader = _read("style.css"), _read("exported-loader.js")
+    data = {
+        "repo": repo_id,
+        "modules": [[name.rpartition("/")[2], _read(name)] for name in MODULES],
+        "picture": adapter(Picture).dump_python(picture, mode="json"),
     }
-
-
-def graph_page(data: dict[str, Any]) -> str:
-    """The page of *data*."""
-    template = files("mnemo.cli").joinpath("graph_page.html").read_text(encoding="utf-8")
     # Stored text must end neither the element it stands in nor begin another one.
     written = json.dumps(data).replace("<", "\\u003c").replace(">", "\\u003e")
-    return template.replace("__GRAPH__", written)
+    return PAGE.format(
+        loader_hash=_hash(loader),
+        style_hash=_hash(style),
+        title=escape(repo_id),
+        style=style,
+        data=written,
+        loader=loader,
+    )
 
 
-def _best_connected(nodes: Sequence[Node], edges: Sequence[Edge], limit: int) -> list[Node]:
-    degree = Counter(end for edge in edges for end in (edge.source, edge.target))
-    return sorted(nodes, key=lambda node: -degree[node.id])[:limit]
+def _read(name: str) -> str:
+    return (STATIC / name).read_text(encoding="utf-8")
 
 
-def _node_data(node: Node, metadata: NodeMetadata | None) -> dict[str, Any]:
-    return {
-        "type": node.type,
-        "text": one_line(node.text),
-        "gone": isinstance(node, Semantic) and node.valid_to is not None,
-        "facts": {name: value for name, value in _facts(node, metadata).items() if value},
-    }
-
-
-def _facts(node: Node, metadata: NodeMetadata | None) -> dict[str, str | None]:
-    facts: dict[str, str | None] = {"id": node.id}
-    match node:
-        case Semantic():
-            facts["confidence"] = f"{node.confidence:.2f}"
-            facts["valid from"] = f"{node.valid_from:%Y-%m-%d}" if node.valid_from else None
-            facts["valid to"] = f"{node.valid_to:%Y-%m-%d}" if node.valid_to else None
-            facts["superseded by"] = node.superseded_by
-        case Procedural():
-            facts["expect"] = one_line(node.expected_outcome)
-            facts["return"] = None if node.return_score is None else f"{node.return_score:.2f}"
-        case Episodic():
-            facts["actor"] = node.actor
-            facts["at"] = f"{node.at:%Y-%m-%d %H:%M}" if node.at else None
-            facts["step"] = f"{node.session_id}#{node.step_index}"
-            facts["reward"] = None if node.reward is None else f"{node.reward:.2f}"
-    return facts | _counts(metadata)
-
-
-def _counts(metadata: NodeMetadata | None) -> dict[str, str | None]:
-    if metadata is None:
-        return {}
-    mean = metadata.mean_reward
-    return {
-        "stored": f"{metadata.created_at:%Y-%m-%d %H:%M}",
-        "accesses": str(metadata.access_count),
-        "stated by": f"{metadata.support_count} episodes" if metadata.support_count else None,
-        "mean reward": None if mean is None else f"{mean:.2f}",
-        "penalty": f"{metadata.penalty:.2f}" if metadata.penalty else None,
-    }
+def _hash(text: str) -> str:
+    """The source expression of an inline element in a content security policy."""
+    return f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}"

@@ -10,13 +10,17 @@ from starlette.exceptions import HTTPException
 from mnemo import Mnemo, NotFound, Repository
 from mnemo.web.tokens import Token
 
-__all__ = ["Memory_", "Readable", "Token_", "Writable", "opened"]
+__all__ = ["LONGEST_ID", "Memory_", "Readable", "Token_", "Writable", "opened"]
 
 MOST_OPEN = 1_000
 """Repositories that are open at once; a new one beyond it is refused (S)."""
 
+LONGEST_ID = 200
+"""Characters of a repository's id in a request, at most."""
+
 RepoId: TypeAlias = Annotated[
-    str, Query(alias="repo", min_length=1, max_length=200, description="The repository's id.")
+    str,
+    Query(alias="repo", min_length=1, max_length=LONGEST_ID, description="The repository's id."),
 ]
 
 

@@ -13,13 +13,14 @@ from starlette.routing import Route
 from starlette.staticfiles import StaticFiles
 
 from mnemo import Mnemo, __version__
+from mnemo.pictures import Graphs
 from mnemo.web.gate import LOOPBACK, Gate
-from mnemo.web.graph import Graphs
 from mnemo.web.live import Live
 from mnemo.web.mcp_endpoint import McpEndpoint
 from mnemo.web.metrics import Metrics
 from mnemo.web.problems import Problem, add_handlers
 from mnemo.web.routes import ROUTERS
+from mnemo.web.short_route import ShortRoute
 from mnemo.web.tokens import Token
 
 __all__ = ["web_app"]
@@ -63,6 +64,8 @@ def web_app(
         app.add_middleware(
             CORSMiddleware, allow_origins=origins, allow_methods=["*"], allow_headers=headers
         )
+    plain = [route for router in ROUTERS for route in router.routes]
+    app.router.routes.append(ShortRoute(plain, app.router))
     for router in ROUTERS:
         app.include_router(router)
     app.router.routes.append(Route("/mcp", app.state.mcp, include_in_schema=False))
@@ -74,6 +77,7 @@ def web_app(
 async def _running(app: FastAPI) -> AsyncIterator[None]:
     async with anyio.create_task_group() as group:
         group.start_soon(app.state.live.run)
+        group.start_soon(app.state.metrics.watch_loop)
         app.state.mcp.open(group)
         yield
         group.cancel_scope.cancel()

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 import anyio
 from fastapi import FastAPI
-from starlette.datastructures import Headers, MutableHeaders
+from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
@@ -26,6 +26,7 @@ LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 PUBLIC = ("/healthz", "/readyz", "/openapi.json")
 """Paths that need no token; beside them all that is no API, such as the page."""
 GUARDED = ("/v1", "/metrics", "/mcp")
+UNDER_GUARDED = tuple(f"{path}/" for path in GUARDED)
 BODY_BYTES = 16 * 2**20
 """Bytes of a request's body, at most (S)."""
 TOO_LARGE = f"a body has at most {BODY_BYTES} bytes"
@@ -50,6 +51,8 @@ SECURITY_HEADERS = {
     "x-content-type-options": "nosniff",
     "x-frame-options": "DENY",
 }
+ADDED = [(name.encode(), value.encode()) for name, value in SECURITY_HEADERS.items()]
+ADDED_IN_PRIVATE = [*ADDED, (b"cache-control", b"no-store")]
 
 
 @dataclass(slots=True)
@@ -174,7 +177,7 @@ def _too_many(reason: str, detail: str, wait_s: float) -> Response:
 
 
 def _is_guarded(path: str) -> bool:
-    return any(path == prefix or path.startswith(f"{prefix}/") for prefix in GUARDED)
+    return path in GUARDED or path.startswith(UNDER_GUARDED)
 
 
 def _name_of(host: str) -> str:
@@ -184,15 +187,14 @@ def _name_of(host: str) -> str:
 
 
 def _sender(send: Send, *, private: bool) -> Send:
-    """Add the security headers to every response."""
+    """Add the security headers to every response, in place of what it has of them."""
+    added = ADDED_IN_PRIVATE if private else ADDED
+    replaced = {name for name, _ in added}
 
     async def sent(message: Message) -> None:
         if message["type"] == "http.response.start":
-            headers = MutableHeaders(scope=message)
-            for name, value in SECURITY_HEADERS.items():
-                headers[name] = value
-            if private:
-                headers["cache-control"] = "no-store"
+            kept = [pair for pair in message["headers"] if pair[0].lower() not in replaced]
+            message["headers"] = kept + added
         await send(message)
 
     return sent

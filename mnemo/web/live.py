@@ -26,15 +26,15 @@ MOST_LISTENERS = 1_000
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One message of a stream; *cursor* is of durable changes."""
+    """One message of a stream, encoded once for all listeners; *cursor* is of durable changes."""
 
-    event: str
-    data: str
+    encoded: bytes
     cursor: str | None = None
 
-    def sent(self) -> ServerSentEvent:
-        """As server-sent event."""
-        return ServerSentEvent(self.data, event=self.event, id=self.cursor)
+    @classmethod
+    def of(cls, event: str, data: str, cursor: str | None = None) -> Entry:
+        """The entry of a server-sent event."""
+        return cls(ServerSentEvent(data, event=event, id=cursor).encode(), cursor)
 
 
 class Listener:
@@ -121,17 +121,17 @@ class Live:
         interested = [one for one in self._listeners if one.wants(event.repo_id)]
         if interested:
             data = adapter(type(event)).dump_json(event).decode()
-            entry = Entry(type(event).__name__, data)
+            entry = Entry.of(type(event).__name__, data)
             for listener in interested:
                 listener.put(entry)
 
-    async def events(self, wants: Callable[[str], bool]) -> AsyncIterator[ServerSentEvent]:
+    async def events(self, wants: Callable[[str], bool]) -> AsyncIterator[bytes]:
         """The events of all repositories that *wants* takes, best effort."""
         listener = Listener(wants, None)
         async for entry in self._listened(listener, self._queued(listener)):
-            yield entry.sent()
+            yield entry.encoded
 
-    async def changes(self, repo: Repository, after: str) -> AsyncIterator[ServerSentEvent]:
+    async def changes(self, repo: Repository, after: str) -> AsyncIterator[bytes]:
         """
         The durable changes of *repo* behind the cursor *after*, and its events.
 
@@ -141,7 +141,7 @@ class Live:
         self._heads.setdefault(repo.id, (await repo.inspection.changes()).cursor)
         listener = Listener(lambda repo_id: repo_id == repo.id, repo.id)
         async for entry in self._listened(listener, self._followed(listener, repo, after)):
-            yield entry.sent()
+            yield entry.encoded
 
     async def _listened(
         self, listener: Listener, entries: AsyncIterator[Entry]
@@ -166,7 +166,7 @@ class Live:
     async def _followed(
         self, listener: Listener, repo: Repository, cursor: str
     ) -> AsyncIterator[Entry]:
-        yield Entry("ready", "{}", cursor)
+        yield Entry.of("ready", "{}", cursor)
         while not self._ended:
             while listener.is_behind:
                 listener.is_behind = False
@@ -187,7 +187,7 @@ class Live:
 
 
 def _entry(changes: Changes) -> Entry:
-    return Entry("changes", adapter(Changes).dump_json(changes).decode(), changes.cursor)
+    return Entry.of("changes", adapter(Changes).dump_json(changes).decode(), changes.cursor)
 
 
 def _reaches(cursor: str, other: str) -> bool:

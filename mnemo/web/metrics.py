@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from math import isfinite
 
+import anyio
 from starlette.types import Message, Scope, Send
 
 from mnemo import RepositoryStatistics
@@ -16,6 +18,10 @@ __all__ = ["Metrics"]
 
 BUCKETS_S = (0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0, float("inf"))
 """Upper ends of the classes of durations (S)."""
+LAG_BUCKETS_S = (0.001, 0.005, 0.01, 0.02, 0.05, 0.1, 0.5, float("inf"))
+"""Upper ends of the classes of the event loop's lag (S)."""
+LAG_LOOK_S = 0.05
+"""Seconds between two looks at that (S)."""
 STREAMS = ("/v1/events", "/mcp")
 """Routes whose answers last as long as their client listens."""
 LEVELS = {
@@ -38,6 +44,17 @@ class Metrics:
         self._requests: Counter[tuple[str, int]] = Counter()
         self._seconds: dict[str, float] = {}
         self._classes: dict[str, list[int]] = {}
+        self._lag_seconds = 0.0
+        self._lags = [0] * len(LAG_BUCKETS_S)
+
+    async def watch_loop(self) -> None:
+        """Measure how much later than asked the event loop goes on, until cancelled."""
+        while True:
+            due = elapsed() + LAG_LOOK_S
+            await anyio.sleep(LAG_LOOK_S)
+            lag_s = max(0.0, elapsed() - due)
+            self._lag_seconds += lag_s
+            self._lags[bisect_left(LAG_BUCKETS_S, lag_s)] += 1
 
     @contextmanager
     def timed(self, scope: Scope, send: Send) -> Iterator[Send]:
@@ -84,13 +101,22 @@ class Metrics:
         name = "mnemo_http_request_seconds"
         yield from _head(name, "histogram", "Seconds until a request was answered.")
         for route, classes in sorted(self._classes.items()):
-            total = 0
-            for end, count in zip(BUCKETS_S, classes, strict=True):
-                total += count
-                le = "+Inf" if end == BUCKETS_S[-1] else f"{end:g}"
-                yield f"{name}_bucket{_labels(route=route, le=le)} {total}"
-            yield f"{name}_sum{_labels(route=route)} {self._seconds[route]:.6f}"
-            yield f"{name}_count{_labels(route=route)} {total}"
+            yield from _histogram(name, BUCKETS_S, classes, self._seconds[route], route=route)
+        name = "mnemo_loop_lag_seconds"
+        yield from _head(name, "histogram", "Seconds that the event loop went on too late.")
+        yield from _histogram(name, LAG_BUCKETS_S, self._lags, self._lag_seconds)
+
+
+def _histogram(
+    name: str, ends: Sequence[float], counts: Sequence[int], total_s: float, **labels: str
+) -> Iterator[str]:
+    total = 0
+    for end, count in zip(ends, counts, strict=True):
+        total += count
+        le = f"{end:g}" if isfinite(end) else "+Inf"
+        yield f"{name}_bucket{_labels(**labels, le=le)} {total}"
+    yield f"{name}_sum{_labels(**labels)} {total_s:.6f}"
+    yield f"{name}_count{_labels(**labels)} {total}"
 
 
 def _head(name: str, kind: str, told: str) -> list[str]:
@@ -98,6 +124,8 @@ def _head(name: str, kind: str, told: str) -> list[str]:
 
 
 def _labels(**labels: object) -> str:
+    if not labels:
+        return ""
     told = ",".join(f'{name}="{_escaped(str(value))}"' for name, value in labels.items())
     return f"{{{told}}}"
 

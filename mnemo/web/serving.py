@@ -6,6 +6,7 @@ import socket
 from collections.abc import Callable, Sequence
 from types import FrameType
 
+import anyio
 import uvicorn
 
 from mnemo import ConfigError, Mnemo
@@ -14,7 +15,7 @@ from mnemo.web.gate import LOOPBACK
 from mnemo.web.live import Live
 from mnemo.web.tokens import Token
 
-__all__ = ["serve"]
+__all__ = ["listening", "serve"]
 
 GRACE_S = 3
 """Seconds that open requests may still take when the service is stopped (S)."""
@@ -58,11 +59,11 @@ async def serve(
         timeout_keep_alive=IDLE_S,
         timeout_graceful_shutdown=GRACE_S,
     )
-    with _listening(host, port) as listener:
+    with listening(host, port) as listener:
         bound = listener.getsockname()[1]
         name = f"[{host}]" if ":" in host else host
         ready(f"http://{name}:{bound}")
-        await _Server(config, gate.app.state.live).serve(sockets=[listener])
+        await _Server(config, gate.app.state.live).run_until_stopped(listener)
 
 
 class _Server(uvicorn.Server):
@@ -72,15 +73,43 @@ class _Server(uvicorn.Server):
         super().__init__(config)
         self._live = live
 
+    async def run_until_stopped(self, listener: socket.socket) -> None:
+        """Serve until a signal; if the call is cancelled, stop as after one, and only then end."""
+        ended = anyio.Event()
+
+        async def run() -> None:
+            with anyio.CancelScope(shield=True):
+                await self.serve(sockets=[listener])
+            ended.set()
+
+        async with anyio.create_task_group() as group:
+            group.start_soon(run)
+            try:
+                await ended.wait()
+            finally:
+                self._live.end()
+                self.should_exit = True
+
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """Stop; what is under way may still end."""
         self._live.end()
         super().handle_exit(sig, frame)
 
 
-def _listening(host: str, port: int) -> socket.socket:
+def listening(host: str, port: int) -> socket.socket:
+    """
+    A socket that listens; its connections send at once.
+
+    Raises:
+        ConfigError: The address is in use, or not this machine's.
+    """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
-        return socket.create_server((host, port), family=family, backlog=2_048)
+        listener = socket.create_server((host, port), family=family, backlog=2_048)
     except OSError as error:
         raise ConfigError(f"{host}:{port} cannot be listened on: {error.strerror}") from error
+    # Connections inherit it. Without it an answer's body waits 40 ms for the client's delayed
+    # acknowledgement: asyncio sets it only where a socket names its protocol, which this one
+    # does not.
+    listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return listener

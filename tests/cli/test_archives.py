@@ -107,6 +107,7 @@ def test_a_mistyped_name_makes_and_overwrites_nothing(filled, tmp_path):
     ]
 
 
+@pytest.mark.long
 def test_a_filled_repository_and_known_sessions_are_refused(filled):
     """Nothing is mixed and nothing is there twice."""
     assert filled("export", "a.jsonl", "--repo", "a").code == 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import re
 import sqlite3
@@ -10,7 +11,9 @@ import anyio
 import pytest
 
 import mnemo.cli.transfer
-from mnemo import Mnemo
+from mnemo import Candidate, Mnemo, RecallResult, SourceRef, Tag
+from mnemo.cli.output import explained
+from mnemo.recall.result import RecallTrace
 from mnemo.testing import HashingEmbedder
 
 LOG = [
@@ -316,3 +319,15 @@ def test_recall_explains_where_each_candidate_comes_from(cli, write):
     (first, *_) = cli("recall", "Where does Ada live?", "--explain", "--json").data["candidates"]
     assert first["why"]["signals"]["words"] > 0
     assert "why" not in cli("recall", "Where does Ada live?", "--json").data["candidates"][0]
+
+
+def test_an_explanation_names_a_step_once_and_the_facts_that_restate_it_below():
+    """Two sources that are one step are one line."""
+    step = SourceRef("s1", "e1", 0, None, "Ana", None, "I live in Lund and work.")
+    sources = [step, dataclasses.replace(step, text="Ana lives in Lund.")]
+    candidate = Candidate(Tag("x"), 0.5, 0.5, "initial", 0, sources)
+    trace = RecallTrace("episodic", "caller", (), 0)
+    told = explained(RecallResult("episodic", (), [candidate], None, trace))
+    assert told.endswith(
+        "   from s1#0 (Ana): I live in Lund and work.\n     restated: Ana lives in Lund."
+    )

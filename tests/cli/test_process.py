@@ -24,6 +24,7 @@ def mnemo(*arguments: str, folder: Path) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_the_demo_shows_the_main_job_and_a_kill(tmp_path):
     """Two committed sessions, one of them resumed after its process was killed; recall."""
     ran = mnemo("demo", "--json", folder=tmp_path)

@@ -14,6 +14,8 @@ from typing import IO, Any
 
 import httpx
 import pytest
+import pytest_asyncio
+from inspector_kit import chromium
 
 from mnemo import Mnemo
 from mnemo.testing import HashingEmbedder
@@ -52,6 +54,13 @@ async def connect(memory: Mnemo) -> AsyncIterator[Connect]:
 def client(connect: Connect) -> httpx.AsyncClient:
     """A client that may do everything."""
     return connect()
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def browser() -> AsyncIterator[Any]:
+    """One browser for all tests of a file; each test has a profile of its own."""
+    async with chromium() as opened:
+        yield opened
 
 
 @dataclass

@@ -116,19 +116,6 @@ def _is_recall_of(repo):
     return lambda m: _is_recall(m) and m["data"]["repo_id"] == repo
 
 
-@pytest.mark.slow
-@pytest.mark.long
-async def test_an_event_of_one_server_is_seen_by_a_client_of_the_other(serve):
-    """Two processes on one store: what one writes, the other's listeners are told."""
-    first, second = serve(), serve()
-    async with first.client() as writer, second.client() as reader:
-        await writer.post("/v1/remember", json={"content": "Ada sings."})
-        async with listening(reader, repo="default") as messages:
-            await anext(messages)
-            await writer.post("/v1/remember", json={"content": "Ada plays."})
-            await until(messages, lambda m: told([m]) == [1])
-
-
 @pytest.mark.parametrize("cursor", ["1", "x", "1.2.3.4.5"])
 async def test_a_wrong_cursor_is_a_problem(client, cursor):
     """What is no cursor is refused before the stream begins."""

@@ -16,8 +16,10 @@ ENDLESS = ("/v1/events",)
 
 @pytest.mark.slow
 @pytest.mark.long
-def test_no_request_of_the_document_fails_inside(serve):
+def test_no_request_of_the_document_fails_inside(serve, monkeypatch):
     """Valid by the schema or not, each is answered, never with 500, and the server lives on."""
+    # Else a call that is remembered alone, with `wait`, waits three minutes for its result.
+    monkeypatch.setenv("MNEMO_CONVERSATION__TOOL_DEADLINE_S", "0.01")
     server = serve()
     document = httpx.get(f"{server.url}/openapi.json").json()
     assert document["openapi"].startswith("3.1.")

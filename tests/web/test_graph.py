@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from mnemo.web.graph import communities_of
+from mnemo.pictures import communities_of
 
 
 def test_two_clusters_with_one_bridge_are_two_communities():

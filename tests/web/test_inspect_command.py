@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mnemo import Mnemo
+from mnemo import Config, Mnemo
 from mnemo.cli.app import run
 
 
@@ -49,6 +49,21 @@ async def test_a_recall_of_the_inspector_is_not_counted(tmp_path, serve):
         assert "Ada plays the cello." in found.text
     server.stop()
     assert await known(path) == before
+
+
+@pytest.mark.slow
+async def test_the_inspector_leaves_vectors_that_are_owed_to_others(tmp_path, serve):
+    """What has no vector still has none after it was looked at."""
+    path, unembedded = tmp_path / "mnemo.db", Config(jobs={"background": False})
+    async with Mnemo(path, workers=0, config=unembedded) as memory:
+        await (await memory.open_repo("ada")).remember("Ada plays the cello.")
+    server = serve(what="inspect")
+    async with server.client() as client:
+        await client.post("/v1/memories/list?repo=ada", json={})
+        await client.get("/v1/graph?repo=ada")
+    server.stop()
+    async with Mnemo(path, workers=0, config=unembedded) as memory:
+        assert (await (await memory.open_repo("ada")).statistics()).vectors == 0
 
 
 def test_inspecting_a_file_that_is_not_there_makes_none(tmp_path, capsys):

@@ -2,22 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 import pytest_asyncio
-from inspector_kit import SCRIPT, chromium, fill, inspected, served
+from inspector_kit import SCRIPT, VIEWS, fill, inspected, served
 
 from mnemo.session.machine import TABLE
 
 pytestmark = [pytest.mark.slow, pytest.mark.long, pytest.mark.asyncio(loop_scope="module")]
-
-VIEWS = ("overview", "memories", "recall", "sessions", "threads", "graph", "notes", "events")
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def browser():
-    """One browser for all tests of this file; each test has a profile of its own."""
-    async with chromium() as opened:
-        yield opened
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -88,6 +81,11 @@ async def test_a_stranger_finds_what_is_known_of_ada_and_where_it_comes_from(bro
         text = await inspector.open("overview", repo=repo)
         assert "Ada plays the cello." in text
         assert "plan a trip" in text
+        parts = await inspector.page.get_by_role("heading", level=2).all_inner_texts()
+        assert [part.split()[0] for part in parts] == ["What", "What", "Sizes", "Repositories"]
+        await inspector.page.get_by_label("Memories with the words").fill("cello")
+        await inspector.page.get_by_role("button", name="Find").click()
+        await inspector.page.get_by_text("1 memory shown").wait_for()
         await inspector.open("memories", repo=repo, words="moved")
         await inspector.page.get_by_role("link", name="Ada moved to Malmö").click()
         panel = inspector.page.get_by_role("region", name="One memory")
@@ -162,6 +160,58 @@ async def test_a_session_is_committed_from_the_page_and_events_follow_live(brows
                 "/v1/remember?repo={repo}", json={"content": "Ada rows."} | {"wait": True}
             )
         await page.get_by_text("more since").wait_for()
+
+
+async def test_an_address_that_changes_while_the_page_is_first_drawn_is_followed(
+    browser, server, repo
+):
+    """The way to another view is not lost between the first drawing and the first event."""
+    async with inspected(browser, server) as inspector:
+        await inspector.open("overview", repo=repo)
+        await inspector.page.add_init_script(
+            f"""new MutationObserver((_, observer) => {{
+                if (document.querySelector("h1")?.textContent !== "Overview") return;
+                observer.disconnect();
+                location.hash = "#/notes?repo={repo}";
+            }}).observe(document, {{ childList: true, subtree: true }});"""
+        )
+        await inspector.page.reload()
+        await inspector.page.get_by_role("heading", level=1, name="Notes").wait_for()
+
+
+async def test_a_view_loads_while_the_store_changes_faster_than_it_answers(browser, server, repo):
+    """An event during a slow answer does not begin it anew: the view appears, and then renews."""
+    async with inspected(browser, server) as inspector, server.client() as client:
+        page, appeared, asked = inspector.page, asyncio.Event(), 0
+
+        async def slow(route):
+            nonlocal asked
+            asked += 1
+            step = {"observation": f"Step {asked}."}
+            await client.post(f"/v1/session/steps?repo={repo}&session={repo}/1", json=step)
+            await page.wait_for_timeout(800)
+            if asked > 1:
+                await appeared.wait()
+            await route.continue_()
+
+        await page.route("**/v1/session?**", slow)
+        await inspector.open("sessions", repo=repo, session=f"{repo}/1")
+        await page.locator(".machine .now").first.wait_for()
+        appeared.set()
+        await page.locator(".steps").get_by_text("Step 1.").wait_for()
+        await page.unroute_all(behavior="ignoreErrors")
+
+
+async def test_the_queue_of_a_session_and_both_ends_of_a_time_are_shown(browser, server, repo):
+    """A session names what waits in its queue; the two dates of the filter stand in one row."""
+    async with inspected(browser, server) as inspector:
+        text = await inspector.open("sessions", repo=repo, session=f"{repo}/1")
+        assert "Queue: no operation waits." in text
+        await inspector.open("memories", repo=repo)
+        boxes = [
+            await inspector.page.get_by_label(name).bounding_box() for name in ("since", "until")
+        ]
+        assert boxes[0]["y"] == boxes[1]["y"]
 
 
 async def test_a_reader_sees_no_way_to_write(browser, server, repo):

@@ -59,6 +59,9 @@ class Recall(Filters):
     min_score: float = Field(default=0.0, ge=0, le=1)
     explain: bool = False
     notes: bool = False
+    in_context: str | None = Field(
+        default=None, description="A session whose goal and last steps augment the question."
+    )
 
 
 class Search(Filters):
@@ -122,7 +125,11 @@ async def remember(repo: Writable, body: Remember) -> Any:
 @router.post("/recall", response_model=RecallShape)
 async def recall(repo: Readable, body: Recall) -> Any:
     """Find what the memory knows, with its sources."""
-    return await repo.recall(**given(body))
+    arguments = given(body)
+    session = arguments.pop("in_context")
+    if session is None:
+        return await repo.recall(**arguments)
+    return await repo.recall_in_context(session, **arguments)
 
 
 @router.post("/search", response_model=list[SearchHit])

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Header, Query, Request
 from pydantic import BaseModel, Field
-from sse_starlette import EventSourceResponse, ServerSentEvent
+from sse_starlette import EventSourceResponse
 from starlette.exceptions import HTTPException
 from starlette.responses import PlainTextResponse, Response
 
@@ -113,7 +113,7 @@ async def _stream(
     repo: Annotated[str | None, Query(min_length=1, max_length=200)] = None,
     after: Annotated[str | None, Query(max_length=100)] = None,
     last_event_id: Annotated[str | None, Header(max_length=100)] = None,
-) -> AsyncIterator[ServerSentEvent]:
+) -> AsyncIterator[bytes]:
     """Make the stream that is asked for; what is wrong with it is an answer, not a broken one."""
     live: Live = request.app.state.live
     if live.is_full:
@@ -127,7 +127,7 @@ async def _stream(
 
 @router.get("/v1/events", response_class=EventSourceResponse)
 async def events(
-    stream: Annotated[AsyncIterator[ServerSentEvent], Depends(_stream)],
+    stream: Annotated[AsyncIterator[bytes], Depends(_stream)],
 ) -> Response:
     """
     Stream what happens, as server-sent events.

@@ -16,6 +16,7 @@ from mnemo import (
     NotFound,
     Repository,
     Session,
+    SessionContext,
     SessionError,
     SessionRecord,
     SessionState,
@@ -23,7 +24,7 @@ from mnemo import (
 )
 from mnemo.exchange import NodeShape, StepShape
 from mnemo.web.access import Memory_, Readable, Writable
-from mnemo.web.bodies import MOST_AT_ONCE, Body, JsonObject, Time, given
+from mnemo.web.bodies import MOST_AT_ONCE, Body, JsonObject, Time, given, timed
 
 __all__ = ["router"]
 
@@ -58,6 +59,12 @@ class Append(Body):
     metadata: JsonObject | None = None
 
 
+class Messages(Body):
+    """Chat messages; arguments as of ``Session.append_messages``."""
+
+    messages: list[JsonObject] = Field(max_length=MOST_AT_ONCE)
+
+
 class CloseAndCommit(Body):
     """Arguments as of ``Session.close_and_commit``."""
 
@@ -78,6 +85,7 @@ class Status(BaseModel):
 
     Attributes:
         error: Why extraction failed last, if it did.
+        context: Goal and last steps, for a prompt; ``null``: it is idle, or not open here.
         statistics: Levels and costs; ``null``: it is not open in this process.
     """
 
@@ -91,6 +99,7 @@ class Status(BaseModel):
     thread_id: str | None
     busy: bool
     error: str | None
+    context: SessionContext | None
     statistics: SessionStatistics | None
 
 
@@ -142,6 +151,7 @@ async def _status(memory: Mnemo, repo: Repository, session_id: str) -> Status:
         thread_id=record.thread_id,
         busy=session.busy if session else False,
         error=str(error) if error else None,
+        context=session.context() if session else None,
         statistics=session.statistics() if session else None,
     )
 
@@ -192,6 +202,18 @@ async def steps(
 async def append(session: Opened, body: Append) -> Any:
     """Add a step; durable when the answer comes."""
     return await session.append(**given(body))
+
+
+@router.post("/session/messages", response_model=list[StepShape])  # type: ignore[valid-type]
+async def append_messages(session: Opened, body: Messages) -> Any:
+    """Add chat messages as steps; each is durable before the next is written."""
+    return await session.append_messages([timed(message) for message in body.messages])
+
+
+@router.post("/session/resume", response_model=Status)
+async def resume(memory: Memory_, repo: Writable, session: Opened) -> Any:
+    """Open the session in this process as its last durable act left it."""
+    return await _status(memory, repo, session.id)
 
 
 @router.post("/session/start_episode", response_model=Status)

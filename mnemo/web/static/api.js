@@ -63,9 +63,9 @@ export async function follow(repo, signal, onEvent, onState) {
     try {
       const resumed = cursor === null ? {} : { "last-event-id": cursor };
       const answer = await request("GET", "/events", { repo }, undefined, signal, resumed);
-      onState(true);
       pause = 500;
       for await (const message of messages(answer.body)) {
+        onState(true); // the first, "ready", says that nothing is missed from now on
         if (message.id !== null) cursor = message.id;
         onEvent({ name: message.event, data: JSON.parse(message.data) });
       }

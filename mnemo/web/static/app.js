@@ -2,7 +2,7 @@
 
 import { render } from "./vendor/preact.js";
 import { follow, get, hasToken, setToken, takeToken } from "./api.js";
-import { address, Empty, Failure, html, useEffect, useLoad, useRef, useState, World } from "./parts.js";
+import { address, Empty, Failure, html, RELOAD_MS, useAddress, useEffect, useLoad, useRef, useState, World } from "./parts.js";
 import { Overview } from "./views/overview.js";
 import { Memories } from "./views/memories.js";
 import { Recall } from "./views/recall.js";
@@ -23,21 +23,6 @@ const VIEWS = {
   events: ["Events", Events],
 };
 const MOST_EVENTS = 500;
-const RELOAD_MS = 400;
-
-function useAddress() {
-  const read = () => {
-    const [path, query] = location.hash.replace(/^#\/?/, "").split("?");
-    return { view: path in VIEWS ? path : "overview", params: Object.fromEntries(new URLSearchParams(query)) };
-  };
-  const [found, setFound] = useState(read);
-  useEffect(() => {
-    const changed = () => (takeToken(), setFound(read()));
-    addEventListener("hashchange", changed);
-    return () => removeEventListener("hashchange", changed);
-  }, []);
-  return found;
-}
 
 /** The newest events first, whether the stream is open, and a number that changes with the store. */
 function useEvents(repo) {
@@ -50,14 +35,19 @@ function useEvents(repo) {
     setEvents([]);
     const abort = new AbortController();
     let timer = null;
+    let waiting = [];
+    const show = () => {
+      const arrived = waiting.reverse();
+      timer = null;
+      waiting = [];
+      setTick((number) => number + 1);
+      setEvents((old) => (arrived.length ? [...arrived, ...old].slice(0, MOST_EVENTS) : old));
+    };
     const happened = ({ name, data }) => {
-      timer ??= setTimeout(() => {
-        timer = null;
-        setTick((number) => number + 1);
-      }, RELOAD_MS);
+      timer ??= setTimeout(show, RELOAD_MS);
       if (name === "ready") return;
-      const event = { number: (count.current += 1), name, data, at: data.at || new Date().toISOString() };
-      setEvents((old) => [event, ...old].slice(0, MOST_EVENTS));
+      waiting.push({ number: (count.current += 1), name, data, at: data.at || new Date().toISOString() });
+      if (waiting.length > MOST_EVENTS) waiting.shift();
     };
     follow(repo, abort.signal, happened, setLive);
     return () => (abort.abort(), clearTimeout(timer), setLive(false));
@@ -100,7 +90,7 @@ function Door({ wrong, onToken }) {
 }
 
 function Page({ caller, repositories, onRetry }) {
-  const { view, params } = useAddress();
+  const { view, params } = useAddress(Object.keys(VIEWS));
   const repo = params.repo || repositories[0]?.id;
   const { events, live, tick } = useEvents(repo);
   const [title, View] = VIEWS[view];
@@ -144,4 +134,5 @@ function NoRepository({ onRetry }) {
 }
 
 takeToken();
+addEventListener("hashchange", takeToken);
 render(html`<${App} />`, document.getElementById("app"));

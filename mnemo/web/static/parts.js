@@ -5,6 +5,8 @@ import { createContext, html, useContext, useEffect, useRef, useState } from "./
 export { html, useContext, useEffect, useRef, useState };
 
 const LONG_TEXT = 1_500;
+/** Between two looks at a store that changes. */
+export const RELOAD_MS = 400;
 
 /** The repository, the caller's rights, and what happens: {repo, canWrite, tick, events, live}. */
 export const World = createContext(null);
@@ -16,23 +18,54 @@ export function address(view, params = {}) {
   return `#/${view}${query && `?${query}`}`;
 }
 
+/** The view of the address, the first of *views* unless it names another, and its parameters. */
+export function useAddress(views) {
+  const read = () => {
+    const [path, query] = location.hash.replace(/^#\/?/, "").split("?");
+    return { view: views.includes(path) ? path : views[0], params: Object.fromEntries(new URLSearchParams(query)) };
+  };
+  const [found, setFound] = useState(read);
+  useEffect(() => {
+    const changed = () => setFound(read());
+    addEventListener("hashchange", changed);
+    changed(); // it may have changed between the first rendering and now
+    return () => removeEventListener("hashchange", changed);
+  }, []);
+  return found;
+}
+
 /** A link to a view of the same repository. */
 export function To({ view, params, children, ...rest }) {
   const { repo } = useContext(World);
   return html`<a href=${address(view, { repo, ...params })} ...${rest}>${children}</a>`;
 }
 
-/** Load again whenever *deps* change; what was loaded stays until the new arrives. */
-export function useLoad(load, deps) {
+/**
+ * Load at once whenever *deps* change, and again after *tick* changed: one load at a time, and a
+ * slow service is asked less often. What was loaded stays until the new arrives.
+ */
+export function useLoad(load, deps, tick = 0) {
   const [state, setState] = useState({ value: null, error: null });
+  const work = useRef({}).current;
+  Object.assign(work, { load, wanted: tick });
   useEffect(() => {
     const abort = new AbortController();
-    load(abort.signal).then(
-      (value) => abort.signal.aborted || setState({ value, error: null }),
-      (error) => abort.signal.aborted || setState((old) => ({ value: old.value, error })),
-    );
-    return () => abort.abort();
+    let timer = null;
+    work.renew = async () => {
+      if (timer || work.seen === work.wanted) return;
+      timer = -1;
+      work.seen = work.wanted;
+      const start = performance.now();
+      const found = await work.load(abort.signal).then((value) => ({ value, error: null }), (error) => ({ error }));
+      if (abort.signal.aborted) return;
+      setState((old) => ({ ...old, ...found }));
+      timer = setTimeout(() => ((timer = null), work.renew()), Math.max(RELOAD_MS, 3 * (performance.now() - start)));
+    };
+    work.seen = null;
+    work.renew();
+    return () => (abort.abort(), clearTimeout(timer));
   }, deps);
+  useEffect(() => void work.renew(), [tick]);
   return state;
 }
 
@@ -79,13 +112,13 @@ export function Time({ at, day = false }) {
 
 export const Badge = ({ kind, children }) => html`<span class="badge ${kind}">${children}</span>`;
 
-/** A bar from 0 to 1 with its number. */
-export function Bar({ label, value, digits = 2 }) {
-  const width = Math.max(0, Math.min(1, value)) * 100;
+/** A bar from 0 to *most* with its number. */
+export function Bar({ label, value, most = 1 }) {
+  const width = Math.max(0, Math.min(1, value / most)) * 100;
   return html`<div class="bar">
     <span>${label}</span>
     <span class="track" aria-hidden="true"><span class="fill" style=${{ width: `${width}%` }} /></span>
-    <span class="number">${value.toFixed(digits)}</span>
+    <span class="number">${value.toFixed(2)}</span>
   </div>`;
 }
 

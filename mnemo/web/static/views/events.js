@@ -2,35 +2,49 @@
 
 import { Badge, Empty, html, plural, Text, Time, useContext, useState, World } from "../parts.js";
 
+const PAGE = 100;
+
 export function Events() {
   const { events, live } = useContext(World);
   const [held, setHeld] = useState(null);
   const [words, setWords] = useState("");
+  const [most, setMost] = useState(PAGE);
   const wanted = words.toLowerCase().split(/\s+/).filter(Boolean);
-  const shown = (held ?? events).filter((event) => {
+  const has = (event) => {
     const text = `${event.name} ${JSON.stringify(event.data)}`.toLowerCase();
     return wanted.every((word) => text.includes(word));
-  });
+  };
+  const kept = held ?? events;
+  const shown = wanted.length ? kept.filter(has) : kept;
   const missed = held ? (events[0]?.number ?? 0) - (held[0]?.number ?? 0) : 0;
   return html`
     <div class="query">
       <label>Words <input type="search" value=${words} onInput=${(event) => setWords(event.target.value)} placeholder="such as Committed" /></label>
       <button onClick=${() => setHeld(held ? null : events)} aria-pressed=${held ? "true" : "false"}>${held ? "Go on" : "Pause"}</button>
     </div>
-    <p class="quiet" role="status">${plural(shown.length, "event")} shown${held ? `, paused; ${missed} more since` : ""}. The page keeps the last 500 since it was opened.</p>
+    <p class="quiet" role="status">${plural(shown.length, "event")}${held ? `, paused; ${missed} more since` : ""}. The page keeps the last 500 since it was opened.</p>
     ${!shown.length && html`<${Empty}>${live ? "Nothing has happened since the page was opened, or nothing matches." : "The stream is not connected."}<//>`}
     <ol class="events">
-      ${shown.map((event) => html`<li key=${event.number}>
+      ${shown.slice(0, most).map((event) => html`<li key=${event.number}>
         <${Time} at=${event.at} /> <${Badge}>${event.name}<//> <span class="quiet">${brief(event.data)}</span>
-        <details><summary>All of it</summary><pre><${Text} text=${JSON.stringify(event.data, null, 1)} cut=${4_000} /></pre></details>
+        <${Whole} data=${event.data} />
       </li>`)}
     </ol>
+    ${shown.length > most && html`<button onClick=${() => setMost(most + PAGE)}>Show earlier ones</button>`}
   `;
 }
 
-/** The facts of an event on one line; of lists the length. */
+function Whole({ data }) {
+  const [open, setOpen] = useState(false);
+  return html`<details onToggle=${(event) => setOpen(event.target.open)}><summary>All of it</summary>
+    ${open && html`<pre><${Text} text=${JSON.stringify(data, null, 1)} cut=${4_000} /></pre>`}</details>`;
+}
+
+const number = (value) => (Number.isInteger(value) ? value : Number(value.toPrecision(3)));
+
+/** The facts of an event on one line; of lists the length, of objects nothing. */
 const brief = (data) =>
   Object.entries(data)
-    .filter(([name, value]) => !["at", "repo_id", "cursor"].includes(name) && value !== null && value !== "" && value !== false && !(Array.isArray(value) && !value.length))
-    .map(([name, value]) => `${name.replaceAll("_", " ")}: ${Array.isArray(value) ? value.length : typeof value === "object" ? "…" : String(value).slice(0, 80)}`)
+    .filter(([name, value]) => !["at", "repo_id", "cursor"].includes(name) && value !== null && value !== "" && value !== false && !(typeof value === "object" && !value.length))
+    .map(([name, value]) => `${name.replaceAll("_", " ")}: ${Array.isArray(value) ? value.length : typeof value === "number" ? number(value) : String(value).slice(0, 80)}`)
     .join(", ");

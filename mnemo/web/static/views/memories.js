@@ -23,8 +23,10 @@ function Filters({ params }) {
     </select></label>
     <label>Said by <input name="actor" value=${params.actor} /></label>
     <label>Conversation <input name="thread" value=${params.thread} /></label>
-    <label>Said since <input name="since" type="date" value=${params.since} /></label>
-    <label>until <input name="until" type="date" value=${params.until} /></label>
+    <span class="pair">
+      <label>Said since <input name="since" type="date" value=${params.since} /></label>
+      <label>until <input name="until" type="date" value=${params.until} /></label>
+    </span>
     <label class="check"><input name="replaced" type="checkbox" value="1" checked=${params.replaced === "1"} /> replaced ones too</label>
     <button>Filter</button>
   <//>`;
@@ -66,7 +68,8 @@ function List({ params }) {
       setMore({ items: [], looked: 0, next: first.next, error: null });
       return first;
     },
-    [repo, tick, words, kind, actor, thread, since, until, replaced],
+    [repo, words, kind, actor, thread, since, until, replaced],
+    tick,
   );
   const load = async () => {
     try {
@@ -96,12 +99,12 @@ function List({ params }) {
 
 function Table({ items, params }) {
   return html`<div class="scroll" tabindex="0" role="region" aria-label="Memories"><table class="memories">
-    <thead><tr><th scope="col">What it says</th><th scope="col">Kind</th><th scope="col">Holds</th><th scope="col">Origin</th></tr></thead>
+    <thead><tr><th scope="col">What it says</th><th scope="col" class="second">Kind</th><th scope="col">Holds</th><th scope="col" class="second">Origin</th></tr></thead>
     <tbody>${items.map((memory) => html`<tr key=${memory.id} class=${memory.id === params.id ? "chosen" : ""}>
       <th scope="row"><${To} view="memories" params=${{ ...params, id: memory.id }} aria-current=${memory.id === params.id ? "true" : undefined}><${Text} text=${memory.text} cut=${300} /><//></th>
-      <td>${KINDS[memory.type]}</td>
+      <td class="second">${KINDS[memory.type]}</td>
       <td><${Holds} memory=${memory} /></td>
-      <td>${memory.sources[0] ? origin(memory.sources[0]) : html`<span class="quiet">–</span>`}</td>
+      <td class="second">${memory.sources[0] ? origin(memory.sources[0]) : html`<span class="quiet">–</span>`}</td>
     </tr>`)}</tbody>
   </table></div>`;
 }
@@ -126,7 +129,8 @@ function Details({ params }) {
       ]);
       return { memory, history };
     },
-    [repo, params.id, tick, turn],
+    [repo, params.id, turn],
+    tick,
   );
   const heading = useRef(null);
   useEffect(() => heading.current?.focus(), [params.id]);
@@ -159,13 +163,14 @@ function History({ history, memory, params }) {
         : html`<${To} view="memories" params=${{ ...params, id: version.memory_id }}><${Text} text=${version.text} cut=${300} /><//>`}
       <p class="origin">written by ${version.by}, <${Time} at=${version.at} />
         ${version.until && html`; ${version.superseded_by ? "replaced" : "until"} <${Time} at=${version.until} />`}
-        ${version.reason && html`; ${version.reason}`}</p>
+        ${version.reason && html`; <${Text} text=${version.reason} />`}</p>
     </li>`)}
   </ol>`;
 }
 
 function Edit({ memory, onDone }) {
   const { repo } = useContext(World);
+  const [open, setOpen] = useState(false);
   const [error, setError] = useState(null);
   const sent = (event) => {
     event.preventDefault();
@@ -173,12 +178,12 @@ function Edit({ memory, onDone }) {
     const body = { text, reason: reason || null, expected_version: memory.version };
     call("PATCH", "/memory", { params: { repo, id: memory.id }, body }).then(onDone, setError);
   };
-  return html`<details><summary>Correct it</summary>
-    <form class="stack" onSubmit=${sent}>
+  return html`<details onToggle=${(event) => setOpen(event.target.open)}><summary>Correct it</summary>
+    ${open && html`<form class="stack" onSubmit=${sent}>
       <label>New wording <textarea name="text" rows="3" required>${memory.text}</textarea></label>
       <label>Reason <input name="reason" /></label>
       <button>Save</button>
-    </form>
+    </form>`}
     ${error && html`<${Failure} error=${error} />`}
   </details>`;
 }

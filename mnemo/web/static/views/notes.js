@@ -10,7 +10,7 @@ const MOST_MS = 300;
 
 export function Notes({ params }) {
   const { repo, tick } = useContext(World);
-  const state = useLoad((signal) => get("/notes", { repo, limit: 1_000 }, signal), [repo, tick]);
+  const state = useLoad((signal) => get("/notes", { repo, limit: 1_000 }, signal), [repo], tick);
   return html`<div class=${params.topic ? "split" : ""}>
     <section aria-label="List"><${Loaded} state=${state}>
       ${(notes) => (notes.length ? html`<${Table} ...${{ notes, params }} />` : html`<${Empty}>No notes yet. They are written at the end of a task, by topic.<//>`)}
@@ -33,7 +33,7 @@ function Note({ topic }) {
   const { repo, tick } = useContext(World);
   const heading = useRef(null);
   useEffect(() => heading.current?.focus(), []);
-  const state = useLoad((signal) => get("/note/history", { repo, topic }, signal), [repo, topic, tick]);
+  const state = useLoad((signal) => get("/note/history", { repo, topic }, signal), [repo, topic], tick);
   return html`<section class="panel" aria-labelledby="details">
     <div class="head"><h2 id="details" tabindex="-1" ref=${heading}>Note ${topic}</h2><${To} view="notes">Close<//></div>
     <${Loaded} state=${state}>

@@ -1,7 +1,7 @@
 // Overview: what the repository knows, what is not extracted yet, what failed; live.
 
 import { get, post } from "../api.js";
-import { Badge, Empty, Failure, html, Loaded, origin, plural, Text, Time, To, useContext, useLoad, useState, World } from "../parts.js";
+import { Badge, Empty, Failure, html, Loaded, origin, plural, Query, Text, Time, To, useContext, useLoad, useState, World } from "../parts.js";
 
 const NEWEST = 6;
 const SHOWN = 20;
@@ -26,15 +26,18 @@ export function Overview() {
       ]);
       return { statistics, newest: newest.items, sessions, jobs };
     },
-    [repo, tick],
+    [repo],
+    tick,
   );
-  return html`<${Loaded} state=${state}>
+  return html`<div><${Loaded} state=${state}>
     ${({ statistics, newest, sessions, jobs }) => html`
-      <${Known} ...${{ statistics, newest }} />
-      <${Unextracted} ...${{ sessions, jobs }} />
+      <div class="halves">
+        <${Known} ...${{ statistics, newest }} />
+        <${Unextracted} ...${{ sessions, jobs }} />
+      </div>
       <${Sizes} statistics=${statistics} />
     `}
-  <//>
+  <//></div>
   <${Repositories} />`;
 }
 
@@ -45,8 +48,8 @@ function Known({ statistics, newest }) {
     <h2 id="known">What ${repo} knows</h2>
     <p class="lead">
       <strong>${plural(semantic, "fact")}</strong> and <strong>${plural(procedural, "instruction")}</strong>,
-      beside ${plural(statistics.messages, "message")} and ${plural(statistics.steps, "step")} as they were said.
-      Replaced ones count too.
+      found in ${plural(statistics.messages, "message")} and ${plural(statistics.steps, "step")}, which are kept as they were said.
+      Replaced facts count too.
     </p>
     ${newest.length
       ? html`<ul class="rows">
@@ -57,7 +60,13 @@ function Known({ statistics, newest }) {
               : "written by hand"}</span>
           </li>`)}
         </ul>
-        <p><${To} view="memories">All memories<//> · <${To} view="recall">Ask a question<//></p>`
+        <p>These are the newest. <${To} view="memories">All memories<//></p>
+        <${Query} view="memories">
+          <label>Memories with the words <input name="words" type="search" required placeholder="such as Ada" /></label><button>Find</button>
+        <//>
+        <${Query} view="recall">
+          <label class="wide">Ask as an agent would <input name="query" type="search" required placeholder="such as: Where does Ada live?" /></label><button>Recall</button>
+        <//>`
       : html`<${Empty}>Nothing yet. What is said becomes facts and instructions when it is extracted.<//>`}
   </section>`;
 }
@@ -103,7 +112,7 @@ function Sizes({ statistics }) {
     "queued operations": statistics.pending_operations,
     "jobs waiting": statistics.jobs.waiting,
     "jobs given up": statistics.jobs.dead,
-    "index waits for": statistics.index.waiting,
+    "documents not indexed yet": statistics.index.waiting,
     "events in the last minute": lately,
   };
   return html`<section aria-labelledby="sizes">
@@ -117,16 +126,16 @@ function Sizes({ statistics }) {
 
 function Repositories() {
   const { tick } = useContext(World);
-  const state = useLoad((signal) => get("/repositories", {}, signal), [tick]);
+  const state = useLoad((signal) => get("/repositories", {}, signal), [], tick);
   return html`<section aria-labelledby="repositories">
     <h2 id="repositories">Repositories</h2>
     <${Loaded} state=${state}>
       ${(records) => html`<div class="scroll" tabindex="0" role="region" aria-labelledby="repositories"><table>
-        <thead><tr><th scope="col">Name</th><th scope="col">Facts</th><th scope="col">Instructions</th><th scope="col">Conversations</th><th scope="col">Sessions</th><th scope="col">Changed</th></tr></thead>
+        <thead><tr><th scope="col">Name</th><th scope="col">Facts</th><th scope="col" class="second">Instructions</th><th scope="col" class="second">Conversations</th><th scope="col" class="second">Sessions</th><th scope="col">Changed</th></tr></thead>
         <tbody>${records.map((record) => html`<tr key=${record.id}>
           <th scope="row"><${To} view="overview" params=${{ repo: record.id }}>${record.id}<//></th>
-          <td>${record.nodes.semantic || 0}</td><td>${record.nodes.procedural || 0}</td>
-          <td>${record.threads}</td><td>${record.sessions}</td><td><${Time} at=${record.changed_at} /></td>
+          <td>${record.nodes.semantic || 0}</td><td class="second">${record.nodes.procedural || 0}</td>
+          <td class="second">${record.threads}</td><td class="second">${record.sessions}</td><td><${Time} at=${record.changed_at} /></td>
         </tr>`)}</tbody>
       </table></div>`}
     <//>

@@ -1,7 +1,7 @@
 // Recall: a question, its candidates with the reasons for their scores, sources, and the trace.
 
 import { get, post } from "../api.js";
-import { Badge, Bar, Empty, html, KINDS, Loaded, Query, Sources, Text, Time, To, useContext, useLoad, useState, World } from "../parts.js";
+import { Badge, Bar, Empty, html, KINDS, Loaded, plural, Query, Sources, Text, Time, To, useContext, useLoad, useState, World } from "../parts.js";
 
 const MODES = { "": "chosen by the question", semantic: "facts", procedural: "instructions", episodic: "steps", mixed: "mixed" };
 const CHOOSERS = { caller: "you", embedded: "the built-in rules", model: "the model" };
@@ -41,12 +41,13 @@ function Answer({ params }) {
       <div class="split">
         <section aria-labelledby="found">
           <h2 id="found">${found.candidates.length ? `Found: ${found.candidates.length}` : "Nothing found"}</h2>
+          ${found.candidates.length > 0 && html`<p class="quiet">${tokens(sum(found.trace.tokens))} as lines for a prompt. A smaller budget keeps the best.</p>`}
           ${["semantic", "procedural", "episodic"].map((kind) => found.answer?.[kind] && html`<p class="lead" key=${kind}><${Text} text=${found.answer[kind]} /></p>`)}
           ${!found.candidates.length && html`<${Empty}>${found.trace.abstained
             ? "No stored text has a word of the question or comes near its meaning, so nothing is offered."
             : "No memory matches."}<//>`}
           <ol class="candidates">
-            ${found.candidates.map((candidate, index) => html`<${Candidate} key=${candidate.node.id} ...${{ candidate, index }} />`)}
+            ${found.candidates.map((candidate, index) => html`<${Candidate} key=${candidate.node.id} ...${{ candidate, index, costs: found.trace.tokens }} />`)}
           </ol>
         </section>
         <${Trace} found=${found} />
@@ -58,8 +59,13 @@ function Answer({ params }) {
 const said = (node) =>
   node.proposition ?? [node.condition, node.instruction, node.observation, node.action].filter(Boolean).join("\n");
 
-function Candidate({ candidate, index }) {
+const sum = (numbers) => numbers.reduce((whole, number) => whole + number, 0);
+const tokens = (count) => plural(count, "token");
+
+function Candidate({ candidate, index, costs }) {
   const { node, why, sources } = candidate;
+  const most = Math.max(1, ...Object.values(why?.signals ?? {}));
+  const messages = new Map(sources.filter((source) => source.message_id).map((source) => [source.message_id, source]));
   const isMemory = node.type === "semantic" || node.type === "procedural";
   return html`<li class="panel">
     <p class="lead">${index + 1}. ${isMemory
@@ -67,22 +73,22 @@ function Candidate({ candidate, index }) {
       : html`<${Text} text=${said(node)} />`}</p>
     <p><${Badge} kind=${node.type}>${KINDS[node.type] || node.type}<//>
       ${node.valid_to && html` <${Badge} kind="gone">ended<//> <${Time} at=${node.valid_to} day />`}
-      <span class="quiet"> ${candidate.hop ? `found over the graph, hop ${candidate.hop}` : "found directly"}</span></p>
+      <span class="quiet"> ${candidate.hop ? `found over the graph, hop ${candidate.hop}` : "found directly"}; ${tokens(costs[index])}${index ? `, ${tokens(sum(costs.slice(0, index + 1)))} with those above` : ""}</span></p>
     <${Bar} label="score" value=${candidate.score} />
     ${why && html`<details open=${index === 0}><summary>Why this score</summary>
       <${Bar} label="relevance" value=${candidate.relevance} />
-      ${Object.entries(why.signals).map(([name, value]) => html`<${Bar} key=${name} label=${`· ${SIGNALS[name] || name.replaceAll("_", " ")}`} value=${value} />`)}
+      ${Object.entries(why.signals).map(([name, value]) => html`<${Bar} key=${name} label=${`· ${SIGNALS[name] || name.replaceAll("_", " ")}`} value=${value} most=${most} />`)}
       <${Bar} label="recency" value=${why.recency} />
       <${Bar} label="frequency" value=${why.frequency} />
       <${Bar} label="reward" value=${why.reward} />
       <${Bar} label="penalty" value=${why.penalty} />
       <${Bar} label="weight of its kind" value=${why.mode_weight} />
-      <p class="quiet">Relevance is the sum of the signals. Recency, frequency, reward and the weight of its kind turn it into the score; a penalty lowers it.</p>
+      <p class="quiet">The sum of the signals (·, drawn beside the strongest) gives the relevance. Recency, frequency, reward and the weight of its kind turn it into the score; a penalty lowers it.</p>
       ${why.via && html`<p class="quiet">Found through ${why.via}.</p>`}
     </details>`}
     <details open=${index === 0}><summary>Where it comes from (${sources.length})</summary>
       <${Sources} sources=${sources} />
-      ${sources.filter((source) => source.message_id).slice(0, 3).map((source) => html`<${Around} key=${source.message_id} source=${source} />`)}
+      ${[...messages.values()].slice(0, 3).map((source) => html`<${Around} key=${source.message_id} source=${source} />`)}
     </details>
   </li>`;
 }
@@ -90,7 +96,7 @@ function Candidate({ candidate, index }) {
 /** The messages before and after a source, in their conversation. */
 function Around({ source }) {
   const [open, setOpen] = useState(false);
-  if (!open) return html`<button class="plain" onClick=${() => setOpen(true)}>Show what was said around it</button>`;
+  if (!open) return html`<p><button class="plain" onClick=${() => setOpen(true)}>Show what was said around it</button></p>`;
   return html`<${Messages} source=${source} />`;
 }
 
@@ -110,7 +116,7 @@ function Messages({ source }) {
 function Trace({ found }) {
   const { trace } = found;
   const phases = Object.entries(trace.seconds);
-  const total = phases.reduce((sum, [, seconds]) => sum + seconds, 0);
+  const total = sum(phases.map(([, seconds]) => seconds));
   let passed = 0;
   const rows = phases.map(([name, seconds]) => {
     const left = total ? (100 * passed) / total : 0;

@@ -24,7 +24,7 @@ const UNFINISHED_NOTE = {
 
 export function Sessions({ params }) {
   const { repo, tick } = useContext(World);
-  const state = useLoad((signal) => get("/sessions", { repo, limit: 1_000 }, signal), [repo, tick]);
+  const state = useLoad((signal) => get("/sessions", { repo, limit: 1_000 }, signal), [repo], tick);
   return html`<div class=${params.session ? "split" : ""}>
     <section aria-label="List"><${Loaded} state=${state}>
       ${(sessions) => (sessions.length ? html`<${Table} ...${{ sessions, params }} />` : html`<${Empty}>No sessions yet. A session collects an agent's steps; remembering a text makes one too.<//>`)}
@@ -35,13 +35,13 @@ export function Sessions({ params }) {
 
 function Table({ sessions, params }) {
   return html`<div class="scroll" tabindex="0" role="region" aria-label="Sessions"><table>
-    <thead><tr><th scope="col">Goal</th><th scope="col">State</th><th scope="col">Steps</th><th scope="col">Conversation</th><th scope="col">Last act</th></tr></thead>
+    <thead><tr><th scope="col">Goal</th><th scope="col">State</th><th scope="col" class="second">Steps</th><th scope="col" class="third">Conversation</th><th scope="col" class="second">Last act</th></tr></thead>
     <tbody>${sessions.map((session) => html`<tr key=${session.id} class=${session.id === params.session ? "chosen" : ""}>
       <th scope="row"><${To} view="sessions" params=${{ session: session.id }}><${Text} text=${session.goal || session.id} cut=${160} /><//></th>
       <td><${Badge} kind=${session.state}>${session.state}<//></td>
-      <td>${session.steps}</td>
-      <td>${session.thread_id ? html`<${To} view="threads" params=${{ thread: session.thread_id }}>${session.thread_id}<//>` : html`<span class="quiet">–</span>`}</td>
-      <td><${Time} at=${session.updated_at} /></td>
+      <td class="second">${session.steps}</td>
+      <td class="third">${session.thread_id ? html`<${To} view="threads" params=${{ thread: session.thread_id }}>${session.thread_id}<//>` : html`<span class="quiet">–</span>`}</td>
+      <td class="second"><${Time} at=${session.updated_at} /></td>
     </tr>`)}</tbody>
   </table></div>`;
 }
@@ -61,7 +61,8 @@ function Details({ id }) {
       ]);
       return { session, episode };
     },
-    [repo, id, tick, turn, shown],
+    [repo, id, turn, shown],
+    tick,
   );
   useEffect(() => {
     if (state.value?.session.state !== "extracting") return undefined;
@@ -73,6 +74,7 @@ function Details({ id }) {
     <${Loaded} state=${state}>
       ${({ session, episode }) => html`
         <p class="lead"><${Text} text=${session.goal} /></p>
+        <p class="origin">last act <${Time} at=${session.updated_at} />${session.thread_id && html`, <${To} view="threads" params=${{ thread: session.thread_id }}>conversation ${session.thread_id}<//>`}</p>
         <${Machine} state=${session.state} />
         ${session.error && html`<p class="failure"><strong>extraction failed:</strong> <${Text} text=${session.error} /></p>`}
         <${Acts} session=${session} onDone=${() => setTurn(turn + 1)} />
@@ -121,12 +123,12 @@ function Acts({ session, onDone }) {
     return undefined;
   };
   if (!canWrite || !LEGAL[session.state]) return null;
-  return html`<p class="acts">
+  return html`<div><p class="acts">
       ${LEGAL[session.state].map((operation) => html`<button key=${operation} class=${operation === "discard" ? "danger" : ""} disabled=${Boolean(running)} onClick=${() => act(operation)}>
         ${operation === "discard" && sure ? "Discard for good?" : LABELS[operation]}${running === operation ? " …" : ""}
       </button>`)}
     </p>
-    ${error && html`<${Failure} error=${error} />`}`;
+    ${error && html`<${Failure} error=${error} />`}</div>`;
 }
 
 function Steps({ session, episode }) {
@@ -163,7 +165,9 @@ function Work({ statistics }) {
     "input tokens": statistics.input_tokens,
     "output tokens": statistics.output_tokens,
   };
-  return html`<h3>Work in this process</h3><dl class="numbers">
+  return html`<h3>Work in this process</h3>
+    <p>Queue: ${statistics.queue.length ? statistics.queue.map((name) => name.replaceAll("_", " ")).join(" → ") : "no operation waits"}.</p>
+    <dl class="numbers">
     ${Object.entries(shown).map(([name, value]) => html`<div key=${name}><dt>${name}</dt><dd>${value.toLocaleString("en")}</dd></div>`)}
   </dl>`;
 }

@@ -12,7 +12,7 @@ const ZONES = {
 
 export function Threads({ params }) {
   const { repo, tick } = useContext(World);
-  const state = useLoad((signal) => get("/conversations", { repo }, signal), [repo, tick]);
+  const state = useLoad((signal) => get("/conversations", { repo }, signal), [repo], tick);
   return html`<div class=${params.thread ? "split talks" : ""}>
     <section aria-label="List"><${Loaded} state=${state}>
       ${(threads) => (threads.length ? html`<${Table} ...${{ threads, params }} />` : html`<${Empty}>No conversations yet.<//>`)}
@@ -23,10 +23,10 @@ export function Threads({ params }) {
 
 function Table({ threads, params }) {
   return html`<div class="scroll" tabindex="0" role="region" aria-label="Conversations"><table>
-    <thead><tr><th scope="col">Conversation</th><th scope="col">Messages</th><th scope="col">Tokens</th><th scope="col">Last message</th></tr></thead>
+    <thead><tr><th scope="col">Conversation</th><th scope="col">Messages</th><th scope="col" class="third">Tokens</th><th scope="col" class="third">Last message</th></tr></thead>
     <tbody>${threads.map((thread) => html`<tr key=${thread.thread_id} class=${thread.thread_id === params.thread ? "chosen" : ""}>
       <th scope="row"><${To} view="threads" params=${{ thread: thread.thread_id }}>${thread.thread_id}<//></th>
-      <td>${thread.messages.toLocaleString("en")}</td><td>${thread.tokens.toLocaleString("en")}</td><td><${Time} at=${thread.last_at} /></td>
+      <td>${thread.messages.toLocaleString("en")}</td><td class="third">${thread.tokens.toLocaleString("en")}</td><td class="third"><${Time} at=${thread.last_at} /></td>
     </tr>`)}</tbody>
   </table></div>`;
 }
@@ -44,7 +44,8 @@ function Conversation({ params }) {
       ]);
       return { window, derived };
     },
-    [repo, params.thread, tick],
+    [repo, params.thread],
+    tick,
   );
   return html`<section class="panel" aria-labelledby="details">
     <div class="head"><h2 id="details" tabindex="-1" ref=${heading}>Conversation ${params.thread}</h2><${To} view="threads">Close<//></div>
@@ -74,9 +75,9 @@ function Window({ window }) {
 
 function Derived({ goals, pins, snapshots }) {
   const kept = { Goals: goals, Pins: pins, Snapshots: snapshots };
-  return Object.entries(kept).map(([name, items]) => items.length > 0 && html`<h3>${name}</h3>
-    <ul class="rows">${items.map((item) => html`<li key=${item.id}><${Text} text=${item.text ?? item.content ?? item.summary ?? item.description ?? JSON.stringify(item)} cut=${400} />
-      ${item.status && html` <span class="quiet">${item.status}</span>`}</li>`)}</ul>`);
+  return html`<div>${Object.entries(kept).map(([name, items]) => items.length > 0 && html`<h3>${name}</h3>
+    <ul class="rows">${items.map((item) => html`<li key=${item.id ?? item.seq}><${Text} text=${item.text ?? item.description ?? item.excerpt} cut=${400} />
+      <span class="quiet">${item.status ?? (item.excerpt && `message ${item.seq}`)}</span></li>`)}</ul>`)}</div>`;
 }
 
 /** Messages from where the link points, or the newest; earlier and later ones on demand. */
@@ -95,13 +96,14 @@ function Messages({ window, params }) {
   }, [params.message]);
   const state = useLoad(
     async (signal) => range && get("/conversation/messages", { repo, thread: params.thread, from_seq: range.from, limit: range.limit }, signal),
-    [repo, params.thread, range, tick],
+    [repo, params.thread, range],
+    tick,
   );
   const ref = useRef(null);
   const loaded = Boolean(state.value);
   useEffect(() => ref.current?.scrollIntoView({ block: "center" }), [loaded]);
   if (error) return html`<${Failure} error=${error} />`;
-  if (!range) return null;
+  if (!range) return html`<${Loaded} state=${state} />`;
   const zoneOf = Object.fromEntries(Object.keys(ZONES).flatMap((zone) => [...seqs(window.zones[zone])].map((seq) => [seq, zone])));
   return html`<h3>Messages</h3>
     ${range.from > 0 && html`<button onClick=${() => setRange({ from: Math.max(0, range.from - PAGE), limit: Math.min(1_000, range.limit + Math.min(PAGE, range.from)) })}>Show earlier ones</button>`}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mnemo import Edge, Node, NotFound, Repository, Semantic
+from mnemo.runtime.clock import elapsed
 
 __all__ = ["Community", "Graphs", "Mark", "Picture"]
 
@@ -22,6 +23,10 @@ MOST_COMMUNITIES = 200
 """Communities that a picture names, the largest (S)."""
 MOST_TEXT = 300
 """Characters of a mark's text."""
+ALWAYS_NEW = 5_000
+"""Nodes up to which a graph is read for every revision (S)."""
+KEPT_TIMES = 10
+"""Times the seconds that reading a larger one took, for which it is kept (S)."""
 MOST_KEPT = 8
 """Graphs that are kept in memory, each as of one revision (S)."""
 
@@ -89,14 +94,25 @@ class Picture:
 
 @dataclass(frozen=True, slots=True)
 class Graph:
-    """A repository's graph as of one revision; *pairs* has the ends of *edges* as places."""
+    """
+    A repository's graph as of one revision.
+
+    Attributes:
+        places: Node id → place in *nodes*.
+        pairs: The ends of *edges* as places, shape ``(n, 2)``.
+        labels: Each node's community.
+        links: As of ``Picture``, as are *communities*.
+    """
 
     revision: int
     nodes: Sequence[Node]
     edges: Sequence[Edge]
+    places: Mapping[str, int]
     pairs: Indexes
     degrees: Indexes
     labels: Indexes
+    communities: list[Community]
+    links: list[tuple[int, int, int]]
 
     @classmethod
     def of(cls, revision: int, nodes: Sequence[Node], edges: Sequence[Edge]) -> Graph:
@@ -106,7 +122,10 @@ class Graph:
         ends = [(place[edge.source], place[edge.target]) for edge in inner]
         pairs = np.array(ends, np.int64).reshape(-1, 2)
         degrees = np.bincount(pairs.ravel(), minlength=len(nodes))
-        return cls(revision, nodes, inner, pairs, degrees, communities_of(len(nodes), pairs))
+        labels = communities_of(len(nodes), pairs)
+        named = _named(nodes, degrees, labels)
+        links = _links(labels, pairs)
+        return cls(revision, nodes, inner, place, pairs, degrees, labels, named, links)
 
     def picture(self, limit: int, community: int | None, around: str | None) -> Picture:
         """The part that is asked for, at most *limit* nodes; runs in a worker thread."""
@@ -121,8 +140,8 @@ class Graph:
                 (place[int(a)], place[int(b)], str(self.edges[int(number)].kind))
                 for number, (a, b) in zip(inside, self.pairs[inside], strict=True)
             ],
-            communities=self._communities(),
-            links=self._links(),
+            communities=self.communities,
+            links=self.links,
         )
 
     def _chosen(self, limit: int, community: int | None, around: str | None) -> Indexes:
@@ -139,10 +158,9 @@ class Graph:
         return best[:limit]
 
     def _place(self, id: str) -> int:
-        for number, node in enumerate(self.nodes):
-            if node.id == id:
-                return number
-        raise NotFound("node", id)
+        if id not in self.places:
+            raise NotFound("node", id)
+        return self.places[id]
 
     def _near(self, id: str) -> NDArray[np.bool_]:
         """Which nodes are at most two edges away."""
@@ -168,23 +186,24 @@ class Graph:
             superseded_by=fact.superseded_by if fact else None,
         )
 
-    def _communities(self) -> list[Community]:
-        sizes = np.bincount(self.labels)[:MOST_COMMUNITIES]
-        tags = np.array([node.type == "tag" for node in self.nodes], bool)
-        order = np.lexsort((-self.degrees, ~tags))
-        first: dict[int, str] = {}
-        for number in order:
-            first.setdefault(int(self.labels[number]), self.nodes[number].text[:80])
-        return [
-            Community(number=number, label=first[number], nodes=int(size))
-            for number, size in enumerate(sizes)
-        ]
 
-    def _links(self) -> list[tuple[int, int, int]]:
-        ends = np.sort(self.labels[self.pairs], axis=1)
-        ends = ends[(ends[:, 0] != ends[:, 1]) & (ends[:, 1] < MOST_COMMUNITIES)]
-        links, counts = np.unique(ends, axis=0, return_counts=True)
-        return [(int(a), int(b), int(n)) for (a, b), n in zip(links, counts, strict=True)]
+def _named(nodes: Sequence[Node], degrees: Indexes, labels: Indexes) -> list[Community]:
+    """The largest communities, each by its best connected tag, or node."""
+    sizes = np.bincount(labels)[:MOST_COMMUNITIES]
+    untagged = np.array([node.type != "tag" for node in nodes], bool)
+    order = np.lexsort((-degrees, untagged, labels))
+    first = order[np.searchsorted(labels[order], np.arange(len(sizes)))]
+    return [
+        Community(number=number, label=nodes[int(node)].text[:80], nodes=int(size))
+        for number, (node, size) in enumerate(zip(first, sizes, strict=True))
+    ]
+
+
+def _links(labels: Indexes, pairs: Indexes) -> list[tuple[int, int, int]]:
+    ends = np.sort(labels[pairs], axis=1)
+    ends = ends[(ends[:, 0] != ends[:, 1]) & (ends[:, 1] < MOST_COMMUNITIES)]
+    links, counts = np.unique(ends, axis=0, return_counts=True)
+    return [(int(a), int(b), int(n)) for (a, b), n in zip(links, counts, strict=True)]
 
 
 def communities_of(count: int, pairs: Indexes) -> Indexes:
@@ -201,45 +220,82 @@ def communities_of(count: int, pairs: Indexes) -> Indexes:
     labels = np.arange(count)
     both = np.concatenate([pairs, pairs[:, ::-1]])
     ends = np.concatenate([both, both, np.stack([labels, labels], axis=1)])
+    still = 0
     for turn in range(ROUNDS):
         moving = ends[ends[:, 0] % 2 == turn % 2]
+        # Sorted by node, then label: the first of the most frequent is the smallest label.
         votes, counts = np.unique(moving[:, 0] * count + labels[moving[:, 1]], return_counts=True)
         node, label = np.divmod(votes, max(count, 1))
-        order = np.lexsort((label, -counts, node))
-        winner = order[np.unique(node[order], return_index=True)[1]]
-        labels[node[winner]] = label[winner]
+        starts = np.flatnonzero(np.diff(node, prepend=-1))
+        most = np.maximum.reduceat(counts, starts) if len(starts) else counts
+        won = np.flatnonzero(counts == np.repeat(most, np.diff(starts, append=len(node))))
+        first = won[np.flatnonzero(np.diff(node[won], prepend=-1))]
+        still = still + 1 if np.array_equal(labels[node[first]], label[first]) else 0
+        labels[node[first]] = label[first]
+        if still == 2:
+            break
     _, inverse, sizes = np.unique(labels, return_inverse=True, return_counts=True)
     rank = np.empty(len(sizes), np.int64)
     rank[np.argsort(-sizes, kind="stable")] = np.arange(len(sizes))
     return rank[inverse]
 
 
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """A graph that was read at *at* within *seconds*."""
+
+    graph: Graph
+    at: float
+    seconds: float
+
+    @property
+    def serves_later(self) -> bool:
+        """Whether it stands for later revisions too: it is large, and young for what it cost."""
+        age = elapsed() - self.at
+        return len(self.graph.nodes) > ALWAYS_NEW and age < KEPT_TIMES * self.seconds
+
+
 class Graphs:
-    """The graphs that pictures were asked of, each read once a revision."""
+    """The graphs that pictures were asked of: read once a revision, one after the other."""
 
     def __init__(self) -> None:
-        self._kept: dict[str, Graph] = {}
+        self._kept: dict[str, Kept] = {}
+        self._reading = anyio.Lock()
 
     async def picture(
         self, repo: Repository, *, limit: int, community: int | None, around: str | None
     ) -> Picture:
         """
-        A picture of the present graph of *repo*.
+        A picture of the graph of *repo*; ``Picture.revision`` says as of when.
+
+        A large graph is kept for some time although the repository goes on; unless
+        *around* is not in it.
 
         Raises:
             NotFound: There is no node *around* in a picture. *Cancellation*: safe.
         """
-        graph = await self._graph(repo)
+        graph = await self._graph(repo, around)
         return await anyio.to_thread.run_sync(graph.picture, limit, community, around)
 
-    async def _graph(self, repo: Repository) -> Graph:
-        revision = (await repo.inspection.changes()).revision
-        kept = self._kept.pop(repo.id, None)
-        if kept is None or kept.revision != revision:
-            nodes = await repo.get_nodes(DRAWN)
-            edges = await repo.get_edges([node.id for node in nodes])
-            kept = await anyio.to_thread.run_sync(Graph.of, revision, nodes, edges)
-        self._kept[repo.id] = kept
-        while len(self._kept) > MOST_KEPT:
-            del self._kept[next(iter(self._kept))]
-        return kept
+    async def _graph(self, repo: Repository, around: str | None) -> Graph:
+        async with self._reading:
+            revision = (await repo.inspection.changes()).revision
+            kept = self._kept.pop(repo.id, None)
+            if kept is None or not _is_current(kept, revision, around):
+                kept = await self._read(repo, revision)
+            self._kept[repo.id] = kept
+            while len(self._kept) > MOST_KEPT:
+                del self._kept[next(iter(self._kept))]
+            return kept.graph
+
+    async def _read(self, repo: Repository, revision: int) -> Kept:
+        begun = elapsed()
+        nodes = await repo.get_nodes(DRAWN)
+        edges = await repo.get_edges([node.id for node in nodes])
+        graph = await anyio.to_thread.run_sync(Graph.of, revision, nodes, edges)
+        return Kept(graph, elapsed(), elapsed() - begun)
+
+
+def _is_current(kept: Kept, revision: int, around: str | None) -> bool:
+    is_there = around is None or around in kept.graph.places
+    return kept.graph.revision == revision or (is_there and kept.serves_later)

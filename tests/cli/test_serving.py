@@ -1,0 +1,47 @@
+"""`mnemo serve` prepares its process for a long life."""
+
+from __future__ import annotations
+
+import platform
+import subprocess
+import sys
+
+import pytest
+
+HEAPS_OF_EIGHT_THREADS = """
+import ctypes, threading
+from mnemo.cli.serving import share_heaps
+share_heaps()
+libc = ctypes.CDLL(None)
+there = threading.Barrier(9)
+def hold():
+    libc.malloc(100_000)
+    there.wait()
+for _ in range(8):
+    threading.Thread(target=hold, daemon=True).start()
+there.wait()
+libc.malloc_info(0, ctypes.c_void_p.in_dll(libc, "stdout"))
+libc.fflush(None)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only glibc has heaps of threads")
+def test_threads_share_two_heaps():
+    """A heap of each thread would keep what the largest of its answers needed."""
+    command = [sys.executable, "-c", HEAPS_OF_EIGHT_THREADS]
+    told = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    assert told.count("<heap nr=") == 2
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "memory.example.org"])
+def test_another_address_wants_a_file_of_tokens_and_a_name(cli, write, host):
+    """Each refusal says which option is missing, and nothing listens."""
+    refused = cli("serve", "--host", host)
+    assert refused.code == 2
+    assert "--token-file" in refused.err
+    hashed = "0" * 64
+    tokens = write("tokens.toml", f'[[tokens]]\nname = "desk"\nsha256 = "{hashed}"\n')
+    refused = cli("serve", "--host", host, "--token-file", str(tokens))
+    assert refused.code == 2
+    assert "--allow-host" in refused.err

@@ -1,0 +1,62 @@
+"""Running the server: a cancelled call stops it as a signal does."""
+
+from __future__ import annotations
+
+import socket
+
+import anyio
+import httpx
+import pytest
+
+from mnemo.web import new_token, serve, token_of
+from mnemo.web.serving import listening
+
+
+def test_the_parts_of_an_answer_do_not_wait_for_each_other():
+    """Nagle's algorithm is off on what is accepted: it would hold back each body for 40 ms."""
+    with (
+        listening("127.0.0.1", 0) as listener,
+        socket.create_connection(listener.getsockname()),
+        listener.accept()[0] as accepted,
+    ):
+        assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+
+
+@pytest.mark.slow
+async def test_a_cancelled_server_stops_without_a_complaint(memory, caplog):
+    """Its streams end, its lifespan ends in order, and nobody listens any more."""
+    secret, urls = new_token(), []
+    ready = anyio.Event()
+
+    def listening(url):
+        urls.append(url)
+        ready.set()
+
+    async def run():
+        await serve(memory, tokens=[token_of(secret, "all")], ready=listening)
+
+    headers = {"authorization": f"Bearer {secret}"}
+    async with anyio.create_task_group() as group:
+        group.start_soon(run)
+        await ready.wait()
+        async with (
+            httpx.AsyncClient(base_url=urls[0], headers=headers) as client,
+            client.stream("GET", "/v1/events") as answer,
+        ):
+            assert answer.status_code == 200
+            group.cancel_scope.cancel()
+    with pytest.raises(OSError, match="connect"):
+        await anyio.connect_tcp("127.0.0.1", int(urls[0].rpartition(":")[2]))
+    assert [record for record in caplog.records if record.levelname == "ERROR"] == []
+
+
+async def test_the_lag_of_the_event_loop_is_told(memory, connect):
+    """The metrics have a histogram of it, fed while the application runs."""
+    client = connect()
+    app = client._transport.app.app
+    async with app.router.lifespan_context(app):
+        with anyio.fail_after(20):
+            while "_lag_seconds_count 0" in (await client.get("/metrics")).text:  # noqa: ASYNC110
+                await anyio.sleep(0.01)
+    text = (await client.get("/metrics")).text
+    assert 'mnemo_loop_lag_seconds_bucket{le="+Inf"} ' in text
