@@ -61,6 +61,7 @@ class MnemoMemoryService(Adapter, BaseMemoryService):
     def __init__(self, memory: Mnemo | blocking.Mnemo | LazyService, *, most: int = 10) -> None:
         self._attach(memory, Mnemo, blocking.Mnemo)
         self._most = most
+        self._known: set[str] = set()
 
     @classmethod
     def from_path(cls, path: str | PathLike[str], *, most: int = 10) -> Self:
@@ -184,14 +185,15 @@ class MnemoMemoryService(Adapter, BaseMemoryService):
 
     async def _known_repo(self, app_name: str, user_id: str) -> Handle | None:
         """The repository of this user; ``None``: nothing was ever added."""
-        records = await self._handle.run(lambda memory: memory.repos())
         id = repo_id_of(app_name, user_id)
-        if not any(record.id == id for record in records):
-            return None
-        return await self._repo(app_name, user_id)
+        if id not in self._known:
+            records = await self._handle.run(lambda memory: memory.repos())
+            self._known.update(record.id for record in records)
+        return await self._repo(app_name, user_id) if id in self._known else None
 
     async def _repo(self, app_name: str, user_id: str) -> Handle:
         id = repo_id_of(app_name, user_id)
+        self._known.add(id)
         repo = await self._handle.run(lambda memory: memory.open_repo(id, exist_ok=True))
         return Handle(lambda: repo, blocks=isinstance(repo, blocking.Repository))
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from os import PathLike, fspath
 from typing import Any, Self, TypeVar
 
@@ -12,7 +14,7 @@ import anyio.to_thread
 from mnemo import ConfigError, Repository, UsageError
 from mnemo import sync as blocking
 
-__all__ = ["Adapter", "AnyRepository", "Handle", "LazyService", "missing_extra"]
+__all__ = ["Adapter", "AnyRepository", "Handle", "LazyService", "missing_extra", "wait_on"]
 
 T = TypeVar("T")
 
@@ -26,6 +28,25 @@ def missing_extra(module: str, extra: str, error: ImportError) -> ImportError:
         f"{module} needs the extra [{extra}] ({error}): pip install 'mnemo-sessions[{extra}]'",
         name=error.name,
     )
+
+
+def wait_on(
+    loop: asyncio.AbstractEventLoop, call: Callable[[], Coroutine[Any, Any, T]], adapter: object
+) -> T:
+    """
+    Do *call* on the event loop of the repository of *adapter*, and give its result; blocks.
+
+    Raises:
+        asyncio.InvalidStateError: This is that event loop, which would wait for itself.
+    """
+    with suppress(RuntimeError):
+        if asyncio.get_running_loop() is loop:
+            raise asyncio.InvalidStateError(
+                f"a blocking call of {type(adapter).__name__} on its repository's event loop would "
+                "wait for itself: await the asynchronous form (aget, aput, ainvoke, …), call it in "
+                "another thread, or give a repository of mnemo.sync"
+            )
+    return asyncio.run_coroutine_threadsafe(call(), loop).result()
 
 
 class Handle:

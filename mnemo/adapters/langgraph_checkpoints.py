@@ -17,7 +17,7 @@ import anyio.to_thread
 from mnemo import Checkpoint as StoredCheckpoint
 from mnemo import CheckpointHead, CheckpointWrite, ConfigError, Repository
 from mnemo import sync as blocking
-from mnemo.adapters.handles import Adapter, AnyRepository, LazyService, missing_extra
+from mnemo.adapters.handles import Adapter, AnyRepository, LazyService, missing_extra, wait_on
 
 try:
     from langchain_core.runnables import RunnableConfig
@@ -131,8 +131,7 @@ class MnemoSaver(Adapter, BaseCheckpointSaver[str]):
                 itself.
         """
         if self._loop is not None:
-            _refuse(self._loop)
-            return asyncio.run_coroutine_threadsafe(self._run(steps), self._loop).result()
+            return wait_on(self._loop, partial(self._run, steps), self)
         given: Any = None
         while True:
             is_over, found = _advance(steps, given)
@@ -426,19 +425,6 @@ def _called_on(call: Callable[[Any], Any], repo: Any) -> Any:
 
 def _called(method: str, *arguments: Any) -> Steps[Any]:
     return (yield lambda checkpoints: getattr(checkpoints, method)(*arguments))
-
-
-def _refuse(loop: asyncio.AbstractEventLoop) -> None:
-    try:
-        running = asyncio.get_running_loop()
-    except RuntimeError:
-        return
-    if running is loop:
-        raise asyncio.InvalidStateError(
-            "a blocking call of MnemoSaver on its repository's event loop would wait for itself: "
-            "await the asynchronous form (aget_tuple, ainvoke, …), call it in another thread, or "
-            "give the saver a repository of mnemo.sync"
-        )
 
 
 def _pruning(strategy: str) -> str:

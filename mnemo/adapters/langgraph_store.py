@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from os import PathLike
 from typing import Any, Self
 
@@ -21,7 +22,7 @@ from mnemo import (
 )
 from mnemo import Item as StoredItem
 from mnemo import sync as blocking
-from mnemo.adapters.handles import Adapter, AnyRepository, LazyService, missing_extra
+from mnemo.adapters.handles import Adapter, AnyRepository, LazyService, missing_extra, wait_on
 
 try:
     from langgraph.store.base import (
@@ -129,8 +130,7 @@ class MnemoStore(Adapter, BaseStore):
         if self._loop is None:
             batch = self._prepared(list(ops))
             return batch.results(self._handle.wait(batch.run))
-        _refuse(self._loop)
-        return asyncio.run_coroutine_threadsafe(self.abatch(ops), self._loop).result()
+        return wait_on(self._loop, partial(self.abatch, ops), self)
 
     def _prepared(self, ops: Sequence[Op]) -> _Batch:
         return _Batch(ops, [_operation(op, self._fields) for op in ops])
@@ -154,19 +154,6 @@ class _Batch:
         for place, result in zip(self._order, found, strict=True):
             results[place] = _result(self._ops[place], result)
         return results
-
-
-def _refuse(loop: asyncio.AbstractEventLoop) -> None:
-    try:
-        running = asyncio.get_running_loop()
-    except RuntimeError:
-        return
-    if running is loop:
-        raise asyncio.InvalidStateError(
-            "a blocking call of MnemoStore on its repository's event loop would wait for itself: "
-            "await the asynchronous form (aget, aput, asearch, …), call it in another thread, or "
-            "give the store a repository of mnemo.sync"
-        )
 
 
 def _fields(index: Mapping[str, Any]) -> list[str]:

@@ -108,6 +108,17 @@ async def test_users_and_applications_are_apart(service: MnemoMemoryService, kit
     assert max(map(len, ids)) <= 200
 
 
+async def test_repositories_are_listed_for_unknown_users_only(
+    service: MnemoMemoryService, kit: Kit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A search of a user who is known costs no listing of all others."""
+    await service.add_session_to_memory(session(event(f"I am {SECRET}.", "e")))
+    monkeypatch.delattr(type(kit.memory), "repos")
+    assert SECRET in texts(await found(service, SECRET))
+    with pytest.raises(AttributeError, match="repos"):
+        await found(service, SECRET, user_id="bob")
+
+
 async def test_events_are_added_as_a_delta(service: MnemoMemoryService, kit: Kit) -> None:
     """Beside those before, also without a session, with metadata that filters match."""
     await service.add_events_to_memory(
@@ -230,6 +241,7 @@ def test_what_is_no_service_is_refused(kit: Kit) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_a_missing_extra_is_named() -> None:
     """Without ADK the import says what to install."""
     code = "import sys; sys.modules['google.adk'] = None; import mnemo.adapters.adk"

@@ -640,6 +640,7 @@ asyncio.run(main())
 
 
 @pytest.mark.slow
+@pytest.mark.long
 async def test_a_graph_killed_between_two_steps_goes_on_in_another_process(db: Path) -> None:
     """Interrupted in one process, answered and killed in a second, finished in a third."""
 
@@ -695,6 +696,7 @@ def killed_after(db: Path, puts: int) -> int:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("puts", [1, 17, 40])
+@pytest.mark.long
 async def test_a_put_that_is_killed_is_whole_or_not_there(db: Path, puts: int) -> None:
     """All that was reported is there, in full, and the store has no problem."""
     reported = await anyio.to_thread.run_sync(killed_after, db, puts)

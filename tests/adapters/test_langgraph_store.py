@@ -163,6 +163,7 @@ async def test_the_last_put_of_a_batch_holds(store: MnemoStore):
 
 
 @pytest.mark.slow
+@pytest.mark.long
 async def test_a_large_batch_and_many_calls_at_once(store: MnemoStore):
     """Everything is there in the end."""
     await asyncio.gather(
@@ -577,6 +578,16 @@ async def test_what_is_no_operation_or_repository_is_refused(store: MnemoStore):
         MnemoStore("memory.db")
 
 
+@pytest.mark.slow
+@pytest.mark.long
+def test_a_missing_extra_is_named():
+    """Without LangGraph the import says what to install."""
+    code = "import sys; sys.modules['langgraph'] = None; import mnemo.adapters.langgraph"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert "ImportError" in done.stderr
+    assert "mnemo-sessions[langgraph]" in done.stderr
+
+
 # ── Threads, loops, files ────────────────────────────────────────────────────────────────
 
 
@@ -681,6 +692,7 @@ def start_writer(path: Path, name: str, count: int) -> subprocess.Popen[str]:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_what_was_acknowledged_survives_a_kill(tmp_path: Path):
     """A process is killed while it writes: every key it printed is there, with its vector."""
     path = tmp_path / "memory.db"
@@ -696,6 +708,7 @@ def test_what_was_acknowledged_survives_a_kill(tmp_path: Path):
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_two_processes_write_one_file(tmp_path: Path):
     """Each put is whole: nothing is lost, and a shared key holds one of them."""
     path = tmp_path / "memory.db"

@@ -405,6 +405,7 @@ def popped_by_two(db: Path) -> list[str]:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 async def test_two_processes_never_pop_the_same_item(db: Path) -> None:
     """Both pop until nothing is left: together they got each item once."""
     async with MnemoSession.from_path("t", db) as session:
@@ -462,6 +463,7 @@ async def test_an_item_that_is_none_is_refused_with_its_whole_batch(
 
 
 @pytest.mark.slow
+@pytest.mark.long
 async def test_ten_megabytes_come_back_and_too_many_are_refused(session: MnemoSession) -> None:
     """10 MB of an item are stored as any; above 64 MiB nothing of the batch is."""
     long = {"type": "function_call_output", "call_id": "c", "output": "x" * 10_000_000}
@@ -498,6 +500,7 @@ async def test_an_id_that_is_none_is_refused(kit: Kit, thread_id: str) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_a_missing_extra_is_named() -> None:
     """Without the SDK the import says what to install."""
     code = "import sys; sys.modules['agents'] = None; import mnemo.adapters.openai_agents"
@@ -904,6 +907,7 @@ asyncio.run(Runner.run(agent, "Weather in Bern, then in Rome?", session=session)
 
 
 @pytest.mark.slow
+@pytest.mark.long
 async def test_a_run_killed_in_a_tool_call_is_followed_by_one_that_succeeds(db: Path) -> None:
     """What was stored before the kill is there; the next run on the session needs no repair."""
     killed = await anyio.run_process([sys.executable, "-c", _KILLED, str(db)], check=False)

@@ -439,6 +439,7 @@ def test_what_is_no_repository_is_refused(make: Any) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_a_missing_extra_is_named() -> None:
     """Without the SDK the import says what to install."""
     code = "import sys; sys.modules['pydantic_ai'] = None; import mnemo.adapters.pydantic_ai"

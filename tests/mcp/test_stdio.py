@@ -37,13 +37,35 @@ async def stored(folder: Path) -> list[str]:
 
 
 async def test_a_client_lists_calls_reads_and_asks(connect):
-    """Tools, a call, resources and the prompt, over pipes."""
+    """Tools, calls, the prompt, and notes as resources, over pipes."""
     async with connect("--write") as client:
         assert len((await client.list_tools()).tools) == 10
         await remember(client, "Ada plays the cello.")
         assert "cello" in await recalled(client, "What does Ada play?")
         assert (await client.list_resources()).resources == []
         assert len((await client.list_prompts()).prompts) == 1
+        note = {"topic": "build", "description": "How", "evidence": "run it", "body": "make </s>"}
+        assert not (await client.call_tool("write_note", note)).is_error
+        (listed,) = (await client.list_resources()).resources
+        (content,) = (await client.read_resource(listed.uri)).contents
+        assert "make" in content.text
+        assert "</s>" not in content.text
+        with pytest.raises(MCPError):
+            await client.read_resource("mnemo://notes/none")
+
+
+@pytest.mark.long
+async def test_the_command_line_fixes_the_repository_and_the_thread(connect, tmp_path):
+    """A call that names others is refused with a reason, and nothing of it is stored."""
+    async with connect("--thread", "desk") as client:
+        for name in ("repo", "repo_id", "thread_id"):
+            result = await client.call_tool("remember", {"text": "No.", name: "other"})
+            assert result.structured_content["error"]["reason"] == "unknown_argument"
+        await remember(client, "Ada plays the cello.")
+    async with Mnemo(tmp_path / "mnemo.db") as memory:
+        assert [one.id for one in await memory.repos()] == ["default"]
+        repo = await memory.open_repo("default")
+        assert [(t.thread_id, t.messages) for t in await repo.threads()] == [("desk", 1)]
 
 
 async def test_a_call_that_lasts_reports_progress_and_can_be_cancelled(connect):
@@ -110,17 +132,26 @@ async def main():
     )
     async with Client(stdio_client(parameters)) as client:
         await client.call_tool("remember", {"text": "Ada plays the cello."})
-        print("acknowledged", flush=True)
+
+        async def noticed(progress, total, message):
+            print("acknowledged", flush=True)
+
+        if "during" in sys.argv:
+            wanted = {"text": "Ben bakes bread.", "wait": True}
+            await client.call_tool("remember", wanted, progress_callback=noticed)
+        else:
+            await noticed(0, None, None)
         await anyio.sleep_forever()
 
 anyio.run(main)
 """
 
 
-async def test_a_server_ends_when_its_client_vanishes(server_id, tmp_path):
-    """A client that is killed closes the pipe; the server ends by itself and has kept all."""
+@pytest.mark.parametrize("when", ["between", "during"])
+async def test_a_server_ends_when_its_client_vanishes(server_id, tmp_path, when):
+    """Between two calls or during one, the closed pipe ends the server, and it has kept all."""
     with subprocess.Popen(  # noqa: ASYNC220 - the test waits for it
-        [sys.executable, "-c", VANISHING], cwd=tmp_path, stdout=subprocess.PIPE
+        [sys.executable, "-c", VANISHING, when], cwd=tmp_path, stdout=subprocess.PIPE
     ) as client:
         assert client.stdout.readline() == b"acknowledged\n"
         server = os.pidfd_open(server_id())
@@ -128,4 +159,6 @@ async def test_a_server_ends_when_its_client_vanishes(server_id, tmp_path):
     ended, _, _ = await anyio.to_thread.run_sync(select.select, [server], [], [], 30)
     os.close(server)
     assert ended
-    assert await stored(tmp_path) == ["Ada plays the cello."]
+    said = await stored(tmp_path)
+    assert said[0] == "Ada plays the cello."
+    assert said[1:] in ([], ["Ben bakes bread."])
