@@ -57,6 +57,7 @@ def test_the_generated_parts_are_those_of_the_code(generator: ModuleType, page: 
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_the_site_builds_without_a_warning(tmp_path: Path):
     """Every page has its place, every link and anchor leads somewhere."""
     pytest.importorskip("properdocs")

@@ -27,7 +27,7 @@ LINES: list[set[str]] = [
     {"session", "maintenance", "notes", "items", "context"},
     {"repository"},
     {"service"},
-    {"mcp", "sync", "exchange"},
+    {"mcp", "sync", "exchange", "pictures"},
     {"client", "web"},
     {"adapters", "cli"},
 ]

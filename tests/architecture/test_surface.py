@@ -14,6 +14,10 @@ import mnemo.errors
 import mnemo.events
 
 HEAVY = ("httpx", "sqlite_utils", "wordllama", "transitions", "rich", "typer", "snowballstemmer")
+FRAMEWORKS = (
+    *("agents", "anthropic", "fastapi", "google.adk", "langchain_core", "langgraph", "mcp"),
+    *("mnemo.adapters", "openai", "opentelemetry", "psycopg", "pydantic_ai", "uvicorn"),
+)
 
 
 def test_all_is_sorted_and_whole():
@@ -41,8 +45,9 @@ def test_the_blocking_surface_is_that_of_the_asynchronous_classes():
 
 @pytest.mark.slow
 def test_importing_mnemo_brings_nothing_heavy():
-    """Heavy packages are imported where they are used."""
-    probe = f"import sys, mnemo; print([m for m in {HEAVY!r} if m in sys.modules])"
+    """Heavy packages and those of extras, all installed here, are imported where they are used."""
+    probe = f"import sys, mnemo; print([m for m in {HEAVY + FRAMEWORKS!r} if m in sys.modules])"
+    assert [name for name in FRAMEWORKS if importlib.util.find_spec(name) is None] == []
     out = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, check=True)
     assert out.stdout.strip() == "[]"
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
+from itertools import count
 from pathlib import Path
 from typing import Any
 
 import anyio
 import anyio.lowlevel
 import pytest
+from engines import emptied
 from helpers import Kit, OpenKit, examples
 
 from mnemo import Changeset, Episodic, Semantic, Session, Tag
@@ -18,10 +20,11 @@ from mnemo.values.graph import Edge, EdgeKind
 
 pytestmark = pytest.mark.slow
 
-EACH_TURN_UP_TO, GROWTH = examples(25), 1.3
+EACH_TURN_UP_TO = examples(25)
+GROWTH = 1.3 if EACH_TURN_UP_TO >= 25 else 2.0
 """
-Every number of turns up to the first (fewer in the quick run), from there on ever larger
-ones: an operation that waits for a thread spends hundreds of turns in one and the same await.
+Every number of turns up to the first, from there on ever larger ones (fewer of both in the
+quick run): an operation that waits for a thread spends hundreds of turns in the same await.
 """
 
 
@@ -378,11 +381,26 @@ async def test_a_cancelled_call_is_done_or_not_done(
     open_kit: OpenKit, tmp_path: Path, case: type[Case], cancel: Cancel, in_file: bool
 ) -> None:
     """After any number of turns nothing is half, lost, locked or left waiting."""
-    turns, tries = 0, 0
-    while True:
-        tries += 1
+    for tries in count(1):
         store = tmp_path / f"{tries}.db" if in_file else "memory:"
-        if await one_try(open_kit, case, cancel, turns, store):
+        if await one_try(open_kit, case, cancel, turns_of(tries), store):
             break
-        turns = turns + 1 if turns < EACH_TURN_UP_TO else int(turns * GROWTH)
     assert tries > 1, "the call ended before it could be cancelled at all"
+
+
+@pytest.mark.postgres
+@pytest.mark.parametrize("case", CASES)
+async def test_a_call_cancelled_on_postgres_is_done_or_not_done(
+    open_kit: OpenKit, postgres_url: str, case: type[Case]
+) -> None:
+    """As in a file; one in nine numbers of turns, for each opens a service."""
+    for tries in count(1, step=9):
+        if await one_try(open_kit, case, by_scope, turns_of(tries), emptied(postgres_url, "")):
+            break
+
+
+def turns_of(number: int) -> int:
+    """Every number of turns at first, then ever larger ones."""
+    if number <= EACH_TURN_UP_TO:
+        return number - 1
+    return int(EACH_TURN_UP_TO * GROWTH ** (number - EACH_TURN_UP_TO))

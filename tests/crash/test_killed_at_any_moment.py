@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import random
-import sqlite3
 from collections import Counter, defaultdict
-from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
 from crash.lives import Lives, Told
+from engines import rows_of
 
 from mnemo import Config, Episodic, Mnemo, Repository
 from mnemo.testing import HashingEmbedder
@@ -94,26 +93,28 @@ class Ledger:
 # ── What is there ────────────────────────────────────────────────────────────────────
 
 
+_STEPS = """
+SELECT e.id, t.idx, t.key, t.observation, t.committed
+FROM steps t JOIN episodes e ON e.no = t.episode
+"""
+_STATES = """
+SELECT e.id, CASE WHEN coalesce(s.state, 'idle') = 'idle' THEN e.status ELSE s.state END
+FROM episodes e LEFT JOIN sessions s ON s.episode = e.no
+"""
+
+
 @dataclass
 class Found:
-    """What the file holds, read past the service so that it vouches for itself in nothing."""
+    """What the store holds, read past the service so that it vouches for itself in nothing."""
 
     states: dict[str, str]
     steps: dict[str, dict[int, str]]
     committed: dict[str, set[int]]
 
     @classmethod
-    def read(cls, path: Path) -> Found:
-        with closing(sqlite3.connect(path)) as file:
-            rows = file.execute(
-                "SELECT e.id, t.idx, t.key, t.observation, t.committed "
-                "FROM steps t JOIN episodes e ON e.no = t.episode"
-            ).fetchall()
-            states = file.execute(
-                "SELECT e.id, iif(coalesce(s.state, 'idle') = 'idle', e.status, s.state) "
-                "FROM episodes e LEFT JOIN sessions s ON s.episode = e.no"
-            ).fetchall()
-        found = cls(dict(states), defaultdict(dict), defaultdict(set))
+    def read(cls, place: Path | str) -> Found:
+        rows = rows_of(place, _STEPS)
+        found = cls(dict(rows_of(place, _STATES)), defaultdict(dict), defaultdict(set))
         for episode, index, key, observation, committed in rows:
             assert index not in found.steps[episode], "two steps have one place"
             assert observation.endswith(f"({key})")
@@ -125,12 +126,12 @@ class Found:
 
 
 async def verify(
-    memory: Mnemo, repo: Repository, path: Path, ledger: Ledger, *, auto: bool
+    memory: Mnemo, repo: Repository, place: Path | str, ledger: Ledger, *, auto: bool
 ) -> None:
     """Everything acknowledged is there once, nothing is there by half."""
     report = await memory.check()
     assert report.problems == ()
-    found = Found.read(path)
+    found = Found.read(place)
     episodic = [node for node in await repo.get_nodes(["episodic"]) if isinstance(node, Episodic)]
     nodes = Counter((node.episode_id, node.step_index) for node in episodic)
     assert set(nodes.values()) <= {1}, "a step has two nodes"
@@ -186,17 +187,17 @@ async def finish_all(repo: Repository, ledger: Ledger) -> None:
 
 
 async def many_lives(
-    path: Path, lives: Lives, *, auto: bool, seed: int
+    place: Path | str, lives: Lives, *, auto: bool, seed: int, number: int = LIVES_PER_STORE
 ) -> tuple[int, Counter[str]]:
     """Kill one process after another over one store; give how many, and what was met."""
     chance, ledger, kills, met = random.Random(seed), Ledger(), 0, Counter[str]()
-    for life in range(LIVES_PER_STORE):
+    for life in range(number):
         moment = Moment.drawn(chance, auto=auto)
         told = lives.killed(
             "work",
             when=moment.has_come,
             delay_s=moment.delay_s,
-            path=str(path),
+            path=str(place),
             auto=auto,
             seed=seed * 1_000 + life,
         )
@@ -204,13 +205,13 @@ async def many_lives(
         ledger.enter(told)
         met.update(what for what, *_ in told)
         config = Config(session={"auto_commit": auto})
-        async with Mnemo(path, config=config, embedder=HashingEmbedder()) as memory:
+        async with Mnemo(place, config=config, embedder=HashingEmbedder()) as memory:
             repo = await memory.open_repo("r")
             met.update(f"found {record.state}" for record in await repo.unfinished_sessions())
-            await verify(memory, repo, path, ledger, auto=auto)
-            if life % 5 == 4 or life == LIVES_PER_STORE - 1:
+            await verify(memory, repo, place, ledger, auto=auto)
+            if life % 5 == 4 or life == number - 1:
                 await finish_all(repo, ledger)
-                await verify(memory, repo, path, ledger, auto=auto)
+                await verify(memory, repo, place, ledger, auto=auto)
     return kills, met
 
 
@@ -243,3 +244,16 @@ async def test_nothing_acknowledged_is_lost_or_doubled(
     assert 2 * KILLS_PER_MODE >= 200
     expected = {"step", "closed", "committed", "resumed", "found collecting", "found extracting"}
     assert expected | ({"ended"} if auto else {"discarded", "found ready"}) <= set(met)
+
+
+@pytest.mark.postgres
+@pytest.mark.slow
+@pytest.mark.parametrize("auto", [False, True], ids=["manual", "auto_commit"])
+async def test_nothing_acknowledged_is_lost_or_doubled_on_postgres(
+    postgres_url: str, lives: Lives, auto: bool
+) -> None:
+    """As in a file; the server finishes or undoes what a killed process had begun."""
+    seed = 200 + auto
+    kills, met = await many_lives(postgres_url, lives, auto=auto, seed=seed, number=12)
+    assert kills == 12
+    assert {"step", "closed", "resumed"} <= set(met)

@@ -69,6 +69,7 @@ def steps_of_the_word(path: Path) -> int:
     return int(count)
 
 
+@pytest.mark.long
 async def test_a_kill_leaves_forgetting_undone_or_done(tmp_path: Path, lives: Lives) -> None:
     """After the next open either all is there, or no row and no byte of it is."""
     chance = random.Random(5)

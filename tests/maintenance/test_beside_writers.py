@@ -310,6 +310,7 @@ async def indexed(repo: Any) -> dict[str, Any]:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 async def test_another_process_maintains_the_file_meanwhile(open_kit: OpenKit, db: Path) -> None:
     """What is committed here stays, what is double is merged there, and both see it."""
     memory = Memory(await open_kit(store=db))

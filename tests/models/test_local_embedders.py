@@ -80,6 +80,7 @@ async def test_only_the_beginning_of_a_very_long_text_counts(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", [WordLlamaEmbedder, MiniLMEmbedder])
+@pytest.mark.long
 def test_constructing_it_loads_nothing(kind: type[Embedder]) -> None:
     """Neither the import of its module nor its constructor loads what it computes with."""
     code = (

@@ -15,6 +15,7 @@ from mnemo.notes.cues import Phrases, corrects, prefers, requests_in
     ["please ", "remember this. ", "x and remember that ", " ", ". ", '"', "'a", "`", "a\n",
      "great. ", "is a ", "make sure ", "not a b ", "- ", "it is a "],
 )  # fmt: skip
+@pytest.mark.long
 def test_the_time_does_not_grow_faster_than_the_text(piece):
     """A hundred thousand characters of any one thing are looked through in a moment."""
     text = piece * (100_000 // len(piece)) + " Remember that!"

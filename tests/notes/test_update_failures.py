@@ -110,6 +110,7 @@ async def _count_calls(open_notes) -> int:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("error", [OSError("made to fail"), StoreError("made to fail")])
+@pytest.mark.long
 async def test_a_failure_at_every_call_is_an_error_and_an_end(open_notes, error, caplog):
     """Whatever call fails, ``update_after_task`` returns, and the end is told exactly once."""
     caplog.set_level(logging.CRITICAL)
@@ -134,6 +135,7 @@ async def test_a_failure_at_every_call_is_an_error_and_an_end(open_notes, error,
 
 
 @pytest.mark.slow
+@pytest.mark.long
 async def test_after_any_failure_the_next_update_keeps_the_request(open_notes, caplog):
     """What a failed update did not keep, the next one over the same part does: once."""
     caplog.set_level(logging.CRITICAL)
@@ -313,6 +315,7 @@ async def test_closing_gives_a_grace_and_then_stops(open_notes):
     assert isinstance(kit.clock, ManualClock)
 
 
+@pytest.mark.long
 async def test_a_task_that_is_cancelled_outright_ends_its_update_as_well(open_notes):
     """asyncio's own ``cancel`` after k turns, for every k: one end, and every answer is counted."""
     for turns in itertools.count():

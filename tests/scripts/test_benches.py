@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -18,7 +19,8 @@ SCRIPTS = Path(__file__).parents[2] / "scripts"
 def run(script: str, *arguments: object) -> subprocess.CompletedProcess[str]:
     """Run a bench to its end."""
     command = [sys.executable, str(SCRIPTS / script), *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, check=False)
+    environment = {**os.environ, "PYTHONPATH": str(SCRIPTS.parent / "tests")}
+    return subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
 
 
 def result_of(script: str, *arguments: object) -> dict[str, Any]:
@@ -64,6 +66,7 @@ def test_threads_of_two_processes_are_settled_with_a_killed_one_between():
     assert {figure["unit"] for figure in others} == {"s", "ms", "MB", "KB", ""}
 
 
+@pytest.mark.long
 def test_one_phase_can_be_chosen():
     """--only runs the phases that begin so and no other, and prints a table."""
     done = run("bench.py", "--size", "tiny", "--only", "idle")
@@ -72,6 +75,7 @@ def test_one_phase_can_be_chosen():
     assert "append" not in done.stdout
 
 
+@pytest.mark.long
 def test_an_unknown_phase_is_refused():
     """A phase that does not exist is an error with the names of those that do."""
     done = run("bench.py", "--size", "tiny", "--only", "nothing")
@@ -80,9 +84,21 @@ def test_an_unknown_phase_is_refused():
 
 
 @pytest.mark.long
+@pytest.mark.postgres
+def test_postgres_is_measured_beside_sqlite():
+    """Appends give ratios; a follower of other processes misses nothing."""
+    chosen = ["--only", "appends", "--only", "following"]
+    phases = result_of("bench_postgres.py", "--size", "tiny", *chosen)["phases"]
+    assert [f["unit"] for f in phases["appends"]].count("x") == 3
+    appended, *missed = [figure["value"] for figure in phases["following"]]
+    assert appended > 0
+    assert missed == [0, 0]
+
+
+@pytest.mark.long
 def test_workers_killed_and_stopped_at_random_lose_and_double_nothing():
     """Each episode is committed once, no late write is taken, nothing stays claimed."""
-    phases = result_of("bench_workers.py", "--threads", 0, "--rounds", 12)["phases"]
+    phases = result_of("bench_workers.py", "--threads", 0, "--rounds", 12, "--soak", 0)["phases"]
     wrong = {figure["name"]: figure["value"] for figure in phases["chaos"] if figure["value"]}
     assert len(phases["chaos"]) == 5
     assert wrong == {}

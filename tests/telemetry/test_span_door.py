@@ -61,6 +61,7 @@ def test_switched_off_the_package_is_not_looked_for(monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_the_whole_story_works_without_the_package() -> None:
     """A session from start to recall, in an interpreter where the import fails."""
     program = "import sys; sys.modules['opentelemetry'] = None" + STORY
@@ -68,6 +69,7 @@ def test_the_whole_story_works_without_the_package() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_opentelemetry_is_imported_by_an_open_service_only() -> None:
     """Not by the library's import, and not where telemetry is off."""
     seen = "print('opentelemetry' in sys.modules)"
@@ -105,6 +107,7 @@ def test_an_error_passes_through_every_span(watch: Watch) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_a_provider_that_is_set_after_opening_is_used() -> None:
     """The global provider, set up as applications do, here once the service is open."""
     program = f"""{STORY}

@@ -142,6 +142,7 @@ def inside(number: int, name: str, **values: Any) -> list[str]:
         (changed(3, committed=1), 3, "committed: "),
         (changed(3, annotation={}), 3, "annotation.state: "),
         (changed(4, type="dream"), 4, "type: "),
+        (changed(4, type="item"), 4, "type: "),
         (changed(4, revision=4), 4, "past that of the head"),
         (changed(4, fields=[]), 4, "fields: "),
         (inside(4, "fields", proposition=None), 4, "fields.proposition: "),
