@@ -16,6 +16,7 @@ from langgraph.store.sqlite.aio import AsyncSqliteStore
 from mnemo import Config, Mnemo
 from mnemo.adapters.langgraph import MnemoStore
 from mnemo.models.wordllama import WordLlamaEmbedder
+from mnemo.runtime import settle_collector
 
 IN_FLIGHT, ROUNDS = 64, 3
 FASTER, SLOWEST = 1.5, 0.3
@@ -33,6 +34,7 @@ async def measured(folder: Path, *, tiny: bool) -> list[Figure]:
         ours = MnemoStore(await memory.open_repo("bench"), index={"fields": ["text"]})
         async with AsyncSqliteStore.from_conn_string(str(folder / "langgraph.db")) as theirs:
             await theirs.setup()
+            settle_collector()
             figures = await _puts(ours, theirs, puts)
         return figures + await _searches(ours, embedder, items, queries)
 

@@ -173,6 +173,10 @@ class Words:
         chosen = self._random.choices(self._words, cum_weights=self._weights, k=count)
         return " ".join(chosen).capitalize() + "."
 
+    def commonest(self, count: int) -> list[str]:
+        """The words that most sentences hold."""
+        return self._words[:count]
+
     def question(self, about: str) -> str:
         """A question with up to four words of the sentence *about* that are no stop words."""
         telling = [w for w in about.lower().rstrip(".").split() if w not in STOP_WORDS]

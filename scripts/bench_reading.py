@@ -45,7 +45,10 @@ async def recall_at(count: int, sizes: Sizes, folder: Path) -> list[Figure]:
     words = Words()
     texts = [words.sentence() for _ in range(count // 2)]
     path = folder / f"recall-{count}.db"
-    await _fill(path, texts, words)
+    store = SqliteStore(path, config=StoreConfig(), clock=SystemClock(), lease_s=60)
+    facts = [words.sentence(6, 14) for _ in texts]
+    await fill(store, texts, facts, WordLlamaEmbedder())
+    del facts
     questions = [words.question(text) for text in texts[:: max(1, len(texts) // sizes.queries)]]
     await warm_up(folder)
     del texts
@@ -106,13 +109,14 @@ async def _ask(repo: Repository, questions: Sequence[str]) -> list[float]:
 # ── Filling ──────────────────────────────────────────────────────────────────────────
 
 
-async def _fill(path: Path, texts: Sequence[str], words: Words) -> None:
-    store = SqliteStore(path, config=StoreConfig(), clock=SystemClock(), lease_s=60)
+async def fill(store: Any, texts: Sequence[str], facts: Sequence[str], embedder: Embedder) -> None:
+    """Store a step for each of *texts* and a fact for each of *facts*, and close *store*."""
     owner = await store.open()
     try:
-        filler = Filler(store, owner, WordLlamaEmbedder())
-        for some in batches(texts, AT_ONCE):
-            await filler.add(some, [words.sentence(6, 14) for _ in some])
+        filler = Filler(store, owner, embedder)
+        pairs = zip(batches(texts, AT_ONCE), batches(facts, AT_ONCE), strict=True)
+        for some_texts, some_facts in pairs:
+            await filler.add(some_texts, some_facts)
         await store.sessions.release(owner)
     finally:
         await store.aclose()
@@ -121,7 +125,7 @@ async def _fill(path: Path, texts: Sequence[str], words: Words) -> None:
 class Filler:
     """Writes steps, their vectors and the facts drawn from them."""
 
-    def __init__(self, store: SqliteStore, owner: Owner, embedder: Embedder) -> None:
+    def __init__(self, store: Any, owner: Owner, embedder: Embedder) -> None:
         self._store = store
         self._owner = owner
         self.embedder = embedder

@@ -48,7 +48,7 @@ async def warm_up(folder: Path) -> None:
     async with Mnemo(folder / "warm.db") as memory:
         repo = await memory.open_repo("warm")
         session = await repo.start_session("Warm up")
-        await _append_all([session], 3)
+        await append_all([session], 3)
         await session.close_and_commit()
         await repo.recall("What is there?")
 
@@ -75,7 +75,7 @@ async def _appends(mode: Durability, sizes: Sizes, folder: Path) -> list[Figure]
         async with Mnemo(folder / f"{mode}-{tasks}.db", config=config) as memory:
             repo = await memory.open_repo("bench")
             sessions = [await repo.start_session("Take everything down") for _ in range(tasks)]
-            await _append_all(sessions, 2)
+            await append_all(sessions, 2)
             figures += await _timed_appends(mode, sessions, max(1, count // tasks // ROUNDS))
     return figures
 
@@ -87,7 +87,7 @@ async def _timed_appends(mode: Durability, sessions: Sequence[Session], each: in
     async with heartbeat() as beats:
         for _ in range(ROUNDS):
             began = perf_counter()
-            took += await _append_all(sessions, each)
+            took += await append_all(sessions, each)
             per_s.append(each * len(sessions) / (perf_counter() - began))
     used_us = 1e6 * (used_s + thread_time()) / len(took)
     most = EVENT_LOOP_US.get(len(sessions))
@@ -102,7 +102,8 @@ async def _timed_appends(mode: Durability, sessions: Sequence[Session], each: in
     ]
 
 
-async def _append_all(sessions: Sequence[Session], each: int) -> Timed:
+async def append_all(sessions: Sequence[Session], each: int) -> Timed:
+    """Append to all at once, *each* steps one after another; how long every one took."""
     took: Timed = []
 
     async def fill(number: int, session: Session) -> None:
@@ -137,7 +138,7 @@ async def _one_by_one(repo: Repository, count: int) -> list[Figure]:
     async with heartbeat() as beats:
         for _ in range(count + 1):
             session = await repo.start_session("Help plan a journey")
-            await _append_all([session], EPISODE_STEPS)
+            await append_all([session], EPISODE_STEPS)
             began = perf_counter()
             await session.close_and_commit()
             took.append(perf_counter() - began)
@@ -154,7 +155,7 @@ async def _all_at_once(repo: Repository, sizes: Sizes) -> list[Figure]:
     name = f"{sizes.sessions} × {sizes.steps_each} steps"
     figures: list[Figure] = []
     for what, work in (
-        ("appending", lambda: _append_all(sessions, sizes.steps_each)),
+        ("appending", lambda: append_all(sessions, sizes.steps_each)),
         ("annotated and embedded", lambda: _drained(repo)),
         ("extracted and committed", lambda: _commit_all(sessions)),
     ):
