@@ -158,6 +158,25 @@ async def test_a_commit_that_the_server_broke_off_is_repeated(postgres_url: str)
         assert [step.observation for step in (await kit.load()).steps] == ["said once"]
 
 
+async def test_a_commit_whose_outcome_nobody_knows_is_not_repeated(postgres_url: str) -> None:
+    """A day later others have swept what told it: the caller is to read what is stored."""
+    server, schema = postgres_url.partition("&schema")[0], postgres_url.rpartition("=")[2]
+    async with services(postgres_url, 1) as (kit,):
+        await kit.start()
+        execute(server, f"UPDATE {schema}.commits SET at = at - interval '25 hours'")
+        async with services(postgres_url, 1):
+            assert len(execute(server, f"SELECT writer FROM {schema}.commits")) == 1
+        execute(server, _ENDS.format(schema))
+        try:
+            with pytest.raises(StoreError, match="read again what is stored"):
+                await kit.append("said at most once")
+        finally:
+            execute(server, _NO_ENDS.format(schema))
+        assert (await kit.load()).steps == ()
+        await kit.append("said once")
+        assert [step.observation for step in (await kit.load()).steps] == ["said once"]
+
+
 async def test_a_statement_beyond_the_timeout_of_the_server_is_refused(postgres_url: str) -> None:
     """It is StoreLocked, nothing is written, and the next write goes on."""
     server, schema = postgres_url.partition("&schema")[0], postgres_url.rpartition("=")[2]

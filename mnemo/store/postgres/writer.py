@@ -35,13 +35,9 @@ _COUNT = (
     "INSERT INTO commits (writer, batch, at) VALUES ('{0}', {1}, now()) "
     "ON CONFLICT (writer) DO UPDATE SET batch = {1}, at = now()"
 )
-# Waits for the transaction of the lost connection, where the server has not ended it yet; a
-# SELECT would not see the row that a writer's first commit makes.
-_LAST = (
-    "INSERT INTO commits (writer, batch, at) VALUES (%s, 0, now()) "
-    "ON CONFLICT (writer) DO UPDATE SET at = now() RETURNING batch"
-)
-_SWEEP = "DELETE FROM commits WHERE at < now() - interval '1 hour'"
+# Waits for the transaction of the lost connection, where the server has not ended it yet.
+_LAST = "SELECT batch FROM commits WHERE writer = %s FOR UPDATE"
+_SWEEP = "DELETE FROM commits WHERE at < now() - interval '1 day'"
 _REPEATED = (errors.SerializationFailure, errors.DeadlockDetected)
 
 
@@ -82,7 +78,8 @@ class Writer(GroupWriter):
         self._id = secrets.token_hex(8)
         self._batch = 0
         with closed_on_error(connect()) as connection:
-            connection.execute(f"{begin}; {_SWEEP}; COMMIT")
+            noted = _COUNT.format(self._id, self._batch)
+            connection.execute(f"{begin}; {_SWEEP}; {noted}; COMMIT")
         self._use(connection)
 
     def _use(self, connection: Connection) -> None:
@@ -156,7 +153,10 @@ class Writer(GroupWriter):
                     batch[0].result = refused.error
                     break
             except _InDoubt:
-                return self._looked_up()
+                wrote_jobs = self._tx.wrote_jobs
+                error = self._looked_up()
+                self._wrote_jobs |= wrote_jobs and error is None
+                return error
             except Exception as error:
                 self._abandon()
                 return error
@@ -183,23 +183,26 @@ class Writer(GroupWriter):
         stop = time.monotonic() + _IN_DOUBT_S
         while time.monotonic() < stop:
             try:
-                is_committed = self._last_committed() == self._batch
+                last = self._last_committed()
             except psycopg.Error as error:
                 self._connection.close()
                 log.info("the outcome of a commit cannot be looked up yet: %s", error)
                 time.sleep(_BETWEEN_LOOKS_S)
                 continue
-            if is_committed:
-                return None
-            return StoreUnavailable("the server ended while it wrote; nothing was written")
+            if last is None:
+                break
+            if last < self._batch:
+                return StoreUnavailable("the server ended while it wrote; nothing was written")
+            return None
         return StoreError("the server ended while it committed: read again what is stored")
 
-    def _last_committed(self) -> int:
+    def _last_committed(self) -> int | None:
+        """The last batch that was committed; ``None``: its row was swept, a day after it."""
         self._use(self._connect())
         self._connection.execute(self._begin)
-        ((batch,),) = self._connection.execute(_LAST, (self._id,)).fetchall()
+        row = self._connection.execute(_LAST, (self._id,)).fetchone()
         self._connection.execute("ROLLBACK")
-        return int(batch)
+        return None if row is None else int(row[0])
 
     def _run_in_savepoint(self, units: list[Unit]) -> Exception | None:
         if self._has_savepoints:
