@@ -93,6 +93,22 @@ async def test_a_reader_that_ends_is_waited_for(url: str, postgres_server: str) 
         assert await scrubbing
 
 
+async def test_a_table_that_is_read_for_long_is_left_to_the_next_scrub(
+    url: str, postgres_server: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Who began to read it during the scrub keeps no others waiting behind its rewrite."""
+    schema = url.rpartition("=")[2]
+    caplog.set_level("INFO", "mnemo")
+    async with Mnemo(url, embedder=HashingEmbedder()) as memory:
+        await forget_secret(memory)
+        with psycopg.connect(postgres_server) as reader:
+            reader.execute(f"LOCK TABLE {schema}.steps IN ACCESS SHARE MODE")
+            assert not await memory.scrub()
+            assert f"{schema}.steps is being read" in caplog.text
+        assert await memory.scrub()
+        assert bytes_left(url) == []
+
+
 async def test_a_role_that_does_not_own_the_tables_is_told(
     url: str, postgres_server: str, caplog: pytest.LogCaptureFixture
 ) -> None:

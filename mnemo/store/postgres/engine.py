@@ -267,14 +267,14 @@ class PostgresEngine:
         with translated("scrubbing the store"):
             connection = self._connect()
             try:
-                return scrub(connection, self._address.schema)
+                return scrub(connection, self._address.schema, is_pooled=self._is_pooled)
             finally:
                 connection.close()
 
     async def tend(self, woken: Callable[[], None]) -> Never:
         """Listen for jobs, which no pooler lets through; the server vacuums by itself."""
         writer = self._opened()
-        while self._is_pooled:
+        if self._is_pooled:
             await anyio.sleep_forever()
         while True:
             try:

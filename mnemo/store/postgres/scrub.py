@@ -5,6 +5,8 @@ from __future__ import annotations
 import logging
 import time
 
+from psycopg import errors
+
 from mnemo.store.postgres.connection import Connection
 from mnemo.store.tx import Tx
 
@@ -15,6 +17,8 @@ log = logging.getLogger("mnemo")
 # How often, and how long each time, readers are waited for: three seconds in all.
 _TRIES = 30
 _PAUSE_S = 0.1
+# Everything else that reads or writes a table waits behind a rewrite that waits for it.
+_PATIENCE = "SET lock_timeout = 1000"
 
 _OWED = "SELECT 1 FROM meta WHERE name IN ('scrub', 'scrubbing')"
 # What is erased from here on is noted anew; what was erased has transactions below the value.
@@ -51,14 +55,17 @@ def is_clean(tx: Tx) -> bool:
     return tx.run(_OWED).fetchone() is None
 
 
-def scrub(connection: Connection, schema: str) -> bool:
+def scrub(connection: Connection, schema: str, *, is_pooled: bool) -> bool:
     """
     Rewrite all tables if something was erased; give whether nothing of it is left.
 
     A plain ``VACUUM`` would leave it in unused parts of pages, and words in the GIN indexes.
+    Whoever reads a table for longer than a second, as an export does, keeps it from that.
 
     Args:
         connection: Outside of a transaction: each table is rewritten in one of its own.
+        is_pooled: Whether a pooler shares it with others, for whom a setting would remain: a
+            rewrite then waits for readers as long as it takes.
     """
     begun = connection.execute(_BEGIN.format(schema)).fetchone()
     if begun is None:
@@ -69,11 +76,23 @@ def scrub(connection: Connection, schema: str) -> bool:
         return False
     if not _outlasts_readers(connection, begun[0]):
         return False
+    if not is_pooled:
+        connection.execute(_PATIENCE)
     for table, _ in tables:
-        connection.execute(f"VACUUM (FULL) {table}")
+        if not _is_rewritten(connection, table):
+            return False
     if not _outlasts_readers(connection, begun[0]):
         return False
     connection.execute(_DONE.format(schema), begun)
+    return True
+
+
+def _is_rewritten(connection: Connection, table: str) -> bool:
+    try:
+        connection.execute(f"VACUUM (FULL) {table}")
+    except errors.LockNotAvailable:
+        log.info("what was erased is not scrubbed: %s is being read", table)
+        return False
     return True
 
 
