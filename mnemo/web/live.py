@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
 
 import anyio
 from sse_starlette import ServerSentEvent
@@ -23,18 +23,32 @@ MOST_QUEUED = 512
 MOST_LISTENERS = 1_000
 """Listeners at once; a further one is refused (S)."""
 
+T = TypeVar("T")
+
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One message of a stream, encoded once for all listeners; *cursor* is of durable changes."""
+    """
+    One message of a stream, encoded once for all listeners.
+
+    Attributes:
+        changes: What it tells, if that is durable changes; *start* is the cursor before them.
+    """
 
     encoded: bytes
-    cursor: str | None = None
+    changes: Changes | None = None
+    start: str = ""
 
     @classmethod
     def of(cls, event: str, data: str, cursor: str | None = None) -> Entry:
         """The entry of a server-sent event."""
-        return cls(ServerSentEvent(data, event=event, id=cursor).encode(), cursor)
+        return cls(ServerSentEvent(data, event=event, id=cursor).encode())
+
+    @classmethod
+    def of_changes(cls, changes: Changes, start: str) -> Entry:
+        """The entry of durable changes behind *start*."""
+        data = adapter(Changes).dump_json(changes).decode()
+        return cls(cls.of("changes", data, changes.cursor).encoded, changes, start)
 
 
 class Listener:
@@ -111,8 +125,8 @@ class Live:
             return  # closed, or the store cannot be read now; the next look may
         if repo_id not in self._heads or changes.cursor == self._heads[repo_id]:
             return
+        entry = Entry.of_changes(changes, start=self._heads[repo_id])
         self._heads[repo_id] = changes.cursor
-        entry = _entry(changes)
         for listener in self._listeners:
             if listener.repo_id == repo_id:
                 listener.put(entry)
@@ -136,7 +150,7 @@ class Live:
         The durable changes of *repo* behind the cursor *after*, and its events.
 
         The first message, ``ready``, has that cursor. Followed by the ids of its messages no
-        change is left out; one may come twice after a reconnection.
+        change is left out, and no message, step or removal comes twice.
         """
         self._heads.setdefault(repo.id, (await repo.inspection.changes()).cursor)
         listener = Listener(lambda repo_id: repo_id == repo.id, repo.id)
@@ -172,22 +186,41 @@ class Live:
                 listener.is_behind = False
                 page = await repo.inspection.changes(cursor)
                 while page.cursor != cursor:
-                    yield _entry(page)
+                    yield Entry.of_changes(page, start=cursor)
                     cursor = page.cursor
                     page = await repo.inspection.changes(cursor)
             while listener.queue and not listener.is_behind:
                 entry = listener.queue.popleft()
-                if entry.cursor is None:
+                if entry.changes is None:
                     yield entry
-                elif not _reaches(cursor, entry.cursor):
-                    cursor = entry.cursor
-                    yield entry
+                while entry.changes is not None and not _reaches(cursor, entry.changes.cursor):
+                    changes = entry.changes
+                    if entry.start != cursor:
+                        page = await repo.inspection.changes(cursor)
+                        changes = _rest(changes, entry.start, cursor, page)
+                    yield entry if changes is entry.changes else Entry.of_changes(changes, cursor)
+                    cursor = changes.cursor
             if not listener.is_behind:
                 await listener.wait()
 
 
-def _entry(changes: Changes) -> Entry:
-    return Entry.of("changes", adapter(Changes).dump_json(changes).decode(), changes.cursor)
+def _rest(shared: Changes, start: str, cursor: str, page: Changes) -> Changes:
+    """What of *shared* is behind *cursor*; if they do not nest, *page*, which begins there."""
+    ends = [start, cursor, shared.cursor, page.cursor]
+    if not all(map(_reaches, ends[1:], ends)):
+        return page
+    return replace(
+        shared,
+        messages=_both(shared.messages, page.messages),
+        steps=_both(shared.steps, page.steps),
+        nodes=_both(shared.nodes, page.nodes),
+        removed=_both(shared.removed, page.removed),
+    )
+
+
+def _both(shared: Sequence[T], page: Sequence[T]) -> tuple[T, ...]:
+    known = frozenset(page)
+    return tuple(one for one in shared if one in known)
 
 
 def _reaches(cursor: str, other: str) -> bool:

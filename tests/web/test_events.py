@@ -11,6 +11,10 @@ import anyio
 import httpx
 import pytest
 
+from mnemo import Message, Mnemo
+from mnemo.testing import HashingEmbedder
+from mnemo.web.live import Live
+
 
 @asynccontextmanager
 async def listening(
@@ -122,3 +126,50 @@ async def test_a_wrong_cursor_is_a_problem(client, cursor):
     await client.post("/v1/remember", json={"content": "Ada sings."})
     answer = await client.get("/v1/events?repo=default", headers={"last-event-id": cursor})
     assert (answer.status_code, answer.json()["reason"]) == (422, "invalid_argument")
+
+
+class Watched:
+    """A repository of which a test knows when all of its changes have been read."""
+
+    def __init__(self, repo):
+        self.id, self.inspection = repo.id, self
+        self.is_read = anyio.Event()
+        self._inspection = repo.inspection
+
+    async def changes(self, after=None):
+        """The changes, as of ``Inspection.changes``."""
+        page = await self._inspection.changes(after)
+        if page.cursor == after:
+            self.is_read.set()
+        return page
+
+
+async def test_what_a_stream_read_by_itself_does_not_come_again_with_what_all_share():
+    """A listener that is ahead of the shared reader gets the rest of what that finds."""
+    async with Mnemo("memory:", embedder=HashingEmbedder()) as memory:
+        repo = await memory.open_repo("a")
+        chat, live, watched = repo.conversation("t"), Live(memory), Watched(repo)
+        start = (await repo.inspection.changes()).cursor
+        stream, seen = live.changes(watched, start), []
+
+        async def listen():
+            async for message in stream:
+                fields = dict(
+                    line.split(": ", 1) for line in message.decode().split("\r\n") if line
+                )
+                seen.append((fields["id"], json.loads(fields["data"])))
+                if ["t", 4] in seen[-1][1]["messages"]:
+                    group.cancel_scope.cancel()
+
+        assert b"event: ready" in await anext(stream)
+        await chat.append([Message(role="user", content=f"Day {n}.") for n in (0, 1)])
+        with anyio.fail_after(60):
+            async with anyio.create_task_group() as group:
+                group.start_soon(listen)
+                await watched.is_read.wait()
+                await chat.append([Message(role="user", content=f"Day {n}.") for n in (2, 3)])
+                group.start_soon(live.run)
+                await chat.append([Message(role="user", content="Day 4.")])
+        await stream.aclose()
+        assert [seq for _, changes in seen for _, seq in changes["messages"]] == [0, 1, 2, 3, 4]
+        assert all(cursor == changes["cursor"] for cursor, changes in seen)
