@@ -23,6 +23,7 @@ from inspector_kit import VIEWS, Inspector, chromium, inspected_at
 
 REPO = "read"
 """The repository that ``bench_serve.filled`` makes."""
+QUESTION = "Where is the lantern of room 5?"
 MOST_MS = 100
 """Within this a click must be answered."""
 SIZES = ((360, 800), (1_280, 900), (2_560, 1_440))
@@ -134,7 +135,7 @@ async def walked(inspector: Inspector) -> dict[str, list[tuple[float, float]]]:
     for view in VIEWS:
         acts = (pressed("link", view.title()), *CLICKS[view])
         if view == "recall":
-            await inspector.open(view, repo=REPO, query="Where is the lantern of room 5?")
+            await inspector.open(view, repo=REPO, query=QUESTION)
         found[view] = [await clicked(inspector, act) for act in acts[view == "recall" :]]
     return found
 
@@ -149,7 +150,7 @@ async def heap_mb(inspector: Inspector) -> float:
 
 
 async def pictured(inspector: Inspector, folder: Path) -> None:
-    """Write a picture of every view in each scheme and size."""
+    """Write pictures of every view, as it opens and after a click, in each scheme and size."""
     for view in VIEWS:
         for scheme in ("light", "dark"):
             await inspector.page.emulate_media(color_scheme=scheme)
@@ -158,6 +159,13 @@ async def pictured(inspector: Inspector, folder: Path) -> None:
                 await inspector.open(view, repo=REPO)
                 await ready(inspector)
                 await inspector.page.screenshot(path=folder / f"{view}-{scheme}-{width}.png")
+                if view == "recall":
+                    await inspector.open(view, repo=REPO, query=QUESTION)
+                for act in CLICKS[view][:1]:
+                    await act(inspector)
+                    await ready(inspector)
+                    path = folder / f"{view}-chosen-{scheme}-{width}.png"
+                    await inspector.page.screenshot(path=path)
 
 
 async def measured(inspector: Inspector, minutes: float) -> None:

@@ -51,6 +51,7 @@ async def moved(repo):
     await repo.remember(["I live in Lund.", "I play the cello."], at=START, **told)
     await repo.remember("I moved to Malmö.", at=START + timedelta(days=90), **told)
     await repo.add_memory("When Ada plays, close the window.", type="procedural")
+    await repo.settle()
 
 
 async def drawn(inspector, repo, **params):

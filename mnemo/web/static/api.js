@@ -2,6 +2,8 @@
 
 const KEY = "mnemo-token";
 const LONGEST_PAUSE_MS = 10_000;
+/** A stream is cut after so long without a byte: the service writes a comment every 15 seconds. */
+const SILENT_MS = 50_000;
 
 /** Keep the token of `/#token=…` for this tab, and take it out of the address. */
 export function takeToken() {
@@ -54,40 +56,45 @@ async function request(method, path, params, body, signal, headers = {}) {
 /**
  * Follow a repository's events until *signal* aborts; after a break from where it stopped.
  *
- * onEvent gets {name, data}; onState gets whether the stream is open.
+ * onEvent gets {name, data}; onState gets whether the stream is open. A wrong token is thrown.
  */
 export async function follow(repo, signal, onEvent, onState) {
   let cursor = null;
   let pause = 500;
   while (!signal.aborted) {
+    const link = new AbortController();
+    let timer = null;
+    const heard = () => (clearTimeout(timer), (timer = setTimeout(() => link.abort(), SILENT_MS)));
     try {
+      heard();
       const resumed = cursor === null ? {} : { "last-event-id": cursor };
-      const answer = await request("GET", "/events", { repo }, undefined, signal, resumed);
+      const answer = await request("GET", "/events", { repo }, undefined, AbortSignal.any([signal, link.signal]), resumed);
       pause = 500;
-      for await (const message of messages(answer.body)) {
+      for await (const message of messages(answer.body, heard)) {
         onState(true); // the first, "ready", says that nothing is missed from now on
         if (message.id !== null) cursor = message.id;
         onEvent({ name: message.event, data: JSON.parse(message.data) });
       }
     } catch (error) {
       if (signal.aborted) return;
-      if (error instanceof Problem && error.status < 500 && error.status !== 429) {
-        onState(false);
-        return;
-      }
+      if (error.status === 401) throw error;
+    } finally {
+      clearTimeout(timer);
+      link.abort();
+      if (!signal.aborted) onState(false);
     }
-    onState(false);
     await new Promise((resolve) => setTimeout(resolve, pause));
     pause = Math.min(2 * pause, LONGEST_PAUSE_MS);
   }
 }
 
-async function* messages(stream) {
+async function* messages(stream, heard) {
   const reader = stream.pipeThrough(new TextDecoderStream()).getReader();
   let text = "";
   for (;;) {
     const { done, value } = await reader.read();
     if (done) return;
+    heard();
     text += value.replaceAll("\r", "");
     const parts = text.split("\n\n");
     text = parts.pop();

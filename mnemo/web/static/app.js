@@ -1,8 +1,9 @@
 // The page: choose repository and view by the address, follow events, and show the view.
 
 import { render } from "./vendor/preact.js";
+import { Lately } from "./lately.js";
 import { follow, get, hasToken, setToken, takeToken } from "./api.js";
-import { address, Empty, Failure, html, RELOAD_MS, useAddress, useEffect, useLoad, useRef, useState, World } from "./parts.js";
+import { address, Empty, Failure, html, RELOAD_MS, useAddress, useEffect, useLayoutEffect, useLoad, useRef, useState, World } from "./parts.js";
 import { Overview } from "./views/overview.js";
 import { Memories } from "./views/memories.js";
 import { Recall } from "./views/recall.js";
@@ -24,15 +25,21 @@ const VIEWS = {
 };
 const MOST_EVENTS = 500;
 
-/** The newest events first, whether the stream is open, and a number that changes with the store. */
-function useEvents(repo) {
+/**
+ * The newest events first, numbers of the last minute, whether the stream is open, and a number
+ * that changes with the store. onRefused is called when the service no longer knows the token.
+ */
+function useEvents(repo, onRefused) {
   const [events, setEvents] = useState([]);
   const [live, setLive] = useState(false);
   const [tick, setTick] = useState(0);
   const count = useRef(0);
+  const [lately, setLately] = useState(() => new Lately());
   useEffect(() => {
     if (!repo) return undefined;
+    const noted = new Lately();
     setEvents([]);
+    setLately(noted);
     const abort = new AbortController();
     let timer = null;
     let waiting = [];
@@ -46,13 +53,15 @@ function useEvents(repo) {
     const happened = ({ name, data }) => {
       timer ??= setTimeout(show, RELOAD_MS);
       if (name === "ready") return;
-      waiting.push({ number: (count.current += 1), name, data, at: data.at || new Date().toISOString() });
+      const event = { number: (count.current += 1), name, data, at: data.at || new Date().toISOString() };
+      noted.note(event);
+      waiting.push(event);
       if (waiting.length > MOST_EVENTS) waiting.shift();
     };
-    follow(repo, abort.signal, happened, setLive);
+    follow(repo, abort.signal, happened, setLive).catch(onRefused);
     return () => (abort.abort(), clearTimeout(timer), setLive(false));
   }, [repo]);
-  return { events, live, tick };
+  return { events, live, tick, lately };
 }
 
 function App() {
@@ -67,7 +76,7 @@ function App() {
   if (!hasToken() || state.error?.status === 401) {
     return html`<${Door} wrong=${hasToken()} onToken=${() => setKnown(known + 1)} />`;
   }
-  if (state.error) return html`<main class="door"><h1>mnemo</h1><${Failure} error=${state.error} /></main>`;
+  if (state.error) return html`<main class="door"><h1>mnemo</h1><${Failure} error=${state.error} /><p><button onClick=${() => setKnown(known + 1)}>Try again</button></p></main>`;
   if (!state.value) return html`<main class="door"><h1>mnemo</h1><p role="status">Loading …</p></main>`;
   return html`<${Page} ...${state.value} onRetry=${() => setKnown(known + 1)} />`;
 }
@@ -92,12 +101,13 @@ function Door({ wrong, onToken }) {
 function Page({ caller, repositories, onRetry }) {
   const { view, params } = useAddress(Object.keys(VIEWS));
   const repo = params.repo || repositories[0]?.id;
-  const { events, live, tick } = useEvents(repo);
+  const { events, live, tick, lately } = useEvents(repo, onRetry);
   const [title, View] = VIEWS[view];
   useEffect(() => {
     document.title = `${title} · ${repo || "mnemo"}`;
   }, [title, repo]);
-  const world = { repo, repositories, canWrite: caller.rights === "write", events, live, tick, onRetry };
+  useLayoutEffect(() => scrollTo(0, 0), [view, repo]); // effects of the view may then scroll on
+  const world = { repo, repositories, canWrite: caller.rights === "write", events, live, tick, lately };
   return html`<${World.Provider} value=${world}>
     <a class="skip" href="#content" onClick=${(event) => (event.preventDefault(), document.getElementById("content").focus())}>Skip to the content</a>
     <header>

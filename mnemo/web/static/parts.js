@@ -1,14 +1,14 @@
 // What the views share: loading, links, and small components. Stored text is always a text node.
 
-import { createContext, html, useContext, useEffect, useRef, useState } from "./vendor/preact.js";
+import { createContext, html, useContext, useEffect, useLayoutEffect, useRef, useState } from "./vendor/preact.js";
 
-export { html, useContext, useEffect, useRef, useState };
+export { html, useContext, useEffect, useLayoutEffect, useRef, useState };
 
 const LONG_TEXT = 1_500;
 /** Between two looks at a store that changes. */
 export const RELOAD_MS = 400;
 
-/** The repository, the caller's rights, and what happens: {repo, canWrite, tick, events, live}. */
+/** The repository, the caller's rights, and what happens: {repo, canWrite, tick, events, lately, live}. */
 export const World = createContext(null);
 
 /** The address of a view. */
@@ -100,13 +100,13 @@ export function Text({ text, cut = LONG_TEXT }) {
   `;
 }
 
-/** A time as a person reads it; the exact one is its title. */
-export function Time({ at, day = false }) {
+/** A time as a person reads it, of a day or to the second; the exact one is its title. */
+export function Time({ at, day = false, seconds = false }) {
   if (!at) return html`<span class="quiet">–</span>`;
   const local = new Date(at);
   const pad = (number) => String(number).padStart(2, "0");
   const date = `${local.getFullYear()}-${pad(local.getMonth() + 1)}-${pad(local.getDate())}`;
-  const time = `${pad(local.getHours())}:${pad(local.getMinutes())}`;
+  const time = `${pad(local.getHours())}:${pad(local.getMinutes())}${seconds ? `:${pad(local.getSeconds())}` : ""}`;
   return html`<time datetime=${at} title=${at}>${day ? date : `${date} ${time}`}</time>`;
 }
 

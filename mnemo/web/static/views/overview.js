@@ -1,11 +1,12 @@
 // Overview: what the repository knows, what is not extracted yet, what failed; live.
 
 import { get, post } from "../api.js";
-import { Badge, Empty, Failure, html, Loaded, origin, plural, Query, Text, Time, To, useContext, useLoad, useState, World } from "../parts.js";
+import { Badge, Empty, Failure, html, Loaded, origin, plural, Query, Text, Time, To, useContext, useEffect, useLoad, useRef, useState, World } from "../parts.js";
 
 const NEWEST = 6;
 const SHOWN = 20;
-const MINUTE_MS = 60_000;
+/** Between two looks at numbers that fall, and at work that another process may be doing. */
+const RENEW_MS = 5_000;
 const UNFINISHED = {
   collecting: "collects steps; extraction begins when it is closed",
   extracting: "is being extracted",
@@ -16,6 +17,12 @@ const JOBS = { waiting: "waits for extraction", running: "is being extracted", d
 
 export function Overview() {
   const { repo, tick } = useContext(World);
+  const [turn, setTurn] = useState(0);
+  useEffect(() => {
+    const timer = setInterval(() => setTurn((before) => before + 1), RENEW_MS);
+    return () => clearInterval(timer);
+  }, []);
+  const isOwed = useRef(false);
   const state = useLoad(
     async (signal) => {
       const [statistics, newest, sessions, jobs] = await Promise.all([
@@ -24,10 +31,11 @@ export function Overview() {
         get("/sessions", { repo, unfinished: true, limit: SHOWN }, signal),
         get("/jobs", { repo }, signal),
       ]);
+      isOwed.current = jobs.length > 0 || sessions.some((session) => session.state === "extracting");
       return { statistics, newest: newest.items, sessions, jobs };
     },
     [repo],
-    tick,
+    isOwed.current ? tick + turn : tick,
   );
   return html`<div><${Loaded} state=${state}>
     ${({ statistics, newest, sessions, jobs }) => html`
@@ -35,6 +43,7 @@ export function Overview() {
         <${Known} ...${{ statistics, newest }} />
         <${Unextracted} ...${{ sessions, jobs }} />
       </div>
+      <${Recently} />
       <${Sizes} statistics=${statistics} />
     `}
   <//></div>
@@ -45,7 +54,7 @@ function Known({ statistics, newest }) {
   const { repo } = useContext(World);
   const { semantic = 0, procedural = 0 } = statistics.nodes;
   return html`<section aria-labelledby="known">
-    <h2 id="known">What ${repo} knows</h2>
+    <h2 id="known">What “${repo}” knows</h2>
     <p class="lead">
       <strong>${plural(semantic, "fact")}</strong> and <strong>${plural(procedural, "instruction")}</strong>,
       found in ${plural(statistics.messages, "message")} and ${plural(statistics.steps, "step")}, which are kept as they were said.
@@ -97,29 +106,49 @@ function Unextracted({ sessions, jobs }) {
   </section>`;
 }
 
+/** Numbers of the last minute, and the newest failures. */
+function Recently() {
+  const { lately } = useContext(World);
+  const { messages, steps, memories, erased, recalls, failures } = lately.rates();
+  const rates = { "messages stored": messages, "steps stored": steps, "facts and instructions written": memories, erased, recalls, failures };
+  return html`<section aria-labelledby="lately">
+    <h2 id="lately">In the last minute</h2>
+    <${Numbers} numbers=${rates} />
+    ${lately.failures.length
+      ? html`<h3>Failures since the page was opened</h3>
+          <ul class="rows">${lately.failures.map((event) => html`<li key=${event.number}>
+            <span><${Badge} kind="failed">${event.name}<//> <${Text} text=${event.data.error ?? "the extraction failed"} cut=${300} />
+              ${event.data.session_id && html` <${To} view="sessions" params=${{ session: event.data.session_id }}>its session<//>`}</span>
+            <span class="quiet"><${Time} at=${event.at} seconds /></span>
+          </li>`)}</ul>`
+      : html`<p class="quiet">Nothing has failed since the page was opened.</p>`}
+  </section>`;
+}
+
+function Numbers({ numbers }) {
+  return html`<dl class="numbers">
+    ${Object.entries(numbers).map(([name, value]) => html`<div key=${name}><dt>${name}</dt><dd>${value.toLocaleString("en")}</dd></div>`)}
+  </dl>`;
+}
+
 function Sizes({ statistics }) {
-  const { events } = useContext(World);
-  const lately = events.filter((event) => Date.now() - Date.parse(event.at) < MINUTE_MS).length;
   const sizes = {
-    revision: statistics.revision,
     messages: statistics.messages,
     steps: statistics.steps,
     notes: statistics.notes.notes,
     vectors: statistics.vectors,
-    checkpoints: statistics.checkpoints,
-    items: statistics.items,
+    "revision of the graph": statistics.revision,
+    ...(statistics.checkpoints && { "checkpoints of graphs": statistics.checkpoints }),
+    ...(statistics.items && { "keyed items": statistics.items }),
     "open sessions": statistics.open_sessions,
     "queued operations": statistics.pending_operations,
     "jobs waiting": statistics.jobs.waiting,
     "jobs given up": statistics.jobs.dead,
-    "documents not indexed yet": statistics.index.waiting,
-    "events in the last minute": lately,
+    "texts not indexed yet": statistics.index.waiting,
   };
   return html`<section aria-labelledby="sizes">
     <h2 id="sizes">Sizes and queues</h2>
-    <dl class="numbers">
-      ${Object.entries(sizes).map(([name, value]) => html`<div key=${name}><dt>${name}</dt><dd>${value.toLocaleString("en")}</dd></div>`)}
-    </dl>
+    <${Numbers} numbers=${sizes} />
     ${statistics.index.failing && html`<p class="failure"><strong>index:</strong> ${statistics.index.failing}</p>`}
   </section>`;
 }
