@@ -44,10 +44,13 @@ _WALKED = 2_000
 """Nodes whose evidence is read at once."""
 _OLDEST_FIRST = " ORDER BY n.created_at, n.no"
 _NEWEST_FIRST = " ORDER BY n.created_at DESC, n.id LIMIT ?"
-_HAS_KEY = " AND n.no IN (SELECT node FROM node_keys WHERE repo = ? AND key IN ({}))"
+_OF_KEYS = "SELECT node FROM node_keys WHERE repo = ? AND key IN ({})"
 _LAST_OF_KEY = """
- AND n.no IN (SELECT node FROM node_keys WHERE repo = ? AND key = ? ORDER BY node DESC LIMIT ?)
+SELECT node FROM (SELECT node FROM node_keys WHERE repo = ? AND key = ?
+                  ORDER BY node DESC LIMIT ?) k
 """
+_MOST_KEYS = 100
+"""Of a statement that asks for the last of each."""
 _METADATA = f"SELECT {NODES.counted} FROM nodes WHERE repo = ? AND id IN ({{}})"
 _EDGES = f"""
 SELECT a.id, b.id, {EDGES.of("e")} FROM edges e
@@ -187,26 +190,44 @@ def _by_type(
     passed: Passed | None,
 ) -> list[Node]:
     repo = repo_row(tx, repo_id)[0]
-    query, values = _NODES, [repo]
-    rows: list[tuple[str, str, str, bytes | None]] = []
-    parameters: list[object] = [*values]
+    if keys is not None:
+        return _by_keys(tx, repo, types, list(dict.fromkeys(keys)), newest, passed)
+    query, values = _NODES, list[object]([repo])
     if types is not None:
         query += f" AND n.type IN ({holes(types)})"
-        parameters += types
-    if keys is None:
-        order, bound = (_OLDEST_FIRST, ()) if newest is None else (_NEWEST_FIRST, (newest,))
-        rows = tx.run(query + order, (*parameters, *bound)).fetchall()
-        return NODES.whole.all(rows, passed)
-    sought = list(dict.fromkeys(keys))
-    if newest is not None:
-        for key in sought:
-            narrowed = query + _LAST_OF_KEY + _OLDEST_FIRST
-            rows += tx.run(narrowed, (*parameters, repo, key, newest))
-        return NODES.whole.all(dict.fromkeys(rows), passed)
-    for chunk in chunks(sought):
-        narrowed = query + _HAS_KEY.format(holes(chunk)) + _OLDEST_FIRST
-        rows += tx.run(narrowed, (*parameters, repo, *chunk))
-    return NODES.whole.all(dict.fromkeys(rows), passed)
+        values += types
+    order, bound = (_OLDEST_FIRST, ()) if newest is None else (_NEWEST_FIRST, (newest,))
+    return NODES.whole.all(tx.run(query + order, (*values, *bound)).fetchall(), passed)
+
+
+def _by_keys(
+    tx: Tx,
+    repo: int,
+    types: Sequence[NodeType] | None,
+    keys: Sequence[str],
+    newest: int | None,
+    passed: Passed | None,
+) -> list[Node]:
+    """
+    First the places, then the nodes by them alone.
+
+    As one statement, a server that has not counted its rows yet may read the whole repository.
+    """
+    numbers: set[int] = set()
+    if newest is None:
+        for some in chunks(keys):
+            numbers.update(no for (no,) in tx.run(_OF_KEYS.format(holes(some)), (repo, *some)))
+    else:
+        for start in range(0, len(keys), _MOST_KEYS):
+            some = keys[start : start + _MOST_KEYS]
+            values = [value for key in some for value in (repo, key, newest)]
+            statement = "UNION ".join([_LAST_OF_KEY] * len(some))
+            numbers.update(no for (no,) in tx.run(statement, values))
+    if not numbers:
+        return []
+    rows = tx.run(_PLACED + _OLDEST_FIRST, (listed(numbers),)).fetchall()
+    wanted = [row for row in rows if types is None or row[1] in types]
+    return NODES.whole.all(wanted, passed)
 
 
 def _listed(tx: Tx, repo_id: str, listing: Listing, passed: Passed | None) -> list[Node]:
