@@ -287,13 +287,12 @@ def _changed(tx: Tx, repo: int, changes: Iterable[NodeChange]) -> list[tuple[int
 
 def delete_nodes(tx: Tx, repo_id: str, ids: Sequence[str]) -> tuple[str, ...]:
     """Delete nodes with all that hangs on them; give the ids that existed."""
-    repo = repo_number(tx, repo_id)
+    repo, revision, *_ = repo_row(tx, repo_id)
     numbers: dict[str, int] = {}
     for chunk in chunks(list(dict.fromkeys(ids))):
         numbers.update(tx.run(_NUMBERS.format(holes(chunk)), (repo, *chunk)))
     if not numbers:
         return ()
-    revision = repo_row(tx, repo_id)[1]
     tx.run(_SET_REVISION, (revision + 1, repo))
     known = tuple(id for id in dict.fromkeys(ids) if id in numbers)
     gone = listed(numbers.values())

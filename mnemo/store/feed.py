@@ -11,7 +11,6 @@ from mnemo.runtime.clock import Breather
 from mnemo.store.codec import decode_time, decode_vector, encode_vector
 from mnemo.store.damage import Passed, Rows, log_passed
 from mnemo.store.engine import Engine, compute
-from mnemo.store.journal import repo_number
 from mnemo.store.messages import COLUMNS as MESSAGE_COLUMNS
 from mnemo.store.messages import MESSAGES
 from mnemo.store.rows import chunks, holes, listed, repo_row
@@ -364,7 +363,8 @@ def _encoded(vectors: Mapping[str, Vector]) -> dict[str, bytes]:
 
 
 def _save_vectors(tx: Tx, repo_id: str, space: EmbeddingSpace, vectors: dict[str, bytes]) -> None:
-    repo = repo_number(tx, repo_id)
+    # Of a repository that was deleted meanwhile nothing is kept, not even its name.
+    repo = repo_row(tx, repo_id)[0]
     owned = owned_keys(tx, repo, list(vectors))
     kept = {key: vector for key, vector in vectors.items() if key in owned}
     check_space(tx, repo_id, space, kept.values())

@@ -88,8 +88,8 @@ def begin_move(tx: Tx, repo_id: str, space: EmbeddingSpace) -> None:
 
 
 def _next(tx: Tx, repo: int) -> tuple[str | None, int | None]:
-    found: tuple[str | None, int | None] = tx.run(_NEXT, (repo,)).fetchone()
-    return found
+    found: tuple[str | None, int | None] | None = tx.run(_NEXT, (repo,)).fetchone()
+    return found or (None, None)
 
 
 def unmoved(tx: Tx, repo_id: str, digests: Mapping[str, bytes]) -> frozenset[str]:
@@ -113,7 +113,7 @@ def stage_moved(
     Raises:
         Conflict: The repository is not on its way to *space* any more.
     """
-    repo = repo_number(tx, repo_id)
+    repo = repo_row(tx, repo_id)[0]
     _check_next(tx, repo, space)
     owned = owned_keys(tx, repo, [row[0] for row in rows])
     tx.run_many(_STAGE, [(repo, *row) for row in rows if row[0] in owned])
@@ -135,7 +135,7 @@ def switch_space(tx: Tx, repo_id: str, space: EmbeddingSpace, cursor: FeedCursor
     Raises:
         Conflict: The repository is not on its way to *space* any more.
     """
-    repo = repo_number(tx, repo_id)
+    repo = repo_row(tx, repo_id)[0]
     _check_next(tx, repo, space)
     tx.run(_DROP, (repo,))
     moved = tx.run(_MOVE_STEPS, (repo,)).rowcount

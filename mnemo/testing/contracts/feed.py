@@ -270,6 +270,14 @@ class DocumentFeedContract(StoreContract):
         assert (await kit.changes()).vectors == {}
         assert await feed.space() is None
 
+    async def test_vectors_bring_no_deleted_repository_back(self, kit: Kit) -> None:
+        """Neither does the deletion of nodes that are gone with it."""
+        await kit.apply(FACT)
+        await kit.store.delete_repository("r")
+        await kit.store.feed("r").save_vectors(SPACE, {"fact": V})
+        assert await kit.store.graph("r").delete(["fact"]) == ()
+        assert await kit.store.repositories() == []
+
     async def test_a_discard_drops_its_vectors(self, kit: Kit) -> None:
         """Nothing stays that a scan could still find."""
         await kit.start()
