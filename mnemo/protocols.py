@@ -424,7 +424,20 @@ class Transactions(Protocol[R, W]):
         """
 
 
-TranscriptStore: TypeAlias = Transactions[TranscriptReader, TranscriptWriter]
+class TranscriptStore(Transactions[TranscriptReader, TranscriptWriter], Protocol):
+    """The conversations of one repository."""
+
+    async def writing(
+        self, work: Callable[[TranscriptWriter], T], *, thread_id: str | None = None
+    ) -> T:
+        """
+        Run *work* as ``Transactions.writing`` does, with others that wait in the same transaction.
+
+        Args:
+            thread_id: The thread that *work* asks for first, read with those of the others.
+        """
+
+
 NoteStore: TypeAlias = Transactions[NoteReader, NoteWriter]
 CheckpointStore: TypeAlias = Transactions[CheckpointReader, CheckpointWriter]
 ItemStore: TypeAlias = Transactions[ItemReader, ItemWriter]

@@ -365,7 +365,8 @@ class MessageLog:
 
         store = self._parts.store
         try:
-            await transacted(store.writing, store.reading, within, written)
+            writing = partial(store.writing, thread_id=self.thread_id)
+            await transacted(writing, store.reading, within, written)
         except Exception:
             raise
         except BaseException:  # cancelled, which does not undo a transaction

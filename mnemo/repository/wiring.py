@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable, Collection
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from mnemo.commit.lane import CommitLane
 from mnemo.config import Config
@@ -59,10 +59,10 @@ class Guarded(Generic[R, W]):
         self._check_usable()
         return await self._store.reading(work)
 
-    async def writing(self, work: Callable[[W], T]) -> T:
+    async def writing(self, work: Callable[[W], T], **named: Any) -> T:
         """See ``Transactions``. *Raises* ``UsageError``."""
         self._check_usable()
-        return await self._store.writing(work)
+        return await self._store.writing(work, **named)
 
 
 def commit_lane(parts: RepositoryParts) -> CommitLane:

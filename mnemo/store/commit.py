@@ -119,8 +119,9 @@ def apply_write(tx: Tx, repo_id: str, prepared: Prepared, token: str) -> Applied
     if write.settlement is not None:
         settle(tx, write.settlement, token, write.node_ids, again=False)
         if write.settlement.extraction is not None:
-            thread = Writing(tx, repo_id, repo, write.settlement.at)
-            finish_extraction(thread, write.settlement.extraction)
+            writer = Writing(tx, repo_id, write.settlement.at)
+            finish_extraction(writer, write.settlement.extraction)
+            writer.flush()
     revision = repo_row(tx, repo_id)[1]
     if revision != write.expected_revision:
         raise StaleRevision(f"revision {write.expected_revision} was replaced by {revision}")

@@ -14,7 +14,7 @@ from mnemo.store.codec import decode_list, decode_vector, utc_text
 from mnemo.store.damage import Passed, Rows, log_passed
 from mnemo.store.rows import chunks, holes, message_row, messages_among
 from mnemo.store.tx import Tx
-from mnemo.values.messages import Role, StoredMessage, embedded_text, searchable_text
+from mnemo.values.messages import Role, StoredMessage, embedded_text
 
 __all__ = [
     "CALLING",
@@ -90,26 +90,19 @@ _CALL = ("thread", "call_id", "seq")
 # ── Writing ──────────────────────────────────────────────────────────────────────────
 
 
-def insert_messages(
-    tx: Tx,
-    repo: int,
-    threads: Sequence[int],
-    messages: Sequence[StoredMessage],
-    *,
-    search_tools: bool,
-) -> None:
+def insert_messages(tx: Tx, repo: int, messages: Sequence[tuple[int, StoredMessage, str]]) -> None:
     """
-    Insert messages, each into the thread of its number, with their full text.
+    Insert messages, each with the number of its thread and with its full text.
 
     Raises:
         Conflict: A seq or id is in its thread already.
     """
     last = tx.dialect.reserve(tx, "messages", len(messages), [repo])
     rows, texts, calls = [], [], []
-    for no, (thread, message) in enumerate(zip(threads, messages, strict=True), last + 1):
+    for no, (thread, message, text) in enumerate(messages, last + 1):
         owed = bool(embedded_text(message))
         rows.append((no, repo, thread, owed, *tables.MESSAGES.values(message)))
-        texts.append((message_row(no), searchable_text(message, tools=search_tools)))
+        texts.append((message_row(no), text))
         calls += [(thread, call.id, message.seq) for call in message.tool_calls]
     with tx.refusing(Conflict("a message's id or seq is in the thread already")):
         tx.insert("messages", _INSERTED, rows)

@@ -263,9 +263,14 @@ class Table(Generic[T]):
     @property
     def upsert(self) -> str:
         """``insert``, or replace what has the same key."""
+        return self.upsert_of(1)
+
+    def upsert_of(self, rows: int) -> str:
+        """``upsert`` of so many rows with different keys."""
         changed = ", ".join(f"{c} = excluded.{c}" for c in self.columns if c not in self.key)
         key = ", ".join((*self.parents, *self.key))
-        return f"{self.insert} ON CONFLICT ({key}) DO UPDATE SET {changed}"
+        more = f", ({', '.join('?' for _ in (*self.parents, *self.columns))})" * (rows - 1)
+        return f"{self.insert}{more} ON CONFLICT ({key}) DO UPDATE SET {changed}"
 
     def query(self, *, epoch: int | None, live: bool, newest: int | None) -> str:
         """The query of ``all``."""

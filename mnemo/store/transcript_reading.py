@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,8 +20,8 @@ from mnemo.store.messages import (
 )
 from mnemo.store.owners import LeaseTime
 from mnemo.store.rows import repo_row
-from mnemo.store.tables import JOBS, table_of
-from mnemo.store.threads import read_thread, read_threads, thread_number
+from mnemo.store.tables import JOBS, THREADS, table_of
+from mnemo.store.threads import read_threads, thread_rows
 from mnemo.store.tombstones import erased_messages
 from mnemo.store.tx import Tx
 from mnemo.values.derived import Derived, Thread
@@ -60,7 +60,8 @@ class Reading:
         self._now = now
         self._lease_time = lease_time
         self._lease_now: datetime | None = None
-        self._numbers: dict[str, int] = {}
+        self._rows: dict[str, Sequence[Any] | None] = {}
+        self._threads: dict[str, Thread] = {}
 
     @property
     def now(self) -> datetime:
@@ -75,12 +76,19 @@ class Reading:
         return self._lease_now
 
     def _number(self, thread_id: str) -> int:
-        if thread_id not in self._numbers:
-            number = thread_number(self._tx, self._repo, thread_id)
-            if number is None:
-                return _NOBODY
-            self._numbers[thread_id] = number
-        return self._numbers[thread_id]
+        row = self._row(thread_id)
+        return _NOBODY if row is None else int(row[0])
+
+    def _row(self, thread_id: str) -> Sequence[Any] | None:
+        """Number and columns of the thread; ``None``: nobody wrote to it yet."""
+        if thread_id not in self._rows:
+            self.look_up([thread_id])
+        return self._rows[thread_id]
+
+    def look_up(self, thread_ids: Sequence[str]) -> None:
+        """Read the rows of threads that are asked for next, all at once."""
+        found = thread_rows(self._tx, self._repo, thread_ids)
+        self._rows.update((id, found.get(id)) for id in thread_ids)
 
     # ── Messages ─────────────────────────────────────────────────────────────────────
 
@@ -176,7 +184,11 @@ class Reading:
 
     def thread(self, thread_id: str) -> Thread:
         """Its row; of a thread that nobody wrote to, the one it would begin with."""
-        return read_thread(self._tx, self._repo, thread_id)
+        if thread_id not in self._threads:
+            row = self._row(thread_id)
+            stored = Thread(id=thread_id) if row is None else THREADS.rows.one(row[1:])
+            self._threads[thread_id] = stored
+        return self._threads[thread_id]
 
     def threads(self, *, watched: bool = False) -> list[Thread]:
         """All threads by id, or those that have a viewport's budget."""

@@ -226,12 +226,12 @@ async def test_a_goal_completed_during_a_run_gets_no_pin(opened: Open) -> None:
         real = kit.talk.parts.store.writing
         completed = False
 
-        async def writing(work: Any) -> Any:
+        async def writing(work: Any, **named: Any) -> Any:
             nonlocal completed
             if not completed and "_commit" in work.__qualname__:
                 completed = True
                 await kit.goals.complete(1)
-            return await real(work)
+            return await real(work, **named)
 
         object.__setattr__(kit.talk.parts.store, "writing", writing)
         await go_on(kit)
@@ -247,12 +247,12 @@ async def test_a_message_erased_before_it_is_pinned_makes_the_check_fail(opened:
         real = kit.talk.parts.store.writing
         erased = False
 
-        async def writing(work: Any) -> Any:
+        async def writing(work: Any, **named: Any) -> Any:
             nonlocal erased
             if not erased and "_commit" in work.__qualname__:
                 erased = True
                 await real(lambda tx: tx.erase("t", [5]))
-            return await real(work)
+            return await real(work, **named)
 
         object.__setattr__(kit.talk.parts.store, "writing", writing)
         await kit.say(9)

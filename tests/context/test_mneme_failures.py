@@ -206,10 +206,10 @@ async def test_a_store_that_fails_is_an_event_and_tried_again(opened: Open) -> N
         real = kit.talk.parts.store.writing
         broken = True
 
-        async def writing(work: Any) -> Any:
+        async def writing(work: Any, **named: Any) -> Any:
             if broken and "commit" in getattr(work, "__qualname__", ""):
                 raise StoreLocked("busy")
-            return await real(work)
+            return await real(work, **named)
 
         object.__setattr__(kit.talk.parts.store, "writing", writing)
         await kit.say(6)

@@ -227,7 +227,7 @@ class Unwritable:
     def __init__(self, inner) -> None:
         self.reading = inner.reading
 
-    async def writing(self, work):
+    async def writing(self, work, **named):
         """Refuse."""
         raise StoreLocked("another process holds the file")
 

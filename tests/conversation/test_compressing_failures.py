@@ -219,11 +219,11 @@ async def test_a_store_that_fails_at_the_commit_is_tried_again(
     store, failed = kit.talk.parts.store, []
     writing = store.writing
 
-    async def failing(work: Callable[[Any], Any]) -> Any:
+    async def failing(work: Callable[[Any], Any], **named: Any) -> Any:
         if kit.calls == 1 and not failed:
             failed.append(work)
             raise StoreError("the disk is full")
-        return await writing(work)
+        return await writing(work, **named)
 
     store.writing = failing
     await kit.append(*ten())
@@ -242,8 +242,8 @@ async def test_a_commit_whose_answer_is_lost_is_not_made_twice(
     store, lost = kit.talk.parts.store, []
     writing = store.writing
 
-    async def losing(work: Callable[[Any], Any]) -> Any:
-        answer = await writing(work)
+    async def losing(work: Callable[[Any], Any], **named: Any) -> Any:
+        answer = await writing(work, **named)
         if isinstance(answer, Compaction) and not lost:
             lost.append(answer)
             raise StoreError("the answer was lost")

@@ -52,9 +52,13 @@ class CountingStore:
         given: T = await self._store.reading(lambda tx: work(CountingReader(tx, self.counts)))  # type: ignore[arg-type]
         return given
 
-    async def writing(self, work: Callable[[TranscriptWriter], T]) -> T:
+    async def writing(self, work: Callable[[TranscriptWriter], T], **named: Any) -> T:
         """Count what *work* reads."""
-        given: T = await self._store.writing(lambda tx: work(CountingReader(tx, self.counts)))  # type: ignore[arg-type]
+
+        def counted(tx: TranscriptWriter) -> T:
+            return work(CountingReader(tx, self.counts))  # type: ignore[arg-type]
+
+        given: T = await self._store.writing(counted, **named)
         return given
 
 

@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 from hypothesis.stateful import invariant, rule
 
 from mnemo.errors import Conflict
-from mnemo.store.journal import repo_number
 from mnemo.store.owners import register, unregister
 from mnemo.store.transcript_writing import Writing
 from mnemo.testing.contracts.kit import NOON
@@ -69,7 +68,9 @@ class JobMachine(OverEngines):
         tx = self.tx
         tx.run("BEGIN")
         try:
-            result = work(Writing(tx, "r", repo_number(tx, "r"), self.now))
+            writer = Writing(tx, "r", self.now)
+            result = work(writer)
+            writer.flush()
         except BaseException:
             tx.run("ROLLBACK")
             raise

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -9,11 +10,15 @@ import pytest
 
 from mnemo import Mnemo, Repository, Session
 from mnemo.errors import UsageError
+from mnemo.protocols import TranscriptWriter
 from mnemo.runtime.clock import SystemClock
 from mnemo.store.steps import Handed, append_steps
+from mnemo.store.transcript import HandedWork, write_together
 from mnemo.store.tx import Dialect, Result, Tx
 from mnemo.testing import HashingEmbedder
 from mnemo.testing.contracts.kit import Kit, draft
+from mnemo.testing.contracts.talk import said
+from mnemo.values.derived import Thread
 from mnemo.values.steps import Step
 
 MOST_PER_COMMIT = 60
@@ -99,4 +104,27 @@ async def test_a_batch_of_appends_costs_few_statements(kit: Kit, count: int) -> 
 
     steps = await kit.store.engine.writing(append)  # type: ignore[attr-defined]
     assert [step.index for step in steps[1::2]] == list(range(count))
+    assert len(statements) <= MOST_PER_BATCH, statements
+
+
+@pytest.mark.parametrize("count", [1, 33, 64])
+async def test_appends_of_many_callers_cost_few_statements(kit: Kit, count: int) -> None:
+    """To a thread each of one repository: they are written as one."""
+    statements: list[str] = []
+    clock = SystemClock()
+
+    def append(tx: TranscriptWriter, thread: str) -> None:
+        tx.add([said(tx.thread(thread).next_seq, "the kettle 東京都", thread=thread)])
+        tx.keep(Thread(id=thread, next_seq=1))
+
+    def write(tx: Tx) -> None:
+        handed = [
+            HandedWork("r", id, partial(append, thread=id), clock, lambda tx: clock.now())
+            for id in (f"thread {n}" for n in range(count))
+        ]
+        write_together(CountingTx(tx, statements), handed)
+
+    await kit.store.engine.writing(write)  # type: ignore[attr-defined]
+    statements.clear()
+    await kit.store.engine.writing(write)
     assert len(statements) <= MOST_PER_BATCH, statements

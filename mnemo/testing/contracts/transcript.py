@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta, timezone
 from functools import partial
 from operator import methodcaller
 from typing import Any, TypeVar
 
+import anyio
 import pytest
 
 from mnemo.errors import Conflict, StoreError
@@ -345,6 +348,36 @@ class TranscriptContract(StoreContract):
         assert await self._read(kit, lambda tx: tx.erased_ids("A", ["m0"])) == frozenset()
         assert await self._read(kit, lambda tx: tx.erased_ids("a", ["m0"])) == {"m0"}
 
+    @pytest.mark.parametrize("fault", ["stale", "late", "twice", "foreign"])
+    async def test_one_of_many_that_wait_fails_alone(self, kit: Kit, fault: str) -> None:
+        """What was handed over together is written once each, but for what fails."""
+        await self._write(kit, lambda tx: tx.add([said(0, thread="twice")]))
+        gate, failures = threading.Event(), list[Exception]()
+
+        async def told(repo: str, work: Callable[[TranscriptWriter], object]) -> None:
+            try:
+                await self._write(kit, work, repo)
+            except (Conflict, _Foreign) as error:
+                failures.append(error)
+
+        async with anyio.create_task_group() as group:
+            group.start_soon(told, "r", lambda tx: gate.wait())
+            for number in range(36):
+                group.start_soon(told, "rq"[number % 2], partial(_append, f"t{number % 9}"))
+                if number == 18:
+                    group.start_soon(told, "r", _FAULTS[fault])
+            await anyio.wait_all_tasks_blocked()
+            gate.set()
+        assert [type(failure) for failure in failures] == [
+            _Foreign if fault == "foreign" else Conflict
+        ]
+        for number in range(9):
+            for repo in ("r", "q"):
+                found = await self._read(kit, partial(_tail, f"t{number}"), repo)
+                assert found == (["message 0", "message 1"], ["m0", "m1"], 2)
+        assert await self._read(kit, partial(_tail, "twice")) == (["message 0"], ["m0"], 0)
+        assert await self._read(kit, lambda tx: tx.thread("lost")) == Thread(id="lost")
+
     async def test_repositories_have_nothing_in_common(self, kit: Kit) -> None:
         """The same thread in two repositories is two threads; so are debts and spaces."""
         await self._write(kit, _fill)
@@ -367,6 +400,46 @@ def _fill(tx: TranscriptWriter, thread: str = "t") -> None:
     tx.put(outcome(0, 2, kind="snapshot", snapshot_id="s0-2", thread=thread))
     tx.put(goal(1, thread=thread), goal(2, parent_id=1, thread=thread), pin(3, thread=thread))
     tx.put(surfaced(3, ("elsewhere", "m"), thread=thread))
+
+
+class _Foreign(Exception):
+    """What is no error of ours."""
+
+
+def _append(thread: str, tx: TranscriptWriter) -> None:
+    row = tx.thread(thread)
+    message = said(row.next_seq, thread=thread)
+    assert tx.by_id(thread, [str(message.id)]) == {}
+    tx.add([message])
+    tx.keep(replace(row, next_seq=row.next_seq + 1))
+
+
+def _tail(thread: str, tx: TranscriptReader) -> tuple[list[Any], list[Any], int]:
+    """Contents, ids that are owed a vector, and the next seq."""
+    owed = [message.id for message in tx.owed(limit=99, thread_id=thread)]
+    return [m.content for m in tx.messages(thread)], owed, tx.thread(thread).next_seq
+
+
+def _stale(tx: TranscriptWriter) -> None:
+    raise Conflict(f"the next seq is {tx.thread('t0').next_seq}")
+
+
+def _late(tx: TranscriptWriter) -> None:
+    _append("lost", tx)
+    raise Conflict("refused once it was written")
+
+
+def _twice(tx: TranscriptWriter) -> None:
+    _append("lost", tx)
+    tx.add([said(0, thread="twice")])
+
+
+def _foreign(tx: TranscriptWriter) -> None:
+    _append("lost", tx)
+    raise _Foreign
+
+
+_FAULTS = {"stale": _stale, "late": _late, "twice": _twice, "foreign": _foreign}
 
 
 def _change(tx: TranscriptWriter) -> None:
