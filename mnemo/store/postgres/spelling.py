@@ -10,6 +10,9 @@ __all__ = ["spelled"]
 _SPELLINGS = {
     "numbers": "(SELECT json_array_elements_text({next}::json)::bigint AS value)",
     "texts": '(SELECT json_array_elements_text({next}::json) COLLATE "C" AS value)',
+    # As an array it is looked up in an index, also where no rows have been counted yet.
+    "IN numbers": "= ANY (ARRAY(SELECT json_array_elements_text({next}::json)::bigint))",
+    "IN texts": '= ANY (ARRAY(SELECT json_array_elements_text({next}::json) COLLATE "C"))',
     "pairs": "json_each_text({next}::json)",
     "entries": """json_each_text(CASE json_typeof(json_of({0}))
         WHEN 'object' THEN json_of({0}) ELSE '{{}}' END)""",
@@ -36,7 +39,7 @@ _TOKENS = re.compile(
     r"""
     (?P<text>'(?:[^']|'')*')
     | \$(?P<call>by|entries|firsts|field)\((?P<of>[\w.]+)(?:,\ (?P<also>\w+))?\)
-    | \$(?P<word>[a-z]+)
+    | (?P<among>\bIN\ (?=\$(?:numbers|texts)\b))?\$(?P<word>[a-z]+)
     | (?P<place>\?)
     | (?<![:\w]):(?P<name>[a-z_]+)
     | CREATE\ INDEX\ staging\.(?P<index>\w+)\s+ON\ (?P<staged>\w+)
@@ -61,6 +64,8 @@ def spelled(statement: str) -> tuple[str, tuple[str, ...]]:
     def spell(match: re.Match[str]) -> str:
         nonlocal count
         word = match["call"] or match["word"]
+        if match["among"]:
+            word = f"IN {word}"
         if match["place"] or (word and "{next}" in _SPELLINGS[word]):
             count += 1
         if word:
