@@ -138,10 +138,10 @@ export function Sources({ sources }) {
     ${sources.map((source) => html`<li key=${source.key || source.session_id + source.step_index}>
       <blockquote><${Text} text=${source.text} /></blockquote>
       <p class="origin">
-        ${origin(source)}, <${Time} at=${source.at} />,${" "}
+        ${origin(source)}, <${Time} at=${source.at} />
         ${source.thread_id
-          ? html`<${To} view="threads" params=${{ thread: source.thread_id, message: source.message_id }}>conversation ${source.thread_id}<//>`
-          : html`<${To} view="sessions" params=${{ session: source.session_id }}>session ${source.session_id}<//>`}
+          ? html`, <${To} view="threads" params=${{ thread: source.thread_id, message: source.message_id }}>conversation ${source.thread_id}<//>`
+          : source.session_id && html`, <${To} view="sessions" params=${{ session: source.session_id }}>session ${source.session_id}<//>`}
       </p>
     </li>`)}
   </ul>`;

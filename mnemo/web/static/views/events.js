@@ -25,19 +25,19 @@ export function Events() {
     <p class="quiet" role="status">${plural(shown.length, "event")}${held ? `, paused; ${missed} more since` : ""}. The page keeps the last 500 since it was opened.</p>
     ${!shown.length && html`<${Empty}>${live ? "Nothing has happened since the page was opened, or nothing matches." : "The stream is not connected."}<//>`}
     <ol class="events">
-      ${shown.slice(0, most).map((event) => html`<li key=${event.number}>
-        <${Time} at=${event.at} /> <${Badge}>${event.name}<//> <span class="quiet">${brief(event.data)}</span>
-        <${Whole} data=${event.data} />
-      </li>`)}
+      ${shown.slice(0, most).map((event) => html`<li key=${event.number}><${Happened} event=${event} /></li>`)}
     </ol>
     ${shown.length > most && html`<button onClick=${() => setMost(most + PAGE)}>Show earlier ones</button>`}
   `;
 }
 
-function Whole({ data }) {
+/** An event on one line, which opens to all of it. */
+function Happened({ event: { at, name, data } }) {
   const [open, setOpen] = useState(false);
-  return html`<details onToggle=${(event) => setOpen(event.target.open)}><summary>All of it</summary>
-    ${open && html`<pre><${Text} text=${JSON.stringify(data, null, 1)} cut=${4_000} /></pre>`}</details>`;
+  return html`<details onToggle=${(event) => setOpen(event.target.open)}>
+    <summary><${Time} at=${at} seconds /> <${Badge}>${name}<//> <span class="quiet">${brief(data)}</span></summary>
+    ${open && html`<pre><${Text} text=${JSON.stringify(data, null, 1)} cut=${4_000} /></pre>`}
+  </details>`;
 }
 
 const number = (value) => (Number.isInteger(value) ? value : Number(value.toPrecision(3)));

@@ -2,7 +2,7 @@
 
 import cytoscape from "../vendor/cytoscape.js";
 import { get } from "../api.js";
-import { address, Empty, html, KINDS, Loaded, plural, Text, Time, To, useContext, useEffect, useLoad, useRef, useState, World } from "../parts.js";
+import { address, Empty, html, KINDS, Loaded, plural, Text, Time, To, useContext, useEffect, useLayoutEffect, useLoad, useRef, useState, World } from "../parts.js";
 
 const MOST_MARKS = 400;
 const MOST_LISTED = 40;
@@ -56,6 +56,8 @@ function Picture({ picture, onAgain }) {
     if (found.type === "community") location.hash = address("graph", { repo, community: found.community });
     else setChosen(id);
   };
+  useLayoutEffect(() => scrollTo(0, 0), []); // what leads to another picture stands below
+  const times = ends(picture.nodes);
   const isPart = picture.around !== undefined || picture.community !== undefined;
   const areCommunities = picture.nodes[0].type === "community";
   return html`
@@ -64,14 +66,14 @@ function Picture({ picture, onAgain }) {
       : `${plural(picture.nodes.length, "mark")} of ${picture.total.toLocaleString("en")}, the best connected${picture.around ? ", at most two edges from one" : ""}${picture.community ? ` of the community “${picture.communities[picture.community]?.label}”` : ""}.`}
       ${" "}${isPart && html`<${To} view="graph">The whole graph<//>`}
       ${" "}${!exported && html`<button class="plain" onClick=${onAgain}>Load it again</button>`}</p>
-    <${Slider} nodes=${picture.nodes} at=${at} onAt=${setAt} />
+    <${Slider} ...${{ times, at }} onAt=${setAt} />
     <div class="split graph">
       <div>
         <${Canvas} ...${{ picture, chosen, at }} onChoose=${choose} />
-        <${Legend} picture=${picture} />
+        <${Legend} ...${{ picture, isTimed: times.length > 1 }} />
       </div>
       <section class="panel" aria-label="Marks">
-        ${mark && html`<${Chosen} mark=${mark} />`}
+        ${mark && html`<${Chosen} mark=${mark} isFirst=${chosen === picture.around} />`}
         <h2>${areCommunities ? "Largest communities" : "Best connected"}</h2>
         <label>Find among the marks <input type="search" value=${words} onInput=${(event) => setWords(event.target.value)} /></label>
         <ul class="marks">${listed.slice(0, MOST_LISTED).map((node) => html`<li key=${node.id}>
@@ -93,11 +95,15 @@ function held(node, at) {
   return (!from || from <= at) && (!to || to > at);
 }
 
-function Slider({ nodes, at, onAt }) {
+/** The first and the last time at which something began or ended to hold; none if that is one. */
+function ends(nodes) {
   const times = nodes.flatMap((node) => [node.valid_from, node.valid_to]).filter(Boolean).map((time) => Date.parse(time));
-  const first = Math.min(...times);
-  const last = Math.max(...times);
-  if (!(last > first)) return null;
+  const found = [Math.min(...times), Math.max(...times)];
+  return found[1] > found[0] ? found : [];
+}
+
+function Slider({ times: [first, last], at, onAt }) {
+  if (first === undefined) return null;
   const shown = at === null ? html`any time` : html`<${Time} at=${new Date(at).toISOString()} day />`;
   return html`<div class="query">
     <label class="wide">What held when
@@ -219,23 +225,25 @@ function name(cy, picture) {
   });
 }
 
-function Legend({ picture }) {
+function Legend({ picture, isTimed }) {
   const kinds = [...new Set(picture.nodes.map((node) => node.type))];
   const shown = picture.communities.slice(0, COLOURS.length - 1);
   return html`<div class="legend">
     <p>${kinds.map((kind) => html`<span key=${kind}><span aria-hidden="true">${SIGNS[kind]}</span> ${NAMES[kind] || kind}</span>`)}
       <span>— line: ${kinds.includes("community") ? "edges between two communities" : `${[...new Set(picture.edges.map(([, , kind]) => kind.replaceAll("_", " ")))].join(", ") || "an edge"}`}</span>
       <span>larger: ${kinds.includes("community") ? "more nodes" : "more edges"}</span>
-      <span>hollow, dashed: replaced or ended</span> <span>thick border: chosen, with its edges</span> <span>faint: did not hold at the time of the slider</span></p>
+      <span>hollow, dashed: replaced or ended</span> <span>thick border: chosen, with its edges</span> ${isTimed && html`<span>faint: did not hold at the time of the slider</span>`}</p>
     <p>Colour, by community: ${shown.map((one) => html`<${To} key=${one.number} view="graph" params=${{ community: one.number }}>
-      <span aria-hidden="true" style=${{ color: colour(one.number) }}>●</span> ${one.label.slice(0, 30)} (${one.nodes})<//>`)}
+      <span aria-hidden="true" style=${{ color: colour(one.number) }}>●</span> ${short(one.label)} (${one.nodes})<//>`)}
       ${picture.communities.length > shown.length && html`<span><span aria-hidden="true" style=${{ color: COLOURS.at(-1) }}>●</span> all others</span>`}</p>
   </div>`;
 }
 
-function Chosen({ mark }) {
+function Chosen({ mark, isFirst }) {
   const { exported } = useContext(World);
-  return html`<h2>Chosen</h2>
+  const heading = useRef(null);
+  useEffect(() => void (isFirst || heading.current.focus()), [mark.id]);
+  return html`<h2 tabindex="-1" ref=${heading}>Chosen</h2>
     <p class="lead"><${Text} text=${mark.text} /></p>
     <p class="quiet">${NAMES[mark.type] || mark.type}, ${plural(mark.degree, "edge")}${mark.valid_from && html`, since <${Time} at=${mark.valid_from} day />`}${mark.valid_to && html`, until <${Time} at=${mark.valid_to} day />`}</p>
     <p><${To} view="graph" params=${{ around: mark.id }}>Its neighbourhood<//>

@@ -113,7 +113,7 @@ function Table({ items, params }) {
 function Holds({ memory }) {
   if (memory.superseded_by) return html`<${Badge} kind="gone">replaced<//> <${Time} at=${memory.valid_to} day />`;
   if (memory.valid_to) return html`<${Badge} kind="gone">ended<//> <${Time} at=${memory.valid_to} day />`;
-  return memory.valid_from ? html`since <${Time} at=${memory.valid_from} day />` : html`<span class="quiet">–</span>`;
+  return memory.valid_from ? html`since <${Time} at=${memory.valid_from} day />` : html`<span class="quiet">undated</span>`;
 }
 
 function Details({ params }) {

@@ -21,10 +21,10 @@ export function Notes({ params }) {
 
 function Table({ notes, params }) {
   return html`<div class="scroll" tabindex="0" role="region" aria-label="Notes"><table>
-    <thead><tr><th scope="col">Topic</th><th scope="col">About</th><th scope="col">Version</th><th scope="col">Written</th></tr></thead>
+    <thead><tr><th scope="col">Topic</th><th scope="col">About</th><th scope="col" class="second">Version</th><th scope="col" class="second">Written</th></tr></thead>
     <tbody>${notes.map((note) => html`<tr key=${note.topic} class=${note.topic === params.topic ? "chosen" : ""}>
       <th scope="row"><${To} view="notes" params=${{ topic: note.topic }}>${note.topic}<//></th>
-      <td class="wrap"><${Text} text=${note.description} cut=${200} /></td><td>${note.version}</td><td><${Time} at=${note.updated_at} /></td>
+      <td class="wrap"><${Text} text=${note.description} cut=${200} /></td><td class="second">${note.version}</td><td class="second"><${Time} at=${note.updated_at} /></td>
     </tr>`)}</tbody>
   </table></div>`;
 }

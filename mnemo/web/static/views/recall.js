@@ -5,6 +5,7 @@ import { Badge, Bar, Empty, html, KINDS, Loaded, plural, Query, Sources, Text, T
 
 const MODES = { "": "chosen by the question", semantic: "facts", procedural: "instructions", episodic: "steps", mixed: "mixed" };
 const CHOOSERS = { caller: "you", embedded: "the built-in rules", model: "the model" };
+const PHASES = { initial: "found directly", multi_hop: "over the graph", refinement: "by another look", provenance: "as what a memory comes from" };
 const SIGNALS = { words: "shared words", cosine: "meaning" };
 
 export function Recall({ params }) {
@@ -38,7 +39,7 @@ function Answer({ params }) {
   const state = useLoad((signal) => post("/recall", { repo }, body, signal), []);
   return html`<${Loaded} state=${state}>
     ${(found) => html`
-      <div class="split">
+      <div class="split answer">
         <section aria-labelledby="found">
           <h2 id="found">${found.candidates.length ? `Found: ${found.candidates.length}` : "Nothing found"}</h2>
           ${found.candidates.length > 0 && html`<p class="quiet">${tokens(sum(found.trace.tokens))} as lines for a prompt. A smaller budget keeps the best.</p>`}
@@ -128,7 +129,7 @@ function Trace({ found }) {
     <dl class="facts">
       <dt>Kind of memory wanted</dt><dd>${MODES[trace.mode] || trace.mode}, chosen by ${CHOOSERS[trace.mode_chosen_by] || trace.mode_chosen_by}</dd>
       <dt>Tags in the question</dt><dd>${trace.tags.join(", ") || "none"}</dd>
-      <dt>Candidates</dt><dd>${Object.entries(trace.found).map(([phase, count]) => `${phase.replaceAll("_", " ")}: ${count}`).join(", ") || "none"}; turned away: ${trace.rejected}</dd>
+      <dt>Candidates</dt><dd>${Object.entries(trace.found).map(([phase, count]) => `${count.toLocaleString("en")} ${PHASES[phase] || phase.replaceAll("_", " ")}`).join(", ") || "none"}; ${trace.rejected} turned away</dd>
       <dt>Model calls</dt><dd>${trace.model_calls}</dd>
       ${trace.degraded.length > 0 && html`<dt>Done without</dt><dd class="failure">${trace.degraded.join(", ")}</dd>`}
     </dl>

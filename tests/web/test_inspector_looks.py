@@ -1,0 +1,139 @@
+"""How the inspector looks: every view, in light and dark, on a telephone and on a wall."""
+
+from __future__ import annotations
+
+import pytest
+import pytest_asyncio
+from inspector_kit import VIEWS, fill, inspected, served
+
+from mnemo import Message
+
+pytestmark = [pytest.mark.slow, pytest.mark.long, pytest.mark.asyncio(loop_scope="module")]
+
+REPO = "family"
+OPENED = "all => all.forEach((one) => { one.open = true; })"
+LONG = "https://example.org/" + "a-word-without-an-end" * 12
+OUTSIDE = """() => {
+    const found = [];
+    const cut = (what, text) => found.push(`${what}: ${text.trim().slice(0, 60)}`);
+    if (document.documentElement.scrollWidth > innerWidth) cut("page", "wider than the window");
+    const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+    const range = document.createRange();
+    for (let node = walker.nextNode(); node; node = walker.nextNode()) {
+        const parent = node.parentElement;
+        const isShown = parent.checkVisibility() && !parent.closest("option, .skip");
+        if (!isShown || !node.data.trim()) continue;
+        range.selectNodeContents(node);
+        const boxes = [[document.body, { left: 0, right: innerWidth, top: -1e9, bottom: 1e9 }]];
+        for (let one = parent; one !== document.body; one = one.parentElement) {
+            const { overflowX, overflowY } = getComputedStyle(one);
+            if (overflowX === "visible") continue;
+            let { left, right, top, bottom } = one.getBoundingClientRect();
+            if (overflowY === "auto") [top, bottom] = [-1e9, 1e9];
+            boxes.push([one, { left, right, top, bottom }]);
+        }
+        for (const rect of range.getClientRects()) {
+            if (rect.width < 1) continue;
+            const [box] = boxes.find(([, { left, right, top, bottom }]) => rect.left < left - 1
+                || rect.right > right + 1 || rect.top < top - 1 || rect.bottom > bottom + 1) ?? [];
+            if (!box) continue;
+            cut(box.className || box.tagName, node.data);
+            break;
+        }
+    }
+    const pen = document.createElement("canvas").getContext("2d");
+    const fields = "input[type=search], input:not([type]), select";
+    for (const field of document.querySelectorAll(fields)) {
+        const text = field.selectedOptions?.[0].text ?? (field.value ? "" : field.placeholder);
+        const style = getComputedStyle(field);
+        pen.font = style.font;
+        const arrow = field.tagName === "SELECT" ? 16 : 0;
+        const room = field.clientWidth - 2 * parseFloat(style.paddingLeft) - arrow;
+        if (pen.measureText(text).width > room + 1) cut(field.tagName, text);
+    }
+    return found;
+}"""
+"""What is shown in part only: text outside the window or its box, and what a field offers."""
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def server():
+    """One server with something of everything, and with words that no line can hold."""
+    async with served(viewport={"budget_tokens": 1_000, "auto_evict": False}) as found:
+        await fill(found, REPO)
+        repo = found.memory.repo(REPO)
+        await repo.add_memory(f"{LONG} is a page.", tags=[LONG])
+        chat = repo.conversation(LONG[:120])
+        await chat.append(
+            [Message(role="user", content=f"{LONG} {'It rained. ' * n}") for n in range(30)]
+        )
+        await chat.pins.attach([3], [(await chat.goals.add(f"Read {LONG}")).id])
+        await chat.viewport().evict()
+        await repo.notes.write("a-topic" + "-of-many-words" * 4, LONG, LONG[:200])
+        await repo.settle()
+        yield found
+
+
+SHOWN = {
+    "overview": [{}],
+    "memories": [{}, {"words": "example"}, {"words": "cello"}],
+    "recall": [{"query": "Where does Ada live?"}, {"query": f"What is {LONG}?"}],
+    "sessions": [{}, {"session": f"{REPO}/1"}],
+    "threads": [{}, {"thread": "chat/1"}, {"thread": LONG[:120]}],
+    "graph": [{}],
+    "notes": [{}, {"topic": "trips"}, {"topic": "a-topic" + "-of-many-words" * 4}],
+    "events": [{}],
+}
+
+
+@pytest.mark.parametrize("width", [360, 1280, 2560])
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+async def test_every_view_shows_all_of_its_text_with_contrast(browser, server, width, scheme):
+    """Nothing is wider than the window or cut, axe-core finds no fault, the console is silent."""
+    async with inspected(browser, server) as inspector:
+        page = inspector.page
+        await page.emulate_media(color_scheme=scheme)
+        await page.set_viewport_size({"width": width, "height": 900})
+        faults = []
+        for view in VIEWS:
+            for params in SHOWN[view]:
+                await inspector.open(view, repo=REPO, **params)
+                await page.get_by_text("Placing the marks").wait_for(state="detached")
+                if view == "memories" and params:
+                    await page.locator("tbody a").first.click()
+                    await page.get_by_role("heading", name="History").wait_for()
+                if view == "events":
+                    await page.get_by_text("live", exact=True).wait_for()
+                    repo = server.memory.repo(REPO)
+                    await repo.recall(f"What is {LONG}?")
+                    await page.locator(".events details").first.wait_for()
+                await page.locator("main details").evaluate_all(OPENED)
+                await inspector.settled()
+                found = [*await page.evaluate(OUTSIDE), *await inspector.violations()]
+                faults += [f"{view} {params}: {one}" for one in found]
+        assert faults == []
+
+
+async def test_on_a_telephone_what_was_asked_for_is_in_sight(browser, server):
+    """The answer comes before how it was found; what is chosen in a list is scrolled to."""
+    async with inspected(browser, server) as inspector:
+        page = inspector.page
+        await page.set_viewport_size({"width": 360, "height": 800})
+        await inspector.open("recall", repo=REPO, query="Where does Ada live?")
+        tops = [
+            (await page.get_by_role("heading", name=name).bounding_box())["y"]
+            for name in ("Found:", "How it was found")
+        ]
+        assert tops == sorted(tops)
+        await page.get_by_role("link", name="Graph").click()
+        await page.get_by_role("heading", level=1, name="Graph").wait_for()
+        await inspector.settled()
+        assert await page.evaluate("scrollY") == 0
+        marks = page.get_by_role("region", name="Marks")
+        await marks.get_by_role("button", name="Ada plays the cello.").click()
+        chosen = page.get_by_role("heading", name="Chosen")
+        await chosen.and_(page.locator(":focus")).wait_for()
+        assert 0 <= (await chosen.bounding_box())["y"] < 800
+        await page.get_by_role("link", name="Its neighbourhood").click()
+        await page.get_by_text("at most two edges from one").wait_for()
+        assert await page.evaluate("scrollY") == 0
