@@ -188,9 +188,10 @@ def longest(text: str) -> str:
 
 async def inside(what: str, url: str, name: str, seconds: float) -> None:
     """Append in some sessions, or commit facts, for so long; print the keys acknowledged."""
+    name_of_repo = "elsewhere" if what == "elsewhere" else "shared"
     told: list[str] = []
     async with Engine("PostgreSQL", url).service(workers=0) as memory:
-        repo = await memory.open_repo("shared", exist_ok=True)
+        repo = await memory.open_repo(name_of_repo, exist_ok=True)
         print("open", flush=True)
         await anyio.to_thread.run_sync(sys.stdin.readline)
         until = perf_counter() + seconds
@@ -212,7 +213,7 @@ async def inside(what: str, url: str, name: str, seconds: float) -> None:
                 told.append(key)
 
         async with anyio.create_task_group() as group:
-            if what == "commit":
+            if what != "append":
                 group.start_soon(commit)
             else:
                 for number in range(WRITERS):
@@ -287,17 +288,24 @@ async def following(url: str, sizes: Sizes) -> list[Figure]:
 
 
 async def committing(urls: Sequence[str], sizes: Sizes) -> list[Figure]:
-    """The rate of appends in four processes, alone and while two others commit."""
+    """
+    The rate of appends in four processes, alone and while two others commit.
+
+    Those that commit to another repository take no lock of theirs, and as much of the machine:
+    on one with few cores the share says what is left of it.
+    """
     seconds = min(20.0, sizes.seconds)
     alone = await together(urls[0], seconds, {"append": APPENDING})
     both = await together(urls[1], seconds, {"append": APPENDING, "commit": COMMITTING})
-    share = len(both["append"]) / max(1, len(alone["append"]))
+    apart = await together(urls[2], seconds, {"append": APPENDING, "elsewhere": COMMITTING})
+    share, left = (len(o["append"]) / max(1, len(alone["append"])) for o in (both, apart))
     name = f"{APPENDING} processes append while {COMMITTING} commit"
     return [
         Figure(f"{name}: appends without commits", len(alone["append"]) / seconds, "/s"),
         Figure(f"{name}: appends", len(both["append"]) / seconds, "/s"),
         Figure(f"{name}: commits of {COMMITTED_STEPS}", len(both["commit"]) / seconds, "/s"),
         Figure(f"{name}: share of the appends", share, "x", least=0.7),
+        Figure(f"{name} elsewhere: share of the appends", left, "x"),
     ]
 
 
@@ -351,7 +359,9 @@ def main() -> None:
     )
     parser.add_argument("--only", action="append", default=[], metavar="PHASE")
     parser.add_argument("--json", action="store_true", help="machine and figures")
-    parser.add_argument("--inside", choices=("append", "commit"), help=argparse.SUPPRESS)
+    parser.add_argument(
+        "--inside", choices=("append", "commit", "elsewhere"), help=argparse.SUPPRESS
+    )
     for name in ("store", "name"):
         parser.add_argument(f"--{name}", help=argparse.SUPPRESS)
     parser.add_argument("--seconds", type=float, help=argparse.SUPPRESS)
@@ -376,8 +386,9 @@ def measured(sizes: Sizes, only: Sequence[str], *, quiet: bool) -> dict[str, lis
                 tempfile.TemporaryDirectory(prefix="mnemo-bench-") as folder,
                 new_schema(server.url) as first,
                 new_schema(server.url) as second,
+                new_schema(server.url) as third,
             ):
-                found[name] = anyio.run(part, folder, [first, second], sizes)
+                found[name] = anyio.run(part, folder, [first, second, third], sizes)
             if not quiet:
                 print(f"\n{name}", *map(shown, found[name]), sep="\n", flush=True)
     return found
