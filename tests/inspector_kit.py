@@ -24,8 +24,8 @@ AXE = Path(__file__).parent / "web" / "vendor" / "axe.min.js"
 VIEWS = ("overview", "memories", "recall", "sessions", "threads", "graph", "notes", "events")
 SCRIPT = "<script>document.title = 'owned'</script><img src=x onerror=alert(1)>"
 # Effects run after a frame is painted; what they begin to load is shown in the next one.
-LIMIT_MS = 120_000
-"""What a page is given to do anything: a test fails by what it finds, not by a slow machine."""
+LIMIT_S = 120
+"""Seconds for anything that is waited for: a test fails by what it finds, not by a slow machine."""
 TWO_FRAMES = """new Promise((done) =>
     requestAnimationFrame(() => setTimeout(() => requestAnimationFrame(() => setTimeout(done)))))"""
 AT = {"at": "2026-03-02T09:00:00+00:00", "actor": "Ada", "thread_id": "chat/1", "wait": True}
@@ -101,7 +101,7 @@ async def chromium() -> AsyncIterator[Any]:
         browser = await driver.chromium.launch(
             executable_path=CHROMIUM,
             args=["--no-sandbox", "--disable-dev-shm-usage"],  # containers often have 64 MB of it
-            timeout=LIMIT_MS,
+            timeout=1e3 * LIMIT_S,
         )
         yield browser
         await browser.close()
@@ -118,7 +118,7 @@ class Served:
     def client(self) -> httpx.AsyncClient:
         """A client that may write."""
         headers = {"authorization": f"Bearer {self.tokens['all']}"}
-        return httpx.AsyncClient(base_url=self.url, headers=headers, timeout=LIMIT_MS / 1e3)
+        return httpx.AsyncClient(base_url=self.url, headers=headers, timeout=LIMIT_S)
 
 
 @asynccontextmanager
@@ -158,7 +158,7 @@ async def inspected(
 async def inspected_at(browser: Any, url: str, token: str) -> AsyncIterator[Inspector]:
     """The inspector of the server at *url*, as of ``inspected``."""
     context = await browser.new_context(viewport={"width": 1280, "height": 900})
-    context.set_default_timeout(LIMIT_MS)
+    context.set_default_timeout(1e3 * LIMIT_S)
     inspector = Inspector(await context.new_page(), url)
     inspector.attend()
     await inspector.page.goto(f"{url}/#token={token}")

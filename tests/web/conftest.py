@@ -15,7 +15,7 @@ from typing import IO, Any
 import httpx
 import pytest
 import pytest_asyncio
-from inspector_kit import chromium
+from inspector_kit import LIMIT_S, chromium
 
 from mnemo import Mnemo
 from mnemo.testing import HashingEmbedder
@@ -78,12 +78,12 @@ class Server:
 
     def client(self) -> httpx.AsyncClient:
         """A client with the server's token."""
-        return httpx.AsyncClient(base_url=self.url, headers=self.headers, timeout=30)
+        return httpx.AsyncClient(base_url=self.url, headers=self.headers, timeout=LIMIT_S)
 
     def stop(self, how: signal.Signals = signal.SIGINT) -> int:
         """Stop it, and wait; its exit code."""
         self.process.send_signal(how)
-        return self.process.wait(30)
+        return self.process.wait(LIMIT_S)
 
 
 @pytest.fixture
@@ -105,7 +105,7 @@ def serve(tmp_path: Path) -> Iterator[Callable[..., Server]]:
     for process in servers:
         if process.poll() is None:
             process.kill()
-        process.wait(30)
+        process.wait(LIMIT_S)
         if process.stdout is not None:
             process.stdout.close()
 

@@ -10,6 +10,7 @@ from typing import Any
 import anyio
 import httpx
 import pytest
+from inspector_kit import LIMIT_S
 
 from mnemo import Message, Mnemo
 from mnemo.testing import HashingEmbedder
@@ -43,7 +44,7 @@ async def _messages(lines: AsyncIterator[str]) -> AsyncIterator[dict[str, Any]]:
 async def until(messages, wanted):
     """Read *messages* until *wanted* holds of one; gives all of them."""
     seen = []
-    with anyio.fail_after(20):
+    with anyio.fail_after(LIMIT_S):
         async for message in messages:
             seen.append(message)
             if wanted(message):
@@ -163,7 +164,7 @@ async def test_what_a_stream_read_by_itself_does_not_come_again_with_what_all_sh
 
         assert b"event: ready" in await anext(stream)
         await chat.append([Message(role="user", content=f"Day {n}.") for n in (0, 1)])
-        with anyio.fail_after(60):
+        with anyio.fail_after(LIMIT_S):
             async with anyio.create_task_group() as group:
                 group.start_soon(listen)
                 await watched.is_read.wait()

@@ -6,6 +6,7 @@ import httpx
 import pytest
 from helpers import examples
 from hypothesis import HealthCheck, given, settings
+from inspector_kit import LIMIT_S
 
 schemathesis = pytest.importorskip("schemathesis")
 schemas = pytest.importorskip("openapi_spec_validator.schemas")
@@ -40,7 +41,7 @@ def test_no_request_of_the_document_fails_inside(serve, monkeypatch):
         )
         @given(case=operation.as_strategy())
         def send(case):
-            answer = case.call(base_url=server.url, headers=server.headers, timeout=60)
+            answer = case.call(base_url=server.url, headers=server.headers, timeout=LIMIT_S)
             if answer.status_code >= 500 and answer.status_code not in (503, 504):
                 failed.append(f"{case.as_curl_command()}: {answer.text}")
 

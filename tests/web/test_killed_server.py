@@ -7,6 +7,7 @@ import socket
 
 import anyio
 import pytest
+from inspector_kit import LIMIT_S
 
 from mnemo import Unreachable
 from mnemo.client import RemoteMnemo
@@ -71,7 +72,7 @@ async def test_a_server_killed_under_fifty_clients_loses_nothing(serve, tmp_path
     first = serve("--token-file", "tokens.toml", port=port)
     async with RemoteMnemo(first.url, secret) as memory:
         await memory.repo("a").notes.write("made", "The repository is there.", "A beginning.")
-        with anyio.fail_after(120):
+        with anyio.fail_after(5 * LIMIT_S):
             async with anyio.create_task_group() as group:
                 group.start_soon(listener, memory)
                 await listening.wait()

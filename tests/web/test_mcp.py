@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 
 import httpx2
 import pytest
+from inspector_kit import LIMIT_S
 from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
 
@@ -19,7 +20,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.long]
 async def connected(url: str, secret: str, **params: str) -> AsyncIterator[Client]:
     """A client of ``/mcp`` with a token."""
     headers = {"authorization": f"Bearer {secret}"}
-    async with httpx2.AsyncClient(headers=headers, timeout=30) as http:
+    async with httpx2.AsyncClient(headers=headers, timeout=LIMIT_S) as http:
         address = f"{url}/mcp?{httpx2.QueryParams(params)}"
         async with Client(streamable_http_client(address, http_client=http)) as client:
             yield client

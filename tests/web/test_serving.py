@@ -7,6 +7,7 @@ import socket
 import anyio
 import httpx
 import pytest
+from inspector_kit import LIMIT_S
 
 from mnemo.web import new_token, serve, token_of
 from mnemo.web.serving import listening
@@ -40,7 +41,7 @@ async def test_a_cancelled_server_stops_without_a_complaint(memory, caplog):
         group.start_soon(run)
         await ready.wait()
         async with (
-            httpx.AsyncClient(base_url=urls[0], headers=headers) as client,
+            httpx.AsyncClient(base_url=urls[0], headers=headers, timeout=LIMIT_S) as client,
             client.stream("GET", "/v1/events") as answer,
         ):
             assert answer.status_code == 200
@@ -55,7 +56,7 @@ async def test_the_lag_of_the_event_loop_is_told(memory, connect):
     client = connect()
     app = client._transport.app.app
     async with app.router.lifespan_context(app):
-        with anyio.fail_after(20):
+        with anyio.fail_after(LIMIT_S):
             while "_lag_seconds_count 0" in (await client.get("/metrics")).text:  # noqa: ASYNC110
                 await anyio.sleep(0.01)
     text = (await client.get("/metrics")).text

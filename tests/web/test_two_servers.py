@@ -7,6 +7,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 
 import anyio
 import pytest
+from inspector_kit import LIMIT_S
 from postgres_server import ON_POSTGRES
 
 from mnemo.client import RemoteMnemo, RemoteRepository
@@ -51,7 +52,7 @@ def told(event):
 async def heard(events, seq):
     """Read *events* until the message *seq*; gives the seqs read, and the last cursor."""
     seqs, cursor = [], None
-    with anyio.fail_after(30):
+    with anyio.fail_after(LIMIT_S):
         async for event in events:
             seqs += told(event)
             cursor = event.cursor or cursor
