@@ -84,18 +84,18 @@ async def test_numbers_of_the_overview_follow_the_store_and_fall_again(browser, 
         await inspector.open("overview", repo=repo.id)
         await live(inspector)
         await inspector.page.evaluate("window.isTheSame = true")
-        for name in ("messages stored", "facts and instructions written", "recalls", "failures"):
+        for name in ("messages stored", "memories written", "recalls", "failures"):
             await number(inspector, "lately", name, "0")
         await repo.remember(["I play the cello.", "I live in Lund."], actor="Ada", wait=True)
         await number(inspector, "lately", "messages stored", "2")
-        await number(inspector, "lately", "facts and instructions written", "2")
+        await number(inspector, "lately", "memories written", "2")
         await number(inspector, "sizes", "messages", "2")
         await inspector.page.locator(".lead strong").get_by_text("2 facts").wait_for()
         await inspector.page.locator("section[aria-labelledby=known] .rows > li").nth(1).wait_for()
         await repo.recall("Where does Ada live?")
         await number(inspector, "lately", "recalls", "1")
         await inspector.page.clock.set_fixed_time(START + MINUTE)
-        for name in ("messages stored", "facts and instructions written", "recalls"):
+        for name in ("messages stored", "memories written", "recalls"):
             await number(inspector, "lately", name, "0")
         await number(inspector, "sizes", "messages", "2")
         assert await inspector.page.evaluate("isTheSame")

@@ -107,7 +107,7 @@ export function Time({ at, day = false, seconds = false }) {
   const pad = (number) => String(number).padStart(2, "0");
   const date = `${local.getFullYear()}-${pad(local.getMonth() + 1)}-${pad(local.getDate())}`;
   const time = `${pad(local.getHours())}:${pad(local.getMinutes())}${seconds ? `:${pad(local.getSeconds())}` : ""}`;
-  return html`<time datetime=${at} title=${at}>${day ? date : `${date} ${time}`}</time>`;
+  return html`<time datetime=${at} title=${at}><span>${date}</span>${!day && html` <span>${time}</span>`}</time>`;
 }
 
 export const Badge = ({ kind, children }) => html`<span class="badge ${kind}">${children}</span>`;

@@ -78,7 +78,7 @@ function Picture({ picture, onAgain }) {
         <label>Find among the marks <input type="search" value=${words} onInput=${(event) => setWords(event.target.value)} /></label>
         <ul class="marks">${listed.slice(0, MOST_LISTED).map((node) => html`<li key=${node.id}>
           <button class="plain" aria-pressed=${node.id === chosen ? "true" : "false"} onClick=${() => choose(node.id)}>
-            <span aria-hidden="true" style=${{ color: colour(node.community) }}>${SIGNS[node.type]}</span> ${node.text.slice(0, 80)}${areCommunities && ` (${node.degree.toLocaleString("en")})`}</button>
+            <span aria-hidden="true" style=${{ color: colour(node.community) }}>${SIGNS[node.type]}</span> ${short(node.text, 80)}${areCommunities && ` (${node.degree.toLocaleString("en")})`}</button>
         </li>`)}</ul>
         ${!listed.length && html`<${Empty}>No mark has these words.<//>`}
       </section>
@@ -109,7 +109,7 @@ function Slider({ times: [first, last], at, onAt }) {
     <label class="wide">What held when
       <input type="range" min=${first} max=${last} step=${(last - first) / 100} value=${at ?? last} aria-valuetext=${at === null ? "any time" : new Date(at).toDateString()} onInput=${(event) => onAt(Number(event.target.value))} /></label>
     <span>${shown}</span>
-    <button disabled=${at === null} onClick=${() => onAt(null)}>Any time</button>
+    ${at !== null && html`<button onClick=${() => onAt(null)}>Any time</button>`}
   </div>`;
 }
 
@@ -152,9 +152,9 @@ function Canvas({ picture, chosen, at, onChoose }) {
 }
 
 /** The beginning of a text on one line. */
-function short(text) {
+function short(text, most = 28) {
   const line = text.replace(/\s+/g, " ");
-  return line.length > 28 ? `${line.slice(0, 27)}…` : line;
+  return line.length > most ? `${line.slice(0, most - 1)}…` : line;
 }
 
 /** The value of a colour of the style sheet in the present scheme. */

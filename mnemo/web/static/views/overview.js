@@ -110,7 +110,7 @@ function Unextracted({ sessions, jobs }) {
 function Recently() {
   const { lately } = useContext(World);
   const { messages, steps, memories, erased, recalls, failures } = lately.rates();
-  const rates = { "messages stored": messages, "steps stored": steps, "facts and instructions written": memories, erased, recalls, failures };
+  const rates = { "messages stored": messages, "steps stored": steps, "memories written": memories, erased, recalls, failures };
   return html`<section aria-labelledby="lately">
     <h2 id="lately">In the last minute</h2>
     <${Numbers} numbers=${rates} />
