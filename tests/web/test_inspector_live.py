@@ -125,6 +125,24 @@ async def test_a_failure_appears_on_the_overview_when_it_happens(browser, server
         await page.get_by_role("heading", name="One session").wait_for()
 
 
+async def test_rows_of_sessions_stay_where_they_are_while_steps_arrive(browser, server, repo):
+    """The list does not move under the pointer; a new session comes first."""
+    async with inspected(browser, server) as inspector:
+        rows = inspector.page.locator("tbody tr")
+        first = await repo.start_session("pack", session_id=f"{repo.id}/1")
+        await first.append("a bag", "")
+        await (await repo.start_session("fly", session_id=f"{repo.id}/2")).append("a plane", "")
+        await inspector.open("sessions", repo=repo.id)
+        goals = rows.locator("th")
+        assert await goals.all_inner_texts() == ["fly", "pack"]
+        await first.append("a coat", "")
+        await rows.nth(1).get_by_text("2", exact=True).wait_for()
+        assert await goals.all_inner_texts() == ["fly", "pack"]
+        await repo.start_session("rest", session_id=f"{repo.id}/3")
+        await goals.get_by_text("rest").wait_for()
+        assert await goals.all_inner_texts() == ["rest", "fly", "pack"]
+
+
 @pytest.mark.parametrize("step", [211, 463])
 async def test_a_stream_cut_at_any_byte_is_resumed_and_tells_each_change_once(
     browser, server, repo, step

@@ -24,6 +24,8 @@ const VIEWS = {
   events: ["Events", Events],
 };
 const MOST_EVENTS = 500;
+/** Between two looks at what no event tells of, such as a state that another process has changed. */
+const LOOK_MS = 5_000;
 
 /**
  * The newest events first, numbers of the last minute, whether the stream is open, and a number
@@ -43,11 +45,14 @@ function useEvents(repo, onRefused) {
     const abort = new AbortController();
     let timer = null;
     let waiting = [];
+    let isOpen = false;
+    const renew = () => setTick((number) => number + 1);
+    const look = setInterval(() => isOpen && !document.hidden && renew(), LOOK_MS);
     const show = () => {
       const arrived = waiting.reverse();
       timer = null;
       waiting = [];
-      setTick((number) => number + 1);
+      renew();
       setEvents((old) => (arrived.length ? [...arrived, ...old].slice(0, MOST_EVENTS) : old));
     };
     const happened = ({ name, data }) => {
@@ -58,8 +63,8 @@ function useEvents(repo, onRefused) {
       waiting.push(event);
       if (waiting.length > MOST_EVENTS) waiting.shift();
     };
-    follow(repo, abort.signal, happened, setLive).catch(onRefused);
-    return () => (abort.abort(), clearTimeout(timer), setLive(false));
+    follow(repo, abort.signal, happened, (open) => setLive((isOpen = open))).catch(onRefused);
+    return () => (abort.abort(), clearTimeout(timer), clearInterval(look), setLive(false));
   }, [repo]);
   return { events, live, tick, lately };
 }

@@ -69,6 +69,13 @@ export function useLoad(load, deps, tick = 0) {
   return state;
 }
 
+/** *items* in the order in which they were first seen, new ones first: a list to click in does not move. */
+export function useSteady(items) {
+  const places = useRef(new Map()).current;
+  for (const { id } of items.toReversed()) if (!places.has(id)) places.set(id, -places.size);
+  return items.toSorted((a, b) => places.get(a.id) - places.get(b.id));
+}
+
 /** Render *children* with what was loaded, or say that it is loading or why it failed. */
 export function Loaded({ state, children }) {
   return html`

@@ -1,12 +1,10 @@
 // Overview: what the repository knows, what is not extracted yet, what failed; live.
 
 import { get, post } from "../api.js";
-import { Badge, Empty, Failure, html, Loaded, origin, plural, Query, Text, Time, To, useContext, useEffect, useLoad, useRef, useState, World } from "../parts.js";
+import { Badge, Empty, Failure, html, Loaded, origin, plural, Query, Text, Time, To, useContext, useLoad, useState, World } from "../parts.js";
 
 const NEWEST = 6;
 const SHOWN = 20;
-/** Between two looks at numbers that fall, and at work that another process may be doing. */
-const RENEW_MS = 5_000;
 const UNFINISHED = {
   collecting: "collects steps; extraction begins when it is closed",
   extracting: "is being extracted",
@@ -17,12 +15,6 @@ const JOBS = { waiting: "waits for extraction", running: "is being extracted", d
 
 export function Overview() {
   const { repo, tick } = useContext(World);
-  const [turn, setTurn] = useState(0);
-  useEffect(() => {
-    const timer = setInterval(() => setTurn((before) => before + 1), RENEW_MS);
-    return () => clearInterval(timer);
-  }, []);
-  const isOwed = useRef(false);
   const state = useLoad(
     async (signal) => {
       const [statistics, newest, sessions, jobs] = await Promise.all([
@@ -31,11 +23,10 @@ export function Overview() {
         get("/sessions", { repo, unfinished: true, limit: SHOWN }, signal),
         get("/jobs", { repo }, signal),
       ]);
-      isOwed.current = jobs.length > 0 || sessions.some((session) => session.state === "extracting");
       return { statistics, newest: newest.items, sessions, jobs };
     },
     [repo],
-    isOwed.current ? tick + turn : tick,
+    tick,
   );
   return html`<div><${Loaded} state=${state}>
     ${({ statistics, newest, sessions, jobs }) => html`

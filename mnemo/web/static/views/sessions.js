@@ -1,11 +1,9 @@
 // Sessions: where each stands in its state machine, its steps, and what waits for a commit.
 
 import { get, post } from "../api.js";
-import { Badge, Empty, Failure, html, KINDS, Loaded, plural, Text, Time, To, useContext, useEffect, useLoad, useRef, useState, World } from "../parts.js";
+import { Badge, Empty, Failure, html, KINDS, Loaded, plural, Text, Time, To, useContext, useEffect, useLoad, useRef, useState, useSteady, World } from "../parts.js";
 
 const PAGE = 100;
-/** Between two looks at an extraction: one of another process sends no events here. */
-const LOOK_MS = 2_000;
 
 /** The states, what each means, and the transitions out of it. */
 const MACHINE = {
@@ -36,7 +34,7 @@ export function Sessions({ params }) {
 function Table({ sessions, params }) {
   return html`<div class="scroll" tabindex="0" role="region" aria-label="Sessions"><table>
     <thead><tr><th scope="col">Goal</th><th scope="col">State</th><th scope="col" class="second">Steps</th><th scope="col" class="third">Conversation</th><th scope="col" class="second">Last act</th></tr></thead>
-    <tbody>${sessions.map((session) => html`<tr key=${session.id} class=${session.id === params.session ? "chosen" : ""}>
+    <tbody>${useSteady(sessions).map((session) => html`<tr key=${session.id} class=${session.id === params.session ? "chosen" : ""}>
       <th scope="row"><${To} view="sessions" params=${{ session: session.id }}><${Text} text=${session.goal || session.id} cut=${160} /><//></th>
       <td><${Badge} kind=${session.state}>${session.state}<//></td>
       <td class="second">${session.steps}</td>
@@ -64,11 +62,6 @@ function Details({ id }) {
     [repo, id, turn, shown],
     tick,
   );
-  useEffect(() => {
-    if (state.value?.session.state !== "extracting") return undefined;
-    const timer = setTimeout(() => setTurn(turn + 1), LOOK_MS);
-    return () => clearTimeout(timer);
-  }, [state.value]);
   return html`<section class="panel" aria-labelledby="details">
     <div class="head"><h2 id="details" tabindex="-1" ref=${heading}>One session</h2><${To} view="sessions">Close<//></div>
     <${Loaded} state=${state}>
