@@ -536,8 +536,13 @@ class VectorIndex(Protocol):
     async def run(self) -> None:
         """Embed what lacks a vector, whenever poked, until cancelled; never dies of a model."""
 
-    def poke(self) -> None:
-        """Something was written: follow soon. A plain call, cheap enough for every append."""
+    def poke(self, *, by_job: bool = False) -> None:
+        """
+        Something was written: follow soon. A plain call, cheap enough for every append.
+
+        Args:
+            by_job: Whether background work wrote it, which other such work need not give way to.
+        """
 
     def statistics(self) -> Any:
         """A frozen value: ``revision`` reflected, ``documents``, ``waiting`` for a vector."""

@@ -305,9 +305,10 @@ class RepositoryIndex:
 
     # ── Embedding in the background ──────────────────────────────────────────────────
 
-    def poke(self) -> None:
-        """Say that something was written; cheap enough for every append."""
-        self._traffic.passed()
+    def poke(self, *, by_job: bool = False) -> None:
+        """Say that something was written; see ``VectorIndex``."""
+        if not by_job:
+            self._traffic.passed()
         self._poked.set()
 
     async def run(self) -> None:

@@ -288,7 +288,7 @@ class RepositorySessions:
             listening=self._parts.listening,
             spawn=partial(spans.spawn_apart, self._parts.root.spawn),
             own=self._parts.root.own,
-            written=self._parts.index.poke,
+            written=partial(self._parts.index.poke, by_job=task is not None),
             ended=self._forget_session,
             release=partial(self._parts.sessions.release, self._parts.owner),
             spans=spans,

@@ -17,8 +17,8 @@ CALM_WRITES = 10
 """Writes within ``QUIET_S`` that still count as a pause (500 a second)."""
 SPAN_S = 0.25
 """Seconds of a span in which writes are counted whatever bursts they come in (S)."""
-BUSY_WRITES = 50
-"""Writes in one such span from which the loop is busy (200 a second) (S)."""
+BUSY_WRITES = 15
+"""Writes in one such span from which the loop is busy (60 a second) (S)."""
 
 
 class Traffic:

@@ -15,7 +15,7 @@ from mnemo.config import Config
 from mnemo.events import SessionTransitioned
 from mnemo.prompts.data import read_block
 from mnemo.protocols import TranscriptReader
-from mnemo.runtime.traffic import Traffic
+from mnemo.runtime.traffic import Traffic, traffic
 from mnemo.testing import ScriptedChatModel
 from mnemo.values.jobs import Job, JobState
 from mnemo.values.messages import StoredMessage
@@ -89,6 +89,14 @@ async def test_extraction_waits_while_very_much_is_being_written(open_kit: OpenK
     found = await kit.repo.remember(LUND, wait=True)
     assert found.node_ids
     assert next(looks, None) is None
+
+
+async def test_what_a_job_appends_keeps_no_other_job_waiting(open_kit: OpenKit):
+    """Of what is remembered count the message and the commit, not the steps made of it."""
+    kit = await open_kit(embedded=True)
+    before = traffic().writes
+    await kit.repo.remember([LUND, ALLERGIC, "I like tea."], wait=True)
+    assert traffic().writes == before + 2
 
 
 async def test_no_session_is_left_or_listed(open_kit: OpenKit):
