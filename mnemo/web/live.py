@@ -197,6 +197,8 @@ class Live:
                     changes = entry.changes
                     if entry.start != cursor:
                         page = await repo.inspection.changes(cursor)
+                        if page.cursor == cursor:
+                            break  # what it tells of was erased meanwhile
                         changes = _rest(changes, entry.start, cursor, page)
                     yield entry if changes is entry.changes else Entry.of_changes(changes, cursor)
                     cursor = changes.cursor

@@ -8,11 +8,12 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import anyio
+import anyio.lowlevel
 import httpx
 import pytest
 from inspector_kit import LIMIT_S
 
-from mnemo import Message, Mnemo
+from mnemo import Changes, Message, Mnemo
 from mnemo.testing import HashingEmbedder
 from mnemo.web.live import Live
 
@@ -174,3 +175,48 @@ async def test_what_a_stream_read_by_itself_does_not_come_again_with_what_all_sh
         await stream.aclose()
         assert [seq for _, changes in seen for _, seq in changes["messages"]] == [0, 1, 2, 3, 4]
         assert all(cursor == changes["cursor"] for cursor, changes in seen)
+
+
+class Erased:
+    """A repository in which nothing is left of what was written behind a cursor."""
+
+    def __init__(self, repo):
+        self.id, self.inspection = repo.id, self
+        self.reads: list[str] = []
+        self._inspection = repo.inspection
+
+    async def changes(self, after=None):
+        """No change behind *after*, and the cursor itself, as of a newest row that was erased."""
+        await anyio.lowlevel.checkpoint()
+        if after is None:
+            return await self._inspection.changes()
+        self.reads.append(after)
+        return Changes(cursor=after, revision=0)
+
+
+async def test_a_stream_tells_nothing_of_what_is_erased_before_it_reads_it():
+    """It looks once for what all are told of, and goes on with what comes then."""
+    async with Mnemo("memory:", embedder=HashingEmbedder()) as memory:
+        repo = await memory.open_repo("a")
+        chat, live, erased = repo.conversation("t"), Live(memory), Erased(repo)
+        start = (await repo.inspection.changes()).cursor
+        await chat.append([Message(role="user", content="Day 0.")])
+        stream, seen = live.changes(erased, start), []
+        assert b"event: ready" in await anext(stream)
+
+        async def listen():
+            async for message in stream:
+                seen.append(message)
+
+        with anyio.fail_after(LIMIT_S):
+            async with anyio.create_task_group() as group:
+                group.start_soon(live.run)
+                group.start_soon(listen)
+                await chat.append([Message(role="user", content="Day 1.")])
+                while len(erased.reads) < 2:
+                    await anyio.sleep(0.01)
+                await anyio.wait_all_tasks_blocked()
+                group.cancel_scope.cancel()
+        await stream.aclose()
+        assert erased.reads == [start, start]
+        assert not [message for message in seen if b"event: changes" in message]
