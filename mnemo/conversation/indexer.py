@@ -17,6 +17,7 @@ import anyio
 from mnemo.conversation.settings import ConversationParts, ThreadSettings
 from mnemo.errors import StoreReadOnly, UsageError
 from mnemo.protocols import EmbeddingSpace, TranscriptReader, TranscriptWriter
+from mnemo.runtime.traffic import Pauses, traffic
 from mnemo.runtime.user_code import traceback_of
 from mnemo.values.graph import Vector
 from mnemo.values.messages import StoredMessage, embedded_text
@@ -33,6 +34,8 @@ MAX_EMBEDDED_CHARACTERS = 32_768
 """Characters of a message that are handed to the embedder, which may read fewer."""
 MOST_PASSED_OVER = 256
 """Orders that keep failing and are passed over for those behind them (S)."""
+PATIENCE_S = 5.0
+"""Seconds after which it begins although writes go on."""
 MAX_RETRY_S = 60.0
 """Longest pause after failures, in seconds of the clock (S)."""
 MOST_LIMITED = 10_000
@@ -59,6 +62,7 @@ class Indexing:
     """
     Embeds the messages of a repository, in one task that runs ``run``.
 
+    It waits for a pause in the writes, unless somebody waits for it in ``settled``.
     A failed order stays in the store. After a failure everything waits, longer each time,
     and fewer messages are tried at once, so that one that is refused holds up nobody.
     """
@@ -73,6 +77,9 @@ class Indexing:
         self._failures = 0
         self._resting = False
         self._ended = False
+        self._traffic = traffic()
+        self._pauses = Pauses(PATIENCE_S)
+        self._awaited = 0
 
     async def depth(self) -> int:
         """Count the messages that wait for a vector; 10,000 stands for more, too."""
@@ -102,14 +109,19 @@ class Indexing:
         Raises:
             UsageError: The repository was closed before that. *Cancellation*: safe.
         """
-        while True:
-            pulse = self._pulse  # before looking: a beat meanwhile is not missed
-            if self._resting or not await self._owes(thread_id):
-                return
-            if self._ended:
-                raise UsageError("the repository was closed before its messages were indexed")
-            self.poke()
-            await pulse.wait()
+        self._awaited += 1
+        try:
+            while True:
+                pulse = self._pulse  # before looking: a beat meanwhile is not missed
+                if self._resting or not await self._owes(thread_id):
+                    return
+                if self._ended:
+                    raise UsageError("the repository was closed before its messages were indexed")
+                self.poke()
+                self._pauses.end()
+                await pulse.wait()
+        finally:
+            self._awaited -= 1
 
     async def _owes(self, thread_id: str) -> bool:
         owed = await self._parts.store.reading(lambda tx: tx.owed(limit=1, thread_id=thread_id))
@@ -128,11 +140,16 @@ class Indexing:
                 self._poked = anyio.Event()
                 if await self._tried():
                     await self._poked.wait()
+                    await self._let_writes_go_first()
                 else:
                     await self._rest()
         finally:
             self._ended = True
             self._beat()
+
+    async def _let_writes_go_first(self) -> None:
+        if not self._awaited:
+            await self._pauses.pause()
 
     async def _rest(self) -> None:
         base = self._parts.config.conversation.retry_backoff_s
@@ -148,8 +165,11 @@ class Indexing:
     async def _tried(self) -> bool:
         """Whether everything that is owed was embedded."""
         try:
-            while await self._portion():
-                self._beat()
+            more = True
+            while more:
+                async with self._traffic.beside():
+                    more = await self._portion()
+                    self._beat()
         # The repository closes, or cannot be written: the next who opens it goes on.
         except (UsageError, StoreReadOnly) as error:
             log.info("messages are not embedded: %s", error)

@@ -23,9 +23,9 @@ from mnemo.errors import StoreReadOnly
 from mnemo.index.corpus_writer import Corpus
 from mnemo.index.documents import MAX_EMBEDDED_CHARACTERS, node_document, step_sides, steps_in
 from mnemo.protocols import DocumentFeed, Embedder, FeedChanges, FeedCursor
-from mnemo.runtime.clock import Breather, elapsed
+from mnemo.runtime.clock import Breather
 from mnemo.runtime.threads import Threads
-from mnemo.runtime.traffic import CALM_WRITES, traffic
+from mnemo.runtime.traffic import traffic
 from mnemo.runtime.user_code import traceback_of
 from mnemo.values.changeset import Revision
 from mnemo.values.corpus import CorpusView, Document, DocumentsView
@@ -52,8 +52,6 @@ MOST_FRESH = 32
 """Texts without a vector that a reader waits for: what was said just before it asked."""
 FRESH_S = 0.25
 """Seconds that it waits, at most; then those are found by keyword only."""
-FOREGROUND_SHARE = 4.0
-"""Pause after a batch while writes go on, in times of the batch's own duration."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -352,12 +350,10 @@ class RepositoryIndex:
         """
         await self.catch_up()
         while self._waiting:
-            began, writes = elapsed(), self._traffic.writes
-            async with self._embedding:
-                await self._embed_batch()
-            await self.catch_up()
-            if self._traffic.writes - writes > CALM_WRITES:
-                await anyio.sleep(FOREGROUND_SHARE * (elapsed() - began))
+            async with self._traffic.beside():
+                async with self._embedding:
+                    await self._embed_batch()
+                await self.catch_up()
 
     async def _embed_batch(self) -> None:
         async with self._lock:

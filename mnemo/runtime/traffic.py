@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
+import anyio
 from anyio.lowlevel import RunVar
 
 from mnemo.runtime.clock import elapsed
 from mnemo.runtime.threads import of_loop
 
-__all__ = ["CALM_WRITES", "Traffic", "traffic"]
+__all__ = ["Pauses", "Traffic", "traffic"]
 
 QUIET_S = 0.02
 """Seconds over which writes are counted."""
@@ -19,6 +22,8 @@ SPAN_S = 0.25
 """Seconds of a span in which writes are counted whatever bursts they come in (S)."""
 BUSY_WRITES = 15
 """Writes in one such span from which the loop is busy (60 a second) (S)."""
+FOREGROUND_SHARE = 4.0
+"""Rest after a portion of work while writes go on, in times of the portion's own duration."""
 
 
 class Traffic:
@@ -69,6 +74,14 @@ class Traffic:
         self._waiters.append((waiter, elapsed() + patience_s))
         return waiter
 
+    @asynccontextmanager
+    async def beside(self) -> AsyncIterator[None]:
+        """Do a portion of background work; if writes went on meanwhile, rest after it."""
+        began, before = elapsed(), self.writes
+        yield
+        if self.writes - before > CALM_WRITES:
+            await anyio.sleep(FOREGROUND_SHARE * (elapsed() - began))
+
     def _look(self) -> None:
         busy = self.writes - self._seen > CALM_WRITES
         self._seen, now = self.writes, elapsed()
@@ -80,6 +93,35 @@ class Traffic:
                 waiter.set_result(None)
         if self._waiters:
             asyncio.get_running_loop().call_later(QUIET_S, self._look)
+
+
+class Pauses:
+    """
+    The pauses that one background worker makes for the writes of its loop.
+
+    Args:
+        patience_s: Seconds that one lasts at most.
+    """
+
+    __slots__ = ("_patience_s", "_traffic", "_waiter")
+
+    def __init__(self, patience_s: float) -> None:
+        self._traffic = traffic()
+        self._patience_s = patience_s
+        self._waiter: asyncio.Future[None] | None = None
+
+    async def pause(self) -> None:
+        """Wait for a pause in the writes, or for ``end``."""
+        self._waiter = self._traffic.pause(self._patience_s)
+        try:
+            await self._waiter
+        finally:
+            self._waiter = None
+
+    def end(self) -> None:
+        """Let the worker go on: somebody waits for it. A plain call."""
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
 
 
 _TRAFFIC: RunVar[Traffic] = RunVar("mnemo.runtime.traffic")

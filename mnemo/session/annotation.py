@@ -9,7 +9,6 @@ an event loop share one interpreter, so the writes of all of them count.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Sequence
 from itertools import takewhile
 
@@ -18,7 +17,7 @@ import anyio
 from mnemo.events import AnnotationFailed, StepAnnotated
 from mnemo.runtime.tasks import CancelHandle
 from mnemo.runtime.threads import shared_threads
-from mnemo.runtime.traffic import traffic
+from mnemo.runtime.traffic import Pauses
 from mnemo.session.book import EpisodeBook
 from mnemo.session.parts import Extraction, SessionParts, log_unexpected
 from mnemo.values.journal import StepsAnnotated
@@ -63,7 +62,7 @@ class AnnotationLane:
         self._running: anyio.Event | None = None
         self._stopped = CancelHandle()
         self._turn = anyio.Lock()
-        self._pause: asyncio.Future[None] | None = None
+        self._pauses = Pauses(PATIENCE_S)
         self._hurry = False
         self._closing = False
 
@@ -81,8 +80,8 @@ class AnnotationLane:
         if self._running is None and self.backlog:
             self._running = anyio.Event()
             self._parts.spawn(self._run, self._running)
-        elif self._pause is not None and (self._hurry or self._has_enough):
-            self._end_pause(self._pause)
+        elif self._hurry or self._has_enough:
+            self._pauses.end()
 
     def stop(self) -> None:
         """Start no further call and cancel the one in flight; unannotated steps stay durable."""
@@ -131,15 +130,7 @@ class AnnotationLane:
         asks_model = self._extraction().batch_size <= self._parts.config.annotation.batch_size
         if asks_model or self._hurry or self._has_enough:
             return
-        self._pause = traffic().pause(PATIENCE_S)
-        try:
-            await self._pause
-        finally:
-            self._pause = None
-
-    def _end_pause(self, pause: asyncio.Future[None]) -> None:
-        if not pause.done():
-            pause.set_result(None)
+        await self._pauses.pause()
 
     async def _annotate(self, batch: Sequence[Step], *, closing: bool) -> None:
         async with self._turn:

@@ -14,6 +14,8 @@ from talk_kit import OpenTalk, Talk, assistant, result, user
 from mnemo.config import Config
 from mnemo.conversation.indexer import Indexing
 from mnemo.errors import ModelUnavailable, StoreError, UsageError
+from mnemo.runtime import traffic as room
+from mnemo.runtime.traffic import traffic
 from mnemo.testing import HashingEmbedder
 from mnemo.values.messages import Message
 from mnemo.values.strategies import Composite, Nearest, Recent
@@ -84,6 +86,24 @@ async def test_one_more_message_is_one_more_embedding(
         assert embedder.documents[50:] == ["one more"]
         assert await vectors(talk) == list(range(51))
         assert await worker.depth() == 0
+
+
+async def test_writes_go_first_unless_somebody_waits_for_the_index(
+    open_conversations: OpenTalk, embedder: CountingEmbedder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is appended waits for a pause in the writes, which ``settled`` does not."""
+    monkeypatch.setattr(room, "QUIET_S", 3_600.0)
+    talk = await open_conversations(embedder=embedder)
+    async with indexing(talk) as worker:
+        await talk.log().append(user("first"))
+        await worker.settled("t")
+        for text in ("later", "last"):
+            await talk.log().append(user(text))
+            worker.poke()
+            await talk.until(lambda: bool(traffic()._waiters))
+            assert await worker.depth() == 1
+            await worker.settled("t")
+            assert embedder.documents[-1] == text
 
 
 async def test_only_what_speaks_is_embedded(

@@ -38,6 +38,24 @@ async def test_patience_ends_under_lasting_writes():
     assert waiter.done()
 
 
+async def test_work_beside_writes_rests_after_each_portion(monkeypatch):
+    """Four times as long as the portion took; not at all where nothing was written."""
+    now, rests = [100.0], list[float]()
+    monkeypatch.setattr(room, "elapsed", lambda: now[0])
+
+    async def rest(seconds: float) -> None:
+        rests.append(seconds)
+
+    monkeypatch.setattr(anyio, "sleep", rest)
+    loop = Traffic()
+    for writes in (CALM_WRITES + 1, CALM_WRITES):
+        async with loop.beside():
+            for _ in range(writes):
+                loop.passed()
+            now[0] += 0.5
+    assert rests == [2.0]
+
+
 def test_a_loop_is_busy_while_and_shortly_after_much_is_written(monkeypatch):
     """Bursts count as lasting writes; a quarter of a second without them is calm."""
     now = [100.0]
