@@ -71,12 +71,12 @@ async def adds_per_s(add: Add, count: int, words: Words) -> tuple[float, Heartbe
 
 async def measured(folder: Path, *, tiny: bool) -> list[Figure]:
     """Adds per second of both, how many times as many, and the lag while ours add."""
-    settle_collector()
     adds = 64 if tiny else 3_200
     words, ours, theirs, late = Words(), list[float](), list[float](), Heartbeat()
     async with AsyncExitStack() as stack:
         mnemo_add = await stack.enter_async_context(mnemo_sessions(folder))
         sqlite_add = await stack.enter_async_context(sqlite_sessions(folder))
+        settle_collector()
         for add in (mnemo_add, sqlite_add):
             await adds_per_s(add, IN_FLIGHT, words)
         for _ in range(1 if tiny else ROUNDS):
