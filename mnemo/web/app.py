@@ -75,9 +75,17 @@ def web_app(
 
 @asynccontextmanager
 async def _running(app: FastAPI) -> AsyncIterator[None]:
+    _build_routes(app)
     async with anyio.create_task_group() as group:
         group.start_soon(app.state.live.run)
         group.start_soon(app.state.metrics.watch_loop)
         app.state.mcp.open(group)
         yield
         group.cancel_scope.cancel()
+
+
+def _build_routes(app: FastAPI) -> None:
+    """Have FastAPI build its routes, which the first request would else hold the loop for."""
+    nowhere = {"type": "http", "method": "GET", "path": "", "headers": []}
+    for route in app.routes:
+        route.matches(nowhere)

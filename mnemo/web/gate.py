@@ -18,6 +18,7 @@ from mnemo.runtime.clock import SystemClock
 from mnemo.web.metrics import Metrics
 from mnemo.web.problems import problem
 from mnemo.web.tokens import Token, TokenTable
+from mnemo.web.turnstile import Turnstile
 
 __all__ = ["LOOPBACK", "Gate"]
 
@@ -106,6 +107,7 @@ class Gate:
         self._rates = {t.name: Bucket.full(t.rate_per_s, 2 * t.rate_per_s, now) for t in tokens}
         self._wrong = Bucket.full(WRONG_PER_S, 2 * WRONG_PER_S, now)
         self._waiting = 0
+        self._turnstile = Turnstile()
         self._metrics: Metrics = app.state.metrics
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -116,6 +118,7 @@ class Gate:
             await receive()
             await send({"type": "websocket.close", "code": 1008})
             return
+        await self._turnstile.passed()
         headers, guarded = Headers(scope=scope), _is_guarded(scope["path"])
         answer = _sender(send, private=guarded)
         refusal = self._foreign(headers) or _too_large(headers)
