@@ -83,8 +83,7 @@ class Indexing:
 
     async def depth(self) -> int:
         """Count the messages that wait for a vector; 10,000 stands for more, too."""
-        owed = await self._parts.store.reading(lambda tx: tx.owed(limit=MOST_COUNTED))
-        return len(owed)
+        return await self._parts.store.reading(lambda tx: tx.owed_count(limit=MOST_COUNTED))
 
     def appended(self, settings: ThreadSettings) -> None:
         """Something was appended; a plain call."""

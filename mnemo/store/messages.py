@@ -26,6 +26,7 @@ __all__ = [
     "messages_by_id",
     "messages_in",
     "messages_of_calls",
+    "owed_count",
     "owed_messages",
     "span_of",
     "vectors_of",
@@ -77,6 +78,10 @@ WHERE m.repo = ? AND m.owed = 1 ORDER BY m.no LIMIT ?
 _OWED_IN = f"""
 SELECT {COLUMNS} FROM threads t $join messages m $by(messages_owed_in)
 ON m.thread = t.no WHERE t.no = ? AND m.owed = 1 ORDER BY m.no LIMIT ?
+"""
+_OWED_COUNT = """
+SELECT count(*) FROM
+    (SELECT 1 FROM messages $by(messages_owed) WHERE repo = ? AND owed = 1 LIMIT ?) counted
 """
 _VECTORS = "SELECT v.seq, v.vector FROM message_vectors v WHERE v.thread = ? AND v.seq >= ?"
 _ALIVE = """
@@ -184,6 +189,11 @@ def owed_messages(tx: Tx, repo: int, thread: int | None, limit: int) -> list[Sto
     if thread is None:
         return MESSAGES.all(tx.run(_OWED, (repo, limit)))
     return MESSAGES.all(tx.run(_OWED_IN, (thread, limit)))
+
+
+def owed_count(tx: Tx, repo: int, limit: int) -> int:
+    """How many messages wait for their vector, at most *limit*."""
+    return int(tx.run(_OWED_COUNT, (repo, limit)).fetchone()[0])
 
 
 def vectors_of(

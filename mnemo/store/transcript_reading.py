@@ -14,6 +14,7 @@ from mnemo.store.messages import (
     messages_by_id,
     messages_in,
     messages_of_calls,
+    owed_count,
     owed_messages,
     span_of,
     vectors_of,
@@ -135,6 +136,10 @@ class Reading:
         """Messages that wait for their vector, oldest first."""
         number = None if thread_id is None else self._number(thread_id)
         return owed_messages(self._tx, self._repo, number, limit)
+
+    def owed_count(self, *, limit: int) -> int:
+        """How many ``owed`` gives with this *limit*."""
+        return owed_count(self._tx, self._repo, limit)
 
     def vectors(
         self, thread_id: str, *, from_seq: int = 0, since: datetime | None = None

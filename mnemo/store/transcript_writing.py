@@ -89,6 +89,11 @@ class Writing(Reading):
         self.flush()
         return super().owed(limit=limit, thread_id=thread_id)
 
+    def owed_count(self, *, limit: int) -> int:
+        """How many ``owed`` gives with this *limit*."""
+        self.flush()
+        return super().owed_count(limit=limit)
+
     def threads(self, *, watched: bool = False) -> list[Thread]:
         """All threads by id, or those that have a viewport's budget."""
         self.flush()

@@ -70,6 +70,10 @@ class MessagesReader(Protocol):
         """Messages with ``embedded_text`` that wait for their vector, oldest first."""
         ...
 
+    def owed_count(self, *, limit: int) -> int:
+        """How many ``owed`` gives with this *limit*; reads none of them."""
+        ...
+
     def vectors(
         self, thread_id: str, *, from_seq: int = 0, since: datetime | None = None
     ) -> tuple[list[int], NDArray[np.float32]]:

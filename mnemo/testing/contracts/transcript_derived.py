@@ -249,6 +249,9 @@ class MessageVectorsContract(_OnTranscript):
     async def _owed(self, kit: Kit, **choice: Any) -> list[tuple[str, int]]:
         choice = {"limit": 100} | choice
         owed = await self._read(kit, lambda tx: tx.owed(**choice))
+        if "thread_id" not in choice:
+            count = methodcaller("owed_count", limit=choice["limit"])
+            assert await self._read(kit, count) == await self._write(kit, count) == len(owed)
         return [(message.thread_id, message.seq) for message in owed]
 
     async def _save(self, kit: Kit, *seqs: int, thread: str = "t") -> None:
