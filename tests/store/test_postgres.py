@@ -121,16 +121,35 @@ def _newer(schema: str) -> str:
     return f"UPDATE {schema}.meta SET value = '{VERSION + 1}' WHERE name = 'schema'"
 
 
-@pytest.mark.parametrize("columns", ["name TEXT, value TEXT", "x INTEGER"])
-async def test_tables_of_somebody_else_are_not_touched(fresh_url: str, columns: str) -> None:
-    """A schema with other tables of the same names is refused, and nothing is made in it."""
+_HELD = (
+    "SELECT relname FROM pg_class WHERE relnamespace = '{0}'::regnamespace UNION ALL "
+    "SELECT proname FROM pg_proc WHERE pronamespace = '{0}'::regnamespace ORDER BY 1"
+)
+
+
+@pytest.mark.parametrize(
+    "held",
+    [
+        "CREATE TABLE meta (x INTEGER)",
+        "CREATE TABLE meta (name TEXT, value TEXT)",
+        "CREATE TABLE meta (name TEXT, value TEXT); INSERT INTO meta VALUES ('schema', '3')",
+        "CREATE TABLE repos (x INTEGER); CREATE TABLE messages (id UUID); CREATE TABLE nodes ()",
+        "CREATE MATERIALIZED VIEW steps AS SELECT 1 AS no",
+        "CREATE TYPE threads AS (x INTEGER)",
+        "CREATE SEQUENCE locks",
+        "CREATE FUNCTION occurrences(text[], text[]) RETURNS bigint LANGUAGE sql AS 'SELECT 1'",
+    ],
+)
+async def test_what_somebody_else_has_in_the_schema_is_not_touched(
+    fresh_url: str, held: str
+) -> None:
+    """A schema in use is refused by name, and nothing is made in it."""
     server, schema = fresh_url.partition("&schema")[0], schema_of(fresh_url)
-    execute(server, f"CREATE SCHEMA {schema}")
-    execute(server, f"CREATE TABLE {schema}.meta ({columns})")
-    with pytest.raises(StoreCorrupt, match="name another one"):
+    execute(server, f"CREATE SCHEMA {schema}; SET search_path = {schema}; {held}")
+    before = execute(server, _HELD.format(schema))
+    with pytest.raises(StoreCorrupt, match=f"{schema}.*name another one"):
         await postgres_store(fresh_url).open()
-    tables = execute(server, f"SELECT tablename FROM pg_tables WHERE schemaname = '{schema}'")
-    assert tables == [("meta",)]
+    assert execute(server, _HELD.format(schema)) == before
 
 
 async def test_a_database_that_is_not_utf8_is_refused(postgres_server: str) -> None:

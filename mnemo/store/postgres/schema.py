@@ -85,6 +85,7 @@ CREATE FUNCTION json_of(text) RETURNS json LANGUAGE sql IMMUTABLE PARALLEL SAFE
 AS 'SELECT CASE WHEN $1 IS JSON THEN $1::json END';
 """
 _NOTED = "INSERT INTO meta (name, value) VALUES ('schema', %s), ('salt', %s)"
+_TAKEN = (errors.DuplicateTable, errors.DuplicateObject, errors.DuplicateFunction)
 _STAMP = "UPDATE meta SET value = %s WHERE name = 'schema'"
 
 
@@ -96,7 +97,7 @@ def migrate(connection: Connection, schema: str) -> None:
 
     Raises:
         SchemaTooNew: A newer mnemo made them.
-        StoreCorrupt: The schema has tables of somebody else.
+        StoreCorrupt: The schema holds something of somebody else.
         StoreError: The role may not make tables.
     """
     if _version(connection, schema) == VERSION:
@@ -108,6 +109,9 @@ def migrate(connection: Connection, schema: str) -> None:
         if found < VERSION:
             _advance(connection, schema, found)
         connection.execute("COMMIT")
+    except _TAKEN as error:
+        connection.execute("ROLLBACK")
+        raise _of_others(schema) from error
     except errors.InsufficientPrivilege as error:
         connection.execute("ROLLBACK")
         raise StoreError(
@@ -141,14 +145,18 @@ def _version(connection: Connection, schema: str) -> int:
         ).fetchone()
     except (errors.UndefinedTable, errors.UndefinedColumn):
         row = None
-    if row is None or not str(row[0]).isdecimal():
-        raise StoreCorrupt(
-            f"the schema {schema!r} holds tables that are not mnemo's: name another one in the "
-            "URL, as in ?schema=mnemo"
-        )
+    if row is None or not str(row[0]).isdecimal() or int(row[0]) < FIRST_VERSION:
+        raise _of_others(schema)
     if int(row[0]) > VERSION:
         raise SchemaTooNew(int(row[0]), VERSION)
     return int(row[0])
+
+
+def _of_others(schema: str) -> StoreCorrupt:
+    return StoreCorrupt(
+        f"the schema {schema!r} holds what is not mnemo's: name another one in the URL, "
+        "as in ?schema=mnemo"
+    )
 
 
 def _count_tables(connection: Connection, schema: str) -> int:
