@@ -9,12 +9,16 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import anyio
+import anyio.abc
 import anyio.to_thread
 
-from mnemo import Mnemo, MnemoError, Repository, Session
+from mnemo import Config, Mnemo, MnemoError, Repository, Session
 from mnemo.testing import HashingEmbedder
 
 STEPS = (
@@ -60,9 +64,60 @@ class Servant:
                 return str(self.sessions[id].state)
             case "recall", query:
                 return (await self.repo.recall(query)).as_text()
+            case "found", query:
+                return [one.node.text for one in (await self.repo.recall(query, k=100)).candidates]
+            case "indexed", query:
+                await self.repo.recall(query)
+                return (await self.repo.statistics()).index.documents
             case "search", query:
                 return len(await self.repo.search(query, limit=100))
         return None
+
+
+# ── The side of the test ─────────────────────────────────────────────────────────────
+
+
+class Other:
+    """The other process, spoken to line by line."""
+
+    def __init__(self, process: anyio.abc.Process) -> None:
+        self.process = process
+        self._rest = b""
+
+    async def heard(self) -> Any:
+        assert self.process.stdout is not None
+        while b"\n" not in self._rest:
+            self._rest += await self.process.stdout.receive()
+        line, self._rest = self._rest.split(b"\n", 1)
+        return json.loads(line)
+
+    async def ask(self, *command: object) -> Any:
+        assert self.process.stdin is not None
+        await self.process.stdin.send((json.dumps(command) + "\n").encode())
+        return await self.heard()
+
+    async def kill(self) -> None:
+        """SIGKILL."""
+        self.process.kill()
+        await self.process.wait()
+
+
+@asynccontextmanager
+async def another_process(path: Path | str, config: str = "{}") -> AsyncIterator[Other]:
+    """A process of this program; *config* is JSON."""
+    command = [sys.executable, __file__, str(path), config]
+    async with await anyio.open_process(command, stderr=None) as process:
+        other = Other(process)
+        try:
+            with anyio.fail_after(60):
+                assert await other.heard() == "open"
+                yield other
+        finally:
+            if process.returncode is None:
+                await other.kill()
+
+
+# ── The other side ───────────────────────────────────────────────────────────────────
 
 
 def tell(told: object) -> None:
@@ -71,9 +126,10 @@ def tell(told: object) -> None:
     sys.stdout.flush()
 
 
-async def main(path: str) -> None:
+async def main(path: str, config: str) -> None:
     """Serve until the input ends."""
-    async with Mnemo(path, embedder=HashingEmbedder()) as memory:
+    given = Config.model_validate_json(config)
+    async with Mnemo(path, config=given, embedder=HashingEmbedder()) as memory:
         servant = Servant(await memory.open_repo("r"))
         tell("open")
         while line := await anyio.to_thread.run_sync(sys.stdin.readline):
@@ -85,4 +141,4 @@ async def main(path: str) -> None:
 
 
 if __name__ == "__main__":
-    anyio.run(main, sys.argv[1])
+    anyio.run(main, *sys.argv[1:])

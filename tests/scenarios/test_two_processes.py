@@ -2,65 +2,20 @@
 
 from __future__ import annotations
 
-import json
-import sys
 from collections import Counter
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
 
 import anyio
-import anyio.abc
 import pytest
-from scenarios.other_service import STEPS, work
+from scenarios.other_service import STEPS, another_process, work
 
 from mnemo import Episodic, Mnemo, Repository, Semantic, SessionBusy, Tag
 from mnemo.testing import HashingEmbedder
 
 pytestmark = pytest.mark.slow
 
-PROGRAM = Path(__file__).with_name("other_service.py")
 SESSIONS = 20
-
-
-class Other:
-    """The other process, spoken to line by line."""
-
-    def __init__(self, process: anyio.abc.Process) -> None:
-        self._process = process
-        self._rest = b""
-
-    async def heard(self) -> Any:
-        assert self._process.stdout is not None
-        while b"\n" not in self._rest:
-            self._rest += await self._process.stdout.receive()
-        line, self._rest = self._rest.split(b"\n", 1)
-        return json.loads(line)
-
-    async def ask(self, *command: object) -> Any:
-        assert self._process.stdin is not None
-        await self._process.stdin.send((json.dumps(command) + "\n").encode())
-        return await self.heard()
-
-    async def kill(self) -> None:
-        """SIGKILL."""
-        self._process.kill()
-        await self._process.wait()
-
-
-@asynccontextmanager
-async def another_process(path: Path) -> AsyncIterator[Other]:
-    command = [sys.executable, str(PROGRAM), str(path)]
-    async with await anyio.open_process(command, stderr=None) as process:
-        other = Other(process)
-        try:
-            with anyio.fail_after(60):
-                assert await other.heard() == "open"
-                yield other
-        finally:
-            if process.returncode is None:
-                await other.kill()
 
 
 @pytest.fixture
