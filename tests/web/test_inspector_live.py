@@ -143,6 +143,28 @@ async def test_rows_of_sessions_stay_where_they_are_while_steps_arrive(browser, 
         assert await goals.all_inner_texts() == ["rest", "fly", "pack"]
 
 
+async def test_what_is_typed_stays_while_the_page_renews(browser, server, repo):
+    """A field keeps its text and the focus when rows arrive; another address fills it anew."""
+    async with inspected(browser, server) as inspector:
+        page = inspector.page
+        await inspector.open("memories", repo=repo.id, words="cello")
+        await live(inspector)
+        words, replaced = page.get_by_label("Words"), page.get_by_label("replaced ones too")
+        await replaced.check()
+        await words.fill("Ada plays")
+        await repo.add_memory("Ada plays the cello.")
+        await page.get_by_role("link", name="Ada plays the cello.").wait_for()
+        await inspector.settled()
+        assert (await words.input_value(), await replaced.is_checked()) == ("Ada plays", True)
+        assert await words.evaluate("field => field === document.activeElement")
+        await words.press("Enter")
+        await page.wait_for_url("**words=Ada+plays&**replaced=1")
+        await page.go_back()
+        await page.wait_for_url("**words=cello")
+        await inspector.settled()
+        assert (await words.input_value(), await replaced.is_checked()) == ("cello", False)
+
+
 @pytest.mark.parametrize("step", [211, 463])
 async def test_a_stream_cut_at_any_byte_is_resumed_and_tells_each_change_once(
     browser, server, repo, step

@@ -154,13 +154,18 @@ export function Sources({ sources }) {
   </ul>`;
 }
 
-/** A form whose fields become the address's parameters. */
-export function Query({ view, children, keep = {} }) {
+/**
+ * A form whose fields become the address's parameters. *params* are what its fields begin with, as
+ * defaults: what is being typed stays while the page renews, until they change.
+ */
+export function Query({ view, children, params = {}, keep = {} }) {
   const { repo } = useContext(World);
+  const form = useRef(null);
+  useLayoutEffect(() => form.current.reset(), [JSON.stringify(params)]);
   const sent = (event) => {
     event.preventDefault();
     const given = Object.fromEntries(new FormData(event.target));
     location.hash = address(view, { repo, ...keep, ...given });
   };
-  return html`<form class="query" onSubmit=${sent}>${children}</form>`;
+  return html`<form class="query" ref=${form} onSubmit=${sent}>${children}</form>`;
 }

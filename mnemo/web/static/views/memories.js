@@ -16,18 +16,19 @@ export function Memories({ params }) {
 }
 
 function Filters({ params }) {
-  return html`<${Query} view="memories" keep=${{ id: params.id }}>
-    <label>Words <input name="words" type="search" value=${params.words} placeholder="such as Ada" /></label>
+  const { id, ...rest } = params;
+  return html`<${Query} view="memories" params=${rest} keep=${{ id }}>
+    <label>Words <input name="words" type="search" defaultValue=${params.words} placeholder="such as Ada" /></label>
     <label>Kind <select name="kind">
-      ${[["", "all"], ["semantic", "facts"], ["procedural", "instructions"]].map(([value, label]) => html`<option value=${value} selected=${value === (params.kind || "")}>${label}</option>`)}
+      ${[["", "all"], ["semantic", "facts"], ["procedural", "instructions"]].map(([value, label]) => html`<option value=${value} defaultSelected=${value === (params.kind || "")}>${label}</option>`)}
     </select></label>
-    <label>Said by <input name="actor" value=${params.actor} /></label>
-    <label>Conversation <input name="thread" value=${params.thread} /></label>
+    <label>Said by <input name="actor" defaultValue=${params.actor} /></label>
+    <label>Conversation <input name="thread" defaultValue=${params.thread} /></label>
     <span class="pair">
-      <label>Said since <input name="since" type="date" value=${params.since} /></label>
-      <label>until <input name="until" type="date" value=${params.until} /></label>
+      <label>Said since <input name="since" type="date" defaultValue=${params.since} /></label>
+      <label>until <input name="until" type="date" defaultValue=${params.until} /></label>
     </span>
-    <label class="check"><input name="replaced" type="checkbox" value="1" checked=${params.replaced === "1"} /> replaced ones too</label>
+    <label class="check"><input name="replaced" type="checkbox" value="1" defaultChecked=${params.replaced === "1"} /> replaced ones too</label>
     <button>Filter</button>
   <//>`;
 }

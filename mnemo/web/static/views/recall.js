@@ -10,14 +10,14 @@ const SIGNALS = { words: "shared words", cosine: "meaning" };
 
 export function Recall({ params }) {
   return html`
-    <${Query} view="recall">
-      <label class="wide">Question <input name="query" type="search" required value=${params.query} placeholder="such as: Where does Ada live?" /></label>
+    <${Query} view="recall" params=${params}>
+      <label class="wide">Question <input name="query" type="search" required defaultValue=${params.query} placeholder="such as: Where does Ada live?" /></label>
       <label>Prefer <select name="mode">
-        ${Object.entries(MODES).map(([value, label]) => html`<option value=${value} selected=${value === (params.mode || "")}>${label}</option>`)}
+        ${Object.entries(MODES).map(([value, label]) => html`<option value=${value} defaultSelected=${value === (params.mode || "")}>${label}</option>`)}
       </select></label>
-      <label>At most <input name="k" type="number" min="1" max="100" value=${params.k || 10} /></label>
-      <label>Said by <input name="actor" value=${params.actor} /></label>
-      <label>Conversation <input name="thread" value=${params.thread} /></label>
+      <label>At most <input name="k" type="number" min="1" max="100" defaultValue=${params.k || 10} /></label>
+      <label>Said by <input name="actor" defaultValue=${params.actor} /></label>
+      <label>Conversation <input name="thread" defaultValue=${params.thread} /></label>
       <button>Recall</button>
     <//>
     ${params.query
