@@ -334,8 +334,8 @@ class DocumentFeed(Protocol):
 
     async def counts(self) -> dict[str, int]:
         """
-        How many there are: ``steps``, ``messages``, ``items``, ``vectors``, ``edges:<kind>``,
-        ``nodes:<type>``.
+        How many there are: ``steps``, ``messages``, ``messages_in_sessions``, ``items``,
+        ``vectors``, ``edges:<kind>``, ``nodes:<type>``.
         """
 
 

@@ -109,6 +109,7 @@ class RepositoryStatistics:
         embedding_space: What the vectors were made by; ``None`` before the first.
         recall_usage: Purpose → what the calls of recalls cost since it was opened.
         messages: Stored messages, of all threads and epochs.
+        messages_in_sessions: Messages that a session has as steps; no others are extracted.
         notes: A ``NotesStatistics``: notes and versions, updates running, waiting and held.
         jobs: Work that is owed, by whatever process, and why what is dead has failed.
         busy_sessions: Open sessions that extract or commit.
@@ -128,6 +129,7 @@ class RepositoryStatistics:
     embedding_space: str | None = None
     recall_usage: Mapping[Purpose, ModelUsage] = field(default_factory=dict)
     messages: int = 0
+    messages_in_sessions: int = 0
     conversations: ConversationStatistics = ConversationStatistics()
     notes: Any = None
     jobs: JobLevels = field(default_factory=JobLevels)
@@ -160,6 +162,7 @@ class RepositoryStatistics:
             steps=counts.get("steps", 0),
             vectors=counts.get("vectors", 0),
             messages=counts.get("messages", 0),
+            messages_in_sessions=counts.get("messages_in_sessions", 0),
             checkpoints=counts.get("checkpoints", 0),
             items=counts.get("items", 0),
             open_sessions=len(sessions),

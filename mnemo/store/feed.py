@@ -103,6 +103,9 @@ WHERE s.repo = ? AND e.id IN ({})
 _COUNTS = """
 SELECT 'steps', count(*) FROM steps WHERE repo = :repo
 UNION ALL SELECT 'messages', coalesce(sum(next_seq - erased), 0) FROM threads WHERE repo = :repo
+UNION ALL SELECT 'messages_in_sessions', count(*) FROM (
+          SELECT DISTINCT thread, message FROM steps
+          WHERE repo = :repo AND thread IS NOT NULL) taken
 UNION ALL SELECT 'vectors', count(*) FROM vectors WHERE repo = :repo
 UNION ALL SELECT 'checkpoints', count(*) FROM checkpoints WHERE repo = :repo
 UNION ALL SELECT 'items', count(*) FROM items WHERE repo = :repo
@@ -164,8 +167,8 @@ class StoredFeed:
 
     async def counts(self) -> dict[str, int]:
         """
-        How many there are: ``steps``, ``messages``, ``items``, ``vectors``, ``edges:<kind>``,
-        ``nodes:<type>``.
+        How many there are: ``steps``, ``messages``, ``messages_in_sessions``, ``items``,
+        ``vectors``, ``edges:<kind>``, ``nodes:<type>``.
         """
 
         def count(tx: Tx) -> dict[str, int]:

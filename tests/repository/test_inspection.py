@@ -80,3 +80,20 @@ async def test_work_that_is_owed_is_listed_until_it_is_done(open_kit):
     assert await repo.inspection.jobs() == []
     with pytest.raises(ValueError, match="limit"):
         await repo.inspection.jobs(limit=0)
+
+
+async def test_messages_that_no_session_has_are_told_apart(open_kit):
+    """A message counts once, however many sessions took it; of a forgotten one nothing is left."""
+    repo = (await open_kit(embedded=True)).repo
+    chat = repo.conversation("t")
+    said = [{"role": "user", "content": f"Ada has {n} cats."} for n in range(3)]
+    stored = await chat.append(said)
+    for name in ("a", "b"):
+        session = await repo.start_session("g", session_id=name)
+        await session.append_messages(stored[:2])
+        await session.append("no message", "")
+    counted = await repo.statistics()
+    assert (counted.messages, counted.messages_in_sessions, counted.steps) == (3, 2, 6)
+    await repo.forget(message_ids=[stored[0].id])
+    counted = await repo.statistics()
+    assert (counted.messages, counted.messages_in_sessions) == (2, 1)
