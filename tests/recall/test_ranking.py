@@ -58,11 +58,14 @@ def test_the_table_says_where_its_weights_come_from() -> None:
     assert all(file["questions"] > 0 for file in table["files"])
 
 
-def test_the_guide_describes_every_signal() -> None:
-    """The page on recall that is shipped has a row for each signal that --explain prints."""
+def test_the_guide_and_the_inspector_describe_every_signal() -> None:
+    """The page on recall has a row for each signal that --explain prints, the inspector words."""
     rows = re.findall(r"^\| `([^`]+)` \|", (PACKAGE / "guide" / "recall.md").read_text(), re.M)
     assert set(ranking.SIGNALS) < set(rows)
     assert {"words", "joined", "session", "cosine", "restated", "neighbours", "priors"} < set(rows)
+    view = (PACKAGE / "web" / "static" / "views" / "recall.js").read_text()
+    shown = view.partition("const SIGNALS = {")[2].partition("};")[0]
+    assert sorted(re.findall(r'^  "?([^"\n]+?)"?: \["', shown, re.M)) == sorted(rows)
 
 
 # ── One repository with and without the signals ──────────────────────────────────────

@@ -5,8 +5,41 @@ import { Badge, Bar, Empty, html, KINDS, Loaded, plural, Query, Sources, Text, T
 
 const MODES = { "": "chosen by the question", semantic: "facts", procedural: "instructions", episodic: "steps", mixed: "mixed" };
 const CHOOSERS = { caller: "you", embedded: "the built-in rules", model: "the model" };
-const PHASES = { initial: "found directly", multi_hop: "over the graph", refinement: "by another look", provenance: "as what a memory comes from" };
-const SIGNALS = { words: "shared words", cosine: "meaning" };
+const PHASES = { initial: "found directly", multi_hop: "over the graph", refinement: "by another look", provenance: "as the step behind a memory" };
+/** Signals by their names in the library: what the bar says, and what it means. */
+const SIGNALS = {
+  words: ["shared words", "words of the question that it has (BM25); rare ones count more"],
+  joined: ["words, step before", "the same for it together with the step before"],
+  session: ["words, session", "the same for its whole session"],
+  cosine: ["meaning", "how near its embedding is to that of the question (cosine)"],
+  joined_cosine: ["meaning, step before", "the same for it together with the step before"],
+  restated: ["extracted fact", "a fact that was extracted from it matches"],
+  neighbours: ["steps around", "a share of what the steps around it score"],
+  priors: ["speaker, time, form", "the question names its speaker or its time; it is a question itself; its length"],
+  topic: ["topic", "how near it is to the rare words of the question (cosine)"],
+  "topic around": ["topic, steps around", "the same with the steps before and after it"],
+  speaker: ["speaker", "the question names who says it, and not another"],
+  "first person": ["first person", "it says “I”, “my” or “we”"],
+  date: ["date", "it names a day, month, year or time"],
+  "where: place": ["where: place", "the question asks where, and it names a place"],
+  "how long: number": ["how long: number", "the question asks how long, and it has a number or a time"],
+  "agent's reply": ["agent's reply", "the reply of the agent to it matches"],
+};
+/** The other parts of a score, and what each means. */
+const FACTORS = {
+  relevance: "sum of the signals (marked ·), on the scale that facts, instructions and steps share",
+  recency: "how new it is",
+  frequency: "how often it was recalled",
+  reward: "how well the step behind it served its goal",
+  penalty: "what validation found wrong with it; it lowers the score",
+  "weight of its kind": "how much the kind of memory that is wanted favours its kind",
+};
+const KIND_WORDS = { step: "raw text, as it was said or seen", fact: "extracted from steps", instruction: "how to act, extracted from steps" };
+const TIMES = {
+  read: "read what is new in the store", plan: "ask the model what to look for", items: "look through keyed items", embed: "make the embedding of the question",
+  score: "compare with every text", load: "load the best", expand: "follow the graph", refine: "ask the model for another look",
+  provenance: "add the steps behind memories", sources: "find the sources", reason: "put it into words; nothing without a model",
+};
 
 export function Recall({ params }) {
   return html`
@@ -78,13 +111,13 @@ function Candidate({ candidate, index, costs }) {
     <${Bar} label="score" value=${candidate.score} />
     ${why && html`<details open=${index === 0}><summary>Why this score</summary>
       <${Bar} label="relevance" value=${candidate.relevance} />
-      ${Object.entries(why.signals).map(([name, value]) => html`<${Bar} key=${name} label=${`· ${SIGNALS[name] || name.replaceAll("_", " ")}`} value=${value} most=${most} />`)}
+      ${Object.entries(why.signals).map(([name, value]) => html`<${Bar} key=${name} label=${`· ${SIGNALS[name]?.[0] ?? name.replaceAll("_", " ")}`} value=${value} most=${most} />`)}
       <${Bar} label="recency" value=${why.recency} />
       <${Bar} label="frequency" value=${why.frequency} />
       <${Bar} label="reward" value=${why.reward} />
       <${Bar} label="penalty" value=${why.penalty} />
       <${Bar} label="weight of its kind" value=${why.mode_weight} />
-      <p class="quiet">The sum of the signals (·, drawn beside the strongest) gives the relevance. Recency, frequency, reward and the weight of its kind turn it into the score; a penalty lowers it.</p>
+      <p class="quiet">Signals (·, drawn beside the strongest) add up to the relevance; the other bars turn it into the score. “What the words mean” has each.</p>
       ${why.via && html`<p class="quiet">Found through ${why.via}.</p>`}
     </details>`}
     <details open=${index === 0}><summary>Where it comes from (${sources.length})</summary>
@@ -129,7 +162,7 @@ function Trace({ found }) {
     <dl class="facts">
       <dt>Kind of memory wanted</dt><dd>${MODES[trace.mode] || trace.mode}, chosen by ${CHOOSERS[trace.mode_chosen_by] || trace.mode_chosen_by}</dd>
       <dt>Tags in the question</dt><dd>${trace.tags.join(", ") || "none"}</dd>
-      <dt>Candidates</dt><dd>${Object.entries(trace.found).map(([phase, count]) => `${count.toLocaleString("en")} ${PHASES[phase] || phase.replaceAll("_", " ")}`).join(", ") || "none"}; ${trace.rejected} turned away</dd>
+      <dt>Candidates</dt><dd>${Object.entries(trace.found).map(([phase, count]) => `${count.toLocaleString("en")} ${PHASES[phase] || phase.replaceAll("_", " ")}`).join(", ") || "none"}; ${trace.rejected} rejected as too far from the question</dd>
       <dt>Model calls</dt><dd>${trace.model_calls}</dd>
       ${trace.degraded.length > 0 && html`<dt>Done without</dt><dd class="failure">${trace.degraded.join(", ")}</dd>`}
     </dl>
@@ -141,5 +174,19 @@ function Trace({ found }) {
         <span class="number">${(1_000 * row.seconds).toFixed(1)} ms</span>
       </div>`)}
     </div>
+    <h2>What the words mean</h2>
+    <dl class="facts terms">${terms(found).map(([term, meaning]) => html`<div key=${term}><dt>${term}</dt> <dd>${meaning}</dd></div>`)}</dl>
   </section>`;
+}
+
+/** What is shown under a name that is not plain: kinds, signals, factors and phases, with their meanings. */
+function terms({ candidates, trace }) {
+  const kinds = new Set(candidates.map(({ node }) => KINDS[node.type]));
+  const signals = new Set(candidates.flatMap(({ why }) => Object.keys(why?.signals ?? {})));
+  return [
+    ...Object.entries(KIND_WORDS).filter(([kind]) => kinds.has(kind)),
+    ...Object.entries(SIGNALS).filter(([name]) => signals.has(name)).map(([, [label, meaning]]) => [`· ${label}`, meaning]),
+    ...Object.entries(FACTORS).filter(() => candidates.length),
+    ...Object.entries(TIMES).filter(([phase]) => phase in trace.seconds),
+  ];
 }

@@ -1,0 +1,62 @@
+"""What the inspector says of itself: a stranger finds each of its words explained on the page."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime, timedelta
+
+import pytest
+import pytest_asyncio
+from inspector_kit import VIEWS, inspected, served
+
+pytestmark = [pytest.mark.slow, pytest.mark.long, pytest.mark.asyncio(loop_scope="module")]
+
+START = datetime(2026, 3, 2, 9, tzinfo=UTC)
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def server():
+    """One server for all tests of this file; each test has a repository of its own."""
+    async with served() as found:
+        yield found
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def repo(server, request):
+    """Ada in sessions that are committed, ready and open, and in a conversation."""
+    repo = await server.memory.open_repo(request.node.name)
+    trip = await repo.start_session("plan a trip", session_id=f"{repo.id}/trip")
+    for n, seen in enumerate(("I live in Lund. I swim.", "I play the cello.", "I have a cat.")):
+        await trip.append(seen, "Noted it", at=START + timedelta(days=n), actor="Ada")
+    await trip.close_and_commit()
+    meal = await repo.start_session("choose a meal", session_id=f"{repo.id}/meal")
+    await meal.append("I like soup.", "Looked for soup", at=START, actor="Ada")
+    await meal.close()
+    await meal.wait_for("ready")
+    bags = await repo.start_session("pack", session_id=f"{repo.id}/bags")
+    await bags.append("I take a coat.", "", at=START, actor="Ada")
+    await repo.conversation("chat").append(
+        [{"role": "user", "content": f"Day {n}."} for n in "abc"]
+    )
+    await repo.remember("I ski.", actor="Ada", thread_id="chat", at=START, wait=True)
+    return repo
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def inspector(browser, server, repo):
+    """The inspector of that repository."""
+    async with inspected(browser, server) as opened:
+        yield opened
+
+
+async def test_a_recall_explains_every_name_that_it_shows(inspector, repo):
+    """Each bar, kind and phase stands in the list of words, with a meaning."""
+    await inspector.open("recall", repo=repo.id, query="Where does Ada live?")
+    page = inspector.page
+    await page.locator("main details").evaluate_all("all => all.forEach(one => one.open = true)")
+    bars = await page.locator(".bar > span:first-child").all_inner_texts()
+    kinds = await page.locator(".candidates .badge").all_inner_texts()
+    terms = await page.locator(".terms dt").all_inner_texts()
+    assert "\N{MIDDLE DOT} shared words" in bars
+    assert {*bars, *kinds} <= {*terms, "ended"}
+    assert all(await page.locator(".terms dd").all_inner_texts())
