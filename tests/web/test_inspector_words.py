@@ -49,6 +49,23 @@ async def inspector(browser, server, repo):
         yield opened
 
 
+async def test_the_overview_counts_what_is_extracted_and_names_what_is_not(inspector, repo):
+    """Steps that facts came from, messages that no session has, and where each memory is from."""
+    text = await inspector.open("overview", repo=repo.id)
+    assert "4 of 6 steps are extracted and committed" in text
+    assert "All steps and 4 messages are kept as they were said" in text
+    waiting = inspector.page.locator("section[aria-labelledby=unextracted] .rows > li")
+    told = await waiting.all_inner_texts()
+    assert [row.split()[0] for row in told] == ["collecting", "ready", "3"]
+    assert told[-1].startswith("3 messages of conversations are in no session")
+    known = inspector.page.locator("section[aria-labelledby=known] .rows > li")
+    await (
+        known.filter(has_text="Ada skis.").get_by_role("link", name="conversation chat").wait_for()
+    )
+    await known.filter(has_text="cello").get_by_role("link", name=f"session {repo.id}/trip").click()
+    await inspector.page.get_by_role("heading", name="One session").wait_for()
+
+
 async def test_a_recall_explains_every_name_that_it_shows(inspector, repo):
     """Each bar, kind and phase stands in the list of words, with a meaning."""
     await inspector.open("recall", repo=repo.id, query="Where does Ada live?")

@@ -135,8 +135,14 @@ export const plural = (count, one, many = `${one}s`) =>
 export const KINDS = { semantic: "fact", procedural: "instruction", episodic: "step" };
 
 /** Who a source is of: what was corrected or added by hand has the actor "hand". */
-export const origin = (source) =>
-  source.actor === "hand" ? "written by hand" : `from ${source.actor || "someone"}`;
+export const origin = ({ actor, session_id }) =>
+  actor === "hand" ? "written by hand" : actor || session_id ? `from ${actor || "someone"}` : "given by a program, without steps";
+
+/** Where a source stands: a link to its conversation or its session; nothing if it was written by hand. */
+export function Place({ source }) {
+  if (source.thread_id) return html`, <${To} view="threads" params=${{ thread: source.thread_id, message: source.message_id }}>conversation ${source.thread_id}<//>`;
+  return source.session_id && source.actor !== "hand" && html`, <${To} view="sessions" params=${{ session: source.session_id }}>session ${source.session_id}<//>`;
+}
 
 /** The raw steps that a memory comes from, with the way to the conversation or session. */
 export function Sources({ sources }) {
@@ -145,10 +151,7 @@ export function Sources({ sources }) {
     ${sources.map((source) => html`<li key=${source.key || source.session_id + source.step_index}>
       <blockquote><${Text} text=${source.text} /></blockquote>
       <p class="origin">
-        ${origin(source)}, <${Time} at=${source.at} />
-        ${source.thread_id
-          ? html`, <${To} view="threads" params=${{ thread: source.thread_id, message: source.message_id }}>conversation ${source.thread_id}<//>`
-          : source.session_id && html`, <${To} view="sessions" params=${{ session: source.session_id }}>session ${source.session_id}<//>`}
+        ${origin(source)}, <${Time} at=${source.at} /><${Place} source=${source} />
       </p>
     </li>`)}
   </ul>`;

@@ -1,15 +1,15 @@
 // Overview: what the repository knows, what is not extracted yet, what failed; live.
 
 import { get, post } from "../api.js";
-import { Badge, Empty, Failure, html, Loaded, origin, plural, Query, Text, Time, To, useContext, useLoad, useState, World } from "../parts.js";
+import { Badge, Empty, Failure, html, Loaded, origin, Place, plural, Query, Text, Time, To, useContext, useLoad, useState, World } from "../parts.js";
 
 const NEWEST = 6;
 const SHOWN = 20;
 const UNFINISHED = {
-  collecting: "collects steps; extraction begins when it is closed",
+  collecting: "collects steps; they are extracted when it is closed",
   extracting: "is being extracted",
-  ready: "is extracted and waits for a commit",
-  failed: "could not be extracted",
+  ready: "is extracted; recall knows the facts when it is committed",
+  failed: "could not be extracted; open it to see why and to retry",
 };
 const JOBS = { waiting: "waits for extraction", running: "is being extracted", dead: "was given up" };
 
@@ -32,7 +32,7 @@ export function Overview() {
     ${({ statistics, newest, sessions, jobs }) => html`
       <div class="halves">
         <${Known} ...${{ statistics, newest }} />
-        <${Unextracted} ...${{ sessions, jobs }} />
+        <${Unextracted} ...${{ sessions, jobs, statistics }} />
       </div>
       <${Recently} />
       <${Sizes} statistics=${statistics} />
@@ -43,20 +43,20 @@ export function Overview() {
 
 function Known({ statistics, newest }) {
   const { repo } = useContext(World);
-  const { semantic = 0, procedural = 0 } = statistics.nodes;
+  const { semantic = 0, procedural = 0, episodic = 0 } = statistics.nodes;
   return html`<section aria-labelledby="known">
     <h2 id="known">What “${repo}” knows</h2>
     <p class="lead">
-      <strong>${plural(semantic, "fact")}</strong> and <strong>${plural(procedural, "instruction")}</strong>,
-      found in ${plural(statistics.messages, "message")} and ${plural(statistics.steps, "step")}, which are kept as they were said.
-      Replaced facts count too.
+      <strong>${plural(semantic, "fact")}</strong> and <strong>${plural(procedural, "instruction")}</strong>; replaced facts count too.
+      ${episodic.toLocaleString("en")} of ${plural(statistics.steps, "step")} ${episodic === 1 ? "is" : "are"} extracted and committed.
+      All steps and ${plural(statistics.messages, "message")} are kept as they were said.
     </p>
     ${newest.length
       ? html`<ul class="rows">
           ${newest.map((memory) => html`<li key=${memory.id}>
             <${To} view="memories" params=${{ id: memory.id }}><${Text} text=${memory.text} cut=${200} /><//>
             <span class="quiet">${memory.sources[0]
-              ? html`${origin(memory.sources[0])}, <${Time} at=${memory.sources[0].at} day />`
+              ? html`${origin(memory.sources[0])}, <${Time} at=${memory.sources[0].at} day /><${Place} source=${memory.sources[0]} />`
               : "written by hand"}</span>
           </li>`)}
         </ul>
@@ -71,13 +71,14 @@ function Known({ statistics, newest }) {
   </section>`;
 }
 
-function Unextracted({ sessions, jobs }) {
+function Unextracted({ sessions, jobs, statistics }) {
   const { repo, canWrite } = useContext(World);
   const [error, setError] = useState(null);
+  const untaken = Math.max(0, statistics.messages - statistics.messages_in_sessions);
   const retry = () => post("/jobs/retry", { repo }, {}).then(() => setError(null), setError);
   return html`<section aria-labelledby="unextracted">
     <h2 id="unextracted">What is not extracted or not committed yet</h2>
-    ${!sessions.length && !jobs.length && html`<${Empty}>Nothing waits: all that was said is extracted.<//>`}
+    ${!sessions.length && !jobs.length && !untaken && html`<${Empty}>Nothing waits: all that was said is extracted.<//>`}
     <ul class="rows">
       ${jobs.map((job) => html`<li key=${`${job.kind} ${job.subject}`}>
         <span><${Badge} kind=${job.state}>${job.state}<//> ${job.kind === "session"
@@ -90,6 +91,8 @@ function Unextracted({ sessions, jobs }) {
           <${To} view="sessions" params=${{ session: session.id }}><${Text} text=${session.goal} cut=${120} /><//>${" "}${UNFINISHED[session.state]}</span>
         <span class="quiet">${plural(session.steps, "step")}, <${Time} at=${session.updated_at} /></span>
       </li>`)}
+      ${untaken > 0 && html`<li><span><${To} view="threads">${plural(untaken, "message")} of conversations<//> ${untaken === 1 ? "is" : "are"} in no session:
+        ${" "}recall finds them as they were said, but no facts are extracted from them. <code>remember</code> and <code>feed</code> hand messages to a session.</span></li>`}
     </ul>
     ${sessions.length === SHOWN && html`<p>The first ${SHOWN} sessions are shown. <${To} view="sessions">All sessions<//></p>`}
     ${canWrite && jobs.length > 0 && html`<p><button onClick=${retry}>Extract now</button></p>`}
@@ -127,15 +130,15 @@ function Sizes({ statistics }) {
     messages: statistics.messages,
     steps: statistics.steps,
     notes: statistics.notes.notes,
-    vectors: statistics.vectors,
-    "revision of the graph": statistics.revision,
+    "embeddings (vectors)": statistics.vectors,
+    "changes of the graph (revision)": statistics.revision,
     ...(statistics.checkpoints && { "checkpoints of graphs": statistics.checkpoints }),
     ...(statistics.items && { "keyed items": statistics.items }),
-    "open sessions": statistics.open_sessions,
-    "queued operations": statistics.pending_operations,
-    "jobs waiting": statistics.jobs.waiting,
-    "jobs given up": statistics.jobs.dead,
-    "texts not indexed yet": statistics.index.waiting,
+    "sessions open in this service": statistics.open_sessions,
+    "operations queued in them": statistics.pending_operations,
+    "extraction jobs waiting": statistics.jobs.waiting,
+    "extraction jobs given up": statistics.jobs.dead,
+    "texts without embedding yet": statistics.index.waiting,
   };
   return html`<section aria-labelledby="sizes">
     <h2 id="sizes">Sizes and queues</h2>
