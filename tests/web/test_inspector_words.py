@@ -77,3 +77,36 @@ async def test_a_recall_explains_every_name_that_it_shows(inspector, repo):
     assert "\N{MIDDLE DOT} shared words" in bars
     assert {*bars, *kinds} <= {*terms, "ended"}
     assert all(await page.locator(".terms dd").all_inner_texts())
+
+
+async def test_a_session_explains_its_state_and_lists_what_came_of_it(inspector, repo):
+    """The list has a legend of the states in it; a session leads to its memories."""
+    await inspector.open("sessions", repo=repo.id, session=f"{repo.id}/trip")
+    page = inspector.page
+    legend = await page.locator(".states dt").all_inner_texts()
+    assert sorted(legend) == ["collecting", "idle", "ready"]
+    assert await page.locator(".states dd").count() == 3
+    learned = page.locator("h3:text-is('Memories from this session') + ul")
+    assert await learned.get_by_text("fact", exact=True).count() >= 3
+    await learned.get_by_role("link", name="Ada plays the cello.").click()
+    await page.get_by_role("heading", name="One memory").wait_for()
+    await inspector.open("sessions", repo=repo.id, session=f"{repo.id}/bags")
+    await page.get_by_text("Step 0, Ada:").wait_for()
+    await page.get_by_text("None is committed yet.").wait_for()
+    await inspector.open("memories", repo=repo.id, session=f"{repo.id}/trip")
+    assert await page.get_by_role("link", name="Ada plays the cello.").count() == 1
+    assert await page.get_by_role("link", name="Ada skis.").count() == 0
+
+
+async def test_days_of_a_filter_are_those_that_the_page_shows(browser, server, repo):
+    """In a time zone far from UTC a memory is found by the day that stands beside it."""
+    context = await browser.new_context(timezone_id="Pacific/Auckland")
+    page = await context.new_page()
+    night = datetime(2026, 5, 4, 20, tzinfo=UTC)  # the fifth in Auckland
+    await repo.remember("I row.", actor="Ada", at=night, wait=True)
+    await page.goto(f"{server.url}/#token={server.tokens['all']}")
+    for day, found in (("2026-05-04", 0), ("2026-05-05", 1)):
+        await page.goto(f"{server.url}/#/memories?repo={repo.id}&since={day}&until={day}")
+        await page.get_by_text("1 memory shown" if found else "0 memories shown").wait_for()
+        assert await page.get_by_role("row", name="since 2026-05-05").count() == found
+    await context.close()

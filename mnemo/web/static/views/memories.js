@@ -1,7 +1,7 @@
 // Memories: facts and instructions with filters; one of them with sources, history, edit, forget.
 
 import { call, get, post } from "../api.js";
-import { address, Badge, Empty, Failure, html, KINDS, Loaded, origin, plural, Query, Sources, Text, Time, To, useContext, useEffect, useLoad, useRef, useState, World } from "../parts.js";
+import { address, Badge, Empty, Failure, html, KINDS, Loaded, origin, Place, plural, Query, Sources, Text, Time, To, useContext, useEffect, useLoad, useRef, useState, World } from "../parts.js";
 
 const PAGE = 200;
 
@@ -24,6 +24,7 @@ function Filters({ params }) {
     </select></label>
     <label>Said by <input name="actor" defaultValue=${params.actor} /></label>
     <label>Conversation <input name="thread" defaultValue=${params.thread} /></label>
+    <label>Session <input name="session" defaultValue=${params.session} /></label>
     <span class="pair">
       <label>Said since <input name="since" type="date" defaultValue=${params.since} /></label>
       <label>until <input name="until" type="date" defaultValue=${params.until} /></label>
@@ -33,14 +34,15 @@ function Filters({ params }) {
   <//>`;
 }
 
-/** The request of a page; *until* is a day, and all of it counts. */
+/** The request of a page; days are of the browser's time zone, and all of *until* counts. */
 const asked = (params, after) => ({
   types: params.kind ? [params.kind] : undefined,
   superseded: params.replaced === "1",
   actor: params.actor || undefined,
   thread_id: params.thread || undefined,
-  since: params.since ? `${params.since}T00:00:00Z` : undefined,
-  until: params.until ? `${params.until}T23:59:59.999999Z` : undefined,
+  session_id: params.session || undefined,
+  since: params.since ? new Date(`${params.since}T00:00:00`).toISOString() : undefined,
+  until: params.until ? new Date(`${params.until}T23:59:59.999`).toISOString() : undefined,
   limit: PAGE,
   after,
 });
@@ -62,14 +64,14 @@ async function pages(repo, params, after, signal) {
 function List({ params }) {
   const { repo, tick } = useContext(World);
   const [more, setMore] = useState({ items: [], looked: 0, next: null, error: null });
-  const { words, kind, actor, thread, since, until, replaced } = params;
+  const { words, kind, actor, thread, session, since, until, replaced } = params;
   const state = useLoad(
     async (signal) => {
       const first = await pages(repo, params, undefined, signal);
       setMore({ items: [], looked: 0, next: first.next, error: null });
       return first;
     },
-    [repo, words, kind, actor, thread, since, until, replaced],
+    [repo, words, kind, actor, thread, session, since, until, replaced],
     tick,
   );
   const load = async () => {
@@ -87,7 +89,7 @@ function List({ params }) {
       return html`
         ${items.length
           ? html`<${Table} items=${items} params=${params} />`
-          : html`<${Empty}>${looked || words || kind || actor || thread || since || until
+          : html`<${Empty}>${looked || words || kind || actor || thread || session || since || until
               ? "No memory matches these filters."
               : "No facts or instructions yet. What was said becomes some when it is extracted; the overview shows what waits."}<//>`}
         <p class="quiet" role="status">${plural(items.length, "memory", "memories")} shown, of ${looked.toLocaleString("en")} looked at, newest first.</p>
@@ -100,12 +102,12 @@ function List({ params }) {
 
 function Table({ items, params }) {
   return html`<div class="scroll" tabindex="0" role="region" aria-label="Memories"><table class="memories">
-    <thead><tr><th scope="col">What it says</th><th scope="col" class="second">Kind</th><th scope="col">Holds</th><th scope="col" class="second">Origin</th></tr></thead>
+    <thead><tr><th scope="col">What it says</th><th scope="col" class="second">Kind</th><th scope="col">Holds</th><th scope="col" class="second">Comes from</th></tr></thead>
     <tbody>${items.map((memory) => html`<tr key=${memory.id} class=${memory.id === params.id ? "chosen" : ""}>
       <th scope="row"><${To} view="memories" params=${{ ...params, id: memory.id }} aria-current=${memory.id === params.id ? "true" : undefined}><${Text} text=${memory.text} cut=${300} /><//></th>
       <td class="second">${KINDS[memory.type]}</td>
       <td><${Holds} memory=${memory} /></td>
-      <td class="second">${memory.sources[0] ? origin(memory.sources[0]) : html`<span class="quiet">–</span>`}</td>
+      <td class="second from">${memory.sources[0] ? html`${origin(memory.sources[0])}<${Place} source=${memory.sources[0]} />` : html`<span class="quiet">–</span>`}</td>
     </tr>`)}</tbody>
   </table></div>`;
 }
@@ -142,7 +144,7 @@ function Details({ params }) {
       ${({ memory, history }) => html`
         <p class="lead"><${Text} text=${memory.text} /></p>
         <p><${Badge}>${KINDS[memory.type]}<//> <${Holds} memory=${memory} />
-          ${memory.confidence != null && html` <span class="quiet">confidence ${memory.confidence.toFixed(2)}</span>`}</p>
+          ${memory.confidence != null && html`<span class="quiet">; confidence of the extraction ${memory.confidence.toFixed(2)}</span>`}</p>
         <h3>Where it comes from</h3>
         <${Sources} sources=${memory.sources} />
         ${Object.keys(memory.metadata).length > 0 && html`<h3>Metadata</h3><pre><${Text} text=${JSON.stringify(memory.metadata, null, 1)} /></pre>`}

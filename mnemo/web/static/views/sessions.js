@@ -4,20 +4,22 @@ import { get, post } from "../api.js";
 import { Badge, Empty, Failure, html, KINDS, Loaded, plural, Text, Time, To, useContext, useEffect, useLoad, useRef, useState, useSteady, World } from "../parts.js";
 
 const PAGE = 100;
+/** Memories that are listed beside a session. */
+const LEARNED = 20;
 
 /** The states, what each means, and the transitions out of it. */
 const MACHINE = {
-  idle: ["no episode is open", [["start_episode", "collecting"]]],
-  collecting: ["steps are appended", [["append", "collecting"], ["close", "extracting"]]],
+  idle: ["no episode is open; nothing waits for extraction", [["start_episode", "collecting"]]],
+  collecting: ["steps are appended, not extracted yet", [["append", "collecting"], ["close", "extracting"]]],
   extracting: ["facts and instructions are being found", [["extracted", "ready"], ["auto_committed", "idle"], ["auto_commit_failed", "ready"], ["extraction_failed", "failed"]]],
-  ready: ["what was found waits for a commit", [["commit", "idle"], ["commit_failed", "ready"], ["discard", "idle"]]],
-  failed: ["extraction failed; the steps are kept", [["commit", "extracting"], ["discard", "idle"]]],
+  ready: ["facts are extracted and wait for a commit", [["commit", "idle"], ["commit_failed", "ready"], ["discard", "idle"]]],
+  failed: ["extraction failed; the steps are kept for a retry", [["commit", "extracting"], ["discard", "idle"]]],
 };
 const UNFINISHED_NOTE = {
   collecting: "These steps are not extracted yet: the episode is still open.",
   extracting: "These steps are being extracted now.",
   ready: "These steps are extracted, but not committed: recall does not know the facts below yet.",
-  failed: "These steps could not be extracted. Retry, or discard what was found.",
+  failed: "These steps could not be extracted. Retry, or discard the episode.",
 };
 
 export function Sessions({ params }) {
@@ -33,7 +35,7 @@ export function Sessions({ params }) {
 
 function Table({ sessions, params }) {
   return html`<div class="scroll" tabindex="0" role="region" aria-label="Sessions"><table>
-    <thead><tr><th scope="col">Goal</th><th scope="col">State</th><th scope="col" class="second">Steps</th><th scope="col" class="third">Conversation</th><th scope="col" class="second">Last act</th></tr></thead>
+    <thead><tr><th scope="col">Goal</th><th scope="col">State</th><th scope="col" class="second">Steps</th><th scope="col" class="third">Conversation</th><th scope="col" class="second">Last change</th></tr></thead>
     <tbody>${useSteady(sessions).map((session) => html`<tr key=${session.id} class=${session.id === params.session ? "chosen" : ""}>
       <th scope="row"><${To} view="sessions" params=${{ session: session.id }}><${Text} text=${session.goal || session.id} cut=${160} /><//></th>
       <td><${Badge} kind=${session.state}>${session.state}<//></td>
@@ -41,7 +43,8 @@ function Table({ sessions, params }) {
       <td class="third">${session.thread_id ? html`<${To} view="threads" params=${{ thread: session.thread_id }}>${session.thread_id}<//>` : html`<span class="quiet">–</span>`}</td>
       <td class="second"><${Time} at=${session.updated_at} /></td>
     </tr>`)}</tbody>
-  </table></div>`;
+  </table></div>
+  <dl class="facts states">${Object.entries(MACHINE).map(([name, [meaning]]) => sessions.some(({ state }) => state === name) && html`<div key=${name}><dt><${Badge} kind=${name}>${name}<//></dt> <dd>${meaning}</dd></div>`)}</dl>`;
 }
 
 function Details({ id }) {
@@ -53,11 +56,12 @@ function Details({ id }) {
   const state = useLoad(
     async (signal) => {
       const where = { repo, session: id };
-      const [session, episode] = await Promise.all([
+      const [session, episode, learned] = await Promise.all([
         get("/session", where, signal),
         get("/session/steps", { ...where, limit: shown }, signal),
+        post("/memories/list", { repo }, { session_id: id, limit: LEARNED }, signal),
       ]);
-      return { session, episode };
+      return { session, episode, learned };
     },
     [repo, id, turn, shown],
     tick,
@@ -65,10 +69,12 @@ function Details({ id }) {
   return html`<section class="panel" aria-labelledby="details">
     <div class="head"><h2 id="details" tabindex="-1" ref=${heading}>One session</h2><${To} view="sessions">Close<//></div>
     <${Loaded} state=${state}>
-      ${({ session, episode }) => html`
+      ${({ session, episode, learned }) => html`
         <p class="lead"><${Text} text=${session.goal} /></p>
-        <p class="origin">last act <${Time} at=${session.updated_at} />${session.thread_id && html`, <${To} view="threads" params=${{ thread: session.thread_id }}>conversation ${session.thread_id}<//>`}</p>
+        <p class="origin">last change <${Time} at=${session.updated_at} />${session.thread_id && html`, <${To} view="threads" params=${{ thread: session.thread_id }}>conversation ${session.thread_id}<//>`}</p>
+        <h3>State: ${session.state}</h3>
         <${Machine} state=${session.state} />
+        <p class="quiet">Lines with an arrow: an operation or outcome, and the state that it leads to.</p>
         ${session.error && html`<p class="failure"><strong>extraction failed:</strong> <${Text} text=${session.error} /></p>`}
         <${Acts} session=${session} onDone=${() => setTurn(turn + 1)} />
         <h3>Steps of the present episode</h3>
@@ -76,6 +82,8 @@ function Details({ id }) {
         <${Steps} ...${{ session, episode }} />
         ${episode.steps.length === shown && html`<button onClick=${() => setShown(shown + PAGE)}>Show more steps</button>`}
         ${episode.nodes && html`<${Waiting} nodes=${episode.nodes} />`}
+        <h3>Memories from this session</h3>
+        <${Learned} memories=${learned} session=${id} />
         ${session.statistics && html`<${Work} statistics=${session.statistics} />`}
         <p class="quiet id">${session.id}</p>
       `}
@@ -126,12 +134,12 @@ function Acts({ session, onDone }) {
 
 function Steps({ session, episode }) {
   if (!episode.steps.length) {
-    return html`<${Empty}>None: ${session.steps ? `all ${plural(session.steps, "step")} of earlier episodes are committed or discarded.` : "nothing was appended."}<//>`;
+    return html`<${Empty}>None is open: ${session.steps ? `all ${plural(session.steps, "step")} of earlier episodes are committed or discarded.` : "nothing was appended."}<//>`;
   }
   return html`<ol class="steps">
     ${episode.steps.map((step) => html`<li key=${step.index} class=${step.annotation?.boundary ? "boundary" : ""}>
       ${step.annotation?.boundary && html`<p class="cut">a new trajectory begins here</p>`}
-      <p><span class="who">${step.index}. ${step.actor}</span> <${Text} text=${step.observation} cut=${600} /></p>
+      <p><span class="who">Step ${step.index}, ${step.actor}:</span> <${Text} text=${step.observation} cut=${600} /></p>
       ${step.action && html`<p>→ <${Text} text=${step.action} cut=${600} /></p>`}
       <p class="origin"><${Time} at=${step.at} />
         ${step.annotation?.subgoal && html`; subgoal: <${Text} text=${step.annotation.subgoal} cut=${120} />`}
@@ -139,6 +147,14 @@ function Steps({ session, episode }) {
         ; ${episode.committed.includes(step.index) ? "committed" : "not committed yet"}</p>
     </li>`)}
   </ol>`;
+}
+
+/** What was extracted from the session and committed, each with the words that it comes from. */
+function Learned({ memories: { items, next }, session }) {
+  if (!items.length) return html`<${Empty}>None is committed yet.<//>`;
+  return html`<ul class="rows">${items.map((memory) => html`<li key=${memory.id}><span><${Badge}>${KINDS[memory.type]}<//>${" "}
+      <${To} view="memories" params=${{ id: memory.id }}><${Text} text=${memory.text} cut=${300} /><//></span></li>`)}</ul>
+    ${next && html`<p>The newest ${LEARNED} are shown. <${To} view="memories" params=${{ session }}>All memories from this session<//></p>`}`;
 }
 
 function Waiting({ nodes }) {
@@ -158,7 +174,7 @@ function Work({ statistics }) {
     "input tokens": statistics.input_tokens,
     "output tokens": statistics.output_tokens,
   };
-  return html`<h3>Work in this process</h3>
+  return html`<h3>Work in this service</h3>
     <p>Queue: ${statistics.queue.length ? statistics.queue.map((name) => name.replaceAll("_", " ")).join(" → ") : "no operation waits"}.</p>
     <dl class="numbers">
     ${Object.entries(shown).map(([name, value]) => html`<div key=${name}><dt>${name}</dt><dd>${value.toLocaleString("en")}</dd></div>`)}
