@@ -98,6 +98,16 @@ async def test_a_session_explains_its_state_and_lists_what_came_of_it(inspector,
     assert await page.get_by_role("link", name="Ada skis.").count() == 0
 
 
+async def test_the_legend_of_the_graph_says_what_its_lines_and_colours_mean(inspector, repo):
+    """Kinds of edges and communities stand there in words, the library's name beside them."""
+    await inspector.open("graph", repo=repo.id)
+    legend = await inspector.page.locator(".legend").inner_text()
+    for words in ("a tag and its fact (membership)", "facts that were said together (sibling)"):
+        assert words in legend, words
+    assert "tied to each other more than to others" in legend
+    await inspector.page.get_by_text(re.compile(r"All \d+ marks\.")).wait_for()
+
+
 async def test_days_of_a_filter_are_those_that_the_page_shows(browser, server, repo):
     """In a time zone far from UTC a memory is found by the day that stands beside it."""
     context = await browser.new_context(timezone_id="Pacific/Auckland")

@@ -13,6 +13,8 @@ const NAMED_AFTER_MS = 100;
 const SHAPES = { semantic: "ellipse", procedural: "round-rectangle", tag: "diamond", intent: "triangle", community: "ellipse" };
 const SIGNS = { semantic: "●", procedural: "■", tag: "◆", intent: "▲", community: "⬤" };
 const NAMES = { ...KINDS, tag: "tag: what it is about", intent: "intent of instructions", community: "community: what is tied to each other" };
+/** What a line says of the marks at its two ends. */
+const LINES = { membership: "a tag and its fact", sibling: "facts that were said together", hierarchical: "an intent and its instruction" };
 /** Of the largest communities; the others share the last. */
 const COLOURS = ["#4878d0", "#d1652a", "#3f9b5c", "#c44e76", "#8a6fc4", "#a8782d", "#2f94a8", "#8b9099"];
 
@@ -63,9 +65,9 @@ function Picture({ picture, onAgain }) {
   return html`
     <p>${areCommunities
       ? `${plural(picture.nodes.length, "community", "communities")} of ${picture.total.toLocaleString("en")} facts, instructions and tags: choose one to open it.`
-      : `${plural(picture.nodes.length, "mark")} of ${picture.total.toLocaleString("en")}, the best connected${picture.around ? ", at most two edges from one" : ""}${picture.community ? ` of the community “${picture.communities[picture.community]?.label}”` : ""}.`}
+      : `${picture.nodes.length === picture.total ? `All ${plural(picture.total, "mark")}` : `${plural(picture.nodes.length, "mark")} of ${picture.total.toLocaleString("en")}, the best connected`}${picture.around ? ", at most two edges from one" : ""}${picture.community ? ` of the community “${picture.communities[picture.community]?.label}”` : ""}.`}
       ${" "}${isPart && html`<${To} view="graph">The whole graph<//>`}
-      ${" "}${!exported && html`<button class="plain" onClick=${onAgain}>Load it again</button>`}</p>
+      ${" "}${!exported && html`<button class="plain" onClick=${onAgain}>Draw it anew</button>`}</p>
     <${Slider} ...${{ times, at }} onAt=${setAt} />
     <div class="split graph">
       <div>
@@ -225,15 +227,17 @@ function name(cy, picture) {
   });
 }
 
+const lines = (edges) => [...new Set(edges.map(([, , kind]) => kind))].map((kind) => (LINES[kind] ? `${LINES[kind]} (${kind})` : kind)).join("; ") || "an edge";
+
 function Legend({ picture, isTimed }) {
   const kinds = [...new Set(picture.nodes.map((node) => node.type))];
   const shown = picture.communities.slice(0, COLOURS.length - 1);
   return html`<div class="legend">
     <p>${kinds.map((kind) => html`<span key=${kind}><span aria-hidden="true">${SIGNS[kind]}</span> ${NAMES[kind] || kind}</span>`)}
-      <span>— line: ${kinds.includes("community") ? "edges between two communities" : `${[...new Set(picture.edges.map(([, , kind]) => kind.replaceAll("_", " ")))].join(", ") || "an edge"}`}</span>
+      <span>— line: ${kinds.includes("community") ? "edges between two communities" : lines(picture.edges)}</span>
       <span>larger: ${kinds.includes("community") ? "more nodes" : "more edges"}</span>
       <span>hollow, dashed: replaced or ended</span> <span>thick border: chosen, with its edges</span> ${isTimed && html`<span>faint: did not hold at the time of the slider</span>`}</p>
-    <p>Colour, by community: ${shown.map((one) => html`<${To} key=${one.number} view="graph" params=${{ community: one.number }}>
+    <p>Colour: community, marks that are tied to each other more than to others, named after the best connected, with their number: ${shown.map((one) => html`<${To} key=${one.number} view="graph" params=${{ community: one.number }}>
       <span aria-hidden="true" style=${{ color: colour(one.number) }}>●</span> ${short(one.label)} (${one.nodes})<//>`)}
       ${picture.communities.length > shown.length && html`<span><span aria-hidden="true" style=${{ color: COLOURS.at(-1) }}>●</span> all others</span>`}</p>
   </div>`;
