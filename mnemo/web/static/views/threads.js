@@ -5,9 +5,14 @@ import { Empty, Failure, html, Loaded, plural, Text, Time, To, useContext, useEf
 
 const PAGE = 100;
 const ZONES = {
-  recent: ["Recent", "stays in the window longest"],
-  middle: ["Middle", "stays for now"],
-  eviction: ["Eviction", "leaves the window next, replaced by a snapshot"],
+  recent: ["Recent zone", "stays in the window longest"],
+  middle: ["Middle zone", "stays for now"],
+  eviction: ["Eviction zone", "leaves the window next, replaced by a snapshot"],
+};
+const KEPT = {
+  Goals: "Aims of the conversation; a message that is pinned to one stays in view until it is completed.",
+  Pins: "Messages that stay in view for a goal.",
+  Snapshots: "Texts that stand for messages which have left the window.",
 };
 
 export function Threads({ params }) {
@@ -64,8 +69,8 @@ function Window({ window }) {
   return html`<h3>The window: what an agent reads</h3>
     <p>${plural(window.messages, "message")} with ${window.tokens.toLocaleString("en")} of ${budget.window.toLocaleString("en")} tokens.
       ${window.is_due
-        ? " The eviction zone leaves at the next compaction."
-        : ` Nothing leaves before ${budget.trigger.toLocaleString("en")} tokens.`}</p>
+        ? " The messages of the eviction zone leave next."
+        : ` No message leaves before it holds ${budget.trigger.toLocaleString("en")} tokens.`}</p>
     <ul class="zones">
       ${Object.entries(ZONES).map(([zone, [name, meaning]]) => html`<li key=${zone} class="zone ${zone}">
         <strong>${name}</strong> ${plural(zones[zone].length, "message")}, ${tokens(zones[zone]).toLocaleString("en")} tokens <span class="quiet">${meaning}</span>
@@ -76,6 +81,7 @@ function Window({ window }) {
 function Derived({ goals, pins, snapshots }) {
   const kept = { Goals: goals, Pins: pins, Snapshots: snapshots };
   return html`<div>${Object.entries(kept).map(([name, items]) => items.length > 0 && html`<h3>${name}</h3>
+    <p class="quiet">${KEPT[name]}</p>
     <ul class="rows">${items.map((item) => html`<li key=${item.id ?? item.seq}><${Text} text=${item.text ?? item.description ?? item.excerpt} cut=${400} />
       <span class="quiet">${item.status ?? (item.excerpt && `message ${item.seq}`)}</span></li>`)}</ul>`)}</div>`;
 }
@@ -111,7 +117,7 @@ function Messages({ window, params }) {
       ${(found) => html`<ol class="talk">
         ${found.items.map((message) => html`<li key=${message.id} class="zone ${zoneOf[message.seq] || "out"} ${message.id === params.message ? "chosen" : ""}" ref=${message.id === params.message ? ref : undefined}>
           <span class="who">${message.actor || message.name || message.role}</span> <${Text} text=${words(message)} cut=${1_200} />
-          <p class="origin">${message.seq}, <${Time} at=${message.at} />${zoneOf[message.seq] ? `, ${zoneOf[message.seq]} zone` : ", not in the window"}</p>
+          <p class="origin">message ${message.seq}, <${Time} at=${message.at} />${zoneOf[message.seq] ? `, ${zoneOf[message.seq]} zone` : ", not in the window"}</p>
         </li>`)}
       </ol>
       ${!found.items.length && html`<${Empty}>No messages here.<//>`}
