@@ -49,6 +49,16 @@ async def inspector(browser, server, repo):
         yield opened
 
 
+async def test_every_view_says_what_it_shows(inspector, repo):
+    """Under its title each view has a sentence of its own."""
+    said = []
+    for view in VIEWS:
+        await inspector.open(view, repo=repo.id)
+        said.append(await inspector.page.locator("h1 + .about").inner_text())
+    assert len(set(said)) == len(VIEWS)
+    assert all(said)
+
+
 async def test_the_overview_counts_what_is_extracted_and_names_what_is_not(inspector, repo):
     """Steps that facts came from, messages that no session has, and where each memory is from."""
     text = await inspector.open("overview", repo=repo.id)

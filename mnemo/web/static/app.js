@@ -13,15 +13,16 @@ import { Graph } from "./views/graph.js";
 import { Events } from "./views/events.js";
 import { Notes } from "./views/notes.js";
 
+/** Title, view, and what it shows, for who has never seen it. */
 const VIEWS = {
-  overview: ["Overview", Overview],
-  memories: ["Memories", Memories],
-  recall: ["Recall", Recall],
-  sessions: ["Sessions", Sessions],
-  threads: ["Threads", Threads],
-  graph: ["Graph", Graph],
-  notes: ["Notes", Notes],
-  events: ["Events", Events],
+  overview: ["Overview", Overview, "A repository is one isolated memory: what its agent knows, where that comes from, and what is not extracted yet. Times are in the time zone of this browser."],
+  memories: ["Memories", Memories, "Facts and instructions, extracted from what was said. Choose one to see the words that it comes from, its history, and what it replaced."],
+  recall: ["Recall", Recall, "What an agent is given for a question: facts, instructions and raw steps, with the reasons for their ranks and the words that they come from."],
+  sessions: ["Sessions", Sessions, "A session collects the steps of a task: what was observed, and what the agent did. Closing it extracts facts and instructions; recall knows them when it is committed."],
+  threads: ["Threads", Threads, "A thread is a conversation: its messages as they were said, and which of them an agent still reads."],
+  graph: ["Graph", Graph, "Facts and instructions, and what ties them together. Choose a mark to see what it says and where it comes from."],
+  notes: ["Notes", Notes, "Long-term texts by topic, written at the end of a task. Every version is kept."],
+  events: ["Events", Events, "What happens in this repository while the page is open, newest first, under the names of the events of the library."],
 };
 const MOST_EVENTS = 500;
 /** Between two looks at what no event tells of, such as a state that another process has changed. */
@@ -107,7 +108,7 @@ function Page({ caller, repositories, onRetry }) {
   const { view, params } = useAddress(Object.keys(VIEWS));
   const repo = params.repo || repositories[0]?.id;
   const { events, live, tick, lately } = useEvents(repo, onRetry);
-  const [title, View] = VIEWS[view];
+  const [title, View, about] = VIEWS[view];
   useEffect(() => {
     document.title = `${title} · ${repo || "mnemo"}`;
   }, [title, repo]);
@@ -126,6 +127,7 @@ function Page({ caller, repositories, onRetry }) {
     </nav>
     <main id="content" tabindex="-1">
       <h1>${title}</h1>
+      ${repo && html`<p class="about">${about}</p>`}
       ${repo ? html`<${View} key=${`${view} ${repo}`} params=${params} />` : html`<${NoRepository} onRetry=${onRetry} />`}
     </main>
   <//>`;
