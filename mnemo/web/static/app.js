@@ -150,6 +150,22 @@ function NoRepository({ onRetry }) {
   <//>`;
 }
 
+/** When the control with the focus is taken away, the focus goes to the part of the page that it was in. */
+function keepFocus() {
+  let last = [];
+  addEventListener("focusin", ({ target }) => {
+    last = [target];
+    while (last.at(-1).parentElement) last.push(last.at(-1).parentElement);
+  });
+  new MutationObserver(() => {
+    if (document.activeElement !== document.body || !last.length || last[0].isConnected) return;
+    const part = last.find((one) => one.isConnected && one.matches("section, main"));
+    part?.setAttribute("tabindex", "-1");
+    part?.focus({ preventScroll: true });
+  }).observe(document.getElementById("app"), { childList: true, subtree: true });
+}
+
+keepFocus();
 takeToken();
 addEventListener("hashchange", takeToken);
 render(html`<${App} />`, document.getElementById("app"));
