@@ -17,8 +17,10 @@ __all__ = ["Community", "Graphs", "Mark", "Picture"]
 
 DRAWN = ("semantic", "procedural", "tag", "intent")
 """Types of node in a picture: what is known, and what it is about."""
-ROUNDS = 12
+ROUNDS = 20
 """Rounds of label propagation (S)."""
+MIXER = 2_654_435_761
+"""Of multiplicative hashing: the bits of its multiples divide the nodes."""
 MOST_COMMUNITIES = 200
 """Communities that a picture names, the largest (S)."""
 MOST_TEXT = 300
@@ -211,18 +213,21 @@ def communities_of(count: int, pairs: Indexes) -> Indexes:
     Number the communities of a graph, the largest 0, by label propagation.
 
     Each node takes the label that most of its neighbours have, its own counting half, ties the
-    smallest; half of the nodes at a time, since all at once would swap labels for ever.
+    smallest; half of the nodes at a time, then the others, since all at once would swap labels
+    for ever. The halves are of another mixture each time: a fixed one can hold a tag and its
+    facts, which then swap all the same.
 
     Args:
         count: Nodes.
         pairs: Ends of edges, shape ``(n, 2)``.
     """
-    labels = np.arange(count)
+    labels, own = np.arange(count), np.arange(count)
     both = np.concatenate([pairs, pairs[:, ::-1]])
     ends = np.concatenate([both, both, np.stack([labels, labels], axis=1)])
     still = 0
     for turn in range(ROUNDS):
-        moving = ends[ends[:, 0] % 2 == turn % 2]
+        half = own * MIXER >> 16 + turn // 2 & 1
+        moving = ends[half[ends[:, 0]] == turn % 2]
         # Sorted by node, then label: the first of the most frequent is the smallest label.
         votes, counts = np.unique(moving[:, 0] * count + labels[moving[:, 1]], return_counts=True)
         node, label = np.divmod(votes, max(count, 1))
@@ -232,7 +237,7 @@ def communities_of(count: int, pairs: Indexes) -> Indexes:
         first = won[np.flatnonzero(np.diff(node[won], prepend=-1))]
         still = still + 1 if np.array_equal(labels[node[first]], label[first]) else 0
         labels[node[first]] = label[first]
-        if still == 2:
+        if still == 3:  # two of these turns were of both halves
             break
     _, inverse, sizes = np.unique(labels, return_inverse=True, return_counts=True)
     rank = np.empty(len(sizes), np.int64)

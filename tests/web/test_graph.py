@@ -17,6 +17,14 @@ def test_two_clusters_with_one_bridge_are_two_communities():
     assert found[10] == 2
 
 
+def test_a_tag_is_in_one_community_with_its_facts():
+    """Ten tags with two hundred facts each: ten communities, each with its tag."""
+    tags = np.arange(2_000) % 10
+    found = communities_of(2_010, np.stack([tags, np.arange(10, 2_010)], axis=1))
+    assert np.bincount(found).tolist() == [201] * 10
+    assert (found[10:] == found[tags]).all()
+
+
 def test_a_graph_without_edges_or_nodes_has_communities_of_one():
     """Nothing is divided by zero, and what is alone is a community."""
     none = np.empty((0, 2), np.int64)
