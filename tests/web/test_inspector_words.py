@@ -9,6 +9,9 @@ import pytest
 import pytest_asyncio
 from inspector_kit import VIEWS, inspected, served
 
+from mnemo.errors import ModelUnavailable
+from mnemo.testing import ScriptedChatModel
+
 pytestmark = [pytest.mark.slow, pytest.mark.long, pytest.mark.asyncio(loop_scope="module")]
 
 START = datetime(2026, 3, 2, 9, tzinfo=UTC)
@@ -66,7 +69,7 @@ async def test_the_overview_counts_what_is_extracted_and_names_what_is_not(inspe
     assert "All steps and 4 messages are kept as they were said" in text
     waiting = inspector.page.locator("section[aria-labelledby=unextracted] .rows > li")
     told = await waiting.all_inner_texts()
-    assert [row.split()[0] for row in told] == ["collecting", "ready", "3"]
+    assert [row.split()[0] for row in told] == ["ready", "collecting", "3"]
     assert told[-1].startswith("3 messages of conversations are in no session")
     known = inspector.page.locator("section[aria-labelledby=known] .rows > li")
     await (
@@ -74,6 +77,25 @@ async def test_the_overview_counts_what_is_extracted_and_names_what_is_not(inspe
     )
     await known.filter(has_text="cello").get_by_role("link", name=f"session {repo.id}/trip").click()
     await inspector.page.get_by_role("heading", name="One session").wait_for()
+
+
+async def test_what_has_failed_is_named_before_what_goes_on(browser, server):
+    """Among more open sessions than are listed, the oldest, which failed, stands first."""
+    model = ScriptedChatModel()
+    model.script("semantic", ModelUnavailable("the model is down"))
+    repo = await server.memory.open_repo("many", chat_model=model)
+    failed = await repo.start_session("fail")
+    await failed.append("seen", "done")
+    await failed.close()
+    await failed.wait_for("failed")
+    for n in range(21):
+        await repo.start_session(f"go on {n}")
+    async with inspected(browser, server) as inspector:
+        text = await inspector.open("overview", repo="many")
+        rows = inspector.page.locator("section[aria-labelledby=unextracted] .rows > li")
+        assert "session fail could not be extracted" in await rows.first.inner_text()
+        assert await rows.count() == 20
+        assert "20 of 22 unfinished sessions are shown." in text
 
 
 async def test_a_recall_explains_every_name_that_it_shows(inspector, repo):

@@ -5,12 +5,15 @@ import { Badge, Empty, Failure, html, Loaded, origin, Place, plural, Query, Text
 
 const NEWEST = 6;
 const SHOWN = 20;
+const MOST = 1_000;
+/** States of what is unfinished, what somebody must look at first. */
 const UNFINISHED = {
-  collecting: "collects steps; they are extracted when it is closed",
-  extracting: "is being extracted",
-  ready: "is extracted; recall knows the facts when it is committed",
   failed: "could not be extracted; open it to see why and to retry",
+  ready: "is extracted; recall knows the facts when it is committed",
+  extracting: "is being extracted",
+  collecting: "collects steps; they are extracted when it is closed",
 };
+const URGENCY = Object.keys(UNFINISHED);
 const JOBS = { waiting: "waits for extraction", running: "is being extracted", dead: "was given up" };
 
 export function Overview() {
@@ -20,7 +23,7 @@ export function Overview() {
       const [statistics, newest, sessions, jobs] = await Promise.all([
         get("/statistics", { repo }, signal),
         post("/memories/list", { repo }, { limit: NEWEST }, signal),
-        get("/sessions", { repo, unfinished: true, limit: SHOWN }, signal),
+        get("/sessions", { repo, unfinished: true, limit: MOST }, signal),
         get("/jobs", { repo }, signal),
       ]);
       return { statistics, newest: newest.items, sessions, jobs };
@@ -47,7 +50,7 @@ function Known({ statistics, newest }) {
   return html`<section aria-labelledby="known">
     <h2 id="known">What “${repo}” knows</h2>
     <p class="lead">
-      <strong>${plural(semantic, "fact")}</strong> and <strong>${plural(procedural, "instruction")}</strong>; replaced facts count too.
+      <strong>${plural(semantic, "fact")}</strong> and <strong>${plural(procedural, "instruction")}</strong>; replaced facts count too.${" "}
       ${episodic.toLocaleString("en")} of ${plural(statistics.steps, "step")} ${episodic === 1 ? "is" : "are"} extracted and committed.
       All steps and ${plural(statistics.messages, "message")} are kept as they were said.
     </p>
@@ -74,6 +77,7 @@ function Known({ statistics, newest }) {
 function Unextracted({ sessions, jobs, statistics }) {
   const { repo, canWrite } = useContext(World);
   const [error, setError] = useState(null);
+  const sorted = sessions.toSorted((a, b) => URGENCY.indexOf(a.state) - URGENCY.indexOf(b.state));
   const untaken = Math.max(0, statistics.messages - statistics.messages_in_sessions);
   const retry = () => post("/jobs/retry", { repo }, {}).then(() => setError(null), setError);
   return html`<section aria-labelledby="unextracted">
@@ -86,7 +90,7 @@ function Unextracted({ sessions, jobs, statistics }) {
           : html`conversation <${To} view="threads" params=${{ thread: job.subject }}>${job.subject}<//>`} ${JOBS[job.state]}</span>
         <span class="quiet">${job.error ? html`<${Text} text=${job.error} cut=${300} />` : html`due <${Time} at=${job.due_at} />`}</span>
       </li>`)}
-      ${sessions.map((session) => html`<li key=${session.id}>
+      ${sorted.slice(0, SHOWN).map((session) => html`<li key=${session.id}>
         <span><${Badge} kind=${session.state}>${session.state}<//> session${" "}
           <${To} view="sessions" params=${{ session: session.id }}><${Text} text=${session.goal} cut=${120} /><//>${" "}${UNFINISHED[session.state]}</span>
         <span class="quiet">${plural(session.steps, "step")}, <${Time} at=${session.updated_at} /></span>
@@ -94,7 +98,7 @@ function Unextracted({ sessions, jobs, statistics }) {
       ${untaken > 0 && html`<li><span><${To} view="threads">${plural(untaken, "message")} of conversations<//> ${untaken === 1 ? "is" : "are"} in no session:
         ${" "}recall finds them as they were said, but no facts are extracted from them. <code>remember</code> and <code>feed</code> hand messages to a session.</span></li>`}
     </ul>
-    ${sessions.length === SHOWN && html`<p>The first ${SHOWN} sessions are shown. <${To} view="sessions">All sessions<//></p>`}
+    ${sessions.length > SHOWN && html`<p>${SHOWN} of ${sessions.length.toLocaleString("en")} unfinished sessions are shown. <${To} view="sessions">All sessions<//></p>`}
     ${canWrite && jobs.length > 0 && html`<p><button onClick=${retry}>Extract now</button></p>`}
     ${error && html`<${Failure} error=${error} />`}
   </section>`;
@@ -157,8 +161,7 @@ function Repositories() {
         <thead><tr><th scope="col">Name</th><th scope="col">Facts</th><th scope="col" class="second">Instructions</th><th scope="col" class="second">Conversations</th><th scope="col" class="second">Sessions</th><th scope="col">Changed</th></tr></thead>
         <tbody>${records.map((record) => html`<tr key=${record.id}>
           <th scope="row"><${To} view="overview" params=${{ repo: record.id }}>${record.id}<//></th>
-          <td>${record.nodes.semantic || 0}</td><td class="second">${record.nodes.procedural || 0}</td>
-          <td class="second">${record.threads}</td><td class="second">${record.sessions}</td><td><${Time} at=${record.changed_at} /></td>
+          ${[record.nodes.semantic || 0, record.nodes.procedural || 0, record.threads, record.sessions].map((count, column) => html`<td class=${column ? "second" : ""}>${count.toLocaleString("en")}</td>`)}<td><${Time} at=${record.changed_at} /></td>
         </tr>`)}</tbody>
       </table></div>`}
     <//>
