@@ -227,14 +227,14 @@ function name(cy, picture) {
   });
 }
 
-const lines = (edges) => [...new Set(edges.map(([, , kind]) => kind))].map((kind) => (LINES[kind] ? `${LINES[kind]} (${kind})` : kind)).join("; ") || "an edge";
+const lines = (edges) => [...new Set(edges.map(([, , kind]) => kind))].map((kind) => (LINES[kind] ? `${LINES[kind]} (${kind})` : kind)).join("; ");
 
 function Legend({ picture, isTimed }) {
   const kinds = [...new Set(picture.nodes.map((node) => node.type))];
   const shown = picture.communities.slice(0, COLOURS.length - 1);
   return html`<div class="legend">
     <p>${kinds.map((kind) => html`<span key=${kind}><span aria-hidden="true">${SIGNS[kind]}</span> ${NAMES[kind] || kind}</span>`)}
-      <span>— line: ${kinds.includes("community") ? "edges between two communities" : lines(picture.edges)}</span>
+      ${picture.edges.length > 0 && html`<span>— line: ${kinds.includes("community") ? "edges between two communities" : lines(picture.edges)}</span>`}
       <span>larger: ${kinds.includes("community") ? "more nodes" : "more edges"}</span>
       <span>hollow, dashed: replaced or ended</span> <span>thick border: chosen, with its edges</span> ${isTimed && html`<span>faint: did not hold at the time of the slider</span>`}</p>
     <p>Colour: community, marks that are tied to each other more than to others, named after the best connected, with their number: ${shown.map((one) => html`<${To} key=${one.number} view="graph" params=${{ community: one.number }}>
