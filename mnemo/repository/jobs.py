@@ -339,13 +339,19 @@ class Jobs:
     def _failed(self, job: Job, error: Exception) -> Callable[[TranscriptWriter], None]:
         """What is noted of a try that raised."""
         backoff_s = self._config.retry_backoff_s
-        if _is_owned_elsewhere(error):
+        if self._is_put_back(error):
             log.info("the %s job of %r is put back: %s", job.kind, job.subject, error)
-            return partial(defer_job, job=job, pause_s=backoff_s)
+            return partial(defer_job, job=job, pause_s=0.0 if self._stopped else backoff_s)
         trace = traceback_of(error)
         log.warning("the %s job of %r failed: %s", job.kind, job.subject, error, exc_info=trace)
         said, most = clean(str(error)) or type(error).__name__, self._config.max_tries
         return partial(fail_job, job=job, error=said, backoff_s=backoff_s, max_tries=most)
+
+    def _is_put_back(self, error: Exception) -> bool:
+        """Whether *error* is no failure of the job: others have its session, or all is closing."""
+        if self._stopped and isinstance(error, UsageError):
+            return True
+        return isinstance(error, SessionBusy) and error.reason == "owned_elsewhere"
 
     async def _worked(self, job: Job) -> datetime | None:
         """Run *job* in a span of its own."""
@@ -357,7 +363,7 @@ class Jobs:
             try:
                 again = await self._work[job.kind](job)
             except Exception as error:
-                self._slots.failed += not _is_owned_elsewhere(error)
+                self._slots.failed += not self._is_put_back(error)
                 raise
             self._slots.done += again is None
             span.set("mnemo.job.finished", again is None)
@@ -373,11 +379,6 @@ class Jobs:
     def _pulse(self) -> None:
         self._beat.set()
         self._beat = anyio.Event()
-
-
-def _is_owned_elsewhere(error: Exception) -> bool:
-    """Whether another process has the session of a job open, which is no failure of the job."""
-    return isinstance(error, SessionBusy) and error.reason == "owned_elsewhere"
 
 
 def _known(thread_ids: Sequence[str]) -> list[str]:

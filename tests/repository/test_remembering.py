@@ -490,6 +490,34 @@ async def test_a_closed_repository_gives_its_jobs_back(open_kit: OpenKit):
         kit.memory.session("none")
 
 
+async def test_a_job_that_finds_its_repository_closed_has_not_failed(open_kit: OpenKit, caplog):
+    """It begins its session once the closing has begun: it is given back untried, not noted."""
+    kit = await open_kit(embedded=True)
+    closing, begun, may_go_on = kit.repo, anyio.Event(), anyio.Event()
+
+    async def work(job: Job) -> datetime | None:
+        begun.set()
+        await may_go_on.wait()
+        return await closing._remembering._extract(job)
+
+    closing._remembering.jobs._work = {"extract": work}
+    await closing.remember(ALLERGIC)
+    await kit.clock.advance(5)
+    with anyio.fail_after(30):
+        await begun.wait()
+        async with anyio.create_task_group() as group:
+            group.start_soon(kit.memory.close_repo, "r")
+            await kit.until(lambda: closing._closed)
+            may_go_on.set()
+    reader = kit.memory._store.transcript("r")
+    (job,) = await reader.reading(lambda tx: tx.jobs(JobState.WAITING))
+    assert (job.tries, job.error) == (0, None)
+    assert [record for record in caplog.records if record.levelname == "WARNING"] == []
+    kit.repo = await kit.memory.open_repo("r")
+    await passed(kit, 5)
+    assert len(await facts(kit)) == 1
+
+
 async def test_a_cancelled_call_has_stored_all_or_nothing(open_kit: OpenKit):
     """Whatever turn of the loop it is cancelled in, messages and job are there together."""
     kit = await open_kit(embedded=True)
