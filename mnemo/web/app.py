@@ -7,8 +7,11 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import anyio
+import anyio.to_thread
 from fastapi import FastAPI
 from starlette.middleware.cors import CORSMiddleware
+from starlette.requests import Request
+from starlette.responses import JSONResponse
 from starlette.routing import Route
 from starlette.staticfiles import StaticFiles
 
@@ -51,6 +54,7 @@ def web_app(
         lifespan=_running,
         docs_url=None,
         redoc_url=None,
+        openapi_url=None,
         responses={"4XX": {"model": Problem}, "5XX": {"model": Problem}},
     )
     app.state.memory = memory
@@ -68,9 +72,15 @@ def web_app(
     app.router.routes.append(ShortRoute(plain, app.router))
     for router in ROUTERS:
         app.include_router(router)
+    app.router.routes.append(Route("/openapi.json", _described, include_in_schema=False))
     app.router.routes.append(Route("/mcp", app.state.mcp, include_in_schema=False))
     app.mount("/", StaticFiles(directory=STATIC, html=True))
     return Gate(app, tokens=tokens, hosts=hosts, origins=origins)
+
+
+async def _described(request: Request) -> JSONResponse:
+    """Give the OpenAPI document; making it at the first call takes a third of a second."""
+    return JSONResponse(await anyio.to_thread.run_sync(request.app.openapi))
 
 
 @asynccontextmanager

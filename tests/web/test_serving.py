@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import threading
 
 import anyio
 import httpx
@@ -78,3 +79,20 @@ async def test_the_first_request_builds_no_routes(memory, connect, monkeypatch):
         monkeypatch.setattr(TypeAdapter, "__init__", counted)
         assert (await client.get("/v1/caller")).status_code == 200
     assert built == []
+
+
+async def test_the_openapi_document_is_made_off_the_event_loop(connect, monkeypatch):
+    """It takes a third of a second, and anybody may ask for it."""
+    client, makers = connect(), list[int]()
+    app = client._transport.app.app
+    make = app.openapi
+
+    def noted():
+        makers.append(threading.get_ident())
+        return make()
+
+    monkeypatch.setattr(app, "openapi", noted)
+    document = (await client.get("/openapi.json")).json()
+    assert (document["info"]["title"], document["openapi"][:4]) == ("mnemo", "3.1.")
+    assert makers
+    assert threading.get_ident() not in makers
