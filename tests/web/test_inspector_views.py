@@ -8,7 +8,7 @@ import pytest
 import pytest_asyncio
 from inspector_kit import SCRIPT, inspected, served
 
-from mnemo import Message
+from mnemo import Changeset, Edge, Message, Semantic, Tag
 
 pytestmark = [pytest.mark.slow, pytest.mark.long, pytest.mark.asyncio(loop_scope="module")]
 
@@ -23,6 +23,13 @@ OVERLAPS = f"""(() => {{
     return [named.length, named.filter((a, n) => named.some((b, m) => m < n
         && a.x1 < b.x2 && b.x1 < a.x2 && a.y1 < b.y2 && b.y1 < a.y2)).length];
 }})()"""
+
+COVERED = f"""(() => {{
+    const bodies = {DRAWN}.nodes().map((node) => node.boundingBox({{ includeLabels: false }}));
+    return bodies.filter((a, n) => bodies.some((b, m) => m < n
+        && a.x1 < b.x2 && b.x1 < a.x2 && a.y1 < b.y2 && b.y1 < a.y2)).length;
+}})()"""
+"""How many marks lie on another."""
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -104,6 +111,18 @@ async def test_labels_cover_no_other_and_every_mark_is_in_the_legend(inspector, 
     assert await page.locator(".legend").get_by_role("link", name="topic 0").count() == 1
     await page.locator(".legend").get_by_role("link", name="topic 0").click()
     await page.get_by_text("of the community “topic 0”").wait_for()
+
+
+async def test_communities_without_an_edge_between_them_lie_apart(inspector, repo):
+    """A large graph of tags that share no fact opens on marks that cover no other."""
+    tags = [Tag(f"topic {n}") for n in range(20)]
+    facts = [Semantic(f"Lantern {n} hangs in room {n}.") for n in range(2_000)]
+    edges = [Edge(tags[n % 20].id, fact.id, "membership") for n, fact in enumerate(facts)]
+    await repo.apply(Changeset((*tags, *facts), tuple(edges)))
+    page = await drawn(inspector, repo)
+    await page.get_by_text("20 communities of 2,020").wait_for()
+    assert await page.evaluate(COVERED) == 0
+    assert await page.evaluate(OVERLAPS) == [20, 0]
 
 
 async def test_a_recall_shows_why_it_ranked_what_it_costs_and_how_long_it_took(inspector, repo):

@@ -2,18 +2,20 @@
 
 import cytoscape from "./vendor/cytoscape.js";
 
-onmessage = ({ data: { nodes, edges, ratio } }) => {
+onmessage = ({ data: { nodes, sizes, edges, ratio } }) => {
   const graph = cytoscape({
     headless: true,
     styleEnabled: true,
+    style: [{ selector: "node", style: { width: "data(size)", height: "data(size)" } }],
     elements: {
-      nodes: nodes.map((id) => ({ data: { id } })),
+      nodes: nodes.map((id, number) => ({ data: { id, size: sizes[number] } })),
       edges: edges.map(([source, target], number) => ({ data: { id: `edge ${number}`, source, target } })),
     },
   });
-  const side = 90 * Math.sqrt((nodes.length + 1) / ratio);
+  const isTied = edges.length > 0; // nothing pulls marks without edges together
+  const side = (isTied ? 90 : 130) * Math.sqrt((nodes.length + 1) / ratio);
   const layout = graph.layout({
-    name: "cose",
+    name: isTied ? "cose" : "grid",
     animate: false,
     numIter: 300,
     fit: false,

@@ -87,6 +87,8 @@ function Picture({ picture, onAgain }) {
     </div>`;
 }
 
+const size = ({ degree }) => Math.min(70, 12 + 5 * Math.sqrt(degree));
+
 const colour = (community) => COLOURS[Math.min(community, COLOURS.length - 1)];
 
 /** Whether a mark held at a time, in milliseconds; null is now and before. */
@@ -129,7 +131,7 @@ function Canvas({ picture, chosen, at, onChoose }) {
     };
     const ids = picture.nodes.map((node) => node.id);
     const ratio = box.current.clientWidth / box.current.clientHeight;
-    worker.postMessage({ nodes: ids, edges: picture.edges.map(([a, b]) => [ids[a], ids[b]]), ratio });
+    worker.postMessage({ nodes: ids, sizes: picture.nodes.map(size), edges: picture.edges.map(([a, b]) => [ids[a], ids[b]]), ratio });
     return () => (worker.terminate(), graph.current?.destroy());
   }, []);
   useEffect(() => {
@@ -176,7 +178,7 @@ function drawn(container, picture, positions) {
       label: short(node.text),
       shape: SHAPES[node.type],
       colour: colour(node.community),
-      size: Math.min(70, 12 + 5 * Math.sqrt(node.degree)),
+      size: size(node),
       edge: node.superseded_by || node.valid_to ? "dashed" : "solid",
       fill: node.superseded_by || node.valid_to ? 0.15 : 1,
     },
