@@ -109,6 +109,10 @@ async def test_a_recall_explains_every_name_that_it_shows(inspector, repo):
     assert "\N{MIDDLE DOT} shared words" in bars
     assert {*bars, *kinds} <= {*terms, "ended"}
     assert all(await page.locator(".terms dd").all_inner_texts())
+    found = await repo.recall("Where does Ada live?", explain=True)
+    assert "multi_hop 1" in found.trace.found
+    told = await page.locator(".facts").first.inner_text()
+    assert "over the graph, hop 1" in told
 
 
 async def test_a_session_explains_its_state_and_lists_what_came_of_it(inspector, repo):

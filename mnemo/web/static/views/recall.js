@@ -5,7 +5,7 @@ import { Badge, Bar, Empty, html, KINDS, Loaded, plural, Query, Sources, Text, T
 
 const MODES = { "": "chosen by the question", semantic: "facts", procedural: "instructions", episodic: "steps", mixed: "mixed" };
 const CHOOSERS = { caller: "you", embedded: "the built-in rules", model: "the model" };
-const PHASES = { initial: "found directly", multi_hop: "over the graph", refinement: "by another look", provenance: "as the step behind a memory" };
+const PHASES = { initial: "found directly", multi_hop: "over the graph, hop", refinement: "by another look", provenance: "as the step behind a memory" };
 /** Signals by their names in the library: what the bar says, and what it means. */
 const SIGNALS = {
   words: ["shared words", "words of the question that it has (BM25); rare ones count more"],
@@ -162,7 +162,7 @@ function Trace({ found }) {
     <dl class="facts">
       <dt>Kind of memory wanted</dt><dd>${MODES[trace.mode] || trace.mode}, chosen by ${CHOOSERS[trace.mode_chosen_by] || trace.mode_chosen_by}</dd>
       <dt>Tags in the question</dt><dd>${trace.tags.join(", ") || "none"}</dd>
-      <dt>Candidates</dt><dd>${Object.entries(trace.found).map(([phase, count]) => `${count.toLocaleString("en")} ${PHASES[phase] || phase.replaceAll("_", " ")}`).join(", ") || "none"}; ${trace.rejected} rejected as too far from the question</dd>
+      <dt>Candidates</dt><dd>${Object.entries(trace.found).map(([phase, count]) => `${count.toLocaleString("en")} ${phase.replace(/^\w+/, (name) => PHASES[name] ?? name)}`).join(", ") || "none"}; ${trace.rejected.toLocaleString("en")} rejected as too far from the question</dd>
       <dt>Model calls</dt><dd>${trace.model_calls}</dd>
       ${trace.degraded.length > 0 && html`<dt>Done without</dt><dd class="failure">${trace.degraded.join(", ")}</dd>`}
     </dl>

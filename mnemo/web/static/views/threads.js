@@ -70,7 +70,7 @@ function Window({ window }) {
     <p>${plural(window.messages, "message")} with ${window.tokens.toLocaleString("en")} of ${budget.window.toLocaleString("en")} tokens.
       ${window.is_due
         ? " The messages of the eviction zone leave next."
-        : ` No message leaves before it holds ${budget.trigger.toLocaleString("en")} tokens.`}</p>
+        : ` No message leaves it below ${budget.trigger.toLocaleString("en")} tokens.`}</p>
     <ul class="zones">
       ${Object.entries(ZONES).map(([zone, [name, meaning]]) => html`<li key=${zone} class="zone ${zone}">
         <strong>${name}</strong> ${plural(zones[zone].length, "message")}, ${tokens(zones[zone]).toLocaleString("en")} tokens <span class="quiet">${meaning}</span>
