@@ -9,6 +9,7 @@ import pytest
 import pytest_asyncio
 from inspector_kit import VIEWS, inspected, served
 
+from mnemo import Changeset, Semantic
 from mnemo.errors import ModelUnavailable
 from mnemo.testing import ScriptedChatModel
 
@@ -132,6 +133,17 @@ async def test_a_session_explains_its_state_and_lists_what_came_of_it(inspector,
     await inspector.open("memories", repo=repo.id, session=f"{repo.id}/trip")
     assert await page.get_by_role("link", name="Ada plays the cello.").count() == 1
     assert await page.get_by_role("link", name="Ada skis.").count() == 0
+
+
+async def test_a_list_of_memories_says_whether_it_is_all_of_them(inspector, repo):
+    """While older memories were not looked through, the page says so; then that these are all."""
+    facts = [Semantic(f"Lantern {n} hangs in room {n}.") for n in range(201)]
+    await repo.apply(Changeset(tuple(facts)))
+    page = inspector.page
+    await inspector.open("memories", repo=repo.id, words="lantern")
+    await page.get_by_text("of the newest 200. “Load more” looks through older ones.").wait_for()
+    await page.get_by_role("button", name="Load more").click()
+    await page.get_by_text("201 memories shown, newest first: all that match.").wait_for()
 
 
 async def test_the_legend_of_the_graph_says_what_its_lines_and_colours_mean(inspector, repo):

@@ -92,7 +92,7 @@ function List({ params }) {
           : html`<${Empty}>${looked || words || kind || actor || thread || session || since || until
               ? "No memory matches these filters."
               : "No facts or instructions yet. What was said becomes some when it is extracted; the overview shows what waits."}<//>`}
-        <p class="quiet" role="status">${plural(items.length, "memory", "memories")} shown, of ${looked.toLocaleString("en")} looked at, newest first.</p>
+        <p class="quiet" role="status">${plural(items.length, "memory", "memories")} shown, newest first${more.next ? `, of the newest ${looked.toLocaleString("en")}. “Load more” looks through older ones` : ": all that match"}.</p>
         ${more.next && html`<button onClick=${load}>Load more</button>`}
         ${more.error && html`<${Failure} error=${more.error} />`}
       `;
