@@ -4,8 +4,6 @@ import { get, post } from "../api.js";
 import { Badge, Empty, Failure, html, KINDS, Loaded, plural, Text, Time, To, useContext, useEffect, useLoad, useRef, useState, useSteady, World } from "../parts.js";
 
 const PAGE = 100;
-/** Memories that are listed beside a session. */
-const LEARNED = 20;
 
 /** The states, what each means, and the transitions out of it. */
 const MACHINE = {
@@ -56,12 +54,11 @@ function Details({ id }) {
   const state = useLoad(
     async (signal) => {
       const where = { repo, session: id };
-      const [session, episode, learned] = await Promise.all([
+      const [session, episode] = await Promise.all([
         get("/session", where, signal),
         get("/session/steps", { ...where, limit: shown }, signal),
-        post("/memories/list", { repo }, { session_id: id, limit: LEARNED }, signal),
       ]);
-      return { session, episode, learned };
+      return { session, episode };
     },
     [repo, id, turn, shown],
     tick,
@@ -69,7 +66,7 @@ function Details({ id }) {
   return html`<section class="panel" aria-labelledby="details">
     <div class="head"><h2 id="details" tabindex="-1" ref=${heading}>One session</h2><${To} view="sessions">Close<//></div>
     <${Loaded} state=${state}>
-      ${({ session, episode, learned }) => html`
+      ${({ session, episode }) => html`
         <p class="lead"><${Text} text=${session.goal} /></p>
         <p class="origin">last change <${Time} at=${session.updated_at} />${session.thread_id && html`, <${To} view="threads" params=${{ thread: session.thread_id }}>conversation ${session.thread_id}<//>`}</p>
         <h3>State: ${session.state}</h3>
@@ -82,8 +79,7 @@ function Details({ id }) {
         <${Steps} ...${{ session, episode }} />
         ${episode.steps.length === shown && html`<button onClick=${() => setShown(shown + PAGE)}>Show more steps</button>`}
         ${episode.nodes && html`<${Waiting} nodes=${episode.nodes} />`}
-        <h3>Memories from this session</h3>
-        <${Learned} memories=${learned} session=${id} />
+        <p><${To} view="memories" params=${{ session: id }}>Memories from this session<//></p>
         ${session.statistics && html`<${Work} statistics=${session.statistics} />`}
         <p class="quiet id">${session.id}</p>
       `}
@@ -147,14 +143,6 @@ function Steps({ session, episode }) {
         ; ${episode.committed.includes(step.index) ? "committed" : "not committed yet"}</p>
     </li>`)}
   </ol>`;
-}
-
-/** What was extracted from the session and committed, each with the words that it comes from. */
-function Learned({ memories: { items, next }, session }) {
-  if (!items.length) return html`<${Empty}>None is committed yet.<//>`;
-  return html`<ul class="rows">${items.map((memory) => html`<li key=${memory.id}><span><${Badge}>${KINDS[memory.type]}<//>${" "}
-      <${To} view="memories" params=${{ id: memory.id }}><${Text} text=${memory.text} cut=${300} /><//></span></li>`)}</ul>
-    ${next && html`<p>The newest ${LEARNED} are shown. <${To} view="memories" params=${{ session }}>All memories from this session<//></p>`}`;
 }
 
 function Waiting({ nodes }) {
