@@ -131,6 +131,7 @@ async def test_rows_of_sessions_stay_where_they_are_while_steps_arrive(browser, 
         rows = inspector.page.locator("tbody tr")
         first = await repo.start_session("pack", session_id=f"{repo.id}/1")
         await first.append("a bag", "")
+        await repo.settle()  # its annotation is a change of the session too
         await (await repo.start_session("fly", session_id=f"{repo.id}/2")).append("a plane", "")
         await inspector.open("sessions", repo=repo.id)
         goals = rows.locator("th")
