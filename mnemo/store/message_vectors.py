@@ -11,7 +11,10 @@ from mnemo.values.chat import EmbeddingSpace
 __all__ = ["drop_old_vectors", "owe_all", "save_vectors"]
 
 _SETTLE = "UPDATE messages SET owed = 0 WHERE thread = ? AND seq = ? AND owed = 1"
-_SAVE = "INSERT INTO message_vectors (thread, seq, vector) VALUES (?, ?, ?)"
+_SAVE = """
+INSERT INTO message_vectors (thread, seq, vector)
+SELECT thread, seq, ? FROM messages WHERE thread = ? AND seq = ? AND owed = 1
+"""
 _DROP_OLD = """
 DELETE FROM message_vectors WHERE thread = :thread AND seq <
     (SELECT seq FROM message_vectors WHERE thread = :thread
@@ -37,9 +40,9 @@ def save_vectors(
     Raises:
         EmbeddingSpaceMismatch: The repository is stamped with another space.
     """
-    due = [row for row in rows if tx.run(_SETTLE, row[:2]).rowcount]
-    check_space(tx, repo_id, space, [vector for _, _, vector in due])
-    tx.run_many(_SAVE, due)
+    if tx.run_many(_SAVE, [(vector, thread, seq) for thread, seq, vector in rows]):
+        tx.run_many(_SETTLE, [(thread, seq) for thread, seq, _ in rows])
+        check_space(tx, repo_id, space, [vector for _, _, vector in rows])
 
 
 def drop_old_vectors(tx: Tx, thread: int, keep_newest: int) -> int:
