@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from mnemo.errors import Conflict, StoreCorrupt
 from mnemo.store.codec import encode_json
 from mnemo.store.damage import Passed, log_passed
-from mnemo.store.engine import Engine, part_lock
+from mnemo.store.engine import Engine
 from mnemo.store.journal import repo_number
 from mnemo.store.rows import listed, repo_row
 from mnemo.store.table import Table
@@ -91,7 +91,7 @@ class StoredCheckpoints:
         def write(tx: Tx) -> T:
             return work(_Writing(tx, repo_number(tx, self._repo_id)))
 
-        return await self._engine.writing(write, locks=part_lock(self._repo_id, "checkpoints"))
+        return await self._engine.writing(write, locks=[("checkpoints", self._repo_id)])
 
 
 class _Reading:

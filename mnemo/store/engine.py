@@ -16,8 +16,6 @@ from mnemo.store.tx import Tx
 
 __all__ = [
     "OWNERS",
-    "WHOLE",
-    "WITHIN",
     "Bulk",
     "Engine",
     "Locks",
@@ -25,9 +23,7 @@ __all__ = [
     "Snapshot",
     "Staging",
     "compute",
-    "part_lock",
     "repository_locks",
-    "session_lock",
 ]
 
 T = TypeVar("T")
@@ -37,32 +33,19 @@ Bulk: TypeAlias = Callable[[Tx, Sequence[Any]], Sequence[Any]]
 Locks: TypeAlias = Sequence[tuple[str, str]]
 """
 Kind and id of what a writer reads and then changes (a session, the graph of a repository).
-``WITHIN`` and ``WHOLE`` with the id of a repository: it writes something in it, as others do
-beside it; it writes in all of it, and keeps out those.
-
 An engine with one writer at a time needs none; any other takes them first, sorted, and keeps
 out all others from a writer that names none.
 """
-WITHIN, WHOLE = "within", "whole"
 
 
 OWNERS: Locks = [("owner", "")]
 """What a writer names that only changes who owns sessions: claims check that by themselves."""
 
 
-def part_lock(repo_id: str, *kinds: str) -> Locks:
-    """What a writer names that changes parts of a repository, such as its graph."""
-    return [*((kind, repo_id) for kind in kinds), (WITHIN, repo_id)]
-
-
-def session_lock(repo_id: str, session_id: str) -> Locks:
-    """What a writer names that changes a session of a repository."""
-    return [("session", session_id), (WITHIN, repo_id)]
-
-
 def repository_locks(repo_id: str) -> Locks:
     """What a writer names that changes all of a repository but its sessions."""
-    return part_lock(repo_id, "graph", "transcript", "notes", "items", "checkpoints")
+    kinds = ("graph", "transcript", "notes", "items", "checkpoints")
+    return [(kind, repo_id) for kind in kinds]
 
 
 class Snapshot(Protocol):

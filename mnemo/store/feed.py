@@ -10,7 +10,7 @@ from mnemo.protocols import EmbeddingSpace, FeedChanges, FeedCursor
 from mnemo.runtime.clock import Breather
 from mnemo.store.codec import decode_time, decode_vector, encode_vector
 from mnemo.store.damage import Passed, Rows, log_passed
-from mnemo.store.engine import Engine, compute, part_lock
+from mnemo.store.engine import Engine, compute
 from mnemo.store.messages import COLUMNS as MESSAGE_COLUMNS
 from mnemo.store.messages import MESSAGES
 from mnemo.store.rows import chunks, holes, listed, repo_row
@@ -142,7 +142,7 @@ class StoredFeed:
         rows = await compute(partial(_encoded, vectors))
         await self._engine.writing(
             partial(_save_vectors, repo_id=self._repo_id, space=space, vectors=rows),
-            locks=part_lock(self._repo_id, "graph"),
+            locks=[("graph", self._repo_id)],
         )
 
     async def space(self) -> EmbeddingSpace | None:

@@ -13,7 +13,7 @@ from mnemo.runtime.clock import Breather
 from mnemo.store.codec import encode_time, utc_text
 from mnemo.store.commit import apply_write, delete_nodes, prepare
 from mnemo.store.damage import Passed, log_passed
-from mnemo.store.engine import Engine, compute, part_lock, session_lock
+from mnemo.store.engine import Engine, compute
 from mnemo.store.evidence import may_match
 from mnemo.store.rows import (
     chunks,
@@ -75,7 +75,7 @@ class StoredGraph:
     ):
         self._repo_id = repo_id
         self._engine = engine
-        self._locks = part_lock(repo_id, "graph")
+        self._locks = [("graph", repo_id)]
         self._clock = clock
 
     async def revision(self) -> Revision:
@@ -93,9 +93,9 @@ class StoredGraph:
         """
         now = self._clock.now()
         prepared = await compute(partial(prepare, write, now))
-        locks = self._locks
+        locks = self._locks.copy()
         if write.settlement is not None:
-            locks = [*locks, *session_lock(self._repo_id, write.settlement.session_id)]
+            locks.append(("session", write.settlement.session_id))
         try:
             return await self._engine.writing(
                 lambda tx: apply_write(tx, self._repo_id, prepared, owner.token), locks=locks

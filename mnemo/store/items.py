@@ -18,7 +18,7 @@ from mnemo.store.codec import (
     utc_text,
 )
 from mnemo.store.damage import Passed, Rows, log_passed
-from mnemo.store.engine import Engine, part_lock
+from mnemo.store.engine import Engine
 from mnemo.store.journal import repo_number
 from mnemo.store.rows import chunks, holes, repo_row
 from mnemo.store.spaces import check_space
@@ -128,9 +128,7 @@ class StoredItems:
     async def writing(self, work: Callable[[ItemWriter], T]) -> T:
         """Run *work* in one transaction of the writer. *Cancellation*: completes."""
         handed = _Handed(self._repo_id, self._clock.now(), work)
-        result: T = await self._engine.merging(
-            _write, handed, locks=part_lock(self._repo_id, "items")
-        )
+        result: T = await self._engine.merging(_write, handed, locks=[("items", self._repo_id)])
         return result
 
 

@@ -95,6 +95,7 @@ def repo_number(tx: Tx, repo_id: str) -> int:
 def create_session(tx: Tx, record: SessionRecord, goal_at: datetime, token: str) -> None:
     """Enter a session with its open episode. *Raises* ``Conflict`` if an id was ever used."""
     repo = repo_number(tx, record.repo_id)
+    refuse_erased(tx, [record.id])
     session = ArchivedSession(
         id=record.id,
         state=record.state,
@@ -104,17 +105,15 @@ def create_session(tx: Tx, record: SessionRecord, goal_at: datetime, token: str)
     values = (repo, *SESSIONS.values(session), token)
     with tx.refusing(Conflict(f"session id {record.id!r} was used before")):
         ((number,),) = tx.run(_ADD_SESSION, values).fetchall()
-    # Not before: it may have waited for another repository's erasure of that id.
-    refuse_erased(tx, [record.id])
     assert record.episode_id is not None
     _open_episode(tx, number, record.id, record.episode_id, record.goal, goal_at)
 
 
 def _open_episode(tx: Tx, number: int, session_id: str, id: str, goal: str, at: datetime) -> None:
+    refuse_erased(tx, [id])
     episode = ArchivedEpisode(id=id, session_id=session_id, goal=goal, goal_at=at, status="open")
     with tx.refusing(Conflict(f"episode id {id!r} was used before")):
         ((no,),) = tx.run(_ADD_EPISODE, (number, *EPISODES.values(episode))).fetchall()
-    refuse_erased(tx, [id])
     tx.run(_SET_EPISODE, (no, number))
 
 

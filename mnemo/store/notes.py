@@ -9,7 +9,7 @@ from typing import TypeVar
 from mnemo.protocols import Clock
 from mnemo.runtime.text import terms
 from mnemo.store.codec import encode_time, encode_vector
-from mnemo.store.engine import Engine, part_lock
+from mnemo.store.engine import Engine
 from mnemo.store.journal import repo_number
 from mnemo.store.note_rows import Reading
 from mnemo.store.rows import chunks, holes, repo_row
@@ -102,7 +102,7 @@ class StoredNotes:
         def write(tx: Tx) -> T:
             return work(NoteWriting(tx, repo_number(tx, self._repo_id), now))
 
-        return await self._engine.writing(write, locks=part_lock(self._repo_id, "notes"))
+        return await self._engine.writing(write, locks=[("notes", self._repo_id)])
 
 
 class NoteWriting(Reading):

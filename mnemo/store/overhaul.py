@@ -8,7 +8,7 @@ from functools import partial
 
 from mnemo.protocols import EmbeddingSpace
 from mnemo.store.codec import encode_vector
-from mnemo.store.engine import WHOLE, ManagedEngine
+from mnemo.store.engine import ManagedEngine
 from mnemo.store.erase import erase
 from mnemo.store.erasure_rows import touched_sessions
 from mnemo.store.moving import begin_move, stage_moved, switch_space, unmoved
@@ -30,7 +30,6 @@ class StoredOverhaul:
     ) -> None:
         self._repo_id = repo_id
         self._engine = engine
-        self._locks = [(WHOLE, repo_id)]
 
     async def touched(self, selection: Selection) -> tuple[str, ...]:
         """The sessions that would lose steps, or go; changes nothing."""
@@ -51,7 +50,7 @@ class StoredOverhaul:
         if selection.dry_run:
             return await self._rehearsed(selection)
         erased = await self._engine.writing(
-            partial(erase, repo_id=self._repo_id, selection=selection), locks=self._locks
+            partial(erase, repo_id=self._repo_id, selection=selection)
         )
         scrubbed = selection.scrub and await self._engine.scrub(at_once=False)
         scrubbed = scrubbed and not erased.report.unreadable
@@ -64,16 +63,14 @@ class StoredOverhaul:
             raise _Rehearsed(erase(tx, self._repo_id, selection))
 
         try:
-            await self._engine.writing(rehearse, locks=self._locks)
+            await self._engine.writing(rehearse)
         except _Rehearsed as done:
             return replace(done.erased, report=replace(done.erased.report, scrubbed=False))
         raise AssertionError("a rehearsal always ends with an exception")
 
     async def begin_move(self, space: EmbeddingSpace) -> None:
         """Say where the vectors go. *Cancellation*: completes."""
-        await self._engine.writing(
-            partial(begin_move, repo_id=self._repo_id, space=space), locks=self._locks
-        )
+        await self._engine.writing(partial(begin_move, repo_id=self._repo_id, space=space))
 
     async def unmoved(self, digests: Mapping[str, bytes]) -> frozenset[str]:
         """Those of the keys that no vector is staged for, of a text with this digest."""
@@ -85,15 +82,13 @@ class StoredOverhaul:
         """Keep vectors with their texts' digests for the switch. *Cancellation*: completes."""
         rows = [(key, digest, encode_vector(row)) for key, (digest, row) in vectors.items()]
         await self._engine.writing(
-            partial(stage_moved, repo_id=self._repo_id, space=space, rows=rows),
-            locks=self._locks,
+            partial(stage_moved, repo_id=self._repo_id, space=space, rows=rows)
         )
 
     async def switch(self, space: EmbeddingSpace, cursor: FeedCursor) -> int:
         """Put the staged vectors in force, in one transaction. *Cancellation*: completes."""
         return await self._engine.writing(
-            partial(switch_space, repo_id=self._repo_id, space=space, cursor=cursor),
-            locks=self._locks,
+            partial(switch_space, repo_id=self._repo_id, space=space, cursor=cursor)
         )
 
 

@@ -15,7 +15,7 @@ from mnemo.store.codec import (
     decode_time,
 )
 from mnemo.store.damage import Passed, Rows, log_passed
-from mnemo.store.engine import OWNERS, Engine, Locks, compute, session_lock
+from mnemo.store.engine import OWNERS, Engine, compute
 from mnemo.store.journal import create_session, encode_staged, write_act
 from mnemo.store.owners import LeaseTime, still_owns, unregister
 from mnemo.store.steps import COLUMNS, STEPS, Handed, append_steps
@@ -64,9 +64,7 @@ JOIN episodes e ON e.no = t.episode JOIN sessions s ON s.no = t.session
 WHERE t.session = ? AND t.key IS NOT NULL ORDER BY t.ordinal
 """
 _STAGED = f"{STAGED.select} ORDER BY {ARRIVAL}"
-_HOLDER = """
-SELECT s.no, s.owner, r.id FROM sessions s JOIN repos r ON r.no = s.repo WHERE s.id = ?
-"""
+_HOLDER = "SELECT no, owner FROM sessions WHERE id = ?"
 _CLAIM = "UPDATE sessions SET owner = ? WHERE no = ?"
 _RELEASE = "UPDATE sessions SET owner = NULL WHERE id = ? AND owner = ?"
 
@@ -80,8 +78,6 @@ class StoredSessions:
         # One object: the writer runs consecutive units of the same function together.
         self._append_steps = partial(append_steps, clock=clock)
         self._lease_time = lease_time
-        self._repos: dict[str, str] = {}
-        """The repository of each session that is written here: it stays in that."""
 
     async def create(self, record: SessionRecord, *, goal_at: datetime, owner: Owner) -> None:
         """
@@ -93,9 +89,8 @@ class StoredSessions:
             raise ValueError("a new session needs the id of its episode")
         await self._engine.writing(
             lambda tx: create_session(tx, record, goal_at, owner.token),
-            locks=session_lock(record.repo_id, record.id),
+            locks=[("session", record.id)],
         )
-        self._repos[record.id] = record.repo_id
 
     def append(
         self,
@@ -112,9 +107,9 @@ class StoredSessions:
         what bounds it.
         """
         handed = Handed(session_id, episode_id, draft, owner.token)
-        locks = self._locks(session_id)
-        if locks and draft.thread_id is not None:
-            locks = [*locks, ("thread", draft.thread_id)]
+        locks = [("session", session_id)]
+        if draft.thread_id is not None:
+            locks.append(("thread", draft.thread_id))
         self._engine.post(self._append_steps, handed, done, locks=locks)
 
     async def record(self, act: Act, owner: Owner) -> None:
@@ -124,13 +119,8 @@ class StoredSessions:
             encoded = await compute(partial(encode_staged, act))
         await self._engine.writing(
             lambda tx: write_act(tx, act, owner.token, encoded),
-            locks=self._locks(act.session_id),
+            locks=[("session", act.session_id)],
         )
-
-    def _locks(self, session_id: str) -> Locks:
-        """None of a session whose repository is not known here: that keeps out all others."""
-        repo = self._repos.get(session_id)
-        return () if repo is None else session_lock(repo, session_id)
 
     async def load(self, session_id: str) -> Journal | None:
         """
@@ -166,7 +156,7 @@ class StoredSessions:
             NotFound: There is no such session.
         """
         time = self._lease_time
-        self._repos[session_id] = await self._engine.writing(
+        await self._engine.writing(
             lambda tx: _claim(tx, session_id, owner, time(tx), left_by),
             locks=[("session", session_id)],
         )
@@ -182,16 +172,13 @@ class StoredSessions:
 
         locks = OWNERS if session_id is None else [("session", session_id)]
         await self._engine.writing(give_up, locks=locks)
-        if session_id is not None:
-            self._repos.pop(session_id, None)
 
 
-def _claim(tx: Tx, session_id: str, me: Owner, now: datetime, left_by: str | None) -> str:
-    """Become the owner; give the id of the repository."""
+def _claim(tx: Tx, session_id: str, me: Owner, now: datetime, left_by: str | None) -> None:
     row = tx.run(_HOLDER, (session_id,)).fetchone()
     if row is None:
         raise NotFound("session", session_id)
-    number, holder, repo_id = row
+    number, holder = row
     is_free = holder in (None, me.token, left_by)
     if not is_free and still_owns(tx, holder, me=me, now=now):
         raise SessionBusy(
@@ -199,9 +186,7 @@ def _claim(tx: Tx, session_id: str, me: Owner, now: datetime, left_by: str | Non
             operation="resume",
             message=f"session {session_id!r} is owned by another live process (owned_elsewhere)",
         )
-    if not tx.run(_CLAIM, (me.token, number)).rowcount:
-        raise NotFound("session", session_id)  # It was erased meanwhile.
-    return str(repo_id)
+    tx.run(_CLAIM, (me.token, number))
 
 
 def _record(row: Sequence[Any]) -> SessionRecord:

@@ -12,7 +12,7 @@ from mnemo.protocols import Clock, StoreReport
 from mnemo.store.archive import StoredArchive
 from mnemo.store.check import check_store
 from mnemo.store.checkpoints import StoredCheckpoints
-from mnemo.store.engine import OWNERS, WHOLE, ManagedEngine
+from mnemo.store.engine import OWNERS, ManagedEngine
 from mnemo.store.feed import StoredFeed
 from mnemo.store.graph import StoredGraph
 from mnemo.store.items import StoredItems
@@ -138,9 +138,7 @@ class EngineStore:
         Raises:
             NotFound: There is none of that id. *Cancellation*: the transaction completes.
         """
-        report = await self.engine.writing(
-            partial(delete_repository, repo_id=repo_id), locks=[(WHOLE, repo_id)]
-        )
+        report = await self.engine.writing(partial(delete_repository, repo_id=repo_id))
         return replace(report, scrubbed=await self.engine.scrub(at_once=False))
 
     async def backup(self, path: Path) -> None:

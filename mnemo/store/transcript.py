@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 from mnemo.protocols import Clock, TranscriptReader, TranscriptWriter
-from mnemo.store.engine import Engine, part_lock
+from mnemo.store.engine import Engine
 from mnemo.store.owners import LeaseTime
 from mnemo.store.rows import repo_row
 from mnemo.store.transcript_reading import Reading
@@ -47,7 +47,7 @@ class StoredTranscript:
     ) -> T:
         """Run *work* in the writer; see ``TranscriptStore``."""
         handed = HandedWork(self._repo_id, thread_id, work, self._clock, self._lease_time)
-        locks = part_lock(self._repo_id, "transcript")
+        locks = [("transcript", self._repo_id)]
         result: T = await self._engine.merging(write_together, handed, locks=locks)
         return result
 

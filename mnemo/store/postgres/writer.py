@@ -12,7 +12,7 @@ import psycopg
 from psycopg import errors
 
 from mnemo.errors import StoreError, StoreUnavailable
-from mnemo.store.engine import WHOLE, WITHIN, Locks
+from mnemo.store.engine import Locks
 from mnemo.store.postgres.connection import Connection, PostgresTx, closed_on_error, translated
 from mnemo.store.postgres.schema import LOCKS
 from mnemo.store.tx import Tx
@@ -29,10 +29,6 @@ _BETWEEN_NOTICES_S = 0.02
 _IN_DOUBT_S = 30.0
 _BETWEEN_LOOKS_S = 0.2
 _LOCK = "SELECT no FROM locks WHERE no = ANY ('{{{}}}') ORDER BY no FOR UPDATE"
-_LOCK_REPOSITORY = "pg_advisory_xact_lock{}('locks'::regclass::oid::int, {})"
-"""No row: those who share one pass by whoever waits to have it alone."""
-_REPOSITORIES = 64
-"""As many locks a server has for each connection by default: repositories share them by hash."""
 _LOCK_ALL = "LOCK TABLE locks IN EXCLUSIVE MODE"
 """Keeps out every writer: those that lock rows, too, lock the table in a weaker mode."""
 _COUNT = (
@@ -258,20 +254,9 @@ def _log_unsent(result: object) -> None:
 
 
 def locking(named: Sequence[Locks]) -> str:
-    """The statements that lock what writers have named, in the order in which everybody does."""
+    """The statement that locks what writers have named, in the order in which everybody does."""
     if not all(named):
         return _LOCK_ALL
-    names = {name for locks in named for name in locks}
-    whole = {_hash(id) % _REPOSITORIES for kind, id in names if kind == WHOLE}
-    within = {_hash(id) % _REPOSITORIES for kind, id in names if kind == WITHIN}
-    repositories = [
-        _LOCK_REPOSITORY.format("" if place in whole else "_shared", place)
-        for place in sorted(whole | within)
-    ]
-    rows = {_hash(f"{kind}\0{id}") % LOCKS for kind, id in names if kind != WITHIN}
-    lock_rows = _LOCK.format(",".join(map(str, rows)))
-    return f"SELECT {', '.join(repositories)}; {lock_rows}" if repositories else lock_rows
-
-
-def _hash(name: str) -> int:
-    return zlib.crc32(name.encode())
+    names = {f"{kind}\0{id}" for locks in named for kind, id in locks}
+    rows = {zlib.crc32(name.encode()) % LOCKS for name in names}
+    return _LOCK.format(",".join(map(str, rows)))
