@@ -11,6 +11,7 @@ import json
 import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -98,6 +99,7 @@ class Recall:
         self._spans = spans
         self._profile = resolve_profile(config.extraction.profile)
         self._threads = Threads()
+        self._turn = anyio.Lock()
         self._running: set[anyio.CancelScope] = set()
 
     async def recall(self, query: str, make_request: Callable[[], RecallRequest]) -> RecallResult:
@@ -156,13 +158,24 @@ class Recall:
 
     async def _answer(self, request: RecallRequest) -> RecallResult:
         run = self._run(request)
-        result = await self._remembered(run)
+        async with self._turn_of(run):
+            result = await self._remembered(run)
         if request.items and self._find_items is not None:
             result = await self._with_items(self._find_items, result, run)
         with run.progress.phase("reason"):
             answer = await self._reasoned(run, result.candidates)
         trace = replace(_finished(result.trace, run), tokens=await self._tokens(run, result))
         return replace(result, answer=answer, trace=trace)
+
+    def _turn_of(self, run: RecallRun) -> AbstractAsyncContextManager[Any]:
+        """
+        Have recalls that wait for no model go one after the other.
+
+        Two that compute at once take the interpreter from each other and need longer for it.
+        A static embedder computes here, within a millisecond; others may ask a server.
+        """
+        waits = run.planner is not None or not self._embedder.space.static
+        return nullcontext() if waits else self._turn
 
     async def _tokens(self, run: RecallRun, result: RecallResult) -> tuple[int, ...]:
         """What each candidate costs in a prompt, where the request asks for explanations."""
