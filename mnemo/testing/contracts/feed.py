@@ -334,6 +334,7 @@ class DocumentFeedContract(StoreContract):
         assert await kit.store.feed("r").counts() == {
             "steps": 1,
             "messages": 0,
+            "messages_in_sessions": 0,
             "checkpoints": 0,
             "items": 0,
             "vectors": 0,
