@@ -119,13 +119,16 @@ class Live:
             self._joined = anyio.Event()
 
     async def _follow(self, repo_id: str) -> None:
+        start = self._heads.get(repo_id)
+        if start is None:
+            return  # its last listener left while another repository was looked at
         try:
-            changes = await self._memory.repo(repo_id).inspection.changes(self._heads[repo_id])
+            changes = await self._memory.repo(repo_id).inspection.changes(start)
         except MnemoError:
             return  # closed, or the store cannot be read now; the next look may
-        if repo_id not in self._heads or changes.cursor == self._heads[repo_id]:
+        if changes.cursor == start or self._heads.get(repo_id) != start:
             return
-        entry = Entry.of_changes(changes, start=self._heads[repo_id])
+        entry = Entry.of_changes(changes, start=start)
         self._heads[repo_id] = changes.cursor
         for listener in self._listeners:
             if listener.repo_id == repo_id:

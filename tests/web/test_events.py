@@ -221,3 +221,42 @@ async def test_a_stream_tells_nothing_of_what_is_erased_before_it_reads_it():
                 group.cancel_scope.cancel()
         await stream.aclose()
         assert erased.reads == [start, start]
+
+
+class Held:
+    """A repository whose changes are given when a test lets them."""
+
+    def __init__(self, repo):
+        self.inspection = self
+        self.is_asked, self.may_answer = anyio.Event(), anyio.Event()
+        self._inspection = repo.inspection
+
+    async def changes(self, after=None):
+        """The changes, as of ``Inspection.changes``."""
+        self.is_asked.set()
+        await self.may_answer.wait()
+        return await self._inspection.changes(after)
+
+
+async def test_who_leaves_while_another_repository_is_read_ends_no_stream(monkeypatch):
+    """The reader of all streams goes on, also where the last listener of a repository left."""
+    async with Mnemo("memory:", embedder=HashingEmbedder()) as memory:
+        repos = [await memory.open_repo(id) for id in ("a", "b")]
+        live, held = Live(memory), Held(repos[0])
+        streams = [live.changes(repo, (await repo.inspection.changes()).cursor) for repo in repos]
+        for stream in streams:
+            assert b"event: ready" in await anext(stream)
+        opened = memory.repo
+        monkeypatch.setattr(memory, "repo", lambda id: held if id == "a" else opened(id))
+        with anyio.fail_after(LIMIT_S):
+            async with anyio.create_task_group() as group:
+                group.start_soon(live.run)
+                await held.is_asked.wait()
+                await streams[1].aclose()
+                held.may_answer.set()
+                await repos[0].conversation("t").append([Message(role="user", content="Day 0.")])
+                async for message in streams[0]:
+                    if b"event: changes" in message:
+                        break
+                group.cancel_scope.cancel()
+        await streams[0].aclose()
