@@ -123,6 +123,9 @@ class Dialect(Protocol):
     def merge_texts(self, tx: Tx, repo: int) -> None:
         """Write the repository's full text anew, so that nothing deleted is left in it."""
 
+    def sum_texts(self, tx: Tx) -> None:
+        """Count the texts that are there, where the engine does not do that itself."""
+
     def texts(self, tx: Tx, repo: int) -> Texts:
         """The full text of the repository of this number."""
 

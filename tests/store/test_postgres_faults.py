@@ -286,11 +286,14 @@ async def test_an_older_schema_waits_for_its_owner(postgres_server: str) -> None
     """A role without DDL is told both versions; the owner opens it, and then both go on."""
     with new_schema(postgres_server) as url:
         schema = schema_of(url)
-        async with opened(url):
-            pass
+        async with Mnemo(url, embedder=HashingEmbedder()) as memory:
+            repo = await memory.open_repo("before")
+            await repo.remember("I saw Tokyo, 東京.", thread_id="t")
         execute(
             postgres_server,
             f"ALTER TABLE {schema}.jobs DROP COLUMN needs; "
+            f"ALTER TABLE {schema}.repos DROP COLUMN text_count, DROP COLUMN text_words, "
+            f"DROP COLUMN unspaced_count, DROP COLUMN unspaced_triples; "
             f"UPDATE {schema}.meta SET value = '10' WHERE name = 'schema'; "
             f"CREATE ROLE runner LOGIN IN ROLE pg_read_all_data, pg_write_all_data",
         )
@@ -302,6 +305,8 @@ async def test_an_older_schema_waits_for_its_owner(postgres_server: str) -> None
                 await kit.start()
                 await kit.append("migrated")
                 assert await said(kit) == ["migrated"]
+            async with Mnemo(running, embedder=HashingEmbedder()) as memory:
+                assert (await memory.check()).problems == ()
         finally:
             execute(postgres_server, "DROP ROLE runner")
 

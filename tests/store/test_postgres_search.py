@@ -92,6 +92,9 @@ _DAMAGES = {
     "1 texts whose words or triples do not fit": (
         "UPDATE {0}.texts SET words = '{{other}}' WHERE rowid % 4 = 0"
     ),
+    "1 repositories whose texts are not counted right, e.g. r": (
+        "UPDATE {0}.repos SET text_words = text_words + 1"
+    ),
 }
 
 
@@ -99,7 +102,7 @@ _DAMAGES = {
 async def test_a_check_compares_the_full_text_with_the_records(
     postgres_url: str, problem: str
 ) -> None:
-    """Rows that are missing, of another repository, or of other words are told."""
+    """Rows that are missing, of another repository, of other words or not counted are told."""
     server, schema = postgres_url.partition("&schema")[0], postgres_url.rpartition("=")[2]
     async with Mnemo(postgres_url, embedder=HashingEmbedder()) as memory:
         repo = await memory.open_repo("r")

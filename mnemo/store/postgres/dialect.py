@@ -13,6 +13,7 @@ from mnemo.store.postgres.texts import (
     has_text,
     merge_texts,
     put_texts,
+    sum_texts,
     texts,
     tokens,
 )
@@ -37,6 +38,7 @@ __all__ = [
     "put_note_words",
     "put_texts",
     "reserve",
+    "sum_texts",
     "text_damage",
     "texts",
 ]

@@ -10,6 +10,7 @@ from mnemo.errors import SchemaTooNew, StoreCorrupt, StoreError
 from mnemo.store import tables
 from mnemo.store.postgres.connection import Connection, PostgresTx
 from mnemo.store.postgres.spelling import spelled
+from mnemo.store.postgres.texts import sum_texts
 from mnemo.store.schema import CREATE, FIRST_VERSION, MIGRATIONS, VERSION
 from mnemo.store.table import ARRIVAL
 
@@ -42,7 +43,6 @@ CREATE TABLE texts (
     lowered TEXT COLLATE "C",
     triples TEXT[] COLLATE "C"
 );
-CREATE INDEX texts_repo ON texts (repo, length);
 CREATE INDEX texts_unspaced ON texts (repo, rowid) WHERE lowered IS NOT NULL;
 CREATE INDEX texts_words ON texts USING gin (words) WITH (gin_pending_list_limit = 512);
 CREATE INDEX texts_triples ON texts USING gin (triples) WITH (gin_pending_list_limit = 512);
@@ -185,6 +185,7 @@ def _make(connection: Connection) -> None:
         _JSON_SINCE_16 if since_16 else _JSON,
     ):
         connection.execute(script)
+    sum_texts(PostgresTx(connection))
     for name in _NUMBERED:
         connection.execute(_IN_ORDER.format(name))
     # Made here, so that no two processes make one each.

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from mnemo.runtime.text import composed, has_unspaced, index_words, lower_each
-from mnemo.store.check_texts import counted, misfits
+from mnemo.store.check_texts import counted, misfits, told
 from mnemo.store.record_rows import BASE, LEAN
 from mnemo.store.tx import Tx
 from mnemo.values.records import Group, Query
@@ -50,7 +50,13 @@ def _entry(word: str) -> str:
 
 def put_texts(tx: Tx, repo: int, rows: Sequence[tuple[int, str]]) -> None:
     """Insert texts by number; empty ones have none."""
-    tx.insert("texts", _COLUMNS, [_row(repo, number, text) for number, text in rows if text])
+    made = [_row(repo, number, text) for number, text in rows if text]
+    if not made:
+        return
+    tx.insert("texts", _COLUMNS, made)
+    parts = [max(len(lowered) - 2, 0) for *_, lowered, _ in made if lowered is not None]
+    words = sum(length for *_, length, _, _ in made)
+    tx.run(_ADD.format("+"), (len(made), words, len(parts), sum(parts), repo))
 
 
 def _row(repo: int, number: int, text: str) -> tuple[Any, ...]:
@@ -68,7 +74,16 @@ def _triples(lowered: str) -> list[str]:
 
 def drop_texts(tx: Tx, repo: int, rowids: Sequence[int]) -> int:
     """Delete texts; give how many there were."""
-    return max(tx.run(_DROP, (repo, list(rowids))).rowcount, 0)
+    sums = tx.run(_DROP, (repo, list(rowids))).fetchone()
+    if sums[0]:
+        tx.run(_ADD.format("-"), (*sums, repo))
+    return int(sums[0])
+
+
+def sum_texts(tx: Tx) -> None:
+    """Let each repository have the sums of its texts."""
+    for statement in _SUM:
+        tx.run(statement)
 
 
 def merge_texts(tx: Tx, repo: int) -> None:
@@ -96,6 +111,7 @@ def check_texts(tx: Tx) -> list[str]:
     return [
         *misfits(tx, "texts", "TRUE", "r.no = f.repo"),
         *counted("texts whose words or triples do not fit", rows, _misfit),
+        *told("repositories whose texts are not counted right", tx.run(_MISCOUNTED)),
     ]
 
 
@@ -112,7 +128,31 @@ def contains(lowered: str) -> str:
 
 
 _COLUMNS = ("rowid", "repo", "text", "words", "length", "lowered", "triples")
-_DROP = "DELETE FROM texts WHERE repo = ? AND rowid = ANY (?)"
+# What BM25 weighs by, as FTS5 keeps it too. Who inserts a text holds the repository's row already.
+_SUMS = ("text_count", "text_words", "unspaced_count", "unspaced_triples")
+_SUMMED = """
+count(*), coalesce(sum(length), 0),
+count(lowered), coalesce(sum(greatest(length(lowered) - 2, 0)), 0)
+"""
+_DROP = f"""
+WITH dropped AS (DELETE FROM texts WHERE repo = ? AND rowid = ANY (?) RETURNING length, lowered)
+SELECT {_SUMMED} FROM dropped
+"""
+_ADD = f"UPDATE repos SET {', '.join(f'{name} = {name} {{0}} ?' for name in _SUMS)} WHERE no = ?"
+_SUM = (
+    "DROP INDEX IF EXISTS texts_repo",
+    "CREATE INDEX texts_repo ON texts (repo)",
+    f"ALTER TABLE repos {', '.join(f'ADD {name} BIGINT NOT NULL DEFAULT 0' for name in _SUMS)}",
+    "ALTER TABLE repos SET (fillfactor = 50)",
+    f"""
+    UPDATE repos SET ({", ".join(_SUMS)}) = (SELECT {_SUMMED} FROM texts f WHERE f.repo = repos.no)
+    """,
+)
+_MISCOUNTED = f"""
+SELECT count(*), min(r.id) FROM repos r CROSS JOIN LATERAL (
+    SELECT {_SUMMED} FROM texts f WHERE f.repo = r.no) s({", ".join(_SUMS)})
+WHERE ({", ".join(f"r.{name}" for name in _SUMS)}) <> ({", ".join(f"s.{name}" for name in _SUMS)})
+"""
 _RANKED = f"""
 SELECT f.rowid, {{score}}, {LEAN} FROM texts f {BASE}
 WHERE f.repo = ? AND ({{match}}) AND {{condition}} ORDER BY 2 DESC, f.rowid
@@ -126,11 +166,8 @@ WHERE {{condition}}
 _ALL_SORTS = ("TRUE",)
 _EACH_SORT = ("rowid & 3 < 2", "rowid & 3 = 2", "rowid & 3 = 3")
 _COUNTED = {
-    "words": "SELECT count(*), coalesce(sum(length), 0) FROM texts WHERE repo = ?",
-    "triples": """
-        SELECT count(*), coalesce(sum(greatest(length(lowered) - 2, 0)), 0) FROM texts
-        WHERE repo = ? AND lowered IS NOT NULL
-    """,
+    "words": "SELECT text_count, text_words FROM repos WHERE no = ?",
+    "triples": "SELECT unspaced_count, unspaced_triples FROM repos WHERE no = ?",
 }
 _HOLDING = "SELECT count(*) FROM texts f WHERE f.repo = ? AND {condition}"
 _OF_TERM = """
@@ -206,7 +243,7 @@ class PostgresTexts:
 
     def _score(self, query: Query, index: str) -> tuple[str, tuple[Any, ...]]:
         """BM25 of a row as an expression, and its values."""
-        count, total = self._tx.run(_COUNTED[index], (self._repo,)).fetchone()
+        count, total = self._counted(index)
         average = total / count if total else 1.0
         norm = f"({_K1} * ({1 - _B} + {_B} * {_LENGTHS[index]} / {average!r}))"
         parts: list[str] = []
@@ -220,13 +257,18 @@ class PostgresTexts:
             values += (*operand.counted, *operand.counted)
         return " + ".join(f"({part})::float8" for part in parts) or "0::float8", tuple(values)
 
+    def _counted(self, index: str) -> tuple[int, int]:
+        """How many texts there are, and how many words or triples in them."""
+        row = self._tx.run(_COUNTED[index], (self._repo,)).fetchone()
+        return row or (0, 0)
+
     def _holding(self, operand: _Operand) -> int:
         statement = _HOLDING.format(condition=operand.condition)
         return int(self._tx.run(statement, (self._repo, *operand.values)).fetchone()[0])
 
     def newest(self, limit: int, condition: str, values: Sequence[Any]) -> Iterator[Sequence[Any]]:
         """The newest texts of each kind, if they are not all looked at; see ``Texts``."""
-        count, _ = self._tx.run(_COUNTED["triples"], (self._repo,)).fetchone()
+        count, _ = self._counted("triples")
         for sort in _ALL_SORTS if count <= limit else _EACH_SORT:
             statement = _SCAN.format(sort=sort, condition=condition)
             yield from self._tx.run(statement, (self._repo, limit, *values))
@@ -253,7 +295,7 @@ class PostgresTexts:
     def count(self, term: str | None = None) -> int:
         """How many texts hold *term*; how many there are."""
         if term is None:
-            return int(self._tx.run(_COUNTED["words"], (self._repo,)).fetchone()[0])
+            return self._counted("words")[0]
         operand = _operand(term)
         return 0 if operand is None else self._holding(operand)
 

@@ -14,6 +14,7 @@ from mnemo.store.sqlite.texts import (
     has_text,
     merge_texts,
     put_texts,
+    sum_texts,
     text_damage,
 )
 from mnemo.store.tx import Tx
@@ -38,6 +39,7 @@ __all__ = [
     "put_texts",
     "reserve",
     "spelled",
+    "sum_texts",
     "text_damage",
     "texts",
 ]
