@@ -17,7 +17,7 @@ from mnemo.runtime.clock import Breather
 from mnemo.runtime.text import terms
 from mnemo.store import tables
 from mnemo.store.archive_export import OWNED, OWNERS
-from mnemo.store.codec import encode_vector, stored_node, utc_text
+from mnemo.store.codec import decode_time, encode_vector, stored_node, utc_text
 from mnemo.store.journal import repo_number
 from mnemo.store.rows import message_row, repo_row, snapshot_row, step_row
 from mnemo.store.table import Table
@@ -333,8 +333,8 @@ _MOVES = (
     FROM threads WHERE repo = :repo AND extracted_seq < next_seq
     """,
 )
-_HALVES = "SELECT n, observation, action FROM staging.steps ORDER BY n"
-_TEXTS = "SELECT n, text FROM staging.{} WHERE text <> '' ORDER BY n"
+_HALVES = "SELECT n, at, observation, action FROM staging.steps ORDER BY n"
+_TEXTS = "SELECT n, text, at FROM staging.{} WHERE text <> '' ORDER BY n"
 _NOTE_WORDS = "SELECT n, terms FROM staging.notes WHERE deleted_by IS NULL ORDER BY n"
 # Records whose texts are written at once.
 _BATCH = 1_000
@@ -371,7 +371,7 @@ def move(tx: Tx, repo_id: str, head: ArchiveHead) -> None:
     for table, row_of in (("messages", message_row), ("snapshots", snapshot_row)):
         rows = tx.run(_TEXTS.format(table))
         while batch := rows.fetchmany(_BATCH):
-            texts = [(row_of(bases[table] + n), text) for n, text in batch]
+            texts = [(row_of(bases[table] + n), text, decode_time(at)) for n, text, at in batch]
             tx.dialect.put_texts(tx, repo, texts)
     words = tx.run(_NOTE_WORDS).fetchall()
     tx.dialect.put_note_words(tx, [(bases["notes"] + n, terms) for n, terms in words])
@@ -386,8 +386,8 @@ def _index_steps(tx: Tx, repo: int, base: int) -> None:
     rows = tx.run(_HALVES)
     while batch := rows.fetchmany(_BATCH):
         texts = [
-            (step_row(base + n, side), text)
-            for n, *halves in batch
+            (step_row(base + n, side), text, decode_time(at))
+            for n, at, *halves in batch
             for side, text in enumerate(halves)
         ]
         tx.dialect.put_texts(tx, repo, texts)

@@ -107,7 +107,7 @@ def insert_messages(tx: Tx, repo: int, messages: Sequence[tuple[int, StoredMessa
     for no, (thread, message, text) in enumerate(messages, last + 1):
         owed = bool(embedded_text(message))
         rows.append((no, repo, thread, owed, *tables.MESSAGES.values(message)))
-        texts.append((message_row(no), text))
+        texts.append((message_row(no), text, message.said_at))
         calls += [(thread, call.id, message.seq) for call in message.tool_calls]
     with tx.refusing(Conflict("a message's id or seq is in the thread already")):
         tx.insert("messages", _INSERTED, rows)

@@ -75,13 +75,15 @@ class StoredRecords:
 @dataclass(slots=True)
 class _Best:
     """
-    The best rows so far, at most *limit*; rows must come by falling relevance.
+    The best rows so far, at most *limit*; rows come by falling score if *is_ranked*.
 
-    Age only lowers a score, so what is to come is worth its relevance at most.
+    Otherwise by falling relevance: age only lowers a score, so what is to come is worth its
+    relevance at most.
     """
 
     ranking: Ranking
     limit: int
+    is_ranked: bool
     rows: list[tuple[tuple[float, float, str, int], Lean]] = field(default_factory=list)
     seen: set[int] = field(default_factory=set)
 
@@ -93,9 +95,12 @@ class _Best:
         insort(self.rows, (lean.order(self.ranking), lean))
         del self.rows[self.limit :]
 
-    def is_settled(self, relevance: float) -> bool:
-        """Whether no row of this relevance, or less, could be among them any more."""
-        return len(self.rows) == self.limit and round(relevance, 9) < -self.rows[-1][0][0]
+    def is_settled(self, lean: Lean) -> bool:
+        """Whether neither *lean* nor what comes behind it could be among them any more."""
+        if len(self.rows) < self.limit:
+            return False
+        worth = -lean.order(self.ranking)[0] if self.is_ranked else round(lean.relevance, 9)
+        return worth < -self.rows[-1][0][0]
 
 
 def _search(tx: Tx, repo_id: str, wanted: RecordQuery) -> list[RecordHit]:
@@ -118,19 +123,21 @@ def _is_unspaced(query: Query) -> bool:
 
 
 def _by_words(tx: Tx, texts: Texts, scope: Scope, wanted: RecordQuery) -> list[Lean]:
-    best = _Best(wanted.ranking, wanted.limit)
-    rows = texts.matching(wanted.query, scope.condition, scope.values, unspaced=False)
+    best = _Best(wanted.ranking, wanted.limit, texts.is_ranked)
+    rows = texts.matching(
+        wanted.query, scope.condition, scope.values, wanted.ranking, unspaced=False
+    )
     _take(best, let_through(tx, _leans(rows), wanted), wanted)
     return [lean for _, lean in best.rows]
 
 
 def _take(best: _Best, rows: Iterable[Lean], wanted: RecordQuery) -> None:
-    """Take the best of *rows*, which come by falling relevance, and read no further."""
+    """Take the best of *rows*, and read no further."""
     breather = Breather()
     expiry = Expiry(wanted.ranking.now, wanted.default_ttl_s)
     for lean in rows:
         breather.breathe()
-        if best.is_settled(lean.relevance):
+        if best.is_settled(lean):
             break
         if shown := expiry.living(lean):
             best.take(shown)
@@ -151,9 +158,9 @@ def _by_parts(tx: Tx, texts: Texts, scope: Scope, wanted: RecordQuery) -> list[L
     """The best of what each group finds; of a row that several find the most relevant."""
     found: dict[int, tuple[tuple[float, float, str, int], Lean]] = {}
     for group in wanted.query.groups:
-        best = _Best(wanted.ranking, wanted.limit)
-        rows = _leans(_of_group(tx, texts, scope, group, wanted.scan_limit))
-        _take(best, let_through(tx, rows, wanted), wanted)
+        rows, is_ranked = _of_group(tx, texts, scope, group, wanted)
+        best = _Best(wanted.ranking, wanted.limit, is_ranked)
+        _take(best, let_through(tx, _leans(rows), wanted), wanted)
         for entry in best.rows:
             row = entry[1].row
             found[row] = min(entry, found.get(row, entry))
@@ -161,8 +168,9 @@ def _by_parts(tx: Tx, texts: Texts, scope: Scope, wanted: RecordQuery) -> list[L
 
 
 def _of_group(
-    tx: Tx, texts: Texts, scope: Scope, group: Group, scan_limit: int
-) -> Iterator[Sequence[Any]]:
+    tx: Tx, texts: Texts, scope: Scope, group: Group, wanted: RecordQuery
+) -> tuple[Iterator[Sequence[Any]], bool]:
+    """What matches the group, and whether it comes by falling score."""
     long = Group(
         tuple(o for o in group.wanted if len(o) >= SHORTEST_TRIPLE),
         tuple(o for o in group.unwanted if len(o) >= SHORTEST_TRIPLE),
@@ -171,9 +179,10 @@ def _of_group(
     if long.wanted:
         condition = f"{scope.condition} AND {held.condition}"
         values = (*scope.values, *held.values)
-        return texts.matching(Query((long,)), condition, values, unspaced=True)
+        rows = texts.matching(Query((long,)), condition, values, wanted.ranking, unspaced=True)
+        return rows, texts.is_ranked
     condition = f"{held.condition} AND {scope.condition}"
-    return texts.newest(scan_limit, condition, (*held.values, *scope.values))
+    return texts.newest(wanted.scan_limit, condition, (*held.values, *scope.values)), False
 
 
 def _holding(tx: Tx, group: Group, *, longest: int | None) -> Scope:

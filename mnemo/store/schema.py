@@ -224,12 +224,12 @@ def _let_jobs_need(tx: Tx) -> None:
         tx.run("ALTER TABLE jobs ADD COLUMN needs TEXT")
 
 
-def _sum_texts(tx: Tx) -> None:
-    """Version 12: a search on PostgreSQL does not count the texts anew."""
-    tx.dialect.sum_texts(tx)
+def _weigh_texts(tx: Tx) -> None:
+    """Version 12: what a search on PostgreSQL weighs texts by is stored."""
+    tx.dialect.weigh_texts(tx)
 
 
-MIGRATIONS: tuple[Callable[[Tx], None], ...] = (_let_jobs_need, _sum_texts)
+MIGRATIONS: tuple[Callable[[Tx], None], ...] = (_let_jobs_need, _weigh_texts)
 """
 Each makes the next version, on every engine: the first one version 11.
 

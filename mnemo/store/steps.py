@@ -14,7 +14,7 @@ from mnemo.store.jobs import stepped_messages
 from mnemo.store.messages import held_messages
 from mnemo.store.rows import listed, step_row
 from mnemo.store.tombstones import was_erased
-from mnemo.store.tx import Tx
+from mnemo.store.tx import Text, Tx
 from mnemo.values.steps import Annotation, Step, StepDraft
 
 __all__ = ["COLUMNS", "ORDINAL", "STEPS", "UNANNOTATED", "Handed", "annotate", "append_steps"]
@@ -88,7 +88,7 @@ def append_steps(tx: Tx, handed: Sequence[Handed], *, clock: Clock) -> list[Step
     ordinal = tx.dialect.reserve(tx, "steps", len(taken), taken)
     results: list[Step | UsageError] = []
     rows: list[tuple[Any, ...]] = []
-    texts: dict[int, list[tuple[int, str]]] = {}
+    texts: dict[int, list[Text]] = {}
     for one, lane in zip(handed, lanes, strict=True):
         if isinstance(lane, UsageError):
             results.append(lane)
@@ -168,11 +168,11 @@ def _lane(tx: Tx, found: _Found, one: Handed) -> _Lane | UsageError:
     return _Lane(session, repo, episode, next_index or 0)
 
 
-def _texts(step: Step) -> list[tuple[int, str]]:
-    """The rows of the full text, one for each side."""
+def _texts(step: Step) -> list[Text]:
+    """Those of the full text, one for each side."""
     return [
-        (step_row(step.ordinal, 0), step.observation),
-        (step_row(step.ordinal, 1), step.action),
+        (step_row(step.ordinal, 0), step.observation, step.at),
+        (step_row(step.ordinal, 1), step.action, step.at),
     ]
 
 

@@ -30,7 +30,7 @@ __all__ = ["Writing"]
 
 T = TypeVar("T")
 
-_FIND_SNAPSHOT = "SELECT no, text FROM snapshots WHERE thread = ? AND id = ?"
+_FIND_SNAPSHOT = "SELECT no, text, at FROM snapshots WHERE thread = ? AND id = ?"
 
 
 class Writing(Reading):
@@ -171,11 +171,12 @@ def _put_snapshot(tx: Tx, repo: int, thread: int, snapshot: Snapshot) -> None:
     """Insert it, or replace the one of its id."""
     before = tx.run(_FIND_SNAPSHOT, (thread, snapshot.id)).fetchone()
     table_of(Snapshot).put(tx, thread, snapshot)
-    no, text = tx.run(_FIND_SNAPSHOT, (thread, snapshot.id)).fetchone()
-    if before is not None and before[1] == text:
+    now = tx.run(_FIND_SNAPSHOT, (thread, snapshot.id)).fetchone()
+    if before is not None and before == now:
         return
+    no, text, _ = now
     tx.dialect.drop_texts(tx, repo, [snapshot_row(no)])
-    tx.dialect.put_texts(tx, repo, [(snapshot_row(no), text)])
+    tx.dialect.put_texts(tx, repo, [(snapshot_row(no), text, snapshot.at)])
 
 
 def _drop_snapshot(tx: Tx, repo: int, thread: int, snapshot: Snapshot) -> None:

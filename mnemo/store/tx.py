@@ -27,15 +27,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import Any, NamedTuple, Protocol, TypeAlias
+from datetime import datetime
+from typing import Any, ClassVar, NamedTuple, Protocol, TypeAlias
 
 from mnemo.errors import MnemoError
-from mnemo.values.records import Query
+from mnemo.values.records import Query, Ranking
 
-__all__ = ["Column", "Dialect", "Result", "Texts", "Tx", "Values"]
+__all__ = ["Column", "Dialect", "Result", "Text", "Texts", "Tx", "Values"]
 
 Values: TypeAlias = Sequence[Any] | Mapping[str, Any]
 """What a statement is given: by place (``?``) or by name (``:name``)."""
+Text: TypeAlias = tuple[int, str, datetime]
+"""Of the full text: its number, what is searched, and when it was said."""
 
 
 class Result(Protocol):
@@ -78,11 +81,20 @@ class Texts(Protocol):
     *unspaced*; others by their words.
     """
 
+    is_ranked: ClassVar[bool]
+    """Whether ``matching`` gives rows by falling score, age included; else by relevance."""
+
     def matching(
-        self, query: Query, condition: str, values: Sequence[Any], *, unspaced: bool
+        self,
+        query: Query,
+        condition: str,
+        values: Sequence[Any],
+        ranking: Ranking,
+        *,
+        unspaced: bool,
     ) -> Iterator[Sequence[Any]]:
         """
-        Rows that match, by falling relevance, read as they are asked for.
+        Rows that match, best first, read as they are asked for; see ``is_ranked``.
 
         Raises:
             ValueError: The query is refused.
@@ -114,8 +126,8 @@ class Texts(Protocol):
 class Dialect(Protocol):
     """What differs by engine beside the spelling of a statement."""
 
-    def put_texts(self, tx: Tx, repo: int, rows: Sequence[tuple[int, str]]) -> None:
-        """Insert texts by number; empty ones have none."""
+    def put_texts(self, tx: Tx, repo: int, rows: Sequence[Text]) -> None:
+        """Insert texts; empty ones have no row."""
 
     def drop_texts(self, tx: Tx, repo: int, rowids: Sequence[int]) -> int:
         """Delete texts; give how many there were."""
@@ -123,8 +135,8 @@ class Dialect(Protocol):
     def merge_texts(self, tx: Tx, repo: int) -> None:
         """Write the repository's full text anew, so that nothing deleted is left in it."""
 
-    def sum_texts(self, tx: Tx) -> None:
-        """Count the texts that are there, where the engine does not do that itself."""
+    def weigh_texts(self, tx: Tx) -> None:
+        """Give the texts of before version 12 what a search weighs them by, if anything."""
 
     def texts(self, tx: Tx, repo: int) -> Texts:
         """The full text of the repository of this number."""

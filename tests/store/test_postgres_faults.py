@@ -292,6 +292,7 @@ async def test_an_older_schema_waits_for_its_owner(postgres_server: str) -> None
         execute(
             postgres_server,
             f"ALTER TABLE {schema}.jobs DROP COLUMN needs; "
+            f"ALTER TABLE {schema}.texts DROP COLUMN at; "
             f"ALTER TABLE {schema}.repos DROP COLUMN text_count, DROP COLUMN text_words, "
             f"DROP COLUMN unspaced_count, DROP COLUMN unspaced_triples; "
             f"UPDATE {schema}.meta SET value = '10' WHERE name = 'schema'; "

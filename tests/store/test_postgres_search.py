@@ -6,6 +6,7 @@ import random
 import string
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
+from datetime import timedelta
 
 import pytest
 import pytest_asyncio
@@ -20,7 +21,8 @@ pytestmark = [pytest.mark.postgres, pytest.mark.slow]
 
 _WORDS = (
     "harbour compiler linking parser bread dough oven Tuesday flights Omar Lisbon Porto café "
-    "naïve running runs ran possible assembly user's data-base 3,000 v2.1 東京 に 行く 大阪 서울"
+    "naïve running runs ran possible assembly user's data-base 3,000 v2.1 東京 に 行く 大阪 서울 "
+    "bora"
 )
 WORDS = _WORDS.split()
 TEXTS = (
@@ -29,19 +31,22 @@ TEXTS = (
     "The compiler crashes while linking the parser module",
     "Straße und Café, naïve RÉSUMÉ",
     "smile 😀 after a word",
+    "bora bora bora, then bora bora",
 )
 QUERIES = (
     *("tokyo", "compiler", '"linking parser"', "compiler OR bread", "compiler -parser", "cafe"),
     *("running", "runs dough", "東京", "東京 OR bread", "大阪 harbour", "v2.1", "user's", "天気は"),
     *("strasse OR straße", "smile", "に", "nothing-of-that-kind", "porto lisbon", '"3,000"'),
+    *('"bora bora"', "bora -tokyo -then", "data-base OR user's -bread OR oven dough", "東京 -に"),
 )
 
 
 @pytest_asyncio.fixture
 async def repos(postgres_url: str) -> AsyncIterator[list[Repository]]:
-    """The same steps, at the same times, in SQLite and in PostgreSQL."""
+    """The same steps, said at the same times in three years, in SQLite and in PostgreSQL."""
     chance = random.Random(7)
     texts = [*TEXTS, *(" ".join(chance.choices(WORDS, k=chance.randint(1, 12))) for _ in range(80))]
+    ages = [chance.randrange(900) for _ in texts]
     async with AsyncExitStack() as stack:
         made = []
         for store in ("memory:", postgres_url):
@@ -50,8 +55,8 @@ async def repos(postgres_url: str) -> AsyncIterator[list[Repository]]:
             memory = await stack.enter_async_context(service)
             repo = await memory.open_repo("r")
             session = await repo.start_session("talk", session_id="s")
-            for text in texts:
-                await session.append(text, "noted", at=clock.now())
+            for age, text in zip(ages, texts, strict=True):
+                await session.append(text, "noted", at=clock.now() - timedelta(days=age))
             made.append(repo)
         yield made
 
@@ -69,6 +74,25 @@ async def test_both_engines_find_the_same_with_the_same_scores(repos: list[Repos
         assert [hit[2] for hit in ours] == pytest.approx(scores, abs=1e-6), query
         found += len(ours)
     assert found > 200
+
+
+async def test_the_best_are_found_among_many(repos: list[Repository]) -> None:
+    """Of 700 that match, those of a session with 7 behind all others, and the 100 best."""
+    found = []
+    for repo in repos:
+        many = await repo.start_session("fill", session_id="many")
+        for number in range(693):
+            await many.append(f"kettle {'kettle ' * (number % 7)}{'on ' * (number % 5)}", "")
+        few = await repo.start_session("talk", session_id="few")
+        for number in range(7):
+            await few.append("It is long ago that " * 3 + f"I had a kettle of {number} l.", "")
+        of_few = await repo.search("kettle", session_id="few", limit=10)
+        best = await repo.search("kettle", limit=100)
+        assert (len(of_few), len(best)) == (7, 100)
+        found.append([(hit.snippet, hit.score) for hit in (*of_few, *best)])
+    ours, theirs = found
+    assert [snippet for snippet, _ in ours] == [snippet for snippet, _ in theirs]
+    assert [score for _, score in ours] == pytest.approx([score for _, score in theirs], abs=1e-6)
 
 
 async def test_a_word_too_long_for_an_index_is_stored_and_found(repos: list[Repository]) -> None:
@@ -92,6 +116,7 @@ _DAMAGES = {
     "1 texts whose words or triples do not fit": (
         "UPDATE {0}.texts SET words = '{{other}}' WHERE rowid % 4 = 0"
     ),
+    "1 texts of another time": "UPDATE {0}.texts SET at = at + 0.5 WHERE rowid % 4 = 3",
     "1 repositories whose texts are not counted right, e.g. r": (
         "UPDATE {0}.repos SET text_words = text_words + 1"
     ),
@@ -102,7 +127,7 @@ _DAMAGES = {
 async def test_a_check_compares_the_full_text_with_the_records(
     postgres_url: str, problem: str
 ) -> None:
-    """Rows that are missing, of another repository, of other words or not counted are told."""
+    """Rows that are missing, of another repository, of other words or times, or not counted."""
     server, schema = postgres_url.partition("&schema")[0], postgres_url.rpartition("=")[2]
     async with Mnemo(postgres_url, embedder=HashingEmbedder()) as memory:
         repo = await memory.open_repo("r")

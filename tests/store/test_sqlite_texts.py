@@ -4,6 +4,7 @@ import sqlite3
 import unicodedata
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -20,10 +21,11 @@ from mnemo.store.sqlite.texts import (
     put_texts,
     text_tables,
 )
-from mnemo.store.tx import Tx
+from mnemo.store.tx import Text, Tx
 from mnemo.testing.contracts.kit import Kit, draft
 
 MakeSqlite = Callable[..., SqliteStore]
+NOON = datetime(2026, 5, 1, 12, tzinfo=UTC)
 
 
 @pytest.fixture
@@ -35,6 +37,11 @@ def file(path: Path) -> Iterator[Tx]:
         schema.migrate(connection, None)
         connection.executemany("INSERT INTO repos (id) VALUES (?)", [("a",), ("b",)])
         yield SqliteTx(connection)
+
+
+def said(texts: dict[int, str]) -> list[Text]:
+    """As the full text takes them."""
+    return [(row, text, NOON) for row, text in texts.items()]
 
 
 def found(file: Tx, table: str | None, match: str) -> list[int]:
@@ -52,11 +59,11 @@ def test_rows_of_all_kinds_are_told_apart() -> None:
 def test_a_repository_gets_its_tables_with_its_texts(file: Tx) -> None:
     """None at first; words with any text, triples with the first that needs them."""
     assert text_tables(file, 2) == text_tables(file, 77) == TextTables(None, None)
-    put_texts(file, 2, [(4, ""), (5, "")])
+    put_texts(file, 2, said({4: "", 5: ""}))
     assert text_tables(file, 2) == TextTables(None, None)
-    put_texts(file, 2, [(4, "Kettles were boiling"), (5, "")])
+    put_texts(file, 2, said({4: "Kettles were boiling", 5: ""}))
     assert text_tables(file, 2) == TextTables("words_1", None)
-    put_texts(file, 2, [(8, "東京へ行きました"), (12, "kettle")])
+    put_texts(file, 2, said({8: "東京へ行きました", 12: "kettle"}))
     assert text_tables(file, 2) == TextTables("words_1", "grams_1")
     assert text_tables(file, 1) == TextTables(None, None)
     assert found(file, "words_1", "kettle") == [4, 12]
@@ -68,10 +75,10 @@ def test_a_repository_gets_its_tables_with_its_texts(file: Tx) -> None:
 def test_the_scores_of_a_repository_are_its_own(file: Tx) -> None:
     """What is said a thousand times elsewhere is as rare as before here."""
     query = "SELECT rank FROM {0} WHERE {0} MATCH 'violin'"
-    put_texts(file, 1, [(n, f"kettle {n}") for n in range(4, 40)] + [(40, "a violin")])
+    put_texts(file, 1, said({n: f"kettle {n}" for n in range(4, 40)} | {40: "a violin"}))
     table = text_tables(file, 1).words
     before = file.run(query.format(table)).fetchall()
-    put_texts(file, 2, [(n, "violin violin") for n in range(1_000)])
+    put_texts(file, 2, said(dict.fromkeys(range(1000), "violin violin")))
     assert file.run(query.format(table)).fetchall() == before
 
 
@@ -80,11 +87,11 @@ def test_the_last_repositories_share_one_table(file: Tx, monkeypatch: pytest.Mon
     monkeypatch.setattr(texts, "_OWN_TABLES", 2)
     file.run_many("INSERT INTO repos (id) VALUES (?)", [("c",), ("d",)])
     for repo in (1, 2, 3, 4):
-        put_texts(file, repo, [(4 * repo, "the kettle")])
+        put_texts(file, repo, said({4 * repo: "the kettle"}))
     named = [text_tables(file, repo).words for repo in (1, 2, 3, 4)]
     assert named == ["words_1", "words_2", "words_0", "words_0"]
     assert found(file, "words_0", "kettle") == [12, 16]
-    put_texts(file, 4, [(20, "東京へ行く")])
+    put_texts(file, 4, said({20: "東京へ行く"}))
     assert text_tables(file, 3).grams is None
     assert text_tables(file, 4).grams == "grams_0"
     assert drop_texts(file, 4, [16, 20]) == 2
@@ -95,8 +102,8 @@ def test_the_last_repositories_share_one_table(file: Tx, monkeypatch: pytest.Mon
 @pytest.mark.parametrize("text", ["the zwxqkvbnj was there", "これはぞふたりの言葉zwxqkvbnjです"])
 def test_a_dropped_text_leaves_no_byte(file: Tx, path: Path, text: str) -> None:
     """Not in its row, not in a segment, not as triples, once the index is merged."""
-    put_texts(file, 1, [(n, f"kettle {n} 湯が沸く") for n in range(4, 200)])
-    put_texts(file, 1, [(200, text), (201, "stays")])
+    put_texts(file, 1, said({n: f"kettle {n} 湯が沸く" for n in range(4, 200)}))
+    put_texts(file, 1, said({200: text, 201: "stays"}))
     assert b"zwxqkvbnj" in path.read_bytes()
     assert drop_texts(file, 1, [200, 999]) == 1
     merge_texts(file, 1)
@@ -114,7 +121,7 @@ async def test_a_refused_unit_takes_its_table_with_it(kit: Kit) -> None:
     engine = kit.store.engine  # type: ignore[attr-defined]
 
     def refused(connection: Tx) -> None:
-        put_texts(connection, 1, [(400, "first words"), (404, "最初の言葉")])
+        put_texts(connection, 1, said({400: "first words", 404: "最初の言葉"}))
         raise RuntimeError("no")
 
     for _ in range(2):
@@ -138,7 +145,7 @@ async def test_so_many_repositories_have_a_table_of_their_own(make: MakeSqlite, 
     def fill(connection: Tx) -> None:
         for number in range(1, 204):
             connection.run("INSERT INTO repos (id) VALUES (?)", (f"r{number}",))
-            put_texts(connection, number, [(4 * number, f"kettle {number}")])
+            put_texts(connection, number, said({4 * number: f"kettle {number}"}))
 
     await store.engine.writing(fill)
     await store.aclose()
@@ -159,6 +166,6 @@ def test_no_symbol_sticks_to_a_word(file: Tx) -> None:
         for code in range(first, last + 1)
         if unicodedata.category(chr(code)) in ("So", "Sc", "Sk")
     ]
-    put_texts(file, 1, [(4 * n, f"x{n}{symbol}y") for n, symbol in enumerate(symbols)])
+    put_texts(file, 1, said({4 * n: f"x{n}{symbol}y" for n, symbol in enumerate(symbols)}))
     missed = [s for n, s in enumerate(symbols) if found(file, "words_1", f"x{n}") != [4 * n]]
     assert (len(symbols) > 1_000, missed) == (True, [])

@@ -5,17 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from mnemo.store.postgres.matching import contains, texts
 from mnemo.store.postgres.texts import (
     check_texts,
-    contains,
     count_texts,
     drop_texts,
     has_text,
     merge_texts,
     put_texts,
-    sum_texts,
-    texts,
     tokens,
+    weigh_texts,
 )
 from mnemo.store.tx import Column, Tx
 
@@ -38,9 +37,9 @@ __all__ = [
     "put_note_words",
     "put_texts",
     "reserve",
-    "sum_texts",
     "text_damage",
     "texts",
+    "weigh_texts",
 ]
 
 _IDENTITIES = {"steps": "ordinal", "vectors": "seq"}

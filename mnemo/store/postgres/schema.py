@@ -10,7 +10,7 @@ from mnemo.errors import SchemaTooNew, StoreCorrupt, StoreError
 from mnemo.store import tables
 from mnemo.store.postgres.connection import Connection, PostgresTx
 from mnemo.store.postgres.spelling import spelled
-from mnemo.store.postgres.texts import sum_texts
+from mnemo.store.postgres.texts import weigh_texts
 from mnemo.store.schema import CREATE, FIRST_VERSION, MIGRATIONS, VERSION
 from mnemo.store.table import ARRIVAL
 
@@ -185,7 +185,7 @@ def _make(connection: Connection) -> None:
         _JSON_SINCE_16 if since_16 else _JSON,
     ):
         connection.execute(script)
-    sum_texts(PostgresTx(connection))
+    weigh_texts(PostgresTx(connection))
     for name in _NUMBERED:
         connection.execute(_IN_ORDER.format(name))
     # Made here, so that no two processes make one each.

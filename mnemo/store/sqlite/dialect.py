@@ -14,8 +14,8 @@ from mnemo.store.sqlite.texts import (
     has_text,
     merge_texts,
     put_texts,
-    sum_texts,
     text_damage,
+    weigh_texts,
 )
 from mnemo.store.tx import Tx
 
@@ -39,9 +39,9 @@ __all__ = [
     "put_texts",
     "reserve",
     "spelled",
-    "sum_texts",
     "text_damage",
     "texts",
+    "weigh_texts",
 ]
 
 _SPELLINGS = {

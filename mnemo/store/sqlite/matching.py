@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from mnemo.runtime.text import has_unspaced
 from mnemo.store.record_rows import BASE, LEAN
 from mnemo.store.sqlite.texts import TextTables, refusing_expression, text_tables
 from mnemo.store.tx import Tx
-from mnemo.values.records import Group, Query
+from mnemo.values.records import Group, Query, Ranking
 
 __all__ = ["SqliteTexts", "contains", "notes_with", "texts"]
 
@@ -56,8 +56,16 @@ class SqliteTexts:
     repo: int
     tables: TextTables
 
+    is_ranked: ClassVar[bool] = False
+
     def matching(
-        self, query: Query, condition: str, values: Sequence[Any], *, unspaced: bool
+        self,
+        query: Query,
+        condition: str,
+        values: Sequence[Any],
+        ranking: Ranking,
+        *,
+        unspaced: bool,
     ) -> Iterator[Sequence[Any]]:
         """Rows that match, in the order of FTS5's rank; see ``Texts``."""
         table = self.tables.grams if unspaced else self.tables.words

@@ -16,7 +16,7 @@ from itertools import chain
 
 from mnemo.runtime.text import composed, has_unspaced
 from mnemo.store.damage import Rows
-from mnemo.store.tx import Tx
+from mnemo.store.tx import Text, Tx
 
 __all__ = [
     "TextTables",
@@ -27,9 +27,9 @@ __all__ = [
     "merge_texts",
     "put_texts",
     "refusing_expression",
-    "sum_texts",
     "text_damage",
     "text_tables",
+    "weigh_texts",
 ]
 
 # Every connection reads the definition of every virtual table when it is opened: with
@@ -107,9 +107,9 @@ def _named(number: int | None, grams: int) -> TextTables:
     return TextTables(f"words_{number}", f"grams_{number}" if grams else None)
 
 
-def put_texts(tx: Tx, repo: int, rows: Sequence[tuple[int, str]]) -> None:
-    """Insert texts by row; empty ones have none. The first makes the repository's table."""
-    filled = [row for row in rows if row[1]]
+def put_texts(tx: Tx, repo: int, rows: Sequence[Text]) -> None:
+    """Insert texts; empty ones have no row. The first makes the repository's table."""
+    filled = [(row, text) for row, text, _ in rows if text]
     if not filled:
         return
     number, grams = _numbered(tx, repo)
@@ -134,8 +134,8 @@ def _take_table(tx: Tx, repo: int) -> int:
     return number
 
 
-def sum_texts(tx: Tx) -> None:
-    """Nothing: FTS5 counts them."""
+def weigh_texts(tx: Tx) -> None:
+    """Nothing: FTS5 has its own."""
 
 
 def drop_texts(tx: Tx, repo: int, rowids: Sequence[int]) -> int:
