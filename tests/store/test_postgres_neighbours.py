@@ -104,3 +104,13 @@ async def test_tables_of_others_with_our_names_are_not_touched(database: str) ->
         assert held == [[]] * len(names)
         with pytest.raises(StoreCorrupt, match="name another one"):
             await service(role(database, schema)).open()
+
+
+async def test_what_others_put_beside_our_tables_is_not_checked(postgres_url: str) -> None:
+    """Types that we have not, in a table without a key; our rows are checked as ever."""
+    schema = postgres_url.rpartition("=")[2]
+    async with Mnemo(postgres_url, embedder=HashingEmbedder()) as memory:
+        await (await memory.open_repo("r")).remember("I own a boat.", thread_id="t")
+        made = f"CREATE TABLE {schema}.audit AS SELECT '{{}}'::jsonb AS row, now() AS at, 1 AS no"
+        execute(postgres_url.partition("&schema")[0], made)
+        assert (await memory.check()).problems == ()

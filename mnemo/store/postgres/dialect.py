@@ -139,8 +139,10 @@ def columns(tx: Tx) -> dict[str, list[Column]]:
     """The columns of the tables that the schema makes, full text aside."""
     found: dict[str, list[Column]] = {}
     for table, name, type, required, key in tx.run(_COLUMNS, (_ENGINES,)):
-        column = Column(name, _LETTERS[type], bool(required), bool(key))
-        found.setdefault(table, []).append(column)
+        # Others' tables may have been put beside ours, of any type.
+        if type in _LETTERS:
+            column = Column(name, _LETTERS[type], bool(required), bool(key))
+            found.setdefault(table, []).append(column)
     return found
 
 
