@@ -263,10 +263,21 @@ class GraphStore(Protocol):
         Write everything of *write* in one transaction, or nothing.
 
         Raises:
-            StaleRevision: Another write came between; reconcile again.
+            StaleRevision: Another write came between, or has its turn; reconcile again.
             Conflict: *owner* does not own the settled session any more.
             CommitFailed: The transaction was rolled back. *Cancellation*: completes.
         """
+
+    async def take_turn(self, changeset_id: str) -> bool:
+        """
+        Let no other changeset be written until this one is, for at most some seconds.
+
+        Returns:
+            False: Another one has its turn; ask again. *Cancellation*: completes.
+        """
+
+    async def end_turn(self, changeset_id: str) -> None:
+        """Let others write, if the turn is this changeset's. *Cancellation*: completes."""
 
     async def delete(self, ids: Sequence[str]) -> tuple[str, ...]:
         """Delete nodes with their edges, metadata and vectors; give the ids that existed."""

@@ -12,12 +12,19 @@ from __future__ import annotations
 import json
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import (
+    Awaitable,
+    Callable,
+    Collection,
+    Iterable,
+    Mapping,
+    Sequence,
+)
 from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
-from anyio import CancelScope, Lock
+from anyio import CancelScope, Lock, sleep
 
 from mnemo.commit.changes import (
     Questions,
@@ -53,6 +60,9 @@ log = logging.getLogger("mnemo")
 
 TRIES = 32
 """Times that a commit is reconciled anew because others wrote first, then it fails."""
+TRIES_IN_A_RUSH = 4
+"""Of these, the first, to which nobody gives way; from then on others wait for their turn."""
+TURN_POLL_S = 0.02
 IN_DOUBT_KEPT = 16
 """Changesets without an id of their own whose write is in doubt, the last ones (S)."""
 
@@ -209,7 +219,7 @@ class CommitLane:
             removed = await seams.threads.run(_gone, *drawn[0], await seams.index.corpus())
             return replace(first, again=False, removed=removed)
 
-        applied = await seams.apply(write, find)
+        applied = await seams.apply(id, write, find)
         return drawn[0][0], applied
 
     # ── Events ───────────────────────────────────────────────────────────────────────
@@ -262,6 +272,7 @@ class _Seams:
 
     async def apply(
         self,
+        id: str,
         draw: Callable[[Collection[str]], Awaitable[GraphWrite]],
         find: Callable[[], Awaitable[Applied | None]],
         in_doubt: Callable[[], None] = lambda: None,
@@ -270,6 +281,7 @@ class _Seams:
         Apply what *draw* gives, drawn anew as long as others write first.
 
         Args:
+            id: Of the changeset.
             draw: Given the ids of new nodes that may not be written.
             find: Looks for the answer of a write that failed.
             in_doubt: Called when the store does not say whether it was written.
@@ -285,25 +297,47 @@ class _Seams:
             in_doubt()
 
         try:
-            return await confirmed(partial(self._apply, draw), find, doubt)
+            return await confirmed(partial(self._apply, id, draw), find, doubt)
         except CommitFailed:
             raise
         except StoreError as error:
             raise CommitFailed(f"{known}: {error}") from error
 
-    async def _apply(self, draw: Callable[[Collection[str]], Awaitable[GraphWrite]]) -> Applied:
+    async def _apply(
+        self, id: str, draw: Callable[[Collection[str]], Awaitable[GraphWrite]]
+    ) -> Applied:
         barred: set[str] = set()
-        for _ in range(TRIES):
-            write = await draw(barred)
-            try:
-                # A transaction that has begun is heard to its end by whoever settles it.
-                with CancelScope(shield=True):
-                    return await self.graph.apply(write, self.owner)
-            except StaleRevision:
-                log.debug("%s met another write", write.changeset_id)
-            except Barred as error:
-                barred.update(error.ids)
+        has_turn = False
+        try:
+            for tries in range(TRIES):
+                write = await draw(barred)
+                try:
+                    # A transaction that has begun is heard to its end by whoever settles it.
+                    with CancelScope(shield=True):
+                        applied = await self.graph.apply(write, self.owner)
+                        # What adds something ends its turn.
+                        has_turn = has_turn and applied.revision == write.expected_revision
+                        return applied
+                except StaleRevision:
+                    log.debug("%s met another write", id)
+                    if tries >= TRIES_IN_A_RUSH:
+                        has_turn = True
+                        # The other may be another process.
+                        while not await self.graph.take_turn(id):  # noqa: ASYNC110
+                            await sleep(TURN_POLL_S)
+                except Barred as error:
+                    barred.update(error.ids)
+        finally:
+            if has_turn:
+                await self._end_turn(id)
         raise CommitFailed(f"nothing was written: others wrote first, {TRIES} times in a row")
+
+    async def _end_turn(self, id: str) -> None:
+        with CancelScope(shield=True):
+            try:
+                await self.graph.end_turn(id)
+            except StoreError as error:
+                log.warning("the turn of %s is left to its end: %s", id, error)
 
     async def first_answer(self, id: str, settlement: Settlement | None = None) -> Applied | None:
         """The answer to the write *id* when it was applied; ``None`` if it never was."""
@@ -333,10 +367,15 @@ class _Commit:
         self._vectors: dict[str, Vector] = {}
         self._merged: dict[tuple[str, str], str] = {}
 
+    @property
+    def _id(self) -> str:
+        assert self._changeset.id is not None
+        return self._changeset.id
+
     async def run(self, in_doubt: Callable[[], None]) -> Applied:
         """Write it, or give the answer of the first time. *Raises* as ``CommitLane.commit``."""
         try:
-            return await self._seams.apply(self._draw, self._find, in_doubt)
+            return await self._seams.apply(self._id, self._draw, self._find, in_doubt)
         except ValueError:
             # Ids that are taken may be this changeset's own, of the first time.
             if first := await self._first_answer():
@@ -348,8 +387,7 @@ class _Commit:
         return first and replace(first, again=False)
 
     async def _first_answer(self) -> Applied | None:
-        assert self._changeset.id is not None
-        return await self._seams.first_answer(self._changeset.id, self._settlement)
+        return await self._seams.first_answer(self._id, self._settlement)
 
     async def _draw(self, barred: Collection[str]) -> GraphWrite:
         """One try: look up what the changeset meets now, and decide what it writes."""

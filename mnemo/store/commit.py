@@ -17,6 +17,7 @@ from mnemo.protocols import Applied, GraphWrite
 from mnemo.runtime.clock import Breather
 from mnemo.store.codec import encode_vector, stored_node
 from mnemo.store.journal import repo_number, settle
+from mnemo.store.owners import LeaseTime
 from mnemo.store.removal import remove_nodes
 from mnemo.store.rows import chunks, holes, listed, repo_row
 from mnemo.store.spaces import check_space, drop_vectors, put_vectors
@@ -31,9 +32,29 @@ from mnemo.values.graph import Claim, Edge, EdgeKind, Episodic, Node, NodeMetada
 from mnemo.values.job_rules import finish_extraction
 from mnemo.values.lookup import lookup_keys
 
-__all__ = ["Prepared", "apply_write", "delete_nodes", "prepare"]
+__all__ = [
+    "TURN_S",
+    "Prepared",
+    "apply_write",
+    "delete_nodes",
+    "end_turn",
+    "is_free",
+    "prepare",
+    "take_turn",
+]
 
-_SET_REVISION = "UPDATE repos SET revision = ? WHERE no = ?"
+_NEXT_REVISION = "UPDATE repos SET revision = revision + 1 WHERE no = ?"
+_MOVE_ON = "UPDATE repos SET revision = ?, turn = NULL WHERE no = ?"
+_MINE = f"{_MOVE_ON} AND (turn IS NULL OR turn = ?)"
+_LEFT = f"{_MOVE_ON} AND turn_until <= ?"
+TURN_S = 5.0
+"""Seconds of a turn; who needs longer may meet others again."""
+_FREE = "(turn IS NULL OR turn = :holder OR turn_until <= :now)"
+_OF_OTHERS = f"SELECT 1 FROM repos WHERE id = :repo AND NOT {_FREE}"
+_TAKE_TURN = f"""
+UPDATE repos SET turn = :holder, turn_until = :now + {TURN_S} WHERE id = :repo AND {_FREE}
+"""
+_END_TURN = "UPDATE repos SET turn = NULL WHERE id = ? AND turn = ?"
 _ADD_NODE = NODES.insert_with("revision")
 _FIND_NODES = "SELECT id, type, body, NULL, no FROM nodes WHERE repo = ? AND id IN ({})"
 _NUMBERS = "SELECT id, no FROM nodes WHERE repo = ? AND id IN ({})"
@@ -98,12 +119,15 @@ def prepare(write: GraphWrite, now: datetime) -> Prepared:
     return prepared
 
 
-def apply_write(tx: Tx, repo_id: str, prepared: Prepared, token: str) -> Applied:
+def apply_write(
+    tx: Tx, repo_id: str, prepared: Prepared, token: str, lease_time: LeaseTime
+) -> Applied:
     """
     Write everything, or raise and leave it to the savepoint that nothing stays.
 
     Raises:
-        StaleRevision: The repository moved on since ``expected_revision``.
+        StaleRevision: The repository moved on since ``expected_revision``, or it is another
+            changeset's turn.
         Conflict: Another owner has the settled session, or its episode was discarded;
             or it comes from steps that were forgotten, or its job is another's by now.
         EmbeddingSpaceMismatch: A vector is of another space than the stamped one.
@@ -135,7 +159,7 @@ def apply_write(tx: Tx, repo_id: str, prepared: Prepared, token: str) -> Applied
         removed, changed = kept.removed, changed or kept.changed
     if changed:
         revision += 1
-        tx.run(_SET_REVISION, (revision, repo))
+        _move_on(tx, repo, revision, write.changeset_id, lease_time)
     if changed or write.upkeep is None:
         applied = ArchivedChangeset(
             id=write.changeset_id,
@@ -147,6 +171,32 @@ def apply_write(tx: Tx, repo_id: str, prepared: Prepared, token: str) -> Applied
     return Applied(
         revision=revision, node_ids=write.node_ids, edge_count=edge_count, removed=removed
     )
+
+
+def _move_on(
+    tx: Tx, repo: int, revision: Revision, changeset_id: str, lease_time: LeaseTime
+) -> None:
+    if tx.run(_MINE, (revision, repo, changeset_id)).rowcount:
+        return
+    if not tx.run(_LEFT, (revision, repo, lease_time(tx).timestamp())).rowcount:
+        raise StaleRevision("it is another changeset's turn")
+
+
+def is_free(tx: Tx, repo_id: str, changeset_id: str, time: LeaseTime) -> bool:
+    """Whether no other changeset has its turn."""
+    wanted = {"repo": repo_id, "holder": changeset_id, "now": time(tx).timestamp()}
+    return tx.run(_OF_OTHERS, wanted).fetchone() is None
+
+
+def take_turn(tx: Tx, repo_id: str, changeset_id: str, time: LeaseTime) -> bool:
+    """Let no other changeset be written for ``TURN_S``; whether no other has its turn."""
+    wanted = {"repo": repo_id, "holder": changeset_id, "now": time(tx).timestamp()}
+    return bool(tx.run(_TAKE_TURN, wanted).rowcount) or is_free(tx, repo_id, changeset_id, time)
+
+
+def end_turn(tx: Tx, repo_id: str, changeset_id: str) -> None:
+    """Let others write, if the turn is this changeset's."""
+    tx.run(_END_TURN, (repo_id, changeset_id))
 
 
 def _origins(write: GraphWrite) -> Iterator[str | None]:
@@ -294,7 +344,7 @@ def delete_nodes(tx: Tx, repo_id: str, ids: Sequence[str]) -> tuple[str, ...]:
         numbers.update(tx.run(_NUMBERS.format(holes(chunk)), (repo, *chunk)))
     if not numbers:
         return ()
-    tx.run(_SET_REVISION, (revision + 1, repo))
+    tx.run(_NEXT_REVISION, (repo,))
     known = tuple(id for id in dict.fromkeys(ids) if id in numbers)
     gone = listed(numbers.values())
     tx.run(_NEIGHBOURS, (revision + 1, gone, gone))

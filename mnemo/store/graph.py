@@ -11,10 +11,11 @@ from mnemo.errors import CommitFailed, EmbeddingSpaceMismatch, StoreError, Store
 from mnemo.protocols import Applied, Clock, GraphWrite
 from mnemo.runtime.clock import Breather
 from mnemo.store.codec import encode_time, utc_text
-from mnemo.store.commit import apply_write, delete_nodes, prepare
+from mnemo.store.commit import apply_write, delete_nodes, end_turn, is_free, prepare, take_turn
 from mnemo.store.damage import Passed, log_passed
 from mnemo.store.engine import Engine, compute
 from mnemo.store.evidence import may_match
+from mnemo.store.owners import LeaseTime
 from mnemo.store.rows import (
     chunks,
     holes,
@@ -72,11 +73,13 @@ class StoredGraph:
         repo_id: str,
         engine: Engine,
         clock: Clock,
+        lease_time: LeaseTime,
     ):
         self._repo_id = repo_id
         self._engine = engine
         self._locks = [("graph", repo_id)]
         self._clock = clock
+        self._lease_time = lease_time
 
     async def revision(self) -> Revision:
         """The present revision, of whatever process wrote it."""
@@ -87,7 +90,7 @@ class StoredGraph:
         Write everything of *write* in one transaction, or nothing.
 
         Raises:
-            StaleRevision: Another write came between; reconcile again.
+            StaleRevision: Another write came between, or has its turn; reconcile again.
             Conflict: *owner* does not own the settled session any more.
             CommitFailed: The transaction was rolled back. *Cancellation*: completes.
         """
@@ -98,13 +101,27 @@ class StoredGraph:
             locks.append(("session", write.settlement.session_id))
         try:
             return await self._engine.writing(
-                lambda tx: apply_write(tx, self._repo_id, prepared, owner.token), locks=locks
+                lambda tx: apply_write(tx, self._repo_id, prepared, owner.token, self._lease_time),
+                locks=locks,
             )
         except StoreError as error:
             failure = _commit_failure(error)
             if failure is error:
                 raise
             raise failure from error
+
+    async def take_turn(self, changeset_id: str) -> bool:
+        """Let no other changeset be written for some seconds; see ``GraphStore``."""
+        find, take = (
+            partial(work, repo_id=self._repo_id, changeset_id=changeset_id, time=self._lease_time)
+            for work in (is_free, take_turn)
+        )
+        # Whoever waits asks again and again, and writes nothing for that.
+        return await self._engine.reading(find) and await self._engine.writing(take)
+
+    async def end_turn(self, changeset_id: str) -> None:
+        """Let others write. *Cancellation*: completes."""
+        await self._engine.writing(lambda tx: end_turn(tx, self._repo_id, changeset_id))
 
     async def delete(self, ids: Sequence[str]) -> tuple[str, ...]:
         """

@@ -36,6 +36,7 @@ _REGISTERS = (
     """,
     # texts: number of the repository's word table, NULL until its first text.
     # grams: whether some texts are in the table of character triples as well.
+    # turn: the changeset that is written next, until a time.
     """
     CREATE TABLE repos (
         no $number,
@@ -46,7 +47,9 @@ _REGISTERS = (
         next_space_name TEXT,
         next_space_dimensions INTEGER,
         texts INTEGER,
-        grams INTEGER NOT NULL DEFAULT 0
+        grams INTEGER NOT NULL DEFAULT 0,
+        turn TEXT,
+        turn_until REAL
     )
     """,
     "CREATE UNIQUE INDEX idx_repos_id ON repos (id)",
@@ -224,12 +227,14 @@ def _let_jobs_need(tx: Tx) -> None:
         tx.run("ALTER TABLE jobs ADD COLUMN needs TEXT")
 
 
-def _weigh_texts(tx: Tx) -> None:
-    """Version 12: what a search on PostgreSQL weighs texts by is stored."""
+def _take_turns(tx: Tx) -> None:
+    """Version 12: changesets have turns, and texts on PostgreSQL what a search weighs them by."""
+    tx.run("ALTER TABLE repos ADD COLUMN turn TEXT")
+    tx.run("ALTER TABLE repos ADD COLUMN turn_until REAL")
     tx.dialect.weigh_texts(tx)
 
 
-MIGRATIONS: tuple[Callable[[Tx], None], ...] = (_let_jobs_need, _weigh_texts)
+MIGRATIONS: tuple[Callable[[Tx], None], ...] = (_let_jobs_need, _take_turns)
 """
 Each makes the next version, on every engine: the first one version 11.
 

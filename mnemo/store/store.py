@@ -60,7 +60,7 @@ class EngineStore:
 
     def graph(self, repo_id: str) -> StoredGraph:
         """The graph of one repository."""
-        return StoredGraph(repo_id, self.engine, self._clock)
+        return StoredGraph(repo_id, self.engine, self._clock, self._lease_time)
 
     def feed(self, repo_id: str) -> StoredFeed:
         """What one repository's indexes follow."""

@@ -9,6 +9,7 @@ import anyio
 import numpy as np
 import pytest
 
+from mnemo.commit.lane import TRIES, TRIES_IN_A_RUSH
 from mnemo.errors import CommitFailed, Conflict, StaleRevision, StoreLocked
 from mnemo.values.changeset import Changeset, NodeChange
 from mnemo.values.graph import Edge, EdgeKind, Episodic, Intent, Procedural, Semantic, Source, Tag
@@ -173,6 +174,36 @@ async def test_giving_up_on_endless_contention_is_a_failed_commit(world: Any) ->
     with pytest.raises(CommitFailed, match="others wrote first"):
         await world.lane(graph).commit(Changeset(nodes=(Semantic("Ana likes tea"),)))
     assert await world.graph.revision() == 0
+
+
+async def test_a_commit_gets_its_turn_among_faster_ones(world: Any) -> None:
+    """Another lane writes again and again, and always before it; then it waits once."""
+
+    class Slow(Meddling):
+        async def nodes(self, *args: Any, **options: Any) -> Any:
+            await anyio.sleep(0.03)
+            return await self._graph.nodes(*args, **options)
+
+    await world.commit(Changeset(nodes=(Semantic("Ana likes tea"),)))
+    slow, others = Slow(world.graph), 0
+
+    async def write_on() -> None:
+        nonlocal others
+        lane = world.lane(world.graph)
+        while True:
+            await lane.commit(Changeset(nodes=(Semantic(f"Bo has {others} cows"),)))
+            others += 1
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(write_on)
+        await world.lane(slow).commit(Changeset(nodes=(Semantic("Cy likes milk"),)))
+        before = others
+        with anyio.fail_after(10):
+            while others == before:  # noqa: ASYNC110 - the other lane goes on
+                await anyio.sleep(0.01)
+        group.cancel_scope.cancel()
+    assert TRIES_IN_A_RUSH < slow.applied < TRIES
+    assert await world.graph.take_turn("anybody")
 
 
 async def test_a_store_that_cannot_write_is_a_failed_commit(world: Any) -> None:

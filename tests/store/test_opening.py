@@ -258,6 +258,8 @@ def _take_back(path: Path) -> None:
         "ALTER TABLE sessions DROP COLUMN thread_id",
         "ALTER TABLE threads DROP COLUMN extracted_seq",
         "ALTER TABLE steps DROP COLUMN role",
+        "ALTER TABLE repos DROP COLUMN turn",
+        "ALTER TABLE repos DROP COLUMN turn_until",
         "PRAGMA user_version = 5",
     ):
         older.execute(statement)

@@ -294,7 +294,8 @@ async def test_an_older_schema_waits_for_its_owner(postgres_server: str) -> None
             f"ALTER TABLE {schema}.jobs DROP COLUMN needs; "
             f"ALTER TABLE {schema}.texts DROP COLUMN at; "
             f"ALTER TABLE {schema}.repos DROP COLUMN text_count, DROP COLUMN text_words, "
-            f"DROP COLUMN unspaced_count, DROP COLUMN unspaced_triples; "
+            f"DROP COLUMN unspaced_count, DROP COLUMN unspaced_triples, "
+            f"DROP COLUMN turn, DROP COLUMN turn_until; "
             f"UPDATE {schema}.meta SET value = '10' WHERE name = 'schema'; "
             f"CREATE ROLE runner LOGIN IN ROLE pg_read_all_data, pg_write_all_data",
         )

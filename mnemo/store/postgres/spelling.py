@@ -82,6 +82,6 @@ def spelled(statement: str) -> tuple[str, tuple[str, ...]]:
         return {"staging": "pg_temp.", "plus": ""}.get(match.lastgroup or "", match.group())
 
     made = _TOKENS.sub(spell, statement)
-    if statement.lstrip().startswith("CREATE TABLE"):
+    if statement.lstrip().startswith(("CREATE TABLE", "ALTER TABLE")):
         made = _TYPE.sub(lambda found: _TYPES[found.group()], made)
     return made, tuple(names)

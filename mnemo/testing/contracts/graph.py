@@ -113,6 +113,26 @@ class GraphStoreContract(StoreContract):
         assert await kit.store.graph("r").nodes(["tag"]) == []
         assert (await kit.apply(TAG, id="stale", expected_revision=1)).revision == 2
 
+    async def test_in_its_turn_a_changeset_meets_no_other(self, kit: Kit) -> None:
+        """Until it is written, its turn is ended, or some seconds are over."""
+        await kit.apply(FACT)
+        graph = kit.store.graph("r")
+        assert [await graph.take_turn(id) for id in ("a", "a", "b")] == [True, True, False]
+        with pytest.raises(StaleRevision):
+            await kit.apply(TAG, id="b")
+        assert await graph.revision() == 1
+        await kit.apply(TAG, id="a")
+        await kit.apply(replace(FACT, id="second"), id="b")
+        assert await graph.take_turn("c")
+        await graph.end_turn("a")
+        assert not await graph.take_turn("d")
+        await graph.end_turn("c")
+        assert await graph.take_turn("d")
+        kit.clock.advance(5)
+        await kit.apply(replace(FACT, id="third"), id="e")
+        assert await graph.take_turn("f")
+        assert await graph.delete(["third"]) == ("third",)
+
     async def test_an_empty_write_leaves_the_revision(self, kit: Kit) -> None:
         """A changeset without content is remembered all the same."""
         first = await kit.apply(id="empty")
