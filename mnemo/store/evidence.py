@@ -16,7 +16,7 @@ from mnemo.store.tx import Tx
 from mnemo.values.filters import Filters
 from mnemo.values.records import RecordQuery
 
-__all__ = ["let_through", "may_match"]
+__all__ = ["let_through", "may_match", "resting_on"]
 
 BATCH = 256
 """Rows whose evidence is read at once."""
@@ -40,6 +40,20 @@ LEFT JOIN nodes p ON p.no = e.target
 LEFT JOIN steps t ON t.repo = p.repo AND t.node_id = p.id
 LEFT JOIN sessions s ON s.no = t.session
 WHERE {own} OR ({condition})
+"""
+# The claims that rest on the steps ``t``, or on what was applied as said in a session.
+_RESTING = """
+SELECT e.source FROM {steps} $join nodes p ON p.repo = t.repo AND p.id = t.node_id
+$join edges e ON e.target = p.no AND e.kind = 'provenance' WHERE {of}
+"""
+_OF_SESSION = _RESTING.format(
+    steps="""sessions s $join episodes x ON x.session = s.no $join steps t ON t.episode = x.no""",
+    of="s.repo = ? AND s.id = ?",
+)
+_OF_THREAD = _RESTING.format(steps="steps t", of="t.repo = ? AND t.thread = ?")
+_APPLIED = """
+SELECT e.source FROM nodes p $join edges e ON e.target = p.no AND e.kind = 'provenance'
+WHERE p.repo = ? AND p.type = 'episodic' AND replace(p.body, ?, '') <> p.body
 """
 _OWN = "(t.ordinal IS NULL OR n.body LIKE '%\"edits\"%')"
 # A time is stored with its offset, by which it differs from UTC by less than a day.
@@ -82,6 +96,19 @@ def let_through(tx: Tx, leans: Iterable[Lean], wanted: RecordQuery) -> Iterator[
     while batch := list(islice(rows, BATCH)):
         evidence = _evidence(tx, batch, wanted)
         yield from (lean for lean in batch if _matches(evidence.get(lean.row), wanted))
+
+
+def resting_on(tx: Tx, repo: int, filters: Filters) -> set[int] | None:
+    """The numbers of all claims of the session or thread of *filters*; ``None``: of any."""
+    if filters.session_id is None and filters.thread_id is None:
+        return None
+    found: list[set[int]] = []
+    if (thread := filters.thread_id) is not None:
+        found.append({no for (no,) in tx.run(_OF_THREAD, (repo, thread))})
+    if (session := filters.session_id) is not None:
+        either = ((_OF_SESSION, session), (_OF_THREAD, session), (_APPLIED, encode_json(session)))
+        found.append({no for statement, id in either for (no,) in tx.run(statement, (repo, id))})
+    return set.intersection(*found)
 
 
 def may_match(tx: Tx, claims: Sequence[int], filters: Filters) -> list[int]:

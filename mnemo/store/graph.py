@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from datetime import datetime
 from functools import partial
 from typing import Any, TypeVar
@@ -14,7 +14,7 @@ from mnemo.store.codec import encode_time, utc_text
 from mnemo.store.commit import apply_write, delete_nodes, end_turn, is_free, prepare, take_turn
 from mnemo.store.damage import Passed, log_passed
 from mnemo.store.engine import Engine, compute
-from mnemo.store.evidence import may_match
+from mnemo.store.evidence import may_match, resting_on
 from mnemo.store.owners import LeaseTime
 from mnemo.store.rows import (
     chunks,
@@ -264,8 +264,9 @@ def _places(tx: Tx, repo: int, listing: Listing) -> Iterator[list[int]]:
     """Numbers of the nodes of *listing* in its order, some at a time."""
     after = listing.after and (utc_text(listing.after[0]), listing.after[1])
     limit = listing.limit if listing.filters.is_open else max(listing.limit, _WALKED)
+    among = resting_on(tx, repo, listing.filters)
     while True:
-        statement, values = _walk(repo, listing, after, limit)
+        statement, values = _walk(repo, listing, after, limit, among)
         places = tx.run(statement, values).fetchall()
         yield may_match(tx, [number for number, *_ in places], listing.filters)
         if len(places) < limit:
@@ -278,7 +279,11 @@ def _direction(listing: Listing) -> str:
 
 
 def _walk(
-    repo: int, listing: Listing, after: tuple[str, str] | None, limit: int
+    repo: int,
+    listing: Listing,
+    after: tuple[str, str] | None,
+    limit: int,
+    among: Collection[int] | None,
 ) -> tuple[str, list[Any]]:
     """
     The statement that reads the next places of *listing*, filters aside: number, time and id.
@@ -296,6 +301,9 @@ def _walk(
     if after is not None:
         query += f" AND n.created_at {later}= ? AND (n.created_at {later} ? OR n.id > ?)"
         values += [after[0], *after]
+    if among is not None:
+        query += " AND n.no IN $numbers"
+        values.append(listed(among))
     if listing.holding:
         query += " AND n.superseded_by IS NULL"
     if listing.superseded_by is not None:

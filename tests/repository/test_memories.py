@@ -217,6 +217,8 @@ async def test_what_the_store_leaves_out_is_what_no_evidence_matches(
         {"session_id": "t"},
         {"session_id": session},
         {"session_id": "elsewhere"},
+        {"session_id": session, "thread_id": "t"},
+        {"session_id": "t", "thread_id": "t"},
         {"actor": "ada"},
         {"actor": "hand"},
         {"since": NOON, "until": NOON},
@@ -228,6 +230,7 @@ async def test_what_the_store_leaves_out_is_what_no_evidence_matches(
         pages = await memory_pages(kit, **filters)
         with monkeypatch.context() as patched:
             patched.setattr(graph, "may_match", lambda tx, claims, filters: list(claims))
+            patched.setattr(graph, "resting_on", lambda tx, repo, filters: None)
             assert pages == await memory_pages(kit, **filters), filters
         kept.append(pages)
     assert len({tuple(ids) for ids in kept}) > 6
