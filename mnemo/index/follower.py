@@ -100,6 +100,7 @@ class RepositoryIndex:
         self._lock = anyio.Lock()
         self._embedding = anyio.Lock()
         self._threads = Threads(2)
+        self._own = 0
         self._asked = 0
         self._served = 0
         self._traffic = traffic()
@@ -214,6 +215,8 @@ class RepositoryIndex:
                 changes = await self._feed.changes(self._after)
             if changes.cursor != self._cursor or changes.more or self._unseen:
                 await self._threads.run(self._absorb, changes)
+            self._traffic.elsewhere += max(0, len(changes.steps) - self._own)
+            self._own = 0
             more = changes.more
 
     @property
@@ -307,6 +310,7 @@ class RepositoryIndex:
         """Say that something was written; see ``VectorIndex``."""
         if not by_job:
             self._traffic.passed()
+            self._own += 1
         self._poked.set()
 
     async def run(self) -> None:

@@ -32,12 +32,14 @@ class Traffic:
 
     Attributes:
         writes: How many there were.
+        elsewhere: How many of other processes were read: they may need the same machine.
     """
 
-    __slots__ = ("_before", "_begun", "_in_span", "_seen", "_waiters", "writes")
+    __slots__ = ("_before", "_begun", "_in_span", "_seen", "_waiters", "elsewhere", "writes")
 
     def __init__(self) -> None:
         self.writes = 0
+        self.elsewhere = 0
         self._begun = elapsed()
         self._in_span = 0
         self._before = 0
@@ -77,9 +79,9 @@ class Traffic:
     @asynccontextmanager
     async def beside(self) -> AsyncIterator[None]:
         """Do a portion of background work; if writes went on meanwhile, rest after it."""
-        began, before = elapsed(), self.writes
+        began, before = elapsed(), self.writes + self.elsewhere
         yield
-        if self.writes - before > CALM_WRITES:
+        if self.writes + self.elsewhere - before > CALM_WRITES:
             await anyio.sleep(FOREGROUND_SHARE * (elapsed() - began))
 
     def _look(self) -> None:

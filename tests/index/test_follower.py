@@ -262,6 +262,23 @@ async def test_a_text_that_is_always_refused_keeps_no_other_waiting(monkeypatch)
     assert "InvalidReply" in str(index.statistics().failing)
 
 
+async def test_steps_of_other_processes_are_traffic(monkeypatch) -> None:
+    """Not those that were written here, which were counted when they were."""
+    loop = traffic.Traffic()
+    monkeypatch.setattr(follower, "traffic", lambda: loop)
+    feed = Feed()
+    index = index_of(feed, Flaky())
+    feed.steps = [step(n) for n in range(7)]
+    for _ in range(3):
+        index.poke()
+    await index.catch_up()
+    assert (loop.writes, loop.elsewhere) == (3, 4)
+    feed.steps += [step(n) for n in range(7, 9)]
+    index.poke(by_job=True)
+    await index.catch_up()
+    assert (loop.writes, loop.elsewhere) == (3, 6)
+
+
 async def test_appends_do_not_make_a_dead_embedder_work(monkeypatch) -> None:
     """Pauses between tries grow, whatever is written meanwhile."""
     monkeypatch.setattr(traffic, "QUIET_S", 0)

@@ -39,7 +39,7 @@ async def test_patience_ends_under_lasting_writes():
 
 
 async def test_work_beside_writes_rests_after_each_portion(monkeypatch):
-    """Four times as long as the portion took; not at all where nothing was written."""
+    """Four times as long as the portion took; not at all where nothing was written anywhere."""
     now, rests = [100.0], list[float]()
     monkeypatch.setattr(room, "elapsed", lambda: now[0])
 
@@ -53,7 +53,11 @@ async def test_work_beside_writes_rests_after_each_portion(monkeypatch):
             for _ in range(writes):
                 loop.passed()
             now[0] += 0.5
-    assert rests == [2.0]
+    async with loop.beside():
+        loop.elsewhere += CALM_WRITES + 1
+        now[0] += 0.25
+    assert rests == [2.0, 1.0]
+    assert not loop.is_busy
 
 
 def test_a_loop_is_busy_while_and_shortly_after_much_is_written(monkeypatch):
