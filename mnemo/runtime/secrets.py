@@ -74,7 +74,8 @@ _EVERYDAY = frozenset(
 _MANY_DIGITS = re.compile(r"\d(?:[ -]?\d){12}")
 _CARD = re.compile(r"(?<![\w.-])\d(?:[ -]?\d){12,18}(?![\w-])")
 _PASSPHRASE = re.compile(
-    r"(?P<name>\bpassphrase(?: (?:is now|is|was) | ?[:=] ?)[\"'“]?)(?P<value>[^\n.!?\"”]{2,512})",
+    r"(?P<name>\bpassphrase(?: (?:is now|is|was) | ?[:=] ?)[\"'“]?)"
+    r"(?=[^\S\n]*[^\s.!?\"”])(?P<value>[^\n.!?\"”]{2,512})",
     re.IGNORECASE,
 )
 _PIN = re.compile(

@@ -34,6 +34,21 @@ def test_real_texts_lose_the_same_secrets_behind_the_looks() -> None:
     assert hidden > 100
 
 
+@pytest.mark.parametrize("blanks", ["  ", " \t", "\u2028\u3000", "\x1f\x85 "])
+@pytest.mark.parametrize(
+    "name", ["passphrase:", "The passphrase is", "password =", "PIN:", "token"]
+)
+def test_a_name_with_nothing_but_blanks_behind_it_is_left(name: str, blanks: str) -> None:
+    """There is no secret yet; what is in the next line is another sentence."""
+    for text in (
+        f"{name}{blanks}",
+        f"{name}{blanks}\n",
+        f"{name}{blanks}\nbo likes tea, not milk.",
+    ):
+        assert without_secrets(text, _instead) == text
+    assert "lea sails" not in without_secrets(f"passphrase:{blanks}lea sails", _instead)
+
+
 _PARTS = """
 password passphrase passcode pwd PIN pin code token secret api_key api-key access key credentials
 is was are now will be changed to set 's : = := => " ' ` “ ” Bearer Basic sk-abc123 pk_live_abcdef99
