@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import insort
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from datetime import timedelta
 from functools import partial
 from typing import Any
 
@@ -20,6 +21,7 @@ from mnemo.store.rows import repo_row
 from mnemo.store.surfacing import surfacing
 from mnemo.store.tx import Texts, Tx
 from mnemo.values.records import (
+    DAYS_OF_A_YEAR,
     Group,
     Query,
     Ranking,
@@ -33,6 +35,10 @@ from mnemo.values.records import (
 
 __all__ = ["StoredRecords"]
 
+_LOOKED_AT = 64
+"""Rows for which one age is worked out; by those before it is greater, so none is missed."""
+_LONG_AGO = 300_000
+"""Days, about as many as there have been years."""
 SHORTEST_TRIPLE = 3
 """Characters of an operand that an index of parts, *unspaced*, can look up."""
 
@@ -95,6 +101,37 @@ class _Best:
         insort(self.rows, (lean.order(self.ranking), lean))
         del self.rows[self.limit :]
 
+    def hopeful(self, rows: Iterable[Sequence[Any]]) -> Iterator[Sequence[Any]]:
+        """
+        Those of *rows* that may be among the best.
+
+        Of a common word most are too old, which their raw times tell: to read one further takes
+        longer than to find it.
+        """
+        if self.is_ranked:
+            yield from rows
+            return
+        oldest, breather = "", Breather()
+        for place, row in enumerate(rows):
+            if place % _LOOKED_AT == 0 and len(self.rows) == self.limit:
+                if round(row[1], 9) < -self.rows[-1][0][0]:
+                    return
+                oldest = self._oldest(row[1])
+                breather.breathe()
+            if not isinstance(row[2], str) or row[2] >= oldest:
+                yield row
+
+    def _oldest(self, relevance: float) -> str:
+        """The day before which what has at most this relevance is not among the best."""
+        ranking, least = self.ranking, -self.rows[-1][0][0]
+        if not ranking.decay or least <= 0:
+            return ""
+        days = (relevance / least - 1) / ranking.decay * DAYS_OF_A_YEAR
+        if days > _LONG_AGO:
+            return ""
+        # A time is stored with its offset, which is less than a day; another is for rounding.
+        return (ranking.now - timedelta(days=days + 2)).date().isoformat()
+
     def is_settled(self, lean: Lean) -> bool:
         """Whether neither *lean* nor what comes behind it could be among them any more."""
         if len(self.rows) < self.limit:
@@ -127,7 +164,7 @@ def _by_words(tx: Tx, texts: Texts, scope: Scope, wanted: RecordQuery) -> list[L
     rows = texts.matching(
         wanted.query, scope.condition, scope.values, wanted.ranking, unspaced=False
     )
-    _take(best, let_through(tx, _leans(rows), wanted), wanted)
+    _take(best, let_through(tx, _leans(best.hopeful(rows)), wanted), wanted)
     return [lean for _, lean in best.rows]
 
 
@@ -160,7 +197,7 @@ def _by_parts(tx: Tx, texts: Texts, scope: Scope, wanted: RecordQuery) -> list[L
     for group in wanted.query.groups:
         rows, is_ranked = _of_group(tx, texts, scope, group, wanted)
         best = _Best(wanted.ranking, wanted.limit, is_ranked)
-        _take(best, let_through(tx, _leans(rows), wanted), wanted)
+        _take(best, let_through(tx, _leans(best.hopeful(rows)), wanted), wanted)
         for entry in best.rows:
             row = entry[1].row
             found[row] = min(entry, found.get(row, entry))
