@@ -308,9 +308,9 @@ class RepositoryIndex:
 
     def poke(self, *, by_job: bool = False) -> None:
         """Say that something was written; see ``VectorIndex``."""
+        self._own += 1
         if not by_job:
             self._traffic.passed()
-            self._own += 1
         self._poked.set()
 
     async def run(self) -> None:
