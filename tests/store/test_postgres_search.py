@@ -117,6 +117,7 @@ _DAMAGES = {
         "UPDATE {0}.texts SET words = '{{other}}' WHERE rowid % 4 = 0"
     ),
     "1 texts of another time": "UPDATE {0}.texts SET at = at + 0.5 WHERE rowid % 4 = 3",
+    "damaged row: steps": "UPDATE {0}.steps SET at = 'noon'",
     "1 repositories whose texts are not counted right, e.g. r": (
         "UPDATE {0}.repos SET text_words = text_words + 1"
     ),

@@ -11,7 +11,6 @@ import hashlib
 from collections.abc import Sequence
 from typing import Any
 
-from mnemo.errors import StoreCorrupt
 from mnemo.runtime.clock import as_utc
 from mnemo.runtime.text import composed, has_unspaced, index_words, lower_each
 from mnemo.store.check_texts import counted, misfits, told
@@ -131,7 +130,7 @@ def _mistimed(row: Sequence[Any]) -> int | None:
     number, at, said_at = row
     try:
         return None if decode_time(said_at).timestamp() == at else int(number)
-    except StoreCorrupt:
+    except ValueError:
         return None  # the check of rows names it
 
 
