@@ -19,7 +19,7 @@ from mnemo.store.codec import encode_vector, stored_node
 from mnemo.store.journal import repo_number, settle
 from mnemo.store.owners import LeaseTime
 from mnemo.store.removal import remove_nodes
-from mnemo.store.rows import chunks, holes, listed, repo_row
+from mnemo.store.rows import NEXT_REVISION, chunks, holes, listed, repo_row
 from mnemo.store.spaces import check_space, drop_vectors, put_vectors
 from mnemo.store.tables import CHANGESETS, EDGES, NODES
 from mnemo.store.tombstones import refuse_barred, refuse_erased
@@ -43,7 +43,6 @@ __all__ = [
     "take_turn",
 ]
 
-_NEXT_REVISION = "UPDATE repos SET revision = revision + 1 WHERE no = ?"
 _MOVE_ON = "UPDATE repos SET revision = ?, turn = NULL WHERE no = ?"
 _MINE = f"{_MOVE_ON} AND (turn IS NULL OR turn = ?)"
 _LEFT = f"{_MOVE_ON} AND turn_until <= ?"
@@ -344,7 +343,7 @@ def delete_nodes(tx: Tx, repo_id: str, ids: Sequence[str]) -> tuple[str, ...]:
         numbers.update(tx.run(_NUMBERS.format(holes(chunk)), (repo, *chunk)))
     if not numbers:
         return ()
-    tx.run(_NEXT_REVISION, (repo,))
+    tx.run(NEXT_REVISION, (repo,))
     known = tuple(id for id in dict.fromkeys(ids) if id in numbers)
     gone = listed(numbers.values())
     tx.run(_NEIGHBOURS, (revision + 1, gone, gone))

@@ -36,6 +36,7 @@ from mnemo.store.erasure_rows import (
 from mnemo.store.items import erase_items
 from mnemo.store.removal import remove_nodes
 from mnemo.store.rows import (
+    NEXT_REVISION,
     SIDES,
     listed,
     repo_row,
@@ -145,7 +146,6 @@ _DROP_MOVING = """
 DELETE FROM moving WHERE repo = ? AND (key IN $texts OR key LIKE '%/wording-%')
 """
 _REMOVALS = "INSERT INTO removals (repo, node_id) SELECT ?, x.value FROM $texts x"
-_NEXT_REVISION = "UPDATE repos SET revision = revision + 1 WHERE no = ?"
 
 
 def _delete_graph(tx: Tx, repo: int, revision: int, plan: Deletions) -> ErasureReport:
@@ -156,7 +156,7 @@ def _delete_graph(tx: Tx, repo: int, revision: int, plan: Deletions) -> ErasureR
     removed = remove_nodes(tx, repo, {number: row.id for number, row in plan.gone.items()})
     tx.run(_DROP_MOVING, (repo, listed(ids)))
     if plan.gone or plan.changed:
-        tx.run(_NEXT_REVISION, (repo,))
+        tx.run(NEXT_REVISION, (repo,))
     return ErasureReport(
         nodes=len(ids),
         edges=removed.edges,

@@ -10,6 +10,7 @@ from mnemo.store.damage import Rows
 from mnemo.store.tx import Tx
 
 __all__ = [
+    "NEXT_REVISION",
     "SIDES",
     "chunks",
     "holes",
@@ -26,6 +27,7 @@ T = TypeVar("T")
 # Bound parameters per statement; SQLite takes 32,766, and few sizes keep statements cached.
 _CHUNK = 500
 
+NEXT_REVISION = "UPDATE repos SET revision = revision + 1 WHERE no = ?"
 _REPO = "SELECT id, no, revision, space_name, space_dimensions FROM repos WHERE id = ?"
 _REPOS: Rows[Any] = Rows("repos", "s i i s? i?", tuple)
 
