@@ -226,16 +226,10 @@ class RecallConfig(Settings):
     """Refinements per recall, at most (M)."""
     plateau_delta: Share = 0.05
     """Gain in relevance below which a hop counts as a plateau (M)."""
-    provenance_decay: Share = 0.5
-    """Share of a candidate's value that the steps behind it get (S)."""
-    short_document_words: Annotated[int, Field(ge=1)] = 60
-    """Median words of a step document below which a repository is short-documented (S)."""
     dense_weight: Annotated[float, Field(ge=0, le=10)] | None = None
     """Weight of the cosine; ``None``: by the embedding space (S)."""
-    abstain_cosine: Annotated[float, Field(ge=0, le=1)] | None = None
-    """Cosine below which a question without a stored word finds nothing; ``None``: by space."""
-    observation_prior: Annotated[float, Field(ge=0, le=10)] = 1.0
-    """Added, in long-documented repositories, for those who are not the agent (S)."""
+    cut: Share = 0.5
+    """Share of the best candidate's value below which others are dropped; 0 drops none (S)."""
     agent_actors: frozenset[str] = frozenset(
         ("agent", "assistant", "ai", "bot", "model", "system", "tool")
     )
@@ -291,11 +285,11 @@ class ScoringConfig(Settings):
     tag: TypeScoring = Field(default_factory=lambda: TypeScoring(threshold=0.5, top_k=10))
     intent: TypeScoring = Field(default_factory=lambda: TypeScoring(threshold=0.5, top_k=10))
     source: TypeScoring = Field(default_factory=lambda: TypeScoring(threshold=0.0, top_k=50))
-    recency_weight: Share = 0.1
+    recency_weight: Share = 0.0
     """Exponent of recency; 0 switches it off (S)."""
-    frequency_weight: Share = 0.1
+    frequency_weight: Share = 0.01
     """Exponent of frequency; 0 switches it off (S)."""
-    reward_weight: Share = 0.2
+    reward_weight: Share = 0.02
     """Exponent of reward; 0 switches it off (S)."""
     recency_floor: Share = 0.05
     """Least recency, however old (S)."""

@@ -39,6 +39,15 @@ __all__ = ["Corpus"]
 
 _GATHERED = 1_024
 """Rows that are gathered at most: more would hold the interpreter for long when written."""
+SHRINKAGE = 200
+"""
+Documents at which half of the mean counts as the centre (S).
+
+Without it small stores of one author lose 9 points of answered@5; with all of it nothing that
+is said everywhere would be taken off a large one.
+"""
+_FINENESS = 2**24
+"""Steps per unit in which vectors are added up."""
 
 
 class _Documents:
@@ -101,14 +110,13 @@ class _Documents:
             for column, values in zip(self.columns.values(), zip(*rows, strict=True), strict=True):
                 column.extend(values)
 
-    def publish(self) -> NDArray[np.int32]:
-        """Let readers find what is new by its words; gives its terms, end to end."""
+    def publish(self) -> None:
+        """Let readers find what is new by its words."""
         self._settle()
         terms = np.array(self._terms, np.int32)
         lengths = self.columns["lengths"].view()[self._published :].astype(np.int32)
         self.postings.add(self._published, lengths, terms)
         self._published, self._terms = len(self.ids), array("i")
-        return terms
 
     def remove(self, ids: Iterable[str]) -> None:
         gone = [number for id in ids for number in self.documents.pop(id, ())]
@@ -159,35 +167,23 @@ class _Steps(_Documents):
         super().__init__(dimensions, lexicon, facets)
         self.columns |= {
             "session": Column(np.int32),
-            "previous": Column(np.int32),
             "actor": Column(np.int32),
             "acted": Column(np.bool_),
             "asks": Column(np.bool_),
             "form": Column(np.uint8),
-            "starts": Column(np.int64),
-            "next": Column(np.int32),
             "rows": Column(np.int32),
-            "kinship": Column(np.float32),
             "told_by": Column(np.int32),
             "thread": Column(np.int32),
         }
-        self._sequence = Column(np.int32)
+        self._sum = np.zeros(dimensions, np.int64)
+        self._summed = 0
         self._sessions = _Numbering()
         self._actors = _Numbering()
         self._actor_of = _Folded(self._actors)
-        self._last: dict[int, int] = {}
-        self._followed: list[tuple[int, int]] = []
-        self._noted = 0
         self._joined = Column(np.int32, 2)
         self._sessions_of: dict[str, str] = {}
         self.aliases: dict[str, str] = {}
         self.repeats: dict[str, tuple[str, ...]] = {}
-
-    def publish(self) -> NDArray[np.int32]:
-        terms = super().publish()
-        self._sequence.extend(terms)
-        self._link_next()
-        return terms
 
     def note_heads(self, count: int) -> None:
         """Steps need none."""
@@ -197,18 +193,11 @@ class _Steps(_Documents):
 
     def add_side(self, side: Side, breather: Breather) -> int:
         session = self._sessions.number(side.chain)
-        previous = self._last.get(session, -1)
         actor = self._actor_of[side.actor]
         told_by = self._actor_of[side.told_by or side.actor]
         thread = self._thread(side.thread_id)
         said = (actor, side.acted, side.asks, side.form)
-        # Neither a following one, nor a vector and so a kinship, is known yet.
-        later = (self._noted, -1, -1, 0.0, told_by, thread)
-        number = self.add(side, breather, session, previous, *said, *later)
-        self._noted = self._sequence.count + len(self._terms)
-        if previous >= 0:
-            self._followed.append((previous, number))
-        self._last[session] = number
+        number = self.add(side, breather, session, *said, -1, told_by, thread)
         for step in self.repeats.get(side.id, ()):
             self._join(step, [number])
         return number
@@ -270,30 +259,29 @@ class _Steps(_Documents):
             self.repeats |= {heir: tuple(others)} if others else {}
         return heirs
 
-    def _link_next(self) -> None:
-        self._settle()
-        if self._followed:
-            previous, following = np.array(self._followed, np.int32).T
-            self.columns["next"].link(previous, following)
-            self._followed = []
-
     def add_vectors(self, numbers: Sequence[int], vectors: Sequence[Vector]) -> None:
-        self._link_next()
+        self._settle()
         first = self.vectors.count
         super().add_vectors(numbers, vectors)
         added = np.asarray(numbers, np.intp)
         self.columns["rows"].link(added, np.arange(first, first + len(added)))
-        following = self.columns["next"].view()[added]
-        self._link_kin(np.concatenate((added, following[following >= 0])))
+        self._count(self.vectors.view()[first:], 1)
 
-    def _link_kin(self, numbers: NDArray[np.intp]) -> None:
-        """Note how near each of *numbers* is to the document before it, where both are known."""
-        rows, previous = self.columns["rows"].view(), self.columns["previous"].view()[numbers]
-        both = (previous >= 0) & (rows[numbers] >= 0) & (rows[previous] >= 0)
-        numbers, previous = numbers[both], previous[both]
-        vectors = self.vectors.view()
-        near = np.einsum("ij,ij->i", vectors[rows[numbers]], vectors[rows[previous]])
-        self.columns["kinship"].link(numbers, near)
+    def remove(self, ids: Iterable[str]) -> None:
+        ids = tuple(ids)
+        self._settle()
+        gone = [number for id in ids for number in self.documents.get(id, ())]
+        rows = self.columns["rows"].view()[gone]
+        self._count(self.vectors.view()[rows[rows >= 0]], -1)
+        super().remove(ids)
+
+    def _count(self, vectors: NDArray[np.float32], sign: int) -> None:
+        """Add *vectors* to the sum of all, or take them off it: in integers, so exact."""
+        self._sum += sign * np.rint(vectors * np.float32(_FINENESS)).astype(np.int64).sum(axis=0)
+        self._summed += sign * len(vectors)
+
+    def _centre(self) -> NDArray[np.float32]:
+        return (self._sum / (_FINENESS * (self._summed + SHRINKAGE))).astype(np.float32)
 
     def view(self) -> StepsView:
         return StepsView(
@@ -304,9 +292,7 @@ class _Steps(_Documents):
             chains=self._sessions.numbers,
             actor_numbers=self._actors.numbers,
             actors=self._actors.names,
-            sessions=len(self._sessions.names),
-            sequence=self._sequence.view(),
-            term_numbers=self.lexicon.numbers,
+            centre=self._centre(),
         )
 
 

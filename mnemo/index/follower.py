@@ -434,7 +434,7 @@ def _near(
         cosines = np.einsum("ij,j->i", view.vectors[rows], vector)
         near = view.alive[documents] & (cosines >= threshold)
         return documents[near], cosines[near]
-    (cosines,), known = view.cosines(vector[np.newaxis])
+    cosines, known = view.cosines(vector)
     documents = np.flatnonzero(known & view.alive & (cosines >= threshold))
     return documents, cosines[documents]
 

@@ -3,37 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from mnemo.config import Config, TypeScoring
+from mnemo.config import Config
+from mnemo.english.letters import is_language
 from mnemo.recall.candidate import Phase
+from mnemo.recall.matches import Rarity
 from mnemo.recall.question import RecallQuestion
-from mnemo.recall.signals import FEW, Hits, StepWeights, node_hits, restated_scores, step_hits
+from mnemo.recall.score import SCALE, Hits, score_nodes, score_steps
 from mnemo.recall.value import parameters_of
 from mnemo.runtime.text import fold
 from mnemo.values.corpus import CorpusView, DocumentsView, StepsView, thread_chain
 from mnemo.values.filters import Filters, Window
 from mnemo.values.graph import NodeType
 
-__all__ = [
-    "HAND",
-    "Found",
-    "HopZero",
-    "eligible_nodes",
-    "eligible_steps",
-    "hop_zero",
-    "step_weights",
-]
+__all__ = ["HAND", "Found", "HopZero", "eligible_nodes", "eligible_steps", "hop_zero"]
 
 HAND = "hand"
 """The actor of what was written by hand."""
-FAR_OUT = 3.0
-"""Deviations from which the best document of a query is as relevant as can be."""
-
-_ROUTING: tuple[NodeType, ...] = ("tag", "intent")
 
 Mask = NDArray[np.bool_]
 
@@ -45,16 +35,16 @@ class Found:
 
     Attributes:
         id: Of the node; for a ``source`` node that of its step's episodic node.
-        floor: Value that it gets in any case.
+        match: How well its own words match, which sets the order of equals.
         via: The node that led to it, where the question itself did not.
     """
 
     id: str
     type: NodeType
     relevance: float
+    match: float = 0.0
     phase: Phase = "initial"
     hop: int | None = 0
-    floor: float = 0.0
     via: str | None = None
 
 
@@ -66,25 +56,24 @@ class HopZero:
     Attributes:
         hits: Type → its scored documents; types with nothing eligible are absent.
         eligible: Type → which of its documents pass the filters.
-        scales: Type → deviations that count as relevance 1.
         found: The best of each searched type, best first.
-        rejected: How many a threshold turned away.
-        weights: Of the steps' signals, for the trace.
-        abstained: Whether the question has nothing to do with what is stored.
+        abstained: Whether the question is no language, and nothing stored has a word of it.
     """
 
     hits: Mapping[NodeType, Hits]
     eligible: Mapping[NodeType, Mask]
-    scales: Mapping[NodeType, float]
     found: tuple[Found, ...] = ()
-    rejected: int = 0
-    weights: Mapping[str, float] = field(default_factory=dict)
     abstained: bool = False
 
     def relevance(self, type: NodeType, id: str) -> float:
         """The own relevance of node *id*, in [0, 1]."""
         hits = self.hits.get(type)
-        return hits.relevance(hits.view.of(id), self.scales[type]) if hits else 0.0
+        return _relevance(hits.score(hits.view.of(id))) if hits else 0.0
+
+    def match(self, type: NodeType, id: str) -> float:
+        """How well the words of node *id* match by themselves."""
+        hits = self.hits.get(type)
+        return hits.best_match(hits.view.of(id)) if hits else 0.0
 
     def cosine(self, type: NodeType, id: str) -> float:
         """The best cosine of node *id* with the query or a tag."""
@@ -92,7 +81,7 @@ class HopZero:
         return max((float(hits.cosines[d]) for d in hits.view.of(id)), default=0.0) if hits else 0.0
 
     def parts(self, type: NodeType, id: str) -> dict[str, float]:
-        """Signal → what it added to node *id*; empty where that was not kept."""
+        """Signal → what it added to the score of node *id*."""
         hits = self.hits.get(type)
         return hits.parts_of(hits.view.of(id)) if hits else {}
 
@@ -125,6 +114,10 @@ class HopZero:
         return any(hits.shares[d] or hits.cosines[d] >= threshold for d in documents)
 
 
+def _relevance(score: float) -> float:
+    return min(max(score / SCALE, 0.0), 1.0)
+
+
 def hop_zero(
     corpus: CorpusView,
     question: RecallQuestion,
@@ -133,148 +126,92 @@ def hop_zero(
     routes: Iterable[NodeType],
     filters: Filters,
     unwanted: frozenset[str],
+    least: int,
     config: Config,
     dense_weight: float,
-    abstain_cosine: float = 0.0,
-    explain: bool = False,
 ) -> HopZero:
     """
     Score every document of the *searched* types and of the *routes*.
 
+    Filters decide what is found, and change the score of nothing that is: words are counted
+    over all that exists at ``until``.
+
     Args:
         routes: Types that hops go over; scored, but never found.
         unwanted: Node ids that are not to be found.
-        abstain_cosine: See ``EmbeddingSpace``.
-        explain: Whether to keep what each signal adds to each document.
+        least: How many of each type are found at least, if there are as many.
     """
-    if is_foreign(corpus, question, abstain_cosine):
-        return HopZero({}, {}, {}, abstained=True)
+    searched = tuple(searched)
+    until = filters.window.until
+    pieces = corpus.steps.pieces_until(until.timestamp() if until else None)
+    kinds = [k for k in ("semantic", "procedural") if corpus.nodes[k].count]
+    stored = [(corpus.steps, pieces.exists)]
+    stored += [(corpus.nodes[kind], corpus.nodes[kind].alive) for kind in kinds]
+    rarity = Rarity.of(question, stored)
+    if not rarity.weights and is_language(question.query) is False:
+        return HopZero({}, {}, abstained=True)
+    steps = eligible_steps(corpus.steps, filters)
     hits: dict[NodeType, Hits] = {}
     eligible: dict[NodeType, Mask] = {}
-    weights = step_weights(corpus.steps, config, dense_weight)
-    steps = eligible_steps(corpus.steps, filters)
-    # Facts before steps: what a fact matches, it hands to the steps that it says again.
-    for kind in dict.fromkeys(("semantic", *searched, *routes)):
+    if corpus.steps.count:
+        eligible["episodic"] = eligible["source"] = steps
+        hits["episodic"] = hits["source"] = score_steps(
+            corpus.steps, question, steps, pieces, rarity, _agents(config), dense_weight
+        )
+    for kind in dict.fromkeys((*searched, *routes)):
         view = corpus.nodes.get(kind)
         if view is not None and view.count:
-            eligible[kind] = eligible_nodes(corpus, kind, filters, steps)
-            asked = question if kind in _ROUTING else question.for_evidence
-            hits[kind] = node_hits(view, asked, eligible[kind], dense_weight, explain=explain)
-    if corpus.steps.count:
-        facts = hits.get("semantic")
-        eligible["episodic"] = eligible["source"] = steps
-        hits["episodic"] = hits["source"] = step_hits(
-            corpus.steps,
-            question,
-            steps,
-            weights,
-            _agents(config),
-            dense_weight,
-            restated_scores(facts, corpus.restated, corpus.steps.count) if facts else None,
-            explain=explain,
-        )
-    scored = {kind: hits[kind] for kind in hits if kind in (*searched, *routes, "episodic")}
-    base = HopZero(hits, eligible, _scales(scored))
+            eligible[kind] = ok = eligible_nodes(corpus, kind, filters, steps)
+            own = score_nodes(view, question, ok, rarity, corpus.steps.centre, dense_weight)
+            pairs = corpus.behind.get(kind)
+            behind = hits.get("episodic") if pairs is not None else None
+            hits[kind] = own if behind is None else _as_their_steps(own, behind, pairs)
+    base = HopZero(hits, eligible)
     unwanted = frozenset(map(corpus.steps.canonical, unwanted))
-    return _with_best(base, searched, unwanted, config, weights)
+    found = [f for kind in searched for f in _best(base, kind, config, unwanted, least)]
+    return replace(base, found=tuple(sorted(found, key=lambda f: (-f.relevance, -f.match, f.id))))
 
 
-def is_foreign(corpus: CorpusView, question: RecallQuestion, abstain_cosine: float) -> bool:
-    """
-    Whether *question* has nothing to do with what is stored, whatever the filters.
-
-    No document has one of its words, and none a cosine of *abstain_cosine* with it; that of
-    tags is not looked at, for random letters may come near to a single word.
-    Relevance cannot tell: it is measured against the best of the same question. Of few
-    documents the best cosine tells nothing: the one that answers may be far from it.
-    """
-    views = (corpus.steps, *corpus.nodes.values())
-    stored = sum(np.count_nonzero(view.alive) for view in views)
-    if question.vectors is None or not abstain_cosine or stored < FEW:
-        return False
-    if any(_holds(view, term) for view in views for term in question.shared | set(question.terms)):
-        return False
-    asked = question.vectors[:1]
-    telling = (corpus.steps, *(view for kind, view in corpus.nodes.items() if kind != "tag"))
-    best = (view.cosines(asked)[0][0][view.alive].max(initial=-1.0) for view in telling)
-    return float(max(best)) < abstain_cosine
-
-
-def _holds(view: DocumentsView, term: str) -> bool:
-    found = view.postings.read(term, view.count)
-    return found is not None and bool(view.alive[found[0]].any())
-
-
-def _scales(hits: Mapping[NodeType, Hits]) -> dict[NodeType, float]:
-    """
-    One scale for what may be returned: the best S of the query.
-
-    A scale per type would make the best fact as relevant as the best step, however
-    little it stands out (recall@10 of steps fell by three points). Routing nodes are
-    measured apart: a label that is one word of the query stands out by itself.
-    """
-    best = max((h.best for kind, h in hits.items() if kind not in _ROUTING), default=0.0)
-    return {kind: max(h.best if kind in _ROUTING else best, FAR_OUT) for kind, h in hits.items()}
-
-
-def step_weights(steps: StepsView, config: Config, dense_weight: float) -> StepWeights:
-    """By the median length of the repository's step documents, once for all of them."""
-    if steps.median_words < config.recall.short_document_words:
-        return StepWeights.for_short(dense_weight)
-    return StepWeights.for_long(dense_weight, config.recall.observation_prior)
+def _as_their_steps(nodes: Hits, steps: Hits, pairs: NDArray[np.int32]) -> Hits:
+    """Give what was made of steps the score of the best of these: they are one candidate."""
+    scores = np.full(len(nodes.scores), -np.inf, np.float32)
+    np.maximum.at(scores, pairs[:, 0], steps.scores[pairs[:, 1]])
+    ok = np.isfinite(nodes.scores)
+    return replace(nodes, scores=np.where(ok & np.isfinite(scores), scores, nodes.scores))
 
 
 def _agents(config: Config) -> frozenset[str]:
     return frozenset(map(fold, (*config.recall.agent_actors, config.extraction.agent_name)))
 
 
-def _with_best(
-    base: HopZero,
-    searched: Iterable[NodeType],
-    unwanted: frozenset[str],
-    config: Config,
-    weights: StepWeights,
-) -> HopZero:
-    found: list[Found] = []
-    rejected = 0
-    for kind in searched:
-        if kind in base.hits:
-            best, below = _best(base, kind, parameters_of(config.scoring, kind), unwanted)
-            found += best
-            rejected += below
-    found.sort(key=lambda f: (-f.relevance, f.id))
-    steps = base.hits.get("episodic")
-    shown = {} if steps is None or steps.absolute else weights.shown()
-    return HopZero(base.hits, base.eligible, base.scales, tuple(found), rejected, shown)
-
-
 def _best(
-    base: HopZero, kind: NodeType, parameters: TypeScoring, unwanted: frozenset[str]
-) -> tuple[list[Found], int]:
-    hits = base.hits[kind]
-    positive = hits.reachable & (hits.scores > 0)
-    above = positive & (hits.shares | (hits.cosines >= parameters.threshold))
-    rejected = int(np.count_nonzero(positive)) - int(np.count_nonzero(above))
+    base: HopZero, kind: NodeType, config: Config, unwanted: frozenset[str], least: int
+) -> list[Found]:
+    hits = base.hits.get(kind)
+    if hits is None:
+        return []
+    most = max(parameters_of(config.scoring, kind).top_k, least)
     chosen: dict[str, Found] = {}
-    for document in _descending(hits.scores, np.flatnonzero(above)):
+    for document in _descending(hits.scores, hits.match):
         id = hits.view.ids[document]
         if id not in chosen and id not in unwanted:
-            chosen[id] = Found(id, kind, hits.relevance((document,), base.scales[kind]))
-        if len(chosen) == parameters.top_k:
+            score, match = float(hits.scores[document]), float(hits.match[document])
+            chosen[id] = Found(id, kind, _relevance(score), match)
+        if len(chosen) == most:
             break
-    return list(chosen.values()), rejected
+    return list(chosen.values())
 
 
-def _descending(scores: NDArray[np.float32], documents: NDArray[np.intp]) -> Iterable[int]:
-    """Yield *documents* by falling score; the first thousand are sorted apart: mostly enough."""
+def _descending(scores: NDArray[np.float32], match: NDArray[np.float32]) -> Iterable[int]:
+    """Yield the eligible documents by falling score; the first thousand are sorted apart."""
     first = 1_000
+    documents = np.flatnonzero(np.isfinite(scores))
+    heads, tails = documents, documents[:0]
     if len(documents) > first:
         cut = np.argpartition(-scores[documents], first)
         heads, tails = documents[cut[:first]], documents[cut[first:]]
-    else:
-        heads, tails = documents, documents[:0]
     for part in (heads, tails):
-        yield from part[np.argsort(-scores[part], kind="stable")].tolist()
+        yield from part[np.lexsort((-match[part], -scores[part]))].tolist()
 
 
 # ── Filters ──────────────────────────────────────────────────────────────────────────

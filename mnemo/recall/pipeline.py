@@ -268,7 +268,7 @@ class Recall:
             tags=plan.tags,
             candidates=candidates,
             answer=None,
-            trace=_trace(plan, corpus, zero, search, refinements),
+            trace=_trace(plan, corpus, search, refinements),
             goals=await self._goals(candidates),
             group_min_hits=self._config.recall.group_min_hits,
             count=self._config.conversation.count,
@@ -305,9 +305,8 @@ class Recall:
         try:
             with anyio.fail_after(self._config.recall.timeout_s):
                 space = self._embedder.space
-                texts = (*question.texts, *(question.words if space.static else ()))
-                reply = await self._embedder.embed(texts, kind="query")
-            rows = unit_rows(reply, rows=len(texts), dimensions=space.dimensions)
+                reply = await self._embedder.embed(question.texts, kind="query")
+            rows = unit_rows(reply, rows=len(question.texts), dimensions=space.dimensions)
         except Exception as error:
             # An embedder is foreign code; whatever it raises, keywords still answer.
             progress.does_without("embedder", error)
@@ -326,9 +325,8 @@ class Recall:
             filters=scope.request.filters,
             unwanted=scope.request.unwanted,
             config=self._config,
+            least=scope.request.k,
             dense_weight=self._dense_weight,
-            abstain_cosine=self._abstain_cosine,
-            explain=scope.request.explain,
         )
         return await self._threads.run(score)
 
@@ -336,11 +334,6 @@ class Recall:
     def _dense_weight(self) -> float:
         weight = self._config.recall.dense_weight
         return self._embedder.space.dense_weight if weight is None else weight
-
-    @property
-    def _abstain_cosine(self) -> float:
-        least = self._config.recall.abstain_cosine
-        return self._embedder.space.abstain_cosine if least is None else least
 
     async def _found_by(
         self, corpus: CorpusView, scope: SearchScope, progress: RecallProgress, tags: Sequence[str]
@@ -361,8 +354,6 @@ class Recall:
             config=self._config.recall,
             progress=run.progress,
         )
-        with run.progress.phase("provenance"):
-            await search.trace_back()
         with run.progress.phase("sources"):
             return refinements, await search.finish()
 
@@ -436,7 +427,6 @@ def _empty(
 def _trace(
     plan: RecallPlan,
     corpus: CorpusView,
-    zero: HopZero,
     search: Search,
     refinements: tuple[dict[str, Any], ...],
 ) -> RecallTrace:
@@ -445,9 +435,7 @@ def _trace(
         mode_chosen_by=plan.chosen_by,
         tags=plan.tags,
         revision=corpus.revision,
-        weights=zero.weights,
         found=dict(search.found_by),
-        rejected=zero.rejected,
         refinements=refinements,
     )
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from itertools import pairwise
 from typing import Literal
 
 import numpy as np
@@ -13,7 +12,7 @@ from numpy.typing import NDArray
 
 from mnemo.english.words import index_terms
 from mnemo.recall.request import MAX_QUERY_CHARACTERS, RecallContext
-from mnemo.runtime.text import clean, content_words, fold, words
+from mnemo.runtime.text import clean, fold, words
 
 __all__ = ["RecallQuestion", "ask"]
 
@@ -21,11 +20,6 @@ TAG_WEIGHT = 0.9
 """What a tag's cosine counts beside the query's."""
 CONTEXT_VECTOR_WEIGHT = 0.5
 CONTEXT_TERM_WEIGHT = 0.3
-MAX_PAIRS = 32
-"""Pairs of neighbouring terms that are looked for; a question has fewer."""
-
-MAX_WORDS = 16
-"""Content words of a query that get vectors of their own; a question has fewer."""
 
 _OF_THE_AGENT = re.compile(
     r"\b(?:did|have|had|were|was) you\b|\byour (?:advice|answers?|suggestions?|recommendations?)\b"
@@ -42,34 +36,24 @@ class RecallQuestion:
     Attributes:
         terms: Index term → weight in BM25; 1 for the query's own.
         shared: Terms that make a document share a word with the query or a tag.
-        pairs: Index terms that stand side by side in the query, in its order.
         named: Folded words of the query; an actor among them is named by it.
         about: Whose words are asked for: ``"agent"`` (what did *you* suggest),
             ``"asker"`` (*I*, *my*), or ``None`` if the query says neither.
-        texts: What is to be embedded: the query, its tags, and last the context.
-        telling: Places in *texts* of the query and of the tags that say more than it does.
-        vectors: Unit rows of the query and its tags; ``None`` without an embedder.
-        words: Its content words, each once, at most 16.
-        word_vectors: Their unit rows; ``None`` where words have no vectors of their own.
+        texts: What is to be embedded: the query, the tags that say more than it does, and
+            last the context.
+        vectors: Unit rows of the query and these tags; ``None`` without an embedder.
     """
 
     terms: dict[str, float]
     shared: frozenset[str]
     named: frozenset[str]
     texts: tuple[str, ...]
-    pairs: tuple[tuple[str, str], ...] = ()
     about: Literal["agent", "asker"] | None = None
     has_context: bool = False
-    telling: tuple[int, ...] = (0,)
     vectors: NDArray[np.float32] | None = field(default=None, compare=False, repr=False)
-    words: tuple[str, ...] = ()
-    word_vectors: NDArray[np.float32] | None = field(default=None, compare=False, repr=False)
 
     def embedded(self, rows: NDArray[np.float32]) -> RecallQuestion:
-        """This question with the vectors of its ``texts`` and, if given, of its ``words``."""
-        if len(rows) > len(self.texts):
-            known = replace(self, word_vectors=rows[len(self.texts) :])
-            return known.embedded(rows[: len(self.texts)])
+        """This question with the vectors of its ``texts``."""
         if self.has_context:
             leading = rows[0] + np.float32(CONTEXT_VECTOR_WEIGHT) * rows[-1]
             rows = np.vstack((leading / max(float(np.linalg.norm(leading)), 1e-9), rows[1:-1]))
@@ -79,18 +63,6 @@ class RecallQuestion:
     def query(self) -> str:
         """The query's text, as far as it is read."""
         return self.texts[0]
-
-    @property
-    def for_evidence(self) -> RecallQuestion:
-        """
-        This question as all but routing nodes is asked it: without tags that echo its words.
-
-        With them recall@10 of steps was 0.6 to 1.8 points lower on both development
-        files, and facts found nothing more.
-        """
-        if self.vectors is None or len(self.telling) == len(self.vectors):
-            return self
-        return replace(self, vectors=self.vectors[list(self.telling)])
 
     @property
     def weights(self) -> NDArray[np.float32]:
@@ -110,17 +82,14 @@ def ask(
     weighted = dict.fromkeys(index_terms(context.text), CONTEXT_TERM_WEIGHT) if context else {}
     weighted |= dict.fromkeys(own, 1.0)
     heard = frozenset(own)
-    telling = (n for n, tag in enumerate(tags, start=1) if not heard.issuperset(index_terms(tag)))
+    telling = (tag for tag in tags if not heard.issuperset(index_terms(tag)))
     return RecallQuestion(
         terms=weighted,
         shared=heard.union(*map(index_terms, tags)),
         named=frozenset(word.removesuffix("'s") for word in words(query)),
-        texts=(query, *tags, context.text) if context else (query, *tags),
-        pairs=tuple(dict.fromkeys(pairwise(own)))[:MAX_PAIRS],
+        texts=(query, *telling, *([context.text] if context else [])),
         about=_about(query),
         has_context=context is not None,
-        telling=(0, *telling),
-        words=tuple(dict.fromkeys(content_words(query)))[:MAX_WORDS],
     )
 
 

@@ -77,11 +77,8 @@ class RecallTrace:
 
     Attributes:
         mode_chosen_by: ``"caller"``, ``"embedded"`` or ``"model"``.
-        weights: Signal → weight for steps, with ``"observation"`` the role prior; empty
-            where steps were too few for deviations, or not searched.
         revision: Of the graph, that all candidates belong to.
         found: Phase, and for hops their number (``"multi_hop 1"``) → candidates found.
-        rejected: Candidates that a threshold turned away.
         refinements: One entry per refinement: ``hop`` that it followed, ``tags``, and the
             best relevance on the way over the graph ``best_before`` and ``best_after`` it.
         seconds: Phase → seconds.
@@ -91,17 +88,15 @@ class RecallTrace:
         model_calls: Calls of the chat model, failed and corrective ones included.
         tokens: Of each candidate's line of ``as_text``, in their order, by the service's count;
             with ``explain=True``, else empty.
-        abstained: Whether nothing was looked for further: no stored document has a word of
-            the question, or comes near it (``config.recall.abstain_cosine``).
+        abstained: Whether nothing was looked for: the question is no language, and nothing
+            stored has a word of it.
     """
 
     mode: Mode
     mode_chosen_by: str
     tags: tuple[str, ...]
     revision: Revision
-    weights: Mapping[str, float] = field(default_factory=dict)
     found: Mapping[str, int] = field(default_factory=dict)
-    rejected: int = 0
     refinements: tuple[Mapping[str, Any], ...] = ()
     seconds: Mapping[str, float] = field(default_factory=dict)
     degraded: tuple[str, ...] = ()

@@ -51,6 +51,8 @@ with the first and rose by 8.4 with the second; at 0.5 it fell by 0.4 and rose b
 """
 _LEADING: tuple[NodeType, ...] = ("tag", "intent", "semantic", "procedural", "subgoal")
 """Types of node that lead to others."""
+_UNITED: tuple[NodeType, ...] = ("semantic", "procedural", "episodic")
+"""Types of which those of one step take one place."""
 _LONG_AGO = datetime.min.replace(tzinfo=UTC)
 
 
@@ -79,10 +81,6 @@ class SearchScope:
         """The types that hops go over."""
         return ROUTES[self.mode]
 
-    @property
-    def traces_back(self) -> bool:
-        """Whether the steps behind candidates are candidates too."""
-        return self.mode in ("episodic", "mixed") and "episodic" in self.weights
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,9 +101,10 @@ class ScoredCandidate:
     latest: datetime
 
     @property
-    def order(self) -> tuple[float, float, str]:
-        """Best value first, then later evidence, then id."""
-        return (-self.value, -(self.latest - _LONG_AGO).total_seconds(), self.found.id)
+    def order(self) -> tuple[float, float, float, str]:
+        """Best value first, then the better match, then later evidence, then id."""
+        age = -(self.latest - _LONG_AGO).total_seconds()
+        return (-self.value, -self.found.match, age, self.found.id)
 
 
 class Search:
@@ -155,7 +154,13 @@ class Search:
     async def hop(self, hop: int) -> float:
         """Add candidates over tags and intents; return the best new relevance, 0 without any."""
         seeds = [scored.found for scored in self.ranked[:SEEDS]]
-        routes = self._hopeful_routes(seeds, hop)
+        routes = routes_from(
+            seeds,
+            self._neighbours,
+            self._zero,
+            over=self._scope.routes,
+            scoring=self._config.scoring,
+        )
         if not routes:
             return 0.0
         await self._neighbours.load(route.id for route in routes)
@@ -168,9 +173,7 @@ class Search:
             searched=self._scope.weights,
         )
         self.found_by[f"multi_hop {hop}"] += len(targets)
-        least = self._least(SEEDS)
-        hopeful = [f for f in targets if self._may_reach(f, least)]
-        await self._take(hopeful[: self._config.recall.max_candidates])
+        await self._take(targets[: self._config.recall.max_candidates])
         return targets[0].relevance if targets else 0.0
 
     async def refine(self, zero: HopZero, hop: int) -> float:
@@ -193,62 +196,6 @@ class Search:
         await self._take(found)
         return max((f.relevance for f in found), default=0.0)
 
-    def _hopeful_routes(self, seeds: Sequence[Found], hop: int) -> list[Route]:
-        """Return the routes whose targets may reach a place among the results."""
-        routes = routes_from(
-            seeds,
-            self._neighbours,
-            self._zero,
-            over=self._scope.routes,
-            scoring=self._config.scoring,
-        )
-        least = self._least(SEEDS)
-        return [
-            route
-            for route in routes
-            if self._may_reach(
-                Found(route.id, BEHIND[route.type], HOP_DECAY**hop * route.relevance), least
-            )
-        ]
-
-    async def trace_back(self) -> None:
-        """Add the steps behind candidates, at a share of the value of what they support."""
-        if not self._scope.traces_back:
-            return
-        led: dict[str, ScoredCandidate] = {}
-        for scored in self.ranked:
-            for step in scored.support if scored.found.type != "episodic" else ():
-                if ("episodic", step) not in self._scored and step not in self._unwanted:
-                    led.setdefault(step, scored)
-        found = [self._behind(step, scored) for step, scored in led.items()]
-        self.found_by["provenance"] += len(found)
-        least = self._least(0)
-        hopeful = [f for f in found if self._may_reach(f, least)]
-        await self._take(hopeful[: self._config.recall.max_candidates])
-
-    def _behind(self, step: str, supported: ScoredCandidate) -> Found:
-        """Make the hit of a step: its value is at least a share of the supported candidate's."""
-        relevance = self._zero.relevance("episodic", step)
-        floor = self._config.recall.provenance_decay * supported.value
-        return Found(step, "episodic", relevance, "provenance", None, floor, via=supported.found.id)
-
-    def _least(self, rank: int) -> float:
-        """
-        Return the value below which a new candidate is neither returned nor a seed.
-
-        0 with a configured value function, whose bounds are unknown.
-        """
-        # A place may be taken by a fact and its step.
-        rank = max(rank, 2 * self._request.k if self._request.unites else self._request.k)
-        if self._config.scoring.value_function is not None or len(self._scored) < rank:
-            return 0.0
-        return self.ranked[rank - 1].value
-
-    def _may_reach(self, found: Found, least: float) -> bool:
-        # Recency and frequency are at most 1, the reward's factor is below 2.
-        bound = found.relevance * 2**self._config.scoring.reward_weight
-        return max(bound * self._scope.weights.get(found.type, 0.0), found.floor) >= least
-
     async def finish(self) -> list[Candidate]:
         """Return the best candidates with their sources."""
         best = self._best()
@@ -259,35 +206,38 @@ class Search:
 
     def _best(self) -> list[tuple[ScoredCandidate, list[ScoredCandidate]]]:
         """
-        Return the best *k*, each with the facts that restate it and share its place.
+        Return the best *k*, each with what was made of the same step and shares its place.
 
-        A fact restates the step behind it that matches the question best. One that was worded
-        by hand takes the step's place: the step says what was corrected.
+        What was worded by hand takes the step's place: the step says what was corrected.
         """
         best: list[tuple[ScoredCandidate, list[ScoredCandidate]]] = []
-        places: dict[str, tuple[ScoredCandidate, list[ScoredCandidate]]] = {}
+        places: dict[str, int] = {}
+        least = self._request.min_score
         for scored in self.ranked:
-            if len(best) == self._request.k:
-                break
-            if scored.found.relevance < self._request.min_score:
+            if scored.found.relevance < least or self._is_far_below(scored, best):
                 continue
-            step = self._restated_step(scored)
+            step = self._shared_step(scored)
             place = places.get(step) if step is not None else None
-            restating: list[ScoredCandidate] = []
-            if place is not None and place[0].found.type != scored.found.type:
-                if not (isinstance(scored.node, Claim) and scored.node.worded_at is not None):
-                    place[1].extend([scored] if scored.found.type == "semantic" else ())
-                    continue
-                best = [one for one in best if one is not place]
-                restating, place = place[1], None
-            best.append((scored, restating))
-            if step is not None and place is None:
-                places[step] = best[-1]
+            if place is not None:
+                first, others = best[place]
+                if _by_hand(scored.node) and not _by_hand(first.node):
+                    best[place] = (scored, [*others, first])
+                else:
+                    others.append(scored)
+            elif len(best) < self._request.k:
+                if step is not None:
+                    places[step] = len(best)
+                best.append((scored, []))
         return best
 
-    def _restated_step(self, scored: ScoredCandidate) -> str | None:
-        """The step that a fact restates, or that the candidate is; ``None``: neither counts."""
-        if not self._request.unites or scored.found.type not in ("semantic", "episodic"):
+    def _is_far_below(
+        self, scored: ScoredCandidate, best: Sequence[tuple[ScoredCandidate, Any]]
+    ) -> bool:
+        return bool(best) and scored.value < self._config.recall.cut * best[0][0].value
+
+    def _shared_step(self, scored: ScoredCandidate) -> str | None:
+        """The step that the candidate is, or was made of; ``None``: it has a place of its own."""
+        if not self._request.unites or scored.found.type not in _UNITED:
             return None
         return next(iter(self._named(scored)), None)
 
@@ -354,9 +304,7 @@ class Search:
             return None
         parameters = parameters_of(self._config.scoring, found.type)
         value = self._value_of(found.relevance, node, metadata, parameters, self._scope.now)
-        weighted = max(value * self._scope.weights[found.type], found.floor)
-        if weighted <= 0:
-            return None
+        weighted = value * self._scope.weights[found.type]
         return ScoredCandidate(
             found, node, metadata, weighted, support, self._latest(node, support)
         )
@@ -369,7 +317,7 @@ class Search:
 
     def _is_inside(self, found: Found, node: Node, support: tuple[str, ...]) -> bool:
         """Whether one of its sources matches, or the node itself where it is its own source."""
-        by_hand = isinstance(node, Claim) and node.worded_at is not None
+        by_hand = _by_hand(node)
         if support or (self._neighbours.support(found.id) and not by_hand):
             return bool(support)
         return self._request.filters.holds(
@@ -449,6 +397,10 @@ class Search:
         origins = [view.origins.get(d) for d in view.of(node.id)] if view else []
         key = origins[-1] if origins else None
         return SourceRef.of_node(node, key)
+
+
+def _by_hand(node: Node) -> bool:
+    return isinstance(node, Claim) and node.worded_at is not None
 
 
 # ── Expansion ────────────────────────────────────────────────────────────────────────

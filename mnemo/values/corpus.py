@@ -22,6 +22,7 @@ from mnemo.values.changeset import Revision
 from mnemo.values.facets import Facets
 from mnemo.values.fast_init import fast_init
 from mnemo.values.graph import Node, NodeType, Vector
+from mnemo.values.pieces import Pieces
 from mnemo.values.postings import Postings
 from mnemo.values.vectors import Heads
 
@@ -149,22 +150,26 @@ class DocumentsView:
         found = self.documents.get(id, ())
         return tuple(d for d in found if d < self.count and self.alive[d])
 
-    def cosines(self, questions: Floats) -> tuple[Floats, Mask]:
+    def cosines(self, question: Floats) -> tuple[Floats, Mask]:
         """
-        Cosine of every document with each row of *questions*, shape ``(rows, count)``.
+        The best cosine of every document with the unit vector *question*.
 
         The mask says which documents have a vector; the others have cosine 0.
         """
         known = np.zeros(self.count, np.bool_)
-        cosines = np.zeros((len(questions), self.count), np.float32)
         # Of another width is a question of another space, asked while that changes.
-        if len(self.vectors) and self.vectors.shape[1] == questions.shape[1]:
-            known[self.vector_documents] = True
-            for row, question in zip(cosines, questions, strict=True):
-                # Not BLAS: its threads spin for one another, and on a busy machine a
-                # product that takes 2 ms took 50. Memory is the limit, not arithmetic.
-                row[self.vector_documents] = np.einsum("ij,j->i", self.vectors, question)
-        return cosines, known
+        if not len(self.vectors) or self.vectors.shape[1] != len(question):
+            return np.zeros(self.count, np.float32), known
+        known[self.vector_documents] = True
+        # Not BLAS: its threads spin for one another, and on a busy machine a product that
+        # takes 2 ms took 50. Memory is the limit, not arithmetic.
+        return self.best_of(np.einsum("ij,j->i", self.vectors, question)), known
+
+    def best_of(self, values: Floats) -> Floats:
+        """The best of a document's *values*, of which each vector has one; 0 without any."""
+        best = np.full(self.count, -np.inf, np.float32)
+        np.maximum.at(best, self.vector_documents, values)
+        return np.where(np.isfinite(best), best, np.float32(0))
 
 
 @dataclass(frozen=True)
@@ -182,44 +187,33 @@ class StepsView(DocumentsView):
         joined: Pairs of a session's number and a message's document that a step of the
             session repeats, shape ``(pairs, 2)``; -1 for those that were undone.
         told_by: Number of the actor of the whole step, into ``actors``.
-        previous, next: The neighbouring document of the same session, -1 if none;
-            ``next`` may name one beyond ``count``.
         actor: Number of who spoke, into ``actors``.
         acted: True for the agent's own actions.
         asks: True if what was said ends as a question.
         form: Bits of ``values.form``.
-        rows: Row of a document's vector; meaningless unless it has one.
-        kinship: Cosine with the previous document; meaningless unless both have vectors.
+        rows: Row of a document's first vector; -1, or beyond the vectors, without one.
         actors: Folded names.
         actor_numbers: Folded name → its place in ``actors``; *chains* of sessions and threads
             likewise, both of the writer: look up only.
-        sessions: How many there are.
-        sequence: Numbers of the documents' index terms, in order, end to end.
-        starts: Where in ``sequence`` a document begins; it is ``lengths`` long.
-        term_numbers: Index term → its number, of the writer: look up only.
+        centre: Mean of the living documents' first vectors, shrunk to nothing where these are
+            few: their sum over their number and 200.
     """
 
     aliases: Mapping[str, str]
     repeats: Mapping[str, tuple[str, ...]]
     session: Ints
-    previous: Ints
-    next: Ints
     actor: Ints
     acted: Mask
     asks: Mask
     form: NDArray[np.uint8]
     rows: Ints
-    kinship: Floats
     told_by: Ints
     thread: Ints
     joined: Ints
     chains: Mapping[str, int]
     actor_numbers: Mapping[str, int]
     actors: Sequence[str]
-    sessions: int
-    sequence: Ints
-    starts: NDArray[np.int64]
-    term_numbers: Mapping[str, int]
+    centre: Floats
 
     def canonical(self, id: str) -> str:
         """The id that the step with episodic node *id* is found under."""
@@ -233,11 +227,22 @@ class StepsView(DocumentsView):
         """The living documents of a step, by its node's id, or of a message's document."""
         return super().of(self.canonical(id))
 
+    def first_of(self, values: Floats) -> Floats:
+        """A document's first of *values*, of which each vector has one; 0 without any."""
+        known = (self.rows >= 0) & (self.rows < len(values))
+        return np.where(known, values[np.where(known, self.rows, 0)], np.float32(0))
+
     @cached_property
-    def median_words(self) -> float:
-        """The median length of the living documents, in words; 0 if there is none."""
-        alive = self.log_words[self.alive]
-        return math.exp(float(np.median(alive))) if len(alive) else 0.0
+    def pieces(self) -> Pieces:
+        """The pieces of the living documents."""
+        return self._pieces(self.alive)
+
+    def pieces_until(self, end: float | None) -> Pieces:
+        """The pieces of what was said until *end*, Unix seconds; ``None``: of all."""
+        return self.pieces if end is None else self._pieces(self.alive & (self.first <= end))
+
+    def _pieces(self, exists: Mask) -> Pieces:
+        return Pieces.of(self.session, self.first, self.actor, self.log_words, exists)
 
 
 @dataclass(frozen=True, slots=True)

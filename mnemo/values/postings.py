@@ -182,9 +182,8 @@ class Bm25:
         )
 
     def add(self, scores: Floats, weight: float, documents: Ints, counts: Floats) -> None:
-        """Add one term's part to *scores*; *documents* are distinct."""
-        part = weight * idf(self.documents, len(documents))
-        scores[documents] += np.float32(part) * saturation(counts, self.norms[documents])
+        """Add one term's part to *scores*, weighted; *documents* are distinct."""
+        scores[documents] += np.float32(weight) * saturation(counts, self.norms[documents])
 
 
 MAX_INDEXED_CHARACTERS = 1_000_000

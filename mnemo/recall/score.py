@@ -1,0 +1,307 @@
+"""
+Score every document of a type against a question, in absolute units. NumPy only, no await.
+
+A score is a weighted sum of cosines, shares of words and a few facts about a turn. Which
+weights hold is decided by what kind of text a document is: a note, a turn of a chat, or a
+long message. Nothing is measured against the other documents of the store, so that stores of
+20 and of 2 million documents mean the same.
+
+Source of the weights: ``spec`` trials on development files, and ``scripts/bench_questions``
+and ``scripts/bench_recall`` with ``--ablate``; the guide's page ``recall`` has the figures.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mnemo.recall.matches import Matches, Rarity
+from mnemo.recall.question import RecallQuestion
+from mnemo.runtime.text import fold
+from mnemo.values.corpus import DocumentsView, StepsView
+from mnemo.values.form import DATE, FIRST, NUMBER, PLACE
+from mnemo.values.pieces import CHAT, DOCUMENT, NOTE, Pieces
+
+__all__ = ["GROUPS", "SCALE", "WEIGHTS", "Hits", "score_nodes", "score_steps"]
+
+Floats = NDArray[np.float32]
+Mask = NDArray[np.bool_]
+
+WEIGHTS: dict[str, dict[int, float]] = {
+    "cosine": {NOTE: 2.5, CHAT: 0.5, DOCUMENT: 1.0},
+    "window": {CHAT: 0.3},
+    "words": {NOTE: 0.4, CHAT: 0.3, DOCUMENT: 0.8},
+    "joined": {CHAT: 0.6},
+    "session": {CHAT: 0.3},
+    "speaker": {CHAT: 0.45},
+    "not the agent": {DOCUMENT: 0.2},
+    "where: place": {CHAT: 0.2},
+    "how long: number": {CHAT: 0.4},
+    "asks": {CHAT: -0.1},
+    "length": {CHAT: 0.06},
+    "first person": {CHAT: 0.05},
+    "date": {CHAT: 0.05},
+}
+"""Signal → kind of text → weight; the bench leaves signals out to see what they give."""
+GROUPS: Mapping[str, tuple[str, ...]] = {
+    "words": ("words", "joined", "session"),
+    "meaning": ("cosine", "window"),
+    "who": ("speaker", "not the agent", "first person", "asks"),
+    "when and where": ("date", "where: place", "how long: number", "length"),
+}
+"""What a signal is about, as explanations and the bench group them."""
+SCALE = 3.0
+"""Score at which a document is as relevant as can be: about all cosine and all words."""
+WINDOWED = 1_000
+"""Turns, best by everything else, whose window of neighbours is looked at."""
+_TYPICAL_LOG_WORDS = 3.0
+
+_WHERE = re.compile(
+    r"\bwhere\b|\b(?:what|which) (?:\w+ )?"
+    r"(?:place|city|citie|country|countrie|state|town|location|area)s?\b"
+)
+_HOW_LONG = re.compile(r"\bhow long\b|\bhow many (?:days|weeks|months|years|hours|minutes)\b")
+
+
+@dataclass(frozen=True, slots=True)
+class Hits:
+    """
+    The documents of one type, scored.
+
+    Attributes:
+        scores: Of every document; minus infinity where it is not eligible.
+        match: How well each matches by itself, as a note would: what compares a fact with
+            the step that it restates.
+        cosines: Best cosine with the query or a tag, as the embedder gives it; 0 where there
+            is no vector.
+        words: Share of the question's words.
+        shares: Whether it has a word of the question or of a tag.
+        parts: Signal → what it adds to the score of every document.
+    """
+
+    view: DocumentsView
+    scores: Floats
+    match: Floats
+    cosines: Floats
+    words: Floats
+    shares: Mask
+    parts: Mapping[str, Floats]
+
+    def parts_of(self, documents: Iterable[int]) -> dict[str, float]:
+        """Signal → what it adds to the best of *documents*; only what is not 0."""
+        best = max(documents, key=lambda d: float(self.scores[d]), default=None)
+        if best is None:
+            return {}
+        named = ((name, float(values[best])) for name, values in self.parts.items())
+        return {name: value for name, value in named if value}
+
+    def score(self, documents: Iterable[int]) -> float:
+        """Of the best of *documents*; 0 if none is eligible."""
+        best = max((float(self.scores[d]) for d in documents), default=0.0)
+        return best if best > -np.inf else 0.0
+
+    def best_match(self, documents: Iterable[int]) -> float:
+        """The best ``match`` of *documents*; 0 if there are none."""
+        return max((float(self.match[d]) for d in documents), default=0.0)
+
+
+def score_nodes(
+    view: DocumentsView,
+    question: RecallQuestion,
+    ok: Mask,
+    rarity: Rarity,
+    centre: Floats,
+    dense_weight: float,
+) -> Hits:
+    """
+    Score nodes as notes.
+
+    Args:
+        ok: Which documents are eligible.
+        centre: Taken off all vectors.
+        dense_weight: Of the embedding space: what its cosines count.
+    """
+    near = _Nearness.of(view, question, centre)
+    words = Matches.read(view, rarity, view.alive).own()
+    parts = {
+        "cosine": np.float32(WEIGHTS["cosine"][NOTE] * dense_weight) * near.best,
+        "words": np.float32(WEIGHTS["words"][NOTE]) * words,
+    }
+    return _hits(view, question, ok, parts, _match(near.best, words, dense_weight), near, words)
+
+
+def score_steps(
+    view: StepsView,
+    question: RecallQuestion,
+    ok: Mask,
+    pieces: Pieces,
+    rarity: Rarity,
+    agents: frozenset[str],
+    dense_weight: float,
+) -> Hits:
+    """
+    Score the sides of steps, each by the weights of its kind.
+
+    Args:
+        pieces: What the documents that exist belong to; filters do not change it.
+        agents: Folded names of those who are the agent's side, beside every action.
+    """
+    near = _Nearness.of(view, question, view.centre)
+    matches = Matches.read(view, rarity, pieces.exists)
+    words = matches.own()
+    signals = {
+        "cosine": np.where(pieces.kind == DOCUMENT, view.first_of(near.rows), near.best),
+        "words": words,
+        **_facts_about_turns(view, question, agents),
+    }
+    if (pieces.kind == CHAT).any():
+        # A long turn stands for itself.
+        signals["joined"] = np.where(pieces.long, words, matches.joined(pieces))
+        signals["session"] = np.where(pieces.long, words, matches.session(pieces))
+    parts = {name: _weighted(name, values, pieces, dense_weight) for name, values in signals.items()}
+    others = np.where(ok, sum(parts.values()), np.float32(-np.inf))
+    window = _window(view, near, pieces, others)
+    parts["window"] = _weighted("window", window, pieces, dense_weight)
+    return _hits(view, question, ok, parts, _match(near.best, words, dense_weight), near, words)
+
+
+def _hits(
+    view: DocumentsView,
+    question: RecallQuestion,
+    ok: Mask,
+    parts: Mapping[str, Floats],
+    match: Floats,
+    near: _Nearness,
+    words: Floats,
+) -> Hits:
+    total = np.sum(list(parts.values()), axis=0, dtype=np.float32)
+    scores = np.where(ok, total, np.float32(-np.inf))
+    shares = words > 0
+    for term in question.shared - question.terms.keys():
+        if (posting := view.postings.read(term, view.count)) is not None:
+            shares[posting[0]] = True
+    return Hits(view, scores, match, near.plain, words, shares, parts)
+
+
+def _match(cosine: Floats, words: Floats, dense_weight: float) -> Floats:
+    meaning = np.float32(WEIGHTS["cosine"][NOTE] * dense_weight) * cosine
+    return np.asarray(meaning + np.float32(WEIGHTS["words"][NOTE]) * words, np.float32)
+
+
+def _weighted(name: str, values: Floats, pieces: Pieces, dense_weight: float) -> Floats:
+    by_kind = WEIGHTS[name]
+    scale = dense_weight if name in GROUPS["meaning"] else 1.0
+    weights = np.asarray([scale * by_kind.get(k, 0.0) for k in (NOTE, CHAT, DOCUMENT)], np.float32)
+    return np.asarray(weights[pieces.kind] * values, np.float32)
+
+
+# ── Facts about a turn ───────────────────────────────────────────────────────────────
+
+
+def _facts_about_turns(
+    view: StepsView, question: RecallQuestion, agents: frozenset[str]
+) -> dict[str, Floats]:
+    query = fold(question.query)
+    agent = view.acted | _who(view, lambda name: name in agents)
+    both = bool(agent.any()) and not agent.all()
+    spoken = _who(view, lambda name: not question.named.isdisjoint(name.split()))
+    if both and question.about is not None:
+        spoken = spoken | (agent if question.about == "agent" else ~agent)
+
+    def has(bits: int) -> Mask:
+        return np.asarray((view.form & bits) > 0)
+
+    never = np.zeros(view.count, np.bool_)
+    facts = {
+        "speaker": spoken,
+        "not the agent": ~agent if both and question.about != "agent" else never,
+        "where: place": has(PLACE) if _WHERE.search(query) else never,
+        "how long: number": has(NUMBER | DATE) if _HOW_LONG.search(query) else never,
+        "asks": view.asks,
+        "first person": has(FIRST),
+        "date": has(DATE),
+        "length": view.log_words - np.float32(_TYPICAL_LOG_WORDS),
+    }
+    return {name: np.asarray(values, np.float32) for name, values in facts.items()}
+
+
+def _who(view: StepsView, holds: Callable[[str], bool]) -> Mask:
+    return np.asarray([holds(name) for name in view.actors], np.bool_)[view.actor]
+
+
+# ── Vectors ──────────────────────────────────────────────────────────────────────────
+
+
+@dataclass(frozen=True, slots=True)
+class _Nearness:
+    """
+    How near documents are to the question, by their vectors less the centre.
+
+    Attributes:
+        rows: The best cosine of each vector with the query or a tag.
+        best: The best of a document's vectors; 0 without one.
+        plain: As *best*, with the vectors as they are.
+        asked: The query's vector less the centre, of unit length; ``None`` without vectors.
+        centre: What was taken off.
+    """
+
+    rows: Floats
+    best: Floats
+    plain: Floats
+    asked: Floats | None
+    centre: Floats
+
+    @classmethod
+    def of(cls, view: DocumentsView, question: RecallQuestion, centre: Floats) -> _Nearness:
+        vectors, asked = view.vectors, question.vectors
+        # Of another width: asked in another space, while that changes.
+        if asked is None or not len(vectors) or vectors.shape[1] != asked.shape[1]:
+            none = np.zeros(view.count, np.float32)
+            return cls(np.zeros(len(vectors), np.float32), none, none, None, centre)
+        # Not BLAS: its threads spin for one another, and on a busy machine a product that
+        # takes 2 ms took 50. Memory is the limit, not arithmetic.
+        plain = np.stack([np.einsum("ij,j->i", vectors, row) for row in asked], axis=1)
+        off = np.einsum("ij,j->i", vectors, centre)[:, np.newaxis]
+        whole = centre @ centre
+        lengths = np.sqrt(np.maximum(1 - 2 * off + whole, 1e-6))
+        about = asked - centre
+        shifted = (plain - off - asked @ centre + whole) / (lengths * _lengths(about))
+        rows = (shifted * question.weights).max(axis=1)
+        bare = (plain * question.weights).max(axis=1)
+        return cls(rows, view.best_of(rows), view.best_of(bare), _unit(about[0]), centre)
+
+
+def _window(view: StepsView, near: _Nearness, pieces: Pieces, others: Floats) -> Floats:
+    """
+    Cosine of each chat turn with half of each neighbour; of long turns their own.
+
+    Of the ``WINDOWED`` best by everything else; the others keep their own cosine.
+    """
+    window = near.best.copy()
+    known = (view.rows >= 0) & (view.rows < len(view.vectors))
+    turns = np.flatnonzero(
+        (pieces.kind == CHAT) & ~pieces.long & known & np.isfinite(others)
+    )
+    if near.asked is None or not len(turns):
+        return window
+    if len(turns) > WINDOWED:
+        turns = turns[np.argpartition(-others[turns], WINDOWED)[:WINDOWED]]
+    total = np.zeros((len(turns), len(near.centre)), np.float32)
+    for around, share in ((turns, 1.0), (pieces.previous[turns], 0.5), (pieces.next[turns], 0.5)):
+        there = (around >= 0) & known[around]
+        rows = view.vectors[np.where(there, view.rows[around], 0)]
+        total += np.float32(share) * there[:, None] * _unit(rows - near.centre)
+    window[turns] = _unit(total) @ near.asked
+    return window
+
+
+def _unit(rows: Floats) -> Floats:
+    return np.asarray(rows / _lengths(rows)[..., np.newaxis], np.float32)
+
+
+def _lengths(rows: Floats) -> Floats:
+    return np.asarray(np.maximum(np.sqrt(np.einsum("...i,...i->...", rows, rows)), 1e-6))
