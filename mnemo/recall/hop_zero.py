@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mnemo.config import Config
-from mnemo.english.letters import is_language
+from mnemo.english.letters import is_gibberish
 from mnemo.recall.candidate import Phase
 from mnemo.recall.matches import Rarity
 from mnemo.recall.question import RecallQuestion
@@ -148,7 +148,7 @@ def hop_zero(
     stored = [(corpus.steps, pieces.exists)]
     stored += [(corpus.nodes[kind], corpus.nodes[kind].alive) for kind in kinds]
     rarity = Rarity.of(question, stored)
-    if not rarity.weights and is_language(question.query) is False:
+    if not rarity.weights and is_gibberish(question.query):
         return HopZero({}, {}, abstained=True)
     steps = eligible_steps(corpus.steps, filters)
     hits: dict[NodeType, Hits] = {}

@@ -146,7 +146,9 @@ def targets_of(
         for id in _behind(route, type, neighbours, zero, taken):
             relevance = max(zero.relevance(type, id), handed)
             if id not in best or best[id].relevance < relevance:
-                best[id] = Found(id, type, relevance, "multi_hop", hop, via=route.id)
+                best[id] = Found(
+                    id, type, relevance, zero.match(type, id), "multi_hop", hop, route.id
+                )
     found = [f for f in best.values() if f.relevance > 0]
     return sorted(found, key=lambda f: (-f.relevance, f.id))
 
