@@ -108,6 +108,9 @@ class EmbeddingSpace:
         abstain_cosine: Cosine that every question about what is stored has with some
             document: recall answers none below it that shares no word either. 0: unknown.
             Not stamped.
+        passage_tokens: Tokens, by the estimate of ``values.passages``, that one vector says;
+            a longer text gets one for each of its overlapping passages. ``None``: every
+            text gets one. Not stamped.
     """
 
     name: str
@@ -115,6 +118,7 @@ class EmbeddingSpace:
     dense_weight: float = 1.0
     static: bool = False
     abstain_cosine: float = 0.0
+    passage_tokens: int | None = None
 
     def __str__(self) -> str:
         return f"{self.name} ({self.dimensions} dimensions)"
