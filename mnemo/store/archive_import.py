@@ -33,13 +33,13 @@ from mnemo.values.archive import (
     LeftOut,
     NumberedRecord,
     Record,
-    owner_of_vector,
 )
 from mnemo.values.graph import Edge
 from mnemo.values.items import Item
 from mnemo.values.lookup import lookup_keys
 from mnemo.values.messages import embedded_text, searchable_text
 from mnemo.values.notes import NoteRow
+from mnemo.values.passages import owner_of_vector
 
 __all__ = [
     "STAGING",

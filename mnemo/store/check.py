@@ -119,9 +119,11 @@ _OF_THREADS = (
     *("goals", "pins", "surfaced"),
 )
 _OF_MESSAGES = ("message_calls", "message_vectors", "pins")
-_OWNER = """
-CASE WHEN v.key LIKE '%/observation' THEN substr(v.key, 1, length(v.key) - 12)
-     WHEN v.key LIKE '%/action' THEN substr(v.key, 1, length(v.key) - 7) ELSE v.key END
+_DOCUMENT = "CASE WHEN v.key LIKE '%#_' THEN substr(v.key, 1, length(v.key) - 2) ELSE v.key END"
+_OWNER = f"""
+CASE WHEN {_DOCUMENT} LIKE '%/observation' THEN substr(v.key, 1, length({_DOCUMENT}) - 12)
+     WHEN {_DOCUMENT} LIKE '%/action' THEN substr(v.key, 1, length({_DOCUMENT}) - 7)
+     ELSE {_DOCUMENT} END
 """
 _NUMBER = f"CASE WHEN v.key LIKE 'message-%' THEN CAST(substr({_OWNER}, 9) AS BIGINT) END"
 _UNREPLACED = """

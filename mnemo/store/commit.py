@@ -31,6 +31,7 @@ from mnemo.values.changeset import NodeChange, Revision
 from mnemo.values.graph import Claim, Edge, EdgeKind, Episodic, Node, NodeMetadata, Source
 from mnemo.values.job_rules import finish_extraction
 from mnemo.values.lookup import lookup_keys
+from mnemo.values.passages import vector_keys
 
 __all__ = [
     "TURN_S",
@@ -315,7 +316,7 @@ def _change_nodes(tx: Tx, repo: int, changes: Sequence[NodeChange], revision: Re
     tx.run(_DROP_KEYS, (listed(no for no, _ in found),))
     tx.run_many(_ADD_KEY, [(repo, key, no) for no, node in found for key in lookup_keys(node)])
     renewed = {change.id for change in changes if "vector" in change.fields}
-    drop_vectors(tx, repo, [n.id for _, n in found if n.vector is None and n.id in renewed])
+    drop_vectors(tx, repo, vector_keys(node.id for _, node in found if node.id in renewed))
     # What a routing node says is part of its members' documents.
     routing = listed(no for no, node in found if node.type in ("intent", "tag"))
     tx.run(_NEIGHBOURS, (revision, routing, routing))

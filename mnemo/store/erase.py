@@ -37,11 +37,13 @@ from mnemo.store.items import erase_items
 from mnemo.store.removal import remove_nodes
 from mnemo.store.rows import (
     NEXT_REVISION,
-    SIDES,
+    OF_SIDES,
+    SIDE_KEYS,
     listed,
     repo_row,
     step_row,
 )
+from mnemo.store.spaces import drop_vectors
 from mnemo.store.surfaced import erase_showing
 from mnemo.store.tables import NODES
 from mnemo.store.tombstones import bar_claims, remember_erased
@@ -49,6 +51,7 @@ from mnemo.store.tx import Tx
 from mnemo.values.erasure import Erased, ErasureReport, Selection
 from mnemo.values.graph import Claim, Episodic
 from mnemo.values.lookup import lookup_keys
+from mnemo.values.passages import vector_keys
 from mnemo.values.upkeep import ROUTING
 
 __all__ = ["erase"]
@@ -140,7 +143,6 @@ UPDATE nodes SET revision = ? WHERE no IN
     (SELECT e.target FROM $numbers x $join edges e ON e.source = x.value
      WHERE e.kind IN ('membership', 'hierarchical'))
 """
-_DROP_VECTORS = "DELETE FROM vectors WHERE repo = ? AND key IN $texts"
 # Staged vectors of wordings are few, and made again by the next attempt.
 _DROP_MOVING = """
 DELETE FROM moving WHERE repo = ? AND (key IN $texts OR key LIKE '%/wording-%')
@@ -154,7 +156,7 @@ def _delete_graph(tx: Tx, repo: int, revision: int, plan: Deletions) -> ErasureR
     shown = listed([*plan.gone, *plan.reworded])
     tx.run(_SHOW_MEMBERS, (revision, shown))
     removed = remove_nodes(tx, repo, {number: row.id for number, row in plan.gone.items()})
-    tx.run(_DROP_MOVING, (repo, listed(ids)))
+    tx.run(_DROP_MOVING, (repo, listed(vector_keys(ids))))
     if plan.gone or plan.changed:
         tx.run(NEXT_REVISION, (repo,))
     return ErasureReport(
@@ -179,7 +181,7 @@ def _change_nodes(tx: Tx, repo: int, revision: int, plan: Deletions) -> None:
     ]
     tx.run_many(_COUNT, counts)
     stale = [plan.changed[number].id for number in plan.reworded & plan.changed.keys()]
-    tx.run(_DROP_VECTORS, (repo, listed(stale)))
+    drop_vectors(tx, repo, vector_keys(stale))
 
 
 # ── Steps ────────────────────────────────────────────────────────────────────────────
@@ -204,9 +206,9 @@ def _records(tx: Tx, steps: Steps) -> list[tuple[str, str]]:
 def _delete_steps(tx: Tx, repo: int, steps: Steps, report: ErasureReport) -> ErasureReport:
     remember_erased(tx, steps.node_ids)
     texts = [step_row(ordinal, side) for ordinal in steps.ordinals for side in (0, 1)]
-    keys = listed([f"{id}/{side}" for id in steps.node_ids for side in _SIDES])
-    vectors = tx.run(_DROP_VECTORS, (repo, keys)).rowcount
-    tx.run(_DROP_MOVING, (repo, keys))
+    keys = [f"{id}{end}" for id in steps.node_ids for end in SIDE_KEYS]
+    vectors = drop_vectors(tx, repo, keys)
+    tx.run(_DROP_MOVING, (repo, listed(keys)))
     tx.run(_REMOVALS, (repo, listed(steps.node_ids)))
     return replace(
         report,
@@ -292,7 +294,7 @@ _HIDE = (
     f"INSERT INTO removals (repo, node_id) SELECT repo, node_id {_UNCOMMITTED} ORDER BY ordinal",
     f"""DELETE FROM vectors WHERE (repo, key) IN
         (SELECT repo, node_id || p.value
-         FROM (SELECT repo, node_id {_UNCOMMITTED}) u CROSS JOIN {SIDES} p)""",
+         FROM (SELECT repo, node_id {_UNCOMMITTED}) u CROSS JOIN {OF_SIDES} p)""",
     f"UPDATE steps SET gone = 1 WHERE ordinal IN (SELECT ordinal {_UNCOMMITTED})",
 )
 _DROP_EPISODES = "DELETE FROM episodes WHERE no IN $numbers"

@@ -17,7 +17,7 @@ from mnemo.store.erasure_plan import Range, plan_ranges
 from mnemo.store.messages import CALLING, CALLS, COLUMNS, MESSAGES
 from mnemo.store.note_rows import VERSION_COLUMNS, VERSIONS
 from mnemo.store.notes import NoteWriting
-from mnemo.store.rows import SIDES, listed, message_row, snapshot_row
+from mnemo.store.rows import OF_SIDES, listed, message_row, snapshot_row
 from mnemo.store.surfaced import erase_showing, unindex_thread
 from mnemo.store.threads import thread_number
 from mnemo.store.tombstones import erased_messages, remember_messages
@@ -75,7 +75,7 @@ _LEAVE_RECALL = (
         f"""DELETE FROM {table} WHERE repo = ? AND key IN
             (SELECT 'message-' || j.value || p.value
              FROM $numbers j CROSS JOIN
-             {SIDES} p)"""
+             {OF_SIDES} p)"""
         for table in ("vectors", "moving")
     ),
 )

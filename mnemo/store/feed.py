@@ -23,6 +23,7 @@ from mnemo.values.feed import FoundMessage
 from mnemo.values.graph import Node, Vector
 from mnemo.values.message_steps import document_number, is_document, message_document
 from mnemo.values.messages import EMBEDDED, StoredMessage
+from mnemo.values.passages import owner_of_vector
 from mnemo.values.steps import Step
 from mnemo.values.wordings import wording_owner
 
@@ -376,13 +377,14 @@ def _save_vectors(tx: Tx, repo_id: str, space: EmbeddingSpace, vectors: dict[str
 
 def owned_keys(tx: Tx, repo: int, keys: Iterable[str]) -> set[str]:
     """Those of *keys* whose node, step or message is there."""
-    owners = {key: _owner(key) for key in keys}
-    ids = set(owners.values())
+    # An id may itself look like the key of a passage.
+    owners = {key: {key, wording_owner(owner_of_vector(key)[0])} for key in keys}
+    ids = set().union(*owners.values())
     known = _stored_messages(tx, repo, ids)
     for query in _OWNERS_OF_VECTORS:
         if unknown := ids - known:
             known.update(id for (id,) in tx.run(query, (repo, listed(unknown))))
-    return {key for key, id in owners.items() if id in known}
+    return {key for key, ids in owners.items() if ids & known}
 
 
 def _stored_messages(tx: Tx, repo: int, ids: Iterable[str]) -> set[str]:
@@ -390,13 +392,6 @@ def _stored_messages(tx: Tx, repo: int, ids: Iterable[str]) -> set[str]:
     numbers = [no for id in ids if (no := document_number(id)) is not None]
     rows = tx.run(_STORED_MESSAGES, (repo, listed(numbers))) if numbers else ()
     return {message_document(no) for (no,) in rows}
-
-
-def _owner(key: str) -> str:
-    for part in ("/observation", "/action"):
-        if key.endswith(part):
-            return key.removesuffix(part)
-    return wording_owner(key)
 
 
 # ── Looking up ───────────────────────────────────────────────────────────────────────

@@ -10,6 +10,7 @@ from typing import Any
 from mnemo.errors import Conflict, NotFound
 from mnemo.store.codec import decode_list, encode_changeset, encode_json, utc_text
 from mnemo.store.damage import Rows
+from mnemo.store.rows import OF_SIDES
 from mnemo.store.steps import annotate
 from mnemo.store.tables import EPISODES, SESSIONS, STAGED
 from mnemo.store.tombstones import refuse_erased
@@ -60,10 +61,9 @@ _REMOVE_STEPS = f"""
 INSERT INTO removals (repo, node_id) SELECT repo, node_id {_UNCOMMITTED} ORDER BY idx
 """
 _DROP_STEP_VECTORS = f"""
-DELETE FROM vectors WHERE (repo, key) IN (
-    SELECT repo, node_id || '/observation' {_UNCOMMITTED}
-    UNION ALL SELECT repo, node_id || '/action' {_UNCOMMITTED}
-)
+DELETE FROM vectors WHERE (repo, key) IN
+    (SELECT repo, node_id || p.value
+     FROM (SELECT repo, node_id {_UNCOMMITTED}) u CROSS JOIN {OF_SIDES} p)
 """
 _HIDE_STEPS = "UPDATE steps SET gone = 1 WHERE episode = ? AND committed = 0"
 
@@ -215,7 +215,7 @@ def _touch(tx: Tx, place: _Place, at: datetime) -> None:
 
 def _discard(tx: Tx, place: _Place, act: EpisodeDiscarded) -> None:
     tx.run(_REMOVE_STEPS, (place.episode,))
-    tx.run(_DROP_STEP_VECTORS, (place.episode, place.episode))
+    tx.run(_DROP_STEP_VECTORS, (place.episode,))
     tx.run(_HIDE_STEPS, (place.episode,))
     tx.run(_DROP_STAGED, (place.episode,))
     tx.run(_END_EPISODE, ("discarded", place.episode))

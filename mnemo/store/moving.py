@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from mnemo.errors import Conflict
@@ -15,12 +15,13 @@ from mnemo.store.items import owe_items
 from mnemo.store.jobs import find_jobs
 from mnemo.store.journal import repo_number
 from mnemo.store.message_vectors import owe_all
-from mnemo.store.rows import chunks, holes, repo_row
+from mnemo.store.rows import SIDE_KEYS, chunks, holes, repo_row
 from mnemo.store.tables import JOBS, NODES
 from mnemo.store.tx import Tx
 from mnemo.values.feed import FeedCursor
 from mnemo.values.graph import Intent, Vector
 from mnemo.values.jobs import JobState
+from mnemo.values.passages import PASSAGE_KEYS
 from mnemo.values.wordings import wording_key
 
 __all__ = ["begin_move", "stage_moved", "switch_space", "unmoved"]
@@ -35,22 +36,29 @@ ON CONFLICT (repo, key) DO UPDATE SET digest = excluded.digest, vector = exclude
 """
 
 _DROP = "DELETE FROM vectors WHERE repo = ?"
+
+
+def _ends(id: str, ends: Iterable[str]) -> str:
+    """The keys of the vectors of *id*, an expression, in a list of SQL."""
+    return ", ".join(f"{id} || '{end}'" for end in ends)
+
+
 # What was said anew since it was read is embedded again, as anything new is.
-_MOVE_NODES = """
+_MOVE_NODES = f"""
 INSERT INTO vectors (repo, key, vector) SELECT m.repo, m.key, m.vector FROM moving m
-JOIN nodes n ON n.repo = m.repo AND n.id = m.key
+JOIN nodes n ON n.repo = m.repo AND m.key IN ({_ends("n.id", PASSAGE_KEYS)})
 WHERE m.repo = ? AND n.revision <= ? ORDER BY n.no
 """
-_MOVE_STEPS = """
+_MOVE_STEPS = f"""
 INSERT INTO vectors (repo, key, vector) SELECT m.repo, m.key, m.vector FROM steps t
 $join moving m ON m.repo = t.repo
-AND m.key IN (t.node_id || '/observation', t.node_id || '/action')
+AND m.key IN ({_ends("t.node_id", SIDE_KEYS)})
 WHERE t.repo = ? AND t.gone = 0 ORDER BY t.ordinal
 """
-_MOVE_MESSAGES = """
+_MOVE_MESSAGES = f"""
 INSERT INTO vectors (repo, key, vector) SELECT m.repo, m.key, m.vector FROM threads t
 $join messages o ON o.thread = t.no $join moving m ON m.repo = t.repo
-AND m.key IN ('message-' || o.no || '/observation', 'message-' || o.no || '/action')
+AND m.key IN ({_ends("'message-' || o.no", SIDE_KEYS)})
 WHERE t.repo = ? ORDER BY o.no
 """
 _WORDED = """

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from mnemo.store.rows import listed
+from mnemo.store.rows import SIDE_KEYS, listed
 from mnemo.store.spaces import drop_vectors
 from mnemo.store.tables import REMOVALS
 from mnemo.store.tx import Tx
+from mnemo.values.passages import PASSAGE_KEYS
 
 __all__ = ["Removed", "remove_nodes"]
 
@@ -37,7 +38,7 @@ def remove_nodes(tx: Tx, repo: int, gone: Mapping[int, str]) -> Removed:
     edges = sum(tx.run(statement, (numbers,)).rowcount for statement in _DROP_EDGES)
     for statement in _DROP_NODES:
         tx.run(statement, (numbers,))
-    sides = ("", "/observation", "/action")
-    vectors = drop_vectors(tx, repo, [f"{id}{side}" for id in gone.values() for side in sides])
+    ends = (*PASSAGE_KEYS, *SIDE_KEYS)
+    vectors = drop_vectors(tx, repo, [f"{id}{end}" for id in gone.values() for end in ends])
     tx.run_many(REMOVALS.insert, [(repo, id) for id in gone.values()])
     return Removed(edges, vectors)

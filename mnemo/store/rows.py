@@ -8,10 +8,12 @@ from typing import Any, TypeVar
 
 from mnemo.store.damage import Rows
 from mnemo.store.tx import Tx
+from mnemo.values.passages import SIDES, vector_keys
 
 __all__ = [
     "NEXT_REVISION",
-    "SIDES",
+    "OF_SIDES",
+    "SIDE_KEYS",
     "chunks",
     "holes",
     "listed",
@@ -56,8 +58,10 @@ def messages_among(
     return found & wanted
 
 
-SIDES = "(SELECT '/observation' AS value UNION ALL SELECT '/action')"
-"""What the keys of a step's two vectors end with, as a relation."""
+SIDE_KEYS = tuple(vector_keys(SIDES))
+"""What the keys of the vectors of a step or message end with."""
+OF_SIDES = "({})".format(" UNION ALL ".join(f"SELECT '{end}' AS value" for end in SIDE_KEYS))
+"""The same as a relation."""
 
 
 def listed(values: Iterable[int | str]) -> str:

@@ -48,7 +48,6 @@ __all__ = [
     "LeftOut",
     "NumberedRecord",
     "Record",
-    "owner_of_vector",
 ]
 
 EpisodeStatus: TypeAlias = Literal["open", "closed", "committed", "discarded"]
@@ -129,7 +128,7 @@ class ArchivedNode:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArchivedVector:
-    """A vector of a node (*key* is its id) or of a step's side (``<node id>/observation``)."""
+    """A vector of a node or of a step's side, or of a further passage: see ``values.passages``."""
 
     key: str
     vector: Vector = field(compare=False, repr=False)
@@ -278,11 +277,3 @@ too; versions by topic and number; changes by update and then as they were made;
 were set; requests and tasks by what they are known by. Checkpoints, values and writes by thread,
 namespace and id; items by namespace and key, expired ones too.
 """
-
-
-def owner_of_vector(key: str) -> tuple[str, bool]:
-    """The id behind the key of a vector, and whether it is of a step's side."""
-    for side in ("/observation", "/action"):
-        if key.endswith(side):
-            return key.removesuffix(side), True
-    return key, False

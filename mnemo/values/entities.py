@@ -150,8 +150,8 @@ STEP = Entity(
 )
 JOB = Entity(Job, key=("kind", "subject"), types={"due_at": "instant", "needs": "extras"})
 ARCHIVED_STEP = Entity(ArchivedStep, inline={"step": STEP})
-# The id of its owner, which may be followed by the side of a step.
-_VECTOR_KEY = Annotated[str, Field(min_length=1), at_most(MOST_ID_BYTES + len("/observation"))]
+# The id of its owner, which may be followed by the side of a step, and by a passage.
+_VECTOR_KEY = Annotated[str, Field(min_length=1), at_most(MOST_ID_BYTES + len("/observation#1"))]
 VECTOR = Entity(ArchivedVector, key=("key",), shapes={"key": _VECTOR_KEY})
 CHANGESET_APPLIED = Entity(ArchivedChangeset, key=("id",))
 

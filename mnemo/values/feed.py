@@ -52,7 +52,7 @@ class FeedChanges:
             gone from recall.
         vectors: Key → vector, newly stored. The key of a node's vector is its id; of a
             step's ``"<node id>/observation"`` and ``"<node id>/action"``, of a message's
-            likewise with the document's id.
+            likewise with the document's id. Further passages: see ``values.passages``.
         damaged: Rows that were left out because they cannot be decoded, each as
             ``StoreCorrupt.row``.
         more: Whether the limit cut it; read on from *cursor*.

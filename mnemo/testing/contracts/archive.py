@@ -109,7 +109,8 @@ async def known(kit: Kit) -> None:
     ends = kit.settlement(1, 2, ends=True)
     await kit.apply(*nodes, id="first", edges=edges, metadata=rewards, settlement=ends, space=SPACE)
     feed, graph = kit.store.feed("r"), kit.store.graph("r")
-    await feed.save_vectors(SPACE, {"n1/action": unit_vector(4, 3, 2, 1)})
+    passages = ("n1/action", "n1/action#1", "f1#7")
+    await feed.save_vectors(SPACE, dict.fromkeys(passages, unit_vector(4, 3, 2, 1)))
     await kit.apply(id="second", changes=[NodeChange("f2", {"confidence": 0.8})])
     await kit.apply(id="third", upkeep=Upkeep(penalties={"f1": 0.3}))
     await kit.apply(id="nothing")
@@ -222,6 +223,7 @@ BROKEN: dict[str, Change] = {
     "an edge of another type": setting("edge", type="hierarchical"),
     "a vector of nowhere": setting("vector", key="nowhere"),
     "a vector of a step that is gone": setting("vector", key="n2/observation"),
+    "a passage of a step that is gone": setting("vector", key="n2/observation#1"),
     "a committed step without its node": setting("step", 0, committed=True),
     "no episode at all": dropping(
         "step", -1, dropping("episode", -1, lambda rows: of(rows, "session", -1))

@@ -259,6 +259,24 @@ class DocumentFeedContract(StoreContract):
         assert np.array_equal(again.vectors["fact"], other)
         assert (await feed.counts())["vectors"] == 3
 
+    async def test_further_passages_are_kept_while_their_document_is_there(self, kit: Kit) -> None:
+        """Of steps and nodes, before or after the first; a new text of a node drops them."""
+        await kit.start()
+        step = await kit.append("o")
+        await kit.apply(FACT, Tag("x", id="odd#1", created_at=NOON))
+        feed, document = kit.store.feed("r"), f"{step.node_id}/observation"
+        keys = [f"{document}#7", document, "fact#1", "fact", "odd#1", "odd#1#1"]
+        await feed.save_vectors(SPACE, dict.fromkeys([*keys, "nobody#1"], V))
+        assert sorted((await kit.changes()).vectors) == sorted(keys)
+        assert (await kit.store.check()).problems == ()
+        changed = NodeChange("fact", {"proposition": "Ana keeps hens", "vector": V})
+        await kit.apply(changes=[changed], id="c-2", space=SPACE)
+        assert sorted((await kit.changes()).vectors) == sorted({*keys} - {"fact#1"})
+        await kit.close()
+        await kit.discard()
+        assert await kit.store.graph("r").delete(["odd#1"]) == ("odd#1",)
+        assert (await feed.counts())["vectors"] == 1
+
     async def test_vectors_of_what_is_gone_are_skipped(self, kit: Kit) -> None:
         """A vector that comes too late for its step or node is not kept, nor an error."""
         await kit.start()

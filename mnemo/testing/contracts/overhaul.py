@@ -42,7 +42,7 @@ class OverhaulContract(StoreContract):
         edges = [Edge(fact, step, EdgeKind.PROVENANCE) for fact, step in pairs]
         settlement = kit.settlement(0, 1, ends=True)
         await kit.apply(*steps, *facts, edges=edges, settlement=settlement, space=SPACE)
-        keys = ("episodic-1/observation", "episodic-2/observation")
+        keys = ("episodic-1/observation", "episodic-2/observation", "episodic-2/observation#1")
         await kit.store.feed("r").save_vectors(SPACE, dict.fromkeys(keys, vector))
 
     async def _ids(self, kit: Kit) -> set[str]:
@@ -56,7 +56,7 @@ class OverhaulContract(StoreContract):
         erased = await overhaul.erase(ALL)
         report = erased.report
         assert (report.steps, report.sessions, report.nodes, report.edges) == (2, 1, 4, 3)
-        assert (report.vectors, report.fulltext_rows) == (4, 2)
+        assert (report.vectors, report.fulltext_rows) == (5, 2)
         assert report.scrubbed or await kit.store.scrub(at_once=True)
         assert set(erased.node_ids) == {"episodic-1", "episodic-2", "both", "late"}
         assert await kit.store.sessions.load("s") is None
@@ -102,7 +102,8 @@ class OverhaulContract(StoreContract):
         await self._filled(kit)
         overhaul, feed = kit.store.overhaul("r"), kit.store.feed("r")
         await overhaul.begin_move(OTHER)
-        digests = {"both": b"1", "late": b"2", "episodic-1/observation": b"3"}
+        keys = ("both", "late", "late#1", "episodic-1/observation", "episodic-1/observation#7")
+        digests = {key: key.encode() for key in keys}
         assert await overhaul.unmoved(digests) == digests.keys()
         staged = {key: (digest, unit_vector(3, 4)) for key, digest in digests.items()}
         await overhaul.stage(OTHER, {**staged, "unknown": (b"4", unit_vector(1, 0))})
@@ -111,10 +112,10 @@ class OverhaulContract(StoreContract):
         cursor = (await kit.changes()).cursor
         change = NodeChange("late", {"proposition": "Ana lives in Faro"})
         await kit.apply(id="c2", changes=[change])
-        assert await overhaul.switch(OTHER, cursor) == 2
+        assert await overhaul.switch(OTHER, cursor) == 3
         assert await feed.space() == OTHER
         changes = await kit.changes()
-        assert changes.vectors.keys() == {"both", "episodic-1/observation"}
+        assert changes.vectors.keys() == {key for key in keys if not key.startswith("late")}
         assert (await kit.store.check()).problems == ()
 
     async def test_a_move_to_elsewhere_takes_the_place_of_another(self, kit: Kit) -> None:
