@@ -503,6 +503,7 @@ class Mnemo:
                 texts_of,
                 agent_name=config.extraction.agent_name,
                 default_actor=config.extraction.default_actor,
+                passage_tokens=target.space.passage_tokens,
             ),
             switching=partial(self._switching, repo_id, target),
         )

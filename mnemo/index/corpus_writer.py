@@ -31,6 +31,7 @@ from mnemo.values.corpus import (
 )
 from mnemo.values.facets import Facets
 from mnemo.values.graph import Intent, Node, NodeType, Vector
+from mnemo.values.passages import keyed_passages, passage_key, vector_keys
 from mnemo.values.postings import Lexicon, Postings
 from mnemo.values.steps import Step
 from mnemo.values.vectors import HEAD, Heads, head_and_tail
@@ -73,6 +74,7 @@ class _Documents:
         }
         self.vectors = Column(np.float32, dimensions)
         self.vector_documents = Column(np.int32)
+        self.vector_passages = Column(np.uint8)
         self._heads = Column(np.float32, min(HEAD, dimensions))
         self._tails = Column(np.float32)
         self.living = 0
@@ -125,13 +127,18 @@ class _Documents:
             self.living -= len(gone)
             self.columns["alive"].replace(gone, False)
 
-    def vector_of(self, number: int) -> Vector | None:
+    def vectors_of(self, number: int) -> dict[int, Vector]:
+        """The vectors of a document by the numbers of their passages."""
         rows = np.flatnonzero(self.vector_documents.view() == number)
-        return self.vectors.view()[rows[0]] if len(rows) else None
+        passages = self.vector_passages.view()[rows].tolist()
+        return dict(zip(passages, self.vectors.view()[rows], strict=True))
 
-    def add_vectors(self, numbers: Sequence[int], vectors: Sequence[Vector]) -> None:
+    def add_vectors(
+        self, numbers: Sequence[int], passages: Sequence[int], vectors: Sequence[Vector]
+    ) -> None:
         self.vectors.extend(vectors)
         self.vector_documents.extend(numbers)
+        self.vector_passages.extend(passages)
         self.note_heads(len(numbers))
 
     def note_heads(self, count: int) -> None:
@@ -152,6 +159,7 @@ class _Documents:
             "origins": self.origins,
             "vectors": self.vectors.view(),
             "vector_documents": self.vector_documents.view(),
+            "vector_passages": self.vector_passages.view(),
             "heads": self.heads(),
             "facets": self.facets,
             "postings": self.postings,
@@ -259,13 +267,15 @@ class _Steps(_Documents):
             self.repeats |= {heir: tuple(others)} if others else {}
         return heirs
 
-    def add_vectors(self, numbers: Sequence[int], vectors: Sequence[Vector]) -> None:
+    def add_vectors(
+        self, numbers: Sequence[int], passages: Sequence[int], vectors: Sequence[Vector]
+    ) -> None:
         self._settle()
-        first = self.vectors.count
-        super().add_vectors(numbers, vectors)
-        added = np.asarray(numbers, np.intp)
-        self.columns["rows"].link(added, np.arange(first, first + len(added)))
-        self._count(self.vectors.view()[first:], 1)
+        before = self.vectors.count
+        super().add_vectors(numbers, passages, vectors)
+        first = np.flatnonzero(np.asarray(passages) == 0)
+        self.columns["rows"].link(np.asarray(numbers, np.intp)[first], before + first)
+        self._count(self.vectors.view()[before + first], 1)
 
     def remove(self, ids: Iterable[str]) -> None:
         ids = tuple(ids)
@@ -354,10 +364,12 @@ class Corpus:
 
     Args:
         dimensions: Width of the vectors.
+        passage_tokens: As in ``EmbeddingSpace``.
     """
 
-    def __init__(self, *, dimensions: int) -> None:
+    def __init__(self, *, dimensions: int, passage_tokens: int | None = None) -> None:
         self.dimensions = dimensions
+        self._passage_tokens = passage_tokens
         lexicon, facets = Lexicon(), Facets()
         self._steps = _Steps(dimensions, lexicon, facets)
         kinds: list[NodeType] = ["semantic", "procedural", "subgoal", "tag", "intent"]
@@ -365,7 +377,7 @@ class Corpus:
             kind: _Documents(dimensions, lexicon, facets) for kind in kinds
         }
         self._wordings = _Documents(dimensions, lexicon, facets)
-        self._waiting: dict[str, tuple[_Documents, int]] = {}
+        self._waiting: dict[str, tuple[_Documents, int, int]] = {}
         self._behind: dict[NodeType, _Behind] = {"semantic": _Behind(), "procedural": _Behind()}
 
     @property
@@ -388,36 +400,51 @@ class Corpus:
         for behind in self._behind.values():
             behind.repeated(step.node_id, message, self._steps)
 
-    def add_side(self, side: Side, breather: Breather) -> None:
-        """Append the side of a step or message; in order of arrival, it waits for its vector."""
+    def add_side(self, side: Side, breather: Breather) -> dict[str, str]:
+        """
+        Append the side of a step or message, in order of arrival.
+
+        Returns:
+            What its vectors are made of, by the keys that wait for them.
+        """
         number = self._steps.add_side(side, breather)
-        self._waiting[side.key] = (self._steps, number)
         for behind in self._behind.values():
             behind.arrived(side.id, number)
+        return self._wait(side, self._steps, number)
 
-    def put(self, document: Document, breather: Breather) -> bool:
+    def _wait(self, document: Document, group: _Documents, number: int) -> dict[str, str]:
+        texts = keyed_passages(document.key, document.meaning, self._passage_tokens)
+        for passage, key in enumerate(texts):
+            self._waiting[key] = (group, number, passage)
+        return texts
+
+    def put(self, document: Document, breather: Breather) -> dict[str, str]:
         """
         Add a node's document in the place of what stood under its id.
 
         Returns:
-            Whether it waits for a vector: neither does the node bring one, nor had
-            what it replaces the same meaning and one.
+            What its vectors are made of, by the keys that wait for them: neither does the
+            node bring them, nor had what it replaces the same meaning and them.
         """
         node = document.node
         if node is None or node.type not in self._nodes:
             raise ValueError(f"{document.id!r} is not the document of a searchable node")
         group = self._nodes[node.type]
-        vector = document.vector if document.vector is not None else _inherited(group, document)
+        vectors = _inherited(group, document)
+        if document.vector is not None:
+            vectors[0] = document.vector
         group.remove([document.id])
+        for key in vector_keys([document.key]):
+            self._waiting.pop(key, None)
         number = group.add(document, breather)
-        self._waiting[document.key] = (group, number)
+        texts = self._wait(document, group, number)
         if isinstance(node, Intent):
             self._put_wordings(node, document, breather)
         if (behind := self._behind.get(node.type)) is not None:
             behind.add(number, document.steps, self._steps)
-        if vector is not None:
-            self.add_vectors({document.key: vector})
-        return vector is None
+        known = {passage_key(document.key, n): vector for n, vector in vectors.items()}
+        self.add_vectors(known)
+        return {key: text for key, text in texts.items() if key not in known}
 
     def _put_wordings(self, intent: Intent, document: Document, breather: Breather) -> None:
         self._wordings.remove([intent.id])
@@ -426,22 +453,28 @@ class Corpus:
         bare = replace(document, text="", meaning="", origin=None)
         numbers = [self._wordings.add(bare, breather) for _ in known]
         if known:
-            self._wordings.add_vectors(numbers, known)
+            self._wordings.add_vectors(numbers, [0] * len(known), known)
 
     def add_vectors(self, vectors: Mapping[str, Vector]) -> set[str]:
-        """Give documents their vectors; the keys that none waited for are given back."""
-        found: dict[int, tuple[_Documents, list[int], list[Vector]]] = {}
+        """
+        Give documents their vectors, by ``values.passages``, in any order.
+
+        Returns:
+            The keys that none waited for.
+        """
+        found: dict[int, tuple[_Documents, list[int], list[int], list[Vector]]] = {}
         unknown = set()
         for key, vector in vectors.items():
             if key not in self._waiting:
                 unknown.add(key)
                 continue
-            group, number = self._waiting.pop(key)
-            _, numbers, rows = found.setdefault(id(group), (group, [], []))
+            group, number, passage = self._waiting.pop(key)
+            _, numbers, passages, rows = found.setdefault(id(group), (group, [], [], []))
             numbers.append(number)
+            passages.append(passage)
             rows.append(vector)
-        for group, numbers, rows in found.values():
-            group.add_vectors(numbers, rows)
+        for group, numbers, passages, rows in found.values():
+            group.add_vectors(numbers, passages, rows)
         return unknown
 
     def remove(self, ids: Sequence[str]) -> dict[str, str | None]:
@@ -459,7 +492,7 @@ class Corpus:
         for group in (self._steps, self._wordings, *self._nodes.values()):
             group.remove(gone)
         keys: dict[str, str | None] = {}
-        for key, (group, at) in list(self._waiting.items()):
+        for key, (group, at, _) in list(self._waiting.items()):
             owner, slash, part = key.rpartition("/")
             if owner in heirs:
                 keys[key] = renamed = f"{heirs[owner]}{slash}{part}"
@@ -480,8 +513,8 @@ class Corpus:
         return CorpusView(revision, self._steps.view(), nodes, behind, wordings)
 
 
-def _inherited(group: _Documents, document: Document) -> Vector | None:
+def _inherited(group: _Documents, document: Document) -> dict[int, Vector]:
     before = group.documents.get(document.id)
-    if not before or (old := group.nodes[before[0]]) is None:
-        return None
-    return group.vector_of(before[0]) if old.text == document.meaning else None
+    if not before or (old := group.nodes[before[0]]) is None or old.text != document.meaning:
+        return {}
+    return group.vectors_of(before[0])

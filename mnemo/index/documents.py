@@ -15,21 +15,17 @@ from mnemo.values.feed import FeedChanges
 from mnemo.values.form import form_of
 from mnemo.values.graph import Claim, Intent, Node, Procedural, Semantic, Subgoal
 from mnemo.values.message_steps import step_of
+from mnemo.values.passages import keyed_passages, passages
 from mnemo.values.steps import PARTS, Step, evidence_text
 from mnemo.values.wordings import wording_key
 
 __all__ = [
-    "MAX_EMBEDDED_CHARACTERS",
     "keyword_text",
     "node_document",
     "step_sides",
     "steps_in",
     "texts_of",
 ]
-
-MAX_EMBEDDED_CHARACTERS = 32_768
-"""Characters of a document that are handed to the embedder, which may read fewer."""
-
 
 _QUESTION_MARKS = ("?", "？", "؟")
 
@@ -69,18 +65,26 @@ def steps_in(changes: FeedChanges, *, default_actor: str) -> Iterator[Step]:
     yield from (step for step in changes.steps if step.node_id not in changes.repeats)
 
 
-def texts_of(changes: FeedChanges, *, agent_name: str, default_actor: str) -> dict[str, str]:
-    """What the vectors of the documents in *changes* are made of, by their keys."""
-    breather, texts = Breather(), {}
+def texts_of(
+    changes: FeedChanges, *, agent_name: str, default_actor: str, passage_tokens: int | None
+) -> dict[str, str]:
+    """
+    What the vectors of the documents in *changes* are made of, by their keys.
+
+    Args:
+        passage_tokens: As in ``EmbeddingSpace``.
+    """
+    breather, texts = Breather(), dict[str, str]()
     for step in steps_in(changes, default_actor=default_actor):
         for side in step_sides(step, agent_name=agent_name):
-            texts[side.key] = side.meaning[:MAX_EMBEDDED_CHARACTERS]
+            texts |= keyed_passages(side.key, side.meaning, passage_tokens)
         breather.breathe()
     for node in changes.nodes:
-        texts[node.id] = node.text[:MAX_EMBEDDED_CHARACTERS]
+        texts |= keyed_passages(node.id, node.text, passage_tokens)
         for one in node.wordings if isinstance(node, Intent) else ():
             if one.vector is not None:
-                texts[wording_key(node.id, one.text)] = one.text[:MAX_EMBEDDED_CHARACTERS]
+                texts[wording_key(node.id, one.text)] = passages(one.text, passage_tokens)[0]
+        breather.breathe()
     return texts
 
 

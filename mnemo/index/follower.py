@@ -21,16 +21,17 @@ from numpy.typing import NDArray
 
 from mnemo.errors import StoreReadOnly
 from mnemo.index.corpus_writer import Corpus
-from mnemo.index.documents import MAX_EMBEDDED_CHARACTERS, node_document, step_sides, steps_in
+from mnemo.index.documents import node_document, step_sides, steps_in
 from mnemo.protocols import DocumentFeed, Embedder, FeedChanges, FeedCursor
 from mnemo.runtime.clock import Breather
 from mnemo.runtime.threads import Threads
 from mnemo.runtime.traffic import traffic
 from mnemo.runtime.user_code import traceback_of
 from mnemo.values.changeset import Revision
-from mnemo.values.corpus import CorpusView, Document, DocumentsView
+from mnemo.values.corpus import CorpusView, DocumentsView
 from mnemo.values.feed import NO_VECTORS
 from mnemo.values.graph import NodeType, Vector
+from mnemo.values.passages import vector_keys
 from mnemo.values.vectors import unit_rows
 from mnemo.values.wordings import MOST_WORDINGS
 
@@ -110,7 +111,8 @@ class RepositoryIndex:
         self._start_again()
 
     def _start_again(self) -> None:
-        self._corpus = Corpus(dimensions=self._embedder.space.dimensions)
+        space = self._embedder.space
+        self._corpus = Corpus(dimensions=space.dimensions, passage_tokens=space.passage_tokens)
         self._view = self._corpus.view(0, Breather())
         self._cursor = FeedCursor()
         self._unseen = False
@@ -248,15 +250,14 @@ class RepositoryIndex:
         for step in steps_in(changes, default_actor=self._default_actor):
             if not self._corpus.knows_step(step.node_id):
                 for side in step_sides(step, agent_name=self._agent_name):
-                    self._corpus.add_side(side, breather)
-                    self._wait(side)
+                    self._waiting |= self._corpus.add_side(side, breather)
             breather.breathe()
         for node in changes.nodes:
             details, origin = changes.details.get(node.id, {}), changes.origins.get(node.id)
             document = node_document(node, details, origin)
-            self._waiting.pop(document.key, None)
-            if self._corpus.put(document, breather):
-                self._wait(document)
+            for key in vector_keys([document.key]):
+                self._waiting.pop(key, None)
+            self._waiting |= self._corpus.put(document, breather)
             breather.breathe()
         self._give_vectors(changes)
         self._note_damage(changes)
@@ -266,9 +267,6 @@ class RepositoryIndex:
         settled = {*changes.removed, *(node.id for node in changes.nodes)}
         left = {row for row in self._damaged if row.partition(" ")[2] not in settled}
         self._damaged = left.union(changes.damaged)
-
-    def _wait(self, document: Document) -> None:
-        self._waiting[document.key] = document.meaning[:MAX_EMBEDDED_CHARACTERS]
 
     def _give_vectors(self, changes: FeedChanges) -> None:
         # With pages cut by a limit, a vector may come before what it belongs to.

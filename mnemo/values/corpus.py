@@ -120,7 +120,8 @@ class DocumentsView:
         metadata: Number of its metadata, in *facets*.
         by_hand: Whether it also stands for itself, whatever steps are behind it.
         facets: Of the whole corpus, of the writer.
-        vectors: Unit rows of the documents named by ``vector_documents``.
+        vectors: Unit rows of the documents named by ``vector_documents``, one for each
+            passage, ``vector_passages`` its number from 0: see ``values.passages``.
         heads: Of ``vectors``; ``None`` for steps, of which none is sought by nearness alone.
         documents: Node id → document numbers, of the writer: look up, then check
             against ``count`` and ``alive``.
@@ -141,6 +142,7 @@ class DocumentsView:
     facets: Facets
     vectors: Floats
     vector_documents: Ints
+    vector_passages: NDArray[np.uint8]
     heads: Heads | None
     postings: Postings
     documents: Mapping[str, tuple[int, ...]]
@@ -160,16 +162,27 @@ class DocumentsView:
         # Of another width is a question of another space, asked while that changes.
         if not len(self.vectors) or self.vectors.shape[1] != len(question):
             return np.zeros(self.count, np.float32), known
-        known[self.vector_documents] = True
+        known[self.vector_documents[self._passages[0]]] = True
         # Not BLAS: its threads spin for one another, and on a busy machine a product that
         # takes 2 ms took 50. Memory is the limit, not arithmetic.
         return self.best_of(np.einsum("ij,j->i", self.vectors, question)), known
 
     def best_of(self, values: Floats) -> Floats:
         """The best of a document's *values*, of which each vector has one; 0 without any."""
-        best = np.full(self.count, -np.inf, np.float32)
-        np.maximum.at(best, self.vector_documents, values)
-        return np.where(np.isfinite(best), best, np.float32(0))
+        first, further = self._passages
+        best = np.zeros(self.count, np.float32)
+        best[self.vector_documents[first]] = values[first]
+        if len(further):
+            np.maximum.at(best, self.vector_documents[further], values[further])
+        return best
+
+    @cached_property
+    def _passages(self) -> tuple[slice | NDArray[np.intp], NDArray[np.intp]]:
+        """The rows of first passages, and those of further ones."""
+        further = np.flatnonzero(self.vector_passages)
+        if not len(further):
+            return slice(None), further
+        return np.flatnonzero(self.vector_passages == 0), further
 
 
 @dataclass(frozen=True)

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
+from datetime import UTC, datetime
 
 import numpy as np
 import pytest
 from real_texts import TEXTS
 
 from mnemo.index.corpus_writer import Corpus
+from mnemo.index.documents import node_document
 from mnemo.runtime.clock import Breather
 from mnemo.values.corpus import CorpusView, Side, StepsView
+from mnemo.values.graph import Semantic
+from mnemo.values.passages import keyed_passages
 
 _TEXTS = [text[:400] for text in TEXTS if text.strip()][:300]
 
@@ -87,3 +91,62 @@ def test_a_view_stays_as_it_was_while_the_writer_goes_on() -> None:
         corpus.view(0, breather)
     assert view.last.tobytes() == ends.tobytes()
     assert {term: _read(view, term, view.count) for term in before} == before
+
+
+_LONG = "one two three four five six seven eight nine ten"
+_QUESTION = np.array([[1, 0, 0, 0]], np.float32)
+_TURNED = [
+    np.array([cosine, np.sqrt(1 - cosine**2), 0, 0], np.float32) for cosine in (-0.9, -0.3, -0.6)
+]
+
+
+def _long_side(number: int) -> Side:
+    return replace(_side(number), text=_LONG, meaning=_LONG)
+
+
+@pytest.mark.parametrize("order", [(0, 1, 2), (2, 1, 0), (1, 0, 2)])
+def test_a_document_is_as_near_as_its_best_passage(order: Sequence[int]) -> None:
+    """In whatever order they come; of the first alone, where that is asked for."""
+    corpus, breather = Corpus(dimensions=4, passage_tokens=5), Breather()
+    corpus.add_side(_side(0), breather)
+    keys = list(corpus.add_side(_long_side(1), breather))
+    assert keys == list(keyed_passages("n0/1", _LONG, 5))[:3]
+    fact = Semantic(_LONG, id="fact", created_at=datetime(2024, 3, 1, tzinfo=UTC))
+    assert len(corpus.put(node_document(fact, {}), breather)) == 3
+    for at in order:
+        vectors = {keys[at]: _TURNED[at], ("fact", "fact#1", "fact#2")[at]: _TURNED[at]}
+        assert corpus.add_vectors(vectors) == set()
+        assert corpus.add_vectors(vectors) == set(vectors)
+    view = corpus.view(0, breather)
+    for documents, number in ((view.steps, 1), (view.nodes["semantic"], 0)):
+        best, known = documents.cosines(_QUESTION)
+        first, _ = documents.first_cosines(_QUESTION)
+        assert best[0, number] == pytest.approx(-0.3)
+        assert first[0, number] == pytest.approx(-0.9)
+        assert known.tolist() == [False] * number + [True]
+        assert best[0, :number].tolist() == [0.0] * number
+    assert view.steps.vectors[view.steps.rows[1]] == pytest.approx(_TURNED[0])
+
+
+def test_a_document_without_its_first_passage_has_no_cosine_yet() -> None:
+    """The first one is embedded before any further one; a second process may differ."""
+    corpus, breather = Corpus(dimensions=4, passage_tokens=5), Breather()
+    keys = list(corpus.add_side(_long_side(0), breather))
+    corpus.add_vectors({keys[1]: _TURNED[1]})
+    cosines, known = corpus.view(0, breather).steps.cosines(_QUESTION)
+    assert (cosines.tolist(), known.tolist()) == ([[0.0]], [False])
+
+
+def test_a_node_keeps_its_passages_while_its_text_stays() -> None:
+    """Shown anew it waits for nothing; with another text it waits for all of them."""
+    corpus, breather = Corpus(dimensions=4, passage_tokens=5), Breather()
+    fact = Semantic(_LONG, id="fact", created_at=datetime(2024, 3, 1, tzinfo=UTC))
+    texts = corpus.put(node_document(fact, {}), breather)
+    corpus.add_vectors(dict(zip(texts, _TURNED, strict=True)))
+    assert corpus.put(node_document(fact, {"tags": ("x",)}), breather) == {}
+    cosines, _ = corpus.view(0, breather).nodes["semantic"].cosines(_QUESTION)
+    assert cosines[0, -1] == pytest.approx(-0.3)
+    other = replace(fact, proposition=f"{_LONG} eleven twelve")
+    assert len(corpus.put(node_document(other, {}), breather)) == 3
+    corpus.remove(["fact"])
+    assert corpus.add_vectors({"fact#1": _TURNED[1]}) == {"fact#1"}

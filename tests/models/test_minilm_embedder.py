@@ -8,6 +8,7 @@ import pytest
 from mnemo.errors import ModelUnavailable
 from mnemo.models import minilm
 from mnemo.models.minilm import MiniLMEmbedder
+from mnemo.values.passages import passages
 
 
 @pytest.fixture(scope="module")
@@ -39,3 +40,12 @@ async def test_without_the_extra_it_says_what_to_install(monkeypatch) -> None:
     finally:
         minilm._load.cache_clear()
     assert not caught.value.retryable
+
+
+async def test_a_long_text_is_embedded_as_its_first_passage(embedder: MiniLMEmbedder) -> None:
+    """So nodes that bring a vector and documents that are cut agree, to the last bit."""
+    text = " ".join(f"In week {n} Ana moved hive {n} of her bees." for n in range(200))
+    first, second, *_ = passages(text, embedder.space.passage_tokens)
+    rows = await embedder.embed([text, first, second, text[:50_000] + " and more"])
+    assert rows[0].tobytes() == rows[1].tobytes() == rows[3].tobytes()
+    assert rows[0] @ rows[2] < 0.999
