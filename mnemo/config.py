@@ -213,7 +213,7 @@ class RecallConfig(Settings):
     """From a question to evidence (``config.recall``)."""
 
     use_model: bool = False
-    """Have the chat model, if there is one, plan and refine every recall that does not say."""
+    """Have the chat model plan and refine every recall that does not say; there must be one."""
     timeout_s: Seconds = 60.0
     """Seconds per question to a model, retries and correction included; then without it (S)."""
     record_access: bool = True

@@ -69,7 +69,9 @@ async def open_kit() -> AsyncIterator[OpenKit]:
             memory = Mnemo(
                 store,
                 config=Config(
-                    annotation={"batch_size": 1}, recall={"use_model": True}, shutdown_grace_s=0.05
+                    annotation={"batch_size": 1},
+                    recall={"use_model": not embedded},
+                    shutdown_grace_s=0.05,
                 ).overlaid(config),
                 chat_model=None if embedded else model,
                 embedder=HashingEmbedder(),

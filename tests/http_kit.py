@@ -17,7 +17,7 @@ from mnemo.models import AnthropicChatModel, OpenAIChatModel, OpenAIEmbedder
 from mnemo.testing import HashingEmbedder, RecordingObserver
 
 DIMENSIONS = 64
-QUICK = Config(recall={"use_model": True}, shutdown_grace_s=0.05)
+QUICK = Config(shutdown_grace_s=0.05)
 
 
 class HastyClock:
@@ -92,9 +92,10 @@ async def http_kit(
     **arguments: Any,
 ) -> AsyncIterator[HttpKit]:
     """Open a service; vectors are made in the process unless an *embedder* is given."""
+    asking = Config(recall={"use_model": chat_model is not None})
     async with Mnemo(
         store,
-        config=QUICK.overlaid(config),
+        config=QUICK.overlaid(asking).overlaid(config),
         chat_model=chat_model,
         embedder=embedder or HashingEmbedder(DIMENSIONS),
         **arguments,

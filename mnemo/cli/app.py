@@ -17,9 +17,12 @@ from mnemo.cli.graph_page import graph_page, graph_picture
 from mnemo.cli.guide import guide
 from mnemo.cli.opening import (
     AsJson,
+    Model,
+    ModelUrl,
     Repo,
     Store,
     Where,
+    chat_model_of,
     conditions,
     existing,
     file_settings,
@@ -124,10 +127,18 @@ def recall(
     until: Annotated[str | None, typer.Option(help="Evidence up to this ISO time.")] = None,
     budget: Annotated[int | None, typer.Option(help="Tokens of text, at most.")] = None,
     explain: Annotated[bool, typer.Option("--explain", help="Say why each one came.")] = False,
+    use_model: Annotated[
+        bool, typer.Option("--use-model", help="Have the model of --model plan and refine.")
+    ] = False,
+    model_url: ModelUrl = None,
+    model: Model = None,
     as_json: AsJson = False,
 ) -> None:
     """Find what a repository knows, with the steps that it comes from."""
     first, last, kept = time_of(since), time_of(until), conditions(where)
+    chat_model = chat_model_of(model_url, model) if use_model else None
+    if use_model and chat_model is None:
+        raise UsageError("--use-model needs --model-url and --model")
     found = in_known_repo(
         store,
         repo,
@@ -142,7 +153,9 @@ def recall(
             since=first,
             until=last,
             explain=explain,
+            use_model=use_model,
         ),
+        chat_model=chat_model,
     )
     if as_json:
         print_json(recall_data(query, found) | {"text": found.as_text(budget)})

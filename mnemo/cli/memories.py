@@ -69,7 +69,8 @@ def memories(
         if query is None:
             page = await opened.memories(where=kept, limit=limit, superseded=superseded)
             return list(page.items)
-        found = await opened.recall(query, k=limit, types=("semantic", "procedural"), where=kept)
+        types = ("semantic", "procedural")
+        found = await opened.recall(query, k=limit, types=types, where=kept, use_model=False)
         return [await opened.memory(candidate.node.id) for candidate in found.candidates]
 
     found = in_known_repo(store, repo, listed)

@@ -15,7 +15,16 @@ from rich.progress import SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from mnemo import FolderReport, NoteChange, NoteUpdate, Progress, Repository, UsageError
 from mnemo.cli.importing.chats import read_chat
-from mnemo.cli.opening import KEY, AsJson, Repo, Store, chat_model_of, in_known_repo, in_repo
+from mnemo.cli.opening import (
+    AsJson,
+    Model,
+    ModelUrl,
+    Repo,
+    Store,
+    chat_model_of,
+    in_known_repo,
+    in_repo,
+)
 from mnemo.cli.output import answer, complain, print_json, print_line, print_table, visible
 
 __all__ = ["register"]
@@ -55,14 +64,8 @@ def update(
     thread: Annotated[
         str | None, typer.Option("--thread", help="The conversation that it is of.")
     ] = None,
-    model_url: Annotated[
-        str | None,
-        typer.Option(envvar="MNEMO_MODEL_URL", help="A server with OpenAI's protocol."),
-    ] = None,
-    model: Annotated[
-        str | None,
-        typer.Option(envvar="MNEMO_MODEL", help=f"The model there; its key is in {KEY}."),
-    ] = None,
+    model_url: ModelUrl = None,
+    model: Model = None,
     as_json: AsJson = False,
 ) -> None:
     """

@@ -28,8 +28,9 @@ from mnemo import (
 from mnemo.protocols import ChatModel, EmbeddingSpace
 
 __all__ = [
-    "KEY",
     "AsJson",
+    "Model",
+    "ModelUrl",
     "Repo",
     "Store",
     "Where",
@@ -53,6 +54,16 @@ Repo = Annotated[str, typer.Option("--repo", help="The repository in it.", show_
 Where = Annotated[
     list[str] | None,
     typer.Option("--where", metavar="KEY=VALUE", help="Only with this metadata; repeatable."),
+]
+_KEY = "MNEMO_MODEL_KEY"
+"""The variable with a model's key: an argument would be seen by others on the machine."""
+ModelUrl = Annotated[
+    str | None,
+    typer.Option("--model-url", envvar="MNEMO_MODEL_URL", help="A server with OpenAI's protocol."),
+]
+Model = Annotated[
+    str | None,
+    typer.Option("--model", envvar="MNEMO_MODEL", help=f"The model there; its key is in {_KEY}."),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON on stdout, and nothing else.")]
 
@@ -145,10 +156,6 @@ class AbsentEmbedder:
         raise ModelUnavailable(what, retryable=False)
 
 
-KEY = "MNEMO_MODEL_KEY"
-"""The variable with a model's key: an argument would be seen by others on the machine."""
-
-
 def chat_model_of(url: str | None, name: str | None) -> ChatModel | None:
     """The model *name* behind OpenAI's protocol. *Raises* ``UsageError``: one of both lacks."""
     if not url and not name:
@@ -157,7 +164,7 @@ def chat_model_of(url: str | None, name: str | None) -> ChatModel | None:
         raise UsageError("a model needs both --model-url and --model")
     from mnemo.models import OpenAIChatModel
 
-    return OpenAIChatModel(url, name, os.environ.get(KEY))
+    return OpenAIChatModel(url, name, os.environ.get(_KEY))
 
 
 def in_service(
@@ -204,6 +211,7 @@ def in_known_repo(
     act: Callable[[Repository], Awaitable[T]],
     *,
     may_be_empty: bool = False,
+    chat_model: ChatModel | None = None,
 ) -> T:
     """
     Run *act* on a repository that is there, whatever embedder it was made with.
@@ -221,7 +229,7 @@ def in_known_repo(
             )
         return await act(found)
 
-    return in_service(existing(store), opened)
+    return in_service(existing(store), opened, chat_model=chat_model)
 
 
 async def _open_as_it_is(memory: Mnemo, repo: str) -> Repository:

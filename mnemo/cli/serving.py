@@ -121,7 +121,9 @@ def inspect(
             ready=lambda url: print_line(f"{url}/#token={secret}"),
         )
 
-    watching = Config(recall={"record_access": False}, jobs={"background": False})
+    watching = Config(
+        recall={"record_access": False, "use_model": False}, jobs={"background": False}
+    )
     in_service(existing(store), served, config=watching, workers=0)
 
 

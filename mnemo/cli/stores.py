@@ -15,7 +15,7 @@ import anyio
 import typer
 
 from mnemo import Mnemo, MnemoError, RepositoryCopy, WorkerStatistics, __version__
-from mnemo.cli.opening import AsJson, chat_model_of, existing, in_service
+from mnemo.cli.opening import AsJson, Model, ModelUrl, chat_model_of, existing, in_service
 from mnemo.cli.output import answer, as_data, complain, print_json, print_line
 
 __all__ = ["register"]
@@ -44,14 +44,8 @@ def worker(
     health: Annotated[
         Path | None, typer.Option(help="A file that is written anew after each look for jobs.")
     ] = None,
-    model_url: Annotated[
-        str | None,
-        typer.Option(envvar="MNEMO_MODEL_URL", help="A server with OpenAI's protocol."),
-    ] = None,
-    model: Annotated[
-        str | None,
-        typer.Option(envvar="MNEMO_MODEL", help="The model there; its key is MNEMO_MODEL_KEY."),
-    ] = None,
+    model_url: ModelUrl = None,
+    model: Model = None,
     as_json: AsJson = False,
 ) -> None:
     """

@@ -19,7 +19,7 @@ from typing import Any
 import anyio
 
 from mnemo.config import Config
-from mnemo.errors import MnemoError, ModelError, RecallFailed, UsageError
+from mnemo.errors import ConfigError, MnemoError, ModelError, RecallFailed, UsageError
 from mnemo.events import Event, RecallExecuted
 from mnemo.events import RecallFailed as RecallFailedEvent
 from mnemo.prompts.profiles import resolve_profile
@@ -112,6 +112,7 @@ class Recall:
 
         Raises:
             ValueError: As *make_request*.
+            ConfigError: A chat model is wanted, and there is none.
             RecallFailed: The store could not be read; or, with ``reason=True``, a chat
                 model answered none of the questions.
             UsageError: ``stop`` was called. *Cancellation*: safe; calls of the model are
@@ -126,6 +127,7 @@ class Recall:
             self._running.add(scope)
             try:
                 request = make_request()
+                self._plans(request)
                 result = await self._reported(query, request)
                 if request.notes and self._find_notes is not None:
                     result = await _with_notes(result, self._find_notes(query))
@@ -231,7 +233,7 @@ class Recall:
 
     def _run(self, request: RecallRequest) -> RecallRun:
         progress, asked = RecallProgress(), request.asked(self._clock.now())
-        plans = self._config.recall.use_model if request.use_model is None else request.use_model
+        plans = self._plans(request)
         if self._chat_model is None or not (plans or request.reason):
             return RecallRun(request, asked, progress, None, None)
         adviser = Adviser(
@@ -242,6 +244,17 @@ class Recall:
             spans=self._spans,
         )
         return RecallRun(request, asked, progress, adviser, adviser if plans else None)
+
+    def _plans(self, request: RecallRequest) -> bool:
+        """Whether the chat model plans. *Raises* ``ConfigError``: it should, and there is none."""
+        plans = self._config.recall.use_model if request.use_model is None else request.use_model
+        if plans and self._chat_model is None:
+            who = "config.recall.use_model" if request.use_model is None else "use_model=True"
+            raise ConfigError(
+                f"{who} needs a chat model, and there is none: give Mnemo or open_repo one, "
+                "chat_model=OpenAIChatModel(base_url, name)"
+            )
+        return plans
 
     async def _found(self, run: RecallRun, plan: RecallPlan, corpus: CorpusView) -> RecallResult:
         """Find and score candidates."""

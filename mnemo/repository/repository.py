@@ -401,6 +401,7 @@ class Repository:
             max_hops: Expansions over the graph; 0 is none.
             reason: Put the result into words too, with the chat model or without one.
             use_model: Have the chat model plan and refine; ``None``: ``config.recall.use_model``.
+                Either without a chat model is an error.
             where: Conditions on the metadata of the evidence (of messages and steps; what was
                 extracted matches if one of its sources does): key → a value, a list of which
                 one must be there, or operators ``gt gte lt lte ne exists``. A key descends at
@@ -421,6 +422,7 @@ class Repository:
 
         Raises:
             ValueError: Blank query or an argument out of range.
+            ConfigError: A chat model is to plan, and there is none.
             RecallFailed: The store failed, or with ``reason=True`` the chat model, for every type.
             UsageError: The repository is closed, or was meanwhile. *Cancellation*: safe.
         """

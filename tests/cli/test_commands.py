@@ -9,6 +9,7 @@ import sqlite3
 
 import anyio
 import pytest
+from scripted_server import ScriptedServer
 
 import mnemo.cli.transfer
 from mnemo import Candidate, Mnemo, RecallResult, SourceRef, Tag
@@ -138,6 +139,17 @@ def test_a_recall_without_a_hit_says_so_on_stderr(filled):
     assert "nothing found in repository 'default'" in found.err
 
 
+def test_recall_asks_the_model_that_is_named(filled, monkeypatch):
+    """--use-model; without it the variables that name one change nothing."""
+    with ScriptedServer() as server:
+        monkeypatch.setenv("MNEMO_MODEL_URL", f"{server.url}/v1")
+        monkeypatch.setenv("MNEMO_MODEL", "scripted")
+        assert filled("recall", "Where does Ada live?").code == 0
+        assert server.requests == []
+        assert "I live in Bern" in filled("recall", "Where does Ada live?", "--use-model").out
+        assert {"mode", "plan"} <= {request.purpose for request in server.requests}
+
+
 @pytest.mark.parametrize(
     "command",
     [("recall", "Ada"), ("sessions",), ("stats",), ("maintain",), ("graph", "--html", "g.html")],
@@ -255,6 +267,8 @@ def test_the_doctor_calls_a_file_that_is_no_store_sick(cli, write):
         (("recall", " "), "Query cannot be blank"),
         (("recall", "x", "--mode", "odd"), "mode must be one of"),
         (("recall", "x", "-k", "0"), "k must be"),
+        (("recall", "x", "--use-model"), "--use-model needs --model-url and --model"),
+        (("recall", "x", "--use-model", "--model", "m"), "both --model-url and --model"),
         (("recall", "x", "--since", "May"), "'May' is no ISO 8601 time"),
         (("recall",), "Missing argument"),
         (("recall", "x", "-k", "many"), "Invalid value"),

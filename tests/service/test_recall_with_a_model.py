@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import anyio
 import pytest
 
 from mnemo.config import Config
-from mnemo.errors import ModelUnavailable, RecallFailed, UsageError
+from mnemo.errors import ConfigError, ModelUnavailable, RecallFailed, UsageError
 from mnemo.events import RecallExecuted
 from mnemo.events import RecallFailed as RecallFailedEvent
 from mnemo.prompts.data import read_block
@@ -214,3 +215,16 @@ async def test_a_recall_in_flight_ends_with_its_repository(open_kit):
         await kit.memory.close_repo("r")
     assert len(ended) == 1
     assert kit.model.waiting == 0
+
+
+@pytest.mark.parametrize("by_config", [False, True])
+async def test_a_model_that_is_not_there_is_told_at_once(open_kit, by_config):
+    """``ConfigError`` says who wanted it and how to give one; nothing was read."""
+    kit = await open_kit(embedded=True, config=Config(recall={"use_model": by_config}))
+    asked = {} if by_config else {"use_model": True}
+    wanted = r"config\.recall\.use_model" if by_config else "use_model=True"
+    for ask in (kit.repo.recall, partial(kit.repo.recall_in_context, "none")):
+        with pytest.raises(ConfigError, match=f"{wanted} needs a chat model.*chat_model="):
+            await ask("Who mends nets?", **asked)
+    assert not kit.seen.of(RecallFailedEvent)
+    assert (await kit.repo.recall("Who mends nets?", use_model=False, reason=True)).answer is None

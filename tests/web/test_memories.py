@@ -15,6 +15,15 @@ async def test_what_is_remembered_is_recalled(client):
     assert [memory["text"] for memory in page["items"]] == ["Ada plays the cello."]
 
 
+async def test_a_model_that_the_service_lacks_is_told(client):
+    """``use_model`` where there is no chat model is the caller's error, not silence."""
+    await client.post("/v1/memories", json={"text": "Ada lives in Bern."})
+    answer = await client.post("/v1/recall", json={"query": "Who plays?", "use_model": True})
+    told = answer.json()
+    assert (told["status"], told["error"]) == (422, "ConfigError")
+    assert "chat model" in told["detail"]
+
+
 async def test_a_memory_is_added_corrected_and_erased(client):
     """The history keeps the former wording; a dry run erases nothing."""
     added = (await client.post("/v1/memories", json={"text": "Ada lives in Bern."})).json()
