@@ -228,8 +228,11 @@ class RecallConfig(Settings):
     """Gain in relevance below which a hop counts as a plateau (M)."""
     dense_weight: Annotated[float, Field(ge=0, le=10)] | None = None
     """Weight of the cosine; ``None``: by the embedding space (S)."""
-    cut: Share = 0.5
-    """Share of the best candidate's value below which others are dropped; 0 drops none (S)."""
+    cut: Share = 0.7
+    """
+    Share of the best candidate's value below which those behind the fifth are dropped; of turns
+    of chats and of long messages its square. 0 drops none (S).
+    """
     agent_actors: frozenset[str] = frozenset(
         ("agent", "assistant", "ai", "bot", "model", "system", "tool")
     )

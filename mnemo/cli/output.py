@@ -18,6 +18,7 @@ from rich.text import Text
 from mnemo import (
     Candidate,
     ErasureReport,
+    Explanation,
     MaintenanceReport,
     RecallResult,
     ReembeddingReport,
@@ -156,20 +157,20 @@ def _source_data(source: SourceRef) -> dict[str, Any]:
 
 def explained(result: RecallResult) -> str:
     """Every candidate with why it came and what it rests on; best first."""
-    weights = ", ".join(f"{name} {value:g}" for name, value in result.trace.weights.items())
     found = ", ".join(f"{phase}: {count}" for phase, count in result.trace.found.items())
     tags = ", ".join(result.tags)
     head = [
         f"mode {result.mode} (chosen by: {result.trace.mode_chosen_by}); tags: {tags or 'none'}",
-        f"candidates by phase and hop: {found}; below their threshold: {result.trace.rejected}",
-        f"weights of a step's signals: {weights or 'none, there are too few steps'}",
+        f"candidates by phase and hop: {found}",
     ]
+    grouped = (group for c in result.candidates if c.why for group in c.why.grouped.values())
+    longest = max((abs(sum(group.values())) for group in grouped), default=0.0) or 1.0
     numbered = enumerate(result.candidates, 1)
-    return "\n".join((*head, *("\n".join(_account(n, c)) for n, c in numbered)))
+    return "\n".join((*head, *("\n".join(_account(n, c, longest)) for n, c in numbered)))
 
 
-def _account(number: int, candidate: Candidate) -> list[str]:
-    """Lines of one candidate."""
+def _account(number: int, candidate: Candidate, longest: float) -> list[str]:
+    """Lines of one candidate; *longest* is the greatest reason of all candidates."""
     hop = "" if candidate.hop is None else f", hop {candidate.hop}"
     lines = [
         "",
@@ -180,8 +181,8 @@ def _account(number: int, candidate: Candidate) -> list[str]:
         led = [f"   via: {one_line(why.via)}"] if why.via else []
         lines += [
             *led,
-            f"   signals{'' if why.signals else ': none of its own'}; cosine {why.cosine:.2f}",
-            *_bars(why.signals),
+            f"   reasons{'' if why.signals else ': none of its own'}; cosine {why.cosine:.2f}",
+            *_bars(why, longest),
             f"   value: relevance {candidate.relevance:.3f}, recency {why.recency:.2f}, "
             f"frequency {why.frequency:.2f}, reward {why.reward:.2f}, "
             f"penalty {why.penalty:.2f}, mode weight {why.mode_weight:g}",
@@ -200,13 +201,15 @@ def _origins(sources: Sequence[SourceRef]) -> list[str]:
     return [line for step in lines.values() for line in step]
 
 
-def _bars(signals: Mapping[str, float]) -> list[str]:
-    """A line with a bar for each of *signals*: ``+`` for what it adds, ``-`` for what it takes."""
-    longest = max(map(abs, signals.values()), default=1.0)
-    return [
-        f"     {name:<17}{value:+6.2f} {'+-'[value < 0] * round(24 * abs(value) / longest)}"
-        for name, value in signals.items()
-    ]
+def _bars(why: Explanation, longest: float) -> list[str]:
+    """A line with a bar for each group of reasons: ``+`` for what it adds, ``-`` what it takes."""
+    lines = []
+    for group, signals in why.grouped.items():
+        value = sum(signals.values())
+        told = ", ".join(f"{name} {part:+.2f}" for name, part in signals.items())
+        bar = "+-"[value < 0] * round(24 * abs(value) / longest)
+        lines.append(f"     {group:<15}{value:+6.2f} {bar:<24} {told}")
+    return lines
 
 
 def _place(source: SourceRef) -> str:

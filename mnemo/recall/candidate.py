@@ -11,10 +11,18 @@ from typing import Any, Literal, TypeAlias
 from mnemo.values.graph import Claim, Node, NodeMetadata
 from mnemo.values.steps import Step
 
-__all__ = ["Candidate", "Explanation", "Phase", "SourceRef"]
+__all__ = ["GROUPS", "Candidate", "Explanation", "Phase", "SourceRef"]
 
 SHOWN_CHARACTERS = 60
 """Characters of a memory in a repr."""
+
+GROUPS: Mapping[str, tuple[str, ...]] = {
+    "words": ("words", "joined", "session"),
+    "meaning": ("cosine", "window"),
+    "who": ("speaker", "not the agent", "first person", "asks"),
+    "when and where": ("date", "where: place", "how long: number", "length"),
+}
+"""What signals are about, as explanations group them."""
 
 Phase: TypeAlias = Literal["initial", "multi_hop", "refinement", "provenance"]
 
@@ -87,8 +95,8 @@ class Explanation:
     Why a candidate came, and why it stands where it does.
 
     Attributes:
-        signals: Signal → what it added to its score at hop 0, in deviations (with few
-            documents: in relevance). Empty if the question itself did not look at it.
+        signals: Signal → what it added to its score at hop 0, on one scale for all
+            candidates; of a fact, to that of the step it was made of.
         cosine: Best cosine with the question or a tag, the tag's share counted.
         via: What the tag, intent or candidate says that led to it; ``None``: the question did.
         recency: In [0, 1]; as *frequency*, *reward* before their exponents.
@@ -104,6 +112,15 @@ class Explanation:
     reward: float
     penalty: float
     mode_weight: float
+
+    @property
+    def grouped(self) -> dict[str, dict[str, float]]:
+        """Words, meaning, who, when and where → the signals of the group that count."""
+        held = {
+            group: {name: self.signals[name] for name in names if name in self.signals}
+            for group, names in GROUPS.items()
+        }
+        return {group: signals for group, signals in held.items() if signals}
 
 
 @dataclass(frozen=True, slots=True)

@@ -85,6 +85,11 @@ class HopZero:
         hits = self.hits.get(type)
         return hits.parts_of(hits.view.of(id)) if hits else {}
 
+    def is_note(self, type: NodeType, id: str) -> bool:
+        """Whether node *id* was scored as a note."""
+        hits = self.hits.get(type)
+        return hits is None or all(hits.is_note[d] for d in hits.view.of(id))
+
     def is_eligible(self, type: NodeType, id: str) -> bool:
         """Whether *id* is a node of *type* that passes the filters."""
         hits = self.hits.get(type)
@@ -144,10 +149,9 @@ def hop_zero(
     searched = tuple(searched)
     until = filters.window.until
     pieces = corpus.steps.pieces_until(until.timestamp() if until else None)
-    kinds = [k for k in ("semantic", "procedural") if corpus.nodes[k].count]
-    stored = [(corpus.steps, pieces.exists)]
-    stored += [(corpus.nodes[kind], corpus.nodes[kind].alive) for kind in kinds]
-    rarity = Rarity.of(question, stored)
+    claims = (corpus.nodes["semantic"], corpus.nodes["procedural"])
+    stored = ((view, view.alive) for view in claims if view.count)
+    rarity = Rarity.of(question, ((corpus.steps, pieces.exists), *stored))
     if not rarity.weights and is_gibberish(question.query):
         return HopZero({}, {}, abstained=True)
     steps = eligible_steps(corpus.steps, filters)
@@ -163,9 +167,9 @@ def hop_zero(
         if view is not None and view.count:
             eligible[kind] = ok = eligible_nodes(corpus, kind, filters, steps)
             own = score_nodes(view, question, ok, rarity, corpus.steps.centre, dense_weight)
-            pairs = corpus.behind.get(kind)
-            behind = hits.get("episodic") if pairs is not None else None
-            hits[kind] = own if behind is None else _as_their_steps(own, behind, pairs)
+            said = hits.get("episodic")
+            pairs = corpus.behind.get(kind) if said else None
+            hits[kind] = _as_their_steps(own, said, pairs) if said and pairs is not None else own
     base = HopZero(hits, eligible)
     unwanted = frozenset(map(corpus.steps.canonical, unwanted))
     found = [f for kind in searched for f in _best(base, kind, config, unwanted, least)]
@@ -177,7 +181,11 @@ def _as_their_steps(nodes: Hits, steps: Hits, pairs: NDArray[np.int32]) -> Hits:
     scores = np.full(len(nodes.scores), -np.inf, np.float32)
     np.maximum.at(scores, pairs[:, 0], steps.scores[pairs[:, 1]])
     ok = np.isfinite(nodes.scores)
-    return replace(nodes, scores=np.where(ok & np.isfinite(scores), scores, nodes.scores))
+    alone = ~np.isfinite(scores)
+    is_note = np.ones(len(scores), np.bool_)
+    is_note[pairs[:, 0]] = steps.is_note[pairs[:, 1]]
+    scores = np.where(ok & ~alone, scores, nodes.scores)
+    return replace(nodes, scores=scores, is_note=alone | is_note)
 
 
 def _agents(config: Config) -> frozenset[str]:

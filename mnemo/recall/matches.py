@@ -39,9 +39,7 @@ class Rarity:
     whole: float
 
     @classmethod
-    def of(
-        cls, question: RecallQuestion, stored: Iterable[tuple[DocumentsView, Mask]]
-    ) -> Rarity:
+    def of(cls, question: RecallQuestion, stored: Iterable[tuple[DocumentsView, Mask]]) -> Rarity:
         """Count the terms of *question* among the documents that exist of each view."""
         stored = tuple(stored)
         population = sum(int(np.count_nonzero(exists)) for _, exists in stored)
@@ -83,7 +81,7 @@ class Matches:
         scores = np.zeros(len(self._lengths), np.float32)
         for says, documents, counts in self._found:
             bm25.add(scores, says, documents, counts)
-        return scores
+        return np.minimum(scores, np.float32(1))
 
     def joined(self, pieces: Pieces) -> Floats:
         """The share of each document joined with the one before it."""
@@ -99,7 +97,7 @@ class Matches:
             )
             bm25.add(scores, says, touched, both)
             counts[documents] = 0
-        return scores
+        return np.minimum(scores, np.float32(1))
 
     def session(self, pieces: Pieces) -> Floats:
         """The share of each document's whole piece."""
@@ -110,4 +108,4 @@ class Matches:
             counts = np.bincount(piece[documents], held, pieces.count).astype(np.float32)
             holding = np.flatnonzero(counts)
             bm25.add(scores, says, holding, counts[holding])
-        return scores[piece]
+        return np.minimum(scores, np.float32(1))[piece]

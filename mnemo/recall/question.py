@@ -10,6 +10,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from mnemo.english.scaffolding import without_scaffolding
 from mnemo.english.words import index_terms
 from mnemo.recall.request import MAX_QUERY_CHARACTERS, RecallContext
 from mnemo.runtime.text import clean, fold, words
@@ -34,16 +35,18 @@ class RecallQuestion:
     The query as it is scored.
 
     Attributes:
+        query: As far as it is read.
         terms: Index term → weight in BM25; 1 for the query's own.
         shared: Terms that make a document share a word with the query or a tag.
         named: Folded words of the query; an actor among them is named by it.
         about: Whose words are asked for: ``"agent"`` (what did *you* suggest),
             ``"asker"`` (*I*, *my*), or ``None`` if the query says neither.
-        texts: What is to be embedded: the query, the tags that say more than it does, and
+        texts: What is to be embedded: the query's topic, the tags that say more than it does, and
             last the context.
         vectors: Unit rows of the query and these tags; ``None`` without an embedder.
     """
 
+    query: str
     terms: dict[str, float]
     shared: frozenset[str]
     named: frozenset[str]
@@ -60,11 +63,6 @@ class RecallQuestion:
         return replace(self, vectors=rows.astype(np.float32, copy=False))
 
     @property
-    def query(self) -> str:
-        """The query's text, as far as it is read."""
-        return self.texts[0]
-
-    @property
     def weights(self) -> NDArray[np.float32]:
         """The weight of each row's cosine: 1 for the query, 0.9 for a tag."""
         rows = 0 if self.vectors is None else len(self.vectors)
@@ -78,7 +76,8 @@ def ask(
 ) -> RecallQuestion:
     """Read *query*; every sign in it is text, whatever a search engine would make of it."""
     query = clean(query[:MAX_QUERY_CHARACTERS])
-    own = list(index_terms(query))
+    topic = without_scaffolding(query)
+    own = list(index_terms(topic))
     weighted = dict.fromkeys(index_terms(context.text), CONTEXT_TERM_WEIGHT) if context else {}
     weighted |= dict.fromkeys(own, 1.0)
     heard = frozenset(own)
@@ -87,7 +86,8 @@ def ask(
         terms=weighted,
         shared=heard.union(*map(index_terms, tags)),
         named=frozenset(word.removesuffix("'s") for word in words(query)),
-        texts=(query, *telling, *([context.text] if context else [])),
+        query=query,
+        texts=(topic, *telling, *([context.text] if context else [])),
         about=_about(query),
         has_context=context is not None,
     )

@@ -6,8 +6,9 @@ weights hold is decided by what kind of text a document is: a note, a turn of a 
 long message. Nothing is measured against the other documents of the store, so that stores of
 20 and of 2 million documents mean the same.
 
-Source of the weights: ``spec`` trials on development files, and ``scripts/bench_questions``
-and ``scripts/bench_recall`` with ``--ablate``; the guide's page ``recall`` has the figures.
+Source of the weights: chosen in round steps on four development sets, of messages of single
+people, of chats and of long messages; ``scripts/bench_questions`` and ``scripts/bench_recall``
+measure them, ``--ablate`` each of them, and the guide's page ``recall`` has the figures.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from mnemo.recall.candidate import GROUPS
 from mnemo.recall.matches import Matches, Rarity
 from mnemo.recall.question import RecallQuestion
 from mnemo.runtime.text import fold
@@ -26,19 +28,19 @@ from mnemo.values.corpus import DocumentsView, StepsView
 from mnemo.values.form import DATE, FIRST, NUMBER, PLACE
 from mnemo.values.pieces import CHAT, DOCUMENT, NOTE, Pieces
 
-__all__ = ["GROUPS", "SCALE", "WEIGHTS", "Hits", "score_nodes", "score_steps"]
+__all__ = ["SCALE", "WEIGHTS", "Hits", "score_nodes", "score_steps"]
 
 Floats = NDArray[np.float32]
 Mask = NDArray[np.bool_]
 
 WEIGHTS: dict[str, dict[int, float]] = {
-    "cosine": {NOTE: 2.5, CHAT: 0.5, DOCUMENT: 1.0},
-    "window": {CHAT: 0.3},
-    "words": {NOTE: 0.4, CHAT: 0.3, DOCUMENT: 0.8},
+    "cosine": {NOTE: 2.5, CHAT: 0.3, DOCUMENT: 1.0},
+    "window": {CHAT: 0.5},
+    "words": {NOTE: 0.4, CHAT: 0.3, DOCUMENT: 0.6},
     "joined": {CHAT: 0.6},
     "session": {CHAT: 0.3},
     "speaker": {CHAT: 0.45},
-    "not the agent": {DOCUMENT: 0.2},
+    "not the agent": {DOCUMENT: 0.3},
     "where: place": {CHAT: 0.2},
     "how long: number": {CHAT: 0.4},
     "asks": {CHAT: -0.1},
@@ -47,13 +49,6 @@ WEIGHTS: dict[str, dict[int, float]] = {
     "date": {CHAT: 0.05},
 }
 """Signal → kind of text → weight; the bench leaves signals out to see what they give."""
-GROUPS: Mapping[str, tuple[str, ...]] = {
-    "words": ("words", "joined", "session"),
-    "meaning": ("cosine", "window"),
-    "who": ("speaker", "not the agent", "first person", "asks"),
-    "when and where": ("date", "where: place", "how long: number", "length"),
-}
-"""What a signal is about, as explanations and the bench group them."""
 SCALE = 3.0
 """Score at which a document is as relevant as can be: about all cosine and all words."""
 WINDOWED = 1_000
@@ -80,6 +75,7 @@ class Hits:
             is no vector.
         words: Share of the question's words.
         shares: Whether it has a word of the question or of a tag.
+        is_note: Whether it was scored as a note.
         parts: Signal → what it adds to the score of every document.
     """
 
@@ -89,6 +85,7 @@ class Hits:
     cosines: Floats
     words: Floats
     shares: Mask
+    is_note: Mask
     parts: Mapping[str, Floats]
 
     def parts_of(self, documents: Iterable[int]) -> dict[str, float]:
@@ -131,7 +128,9 @@ def score_nodes(
         "cosine": np.float32(WEIGHTS["cosine"][NOTE] * dense_weight) * near.best,
         "words": np.float32(WEIGHTS["words"][NOTE]) * words,
     }
-    return _hits(view, question, ok, parts, _match(near.best, words, dense_weight), near, words)
+    match = _match(near.best, words, dense_weight)
+    notes = np.ones(view.count, np.bool_)
+    return _hits(view, question, ok, parts, match, near, words, notes)
 
 
 def score_steps(
@@ -162,11 +161,14 @@ def score_steps(
         # A long turn stands for itself.
         signals["joined"] = np.where(pieces.long, words, matches.joined(pieces))
         signals["session"] = np.where(pieces.long, words, matches.session(pieces))
-    parts = {name: _weighted(name, values, pieces, dense_weight) for name, values in signals.items()}
+    parts = {
+        name: _weighted(name, values, pieces, dense_weight) for name, values in signals.items()
+    }
     others = np.where(ok, sum(parts.values()), np.float32(-np.inf))
     window = _window(view, near, pieces, others)
     parts["window"] = _weighted("window", window, pieces, dense_weight)
-    return _hits(view, question, ok, parts, _match(near.best, words, dense_weight), near, words)
+    match = _match(near.best, words, dense_weight)
+    return _hits(view, question, ok, parts, match, near, words, pieces.kind == NOTE)
 
 
 def _hits(
@@ -177,6 +179,7 @@ def _hits(
     match: Floats,
     near: _Nearness,
     words: Floats,
+    is_note: Mask,
 ) -> Hits:
     total = np.sum(list(parts.values()), axis=0, dtype=np.float32)
     scores = np.where(ok, total, np.float32(-np.inf))
@@ -184,7 +187,7 @@ def _hits(
     for term in question.shared - question.terms.keys():
         if (posting := view.postings.read(term, view.count)) is not None:
             shares[posting[0]] = True
-    return Hits(view, scores, match, near.plain, words, shares, parts)
+    return Hits(view, scores, match, near.plain, words, shares, is_note, parts)
 
 
 def _match(cosine: Floats, words: Floats, dense_weight: float) -> Floats:
@@ -283,9 +286,7 @@ def _window(view: StepsView, near: _Nearness, pieces: Pieces, others: Floats) ->
     """
     window = near.best.copy()
     known = (view.rows >= 0) & (view.rows < len(view.vectors))
-    turns = np.flatnonzero(
-        (pieces.kind == CHAT) & ~pieces.long & known & np.isfinite(others)
-    )
+    turns = np.flatnonzero((pieces.kind == CHAT) & ~pieces.long & known & np.isfinite(others))
     if near.asked is None or not len(turns):
         return window
     if len(turns) > WINDOWED:

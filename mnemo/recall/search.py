@@ -17,11 +17,8 @@ from mnemo.protocols import DocumentFeed, GraphStore
 from mnemo.recall.candidate import Candidate, Explanation, SourceRef
 from mnemo.recall.hop_zero import HAND, Found, HopZero
 from mnemo.recall.hops import (
-    BEHIND,
-    HOP_DECAY,
     SEEDS,
     CandidateEdges,
-    Route,
     routes_from,
     targets_of,
 )
@@ -39,6 +36,8 @@ from mnemo.values.steps import Step, episodic_node
 
 __all__ = ["ScoredCandidate", "Search", "SearchScope", "SecondLook", "expand"]
 
+KEPT = 5
+"""Candidates that ``cut`` leaves in any case: behind the fifth it costs no answer (S)."""
 MAX_SOURCES = 50
 """Steps named behind one candidate, those that match the query best."""
 REFINED_WEIGHT = 0.5
@@ -80,7 +79,6 @@ class SearchScope:
     def routes(self) -> tuple[NodeType, ...]:
         """The types that hops go over."""
         return ROUTES[self.mode]
-
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,7 +212,9 @@ class Search:
         places: dict[str, int] = {}
         least = self._request.min_score
         for scored in self.ranked:
-            if scored.found.relevance < least or self._is_far_below(scored, best):
+            if scored.found.relevance < least:
+                continue
+            if len(best) >= KEPT and scored.value < self._cut(scored) * best[0][0].value:
                 continue
             step = self._shared_step(scored)
             place = places.get(step) if step is not None else None
@@ -230,10 +230,10 @@ class Search:
                 best.append((scored, []))
         return best
 
-    def _is_far_below(
-        self, scored: ScoredCandidate, best: Sequence[tuple[ScoredCandidate, Any]]
-    ) -> bool:
-        return bool(best) and scored.value < self._config.recall.cut * best[0][0].value
+    def _cut(self, scored: ScoredCandidate) -> float:
+        """The share of the best value that it needs: of turns, whose scores lie closer, less."""
+        cut = self._config.recall.cut
+        return cut if self._zero.is_note(scored.found.type, scored.found.id) else cut**2
 
     def _shared_step(self, scored: ScoredCandidate) -> str | None:
         """The step that the candidate is, or was made of; ``None``: it has a place of its own."""
@@ -376,7 +376,7 @@ class Search:
         now = self._scope.now
         floor = self._config.scoring.recency_floor
         return Explanation(
-            signals=zero.parts(found.type, found.id),
+            signals=self._parts(scored),
             cosine=zero.cosine(found.type, found.id),
             via=self._words_of(found.via) if found.via else None,
             recency=recency(scored.node, scored.metadata, parameters, now, floor),
@@ -385,6 +385,12 @@ class Search:
             penalty=scored.metadata.penalty if scored.metadata else 0.0,
             mode_weight=self._scope.weights[found.type],
         )
+
+    def _parts(self, scored: ScoredCandidate) -> dict[str, float]:
+        """What adds up to its score: of what was made of a step, to that of the step."""
+        step = next(iter(self._named(scored)), None)
+        parts = self._zero.parts("episodic", step) if step is not None else {}
+        return parts or self._zero.parts(scored.found.type, scored.found.id)
 
     def _words_of(self, id: str) -> str:
         """Return the text of node *id*, which led to another."""
