@@ -28,7 +28,9 @@ __all__ = [
     "texts_of",
 ]
 
-_NAMELESS = frozenset(["user", "assistant", "agent", "ai", "bot", "model", "system", "tool", "human"])
+_NAMELESS = frozenset(
+    ("user", "assistant", "agent", "ai", "bot", "model", "system", "tool", "human")
+)
 """Names that are roles. They and the day say nothing that a question about a life asks for."""
 _QUESTION_MARKS = ("?", "？", "؟")
 
