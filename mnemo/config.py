@@ -233,6 +233,8 @@ class RecallConfig(Settings):
     Share of the best candidate's value below which those behind the fifth are dropped; of turns
     of chats and of long messages its square. 0 drops none (S).
     """
+    warn_below: Share = 0.3
+    """Confidence below which ``as_text`` begins by saying that nothing near was found (S)."""
     agent_actors: frozenset[str] = frozenset(
         ("agent", "assistant", "ai", "bot", "model", "system", "tool")
     )

@@ -1159,6 +1159,7 @@ class Repository(Blocking[_Repository]):
         until: datetime | None = None,
         types: Sequence[str] | None = None,
         min_score: float = 0.0,
+        min_confidence: float = 0.0,
         explain: bool = False,
         notes: bool = False,
     ) -> RecallResult:
@@ -1179,6 +1180,7 @@ class Repository(Blocking[_Repository]):
                 until=until,
                 types=types,
                 min_score=min_score,
+                min_confidence=min_confidence,
                 explain=explain,
                 notes=notes,
             )
@@ -1202,6 +1204,7 @@ class Repository(Blocking[_Repository]):
         until: datetime | None = None,
         types: Sequence[str] | None = None,
         min_score: float = 0.0,
+        min_confidence: float = 0.0,
         explain: bool = False,
         notes: bool = False,
     ) -> RecallResult:
@@ -1225,6 +1228,7 @@ class Repository(Blocking[_Repository]):
                 until=until,
                 types=types,
                 min_score=min_score,
+                min_confidence=min_confidence,
                 explain=explain,
                 notes=notes,
             )

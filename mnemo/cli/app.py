@@ -126,6 +126,10 @@ def recall(
     since: Annotated[str | None, typer.Option(help="Evidence from this ISO time on.")] = None,
     until: Annotated[str | None, typer.Option(help="Evidence up to this ISO time.")] = None,
     budget: Annotated[int | None, typer.Option(help="Tokens of text, at most.")] = None,
+    min_confidence: Annotated[
+        float,
+        typer.Option(help="Nothing, unless the answer is there with this confidence, 0 to 1."),
+    ] = 0.0,
     explain: Annotated[bool, typer.Option("--explain", help="Say why each one came.")] = False,
     use_model: Annotated[
         bool, typer.Option("--use-model", help="Have the model of --model plan and refine.")
@@ -152,6 +156,7 @@ def recall(
             actor=actor,
             since=first,
             until=last,
+            min_confidence=min_confidence,
             explain=explain,
             use_model=use_model,
         ),

@@ -131,6 +131,7 @@ def recall_data(query: str, result: RecallResult) -> dict[str, Any]:
         "query": query,
         "mode": result.mode,
         "tags": list(result.tags),
+        "confidence": result.confidence,
         "candidates": [_candidate_data(candidate) for candidate in result.candidates],
         "text": result.as_text(),
         "seconds": result.trace.seconds,
@@ -161,6 +162,7 @@ def explained(result: RecallResult) -> str:
     tags = ", ".join(result.tags)
     head = [
         f"mode {result.mode} (chosen by: {result.trace.mode_chosen_by}); tags: {tags or 'none'}",
+        f"confidence {result.confidence:.2f}",
         f"candidates by phase and hop: {found}",
     ]
     grouped = (group for c in result.candidates if c.why for group in c.why.grouped.values())

@@ -164,6 +164,7 @@ class Recall:
             result = await self._remembered(run)
         if request.items and self._find_items is not None:
             result = await self._with_items(self._find_items, result, run)
+        result = result.if_confident(request.min_confidence)
         with run.progress.phase("reason"):
             answer = await self._reasoned(run, result.candidates)
         trace = replace(_finished(result.trace, run), tokens=await self._tokens(run, result))
@@ -284,6 +285,7 @@ class Recall:
             trace=_trace(plan, corpus, search, refinements),
             goals=await self._goals(candidates),
             group_min_hits=self._config.recall.group_min_hits,
+            warn_below=self._config.recall.warn_below,
             count=self._config.conversation.count,
         )
 

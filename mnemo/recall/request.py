@@ -86,6 +86,7 @@ class RecallRequest:
         items: Whether to look for keyed items as well.
         notes: Whether to look for notes as well.
         min_score: Relevance below which candidates are dropped, in [0, 1].
+        min_confidence: Confidence below which nothing is given, in [0, 1].
     """
 
     query: str
@@ -101,6 +102,7 @@ class RecallRequest:
     explain: bool
     notes: bool
     min_score: float
+    min_confidence: float
 
     @classmethod
     def checked(
@@ -117,6 +119,7 @@ class RecallRequest:
         explain: bool = False,
         notes: bool = False,
         min_score: float = 0.0,
+        min_confidence: float = 0.0,
         **filters: Any,
     ) -> RecallRequest:
         """
@@ -140,6 +143,7 @@ class RecallRequest:
             explain=bool(explain),
             notes=bool(notes),
             min_score=_checked_share("min_score", min_score),
+            min_confidence=_checked_share("min_confidence", min_confidence),
         )
 
     @property

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, Protocol, get_args
 
 from mnemo.errors import NotFound
@@ -21,6 +22,8 @@ __all__ = ["FoundNote", "FoundNotes", "ReasonedMemory", "RecallResult", "RecallT
 
 
 GAP = "\n\n"
+UNSURE = "Nothing near the question was found; what follows may not answer it."
+"""First line of a result of little confidence."""
 
 
 class FoundNote(Protocol):
@@ -115,6 +118,8 @@ class RecallResult:
         answer: The candidates in words, if there are any and somebody put them into words.
         goals: Session id → its goal, for sessions whose candidates are printed together.
         group_min_hits: Candidates of one session from which they are.
+        confidence: How likely the answer is among the candidates, in [0, 1].
+        warn_below: Confidence below which ``as_text`` says so first, in [0, 1].
         notes: A ``NoteRecall``; ``None`` where notes were not asked for, or failed.
         count: What the tokens of ``as_text`` are counted with.
     """
@@ -126,6 +131,8 @@ class RecallResult:
     trace: RecallTrace
     goals: Mapping[str, str] = field(default_factory=dict, repr=False)
     group_min_hits: int = 3
+    confidence: float = 1.0
+    warn_below: float = field(default=0.0, repr=False)
     notes: FoundNotes | None = None
     count: Count = field(default=count_tokens, repr=False, compare=False)
 
@@ -168,7 +175,8 @@ class RecallResult:
         """
         Print the candidates for a prompt, then the notes.
 
-        Whole lines, each memory once, with its citation ``[n]`` at the end; ``cited(n)``
+        A line that says so comes first where ``confidence`` is below ``warn_below``. Then whole
+        lines, each memory once, with its citation ``[n]`` at the end; ``cited(n)``
         is the step behind it. Stored text cannot open a line or spell a citation or a mark
         of a chat template. When the lines do not all fit, the best stay; only the first
         may be cut. Notes have what the candidates leave of the budget.
@@ -189,16 +197,36 @@ class RecallResult:
         """
         if budget_tokens is not None:
             whole_number("budget_tokens", budget_tokens, 0)
-        text = print_candidates(
+        print_within = partial(
+            print_candidates,
             self.candidates,
             goals=self.goals,
             group_min_hits=self.group_min_hits,
-            budget_tokens=budget_tokens,
             count=self.count,
             style=one_of("style", style, get_args(Style)),
             order=one_of("order", order, get_args(Order)),
         )
+        if self.candidates and self.confidence < self.warn_below:
+            text = _warned(print_within, budget_tokens, self.count)
+        else:
+            text = print_within(budget_tokens=budget_tokens)
         return behind(text, self.notes, budget_tokens, self.count)
+
+    def if_confident(self, least: float) -> RecallResult:
+        """This result, or without candidates where its confidence is below *least*, 0 to 1."""
+        return self if self.confidence >= least else replace(self, candidates=[])
+
+
+def _warned(print_within: Callable[..., str], budget_tokens: int | None, count: Count) -> str:
+    """The candidates behind the line ``UNSURE``; no candidate stands without it."""
+    whole = f"{UNSURE}\n{print_within(budget_tokens=None)}"
+    if budget_tokens is None or count(whole) <= budget_tokens:
+        return whole
+    left = budget_tokens - count(f"{UNSURE}\n")
+    if left < 0:
+        return ""
+    part = f"{UNSURE}\n{print_within(budget_tokens=left)}".rstrip("\n")
+    return part if count(part) <= budget_tokens else UNSURE
 
 
 def behind(

@@ -385,6 +385,7 @@ class Repository:
         until: datetime | None = None,
         types: Sequence[str] | None = None,
         min_score: float = 0.0,
+        min_confidence: float = 0.0,
         explain: bool = False,
         notes: bool = False,
     ) -> RecallResult:
@@ -416,6 +417,8 @@ class Repository:
                 their value, *since* and *until* at their last put; of no session, thread or
                 speaker; expiries stay as they are.
             min_score: Only candidates of this relevance, 0 to 1.
+            min_confidence: Nothing, unless the answer is among the candidates with this
+                confidence, 0 to 1 (``RecallResult.confidence``).
             explain: Have every candidate say why it came (``Candidate.why``).
             notes: Look for notes as well, as ``repo.notes.recall`` does, whatever *since*,
                 *until* and *types* say; if that fails, the trace says so.
@@ -431,7 +434,7 @@ class Repository:
             RecallRequest.checked, query, k=k, mode=mode, max_hops=max_hops, reason=reason,
             use_model=use_model, where=where, session_id=session_id, thread_id=thread_id,
             actor=actor, since=since, until=until, types=types, explain=explain, notes=notes,
-            min_score=min_score,
+            min_score=min_score, min_confidence=min_confidence,
         )  # fmt: skip
         return await self._recall.recall(query, make_request)
 
@@ -453,6 +456,7 @@ class Repository:
         until: datetime | None = None,
         types: Sequence[str] | None = None,
         min_score: float = 0.0,
+        min_confidence: float = 0.0,
         explain: bool = False,
         notes: bool = False,
     ) -> RecallResult:
@@ -466,7 +470,8 @@ class Repository:
             RecallRequest.checked, query, k=k, mode=mode, max_hops=max_hops, reason=reason,
             use_model=use_model, where=where, session_id=session_id, thread_id=thread_id,
             actor=actor, since=since, until=until, types=types, explain=explain, notes=notes,
-            min_score=min_score, context=self._sessions.context(session),
+            min_score=min_score, min_confidence=min_confidence,
+            context=self._sessions.context(session),
         )  # fmt: skip
         return await self._recall.recall(query, make_request)
 
@@ -540,14 +545,9 @@ class Repository:
 
         self._check_usable()
         return await view(
-            self._parts.records,
-            message_id,
-            config=self._parts.config,
-            session_id=session_id,
-            before=before,
-            after=after,
-            budget_tokens=budget_tokens,
-        )
+            self._parts.records, message_id, config=self._parts.config, session_id=session_id,
+            before=before, after=after, budget_tokens=budget_tokens,
+        )  # fmt: skip
 
     def tools(
         self, thread_id: str | None = None, *, names: Sequence[str] | None = None

@@ -117,6 +117,7 @@ def test_recall_as_json_names_the_steps(filled):
     """Every candidate with at least one source; the key is the line number."""
     data = filled("recall", "Where does Ada live?", "-k", "3", "--json").data
     assert data["query"] == "Where does Ada live?"
+    assert 0 <= data["confidence"] <= 1
     assert 1 <= len(data["candidates"]) <= 3
     assert all(candidate["sources"] for candidate in data["candidates"])
     assert data["candidates"][0]["sources"][0]["key"] == "1"
@@ -267,6 +268,7 @@ def test_the_doctor_calls_a_file_that_is_no_store_sick(cli, write):
         (("recall", " "), "Query cannot be blank"),
         (("recall", "x", "--mode", "odd"), "mode must be one of"),
         (("recall", "x", "-k", "0"), "k must be"),
+        (("recall", "x", "--min-confidence", "2"), "min_confidence must be from 0 to 1"),
         (("recall", "x", "--use-model"), "--use-model needs --model-url and --model"),
         (("recall", "x", "--use-model", "--model", "m"), "both --model-url and --model"),
         (("recall", "x", "--since", "May"), "'May' is no ISO 8601 time"),

@@ -11,6 +11,9 @@ async def test_what_is_remembered_is_recalled(client):
     assert stored["messages"] == again["messages"]
     found = (await client.post("/v1/recall?repo=a", json={"query": "What does Ada play?"})).json()
     assert found["candidates"][0]["sources"][0]["text"] == "Ada plays the cello."
+    assert 0 <= found["confidence"] <= 1
+    wrong = {"query": "Ada", "min_confidence": 1.5}
+    assert (await client.post("/v1/recall?repo=a", json=wrong)).status_code == 422
     page = (await client.post("/v1/memories/list?repo=a", json={})).json()
     assert [memory["text"] for memory in page["items"]] == ["Ada plays the cello."]
 

@@ -57,6 +57,7 @@ class Recall(Filters):
     use_model: bool | None = None
     types: list[str] | None = None
     min_score: float = Field(default=0.0, ge=0, le=1)
+    min_confidence: float = Field(default=0.0, ge=0, le=1)
     explain: bool = False
     notes: bool = False
     in_context: str | None = Field(
