@@ -65,11 +65,7 @@ class WordLlamaEmbedder:
 
     def __init__(self) -> None:
         self._space = EmbeddingSpace(
-            "wordllama-l2-supercat-256",
-            DIMENSIONS,
-            dense_weight=0.6,
-            static=True,
-            abstain_cosine=0.45,
+            "wordllama-l2-supercat-256", DIMENSIONS, dense_weight=0.6, static=True
         )
         # Two, so that a question never waits for a batch of documents.
         self._threads = Threads(2)

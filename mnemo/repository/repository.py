@@ -392,8 +392,8 @@ class Repository:
         """
         Find what the memory knows about *query*, always with its sources.
 
-        A question of which no word is stored, and that nothing stored comes near
-        (``config.recall.abstain_cosine``), finds nothing.
+        A question that is no language, as random letters are none, and of which no word is
+        stored finds nothing; every other one finds what is nearest.
 
         Args:
             query: Words, never syntax.

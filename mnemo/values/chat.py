@@ -105,9 +105,6 @@ class EmbeddingSpace:
             contextual embedders, 0.6 for static ones, 0.2 for hashing. Not stamped.
         static: Whether a text's vector is the mean of its words', so that recall may ask
             for single words and weight them by how rare they are. Not stamped.
-        abstain_cosine: Cosine that every question about what is stored has with some
-            document: recall answers none below it that shares no word either. 0: unknown.
-            Not stamped.
         passage_tokens: Tokens, by the estimate of ``values.passages``, that one vector says;
             a longer text gets one for each of its overlapping passages. ``None``: every
             text gets one. Not stamped.
@@ -117,7 +114,6 @@ class EmbeddingSpace:
     dimensions: int
     dense_weight: float = 1.0
     static: bool = False
-    abstain_cosine: float = 0.0
     passage_tokens: int | None = None
 
     def __str__(self) -> str:

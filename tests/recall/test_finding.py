@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from mnemo.config import Config
 from mnemo.models.wordllama import WordLlamaEmbedder
 from mnemo.values.graph import Edge, EdgeKind, Intent, Procedural, Semantic, Tag
 
@@ -233,32 +232,6 @@ async def test_of_few_documents_one_may_answer_from_afar(make_world: Any) -> Non
     await world.embedded()
     found = await world.recall.recall("What must she not eat?")
     assert (len(found.candidates), found.trace.abstained) == (1, False)
-
-
-@pytest.mark.parametrize(("least", "is_silent"), [(0.25, False), (0.35, True)])
-async def test_a_question_near_enough_needs_no_common_word(
-    make_world: Any, least: float, is_silent: bool
-) -> None:
-    """The best cosine is compared with ``config.recall.abstain_cosine``."""
-    config = Config(recall={"abstain_cosine": least})
-    world = await make_world(embedder=WordLlamaEmbedder(), config=config)
-    for number in range(25):
-        await world.say(f"I keep bees in orchard {number} behind the house.", actor="Ana")
-    await world.embedded()
-    found = await world.recall.recall("beekeeping near homes")
-    assert (found.candidates == [], found.trace.abstained) == (is_silent, is_silent)
-
-
-async def test_silence_can_be_switched_off(make_world: Any) -> None:
-    """``config.recall.abstain_cosine`` 0: whatever is nearest is found."""
-    config = Config(recall={"abstain_cosine": 0})
-    world = await make_world(embedder=WordLlamaEmbedder(), config=config)
-    for number in range(25):
-        await world.say(f"I keep bees in orchard {number} behind the house.", actor="Ana")
-    await world.embedded()
-    found = [await world.recall.recall(question) for question in nonsense(5)]
-    assert not any(result.trace.abstained for result in found)
-    assert any(result.candidates for result in found)
 
 
 async def test_candidates_below_the_least_relevance_are_dropped(world: Any) -> None:

@@ -78,7 +78,7 @@ function Answer({ params }) {
           ${found.candidates.length > 0 && html`<p class="quiet">${tokens(sum(found.trace.tokens))} as lines for a prompt. A smaller budget keeps the best.</p>`}
           ${["semantic", "procedural", "episodic"].map((kind) => found.answer?.[kind] && html`<p class="lead" key=${kind}><${Text} text=${found.answer[kind]} /></p>`)}
           ${!found.candidates.length && html`<${Empty}>${found.trace.abstained
-            ? "No stored text has a word of the question or comes near its meaning, so nothing is offered."
+            ? "The question reads as no language, and no stored text has a word of it, so nothing is offered."
             : "No memory matches."}<//>`}
           <ol class="candidates">
             ${found.candidates.map((candidate, index) => html`<${Candidate} key=${candidate.node.id} ...${{ candidate, index, costs: found.trace.tokens }} />`)}
