@@ -401,6 +401,7 @@ class EmbeddingSpaceMismatch(StoreError):
         offered: str,
         *,
         stored_space: tuple[str, int] | None = None,
+        way: str = "open it with the embedder it was made with",
     ) -> None:
         self.repo_id = repo_id
         self.stored = stored
@@ -408,8 +409,7 @@ class EmbeddingSpaceMismatch(StoreError):
         self.offered = offered
         super().__init__(
             f"repository {repo_id!r} holds vectors of {stored}, the embedder at hand makes "
-            f"{offered}: open it with the embedder it was made with, or move it with "
-            f"reembed({repo_id!r})"
+            f"{offered}: {way}, or move it with reembed({repo_id!r}) or `mnemo reembed`"
         )
 
 

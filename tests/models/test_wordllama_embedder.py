@@ -1,11 +1,10 @@
-"""The embedded default embedder."""
+"""The static embedder of the extra ``[static]``."""
 
 from __future__ import annotations
 
 import logging
 import re
 import sys
-import threading
 from functools import cache
 
 import numpy as np
@@ -15,11 +14,9 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from real_texts import TEXTS
 
-from mnemo import Mnemo, ModelUnavailable
 from mnemo.models import wordllama
 from mnemo.models.wordllama import MAX_CHARACTERS, MAX_TOKENS, WordLlamaEmbedder
 from mnemo.runtime.text import clean
-from mnemo.testing import HashingEmbedder
 
 
 @pytest.fixture(scope="module")
@@ -95,32 +92,3 @@ async def test_the_root_logger_is_left_alone(embedder: WordLlamaEmbedder) -> Non
     await embedder.embed(["hello"])
     assert logging.getLogger().handlers == before
     assert "wordllama" not in sys.modules
-
-
-async def test_a_service_that_opens_loads_it_in_a_worker_thread(monkeypatch) -> None:
-    """With no embedder given, the model is there before the first append; with one, it is not."""
-    threads: list[int] = []
-    load = wordllama._load
-
-    def seen() -> object:
-        threads.append(threading.get_ident())
-        return load()
-
-    monkeypatch.setattr(wordllama, "_load", seen)
-    async with Mnemo("memory:", embedder=HashingEmbedder()):
-        assert not threads
-    async with Mnemo("memory:"):
-        assert len(threads) == 1
-        assert threads[0] != threading.get_ident()
-
-
-async def test_a_service_opens_without_the_weights(monkeypatch, caplog) -> None:
-    """Where the wheel is missing the service opens: a repository may bring its own embedder."""
-
-    def absent() -> object:
-        raise ModelUnavailable("the package wordllama is not installed")
-
-    monkeypatch.setattr(wordllama, "_load", absent)
-    async with Mnemo("memory:") as memory:
-        await memory.open_repo("r", embedder=HashingEmbedder())
-    assert "wordllama is not installed" in caplog.text

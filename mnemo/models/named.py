@@ -1,0 +1,79 @@
+"""The embedders that run on this machine, by the names that users give them."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+
+from mnemo.errors import ConfigError
+from mnemo.models import minilm, multilingual, wordllama
+from mnemo.models.weights import not_installed
+from mnemo.protocols import Embedder, EmbeddingSpace
+
+__all__ = ["EMBEDDERS", "chosen_by_default", "embedder_from", "named_embedder", "way_to"]
+
+EMBEDDERS = {
+    "minilm": minilm.MiniLMEmbedder,
+    "multilingual": multilingual.MultilingualEmbedder,
+    "static": wordllama.WordLlamaEmbedder,
+}
+"""Name → class; the first is the default."""
+_MODULES = {"minilm": minilm, "multilingual": multilingual, "static": wordllama}
+_DEFAULT = "minilm"
+
+
+def named_embedder(name: str) -> Embedder:
+    """
+    Make the embedder called *name*; nothing is loaded.
+
+    Raises:
+        ConfigError: There is none of that name.
+    """
+    if name not in EMBEDDERS:
+        names = ", ".join(f'"{one}"' for one in EMBEDDERS)
+        raise ConfigError(f"there is no embedder {name!r}: give {names}, or an object to ask")
+    return EMBEDDERS[name]()
+
+
+def embedder_from(given: Embedder | str | None) -> Embedder | None:
+    """What a user gave, with a name replaced by the embedder of that name. *Raises* likewise."""
+    return named_embedder(given) if isinstance(given, str) else given
+
+
+def chosen_by_default(stored: EmbeddingSpace | None) -> str:
+    """
+    The name of the embedder for a repository with vectors of the space *stored*.
+
+    That of its space, where it is installed; else, and where there is no vector yet,
+    the default one.
+
+    Raises:
+        ModelUnavailable: There is no vector yet, and the default one is not installed.
+    """
+    name = _name_of(stored)
+    if name is not None and not _missing(name):
+        return name
+    if stored is None and (missing := _missing(_DEFAULT)):
+        raise not_installed(f"{missing}, which the default embedder needs,", minilm.INSTALL)
+    return _DEFAULT
+
+
+def way_to(stored: EmbeddingSpace) -> str:
+    """How to come by an embedder of the space *stored*, in words."""
+    name = _name_of(stored)
+    if name is None:
+        return "open it with the embedder it was made with"
+    way = f'open it with embedder="{name}"'
+    return f"{way} ({_MODULES[name].INSTALL})" if _missing(name) else way
+
+
+def _name_of(stored: EmbeddingSpace | None) -> str | None:
+    if stored is None:
+        return None
+    spaces = {name: make().space for name, make in EMBEDDERS.items()}
+    wanted = (stored.name, stored.dimensions)
+    return next((n for n, s in spaces.items() if (s.name, s.dimensions) == wanted), None)
+
+
+def _missing(name: str) -> str | None:
+    """The first package that the embedder needs and that is not installed."""
+    return next((one for one in _MODULES[name].NEEDS if find_spec(one) is None), None)
