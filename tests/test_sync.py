@@ -153,7 +153,7 @@ def test_an_interrupted_append_is_whole_or_without_a_trace(memory: sync.Mnemo):
 
 async def test_inside_a_running_loop_the_asynchronous_class_is_named():
     """It would block the loop of the caller; nothing was opened."""
-    memory = sync.Mnemo("memory:")
+    memory = sync.Mnemo("memory:", embedder="static")
     with pytest.raises(UsageError, match=r"use the asynchronous mnemo\.Mnemo here"):
         memory.open()
     assert repr(memory) == "<blocking <Mnemo not open>>"
@@ -208,7 +208,7 @@ from mnemo import sync
 from mnemo.values.steps import Step
 
 def main() -> str:
-    with sync.Mnemo("memory:") as memory:
+    with sync.Mnemo("memory:", embedder="static") as memory:
         repo: sync.Repository = memory.open_repo("ada", exist_ok=True)
         session = repo.start_session("goal")
         step: Step = session.append("I play the cello.", "")

@@ -183,6 +183,7 @@ def in_service(
     chat_model: ChatModel | None = None,
     config: Config | None = None,
     workers: int | None = None,
+    embedder: str | None = None,
 ) -> T:
     """Run *act* on the service over *store*; *config* goes before file and environment."""
 
@@ -191,7 +192,11 @@ def in_service(
         quiet = Config(viewport={"auto_evict": False})
         found = quiet.overlaid(file_settings().config).overlaid(Config.from_env())
         async with Mnemo(
-            store, config=found.overlaid(config), chat_model=chat_model, workers=workers
+            store,
+            config=found.overlaid(config),
+            chat_model=chat_model,
+            workers=workers,
+            embedder=embedder,
         ) as memory:
             return await act(memory)
 

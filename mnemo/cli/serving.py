@@ -49,6 +49,13 @@ def serve(
         list[str] | None,
         typer.Option("--allow-origin", help="An origin whose pages may call it; repeatable."),
     ] = None,
+    embedder: Annotated[
+        str | None,
+        typer.Option(
+            envvar="MNEMO_EMBEDDER",
+            help="minilm, multilingual or static; default: each repository's own, or minilm.",
+        ),
+    ] = None,
 ) -> None:
     """
     Serve a store over HTTP, with a page to look into it, until interrupted.
@@ -82,7 +89,7 @@ def serve(
             ready=lambda url: print_line(url if token_file else f"{url}/#token={secret}"),
         )
 
-    in_service(store, served)
+    in_service(store, served, embedder=embedder)
 
 
 def share_heaps() -> None:

@@ -39,7 +39,7 @@ def state_of(store, thread_id):
     """What of a thread a look could change."""
 
     async def read():
-        async with Mnemo(store, config=QUIET) as memory:
+        async with Mnemo(store, config=QUIET, embedder="static") as memory:
             repo = await memory.open_repo()
             conversation = repo.conversation(thread_id)
             return await repo.threads(), await conversation.snapshots.outcomes()
@@ -235,7 +235,7 @@ def test_a_mere_look_changes_nothing(cli, tmp_path):
     store = str(tmp_path / "mnemo.db")
 
     async def made() -> None:
-        async with Mnemo(store, config=QUIET) as memory:
+        async with Mnemo(store, config=QUIET, embedder="static") as memory:
             conversation = (await memory.open_repo()).conversation("t")
             await conversation.append({"role": "user", "content": "Hello"})
             await conversation.viewport(100_000).render()

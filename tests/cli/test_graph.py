@@ -20,7 +20,7 @@ async def stored(db, facts=(), tags=1):
     names = [Tag(f"harbour {number}") for number in range(tags)]
     known = [Semantic(text) for text in ("Bo works at the harbour.", HARM, *facts)]
     edges = [Edge(names[n % tags].id, fact.id, "membership") for n, fact in enumerate(known)]
-    async with Mnemo(db) as memory:
+    async with Mnemo(db, embedder="static") as memory:
         repo = await memory.open_repo("docks")
         await repo.apply(Changeset(nodes=(*names, *known), edges=tuple(edges)))
 
@@ -28,7 +28,7 @@ async def stored(db, facts=(), tags=1):
 async def test_the_page_holds_the_best_connected_nodes_and_their_edges(db):
     """A limit keeps the hub and one of its neighbours, and says how many there are."""
     await stored(db)
-    async with Mnemo(db) as memory:
+    async with Mnemo(db, embedder="static") as memory:
         repo = await memory.open_repo("docks")
         whole = await graph_picture(repo, limit=10)
         cut = await graph_picture(repo, limit=2)
@@ -42,7 +42,7 @@ async def test_the_page_holds_the_best_connected_nodes_and_their_edges(db):
 async def test_stored_text_cannot_leave_its_place_in_the_page(db):
     """Text that ends a script element stays text; the page names no file and no address."""
     await stored(db)
-    async with Mnemo(db) as memory:
+    async with Mnemo(db, embedder="static") as memory:
         picture = await graph_picture(await memory.open_repo("docks"), limit=10)
     page = graph_page("<docks>", picture)
     data = re.search(r'id="data">(.*?)</script>', page, re.DOTALL)[1]

@@ -733,7 +733,7 @@ def test_store_items_become_keyed_items_once(cli, put, tmp_path):
     assert "the key 'k1' has another value already" in again.err
 
     async def values() -> list[Any]:
-        async with Mnemo(tmp_path / "mnemo.db") as memory:
+        async with Mnemo(tmp_path / "mnemo.db", embedder="static") as memory:
             repo = await memory.open_repo("default")
             return [item.value for item in await repo.items.search(("users",), query="tea")]
 

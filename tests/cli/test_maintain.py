@@ -16,7 +16,7 @@ def filled(cli, write):
     assert cli("import", str(write("talk.jsonl", TALK))).code == 0
 
     async def add() -> None:
-        async with Mnemo("mnemo.db", config=Config()) as memory:
+        async with Mnemo("mnemo.db", config=Config(), embedder="static") as memory:
             repo = await memory.open_repo()
             (step,) = await repo.get_nodes(["episodic"])
             assert isinstance(step, Episodic)

@@ -29,7 +29,7 @@ async def stored(repo, thread_id):
 
 async def test_a_look_is_what_a_viewport_would_be_and_changes_nothing():
     """The zones are those of ``compressed()``; neither budget nor boundary is touched."""
-    async with Mnemo("memory:", clock=ManualClock()) as memory:
+    async with Mnemo("memory:", clock=ManualClock(), embedder="static") as memory:
         repo = await memory.open_repo()
         conversation = repo.conversation("t")
         await said(conversation, 40)
@@ -45,7 +45,7 @@ async def test_a_look_is_what_a_viewport_would_be_and_changes_nothing():
 
 async def test_a_look_shows_memory_and_goals_as_a_rendering_does():
     """What has left the window, and what is pursued, within the watched budget."""
-    async with Mnemo("memory:", clock=ManualClock()) as memory:
+    async with Mnemo("memory:", clock=ManualClock(), embedder="static") as memory:
         repo = await memory.open_repo()
         conversation = repo.conversation("t")
         await conversation.goals.add("Get out of the harbour")
@@ -61,7 +61,7 @@ async def test_a_look_shows_memory_and_goals_as_a_rendering_does():
 
 async def test_an_unknown_thread_is_empty_and_not_made():
     """Looking is no writing."""
-    async with Mnemo("memory:") as memory:
+    async with Mnemo("memory:", embedder="static") as memory:
         repo = await memory.open_repo()
         looked = await repo.conversation("nobody").look()
         assert (looked.messages, looked.memory, looked.zones.text) == (0, "", "")
@@ -72,7 +72,7 @@ async def test_an_unknown_thread_is_empty_and_not_made():
 @pytest.mark.parametrize("budget", [0, -1, 1.5, True])
 async def test_a_budget_that_is_none_is_refused(budget):
     """As a viewport refuses it."""
-    async with Mnemo("memory:") as memory:
+    async with Mnemo("memory:", embedder="static") as memory:
         repo = await memory.open_repo()
         with pytest.raises(ValueError, match="budget"):
             await repo.conversation("t").look(budget)
@@ -81,7 +81,7 @@ async def test_a_budget_that_is_none_is_refused(budget):
 async def test_without_auto_evict_room_is_made_only_when_asked(tmp_path):
     """What is due waits for who evicts on purpose: appending and opening leave it."""
     store = str(tmp_path / "m.db")
-    async with Mnemo(store, config=LOOKING) as memory:
+    async with Mnemo(store, config=LOOKING, embedder="static") as memory:
         repo = await memory.open_repo()
         conversation = repo.conversation("t")
         await conversation.append({"role": "user", "content": "Hello"})
@@ -90,7 +90,7 @@ async def test_without_auto_evict_room_is_made_only_when_asked(tmp_path):
         await conversation.settle()
         assert (await conversation.look()).is_due
         assert await stored(repo, "t") == (1_000, [])
-    async with Mnemo(store, config=LOOKING) as memory:
+    async with Mnemo(store, config=LOOKING, embedder="static") as memory:
         repo = await memory.open_repo()
         conversation = repo.conversation("t")
         await conversation.settle()
@@ -102,12 +102,12 @@ async def test_without_auto_evict_room_is_made_only_when_asked(tmp_path):
 async def test_an_opened_repository_catches_up_by_default(tmp_path):
     """The same thread is dealt with by who next opens it with the default."""
     store = str(tmp_path / "m.db")
-    async with Mnemo(store, config=LOOKING) as memory:
+    async with Mnemo(store, config=LOOKING, embedder="static") as memory:
         conversation = (await memory.open_repo()).conversation("t")
         await conversation.append({"role": "user", "content": "Hello"})
         await conversation.viewport(1_000).render()
         await said(conversation, 13)
-    async with Mnemo(store) as memory:
+    async with Mnemo(store, embedder="static") as memory:
         repo = await memory.open_repo()
         conversation = repo.conversation("t")
         await conversation.append({"role": "user", "content": "Go on"})
@@ -119,7 +119,7 @@ async def test_an_opened_repository_catches_up_by_default(tmp_path):
 async def test_threads_are_listed_with_what_they_hold():
     """By id; a cleared one keeps its messages, a purged one its place."""
     clock = ManualClock()
-    async with Mnemo("memory:", clock=clock) as memory:
+    async with Mnemo("memory:", clock=clock, embedder="static") as memory:
         repo = await memory.open_repo()
         for thread_id in ("b", "a", "c"):
             await repo.conversation(thread_id).append({"role": "user", "content": "four letters"})
@@ -136,7 +136,7 @@ async def test_threads_are_listed_with_what_they_hold():
 async def test_messages_are_counted(store, tmp_path, monkeypatch):
     """Those of all threads that are kept; purged ones are not."""
     monkeypatch.chdir(tmp_path)
-    async with Mnemo(store) as memory:
+    async with Mnemo(store, embedder="static") as memory:
         repo = await memory.open_repo()
         assert (await repo.statistics()).messages == 0
         await said(repo.conversation("a"), 3)

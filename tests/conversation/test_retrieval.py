@@ -54,7 +54,7 @@ async def test_the_nearest_units_are_given_in_order(talk: Talk) -> None:
 
 async def test_nearest_is_a_strategy_of_the_public_surface() -> None:
     """A repository's conversation takes ``mnemo.Nearest``, alone or in a ``Composite``."""
-    async with mnemo.Mnemo("memory:") as memory:
+    async with mnemo.Mnemo("memory:", embedder="static") as memory:
         repo = await memory.open_repo("r")
         for strategy in (mnemo.Nearest(2), mnemo.Composite(mnemo.Recent(1), mnemo.Nearest())):
             talk = repo.conversation("t", retrieval=strategy)

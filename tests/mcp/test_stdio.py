@@ -31,7 +31,7 @@ async def recalled(client: Client, query: str) -> str:
 
 async def stored(folder: Path) -> list[str]:
     """What the conversation in *folder* holds."""
-    async with Mnemo(folder / "mnemo.db") as memory:
+    async with Mnemo(folder / "mnemo.db", embedder="static") as memory:
         repo = await memory.open_repo("default")
         return [message.text for message in await repo.conversation("default").history()]
 
@@ -62,7 +62,7 @@ async def test_the_command_line_fixes_the_repository_and_the_thread(connect, tmp
             result = await client.call_tool("remember", {"text": "No.", name: "other"})
             assert result.structured_content["error"]["reason"] == "unknown_argument"
         await remember(client, "Ada plays the cello.")
-    async with Mnemo(tmp_path / "mnemo.db") as memory:
+    async with Mnemo(tmp_path / "mnemo.db", embedder="static") as memory:
         assert [one.id for one in await memory.repos()] == ["default"]
         repo = await memory.open_repo("default")
         assert [(t.thread_id, t.messages) for t in await repo.threads()] == [("desk", 1)]

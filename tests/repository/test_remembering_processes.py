@@ -25,7 +25,7 @@ import asyncio
 from mnemo import Mnemo
 
 async def main():
-    async with Mnemo("memory.db") as memory:
+    async with Mnemo("memory.db", embedder="static") as memory:
         ada = await memory.open_repo("ada", exist_ok=True)
         await ada.remember("I am allergic to peanuts.")
         print((await ada.recall("What must she not eat?")).as_text())
@@ -38,7 +38,7 @@ import asyncio
 from mnemo import Mnemo
 
 async def main():
-    async with Mnemo("memory.db") as memory:
+    async with Mnemo("memory.db", embedder="static") as memory:
         ada = await memory.open_repo("ada")
         await ada.settle()
         (fact,) = (await ada.recall("What must she not eat?", types=["semantic"])).candidates

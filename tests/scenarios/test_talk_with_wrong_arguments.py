@@ -31,7 +31,7 @@ ODD = [object(), {"a"}, 1.5]
 @pytest.mark.parametrize("call", WRONG.values(), ids=WRONG.keys())
 async def test_an_argument_of_the_wrong_kind_is_refused(call: Call) -> None:
     """A ``ValueError`` that says so, and nothing is written."""
-    async with Mnemo("memory:") as memory:
+    async with Mnemo("memory:", embedder="static") as memory:
         repo = await memory.open_repo()
         talk = repo.conversation("t")
         await talk.append({"role": "user", "content": "x"})
@@ -50,7 +50,7 @@ async def test_a_thread_id_that_not_every_store_holds_is_refused(
 ) -> None:
     """Ids are compared exactly, so none is changed to another that can be stored."""
     monkeypatch.chdir(tmp_path)
-    async with Mnemo(store) as memory:
+    async with Mnemo(store, embedder="static") as memory:
         repo = await memory.open_repo()
         for odd in ("a\0b", "a\ud800b"):
             with pytest.raises(ValueError, match="cannot hold"):
@@ -59,7 +59,7 @@ async def test_a_thread_id_that_not_every_store_holds_is_refused(
 
 async def test_a_conversation_feeds_no_session_of_another_repository() -> None:
     """What is forgotten in one repository would live on in the other."""
-    async with Mnemo("memory:") as memory:
+    async with Mnemo("memory:", embedder="static") as memory:
         here, there = await memory.open_repo("here"), await memory.open_repo("there")
         talk = here.conversation("t")
         own, strange = await here.start_session("g"), await there.start_session("g")

@@ -9,7 +9,7 @@ from mnemo import Changeset, Mnemo, Semantic
 
 async def test_one_id_in_place_of_a_list_is_refused() -> None:
     """Its letters are no ids: the node stays, and the caller hears of it."""
-    async with Mnemo("memory:") as memory:
+    async with Mnemo("memory:", embedder="static") as memory:
         repo = await memory.open_repo()
         await repo.apply(Changeset((Semantic("Mara grows pears."),)))
         (node,) = await repo.get_nodes(("semantic",))

@@ -29,7 +29,7 @@ from mnemo import Mnemo, StoreReadOnly
 async def main():
     # From now on no byte can be added to any file, as with a full quota.
     resource.setrlimit(resource.RLIMIT_FSIZE, (0, resource.RLIM_INFINITY))
-    async with Mnemo(sys.argv[1]) as memory:
+    async with Mnemo(sys.argv[1], embedder="static") as memory:
         repo = await memory.open_repo("r")
         hits = await repo.search("kyoto")
         try:
@@ -62,7 +62,7 @@ def fill(folder: Path, *, but: int = 0) -> None:
 
 
 async def remember(path: Path) -> None:
-    async with Mnemo(str(path), clock=ManualClock()) as memory:
+    async with Mnemo(str(path), clock=ManualClock(), embedder="static") as memory:
         repo = await memory.open_repo("r")
         session = await repo.start_session("plan the journey")
         await session.append("we take the train to kyoto", "book it")
@@ -82,7 +82,7 @@ async def test_a_full_disk_is_opened_for_reading(
     path = small_disk / "mnemo.db"
     await remember(path)
     fill(small_disk, but=room)
-    async with Mnemo(str(path)) as memory:
+    async with Mnemo(str(path), embedder="static") as memory:
         repo = await memory.open_repo("r")
         assert len(await repo.search("kyoto")) == 1
         with pytest.raises(StoreReadOnly, match="cannot be written"):
@@ -98,20 +98,20 @@ async def test_a_full_disk_is_read_with_what_is_in_the_log(
 ) -> None:
     """Without room for the index of the log, its steps are found; nothing of them is lost."""
     path = small_disk / "mnemo.db"
-    async with Mnemo(str(tmp_path / "elsewhere.db")) as memory:
+    async with Mnemo(str(tmp_path / "elsewhere.db"), embedder="static") as memory:
         session = await (await memory.open_repo("r")).start_session("plan the journey")
         await session.append("we take the train to kyoto", "book it")
         for end in ("", "-wal"):
             shutil.copy(tmp_path / f"elsewhere.db{end}", f"{path}{end}")
     fill(small_disk)
-    async with Mnemo(str(path)) as memory:
+    async with Mnemo(str(path), embedder="static") as memory:
         repo = await memory.open_repo("r")
         assert len(await repo.search("kyoto")) == 1
         assert (await memory.check()).problems == ()
         with pytest.raises(StoreReadOnly, match="cannot be written"):
             await repo.start_session("again")
     (small_disk / "ballast").unlink()
-    async with Mnemo(str(path)) as memory:
+    async with Mnemo(str(path), embedder="static") as memory:
         assert len(await (await memory.open_repo("r")).search("kyoto")) == 1
         assert (await memory.check()).problems == ()
     await remember(path)
@@ -125,7 +125,7 @@ async def test_a_full_disk_is_written_to_once_there_is_room(
     path = small_disk / "mnemo.db"
     await remember(path)
     fill(small_disk)
-    async with Mnemo(str(path)) as memory:
+    async with Mnemo(str(path), embedder="static") as memory:
         await memory.open_repo("r")
     (small_disk / "ballast").unlink()
     await remember(path)
@@ -146,7 +146,7 @@ async def test_a_new_store_on_a_full_disk_is_refused(small_disk: Path) -> None:
     """There is nothing to read; the error says that the disk is full."""
     fill(small_disk)
     with pytest.raises(Exception, match="the disk"):
-        await Mnemo(str(small_disk / "mnemo.db")).open()
+        await Mnemo(str(small_disk / "mnemo.db"), embedder="static").open()
 
 
 @pytest.mark.slow
@@ -157,7 +157,7 @@ async def test_a_backup_onto_a_full_disk_leaves_nothing_there(
     path = tmp_path / "elsewhere.db"
     await remember(path)
     fill(small_disk, but=64 * 1024)
-    async with Mnemo(str(path)) as memory:
+    async with Mnemo(str(path), embedder="static") as memory:
         with pytest.raises(StoreError, match="the disk is full"):
             await memory.backup(small_disk / "copy.db")
         assert [left.name for left in small_disk.iterdir()] == ["ballast"]

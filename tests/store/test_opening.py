@@ -177,12 +177,12 @@ async def test_the_present_version_is_not_migrated(make: MakeSqlite, path: Path)
 
 async def test_a_file_whose_steps_have_no_role_keeps_them(path: Path) -> None:
     """A version-5 file opens, its steps without a role; a copy stays beside it."""
-    async with Mnemo(path) as memory:
+    async with Mnemo(path, embedder="static") as memory:
         session = await (await memory.open_repo("r")).start_session("talk", session_id="s")
         await session.append_messages([{"role": "user", "content": "Lea sails."}])
     _take_back(path)
 
-    async with Mnemo(path) as memory:
+    async with Mnemo(path, embedder="static") as memory:
         session = await (await memory.open_repo("r")).resume_session("s")
         await session.append_messages([{"role": "user", "content": "Bo rows."}])
         told = [(step.observation, step.role) for step in session.recent_steps(2)]

@@ -106,7 +106,7 @@ async def test_checkpoints_and_a_rewritten_file_are_no_loss(kit: Kit) -> None:
 
 async def test_a_service_whose_file_was_deleted_says_so_and_closes(path: Path) -> None:
     """Appends and commits through the public API raise ``StoreError``; closing does not hang."""
-    async with Mnemo(str(path)) as memory:
+    async with Mnemo(str(path), embedder="static") as memory:
         repo = await memory.open_repo("r")
         session = await repo.start_session("plan the journey")
         await session.append("we go to Kyoto", "")

@@ -11,7 +11,7 @@ from mnemo.cli.app import run
 @pytest.mark.slow
 async def test_inspect_serves_a_store_to_readers_only(tmp_path, serve):
     """What is stored can be read, every write is refused, and what waits goes on waiting."""
-    async with Mnemo(tmp_path / "mnemo.db", workers=0) as memory:
+    async with Mnemo(tmp_path / "mnemo.db", workers=0, embedder="static") as memory:
         repo = await memory.open_repo("ada")
         await repo.add_memory("Ada plays the cello.")
         await repo.remember("I live in Lund.")
@@ -28,7 +28,7 @@ async def test_inspect_serves_a_store_to_readers_only(tmp_path, serve):
 
 async def known(path):
     """Memories with the counts of their accesses, and the revision."""
-    async with Mnemo(path, workers=0) as memory:
+    async with Mnemo(path, workers=0, embedder="static") as memory:
         repo = await memory.open_repo("ada")
         nodes = await repo.get_nodes(("semantic", "tag"))
         metadata = await repo.get_metadata([node.id for node in nodes])
@@ -39,7 +39,7 @@ async def known(path):
 async def test_a_recall_of_the_inspector_is_not_counted(tmp_path, serve):
     """What a recall found has the count of accesses that it had before."""
     path = tmp_path / "mnemo.db"
-    async with Mnemo(path, workers=0) as memory:
+    async with Mnemo(path, workers=0, embedder="static") as memory:
         await (await memory.open_repo("ada")).add_memory("Ada plays the cello.")
     before = await known(path)
     server = serve(what="inspect")
@@ -55,14 +55,14 @@ async def test_a_recall_of_the_inspector_is_not_counted(tmp_path, serve):
 async def test_the_inspector_leaves_vectors_that_are_owed_to_others(tmp_path, serve):
     """What has no vector still has none after it was looked at."""
     path, unembedded = tmp_path / "mnemo.db", Config(jobs={"background": False})
-    async with Mnemo(path, workers=0, config=unembedded) as memory:
+    async with Mnemo(path, workers=0, config=unembedded, embedder="static") as memory:
         await (await memory.open_repo("ada")).remember("Ada plays the cello.")
     server = serve(what="inspect")
     async with server.client() as client:
         await client.post("/v1/memories/list?repo=ada", json={})
         await client.get("/v1/graph?repo=ada")
     server.stop()
-    async with Mnemo(path, workers=0, config=unembedded) as memory:
+    async with Mnemo(path, workers=0, config=unembedded, embedder="static") as memory:
         assert (await (await memory.open_repo("ada")).statistics()).vectors == 0
 
 

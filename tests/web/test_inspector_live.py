@@ -221,7 +221,7 @@ async def test_a_killed_server_that_returns_is_followed_from_where_it_stopped(
         return serve("--token-file", "tokens.toml", "--store", "memory.db", port=port)
 
     async def stored(first, last):
-        async with Mnemo(tmp_path / "memory.db", workers=0) as memory:
+        async with Mnemo(tmp_path / "memory.db", workers=0, embedder="static") as memory:
             repo = await memory.open_repo("ada")
             for n in range(first, last + 1):
                 await said(repo, n)
