@@ -18,6 +18,7 @@ PREFIX = "MNEMO_"
 
 NOT_SETTINGS = frozenset(
     {
+        "mnemo_embedder",
         "mnemo_store",
         "mnemo_venv",
         "mnemo_model_venv",

@@ -61,6 +61,7 @@ def test_the_environment_gives_settings(monkeypatch):
     monkeypatch.setenv("MNEMO_SHUTDOWN_GRACE_S", "3")
     monkeypatch.setenv("MNEMO_RECALL__AGENT_ACTORS", '["robot"]')
     monkeypatch.setenv("MNEMO_STORE", "somewhere.db")
+    monkeypatch.setenv("MNEMO_EMBEDDER", "static")
     config = Config.from_env()
     assert config.session.auto_commit is True
     assert config.shutdown_grace_s == 3
