@@ -113,6 +113,8 @@ _HANGING = re.compile(
 _UNSURE = re.compile(
     r"\b(?:it|its|they|them|their|he|she|him|her|his|this|that|these|those)\b", re.I
 )
+# "I quit" says enough in two words.
+_OWN_ACT = re.compile(r"^(?:I|we) [a-z]+$", re.IGNORECASE)
 _ASKS = re.compile(r"^(?:can|could|would|will|please|here)\b", re.IGNORECASE)
 # Nobody is asked to want or to feel: at the start these have lost their "I".
 _STATES = word_set(
@@ -163,7 +165,9 @@ def split_clauses(sentence: str) -> list[str]:
 
 
 def _stands(left: str, joint: re.Match[str]) -> bool:
-    if left.count('"') % 2 or left.count("(") != left.count(")") or len(left.split()) < 3:
+    if left.count('"') % 2 or left.count("(") != left.count(")"):
+        return False
+    if len(left.split()) < 3 and not _OWN_ACT.match(left):
         return False
     if _ASKS.match(left):
         return True

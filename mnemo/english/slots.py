@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 
+from mnemo.english.canonical import canonical_clauses
 from mnemo.english.entities import BRACKETS, LEADING, UNITS, said_number, tokens
 from mnemo.runtime.text import STOP_WORDS, fold, stem
 
@@ -223,8 +224,6 @@ _CUT = re.compile(
 _LONGEST_VALUE = 10
 _LONGEST_TEXT = 600
 _ASKS_OR_QUOTES = frozenset('?"“”？')
-_AS_SAID = " said: "
-"""Stands before a statement that is kept in its speaker's words."""
 
 
 def _row(attribute: str, pattern: str) -> tuple[str, re.Pattern[str]]:
@@ -295,7 +294,12 @@ _BASES = {"has": "have", "does": "do", "goes": "go"}
 @lru_cache(maxsize=2_048)
 def claims(text: str) -> tuple[SlotClaim, ...]:
     """Extract the claims of *text*, each once; none if it hedges, asks, quotes, or is long."""
-    if len(text) > _LONGEST_TEXT or _AS_SAID in text or not _ASKS_OR_QUOTES.isdisjoint(text):
+    found = (claim for clause in canonical_clauses(text) for claim in _claims(clause))
+    return tuple(dict.fromkeys(found))
+
+
+def _claims(text: str) -> tuple[SlotClaim, ...]:
+    if len(text) > _LONGEST_TEXT or not _ASKS_OR_QUOTES.isdisjoint(text):
         return ()
     if not _HEDGES.isdisjoint(_lower_words(text)):
         return ()
@@ -303,7 +307,7 @@ def claims(text: str) -> tuple[SlotClaim, ...]:
     bare = re.sub(r"\s+", " ", BRACKETS.sub(" ", text)).replace(" ,", ",")
     bare = _LASTING.sub("", LEADING.sub("", _FINAL.sub("", bare.strip())))
     said = (*_slot_claims(bare), *_attribute_claims(bare, bracketed))
-    return tuple(dict.fromkeys((*said, *_activity_claims(bare))))
+    return (*said, *_activity_claims(bare))
 
 
 def _lower_words(text: str) -> set[str]:

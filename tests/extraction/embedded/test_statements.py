@@ -193,12 +193,6 @@ async def test_a_statement_of_unknown_form_is_kept_as_it_stands(
     assert claims(found.proposition) == ()
 
 
-def test_what_is_kept_in_its_speakers_words_claims_nothing() -> None:
-    """Even words that fit a slot do not fill it."""
-    assert claims("Bo's budget is 2000 euros.")
-    assert claims("Ada said: Bo's budget is 2000 euros.") == ()
-
-
 async def test_what_is_no_longer_so_ends_what_was(step: Any, facts_of: Any) -> None:
     """The end of a job, said in the present tense, contradicts the job."""
     (was,) = await facts_of(step(0, "I work at the harbour.", actor="Ana"))
