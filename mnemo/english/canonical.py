@@ -13,8 +13,11 @@ from functools import lru_cache
 
 from mnemo.english.clauses import bare, has_verb, split_clauses, with_subject
 from mnemo.english.sentences import sentences, with_apostrophes
+from mnemo.english.verbs import finite_verb, tokens_of
 from mnemo.english.words import (
     ADVERBS,
+    AUXILIARIES,
+    BASE_VERBS,
     MODALS,
     PARTICIPLES,
     PREPOSITIONS,
@@ -24,29 +27,46 @@ from mnemo.english.words import (
     word_set,
 )
 
-__all__ = ["canonical_clauses", "said_by", "speaker_of", "third_person", "words_of"]
+__all__ = [
+    "canonical_clauses",
+    "first_person",
+    "is_certain",
+    "said_by",
+    "speaker_of",
+    "speaks_of_other",
+    "speaks_of_self",
+    "third_person",
+    "words_of",
+]
 
-_SAID_BY = re.compile(r"(?P<who>[^\s:\"“][^:\n\"“]{0,59}): (?P<words>\S.*)", re.DOTALL)
+_SAID_BY = re.compile(
+    r"(?P<who>[^\s:\"“][^:\n\"“]{0,59}?)(?: to [^\s:\"“][^:\n\"“]{0,59})?: (?P<words>\S.*)",
+    re.DOTALL,
+)
 _LONGEST_NAME = 4  # words
 _LABELLED = re.compile(r"(?P<label>[^\W\d_][\w-]*(?: [\w-]+){0,3}): (?P<value>\S.{0,79})")
 
 
-def said_by(speaker: str, words: str) -> str:
-    """The proposition that keeps *words* as *speaker* said them."""
-    return f"{speaker}: {words}"
+def said_by(speaker: str, words: str, *, to: str | None = None) -> str:
+    """The proposition that keeps *words* as *speaker* said them: ``Ana to Bo: I wrote to you``."""
+    return f"{speaker} to {to}: {words}" if to else f"{speaker}: {words}"
 
 
 def speaker_of(proposition: str) -> str | None:
     """Who says *proposition*; ``None`` if it is not kept in somebody's words."""
-    found = _SAID_BY.fullmatch(proposition)
-    named = found is not None and len(found["who"].split()) <= _LONGEST_NAME
-    return found["who"] if found and named else None
+    found = _said(proposition)
+    return found["who"] if found else None
 
 
 def words_of(proposition: str) -> str:
     """*proposition* without the name of who says it."""
-    speaker = speaker_of(proposition)
-    return proposition if speaker is None else proposition[len(speaker) + 2 :]
+    found = _said(proposition)
+    return found["words"] if found else proposition
+
+
+def _said(proposition: str) -> re.Match[str] | None:
+    found = _SAID_BY.fullmatch(proposition)
+    return found if found and len(found["who"].split()) <= _LONGEST_NAME else None
 
 
 @lru_cache(maxsize=4_096)
@@ -84,6 +104,66 @@ def _valued(note: re.Match[str], speaker: str) -> str:
     label = note["label"][0].lower() + note["label"][1:]
     owned = third_person(label, speaker)
     return f"{owned if owned != label else f'The {label}'} is {note['value']}"
+
+
+# ── Who is spoken of ─────────────────────────────────────────────────────────────────
+
+_OTHER = re.compile(
+    r"(?<![\w'’./@-])(?:you|your|yours|yourself|yourselves|ya|y['’]all|u|ur)(?![\w]|[./-]\w)", re.I
+)
+_QUOTED = re.compile(r"\"[^\"]*\"|“[^”]*”|«[^»]*»|`[^`]*`")
+
+
+def first_person(text: str) -> int | None:
+    """Where *text* has its first word of the first person, quotations left out."""
+    found = _PERSON.search(_QUOTED.sub(lambda quoted: " " * len(quoted.group()), text))
+    return found.start() if found else None
+
+
+def speaks_of_self(text: str) -> bool:
+    """Whether *text* has a word of the first person outside quotation marks."""
+    return first_person(text) is not None
+
+
+def speaks_of_other(text: str) -> bool:
+    """Whether *text* has a word of the second person outside quotation marks."""
+    return _OTHER.search(_QUOTED.sub("", text)) is not None
+
+
+# Before or behind these the part of a word is not sure: another clause, a list, a person.
+_UNCERTAIN = word_set(
+    """
+    and or but because so if that which who whom whose when while since until though although
+    unless whether than what how why where he she they it this his her hers their them its
+    him these those there we us our ours mine myself ourselves
+    """
+)
+_LONGEST_CERTAIN = 16  # words and marks
+
+
+def is_certain(clause: str) -> bool:
+    """
+    Whether ``third_person`` of *clause* keeps every word's part.
+
+    So it is with one clause of "I" or "my", its verb of a known form right behind the
+    subject, no other person, no list and no second clause.
+    """
+    words = tokens_of(clause)
+    folded = [word.lower() for word in words]
+    if len(words) > _LONGEST_CERTAIN or not _UNCERTAIN.isdisjoint(folded):
+        return False
+    if any(not word[0].isalnum() for word in words[:-1]) or speaks_of_other(clause):
+        return False
+    subjects = [found.start() for found in _PERSON.finditer(clause)]
+    verb = finite_verb(words)
+    if subjects != [0] or verb is None:
+        return False
+    known = folded[0] == "my" or folded[0].startswith("i'") or _is_verb(folded[verb])
+    return known or verb == len(words) - 1
+
+
+def _is_verb(word: str) -> bool:
+    return word in AUXILIARIES or word in BASE_VERBS or is_past(word) or word.endswith("n't")
 
 
 # ── The third person ─────────────────────────────────────────────────────────────────

@@ -20,19 +20,20 @@ __all__ = [
 
 _LEADS = word_set(
     """
-    wow oh ah aw aww awww ooh oof ugh hey hi hello yeah yea yep yup yes yay nah well so and but or
+    hii hiii wow oh ah aw aww awww ooh oof ugh hey hi hello yeah yea yep yup yes yay nah well so
+    and but or
     also plus anyway anyways honestly btw by ok okay alright right sure absolutely definitely
-    totally exactly of thanks thank congrats congratulations cool nice great awesome lol haha hmm
+    totally exactly of thanks thank congrats congratulations cool nice great awesome lol haha hm hmm
     um uh man dude omg whoa woah you i to tbh in as no good then fyi that on for now look listen mmm
     however first
     sorry please
     """
 )
 _LEAD = re.compile(
-    r"^(?:(?:(?:and|but|so|oh),?\s+)?(?:wow|oh|ah|aw+|ooh|oof|ugh|hey|hi|hello|yea|yeah|yep|yup"
+    r"^(?:(?:(?:and|but|so|oh),?\s+)?(?:wow|oh|ah|aw+|ooh|oof|ugh|hey|hi+|hello|yea|yeah|yep|yup"
     r"|yes|yay|nah|well|so|and|but|or|also|plus|anyways?|honestly|btw|by the way|ok|okay|alright"
     r"|right|sure|absolutely|definitely|totally|exactly|of course|thanks|thank you|congrats"
-    r"|congratulations|cool|nice|great|awesome|lol|haha+|hmm+|mm+|um+|uh+|man|dude|omg|whoa|woah"
+    r"|congratulations|cool|nice|great|awesome|lol|haha+|hm+|mm+|um+|uh+|man|dude|omg|whoa|woah"
     r"|you know|i mean|to be honest|tbh|in fact|as you know|no worries|no problem|no|good news|then"
     r"|fyi|that being said|that said|on another note|for example|now|look|listen"
     r"|however|sorry|please|nice one|good one)"
@@ -107,7 +108,8 @@ _SUBORDINATE = re.compile(
     re.IGNORECASE,
 )
 _HANGING = re.compile(
-    r"\b(?:if|when|whenever|because|although|though|while|unless|once|whether|as|where|that)\b",
+    r"\b(?:if|when|whenever|because|although|though|while|unless|once|whether|as|where|that|since"
+    r"|so)\b",
     re.I,
 )
 _UNSURE = re.compile(
@@ -171,9 +173,7 @@ def _stands(left: str, joint: re.Match[str]) -> bool:
         return False
     if _ASKS.match(left):
         return True
-    if joint["comma"] is not None and _HANGING.search(left[-60:]):
-        return False
-    return has_verb(left) and not _SUBORDINATE.match(left)
+    return has_verb(left) and not (_SUBORDINATE.match(left) or _HANGING.search(left[-60:]))
 
 
 def _stands_after(right: str, joint: re.Match[str]) -> bool:
@@ -217,10 +217,14 @@ _PREFIXES = {
 }
 _DOING = word_set(
     """
-    hoping looking planning thinking working trying heading getting taking feeling going
+    hoping looking planning thinking working trying heading getting taking feeling going starting
     considering saving training learning moving researching living
     """
 )
+_GOES = word_set(
+    "moved started worked returned travelled traveled relocated graduated retired signed"
+)
+_PASSIVE = re.compile(r" (?:to|by|in|as|from|with|for|on|at|out|because|after)\b", re.IGNORECASE)
 # "Been busy" may be said of oneself or of the week; "been running" only of oneself.
 _BEEN = re.compile(r"\s+(?:(?:\w+ly|really|super|just|so)\s+)?(?:\w{2,}(?:ing|ed)\b|to\b)", re.I)
 # "No longer working at the harbour" tells of its speaker, whatever the verb.
@@ -264,5 +268,8 @@ def _prefix(verb: str, rest: str) -> str:
     if verb in _DOING:
         return "" if _FINITE_LATER.search(_CLAUSE.split(rest, maxsplit=1)[0]) else "I'm "
     if verb in _NOT_ACTS or verb in PARTICIPLES or not is_past(verb) or not rest.startswith(" "):
+        return ""
+    # "Assigned to Bo", "fixed in May" tell what was done to something.
+    if verb.endswith("ed") and verb not in _GOES and _PASSIVE.match(rest):
         return ""
     return "" if verb in ("were", "had", "did", "was") and not rest[1:2].islower() else "I "

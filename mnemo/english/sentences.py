@@ -145,7 +145,9 @@ def _is_abbreviation(block: str, start: int, point: int, following: str) -> bool
     word = last.group().lower()
     if word in _ABBREVIATIONS:
         return not (word in _MAY_END and following[0].isupper())
-    if (len(word.replace(".", "")) == 1 and word != "i") or _INITIALS.fullmatch(word):
+    head = block[max(start, point - 24) : point][: last.start()]
+    initial = len(word.replace(".", "")) == 1 and word != "i" and not head.endswith(("'", "’"))
+    if initial or _INITIALS.fullmatch(word):
         return True
     return following[0].islower() and not following.startswith(("i ", "i'"))
 

@@ -5,10 +5,8 @@ from __future__ import annotations
 import re
 
 from mnemo.english.clauses import is_imperative
-from mnemo.english.persons import Voice, third_person
-from mnemo.english.topics import content_count, topics
 
-__all__ = ["asked_to", "is_report", "is_small_talk", "request_of", "wanted_in"]
+__all__ = ["is_passing", "is_report", "is_small_talk", "requests", "wanted_in"]
 
 # ── Requests ─────────────────────────────────────────────────────────────────────────
 
@@ -25,19 +23,6 @@ _REQUEST = re.compile(
 _ME = re.compile(
     r"^(?P<verb>[a-z]+)\s+(?:me|us)\s+(?!(?:to|with|about|for|how|when|if|what|where)\b)", re.I
 )
-_TALK = re.compile(
-    r"^(?:tell|share|show|explain|elaborate|believe|imagine|see|say|remind|send me|describe"
-    r"|clarify|talk"
-    r"|give me (?:more|some|an? (?:example|idea))|let me know|be |feel free|keep|don['’]t worry"
-    r"|do (?:it|that)\b)",
-    re.IGNORECASE,
-)
-# "Would you like some tea?" offers.
-_OFFER = re.compile(r"^(?:like|prefer|rather|care for)\b", re.IGNORECASE)
-# "Review this code": without the text that "this" points at, only a long wish says enough.
-_VAGUE = re.compile(r"\b(?:this|that|these|those|it|them)\b", re.IGNORECASE)
-# Stems that say how to help, not with what.
-_HELPING = frozenset(("figur", "review", "check", "fix", "understand", "improv", "code", "explain"))
 _PLEASE = re.compile(r"^(?:please|just)\s+", re.IGNORECASE)
 # "Deploy to staging done" tells; "Get the deploy to staging done" asks.
 _RESULT = re.compile(
@@ -57,19 +42,11 @@ def is_report(clause: str) -> bool:
     return _RESULT.search(clause) is not None and not _LINKED.search(clause)
 
 
-def request_of(sentence: str, voice: Voice, *, to_agent: bool) -> str | None:
-    """
-    Word a request as a fact about who asked; ``None`` if *sentence* requests nothing.
-
-    Between two people, asking to be told something is talk, not a wish.
-    """
-    asked = _REQUEST.match(sentence)
-    if asked is None:
-        return None
-    what = asked["what"].strip()
-    if _OFFER.match(what) or (not to_agent and _TALK.match(what)):
-        return None
-    return asked_to(what, voice)
+def requests(clause: str) -> bool:
+    """Whether *clause* asks its hearer to do something, as a question or an order."""
+    if _REQUEST.match(clause):
+        return True
+    return is_imperative(clause) and not is_report(clause)
 
 
 def wanted_in(sentence: str) -> str | None:
@@ -81,15 +58,6 @@ def wanted_in(sentence: str) -> str | None:
     else:
         return None
     return _ME.sub(lambda match: f"{match['verb']} ", what)
-
-
-def asked_to(what: str, voice: Voice) -> str | None:
-    """Word the imperative *what* as a fact about who said it; ``None`` if it is too vague."""
-    what = _ME.sub(lambda match: f"{match['verb']} ", _PLEASE.sub("", what))
-    least = 4 if _VAGUE.search(what) else 2
-    if content_count(what) < least or not topics(what) - _HELPING:
-        return None
-    return f"{voice.me} asked to {third_person(what[0].lower() + what[1:], voice)}"
 
 
 # ── Small talk: greetings, thanks, praise, cheering on, advice ───────────────────────
@@ -172,6 +140,43 @@ _INSIDE = re.compile(
     + ")",
     re.IGNORECASE,
 )
+
+
+_DEGREE = (
+    r"(?:(?:\w+ly|just|also|still|now|so|very|always|kinda|kind of|sort of|a (?:bit|little))\s+)*"
+)
+_PASSING = re.compile(
+    rf"^(?:i(?:['’]m| am|['’]ve been|['’]ve| have| was| feel| felt)? {_DEGREE}"
+    r"|(?=feeling|looking forward|wish))(?:"
+    + _any_of(
+        r"""
+            not(?: \w+)? (?:sure|certain) ; unsure\b ; stuck\b ; wonder ; curious\b ; confused\b
+            struggling\b ; having (?:trouble|issues|difficulty|problems|a hard time)
+            (?:experiencing|getting|facing|seeing|having) (?:\w+ )?(?:issues?|errors?|problems?)\b
+            (?:try|trying) to\b ; (?:need|want|have)(?: \w+)? (?:help|a question|questions)\b
+            (?:want|need|wanted|would like|'d like) to (?:make sure|ensure|see|understand|know~
+                |be sure|confirm|check|ask)\b
+            (?:think|thought|believe|guess|hope|know|mean|wish|bet|doubt)\b ; hoping\b ; wish\b
+            looking (?:for (?:help|advice|feedback|suggestions|tips|a way|ways)|forward)\b
+            feeling\b ; crossing ; keen\b ; thankful\b ; grateful\b ; optimistic\b ; relieved\b
+            worried\b ; excited\b ; happy\b ; glad\b ; proud\b ; thrilled\b ; in awe\b
+            all about\b ; tried\b
+            (?:love|like|liked|loved|enjoy|enjoyed|appreciate) (?:the|how|that|this|it|just~
+                |to just)\b
+        """
+    )
+    + r")"
+    r"|^i['’]d (?:love|like) (?:to (?:see|know|hear|get|learn|understand)|(?:some|your|any|an?) )"
+    r"|^(?:i|we) (?:could|should) |^we can |^i['’]ll (?:also |definitely |be sure|make sure|try"
+    r"|keep|check|look into|consider|focus|ask|let|start)"
+    r"|^(?:what|how|if|together|maybe|perhaps)\b|\bwe all\b",
+    re.IGNORECASE,
+)
+
+
+def is_passing(clause: str) -> bool:
+    """Whether *clause* tells a doubt, mood or opinion of the moment, or leads to a request."""
+    return _PASSING.match(clause) is not None
 
 
 def is_small_talk(clause: str) -> bool:

@@ -19,6 +19,7 @@ __all__ = [
     "BASES",
     "BASE_VERBS",
     "DESCRIPTIONS",
+    "EVALUATIVE",
     "LIGHT",
     "MODALS",
     "MONTHS",
@@ -148,7 +149,7 @@ DESCRIPTIONS = word_set(
 )
 
 # Words of praise and judgement: what is left without them is what a sentence says.
-_EVALUATIVE = word_set(
+EVALUATIVE = word_set(
     """
     adorable amazing awesome awful beautiful best better blessed breathtaking brilliant charming
     cool crazy cute delicious delightful enjoyable epic excellent exciting extraordinary fab
@@ -188,7 +189,7 @@ _FILLERS = word_set(
 )
 
 # What is left of a text without these is what it is about.
-LIGHT = _EVALUATIVE | _FILLERS | DESCRIPTIONS
+LIGHT = EVALUATIVE | _FILLERS | DESCRIPTIONS
 
 MONTHS = (
     "january", "february", "march", "april", "may", "june", "july", "august", "september",

@@ -11,8 +11,8 @@ from functools import partial
 from itertools import pairwise
 
 from mnemo.config import Config
+from mnemo.english.canonical import said_by
 from mnemo.english.clauses import bare, is_imperative
-from mnemo.english.persons import Voice, third_person
 from mnemo.english.sentences import sentences
 from mnemo.english.topics import content_count, generalised
 from mnemo.english.words import BASE_VERBS
@@ -228,7 +228,7 @@ def _wishes(
     acts: Sequence[_Act], scene: Scene, intent: str, breather: Breather
 ) -> Iterator[Instruction]:
     """What the one who is assisted wants always or never; two people talking assist nobody."""
-    if scene.is_talk_of_two:
+    if scene.is_talk:
         return
     for act in acts:
         actor = act.step.actor
@@ -238,11 +238,10 @@ def _wishes(
             breather.breathe()
             if not _is_wish(sentence):
                 continue
-            voice = Voice(actor, f"{actor} and others", None)
             yield Instruction(
                 intent=intent,
                 condition=f"When assisting {actor}",
-                instruction=finished(third_person(one_line(sentence), voice)),
+                instruction=finished(said_by(actor, sentence)),
                 expected_outcome=f"{actor}'s standing wish is kept.",
                 return_score=act.step.reward,
                 steps=(act.step.index,),

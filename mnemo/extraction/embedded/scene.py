@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
 from mnemo.config import Config
+from mnemo.english.canonical import speaks_of_self
 from mnemo.english.clauses import has_verb, is_imperative
-from mnemo.english.persons import Voice
 from mnemo.english.sentences import sentences
-from mnemo.english.words import word_set
 from mnemo.extraction.embedded.outcomes import verdict
 from mnemo.extraction.embedded.text_kinds import Kind, calls_in, excerpt, kind_of
 from mnemo.runtime.text import fold, is_blank
@@ -23,32 +22,10 @@ __all__ = ["Parties", "Role", "Scene", "is_output", "scene_of", "workers"]
 TOOLS = frozenset(("tool", "function", "environment", "env", "terminal", "shell", "console"))
 """Actors whose words are the output of a call; so are those named like a tool that was called."""
 
-_YOU = re.compile(r"\b(?:you|your|y['’]all)\b", re.IGNORECASE)
 _ADDRESSES = re.compile(
     r"\b(?:i|i['’]\w+|my|me|we|our|you|your|please|thanks|thank|yes|no|ok|okay|sorry|actually)\b"
     r"|\?",
     re.IGNORECASE,
-)
-_WORD = re.compile(r"[a-z]+")
-_BOTH = re.compile(
-    r"\b(?:we|us|our)\b.{0,40}\b(?:chat|chatted|talk|talked|spoke|meet|met|catch up)\b"
-    r"|\b(?:you and (?:i|me)|the two of us|(?:shall|should|could|can) we|let['’]?s"
-    r"|we (?:should|could))\b"
-)
-# "You should have come" is said to one who did not.
-_WE_AND_YOU = re.compile(
-    r"\bwe\b[^.!?\n]*\b(?<!thank )you\b(?!['’]| (?:know|should|would|could|must|can|will|need)\b)"
-    r"|\byou\b(?!['’]| (?:know|should|would|could|must|can|will|need)\b)[^.!?\n]*\bwe\b"
-)
-
-_GROUP_NOUNS = word_set(
-    """
-    family fam families kid kids children son sons daughter daughters husband wife partner spouse
-    boyfriend girlfriend friend friends team crew company colleagues coworkers class band mom mum
-    dad mother father parents sister sisters brother brothers cousin cousins grandma grandpa group
-    gang folks buddies pals squad students residents volunteers bunch club roommate roommates
-    neighbors neighbours staff office department church puppy pup dog dogs teammates
-    """
 )
 
 
@@ -137,9 +114,9 @@ class Scene:
     marked: bool
 
     @property
-    def is_talk_of_two(self) -> bool:
-        """Whether two people talk, each turn a step of its own."""
-        return len(self.people) == 2 and not self.with_agent
+    def is_talk(self) -> bool:
+        """Whether people talk with each other, each turn a step of its own."""
+        return len(self.people) > 1 and not self.with_agent
 
     def role(self, at: int) -> Role:
         """What the actor of step *at* is."""
@@ -172,19 +149,6 @@ class Scene:
         if speaker != self.agent and (self.with_agent or not others):
             others.append(self.agent)
         return others[0] if len(others) == 1 else None
-
-    def voice(self, speaker: str, said_lately: Iterable[str], asked: str | None) -> Voice:
-        """
-        Whom *speaker*'s pronouns mean.
-
-        "We" is both parties only where the words say so: a speaker has a family, friends
-        and a company, and an agent goes nowhere.
-        """
-        other = self.other(speaker)
-        together = other is not None and (
-            speaker not in self.people or (other in self.people and _with_other(said_lately, asked))
-        )
-        return Voice(speaker, f"{speaker} and {other if together else 'others'}", other)
 
     def is_name(self, word: str) -> bool:
         """Whether *word* (folded) is a party's name, or short for one ("Mel" for "Melanie")."""
@@ -223,6 +187,8 @@ def is_output(text: str, role: Role, *, after_call: bool) -> bool:
     is a sentence or addresses somebody.
     """
     said = role is Role.PERSON or (role is not Role.TOOL and not after_call)
+    if said and speaks_of_self(text.split("\n", 1)[0]):
+        return False
     if role is Role.TOOL or kind_of(text, said=said) is Kind.TOOL:
         return True
     return not said and not _is_said(text)
@@ -237,21 +203,6 @@ def _is_said(text: str) -> bool:
     return not (found.good or found.bad) and any(
         has_verb(sentence) or is_imperative(sentence) for sentence in sentences(head)
     )
-
-
-def _with_other(texts: Iterable[str], asked: str | None) -> bool:
-    """Whether "we" means both parties, by what was said, the latest first."""
-    for at, text in enumerate(texts):
-        folded = text.lower()
-        if _BOTH.search(folded):
-            return True
-        if at == 0 and asked is not None and _YOU.search(asked):
-            return False
-        if any(word in _GROUP_NOUNS for word in _WORD.findall(folded)):
-            return False
-        if at == 0 and _WE_AND_YOU.search(folded):
-            return True
-    return False
 
 
 # ── The worker thread ────────────────────────────────────────────────────────────────────

@@ -15,7 +15,7 @@ from mnemo.english.verbs import is_question, tokens_of
 from mnemo.english.words import LIGHT, MONTHS, WEEKDAYS, word_set
 from mnemo.extraction.embedded.scene import Parties, Role, Scene, scene_of, workers
 from mnemo.extraction.embedded.speech import facts_of_agent, facts_of_turn
-from mnemo.extraction.embedded.statements import SpeechTurn, Statement, corrected, folded_key
+from mnemo.extraction.embedded.statements import SpeechTurn, Statement, folded_key
 from mnemo.extraction.embedded.text_kinds import (
     Kind,
     call_name,
@@ -27,16 +27,12 @@ from mnemo.extraction.embedded.text_kinds import (
 from mnemo.extraction.embedded.tool_output import CONFIDENCE, facts_of_output
 from mnemo.runtime.clock import Breather
 from mnemo.runtime.text import STOP_WORDS, fold, is_blank, one_line
-from mnemo.values.steps import Fact, Step, Trajectory
+from mnemo.values.steps import Fact, Trajectory
 
 __all__ = ["EmbeddedSemanticExtractor", "Frequencies", "Matter", "concepts_of", "matter_of"]
 
 _QUESTION = re.compile(r"(?:^|(?<=[.!?…])\s+|(?<=\n))([^.!?\n]{2,240}\?)")
-_ASKED = re.compile(
-    r"^\W*(asked (?:for|about|whether|if|when|where|what|how|who|which)\b[^.!?\n]{2,160})", re.I
-)
 _LONGEST_QUESTION = 160  # characters of a question without a mark
-_LATELY = 4  # own turns before this one that say who "we" are
 
 
 class EmbeddedSemanticExtractor:
@@ -44,11 +40,10 @@ class EmbeddedSemanticExtractor:
     Extract facts by rules; every word is the steps', a name, a date or a template's.
 
     Args:
-        config: ``config.extraction.max_facts`` and the names of the parties are read.
+        config: The names of the parties are read.
     """
 
     def __init__(self, config: Config) -> None:
-        self._max_facts = config.extraction.max_facts
         self._parties = Parties.of(config)
 
     async def extract_facts(self, trajectory: Trajectory) -> list[Fact]:
@@ -57,18 +52,18 @@ class EmbeddedSemanticExtractor:
 
         *Cancellation*: safe; the thread at work ends by itself.
         """
-        work = partial(_extract, trajectory, self._parties, self._max_facts)
+        work = partial(_extract, trajectory, self._parties)
         return await workers().run(work, abandon=True)
 
 
-def _extract(trajectory: Trajectory, parties: Parties, limit: int) -> list[Fact]:
+def _extract(trajectory: Trajectory, parties: Parties) -> list[Fact]:
     scene = scene_of((*trajectory.context, *trajectory.steps), parties)
     breather = Breather()
     said: list[Statement] = []
     for at in range(len(trajectory.context), len(scene.steps)):
         said.extend(_of_step(scene, at, breather.breathe))
         breather.breathe()
-    kept = _best(_distinct(corrected(said)), limit)
+    kept = _distinct(said)
     return _with_concepts(kept, {step.index for step in trajectory.steps}, breather)
 
 
@@ -84,9 +79,14 @@ def _of_step(scene: Scene, at: int, breathe: Callable[[], None]) -> Iterator[Sta
 
 def _of_observation(scene: Scene, at: int, breathe: Callable[[], None]) -> Iterator[Statement]:
     step = scene.steps[at]
-    text = without_code(excerpt(step.observation))
+    text, shell, output = without_code(excerpt(step.observation)).partition("\n$ ")
+    if shell:
+        call = call_name(output.split("\n", 1)[0])
+        for fact in facts_of_output(output, call, breathe):
+            yield Statement(fact, CONFIDENCE, (step.index,), "")
     if scene.is_output(at, text):
-        for fact in facts_of_output(text, scene.call_before(at), breathe):
+        call = scene.call_before(at) or call_name(text.split("\n", 1)[0])
+        for fact in facts_of_output(text, call, breathe):
             yield Statement(fact, CONFIDENCE, (step.index,), "")
         return
     turn = _turn(text, step.actor, scene, at)
@@ -97,38 +97,27 @@ def _of_observation(scene: Scene, at: int, breathe: Callable[[], None]) -> Itera
 def _turn(text: str, speaker: str, scene: Scene, at: int) -> SpeechTurn:
     step = scene.steps[at]
     asked, asker = _asked_before(scene, at) if speaker == step.actor else (None, None)
-    lately = [text, *_own_turns(scene.steps, at, speaker)]
     return SpeechTurn(
         text=text,
         speaker=speaker,
-        voice=scene.voice(speaker, lately, asked),
         at=step.at,
         step=step.index,
         scene=scene,
         asked=asked,
-        asker_step=asker,
+        asker=asker,
     )
 
 
-def _own_turns(history: Sequence[Step], at: int, speaker: str) -> list[str]:
-    own = [
-        s.observation[:2_000] for s in history[max(0, at - 2 * _LATELY) : at] if s.actor == speaker
-    ]
-    return own[: -_LATELY - 1 : -1]
-
-
-def _asked_before(scene: Scene, at: int) -> tuple[str | None, int | None]:
-    """The question that step *at* may answer, and the step that asked it."""
+def _asked_before(scene: Scene, at: int) -> tuple[str | None, tuple[str, int] | None]:
+    """The question that step *at* may answer, who asked it, and in which step."""
     if at == 0:
         return None, None
     before = scene.steps[at - 1]
     if not is_blank(before.action):
-        action = excerpt(before.action[-2_000:])
-        told = _ASKED.match(action)
-        return (one_line(told.group(1)) if told else _question(action)), before.index
+        return _question(excerpt(before.action[-2_000:])), (scene.agent, before.index)
     if before.actor == scene.steps[at].actor or scene.role(at - 1) is Role.TOOL:
         return None, None
-    return _question(excerpt(before.observation[-2_000:])), before.index
+    return _question(excerpt(before.observation[-2_000:])), (before.actor, before.index)
 
 
 def _question(text: str) -> str | None:
@@ -152,13 +141,6 @@ def _distinct(said: Sequence[Statement]) -> list[Statement]:
         steps = tuple(sorted({*old.steps, *fact.steps}))
         kept[key] = Statement(old.text, max(old.confidence, fact.confidence), steps, old.speaker)
     return list(kept.values())
-
-
-def _best(said: list[Statement], limit: int) -> list[Statement]:
-    if len(said) <= limit:
-        return said
-    ranked = sorted(range(len(said)), key=lambda i: (-said[i].confidence, i))
-    return [said[i] for i in sorted(ranked[:limit])]
 
 
 def _with_concepts(said: Sequence[Statement], indexes: set[int], breather: Breather) -> list[Fact]:

@@ -138,7 +138,8 @@ def kind_of(text: str, *, said: bool = False) -> Kind:
         said: Whether it is known that somebody says it, or nothing was called: then
             ``Decision: we ship`` is a note, not a key and its value.
     """
-    if parsed_json(text) is not None:
+    first, _, rest = text.partition("\n")
+    if parsed_json(text) is not None or text.startswith("$ ") or (rest and call_name(first)):
         return Kind.TOOL
     lines = [line for line in text.split("\n", 400)[:400] if line and not line.isspace()]
     alone = len(lines) == 1

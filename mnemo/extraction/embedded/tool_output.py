@@ -155,7 +155,7 @@ def _pair(line: str) -> str | None:
     if pair is None or verdict(line).bad or _CODE.search(line):
         return None
     key, value = pair["key"].strip(), pair["value"].strip(" \"'")
-    if (
+    if "  " in key or (
         key.split()[0].lower() in _NO_KEYS
         or len(key.split()) > 4
         or not any(c.isalnum() for c in value)

@@ -185,16 +185,10 @@ async def test_a_report_is_no_request(step: Any, facts_of: Any, action: str, sai
     assert not any("asked to" in fact for fact in facts)
 
 
-@pytest.mark.parametrize(
-    ("said", "fact"),
-    [
-        ("Deploy the shop to staging.", "User asked to deploy the shop to staging."),
-        ("Get the billing report done.", "User asked to get the billing report done."),
-    ],
-)
-async def test_an_order_is_a_request(step: Any, facts_of: Any, said: str, fact: str) -> None:
-    """What begins with its verb and names no result asks."""
-    assert await propositions(facts_of, step(0, said)) == [fact]
+@pytest.mark.parametrize("said", ["Deploy the shop to staging.", "Get the billing report done."])
+async def test_an_order_is_no_fact(step: Any, facts_of: Any, said: str) -> None:
+    """What begins with its verb and names no result asks for a task, which is soon over."""
+    assert await propositions(facts_of, step(0, said)) == []
 
 
 # ── The agent ────────────────────────────────────────────────────────────────────────
@@ -213,6 +207,7 @@ GUESSES = [
     "It sounds like you moved to Porto.",
     "So you work as a carpenter in Bremen.",
     "Got it, you live in Rome.",
+    "Got it, Lisbon with Amir.",
     "Noted: your name is Clara",
     "The user seems to like tea.",
 ]
@@ -231,9 +226,10 @@ async def test_a_guess_of_the_agent_is_no_fact(step: Any, facts_of: Any, guess: 
 @pytest.mark.parametrize(
     ("said", "fact"),
     [
-        ("I booked the table that you wanted.", "Agent booked the table that User wanted."),
+        ("I booked the table that you wanted.",
+         "Agent to User: I booked the table that you wanted."),
         ("I emailed your landlord about the heating.",
-         "Agent emailed User's landlord about the heating."),
+         "Agent to User: I emailed your landlord about the heating."),
         ("I updated the travel profile: you live in Rome now.",
          "Agent updated the travel profile."),
         ("I found three flats in Lund.", "Agent found three flats in Lund."),
@@ -256,9 +252,7 @@ async def test_an_assistant_who_speaks_in_steps_is_the_agent(
     ]
 
     assert await propositions(facts_of, *steps) == [
-        "Ana asked to find a vegan place in Lund.",
-        "Ana asked to always reply in French.",
-        "Assistant found the Green Fork for Ana.",
+        "assistant to Ana: I found the Green Fork for you.",
     ]
     assert [i.condition for i in await instructions_of(*steps)] == ["When assisting Ana"]
 
@@ -276,45 +270,6 @@ async def test_two_people_who_share_an_agent_both_have_wishes(
         "When assisting Ana",
         "When assisting Bo",
     ]
-
-
-# ── "We" ─────────────────────────────────────────────────────────────────────────────
-
-
-@pytest.mark.parametrize(
-    "said",
-    [
-        "We have two kids.",
-        "we bought a house in Lund last year",
-        "We're expecting a baby in May.",
-        "We got married in Porto.",
-        "We painted the nursery green.",
-        "My husband and I moved; we live in Braga now.",
-    ],
-)
-async def test_we_of_a_family_leaves_the_other_out(step: Any, facts_of: Any, said: str) -> None:
-    """Without a word for both, "we" is the speaker and people of its own."""
-    steps = [step(0, "Good to see you!", actor="Bo"), step(1, said, actor="Ana")]
-
-    facts = await propositions(facts_of, *steps)
-
-    assert facts
-    assert not any("Bo" in fact for fact in facts)
-
-
-@pytest.mark.parametrize(
-    "said",
-    [
-        "We met at the fair in Lund, you remember.",
-        "We climbed the tower and you dropped your hat.",
-        "We talked about Lund last week.",
-    ],
-)
-async def test_we_is_both_where_the_words_say_so(step: Any, facts_of: Any, said: str) -> None:
-    """Meeting, talking, and "you" in the same sentence."""
-    steps = [step(0, "Good to see you!", actor="Bo"), step(1, said, actor="Ana")]
-
-    assert any("Ana and Bo" in fact for fact in await propositions(facts_of, *steps))
 
 
 # ── Rewards ──────────────────────────────────────────────────────────────────────────

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from mnemo.english.similarity import contradicts
-from mnemo.english.slots import claims
 from mnemo.english.words import with_s
 
 LEAST = 0.95
@@ -159,16 +158,15 @@ async def test_what_states_nothing_is_no_fact(step: Any, facts_of: Any) -> None:
         ("i dont eat meat anymore", "Ana doesn't eat meat anymore."),
         ("im allergic to peanuts", "Ana is allergic to peanuts."),
         ("I am vegetarian", "Ana is vegetarian."),
-        ("Since May I live in Lund", "Since May Ana lives in Lund."),
-        ("me and my wife juggle on weekends", "Ana and Ana's wife juggle on weekends."),
+        ("Since May I live in Lund", "Ana: Since May I live in Lund."),
+        ("me and my wife juggle on weekends", "Ana: me and my wife juggle on weekends."),
         ("am allergic to nuts", "Ana is allergic to nuts."),
         ("hate loud music", "Ana hates loud music."),
         ("I smoke.", "Ana smokes."),
         ("I no longer smoke", "Ana no longer smokes."),
-        ("We rarely eat out", "Ana and others rarely eat out."),
-        ("A buddy of mine adopted a cat.", "A buddy of Ana's adopted a cat."),
+        ("We rarely eat out", "Ana: We rarely eat out."),
+        ("A buddy of mine adopted a cat.", "Ana: A buddy of mine adopted a cat."),
         ("Emily kindles the lanterns.", "Emily kindles the lanterns."),
-        ("Varnish the table in the hall.", "Ana asked to varnish the table in the hall."),
     ],
 )
 async def test_a_statement_is_told_of_its_speaker(
@@ -186,11 +184,10 @@ async def test_a_statement_is_told_of_its_speaker(
 async def test_a_statement_of_unknown_form_is_kept_as_it_stands(
     step: Any, facts_of: Any, said: str
 ) -> None:
-    """Recall finds it, but it fills no slot, so nothing is superseded by it."""
+    """Its verb may as well be a noun, so it is not told in other words."""
     (found,) = await facts_of(step(0, said, actor="Ada"))
 
-    assert found.proposition == f"Ada said: {said}"
-    assert claims(found.proposition) == ()
+    assert found.proposition == f"Ada: {said}"
 
 
 async def test_what_is_no_longer_so_ends_what_was(step: Any, facts_of: Any) -> None:
