@@ -56,7 +56,7 @@ async def facts_of(path: Path) -> list[Sampled]:
         BadInput: It is neither.
     """
     people = _people_in(path)
-    async with Mnemo(":memory:", embedder=HashingEmbedder()) as memory:
+    async with Mnemo("memory:", embedder=HashingEmbedder()) as memory:
         taken = _remember_all(memory, people) if people else _talk_all(memory, read_dialogues(path))
         return [fact async for fact in taken]
 

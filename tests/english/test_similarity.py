@@ -170,3 +170,18 @@ def test_a_lone_point_is_a_text_of_its_own() -> None:
 def test_the_subject_is_what_stands_before_the_verb(text: str, expected: tuple[str, ...]) -> None:
     """The subject of a fact is found, or admitted to be unknown."""
     assert subject(text) == expected
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "same"),
+    [
+        ("Ana: We adopted two kittens.", "Ana adopted two kittens.", True),
+        ("Ana: I work at the harbour, as ever.", "Ana works at the harbour.", True),
+        ("Ana: I work at the harbour.", "Bo: I work at the harbour.", False),
+        ("Ana: I work at the harbour.", "Bo works at the harbour.", False),
+        ("Ana: I don't work at the harbour.", "Ana works at the harbour.", False),
+    ],
+)
+def test_words_of_a_speaker_are_compared_in_the_third_person(a: str, b: str, same: bool) -> None:
+    """ "I" of Ana is Ana, and never Bo."""
+    assert same_claim_guard(a, b) is same

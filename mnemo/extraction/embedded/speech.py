@@ -278,13 +278,11 @@ def facts_of_agent(turn: SpeechTurn, breathe: Callable[[], None]) -> Iterator[St
     said = [s for s in sentences(turn.text) if not s.endswith("?")]
     for sentence in said if len(said) <= _LONGEST_REPORT else ():
         breathe()
-        clause = bare(sentence)
-        if len(said) <= _SHORT:
-            clause = with_subject(clause)
-        clause = _GUESS_BEHIND.sub("", clause)
+        told = _GUESS_BEHIND.sub("", bare(sentence))
+        clause = with_subject(told) if len(said) <= _SHORT else told
         if not _is_deed(clause) or is_small_talk(clause) or refers_outside(clause):
             continue
         if len(clause) > _LONGEST_DEED or content_count(clause) < 2:
             continue
         if confidence_of(clause) == PLAIN:
-            yield _told(turn, clause)
+            yield _told(turn, told)
