@@ -10,8 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mnemo.english.entities import plain
+from mnemo.extraction.concepts import concepts_of
 from mnemo.runtime.clock import Breather
-from mnemo.runtime.text import STOP_WORDS, clean, content_words, fold, one_line, terms
+from mnemo.runtime.text import clean, one_line, terms
 from mnemo.values.graph import Vector
 from mnemo.values.lookup import label_key
 from mnemo.values.steps import Fact, Step
@@ -26,8 +27,6 @@ MAX_CONCEPTS = 6
 """Concepts that are taken from a reply, at most (S)."""
 MAX_CONCEPT_CHARACTERS = 80
 """Longest concept; beyond it is a sentence, not a term (S)."""
-OWN_CONCEPTS = 4
-"""Concepts that are taken from the proposition if none are given, at most (S)."""
 COMPARED_CHARACTERS = 20_000
 """Head of a step's text that is searched for a fact's words; the rest is rarely speech (S)."""
 
@@ -42,7 +41,6 @@ _TYPE_LABELS = frozenset(
 _COMPOUNDING = frozenset("/&+-")
 """What makes a first word part of a name: I/O, IT-department."""
 _FIRST_WORD = re.compile(r"[\W_]*([^\W_]+)")
-_NAME = re.compile(r"\b[^\W\d_a-z][\w.+#-]*(?:\s+[^\W\d_a-z][\w.+#-]*)*|\b\w*\d[\w.:/%+-]*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,8 +63,8 @@ def clean_facts(facts: Iterable[Fact], steps: Sequence[Step]) -> CleanFacts:
     """
     Drop what cannot stand alone, complete the rest, and join equal wordings.
 
-    Every fact that is left rests on steps of *steps*, has concepts (unless it has
-    no word at all), and a confidence in [0, 1].
+    Every fact that is left rests on steps of *steps* and has a confidence in [0, 1]. Where it
+    came without concepts, it has those of its words, if there are any.
     """
     kept: dict[str, Fact] = {}
     dropped = 0
@@ -80,7 +78,7 @@ def clean_facts(facts: Iterable[Fact], steps: Sequence[Step]) -> CleanFacts:
         whole = _completed(fact, support)
         key = plain(whole.proposition)
         kept[key] = _united(kept[key], whole) if key in kept else whole
-    return CleanFacts(tuple(kept.values()), dropped)
+    return CleanFacts(_with_concepts(list(kept.values())), dropped)
 
 
 def distinct_facts(
@@ -126,9 +124,18 @@ def _completed(fact: Fact, support: _Support) -> Fact:
     return replace(
         fact,
         proposition=proposition,
-        concepts=_concepts(fact.concepts) or _concepts(_own_concepts(proposition)),
+        concepts=_concepts(fact.concepts),
         confidence=min(1.0, max(0.0, fact.confidence)),
         steps=support.of(proposition, fact.steps),
+    )
+
+
+def _with_concepts(facts: Sequence[Fact]) -> tuple[Fact, ...]:
+    """*facts*, those without concepts with what their words give."""
+    own = concepts_of([fact.proposition for fact in facts])
+    return tuple(
+        fact if fact.concepts else replace(fact, concepts=concepts)
+        for fact, concepts in zip(facts, own, strict=True)
     )
 
 
@@ -140,22 +147,6 @@ def _concepts(labels: Iterable[str]) -> tuple[str, ...]:
         if 0 < len(text) <= MAX_CONCEPT_CHARACTERS and key not in _TYPE_LABELS:
             found.setdefault(key, text)
     return tuple(found.values())[:MAX_CONCEPTS]
-
-
-def _own_concepts(proposition: str) -> list[str]:
-    """Names and numbers of *proposition*, then its other content words, as they are written."""
-    names = [name for name in map(_bare_name, _NAME.findall(proposition)) if name]
-    covered = {word for name in names for word in content_words(name)}
-    others = [word for word in content_words(proposition) if word not in covered]
-    return [*names, *others][:OWN_CONCEPTS]
-
-
-def _bare_name(name: str) -> str:
-    """*name* without the article or preposition that a capital letter made part of it."""
-    parts = name.rstrip(".:/-").split()
-    while parts and fold(parts[0]) in STOP_WORDS:
-        parts.pop(0)
-    return " ".join(parts)
 
 
 class _Support:
