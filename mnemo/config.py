@@ -166,7 +166,7 @@ class ExtractionConfig(Settings):
     max_parallel: Annotated[int, Field(ge=1, le=64)] = 4
     """Trajectories extracted at once, per session; threads, per repository (S)."""
     max_facts: Annotated[int, Field(ge=0, le=1_000)] = 24
-    """Facts per trajectory, those of highest confidence (S)."""
+    """Facts per four steps of a trajectory, rounded up, those of highest confidence (S)."""
     max_instructions: Annotated[int, Field(ge=0, le=1_000)] = 8
     """Instructions per trajectory (S)."""
     sibling_window: Annotated[int, Field(ge=0, le=100)] = 2

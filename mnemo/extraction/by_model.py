@@ -8,6 +8,7 @@ from typing import TypeAlias
 
 from mnemo.config import Config
 from mnemo.extraction.embedding import TextEmbedder
+from mnemo.extraction.facts import most_facts
 from mnemo.prompts.annotate import annotate_question
 from mnemo.prompts.calling import Asker
 from mnemo.prompts.data import shortened
@@ -99,7 +100,8 @@ class ModelSemanticExtractor:
                 *Cancellation*: safe.
         """
         stored = await self._stored(trajectory)
-        question = semantic_question(trajectory, stored, self._profile, max_facts=self._max_facts)
+        most = most_facts(self._max_facts, len(trajectory.steps))
+        question = semantic_question(trajectory, stored, self._profile, max_facts=most)
         return await self._asker.ask(question)
 
     async def _stored(self, trajectory: Trajectory) -> Sequence[StoredFact]:

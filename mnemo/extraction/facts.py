@@ -17,10 +17,12 @@ from mnemo.values.graph import Vector
 from mnemo.values.lookup import label_key
 from mnemo.values.steps import Fact, Step
 
-__all__ = ["CleanFacts", "KnownFact", "clean_facts", "distinct_facts"]
+__all__ = ["CleanFacts", "KnownFact", "clean_facts", "distinct_facts", "most_facts"]
 
 SAME_FACT = 0.95
 """Cosine from which two facts of one trajectory are one, if the guard holds (S)."""
+STEPS_PER_BOUND = 4
+"""Steps of a trajectory that each have a share in ``config.extraction.max_facts`` (S)."""
 MAX_SUPPORT = 3
 """Steps that a fact without named steps rests on, at most (S)."""
 MAX_CONCEPTS = 6
@@ -81,15 +83,22 @@ def clean_facts(facts: Iterable[Fact], steps: Sequence[Step]) -> CleanFacts:
     return CleanFacts(_with_concepts(list(kept.values())), dropped)
 
 
+def most_facts(max_facts: int, steps: int) -> int:
+    """How many facts a trajectory of so many *steps* may give: the bound grows with them."""
+    return max_facts * -(-steps // STEPS_PER_BOUND)
+
+
 def distinct_facts(
     facts: Sequence[Fact],
     vectors: NDArray[np.float32],
     *,
     same_claim: Callable[[str, str], bool],
     limit: int,
-) -> list[KnownFact]:
+) -> tuple[list[KnownFact], int]:
     """
     Unite facts that say the same, and keep the *limit* most confident, in their order.
+
+    Gives how many are left out, too.
 
     Args:
         vectors: One unit row per fact.
@@ -105,7 +114,7 @@ def distinct_facts(
             kept.append(known)
         else:
             kept[at] = _united_known(kept[at], known)
-    return _most_confident(kept, limit)
+    return _most_confident(kept, limit), max(0, len(kept) - limit)
 
 
 def _stands_alone(proposition: str) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
 from typing import Any, TypeVar
 
 import anyio
@@ -27,7 +28,7 @@ from mnemo.extraction.by_model import (
     NearbyFacts,
 )
 from mnemo.extraction.embedding import TextEmbedder
-from mnemo.extraction.facts import CleanFacts, clean_facts, distinct_facts
+from mnemo.extraction.facts import CleanFacts, clean_facts, distinct_facts, most_facts
 from mnemo.prompts.calling import Asker
 from mnemo.prompts.profiles import resolve_profile
 from mnemo.prompts.usage import UsageMeter
@@ -136,7 +137,9 @@ class ExtractionPipeline:
         clean = await self._threads.run(clean_facts, facts, trajectory.steps)
         _report_dropped(clean, trajectory)
         vectors = await self._embedder.embed([fact.proposition for fact in clean.facts])
-        return await self._threads.run(self._assembled, trajectory, clean, vectors, instructions)
+        made = await self._threads.run(self._assembled, trajectory, clean, vectors, instructions)
+        self._meter.leave_out(made.left_out)
+        return made
 
     async def _find(self, request: AnnotationRequest) -> Findings:
         try:
@@ -163,11 +166,13 @@ class ExtractionPipeline:
         instructions: Sequence[Instruction],
     ) -> Changeset:
         config = self._config.extraction
-        facts = distinct_facts(
-            clean.facts, vectors, same_claim=same_claim_guard, limit=config.max_facts
+        limit = most_facts(config.max_facts, len(trajectory.steps))
+        facts, left_out = distinct_facts(
+            clean.facts, vectors, same_claim=same_claim_guard, limit=limit
         )
         whole = clean_instructions(instructions, limit=config.max_instructions)
-        return assemble(trajectory, facts, whole, sibling_window=config.sibling_window)
+        made = assemble(trajectory, facts, whole, sibling_window=config.sibling_window)
+        return replace(made, left_out=left_out)
 
 
 def build_extraction(

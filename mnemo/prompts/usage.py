@@ -93,17 +93,23 @@ class UsageMeter:
 
     Args:
         budget: Bounds what may be asked; ``None`` does not.
+        whole: Counts the facts that are left out, too.
 
     Attributes:
         total: Of all purposes together.
+        left_out: Facts that ``config.extraction.max_facts`` left out.
     """
 
-    __slots__ = ("_budget", "_by_purpose", "_ran", "total")
+    __slots__ = ("_budget", "_by_purpose", "_parent", "_ran", "left_out", "total")
 
-    def __init__(self, budget: ModelBudget | None = None) -> None:
+    def __init__(
+        self, budget: ModelBudget | None = None, *, whole: UsageMeter | None = None
+    ) -> None:
         self._budget = budget
         self._by_purpose: dict[Purpose, ModelUsage] = {}
         self._ran: Counter[tuple[str, How]] = Counter()
+        self._parent = whole
+        self.left_out = 0
         self.total = ModelUsage()
 
     @property
@@ -148,6 +154,12 @@ class UsageMeter:
     def ran(self, stage: str, how: How) -> None:
         """Count that *stage* ran, and how."""
         self._ran[stage, how] += 1
+
+    def leave_out(self, facts: int) -> None:
+        """Count *facts* that a bound left out."""
+        self.left_out += facts
+        if self._parent is not None:
+            self._parent.leave_out(facts)
 
     def _add(self, purpose: Purpose, cost: ModelUsage) -> None:
         self._by_purpose[purpose] = self._by_purpose.get(purpose, ModelUsage()) + cost

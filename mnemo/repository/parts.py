@@ -115,6 +115,7 @@ class RepositoryStatistics:
         busy_sessions: Open sessions that extract or commit.
         checkpoints: Stored states of graphs, of all threads and namespaces.
         items: Keyed items, those that have expired and are not swept yet among them.
+        left_out: Facts that ``config.extraction.max_facts`` left out here since it was opened.
     """
 
     revision: Revision
@@ -136,6 +137,7 @@ class RepositoryStatistics:
     busy_sessions: int = 0
     checkpoints: int = 0
     items: int = 0
+    left_out: int = 0
 
     @property
     def on_its_way(self) -> dict[str, int]:

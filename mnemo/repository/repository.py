@@ -909,6 +909,7 @@ class Repository:
             recall_usage=self._usage.by_purpose,
             conversations=await self._conversations.statistics(),
             jobs=jobs,
+            left_out=self._sessions.meter.left_out,
             notes=await self._notes.statistics(),
         )
 

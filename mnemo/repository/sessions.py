@@ -62,6 +62,7 @@ class RepositorySessions:
         extracted_elsewhere: As of ``SessionParts``, with the session's config; ``None``: this
             process extracts. It does so anyway under auto-commit, for the jobs of threads, and
             for sessions with models of their own.
+        meter: Counts the facts that all sessions leave out.
     """
 
     def __init__(
@@ -78,6 +79,7 @@ class RepositorySessions:
         self._in_doubt: dict[str, SessionRecord] = {}
         self.extracted_elsewhere: Callable[[str, Config], Awaitable[Journal]] | None = None
         self._moves = 0
+        self.meter = UsageMeter()
 
     # ── In ───────────────────────────────────────────────────────────────────────────
 
@@ -238,7 +240,7 @@ class RepositorySessions:
         spans: Spans,
         task: SessionTask | None,
     ) -> SessionParts:
-        meter = UsageMeter(ModelBudget.of(config.session))
+        meter = UsageMeter(ModelBudget.of(config.session), whole=self.meter)
 
         def make_extraction() -> Extraction:
             from mnemo.extraction.by_model import StoredFacts

@@ -36,6 +36,7 @@ class EpisodeBook:
         unsettled: Committed steps whose reward may not have reached the graph yet.
         changeset: The whole staged changeset, in ``ready``; *changeset_steps* its steps.
         node_ids: What this episode's commits left, in order, each once.
+        left_out: Facts that the bound kept out of what was committed.
         closing_reward_asked: Whether the last step was scored already.
         preceding: What was said before the episode, with negative indexes; never written.
     """
@@ -51,6 +52,7 @@ class EpisodeBook:
     changeset: Changeset | None = None
     changeset_steps: tuple[int, ...] = ()
     node_ids: dict[str, None] = field(default_factory=dict)
+    left_out: int = 0
     closing_reward_asked: bool = False
     preceding: tuple[Step, ...] = ()
 
@@ -148,6 +150,7 @@ class EpisodeBook:
             self.staged.pop(key, None)
             self.unsure.discard(key)
         self.node_ids.update(dict.fromkeys(node_ids))
+        self.left_out += changeset.left_out
 
 
 def _merged(parts: list[Changeset]) -> Changeset:

@@ -183,6 +183,7 @@ class Session:
             cached_tokens=meter.total.cached_tokens,
             usage=meter.by_purpose,
             stages=meter.stages,
+            left_out=meter.left_out,
             queue=core.queue.names,
         )
 

@@ -23,12 +23,14 @@ class CommitReceipt:
         node_ids: Ids that exist afterwards, created or changed; never replaced ones.
         revision: The repository's revision that shows them.
         changeset_id: The changeset that was applied; ``None`` while retrying.
+        left_out: Facts of the episode that ``config.extraction.max_facts`` left out.
     """
 
     status: Literal["committed", "retrying"]
     node_ids: tuple[str, ...] = ()
     revision: int = 0
     changeset_id: str | None = None
+    left_out: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,6 +61,7 @@ class SessionStatistics:
         cost_usd: ``None`` where no price is known.
         usage: Purpose → what its calls cost.
         stages: Stage → ``model``, ``embedded`` or ``failed`` → how often it ran so.
+        left_out: Facts that ``config.extraction.max_facts`` left out since it was opened.
         queue: Names of the operations that have not ended, in the order in which they run;
             the first may have begun.
     """
@@ -75,4 +78,5 @@ class SessionStatistics:
     cached_tokens: int = 0
     usage: Mapping[Purpose, ModelUsage] = field(default_factory=dict)
     stages: Mapping[str, Mapping[How, int]] = field(default_factory=dict)
+    left_out: int = 0
     queue: tuple[str, ...] = ()

@@ -313,6 +313,7 @@ class EpisodeWork:
             node_ids=tuple(book.node_ids),
             revision=applied,
             changeset_id=book.changeset.id,
+            left_out=book.left_out,
         )
         self._core.error = None
         self._core.open_book(None)

@@ -264,6 +264,7 @@ def decode_changeset(blob: bytes) -> Changeset:
         id=raw["id"],
         changes=tuple(NodeChange(id, _rich_fields(values)) for id, values in raw["changes"]),
         replaces={id: tuple(replaced) for id, replaced in raw["replaces"].items()},
+        left_out=raw.get("left_out", 0),
     )
 
 
@@ -274,6 +275,7 @@ def _head(changeset: Changeset) -> dict[str, Any]:
         "metadata": {id: asdict(delta) for id, delta in changeset.metadata.items()},
         "changes": [(c.id, _plain_fields(c.fields)) for c in changeset.changes],
         "replaces": {id: list(replaced) for id, replaced in changeset.replaces.items()},
+        "left_out": changeset.left_out,
     }
 
 

@@ -50,6 +50,7 @@ class Changeset:
         id: Given when it is staged or applied; the same id is never applied twice.
         changes: New field values of nodes that are stored already.
         replaces: Id of a new fact → ids of stored facts that a model says it replaces.
+        left_out: Facts that ``config.extraction.max_facts`` kept out of it.
     """
 
     nodes: tuple[Node, ...] = ()
@@ -58,6 +59,7 @@ class Changeset:
     id: str | None = None
     changes: tuple[NodeChange, ...] = ()
     replaces: Mapping[str, tuple[str, ...]] = field(default_factory=lambda: MappingProxyType({}))
+    left_out: int = 0
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "nodes", tuple(self.nodes))
@@ -80,6 +82,7 @@ class Changeset:
             metadata=metadata,
             changes=self.changes + other.changes,
             replaces={**self.replaces, **other.replaces},
+            left_out=self.left_out + other.left_out,
         )
 
     def without_vectors(self) -> Changeset:

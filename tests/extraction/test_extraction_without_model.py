@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
-from mnemo.config import AnnotationConfig, Config
+from mnemo.config import AnnotationConfig, Config, ExtractionConfig
 from mnemo.errors import ModelUnavailable
 from mnemo.extraction.pipeline import build_extraction
+from mnemo.prompts.usage import UsageMeter
 from mnemo.testing import HashingEmbedder, ScriptedChatModel
 from mnemo.values.changeset import Changeset
 from mnemo.values.graph import EdgeKind, Semantic
@@ -98,7 +99,7 @@ async def test_without_it_the_failure_stands(make_step: MakeStep) -> None:
 async def test_a_long_trajectory_becomes_one_changeset(
     make_annotated: MakeStep, make_trajectory: Callable[..., Trajectory]
 ) -> None:
-    """Each of 500 steps is in it once, and the facts are not more than the limit."""
+    """Each of 500 steps is in it once, and so is what each says."""
     words = ["harbour", "garden", "violin", "budget", "engine", "recipe", "lantern"]
     steps = [
         make_annotated(i, f"My {words[i % 7]} number {i} cost {i} euros in {1900 + i % 120}.")
@@ -108,4 +109,19 @@ async def test_a_long_trajectory_becomes_one_changeset(
     changeset = await extraction.extract(make_trajectory(steps))
     changeset.validate()
     assert sum(node.type == "episodic" for node in changeset.nodes) == 500
-    assert sum(node.type == "semantic" for node in changeset.nodes) == 24
+    assert sum(node.type == "semantic" for node in changeset.nodes) == 500
+    assert changeset.left_out == 0
+
+
+async def test_what_the_bound_leaves_out_is_counted(
+    make_annotated: MakeStep, make_trajectory: Callable[..., Trajectory]
+) -> None:
+    """Four steps share the bound; what is beyond it is counted in the changeset and the meter."""
+    said = " ".join(f"My house number {i} cost {i} euros." for i in range(100, 110))
+    meter, config = UsageMeter(), Config(extraction=ExtractionConfig(max_facts=6))
+    extraction = build_extraction(
+        chat_model=None, embedder=HashingEmbedder(), config=config, meter=meter
+    )
+    changeset = await extraction.extract(make_trajectory([make_annotated(0, said)]))
+    assert sum(node.type == "semantic" for node in changeset.nodes) == 6
+    assert changeset.left_out == meter.left_out == 4

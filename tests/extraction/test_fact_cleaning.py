@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from mnemo.english.similarity import same_claim_guard
-from mnemo.extraction.facts import clean_facts, distinct_facts
+from mnemo.extraction.facts import clean_facts, distinct_facts, most_facts
 from mnemo.values.steps import Fact, Step
 
 MakeStep = Callable[..., Step]
@@ -156,7 +156,7 @@ def test_near_wordings_become_one_with_the_longer_wording() -> None:
         Fact(proposition="Bo likes green tea", steps=(1,), replaces=("semantic-b",)),
         Fact(proposition="Bo likes coffee", steps=(2,)),
     ]
-    kept = distinct_facts(facts, rows(0, 18, 37.1), same_claim=lambda a, b: True, limit=24)
+    kept, _ = distinct_facts(facts, rows(0, 18, 37.1), same_claim=lambda a, b: True, limit=24)
     assert [known.fact.proposition for known in kept] == ["Bo likes green tea", "Bo likes coffee"]
     assert kept[0].fact.steps == (0, 1)
     assert kept[0].fact.replaces == ("semantic-a", "semantic-b")
@@ -169,7 +169,7 @@ def test_the_guard_keeps_near_but_different_claims_apart() -> None:
         Fact(proposition="Bo's budget is 2000 euros"),
         Fact(proposition="Bo's budget is 3000 euros"),
     ]
-    kept = distinct_facts(facts, rows(0, 1), same_claim=same_claim_guard, limit=24)
+    kept, _ = distinct_facts(facts, rows(0, 1), same_claim=same_claim_guard, limit=24)
     assert len(kept) == 2
 
 
@@ -179,8 +179,17 @@ def test_the_most_confident_facts_are_kept_in_their_order() -> None:
         Fact(proposition=f"fact {letter}", confidence=confidence)
         for letter, confidence in zip("abcd", (0.5, 0.9, 0.4, 0.7), strict=True)
     ]
-    kept = distinct_facts(facts, rows(0, 40, 80, 120), same_claim=lambda a, b: True, limit=2)
+    kept, left_out = distinct_facts(
+        facts, rows(0, 40, 80, 120), same_claim=lambda a, b: True, limit=2
+    )
     assert [known.fact.proposition for known in kept] == ["fact b", "fact d"]
+    assert left_out == 2
+
+
+@pytest.mark.parametrize(("steps", "most"), [(1, 24), (4, 24), (5, 48), (50, 312), (60, 360)])
+def test_the_bound_grows_with_the_steps(steps: int, most: int) -> None:
+    """Each four steps may give as many facts as one."""
+    assert most_facts(24, steps) == most
 
 
 @settings(max_examples=examples(50))
