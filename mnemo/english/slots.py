@@ -9,14 +9,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
-from mnemo.english.canonical import canonical_clauses
-from mnemo.english.entities import BRACKETS, LEADING, UNITS, said_number, tokens
+from mnemo.english.endings import ending_keys, standing_keys
+from mnemo.english.entities import UNITS, said_number, tokens
+from mnemo.english.quantities import filled_slots
+from mnemo.english.said import Clause, Said, said_in
+from mnemo.english.words import word_set
 from mnemo.runtime.text import STOP_WORDS, fold, stem
 
-__all__ = ["SlotClaim", "claim_keys", "claims", "clash", "rival_keys"]
+__all__ = ["SlotClaim", "claim_keys", "claims", "clash", "ends_by_event", "rival_keys"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,12 +34,22 @@ class SlotClaim:
         holds: Whether the value is said to hold, or to have ended; an ended claim
             without a value ends whatever held.
         activity: Whether it is something done, of which several go together.
+        about: Stems that tell what is meant from others of its kind: "coffee at LUIGI'S".
+        is_loose: Whether several values may hold at once unless a change is told.
+        is_change: Whether a change is told: "now", "went up to".
+        is_event: Whether somebody did what ended the value; what holds later does not undo it.
+        habit: Whether it is how something is or is done, of which there is more than one kind.
     """
 
     slot: str
     value: frozenset[str]
     holds: bool = True
     activity: bool = False
+    about: frozenset[str] = frozenset()
+    is_loose: bool = False
+    is_change: bool = False
+    habit: bool = False
+    is_event: bool = False
 
 
 # ── The ways of saying it ────────────────────────────────────────────────────────────
@@ -49,6 +62,10 @@ _IS = r"(?:is|are) " + _ADVERBS
 _NOT = r"(?:does not|doesn['’]t|do not|don['’]t)"
 _UPPER = r"[^\W\d_a-z][\w&'’.-]*"
 _PLACE = rf"(?P<v>(?:the )?{_UPPER}(?:,? (?:(?:de|da|do|of|the|la|le|and) )?{_UPPER})*)"
+_HOME = (
+    r"(?:\d+ [\w ]{2,30}? in |(?:a|an|the|[\w'’-]+['’]s) (?:[a-z][\w-]* ){1,5}?"
+    r"(?:in|near|by|outside) )?"
+)
 _ORGANISATION = (
     rf"(?P<v>{_UPPER}(?:,? (?:(?:de|of|the|and) )?{_UPPER})*"
     r"|(?:the|a|an) (?!weekends?\b|night|moment|time\b|same|best|long|new\b)[\w-]+)"
@@ -77,21 +94,37 @@ _OCCUPATION = (
 )
 
 _HOLDS: tuple[tuple[str, str], ...] = (
-    ("residence", rf"{_HAS}(?:moved|relocated)(?: back)?(?: from [^,]+?)? to {_PLACE}"),
-    ("residence", rf"{_ADVERBS}(?:lives?|resides?) {_ADVERBS}(?:in|at) {_PLACE}"),
-    ("residence", rf"{_IS}(?:living|residing|based|settled) (?:in|at) {_PLACE}"),
+    (
+        "residence",
+        rf"{_HAS}(?:moved|relocated)(?: back)?(?: from [^,]+?)? (?:in)?to {_HOME}{_PLACE}",
+    ),
+    (
+        "residence",
+        rf"{_ADVERBS}(?:lives?|resides?) {_ADVERBS}(?:with [^,;]+? )?(?:in|at) {_HOME}{_PLACE}",
+    ),
+    ("residence", rf"{_IS}(?:living|residing|based|settled) (?:in|at) {_HOME}{_PLACE}"),
     ("residence", rf"(?:has|have) {_ADVERBS}(?:been living|settled) in {_PLACE}"),
+    ("residence", rf"(?:home|house|flat|apartment) is {_ADVERBS}(?:in|at) {_HOME}{_PLACE}"),
     ("employer", rf"{_ADVERBS}works? {_ADVERBS}(?:at|for) {_ORGANISATION}"),
     ("employer", rf"{_IS}(?:working|employed) (?:at|for|by|with) {_ORGANISATION}"),
     ("employer", rf"{_HAS}(?:started|begun|began) working (?:at|for) {_ORGANISATION}"),
     (
         "employer",
-        rf"{_HAS}(?:has|have|started|got|gotten|taken|took|accepted|found) an? (?:new )?"
-        rf"(?:job|position) (?:at|with) {_ORGANISATION}",
+        rf"{_HAS}(?:has|have|started|got|gotten|taken|took|accepted|found|landed) (?:an |{_WHOSE})"
+        rf"(?:\w+ )?(?:job|position|post|role) (?:at|with|in) {_ORGANISATION}",
     ),
     ("employer", rf"{_HAS}(?:was |been )?hired by {_ORGANISATION}"),
     ("job", rf"{_ADVERBS}works? {_ADVERBS}as an? {_ROLE}"),
     ("job", rf"{_IS}(?:working|employed) as an? {_ROLE}"),
+    ("job", rf"{_HAS}(?:retrained|qualified|started(?: (?:work|working))?) as an? {_ROLE}"),
+    ("job", rf"{_HAS}(?:has|got|started|found|took) an? (?:new )?(?:job|position) as an? {_ROLE}"),
+    ("job", rf"{_ADVERBS}(?P<v>teach(?:es)? (?!(?:him|her|it|them|us|me)\b)\w+)"),
+    ("employer", rf"{_ADVERBS}teach(?:es)? .+? at {_ORGANISATION}"),
+    (
+        "employer",
+        rf"{_IS}an? [^,;.]*?{_OCCUPATION}(?: [^,;.]+?)? (?:at|for|with) {_ORGANISATION}",
+    ),
+    ("employer", rf"{_ADVERBS}works? {_ADVERBS}as an? [^,;]+? (?:at|for) {_ORGANISATION}"),
     (
         "job",
         rf"{_HAS}(?:been promoted|been made|become|became) (?:to )?(?:an? )?"
@@ -107,6 +140,46 @@ _HOLDS: tuple[tuple[str, str], ...] = (
     ("version", rf"{_HAS}(?:is |was |been )?(?:up|down)graded to (?:version )?(?P<v>v?\d[\w.]*)"),
 )
 """Attribute, and how a value for it is said after the subject."""
+
+_TOLD_BY = {
+    "residence": word_set(
+        "moved relocated live lives reside resides living residing based settled home house flat"
+        " apartment"
+    ),
+    "employer": word_set(
+        "work works working employed job position post role hired teach teaches left quit lost"
+        " resigned retired stopped fired laid unemployed a an"
+    ),
+    "job": word_set(
+        "work works working employed job position post role teach teaches promoted made become"
+        " became retrained qualified started switched changed retired left quit lost resigned a an"
+    ),
+    "relationship": word_set(
+        "married engaged dating single divorced widowed separated broken broke split"
+    ),
+    "version": word_set("upgraded downgraded"),
+    "address": word_set("moved relocated"),
+}
+"""Attribute → words of which a clause about it has one; a quick look before its patterns."""
+_EVENTS: tuple[tuple[tuple[str, ...], str], ...] = (
+    (
+        ("address",),
+        rf"{_HAS}(?:moved|relocated)(?: back)?(?: from [^,]+?)? (?:in)?to {_HOME}{_PLACE}",
+    ),
+    (("residence", "address"), rf"{_HAS}moved out\b(?! on| for a)"),
+    (
+        ("job", "employer"),
+        rf"{_HAS}(?:has |have )?(?:started|got|gotten|taken|took|accepted|found|landed) "
+        rf"(?:an |{_WHOSE})"
+        r"(?:\w+ )?(?:job|position|post|role)\b",
+    ),
+    (("job", "employer"), rf"{_HAS}(?:switched|changed) jobs|{_HAS}retired\b(?! from the)"),
+    (
+        ("job", "employer"),
+        rf"{_HAS}(?:left|quit|lost|resigned from) {_WHOSE}(?:old |last )?(?:job|position)\b",
+    ),
+)
+"""Attributes of which every earlier value ends by what somebody did."""
 
 _ENDED: tuple[tuple[str, str], ...] = (
     ("residence", rf"(?:no longer|{_NOT}|used to) (?:lives?|resides?) (?:in|at) {_PLACE}"),
@@ -139,7 +212,8 @@ _ATTRIBUTES: tuple[tuple[str, str], ...] = (
     (
         r"\d",
         r"budget|price|cost|fee|salary|income|rent|weight|height|size|limit|port|timeout"
-        r"|threshold|rate|version|age|capacity|quota|(?:phone |mobile )?number|score",
+        r"|threshold|rate|version|age|capacity|quota|(?:phone |mobile )?number|mobile|score"
+        r"|mortgage|bill|wage|subscription|tuition|deposit|premium|allowance|temperature|speed",
     ),
     (
         r"\d|day\b|January|February|March|April|May|June|July|August|September|October"
@@ -148,18 +222,22 @@ _ATTRIBUTES: tuple[tuple[str, str], ...] = (
     ),
     (
         rf"^(?:the )?{_UPPER}",
-        r"owner|manager|boss|supervisor|wife|husband|partner|spouse|girlfriend|boyfriend"
-        r"|fianc[ée]e?|employer|landlord|capital|nickname|name|doctor|dentist|therapist",
+        r"owner|manager|boss|supervisor|team lead|wife|husband|partner|spouse|girlfriend|boyfriend"
+        r"|fianc[ée]e?|employer|landlord|landlady|capital"
+        r"|nickname|name|doctor|dentist|therapist|coach|tutor|mentor|accountant|lawyer|flatmate"
+        r"|roommate",
     ),
     (
         r"\S",
         r"status|address|e-?mail(?: address)?|location|priority|title|time ?zone|job|occupation"
-        r"|profession|favou?rite [\w-]+(?: [\w-]+)?|theme|branch|region|default [\w-]+|password"
-        r"|destination|hometown|relationship status|marital status",
+        r"|profession|favou?rite [\w-]+(?: (?!has\b|have\b)[\w-]+)?|theme|branch|region"
+        r"|default [\w-]+|password|destination|hometown|relationship status|marital status",
     ),
 )
 """What the value must look like, and the attributes said as in "Bo's budget is 2000"."""
 
+_OWN = frozenset(("rent", "mortgage", "salary", "landlord", "boss", "manager", "phone number"))
+"""Attributes of which "the rent" means the speaker's."""
 _UNOWNED = frozenset(
     ("deadline", "due date", "start date", "end date", "release date", "launch date", "budget")
 )
@@ -168,48 +246,41 @@ _UNOWNED = frozenset(
 _CHANGED = (
     r"(?:set|changed|raised|lowered|increased|decreased|reduced|cut|moved|extended|updated"
     r"|upgraded|downgraded|postponed|renamed|pushed(?: back)?|brought forward|dropped|risen|rose"
-    r"|fallen|fell|grown|grew|shifted|switched)"
+    r"|fallen|fell|grown|grew|shifted|switched|went|gone|goes|jumped|put)"
 )
 _COPULA = (
     rf"(?:is|are|equals|=|:|(?:(?:has|have|had) )?(?:been |was |were |is )?{_CHANGED}"
-    rf"(?: up| down)?(?: from .+?)? to) {_ADVERBS}"
+    rf"(?: up| down| back)?(?: from .+?)?(?: again)? to) {_ADVERBS}"
 )
-
-_HEDGES = frozenset(
-    """
-    might may maybe perhaps probably possibly would could unless if wants want hopes hope plans
-    plan planning considering thinks thought believes wonders wondering guess supposedly
-    """.split()  # noqa: SIM905
-)
-"""Words by which a text claims nothing for certain."""
 
 _SPELLINGS = {
     "favorite": "favourite",
+    "color": "colour",
     "e-mail": "email",
     "e-mail address": "email",
     "email address": "email",
     "timezone": "time zone",
     "profession": "job",
     "occupation": "job",
-    "mobile number": "phone number",
     "relationship status": "relationship",
     "marital status": "relationship",
-    "fiance": "fiancee",
 }
 """Attribute → the name that it is kept under."""
+
+_SYNONYMS = {
+    **dict.fromkeys(("number", "mobile", "mobile number"), "phone number"),
+    **dict.fromkeys(("manager", "supervisor", "team lead"), "boss"),
+    **dict.fromkeys(("girlfriend", "boyfriend", "wife", "husband", "partner"), "relationship"),
+    **dict.fromkeys(("spouse", "fiancé", "fiancée"), "relationship"),
+}
+"""Attribute said by itself → the name that it is kept under."""
 
 
 # ── Reading a sentence ───────────────────────────────────────────────────────────────
 
 _SUBJECT = r"(?P<s>[^\s,;:\"“]+(?: [^\s,;:\"“]+){0,5}?) "
-_FINAL = re.compile(r"[.!\s]+$")
 _WORD = re.compile(r"[€$£¥%]|[^\W_]+(?:['’.,:/@-][^\W_]+)*")
 _DIGIT = re.compile(r"\d")
-# Behind a statement these say that it holds, which the present tense does too.
-_LASTING = re.compile(
-    r",? (?:now|nowadays|these days|currently|at present|at the moment|right now|for now"
-    r"|from now on|as of (?:now|today))$"
-)
 _PRESENT = re.compile(r"^(?:(?:new|current|present|latest|updated|actual) )+")
 _VAGUE_TIME = re.compile(r"\b(?:in (?:19|20)\d\d|years ago|as a (?:child|kid|student)|back in)\b")
 _FILLERS = frozenset(
@@ -222,8 +293,6 @@ _CUT = re.compile(
     r"|, (?:he|she|it|they|and|so|who|which|where|that))\b.*"
 )
 _LONGEST_VALUE = 10
-_LONGEST_TEXT = 600
-_ASKS_OR_QUOTES = frozenset('?"“”？')
 
 
 def _row(attribute: str, pattern: str) -> tuple[str, re.Pattern[str]]:
@@ -238,6 +307,11 @@ def _rows() -> tuple[tuple[str, re.Pattern[str], bool], ...]:
 
 
 @lru_cache(maxsize=1)
+def _event_rows() -> tuple[tuple[tuple[str, ...], re.Pattern[str]], ...]:
+    return tuple((names, re.compile(f"{_SUBJECT}(?:{pattern})")) for names, pattern in _EVENTS)
+
+
+@lru_cache(maxsize=1)
 def _attribute_rows() -> tuple[tuple[re.Pattern[str], re.Pattern[str]], ...]:
     """Pattern of a sentence about a named attribute, and what its value must look like."""
     return tuple(
@@ -247,10 +321,16 @@ def _attribute_rows() -> tuple[tuple[re.Pattern[str], re.Pattern[str]], ...]:
     )
 
 
+@lru_cache(maxsize=1)
+def _any_attribute() -> re.Pattern[str]:
+    return re.compile(rf"\b(?:{'|'.join(names for _, names in _ATTRIBUTES)})")
+
+
 def _attribute_patterns(names: str) -> Iterator[str]:
     a = rf"(?P<a>(?:[\w-]+ ){{0,3}}?(?:{names}))"
     yield rf"(?P<s>.+?)(?:['’]s|(?<=s)['’]) {a} {_COPULA}(?P<v>.+)"
-    yield rf"(?:The|the|Our|our) {a} (?:of|for) (?P<s>.+?) {_COPULA}(?P<v>.+)"
+    yield rf"(?:The|the|Our|our|.+?['’]s) {a} (?:of|for) (?P<s>.+?) {_COPULA}(?P<v>.+)"
+    yield rf".+? {_CHANGED} {_WHOSE}{a} (?:of|for) (?P<s>.+?) (?:from .+? )?to (?P<v>.+)"
     yield rf"(?:The|the) (?P<s>(?:[\w-]+ ){{0,3}}?)(?P<a>{names}) {_COPULA}(?P<v>.+)"
     yield rf"{_SUBJECT}(?:has|have) an? {a} of (?P<v>.+)"
     yield rf"{_SUBJECT}(?:(?:has|have) )?{_CHANGED} {_WHOSE}{a} (?:from .+? )?to (?P<v>.+)"
@@ -284,58 +364,96 @@ _ACTIVITIES: tuple[tuple[re.Pattern[str], bool], ...] = (
     (re.compile(rf"{_NAMED} used to (?P<v>\w.*)"), False),
     (re.compile(rf"{_NAMED} {_ADVERB}(?:is|are|has been|have been) (?P<v>\w+ing\b.*)"), True),
     (re.compile(rf"{_NAMED} {_ADVERB}(?:has |have )?(?:started|begun) (?P<v>\w+ing\b.*)"), True),
-    (re.compile(rf"{_NAMED} {_ADVERB}(?P<v>[a-z]+s\b.*)"), True),
+    (re.compile(rf"{_NAMED} {_ADVERB}(?!has \w+(?:ed|en|wn)\b)(?P<v>[a-z]+s\b.*)"), True),
 )
 """How an activity is said to go on, or to have ended."""
+_HABIT = re.compile(
+    rf"(?P<s>(?:the |The )?[^\s,;:]+(?: [^\s,;:]+){{0,4}}?) {_ADVERB}(?P<verb>is|are|[a-z]+s)"
+    r" (?:(?:now|back|again|only|still) )*(?!an? )"
+    r"(?:(?P<prep>in|on|at|with|by|from|for|to|every|via)\b )?"
+    r"(?P<v>[^,;]+)$"
+)
+_HABITS = word_set(
+    "is are takes goes drives rides commutes runs starts begins opens closes ends works uses"
+    " deploys meets sits parks sleeps stays banks shops swims trains cycles walks travels"
+)
+"""Verbs of which there is one way at a time, where one says "now"."""
+_LONGEST_HABIT = 3
+_LONGEST_STATE = 2
+_OF_A_THING = re.compile(r"^the |['’]s ", re.IGNORECASE)
 _IS_NO_LONGER = re.compile(r" (?:is|are) no longer (?!\w+ing\b)")
 _BASES = {"has": "have", "does": "do", "goes": "go"}
 
 
-@lru_cache(maxsize=2_048)
+@lru_cache(maxsize=4_096)
 def claims(text: str) -> tuple[SlotClaim, ...]:
-    """Extract the claims of *text*, each once; none if it hedges, asks, quotes, or is long."""
-    found = (claim for clause in canonical_clauses(text) for claim in _claims(clause))
-    return tuple(dict.fromkeys(found))
+    """Extract the claims of *text*, each once; none of what hedges, asks, quotes, or is long."""
+    return tuple(dict.fromkeys(_claims(said_in(text))))
 
 
-def _claims(text: str) -> tuple[SlotClaim, ...]:
-    if len(text) > _LONGEST_TEXT or not _ASKS_OR_QUOTES.isdisjoint(text):
-        return ()
-    if not _HEDGES.isdisjoint(_lower_words(text)):
-        return ()
-    bracketed = " ".join(BRACKETS.findall(text))
-    bare = re.sub(r"\s+", " ", BRACKETS.sub(" ", text)).replace(" ,", ",")
-    bare = _LASTING.sub("", LEADING.sub("", _FINAL.sub("", bare.strip())))
-    said = (*_slot_claims(bare), *_attribute_claims(bare, bracketed))
-    return (*said, *_activity_claims(bare))
+def _claims(whole: Said) -> Iterator[SlotClaim]:
+    for clause in whole.clauses:
+        if not clause.is_sure:
+            continue
+        found = (
+            *_slot_claims(clause.text),
+            *_event_claims(clause.text),
+            *_attribute_claims(clause, whole.speaker),
+            *_filled(clause.text, whole.speaker),
+            *_activity_claims(clause.text),
+        )
+        yield from _habit_claims(clause)
+        yield from (replace(claim, is_change=clause.is_change) for claim in found)
 
 
-def _lower_words(text: str) -> set[str]:
-    """Words written in lower case: the month of May is no hedge."""
-    return {word for word in re.findall(r"[^\W\d_]+", text) if word.islower()}
+def _filled(text: str, speaker: str) -> Iterator[SlotClaim]:
+    for one in filled_slots(text, speaker):
+        value = _terms(one.value)
+        yield SlotClaim(one.slot, value, one.holds, about=one.about, is_loose=one.is_loose)
+
+
+def _event_claims(text: str) -> Iterator[SlotClaim]:
+    words = set(text.split())
+    for attributes, pattern in _event_rows():
+        if words.isdisjoint(_TOLD_BY[attributes[0]]):
+            continue
+        found = pattern.match(text)
+        if found and (subject := _subject(found["s"])):
+            for attribute in attributes:
+                yield SlotClaim(f"{subject} {attribute}", frozenset(), holds=False, is_event=True)
 
 
 def _slot_claims(text: str) -> Iterator[SlotClaim]:
+    words = set(text.split())
     for attribute, pattern, holds in _rows():
+        told_by = _TOLD_BY.get(attribute)
+        if told_by is not None and words.isdisjoint(told_by):
+            continue
         found = pattern.match(text)
         if found is None or (_VAGUE_TIME.search(text) and attribute == "residence"):
             continue
         if subject := _subject(found["s"]):
-            yield SlotClaim(f"{subject} {attribute}", _terms(found["v"] or ""), holds)
+            value = _terms(found["v"] or "")
+            # Who teaches biology is a teacher.
+            value |= {"teacher"} if "teach" in value else frozenset()
+            yield SlotClaim(f"{subject} {attribute}", value, holds)
 
 
-def _attribute_claims(text: str, bracketed: str) -> Iterator[SlotClaim]:
+def _attribute_claims(clause: Clause, speaker: str) -> Iterator[SlotClaim]:
+    if not _any_attribute().search(clause.text):
+        return
     for pattern, shape in _attribute_rows():
-        found = pattern.match(text)
-        if found is None or not (subject := _owner(found["s"], found["a"])):
-            continue
-        holds = _NEGATED.match(found["v"]) is None
-        said = _CUT.sub("", _NEGATED.sub("", found["v"]))
-        if not shape.search(said) or len(said.split()) > _LONGEST_VALUE:
+        found = pattern.match(clause.text)
+        if found is None:
             continue
         attribute = _attribute(found["a"])
-        timed = bool(bracketed and _TIMED.search(attribute))
-        yield SlotClaim(f"{subject} {attribute}", _terms(bracketed if timed else said), holds)
+        subject = _owner(found["s"], attribute, speaker)
+        holds = _NEGATED.match(found["v"]) is None
+        value = _CUT.sub("", _NEGATED.sub("", found["v"]))
+        if not subject or not shape.search(value) or len(value.split()) > _LONGEST_VALUE:
+            continue
+        timed = bool(clause.dates and _TIMED.search(attribute))
+        yield SlotClaim(f"{subject} {attribute}", _terms(clause.dates if timed else value), holds)
 
 
 def _activity_claims(text: str) -> Iterator[SlotClaim]:
@@ -352,14 +470,35 @@ def _activity_claims(text: str) -> Iterator[SlotClaim]:
         return
 
 
-def _owner(said: str, attribute: str) -> str:
+def _habit_claims(clause: Clause) -> Iterator[SlotClaim]:
+    """How things are, and how they are done: another way replaces it where one says "now"."""
+    found = _HABIT.match(clause.text)
+    if found is None or not (subject := _subject(found["s"])):
+        return
+    verb, prep = found["verb"], found["prep"] or ""
+    value = _terms(_CUT.sub("", found["v"]))
+    is_state = verb in ("is", "are")
+    longest = _LONGEST_STATE if is_state else _LONGEST_HABIT
+    if verb not in _HABITS or not 0 < len(value) <= longest:
+        return
+    if is_state and not _OF_A_THING.search(found["s"]):
+        return
+    slot = f"{subject} {stem(_BASES.get(verb, verb))} {prep}".rstrip()
+    yield SlotClaim(slot, value, is_loose=True, is_change=clause.is_new_state, habit=True)
+
+
+def _owner(said: str, attribute: str, speaker: str) -> str:
     """Whose *attribute* it is; ``"the"``: a text that names no owner speaks of the only one."""
     words = _PRESENT.sub("", f"{fold(said)} ".lstrip()).strip()
-    return _subject(words) if words else ("the" if attribute in _UNOWNED else "")
+    if words not in ("", "the"):
+        return _subject(words)
+    return "the" if attribute in _UNOWNED else speaker if attribute in _OWN else ""
 
 
 def _attribute(said: str) -> str:
     words = _PRESENT.sub("", fold(said))
+    if words in _SYNONYMS:
+        return _SYNONYMS[words]
     for spelling, kept in _SPELLINGS.items():
         words = re.sub(
             rf"\b{re.escape(spelling)}$" if " " in spelling else rf"\b{spelling}\b", kept, words
@@ -408,7 +547,11 @@ def _term(word: str) -> str:
 
 def clash(a: SlotClaim, b: SlotClaim) -> bool:
     """Whether two claims cannot both hold; in doubt they can."""
-    if a.slot != b.slot or a.activity != b.activity or not (a.holds or b.holds):
+    if (a.slot, a.activity, a.habit) != (b.slot, b.activity, b.habit):
+        return False
+    if a.is_event or b.is_event or not (a.holds or b.holds):
+        return False
+    if not _is_of_one(a, b) or (a.is_loose and not (a.is_change or b.is_change)):
         return False
     if a.activity:
         return a.holds != b.holds and _has_ended(*((a, b) if b.holds else (b, a)))
@@ -416,6 +559,18 @@ def clash(a: SlotClaim, b: SlotClaim) -> bool:
         return _differ(a.value, b.value)
     ended, other = (a, b) if b.holds else (b, a)
     return not ended.value or ended.value <= other.value or other.value <= ended.value
+
+
+def ends_by_event(newer: str, older: str) -> bool:
+    """Whether somebody did by *newer*, said later, what ends a value that *older* claims."""
+    ended = {claim.slot for claim in claims(newer) if claim.is_event}
+    return any(claim.holds and claim.slot in ended and not claim.habit for claim in claims(older))
+
+
+def _is_of_one(a: SlotClaim, b: SlotClaim) -> bool:
+    """Whether both are about one thing; who tells a change may say less of which it is."""
+    less, more = sorted((a, b), key=lambda claim: len(claim.about))
+    return less.about == more.about or (less.is_change and less.about < more.about)
 
 
 def _has_ended(ended: SlotClaim, other: SlotClaim) -> bool:
@@ -434,17 +589,28 @@ def _differ(a: frozenset[str], b: frozenset[str]) -> bool:
 
 
 def claim_keys(text: str) -> tuple[str, ...]:
-    """The keys under which facts that claim something about a slot are found."""
-    return tuple(dict.fromkeys(_key(claim, claim.holds) for claim in claims(text)))
+    """The keys under which facts are found that claim something about a slot, or end something."""
+    keys = [key for claim in claims(text) for key in _keys(claim, claim.holds, claim.is_change)]
+    keys += [f"@{thing}" for thing in standing_keys(text)]
+    keys += [f"-{thing}" for thing in ending_keys(text)]
+    return tuple(dict.fromkeys(keys))
 
 
 def rival_keys(text: str) -> tuple[str, ...]:
-    """The ``claim_keys`` of texts that may contradict *text*."""
-    return tuple(dict.fromkeys(_key(claim, not claim.holds) for claim in claims(text)))
+    """The ``claim_keys`` of texts that may contradict *text*, end it, or be ended by it."""
+    keys = [key for claim in claims(text) for key in _keys(claim, not claim.holds, True)]
+    keys += [_keys(claim, True, False)[0] for claim in claims(text) if claim.is_change]
+    keys += [f"-{thing}" for thing in standing_keys(text)]
+    keys += [f"@{thing}" for thing in ending_keys(text)]
+    return tuple(dict.fromkeys(keys))
 
 
-def _key(claim: SlotClaim, holds: bool) -> str:
-    """Activities are many: only an end looks for what goes on, and the other way round."""
-    if not claim.activity:
-        return f"?{claim.slot}"
-    return f"{'~' if holds else '!'}{claim.slot}"
+def _keys(claim: SlotClaim, holds: bool, is_change: bool) -> tuple[str, ...]:
+    """
+    Activities are many: only an end looks for what goes on, and the other way round.
+
+    So are habits: one that tells no change looks only for those that do.
+    """
+    if claim.habit:
+        return (f"{'>' if is_change else '%'}{claim.slot}",)
+    return (f"{'~' if holds else '!'}{claim.slot}" if claim.activity else f"?{claim.slot}",)
