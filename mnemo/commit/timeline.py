@@ -5,7 +5,8 @@ The statements of a fact are the steps that support it. A fact is a run of state
 no contradicting statement between them, in the order of (time, step id). It holds from its
 first statement to the first contradicting one after it. So the order of commits does not
 matter: a statement that arrives late joins the run it belongs to, begins one of its own,
-or cuts a stored run in two. Nothing is deleted.
+or cuts a stored run in two. What only ends something ("Ana sold the car") closes what was said
+before it and is closed by nothing that it ends. Nothing is deleted.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from typing import TypeAlias
 
 from mnemo.commit.changes import Known, Neighbours, corrected
 from mnemo.commit.draft import Draft
-from mnemo.english.similarity import contradicts, equal_text, same_claim_guard
+from mnemo.english.similarity import equal_text, outdates, same_claim_guard
 from mnemo.runtime.clock import Breather, as_utc
 from mnemo.values.changeset import Changeset
 from mnemo.values.graph import Claim, EdgeKind, Episodic, MetadataDelta, Semantic
@@ -86,6 +87,7 @@ class _Timeline:
         self._support = support
         self._reinforce = reinforce
         self._placed: dict[str, dict[str, None]] = {}
+        self._told: set[frozenset[str]] = set()
 
     def place(self, fact: Semantic, replaced: Iterable[str], *, supersede: bool) -> None:
         """Put *fact* in its place among those that say the same, and those it contradicts."""
@@ -127,15 +129,22 @@ class _Timeline:
     def _rivals(
         self, fact: Semantic, replaced: Iterable[str], same: Iterable[str]
     ) -> list[Semantic]:
-        """Facts that *fact* contradicts, or is said to replace."""
+        """Facts of which *fact* outdates one or is outdated, or that it is said to replace."""
         ids = [*self._keyed(rival_keys(fact.proposition)), *self._near.of(fact.id)]
+        told = list(self._survivors(replaced, fact))
+        self._told.update(_pair(other, fact) for other in told)
         found = [
             other
             for other in self._survivors(ids, fact)
-            if contradicts(other.proposition, fact.proposition)
+            if self._outdates(fact, other) or self._outdates(other, fact)
         ]
-        rivals = {other.id: other for other in (*self._survivors(replaced, fact), *found)}
+        rivals = {other.id: other for other in (*told, *found)}
         return [rival for id, rival in rivals.items() if id not in same]
+
+    def _outdates(self, newer: Semantic, older: Semantic) -> bool:
+        """Whether *newer* closes *older*, if it was said later."""
+        told = _pair(newer, older) in self._told
+        return told or outdates(newer.proposition, older.proposition)
 
     def _keyed(self, keys: Iterable[str]) -> list[str]:
         keys = list(keys)
@@ -206,9 +215,13 @@ class _Timeline:
         owner = self._now(id)
         said = self._support.positions(owner)
         for rival in rivals:
-            if self._support.positions(rival)[-1] < said[0]:
+            if self._support.positions(rival)[-1] < said[0] and self._outdates(owner, rival):
                 self._close(self._now(rival.id), by=owner)
-        later = [rival for rival in rivals if self._support.positions(rival)[0] > said[-1]]
+        later = [
+            rival
+            for rival in rivals
+            if self._support.positions(rival)[0] > said[-1] and self._outdates(rival, owner)
+        ]
         if later:
             first = min(later, key=lambda rival: self._support.positions(rival)[0])
             self._close(owner, by=self._now(first.id))
@@ -231,6 +244,10 @@ class _Timeline:
         fact = self._draft.survivor(id, Semantic)
         assert fact is not None
         return fact
+
+
+def _pair(a: Semantic, b: Semantic) -> frozenset[str]:
+    return frozenset((a.proposition, b.proposition))
 
 
 # ── What facts rest on ───────────────────────────────────────────────────────────────

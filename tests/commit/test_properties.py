@@ -198,7 +198,7 @@ async def test_a_fact_that_is_cut_in_two_keeps_its_tags_on_both() -> None:
     assert {edge.target for edge in edges} == rome
 
 
-WORDS = st.sampled_from(["Ana likes tea", "Ana likes tea.", "Bo has 2 cats", "Bo has 3 cats"])
+WORDS = st.sampled_from(["Ana likes tea", "Ana likes tea.", "Bo ran 2 races", "Bo ran 3 races"])
 LABELS = st.lists(st.sampled_from(["Tea", " tea", "TEA", "cats", "Cats "]), max_size=3)
 STATEMENTS = st.lists(st.tuples(WORDS, st.integers(0, 3), LABELS), min_size=1, max_size=6)
 

@@ -336,6 +336,38 @@ async def test_an_end_closes_what_it_ends_and_nothing_else(world: Any, draft: An
     }
 
 
+@pytest.mark.parametrize(
+    "order", [(0, 1, 2), (0, 2, 1), (1, 0, 2), (1, 2, 0), (2, 0, 1), (2, 1, 0)]
+)
+async def test_a_sale_closes_what_was_owned_and_is_closed_by_nothing(
+    world: Any, draft: Any, order: tuple[int, ...]
+) -> None:
+    """An end without a new value: what it ends holds again when it is said again."""
+    said = (("Ana has a boat", DAY_1), ("Ana sold the boat", DAY_2), ("Ana has a boat", DAY_3))
+    for i in order:
+        await say(world, draft, *said[i])
+    facts = {fact.id: fact for fact in await world.of(Semantic)}
+    sale = next(fact for fact in facts.values() if fact.proposition == "Ana sold the boat")
+    boats = [fact for fact in facts.values() if fact.proposition == "Ana has a boat"]
+    ends = {(fact.valid_from, fact.valid_to, fact.superseded_by) for fact in boats}
+    assert ends == {(DAY_1, DAY_2, sale.id), (DAY_3, None, None)}
+    assert (sale.valid_to, sale.superseded_by) == OPEN
+
+
+async def test_a_new_job_closes_the_one_before_and_is_not_closed_by_what_is_said_of_it(
+    world: Any, draft: Any
+) -> None:
+    """What somebody did ends every earlier value, without a value of its own."""
+    await say(world, draft, "Ana works as a nurse", DAY_1)
+    await say(world, draft, "Ana got the job at Acme", DAY_2)
+    await say(world, draft, "Ana works as an engineer", DAY_3)
+    assert await timeline(world) == {
+        "Ana works as a nurse": (DAY_2, "Ana got the job at Acme"),
+        "Ana got the job at Acme": OPEN,
+        "Ana works as an engineer": OPEN,
+    }
+
+
 async def test_other_activities_of_one_person_are_not_looked_up(world: Any, draft: Any) -> None:
     """A commit reads what may restate or contradict its fact, not all that somebody keeps."""
     for number in range(12):
