@@ -1,15 +1,16 @@
-"""The everyday data of ``tests/data`` is well-formed, and its README counts it rightly."""
+"""The people and dialogues of ``tests/data`` are well-formed, and counted rightly."""
 
 from __future__ import annotations
 
 import json
-from datetime import date
+from datetime import date, datetime
 from pathlib import Path
 
 import pytest
 
 EVERYDAY = Path(__file__).parents[1] / "data" / "everyday"
 FILES = sorted(EVERYDAY.glob("*.json"))
+DIALOGUES = sorted((EVERYDAY.parent / "dialogues").glob("*.json"))
 KEYS = {"id", "start", "step_days", "messages", "questions", "nothing"}
 
 
@@ -55,3 +56,16 @@ def test_the_readme_counts_the_files():
             sum(len(person["nothing"]) for person in people),
         ]
     assert stated == counted
+
+
+@pytest.mark.parametrize("path", DIALOGUES, ids=lambda path: path.stem)
+def test_evidence_names_turns_of_the_dialogue(path):
+    """Turns are in the order of time, ids are used once, and every question has evidence."""
+    for dialogue in json.loads(path.read_text("utf-8")):
+        turns = [turn["id"] for turn in dialogue["turns"]]
+        times = [datetime.fromisoformat(turn["at"]) for turn in dialogue["turns"]]
+        assert len(set(turns)) == len(turns)
+        assert times == sorted(times)
+        for question in dialogue["questions"]:
+            assert question["evidence"], question["question"]
+            assert set(question["evidence"]) <= set(turns), question["question"]
