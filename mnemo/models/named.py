@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from importlib.util import find_spec
 
 from mnemo.errors import ConfigError
@@ -11,7 +12,7 @@ from mnemo.protocols import Embedder, EmbeddingSpace
 
 __all__ = ["EMBEDDERS", "chosen_by_default", "embedder_from", "named_embedder", "way_to"]
 
-EMBEDDERS = {
+EMBEDDERS: Mapping[str, Callable[[], Embedder]] = {
     "minilm": minilm.MiniLMEmbedder,
     "multilingual": multilingual.MultilingualEmbedder,
     "static": wordllama.WordLlamaEmbedder,
