@@ -34,9 +34,9 @@ Floats = NDArray[np.float32]
 Mask = NDArray[np.bool_]
 
 WEIGHTS: dict[str, dict[int, float]] = {
-    "cosine": {NOTE: 2.5, CHAT: 0.3, DOCUMENT: 1.0},
+    "cosine": {NOTE: 3.0, CHAT: 0.3, DOCUMENT: 1.0},
     "window": {CHAT: 0.5},
-    "words": {NOTE: 0.4, CHAT: 0.3, DOCUMENT: 0.6},
+    "words": {NOTE: 0.5, CHAT: 0.3, DOCUMENT: 0.6},
     "joined": {CHAT: 0.6},
     "session": {CHAT: 0.3},
     "speaker": {CHAT: 0.45},
