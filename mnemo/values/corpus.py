@@ -255,7 +255,8 @@ class StepsView(DocumentsView):
         return self.pieces if end is None else self._pieces(self.alive & (self.first <= end))
 
     def _pieces(self, exists: Mask) -> Pieces:
-        return Pieces.of(self.session, self.first, self.actor, self.log_words, exists)
+        told = (self.session, self.first, self.actor, self.log_words, self.asks)
+        return Pieces.of(*told, exists)
 
 
 @dataclass(frozen=True, slots=True)
