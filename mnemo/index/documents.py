@@ -11,7 +11,7 @@ from typing import Any
 from mnemo.english.words import date_in_words
 from mnemo.runtime.clock import Breather, as_utc
 from mnemo.runtime.text import fold
-from mnemo.values.corpus import Document, Side, thread_chain
+from mnemo.values.corpus import ROLES, Document, Side, thread_chain
 from mnemo.values.feed import FeedChanges
 from mnemo.values.form import form_of
 from mnemo.values.graph import Claim, Intent, Node, Procedural, Semantic, Subgoal
@@ -28,10 +28,6 @@ __all__ = [
     "texts_of",
 ]
 
-_NAMELESS = frozenset(
-    ("user", "assistant", "agent", "ai", "bot", "model", "system", "tool", "human")
-)
-"""Names that are roles. They and the day say nothing that a question about a life asks for."""
 _QUESTION_MARKS = ("?", "？", "؟")
 
 
@@ -70,7 +66,7 @@ def _is_named(actor: str, agent_name: str) -> bool:
     With name and day recall@10 by cosine was 51.7 for 30.0 on dialogues of people; of messages
     of an unnamed user, 0 to 5 points fewer were answered among 2,000 others.
     """
-    return fold(actor) not in _NAMELESS and actor != agent_name
+    return fold(actor) not in ROLES and actor != agent_name
 
 
 def steps_in(changes: FeedChanges, *, default_actor: str) -> Iterator[Step]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from mnemo.config import Config
 from mnemo.english.letters import is_gibberish
 from mnemo.recall.candidate import Phase
+from mnemo.recall.confidence import evidence
 from mnemo.recall.matches import Rarity
 from mnemo.recall.question import RecallQuestion
 from mnemo.recall.score import SCALE, Hits, score_nodes, score_steps
@@ -57,12 +58,14 @@ class HopZero:
         hits: Type → its scored documents; types with nothing eligible are absent.
         eligible: Type → which of its documents pass the filters.
         found: The best of each searched type, best first.
+        evidence: What tells how sure the answer is; see ``confidence.evidence``.
         abstained: Whether the question is no language, and nothing stored has a word of it.
     """
 
     hits: Mapping[NodeType, Hits]
     eligible: Mapping[NodeType, Mask]
     found: tuple[Found, ...] = ()
+    evidence: Mapping[str, float] = field(default_factory=dict)
     abstained: bool = False
 
     def relevance(self, type: NodeType, id: str) -> float:
@@ -173,7 +176,18 @@ def hop_zero(
     base = HopZero(hits, eligible)
     unwanted = frozenset(map(corpus.steps.canonical, unwanted))
     found = [f for kind in searched for f in _best(base, kind, config, unwanted, least)]
-    return replace(base, found=tuple(sorted(found, key=lambda f: (-f.relevance, -f.match, f.id))))
+    found.sort(key=lambda f: (-f.relevance, -f.match, f.id))
+    return replace(base, found=tuple(found), evidence=_evidence(base, searched))
+
+
+def _evidence(base: HopZero, searched: Iterable[NodeType]) -> dict[str, float]:
+    """Of the eligible steps, which all else restates; where there are none, of what there is."""
+    for kind in ("episodic", *searched):
+        hits = base.hits.get(kind)
+        if hits is not None and (ok := base.eligible[kind]).any():
+            near = hits.near[ok] if hits.near.any() else hits.near[:0]
+            return evidence(near, hits.words[ok], int(np.count_nonzero(hits.view.alive)))
+    return {}
 
 
 def _as_their_steps(nodes: Hits, steps: Hits, pairs: NDArray[np.int32]) -> Hits:

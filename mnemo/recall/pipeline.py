@@ -27,6 +27,7 @@ from mnemo.prompts.usage import How, UsageMeter
 from mnemo.protocols import ChatModel, Clock, DocumentFeed, Embedder, GraphStore, VectorIndex
 from mnemo.recall.candidate import Candidate
 from mnemo.recall.candidate_text import line_tokens
+from mnemo.recall.confidence import confidence
 from mnemo.recall.hop_zero import HopZero, hop_zero
 from mnemo.recall.keyed_items import FindItems, ItemRecall
 from mnemo.recall.plan import RecallPlan, plan_by_model, plan_embedded
@@ -282,7 +283,8 @@ class Recall:
             tags=plan.tags,
             candidates=candidates,
             answer=None,
-            trace=_trace(plan, corpus, search, refinements),
+            trace=_trace(plan, corpus, search, refinements, zero),
+            confidence=confidence(zero.evidence) if candidates else 0.0,
             goals=await self._goals(candidates),
             group_min_hits=self._config.recall.group_min_hits,
             warn_below=self._config.recall.warn_below,
@@ -436,7 +438,7 @@ def _empty(
         seconds=run.progress.seconds,
         abstained=abstained,
     )
-    return RecallResult(plan.mode, plan.tags, [], None, trace)
+    return RecallResult(plan.mode, plan.tags, [], None, trace, confidence=0.0)
 
 
 def _trace(
@@ -444,6 +446,7 @@ def _trace(
     corpus: CorpusView,
     search: Search,
     refinements: tuple[dict[str, Any], ...],
+    zero: HopZero,
 ) -> RecallTrace:
     return RecallTrace(
         mode=plan.mode,
@@ -451,6 +454,7 @@ def _trace(
         tags=plan.tags,
         revision=corpus.revision,
         found=dict(search.found_by),
+        evidence=zero.evidence,
         refinements=refinements,
     )
 

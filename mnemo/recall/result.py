@@ -82,6 +82,8 @@ class RecallTrace:
         mode_chosen_by: ``"caller"``, ``"embedded"`` or ``"model"``.
         revision: Of the graph, that all candidates belong to.
         found: Phase, and for hops their number (``"multi_hop 1"``) → candidates found.
+        evidence: What ``RecallResult.confidence`` was made of: ``cosine``, ``margin`` over the
+            tenth, ``size`` (decimal logarithm of the documents), ``words``.
         refinements: One entry per refinement: ``hop`` that it followed, ``tags``, and the
             best relevance on the way over the graph ``best_before`` and ``best_after`` it.
         seconds: Phase → seconds.
@@ -100,6 +102,7 @@ class RecallTrace:
     tags: tuple[str, ...]
     revision: Revision
     found: Mapping[str, int] = field(default_factory=dict)
+    evidence: Mapping[str, float] = field(default_factory=dict)
     refinements: tuple[Mapping[str, Any], ...] = ()
     seconds: Mapping[str, float] = field(default_factory=dict)
     degraded: tuple[str, ...] = ()

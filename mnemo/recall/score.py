@@ -24,7 +24,7 @@ from mnemo.recall.candidate import GROUPS
 from mnemo.recall.matches import Matches, Rarity
 from mnemo.recall.question import RecallQuestion
 from mnemo.runtime.text import fold
-from mnemo.values.corpus import DocumentsView, StepsView
+from mnemo.values.corpus import ROLES, DocumentsView, StepsView
 from mnemo.values.form import DATE, FIRST, NUMBER, PLACE
 from mnemo.values.pieces import CHAT, DOCUMENT, NOTE, Pieces
 
@@ -73,6 +73,7 @@ class Hits:
             the step that it restates.
         cosines: Best cosine with the query or a tag, as the embedder gives it; 0 where there
             is no vector.
+        near: As *cosines*, less what all documents have in common; what confidence looks at.
         words: Share of the question's words.
         shares: Whether it has a word of the question or of a tag.
         is_note: Whether it was scored as a note.
@@ -83,6 +84,7 @@ class Hits:
     scores: Floats
     match: Floats
     cosines: Floats
+    near: Floats
     words: Floats
     shares: Mask
     is_note: Mask
@@ -187,7 +189,9 @@ def _hits(
     for term in question.shared - question.terms.keys():
         if (posting := view.postings.read(term, view.count)) is not None:
             shares[posting[0]] = True
-    return Hits(view, scores, match, near.plain, words, shares, is_note, parts)
+    return Hits(
+        view, scores, match, near.plain, near.best, words, shares, is_note, parts
+    )
 
 
 def _match(cosine: Floats, words: Floats, dense_weight: float) -> Floats:
@@ -211,7 +215,8 @@ def _facts_about_turns(
     query = fold(question.query)
     agent = view.acted | _who(view, lambda name: name in agents)
     both = bool(agent.any()) and not agent.all()
-    spoken = _who(view, lambda name: not question.named.isdisjoint(name.split()))
+    named = question.named - ROLES
+    spoken = _who(view, lambda name: not named.isdisjoint(name.split()))
     if both and question.about is not None:
         spoken = spoken | (agent if question.about == "agent" else ~agent)
 

@@ -26,8 +26,13 @@ from mnemo.values.pieces import Pieces
 from mnemo.values.postings import Postings
 from mnemo.values.vectors import Heads
 
-__all__ = ["CorpusView", "Document", "DocumentsView", "Side", "StepsView", "thread_chain"]
+__all__ = ["ROLES", "CorpusView", "Document", "DocumentsView", "Side", "StepsView", "thread_chain"]
 
+
+ROLES = frozenset(
+    ("user", "assistant", "agent", "ai", "bot", "model", "system", "tool", "human")
+)
+"""Folded names of speakers that are no names: a question that says "the user" names nobody."""
 
 Floats = NDArray[np.float32]
 Mask = NDArray[np.bool_]
