@@ -4,32 +4,27 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, TypeVar
 
-import numpy as np
-from numpy.typing import NDArray
+from bench_floor import RRF_K, PlainBm25, Scores, by_cosine, fused
 
 from mnemo.english.words import date_in_words
-from mnemo.models.minilm import MiniLMEmbedder
-from mnemo.models.wordllama import WordLlamaEmbedder
-from mnemo.protocols import Embedder, EmbeddingSpace
-from mnemo.runtime.text import count_tokens, one_line, terms
-from mnemo.values.postings import Bm25
+from mnemo.protocols import Embedder
+from mnemo.runtime.text import count_tokens, one_line
 from mnemo.values.steps import when_and_who
 
+T = TypeVar("T")
 BUDGETS = (512, 1024, 2048, 4096)
 DEPTH = 50
-RRF_K = 60
-"""What reciprocal rank fusion adds to a rank (Cormack, Clarke and Büttcher 2009)."""
 
 
 class BadInput(Exception):
-    """The file is no dialogue file; the message says where."""
+    """A file is not what it should be; the message says where."""
 
 
 # ── Input ────────────────────────────────────────────────────────────────────────────
@@ -91,12 +86,22 @@ def read_dialogues(path: Path) -> list[Dialogue]:
     Raises:
         BadInput: It cannot be read, or a field is missing.
     """
+    return read_json(path, _dialogue, "a dialogue file")
+
+
+def read_json(path: Path, made: Callable[[dict[str, Any]], T], what: str) -> list[T]:
+    """
+    What *made* makes of each object of a JSON list.
+
+    Raises:
+        BadInput: The file cannot be read, or *made* misses a field; it is not *what* it should be.
+    """
     try:
-        return [_dialogue(raw) for raw in json.loads(path.read_text("utf-8"))]
+        return [made(raw) for raw in json.loads(path.read_text("utf-8"))]
     except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
         raise BadInput(f"{path}: {error}") from error
-    except (KeyError, TypeError, ValueError) as error:
-        raise BadInput(f"{path}: not a dialogue file ({error!r})") from error
+    except (KeyError, IndexError, TypeError, ValueError) as error:
+        raise BadInput(f"{path}: not {what} ({error!r})") from error
 
 
 def _dialogue(raw: dict[str, Any]) -> Dialogue:
@@ -161,146 +166,32 @@ def within_budgets(
     return row
 
 
-@dataclass
-class Scores:
-    """One method's measures, question by question."""
-
-    rows: list[dict[str, float]] = field(default_factory=list)
-    categories: list[str] = field(default_factory=list)
-
-    def add(self, row: dict[str, float], category: str) -> None:
-        """Add one question."""
-        self.rows.append(row)
-        self.categories.append(category)
-
-    def of(self, category: str) -> Scores:
-        """Those of one category."""
-        own = [place for place, name in enumerate(self.categories) if name == category]
-        return Scores([self.rows[place] for place in own], [category] * len(own))
-
-    def column(self, name: str) -> NDArray[np.float64]:
-        """One measure of every question."""
-        return np.asarray([row[name] for row in self.rows])
-
-    def means(self, category: str | None = None) -> dict[str, float]:
-        """
-        Means over questions, of one category or all.
-
-        ``per 1000 of B`` is the mean recall within B tokens over the mean thousands of
-        tokens that were returned.
-        """
-        rows = [
-            row
-            for row, own in zip(self.rows, self.categories, strict=True)
-            if category in (None, own)
-        ]
-        means = {name: float(np.mean([row[name] for row in rows])) for name in rows[0]}
-        for budget in BUDGETS:
-            if used := means.get(f"tokens of {budget}"):
-                means[f"per 1000 of {budget}"] = 1_000 * means[f"within {budget}"] / used
-        return means
-
-
-def interval(values: NDArray[np.float64], rounds: int = 2_000) -> tuple[float, float]:
-    """The middle 95 % of the mean of *values*, questions drawn with replacement."""
-    drawn = np.random.default_rng(0).integers(0, len(values), (rounds, len(values)))
-    low, high = np.percentile(values[drawn].mean(axis=1), (2.5, 97.5))
-    return float(low), float(high)
-
-
-def difference(mine: Scores, theirs: Scores, name: str) -> dict[str, float]:
-    """Mean and middle 95 % of the difference in one measure, question by question."""
-    gains = mine.column(name) - theirs.column(name)
-    low, high = interval(gains)
-    return {"mean": float(gains.mean()), "low": low, "high": high}
+def per_thousand(means: Mapping[str, float]) -> dict[str, float]:
+    """*means*, and ``per 1000 of B``: the mean recall within B tokens per 1,000 returned tokens."""
+    return dict(means) | {
+        f"per 1000 of {budget}": 1_000 * means[f"within {budget}"] / means[f"tokens of {budget}"]
+        for budget in BUDGETS
+        if means.get(f"tokens of {budget}")
+    }
 
 
 # ── Baselines ────────────────────────────────────────────────────────────────────────
 
-Ranking = list[int]
-"""Numbers of documents, best first."""
-
-
-class PlainBm25:
-    """Okapi BM25 over documents."""
-
-    def __init__(self, documents: Sequence[str]) -> None:
-        read = [list(terms(document)) for document in documents]
-        self._bm25 = Bm25.over(np.asarray([len(document) for document in read], np.float32))
-        self._postings: dict[str, dict[int, int]] = {}
-        for number, document in enumerate(read):
-            for term in document:
-                counts = self._postings.setdefault(term, {})
-                counts[number] = counts.get(number, 0) + 1
-
-    def rank(self, query: str) -> Ranking:
-        """The documents that share a word with *query*, best first."""
-        scores = np.zeros(self._bm25.documents, np.float32)
-        for term in dict.fromkeys(terms(query)):
-            if counts := self._postings.get(term):
-                holding = np.fromiter(counts.keys(), np.int64)
-                self._bm25.add(scores, 1.0, holding, np.fromiter(counts.values(), np.float32))
-        return [int(n) for n in np.argsort(-scores, kind="stable") if scores[n] > 0]
-
-
-def fused(*rankings: Ranking) -> Ranking:
-    """Reciprocal rank fusion."""
-    scores: dict[int, float] = {}
-    for ranking in rankings:
-        for place, number in enumerate(ranking, 1):
-            scores[number] = scores.get(number, 0.0) + 1 / (RRF_K + place)
-    return sorted(scores, key=lambda number: (-scores[number], number))
-
-
-EMBEDDERS: dict[str, Callable[[], Embedder]] = {
-    "wordllama": WordLlamaEmbedder,
-    "minilm": MiniLMEmbedder,
-}
-
-
-class OnceEmbedder:
-    """
-    An embedder that embeds no document twice: the methods of one run read the same ones.
-
-    Queries are embedded each time, for that is a part of how long a recall takes.
-    """
-
-    def __init__(self, inner: Embedder) -> None:
-        self._inner = inner
-        self._known: dict[str, NDArray[np.float32]] = {}
-
-    @property
-    def space(self) -> EmbeddingSpace:
-        """That of the embedder behind it."""
-        return self._inner.space
-
-    async def embed(
-        self, texts: Sequence[str], *, kind: Literal["document", "query"] = "document"
-    ) -> NDArray[np.float32]:
-        """Unit rows; of documents only what is new is embedded."""
-        if kind == "query":
-            return await self._inner.embed(texts, kind=kind)
-        fresh = [text for text in dict.fromkeys(texts) if text not in self._known]
-        if fresh:
-            self._known.update(zip(fresh, await self._inner.embed(fresh), strict=True))
-        found = [self._known[text] for text in texts]
-        return np.asarray(found, np.float32).reshape(-1, self.space.dimensions)
+BASELINES = ("BM25", "dense", f"RRF {RRF_K} of both")
 
 
 async def baselines(dialogues: Iterable[Dialogue], embedder: Embedder) -> dict[str, Scores]:
     """Every question, answered from the turns alone by BM25, by cosine, and by both fused."""
-    names = ("BM25", "dense", f"RRF {RRF_K} of both")
-    scores = {name: Scores() for name in names}
+    scores = {name: Scores() for name in BASELINES}
     for dialogue in dialogues:
         documents = [turn.document for turn in dialogue.turns]
         bm25 = PlainBm25(documents)
         vectors = await embedder.embed(documents)
         asked = await embedder.embed([q.text for q in dialogue.questions], kind="query")
         for question, cosines in zip(dialogue.questions, asked @ vectors.T, strict=True):
-            by_words = bm25.rank(question.text)
-            by_meaning = [int(n) for n in np.argsort(-cosines, kind="stable")]
+            by_words, by_meaning = bm25.rank(question.text), by_cosine(cosines)
             found = (by_words, by_meaning, fused(by_words, by_meaning))
-            for name, ranking in zip(names, found, strict=True):
+            for name, ranking in zip(BASELINES, found, strict=True):
                 ids = [dialogue.turns[number].id for number in ranking[:DEPTH]]
                 scores[name].add(_row(ids, question, dialogue), question.category)
     return scores

@@ -30,22 +30,28 @@ import anyio
 import numpy as np
 from bench_abstention import abstention
 from bench_dialogues import (
+    BASELINES,
     BUDGETS,
     DEPTH,
-    EMBEDDERS,
     BadInput,
     Dialogue,
-    OnceEmbedder,
     Question,
-    Scores,
     baselines,
-    difference,
-    interval,
     measures,
+    per_thousand,
     read_dialogues,
     session_baseline,
     turn_and_session_measures,
     within_budgets,
+)
+from bench_floor import (
+    EMBEDDERS,
+    Floor,
+    OnceEmbedder,
+    Scores,
+    difference,
+    floor_under,
+    interval,
 )
 
 from mnemo import Config, Mnemo
@@ -288,6 +294,9 @@ async def measure(
         "numpy": np.__version__,
         "methods": {name: _summary(scores) for name, scores in methods.items()},
         "sessions": {"BM25 over whole sessions": session_baseline(dialogues).means()},
+        "floor": floor_under(
+            methods[MNEMO], {name: methods[name] for name in BASELINES}, "recall@10"
+        ),
         "differences": _differences(methods),
         "by category": _by_category(methods),
         "ablation": _ablation(ablations),
@@ -297,9 +306,9 @@ async def measure(
 def _summary(scores: Scores) -> dict[str, Any]:
     names = sorted(set(scores.categories))
     return {
-        "overall": scores.means(),
+        "overall": per_thousand(scores.means()),
         "intervals": {name: interval(scores.column(name)) for name in COMPARED},
-        "categories": {name: scores.means(name) for name in names},
+        "categories": {name: per_thousand(scores.means(name)) for name in names},
         "asked": {name: scores.categories.count(name) for name in names},
     }
 
@@ -362,6 +371,7 @@ def show(report: dict[str, Any]) -> None:
     _table("sessions", sessions, [f"session {name}" for name in _SHOWN], 100)
     _table("evidence within tokens", overall, [f"within {b}" for b in BUDGETS], 100)
     _table("evidence per 1,000 tokens", overall, [f"per 1000 of {b}" for b in BUDGETS], 100)
+    print(f"\n{report['floor']}")
     print("\ndifferences, 95 % by a paired bootstrap over questions")
     for name, measured in report["differences"].items():
         _show_differences(f"mnemo less {name.removeprefix('mnemo, ')}", measured)
@@ -377,6 +387,9 @@ def show_together(reports: dict[str, dict[str, Any]]) -> None:
     for file, report in reports.items():
         mine = 100 * report["methods"][MNEMO]["overall"]["recall@10"]
         print(f"\n{file}, {report['questions']} questions: {mine:.1f}")
+        for name in BASELINES:
+            print(f"  {name:<44}{100 * report['methods'][name]['overall']['recall@10']:.1f}")
+        print(f"  {report['floor']}")
         for name, measured in report["differences"].items():
             _show_difference(f"  more than {name.removeprefix('mnemo, ')}", measured["recall@10"])
         print("  more than fitted signals off, by category")
@@ -418,7 +431,7 @@ def _show_differences(name: str, measured: dict[str, dict[str, float]]) -> None:
 
 
 def main() -> int:
-    """Run the bench; exit code 2 for a file that cannot be read."""
+    """Run the bench; exit code 1 where recall is below the floor, 2 for an unreadable file."""
     parser = argparse.ArgumentParser(prog="bench_recall", description=__doc__.split("\n\n")[0])
     parser.add_argument(
         "files", type=Path, nargs="+", help="dialogues with labelled evidence, JSON"
@@ -430,7 +443,7 @@ def main() -> int:
         action="store_true",
         help="instead: how many questions about nothing that is stored find nothing",
     )
-    parser.add_argument("--embedder", choices=EMBEDDERS, default="wordllama")
+    parser.add_argument("--embedder", choices=EMBEDDERS, default="minilm")
     arguments = parser.parse_args()
     try:
         files = {path.name: read_dialogues(path) for path in arguments.files}
@@ -446,14 +459,14 @@ def main() -> int:
     reports = {name: anyio.run(work, dialogues) for name, dialogues in files.items()}
     (first, *others) = reports.values()
     if arguments.json:
-        print(json.dumps(reports if others else first, indent=2))
+        print(json.dumps(reports if others else first, indent=2, default=Floor.as_json))
     elif arguments.abstention:
         show_abstention(reports)
     elif others:
         show_together(reports)
     else:
         show(first)
-    return 0
+    return int(not arguments.abstention and any(r["floor"].is_broken for r in reports.values()))
 
 
 if __name__ == "__main__":

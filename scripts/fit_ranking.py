@@ -25,15 +25,8 @@ from typing import Any
 
 import anyio
 import numpy as np
-from bench_dialogues import (
-    EMBEDDERS,
-    BadInput,
-    Dialogue,
-    OnceEmbedder,
-    Question,
-    difference,
-    read_dialogues,
-)
+from bench_dialogues import BadInput, Dialogue, Question, read_dialogues
+from bench_floor import EMBEDDERS, OnceEmbedder, difference
 from bench_recall import QUIET, Change, ask_with, ingest
 from numpy.typing import NDArray
 from scipy.optimize import minimize
@@ -277,7 +270,7 @@ def main() -> int:
     """Fit and check; exit code 2 for a file that cannot be read."""
     parser = argparse.ArgumentParser(prog="fit_ranking", description=__doc__.split("\n\n")[0])
     parser.add_argument("files", type=Path, nargs="+", help="dialogues with labelled evidence")
-    parser.add_argument("--embedder", choices=EMBEDDERS, default="wordllama")
+    parser.add_argument("--embedder", choices=EMBEDDERS, default="static")
     parser.add_argument("--write", action="store_true", help=f"write {TABLE.name} of the package")
     arguments = parser.parse_args()
     try:

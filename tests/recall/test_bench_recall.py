@@ -41,10 +41,8 @@ DIALOGUE = {
         {"question": "Which season for the boat trip?", "category": "single", "evidence": ["t5"]},
     ],
 }
-METHODS = {
-    "BM25",
-    "dense",
-    "RRF 60 of both",
+BASELINES = {"BM25", "dense", "RRF 60 of both"}
+METHODS = BASELINES | {
     "mnemo",
     "mnemo, fitted signals off",
     "mnemo, role prior off",
@@ -54,7 +52,7 @@ BUDGETS = (512, 1024, 2048, 4096)
 
 
 def bench(*arguments: str, script: str = "bench_recall.py") -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, str(SCRIPTS / script), *arguments]
+    command = [sys.executable, str(SCRIPTS / script), *arguments, "--embedder", "static"]
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
@@ -102,6 +100,8 @@ def test_differences_come_with_their_intervals(report: dict[str, Any]) -> None:
     for measured in report["differences"].values():
         assert {"recall@10", "ndcg@10"} <= measured.keys()
         assert all(d["low"] <= d["mean"] <= d["high"] for d in measured.values())
+    assert report["floor"]["best"] in BASELINES
+    assert not report["floor"]["is_broken"]
     facts = report["differences"]["mnemo, raw steps only"]
     assert {f"within {budget}" for budget in BUDGETS} <= facts.keys()
 
@@ -127,6 +127,7 @@ def test_the_tables_can_be_read(file: Path) -> None:
     for title in ("turns", "sessions", "evidence within tokens", "evidence per 1,000 tokens"):
         assert f"\n{title} " in done.stdout
     assert "mnemo less BM25" in done.stdout
+    assert "floor held: recall@10 100.0" in done.stdout
     assert "what each signal gives" not in done.stdout
 
 
@@ -140,6 +141,7 @@ def test_several_files_make_one_table(file: Path, tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     for name in (file.name, other.name):
         assert f"\n{name}, 4 questions: " in done.stdout
+    assert done.stdout.count("  floor held: recall@10 100.0") == 2
     assert done.stdout.count("  more than BM25 ") == done.stdout.count("    two (") == 2
 
 
@@ -176,18 +178,25 @@ def test_measures_follow_their_formulas(dialogues: Any) -> None:
     assert found["ndcg@10"] == pytest.approx((1 + 1 / np.log2(4)) / ideal)
 
 
-def test_fusion_adds_reciprocal_ranks(dialogues: Any) -> None:
+@pytest.fixture
+def floor(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """The module of plain rankings and intervals."""
+    monkeypatch.syspath_prepend(str(SCRIPTS))
+    return import_module("bench_floor")
+
+
+def test_fusion_adds_reciprocal_ranks(floor: Any) -> None:
     """Second in both beats first in one and absent from the other."""
-    assert dialogues.fused([1, 2], [3, 2]) == [2, 1, 3]
+    assert floor.fused([1, 2], [3, 2]) == [2, 1, 3]
 
 
-def test_an_interval_holds_the_mean_and_shrinks_with_more(dialogues: Any) -> None:
+def test_an_interval_holds_the_mean_and_shrinks_with_more(floor: Any) -> None:
     """The bootstrap over questions: the same twice, narrower for ten times as many."""
     few = np.asarray([0.0, 1.0] * 20)
-    low, high = dialogues.interval(few)
+    low, high = floor.interval(few)
     assert low < 0.5 < high
-    assert dialogues.interval(few) == (low, high)
-    narrow = dialogues.interval(np.tile(few, 10))
+    assert floor.interval(few) == (low, high)
+    narrow = floor.interval(np.tile(few, 10))
     assert narrow[1] - narrow[0] < (high - low) / 2
 
 
