@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
@@ -21,6 +21,10 @@ from mnemo.values.steps import when_and_who
 T = TypeVar("T")
 BUDGETS = (512, 1024, 2048, 4096)
 DEPTH = 50
+MOST_NOISE = 2_000
+"""Turns of other people that lie beside those that are asked about, at most."""
+NOBODY = "user"
+"""The speaker of what is stored without one."""
 
 
 class BadInput(Exception):
@@ -102,6 +106,36 @@ def read_json(path: Path, made: Callable[[dict[str, Any]], T], what: str) -> lis
         raise BadInput(f"{path}: {error}") from error
     except (KeyError, IndexError, TypeError, ValueError) as error:
         raise BadInput(f"{path}: not {what} ({error!r})") from error
+
+
+def read_noise(path: Path | None, *, unnamed: bool) -> list[Turn]:
+    """
+    Read the first turns of a file of dialogues, with or without their speakers; of none, none.
+
+    Raises:
+        BadInput: As ``read_dialogues``.
+    """
+    if path is None:
+        return []
+    turns = [
+        Turn(
+            f"{dialogue.id}:{turn.id}",
+            f"{dialogue.id}:{turn.session}",
+            turn.at,
+            NOBODY if unnamed else turn.speaker,
+            turn.text,
+        )
+        for dialogue in read_dialogues(path)
+        for turn in dialogue.turns
+        if turn.text.strip()
+    ]
+    return turns[:MOST_NOISE]
+
+
+def beside(noise: Sequence[Turn], dialogue: Dialogue) -> Dialogue:
+    """*dialogue* with *noise* before its turns, but for what is of a dialogue of the same id."""
+    others = [turn for turn in noise if not turn.id.startswith(f"{dialogue.id}:")]
+    return replace(dialogue, turns=[*others, *dialogue.turns])
 
 
 def _dialogue(raw: dict[str, Any]) -> Dialogue:

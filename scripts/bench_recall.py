@@ -33,13 +33,16 @@ from bench_dialogues import (
     BASELINES,
     BUDGETS,
     DEPTH,
+    MOST_NOISE,
     BadInput,
     Dialogue,
     Question,
     baselines,
+    beside,
     measures,
     per_thousand,
     read_dialogues,
+    read_noise,
     session_baseline,
     turn_and_session_measures,
     within_budgets,
@@ -443,10 +446,18 @@ def main() -> int:
         action="store_true",
         help="instead: how many questions about nothing that is stored find nothing",
     )
+    parser.add_argument(
+        "--noise", type=Path, help=f"dialogues: their first {MOST_NOISE} turns lie beside each"
+    )
+    parser.add_argument("--noise-unnamed", action="store_true", help="without their speakers")
     parser.add_argument("--embedder", choices=EMBEDDERS, default="minilm")
     arguments = parser.parse_args()
     try:
-        files = {path.name: read_dialogues(path) for path in arguments.files}
+        noise = read_noise(arguments.noise, unnamed=arguments.noise_unnamed)
+        files = {
+            path.name: [beside(noise, dialogue) for dialogue in read_dialogues(path)]
+            for path in arguments.files
+        }
     except BadInput as error:
         print(f"bench_recall: {error}", file=sys.stderr)
         return 2

@@ -147,6 +147,30 @@ def test_several_files_make_one_table(file: Path, tmp_path: Path) -> None:
 
 @pytest.mark.long
 @pytest.mark.slow
+def test_turns_of_others_lie_beside_a_dialogue(file: Path, tmp_path: Path) -> None:
+    """They are stored and ranked with its own turns, and the questions stay those of the file."""
+    noise = tmp_path / "noise.json"
+    noise.write_text(json.dumps([DIALOGUE, DIALOGUE | {"id": "d2"}]), "utf-8")
+    done = bench(str(file), "--noise", str(noise), "--noise-unnamed", "--json")
+    report = json.loads(done.stdout)
+    assert (report["questions"], report["turns"]) == (4, 2 * len(TURNS))
+
+
+def test_noise_is_of_other_dialogues_and_may_lose_its_names(dialogues: Any, file: Path) -> None:
+    """A dialogue is no noise of its own; ids and sessions of two dialogues stay apart."""
+    (own,) = dialogues.read_dialogues(file)
+    noise = dialogues.read_noise(file, unnamed=True)
+    assert {turn.speaker for turn in noise} == {"user"}
+    assert dialogues.beside(noise, own).turns == own.turns
+    other = dialogues.beside(noise, dialogues.replace(own, id="d2"))
+    assert [turn.text for turn in other.turns] == [text for _, text in 2 * TURNS]
+    assert len(other.turn) == 2 * len(TURNS)
+    assert len(set(other.session_of.values())) == 2 * len(set(own.session_of.values()))
+    assert dialogues.read_noise(None, unnamed=False) == []
+
+
+@pytest.mark.long
+@pytest.mark.slow
 def test_weights_are_fitted_to_the_evidence_and_checked(file: Path, tmp_path: Path) -> None:
     """The fit prints every way to check it, changes nothing unless told, and refuses no files."""
     other = tmp_path / "others.json"
