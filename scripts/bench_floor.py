@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
@@ -13,8 +15,9 @@ from mnemo.models.minilm import MiniLMEmbedder
 from mnemo.models.wordllama import WordLlamaEmbedder
 from mnemo.protocols import Embedder, EmbeddingSpace
 from mnemo.runtime.text import terms
-from mnemo.values.postings import Bm25
 
+K1, B = 1.2, 0.75
+"""Of BM25: how soon a word's repeats stop counting, and how much length counts against."""
 RRF_K = 60
 """What reciprocal rank fusion adds to a rank (Cormack, Clarke and Büttcher 2009)."""
 POINT = 0.01
@@ -35,6 +38,11 @@ class Scores:
         """Add one question."""
         self.rows.append(row)
         self.categories.append(category)
+
+    def extend(self, other: Scores) -> None:
+        """Add the questions of *other*."""
+        self.rows += other.rows
+        self.categories += other.categories
 
     def of(self, category: str) -> Scores:
         """Those of one category."""
@@ -131,24 +139,26 @@ Ranking = list[int]
 
 
 class PlainBm25:
-    """Okapi BM25 over documents."""
+    """Okapi BM25 over documents, by mnemo's index terms."""
 
     def __init__(self, documents: Sequence[str]) -> None:
-        read = [list(terms(document)) for document in documents]
-        self._bm25 = Bm25.over(np.asarray([len(document) for document in read], np.float32))
+        read = [Counter(terms(document)) for document in documents]
+        lengths = np.asarray([counts.total() for counts in read], np.float64)
+        self._norms = K1 * (1 - B + B * lengths / max(lengths.mean(), 1))
         self._postings: dict[str, dict[int, int]] = {}
-        for number, document in enumerate(read):
-            for term in document:
-                counts = self._postings.setdefault(term, {})
-                counts[number] = counts.get(number, 0) + 1
+        for number, counts in enumerate(read):
+            for term, count in counts.items():
+                self._postings.setdefault(term, {})[number] = count
 
     def rank(self, query: str) -> Ranking:
         """The documents that share a word with *query*, best first."""
-        scores = np.zeros(self._bm25.documents, np.float32)
+        scores = np.zeros(len(self._norms))
         for term in dict.fromkeys(terms(query)):
-            if counts := self._postings.get(term):
-                holding = np.fromiter(counts.keys(), np.int64)
-                self._bm25.add(scores, 1.0, holding, np.fromiter(counts.values(), np.float32))
+            held = self._postings.get(term, {})
+            numbers = np.fromiter(held.keys(), np.int64)
+            counts = np.fromiter(held.values(), np.float64)
+            idf = math.log(1 + (len(scores) - len(held) + 0.5) / (len(held) + 0.5))
+            scores[numbers] += idf * counts * (K1 + 1) / (counts + self._norms[numbers])
         return [int(n) for n in np.argsort(-scores, kind="stable") if scores[n] > 0]
 
 
