@@ -17,7 +17,7 @@ import json
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import cached_property, partial
@@ -28,6 +28,8 @@ from typing import Any, Literal
 
 import anyio
 import numpy as np
+from bench_ablation import CUT, ablated, gains, verdict
+from bench_ablation import show as show_ablation
 from bench_dialogues import MOST_NOISE, NOBODY, BadInput, Turn, read_json, read_noise
 from bench_floor import (
     EMBEDDERS,
@@ -49,8 +51,11 @@ K = 5
 BINS = 5
 """Groups of equal size over which the error of the confidence is averaged."""
 MNEMO = "mnemo"
+UNCUT = "mnemo, uncut"
 REPOSITORY = "bench"
 QUIET = Config(recall={"record_access": False})
+_UNCUT = Config(recall={"record_access": False, "cut": 0.0})
+COMPARED = ("answered@5", "answered@1", "current above")
 
 # ── Input ────────────────────────────────────────────────────────────────────────────
 
@@ -175,8 +180,7 @@ class Method:
 
     def add(self, other: Method) -> None:
         """Add the questions of another file."""
-        self.scores.rows += other.scores.rows
-        self.scores.categories += other.scores.categories
+        self.scores.extend(other.scores)
         self.nothing += other.nothing
 
     def as_json(self) -> dict[str, Any]:
@@ -244,20 +248,24 @@ def _actor(turn: Turn) -> str | None:
     return None if turn.speaker == NOBODY else turn.speaker
 
 
-async def ask(repo: Repository, person: Person) -> Method:
-    """Every question of *person*, and those that nothing answers."""
-    found = Method()
+async def ask(repo: Repository, person: Person, **options: Any) -> Scores:
+    """Ask every question of *person*, with these options of ``Repository.recall``."""
+    found = Scores()
     await repo.recall("warm up", k=K)
     for asked in person.questions:
         began = process_time()
-        result = await repo.recall(asked.text, k=K)
+        result = await repo.recall(asked.text, k=K, **options)
         spent = {"processor_ms": 1e3 * (process_time() - began)}
         row = measures(_lines(result), asked, person) | spent
         row["characters"] = float(len(result.as_text()))
-        found.scores.add(row | _confidence(result), person.id)
-    for text in person.nothing:
-        found.nothing += _confidence(await repo.recall(text, k=K)).values()
+        found.add(row | _confidence(result), person.id)
     return found
+
+
+async def ask_nothing(repo: Repository, person: Person) -> list[float]:
+    """The confidence in each question that nothing answers."""
+    results = [await repo.recall(text, k=K) for text in person.nothing]
+    return [sure for result in results for sure in _confidence(result).values()]
 
 
 def _lines(result: RecallResult) -> list[Line]:
@@ -303,29 +311,38 @@ async def baselines(person: Person, noise: Sequence[Turn], embedder: Embedder) -
 
 @dataclass
 class Report:
-    """What one file, or all of them, gave: by method, and the law of the floor."""
+    """What one file, or all of them, gave: by method, and by what was left out of mnemo."""
 
     methods: dict[str, Method] = field(default_factory=dict)
+    ablations: dict[str, Scores] = field(default_factory=dict)
 
-    def add(self, methods: dict[str, Method]) -> None:
+    def add(self, other: Report) -> None:
         """Add a person, or another file."""
-        for name, method in methods.items():
+        for name, method in other.methods.items():
             self.methods.setdefault(name, Method()).add(method)
+        for name, scores in other.ablations.items():
+            self.ablations.setdefault(name, Scores()).extend(scores)
 
     @property
     def floor(self) -> Floor:
         """answered@5 beside the best baseline."""
-        scores = {name: method.scores for name, method in self.methods.items()}
-        return floor_under(scores.pop(MNEMO), scores, "answered@5")
+        mine = self.methods[MNEMO].scores
+        others = {n: m.scores for n, m in self.methods.items() if n not in (MNEMO, UNCUT)}
+        return floor_under(mine, others, "answered@5")
+
+    @property
+    def gains(self) -> dict[str, dict[str, dict[str, float]]]:
+        """What each thing that was left out gives."""
+        return gains(self.methods[MNEMO].scores, self.ablations, COMPARED)
 
     def as_json(self) -> dict[str, Any]:
         """Everything that is printed."""
         methods = {name: method.as_json() for name, method in self.methods.items()}
-        return {"methods": methods, "floor": self.floor.as_json()}
+        return {"methods": methods, "floor": self.floor.as_json(), "ablation": self.gains}
 
 
 async def measure(
-    files: dict[str, list[Person]], noise: Sequence[Turn], embedder: Embedder
+    files: Mapping[str, list[Person]], noise: Sequence[Turn], embedder: Embedder, ablate: bool
 ) -> dict[str, Report]:
     """Remember and ask, file by file; each text is embedded once."""
     reports = {name: Report() for name in files}
@@ -337,18 +354,32 @@ async def measure(
         for number, (name, person) in enumerate(_everybody(files)):
             own = Path(folder) / str(number)
             shutil.copytree(beside, own)
-            async with Mnemo(own / "mnemo.db", embedder=embedder) as memory:
-                repo = await memory.open_repo(REPOSITORY, config=QUIET)
-                for message in person.messages:
-                    await repo.remember(message.text, at=message.at, key=message.id)
-                await repo.settle()
-                reports[name].add({MNEMO: await ask(repo, person)})
+            reports[name].add(await remember_and_ask(own, person, embedder, ablate))
+            reports[name].add(Report(await baselines(person, noise, embedder)))
             shutil.rmtree(own)
-            reports[name].add(await baselines(person, noise, embedder))
     return reports
 
 
-def _everybody(files: dict[str, list[Person]]) -> Iterator[tuple[str, Person]]:
+async def remember_and_ask(
+    folder: Path, person: Person, embedder: Embedder, ablate: bool
+) -> Report:
+    """Add *person* to the store in *folder*, and ask, also without the cut."""
+    async with Mnemo(folder / "mnemo.db", embedder=embedder) as memory:
+        repo = await memory.open_repo(REPOSITORY, config=QUIET)
+        for message in person.messages:
+            await repo.remember(message.text, at=message.at, key=message.id)
+        await repo.settle()
+        mine = Method(await ask(repo, person), await ask_nothing(repo, person))
+        ablations = await ablated(partial(ask, repo, person)) if ablate else {}
+        await memory.close_repo(REPOSITORY)
+        repo = await memory.open_repo(REPOSITORY, config=_UNCUT)
+        uncut = await ask(repo, person)
+    if ablate:
+        ablations = {CUT: uncut} | ablations
+    return Report({MNEMO: mine, UNCUT: Method(uncut)}, ablations)
+
+
+def _everybody(files: Mapping[str, list[Person]]) -> Iterator[tuple[str, Person]]:
     return ((name, person) for name, people in files.items() for person in people)
 
 
@@ -381,7 +412,8 @@ def show(title: str, report: Report) -> None:
             f"confidence: AUC {sure['auc']:.2f}, calibration error {sure['error']:.2f}, "
             f"mean {sure['answered']:.2f} of answered and {sure['nothing']:.2f} of unanswerable"
         )
-    print(report.floor)
+    print(verdict(report.floor, report.gains))
+    show_ablation(report.gains)
 
 
 def _cells(found: dict[str, Any]) -> list[str]:
@@ -405,20 +437,32 @@ def main(given: Sequence[str] | None = None) -> int:
         print(f"bench_questions: {error}", file=sys.stderr)
         return 2
     embedder = OnceEmbedder(EMBEDDERS[arguments.embedder]())
-    reports = anyio.run(measure, files, noise, embedder)
-    total = Report()
-    for report in reports.values():
-        total.add(report.methods)
+    work = partial(_reports, files, noise, embedder)
+    reports = work(ablate=arguments.ablate)
+    if _is_broken(reports) and not arguments.ablate:
+        reports = work(ablate=True)
     if arguments.json:
-        found = {name: report.as_json() for name, report in reports.items()}
-        print(json.dumps({"files": found, "total": total.as_json()}, indent=2))
+        print(json.dumps({name: r.as_json() for name, r in reports.items()}, indent=2))
     else:
         print(f"{embedder.space.name}; {len(noise)} turns of others beside each person")
         for name, report in reports.items():
             show(name, report)
-        if len(reports) > 1:
-            show("total", total)
-    return int(any(report.floor.is_broken for report in (*reports.values(), total)))
+    return int(_is_broken(reports))
+
+
+def _reports(
+    files: Mapping[str, list[Person]], noise: Sequence[Turn], embedder: Embedder, *, ablate: bool
+) -> dict[str, Report]:
+    """Of each file, and of several together."""
+    reports = anyio.run(measure, files, noise, embedder, ablate)
+    total = Report()
+    for report in reports.values():
+        total.add(report)
+    return reports if len(reports) == 1 else reports | {"total": total}
+
+
+def _is_broken(reports: Mapping[str, Report]) -> bool:
+    return any(report.floor.is_broken for report in reports.values())
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -428,6 +472,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--noise", type=Path, help=f"dialogues: their first {MOST_NOISE} turns lie beside")
     add("--noise-unnamed", action="store_true", help="without the names of their speakers")
     add("--minutes", action="store_true", help="messages a minute apart, not days")
+    add("--ablate", action="store_true", help="also: each signal off in turn")
     add("--embedder", choices=EMBEDDERS, default="minilm")
     add("--json", action="store_true", help="print JSON instead of tables")
     return parser

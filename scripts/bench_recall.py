@@ -6,7 +6,9 @@ FILE is a JSON list of dialogues ``{"id", "turns": [{"id", "session", "at", "spe
 dialogue becomes a repository, each of its sessions a session, each turn a step with its
 id as key, its text as observation and its speaker as actor. A ranking is the order of
 the keys of ``RecallResult.sources``. BM25, dense and both fused rank the same turns in
-the same run, and mnemo is asked with and without its facts and its role prior.
+the same run, and mnemo is asked without its facts, and without the cut, too. Where its
+recall@10 is below the best of the plain rankings, by more than a point and a question and
+outside the paired interval, the exit code is 1.
 """
 
 from __future__ import annotations
@@ -17,10 +19,7 @@ import platform
 import re
 import sys
 import tempfile
-from collections import defaultdict
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
 from time import perf_counter
@@ -28,6 +27,8 @@ from typing import Any
 
 import anyio
 import numpy as np
+from bench_ablation import CUT, ablated, gains, verdict
+from bench_ablation import show as show_ablation
 from bench_abstention import abstention
 from bench_dialogues import (
     BASELINES,
@@ -59,33 +60,27 @@ from bench_floor import (
 
 from mnemo import Config, Mnemo
 from mnemo.protocols import Embedder
-from mnemo.recall import hop_zero, signals
-from mnemo.recall.ranking import SIGNALS
-from mnemo.recall.signals import StepWeights
 from mnemo.runtime.text import count_tokens
-from mnemo.values.corpus import StepsView
-from mnemo.values.postings import B
 
 MNEMO = "mnemo"
-NO_PRIOR = "mnemo, role prior off"
-NO_SIGNALS = "mnemo, fitted signals off"
+UNCUT = "mnemo, nothing cut"
 STEPS_ONLY = "mnemo, raw steps only"
 COMPARED = ("recall@10", "ndcg@10")
 QUIET = Config(recall={"record_access": False})
+_UNCUT = Config(recall={"record_access": False, "cut": 0.0})
 _CITATION = re.compile(r" \[(\d+)\]$", re.MULTILINE)
 
 # ── mnemo ────────────────────────────────────────────────────────────────────────────
 
 
-async def ingest(memory: Mnemo, dialogue: Dialogue, *, commit: bool) -> None:
+async def ingest(memory: Mnemo, dialogue: Dialogue) -> None:
     """One repository per dialogue, one session per session, one step per turn."""
     repo = await memory.open_repo(dialogue.id)
     for number in dict.fromkeys(turn.session for turn in dialogue.turns):
         session = await repo.start_session(f"Talk {number}", session_id=f"{dialogue.id}/{number}")
         for turn in (turn for turn in dialogue.turns if turn.session == number):
             await session.append(turn.text, "", at=turn.at, actor=turn.speaker, key=turn.id)
-        if commit:
-            await session.close_and_commit()
+        await session.close_and_commit()
         await session.aclose()
     # A recall makes the index read everything, so that it counts what has no vector yet.
     await repo.recall("warm up")
@@ -101,29 +96,29 @@ async def ask_all(
     memory: Mnemo,
     dialogues: Iterable[Dialogue],
     *,
-    settings: dict[str, Any] | None = None,
-    max_hops: int = 2,
+    config: Config = QUIET,
     row: Row | None = None,
-) -> tuple[Scores, list[float]]:
+    **options: Any,
+) -> Scores:
     """
     Every question, its measures and its seconds.
 
     Args:
-        settings: Of ``config.recall``, beside those of the bench.
         row: What is measured; ``None``: everything.
+        options: Of ``Repository.recall``.
     """
-    scores, seconds = Scores(), []
-    config = Config(recall={"record_access": False, **(settings or {})})
+    scores = Scores()
     for dialogue in dialogues:
         repo = await memory.open_repo(dialogue.id, config=config)
         await repo.recall("warm up", k=DEPTH)
         for question in dialogue.questions:
             began = perf_counter()
-            result = await repo.recall(question.text, k=DEPTH, reason=False, max_hops=max_hops)
-            seconds.append(perf_counter() - began)
-            scores.add((row or full_row)(result, question, dialogue), question.category)
+            result = await repo.recall(question.text, k=DEPTH, **options)
+            seconds = {"seconds": perf_counter() - began}
+            measured = (row or full_row)(result, question, dialogue)
+            scores.add(measured | seconds, question.category)
         await memory.close_repo(dialogue.id)
-    return scores, seconds
+    return scores
 
 
 def _ranking(result: Any) -> list[str]:
@@ -148,143 +143,33 @@ def full_row(result: Any, question: Question, dialogue: Dialogue) -> dict[str, f
     return row | within_budgets(shown, question.evidence)
 
 
-# ── Ablation ─────────────────────────────────────────────────────────────────────────
-
-
-Change = Callable[[StepWeights], StepWeights]
-
-
-@contextmanager
-def weights_changed(change: Change) -> Iterator[None]:
-    """Within this block the steps' signals weigh what *change* makes of their weights."""
-    shipped = hop_zero.step_weights
-
-    def changed(steps: StepsView, config: Config, dense_weight: float) -> StepWeights:
-        return change(shipped(steps, config, dense_weight))
-
-    hop_zero.step_weights = changed
-    try:
-        yield
-    finally:
-        hop_zero.step_weights = shipped
-
-
-def _without(signal: str) -> Change:
-    if signal in SIGNALS:
-        return lambda weights: replace(weights, fitted=_other_than({signal}, weights))
-    value = B if signal == "b" else 0.0
-    return lambda weights: replace(weights, **{signal: value})
-
-
-def _without_group(group: str) -> Change:
-    left_out = {name for name, signal in SIGNALS.items() if signal.group == group}
-    return lambda weights: replace(weights, fitted=_other_than(left_out, weights))
-
-
-def _other_than(left_out: Container[str], weights: StepWeights) -> dict[str, float]:
-    return {name: w for name, w in weights.fitted.items() if name not in left_out}
-
-
-def _no_signals(weights: StepWeights) -> StepWeights:
-    return replace(weights, fitted={})
-
-
-@contextmanager
-def scored_once() -> Iterator[None]:
-    """Within this block, which is of one question, steps are scored once for the same weights."""
-    shipped = signals.scored_steps
-    known: dict[tuple[Any, ...], signals.StepScores] = {}
-
-    def remembered(
-        view: StepsView, question: Any, ok: Any, weights: StepWeights, *given: Any, **options: Any
-    ) -> signals.StepScores:
-        plain = replace(weights, fitted={})
-        key = (id(view), plain.b, *plain.shown().items())
-        if key not in known:
-            known[key] = shipped(view, question, ok, weights, *given, **options)
-        return known[key]
-
-    signals.scored_steps = remembered
-    try:
-        yield
-    finally:
-        signals.scored_steps = shipped
-
-
-async def ask_with(
-    memory: Mnemo,
-    dialogues: Iterable[Dialogue],
-    changes_of: Callable[[str], Mapping[str, Change]],
-) -> dict[str, Scores]:
-    """
-    Every question with each change of the weights, by the change's name.
-
-    Args:
-        changes_of: Gives the changes by the id of a dialogue.
-    """
-    scores: defaultdict[str, Scores] = defaultdict(Scores)
-    for dialogue in dialogues:
-        changes = changes_of(dialogue.id)
-        repo = await memory.open_repo(dialogue.id, config=QUIET)
-        await repo.recall("warm up", k=DEPTH)
-        for question in dialogue.questions:
-            with scored_once():
-                for name, change in changes.items():
-                    with weights_changed(change):
-                        result = await repo.recall(question.text, k=DEPTH, reason=False)
-                    scores[name].add(short_row(result, question, dialogue), question.category)
-        await memory.close_repo(dialogue.id)
-    return scores
-
-
-async def ablate(memory: Mnemo, dialogues: Sequence[Dialogue]) -> dict[str, Scores]:
-    """What is left of the ranking with each signal off in turn, and without hops."""
-    shipped: dict[str, float] = {}
-
-    def note(weights: StepWeights) -> StepWeights:
-        shipped.update(weights.shown() | ({"b": weights.b} if weights.b != B else {}))
-        return weights
-
-    found = await ask_with(memory, dialogues, lambda _: {"": note})
-    groups = dict.fromkeys(SIGNALS[name].group for name in shipped if name in SIGNALS)
-    changes = {f"{name} {weight:+.2f}": _without(name) for name, weight in shipped.items()}
-    changes |= {f"all of {group}": _without_group(group) for group in groups}
-    found |= await ask_with(memory, dialogues, lambda _: changes)
-    found["hops"], _ = await ask_all(memory, dialogues, max_hops=0, row=short_row)
-    return found
-
-
 # ── Measuring ────────────────────────────────────────────────────────────────────────
 
 
-async def measure(
-    dialogues: list[Dialogue], embedder: Embedder, *, ablated: bool
-) -> dict[str, Any]:
+async def measure(dialogues: list[Dialogue], embedder: Embedder, *, ablate: bool) -> dict[str, Any]:
     """
-    Ingest and ask, with and without facts and the role prior, beside the baselines.
+    Ingest and ask, also without facts and without the cut, beside the baselines.
 
-    The time of ingest is without embedding what *embedder* knows already.
+    Each signal is left out in turn if *ablate* says so, or if recall is below the floor. The
+    time of ingest is without embedding what *embedder* knows already.
     """
     methods = await baselines(dialogues, embedder)
     ablations: dict[str, Scores] = {}
     with tempfile.TemporaryDirectory() as folder:
-        async with Mnemo(Path(folder) / "steps.db", embedder=embedder) as memory:
-            for dialogue in dialogues:
-                await ingest(memory, dialogue, commit=False)
-            methods[STEPS_ONLY], _ = await ask_all(memory, dialogues)
-        async with Mnemo(Path(folder) / "facts.db", embedder=embedder) as memory:
+        async with Mnemo(Path(folder) / "mnemo.db", embedder=embedder) as memory:
             began = perf_counter()
             for dialogue in dialogues:
-                await ingest(memory, dialogue, commit=True)
+                await ingest(memory, dialogue)
             ingest_s = perf_counter() - began
-            methods[NO_PRIOR], _ = await ask_all(
-                memory, dialogues, settings={"observation_prior": 0.0}
-            )
-            with weights_changed(_no_signals):
-                methods[NO_SIGNALS], _ = await ask_all(memory, dialogues)
-            methods[MNEMO], seconds = await ask_all(memory, dialogues)
-            if ablated:
-                ablations = await ablate(memory, dialogues)
+            ask = partial(ask_all, memory, dialogues)
+            methods[STEPS_ONLY] = await ask(types=("episodic",))
+            methods[UNCUT] = await ask(config=_UNCUT)
+            methods[MNEMO] = await ask()
+            plain = {name: methods[name] for name in BASELINES}
+            floor = floor_under(methods[MNEMO], plain, "recall@10")
+            if ablate or floor.is_broken:
+                ablations = {CUT: methods[UNCUT]} | await ablated(partial(ask, row=short_row))
+    seconds = methods[MNEMO].column("seconds")
     return {
         "embedder": embedder.space.name,
         "documents": "steps and facts",
@@ -297,12 +182,9 @@ async def measure(
         "numpy": np.__version__,
         "methods": {name: _summary(scores) for name, scores in methods.items()},
         "sessions": {"BM25 over whole sessions": session_baseline(dialogues).means()},
-        "floor": floor_under(
-            methods[MNEMO], {name: methods[name] for name in BASELINES}, "recall@10"
-        ),
+        "floor": floor,
         "differences": _differences(methods),
-        "by category": _by_category(methods),
-        "ablation": _ablation(ablations),
+        "ablation": gains(methods[MNEMO], ablations, COMPARED),
     }
 
 
@@ -325,31 +207,11 @@ def _differences(methods: dict[str, Scores]) -> dict[str, dict[str, dict[str, fl
             measure: difference(mine, theirs, measure)
             for measure in (
                 *COMPARED,
-                *(budgets if name in (STEPS_ONLY, NO_SIGNALS) else ()),
+                *(budgets if name == STEPS_ONLY else ()),
             )
         }
         for name, theirs in methods.items()
         if name != MNEMO
-    }
-
-
-def _by_category(methods: dict[str, Scores]) -> dict[str, dict[str, float]]:
-    """recall@10 of each category, and what the fitted signals add to it."""
-    names = dict.fromkeys(methods[MNEMO].categories)
-    mine, plain = (methods[m] for m in (MNEMO, NO_SIGNALS))
-    return {
-        name: {"recall@10": mine.of(name).means()["recall@10"]}
-        | difference(mine.of(name), plain.of(name), "recall@10")
-        for name in sorted(names)
-    }
-
-
-def _ablation(found: dict[str, Scores]) -> dict[str, dict[str, dict[str, float]]]:
-    """What each signal gives: the measure with it, less the measure without it."""
-    return {
-        name: {measure: difference(found[""], scores, measure) for measure in COMPARED}
-        for name, scores in found.items()
-        if name
     }
 
 
@@ -374,14 +236,11 @@ def show(report: dict[str, Any]) -> None:
     _table("sessions", sessions, [f"session {name}" for name in _SHOWN], 100)
     _table("evidence within tokens", overall, [f"within {b}" for b in BUDGETS], 100)
     _table("evidence per 1,000 tokens", overall, [f"per 1000 of {b}" for b in BUDGETS], 100)
-    print(f"\n{report['floor']}")
+    print(f"\n{verdict(report['floor'], report['ablation'])}")
     print("\ndifferences, 95 % by a paired bootstrap over questions")
     for name, measured in report["differences"].items():
         _show_differences(f"mnemo less {name.removeprefix('mnemo, ')}", measured)
-    if report["ablation"]:
-        print("\nwhat each signal gives: with it, less without it")
-    for name, measured in report["ablation"].items():
-        _show_differences(name, measured)
+    show_ablation(report["ablation"])
 
 
 def show_together(reports: dict[str, dict[str, Any]]) -> None:
@@ -392,14 +251,12 @@ def show_together(reports: dict[str, dict[str, Any]]) -> None:
         print(f"\n{file}, {report['questions']} questions: {mine:.1f}")
         for name in BASELINES:
             print(f"  {name:<44}{100 * report['methods'][name]['overall']['recall@10']:.1f}")
-        print(f"  {report['floor']}")
+        print(f"  {verdict(report['floor'], report['ablation'])}")
         for name, measured in report["differences"].items():
             _show_difference(f"  more than {name.removeprefix('mnemo, ')}", measured["recall@10"])
-        print("  more than fitted signals off, by category")
-        for name, d in report["by category"].items():
-            _show_difference(f"    {name} ({100 * d['recall@10']:.1f})", d)
-        for name, measured in report["ablation"].items():
-            _show_difference(f"  what it gives: {name}", measured["recall@10"])
+        for name, means in report["methods"][MNEMO]["categories"].items():
+            print(f"  {'of ' + name:<44}{100 * means['recall@10']:.1f}")
+        show_ablation(report["ablation"])
 
 
 def show_abstention(reports: dict[str, dict[str, Any]]) -> None:
@@ -463,10 +320,10 @@ def main() -> int:
         return 2
     embedder = OnceEmbedder(EMBEDDERS[arguments.embedder]())
     work: Callable[[list[Dialogue]], Any] = partial(
-        measure, embedder=embedder, ablated=arguments.ablate
+        measure, embedder=embedder, ablate=arguments.ablate
     )
     if arguments.abstention:
-        work = partial(abstention, embedder=embedder, ingest=partial(ingest, commit=True))
+        work = partial(abstention, embedder=embedder, ingest=ingest)
     reports = {name: anyio.run(work, dialogues) for name, dialogues in files.items()}
     (first, *others) = reports.values()
     if arguments.json:

@@ -44,15 +44,15 @@ DIALOGUE = {
 BASELINES = {"BM25", "dense", "RRF 60 of both"}
 METHODS = BASELINES | {
     "mnemo",
-    "mnemo, fitted signals off",
-    "mnemo, role prior off",
+    "mnemo, nothing cut",
     "mnemo, raw steps only",
 }
 BUDGETS = (512, 1024, 2048, 4096)
 
 
-def bench(*arguments: str, script: str = "bench_recall.py") -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, str(SCRIPTS / script), *arguments, "--embedder", "static"]
+def bench(*arguments: str) -> subprocess.CompletedProcess[str]:
+    script = str(SCRIPTS / "bench_recall.py")
+    command = [sys.executable, script, *arguments, "--embedder", "static"]
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
@@ -87,8 +87,7 @@ def test_every_method_ranks_the_same_questions(report: dict[str, Any]) -> None:
             assert 0 < method["overall"][f"tokens of {budget}"] <= budget
             assert method["overall"][f"per 1000 of {budget}"] > 0
     assert report["methods"]["BM25"]["overall"]["recall@5"] == 0.75
-    for name in ("mnemo", "mnemo, raw steps only"):
-        assert report["methods"][name]["overall"]["recall@5"] == 1.0
+    assert report["methods"]["mnemo, nothing cut"]["overall"]["recall@5"] == 1.0
     assert 0 < report["sessions"]["BM25 over whole sessions"]["session recall@10"] <= 1
 
 
@@ -109,11 +108,9 @@ def test_differences_come_with_their_intervals(report: dict[str, Any]) -> None:
 @pytest.mark.long
 @pytest.mark.slow
 def test_each_signal_is_left_out_in_turn(report: dict[str, Any]) -> None:
-    """--ablate names every signal of short documents with its weight, and the hops."""
-    left_out = {name.split()[0] for name in report["ablation"]}
-    assert {"own", "joined", "cosine", "restated", "reply", "named", "b", "hops"} <= left_out
-    assert {"topic", "first", "all"} <= left_out
-    assert "observation" not in left_out
+    """--ablate names every signal, every group of them, the hops and the facts."""
+    assert {"cosine", "window", "words", "joined", "speaker"} <= report["ablation"].keys()
+    assert {"all of meaning", "all of who", "hops", "facts"} <= report["ablation"].keys()
     differences = [d for found in report["ablation"].values() for d in found.values()]
     assert any(d["mean"] != 0 for d in differences)
 
@@ -127,8 +124,8 @@ def test_the_tables_can_be_read(file: Path) -> None:
     for title in ("turns", "sessions", "evidence within tokens", "evidence per 1,000 tokens"):
         assert f"\n{title} " in done.stdout
     assert "mnemo less BM25" in done.stdout
-    assert "floor held: recall@10 100.0" in done.stdout
-    assert "what each signal gives" not in done.stdout
+    assert "\nfloor held: recall@10 " in done.stdout
+    assert "what each gives" not in done.stdout
 
 
 @pytest.mark.long
@@ -141,8 +138,8 @@ def test_several_files_make_one_table(file: Path, tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     for name in (file.name, other.name):
         assert f"\n{name}, 4 questions: " in done.stdout
-    assert done.stdout.count("  floor held: recall@10 100.0") == 2
-    assert done.stdout.count("  more than BM25 ") == done.stdout.count("    two (") == 2
+    assert done.stdout.count("  floor held: recall@10 ") == 2
+    assert done.stdout.count("  more than BM25 ") == done.stdout.count("  of two ") == 2
 
 
 @pytest.mark.long
@@ -167,23 +164,6 @@ def test_noise_is_of_other_dialogues_and_may_lose_its_names(dialogues: Any, file
     assert len(other.turn) == 2 * len(TURNS)
     assert len(set(other.session_of.values())) == 2 * len(set(own.session_of.values()))
     assert dialogues.read_noise(None, unnamed=False) == []
-
-
-@pytest.mark.long
-@pytest.mark.slow
-def test_weights_are_fitted_to_the_evidence_and_checked(file: Path, tmp_path: Path) -> None:
-    """The fit prints every way to check it, changes nothing unless told, and refuses no files."""
-    other = tmp_path / "others.json"
-    other.write_text(json.dumps([DIALOGUE | {"id": "d2"}]), "utf-8")
-    table = SCRIPTS.parent / "mnemo" / "recall" / "ranking.json"
-    before = table.read_bytes()
-    done = bench(str(file), str(other), script="fit_ranking.py")
-    assert done.returncode == 0, done.stderr
-    assert "weights for short documents" in done.stdout
-    for way in ("shipped weights", "fitted without the dialogue", "fitted without the file"):
-        assert done.stdout.count(f"  {way} ") == 2
-    assert table.read_bytes() == before
-    assert bench(str(tmp_path / "none.json"), script="fit_ranking.py").returncode == 2
 
 
 @pytest.fixture

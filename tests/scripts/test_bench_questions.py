@@ -42,6 +42,7 @@ NOISE = {
     ],
     "questions": [],
 }
+METHODS = {"mnemo", "mnemo, uncut", "BM25", "cosine", "RRF", "cosine, dated", "RRF, dated"}
 
 
 @pytest.fixture
@@ -79,13 +80,12 @@ def test_every_method_answers_the_same_questions(tmp_path: Path) -> None:
     """mnemo and the baselines have the measures of each file and of all."""
     first = written(tmp_path / "first.json", ANA)
     second = written(tmp_path / "second.json", ANA | {"id": "eva"})
-    done = run(first, second, "--embedder", "static", "--json")
+    done = run(first, second, "--embedder", "static", "--ablate", "--json")
     assert done.returncode == 0, done.stderr
     report = json.loads(done.stdout)
-    assert set(report["files"]) == {"first.json", "second.json"}
-    for found, times in ((report["files"]["first.json"], 1), (report["total"], 2)):
-        names = {"mnemo", "BM25", "cosine", "RRF", "cosine, dated", "RRF, dated"}
-        assert set(found["methods"]) == names
+    assert set(report) == {"first.json", "second.json", "total"}
+    for found, times in ((report["first.json"], 1), (report["total"], 2)):
+        assert set(found["methods"]) == METHODS
         for method in found["methods"].values():
             assert method["questions"] == 3 * times
             assert (method["changed"], method["stable"]) == (times, 2 * times)
@@ -94,6 +94,11 @@ def test_every_method_answers_the_same_questions(tmp_path: Path) -> None:
         assert mine["processor_ms"] > 0
         assert mine["characters"] > 0
         assert not found["floor"]["is_broken"]
+        assert {"the cut", "words", "cosine", "all of meaning", "hops", "facts"} <= found[
+            "ablation"
+        ].keys()
+        for gains in found["ablation"].values():
+            assert set(gains) == {"answered@5", "answered@1", "current above"}
 
 
 @pytest.mark.long
@@ -115,7 +120,11 @@ def test_turns_of_others_lie_beside_a_person(tmp_path: Path, names: tuple[str, .
 def test_recall_below_the_floor_ends_with_exit_code_1(
     bench: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A recall that finds nothing is below every baseline, and the bench names the best."""
+    """
+    A recall that finds nothing is below every baseline.
+
+    The bench names the best of them, and no signal, for none of them is the reason.
+    """
 
     class Blind:
         """Asks about a thread that does not exist."""
@@ -127,11 +136,12 @@ def test_recall_below_the_floor_ends_with_exit_code_1(
             return await self._repo.recall(question, thread_id="elsewhere", **options)
 
     seeing = bench.ask
-    monkeypatch.setattr(bench, "ask", lambda repo, person: seeing(Blind(repo), person))
+    monkeypatch.setattr(bench, "ask", lambda repo, *given, **o: seeing(Blind(repo), *given, **o))
     file = written(tmp_path / "people.json", ANA)
     assert bench.main([str(file), "--embedder", "static"]) == 1
     printed = capsys.readouterr().out
     assert "BELOW THE FLOOR: answered@5 0.0, -100.0 (-100.0 to -100.0)" in printed
+    assert "; leaving nothing out lifts it" in printed
 
 
 @pytest.mark.parametrize("content", ["{", '{"id": 1}', '[{"id": "a"}]', '[{"messages": 3}]'])
@@ -237,3 +247,30 @@ def test_the_floor_is_a_point_and_a_question_outside_the_interval(
     found = floor.floor_under(scores(floor, mine, questions), baselines, "right")
     assert (found.best, found.is_broken) == ("best", is_broken)
     assert ("BELOW" in str(found)) == is_broken
+
+
+def test_the_signal_that_costs_most_is_named(bench: Any, floor: Any) -> None:
+    """Below the floor, what lifts recall most when it is left out; otherwise nothing."""
+    mine, best = scores(floor, 50, 100), scores(floor, 90, 100)
+    without = {"words": scores(floor, 80, 100), "cosine": scores(floor, 10, 100)}
+    found = bench.gains(mine, without, ["right"])
+    broken = floor.floor_under(mine, {"best": best}, "right")
+    assert bench.verdict(broken, found).endswith("; without words it is 30.0 higher")
+    held = floor.floor_under(best, {"best": mine}, "right")
+    assert "words" not in bench.verdict(held, found)
+
+
+def test_a_signal_is_left_out_and_put_back(bench: Any) -> None:
+    """Also where what asks meanwhile fails."""
+    ablation = import_module("bench_ablation")
+    shipped = dict(ablation.WEIGHTS)
+
+    def fail() -> None:
+        assert not any(ablation.WEIGHTS["words"].values())
+        assert ablation.WEIGHTS["session"] == shipped["session"]
+        raise KeyError
+
+    with pytest.raises(KeyError), ablation.left_out(["words", "cosine"]):
+        fail()
+    assert shipped == ablation.WEIGHTS
+    assert any(shipped["words"].values())
