@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from mnemo.models.minilm import MiniLMEmbedder
-from mnemo.models.wordllama import WordLlamaEmbedder
 from mnemo.protocols import Embedder, EmbeddingSpace
 from mnemo.runtime.text import terms
 
@@ -174,12 +172,6 @@ def fused(*rankings: Ranking) -> Ranking:
         for place, number in enumerate(ranking, 1):
             scores[number] = scores.get(number, 0.0) + 1 / (RRF_K + place)
     return sorted(scores, key=lambda number: (-scores[number], number))
-
-
-EMBEDDERS: dict[str, Callable[[], Embedder]] = {
-    "minilm": MiniLMEmbedder,
-    "static": WordLlamaEmbedder,
-}
 
 
 class OnceEmbedder:

@@ -32,7 +32,6 @@ from bench_ablation import CUT, ablated, gains, verdict
 from bench_ablation import show as show_ablation
 from bench_dialogues import MOST_NOISE, NOBODY, BadInput, Turn, read_json, read_noise
 from bench_floor import (
-    EMBEDDERS,
     Floor,
     OnceEmbedder,
     PlainBm25,
@@ -41,6 +40,7 @@ from bench_floor import (
     floor_under,
     fused,
 )
+from mnemo.models.named import EMBEDDERS, named_embedder
 
 from mnemo import Config, Message, Mnemo
 from mnemo.protocols import Embedder
@@ -436,7 +436,7 @@ def main(given: Sequence[str] | None = None) -> int:
     except BadInput as error:
         print(f"bench_questions: {error}", file=sys.stderr)
         return 2
-    embedder = OnceEmbedder(EMBEDDERS[arguments.embedder]())
+    embedder = OnceEmbedder(named_embedder(arguments.embedder))
     work = partial(_reports, files, noise, embedder)
     reports = work(ablate=arguments.ablate)
     if _is_broken(reports) and not arguments.ablate:

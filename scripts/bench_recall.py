@@ -49,7 +49,6 @@ from bench_dialogues import (
     within_budgets,
 )
 from bench_floor import (
-    EMBEDDERS,
     Floor,
     OnceEmbedder,
     Scores,
@@ -57,6 +56,7 @@ from bench_floor import (
     floor_under,
     interval,
 )
+from mnemo.models.named import EMBEDDERS, named_embedder
 
 from mnemo import Config, Mnemo
 from mnemo.protocols import Embedder
@@ -318,7 +318,7 @@ def main() -> int:
     except BadInput as error:
         print(f"bench_recall: {error}", file=sys.stderr)
         return 2
-    embedder = OnceEmbedder(EMBEDDERS[arguments.embedder]())
+    embedder = OnceEmbedder(named_embedder(arguments.embedder))
     work: Callable[[list[Dialogue]], Any] = partial(
         measure, embedder=embedder, ablate=arguments.ablate
     )
