@@ -40,9 +40,9 @@ from bench_floor import (
     floor_under,
     fused,
 )
-from mnemo.models.named import EMBEDDERS, named_embedder
 
 from mnemo import Config, Message, Mnemo
+from mnemo.models.named import EMBEDDERS, named_embedder
 from mnemo.protocols import Embedder
 from mnemo.recall.result import RecallResult
 from mnemo.repository import Repository
@@ -192,11 +192,11 @@ class Method:
             name: self.scores.means(name)["answered@5"]
             for name in dict.fromkeys(self.scores.categories)
         }
-        if self.nothing:
-            found["confidence"] = self._confidence()
+        if self.nothing and found["answered@5"]:
+            found["calibration"] = self._calibration()
         return found
 
-    def _confidence(self) -> dict[str, float]:
+    def _calibration(self) -> dict[str, float]:
         sure, answered = self.scores.column("confidence"), self.scores.column("answered@5")
         unsure = np.asarray(self.nothing)
         return {
@@ -218,7 +218,7 @@ _COUNTED = (
 def area_under_curve(above: np.ndarray, below: np.ndarray) -> float:
     """The share of pairs in which the number of *above* is the greater one; a tie is half."""
     pairs = above[:, None] - below[None, :]
-    return float(((pairs > 0) + (pairs == 0) / 2).mean()) if pairs.size else float("nan")
+    return float(((pairs > 0) + (pairs == 0) / 2).mean())
 
 
 def calibration_error(predicted: np.ndarray, happened: np.ndarray) -> float:
@@ -258,14 +258,14 @@ async def ask(repo: Repository, person: Person, **options: Any) -> Scores:
         spent = {"processor_ms": 1e3 * (process_time() - began)}
         row = measures(_lines(result), asked, person) | spent
         row["characters"] = float(len(result.as_text()))
-        found.add(row | _confidence(result), person.id)
+        row["confidence"] = result.confidence
+        found.add(row, person.id)
     return found
 
 
 async def ask_nothing(repo: Repository, person: Person) -> list[float]:
     """The confidence in each question that nothing answers."""
-    results = [await repo.recall(text, k=K) for text in person.nothing]
-    return [sure for result in results for sure in _confidence(result).values()]
+    return [(await repo.recall(text, k=K)).confidence for text in person.nothing]
 
 
 def _lines(result: RecallResult) -> list[Line]:
@@ -276,11 +276,6 @@ def _lines(result: RecallResult) -> list[Line]:
         )
         for candidate in result.candidates
     ]
-
-
-def _confidence(result: RecallResult) -> dict[str, float]:
-    sure = getattr(result, "confidence", None)
-    return {} if sure is None else {"confidence": sure}
 
 
 # ── Baselines ────────────────────────────────────────────────────────────────────────
@@ -407,7 +402,7 @@ def show(title: str, report: Report) -> None:
     print(f"{'':<14}" + "".join(f"{name:>11}" for name in _COLUMNS))
     for name, method in report.methods.items():
         print(f"{name:<14}" + "".join(f"{cell:>11}" for cell in _cells(method.as_json())))
-    if sure := report.methods[MNEMO].as_json().get("confidence"):
+    if sure := report.methods[MNEMO].as_json().get("calibration"):
         print(
             f"confidence: AUC {sure['auc']:.2f}, calibration error {sure['error']:.2f}, "
             f"mean {sure['answered']:.2f} of answered and {sure['nothing']:.2f} of unanswerable"

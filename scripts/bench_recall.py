@@ -56,9 +56,9 @@ from bench_floor import (
     floor_under,
     interval,
 )
-from mnemo.models.named import EMBEDDERS, named_embedder
 
 from mnemo import Config, Mnemo
+from mnemo.models.named import EMBEDDERS, named_embedder
 from mnemo.protocols import Embedder
 from mnemo.runtime.text import count_tokens
 

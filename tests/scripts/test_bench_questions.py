@@ -114,6 +114,7 @@ def test_turns_of_others_lie_beside_a_person(tmp_path: Path, names: tuple[str, .
     (row,) = (line for line in done.stdout.splitlines() if line.startswith("mnemo "))
     assert row.split()[3] == "100.0"
     assert "floor held: answered@5 100.0" in done.stdout
+    assert "\nconfidence: AUC " in done.stdout
 
 
 @pytest.mark.slow

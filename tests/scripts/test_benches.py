@@ -137,7 +137,7 @@ def test_questions_about_nothing_stored_are_counted(tmp_path: Path):
     """Random letters find nothing in a dialogue, and the other kinds are told beside them."""
     path = tmp_path / "dialogues.json"
     path.write_text(json.dumps([dialogue("a", "boat"), dialogue("b", "kite")]))
-    done = run("bench_recall.py", path, "--abstention", "--json", "--embedder", "static")
+    done = run("bench_recall.py", path, "--abstention", "--json")
     assert done.returncode == 0, done.stderr
     report = json.loads(done.stdout)
     kinds = report["asked"]
