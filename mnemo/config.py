@@ -216,6 +216,8 @@ class RecallConfig(Settings):
     """Have the chat model plan and refine every recall that does not say; there must be one."""
     timeout_s: Seconds = 60.0
     """Seconds per question to a model, retries and correction included; then without it (S)."""
+    embed_owed_ms: Annotated[int, Field(ge=0)] = 30
+    """Milliseconds in which a recall embeds texts that have no vector yet, at most (S)."""
     record_access: bool = True
     """Count the access of every returned candidate."""
     max_candidates: Annotated[int, Field(ge=1)] = 100

@@ -564,12 +564,12 @@ class VectorIndex(Protocol):
     async def renew(self) -> None:
         """Read everything anew, beside what serves meanwhile; nothing removed is left."""
 
-    async def corpus(self, *, embedded: bool = False) -> CorpusView:
+    async def corpus(self, *, embedded: bool = False, query: str = "") -> CorpusView:
         """
         Catch up, and give every document as it is then; it does not change afterwards.
 
         Args:
-            embedded: Wait a moment for the vectors of what was written last.
+            embedded: Wait a moment for vectors that are owed, such as may answer *query*.
         """
 
     async def nearest(

@@ -356,6 +356,7 @@ class Mnemo:
                 embedder=embedder,
                 agent_name=config.extraction.agent_name,
                 default_actor=config.extraction.default_actor,
+                owed_s=config.recall.embed_owed_ms / 1_000,
             ),
             embedder=embedder,
             chat_model=chat_model,

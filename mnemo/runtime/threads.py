@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -9,7 +10,7 @@ import anyio.to_thread
 from anyio import CapacityLimiter
 from anyio.lowlevel import RunVar
 
-__all__ = ["Threads", "of_loop", "shared_threads"]
+__all__ = ["Threads", "of_loop", "shared_threads", "spare_cores"]
 
 T = TypeVar("T")
 
@@ -37,6 +38,13 @@ class Threads:
         return await anyio.to_thread.run_sync(
             work, *args, limiter=self._limiter, abandon_on_cancel=abandon
         )
+
+
+def spare_cores() -> int:
+    """Processors of this process but one, at least 1: for work that others must not wait for."""
+    if hasattr(os, "sched_getaffinity"):  # not on macOS and Windows
+        return max(1, len(os.sched_getaffinity(0)) - 1)
+    return max(1, (os.cpu_count() or 1) - 1)
 
 
 def of_loop(variable: RunVar[T], make: Callable[[], T]) -> T:

@@ -274,6 +274,7 @@ class CorpusView:
             behind it, shape ``(pairs, 2)``; those of dead documents are among them.
         wordings: Former wordings of intents, under the intent's id; they have vectors only.
         damaged: Rows of the store that are left out, each as ``StoreCorrupt.row``.
+        owed: How many vectors are still to be made.
     """
 
     revision: Revision
@@ -282,6 +283,7 @@ class CorpusView:
     behind: Mapping[NodeType, Ints]
     wordings: DocumentsView
     damaged: tuple[str, ...] = ()
+    owed: int = 0
 
     @property
     def restated(self) -> Ints:

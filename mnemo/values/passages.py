@@ -50,9 +50,9 @@ def passages(text: str, tokens: int | None) -> list[str]:
     text = text[:MAX_CHARACTERS]
     if tokens is None or len(text) <= tokens:
         return [text]
-    starts = [found.start() for found in _TOKEN.finditer(text)]
-    if (spare := len(starts) - tokens) <= 0:
+    if (spare := len(_TOKEN.findall(text)) - tokens) <= 0:
         return [text]
+    starts = [found.start() for found in _TOKEN.finditer(text)]
     step = int(tokens * (1 - OVERLAP))
     last = min(MOST_PASSAGES - 1, -(-spare // step))
     firsts = [round(n * spare / last) for n in range(last + 1)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any, Literal
 
@@ -14,7 +15,7 @@ import pytest
 from numpy.typing import NDArray
 
 from mnemo.errors import InvalidReply, ModelTimeout, StoreError
-from mnemo.index import follower
+from mnemo.index import follower, owed
 from mnemo.index.follower import BATCH, RepositoryIndex
 from mnemo.protocols import EmbeddingSpace, FeedChanges, FeedCursor
 from mnemo.runtime import traffic
@@ -43,12 +44,13 @@ class Feed:
     """A feed in memory, cut into pages, that tells when vectors are saved."""
 
     def __init__(self, *, page: int = 5_000) -> None:
-        self.steps: list[Step] = []
+        self.said: list[Step] = []
         self.nodes: list[Node] = []
         self.removed: list[str] = []
         self.vectors: list[tuple[str, Vector]] = []
         self.page = page
         self.reads = 0
+        self.read_again = 0
         self.failing = False
         self.saved = anyio.Event()
 
@@ -58,7 +60,7 @@ class Feed:
             raise StoreError("the store is gone")
         self.reads += 1
         await anyio.lowlevel.checkpoint()
-        lists: list[Any] = [self.steps, self.nodes, self.removed, self.vectors]
+        lists: list[Any] = [self.said, self.nodes, self.removed, self.vectors]
         starts = [after.step, after.revision, after.removal, after.vector]
         parts = [items[at : at + self.page] for items, at in zip(lists, starts, strict=True)]
         ends = [at + len(part) for at, part in zip(starts, parts, strict=True)]
@@ -72,6 +74,15 @@ class Feed:
             vectors=dict(vectors),
             more=any(end < len(items) for end, items in zip(ends, lists, strict=True)),
         )
+
+    async def steps(self, node_ids: Sequence[str]) -> dict[str, Step]:
+        """The steps behind ids, as they are read again."""
+        self.read_again += len(node_ids)
+        return {step.node_id: step for step in self.said if step.node_id in node_ids}
+
+    async def messages(self, ids: Sequence[str]) -> dict[str, Any]:
+        """None."""
+        return {}
 
     async def save_vectors(self, space: EmbeddingSpace, vectors: Mapping[str, Vector]) -> None:
         """Keep them."""
@@ -110,9 +121,9 @@ async def test_a_new_step_is_in_the_next_corpus() -> None:
     """Reading catches up first; an earlier view stays as it was."""
     feed = Feed()
     index = index_of(feed)
-    feed.steps.append(step(0))
+    feed.said.append(step(0))
     before = await index.corpus()
-    feed.steps.append(step(1, "hens"))
+    feed.said.append(step(1, "hens"))
     after = await index.corpus()
     assert (before.steps.count, after.steps.count) == (1, 2)
     assert before.steps.postings.read("hen", before.steps.count) is None
@@ -126,7 +137,7 @@ async def test_pages_are_read_to_the_end() -> None:
     """A feed cut into pages is followed until nothing is left, whatever comes first."""
     feed = Feed(page=2)
     embedder = HashingEmbedder(16)
-    feed.steps = [step(n) for n in range(7)]
+    feed.said = [step(n) for n in range(7)]
     rows = await embedder.embed([f"bees number {n}" for n in range(7)])
     # The last steps' vectors come with the first page, before their steps.
     keys = [f"episodic-{n}/observation" for n in (6, 5, 4, 3, 2, 1, 0)]
@@ -141,7 +152,7 @@ async def test_pages_are_read_to_the_end() -> None:
 async def test_callers_at_one_moment_share_a_read() -> None:
     """Twenty concurrent readers need two reads at most: one under way, one for the rest."""
     feed = Feed()
-    feed.steps = [step(0)]
+    feed.said = [step(0)]
     index = index_of(feed)
     async with anyio.create_task_group() as group:
         for _ in range(20):
@@ -152,7 +163,7 @@ async def test_callers_at_one_moment_share_a_read() -> None:
 async def test_everything_gets_its_vector() -> None:
     """Documents without vectors are embedded in batches, saved, and come back with the feed."""
     feed = Feed()
-    feed.steps = [step(n) for n in range(BATCH + 3)]
+    feed.said = [step(n) for n in range(BATCH + 3)]
     feed.nodes = [Semantic("Ana keeps bees."), Tag("bees")]
     index = index_of(feed)
     await index.catch_up()
@@ -162,7 +173,7 @@ async def test_everything_gets_its_vector() -> None:
     assert (found.waiting, found.documents) == (0, BATCH + 5)
     assert len(feed.vectors) == BATCH + 5
     nearest = await index.nearest(
-        np.stack([feed.vectors[-1][1]]), type="tag", threshold=0.9, limit=3
+        np.stack([dict(feed.vectors)[feed.nodes[1].id]]), type="tag", threshold=0.9, limit=3
     )
     assert [id for id, _ in nearest[0]] == [feed.nodes[1].id]
 
@@ -173,7 +184,7 @@ async def test_a_poke_is_enough() -> None:
     index = index_of(feed)
     async with anyio.create_task_group() as group:
         group.start_soon(index.run)
-        feed.steps.append(step(0))
+        feed.said.append(step(0))
         index.poke()
         with anyio.fail_after(5):
             await feed.saved.wait()
@@ -185,7 +196,7 @@ async def test_a_failing_embedder_is_waited_out(caplog: pytest.LogCaptureFixture
     """It is logged once per streak; the next write after it is mended embeds everything."""
     feed, embedder = Feed(), Flaky()
     index = index_of(feed, embedder)
-    feed.steps.append(step(0))
+    feed.said.append(step(0))
     with caplog.at_level(logging.WARNING, logger="mnemo"):
         async with anyio.create_task_group() as group:
             group.start_soon(index.run)
@@ -231,7 +242,7 @@ async def test_a_failing_embedder_is_one_line_of_the_log(
             raise error
 
     feed, embedder = Feed(), Broken()
-    feed.steps.append(step(0))
+    feed.said.append(step(0))
     index = index_of(feed, embedder)
     async with anyio.create_task_group() as group:
         group.start_soon(index.run)
@@ -249,8 +260,8 @@ async def test_a_text_that_is_always_refused_keeps_no_other_waiting(monkeypatch)
     monkeypatch.setattr(follower, "RETRY_S", 0.0001)
     monkeypatch.setattr(follower, "MAX_RETRY_S", 0.001)
     feed = Feed()
-    feed.steps = [step(n) for n in range(40)]
-    feed.steps[3] = step(3, "this one is refused")
+    feed.said = [step(n) for n in range(40)]
+    feed.said[3] = step(3, "this one is refused")
     index = index_of(feed, Picky())
     async with anyio.create_task_group() as group:
         group.start_soon(index.run)
@@ -268,12 +279,12 @@ async def test_steps_of_other_processes_are_traffic(monkeypatch) -> None:
     monkeypatch.setattr(follower, "traffic", lambda: loop)
     feed = Feed()
     index = index_of(feed, Flaky())
-    feed.steps = [step(n) for n in range(7)]
+    feed.said = [step(n) for n in range(7)]
     for _ in range(3):
         index.poke()
     await index.catch_up()
     assert (loop.writes, loop.elsewhere) == (3, 4)
-    feed.steps += [step(n) for n in range(7, 9)]
+    feed.said += [step(n) for n in range(7, 9)]
     index.poke(by_job=True)
     await index.catch_up()
     assert (loop.writes, loop.elsewhere) == (3, 5)
@@ -283,7 +294,7 @@ async def test_appends_do_not_make_a_dead_embedder_work(monkeypatch) -> None:
     """Pauses between tries grow, whatever is written meanwhile."""
     monkeypatch.setattr(traffic, "QUIET_S", 0)
     feed, embedder = Feed(), Flaky()
-    feed.steps.append(step(0))
+    feed.said.append(step(0))
     index = index_of(feed, embedder)
     asked = 0
     async with anyio.create_task_group() as group:
@@ -311,7 +322,7 @@ async def test_appends_do_not_make_a_dead_embedder_work(monkeypatch) -> None:
 async def test_no_wrong_vector_is_ever_saved(answer: NDArray[np.float32]) -> None:
     """Wrong count, wrong width, zero, NaN and infinity are the embedder's ``InvalidReply``."""
     feed = Feed()
-    feed.steps.append(step(0))
+    feed.said.append(step(0))
     with pytest.raises(InvalidReply):
         await index_of(feed, Flaky(answer)).embed_waiting()
     assert feed.vectors == []
@@ -320,7 +331,7 @@ async def test_no_wrong_vector_is_ever_saved(answer: NDArray[np.float32]) -> Non
 async def test_vectors_are_of_length_one_when_saved() -> None:
     """Rows are normalised on the way in."""
     feed = Feed()
-    feed.steps.append(step(0))
+    feed.said.append(step(0))
     await index_of(feed, Flaky(np.full((1, 16), 3, np.float32))).embed_waiting()
     assert np.isclose(np.linalg.norm(feed.vectors[0][1]), 1)
 
@@ -344,7 +355,7 @@ async def test_a_changed_node_stands_once_with_its_vector() -> None:
 async def test_a_removed_node_disappears() -> None:
     """Neither keyword nor vector finds it, and it waits for nothing."""
     feed = Feed()
-    feed.nodes, feed.steps = [Semantic("Ana keeps bees.", id="semantic-1")], [step(0)]
+    feed.nodes, feed.said = [Semantic("Ana keeps bees.", id="semantic-1")], [step(0)]
     index = index_of(feed)
     before = await index.corpus()
     feed.removed += ["semantic-1", "episodic-0", "unknown"]
@@ -369,21 +380,21 @@ async def test_an_index_ahead_of_its_store_begins_anew() -> None:
 async def test_a_failed_read_loses_nothing() -> None:
     """The error reaches the reader; the next read goes on from where the last one ended."""
     feed = Feed()
-    feed.steps.append(step(0))
+    feed.said.append(step(0))
     index = index_of(feed)
     await index.catch_up()
     feed.failing = True
     with pytest.raises(StoreError):
         await index.corpus()
     feed.failing = False
-    feed.steps.append(step(1))
+    feed.said.append(step(1))
     assert (await index.corpus()).steps.count == 2
 
 
 async def test_sessions_are_chained_apart() -> None:
     """Steps of two sessions that arrive in turns have neighbours of their own session only."""
     feed = Feed()
-    feed.steps = [step(n, session=f"s{n % 2}") for n in range(4)]
+    feed.said = [step(n, session=f"s{n % 2}") for n in range(4)]
     view = (await index_of(feed).corpus()).steps
     assert view.previous.tolist() == [-1, -1, 0, 1]
     assert view.next.tolist() == [2, 3, -1, -1]
@@ -398,7 +409,7 @@ async def test_nearest_of_nothing_is_nothing() -> None:
 async def test_an_enormous_text_is_found_by_its_words() -> None:
     """Ten megabytes in one step are read in pieces and found by their first million characters."""
     feed = Feed()
-    feed.steps.append(step(0, "heron " + "reeds and water " * 650_000))
+    feed.said.append(step(0, "heron " + "reeds and water " * 650_000))
     index = index_of(feed)
     view = (await index.corpus()).steps
     assert view.postings.read("heron", 1) is not None
@@ -409,11 +420,11 @@ async def test_an_enormous_text_is_found_by_its_words() -> None:
 async def test_a_renewed_index_holds_nothing_of_what_was_removed() -> None:
     """It is read anew beside the one that serves, then takes its place."""
     feed = Feed()
-    feed.steps = [step(0, "honey"), step(1, "wax")]
+    feed.said = [step(0, "honey"), step(1, "wax")]
     index = index_of(feed)
     await index.embed_waiting()
     feed.removed.append("episodic-0")
-    feed.steps = feed.steps[1:]
+    feed.said = feed.said[1:]
     view = await index.corpus()
     assert "episodic-0" in view.steps.ids
     await index.renew()
@@ -425,14 +436,169 @@ async def test_a_renewed_index_holds_nothing_of_what_was_removed() -> None:
 async def test_a_renewal_that_fails_leaves_an_index_that_serves() -> None:
     """What it passed over meanwhile is read again."""
     feed = Feed()
-    feed.steps = [step(0, "honey")]
+    feed.said = [step(0, "honey")]
     index = index_of(feed)
     await index.embed_waiting()
     feed.failing = True
     with pytest.raises(StoreError):
         await index.renew()
     feed.failing = False
-    feed.steps.append(step(1, "wax"))
+    feed.said.append(step(1, "wax"))
     await index.embed_waiting()
     assert index.statistics().waiting == 0
     assert (await index.corpus()).steps.of("episodic-1")
+
+
+# ── What is owed ─────────────────────────────────────────────────────────────────────
+
+
+class Counting:
+    """An embedder of passages that notes every text, and takes its time by a clock of its own."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *, ms: float = 0.0) -> None:
+        self.inner = HashingEmbedder(16)
+        self.space = replace(self.inner.space, passage_tokens=20)
+        self.calls: list[list[str]] = []
+        self.now, self.ms = 0.0, ms
+        monkeypatch.setattr(follower, "elapsed", lambda: self.now)
+
+    @property
+    def texts(self) -> list[str]:
+        return [text for call in self.calls for text in call]
+
+    async def embed(
+        self, texts: Sequence[str], *, kind: Literal["document", "query"] = "document"
+    ) -> NDArray[np.float32]:
+        """So many milliseconds for each text."""
+        self.calls.append(list(texts))
+        self.now += self.ms * len(texts) / 1_000
+        return await self.inner.embed(texts, kind=kind)
+
+
+def same_length(number: int) -> Step:
+    return step(number, f"bees in hive number {number:04}")
+
+
+async def test_an_answer_waits_for_as_many_vectors_as_fit(monkeypatch) -> None:
+    """The newest and those that share words with the question by turns; the rest is told."""
+    embedder = Counting(monkeypatch, ms=10)
+    feed = Feed()
+    feed.said = [same_length(n) for n in range(200)]
+    feed.said[7] = step(7, "the linker is out of it now")
+    index = index_of(feed, embedder)
+    await index.catch_up()
+    view = await index.corpus(embedded=True, query="What happened to the linker?")
+    told = {text.partition("] ")[2] or text for text in embedder.texts}
+    assert len(told) == 3
+    assert any("linker" in text for text in told)
+    assert any("0199" in text for text in told)
+    assert (view.owed, len(view.steps.vectors)) == (197, 3)
+    assert index.statistics().waiting == 197
+    again = await index.corpus(embedded=True, query="linker")
+    assert again.owed == 194
+    assert (await index.corpus()).owed == 194
+
+
+async def test_a_fast_embedder_owes_nothing_to_an_answer(monkeypatch) -> None:
+    """All that fits is all there is."""
+    embedder = Counting(monkeypatch, ms=0.01)
+    feed = Feed()
+    feed.said = [same_length(n) for n in range(300)]
+    assert (await index_of(feed, embedder).corpus(embedded=True)).owed == 0
+    assert len(embedder.texts) == 300
+
+
+async def test_a_slow_embedder_is_not_waited_for_twice(monkeypatch) -> None:
+    """The first call may load it; after another one a question knows that nothing fits."""
+    embedder = Counting(monkeypatch, ms=400)
+    feed = Feed()
+    feed.said = [same_length(n) for n in range(5)]
+    index = index_of(feed, embedder)
+    assert (await index.corpus(embedded=True)).owed == 4
+    assert (await index.corpus(embedded=True)).owed == 3
+    assert (await index.corpus(embedded=True)).owed == 3
+    await index.embed_waiting()
+    assert (await index.corpus(embedded=True)).owed == 0
+
+
+async def test_equal_texts_are_embedded_once(monkeypatch) -> None:
+    """Within a batch, and when they are said again; after a removal nothing is remembered."""
+    embedder = Counting(monkeypatch)
+    feed = Feed()
+    feed.said = [step(n, "thanks") for n in range(40)]
+    index = index_of(feed, embedder)
+    await index.embed_waiting()
+    feed.said += [step(n, "thanks") for n in range(40, 50)]
+    await index.embed_waiting()
+    assert (len(embedder.texts), len(feed.vectors)) == (1, 50)
+    feed.removed.append("episodic-0")
+    feed.said.append(step(50, "thanks"))
+    await index.embed_waiting()
+    assert len(embedder.texts) == 2
+
+
+async def test_further_passages_come_last(monkeypatch) -> None:
+    """First every document has its first one, in calls of texts of like length."""
+    embedder = Counting(monkeypatch)
+    monkeypatch.setattr(follower, "WINDOW", 8)
+    feed = Feed()
+    feed.said = [step(n, f"hive {n} " + "of many bees " * (1 + 20 * (n % 2))) for n in range(16)]
+    index = index_of(feed, embedder)
+    await index.embed_waiting()
+    keys = [key for key, _ in feed.vectors]
+    numbers = [int(key.partition("#")[2] or 0) for key in keys]
+    assert numbers[:16] == [0] * 16
+    assert 0 not in numbers[16:]
+    lengths = [len(text) for text in embedder.calls[0]]
+    assert lengths == sorted(lengths)
+    assert index.statistics().waiting == 0
+
+
+async def test_texts_beyond_a_bound_are_read_again(monkeypatch) -> None:
+    """In memory are keys; what is embedded is the same."""
+    monkeypatch.setattr(owed, "MOST_CHARACTERS", 100)
+    feed = Feed()
+    feed.said = [same_length(n) for n in range(30)]
+    feed.nodes = [Semantic("Ana keeps bees.", id="semantic-1")]
+    index, embedder = index_of(feed), HashingEmbedder(16)
+    await index.embed_waiting()
+    assert 20 < feed.read_again < 30
+    assert index.statistics().waiting == 0
+    other = Feed()
+    other.said, other.nodes = feed.said, feed.nodes
+    monkeypatch.setattr(owed, "MOST_CHARACTERS", 4_000_000)
+    await index_of(other, embedder).embed_waiting()
+    mine, whole = dict(feed.vectors), dict(other.vectors)
+    assert mine.keys() == whole.keys()
+    assert all(np.array_equal(mine[key], whole[key]) for key in whole)
+
+
+async def test_a_restart_finds_what_is_owed(monkeypatch) -> None:
+    """What the store holds without a vector, further passages too."""
+    embedder = Counting(monkeypatch, ms=10)
+    feed = Feed()
+    feed.said = [step(0, "bees and hives " * 10), same_length(1)]
+    index = index_of(feed, embedder)
+    before = (await index.corpus(embedded=True)).owed
+    assert before > 0
+    again = index_of(feed, embedder)
+    await again.catch_up()
+    assert again.statistics().waiting == before
+    await again.embed_waiting()
+    assert len({key for key, _ in feed.vectors}) == len(feed.vectors) > 2
+
+
+async def test_however_it_came_the_vectors_are_the_same(monkeypatch) -> None:
+    """Portions and recalls in between change which is made when, and nothing else."""
+    whole, parted = Feed(), Feed(page=3)
+    whole.said = [step(n, f"hive {n % 5} " + "of bees " * n) for n in range(40)]
+    await index_of(whole, Counting(monkeypatch)).embed_waiting()
+    embedder = Counting(monkeypatch, ms=10)
+    index = index_of(parted, embedder)
+    for n in range(0, 40, 7):
+        parted.said += whole.said[n : n + 7]
+        await index.corpus(embedded=True, query=f"hive {n}")
+    await index.embed_waiting()
+    mine, theirs = dict(parted.vectors), dict(whole.vectors)
+    assert mine.keys() == theirs.keys()
+    assert all(np.array_equal(mine[key], theirs[key]) for key in theirs)
