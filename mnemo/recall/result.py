@@ -96,8 +96,6 @@ class RecallTrace:
         abstained: Whether nothing was looked for: the question is no language, and nothing
             stored has a word of it.
         owed: Texts that had no vector yet, and were found by their words alone.
-        abstained: Whether nothing was looked for further: no stored document has a word of
-            the question, or comes near it (``config.recall.abstain_cosine``).
     """
 
     mode: Mode
