@@ -265,17 +265,21 @@ def _said(node: Node) -> str:
 def _text(node: Node) -> str:
     match node:
         case Procedural():
-            parts = (
-                condition_text(node.condition),
-                f"do {one_line(node.instruction)}",
-                f"expect {one_line(node.expected_outcome)}" if node.expected_outcome else "",
-            )
-            return "; ".join(part for part in parts if part)
+            expected = one_line(node.expected_outcome)
+            told = _when_and_what(condition_text(node.condition), one_line(node.instruction))
+            return f"{told.rstrip('.')}; expect {expected}" if expected else told
         case Episodic():
             sides = (one_line(node.observation), one_line(node.action))
             return " -> ".join(side for side in sides if side)
         case _:
             return one_line(node.text)
+
+
+def _when_and_what(condition: str, instruction: str) -> str:
+    """A sentence stands behind a colon; an act, which begins with its verb, behind "do"."""
+    if instruction[:1].isupper():
+        return f"{condition}: {instruction}" if condition else instruction
+    return f"{condition}; do {instruction}" if condition else f"do {instruction}"
 
 
 def condition_text(condition: str) -> str:

@@ -902,14 +902,13 @@ class Repository:
         return RepositoryStatistics.of(
             counts,
             [session.statistics() for session in sessions],
-            busy_sessions=sum(session.busy for session in sessions),
+            **self._sessions.levels(),
             revision=await self._parts.graph.revision(),
             index=self._parts.index.statistics(),
             embedding_space=str(space) if space else None,
             recall_usage=self._usage.by_purpose,
             conversations=await self._conversations.statistics(),
             jobs=jobs,
-            left_out=self._sessions.meter.left_out,
             notes=await self._notes.statistics(),
         )
 

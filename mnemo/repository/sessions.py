@@ -62,7 +62,6 @@ class RepositorySessions:
         extracted_elsewhere: As of ``SessionParts``, with the session's config; ``None``: this
             process extracts. It does so anyway under auto-commit, for the jobs of threads, and
             for sessions with models of their own.
-        meter: Counts the facts that all sessions leave out.
     """
 
     def __init__(
@@ -79,7 +78,7 @@ class RepositorySessions:
         self._in_doubt: dict[str, SessionRecord] = {}
         self.extracted_elsewhere: Callable[[str, Config], Awaitable[Journal]] | None = None
         self._moves = 0
-        self.meter = UsageMeter()
+        self._meter = UsageMeter()
 
     # ── In ───────────────────────────────────────────────────────────────────────────
 
@@ -240,7 +239,7 @@ class RepositorySessions:
         spans: Spans,
         task: SessionTask | None,
     ) -> SessionParts:
-        meter = UsageMeter(ModelBudget.of(config.session), whole=self.meter)
+        meter = UsageMeter(ModelBudget.of(config.session), whole=self._meter)
 
         def make_extraction() -> Extraction:
             from mnemo.extraction.by_model import StoredFacts
@@ -307,6 +306,11 @@ class RepositorySessions:
 
     def _forget_session(self, session_id: str) -> None:
         self._parts.open_sessions.pop(session_id, None)
+
+    def levels(self) -> dict[str, int]:
+        """What of ``RepositoryStatistics`` the open sessions and those that were say."""
+        busy = sum(session.busy for session in self.open_here)
+        return {"busy_sessions": busy, "left_out": self._meter.left_out}
 
     @property
     def open_here(self) -> list[Session]:

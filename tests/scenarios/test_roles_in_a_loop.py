@@ -84,7 +84,7 @@ async def test_steps_of_a_loop_are_read_by_their_actors(repo: Repository) -> Non
 
     assert "Peanuts make Lea sick." in facts
     assert "`make deploy` returned Deploy to staging done." in facts
-    assert "when assisting Ana; do Always deploy to staging first." in shown
+    assert "when assisting Ana: Always deploy to staging first; expect no reminder" in shown
     assert "when when" not in shown.lower()
 
 

@@ -11,7 +11,6 @@ from functools import partial
 from itertools import pairwise
 
 from mnemo.config import Config
-from mnemo.english.canonical import said_by
 from mnemo.english.clauses import bare, is_imperative
 from mnemo.english.sentences import sentences
 from mnemo.english.topics import content_count, generalised
@@ -241,8 +240,8 @@ def _wishes(
             yield Instruction(
                 intent=intent,
                 condition=f"When assisting {actor}",
-                instruction=finished(said_by(actor, sentence)),
-                expected_outcome=f"{actor}'s standing wish is kept.",
+                instruction=finished(sentence),
+                expected_outcome=f"no reminder from {actor}",
                 return_score=act.step.reward,
                 steps=(act.step.index,),
             )

@@ -82,7 +82,7 @@ async def test_a_standing_wish_holds_when_assisting_its_speaker(
     (found,) = await instructions_of(step(0, wish, "Noted", actor="Ana"))
 
     assert found.condition == "When assisting Ana"
-    assert found.instruction == f"Ana: {wish}"
+    assert found.instruction == wish
 
 
 @pytest.mark.parametrize(
