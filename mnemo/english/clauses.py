@@ -20,7 +20,7 @@ __all__ = [
 
 _LEADS = word_set(
     """
-    hii hiii wow oh ah aw aww awww ooh oof ugh hey hi hello yeah yea yep yup yes yay nah well so
+    hii hiii wow oh ah aw aww awww ooh oof ugh hey hi oops hello yeah yea yep yup yes yay nah well so
     and but or
     also plus anyway anyways honestly btw by ok okay alright right sure absolutely definitely
     totally exactly of thanks thank congrats congratulations cool nice great awesome lol haha hm hmm
@@ -30,7 +30,7 @@ _LEADS = word_set(
     """
 )
 _LEAD = re.compile(
-    r"^(?:(?:(?:and|but|so|oh),?\s+)?(?:wow|oh|ah|aw+|ooh|oof|ugh|hey|hi+|hello|yea|yeah|yep|yup"
+    r"^(?:(?:(?:and|but|so|oh),?\s+)?(?:wow|oops|oh|ah|aw+|ooh|oof|ugh|hey|hi+|hello|yea|yeah|yep|yup"
     r"|yes|yay|nah|well|so|and|but|or|also|plus|anyways?|honestly|btw|by the way|ok|okay|alright"
     r"|right|sure|absolutely|definitely|totally|exactly|of course|thanks|thank you|congrats"
     r"|congratulations|cool|nice|great|awesome|lol|haha+|hm+|mm+|um+|uh+|man|dude|omg|whoa|woah"
@@ -109,7 +109,7 @@ _SUBORDINATE = re.compile(
 )
 _HANGING = re.compile(
     r"\b(?:if|when|whenever|because|although|though|while|unless|once|whether|as|where|that|since"
-    r"|so)\b",
+    r"|so|considering|given|assuming|between)\b",
     re.I,
 )
 _UNSURE = re.compile(
@@ -180,7 +180,7 @@ def _stands_after(right: str, joint: re.Match[str]) -> bool:
     if ";" in joint.group() or joint["ask"] is not None or joint["which"] is not None:
         return True
     words = right.split(None, 12)
-    if len(words) < 3 or not has_verb(right):
+    if len(words) < 3 or not has_verb(right.split(",", 1)[0]):
         return False
     if joint["name"]:
         return finite_verb(tokens_of(right)) == 1

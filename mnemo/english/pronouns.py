@@ -21,10 +21,22 @@ _EXPLETIVE = re.compile(
     r"|snowing)\b",
     re.IGNORECASE,
 )
-_PERSONAL = word_set(
-    "he she him her his hers himself herself they them their theirs themselves it its itself"
-)
+_SOMEBODY = word_set("he she him her his hers himself herself")
+_SEVERAL = word_set("they them their theirs themselves")
+_THING = word_set("it its itself")
 _POINTING = word_set("this that these those")
+_PEOPLE = word_set(
+    """
+    mom mum mother dad father parent parents sister sisters brother brothers son sons daughter
+    daughters wife husband partner spouse friend friends boyfriend girlfriend fiance cousin cousins
+    uncle aunt grandma grandpa grandmother grandfather niece nephew child children kid kids baby
+    boss doctor nurse guy guys girl girls boy boys man men woman women person people lady client
+    patient student students colleague colleagues family team band dog cat puppy buddy pal everyone
+    somebody someone one who
+    """
+)
+_OF_PEOPLE = ("er", "or", "ist", "ian", "mate", "mates", "ers", "ors")
+_BREAKS = word_set(", ; : . and but because so that when while if since as")
 _TIMES = word_set(
     """
     week weekend month year morning afternoon evening night summer winter spring fall autumn
@@ -44,31 +56,42 @@ def refers_outside(clause: str) -> bool:
     """
     spelled = tokens_of(_EXPLETIVE.sub(" ", clause))
     words = [_TAIL.sub("", word.lower()) for word in spelled]
-    named = False
-    for at in range(len(words)):
-        if (not named or _picks(words, at)) and _points(words, at):
-            return True
-        named = named or _names(spelled, at)
-    return False
+    return any(
+        _points(words, at) and not _explained(words[at], spelled[:at], words[:at])
+        for at in range(len(words))
+    )
 
 
-def _names(spelled: Sequence[str], at: int) -> bool:
-    """Whether the word *at* may be what a later pronoun means."""
-    word = spelled[at]
-    if at and word[0].isupper() and word != "I":
-        return True
-    return not is_gerund(word.lower()) and has_noun(word)
+def _explained(word: str, spelled: Sequence[str], before: Sequence[str]) -> bool:
+    """Whether something *before* the pointing *word* may be what it means."""
+    if word in _POINTING and before and before[-1][0].isalnum():
+        return False  # "In this trip", "take this as a prize"
+    names = [at for at, other in enumerate(spelled) if at and other[0].isupper() and other != "I"]
+    if spelled and spelled[0][0].isupper() and before[0] not in _BREAKS and has_noun(spelled[0]):
+        names.insert(0, 0)
+    if word in _SOMEBODY:
+        # Those who write "anika dropped out" name in lower case.
+        written = bool(before) and spelled[0][0].islower() and has_noun(spelled[0])
+        return bool(names) or written or any(map(_is_person, before))
+    nouns = [w for w in before if not is_gerund(w) and has_noun(w)]
+    if word in _SEVERAL:
+        return bool(names) or any(_is_person(w) or w.endswith("s") for w in nouns)
+    if word == "there":
+        return bool(names) or bool({"in", "at", "to"}.intersection(before) and nouns)
+    common = [w for at, w in enumerate(before) if at not in names and w in nouns]
+    # What a verb is done with is not who does it: "Bo knows it".
+    return bool(common) or bool(names and _BREAKS.intersection(before[names[0] :]))
 
 
-def _picks(words: Sequence[str], at: int) -> bool:
-    """Whether the word *at* points at a thing that it names itself: "those topics"."""
-    return words[at] in _POINTING - {"that"} and has_noun(" ".join(words[at + 1 : at + 2]))
+def _is_person(word: str) -> bool:
+    return word in _PEOPLE or (len(word) > 4 and word.endswith(_OF_PEOPLE))
 
 
 def _points(words: Sequence[str], at: int) -> bool:
+    """Whether the word *at* means something that is named elsewhere."""
     word, following = words[at], words[at + 1] if at + 1 < len(words) else "."
     ends = not following[0].isalnum()
-    if word in _PERSONAL:
+    if word in _SOMEBODY or word in _SEVERAL or word in _THING:
         return True
     if word in _POINTING:
         if following in _TIMES or (word == "those" and following == "who"):

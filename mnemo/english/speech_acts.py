@@ -158,7 +158,10 @@ _PASSING = re.compile(
                 |be sure|confirm|check|ask)\b
             (?:think|thought|believe|guess|hope|know|mean|wish|bet|doubt)\b ; hoping\b ; wish\b
             looking (?:for (?:help|advice|feedback|suggestions|tips|a way|ways)|forward)\b
-            feeling\b ; crossing ; keen\b ; thankful\b ; grateful\b ; optimistic\b ; relieved\b
+            not getting\b ; (?:would like|want|need) to (?:further |also )?improve\b
+            feeling\b ; staying\b ; promise\b ; might\b ; probably\b ; should\b
+            crossing ; keen\b ; thankful\b ; grateful\b ; optimistic\b
+            relieved\b
             worried\b ; excited\b ; happy\b ; glad\b ; proud\b ; thrilled\b ; in awe\b
             all about\b ; tried\b
             (?:love|like|liked|loved|enjoy|enjoyed|appreciate) (?:the|how|that|this|it|just~
@@ -167,7 +170,8 @@ _PASSING = re.compile(
     )
     + r")"
     r"|^i['’]d (?:love|like) (?:to (?:see|know|hear|get|learn|understand)|(?:some|your|any|an?) )"
-    r"|^(?:i|we) (?:could|should) |^we can |^i['’]ll (?:also |definitely |be sure|make sure|try"
+    r"|^i (?:\w+ )?fe(?:el|lt)\b|^(?:every|any|no|some)thing(?:['’]s)? "
+    r"|^(?:i|we) (?:could|should) |^we (?:can|gotta|all) |^i['’]ll (?:also |definitely |be sure|make sure|try"
     r"|keep|check|look into|consider|focus|ask|let|start)"
     r"|^(?:what|how|if|together|maybe|perhaps)\b|\bwe all\b",
     re.IGNORECASE,

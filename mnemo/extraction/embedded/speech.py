@@ -26,7 +26,7 @@ from mnemo.english.pronouns import refers_outside
 from mnemo.english.sentences import ends_as_question, sentences, with_apostrophes
 from mnemo.english.speech_acts import is_passing, is_small_talk, requests
 from mnemo.english.topics import content_count
-from mnemo.english.verbs import finite_verb, is_question, may_have_verb, tokens_of
+from mnemo.english.verbs import finite_verb, is_gerund, is_question, may_have_verb, tokens_of
 from mnemo.english.words import ADVERBS, EVALUATIVE, LIGHT, is_past, word_set
 from mnemo.extraction.embedded.answers import answer_in
 from mnemo.extraction.embedded.meeting_notes import is_note
@@ -51,6 +51,9 @@ _LONGEST_ADDITION = 6  # words
 _NAME_OR_NUMBER = re.compile(
     r"\d|(?<=[a-z,'’] )[A-Z][a-z]+|\b[A-Z]{2,}\b|^[A-Z][a-z]+ [A-Z][a-z]+|[a-z]\.[a-z]|`|\""
 )
+_JUDGES = re.compile(
+    r"\b(?:sounds?|seems?|looks?|makes? sense|(?:really|definitely) help(?:s|ed)?)\b", re.I
+)
 _NUMBER = re.compile(r"\d")
 # "I have a dog" has one content word and still says something.
 _OWNS = re.compile(
@@ -69,7 +72,7 @@ _HABIT = re.compile(
 _OF_TALK = word_set(
     """
     admit agree apologise apologize assume concur confess disagree doubt forget insist laugh
-    promise regret remember suppose surrender swear understand wonder
+    learn mind promise regret remember suppose surrender swear understand wonder
     """
 )
 # "Once I have it set up": a clause that another one needs.
@@ -106,14 +109,22 @@ def facts_of_turn(turn: SpeechTurn, breathe: Callable[[], None]) -> list[Stateme
             turn = turn.answered()
             last = None
             continue
-        for clause in clauses:
-            last = _hear(turn, clause, last, found)
+        for place, clause in enumerate(clauses):
+            last = _hear(turn, clause, last, found, begins=place == 0)
     return found
 
 
-def _hear(turn: SpeechTurn, clause: str, last: str | None, found: list[Statement]) -> str | None:
-    """Add the fact of *clause* to *found*; give its words, which may explain what follows."""
-    adds = last is not None and _adds(turn, clause)
+def _hear(
+    turn: SpeechTurn, clause: str, last: str | None, found: list[Statement], *, begins: bool
+) -> str | None:
+    """
+    Add the fact of *clause* to *found*; give its words, which may explain what follows.
+
+    Args:
+        last: The words of the fact before; ``None``: what came before was none.
+        begins: Whether it begins a sentence.
+    """
+    adds = begins and last is not None and _adds(turn, clause)
     if not (adds or _states(turn, clause)):
         return None
     if adds or refers_outside(with_apostrophes(clause)):
@@ -126,12 +137,13 @@ def _hear(turn: SpeechTurn, clause: str, last: str | None, found: list[Statement
 
 
 def _adds(turn: SpeechTurn, words: str) -> bool:
-    """Whether *words*, a few without a verb, only say more about the sentence before."""
+    """Whether *words* are a few that only say more about the sentence before: "Mended since."."""
     few = 0 < len(words.split()) <= _LONGEST_ADDITION and not words.startswith(("[", '"', "“"))
-    if not few or is_note(words) or has_verb(words) or ends_as_question(words):
+    if not few or is_note(words) or is_small_talk(words) or ends_as_question(words):
         return False
-    if is_small_talk(words):
-        return False
+    if has_verb(words):
+        plain = not (speaks_of_self(words) or speaks_of_other(words) or requests(words))
+        return plain and not _NAME_OR_NUMBER.search(words) and _states(turn, words)
     return _NAME_OR_NUMBER.search(words[:1].lower() + words[1:]) is not None
 
 
@@ -156,7 +168,9 @@ def _states(turn: SpeechTurn, words: str) -> bool:
     if is_note(words):
         return True
     clause = with_subject(with_apostrophes(words))
-    if is_question(tokens_of(clause)) or is_small_talk(words) or requests(clause):
+    if is_question(tokens_of(with_apostrophes(words))) or is_small_talk(words):
+        return False
+    if requests(clause):
         return False
     if speaks_of_other(clause) and not (_is_deed(clause) and turn.scene.is_talk):
         return False
@@ -167,14 +181,18 @@ def _states(turn: SpeechTurn, words: str) -> bool:
     if is_passing(clause) and not _NUMBER.search(clause):
         return False
     # What people say to each other about the world is talk, unless it names or counts.
-    return _is_own(clause) if turn.scene.is_talk and not _is_plain(clause) else _tells(clause)
+    if turn.scene.is_talk and not _is_own(clause):
+        return _is_plain(clause) and (len(turn.scene.people) > 2 or bool(_NUMBER.search(clause)))
+    return _tells(clause)
 
 
 def _is_own(clause: str) -> bool:
     """Whether the subject of *clause* is its speaker or the speaker's: "Last May my cat …"."""
     own = first_person(clause)
     verb = finite_verb(tokens_of(clause))
-    return own is not None and verb is not None and len(tokens_of(clause[:own])) <= verb
+    if own is None or verb is None or is_gerund(tokens_of(clause)[0].lower()):
+        return False
+    return len(tokens_of(clause[:own])) <= verb
 
 
 def _is_plain(clause: str) -> bool:
@@ -185,7 +203,7 @@ def _is_plain(clause: str) -> bool:
 
 def _tells(clause: str) -> bool:
     """Whether *clause* is more than a judgement: of its speaker, with a name or a number."""
-    judged = any(word in EVALUATIVE for word in words(clause))
+    judged = _JUDGES.search(clause) or any(word in EVALUATIVE for word in words(clause))
     return not judged or speaks_of_self(clause) or _NAME_OR_NUMBER.search(clause) is not None
 
 
