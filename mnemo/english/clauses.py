@@ -20,9 +20,9 @@ __all__ = [
 
 _LEADS = word_set(
     """
-    hii hiii wow oh ah aw aww awww ooh oof ugh hey hi oops hello yeah yea yep yup yes yay nah well so
-    and but or
-    also plus anyway anyways honestly btw by ok okay alright right sure absolutely definitely
+    hii hiii wow oh ah aw aww awww ooh oof oops ugh hey hi hello yeah yea yep yup yes yay nah well
+    so and but or also plus anyway anyways honestly btw by ok okay alright right sure absolutely
+    definitely
     totally exactly of thanks thank congrats congratulations cool nice great awesome lol haha hm hmm
     um uh man dude omg whoa woah you i to tbh in as no good then fyi that on for now look listen mmm
     however first

@@ -171,8 +171,9 @@ _PASSING = re.compile(
     + r")"
     r"|^i['’]d (?:love|like) (?:to (?:see|know|hear|get|learn|understand)|(?:some|your|any|an?) )"
     r"|^i (?:\w+ )?fe(?:el|lt)\b|^(?:every|any|no|some)thing(?:['’]s)? "
-    r"|^(?:i|we) (?:could|should) |^we (?:can|gotta|all) |^i['’]ll (?:also |definitely |be sure|make sure|try"
-    r"|keep|check|look into|consider|focus|ask|let|start)"
+    r"|^(?:i|we) (?:could|should) |^we (?:can|gotta|all) "
+    r"|^i['’]ll (?:also |definitely |be sure|make sure|try|keep|check|look into|consider|focus|ask"
+    r"|let|start)"
     r"|^(?:what|how|if|together|maybe|perhaps)\b|\bwe all\b",
     re.IGNORECASE,
 )
