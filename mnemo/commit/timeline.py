@@ -19,7 +19,8 @@ from typing import TypeAlias
 
 from mnemo.commit.changes import Known, Neighbours, corrected
 from mnemo.commit.draft import Draft
-from mnemo.english.similarity import equal_text, outdates, same_claim_guard
+from mnemo.english.similarity import equal_text, same_claim_guard
+from mnemo.english.slots import outdates
 from mnemo.runtime.clock import Breather, as_utc
 from mnemo.values.changeset import Changeset
 from mnemo.values.graph import Claim, EdgeKind, Episodic, MetadataDelta, Semantic

@@ -9,7 +9,7 @@ thing, of the same person, that it is an end of: a sale what is owned, a repair 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import lru_cache
@@ -231,11 +231,9 @@ _STOPS = re.compile(
     re.IGNORECASE,
 )
 _AND = re.compile(r",? (?:and|or) ")
-_LIGHT_HEADS = frozenset(
-    map(stem, word_set("membership subscription account contract classes lessons course season"))
-)
+_LIGHT_HEADS = word_set("membership subscription account contract classes lessons course season")
 _QUALIFIED = re.compile(r" (?:to|in|at|with|of|for|from|about|near|on|by)\b ?")
-_CALENDAR = frozenset(map(stem, (*MONTHS, *WEEKDAYS)))
+_CALENDAR = frozenset((*MONTHS, *WEEKDAYS))
 _GOES_ON = word_set(
     ", ; : ( ) – — because since so but although that which who when while if as than where how why"
     " what and"
@@ -276,14 +274,14 @@ def _things(kind: Kind, said: str, person: str) -> Iterator[Ending]:
             continue
         owned = _OWNED.match(part)
         thing, *qualifiers = _QUALIFIED.split(owned["what"] if owned else part)
-        words = [stem(word) for word in _nouns(thing)]
+        nouns = _nouns(thing)
+        words = [stem(noun) for noun in nouns]
         whose = _person(owned["who"]) if owned else person
-        names = frozenset(_names(" ".join(qualifiers)))
-        if kind is not Kind.CANCELLED:
-            names -= _CALENDAR
+        passed_over = frozenset() if kind is Kind.CANCELLED else _CALENDAR
+        names = frozenset(_names(" ".join(qualifiers), passed_over))
         if words:
             yield Ending(kind, whose, frozenset(words), words[-1], names)
-        if len(words) > 1 and words[-1] in _LIGHT_HEADS:
+        if len(words) > 1 and nouns[-1] in _LIGHT_HEADS:
             yield Ending(kind, whose, frozenset(words[:-1]), words[-2], names)
 
 
@@ -292,10 +290,11 @@ def _nouns(said: str) -> list[str]:
     return [word for word in words if word not in STOP_WORDS and word not in _VAGUE]
 
 
-def _names(said: str) -> Iterator[str]:
+def _names(said: str, passed_over: Collection[str] = ()) -> Iterator[str]:
     for word in _WORD.findall(said):
-        if word[0].isupper() and fold(word) not in STOP_WORDS:
-            yield stem(fold(word).removesuffix("'s"))
+        name = fold(word).removesuffix("'s")
+        if word[0].isupper() and name not in STOP_WORDS and name not in passed_over:
+            yield stem(name)
 
 
 def _person(said: str) -> str:

@@ -11,8 +11,11 @@ import re
 from collections.abc import Callable
 from functools import lru_cache
 
+<<<<<<< ours
 from mnemo.english.canonical import canonical_clauses, speaker_of
 from mnemo.english.endings import ends
+=======
+>>>>>>> theirs
 from mnemo.english.entities import (
     dates,
     is_measure,
@@ -25,10 +28,10 @@ from mnemo.english.entities import (
     units,
 )
 from mnemo.english.order import same_order
-from mnemo.english.slots import claims, clash, ends_by_event
+from mnemo.english.slots import claims, clash
 from mnemo.runtime.text import stem, terms
 
-__all__ = ["contradicts", "equal_text", "outdates", "same_claim_guard"]
+__all__ = ["contradicts", "equal_text", "same_claim_guard"]
 
 SHARED_WORDS = 0.5
 """Share of the longer text's content words that two wordings of one fact have in common (S)."""
@@ -211,8 +214,3 @@ def contradicts(a: str, b: str) -> bool:
     says has ended. Which of them holds is not decided here.
     """
     return any(clash(mine, theirs) for mine in claims(a) for theirs in claims(b))
-
-
-def outdates(newer: str, older: str) -> bool:
-    """Whether *older* holds no longer once *newer*, said later, holds; in doubt it does."""
-    return contradicts(newer, older) or ends(newer, older) or ends_by_event(newer, older)

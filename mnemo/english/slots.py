@@ -12,14 +12,28 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
-from mnemo.english.endings import ending_keys, standing_keys
+from mnemo.english.endings import ending_keys, ends, standing_keys
 from mnemo.english.entities import UNITS, said_number, tokens
 from mnemo.english.quantities import filled_slots
 from mnemo.english.said import Clause, Said, said_in
+from mnemo.english.slot_table import (
+    ATTRIBUTES,
+    CHANGED,
+    COPULA,
+    ENDED,
+    EVENTS,
+    HOLDS,
+    OWN,
+    SPELLINGS,
+    SYNONYMS,
+    TOLD_BY,
+    UNOWNED,
+    WHOSE,
+)
 from mnemo.english.words import word_set
 from mnemo.runtime.text import STOP_WORDS, fold, stem
 
-__all__ = ["SlotClaim", "claim_keys", "claims", "clash", "ends_by_event", "rival_keys"]
+__all__ = ["SlotClaim", "claim_keys", "claims", "clash", "only_ends", "outdates", "rival_keys"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,230 +66,6 @@ class SlotClaim:
     is_event: bool = False
 
 
-# ── The ways of saying it ────────────────────────────────────────────────────────────
-# One row each, a pattern of what follows the subject, its value named ``v``. English;
-# another language needs rows of its own.
-
-_ADVERBS = r"(?:(?:now|currently|recently|just|still|already|actually|finally|officially|also) )*"
-_HAS = r"(?:(?:has|have|had|'s|’s) )?" + _ADVERBS
-_IS = r"(?:is|are) " + _ADVERBS
-_NOT = r"(?:does not|doesn['’]t|do not|don['’]t)"
-_UPPER = r"[^\W\d_a-z][\w&'’.-]*"
-_PLACE = rf"(?P<v>(?:the )?{_UPPER}(?:,? (?:(?:de|da|do|of|the|la|le|and) )?{_UPPER})*)"
-_HOME = (
-    r"(?:\d+ [\w ]{2,30}? in |(?:a|an|the|[\w'’-]+['’]s) (?:[a-z][\w-]* ){1,5}?"
-    r"(?:in|near|by|outside) )?"
-)
-_ORGANISATION = (
-    rf"(?P<v>{_UPPER}(?:,? (?:(?:de|of|the|and) )?{_UPPER})*"
-    r"|(?:the|a|an) (?!weekends?\b|night|moment|time\b|same|best|long|new\b)[\w-]+)"
-)
-_ROLE = r"(?P<v>[^,;.]+?)(?= (?:at|for|in|with|of|on|since|and|but|who)\b|[,;.]|$)"
-_WHOSE = r"(?:(?:his|her|their|its|the|a|[\w-]+['’]s) )"
-
-_OCCUPATION = (
-    r"(?:accountant|actor|actress|administrator|advisor|agent|analyst|apprentice|architect|artist"
-    r"|assistant|astronomer|attorney|auditor|author|baker|banker|barber|barista|bartender|beekeeper"
-    r"|biologist|bookkeeper|brewer|broker|builder|butcher|caregiver|caretaker|carpenter|cashier"
-    r"|chef|chemist|cleaner|clerk|coach|conductor|consultant|contractor|cook|counsell?or|courier"
-    r"|curator|dancer|dentist|designer|detective|developer|dietitian|diplomat|director|doctor"
-    r"|driver|economist|editor|electrician|engineer|farmer|firefighter|fisherman|florist"
-    r"|freelancer|gardener|geologist|goldsmith|guard|hairdresser|historian|housekeeper|inspector"
-    r"|instructor|interpreter|janitor|jeweller|joiner|journalist|judge|landscaper|lawyer|lecturer"
-    r"|librarian|lifeguard|locksmith|logistician|machinist|manager|mason|mathematician|mechanic"
-    r"|midwife|miner|musician|nanny|nurse|nutritionist|officer|optician|painter|paralegal"
-    r"|paramedic|pastor|pediatrician|pharmacist|photographer|physicist|physiotherapist|pianist"
-    r"|pilot|plumber|police officer|politician|porter|postdoc|postman|priest|principal|producer"
-    r"|professor|programmer|psychiatrist|psychologist|publisher|radiologist|realtor|receptionist"
-    r"|recruiter|reporter|researcher|roofer|sailor|salesperson|salesman|saleswoman|scientist"
-    r"|sculptor|seamstress|secretary|singer|soldier|statistician|steward|stewardess|supervisor"
-    r"|surgeon|surveyor|tailor|teacher|technician|therapist|trainer|translator|tutor|undertaker"
-    r"|vet|veterinarian|waiter|waitress|watchmaker|welder|writer)"
-)
-
-_HOLDS: tuple[tuple[str, str], ...] = (
-    (
-        "residence",
-        rf"{_HAS}(?:moved|relocated)(?: back)?(?: from [^,]+?)? (?:in)?to {_HOME}{_PLACE}",
-    ),
-    (
-        "residence",
-        rf"{_ADVERBS}(?:lives?|resides?) {_ADVERBS}(?:with [^,;]+? )?(?:in|at) {_HOME}{_PLACE}",
-    ),
-    ("residence", rf"{_IS}(?:living|residing|based|settled) (?:in|at) {_HOME}{_PLACE}"),
-    ("residence", rf"(?:has|have) {_ADVERBS}(?:been living|settled) in {_PLACE}"),
-    ("residence", rf"(?:home|house|flat|apartment) is {_ADVERBS}(?:in|at) {_HOME}{_PLACE}"),
-    ("employer", rf"{_ADVERBS}works? {_ADVERBS}(?:at|for) {_ORGANISATION}"),
-    ("employer", rf"{_IS}(?:working|employed) (?:at|for|by|with) {_ORGANISATION}"),
-    ("employer", rf"{_HAS}(?:started|begun|began) working (?:at|for) {_ORGANISATION}"),
-    (
-        "employer",
-        rf"{_HAS}(?:has|have|started|got|gotten|taken|took|accepted|found|landed) (?:an |{_WHOSE})"
-        rf"(?:\w+ )?(?:job|position|post|role) (?:at|with|in) {_ORGANISATION}",
-    ),
-    ("employer", rf"{_HAS}(?:was |been )?hired by {_ORGANISATION}"),
-    ("job", rf"{_ADVERBS}works? {_ADVERBS}as an? {_ROLE}"),
-    ("job", rf"{_IS}(?:working|employed) as an? {_ROLE}"),
-    ("job", rf"{_HAS}(?:retrained|qualified|started(?: (?:work|working))?) as an? {_ROLE}"),
-    ("job", rf"{_HAS}(?:has|got|started|found|took) an? (?:new )?(?:job|position) as an? {_ROLE}"),
-    ("job", rf"{_ADVERBS}(?P<v>teach(?:es)? (?!(?:him|her|it|them|us|me)\b)\w+)"),
-    ("employer", rf"{_ADVERBS}teach(?:es)? .+? at {_ORGANISATION}"),
-    (
-        "employer",
-        rf"{_IS}an? [^,;.]*?{_OCCUPATION}(?: [^,;.]+?)? (?:at|for|with) {_ORGANISATION}",
-    ),
-    ("employer", rf"{_ADVERBS}works? {_ADVERBS}as an? [^,;]+? (?:at|for) {_ORGANISATION}"),
-    (
-        "job",
-        rf"{_HAS}(?:been promoted|been made|become|became) (?:to )?(?:an? )?"
-        rf"(?P<v>[^,;.]*?{_OCCUPATION})",
-    ),
-    ("job", rf"{_IS}an? (?P<v>[^,;.]*?{_OCCUPATION})(?= (?:at|for|in|with|and)\b|[,;.]|$)"),
-    ("age", rf"{_IS}(?P<v>\d{{1,3}})(?: years? old)?$"),
-    ("age", rf"{_HAS}turned (?P<v>\d{{1,3}})\b"),
-    ("relationship", rf"{_IS}(?P<v>(?:married|engaged)(?: to {_UPPER})?|dating {_UPPER})"),
-    ("relationship", rf"{_IS}(?P<v>single|divorced|widowed|separated)\b"),
-    ("relationship", rf"{_HAS}(?:got|gotten) (?P<v>(?:married|engaged)(?: to {_UPPER})?|divorced)"),
-    ("relationship", rf"{_HAS}(?P<v>married {_UPPER})"),
-    ("version", rf"{_HAS}(?:is |was |been )?(?:up|down)graded to (?:version )?(?P<v>v?\d[\w.]*)"),
-)
-"""Attribute, and how a value for it is said after the subject."""
-
-_TOLD_BY = {
-    "residence": word_set(
-        "moved relocated live lives reside resides living residing based settled home house flat"
-        " apartment"
-    ),
-    "employer": word_set(
-        "work works working employed job position post role hired teach teaches left quit lost"
-        " resigned retired stopped fired laid unemployed a an"
-    ),
-    "job": word_set(
-        "work works working employed job position post role teach teaches promoted made become"
-        " became retrained qualified started switched changed retired left quit lost resigned a an"
-    ),
-    "relationship": word_set(
-        "married engaged dating single divorced widowed separated broken broke split"
-    ),
-    "version": word_set("upgraded downgraded"),
-    "address": word_set("moved relocated"),
-}
-"""Attribute → words of which a clause about it has one; a quick look before its patterns."""
-_EVENTS: tuple[tuple[tuple[str, ...], str], ...] = (
-    (
-        ("address",),
-        rf"{_HAS}(?:moved|relocated)(?: back)?(?: from [^,]+?)? (?:in)?to {_HOME}{_PLACE}",
-    ),
-    (("residence", "address"), rf"{_HAS}moved out\b(?! on| for a)"),
-    (
-        ("job", "employer"),
-        rf"{_HAS}(?:has |have )?(?:started|got|gotten|taken|took|accepted|found|landed) "
-        rf"(?:an |{_WHOSE})"
-        r"(?:\w+ )?(?:job|position|post|role)\b",
-    ),
-    (("job", "employer"), rf"{_HAS}(?:switched|changed) jobs|{_HAS}retired\b(?! from the)"),
-    (
-        ("job", "employer"),
-        rf"{_HAS}(?:left|quit|lost|resigned from) {_WHOSE}(?:old |last )?(?:job|position)\b",
-    ),
-)
-"""Attributes of which every earlier value ends by what somebody did."""
-
-_ENDED: tuple[tuple[str, str], ...] = (
-    ("residence", rf"(?:no longer|{_NOT}|used to) (?:lives?|resides?) (?:in|at) {_PLACE}"),
-    ("residence", rf"(?:is|are) (?:no longer|not) (?:living|residing|based) (?:in|at) {_PLACE}"),
-    ("residence", rf"{_HAS}moved (?:out of|away from) {_PLACE}"),
-    ("employer", rf"(?:no longer|{_NOT}|used to) works? (?:at|for) {_ORGANISATION}"),
-    (
-        "employer",
-        rf"(?:is|are) (?:no longer|not) (?:working|employed) (?:at|for|by) {_ORGANISATION}",
-    ),
-    ("employer", rf"{_HAS}stopped working (?:at|for) {_ORGANISATION}"),
-    ("employer", rf"{_HAS}(?:left|quit|resigned from|retired from) (?P<v>{_UPPER}(?: {_UPPER})*)"),
-    (
-        "employer",
-        rf"{_HAS}(?:left|quit|lost|resigned from) {_WHOSE}(?:old )?(?:job|position)"
-        rf"(?: (?:at|with) {_ORGANISATION})?",
-    ),
-    ("employer", rf"{_HAS}(?:was |got |been )?(?:fired|laid off)(?: (?:from|by) {_ORGANISATION})?"),
-    ("employer", rf"{_IS}(?:unemployed|out of work)(?P<v>)"),
-    ("job", rf"(?:no longer|{_NOT}|used to) works? as an? {_ROLE}"),
-    ("relationship", rf"{_HAS}(?:broken|broke|split) up with (?P<v>{_UPPER})"),
-    (
-        "relationship",
-        rf"{_IS}no longer (?P<v>(?:married|engaged)(?: to {_UPPER})?|dating {_UPPER})",
-    ),
-)
-"""Attribute, and how it is said that a value (none: any) has ceased to hold."""
-
-_ATTRIBUTES: tuple[tuple[str, str], ...] = (
-    (
-        r"\d",
-        r"budget|price|cost|fee|salary|income|rent|weight|height|size|limit|port|timeout"
-        r"|threshold|rate|version|age|capacity|quota|(?:phone |mobile )?number|mobile|score"
-        r"|mortgage|bill|wage|subscription|tuition|deposit|premium|allowance|temperature|speed",
-    ),
-    (
-        r"\d|day\b|January|February|March|April|May|June|July|August|September|October"
-        r"|November|December|tomorrow|today",
-        r"deadline|due date|start date|end date|release date|launch date|birthday|appointment",
-    ),
-    (
-        rf"^(?:the )?{_UPPER}",
-        r"owner|manager|boss|supervisor|team lead|wife|husband|partner|spouse|girlfriend|boyfriend"
-        r"|fianc[ée]e?|employer|landlord|landlady|capital"
-        r"|nickname|name|doctor|dentist|therapist|coach|tutor|mentor|accountant|lawyer|flatmate"
-        r"|roommate",
-    ),
-    (
-        r"\S",
-        r"status|address|e-?mail(?: address)?|location|priority|title|time ?zone|job|occupation"
-        r"|profession|favou?rite [\w-]+(?: (?!has\b|have\b)[\w-]+)?|theme|branch|region"
-        r"|default [\w-]+|password|destination|hometown|relationship status|marital status",
-    ),
-)
-"""What the value must look like, and the attributes said as in "Bo's budget is 2000"."""
-
-_OWN = frozenset(("rent", "mortgage", "salary", "landlord", "boss", "manager", "phone number"))
-"""Attributes of which "the rent" means the speaker's."""
-_UNOWNED = frozenset(
-    ("deadline", "due date", "start date", "end date", "release date", "launch date", "budget")
-)
-"""Attributes of which "the deadline" means the one that everybody knows."""
-
-_CHANGED = (
-    r"(?:set|changed|raised|lowered|increased|decreased|reduced|cut|moved|extended|updated"
-    r"|upgraded|downgraded|postponed|renamed|pushed(?: back)?|brought forward|dropped|risen|rose"
-    r"|fallen|fell|grown|grew|shifted|switched|went|gone|goes|jumped|put)"
-)
-_COPULA = (
-    rf"(?:is|are|equals|=|:|(?:(?:has|have|had) )?(?:been |was |were |is )?{_CHANGED}"
-    rf"(?: up| down| back)?(?: from .+?)?(?: again)? to) {_ADVERBS}"
-)
-
-_SPELLINGS = {
-    "favorite": "favourite",
-    "color": "colour",
-    "e-mail": "email",
-    "e-mail address": "email",
-    "email address": "email",
-    "timezone": "time zone",
-    "profession": "job",
-    "occupation": "job",
-    "relationship status": "relationship",
-    "marital status": "relationship",
-}
-"""Attribute → the name that it is kept under."""
-
-_SYNONYMS = {
-    **dict.fromkeys(("number", "mobile", "mobile number"), "phone number"),
-    **dict.fromkeys(("manager", "supervisor", "team lead"), "boss"),
-    **dict.fromkeys(("girlfriend", "boyfriend", "wife", "husband", "partner"), "relationship"),
-    **dict.fromkeys(("spouse", "fiancé", "fiancée"), "relationship"),
-}
-"""Attribute said by itself → the name that it is kept under."""
-
-
 # ── Reading a sentence ───────────────────────────────────────────────────────────────
 
 _SUBJECT = r"(?P<s>[^\s,;:\"“]+(?: [^\s,;:\"“]+){0,5}?) "
@@ -302,13 +92,13 @@ def _row(attribute: str, pattern: str) -> tuple[str, re.Pattern[str]]:
 @lru_cache(maxsize=1)
 def _rows() -> tuple[tuple[str, re.Pattern[str], bool], ...]:
     """Attribute, pattern of a sentence from its beginning, and whether the value holds."""
-    said = [(*_row(*row), True) for row in _HOLDS] + [(*_row(*row), False) for row in _ENDED]
+    said = [(*_row(*row), True) for row in HOLDS] + [(*_row(*row), False) for row in ENDED]
     return tuple(said)
 
 
 @lru_cache(maxsize=1)
 def _event_rows() -> tuple[tuple[tuple[str, ...], re.Pattern[str]], ...]:
-    return tuple((names, re.compile(f"{_SUBJECT}(?:{pattern})")) for names, pattern in _EVENTS)
+    return tuple((names, re.compile(f"{_SUBJECT}(?:{pattern})")) for names, pattern in EVENTS)
 
 
 @lru_cache(maxsize=1)
@@ -316,24 +106,24 @@ def _attribute_rows() -> tuple[tuple[re.Pattern[str], re.Pattern[str]], ...]:
     """Pattern of a sentence about a named attribute, and what its value must look like."""
     return tuple(
         (re.compile(pattern), re.compile(shape))
-        for shape, names in _ATTRIBUTES
+        for shape, names in ATTRIBUTES
         for pattern in _attribute_patterns(names)
     )
 
 
 @lru_cache(maxsize=1)
 def _any_attribute() -> re.Pattern[str]:
-    return re.compile(rf"\b(?:{'|'.join(names for _, names in _ATTRIBUTES)})")
+    return re.compile(rf"\b(?:{'|'.join(names for _, names in ATTRIBUTES)})")
 
 
 def _attribute_patterns(names: str) -> Iterator[str]:
     a = rf"(?P<a>(?:[\w-]+ ){{0,3}}?(?:{names}))"
-    yield rf"(?P<s>.+?)(?:['’]s|(?<=s)['’]) {a} {_COPULA}(?P<v>.+)"
-    yield rf"(?:The|the|Our|our|.+?['’]s) {a} (?:of|for) (?P<s>.+?) {_COPULA}(?P<v>.+)"
-    yield rf".+? {_CHANGED} {_WHOSE}{a} (?:of|for) (?P<s>.+?) (?:from .+? )?to (?P<v>.+)"
-    yield rf"(?:The|the) (?P<s>(?:[\w-]+ ){{0,3}}?)(?P<a>{names}) {_COPULA}(?P<v>.+)"
+    yield rf"(?P<s>.+?)(?:['’]s|(?<=s)['’]) {a} {COPULA}(?P<v>.+)"
+    yield rf"(?:The|the|Our|our|.+?['’]s) {a} (?:of|for) (?P<s>.+?) {COPULA}(?P<v>.+)"
+    yield rf".+? {CHANGED} {WHOSE}{a} (?:of|for) (?P<s>.+?) (?:from .+? )?to (?P<v>.+)"
+    yield rf"(?:The|the) (?P<s>(?:[\w-]+ ){{0,3}}?)(?P<a>{names}) {COPULA}(?P<v>.+)"
     yield rf"{_SUBJECT}(?:has|have) an? {a} of (?P<v>.+)"
-    yield rf"{_SUBJECT}(?:(?:has|have) )?{_CHANGED} {_WHOSE}{a} (?:from .+? )?to (?P<v>.+)"
+    yield rf"{_SUBJECT}(?:(?:has|have) )?{CHANGED} {WHOSE}{a} (?:from .+? )?to (?P<v>.+)"
 
 
 _ADVERB = r"(?:(?:now|currently|still|also|really|often|usually|always) )*"
@@ -378,6 +168,7 @@ _HABITS = word_set(
     " deploys meets sits parks sleeps stays banks shops swims trains cycles walks travels"
 )
 """Verbs of which there is one way at a time, where one says "now"."""
+_STATE_VERBS = (" is", " have")
 _LONGEST_HABIT = 3
 _LONGEST_STATE = 2
 _OF_A_THING = re.compile(r"^the |['’]s ", re.IGNORECASE)
@@ -415,7 +206,7 @@ def _filled(text: str, speaker: str) -> Iterator[SlotClaim]:
 def _event_claims(text: str) -> Iterator[SlotClaim]:
     words = set(text.split())
     for attributes, pattern in _event_rows():
-        if words.isdisjoint(_TOLD_BY[attributes[0]]):
+        if words.isdisjoint(TOLD_BY[attributes[0]]):
             continue
         found = pattern.match(text)
         if found and (subject := _subject(found["s"])):
@@ -426,7 +217,7 @@ def _event_claims(text: str) -> Iterator[SlotClaim]:
 def _slot_claims(text: str) -> Iterator[SlotClaim]:
     words = set(text.split())
     for attribute, pattern, holds in _rows():
-        told_by = _TOLD_BY.get(attribute)
+        told_by = TOLD_BY.get(attribute)
         if told_by is not None and words.isdisjoint(told_by):
             continue
         found = pattern.match(text)
@@ -492,14 +283,14 @@ def _owner(said: str, attribute: str, speaker: str) -> str:
     words = _PRESENT.sub("", f"{fold(said)} ".lstrip()).strip()
     if words not in ("", "the"):
         return _subject(words)
-    return "the" if attribute in _UNOWNED else speaker if attribute in _OWN else ""
+    return "the" if attribute in UNOWNED else speaker if attribute in OWN else ""
 
 
 def _attribute(said: str) -> str:
     words = _PRESENT.sub("", fold(said))
-    if words in _SYNONYMS:
-        return _SYNONYMS[words]
-    for spelling, kept in _SPELLINGS.items():
+    if words in SYNONYMS:
+        return SYNONYMS[words]
+    for spelling, kept in SPELLINGS.items():
         words = re.sub(
             rf"\b{re.escape(spelling)}$" if " " in spelling else rf"\b{spelling}\b", kept, words
         )
@@ -561,10 +352,30 @@ def clash(a: SlotClaim, b: SlotClaim) -> bool:
     return not ended.value or ended.value <= other.value or other.value <= ended.value
 
 
-def ends_by_event(newer: str, older: str) -> bool:
-    """Whether somebody did by *newer*, said later, what ends a value that *older* claims."""
-    ended = {claim.slot for claim in claims(newer) if claim.is_event}
-    return any(claim.holds and claim.slot in ended and not claim.habit for claim in claims(older))
+def outdates(newer: str, older: str) -> bool:
+    """
+    Whether *older* holds no longer by *newer*, said later; in doubt it does.
+
+    It says another value of a slot, or that what the older says has ended, or tells of what
+    somebody did that ends it.
+    """
+    mine, theirs = claims(newer), claims(older)
+    ended = {claim.slot for claim in mine if claim.is_event}
+    return (
+        any(clash(a, b) for a in mine for b in theirs)
+        or any(claim.holds and claim.slot in ended for claim in theirs)
+        or ends(newer, older)
+    )
+
+
+def only_ends(newer: str, older: str) -> bool:
+    """Whether *newer* says that something of *older* has ended, and nothing that holds instead."""
+    holding = (
+        claim.holds and not claim.slot.endswith(_STATE_VERBS)
+        for claim in claims(newer)
+        if not claim.habit
+    )
+    return outdates(newer, older) and not any(holding)
 
 
 def _is_of_one(a: SlotClaim, b: SlotClaim) -> bool:

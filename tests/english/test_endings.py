@@ -10,8 +10,8 @@ import pytest
 from mnemo.english.canonical import said_by
 from mnemo.english.endings import ending_keys, ends, standing_keys
 from mnemo.english.sentences import sentences
-from mnemo.english.similarity import contradicts, outdates
-from mnemo.english.slots import claim_keys, rival_keys
+from mnemo.english.similarity import contradicts
+from mnemo.english.slots import claim_keys, outdates, rival_keys
 
 PAIRS = Path(__file__).parents[1] / "data" / "closings.json"
 
