@@ -43,6 +43,7 @@ from mnemo.recall.candidate import Candidate, Explanation, SourceRef
 from mnemo.recall.keyword import SearchHit
 from mnemo.recall.result import ReasonedMemory, RecallResult
 from mnemo.repository import (
+    Change,
     Changes,
     ConversationStatistics,
     Inspection,
@@ -127,6 +128,7 @@ __all__ = [
     "ArchiveHead",
     "BudgetExceeded",
     "Candidate",
+    "Change",
     "Changes",
     "Changeset",
     "ChannelHistory",

@@ -50,6 +50,7 @@ from mnemo.recall.agent_tools import ToolAnswer
 from mnemo.recall.keyword import SearchHit
 from mnemo.recall.result import RecallResult
 from mnemo.recall.view import MessageView
+from mnemo.repository.changes import Change
 from mnemo.repository.checkpoints import Checkpoints as _Checkpoints
 from mnemo.repository.conversation import Conversation as _Conversation
 from mnemo.repository.inspection import Changes, SessionLook
@@ -1451,6 +1452,23 @@ class Repository(Blocking[_Repository]):
     def config(self) -> Config:
         """Its effective settings."""
         return self._portal.call(lambda: self._inner.config)
+
+    def changes(
+        self,
+        *,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        subject: str | None = None,
+        order: Order = "newest",
+        limit: int = 100,
+        after: str | None = None,
+    ) -> Page[Change]:
+        """List what held and holds no longer, with what took its place, a page at a time."""
+        return self._portal.run(
+            lambda: self._inner.changes(
+                since=since, until=until, subject=subject, order=order, limit=limit, after=after
+            )
+        )
 
 
 class Mnemo(Blocking[_Mnemo]):

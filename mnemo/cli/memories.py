@@ -1,4 +1,4 @@
-"""The commands about single memories: ``remember``, ``memories``, ``edit`` and ``jobs``."""
+"""The commands about single memories: ``remember``, ``memories``, ``changes``, ``edit``."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ from mnemo.cli.opening import (
     conditions,
     in_known_repo,
     in_repo,
+    time_of,
 )
 from mnemo.cli.output import answer, as_data, complain, print_json, print_table
 
@@ -31,7 +32,7 @@ __all__ = ["register"]
 
 def register(app: typer.Typer, panel: str) -> None:
     """Add the commands to *app*, under *panel* in its help."""
-    for command in (remember, memories, edit):
+    for command in (remember, memories, changes, edit):
         app.command(rich_help_panel=panel)(command)
 
 
@@ -92,6 +93,33 @@ def memories(
         print_table(("id", "type", "since", "text"), rows)
     else:
         complain(f"there are no such memories in repository {repo!r}")
+
+
+def changes(
+    subject: Annotated[str | None, typer.Argument(help="A person or thing they name.")] = None,
+    repo: Repo = "default",
+    store: Store = "mnemo.db",
+    since: Annotated[str | None, typer.Option(help="From this ISO time on.")] = None,
+    until: Annotated[str | None, typer.Option(help="Up to this ISO time.")] = None,
+    limit: Annotated[int, typer.Option(help="Changes, at most.")] = 20,
+    as_json: AsJson = False,
+) -> None:
+    """List what held and holds no longer, the latest change first."""
+    first, last = time_of(since), time_of(until)
+    page = in_known_repo(
+        store,
+        repo,
+        lambda opened: opened.changes(subject=subject, since=first, until=last, limit=limit),
+    )
+    if as_json:
+        print_json({"repo": repo, "changes": [as_data(change) for change in page]})
+    elif page:
+        rows = [
+            (f"{c.when:%Y-%m-%d}", c.old.text, c.new.text if c.new else "(ended)") for c in page
+        ]
+        print_table(("when", "before", "now"), rows)
+    else:
+        complain(f"there are no such changes in repository {repo!r}")
 
 
 def edit(

@@ -14,6 +14,7 @@ from urllib.parse import parse_qs, urlsplit
 import anyio
 
 from mnemo import (
+    Change,
     ErasureReport,
     Memory,
     MemoryVersion,
@@ -409,6 +410,12 @@ class RemoteRepository:
         """Correct what one says; arguments as of ``Repository.update_memory``."""
         body = given(text=text, **arguments)
         found: Memory = await self._call(Memory, "PATCH", "/memory", body, id=id)
+        return found
+
+    async def changes(self, **arguments: Any) -> Page[Change]:
+        """List what held and holds no longer; arguments as of ``Repository.changes``."""
+        body = given(**arguments)
+        found: Page[Change] = await self._call(Page[Change], "POST", "/memories/changes", body)
         return found
 
     async def history(self, id: str) -> list[MemoryVersion]:

@@ -11,11 +11,7 @@ import re
 from collections.abc import Callable
 from functools import lru_cache
 
-<<<<<<< ours
 from mnemo.english.canonical import canonical_clauses, speaker_of
-from mnemo.english.endings import ends
-=======
->>>>>>> theirs
 from mnemo.english.entities import (
     dates,
     is_measure,

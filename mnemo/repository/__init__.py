@@ -1,5 +1,6 @@
 """A repository: one isolated memory, with its sessions, graph and recall."""
 
+from mnemo.repository.changes import Change
 from mnemo.repository.inspection import Changes, Inspection, SessionLook
 from mnemo.repository.jobs import JobSlots
 from mnemo.repository.memories import Memory, MemoryVersion, Page
@@ -12,6 +13,7 @@ from mnemo.repository.parts import (
 from mnemo.repository.repository import Repository
 
 __all__ = [
+    "Change",
     "Changes",
     "ConversationStatistics",
     "Inspection",

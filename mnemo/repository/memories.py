@@ -46,7 +46,17 @@ from mnemo.values.graph import (
     known_types,
 )
 
-__all__ = ["Author", "Memories", "Memory", "MemoryVersion", "Page"]
+__all__ = [
+    "Author",
+    "Memories",
+    "Memory",
+    "MemoryVersion",
+    "Order",
+    "Page",
+    "cursor",
+    "named",
+    "place",
+]
 
 T = TypeVar("T")
 Author: TypeAlias = Literal["extraction", "hand"]
@@ -182,13 +192,13 @@ class Memories:
             holding=not superseded,
             filters=asked,
         )
-        named = _named(listing.types, superseded, order, asked)
+        asked_for = named(sorted(listing.types), superseded, order, asked)
         if after is not None:
-            listing = replace(listing, after=_place(after, named))
+            listing = replace(listing, after=place(after, asked_for))
         found: list[Memory] = []
         async for memory in self._listed(listing):
             if len(found) == limit:
-                return Page(tuple(found), _cursor(found[-1], named))
+                return Page(tuple(found), cursor(found[-1].created_at, found[-1].id, asked_for))
             found.append(memory)
         return Page(tuple(found), None)
 
@@ -208,6 +218,11 @@ class Memories:
         """See ``Repository.memory``."""
         ((node, grounds),) = await self._grounded([await self._claim(id)])
         return _memory(node, grounds)
+
+    async def several(self, ids: Sequence[str]) -> dict[str, Memory]:
+        """Those of the facts and instructions *ids* that there are, by id."""
+        claims = _claims(await self._parts.graph.nodes(list(dict.fromkeys(ids))))
+        return {c.id: _memory(c, grounds) for c, grounds in await self._grounded(claims)}
 
     async def _claim(self, id: str) -> Claim:
         for node in await self._parts.graph.nodes([known_id("id", id)]):
@@ -468,27 +483,26 @@ def _correction(claim: Claim, text: str, edit: Edit) -> NodeChange:
 # ── Cursors ──────────────────────────────────────────────────────────────────────────────
 
 
-def _named(types: Sequence[str], superseded: bool, order: str, filters: Filters) -> str:
-    """What tells one listing from another."""
-    asked = repr((sorted(types), superseded, order, filters))
-    return blake2b(asked.encode("utf-8", "surrogatepass"), digest_size=9).hexdigest()
+def named(*asked: object) -> str:
+    """What tells one listing from another: a digest of what is *asked*."""
+    return blake2b(repr(asked).encode("utf-8", "surrogatepass"), digest_size=9).hexdigest()
 
 
-def _cursor(last: Memory, named: str) -> str:
-    at = last.created_at.isoformat() if last.created_at else ""
-    return base64.urlsafe_b64encode(json.dumps([named, at, last.id]).encode()).decode()
+def cursor(at: datetime | None, id: str, listing: str) -> str:
+    """``Page.next`` of the *listing* whose page ends with *id*, of the time *at*."""
+    time = at.isoformat() if at else ""
+    return base64.urlsafe_b64encode(json.dumps([listing, time, id]).encode()).decode()
 
 
-def _place(after: object, named: str) -> tuple[datetime, str]:
+def place(after: object, listing: str) -> tuple[datetime, str]:
     """Where the page before ended. *Raises* ``ValueError``: of another listing, or no cursor."""
     try:
-        listing, at, id = json.loads(base64.urlsafe_b64decode(str(after)))
+        named, at, id = json.loads(base64.urlsafe_b64decode(str(after)))
         place = datetime.fromisoformat(at), str(id)
     except (ValueError, TypeError, binascii.Error):
         raise ValueError("after must be what Page.next of this listing says") from None
-    if listing != named:
+    if named != listing:
         raise ValueError(
-            "after is of another listing: give the same types, superseded, order and filters, "
-            "or begin without after"
+            "after is of another listing: give the same arguments, or begin without after"
         )
     return place

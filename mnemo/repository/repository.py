@@ -17,6 +17,7 @@ from mnemo.recall.keyword import SearchHit, search
 from mnemo.recall.pipeline import AccessLog
 from mnemo.recall.request import RecallRequest
 from mnemo.recall.result import RecallResult
+from mnemo.repository.changes import ChangeCalls
 from mnemo.repository.checkpoints import Checkpoints
 from mnemo.repository.inspection import Inspection
 from mnemo.repository.memories import Memories, Memory, MemoryVersion, Order, Page
@@ -45,7 +46,7 @@ if TYPE_CHECKING:  # a name in an annotation need not cost every import its time
 __all__ = ["Repository"]
 
 
-class Repository:
+class Repository(ChangeCalls):
     """One isolated memory; made by ``Mnemo.open_repo``."""
 
     def __init__(self, parts: RepositoryParts) -> None:
@@ -609,14 +610,13 @@ class Repository:
                 listing. *Cancellation*: safe.
         """
         self._check_usable()
-        filters = {
+        by = {
             "where": where, "session_id": session_id, "thread_id": thread_id, "actor": actor,
             "since": since, "until": until,
         }  # fmt: skip
         return await self._memories.page(
-            types=types, superseded=superseded, order=order, limit=limit, after=after,
-            filters=filters,
-        )  # fmt: skip
+            types=types, superseded=superseded, order=order, limit=limit, after=after, filters=by
+        )
 
     async def memory(self, id: str) -> Memory:
         """

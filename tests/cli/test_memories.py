@@ -42,6 +42,20 @@ def test_an_edited_memory_says_the_new_wording_and_recall_knows_it(filled):
     assert "Oslo" in filled("recall", "Where does Ada live?").out
 
 
+def test_changes_are_told_with_what_took_their_place(filled):
+    """In a table and as JSON; what only ended has nothing new, and no change is an error's line."""
+    assert "no such changes" in filled("changes").err
+    assert filled("remember", "I moved to Oslo.", "--actor", "Ada").code == 0
+    assert filled("remember", "I no longer keep bees on the roof.", "--actor", "Ada").code == 0
+    told = filled("changes").out
+    assert "Oslo" in told
+    assert "(ended)" in told
+    (change,) = filled("changes", "Rome", "--since", "2024-01-01", "--json").data["changes"]
+    assert "Oslo" in change["new"]["text"]
+    assert change["old"]["valid_to"] == change["when"]
+    assert filled("changes", "--until", "2024-01-01", "--json").data["changes"] == []
+
+
 def test_without_a_wording_the_editor_is_opened(filled, monkeypatch, tmp_path):
     """It begins with the wording that holds; one that fails changes nothing."""
     id = next(id for id, text in listed(filled).items() if "Rome" in text)

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal, TypeAlias
 from fastapi import APIRouter, Query
 from pydantic import Field
 
-from mnemo import ErasureReport, Memory, MemoryVersion, Page, Remembered, SearchHit
+from mnemo import Change, ErasureReport, Memory, MemoryVersion, Page, Remembered, SearchHit
 from mnemo.exchange import RecallShape, ViewShape
 from mnemo.web.access import Readable, Writable
 from mnemo.web.bodies import MOST_AT_ONCE, Body, Id, JsonObject, Time, given, timed
@@ -79,6 +79,17 @@ class Listing(Filters):
 
     types: tuple[str, ...] = ("semantic", "procedural")
     superseded: bool = False
+    order: Literal["newest", "oldest"] = "newest"
+    limit: int = Field(default=100, ge=1, le=MOST_AT_ONCE)
+    after: str | None = None
+
+
+class ListedChanges(Body):
+    """A page of changes; arguments as of ``Repository.changes``."""
+
+    since: Time | None = None
+    until: Time | None = None
+    subject: str | None = None
     order: Literal["newest", "oldest"] = "newest"
     limit: int = Field(default=100, ge=1, le=MOST_AT_ONCE)
     after: str | None = None
@@ -159,6 +170,12 @@ async def view(
 async def listed(repo: Readable, body: Listing) -> Any:
     """List facts and instructions, a page at a time."""
     return await repo.memories(**given(body))
+
+
+@router.post("/memories/changes", response_model=Page[Change])
+async def changes(repo: Readable, body: ListedChanges) -> Any:
+    """List what held and holds no longer, with what took its place, a page at a time."""
+    return await repo.changes(**given(body))
 
 
 @router.post("/memories", response_model=Memory)
