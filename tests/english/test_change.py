@@ -1,0 +1,45 @@
+"""Words of change and the typed values of a sentence."""
+
+from __future__ import annotations
+
+import pytest
+
+from mnemo.english.change import KINDS, VALUES, kinds_of, values_of
+
+
+@pytest.mark.parametrize(
+    ("text", "kinds"),
+    [
+        ("We moved to York last weekend!", {"change", "begin"}),
+        ("I quit the hospital", {"end"}),
+        ("Rent went up to 900", {"change"}),
+        ("I'm learning Greek as well", {"more"}),
+        ("Der Termin wurde abgesagt", {"end"}),
+        ("La reunión ha cambiado", {"change"}),
+        ("我搬到上海了", {"change"}),
+        ("I live in Leeds", set()),
+        ("The newest knowledge is endless", set()),
+    ],
+)
+def test_words_of_change_are_told_by_kind(text: str, kinds: set[str]) -> None:
+    """A word of change counts as a whole word, in capitals and with accents as without."""
+    assert kinds_of(text) == kinds
+    assert kinds_of(text.upper()) == kinds
+    assert kinds <= set(KINDS)
+
+
+def test_a_value_counts_in_its_type_alone() -> None:
+    """An amount of money, a time and a day are no bare numbers as well."""
+    found = values_of("Tuesday at 10:30, 40 euros or £35, room 12")
+    assert found == {
+        "money": {"40", "35"},
+        "time": {"10:30"},
+        "day": {"tuesday"},
+        "number": {"12"},
+    }
+    assert set(found) == set(VALUES)
+
+
+def test_a_sentence_without_values_has_none() -> None:
+    """Every type is there, and empty."""
+    assert not any(values_of("I live in Leeds").values())
