@@ -1,0 +1,339 @@
+"""
+Fit the weights by which recall tells which statement replaced an older one.
+
+Each FILE holds people with questions, and the messages that answer each or once did; of a
+question about a change, an outdated message and a later one that answers are a change, all
+other pairs among the best 20 are stable. The pairs of ``tests/data/rivals.json`` are added,
+of which the numbers of a question are not known: they count as average, behind a constant
+of their own. Candidates are ranked by cosine and words as notes are, the texts embedded with and
+without their day. The table tells what each file gets from weights that were fitted
+without it, and the area under the curve on pairs that no weight was fitted on.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import math
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import anyio
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import minimize
+from scipy.stats import rankdata
+
+from mnemo.english.words import date_in_words, index_terms
+from mnemo.models.minilm import MiniLMEmbedder
+from mnemo.recall import rivals
+
+PAIRS = Path(__file__).parents[1] / "tests" / "data" / "rivals.json"
+TABLE = Path(rivals.__file__).with_name("rivals.json")
+SHOWN = 5
+L2 = 2.0
+PAIR_WEIGHT = 0.3
+"""Of one hand-written pair: the few questions decide, the many pairs hold the weights in place."""
+CENTRE = 200
+ORDERS = (0.15, 0.2, 0.25, 0.3)
+MARKS = (0.45, 0.5, 0.55, 0.6)
+
+Floats = NDArray[np.float64]
+Row = dict[str, float]
+
+
+@dataclass
+class Asked:
+    """One question: its best candidates, the places of those that answer or once did, its pairs."""
+
+    file: str
+    question: str
+    given: rivals.Rivals
+    holds: set[int]
+    old: set[int]
+    pairs: list[tuple[int, int]]
+    rows: list[Row]
+
+    @property
+    def changed(self) -> list[bool]:
+        return [a in self.old and b in self.holds | self.old for a, b in self.pairs]
+
+
+@dataclass
+class Model:
+    """A logistic over standardised numbers; what is not known counts as average."""
+
+    names: list[str]
+    mean: Floats
+    deviation: Floats
+    weights: Floats
+
+    def logits(self, rows: Sequence[Row], asked: bool = True) -> Floats:
+        z = np.nan_to_num((matrix(rows, self.names) - self.mean) / self.deviation)
+        total: Floats = z @ self.weights[2:] + self.weights[0] + asked * self.weights[1]
+        return total
+
+    def table(self) -> Row:
+        """The same in log odds per unit, for questions; under "" the constant."""
+        per_unit = self.weights[2:] / self.deviation
+        constant = float(self.weights[:2].sum() - per_unit @ self.mean)
+        return {"": constant, **dict(zip(self.names, map(float, per_unit), strict=True))}
+
+
+def matrix(rows: Sequence[Row], names: Sequence[str]) -> Floats:
+    return np.array([[row.get(name, np.nan) for name in names] for row in rows], np.float64)
+
+
+# ── What is fitted on ────────────────────────────────────────────────────────────────
+
+
+async def embed(texts: Sequence[str]) -> Floats:
+    return np.asarray(await MiniLMEmbedder().embed(texts), np.float64)
+
+
+def read_json(path: Path) -> Any:
+    return json.loads(path.read_text("utf-8"))
+
+
+def with_day(text: str, at: datetime) -> str:
+    return f"[{date_in_words(at)}] {text}"
+
+
+async def read_questions(path: Path, *, dated: bool) -> list[Asked]:
+    found: list[Asked] = []
+    for person in read_json(path):
+        start = datetime.fromisoformat(person["start"]).replace(tzinfo=UTC)
+        days = [start + timedelta(i * person["step_days"]) for i in range(len(person["messages"]))]
+        texts = [with_day(t, d) for t, d in zip(person["messages"], days, strict=True)]
+        vectors = await embed(texts if dated else person["messages"])
+        asked = await embed([question for question, *_ in person["questions"]])
+        for (question, holds, old), vector in zip(person["questions"], asked, strict=True):
+            scores = ranked(question, vector, texts, vectors)
+            best = [int(i) for i in np.argsort(-scores, kind="stable")[: rivals.BEST]]
+            given = rivals.Rivals(
+                texts=[person["messages"][i] for i in best],
+                times=[days[i].timestamp() for i in best],
+                speakers=[None] * len(best),
+                scores=[float(scores[i]) for i in best],
+                near=vectors[best] @ vectors[best].T,
+                cosines=vectors[best] @ vector,
+            )
+            found.append(labelled(path.name, question, given, best, holds, old))
+    return found
+
+
+def labelled(
+    file: str,
+    question: str,
+    given: rivals.Rivals,
+    best: list[int],
+    holds: list[int],
+    old: list[int],
+) -> Asked:
+    place = {message: i for i, message in enumerate(best)}
+    pairs = rivals.candidate_pairs(given)
+    return Asked(
+        file,
+        question,
+        given,
+        {place[i] for i in holds if i in place},
+        {place[i] for i in old if i in place},
+        pairs,
+        rivals.question_numbers(question, given, pairs),
+    )
+
+
+def ranked(question: str, vector: Floats, texts: Sequence[str], vectors: Floats) -> Floats:
+    """As notes are: 2.5 × centred cosine + 0.4 × the share of BM25 that all words would have."""
+    mean = vectors.mean(axis=0) * len(texts) / (len(texts) + CENTRE)
+    rows, asked = vectors - mean, vector - mean
+    cosines = rows @ asked / np.linalg.norm(rows, axis=1) / np.linalg.norm(asked)
+    total: Floats = 2.5 * cosines + 0.4 * word_shares(question, texts)
+    return total
+
+
+def word_shares(question: str, texts: Sequence[str], k1: float = 1.2, b: float = 0.6) -> Floats:
+    bags = [Counter(index_terms(text)) for text in texts]
+    lengths = np.array([bag.total() for bag in bags])
+    held = k1 * (1 - b + b * lengths / lengths.mean())
+    total, most = np.zeros(len(texts)), 0.0
+    for term in set(index_terms(question)):
+        counts = np.array([bag[term] for bag in bags])
+        within = (counts > 0).sum()
+        idf = math.log1p((len(texts) - within + 0.5) / (within + 0.5))
+        total += idf * counts * (k1 + 1) / (counts + held)
+        most += idf * (k1 + 1)
+    return total / most if most else total
+
+
+async def read_pairs(path: Path, *, dated: bool) -> tuple[list[Row], list[bool]]:
+    pairs = read_json(path)
+    days = [datetime(2025, 1, 1, tzinfo=UTC) + timedelta(i) for i in range(len(pairs))]
+    older, newer = ([pair[key] for pair in pairs] for key in ("older", "newer"))
+    if dated:
+        older = [with_day(t, d) for t, d in zip(older, days, strict=True)]
+        newer = [with_day(t, d + timedelta(40)) for t, d in zip(newer, days, strict=True)]
+    near = np.einsum("nd,nd->n", await embed(older), await embed(newer))
+    rows = [
+        rivals.pair_numbers(pair["older"], pair["newer"], float(cosine))
+        for pair, cosine in zip(pairs, near, strict=True)
+    ]
+    return rows, [pair["changed"] for pair in pairs]
+
+
+# ── Fit and figures ──────────────────────────────────────────────────────────────────
+
+
+def fit(questions: Sequence[Asked], rows: Sequence[Row], changed: Sequence[bool]) -> Model:
+    """Of questions about the past no pair is told apart by time, so they are left out."""
+    known = [q for q in questions if not is_past(q)]
+    own = [row for q in known for row in q.rows]
+    labels = np.array([*(c for q in known for c in q.changed), *changed], np.float64)
+    names = list(own[0])
+    raw = matrix([*own, *rows], names)
+    mean, deviation = np.nanmean(raw, axis=0), np.nanstd(raw, axis=0) + 1e-9
+    asked = np.repeat([1.0, 0.0], [len(own), len(rows)])
+    columns = np.column_stack([np.ones(len(raw)), asked, np.nan_to_num((raw - mean) / deviation)])
+    counted = np.where(asked > 0, 1.0, PAIR_WEIGHT)
+    held = np.where(np.arange(columns.shape[1]) > 0, L2, 0.0)
+
+    def loss(w: Floats) -> tuple[float, Floats]:
+        z = columns @ w
+        wrong = counted * (1 / (1 + np.exp(-z)) - labels)
+        value = counted @ (np.logaddexp(0, z) - labels * z) + held @ w**2 / 2
+        return float(value), columns.T @ wrong + held * w
+
+    best = minimize(loss, np.zeros(columns.shape[1]), jac=True, method="L-BFGS-B")
+    return Model(names, mean, deviation, best.x)
+
+
+def is_past(asked: Asked) -> bool:
+    return rivals.asked_moment(asked.question, asked.given.times) < math.inf
+
+
+def area(labels: Sequence[bool], scores: Floats) -> float:
+    """Area under the ROC curve."""
+    truth = np.asarray(labels, bool)
+    ranks, n = rankdata(scores), int(truth.sum())
+    return float((ranks[truth].sum() - n * (n + 1) / 2) / (n * (len(truth) - n)))
+
+
+def counted(asked: Asked, ranking: rivals.Ranking) -> Counter[str]:
+    """What one question adds to the table; *ranking* of places, which are best first."""
+    shown = ranking.order[:SHOWN]
+    marked = [i for i in shown if ranking.outdated_by[i] is not None]
+    place = {i: at for at, i in enumerate(ranking.order)}
+    first = min((place[i] for i in asked.holds), default=SHOWN)
+    found = Counter(questions=1, answered=first < SHOWN, first=first == 0)
+    found += Counter(marks=len(marked), right=sum(i in asked.old for i in marked))
+    if asked.old:
+        worst = min(place[i] for i in asked.old)
+        found += Counter(changes=1, above=first < SHOWN and first < worst)
+    else:
+        found += Counter(stable=1, lost=0 in asked.holds and ranking.order[0] not in asked.holds)
+    return found
+
+
+def line(name: str, found: Counter[str]) -> str:
+    n = found["questions"] or 1
+    return (
+        f"{name:26} {found['questions']:4} {100 * found['answered'] / n:7.1f}"
+        f" {100 * found['first'] / n:6.1f} {found['above']:5}/{found['changes']:<3}"
+        f" {found['right']:5}/{found['marks']:<3} {found['lost']:4}/{found['stable']:<3}"
+    )
+
+
+def judged(questions: Sequence[Asked], table: Row, order: float, mark: float) -> Counter[str]:
+    total: Counter[str] = Counter()
+    for asked in questions:
+        chosen = rivals.outdated(
+            asked.question, asked.given, table=table, order_from=order, mark_from=mark
+        )
+        total += counted(asked, chosen)
+    return total
+
+
+def unjudged(questions: Sequence[Asked]) -> Counter[str]:
+    total: Counter[str] = Counter()
+    for asked in questions:
+        n = len(asked.given.texts)
+        total += counted(asked, rivals.Ranking(list(range(n)), [None] * n))
+    return total
+
+
+async def run(args: argparse.Namespace) -> None:
+    both = (False, True)
+    asked = {
+        dated: [q for f in args.files for q in await read_questions(f, dated=dated)]
+        for dated in both
+    }
+    pairs = {dated: await read_pairs(PAIRS, dated=dated) for dated in both}
+    rows, changed = [r for d in both for r in pairs[d][0]], [c for d in both for c in pairs[d][1]]
+    left_out = {
+        f.name: fit([q for d in both for q in asked[d] if q.file != f.name], rows, changed).table()
+        for f in args.files
+    }
+    for dated in both:
+        print(f"\ntexts {'with' if dated else 'without'} their day")
+        print(f"{'each file left out':26}    n answer% first%   above     marks   stable lost")
+        for f in args.files:
+            own = [q for q in asked[dated] if q.file == f.name]
+            print(line(f"{f.name}, before", unjudged(own)))
+            print(line(" after", judged(own, left_out[f.name], rivals.ORDER, rivals.MARK)))
+        print(line("all, before", unjudged(asked[dated])))
+        for order in ORDERS:
+            for mark in MARKS:
+                total: Counter[str] = Counter()
+                for f in args.files:
+                    own = [q for q in asked[dated] if q.file == f.name]
+                    total += judged(own, left_out[f.name], order, mark)
+                print(line(f" order {order}, mark {mark}", total))
+    model = fit([q for d in both for q in asked[d]], rows, changed)
+    figures = {}
+    for path in args.check:
+        for dated in both:
+            told, truth = await read_pairs(path, dated=dated)
+            figures[f"{path.name}, {'with' if dated else 'without'} day"] = round(
+                area(truth, model.logits(told, asked=False)), 3
+            )
+    print("\narea under the curve, pairs alone:", figures)
+    for dated in both:
+        for f in args.held:
+            own = await read_questions(f, dated=dated)
+            days = "with" if dated else "without"
+            print(line(f"{f.name}, before", unjudged(own)))
+            print(
+                line(f" after, {days} day", judged(own, model.table(), rivals.ORDER, rivals.MARK))
+            )
+    if args.write:
+        write(args.files, model.table(), figures)
+
+
+def write(files: Sequence[Path], table: Row, figures: dict[str, float]) -> None:
+    constant = table.pop("")
+    content: dict[str, Any] = {
+        "fitted": datetime.now(UTC).date().isoformat(),
+        "files": {f.name: hashlib.sha256(f.read_bytes()).hexdigest()[:12] for f in (PAIRS, *files)},
+        "area under the curve of pairs": figures,
+        "constant": round(constant, 4),
+        "weights": {name: round(weight, 4) for name, weight in table.items()},
+    }
+    TABLE.write_text(json.dumps(content, indent=2) + "\n", "utf-8")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("files", nargs="+", type=Path)
+    parser.add_argument("--check", nargs="*", type=Path, default=[], help="pairs never fitted on")
+    parser.add_argument("--held", nargs="*", type=Path, default=[], help="files never fitted on")
+    parser.add_argument("--write", action="store_true", help="replace the table of the library")
+    anyio.run(run, parser.parse_args())
+
+
+if __name__ == "__main__":
+    main()

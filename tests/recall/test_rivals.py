@@ -1,0 +1,169 @@
+"""Which of two statements holds, and which is outdated."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given as drawn
+from hypothesis import strategies as st
+
+from mnemo.recall import rivals
+from mnemo.recall.rivals import Ranking, Rivals, asked_moment, asks_the_past, outdated
+
+DAY = 86_400.0
+START = 1_704_067_200.0  # 1 January 2024
+
+NURSE = "I work as a nurse at St James hospital"
+TEACHER = "I quit the hospital, my work is teaching biology at a college now"
+CAT = "Our cat sleeps on the piano"
+
+
+def candidates(*texts: str, near: float = 0.7, cosine: float = 0.6, days: str = "") -> Rivals:
+    """*texts*, best first, said one a day in the order of the digits in *days*."""
+    n = len(texts)
+    told = [int(day) for day in days] or list(range(n))
+    return Rivals(
+        texts=texts,
+        times=[START + DAY * day for day in told],
+        speakers=["user"] * n,
+        scores=[1.6 - 0.05 * i for i in range(n)],
+        near=np.where(np.eye(n) > 0, 1.0, near),
+        cosines=np.full(n, cosine),
+    )
+
+
+def test_the_newer_of_two_rivals_stands_first_and_the_older_is_marked() -> None:
+    """The example of the guide: a job that was left for another."""
+    found = outdated("What is her work now?", candidates(NURSE, TEACHER))
+    assert found == Ranking([1, 0], [1, None])
+
+
+def test_a_newer_statement_that_replaces_nothing_stays_where_it_is() -> None:
+    """Recency alone lifts nothing."""
+    given = replace(candidates(NURSE, CAT, near=0.1), cosines=np.array([0.6, 0.1]))
+    assert outdated("What is her work now?", given) == Ranking([0, 1], [None, None])
+
+
+def test_the_older_is_never_placed_before_the_newer() -> None:
+    """Where the newer is the better match anyway, the order is kept and the older marked."""
+    found = outdated("What is her work now?", candidates(TEACHER, NURSE, days="10"))
+    assert found == Ranking([0, 1], [None, 0])
+
+
+@pytest.mark.parametrize(
+    "question", ["What was her work before?", "What did she originally work as?"]
+)
+def test_a_question_about_the_past_is_answered_by_what_held_then(question: str) -> None:
+    """The older stands first, and nothing is marked."""
+    found = outdated(question, candidates(TEACHER, NURSE, days="10"))
+    assert found == Ranking([1, 0], [None, None])
+
+
+def test_a_date_in_the_question_is_its_moment() -> None:
+    """What was said after it comes behind its rivals."""
+    given = replace(candidates(TEACHER, NURSE, days="10"), times=[START + 60 * DAY, START])
+    found = outdated("What was her work in January 2024?", given)
+    assert found.order == [1, 0]
+    assert found.outdated_by == [None, None]
+
+
+def test_along_a_chain_the_newest_takes_the_best_place() -> None:
+    """Each statement that was replaced stands behind what replaced it."""
+    second = "I quit the college, my work at the hospital is teaching nurses now"
+    found = outdated("What is her work now?", candidates(NURSE, TEACHER, second))
+    assert found.order == [2, 1, 0]
+    assert found.outdated_by[2] is None
+
+
+def test_two_speakers_are_rivals_where_they_name_one_name() -> None:
+    """What Bo says of himself says nothing about Ana; what both say of Priya does."""
+    own = replace(candidates(NURSE, TEACHER), speakers=["ana", "bo"])
+    assert rivals.candidate_pairs(own) == []
+    shared = replace(own, texts=["the data team is led by Priya", "it's not Priya who leads it"])
+    assert rivals.candidate_pairs(shared) == [(0, 1)]
+
+
+def test_what_has_no_vector_or_the_same_time_has_no_rival() -> None:
+    """Both are unknown order or unknown nearness, never a mark."""
+    blind = replace(candidates(NURSE, TEACHER), near=np.full((2, 2), np.nan))
+    assert outdated("What is her work now?", blind) == Ranking([0, 1], [None, None])
+    at_once = candidates(NURSE, TEACHER, days="11")
+    assert outdated("What is her work now?", at_once) == Ranking([0, 1], [None, None])
+
+
+def test_candidates_behind_the_best_are_kept_and_never_judged() -> None:
+    """The twenty-first may be newer: it is out of reach."""
+    given = candidates(*[CAT] * rivals.BEST, TEACHER, near=0.1)
+    assert all(max(pair) < rivals.BEST for pair in rivals.candidate_pairs(given))
+    assert sorted(outdated("What is her work?", given).order) == list(range(rivals.BEST + 1))
+
+
+def test_nothing_given_gives_nothing() -> None:
+    """No candidate, no order."""
+    assert outdated("What is her work?", candidates()) == Ranking([], [])
+
+
+@drawn(st.permutations(range(4)), st.floats(0, 1), st.floats(0, 1))
+def test_a_mark_always_names_a_newer_one_that_stands_before(
+    days: list[int], near: float, cosine: float
+) -> None:
+    """Whatever the times and cosines: an order of all, and marks that agree with it."""
+    texts = (NURSE, TEACHER, CAT, "My work is nursing cats")
+    given = candidates(*texts, near=near, cosine=cosine, days="".join(map(str, days)))
+    found = outdated("What is her work now?", given)
+    assert sorted(found.order) == [0, 1, 2, 3]
+    for older, newer in enumerate(found.outdated_by):
+        if newer is not None:
+            assert given.times[newer] > given.times[older]
+            assert found.order.index(newer) < found.order.index(older)
+
+
+@pytest.mark.parametrize(
+    ("question", "past"),
+    [
+        ("Where did she live before York?", True),
+        ("What was the first release called?", True),
+        ("Which bank did he use to have, previously?", True),
+        ("Wo hat sie früher gewohnt?", True),
+        ("¿Dónde vivía antes?", True),
+        ("她以前住在哪里？", True),
+        ("Where does she live?", False),
+        ("How old was the cat?", False),
+        ("What does he eat before breakfast?", False),
+        ("Did she pass the exam?", False),
+    ],
+)
+def test_questions_about_the_past_are_told_by_their_words(question: str, past: bool) -> None:
+    """ "before" and "first" count beside a verb in the past alone."""
+    assert asks_the_past(question) is past
+    assert asked_moment(question, [START]) == (-math.inf if past else math.inf)
+
+
+def test_a_date_that_is_not_over_is_no_past() -> None:
+    """Asked about a month that is still under way when the last candidate was said: now."""
+    times = [START, START + 40 * DAY]
+    assert asked_moment("Who is on call in January 2024?", times) == START + 31 * DAY
+    assert asked_moment("Who is on call in February 2024?", times) == math.inf
+
+
+def test_the_table_has_a_weight_for_every_number() -> None:
+    """The table that is shipped fits the code that reads it."""
+    given = candidates(NURSE, TEACHER)
+    (row,) = rivals.question_numbers("What is her work?", given, [(0, 1)])
+    assert set(rivals.weights()) == {"", *row}
+
+
+def test_the_pairs_by_hand_are_what_their_page_says() -> None:
+    """``tests/data/rivals.json``: enough pairs and domains, and labels that fit kinds."""
+    pairs = json.loads((Path(__file__).parents[1] / "data" / "rivals.json").read_text("utf-8"))
+    changes = [pair for pair in pairs if pair["changed"]]
+    assert len({pair["id"] for pair in pairs}) == len(pairs)
+    assert all(pair["changed"] == (pair["kind"] == "change") for pair in pairs)
+    assert len(changes) >= 110
+    assert len(pairs) - len(changes) >= 260
+    assert len({pair["domain"] for pair in pairs}) >= 15
