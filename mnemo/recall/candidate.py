@@ -18,7 +18,7 @@ SHOWN_CHARACTERS = 60
 
 GROUPS: Mapping[str, tuple[str, ...]] = {
     "words": ("words", "joined", "session"),
-    "meaning": ("cosine", "window"),
+    "meaning": ("cosine", "window", "restated"),
     "who": ("speaker", "not the agent", "first person", "asks"),
     "when and where": ("date", "where: place", "how long: number", "length"),
 }

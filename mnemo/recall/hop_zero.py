@@ -14,7 +14,7 @@ from mnemo.recall.candidate import Phase
 from mnemo.recall.confidence import evidence
 from mnemo.recall.matches import Rarity
 from mnemo.recall.question import RecallQuestion
-from mnemo.recall.score import SCALE, Hits, score_nodes, score_steps
+from mnemo.recall.score import SCALE, Hits, score_nodes, score_steps, with_steps
 from mnemo.recall.value import parameters_of
 from mnemo.runtime.text import fold
 from mnemo.values.corpus import CorpusView, DocumentsView, StepsView, thread_chain
@@ -151,9 +151,10 @@ def hop_zero(
     """
     searched = tuple(searched)
     until = filters.window.until
-    pieces = corpus.steps.pieces_until(until.timestamp() if until else None)
+    end = until.timestamp() if until else None
+    pieces = corpus.steps.pieces_until(end)
     claims = (corpus.nodes["semantic"], corpus.nodes["procedural"])
-    stored = ((view, view.alive) for view in claims if view.count)
+    stored = ((v, v.alive if end is None else v.alive & (v.first <= end)) for v in claims)
     rarity = Rarity.of(question, ((corpus.steps, pieces.exists), *stored))
     if not rarity.weights and is_gibberish(question.query):
         return HopZero({}, {}, abstained=True)
@@ -172,7 +173,10 @@ def hop_zero(
             own = score_nodes(view, question, ok, rarity, corpus.steps.centre, dense_weight)
             said = hits.get("episodic")
             pairs = corpus.behind.get(kind) if said else None
-            hits[kind] = _as_their_steps(own, said, pairs) if said and pairs is not None else own
+            hits[kind] = own
+            if said is not None and pairs is not None:
+                hits[kind], raised = with_steps(own, said, pairs, pieces)
+                hits["episodic"] = hits["source"] = raised
     base = HopZero(hits, eligible)
     unwanted = frozenset(map(corpus.steps.canonical, unwanted))
     found = [f for kind in searched for f in _best(base, kind, config, unwanted, least)]
@@ -188,18 +192,6 @@ def _evidence(base: HopZero, searched: Iterable[NodeType]) -> dict[str, float]:
             near = hits.near[ok] if hits.near.any() else hits.near[:0]
             return evidence(near, hits.words[ok], int(np.count_nonzero(hits.view.alive)))
     return {}
-
-
-def _as_their_steps(nodes: Hits, steps: Hits, pairs: NDArray[np.int32]) -> Hits:
-    """Give what was made of steps the score of the best of these: they are one candidate."""
-    scores = np.full(len(nodes.scores), -np.inf, np.float32)
-    np.maximum.at(scores, pairs[:, 0], steps.scores[pairs[:, 1]])
-    ok = np.isfinite(nodes.scores)
-    alone = ~np.isfinite(scores)
-    is_note = np.ones(len(scores), np.bool_)
-    is_note[pairs[:, 0]] = steps.is_note[pairs[:, 1]]
-    scores = np.where(ok & ~alone, scores, nodes.scores)
-    return replace(nodes, scores=scores, is_note=alone | is_note)
 
 
 def _agents(config: Config) -> frozenset[str]:

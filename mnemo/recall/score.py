@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,7 +28,7 @@ from mnemo.values.corpus import ROLES, DocumentsView, StepsView
 from mnemo.values.form import DATE, FIRST, NUMBER, PLACE
 from mnemo.values.pieces import CHAT, DOCUMENT, NOTE, Pieces
 
-__all__ = ["SCALE", "WEIGHTS", "Hits", "score_nodes", "score_steps"]
+__all__ = ["SCALE", "WEIGHTS", "Hits", "score_nodes", "score_steps", "with_steps"]
 
 Floats = NDArray[np.float32]
 Mask = NDArray[np.bool_]
@@ -51,6 +51,8 @@ WEIGHTS: dict[str, dict[int, float]] = {
 """Signal → kind of text → weight; the bench leaves signals out to see what they give."""
 SCALE = 3.0
 """Score at which a document is as relevant as can be: about all cosine and all words."""
+RESTATED = 1.0
+"""Share of what a fact says better than its step that counts."""
 WINDOWED = 1_000
 """Turns, best by everything else, whose window of neighbours is looked at."""
 _TYPICAL_LOG_WORDS = 3.0
@@ -171,6 +173,42 @@ def score_steps(
     parts["window"] = _weighted("window", window, pieces, dense_weight)
     match = _match(near.best, words, dense_weight)
     return _hits(view, question, ok, parts, match, near, words, pieces.kind == NOTE)
+
+
+def with_steps(
+    nodes: Hits, steps: Hits, pairs: NDArray[np.int32], pieces: Pieces
+) -> tuple[Hits, Hits]:
+    """
+    Score what was made of steps as these are, and raise the steps by what it says better.
+
+    A fact says what a turn means by "it" or "tomorrow": where its cosine or its words are
+    better, they count in the place of the step's. Fact and step are one candidate.
+
+    Args:
+        pairs: Documents of nodes and of the steps behind them, shape ``(pairs, 2)``.
+    """
+    node, step = pairs[:, 0], pairs[:, 1]
+    kind = pieces.kind[step]
+    gain = np.zeros(len(pairs), np.float32)
+    for name, own, theirs in (
+        ("cosine", nodes.near, steps.near),
+        ("words", nodes.words, steps.words),
+    ):
+        weight = np.asarray([WEIGHTS[name][k] for k in (NOTE, CHAT, DOCUMENT)], np.float32)
+        gain += weight[kind] * np.maximum(own[node] - theirs[step], 0)
+    eligible = np.isfinite(nodes.scores)[node] & np.isfinite(steps.scores)[step]
+    node, step, gain = node[eligible], step[eligible], np.float32(RESTATED) * gain[eligible]
+    scores = np.full(len(nodes.scores), -np.inf, np.float32)
+    np.maximum.at(scores, node, steps.scores[step] + gain)
+    alone = ~np.isfinite(scores)
+    is_note = alone.copy()
+    is_note[node] |= steps.is_note[step]
+    added = np.zeros(len(steps.scores), np.float32)
+    np.maximum.at(added, step, gain)
+    scored = replace(nodes, scores=np.where(alone, nodes.scores, scores), is_note=is_note)
+    parts = {**steps.parts, "restated": np.maximum(steps.parts.get("restated", added), added)}
+    before = steps.parts.get("restated", np.float32(0))
+    return scored, replace(steps, scores=steps.scores + parts["restated"] - before, parts=parts)
 
 
 def _hits(

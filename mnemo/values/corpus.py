@@ -248,7 +248,9 @@ class StepsView(DocumentsView):
     def first_of(self, values: Floats) -> Floats:
         """A document's first of *values*, of which each vector has one; 0 without any."""
         known = (self.rows >= 0) & (self.rows < len(values))
-        return np.where(known, values[np.where(known, self.rows, 0)], np.float32(0))
+        first = np.zeros(self.count, np.float32)
+        first[known] = values[self.rows[known]]
+        return first
 
     @cached_property
     def pieces(self) -> Pieces:
